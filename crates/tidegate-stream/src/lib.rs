@@ -1,0 +1,1 @@
+//! A batch consumer of one Redis stream.
