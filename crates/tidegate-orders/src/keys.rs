@@ -1,0 +1,101 @@
+//! Every Redis key of an order, made from the templates of the configuration.
+
+use fred::types::Key;
+use serde::Deserialize;
+
+use crate::order::{UserId, VoucherId};
+
+/// Templates of the Redis keys. `<voucher>`, `<user>`, `<day>` and `<name>` are filled in; a literal `{tag}` may
+/// stand in a template, so that all keys share a slot of a Redis Cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct KeyTemplates {
+    /// String: units left. Holds `<voucher>`.
+    pub stock: String,
+    /// Set: users who were admitted. Holds `<voucher>`.
+    pub buyers: String,
+    /// Hash: sale window (`begin_ms`, `end_ms`) and `state`. Holds `<voucher>`.
+    pub voucher: String,
+    /// Hash: order id → one stock movement as JSON. Holds `<voucher>`.
+    pub journal: String,
+    /// Lock: held while a user's orders are written. Holds `<user>`.
+    pub lock: String,
+    /// Counter: sequence of order ids of one day. Holds `<day>`, filled in as `yyyy:MM:dd`.
+    pub order_id: String,
+    /// String with expiry: the heartbeat of the worker process of that name. Holds `<name>`.
+    pub heartbeat: String,
+}
+
+impl Default for KeyTemplates {
+    /// The names that the tutorial uses.
+    fn default() -> Self {
+        Self {
+            stock: "seckill:stock:<voucher>".into(),
+            buyers: "seckill:order:<voucher>".into(),
+            voucher: "seckill:voucher:<voucher>".into(),
+            journal: "seckill:journal:<voucher>".into(),
+            lock: "lock:order:<user>".into(),
+            order_id: "icr:order:<day>".into(),
+            heartbeat: "tidegate:worker:<name>".into(),
+        }
+    }
+}
+
+/// Makes keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    templates: KeyTemplates,
+}
+
+impl Keys {
+    /// Keys by these templates, which the configuration has checked to hold their placeholders.
+    #[must_use]
+    pub fn new(templates: KeyTemplates) -> Self {
+        Self { templates }
+    }
+
+    /// Units left.
+    #[must_use]
+    pub fn stock(&self, voucher: VoucherId) -> Key {
+        fill(&self.templates.stock, "<voucher>", voucher)
+    }
+
+    /// Users who were admitted.
+    #[must_use]
+    pub fn buyers(&self, voucher: VoucherId) -> Key {
+        fill(&self.templates.buyers, "<voucher>", voucher)
+    }
+
+    /// Sale window and state.
+    #[must_use]
+    pub fn voucher(&self, voucher: VoucherId) -> Key {
+        fill(&self.templates.voucher, "<voucher>", voucher)
+    }
+
+    /// Stock movements.
+    #[must_use]
+    pub fn journal(&self, voucher: VoucherId) -> Key {
+        fill(&self.templates.journal, "<voucher>", voucher)
+    }
+
+    /// The lock of a user.
+    #[must_use]
+    pub fn lock(&self, user: UserId) -> Key {
+        fill(&self.templates.lock, "<user>", user)
+    }
+
+    /// The order-id counter of a day, `yyyy:MM:dd`.
+    #[must_use]
+    pub fn order_id(&self, day: &str) -> Key {
+        fill(&self.templates.order_id, "<day>", day)
+    }
+
+    /// The heartbeat of the worker process `name`.
+    #[must_use]
+    pub fn heartbeat(&self, name: &str) -> Key {
+        fill(&self.templates.heartbeat, "<name>", name)
+    }
+}
+
+fn fill(template: &str, placeholder: &str, value: impl ToString) -> Key {
+    template.replace(placeholder, &value.to_string()).into()
+}

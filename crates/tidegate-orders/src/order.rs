@@ -1,0 +1,155 @@
+//! What an order is. Inside these types a value cannot be wrong: it was parsed at the edge.
+
+use std::{fmt, num::NonZeroI64, str::FromStr};
+
+use serde::{Serialize, Serializer};
+
+/// A text that is no value of its type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadNumber {
+    /// Nothing at all.
+    #[error("is empty")]
+    Empty,
+    /// Something else than the digits 0-9, signs and spaces included.
+    #[error("is not made of decimal digits only")]
+    NotDecimal,
+    /// `007`: two texts for one number would be two orders for one user.
+    #[error("begins with a zero")]
+    Padded,
+    /// Outside the allowed range.
+    #[error("is not within 1 ..= {max}")]
+    OutOfRange {
+        /// The largest allowed value.
+        max: i64,
+    },
+}
+
+fn parse_decimal(text: &[u8], max: i64) -> Result<NonZeroI64, BadNumber> {
+    if text.is_empty() {
+        return Err(BadNumber::Empty);
+    }
+    if !text.iter().all(u8::is_ascii_digit) {
+        return Err(BadNumber::NotDecimal);
+    }
+    if text[0] == b'0' && text.len() > 1 {
+        return Err(BadNumber::Padded);
+    }
+    let text = str::from_utf8(text).map_err(|_| BadNumber::NotDecimal)?;
+    // What does not fit into an i64 does not fit into the range either.
+    let value = text.parse().ok().and_then(NonZeroI64::new).filter(|value| value.get() <= max);
+    value.ok_or(BadNumber::OutOfRange { max })
+}
+
+macro_rules! decimal {
+    ($(#[$doc:meta])* $name:ident, $max:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(NonZeroI64);
+
+        impl $name {
+            /// The largest allowed value.
+            pub const MAX: i64 = $max;
+
+            /// Parses decimal digits without sign, padding or spaces.
+            ///
+            /// # Errors
+            /// When the text is anything else, or the number is not within `1 ..= MAX`.
+            pub fn parse(text: &[u8]) -> Result<Self, BadNumber> {
+                parse_decimal(text, Self::MAX).map(Self)
+            }
+
+            /// The number itself, `1 ..= MAX`.
+            #[must_use]
+            pub const fn get(self) -> i64 {
+                self.0.get()
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = BadNumber;
+
+            fn from_str(text: &str) -> Result<Self, BadNumber> {
+                Self::parse(text.as_bytes())
+            }
+        }
+
+        impl TryFrom<i64> for $name {
+            type Error = BadNumber;
+
+            fn try_from(value: i64) -> Result<Self, BadNumber> {
+                let value = NonZeroI64::new(value).filter(|value| (1..=Self::MAX).contains(&value.get()));
+                value.map(Self).ok_or(BadNumber::OutOfRange { max: Self::MAX })
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        // A string: JSON numbers lose digits above 2^53 in most readers.
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    };
+}
+
+decimal!(
+    /// Identifies an order; chosen by the producer, unique, `1 ..= 2^63-1`.
+    OrderId,
+    i64::MAX
+);
+decimal!(
+    /// Identifies a user, `1 ..= 2^63-1`.
+    UserId,
+    i64::MAX
+);
+decimal!(
+    /// Identifies a voucher, the thing on sale, `1 ..= 2^63-1`.
+    VoucherId,
+    i64::MAX
+);
+decimal!(
+    /// Units in one order, `1 ..= 10 000`.
+    Quantity,
+    10_000
+);
+decimal!(
+    /// Which of the orders that a user may have for one voucher this is, `1 ..= 2^31-1`.
+    Slot,
+    i32::MAX as i64
+);
+
+impl Quantity {
+    /// One unit, which is what an entry without quantity means.
+    pub const ONE: Self = Self(NonZeroI64::new(1).unwrap());
+}
+
+impl Slot {
+    /// The first slot, which is what an entry without slot means.
+    pub const FIRST: Self = Self(NonZeroI64::new(1).unwrap());
+}
+
+/// An order as it stands in the stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Order {
+    /// Its id.
+    pub id: OrderId,
+    /// Who bought.
+    pub user: UserId,
+    /// What was bought.
+    pub voucher: VoucherId,
+    /// How many units.
+    pub quantity: Quantity,
+    /// Which of the user's orders for this voucher.
+    pub slot: Slot,
+}

@@ -1,0 +1,64 @@
+//! Connections to Redis: how they time out, and that they never give up reconnecting.
+
+use std::time::Duration;
+
+use fred::{
+    clients::{Client, Pool},
+    interfaces::ClientLike,
+    prelude::{Builder, Config, FredResult, ReconnectPolicy},
+};
+
+const RECONNECT_MIN_MS: u32 = 50;
+const RECONNECT_MAX_MS: u32 = 2_000;
+
+/// How to reach Redis.
+#[derive(Clone, Debug)]
+pub struct RedisSettings {
+    /// `redis://`, `rediss://` (TLS) or `redis-sentinel://`, with user and password where needed.
+    pub url: String,
+    /// Connections for commands; blocking readers have one of their own each.
+    pub connections: usize,
+    /// How long a command may wait for its reply.
+    pub command_timeout: Duration,
+    /// How long a TCP connection with its TLS handshake may take.
+    pub connect_timeout: Duration,
+}
+
+/// Opens the connections on which commands are sent.
+///
+/// # Errors
+/// When the URL is wrong or the first connection fails. Later losses are repaired by reconnecting, without end.
+pub async fn connect_pool(settings: &RedisSettings) -> FredResult<Pool> {
+    let pool = builder(settings)?.build_pool(settings.connections.max(1))?;
+    pool.init().await?;
+    Ok(pool)
+}
+
+/// Opens one connection for blocking reads. Commands are sent once, never again by themselves: a read that
+/// was sent twice would leave the first one's entries pending unseen.
+///
+/// # Errors
+/// As [`connect_pool`].
+pub async fn connect_reader(settings: &RedisSettings) -> FredResult<Client> {
+    let mut builder = builder(settings)?;
+    builder.with_connection_config(|config| config.max_command_attempts = 1);
+    let client = builder.build()?;
+    client.init().await?;
+    Ok(client)
+}
+
+fn builder(settings: &RedisSettings) -> FredResult<Builder> {
+    let mut builder = Builder::from_config(Config::from_url(&settings.url)?);
+    // 0 attempts = without end; fred's default is none at all, and the next command would hang for ever.
+    builder.set_policy(ReconnectPolicy::new_exponential(0, RECONNECT_MIN_MS, RECONNECT_MAX_MS, 2));
+    builder.with_performance_config(|config| config.default_command_timeout = settings.command_timeout);
+    builder.with_connection_config(|config| {
+        config.connection_timeout = settings.connect_timeout;
+        config.internal_command_timeout = settings.command_timeout;
+        config.tcp.nodelay = Some(true);
+        // A black-holed connection is closed, and with it all that waits on it, when a reply is this late.
+        config.unresponsive.max_timeout = Some(settings.command_timeout);
+        config.unresponsive.interval = Duration::from_millis(500);
+    });
+    Ok(builder)
+}

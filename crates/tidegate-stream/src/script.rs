@@ -1,0 +1,58 @@
+//! A Lua script: its text, its SHA1, and how it is called.
+
+use fred::{
+    clients::Pool,
+    interfaces::LuaInterface,
+    prelude::{Error, FredResult},
+    types::{Key, Value},
+};
+
+/// A Lua script that is compiled into the program and called by its SHA1.
+///
+/// `NOSCRIPT` is normal after a restart, a failover or a SCRIPT FLUSH: the text is loaded and the call sent
+/// again. The server ran nothing in that case, so nothing happens twice.
+///
+/// A call whose connection breaks may be sent again by the client: every script must be harmless when it
+/// runs twice with the same arguments.
+#[derive(Debug, Clone)]
+pub struct Script {
+    name: &'static str,
+    lua: &'static str,
+    sha1: String,
+}
+
+impl Script {
+    /// A script named `name` (for error messages) with the text `lua`.
+    #[must_use]
+    pub fn new(name: &'static str, lua: &'static str) -> Self {
+        Self { name, lua, sha1: fred::util::sha1_hash(lua) }
+    }
+
+    /// The SHA1 of the text, in lower-case hexadecimal.
+    #[must_use]
+    pub fn sha1(&self) -> &str {
+        &self.sha1
+    }
+
+    /// Runs the script; `keys` become KEYS, `args` become ARGV, byte for byte.
+    ///
+    /// # Errors
+    /// Whatever the server or the connection answers; the script's name stands before the message.
+    pub async fn call(&self, pool: &Pool, keys: Vec<Key>, args: Vec<Value>) -> FredResult<Value> {
+        let client = pool.next();
+        let reply = match client.evalsha(self.sha1.as_str(), keys.clone(), args.clone()).await {
+            Err(error) if is_noscript(&error) => {
+                let _sha1: Value = client.script_load(self.lua).await?;
+                client.evalsha(self.sha1.as_str(), keys, args).await
+            }
+            reply => reply,
+        };
+        reply.map_err(|error: Error| {
+            Error::new(error.kind().clone(), format!("{}.lua: {}", self.name, error.details()))
+        })
+    }
+}
+
+fn is_noscript(error: &Error) -> bool {
+    error.details().starts_with("NOSCRIPT")
+}
