@@ -1,9 +1,26 @@
 //! A batch consumer of one Redis stream, at least once. It knows nothing of orders or of MySQL.
 
+pub mod backoff;
+pub mod breaker;
+pub mod counters;
 pub mod entry;
+pub mod handler;
+pub mod lane;
+pub mod lease;
 pub mod redis;
+pub mod retire;
+mod schedule;
 pub mod script;
+pub mod stream;
 
+pub use backoff::Backoff;
+pub use breaker::Breaker;
+pub use counters::{Counters, Counts};
 pub use entry::{Delivery, Entry, EntryId};
+pub use handler::{Death, Handler, Outage, Outcome};
+pub use lane::{BatchReport, Lane, LaneSettings};
+pub use lease::Leases;
 pub use redis::{RedisSettings, connect_pool, connect_reader};
+pub use retire::{ConsumerInfo, Retirer};
 pub use script::Script;
+pub use stream::{GroupState, Reader, Stream, StreamError, StreamNames};

@@ -1,0 +1,54 @@
+//! How long to wait before trying again.
+
+use std::time::Duration;
+
+use rand::RngExt;
+
+/// Doubles from `min` up to `max`, with full jitter, so that a fleet does not knock in step.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    min: Duration,
+    max: Duration,
+    attempt: u32,
+}
+
+impl Backoff {
+    /// Waits of about `min` first, `max` at most.
+    #[must_use]
+    pub fn new(min: Duration, max: Duration) -> Self {
+        Self { min, max, attempt: 0 }
+    }
+
+    /// The next wait: a random time between half of this attempt's ceiling and the ceiling.
+    pub fn next_wait(&mut self) -> Duration {
+        let ceiling = ceiling(self.min, self.max, self.attempt);
+        self.attempt = self.attempt.saturating_add(1);
+        ceiling.mul_f64(rand::rng().random_range(0.5..=1.0))
+    }
+
+    /// Begins anew: the last try went well.
+    pub fn reset(&mut self) {
+        self.attempt = 0;
+    }
+}
+
+fn ceiling(min: Duration, max: Duration, attempt: u32) -> Duration {
+    min.saturating_mul(1 << attempt.min(20)).min(max).max(min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_the_ceiling_and_begin_anew_after_success() {
+        let (min, max) = (Duration::from_millis(50), Duration::from_secs(5));
+        let mut backoff = Backoff::new(min, max);
+        let waits: Vec<Duration> = (0..100).map(|_| backoff.next_wait()).collect();
+        assert!(waits[0] >= min / 2 && waits[0] <= min);
+        assert!(waits.iter().all(|wait| *wait <= max));
+        assert!(waits[50..].iter().all(|wait| *wait >= max / 2));
+        backoff.reset();
+        assert!(backoff.next_wait() <= min);
+    }
+}

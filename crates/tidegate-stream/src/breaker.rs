@@ -1,0 +1,97 @@
+//! Open while a store is away: nothing is read, one task knocks, all go on together afterwards.
+
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{backoff::Backoff, handler::Outage};
+
+/// A close that holds for less than this did not end the trouble: the waits go on growing.
+const STABLE: Duration = Duration::from_secs(10);
+
+/// Shared by all lanes of a process.
+#[derive(Debug)]
+pub struct Breaker {
+    state: watch::Sender<State>,
+}
+
+/// What the breaker says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// All stores work, as far as is known.
+    Closed,
+    /// A store is away.
+    Open {
+        /// Since when.
+        since: Instant,
+        /// Which store, and what it said.
+        outage: Outage,
+    },
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self { state: watch::Sender::new(State::Closed) }
+    }
+}
+
+impl Breaker {
+    /// What it says now.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    /// Opens. The first to notice an outage says so in the log; the others only stop.
+    pub fn trip(&self, outage: Outage) {
+        self.state.send_if_modified(|state| {
+            if *state != State::Closed {
+                return false;
+            }
+            tracing::warn!(store = outage.store, error = %outage.error, "outage began: nothing is read until the store works again");
+            *state = State::Open { since: Instant::now(), outage };
+            true
+        });
+    }
+
+    /// Waits until it is closed.
+    pub async fn closed(&self) {
+        let mut state = self.state.subscribe();
+        // The sender lives as long as self, so this cannot fail.
+        let _ = state.wait_for(|state| *state == State::Closed).await;
+    }
+
+    /// Knocks with `probe` while open, with growing waits, and closes when it succeeds. Ends with `stop`.
+    pub async fn run<P, F>(&self, probe: P, mut backoff: Backoff, stop: CancellationToken)
+    where
+        P: Fn() -> F,
+        F: Future<Output = Result<(), Outage>>,
+    {
+        stop.run_until_cancelled(async {
+            let mut state = self.state.subscribe();
+            loop {
+                let opened = state.wait_for(|state| *state != State::Closed).await.map(|state| state.clone());
+                let Ok(State::Open { since, outage }) = opened else { return };
+                loop {
+                    tokio::time::sleep(backoff.next_wait()).await;
+                    match probe().await {
+                        Ok(()) => break,
+                        Err(error) => tracing::debug!(%error, "the store is still away"),
+                    }
+                }
+                let outage_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+                tracing::warn!(store = outage.store, outage_ms, "outage over: reading goes on");
+                self.state.send_replace(State::Closed);
+                let tripped_again = state.wait_for(|state| *state != State::Closed);
+                if tokio::time::timeout(STABLE, tripped_again).await.is_err() {
+                    backoff.reset();
+                }
+            }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,60 @@
+//! What the user of this crate supplies: a step that turns a batch of entries into outcomes.
+
+use std::future::Future;
+
+use crate::entry::Entry;
+
+/// What became of one entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its effect is durable: it is acknowledged.
+    Done,
+    /// Nothing happened yet and nothing is wrong with it: it stays pending and is tried again shortly after.
+    Retry,
+    /// It can never be done: it is copied to the dead stream and acknowledged, in one step.
+    Dead(Death),
+}
+
+/// Why an entry can never be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Death {
+    /// A word for machines, such as `unknown_voucher`.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub error: String,
+}
+
+/// A store does not do its work. No entry is at fault, and nothing is read until it does again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{store}: {error}")]
+pub struct Outage {
+    /// Which store, by the name that people know: `Redis`, `MySQL`.
+    pub store: &'static str,
+    /// What it said, or that it said nothing.
+    pub error: String,
+}
+
+impl Outage {
+    /// An outage of `store`, because of `error`.
+    pub fn new(store: &'static str, error: impl ToString) -> Self {
+        Self { store, error: error.to_string() }
+    }
+}
+
+impl From<fred::error::Error> for Outage {
+    fn from(error: fred::error::Error) -> Self {
+        Self::new("Redis", error)
+    }
+}
+
+/// Handles batches of entries.
+pub trait Handler: Send + Sync + 'static {
+    /// Handles a batch, in stream order, and answers with one outcome an entry, in the same order.
+    ///
+    /// It may run again with the same entries, whole or in part, at any time and in any process: an effect
+    /// that is there already counts as done.
+    ///
+    /// # Errors
+    /// An [`Outage`] says nothing of any entry: all stay pending.
+    fn handle(&self, batch: &[Entry]) -> impl Future<Output = Result<Vec<Outcome>, Outage>> + Send;
+}

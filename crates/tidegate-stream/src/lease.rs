@@ -1,0 +1,56 @@
+//! Leases on names in Redis: taken by a token, ended by the same token or by time.
+
+use std::time::Duration;
+
+use fred::{
+    clients::Pool,
+    prelude::FredResult,
+    types::{Key, Value},
+};
+
+use crate::script::Script;
+
+/// Takes, renews and ends leases. A lease is politeness between processes: it can be lost at any time, so
+/// nothing may depend on it for being right.
+#[derive(Clone, Debug)]
+pub struct Leases {
+    pool: Pool,
+    lock: Script,
+    unlock: Script,
+}
+
+impl Leases {
+    /// Leases kept in the Redis behind `pool`.
+    #[must_use]
+    pub fn new(pool: Pool) -> Self {
+        Self {
+            pool,
+            lock: Script::new("lock", include_str!("../../../lua/lock.lua")),
+            unlock: Script::new("unlock", include_str!("../../../lua/unlock.lua")),
+        }
+    }
+
+    /// Takes or renews a lease on each of `keys`, each for itself, in one round trip.
+    ///
+    /// Returns the positions in `keys`, ascending, of those that another token holds.
+    ///
+    /// # Errors
+    /// When Redis does not answer; some of the leases may be held then.
+    pub async fn take(&self, keys: Vec<Key>, token: &str, lease: Duration) -> FredResult<Vec<usize>> {
+        let args = vec![token.into(), millis(lease)];
+        let refused: Vec<usize> = self.lock.call(&self.pool, keys, args).await?.convert()?;
+        Ok(refused.into_iter().map(|position| position - 1).collect())
+    }
+
+    /// Ends those leases on `keys` that `token` still holds; returns how many these were.
+    ///
+    /// # Errors
+    /// When Redis does not answer; the leases end by time then.
+    pub async fn end(&self, keys: Vec<Key>, token: &str) -> FredResult<usize> {
+        self.unlock.call(&self.pool, keys, vec![token.into()]).await?.convert()
+    }
+}
+
+fn millis(duration: Duration) -> Value {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).into()
+}

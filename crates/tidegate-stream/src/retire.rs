@@ -1,0 +1,90 @@
+//! Removing consumers of processes that are gone for good, so that names do not pile up.
+
+use std::time::Duration;
+
+use fred::{
+    clients::Pool,
+    interfaces::StreamsInterface,
+    types::{Key, Value},
+};
+
+use crate::{
+    script::Script,
+    stream::{StreamError, StreamNames},
+};
+
+/// A consumer of the group, as XINFO CONSUMERS tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerInfo {
+    /// Its name.
+    pub name: String,
+    /// Entries that were delivered to it and are not acknowledged.
+    pub pending: u64,
+    /// Milliseconds since it last asked for anything. Before Redis 7.2 this is no sign of life.
+    pub idle_ms: u64,
+}
+
+/// Removes consumers that hold nothing, were not seen for long, and whose process has no heartbeat.
+#[derive(Clone, Debug)]
+pub struct Retirer {
+    pool: Pool,
+    names: StreamNames,
+    script: Script,
+    idle: Duration,
+}
+
+impl Retirer {
+    /// Removes consumers of the group of `names` that were idle for at least `idle`.
+    #[must_use]
+    pub fn new(pool: Pool, names: StreamNames, idle: Duration) -> Self {
+        Self { pool, names, script: Script::new("retire", include_str!("../../../lua/retire.lua")), idle }
+    }
+
+    /// Looks once; returns the names of the consumers that it removed. `heartbeat` tells the key that exists
+    /// while the process of a consumer lives.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn run_once(&self, heartbeat: impl Fn(&str) -> Key) -> Result<Vec<String>, StreamError> {
+        let idle_ms = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX);
+        let mut removed = Vec::new();
+        for consumer in consumers(&self.pool, &self.names).await? {
+            if consumer.pending > 0 || consumer.idle_ms < idle_ms {
+                continue;
+            }
+            let keys = vec![self.names.stream.as_str().into(), heartbeat(&consumer.name)];
+            let group = self.names.group.as_str().into();
+            let args: Vec<Value> = vec![group, consumer.name.as_str().into(), idle_ms.to_string().into()];
+            if self.script.call(&self.pool, keys, args).await?.convert::<bool>()? {
+                tracing::info!(
+                    consumer = consumer.name,
+                    idle_ms = consumer.idle_ms,
+                    "dead, empty consumer removed"
+                );
+                removed.push(consumer.name);
+            }
+        }
+        Ok(removed)
+    }
+}
+
+/// The consumers of the group.
+///
+/// # Errors
+/// When Redis does not answer, or stream or group are missing.
+pub async fn consumers(pool: &Pool, names: &StreamNames) -> Result<Vec<ConsumerInfo>, StreamError> {
+    let infos: Vec<std::collections::HashMap<String, Value>> =
+        pool.xinfo_consumers(&names.stream, &names.group).await?;
+    let number = |info: &std::collections::HashMap<String, Value>, field: &str| {
+        info.get(field).and_then(Value::as_u64).unwrap_or_default()
+    };
+    let name = |info: &std::collections::HashMap<String, Value>| info.get("name").and_then(Value::as_string);
+    let read = infos.iter().filter_map(|info| {
+        Some(ConsumerInfo {
+            name: name(info)?,
+            pending: number(info, "pending"),
+            idle_ms: number(info, "idle"),
+        })
+    });
+    Ok(read.collect())
+}

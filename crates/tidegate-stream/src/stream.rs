@@ -1,0 +1,294 @@
+//! The one door to the stream: its group, reading, claiming, settling, burying.
+
+use std::time::Duration;
+
+use fred::{
+    clients::{Client, Pool},
+    error::{Error, ErrorKind},
+    interfaces::{ClientLike, StreamsInterface},
+    types::{ClusterHash, CustomCommand, Value},
+};
+
+use crate::{
+    entry::{self, BadReply, Delivery, Entry, EntryId},
+    handler::{Death, Outage},
+    script::Script,
+};
+
+/// How much longer than its block time a read may take before its connection is given up.
+const READ_MARGIN: Duration = Duration::from_secs(2);
+
+/// Why the stream could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The stream or its consumer group is not there (any more).
+    #[error("the consumer group is missing: {0}")]
+    NoGroup(String),
+    /// Redis does not answer, or answers with an error.
+    #[error(transparent)]
+    Redis(Error),
+    /// Redis answered with something else than it should.
+    #[error(transparent)]
+    BadReply(#[from] BadReply),
+}
+
+impl From<Error> for StreamError {
+    fn from(error: Error) -> Self {
+        // UNBLOCKED: the stream was deleted under a blocked reader (before Redis 7.2).
+        let details = error.details();
+        if details.starts_with("NOGROUP") || details.starts_with("UNBLOCKED") {
+            return Self::NoGroup(details.to_owned());
+        }
+        Self::Redis(error)
+    }
+}
+
+impl From<StreamError> for Outage {
+    fn from(error: StreamError) -> Self {
+        Self::new("Redis", error)
+    }
+}
+
+/// Names of a stream, its consumer group and its dead letters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamNames {
+    /// Key of the stream.
+    pub stream: String,
+    /// Key of the stream of dead letters.
+    pub dead: String,
+    /// Consumer group on the stream.
+    pub group: String,
+}
+
+/// Whether the group had to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupState {
+    /// It was there.
+    Existed,
+    /// It was made just now, and begins at the first entry of the stream.
+    Created,
+}
+
+/// Everything about the stream that does not block; shared by all lanes.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    pool: Pool,
+    names: StreamNames,
+    bury: Script,
+    keep: Script,
+}
+
+impl Stream {
+    /// The stream `names.stream` in the Redis behind `pool`.
+    #[must_use]
+    pub fn new(pool: Pool, names: StreamNames) -> Self {
+        Self {
+            pool,
+            names,
+            bury: Script::new("bury", include_str!("../../../lua/bury.lua")),
+            keep: Script::new("keep", include_str!("../../../lua/keep.lua")),
+        }
+    }
+
+    /// Names of the stream, its group and its dead letters.
+    #[must_use]
+    pub fn names(&self) -> &StreamNames {
+        &self.names
+    }
+
+    /// Makes the consumer group where it is missing, and the stream with it. The group begins at the first
+    /// entry: whatever stands in the stream is delivered, if need be again.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key holds something else than a stream.
+    pub async fn ensure_group(&self) -> Result<GroupState, StreamError> {
+        let StreamNames { stream, group, .. } = &self.names;
+        let made: Result<Value, Error> = self.pool.xgroup_create(stream, group, "0", true).await;
+        match made {
+            Ok(_) => Ok(GroupState::Created),
+            Err(error) if error.details().starts_with("BUSYGROUP") => Ok(GroupState::Existed),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Claims up to `count` entries that nobody has touched for `idle`, scanning the pending list from
+    /// `cursor`. Returns where the next scan begins; [`EntryId::MIN`] when the whole list was seen.
+    ///
+    /// # Errors
+    /// As for every call here: Redis, the group, or the shape of the reply.
+    pub async fn claim(
+        &self,
+        consumer: &str,
+        idle: Duration,
+        cursor: EntryId,
+        count: usize,
+    ) -> Result<(EntryId, Delivery), StreamError> {
+        let StreamNames { stream, group, .. } = &self.names;
+        let command = CustomCommand::new_static("XAUTOCLAIM", ClusterHash::FirstKey, false);
+        let args: Vec<Value> = vec![
+            stream.as_str().into(),
+            group.as_str().into(),
+            consumer.into(),
+            millis(idle),
+            cursor.to_string().into(),
+            "COUNT".into(),
+            length(count),
+        ];
+        Ok(entry::parse_claim(self.pool.next().custom(command, args).await?)?)
+    }
+
+    /// Acknowledges entries, in one round trip. Returns how many were pending until now.
+    ///
+    /// # Errors
+    /// When Redis does not answer; the entries may be acknowledged or not, and asking again does no harm.
+    pub async fn settle(&self, ids: &[EntryId]) -> Result<usize, StreamError> {
+        let ids: Vec<String> = ids.iter().map(EntryId::to_string).collect();
+        Ok(self.pool.xack(&self.names.stream, &self.names.group, ids).await?)
+    }
+
+    /// Copies an entry to the dead stream and acknowledges it. Returns false when it was not pending any more.
+    ///
+    /// # Errors
+    /// When Redis does not answer or refuses; the entry is either buried or still pending, never both or none.
+    pub async fn bury(&self, entry: &Entry, death: &Death) -> Result<bool, StreamError> {
+        let keys = vec![self.names.stream.as_str().into(), self.names.dead.as_str().into()];
+        let mut args: Vec<Value> = vec![
+            self.names.group.as_str().into(),
+            entry.id.to_string().into(),
+            death.reason.into(),
+            death.error.as_str().into(),
+        ];
+        for (name, value) in &entry.fields {
+            args.extend([Value::Bytes(name.clone()), Value::Bytes(value.clone())]);
+        }
+        Ok(self.bury.call(&self.pool, keys, args).await?.convert()?)
+    }
+
+    /// Tells the group that `consumer` still works on its entries from `first` to `last`. Returns how many of
+    /// them are still its own.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn keep(
+        &self,
+        consumer: &str,
+        (first, last): (EntryId, EntryId),
+        count: usize,
+    ) -> Result<usize, StreamError> {
+        let keys = vec![self.names.stream.as_str().into()];
+        let args = vec![
+            self.names.group.as_str().into(),
+            consumer.into(),
+            first.to_string().into(),
+            last.to_string().into(),
+            length(count),
+        ];
+        Ok(self.keep.call(&self.pool, keys, args).await?.convert()?)
+    }
+}
+
+/// Reads the stream as one consumer of its group, over a connection of its own.
+#[derive(Debug)]
+pub struct Reader {
+    client: Client,
+    names: StreamNames,
+    consumer: String,
+    reconnects: tokio::sync::broadcast::Receiver<fred::types::config::Server>,
+}
+
+impl Reader {
+    /// Reads as `consumer` over `client`, which nothing else may use: a blocked read holds up all behind it.
+    #[must_use]
+    pub fn new(client: Client, names: StreamNames, consumer: String) -> Self {
+        let reconnects = fred::interfaces::EventInterface::reconnect_rx(&client);
+        Self { client, names, consumer, reconnects }
+    }
+
+    /// Name of the consumer.
+    #[must_use]
+    pub fn consumer(&self) -> &str {
+        &self.consumer
+    }
+
+    /// The connection, for ending a blocked read from outside.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Whether the connection was made anew since this was last asked.
+    pub fn has_reconnected(&mut self) -> bool {
+        let mut seen = false;
+        // Lagged means that there were more of them than the channel holds.
+        while !matches!(
+            self.reconnects.try_recv(),
+            Err(tokio::sync::broadcast::error::TryRecvError::Empty
+                | tokio::sync::broadcast::error::TryRecvError::Closed)
+        ) {
+            seen = true;
+        }
+        seen
+    }
+
+    /// Reads up to `count` entries that nobody has seen, waiting up to `block` for the first.
+    ///
+    /// Never cancel this: the server hands entries over even when nobody listens any more.
+    ///
+    /// # Errors
+    /// After any error, entries may have been delivered unseen: read the own pending list.
+    pub async fn read_new(&self, count: usize, block: Duration) -> Result<Delivery, StreamError> {
+        // BLOCK 0 would mean for ever.
+        let block = block.max(Duration::from_millis(1));
+        self.read(count, Some(block), ">".to_owned()).await
+    }
+
+    /// Reads up to `count` of this consumer's own pending entries that come after `after`.
+    ///
+    /// # Errors
+    /// As [`Reader::read_new`].
+    pub async fn read_pending(&self, count: usize, after: EntryId) -> Result<Delivery, StreamError> {
+        self.read(count, None, after.to_string()).await
+    }
+
+    async fn read(
+        &self,
+        count: usize,
+        block: Option<Duration>,
+        after: String,
+    ) -> Result<Delivery, StreamError> {
+        let mut args: Vec<Value> = Vec::with_capacity(11);
+        args.extend(["GROUP", &self.names.group, &self.consumer, "COUNT"].map(Value::from));
+        args.push(length(count));
+        if let Some(block) = block {
+            args.extend(["BLOCK".into(), millis(block)]);
+        }
+        args.extend(["STREAMS", &self.names.stream, &after].map(Value::from));
+
+        let slot = ClusterHash::Custom(fred::util::redis_keyslot(self.names.stream.as_bytes()));
+        let command = CustomCommand::new_static("XREADGROUP", slot, block.is_some());
+        let options = fred::prelude::Options {
+            timeout: Some(block.unwrap_or_default() + READ_MARGIN),
+            max_attempts: Some(1),
+            ..Default::default()
+        };
+        let reply: Result<Value, Error> = self.client.with_options(&options).custom(command, args).await;
+        match reply {
+            Ok(reply) => Ok(entry::parse_read(reply)?),
+            Err(error) => {
+                if *error.kind() == ErrorKind::Timeout {
+                    // The connection swallowed the read; another one may not.
+                    let _ = self.client.force_reconnection().await;
+                }
+                Err(error.into())
+            }
+        }
+    }
+}
+
+fn millis(duration: Duration) -> Value {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).into()
+}
+
+fn length(count: usize) -> Value {
+    i64::try_from(count).unwrap_or(i64::MAX).into()
+}

@@ -1,0 +1,43 @@
+-- bury: copy one entry to the dead stream and acknowledge it, in one step.
+--
+-- Only while the entry is pending: when another worker has settled it meanwhile, or the call is sent twice,
+-- nothing happens. XADD comes first: when it fails (wrong type, memory limit), the entry stays pending.
+-- The fields come from the caller, who has read them: the entry itself may be trimmed by now.
+--
+-- KEYS[1]  stream   stream  where the entry is pending
+-- KEYS[2]  dead     stream  dead letters
+-- ARGV[1]  group            consumer group
+-- ARGV[2]  id               entry id
+-- ARGV[3]  reason           a word that says why, for machines
+-- ARGV[4]  error            a sentence that says why, for people
+-- ARGV[5...]                the entry's fields: name, value, name, value, ...
+-- Reply 1  buried: copied and acknowledged
+-- Reply 0  not pending any more: nothing was done
+
+local stream, dead = KEYS[1], KEYS[2]
+local group, id, reason, error_text = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local MOST_VALUES = 4000 -- Lua's unpack has a limit of about 8000
+
+local pending = redis.call('XPENDING', stream, group, id, id, 1)[1]
+if not pending then
+  return 0
+end
+
+local letter = {}
+for at = 5, #ARGV do
+  letter[#letter + 1] = ARGV[at]
+end
+if #letter > MOST_VALUES then
+  letter = { 'dead:fields', cjson.encode(letter) }
+end
+local time = redis.call('TIME')
+local about = {
+  'dead:entry', id, 'dead:reason', reason, 'dead:error', error_text, 'dead:consumer', pending[2],
+  'dead:deliveries', pending[4], 'dead:at_ms', time[1] .. string.format('%03d', math.floor(time[2] / 1000)),
+}
+for _, value in ipairs(about) do
+  letter[#letter + 1] = value
+end
+redis.call('XADD', dead, '*', unpack(letter))
+redis.call('XACK', stream, group, id)
+return 1

@@ -1,0 +1,26 @@
+-- keep: reset the idle time of entries that a consumer still works on, so that nobody claims them.
+--
+-- Entries that were settled or claimed by others meanwhile are not touched, and no delivery is counted.
+--
+-- KEYS[1]  stream    stream
+-- ARGV[1]  group             consumer group
+-- ARGV[2]  consumer          who works on them
+-- ARGV[3]  first             smallest entry id of the batch in hand
+-- ARGV[4]  last              largest entry id of the batch in hand
+-- ARGV[5]  count             entries at most, 1 to 5000
+-- Reply    integer           how many entries are still this consumer's
+
+local stream = KEYS[1]
+local group, consumer, first, last, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+local mine = redis.call('XPENDING', stream, group, first, last, count, consumer)
+if #mine == 0 then
+  return 0
+end
+local claim = { 'XCLAIM', stream, group, consumer, 0 }
+for _, entry in ipairs(mine) do
+  claim[#claim + 1] = entry[1]
+end
+claim[#claim + 1] = 'JUSTID'
+redis.call(unpack(claim))
+return #mine
