@@ -1,7 +1,11 @@
 //! What an order is, how it is admitted in Redis, how its user is locked, how it is written to MySQL.
 
 pub mod keys;
+pub mod ledger;
 pub mod order;
+pub mod user_lock;
 
 pub use keys::{KeyTemplates, Keys};
+pub use ledger::{Incoming, Ledger, Refusal, Verdict};
 pub use order::{Order, OrderId, Quantity, Slot, UserId, VoucherId};
+pub use user_lock::{Locked, UserLocks};

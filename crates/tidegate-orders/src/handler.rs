@@ -1,0 +1,130 @@
+//! What a lane does with a batch of orders: decode, lock, write, give back, unlock.
+
+use std::sync::Arc;
+
+use tidegate_stream::{Death, Entry, Handler, Outage, Outcome};
+
+use crate::{
+    gate::{Gate, Release, ReleaseReply},
+    ledger::{Incoming, Ledger, Refusal, Verdict},
+    tally::Tally,
+    user_lock::{Locked, UserLocks},
+    wire,
+};
+
+/// Turns stream entries into orders in MySQL.
+#[derive(Debug)]
+pub struct OrderHandler {
+    gate: Gate,
+    locks: UserLocks,
+    ledger: Ledger,
+    tally: Arc<Tally>,
+}
+
+/// An order on its way through a batch, with the place in the batch that its outcome belongs to.
+struct Placed {
+    at: usize,
+    incoming: Incoming,
+}
+
+impl OrderHandler {
+    /// A handler that locks with `locks`, writes to `ledger` and gives refused units back through `gate`.
+    #[must_use]
+    pub fn new(gate: Gate, locks: UserLocks, ledger: Ledger, tally: Arc<Tally>) -> Self {
+        Self { gate, locks, ledger, tally }
+    }
+
+    /// Writes the orders whose users are locked; the others stay pending.
+    async fn write(&self, locked: &Locked, orders: Vec<Placed>, outcomes: &mut [Outcome]) -> Result<(), Outage> {
+        let (waiting, orders): (Vec<_>, Vec<_>) =
+            orders.into_iter().partition(|placed| locked.is_refused(placed.incoming.order.user));
+        self.tally.lock_refused(waiting.len());
+        let (places, incoming): (Vec<usize>, Vec<Incoming>) =
+            orders.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
+        let verdicts = self.ledger.record(&incoming).await?;
+        self.give_back(&incoming, &verdicts).await?;
+        for ((at, incoming), verdict) in places.into_iter().zip(&incoming).zip(verdicts) {
+            self.tally.verdict(&verdict);
+            outcomes[at] = outcome(incoming, verdict);
+        }
+        Ok(())
+    }
+
+    /// Gives back what Redis holds for refused orders, once per order id, before they are acknowledged.
+    async fn give_back(&self, incoming: &[Incoming], verdicts: &[Verdict]) -> Result<(), Outage> {
+        for (Incoming { order, entry }, verdict) in incoming.iter().zip(verdicts) {
+            let Verdict::Refused(refusal) = verdict else { continue };
+            let reply = self.gate.release(&release(order, *refusal)).await.map_err(|e| Outage::new("Redis", e))?;
+            if reply != ReleaseReply::GivenBackBefore {
+                tracing::warn!(
+                    order = %order.id, user = %order.user, voucher = %order.voucher, quantity = %order.quantity, %entry,
+                    reason = refusal.word(), "order refused"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Handler for OrderHandler {
+    async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+        let (orders, mut outcomes) = decode(batch);
+        if !orders.is_empty() {
+            let locked = self.locks.lock(orders.iter().map(|placed| placed.incoming.order.user)).await?;
+            let written = self.locks.hold(&locked, self.write(&locked, orders, &mut outcomes)).await;
+            self.locks.unlock(locked).await;
+            written?;
+        }
+        Ok(outcomes)
+    }
+}
+
+/// Reads the orders of a batch. An entry that is none is dead; all others wait for their outcome.
+fn decode(batch: &[Entry]) -> (Vec<Placed>, Vec<Outcome>) {
+    let mut orders = Vec::with_capacity(batch.len());
+    let mut outcomes = vec![Outcome::Retry; batch.len()];
+    for (at, entry) in batch.iter().enumerate() {
+        match wire::decode(entry) {
+            Ok(decoded) => {
+                orders.push(Placed { at, incoming: Incoming { order: decoded.order, entry: entry.id } });
+            }
+            Err(error) => {
+                outcomes[at] = Outcome::Dead(Death { reason: error.reason(), error: error.to_string() });
+            }
+        }
+    }
+    (orders, outcomes)
+}
+
+/// What is given back for a refused order. Out of stock: the user may try again, but the stock in Redis is not
+/// raised, for MySQL says that there is none. User has an order: its unit is free, and the user stays barred.
+fn release(order: &crate::Order, refusal: Refusal) -> Release {
+    let (units, free_user) = match refusal {
+        Refusal::OutOfStock => (0, true),
+        Refusal::UserHasOrder => (order.quantity.get(), false),
+    };
+    Release {
+        order: order.id,
+        user: order.user,
+        voucher: order.voucher,
+        units,
+        free_user,
+        by: format!("worker:{}", refusal.word()),
+    }
+}
+
+fn outcome(incoming: &Incoming, verdict: Verdict) -> Outcome {
+    let order = &incoming.order;
+    match verdict {
+        Verdict::Created | Verdict::AlreadyThere | Verdict::Refused(_) => Outcome::Done,
+        Verdict::UnknownVoucher => Outcome::Dead(Death {
+            reason: "unknown_voucher",
+            error: format!("voucher {} is not in tb_seckill_voucher", order.voucher),
+        }),
+        Verdict::IdTaken => Outcome::Dead(Death {
+            reason: "id_taken",
+            error: format!("order id {} belongs to an order of another user or voucher", order.id),
+        }),
+        Verdict::Rejected(error) => Outcome::Dead(Death { reason: "rejected_by_database", error }),
+    }
+}

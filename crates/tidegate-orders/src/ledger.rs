@@ -1,0 +1,207 @@
+//! The one door to MySQL for orders: a batch becomes rows in one transaction, and every order gets a verdict.
+//!
+//! Two ways lead through a batch. The **swift** one assumes that all is well: insert all, take their units from
+//! the stocks, commit. Duplicates, a stock that does not suffice or a voucher with refusals make it roll back,
+//! and the batch goes the **careful** way: lock the vouchers, look up what is there, decide each order in stream
+//! order, write that. Both leave the same rows.
+//!
+//! Statements are sent as text, several in one packet: a batch of any size needs no preparing, and takes two
+//! round trips. All values in them are numbers and entry ids of our own types.
+
+mod fault;
+mod sql;
+mod verdict;
+
+use std::{
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
+
+use sqlx::{MySql, MySqlPool, pool::PoolConnection};
+use tidegate_stream::{Backoff, EntryId, Outage};
+
+use crate::order::Order;
+use fault::Fault;
+pub use verdict::{Refusal, Verdict};
+
+/// Deadlocks, lock waits and races for a unique key are tried this often; then lock waits count as an outage.
+const CONTENTION_ATTEMPTS: usize = 6;
+
+/// An order with the stream entry that brought it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incoming {
+    /// The order.
+    pub order: Order,
+    /// The entry, kept in the row so that an order can be traced back.
+    pub entry: EntryId,
+}
+
+/// Writes orders.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    pool: MySqlPool,
+    timeout: Duration,
+}
+
+impl Ledger {
+    /// A ledger in the database behind `pool`, whose sessions run at READ COMMITTED. A transaction that takes
+    /// longer than `timeout` is given up; it may have been committed, which the next try finds.
+    #[must_use]
+    pub fn new(pool: MySqlPool, timeout: Duration) -> Self {
+        Self { pool, timeout }
+    }
+
+    /// Records `orders`, which stand in stream order, and answers with one verdict an order, in that order.
+    ///
+    /// When stock covers only a part, earlier orders win. Orders that were recorded before get the verdict they
+    /// had, so this can be repeated at any time. A row that the database refuses is split off until it stands
+    /// alone; its neighbours are written.
+    ///
+    /// # Errors
+    /// An outage says nothing of any order: each may be recorded or not.
+    pub async fn record(&self, orders: &[Incoming]) -> Result<Vec<Verdict>, Outage> {
+        let mut verdicts = Vec::with_capacity(orders.len());
+        // A work list instead of recursion; the last is the next, so parts run in stream order.
+        let mut parts = vec![orders];
+        while let Some(part) = parts.pop().filter(|part| !part.is_empty()) {
+            match self.record_part(part).await? {
+                Ok(part) => verdicts.extend(part),
+                Err(error) if part.len() == 1 => {
+                    // Only an entry that fails on a healthy store is at fault.
+                    self.probe().await?;
+                    verdicts.push(Verdict::Rejected(error));
+                }
+                Err(_) => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+            }
+        }
+        Ok(verdicts)
+    }
+
+    /// Shows that the database takes a durable write, and that the schema is there.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn probe(&self) -> Result<(), Outage> {
+        let probed = tokio::time::timeout(self.timeout, sqlx::raw_sql(sql::PROBE).execute(&self.pool)).await;
+        match probed {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(Outage::new("MySQL", fault::explain(&error))),
+            Err(_) => Err(self.too_late()),
+        }
+    }
+
+    /// Records a part whole. The inner error is the text of a row that the database refuses.
+    async fn record_part(&self, part: &[Incoming]) -> Result<Result<Vec<Verdict>, String>, Outage> {
+        let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let tried = tokio::time::timeout(self.timeout, self.attempt(part)).await;
+            match tried.unwrap_or_else(|_| Err(Fault::Outage(self.too_late()))) {
+                Ok(verdicts) => return Ok(Ok(verdicts)),
+                Err(Fault::Row(error)) => return Ok(Err(error)),
+                Err(Fault::Outage(outage)) => return Err(outage),
+                Err(Fault::Contention(error)) if attempt == CONTENTION_ATTEMPTS => {
+                    return Err(Outage::new("MySQL", error));
+                }
+                // A key of which we know nothing: it is not another worker, it is the row.
+                Err(Fault::Duplicate(error)) if attempt == CONTENTION_ATTEMPTS => return Ok(Err(error)),
+                Err(Fault::Contention(error) | Fault::Duplicate(error)) => {
+                    tracing::debug!(error, attempt, "contention: the whole batch is tried again");
+                    tokio::time::sleep(backoff.next_wait()).await;
+                }
+            }
+        }
+    }
+
+    async fn attempt(&self, part: &[Incoming]) -> Result<Vec<Verdict>, Fault> {
+        let mut session = Session::open(&self.pool).await?;
+        let outcome = match swift(&mut session, part).await {
+            Ok(Some(verdicts)) => Ok(verdicts),
+            Ok(None) => careful(&mut session, part).await,
+            Err(fault) => Err(fault),
+        };
+        if matches!(outcome, Err(Fault::Row(_) | Fault::Contention(_) | Fault::Duplicate(_))) {
+            sql::run(&mut session, sql::ROLLBACK).await?;
+        }
+        if !matches!(outcome, Err(Fault::Outage(_))) {
+            session.give_back();
+        }
+        outcome
+    }
+
+    fn too_late(&self) -> Outage {
+        Outage::new("MySQL", format!("no answer within {} ms", self.timeout.as_millis()))
+    }
+}
+
+/// Inserts all and takes their units. `None`, after a rollback, when this batch needs the careful way.
+async fn swift(session: &mut Session, part: &[Incoming]) -> Result<Option<Vec<Verdict>>, Fault> {
+    if verdict::repeats_itself(part) {
+        return Ok(None);
+    }
+    let all: Vec<&Incoming> = part.iter().collect();
+    let units = verdict::units_by_voucher(&all);
+    let written = sql::run_counting(session, sql::swift_batch(&all, &units)).await;
+    let went_well = match written {
+        // BEGIN, INSERT, then one UPDATE a voucher, each of which must have found its guarded row.
+        Ok(affected) => affected[2..].iter().all(|rows| *rows == 1),
+        Err(error) if fault::is_duplicate(&error) => false,
+        Err(error) => return Err(error.into()),
+    };
+    if !went_well {
+        sql::run(session, sql::ROLLBACK).await?;
+        return Ok(None);
+    }
+    sql::run(session, sql::COMMIT).await?;
+    Ok(Some(vec![Verdict::Created; part.len()]))
+}
+
+/// Locks the vouchers, looks up what is there, decides in stream order, writes that.
+async fn careful(session: &mut Session, part: &[Incoming]) -> Result<Vec<Verdict>, Fault> {
+    sql::run(session, sql::BEGIN).await?;
+    let known = sql::look_up(session, part).await?;
+    let verdicts = verdict::decide(part, known);
+    let writes = sql::careful_writes(&verdict::changes(part, &verdicts));
+    sql::run(session, &writes).await?;
+    Ok(verdicts.into_iter().map(|decided| decided.verdict).collect())
+}
+
+/// A connection that is closed, not pooled, unless it is given back: dropped in the middle of a transaction
+/// (a timeout, an outage), it would hand that open transaction to the next user.
+struct Session(Option<PoolConnection<MySql>>);
+
+impl Session {
+    async fn open(pool: &MySqlPool) -> Result<Self, Fault> {
+        Ok(Self(Some(pool.acquire().await?)))
+    }
+
+    fn give_back(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Deref for Session {
+    type Target = PoolConnection<MySql>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().expect("a session has its connection until it is given back")
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.0.as_mut().expect("a session has its connection until it is given back")
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(connection) = &mut self.0 {
+            connection.close_on_drop();
+        }
+    }
+}

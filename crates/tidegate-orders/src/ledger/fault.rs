@@ -1,0 +1,126 @@
+//! Whose fault an error of MySQL is: a pure decision.
+//!
+//! Numbers: <https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html> and
+//! <https://mariadb.com/kb/en/mariadb-error-code-reference/>.
+
+use sqlx::mysql::MySqlDatabaseError;
+use tidegate_stream::Outage;
+
+/// Why a batch was not recorded.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The store does not do its work.
+    Outage(Outage),
+    /// Other transactions were in the way: roll back and run the whole batch again.
+    Contention(String),
+    /// A unique key refused a row. Most often another worker has just written the same order.
+    Duplicate(String),
+    /// The store works, and refuses a row of this batch.
+    Row(String),
+}
+
+impl From<sqlx::Error> for Fault {
+    fn from(error: sqlx::Error) -> Self {
+        let text = explain(&error);
+        match database_error(&error) {
+            None => Self::Outage(Outage::new("MySQL", text)),
+            Some(database) => match blame(database.number(), database.code().unwrap_or_default()) {
+                Blame::Store => Self::Outage(Outage::new("MySQL", text)),
+                Blame::Others => Self::Contention(text),
+                Blame::Row if is_duplicate(&error) => Self::Duplicate(text),
+                Blame::Row => Self::Row(text),
+            },
+        }
+    }
+}
+
+/// A unique key refused a row.
+pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
+    database_error(error).is_some_and(|error| error.number() == 1062)
+}
+
+/// The error in words, with what to do where the cause is plain.
+pub(super) fn explain(error: &sqlx::Error) -> String {
+    let hint = match database_error(error).map(MySqlDatabaseError::number) {
+        Some(1146 | 1054) => " (the schema is not up to date: run `tidegate migrate`)",
+        Some(1044 | 1045 | 1142 | 1143 | 1227) => " (check the user and its grants)",
+        Some(1290 | 1836) => " (the server is read-only: is this a replica?)",
+        None if matches!(error, sqlx::Error::PoolTimedOut) => " (no connection to be had: is the server up?)",
+        _ => "",
+    };
+    format!("{error}{hint}")
+}
+
+fn database_error(error: &sqlx::Error) -> Option<&MySqlDatabaseError> {
+    error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Blame {
+    Store,
+    Others,
+    Row,
+}
+
+fn blame(number: u16, sqlstate: &str) -> Blame {
+    match number {
+        // Lock wait timeout, deadlock, record changed since last read, rolled back by group replication.
+        1205 | 1213 | 1020 | 3101 => Blame::Others,
+        // Disk, memory, engine, tables: 1004-1016 files, 1021 disk full, 1026 write, 1030 engine, 1033-1041
+        // damaged or out of memory, 1114 table full, 1194/1195 crashed, 1206 lock table full.
+        1004..=1019 | 1021 | 1023..=1041 | 1114 | 1194 | 1195 | 1206 => Blame::Store,
+        // Connections, shutdown, killed or timed-out statements.
+        1053
+        | 1077..=1080
+        | 1152
+        | 1154..=1161
+        | 1184
+        | 1203
+        | 1226
+        | 1317
+        | 1927
+        | 1969
+        | 3024
+        | 3168
+        | 3169 => Blame::Store,
+        // Read-only, super-read-only, binary log cannot be written, plugins that hold commits back.
+        1290 | 1598 | 1792 | 1836 | 3100 => Blame::Store,
+        // The schema does not fit: unknown database, column, table, wrong count, column without default.
+        1046 | 1049 | 1054 | 1136 | 1146 | 1364 | 1932 => Blame::Store,
+        // Memory or packet limits of a whole batch; a single row never reaches them, so splitting helps.
+        1105 | 1153 => Blame::Row,
+        // 08: connection, 28 and 42: access and syntax. None of these is about the values of a row.
+        _ if ["08", "28", "42"].iter().any(|class| sqlstate.starts_with(class)) => Blame::Store,
+        _ => Blame::Row,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_a_rows_fault_and_everything_else_is_not() {
+        for (number, sqlstate) in
+            [(1264, "22003"), (1452, "23000"), (3819, "HY000"), (4025, "23000"), (1644, "45000")]
+        {
+            assert_eq!(blame(number, sqlstate), Blame::Row, "{number}");
+        }
+        for (number, sqlstate) in [
+            (1040, "08004"),
+            (1045, "28000"),
+            (1142, "42000"),
+            (1146, "42S02"),
+            (1054, "42S22"),
+            (1290, "HY000"),
+            (1021, "HY000"),
+            (1114, "HY000"),
+            (1317, "70100"),
+        ] {
+            assert_eq!(blame(number, sqlstate), Blame::Store, "{number}");
+        }
+        for number in [1205, 1213, 1020] {
+            assert_eq!(blame(number, "HY000"), Blame::Others, "{number}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Every SQL statement of the ledger. Lock order: order rows sorted by their unique key, then stocks by
+//! ascending voucher, last, because the row of a voucher on sale is the one that everybody waits for.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::{Display, Write},
+};
+
+use futures_util::TryStreamExt;
+use sqlx::{AssertSqlSafe, MySqlConnection, Row};
+
+use super::{
+    Incoming,
+    verdict::{Changes, Known, Refusal, seat, units_by_voucher},
+};
+use crate::order::{OrderId, Slot, UserId, VoucherId};
+
+pub(super) const BEGIN: &str = "START TRANSACTION";
+pub(super) const COMMIT: &str = "COMMIT";
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+pub(super) const PROBE: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP(3) WHERE id = 1";
+
+/// Runs statements that are separated by semicolons, in one round trip; the first error ends them.
+pub(super) async fn run(connection: &mut MySqlConnection, statements: &str) -> sqlx::Result<()> {
+    sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(connection).await?;
+    Ok(())
+}
+
+/// As [`run`]; answers with the rows that each statement found. (Found, not changed: sqlx always sets
+/// CLIENT_FOUND_ROWS.)
+pub(super) async fn run_counting(
+    connection: &mut MySqlConnection,
+    statements: String,
+) -> sqlx::Result<Vec<u64>> {
+    let mut results = sqlx::raw_sql(AssertSqlSafe(statements)).execute_many(connection);
+    let mut affected = Vec::new();
+    while let Some(result) = results.try_next().await? {
+        affected.push(result.rows_affected());
+    }
+    Ok(affected)
+}
+
+/// A whole batch without its COMMIT, which depends on whether every stock was found sufficient.
+pub(super) fn swift_batch(orders: &[&Incoming], units: &BTreeMap<VoucherId, i64>) -> String {
+    let mut sql = format!("{BEGIN};{}", insert_orders(orders));
+    for (voucher, units) in units {
+        // `refusals = 0`: where an order was refused before, the careful way looks up which.
+        let _ = write!(
+            sql,
+            ";UPDATE tb_seckill_voucher SET stock = stock - {units} \
+             WHERE voucher_id = {voucher} AND stock >= {units} AND refusals = 0"
+        );
+    }
+    sql
+}
+
+/// The writes of the careful way, with their COMMIT: the locks that it holds make them certain.
+pub(super) fn careful_writes(changes: &Changes) -> String {
+    let mut sql = String::new();
+    if !changes.created.is_empty() {
+        let _ = write!(sql, "{};", insert_orders(&changes.created));
+    }
+    if !changes.refused.is_empty() {
+        let rows = changes.refused.iter().map(|(Incoming { order, entry }, refusal)| {
+            let (id, user, voucher, quantity) = (order.id, order.user, order.voucher, order.quantity);
+            format!("({id},{user},{voucher},{quantity},'{}','{entry}')", refusal.word())
+        });
+        let _ = write!(
+            sql,
+            "INSERT INTO tidegate_refusal (order_id,user_id,voucher_id,quantity,reason,entry_id) VALUES {};",
+            list(rows)
+        );
+    }
+    let taken = units_by_voucher(&changes.created);
+    let mut stocks: BTreeMap<VoucherId, (i64, u64)> =
+        taken.into_iter().map(|(voucher, units)| (voucher, (units, 0))).collect();
+    for (incoming, _) in &changes.refused {
+        stocks.entry(incoming.order.voucher).or_default().1 += 1;
+    }
+    for (voucher, (units, refusals)) in stocks {
+        let _ = write!(
+            sql,
+            "UPDATE tb_seckill_voucher SET stock = stock - {units}, refusals = refusals + {refusals} \
+             WHERE voucher_id = {voucher};"
+        );
+    }
+    sql + COMMIT
+}
+
+fn insert_orders(orders: &[&Incoming]) -> String {
+    let mut sorted = orders.to_vec();
+    sorted.sort_unstable_by_key(|incoming| seat(&incoming.order));
+    let rows = sorted.iter().map(|Incoming { order, entry }| {
+        let (id, user, voucher) = (order.id, order.user, order.voucher);
+        format!("({id},{user},{voucher},{},{},'{entry}')", order.quantity, order.slot)
+    });
+    format!(
+        "INSERT INTO tb_voucher_order (id,user_id,voucher_id,quantity,slot,entry_id) VALUES {}",
+        list(rows)
+    )
+}
+
+/// Locks the vouchers of a batch, ascending, and reads all that [`super::verdict::decide`] needs.
+pub(super) async fn look_up(connection: &mut MySqlConnection, part: &[Incoming]) -> sqlx::Result<Known> {
+    let vouchers: BTreeSet<VoucherId> = part.iter().map(|incoming| incoming.order.voucher).collect();
+    let ids: BTreeSet<OrderId> = part.iter().map(|incoming| incoming.order.id).collect();
+    let mut known = Known::default();
+
+    let sql = format!(
+        "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED) FROM tb_seckill_voucher \
+         WHERE voucher_id IN ({}) ORDER BY voucher_id FOR UPDATE",
+        list(&vouchers)
+    );
+    for row in rows(connection, sql).await? {
+        if let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) {
+            known.stocks.insert(voucher, row.try_get(1)?);
+        }
+    }
+
+    let sql = format!(
+        "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order WHERE id IN ({})",
+        list(&ids)
+    );
+    for row in rows(connection, sql).await? {
+        if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(0)?) {
+            known.ids.insert(id, (row.try_get(1)?, row.try_get(2)?));
+        }
+    }
+
+    let sql = format!(
+        "SELECT order_id, user_id, voucher_id, reason FROM tidegate_refusal WHERE order_id IN ({})",
+        list(&ids)
+    );
+    for row in rows(connection, sql).await? {
+        if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(0)?) {
+            let refusal = Refusal::from_word(row.try_get(3)?);
+            known.refusals.insert(id, (row.try_get(1)?, row.try_get(2)?, refusal));
+        }
+    }
+
+    for row in rows(connection, taken_seats(part)).await? {
+        let seat = (
+            VoucherId::try_from(row.try_get::<i64, _>(0)?),
+            UserId::try_from(row.try_get::<i64, _>(1)?),
+            Slot::try_from(row.try_get::<i64, _>(2)?),
+        );
+        if let (Ok(voucher), Ok(user), Ok(slot)) = seat {
+            known.seats.insert((voucher, user, slot));
+        }
+    }
+    Ok(known)
+}
+
+/// One range of the unique key a voucher. (`(a,b,c) IN (...)` would be a full scan on MariaDB.)
+fn taken_seats(part: &[Incoming]) -> String {
+    let mut users: BTreeMap<VoucherId, BTreeSet<UserId>> = BTreeMap::new();
+    for incoming in part {
+        users.entry(incoming.order.voucher).or_default().insert(incoming.order.user);
+    }
+    let ranges: Vec<String> = users
+        .iter()
+        .map(|(voucher, users)| format!("(voucher_id = {voucher} AND user_id IN ({}))", list(users)))
+        .collect();
+    format!(
+        "SELECT CAST(voucher_id AS SIGNED), CAST(user_id AS SIGNED), CAST(slot AS SIGNED) \
+         FROM tb_voucher_order WHERE slot IS NOT NULL AND ({})",
+        ranges.join(" OR ")
+    )
+}
+
+async fn rows(connection: &mut MySqlConnection, sql: String) -> sqlx::Result<Vec<sqlx::mysql::MySqlRow>> {
+    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await
+}
+
+fn list(items: impl IntoIterator<Item: Display>) -> String {
+    let mut text = String::new();
+    for (at, item) in items.into_iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}{item}");
+    }
+    text
+}

@@ -1,0 +1,196 @@
+//! What becomes of each order of a batch: pure decisions over what the database holds.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::Serialize;
+
+use super::Incoming;
+use crate::order::{Order, OrderId, Quantity, Slot, UserId, VoucherId};
+
+/// What became of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was written now.
+    Created,
+    /// It was there: delivered before, committed then.
+    AlreadyThere,
+    /// It will never be written, and what Redis holds for it is to be given back.
+    Refused(Refusal),
+    /// No such voucher in MySQL.
+    UnknownVoucher,
+    /// Another order, of another user or voucher, has this id.
+    IdTaken,
+    /// The database refuses the row, with these words.
+    Rejected(String),
+}
+
+/// Why an order is refused. Kept in `tidegate_refusal`, so that the same order gets the same answer for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The user has an order for this voucher in this slot.
+    UserHasOrder,
+    /// The stock in MySQL does not cover it.
+    OutOfStock,
+}
+
+impl Refusal {
+    /// The word for it in rows, logs and the journal.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::UserHasOrder => "user_has_order",
+            Self::OutOfStock => "out_of_stock",
+        }
+    }
+
+    /// Reads the word back. An unknown word, of a newer version, reads as the one that raises no stock.
+    pub(super) fn from_word(word: &str) -> Self {
+        if word == Self::UserHasOrder.word() { Self::UserHasOrder } else { Self::OutOfStock }
+    }
+}
+
+/// Place of a live order: a user has at most one for a voucher in a slot.
+pub(super) type Seat = (VoucherId, UserId, Slot);
+
+pub(super) fn seat(order: &Order) -> Seat {
+    (order.voucher, order.user, order.slot)
+}
+
+/// What the database holds that matters to a batch, read under the locks of its vouchers.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Units left.
+    pub stocks: HashMap<VoucherId, i64>,
+    /// Ids that are taken, by whom and for what. Numbers as they stand there, which may be any.
+    pub ids: HashMap<OrderId, (i64, i64)>,
+    /// Earlier refusals, with user and voucher.
+    pub refusals: HashMap<OrderId, (i64, i64, Refusal)>,
+    /// Places that are taken.
+    pub seats: HashSet<Seat>,
+}
+
+/// A verdict, and whether the database has to be changed for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Decided {
+    pub verdict: Verdict,
+    pub is_new: bool,
+}
+
+/// Decides the orders one after the other, so that earlier ones win.
+pub(super) fn decide(part: &[Incoming], mut known: Known) -> Vec<Decided> {
+    part.iter().map(|incoming| decide_one(&incoming.order, &mut known)).collect()
+}
+
+fn decide_one(order: &Order, known: &mut Known) -> Decided {
+    let owner = (order.user.get(), order.voucher.get());
+    let old = |verdict| Decided { verdict, is_new: false };
+    let new = |verdict| Decided { verdict, is_new: true };
+    if let Some(taken) = known.ids.get(&order.id) {
+        return old(if *taken == owner { Verdict::AlreadyThere } else { Verdict::IdTaken });
+    }
+    if let Some((user, voucher, refusal)) = known.refusals.get(&order.id) {
+        return old(if (*user, *voucher) == owner { Verdict::Refused(*refusal) } else { Verdict::IdTaken });
+    }
+    let Some(stock) = known.stocks.get_mut(&order.voucher) else { return old(Verdict::UnknownVoucher) };
+    let refusal = if known.seats.contains(&seat(order)) {
+        Refusal::UserHasOrder
+    } else if *stock < order.quantity.get() {
+        Refusal::OutOfStock
+    } else {
+        *stock -= order.quantity.get();
+        known.seats.insert(seat(order));
+        known.ids.insert(order.id, owner);
+        return new(Verdict::Created);
+    };
+    known.refusals.insert(order.id, (owner.0, owner.1, refusal));
+    new(Verdict::Refused(refusal))
+}
+
+/// What has to be written for the verdicts of a batch.
+#[derive(Debug, Default)]
+pub(super) struct Changes<'a> {
+    pub created: Vec<&'a Incoming>,
+    pub refused: Vec<(&'a Incoming, Refusal)>,
+}
+
+pub(super) fn changes<'a>(part: &'a [Incoming], decided: &[Decided]) -> Changes<'a> {
+    let mut changes = Changes::default();
+    for (incoming, decided) in part.iter().zip(decided).filter(|(_, decided)| decided.is_new) {
+        match decided.verdict {
+            Verdict::Created => changes.created.push(incoming),
+            Verdict::Refused(refusal) => changes.refused.push((incoming, refusal)),
+            _ => {}
+        }
+    }
+    changes
+}
+
+/// Units that orders take from each voucher, by ascending voucher: the order in which stocks are locked.
+pub(super) fn units_by_voucher(orders: &[&Incoming]) -> BTreeMap<VoucherId, i64> {
+    let mut units = BTreeMap::new();
+    for incoming in orders {
+        let Order { voucher, quantity, .. } = incoming.order;
+        *units.entry(voucher).or_default() += Quantity::get(quantity);
+    }
+    units
+}
+
+/// Whether an id or a seat stands twice in a batch.
+pub(super) fn repeats_itself(part: &[Incoming]) -> bool {
+    let (mut ids, mut seats) = (HashSet::with_capacity(part.len()), HashSet::with_capacity(part.len()));
+    !part.iter().all(|incoming| ids.insert(incoming.order.id) && seats.insert(seat(&incoming.order)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(id: i64, user: i64, quantity: i64) -> Incoming {
+        let order = Order {
+            id: id.try_into().unwrap(),
+            user: user.try_into().unwrap(),
+            voucher: 7.try_into().unwrap(),
+            quantity: quantity.try_into().unwrap(),
+            slot: Slot::FIRST,
+        };
+        Incoming { order, entry: tidegate_stream::EntryId::MIN }
+    }
+
+    fn stock(units: i64) -> Known {
+        Known { stocks: HashMap::from([(7.try_into().unwrap(), units)]), ..Known::default() }
+    }
+
+    fn verdicts(part: &[Incoming], known: Known) -> Vec<Verdict> {
+        decide(part, known).into_iter().map(|decided| decided.verdict).collect()
+    }
+
+    #[test]
+    fn when_stock_covers_only_a_part_the_earlier_orders_win() {
+        let part = [order(1, 1, 2), order(2, 2, 2), order(3, 3, 1)];
+        let out = Verdict::Refused(Refusal::OutOfStock);
+        assert_eq!(verdicts(&part, stock(3)), [Verdict::Created, out, Verdict::Created]);
+    }
+
+    #[test]
+    fn the_same_order_twice_in_a_batch_is_written_once() {
+        let part = [order(1, 1, 1), order(1, 1, 1), order(2, 1, 1), order(2, 1, 1), order(1, 9, 1)];
+        let has = Verdict::Refused(Refusal::UserHasOrder);
+        let expected = [Verdict::Created, Verdict::AlreadyThere, has.clone(), has, Verdict::IdTaken];
+        assert_eq!(verdicts(&part, stock(9)), expected);
+        assert!(repeats_itself(&part));
+    }
+
+    #[test]
+    fn an_earlier_refusal_stands_although_there_is_stock_again() {
+        let mut known = stock(9);
+        known.refusals.insert(1.try_into().unwrap(), (1, 7, Refusal::OutOfStock));
+        let decided = decide(&[order(1, 1, 1)], known);
+        assert_eq!(decided, [Decided { verdict: Verdict::Refused(Refusal::OutOfStock), is_new: false }]);
+    }
+
+    #[test]
+    fn an_order_for_a_voucher_that_is_not_there_is_no_refusal() {
+        assert_eq!(verdicts(&[order(1, 1, 1)], Known::default()), [Verdict::UnknownVoucher]);
+    }
+}
