@@ -1,1 +1,43 @@
-//! Private servers for tests.
+//! Real servers of our own for tests, demo and benchmarks, and a proxy that makes faults.
+//!
+//! ```no_run
+//! # fn main() -> anyhow::Result<()> {
+//! use tidegate_lab::{MysqlServer, RedisServer};
+//!
+//! let redis = RedisServer::start()?;
+//! let mysql = MysqlServer::start()?;
+//! println!("{} {}", redis.url(), mysql.url());
+//!
+//! mysql.kill9()?; // as the kernel would under memory pressure
+//! mysql.restart()?; // same data, same port
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every server listens on 127.0.0.1 only, keeps its data in a folder of its own, and is as durable as one in
+//! production. It ends with the value that stands for it, and with the process that started it, however that
+//! process ends. Which servers a run uses is a matter of the environment:
+//!
+//! | variable | values |
+//! |---|---|
+//! | `TIDEGATE_LAB_REDIS` | `redis` (the system's, default), `redis8`, `valkey9` |
+//! | `TIDEGATE_LAB_MYSQL` | `mariadb` (the system's, default), `mysql` |
+//! | `TIDEGATE_LAB_REDIS_URL` | a running Redis whose named database is empty; it is flushed afterwards |
+//! | `TIDEGATE_LAB_MYSQL_URL` | a running MySQL; each [`MysqlServer`] gets a fresh database on it, dropped afterwards |
+//! | `TIDEGATE_MATRIX_DIR` | where `just matrix` has put Redis 8, Valkey 9 and MySQL 9 |
+//!
+//! Starting, stopping and restarting block the calling thread for up to a few seconds. In an async test that is
+//! fine on a multi-threaded runtime; elsewhere call them through `tokio::task::spawn_blocking`.
+
+mod data_template;
+mod flavour;
+mod ground;
+mod mysql_server;
+mod ports;
+mod private_server;
+mod process;
+mod redis_server;
+
+pub use flavour::{MysqlFlavour, RedisFlavour};
+pub use mysql_server::{MysqlOptions, MysqlServer};
+pub use redis_server::{RedisOptions, RedisServer};

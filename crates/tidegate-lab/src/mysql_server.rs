@@ -1,0 +1,207 @@
+//! A private MariaDB or MySQL.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::data_template;
+use crate::flavour::MysqlFlavour;
+use crate::ground::Ground;
+use crate::ports::ReservedPort;
+use crate::private_server::PrivateServer;
+
+/// How to start a [`MysqlServer`] that differs from the usual one.
+#[derive(Debug, Clone, Default)]
+pub struct MysqlOptions {
+    flavour: Option<MysqlFlavour>,
+    args: Vec<OsString>,
+    port: Option<u16>,
+    folder: Option<PathBuf>,
+}
+
+impl MysqlOptions {
+    /// Which program; otherwise `TIDEGATE_LAB_MYSQL` decides.
+    pub fn flavour(mut self, flavour: MysqlFlavour) -> Self {
+        self.flavour = Some(flavour);
+        self
+    }
+
+    /// More arguments for the server, such as `["--max-connections=10"]`. They win over the lab's own.
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// This port instead of any free one.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Keeps the data in this folder, and the server running when its [`MysqlServer`] is dropped and its owner ends.
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Starts the server and waits until it greets. The first start of a version on a machine takes some seconds
+    /// longer: it makes the template of the data folder.
+    pub fn start(self) -> Result<MysqlServer> {
+        let flavour = self.flavour.map_or_else(MysqlFlavour::from_env, Ok)?;
+        let program = flavour.program()?;
+        let port = self.port.map_or_else(ReservedPort::any, |port| Ok(ReservedPort::fixed(port)))?;
+        let ground = match &self.folder {
+            Some(folder) => Ground::kept(folder)?,
+            None => Ground::temporary("mysql-")?,
+        };
+        let data = ground.path().join("data");
+        if !data.exists() {
+            data_template::copy_to(&data, flavour, &program)?;
+        }
+        let mut words = program.words.clone();
+        words.extend(base_settings(flavour, &program.root, &data));
+        words.push(format!("--port={}", port.number).into());
+        words.extend(durability(flavour).iter().map(OsString::from));
+        words.extend(self.args);
+        Ok(MysqlServer { server: PrivateServer::start(words, port, ground, greets)? })
+    }
+}
+
+/// A MariaDB or MySQL of our own, durable as in production: each commit is on disk before it is answered.
+///
+/// It has a database `tidegate` and a user `tidegate` with all rights.
+#[derive(Debug)]
+pub struct MysqlServer {
+    server: PrivateServer,
+}
+
+impl MysqlServer {
+    /// Starts the usual server.
+    pub fn start() -> Result<Self> {
+        Self::options().start()
+    }
+
+    /// A server that differs from the usual one.
+    pub fn options() -> MysqlOptions {
+        MysqlOptions::default()
+    }
+
+    /// `mysql://tidegate:tidegate@127.0.0.1:PORT/tidegate`
+    pub fn url(&self) -> String {
+        format!("mysql://tidegate:tidegate@127.0.0.1:{}/tidegate", self.port())
+    }
+
+    /// The port it listens on; it stays the same over restarts.
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    /// The process, or None while it does not run.
+    pub fn pid(&self) -> Option<u32> {
+        self.server.pid()
+    }
+
+    /// The folder with its data and `server.log`.
+    pub fn folder(&self) -> &Path {
+        self.server.folder()
+    }
+
+    /// SIGKILL; returns when the process is gone.
+    pub fn kill9(&self) -> Result<()> {
+        self.server.kill9()
+    }
+
+    /// SIGSTOP: connections stay open, nothing answers.
+    pub fn stop(&self) -> Result<()> {
+        self.server.stop()
+    }
+
+    /// SIGCONT: goes on after [`stop`](Self::stop).
+    pub fn cont(&self) -> Result<()> {
+        self.server.cont()
+    }
+
+    /// SIGTERM; returns when the process has ended by itself.
+    pub fn shutdown(&self) -> Result<()> {
+        self.server.shutdown()
+    }
+
+    /// Starts it again with the same data on the same port, after a shutdown if it still runs.
+    pub fn restart(&self) -> Result<()> {
+        self.server.restart()
+    }
+}
+
+/// What every start of this program needs, that of the template included.
+pub(crate) fn base_settings(flavour: MysqlFlavour, root: &Path, data: &Path) -> Vec<OsString> {
+    // --no-defaults counts only as the first argument. The socket's name is relative to the data folder: a full path
+    // would meet the limit of 107 bytes.
+    let mut settings: Vec<OsString> = [
+        "--no-defaults",
+        "--bind-address=127.0.0.1",
+        "--socket=server.sock",
+        "--pid-file=server.pid",
+        "--skip-name-resolve",
+        "--character-set-server=utf8mb4",
+        "--innodb-buffer-pool-size=64M",
+    ]
+    .map(OsString::from)
+    .into();
+    settings.push(with_path("--datadir=", data));
+    if nix::unistd::Uid::effective().is_root() {
+        settings.push("--user=root".into());
+    }
+    match flavour {
+        MysqlFlavour::MariaDb => settings.push("--innodb-log-file-size=32M".into()),
+        MysqlFlavour::Mysql => {
+            settings.push(with_path("--basedir=", &root.join("usr")));
+            settings.extend(
+                [
+                    "--innodb-redo-log-capacity=32M",
+                    "--secure-file-priv=",
+                    "--mysqlx=OFF",
+                    // It costs hundreds of megabytes, and several servers run side by side.
+                    "--performance-schema=OFF",
+                ]
+                .map(OsString::from),
+            );
+        }
+    }
+    settings
+}
+
+fn durability(flavour: MysqlFlavour) -> &'static [&'static str] {
+    match flavour {
+        MysqlFlavour::MariaDb => &["--innodb-flush-log-at-trx-commit=1", "--max-connections=500"],
+        MysqlFlavour::Mysql => &[
+            "--innodb-flush-log-at-trx-commit=1",
+            "--max-connections=500",
+            "--server-id=1",
+            "--log-bin=binlog",
+            "--sync-binlog=1",
+        ],
+    }
+}
+
+pub(crate) fn with_path(option: &str, path: &Path) -> OsString {
+    let mut word = OsString::from(option);
+    word.push(path);
+    word
+}
+
+/// A server that is ready sends a handshake, protocol version 10; one that refuses sends an error packet (0xff).
+fn greets(port: u16) -> bool {
+    let limit = Duration::from_secs(1);
+    let greeting = || -> std::io::Result<u8> {
+        let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), limit)?;
+        stream.set_read_timeout(Some(limit))?;
+        let mut start = [0; 5];
+        stream.read_exact(&mut start)?;
+        Ok(start[4])
+    };
+    greeting().is_ok_and(|version| version == 10)
+}
