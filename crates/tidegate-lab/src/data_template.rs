@@ -13,13 +13,13 @@ use crate::ground;
 use crate::mysql_server::{base_settings, with_path};
 
 /// Part of a template's name. Raise it when what is in a template changes.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// One statement a line: that is what both servers' start-up files want.
 const SETUP: &str = "\
 FLUSH PRIVILEGES;
 CREATE DATABASE tidegate CHARACTER SET utf8mb4;
-CREATE USER tidegate@'%' IDENTIFIED BY 'tidegate';
+CREATE USER tidegate@'%';
 GRANT ALL PRIVILEGES ON *.* TO tidegate@'%' WITH GRANT OPTION;
 ";
 

@@ -30,14 +30,18 @@
 //! fine on a multi-threaded runtime; elsewhere call them through `tokio::task::spawn_blocking`.
 
 mod data_template;
+mod endpoint;
 mod flavour;
 mod ground;
 mod mysql_server;
 mod ports;
 mod private_server;
 mod process;
+mod proxy;
 mod redis_server;
 
+pub use endpoint::Endpoint;
 pub use flavour::{MysqlFlavour, RedisFlavour};
 pub use mysql_server::{MysqlOptions, MysqlServer};
+pub use proxy::{DroppedReply, Hold, Proxy};
 pub use redis_server::{RedisOptions, RedisServer};

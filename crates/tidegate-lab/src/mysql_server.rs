@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::data_template;
+use crate::endpoint::Endpoint;
 use crate::flavour::MysqlFlavour;
 use crate::ground::Ground;
 use crate::ports::ReservedPort;
@@ -73,7 +74,8 @@ impl MysqlOptions {
 
 /// A MariaDB or MySQL of our own, durable as in production: each commit is on disk before it is answered.
 ///
-/// It has a database `tidegate` and a user `tidegate` with all rights.
+/// It has a database `tidegate` and a user `tidegate` with all rights and no password: with one, MySQL 9 wants TLS or
+/// RSA, and a [`Proxy`](crate::Proxy) can find no pattern in encrypted bytes.
 #[derive(Debug)]
 pub struct MysqlServer {
     server: PrivateServer,
@@ -90,9 +92,9 @@ impl MysqlServer {
         MysqlOptions::default()
     }
 
-    /// `mysql://tidegate:tidegate@127.0.0.1:PORT/tidegate`
+    /// `mysql://tidegate@127.0.0.1:PORT/tidegate?ssl-mode=disabled`
     pub fn url(&self) -> String {
-        format!("mysql://tidegate:tidegate@127.0.0.1:{}/tidegate", self.port())
+        format!("mysql://tidegate@127.0.0.1:{}/tidegate?ssl-mode=disabled", self.port())
     }
 
     /// The port it listens on; it stays the same over restarts.
@@ -133,6 +135,16 @@ impl MysqlServer {
     /// Starts it again with the same data on the same port, after a shutdown if it still runs.
     pub fn restart(&self) -> Result<()> {
         self.server.restart()
+    }
+}
+
+impl Endpoint for MysqlServer {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn port(&self) -> u16 {
+        self.port()
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::endpoint::Endpoint;
 use crate::flavour::RedisFlavour;
 use crate::ground::Ground;
 use crate::ports::ReservedPort;
@@ -125,6 +126,16 @@ impl RedisServer {
     /// Starts it again with the same data on the same port, after a shutdown if it still runs.
     pub fn restart(&self) -> Result<()> {
         self.server.restart()
+    }
+}
+
+impl Endpoint for RedisServer {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn port(&self) -> u16 {
+        self.port()
     }
 }
 
