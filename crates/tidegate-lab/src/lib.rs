@@ -31,6 +31,7 @@
 
 mod data_template;
 mod endpoint;
+mod external;
 mod flavour;
 mod ground;
 mod mysql_server;

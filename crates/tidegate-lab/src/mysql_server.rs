@@ -6,10 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::data_template;
 use crate::endpoint::Endpoint;
+use crate::external::ExternalMysql;
 use crate::flavour::MysqlFlavour;
 use crate::ground::Ground;
 use crate::ports::ReservedPort;
@@ -52,6 +53,11 @@ impl MysqlOptions {
     /// Starts the server and waits until it greets. The first start of a version on a machine takes some seconds
     /// longer: it makes the template of the data folder.
     pub fn start(self) -> Result<MysqlServer> {
+        if self.may_be_external()
+            && let Some(external) = ExternalMysql::from_env()
+        {
+            return self.on(external?);
+        }
         let flavour = self.flavour.map_or_else(MysqlFlavour::from_env, Ok)?;
         let program = flavour.program()?;
         let port = self.port.map_or_else(ReservedPort::any, |port| Ok(ReservedPort::fixed(port)))?;
@@ -68,7 +74,23 @@ impl MysqlOptions {
         words.push(format!("--port={}", port.number).into());
         words.extend(durability(flavour).iter().map(OsString::from));
         words.extend(self.args);
-        Ok(MysqlServer { server: PrivateServer::start(words, port, ground, greets)? })
+        let server = PrivateServer::start(words, port, ground, greets)?;
+        Ok(MysqlServer { place: Place::Private(server) })
+    }
+
+    /// Who asks for a program, a port or a folder asks for a server of the lab's own.
+    fn may_be_external(&self) -> bool {
+        self.flavour.is_none() && self.port.is_none() && self.folder.is_none()
+    }
+
+    fn on(self, external: ExternalMysql) -> Result<MysqlServer> {
+        if !self.args.is_empty() {
+            bail!(
+                "A running server (TIDEGATE_LAB_MYSQL_URL) takes no arguments, and this test needs {:?}",
+                self.args
+            );
+        }
+        Ok(MysqlServer { place: Place::External(external) })
     }
 }
 
@@ -78,7 +100,13 @@ impl MysqlOptions {
 /// RSA, and a [`Proxy`](crate::Proxy) can find no pattern in encrypted bytes.
 #[derive(Debug)]
 pub struct MysqlServer {
-    server: PrivateServer,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Private(PrivateServer),
+    External(ExternalMysql),
 }
 
 impl MysqlServer {
@@ -92,49 +120,68 @@ impl MysqlServer {
         MysqlOptions::default()
     }
 
-    /// `mysql://tidegate@127.0.0.1:PORT/tidegate?ssl-mode=disabled`
+    /// `mysql://tidegate@127.0.0.1:PORT/tidegate?ssl-mode=disabled`, or that of a database on the external server.
     pub fn url(&self) -> String {
-        format!("mysql://tidegate@127.0.0.1:{}/tidegate?ssl-mode=disabled", self.port())
+        match &self.place {
+            Place::Private(server) => {
+                format!("mysql://tidegate@127.0.0.1:{}/tidegate?ssl-mode=disabled", server.port())
+            }
+            Place::External(server) => server.url.clone(),
+        }
     }
 
     /// The port it listens on; it stays the same over restarts.
     pub fn port(&self) -> u16 {
-        self.server.port()
+        match &self.place {
+            Place::Private(server) => server.port(),
+            Place::External(server) => server.port,
+        }
     }
 
-    /// The process, or None while it does not run.
+    /// The process, or None while it does not run or is not ours.
     pub fn pid(&self) -> Option<u32> {
-        self.server.pid()
+        self.private().ok()?.pid()
     }
 
-    /// The folder with its data and `server.log`.
-    pub fn folder(&self) -> &Path {
-        self.server.folder()
+    /// The folder with its data and `server.log`, or None when it is not ours.
+    pub fn folder(&self) -> Option<&Path> {
+        Some(self.private().ok()?.folder())
     }
 
     /// SIGKILL; returns when the process is gone.
     pub fn kill9(&self) -> Result<()> {
-        self.server.kill9()
+        self.private()?.kill9()
     }
 
     /// SIGSTOP: connections stay open, nothing answers.
     pub fn stop(&self) -> Result<()> {
-        self.server.stop()
+        self.private()?.stop()
     }
 
     /// SIGCONT: goes on after [`stop`](Self::stop).
     pub fn cont(&self) -> Result<()> {
-        self.server.cont()
+        self.private()?.cont()
     }
 
     /// SIGTERM; returns when the process has ended by itself.
     pub fn shutdown(&self) -> Result<()> {
-        self.server.shutdown()
+        self.private()?.shutdown()
     }
 
     /// Starts it again with the same data on the same port, after a shutdown if it still runs.
     pub fn restart(&self) -> Result<()> {
-        self.server.restart()
+        self.private()?.restart()
+    }
+
+    fn private(&self) -> Result<&PrivateServer> {
+        match &self.place {
+            Place::Private(server) => Ok(server),
+            Place::External(_) => {
+                bail!(
+                    "The server of TIDEGATE_LAB_MYSQL_URL is not ours: it cannot be killed, stopped or restarted"
+                )
+            }
+        }
     }
 }
 

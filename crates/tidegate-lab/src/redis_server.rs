@@ -6,9 +6,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::endpoint::Endpoint;
+use crate::external::ExternalRedis;
 use crate::flavour::RedisFlavour;
 use crate::ground::Ground;
 use crate::ports::ReservedPort;
@@ -50,6 +51,11 @@ impl RedisOptions {
 
     /// Starts the server and waits until it answers.
     pub fn start(self) -> Result<RedisServer> {
+        if self.may_be_external()
+            && let Some(external) = ExternalRedis::from_env()
+        {
+            return self.on(external?);
+        }
         let program = self.flavour.map_or_else(RedisFlavour::from_env, Ok)?.program()?;
         let port = self.port.map_or_else(ReservedPort::any, |port| Ok(ReservedPort::fixed(port)))?;
         let ground = match &self.folder {
@@ -59,7 +65,23 @@ impl RedisOptions {
         let mut words = program.words;
         words.extend(settings(port.number, ground.path()));
         words.extend(self.args);
-        Ok(RedisServer { server: PrivateServer::start(words, port, ground, answers_ping)? })
+        let server = PrivateServer::start(words, port, ground, answers_ping)?;
+        Ok(RedisServer { place: Place::Private(server) })
+    }
+
+    /// Who asks for a program, a port or a folder asks for a server of the lab's own.
+    fn may_be_external(&self) -> bool {
+        self.flavour.is_none() && self.port.is_none() && self.folder.is_none()
+    }
+
+    fn on(self, external: ExternalRedis) -> Result<RedisServer> {
+        if !self.args.is_empty() {
+            bail!(
+                "A running server (TIDEGATE_LAB_REDIS_URL) takes no arguments, and this test needs {:?}",
+                self.args
+            );
+        }
+        Ok(RedisServer { place: Place::External(external) })
     }
 }
 
@@ -69,7 +91,13 @@ impl RedisOptions {
 /// see that adds `.args(["--appendfsync", "always"])`.
 #[derive(Debug)]
 pub struct RedisServer {
-    server: PrivateServer,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Private(PrivateServer),
+    External(ExternalRedis),
 }
 
 impl RedisServer {
@@ -83,49 +111,66 @@ impl RedisServer {
         RedisOptions::default()
     }
 
-    /// `redis://127.0.0.1:PORT`
+    /// `redis://127.0.0.1:PORT`, or the external server's own.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port())
+        match &self.place {
+            Place::Private(server) => format!("redis://127.0.0.1:{}", server.port()),
+            Place::External(server) => server.url.clone(),
+        }
     }
 
     /// The port it listens on; it stays the same over restarts.
     pub fn port(&self) -> u16 {
-        self.server.port()
+        match &self.place {
+            Place::Private(server) => server.port(),
+            Place::External(server) => server.port,
+        }
     }
 
-    /// The process, or None while it does not run.
+    /// The process, or None while it does not run or is not ours.
     pub fn pid(&self) -> Option<u32> {
-        self.server.pid()
+        self.private().ok()?.pid()
     }
 
-    /// The folder with its data and `server.log`.
-    pub fn folder(&self) -> &Path {
-        self.server.folder()
+    /// The folder with its data and `server.log`, or None when it is not ours.
+    pub fn folder(&self) -> Option<&Path> {
+        Some(self.private().ok()?.folder())
     }
 
     /// SIGKILL; returns when the process is gone.
     pub fn kill9(&self) -> Result<()> {
-        self.server.kill9()
+        self.private()?.kill9()
     }
 
     /// SIGSTOP: connections stay open, nothing answers.
     pub fn stop(&self) -> Result<()> {
-        self.server.stop()
+        self.private()?.stop()
     }
 
     /// SIGCONT: goes on after [`stop`](Self::stop).
     pub fn cont(&self) -> Result<()> {
-        self.server.cont()
+        self.private()?.cont()
     }
 
     /// SIGTERM; returns when the process has ended by itself.
     pub fn shutdown(&self) -> Result<()> {
-        self.server.shutdown()
+        self.private()?.shutdown()
     }
 
     /// Starts it again with the same data on the same port, after a shutdown if it still runs.
     pub fn restart(&self) -> Result<()> {
-        self.server.restart()
+        self.private()?.restart()
+    }
+
+    fn private(&self) -> Result<&PrivateServer> {
+        match &self.place {
+            Place::Private(server) => Ok(server),
+            Place::External(_) => {
+                bail!(
+                    "The server of TIDEGATE_LAB_REDIS_URL is not ours: it cannot be killed, stopped or restarted"
+                )
+            }
+        }
     }
 }
 

@@ -86,7 +86,7 @@ fn arguments_of_a_test_win() {
 fn a_dropped_server_leaves_no_process_and_no_folder() {
     let (redis, mysql) = (RedisServer::start().unwrap(), MysqlServer::start().unwrap());
     let pids = [redis.pid().unwrap(), mysql.pid().unwrap()];
-    let folders = [redis.folder().to_owned(), mysql.folder().to_owned()];
+    let folders = [redis.folder().unwrap().to_owned(), mysql.folder().unwrap().to_owned()];
     drop((redis, mysql));
     assert_eq!(pids.map(state_of), [None, None]);
     assert!(folders.iter().all(|folder| !folder.exists()));
@@ -120,7 +120,12 @@ fn servers_die_with_an_owner_that_had_no_chance() {
 fn an_owner() {
     if is_rerun() {
         let (redis, mysql) = (RedisServer::start().unwrap(), MysqlServer::start().unwrap());
-        println!("owned: {} {} {}", redis.pid().unwrap(), mysql.pid().unwrap(), mysql.folder().display());
+        println!(
+            "owned: {} {} {}",
+            redis.pid().unwrap(),
+            mysql.pid().unwrap(),
+            mysql.folder().unwrap().display()
+        );
         loop {
             std::thread::park();
         }

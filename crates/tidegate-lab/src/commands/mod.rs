@@ -1,0 +1,5 @@
+//! One file per subcommand.
+
+pub mod down;
+mod standing;
+pub mod up;
