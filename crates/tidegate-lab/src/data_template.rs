@@ -26,9 +26,15 @@ GRANT ALL PRIVILEGES ON *.* TO tidegate@'%' WITH GRANT OPTION;
 /// Fills the folder `data`, which must not exist.
 pub(crate) fn copy_to(data: &Path, flavour: MysqlFlavour, program: &Program) -> Result<()> {
     let template = template(flavour, program)?;
+    // An interrupted copy must not be taken for a data folder.
+    let part = data.with_added_extension("part");
+    if part.exists() {
+        fs::remove_dir_all(&part).context("Failed to remove a half-made copy")?;
+    }
     let mut copy = Command::new("cp");
-    copy.args(["--archive", "--reflink=auto"]).arg(template).arg(data);
-    run(copy).map(drop)
+    copy.args(["--archive", "--reflink=auto"]).arg(template).arg(&part);
+    run(copy)?;
+    fs::rename(part, data).context("Failed to put a data folder in place")
 }
 
 fn template(flavour: MysqlFlavour, program: &Program) -> Result<PathBuf> {
@@ -70,7 +76,7 @@ fn initialise(data: &Path, flavour: MysqlFlavour, program: &Program) -> Result<(
     fs::write(&setup, SETUP).context("Failed to write the set-up statements")?;
     match flavour {
         MysqlFlavour::MariaDb => {
-            let mut install = Command::new("mariadb-install-db");
+            let mut install = call(&Program::of_system("mariadb-install-db")?);
             install.args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"]);
             install.arg(with_path("--datadir=", data)).arg(with_path("--extra-file=", &setup));
             // A redo log of the default size would be two thirds of each copy.

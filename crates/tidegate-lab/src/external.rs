@@ -86,8 +86,8 @@ impl ExternalMysql {
     fn take(url: &str) -> Result<Self> {
         let server = MySqlConnectOptions::from_str(url).context("Failed to read TIDEGATE_LAB_MYSQL_URL")?;
         let database = format!("tidegate_{:016x}", rand::random::<u64>());
-        run(execute(server.clone(), format!("CREATE DATABASE {database} CHARACTER SET utf8mb4")))?;
-        let url = server.clone().database(&database).to_url_lossy().to_string();
+        let url =
+            create_database(url, &database).context("Failed to take a database of TIDEGATE_LAB_MYSQL_URL")?;
         Ok(Self { url, port: server.get_port(), server, database })
     }
 }
@@ -100,9 +100,16 @@ impl Drop for ExternalMysql {
     }
 }
 
+/// Creates a database beside the one of `url`; returns its own URL.
+pub(crate) fn create_database(url: &str, name: &str) -> Result<String> {
+    let server = MySqlConnectOptions::from_str(url).context("Failed to read a MySQL URL")?;
+    run(execute(server.clone(), format!("CREATE DATABASE `{name}` CHARACTER SET utf8mb4")))?;
+    Ok(server.database(name).to_url_lossy().to_string())
+}
+
 async fn execute(server: MySqlConnectOptions, statement: String) -> Result<()> {
-    let mut client = server.connect().await.context("Failed to connect to TIDEGATE_LAB_MYSQL_URL")?;
-    // The only part that varies is a name of our own making.
+    let mut client = server.connect().await.context("Failed to connect to MySQL")?;
+    // The only part that varies is a name that the caller of the lab has chosen.
     client.execute(AssertSqlSafe(statement)).await?;
     client.close().await?;
     Ok(())

@@ -90,10 +90,11 @@ impl Program {
     /// signal.
     fn of_matrix(path_inside: &str) -> Result<Self> {
         let root = matrix_dir()?;
-        let program = root.join(path_inside);
-        if !program.is_file() {
-            bail!("{} does not exist; run `just matrix`", program.display());
+        if !root.join(path_inside).is_file() {
+            bail!("{} does not exist; run `just matrix`", root.join(path_inside).display());
         }
+        let root = root.canonicalize().context("Failed to resolve the matrix folder")?;
+        let program = root.join(path_inside);
         let loader = find_one(&root.join("usr/lib64"), "ld-linux-")
             .or_else(|_| find_one(&root.join("usr/lib"), "ld-linux-"))?;
         let libraries = find_one_ending(&root.join("usr/lib"), "-linux-gnu")?;

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use crate::data_template;
 use crate::endpoint::Endpoint;
-use crate::external::ExternalMysql;
+use crate::external::{self, ExternalMysql};
 use crate::flavour::MysqlFlavour;
 use crate::ground::Ground;
 use crate::ports::ReservedPort;
@@ -136,6 +136,12 @@ impl MysqlServer {
             Place::Private(server) => server.port(),
             Place::External(server) => server.port,
         }
+    }
+
+    /// Creates one more database, empty, and returns its URL. Private servers only.
+    pub fn create_database(&self, name: &str) -> Result<String> {
+        self.private()?;
+        external::create_database(&self.url(), name)
     }
 
     /// The process, or None while it does not run or is not ours.

@@ -1,10 +1,12 @@
 //! What the lab promises about its proxy.
 
+mod polling;
 mod redis_call;
 
 use std::time::{Duration, Instant};
 
-use redis_call::{call, eventually};
+use polling::eventually;
+use redis_call::call;
 use sqlx::{Connection, Executor, MySqlConnection};
 use tidegate_lab::{Endpoint, MysqlServer, Proxy, RedisServer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

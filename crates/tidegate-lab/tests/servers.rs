@@ -1,5 +1,6 @@
 //! What the lab promises about its servers.
 
+mod polling;
 mod redis_call;
 
 use std::env;
@@ -8,7 +9,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
-use redis_call::{call, eventually};
+use polling::eventually;
+use redis_call::call;
 use sqlx::{Connection, Executor, MySqlConnection};
 use tidegate_lab::{MysqlServer, RedisServer};
 
@@ -44,6 +46,15 @@ async fn a_killed_mysql_comes_back_with_its_data() {
 async fn kept_id(mysql: &MysqlServer) -> i64 {
     let mut client = MySqlConnection::connect(&mysql.url()).await.unwrap();
     sqlx::query_scalar("SELECT id FROM kept").fetch_one(&mut client).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_mysql_can_serve_many_databases() {
+    let mysql = MysqlServer::start().unwrap();
+    let url = mysql.create_database("another").unwrap();
+    let mut client = MySqlConnection::connect(&url).await.unwrap();
+    let name: String = sqlx::query_scalar("SELECT DATABASE()").fetch_one(&mut client).await.unwrap();
+    assert_eq!(name, "another");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,6 +158,45 @@ fn a_missing_program_is_told_with_its_remedy() {
         .output()
         .unwrap();
     assert!(said(&missing).contains("/nowhere/usr/bin/valkey-server does not exist; run `just matrix`"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_external_server_is_left_as_it_was() {
+    let (redis, mysql) = (RedisServer::start().unwrap(), MysqlServer::start().unwrap());
+    let guest = || {
+        let mut guest = rerun("a_guest");
+        guest.env("TIDEGATE_LAB_REDIS_URL", redis.url()).env("TIDEGATE_LAB_MYSQL_URL", mysql.url());
+        guest.output().unwrap()
+    };
+
+    let output = guest();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(call(redis.port(), "DBSIZE"), ":0\r\n");
+    let mut client = MySqlConnection::connect(&mysql.url()).await.unwrap();
+    let guests: Vec<String> = sqlx::query_scalar(
+        "SELECT CAST(schema_name AS CHAR) FROM information_schema.schemata WHERE schema_name LIKE 'tidegate\\_%'",
+    )
+    .fetch_all(&mut client)
+    .await
+    .unwrap();
+    assert_eq!(guests, [""; 0]);
+
+    call(redis.port(), "SET precious 1");
+    assert!(said(&guest()).contains("has 1 keys. A test flushes its database, so it must be empty"));
+    assert_eq!(call(redis.port(), "GET precious"), "$1\r\n1\r\n");
+}
+
+/// Not a test by itself: run by the test above with the URLs of servers that are not the lab's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest() {
+    if is_rerun() {
+        let (redis, mysql) = (RedisServer::start().unwrap(), MysqlServer::start().unwrap());
+        call(redis.port(), "SET a 1");
+        let mut client = MySqlConnection::connect(&mysql.url()).await.unwrap();
+        client.execute("CREATE TABLE a (id BIGINT PRIMARY KEY)").await.unwrap();
+        assert!(redis.kill9().unwrap_err().to_string().contains("is not ours"));
+        assert!(mysql.restart().unwrap_err().to_string().contains("is not ours"));
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The raw reply to an inline command, such as `GET a`.
 pub fn call(port: u16, command: &str) -> String {
@@ -12,13 +12,4 @@ pub fn call(port: u16, command: &str) -> String {
     let mut reply = String::new();
     stream.read_to_string(&mut reply).expect("read");
     reply.strip_suffix("+OK\r\n").expect("the reply to QUIT").to_owned()
-}
-
-/// Asks until it is so; panics after ten seconds.
-pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within ten seconds: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
