@@ -1,0 +1,41 @@
+-- Gives one order back, once: raises the stock, frees the user, turns its journal entry into a release.
+-- Works for orders that were admitted without a journal, too. An error leaves no trace.
+-- KEYS[1] stock: string, units left, at most 14 digits; never created here: it would be wrong
+-- KEYS[2] buyers: set of the users who were admitted
+-- KEYS[3] journal: hash, order id -> stock movement as JSON; from and to are null where no stock is loaded
+-- ARGV[1] order id, ARGV[2] user id: each 1 .. 2^63-1, decimal, no sign, no padding
+-- ARGV[3] units: to give back, 0 .. 10000
+-- ARGV[4] free: '1' lets the user order again, '0' does not
+-- ARGV[5] by: who gives back, like worker:out_of_stock; 1 .. 64 letters, digits and _.:-
+-- Reply 0: was given back before, nothing changed
+-- Reply 1: given back now
+-- Reply 2: given back now, but no stock is loaded, so no unit was raised
+-- Error BADARG: an argument or the stock is not what it must be
+-- Error IDTAKEN: the order id belongs to an order of another user
+local order, user, units, free, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local call, find, max = redis.call, string.find, '9223372036854775807'
+if #KEYS ~= 3 or #ARGV ~= 5 or not find(order .. ' ' .. user, '^[1-9]%d* [1-9]%d*$')
+  or #order > 19 or #order == 19 and order > max or #user > 19 or #user == 19 and user > max
+  or not find(units, '^%d%d?%d?%d?%d?$') or tonumber(units) > 10000 or free ~= '0' and free ~= '1'
+  or not find(by, '^[%w_.:-]+$') or #by > 64 then
+  return redis.error_reply('BADARG wanted: 3 keys, order id, user id, units, 0 or 1, by')
+end
+local entry = call('HGET', KEYS[3], order)
+if entry and find(entry, '"action":"release"', 1, true) then return 0 end
+if entry and not find(entry, '"by":"' .. user .. '"', 1, true) then
+  return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
+end
+local stock, change = call('GET', KEYS[1]), tonumber(units)
+if stock and (#stock > 14 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
+  return redis.error_reply('BADARG the stock is no number')
+end
+call('SISMEMBER', KEYS[2], user) -- fails on a key of another type while nothing is written yet
+local time = call('TIME')
+-- The first write: HSET is refused when memory is short, SREM would not be.
+call('HSET', KEYS[3], order, '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
+  .. (stock and stock + change or 'null') .. ',"change":' .. (stock and change or 0) .. ',"by":"' .. by
+  .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. '}')
+if free == '1' then call('SREM', KEYS[2], user) end
+if stock and change > 0 then call('INCRBY', KEYS[1], units) end
+if not stock and change > 0 then return 2 end
+return 1
