@@ -1,0 +1,404 @@
+//! The gate: who gets an order is decided here, in Redis, by `lua/admit.lua`; what was not sold comes back here.
+//!
+//! Every call may be sent again, by the client or by its caller, after a reply was lost: the order id decides, and
+//! the second answer says so ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::GivenBackBefore`]).
+
+use std::borrow::Cow;
+
+use fred::{
+    clients::Pool,
+    error::{Error, ErrorKind},
+    interfaces::{HashesInterface, KeysInterface, SetsInterface},
+    types::{Key, Value},
+};
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use tidegate_stream::Script;
+
+use crate::{
+    keys::Keys,
+    order::{OrderId, Quantity, UserId, VoucherId},
+    wire::is_traceparent,
+};
+
+const BEGIN_MS: &str = "begin_ms";
+const END_MS: &str = "end_ms";
+const STATE: &str = "state";
+const PAUSED: &str = "paused";
+
+/// Somebody wants an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// The id the order will have. A caller that got no answer asks again with the same id.
+    pub order: OrderId,
+    /// Who wants it.
+    pub user: UserId,
+    /// What is wanted.
+    pub voucher: VoucherId,
+    /// How many units.
+    pub quantity: Quantity,
+    /// W3C trace context that travels with the order; an invalid one is left out.
+    pub traceparent: Option<String>,
+}
+
+/// What became of an [`Admission`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AdmitReply {
+    /// The order is in the stream.
+    Admitted,
+    /// The order was in the stream already: the first reply was lost. Success, too.
+    AdmittedBefore,
+    /// No unit left, or fewer than wanted.
+    SoldOut,
+    /// This user already has an order for this voucher.
+    UserHasOrder,
+    /// No stock was loaded for this voucher.
+    NoStock,
+    /// The sale has not begun.
+    NotBegun,
+    /// The sale is over.
+    Over,
+    /// The sale is paused.
+    Paused,
+    /// This order was admitted and given back: a new attempt needs a new order id.
+    GivenBack,
+}
+
+impl AdmitReply {
+    /// The order stands in the stream, now or since before.
+    #[must_use]
+    pub const fn is_admitted(self) -> bool {
+        matches!(self, Self::Admitted | Self::AdmittedBefore)
+    }
+
+    const fn from_code(code: i64) -> Option<Self> {
+        Some(match code {
+            0 => Self::Admitted,
+            1 => Self::SoldOut,
+            2 => Self::UserHasOrder,
+            3 => Self::NoStock,
+            4 => Self::NotBegun,
+            5 => Self::Over,
+            6 => Self::AdmittedBefore,
+            7 => Self::Paused,
+            8 => Self::GivenBack,
+            _ => return None,
+        })
+    }
+}
+
+/// An admitted order that will not be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// Its id: the same order is given back once, however often this is asked.
+    pub order: OrderId,
+    /// Whose it was.
+    pub user: UserId,
+    /// What it was for.
+    pub voucher: VoucherId,
+    /// Units that go back to the stock; None where they are not for sale any more.
+    pub units: Option<Quantity>,
+    /// Whether the user may order again.
+    pub user_after: UserAfter,
+    /// Who gives it back and why, for the journal: `worker:out_of_stock`. 1 to 64 of `A-Z a-z 0-9 _ . : -`.
+    pub by: Cow<'static, str>,
+}
+
+/// What a release means for the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserAfter {
+    /// May order again.
+    Freed,
+    /// Still counts as a buyer: another order of this user stands.
+    StaysBuyer,
+}
+
+/// What became of a [`Release`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReleaseReply {
+    /// Given back now.
+    GivenBack,
+    /// Was given back before; nothing changed.
+    GivenBackBefore,
+    /// Given back now, but Redis holds no stock of this voucher (its data was lost): no unit was raised.
+    GivenBackWithoutStock,
+}
+
+impl ReleaseReply {
+    const fn from_code(code: i64) -> Option<Self> {
+        Some(match code {
+            0 => Self::GivenBackBefore,
+            1 => Self::GivenBack,
+            2 => Self::GivenBackWithoutStock,
+            _ => return None,
+        })
+    }
+}
+
+/// When a sale is on, by the clock of Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SaleWindow {
+    /// First moment; None: since ever.
+    pub begin: Option<Timestamp>,
+    /// First moment after the sale; None: for ever.
+    pub end: Option<Timestamp>,
+}
+
+/// What became of loading a sale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LoadReply {
+    /// The sale is open, as far as its window goes.
+    Loaded,
+    /// Loaded, but the sale was paused before and still is.
+    LoadedPaused,
+    /// Refused: this voucher has a stock, and its sale has not ended.
+    OnSale,
+}
+
+impl LoadReply {
+    const fn from_code(code: i64) -> Option<Self> {
+        Some(match code {
+            0 => Self::Loaded,
+            1 => Self::OnSale,
+            2 => Self::LoadedPaused,
+            _ => return None,
+        })
+    }
+}
+
+/// What Redis holds of a voucher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VoucherState {
+    /// Units left; None: no stock is loaded.
+    pub stock: Option<i64>,
+    /// Users who were admitted.
+    pub buyers: u64,
+    /// When it is on sale.
+    pub window: SaleWindow,
+    /// Whether an operator stopped the sale.
+    pub pause: Pause,
+    /// Orders in the journal.
+    pub journaled: u64,
+}
+
+/// Whether an operator stopped a sale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Not stopped.
+    Running,
+    /// Stopped.
+    Paused,
+}
+
+/// Why the gate gave no answer. After any of them a call may be repeated with the same order id.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    /// No reply came. Whether the call was carried out is unknown.
+    #[error("Redis does not answer: {0}")]
+    Unreachable(#[source] Error),
+    /// Redis answered with an error; nothing was changed.
+    #[error("Redis refused: {0}")]
+    Refused(#[source] Error),
+    /// The order id belongs to an order of another user; nothing was changed.
+    #[error("order id {order} belongs to an order of another user")]
+    IdTaken {
+        /// The id.
+        order: OrderId,
+    },
+    /// Redis holds or answers something that this program does not know: is another version at work?
+    #[error("{place} holds {got}, which is not understood")]
+    Unexpected {
+        /// The script or the key.
+        place: String,
+        /// What was found.
+        got: String,
+    },
+}
+
+impl From<Error> for GateError {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::IO
+            | ErrorKind::Timeout
+            | ErrorKind::Canceled
+            | ErrorKind::Routing
+            | ErrorKind::Tls => Self::Unreachable(error),
+            _ => Self::Refused(error),
+        }
+    }
+}
+
+/// The door to everything that decides who gets an order.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    pool: Pool,
+    keys: Keys,
+    stream: Key,
+    admit: Script,
+    release: Script,
+    load: Script,
+}
+
+impl Gate {
+    /// A gate to the stream of that name.
+    #[must_use]
+    pub fn new(pool: Pool, keys: Keys, stream: impl Into<Key>) -> Self {
+        Self {
+            pool,
+            keys,
+            stream: stream.into(),
+            admit: Script::new("admit", include_str!("../../../lua/admit.lua")),
+            release: Script::new("release", include_str!("../../../lua/release.lua")),
+            load: Script::new("load", include_str!("../../../lua/load.lua")),
+        }
+    }
+
+    /// Asks for an order. A refusal leaves no trace.
+    ///
+    /// # Errors
+    /// See [`GateError`]. Ask again with the same order id.
+    pub async fn admit(&self, wanted: &Admission) -> Result<AdmitReply, GateError> {
+        let Admission { order, user, voucher, quantity, traceparent } = wanted;
+        let keys = vec![
+            self.keys.stock(*voucher),
+            self.keys.buyers(*voucher),
+            self.keys.voucher(*voucher),
+            self.keys.journal(*voucher),
+            self.stream.clone(),
+        ];
+        let traceparent = traceparent.as_deref().filter(|value| is_traceparent(value.as_bytes()));
+        let args = vec![
+            order.get().into(),
+            user.get().into(),
+            voucher.get().into(),
+            quantity.get().into(),
+            traceparent.unwrap_or_default().into(),
+        ];
+        let reply = self.admit.call(&self.pool, keys, args).await.map_err(|error| of_order(*order, error))?;
+        understood("admit.lua", &reply, AdmitReply::from_code)
+    }
+
+    /// Gives an order back: its units, and its user's right to order.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn release(&self, release: &Release) -> Result<ReleaseReply, GateError> {
+        let Release { order, user, voucher, units, user_after, by } = release;
+        let keys = vec![self.keys.stock(*voucher), self.keys.buyers(*voucher), self.keys.journal(*voucher)];
+        let frees = match user_after {
+            UserAfter::Freed => 1,
+            UserAfter::StaysBuyer => 0,
+        };
+        let args = vec![
+            order.get().into(),
+            user.get().into(),
+            units.map_or(0, Quantity::get).into(),
+            frees.into(),
+            by.as_ref().into(),
+        ];
+        let reply =
+            self.release.call(&self.pool, keys, args).await.map_err(|error| of_order(*order, error))?;
+        understood("release.lua", &reply, ReleaseReply::from_code)
+    }
+
+    /// Gives many orders back, all calls on their way at once. Each has its own answer, in the order of `releases`:
+    /// one that fails leaves its neighbours alone.
+    pub async fn release_all(&self, releases: &[Release]) -> Vec<Result<ReleaseReply, GateError>> {
+        join_all(releases.iter().map(|release| self.release(release))).await
+    }
+
+    /// Opens the sale of a voucher with this many units, unless one is on. Buyers of an earlier sale stay buyers.
+    ///
+    /// # Errors
+    /// See [`GateError`]. More than 14 digits of stock, or a window that ends before it begins, are
+    /// [`GateError::Refused`].
+    pub async fn load(
+        &self,
+        voucher: VoucherId,
+        stock: u64,
+        window: SaleWindow,
+    ) -> Result<LoadReply, GateError> {
+        let keys = vec![self.keys.stock(voucher), self.keys.voucher(voucher)];
+        let ms = |bound: Option<Timestamp>| {
+            bound.map_or_else(String::new, |bound| bound.as_millisecond().to_string())
+        };
+        let args = vec![stock.to_string().into(), ms(window.begin).into(), ms(window.end).into()];
+        let reply = self.load.call(&self.pool, keys, args).await?;
+        understood("load.lua", &reply, LoadReply::from_code)
+    }
+
+    /// Stops the sale of a voucher; whoever asks is refused with [`AdmitReply::Paused`].
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn pause(&self, voucher: VoucherId) -> Result<(), GateError> {
+        Ok(self.pool.next().hset(self.keys.voucher(voucher), (STATE, PAUSED)).await?)
+    }
+
+    /// Ends a pause.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn resume(&self, voucher: VoucherId) -> Result<(), GateError> {
+        Ok(self.pool.next().hdel(self.keys.voucher(voucher), STATE).await?)
+    }
+
+    /// What Redis holds of a voucher, in one round trip. While the sale is on, the figures may be of slightly
+    /// different moments.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn read_voucher(&self, voucher: VoucherId) -> Result<VoucherState, GateError> {
+        let (stock_key, sale_key) = (self.keys.stock(voucher), self.keys.voucher(voucher));
+        let client = self.pool.next();
+        let (stock, buyers, sale, journaled) = tokio::try_join!(
+            client.get::<Option<String>, _>(&stock_key),
+            client.scard::<u64, _>(self.keys.buyers(voucher)),
+            client.hmget::<Vec<Option<String>>, _, _>(&sale_key, vec![BEGIN_MS, END_MS, STATE]),
+            client.hlen::<u64, _>(self.keys.journal(voucher)),
+        )?;
+        let [begin, end, state] = <[_; 3]>::try_from(sale).unwrap_or_default();
+        let window = SaleWindow { begin: moment(&sale_key, begin)?, end: moment(&sale_key, end)? };
+        let pause = if state.as_deref() == Some(PAUSED) { Pause::Paused } else { Pause::Running };
+        Ok(VoucherState { stock: number(&stock_key, stock)?, buyers, window, pause, journaled })
+    }
+}
+
+/// The scripts mark this one error, which is no fault of Redis.
+fn of_order(order: OrderId, error: Error) -> GateError {
+    if error.details().contains(": IDTAKEN ") { GateError::IdTaken { order } } else { error.into() }
+}
+
+fn understood<T>(script: &str, reply: &Value, from_code: fn(i64) -> Option<T>) -> Result<T, GateError> {
+    let known = if let Value::Integer(code) = reply { from_code(*code) } else { None };
+    known.ok_or_else(|| GateError::Unexpected { place: script.to_owned(), got: format!("{reply:?}") })
+}
+
+fn moment(key: &Key, ms: Option<String>) -> Result<Option<Timestamp>, GateError> {
+    let Some(ms) = number(key, ms)? else { return Ok(None) };
+    match Timestamp::from_millisecond(ms) {
+        Ok(moment) => Ok(Some(moment)),
+        Err(_) => Err(not_understood(key, ms.to_string())),
+    }
+}
+
+fn number(key: &Key, text: Option<String>) -> Result<Option<i64>, GateError> {
+    text.map(|text| text.parse().map_err(|_| not_understood(key, text))).transpose()
+}
+
+fn not_understood(key: &Key, got: String) -> GateError {
+    GateError::Unexpected { place: key.as_str_lossy().into_owned(), got: format!("{got:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_no_script_gives_is_an_error() {
+        for reply in [Value::Integer(9), Value::Integer(-1), Value::Null, Value::String("0".into())] {
+            let error = understood("admit.lua", &reply, AdmitReply::from_code).unwrap_err();
+            assert!(matches!(error, GateError::Unexpected { .. }), "{error}");
+        }
+    }
+}
