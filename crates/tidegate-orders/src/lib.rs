@@ -4,6 +4,7 @@ pub mod gate;
 pub mod keys;
 pub mod ledger;
 pub mod order;
+pub mod schema;
 pub mod user_lock;
 pub mod order_id;
 pub mod wire;

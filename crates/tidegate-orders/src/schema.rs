@@ -1,0 +1,262 @@
+//! The MySQL schema: what the worker needs, what a database has, and the way from one to the other.
+//!
+//! Why it works like this stands in `migrations/README.md`.
+
+mod found;
+mod problem;
+mod steps;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use sqlx::{Connection, MySqlConnection, MySqlPool, mysql::MySqlDatabaseError};
+
+use found::Found;
+pub use problem::{DuplicateOrders, Problem, SharedSlot};
+use steps::{STEPS, Step, missing};
+
+/// How long a migration waits for another one on the same database.
+pub const LOCK_WAIT: Duration = Duration::from_secs(60);
+
+const UNKNOWN_DATABASE: u16 = 1049;
+const DUPLICATE_ENTRY: u16 = 1062;
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
+
+/// One step of a migration, done or to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Its file in `migrations/`, without the ending.
+    pub file: &'static str,
+    /// What it does, for people.
+    pub what: &'static str,
+}
+
+impl From<&Step> for Change {
+    fn from(step: &Step) -> Self {
+        Self { file: step.file, what: step.what }
+    }
+}
+
+/// What a migration did.
+#[derive(Clone, Debug, Serialize)]
+pub struct MigrationReport {
+    /// The database's name.
+    pub database: String,
+    /// What was done, in that order; empty when there was nothing to do.
+    pub applied: Vec<Change>,
+    /// Unique keys on the orders besides ours. They refuse orders that ours allows, such as a second one after a
+    /// cancelled one.
+    pub other_unique_keys: Vec<String>,
+}
+
+/// What a database has and lacks.
+#[derive(Clone, Debug, Serialize)]
+pub struct SchemaState {
+    /// The database's name.
+    pub database: String,
+    /// The steps that `tidegate migrate` would take, in that order.
+    pub missing: Vec<Change>,
+    /// What stops a migration.
+    pub problems: Vec<Problem>,
+    /// Whether MySQL itself refuses a user's second order in one slot of a voucher.
+    pub unique_key: bool,
+    /// As in [`MigrationReport::other_unique_keys`].
+    pub other_unique_keys: Vec<String>,
+}
+
+impl SchemaState {
+    /// Whether a worker can start on it.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.missing.is_empty() && self.problems.is_empty()
+    }
+}
+
+/// Why a schema could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// The server has no database of that name.
+    #[error("MySQL has no such database ({0}); make it first: CREATE DATABASE <name> CHARACTER SET utf8mb4")]
+    NoDatabase(String),
+    /// The URL ends before the database.
+    #[error("the MySQL URL names no database; write it at the end: mysql://user:password@host:3306/<name>")]
+    NoDatabaseNamed,
+    /// Another migration holds the lock.
+    #[error(
+        "another migration of {database} is running (connection {holder}); after {waited_s} s of waiting nothing was \
+         changed. See what it does: SHOW PROCESSLIST"
+    )]
+    Busy {
+        /// The database's name.
+        database: String,
+        /// The server's number for the connection in the way.
+        holder: String,
+        /// How long we waited, in seconds.
+        waited_s: u64,
+    },
+    /// What is there does not fit.
+    #[error("{database} cannot be migrated, {}:\n{}", problem::done_before(applied), problem::list(problems))]
+    Unfit {
+        /// The database's name.
+        database: String,
+        /// What had been done before; empty unless somebody wrote orders that do not fit in the meantime.
+        applied: Vec<Change>,
+        /// Everything that does not fit.
+        problems: Vec<Problem>,
+    },
+    /// A statement could not get its table.
+    #[error(
+        "{file}: the table is held by a long transaction; end it (SHOW PROCESSLIST) and run the migration again, it goes \
+         on where it stopped"
+    )]
+    TableBusy {
+        /// The file of the statement.
+        file: &'static str,
+    },
+    /// A step ran and its fact is still missing.
+    #[error("{file} ran without error and changed nothing; was the schema changed at the same time?")]
+    WithoutEffect {
+        /// The file of the statement.
+        file: &'static str,
+    },
+    /// Anything else that MySQL answers.
+    #[error("Failed to {doing}: {source}")]
+    Sql {
+        /// What was tried.
+        doing: String,
+        /// The answer.
+        source: sqlx::Error,
+    },
+}
+
+/// Brings the database to the schema that the worker needs; does nothing where it has it.
+///
+/// # Errors
+/// When the database does not exist, holds something that does not fit (then nothing was changed), another migration
+/// is still running after [`LOCK_WAIT`], or a statement fails (then the next run goes on there).
+pub async fn migrate(pool: &MySqlPool) -> Result<MigrationReport, MigrateError> {
+    migrate_waiting(pool, LOCK_WAIT).await
+}
+
+/// [`migrate`] with another patience for a migration that is already running, in whole seconds.
+///
+/// # Errors
+/// As [`migrate`].
+pub async fn migrate_waiting(pool: &MySqlPool, lock_wait: Duration) -> Result<MigrationReport, MigrateError> {
+    // Off the pool: the lock and the settings end with this connection, on every way out of here.
+    let mut connection = pool.acquire().await.map_err(explain_connect)?.detach();
+    let database = found::database(&mut connection).await?;
+    lock(&mut connection, &database, lock_wait).await?;
+    let applied = migrate_locked(&mut connection, &database).await?;
+    let found = Found::read(&mut connection).await?;
+    if let Some(step) = missing(&found).first() {
+        return Err(MigrateError::WithoutEffect { file: step.file });
+    }
+    // The lock must be free when we say that we are done; an error here changes nothing about what was done.
+    let _closed = connection.close().await;
+    Ok(MigrationReport { database, applied, other_unique_keys: found.other_unique_keys() })
+}
+
+/// Reads what the database has and lacks; changes nothing and takes no lock.
+///
+/// Without our unique key this reads all orders, to find those that would break it.
+///
+/// # Errors
+/// When the database does not exist or cannot be read.
+pub async fn check(pool: &MySqlPool) -> Result<SchemaState, MigrateError> {
+    let mut connection = pool.acquire().await.map_err(explain_connect)?;
+    let database = found::database(&mut connection).await?;
+    let found = Found::read(&mut connection).await?;
+    Ok(SchemaState {
+        database,
+        problems: problems(&mut connection, &found).await?,
+        missing: missing(&found).into_iter().map(Change::from).collect(),
+        unique_key: found.has_unique_key(),
+        other_unique_keys: found.other_unique_keys(),
+    })
+}
+
+/// Every step there is, for documentation and tests.
+pub fn all_changes() -> impl Iterator<Item = Change> {
+    STEPS.iter().map(Change::from)
+}
+
+async fn migrate_locked(
+    connection: &mut MySqlConnection,
+    database: &str,
+) -> Result<Vec<Change>, MigrateError> {
+    // Only now: what the migration before us did must be seen.
+    let found = Found::read(connection).await?;
+    refuse_unfit(connection, &found, database, &[]).await?;
+    let mut applied = Vec::new();
+    for step in missing(&found) {
+        apply(connection, step, database, &applied).await?;
+        applied.push(step.into());
+    }
+    Ok(applied)
+}
+
+async fn apply(
+    connection: &mut MySqlConnection,
+    step: &Step,
+    database: &str,
+    applied: &[Change],
+) -> Result<(), MigrateError> {
+    let Err(source) = sqlx::raw_sql(step.sql).execute(&mut *connection).await else { return Ok(()) };
+    match error_number(&source) {
+        Some(LOCK_WAIT_TIMEOUT) => return Err(MigrateError::TableBusy { file: step.file }),
+        // Somebody else's consumer wrote a second order since we looked: name it instead of "duplicate entry".
+        Some(DUPLICATE_ENTRY) => {
+            let found = Found::read(connection).await?;
+            refuse_unfit(connection, &found, database, applied).await?;
+        }
+        _ => {}
+    }
+    Err(MigrateError::Sql { doing: format!("run {}", step.file), source })
+}
+
+async fn refuse_unfit(
+    connection: &mut MySqlConnection,
+    found: &Found,
+    database: &str,
+    applied: &[Change],
+) -> Result<(), MigrateError> {
+    let problems = problems(connection, found).await?;
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(MigrateError::Unfit { database: database.to_owned(), applied: applied.to_vec(), problems })
+}
+
+async fn problems(connection: &mut MySqlConnection, found: &Found) -> Result<Vec<Problem>, MigrateError> {
+    let mut problems = problem::of_structure(found);
+    // Rows can be read only where the columns are what they should be.
+    if problems.is_empty() && found.has_table(steps::ORDER) && !found.has_unique_key() {
+        problems.extend(found::duplicates(connection, found).await?.map(Problem::Duplicates));
+    }
+    Ok(problems)
+}
+
+async fn lock(connection: &mut MySqlConnection, database: &str, wait: Duration) -> Result<(), MigrateError> {
+    let waited_s = wait.as_secs();
+    if found::get_lock(connection, waited_s).await? {
+        return Ok(());
+    }
+    let holder = found::lock_holder(connection).await?.unwrap_or_else(|| "just ended".to_owned());
+    Err(MigrateError::Busy { database: database.to_owned(), holder, waited_s })
+}
+
+fn explain_connect(source: sqlx::Error) -> MigrateError {
+    match error_number(&source) {
+        Some(UNKNOWN_DATABASE) => MigrateError::NoDatabase(message(&source)),
+        _ => MigrateError::Sql { doing: "connect to MySQL".to_owned(), source },
+    }
+}
+
+fn message(error: &sqlx::Error) -> String {
+    error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+}
+
+fn error_number(error: &sqlx::Error) -> Option<u16> {
+    Some(error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?.number())
+}

@@ -1,0 +1,273 @@
+//! What stops a migration: pure decisions over what was found.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{
+    Change,
+    found::{Column, Found, Table},
+    steps::{
+        AddedColumn, Null, ORDER, PROBE, REFUSAL, Sign, UNIQUE_COLUMNS, UNIQUE_KEY, VOUCHER, added_columns,
+    },
+};
+
+/// Something in the database that does not fit, and that we do not change by ourselves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(tag = "problem", rename_all = "snake_case")]
+pub enum Problem {
+    /// A view, or a table of an engine without transactions.
+    #[error("{table} is a {found}, it must be an InnoDB table")]
+    Engine {
+        /// The table.
+        table: &'static str,
+        /// Its kind or engine.
+        found: String,
+    },
+    /// Another primary key than the tutorial's.
+    #[error("{table} has the primary key ({found}), it must be ({expected})")]
+    PrimaryKey {
+        /// The table.
+        table: &'static str,
+        /// Its columns.
+        found: String,
+        /// The column it must have.
+        expected: &'static str,
+    },
+    /// A column of the tutorial's is not there.
+    #[error("{table}.{column} is missing")]
+    MissingColumn {
+        /// The table.
+        table: &'static str,
+        /// The column.
+        column: &'static str,
+    },
+    /// A column has our name and another type.
+    #[error("{table}.{column} is `{found}`, it must be `{expected}`; if it means something else, rename it")]
+    ColumnType {
+        /// The table.
+        table: &'static str,
+        /// The column.
+        column: &'static str,
+        /// Its definition.
+        found: String,
+        /// The definition it must have.
+        expected: &'static str,
+    },
+    /// A column that every insert must fill, and the worker's does not.
+    #[error(
+        "{table}.{column} is NOT NULL without a default, so no order could be written; give it a default"
+    )]
+    Unfilled {
+        /// The table.
+        table: &'static str,
+        /// The column.
+        column: String,
+    },
+    /// A key has our name and other columns.
+    #[error(
+        "{table} has a key {UNIQUE_KEY} over ({found}), it must be unique over (voucher_id, user_id, slot); rename it"
+    )]
+    KeyTaken {
+        /// The table.
+        table: &'static str,
+        /// Its columns.
+        found: String,
+    },
+    /// Live orders that break the unique key.
+    #[error("{0}")]
+    Duplicates(DuplicateOrders),
+}
+
+/// Live orders (neither cancelled nor refunded) that share voucher, user and slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DuplicateOrders {
+    /// How many slots are shared.
+    pub slots: i64,
+    /// How many orders stand in them.
+    pub orders: i64,
+    /// The first 50 of the slots.
+    pub listed: Vec<SharedSlot>,
+}
+
+/// One slot and the live orders in it. Ids are text: they may be anything that the tables hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SharedSlot {
+    /// The voucher.
+    pub voucher: String,
+    /// The user.
+    pub user: String,
+    /// How many orders.
+    pub orders: i64,
+    /// The first 20 of their ids.
+    pub order_ids: Vec<String>,
+}
+
+impl fmt::Display for DuplicateOrders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} live orders share {} slots; decide which stay and cancel the others (status 4):",
+            self.orders, self.slots
+        )?;
+        for slot in &self.listed {
+            let ids = slot.order_ids.join(", ");
+            write!(f, "\n    voucher {} user {}: orders {ids}", slot.voucher, slot.user)?;
+            match usize::try_from(slot.orders).unwrap_or(0).saturating_sub(slot.order_ids.len()) {
+                0 => {}
+                more => write!(f, " and {more} more")?,
+            }
+        }
+        match usize::try_from(self.slots).unwrap_or(0).saturating_sub(self.listed.len()) {
+            0 => Ok(()),
+            more => write!(f, "\n    and {more} more slots"),
+        }
+    }
+}
+
+pub(super) fn done_before(applied: &[Change]) -> String {
+    match applied {
+        [] => "nothing was changed".to_owned(),
+        steps => format!("the first {} steps were taken and stay", steps.len()),
+    }
+}
+
+/// One problem a line.
+pub(super) fn list(problems: &[Problem]) -> String {
+    problems.iter().map(|problem| format!("  - {problem}")).collect::<Vec<_>>().join("\n")
+}
+
+const IDS: &[&str] = &["bigint"];
+const NUMBERS: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
+const WORDS: &[&str] = &["varchar"];
+const TIMES: &[&str] = &["timestamp", "datetime"];
+
+/// A column of the tutorial's that the worker or a command names.
+struct Needed {
+    table: &'static str,
+    name: &'static str,
+    types: &'static [&'static str],
+    expected: &'static str,
+}
+
+const fn needed(
+    table: &'static str,
+    name: &'static str,
+    types: &'static [&'static str],
+    expected: &'static str,
+) -> Needed {
+    Needed { table, name, types, expected }
+}
+
+const NEEDED: &[Needed] = &[
+    needed(VOUCHER, "voucher_id", IDS, "BIGINT"),
+    needed(VOUCHER, "stock", NUMBERS, "INT"),
+    needed(VOUCHER, "begin_time", TIMES, "TIMESTAMP"),
+    needed(VOUCHER, "end_time", TIMES, "TIMESTAMP"),
+    needed(ORDER, "id", IDS, "BIGINT"),
+    needed(ORDER, "user_id", IDS, "BIGINT"),
+    needed(ORDER, "voucher_id", IDS, "BIGINT"),
+    needed(ORDER, "status", NUMBERS, "TINYINT UNSIGNED"),
+    needed(ORDER, "update_time", TIMES, "TIMESTAMP"),
+    needed(REFUSAL, "order_id", IDS, "BIGINT"),
+    needed(REFUSAL, "user_id", IDS, "BIGINT"),
+    needed(REFUSAL, "voucher_id", IDS, "BIGINT"),
+    needed(REFUSAL, "quantity", NUMBERS, "INT UNSIGNED"),
+    needed(REFUSAL, "reason", WORDS, "VARCHAR(32)"),
+    needed(REFUSAL, "entry_id", WORDS, "VARCHAR(41)"),
+    needed(PROBE, "id", NUMBERS, "TINYINT"),
+    needed(PROBE, "at", TIMES, "TIMESTAMP(3)"),
+];
+
+const PRIMARY_KEYS: [(&str, &str); 4] =
+    [(VOUCHER, "voucher_id"), (ORDER, "id"), (REFUSAL, "order_id"), (PROBE, "id")];
+
+/// What the worker's insert fills.
+const FILLED: [&str; 6] = ["id", "user_id", "voucher_id", "quantity", "slot", "entry_id"];
+
+/// Everything about the tables, columns and keys that are there that does not fit.
+pub(super) fn of_structure(found: &Found) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (name, primary_key) in PRIMARY_KEYS {
+        if let Some(table) = found.table(name) {
+            problems.extend(of_engine(name, table));
+            problems.extend(of_primary_key(name, table, primary_key));
+            problems.extend(
+                NEEDED.iter().filter(|needed| needed.table == name).filter_map(|n| of_needed(n, table)),
+            );
+        }
+    }
+    problems.extend(added_columns().filter_map(|added| of_added(added, found)));
+    problems.extend(found.table(ORDER).into_iter().flat_map(of_unfilled));
+    problems.extend(of_key_name(found));
+    problems
+}
+
+fn of_engine(name: &'static str, table: &Table) -> Option<Problem> {
+    if table.engine.eq_ignore_ascii_case("InnoDB") {
+        return None;
+    }
+    let found =
+        if table.engine.is_empty() { table.kind.to_lowercase() } else { format!("{} table", table.engine) };
+    Some(Problem::Engine { table: name, found })
+}
+
+fn of_primary_key(name: &'static str, table: &Table, expected: &'static str) -> Option<Problem> {
+    let columns = table.keys.get("PRIMARY").map_or(&[][..], |key| &key.columns);
+    let found = columns.join(", ");
+    (found != expected).then_some(Problem::PrimaryKey { table: name, found, expected })
+}
+
+fn of_needed(needed: &Needed, table: &Table) -> Option<Problem> {
+    let Needed { table: name, name: column, types, expected } = *needed;
+    let Some(found) = table.columns.get(column) else {
+        return Some(Problem::MissingColumn { table: name, column });
+    };
+    let fits = types.contains(&found.data_type.as_str());
+    (!fits).then(|| Problem::ColumnType { table: name, column, found: found.column_type.clone(), expected })
+}
+
+fn of_added(added: &AddedColumn, found: &Found) -> Option<Problem> {
+    let column = found.column(added.table, added.name)?;
+    let fits = column.data_type == added.data_type
+        && column.column_type.contains("unsigned") == (added.unsigned == Sign::Unsigned)
+        && column.nullable == (added.null == Null::Allowed)
+        && column.default.as_deref() == added.default
+        && column.length >= added.min_length
+        && !is_generated(column);
+    (!fits).then(|| Problem::ColumnType {
+        table: added.table,
+        column: added.name,
+        found: definition(column),
+        expected: added.sql_type,
+    })
+}
+
+fn of_unfilled(table: &Table) -> Vec<Problem> {
+    let must_fill = |column: &Column| {
+        !column.nullable
+            && column.default.is_none()
+            && !column.extra.contains("auto_increment")
+            && !is_generated(column)
+    };
+    let columns =
+        table.columns.iter().filter(|(name, column)| must_fill(column) && !FILLED.contains(&name.as_str()));
+    columns.map(|(name, _)| Problem::Unfilled { table: ORDER, column: name.clone() }).collect()
+}
+
+fn of_key_name(found: &Found) -> Option<Problem> {
+    let key = found.table(ORDER)?.keys.get(UNIQUE_KEY)?;
+    let fits = key.unique && key.columns == UNIQUE_COLUMNS;
+    (!fits).then(|| Problem::KeyTaken { table: ORDER, found: key.columns.join(", ") })
+}
+
+/// A column that MySQL computes by itself; `DEFAULT_GENERATED` only means a default such as CURRENT_TIMESTAMP.
+fn is_generated(column: &Column) -> bool {
+    column.extra.contains("virtual generated") || column.extra.contains("stored generated")
+}
+
+fn definition(column: &Column) -> String {
+    let null = if column.nullable { "null" } else { "not null" };
+    let default = column.default.as_ref().map(|default| format!(" default {default}")).unwrap_or_default();
+    format!("{} {null}{default}", column.column_type)
+}

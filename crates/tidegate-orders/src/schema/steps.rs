@@ -1,0 +1,216 @@
+//! The steps of the migration: each file of `migrations/`, and the fact that it makes true.
+
+use super::found::Found;
+
+pub(super) const VOUCHER: &str = "tb_seckill_voucher";
+pub(super) const ORDER: &str = "tb_voucher_order";
+pub(super) const REFUSAL: &str = "tidegate_refusal";
+pub(super) const PROBE: &str = "tidegate_probe";
+pub(super) const UNIQUE_KEY: &str = "uk_voucher_user_slot";
+pub(super) const UNIQUE_COLUMNS: [&str; 3] = ["voucher_id", "user_id", "slot"];
+
+/// One file and what it makes true.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) file: &'static str,
+    pub(super) what: &'static str,
+    pub(super) sql: &'static str,
+    pub(super) fact: Fact,
+}
+
+/// What a step makes true.
+#[derive(Debug)]
+pub(super) enum Fact {
+    Table(&'static str),
+    Column(AddedColumn),
+    UniqueKey,
+    ProbeRow,
+}
+
+/// A column that we add, with everything about it that the worker relies on.
+#[derive(Debug)]
+pub(super) struct AddedColumn {
+    pub(super) table: &'static str,
+    pub(super) name: &'static str,
+    /// As in its file, for messages.
+    pub(super) sql_type: &'static str,
+    pub(super) data_type: &'static str,
+    pub(super) unsigned: Sign,
+    pub(super) null: Null,
+    pub(super) default: Option<&'static str>,
+    /// Characters that must fit, 0 for numbers.
+    pub(super) min_length: i64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    Signed,
+    Unsigned,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Null {
+    Allowed,
+    Refused,
+}
+
+macro_rules! step {
+    ($file:literal, $what:literal, $fact:expr) => {
+        Step {
+            file: $file,
+            what: $what,
+            sql: include_str!(concat!("../../../../migrations/", $file, ".sql")),
+            fact: $fact,
+        }
+    };
+}
+
+/// All steps in the order in which they run.
+pub(super) const STEPS: &[Step] = &[
+    step!("0001_seckill_voucher_table", "create tb_seckill_voucher", Fact::Table(VOUCHER)),
+    step!("0002_voucher_order_table", "create tb_voucher_order", Fact::Table(ORDER)),
+    step!(
+        "0003_voucher_initial_stock",
+        "add tb_seckill_voucher.initial_stock",
+        Fact::Column(AddedColumn {
+            table: VOUCHER,
+            name: "initial_stock",
+            sql_type: "BIGINT NULL",
+            data_type: "bigint",
+            unsigned: Sign::Signed,
+            null: Null::Allowed,
+            default: None,
+            min_length: 0,
+        })
+    ),
+    step!(
+        "0004_voucher_refusals",
+        "add tb_seckill_voucher.refusals",
+        Fact::Column(AddedColumn {
+            table: VOUCHER,
+            name: "refusals",
+            sql_type: "INT UNSIGNED NOT NULL DEFAULT 0",
+            data_type: "int",
+            unsigned: Sign::Unsigned,
+            null: Null::Refused,
+            default: Some("0"),
+            min_length: 0,
+        })
+    ),
+    step!(
+        "0005_order_quantity",
+        "add tb_voucher_order.quantity, 1 for existing orders",
+        Fact::Column(AddedColumn {
+            table: ORDER,
+            name: "quantity",
+            sql_type: "INT UNSIGNED NOT NULL DEFAULT 1",
+            data_type: "int",
+            unsigned: Sign::Unsigned,
+            null: Null::Refused,
+            default: Some("1"),
+            min_length: 0,
+        })
+    ),
+    step!(
+        "0006_order_slot",
+        "add tb_voucher_order.slot, 1 for existing orders",
+        Fact::Column(AddedColumn {
+            table: ORDER,
+            name: "slot",
+            sql_type: "INT UNSIGNED NULL DEFAULT 1",
+            data_type: "int",
+            unsigned: Sign::Unsigned,
+            null: Null::Allowed,
+            default: Some("1"),
+            min_length: 0,
+        })
+    ),
+    // Reading all orders at every start, to see whether it has run, would be dear; the key after it proves it.
+    step!(
+        "0007_order_free_cancelled_slots",
+        "free the slots of cancelled and refunded orders",
+        Fact::UniqueKey
+    ),
+    step!(
+        "0008_order_entry_id",
+        "add tb_voucher_order.entry_id",
+        Fact::Column(AddedColumn {
+            table: ORDER,
+            name: "entry_id",
+            sql_type: "VARCHAR(41) NULL",
+            data_type: "varchar",
+            unsigned: Sign::Signed,
+            null: Null::Allowed,
+            default: None,
+            min_length: 41,
+        })
+    ),
+    step!(
+        "0009_order_unique_key",
+        "add the unique key uk_voucher_user_slot: one live order per user, voucher and slot",
+        Fact::UniqueKey
+    ),
+    step!("0010_refusal_table", "create tidegate_refusal", Fact::Table(REFUSAL)),
+    step!("0011_probe_table", "create tidegate_probe", Fact::Table(PROBE)),
+    step!("0012_probe_row", "fill tidegate_probe", Fact::ProbeRow),
+];
+
+/// The steps whose facts are missing.
+pub(super) fn missing(found: &Found) -> Vec<&'static Step> {
+    STEPS.iter().filter(|step| !holds(&step.fact, found)).collect()
+}
+
+fn holds(fact: &Fact, found: &Found) -> bool {
+    match fact {
+        Fact::Table(table) => found.has_table(table),
+        Fact::Column(column) => found.column(column.table, column.name).is_some(),
+        Fact::UniqueKey => found.has_unique_key(),
+        Fact::ProbeRow => found.probe_row,
+    }
+}
+
+/// The columns that we add, to compare with those that are there.
+pub(super) fn added_columns() -> impl Iterator<Item = &'static AddedColumn> {
+    STEPS.iter().filter_map(|step| match &step.fact {
+        Fact::Column(column) => Some(column),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn statements(sql: &str) -> String {
+        sql.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn every_file_holds_one_statement_and_says_why() {
+        for step in STEPS {
+            assert!(step.sql.starts_with("-- "), "{} does not begin with its reason", step.file);
+            assert_eq!(statements(step.sql).matches(';').count(), 1, "{}: one statement", step.file);
+        }
+    }
+
+    #[test]
+    fn every_file_of_the_folder_is_a_step_in_its_order() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations");
+        let names = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name());
+        let mut files: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        files.retain(|name| name.ends_with(".sql"));
+        files.sort();
+        let steps: Vec<_> = STEPS.iter().map(|step| format!("{}.sql", step.file)).collect();
+        assert_eq!(files, steps);
+    }
+
+    #[test]
+    fn a_columns_file_adds_it_with_the_type_that_is_checked() {
+        for step in STEPS {
+            if let Fact::Column(column) = &step.fact {
+                let wanted = format!("ADD COLUMN {} {} COMMENT", column.name, column.sql_type);
+                assert!(step.sql.contains(&wanted), "{}: {wanted}", step.file);
+            }
+        }
+    }
+}
