@@ -1,3 +1,47 @@
-//! The one binary.
+//! Tidegate's one binary: parses, configures, and hands over to one role.
 
-fn main() {}
+mod cli;
+mod commands;
+mod config;
+mod connect;
+mod exit;
+mod output;
+mod telemetry;
+
+use std::{env, process::ExitCode};
+
+use clap::Parser;
+
+use crate::{
+    cli::{Cli, Command, VoucherCommand},
+    config::Config,
+    exit::Exit,
+};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let voice = cli.command.voice();
+    exit::finish(run(cli).await, voice)
+}
+
+async fn run(cli: Cli) -> anyhow::Result<Exit> {
+    if let Command::Completions(args) = &cli.command {
+        return commands::completions::run(args);
+    }
+    let config = Config::load(&cli.config, env::vars_os())?;
+    let settings = &config.settings;
+    telemetry::init(&settings.log)?;
+    match &cli.command {
+        Command::Worker(args) => commands::worker::run(settings, args).await,
+        Command::Admit(args) => commands::admit::run(settings, args).await,
+        Command::Voucher(VoucherCommand::Load(args)) => commands::voucher_load::run(settings, args).await,
+        Command::Voucher(VoucherCommand::Show(args)) => commands::voucher_show::run(settings, args).await,
+        Command::Migrate(args) => commands::migrate::run(settings, args).await,
+        Command::Doctor(args) => commands::doctor::run(settings, args).await,
+        Command::Status(args) => commands::status::run(settings, args).await,
+        Command::Audit(args) => commands::audit::run(settings, args).await,
+        Command::Config(args) => commands::config::run(&config, args),
+        Command::Completions(args) => commands::completions::run(args),
+    }
+}

@@ -1,0 +1,68 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    commands::{
+        admit::AdmitArgs, audit::AuditArgs, completions::CompletionsArgs, config::ConfigCommandArgs,
+        doctor::DoctorArgs, migrate::MigrateArgs, status::StatusArgs, voucher_load::VoucherLoadArgs,
+        voucher_show::VoucherShowArgs, worker::WorkerArgs,
+    },
+    config::ConfigArgs,
+    exit::{EXIT_CODES_HELP, Voice},
+};
+
+/// Turns orders admitted in Redis into MySQL orders: at least once from the stream, exactly once in MySQL
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, after_help = EXIT_CODES_HELP, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Flags that change the configuration.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+/// The roles of the program.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write the stream's orders to MySQL until told to stop
+    Worker(WorkerArgs),
+    /// Admit one order, as a producer does
+    Admit(AdmitArgs),
+    /// Put a voucher on sale, or look at one
+    #[command(subcommand)]
+    Voucher(VoucherCommand),
+    /// Create or take over the MySQL tables
+    Migrate(MigrateArgs),
+    /// Check both stores and say what to do about what is wrong
+    Doctor(DoctorArgs),
+    /// Show how far the stream is behind
+    Status(StatusArgs),
+    /// Count every order on both sides: is one lost, doubled or oversold?
+    Audit(AuditArgs),
+    /// Print the configuration in effect, passwords hidden
+    Config(ConfigCommandArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+/// What can be done with a voucher.
+#[derive(Debug, Subcommand)]
+pub enum VoucherCommand {
+    /// Put a voucher on sale: its MySQL row, then its Redis keys
+    Load(VoucherLoadArgs),
+    /// Show what both sides hold of a voucher
+    Show(VoucherShowArgs),
+}
+
+impl Command {
+    /// Who hears of a failure: the log of a service, or the person who typed the command.
+    pub fn voice(&self) -> Voice {
+        match self {
+            Self::Worker(_) => Voice::Log,
+            _ => Voice::Person,
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! One file per command.
+
+pub mod admit;
+pub mod audit;
+pub mod completions;
+pub mod config;
+pub mod doctor;
+pub mod migrate;
+pub mod status;
+pub mod voucher_load;
+pub mod voucher_show;
+pub mod worker;

@@ -1,0 +1,30 @@
+//! `tidegate completions`: a completion script for a shell.
+
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
+
+use crate::{cli::Cli, exit::Exit, output};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate completions bash > /etc/bash_completion.d/tidegate
+  tidegate completions zsh > \"${fpath[1]}/_tidegate\"";
+
+/// What `tidegate completions` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script.
+///
+/// # Errors
+/// When stdout cannot be written to.
+pub fn run(args: &CompletionsArgs) -> anyhow::Result<Exit> {
+    let mut script = Vec::new();
+    generate(args.shell, &mut Cli::command(), "tidegate", &mut script);
+    output::print(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Ok)
+}

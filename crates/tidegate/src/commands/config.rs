@@ -1,0 +1,28 @@
+//! `tidegate config`: the configuration in effect and where each value came from.
+
+use clap::Args;
+
+use crate::{config::Config, exit::Exit, output::OutputArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate config
+  tidegate config --config tidegate.toml --set worker.batch=200
+  tidegate config --json | jq .worker.batch";
+
+/// What `tidegate config` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct ConfigCommandArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Prints the configuration. It was checked before: a wrong one ends with its problems and exit code 2.
+///
+/// # Errors
+/// When stdout cannot be written to.
+pub fn run(config: &Config, args: &ConfigCommandArgs) -> anyhow::Result<Exit> {
+    args.output.print(&config.to_json(), |_| config.to_toml())?;
+    Ok(Exit::Ok)
+}

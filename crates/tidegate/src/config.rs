@@ -1,0 +1,145 @@
+//! The configuration: defaults, then a file, then `TIDEGATE_*` variables, then flags; checked as a whole, so that
+//! every mistake is reported at once, each with the place it came from.
+
+mod layers;
+mod reader;
+mod redacted;
+mod settings;
+mod show;
+mod suggest;
+#[cfg(test)]
+mod tests;
+
+use std::{ffi::OsString, fmt, path::PathBuf};
+
+use clap::Args;
+
+use self::{layers::Layers, reader::Reader};
+pub use self::{
+    redacted::RedactedUrl,
+    settings::{LogFormat, LogSettings, Settings},
+};
+
+/// Names the configuration file, as `--config` does.
+const CONFIG_VARIABLE: &str = "TIDEGATE_CONFIG";
+
+/// The flags that change the configuration; they go before or after the command.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ConfigArgs {
+    /// Configuration file (TOML); only what differs from the defaults [env: TIDEGATE_CONFIG]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Configuration")]
+    pub config: Option<PathBuf>,
+    /// Redis: redis://, rediss://, redis-sentinel://, redis+unix:// [env: TIDEGATE_REDIS_URL]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Configuration")]
+    pub redis_url: Option<SecretArg>,
+    /// MySQL or MariaDB: mysql://user:password@host:port/database [env: TIDEGATE_MYSQL_URL]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Configuration")]
+    pub mysql_url: Option<SecretArg>,
+    /// Any other setting, as often as needed; `tidegate config` lists them
+    #[arg(long, global = true, value_name = "KEY=VALUE", help_heading = "Configuration")]
+    pub set: Vec<SecretArg>,
+}
+
+/// A flag's value that may hold a password; its `Debug` hides all of it.
+#[derive(Clone)]
+pub struct SecretArg(String);
+
+impl From<&str> for SecretArg {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<String> for SecretArg {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for SecretArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A mistake in the configuration and where it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// `file x.toml`, `variable TIDEGATE_...`, `flag --set` or `default`.
+    pub place: String,
+    /// What is wrong and what would be right; never a secret.
+    pub what: String,
+}
+
+/// All mistakes in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct InvalidConfig(pub Vec<Problem>);
+
+impl fmt::Display for InvalidConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.len() {
+            1 => f.write_str("The configuration has 1 problem:")?,
+            count => write!(f, "The configuration has {count} problems:")?,
+        }
+        self.0.iter().try_for_each(|problem| write!(f, "\n  {}: {}", problem.place, problem.what))
+    }
+}
+
+/// The configuration in effect.
+#[derive(Debug)]
+pub struct Config {
+    /// What the program reads.
+    pub settings: Settings,
+    layers: Layers,
+}
+
+impl Config {
+    /// Merges defaults, file, variables and flags, and checks the result.
+    ///
+    /// # Errors
+    /// With every problem of every layer.
+    pub fn load(
+        args: &ConfigArgs,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, InvalidConfig> {
+        let variables: Vec<_> = variables.into_iter().collect();
+        let mut layers = Layers::defaults();
+        if let Some(path) = args.config.clone().or_else(|| config_variable(&variables)) {
+            layers.add_file(&path);
+        }
+        layers.add_variables(&variables);
+        for (flag, key, value) in
+            [("--redis-url", "redis.url", &args.redis_url), ("--mysql-url", "mysql.url", &args.mysql_url)]
+        {
+            if let Some(value) = value {
+                layers.add_flag(flag, key, &value.0);
+            }
+        }
+        args.set.iter().for_each(|pair| layers.add_pair("--set", &pair.0));
+        Self::check(layers)
+    }
+
+    fn check(layers: Layers) -> Result<Self, InvalidConfig> {
+        let mut reader = Reader::new(&layers);
+        let settings = Settings::read(&mut reader);
+        let problems = [layers.problems().to_vec(), reader.into_problems()].concat();
+        if problems.is_empty() { Ok(Self { settings, layers }) } else { Err(InvalidConfig(problems)) }
+    }
+
+    /// The effective configuration as TOML, with the source of each value; secrets are hidden.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        show::toml(&self.layers)
+    }
+
+    /// The same as JSON: `{section: {key: {value, source}}}`.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        show::json(&self.layers)
+    }
+}
+
+fn config_variable(variables: &[(OsString, OsString)]) -> Option<PathBuf> {
+    let found = variables.iter().find(|(name, _)| name == CONFIG_VARIABLE);
+    found.map(|(_, path)| PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty())
+}

@@ -1,0 +1,214 @@
+//! The layers: every key with its effective value and the place that set it.
+
+use std::{ffi::OsString, fmt, fs, path::Path};
+
+use toml::{Table, Value};
+
+use super::{CONFIG_VARIABLE, Problem, suggest::did_you_mean};
+
+/// The commented defaults; they are also the list of keys and of their types.
+const DEFAULTS: &str = include_str!("../../../../config/default.toml");
+const PREFIX: &str = "TIDEGATE_";
+/// Variables of the test servers, which are none of our settings.
+const FOREIGN_PREFIXES: [&str; 2] = ["TIDEGATE_LAB_", "TIDEGATE_MATRIX_"];
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `config/default.toml`.
+    Default,
+    /// The file at this path.
+    File(String),
+    /// The environment variable of this name.
+    Variable(String),
+    /// The flag of this name.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "file {path}"),
+            Self::Variable(name) => write!(f, "variable {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// One setting.
+#[derive(Clone)]
+pub struct Setting {
+    /// `section.key`.
+    pub key: String,
+    /// Its value, of the same type as the default's.
+    pub value: Value,
+    /// Who set it.
+    pub source: Source,
+}
+
+impl Setting {
+    /// The variable that sets this key.
+    pub fn variable(&self) -> String {
+        format!("{PREFIX}{}", self.key.to_uppercase().replace('.', "_"))
+    }
+
+    /// Whether the value may hold a password.
+    pub fn is_url(&self) -> bool {
+        self.key.ends_with(".url")
+    }
+}
+
+/// All settings, in the order of `config/default.toml`, and the mistakes found while merging.
+pub struct Layers {
+    settings: Vec<Setting>,
+    problems: Vec<Problem>,
+}
+
+impl fmt::Debug for Layers {
+    /// Without the values: some are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layers").field("problems", &self.problems).finish_non_exhaustive()
+    }
+}
+
+impl Layers {
+    /// The compiled-in defaults.
+    pub fn defaults() -> Self {
+        let table: Table = DEFAULTS.parse().expect("config/default.toml is TOML; a test parses it");
+        let settings = flatten(table).map(|(key, value)| Setting { key, value, source: Source::Default });
+        Self { settings: settings.collect(), problems: Vec::new() }
+    }
+
+    /// The settings, in the order of `config/default.toml`.
+    pub fn settings(&self) -> &[Setting] {
+        &self.settings
+    }
+
+    /// The mistakes found while merging.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Lays a TOML file over what is there.
+    pub fn add_file(&mut self, path: &Path) {
+        let source = Source::File(path.display().to_string());
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => return self.report(&source, format!("cannot be read: {error}")),
+        };
+        match text.parse::<Table>() {
+            Ok(table) => self.add_table(table, &source),
+            // Not the error itself: it quotes the line, which may hold a password.
+            Err(error) => {
+                let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+                self.report(&source, format!("line {line} is not TOML: {}", error.message()));
+            }
+        }
+    }
+
+    fn add_table(&mut self, table: Table, source: &Source) {
+        for (section, keys) in table {
+            if !self.sections().any(|known| known == section) {
+                let hint = did_you_mean(&section, self.sections());
+                self.report(source, format!("[{section}] is no section{hint}"));
+            } else if let Value::Table(keys) = keys {
+                for (key, value) in keys {
+                    self.set(&format!("{section}.{key}"), value, source.clone());
+                }
+            } else {
+                self.report(source, format!("{section} must be a section: [{section}]"));
+            }
+        }
+    }
+
+    fn sections(&self) -> impl Iterator<Item = &str> {
+        self.settings.iter().filter_map(|setting| setting.key.split('.').next())
+    }
+
+    /// Lays the `TIDEGATE_*` variables over what is there.
+    pub fn add_variables(&mut self, variables: &[(OsString, OsString)]) {
+        for (name, value) in variables {
+            let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
+            let source = Source::Variable(name.to_owned());
+            let known = self.settings.iter().find(|setting| setting.variable() == name);
+            let Some(key) = known.map(|setting| setting.key.clone()) else {
+                let variables: Vec<String> = self.settings.iter().map(Setting::variable).collect();
+                let hint = did_you_mean(name, variables.iter().map(String::as_str));
+                self.report(&source, format!("is no setting{hint}"));
+                continue;
+            };
+            match value.to_str() {
+                Some(value) => self.add_text(&key, value, source),
+                None => self.report(&source, format!("{key} is not UTF-8")),
+            }
+        }
+    }
+
+    /// Lays `KEY=VALUE` of a flag over what is there.
+    pub fn add_pair(&mut self, flag: &'static str, pair: &str) {
+        match pair.split_once('=') {
+            Some((key, value)) => self.add_flag(flag, key.trim(), value),
+            // Not the text itself: it may be a URL with a password.
+            None => self.report(&Source::Flag(flag), "takes KEY=VALUE, such as worker.batch=200".into()),
+        }
+    }
+
+    /// Lays the value of a flag over what is there.
+    pub fn add_flag(&mut self, flag: &'static str, key: &str, value: &str) {
+        self.add_text(key, value, Source::Flag(flag));
+    }
+
+    /// Values of variables and flags are texts; the type of the default says what they stand for.
+    fn add_text(&mut self, key: &str, text: &str, source: Source) {
+        let value = match self.settings.iter().find(|setting| setting.key == key).map(|found| &found.value) {
+            Some(Value::Integer(_)) => text.trim().parse().map_or_else(|_| text.into(), Value::Integer),
+            _ => Value::String(text.to_owned()),
+        };
+        self.set(key, value, source);
+    }
+
+    fn set(&mut self, key: &str, value: Value, source: Source) {
+        let Some(setting) = self.settings.iter_mut().find(|setting| setting.key == key) else {
+            let hint = did_you_mean(key, self.settings.iter().map(|setting| setting.key.as_str()));
+            return self.report(&source, format!("{key} is no setting{hint}"));
+        };
+        if !setting.value.same_type(&value) {
+            let what = format!("{key} must be {}, but is {}", kind(&setting.value), shown(setting, &value));
+            return self.report(&source, what);
+        }
+        setting.value = value;
+        setting.source = source;
+    }
+
+    fn report(&mut self, source: &Source, what: String) {
+        self.problems.push(Problem { place: source.to_string(), what });
+    }
+}
+
+fn flatten(table: Table) -> impl Iterator<Item = (String, Value)> {
+    table.into_iter().flat_map(|(section, keys)| match keys {
+        Value::Table(keys) => {
+            keys.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)).collect::<Vec<_>>()
+        }
+        value => vec![(section, value)],
+    })
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with(PREFIX)
+        && name != CONFIG_VARIABLE
+        && !FOREIGN_PREFIXES.iter().any(|foreign| name.starts_with(foreign))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Integer(_) => "a whole number",
+        Value::String(_) => "a text in quotes",
+        _ => value.type_str(),
+    }
+}
+
+fn shown(setting: &Setting, value: &Value) -> String {
+    if setting.is_url() { format!("a value of type {}", value.type_str()) } else { value.to_string() }
+}

@@ -1,0 +1,133 @@
+//! Reads typed values out of the layers and collects what is wrong with them, instead of stopping at the first.
+
+use std::{collections::BTreeSet, fmt::Display, ops::RangeInclusive, time::Duration};
+
+use toml::Value;
+
+use super::{
+    Problem,
+    layers::{Layers, Setting},
+};
+
+/// Reads settings; a wrong one is noted and a harmless value returned in its place.
+pub struct Reader<'a> {
+    layers: &'a Layers,
+    problems: Vec<Problem>,
+    read: BTreeSet<&'static str>,
+    wrong: BTreeSet<&'static str>,
+}
+
+impl<'a> Reader<'a> {
+    /// Nothing read yet.
+    pub fn new(layers: &'a Layers) -> Self {
+        Self { layers, problems: Vec::new(), read: BTreeSet::new(), wrong: BTreeSet::new() }
+    }
+
+    /// What was wrong.
+    pub fn into_problems(self) -> Vec<Problem> {
+        self.problems
+    }
+
+    /// The keys that were read.
+    #[cfg(test)]
+    pub fn keys_read(&self) -> &BTreeSet<&'static str> {
+        &self.read
+    }
+
+    fn setting(&mut self, key: &'static str) -> &'a Setting {
+        self.read.insert(key);
+        let found = self.layers.settings().iter().find(|setting| setting.key == key);
+        found.unwrap_or_else(|| panic!("{key} is missing in config/default.toml"))
+    }
+
+    /// A text of at least one character, without spaces and control characters.
+    pub fn word(&mut self, key: &'static str) -> String {
+        let word = self.text(key);
+        if word.is_empty() {
+            self.wrong(key, "must not be empty");
+        } else if word.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            self.wrong(key, "must not hold spaces or control characters");
+        }
+        word
+    }
+
+    /// A text as it is.
+    pub fn text(&mut self, key: &'static str) -> String {
+        self.setting(key).value.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// A whole number within a range.
+    pub fn number<T: TryFrom<i64>>(&mut self, key: &'static str, range: RangeInclusive<i64>) -> T {
+        let value = self.setting(key).value.as_integer().unwrap_or_default();
+        if !range.contains(&value) {
+            self.wrong(key, format!("must be within {} ..= {}", range.start(), range.end()));
+        }
+        let value = value.clamp(*range.start(), *range.end());
+        T::try_from(value).unwrap_or_else(|_| panic!("the range of {key} does not fit its type"))
+    }
+
+    /// A number of milliseconds within a range.
+    pub fn millis(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Duration {
+        Duration::from_millis(self.number(key, range))
+    }
+
+    /// One of a few words.
+    pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> T {
+        let word = self.text(key);
+        let chosen = choices.iter().find(|(name, _)| *name == word);
+        chosen.map_or_else(
+            || {
+                let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+                self.wrong(key, format!("must be one of {}", names.join(", ")));
+                choices[0].1
+            },
+            |(_, choice)| *choice,
+        )
+    }
+
+    /// A key template: its placeholder once, and no other placeholder.
+    pub fn template(&mut self, key: &'static str, placeholder: &'static str) -> String {
+        let template = self.word(key);
+        if template.matches(placeholder).count() != 1 {
+            self.wrong(key, format!("must hold {placeholder} exactly once"));
+        } else if let Some(other) = other_placeholder(&template, placeholder) {
+            self.wrong(key, format!("holds {other}; the only placeholder here is {placeholder}"));
+        }
+        template
+    }
+
+    /// Notes a rule between two settings, unless one of them is wrong already.
+    pub fn rule(&mut self, holds: bool, key: &'static str, other: &'static str, what: impl Display) {
+        if !holds && !self.wrong.contains(key) && !self.wrong.contains(other) {
+            let other = self.setting(other);
+            let place = format!("{} = {} ({})", other.key, other.value, other.source);
+            self.wrong(key, format!("{what}; {place}"));
+        }
+    }
+
+    /// Notes that a value is wrong. URLs are not shown: a broken one cannot be hidden in part.
+    pub fn wrong(&mut self, key: &'static str, what: impl Display) {
+        let setting = self.setting(key);
+        let shown = match &setting.value {
+            _ if setting.is_url() => String::new(),
+            Value::String(text) => format!(" = {text:?}"),
+            value => format!(" = {value}"),
+        };
+        self.wrong.insert(key);
+        self.problems
+            .push(Problem { place: setting.source.to_string(), what: format!("{key}{shown} {what}") });
+    }
+}
+
+fn other_placeholder<'a>(template: &'a str, placeholder: &str) -> Option<&'a str> {
+    let mut rest = template;
+    while let Some(start) = rest.find('<') {
+        let Some(length) = rest[start..].find('>') else { break };
+        let found = &rest[start..=start + length];
+        if found != placeholder {
+            return Some(found);
+        }
+        rest = &rest[start + length + 1..];
+    }
+    None
+}

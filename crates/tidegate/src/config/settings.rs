@@ -1,0 +1,332 @@
+//! The settings as types, and what each may be.
+
+use std::{str::FromStr, time::Duration};
+
+use fred::types::config::Config as RedisConfig;
+use sqlx::mysql::MySqlConnectOptions;
+use tidegate_orders::KeyTemplates;
+use tidegate_stream::RedisSettings;
+use tracing_subscriber::EnvFilter;
+
+use super::{RedactedUrl, reader::Reader, suggest::did_you_mean};
+
+const REDIS_SCHEMES: [&str; 5] = ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis+unix"];
+const MYSQL_SCHEMES: [&str; 2] = ["mysql", "mariadb"];
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+const URL_HINT: &str =
+    "scheme://user:password@host:port/database, with @ : / ? in a password written as %40 %3A %2F %3F";
+const HOUR_MS: i64 = 3_600_000;
+
+/// Everything that can be configured; `config/default.toml` describes each field.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How to reach Redis.
+    pub redis: RedisPart,
+    /// How to reach MySQL.
+    pub mysql: MySqlSettings,
+    /// Names of the streams and of the group.
+    pub stream: StreamSettings,
+    /// Names of the Redis keys.
+    pub keys: KeyTemplates,
+    /// Admission.
+    pub gate: GateSettings,
+    /// The worker.
+    pub worker: WorkerSettings,
+    /// The log.
+    pub log: LogSettings,
+}
+
+/// `[redis]`
+#[derive(Clone, Debug)]
+pub struct RedisPart {
+    /// Where Redis is.
+    pub url: RedactedUrl,
+    /// Connections for commands.
+    pub connections: usize,
+    /// How long a command may wait for its reply.
+    pub command_timeout: Duration,
+    /// How long a connection may take to open.
+    pub connect_timeout: Duration,
+}
+
+impl RedisPart {
+    /// What the stream crate needs. It holds the password: not for logging.
+    #[must_use]
+    pub fn connection(&self) -> RedisSettings {
+        RedisSettings {
+            url: self.url.reveal().to_owned(),
+            connections: self.connections,
+            command_timeout: self.command_timeout,
+            connect_timeout: self.connect_timeout,
+        }
+    }
+}
+
+/// `[mysql]`
+#[derive(Clone, Debug)]
+pub struct MySqlSettings {
+    /// Where MySQL is.
+    pub url: RedactedUrl,
+    /// Connections of a process; never 0 here.
+    pub connections: u32,
+    /// How long to wait for a connection.
+    pub acquire_timeout: Duration,
+    /// How long a statement or a batch's transaction may take.
+    pub statement_timeout: Duration,
+    /// How long a statement waits for a row lock, in seconds.
+    pub lock_wait_timeout_s: u32,
+}
+
+/// `[stream]`
+#[derive(Clone, Debug)]
+pub struct StreamSettings {
+    /// The stream of orders.
+    pub name: String,
+    /// The stream of dead letters.
+    pub dead: String,
+    /// The consumer group.
+    pub group: String,
+}
+
+/// `[gate]`
+#[derive(Clone, Debug)]
+pub struct GateSettings {
+    /// Order ids taken at once.
+    pub id_block: u32,
+}
+
+/// `[worker]`
+#[derive(Clone, Debug)]
+pub struct WorkerSettings {
+    /// Name of the process; never empty here.
+    pub name: String,
+    /// Number of lanes.
+    pub lanes: usize,
+    /// Entries a lane reads at most at once.
+    pub batch: usize,
+    /// How long a read waits for new entries.
+    pub block: Duration,
+    /// Until a dead holder's user lock falls open.
+    pub lock_lease: Duration,
+    /// Until entries of locked users are tried again.
+    pub lock_retry: Duration,
+    /// Idle time after which an entry may be claimed.
+    pub claim_idle: Duration,
+    /// Between two looks for claimable entries.
+    pub claim_every: Duration,
+    /// Idle time after which a dead, empty consumer is removed.
+    pub retire_idle: Duration,
+    /// Until the heartbeat of a dead process expires.
+    pub heartbeat_ttl: Duration,
+    /// From the stop signal to the exit, at most.
+    pub stop_deadline: Duration,
+    /// The first retry's delay.
+    pub backoff_min: Duration,
+    /// The longest delay between retries.
+    pub backoff_max: Duration,
+    /// Between two summary lines.
+    pub report_every: Duration,
+}
+
+/// `[log]`
+#[derive(Clone, Debug)]
+pub struct LogSettings {
+    /// `EnvFilter` directives.
+    pub level: String,
+    /// How lines look.
+    pub format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text on a terminal, JSON otherwise.
+    Auto,
+    /// For eyes.
+    Text,
+    /// For machines.
+    Json,
+}
+
+impl Settings {
+    /// Reads every setting; the reader keeps what is wrong.
+    pub fn read(reader: &mut Reader<'_>) -> Self {
+        let worker = worker(reader);
+        Self {
+            redis: redis(reader),
+            mysql: mysql(reader, worker.lanes),
+            stream: stream(reader),
+            keys: keys(reader),
+            gate: GateSettings { id_block: reader.number("gate.id_block", 1..=100_000) },
+            worker,
+            log: log(reader),
+        }
+    }
+}
+
+fn redis(reader: &mut Reader<'_>) -> RedisPart {
+    let (url, _) = url(reader, "redis.url", &REDIS_SCHEMES, |url| {
+        RedisConfig::from_url(url).map_err(|error| error.details().to_owned())
+    });
+    RedisPart {
+        url,
+        connections: reader.number("redis.connections", 1..=64),
+        command_timeout: reader.millis("redis.command_timeout_ms", 100..=60_000),
+        connect_timeout: reader.millis("redis.connect_timeout_ms", 100..=60_000),
+    }
+}
+
+fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
+    let (url, options) = url(reader, "mysql.url", &MYSQL_SCHEMES, |url| {
+        MySqlConnectOptions::from_str(url).map_err(|error| error.to_string())
+    });
+    if options.is_some_and(|options| options.get_database().is_none()) {
+        reader.wrong("mysql.url", "must name the database: mysql://user:password@host:port/DATABASE");
+    }
+    let connections: u32 = reader.number("mysql.connections", 0..=1_000);
+    let statement_timeout = reader.millis("mysql.statement_timeout_ms", 100..=HOUR_MS);
+    let lock_wait_timeout_s = reader.number("mysql.lock_wait_timeout_s", 1..=50);
+    reader.rule(
+        Duration::from_secs(u64::from(lock_wait_timeout_s)) < statement_timeout,
+        "mysql.statement_timeout_ms",
+        "mysql.lock_wait_timeout_s",
+        "must be longer than mysql.lock_wait_timeout_s, or a lock wait is taken for an outage",
+    );
+    MySqlSettings {
+        url,
+        connections: if connections == 0 { u32::try_from(lanes).unwrap_or(64) + 1 } else { connections },
+        acquire_timeout: reader.millis("mysql.acquire_timeout_ms", 100..=60_000),
+        statement_timeout,
+        lock_wait_timeout_s,
+    }
+}
+
+fn stream(reader: &mut Reader<'_>) -> StreamSettings {
+    let (name, dead) = (reader.word("stream.name"), reader.word("stream.dead"));
+    reader.rule(name != dead, "stream.dead", "stream.name", "must differ from stream.name");
+    StreamSettings { name, dead, group: reader.word("stream.group") }
+}
+
+fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
+    let keys = KeyTemplates {
+        stock: reader.template("keys.stock", "<voucher>"),
+        buyers: reader.template("keys.buyers", "<voucher>"),
+        voucher: reader.template("keys.voucher", "<voucher>"),
+        journal: reader.template("keys.journal", "<voucher>"),
+        lock: reader.template("keys.lock", "<user>"),
+        order_id: reader.template("keys.order_id", "<day>"),
+        heartbeat: reader.template("keys.heartbeat", "<name>"),
+    };
+    let per_voucher = [
+        ("keys.stock", &keys.stock),
+        ("keys.buyers", &keys.buyers),
+        ("keys.voucher", &keys.voucher),
+        ("keys.journal", &keys.journal),
+    ];
+    for (index, (key, template)) in per_voucher.iter().enumerate() {
+        if let Some((earlier, _)) = per_voucher[..index].iter().find(|(_, earlier)| earlier == template) {
+            reader.rule(false, key, earlier, format!("must differ from {earlier}"));
+        }
+    }
+    keys
+}
+
+fn worker(reader: &mut Reader<'_>) -> WorkerSettings {
+    let worker = WorkerSettings {
+        name: worker_name(reader),
+        lanes: reader.number("worker.lanes", 1..=64),
+        batch: reader.number("worker.batch", 1..=5_000),
+        block: reader.millis("worker.block_ms", 10..=10_000),
+        lock_lease: reader.millis("worker.lock_lease_ms", 100..=HOUR_MS),
+        lock_retry: reader.millis("worker.lock_retry_ms", 1..=60_000),
+        claim_idle: reader.millis("worker.claim_idle_ms", 100..=24 * HOUR_MS),
+        claim_every: reader.millis("worker.claim_every_ms", 10..=HOUR_MS),
+        retire_idle: reader.millis("worker.retire_idle_ms", 100..=30 * 24 * HOUR_MS),
+        heartbeat_ttl: reader.millis("worker.heartbeat_ttl_ms", 300..=HOUR_MS),
+        stop_deadline: reader.millis("worker.stop_deadline_ms", 100..=HOUR_MS),
+        backoff_min: reader.millis("worker.backoff_min_ms", 1..=60_000),
+        backoff_max: reader.millis("worker.backoff_max_ms", 1..=10 * 60_000),
+        report_every: reader.millis("worker.report_every_ms", 100..=HOUR_MS),
+    };
+    worker_rules(reader, &worker);
+    worker
+}
+
+fn worker_rules(reader: &mut Reader<'_>, worker: &WorkerSettings) {
+    reader.rule(
+        worker.claim_idle > worker.lock_lease,
+        "worker.claim_idle_ms",
+        "worker.lock_lease_ms",
+        "must be above worker.lock_lease_ms, or entries are taken over while their users are still locked",
+    );
+    reader.rule(
+        worker.retire_idle > worker.claim_idle,
+        "worker.retire_idle_ms",
+        "worker.claim_idle_ms",
+        "must be above worker.claim_idle_ms: first a dead consumer's entries are rescued, then it is removed",
+    );
+    reader.rule(
+        worker.lock_retry < worker.lock_lease,
+        "worker.lock_retry_ms",
+        "worker.lock_lease_ms",
+        "must be below worker.lock_lease_ms, or a free lock goes unnoticed",
+    );
+    reader.rule(
+        worker.stop_deadline > worker.block,
+        "worker.stop_deadline_ms",
+        "worker.block_ms",
+        "must be above worker.block_ms: a lane may be waiting in a read when the signal comes",
+    );
+    reader.rule(
+        worker.backoff_max >= worker.backoff_min,
+        "worker.backoff_max_ms",
+        "worker.backoff_min_ms",
+        "must not be below worker.backoff_min_ms",
+    );
+}
+
+fn worker_name(reader: &mut Reader<'_>) -> String {
+    let name = match reader.text("worker.name") {
+        name if name.is_empty() => gethostname::gethostname().to_string_lossy().into_owned(),
+        name => name,
+    };
+    if name.is_empty() || name.len() > 200 || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        reader.wrong("worker.name", "must be 1 to 200 bytes without spaces (the host name, if empty, too)");
+    }
+    name
+}
+
+fn log(reader: &mut Reader<'_>) -> LogSettings {
+    let level = reader.text("log.level");
+    // EnvFilter takes a misspelt level for the name of a target, and logs nothing.
+    let words = level.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));
+    if let Some(word) = words.clone().find(|word| !LEVELS.contains(&word.to_ascii_lowercase().as_str())) {
+        let hint = did_you_mean(word, LEVELS);
+        let levels = LEVELS.join(", ");
+        reader.wrong("log.level", format!("must be one of {levels}, or target=level, ...{hint}"));
+    } else if let Err(error) = EnvFilter::try_new(&level) {
+        reader.wrong("log.level", format!("is no log filter: {error}"));
+    }
+    let formats = [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
+    LogSettings { level, format: reader.choice("log.format", &formats) }
+}
+
+/// A URL that its client library understands. The library's message is passed on only where no secret can be in it.
+fn url<T>(
+    reader: &mut Reader<'_>,
+    key: &'static str,
+    schemes: &[&str],
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> (RedactedUrl, Option<T>) {
+    let url = RedactedUrl::new(reader.text(key));
+    let scheme = url.reveal().split_once("://").map(|(scheme, _)| scheme);
+    if !scheme.is_some_and(|scheme| schemes.contains(&scheme)) {
+        reader.wrong(key, format!("must begin with {}://", schemes.join("://, ")));
+        return (url, None);
+    }
+    let parsed = parse(url.reveal()).map_err(|error| {
+        let why = if url.holds_no_secret() { format!(": {error}") } else { String::new() };
+        reader.wrong(key, format!("is not a URL that can be used{why} ({URL_HINT})"));
+    });
+    (url, parsed.ok())
+}

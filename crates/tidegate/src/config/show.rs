@@ -1,0 +1,54 @@
+//! The effective configuration for readers and for programs, with secrets hidden.
+
+use std::fmt::Write;
+
+use serde_json::{Map, json};
+use toml::Value;
+
+use super::{
+    RedactedUrl,
+    layers::{Layers, Setting},
+};
+
+/// TOML that can be read back (but for hidden passwords), each value with its source.
+pub fn toml(layers: &Layers) -> String {
+    let mut text = String::new();
+    let mut current = "";
+    for setting in layers.settings() {
+        let (section, key) = split(setting);
+        if section != current {
+            let gap = if current.is_empty() { "" } else { "\n" };
+            let _infallible = writeln!(text, "{gap}[{section}]");
+            current = section;
+        }
+        let _infallible = writeln!(text, "{key} = {} # {}", visible(setting), setting.source);
+    }
+    text
+}
+
+/// `{section: {key: {value, source}}}`.
+pub fn json(layers: &Layers) -> serde_json::Value {
+    let mut sections = Map::new();
+    for setting in layers.settings() {
+        let (section, key) = split(setting);
+        let value = match visible(setting) {
+            Value::Integer(number) => json!(number),
+            Value::String(text) => json!(text),
+            other => json!(other.to_string()),
+        };
+        let keys = sections.entry(section).or_insert_with(|| json!({}));
+        keys[key] = json!({ "value": value, "source": setting.source.to_string() });
+    }
+    sections.into()
+}
+
+fn split(setting: &Setting) -> (&str, &str) {
+    setting.key.split_once('.').unwrap_or(("", &setting.key))
+}
+
+fn visible(setting: &Setting) -> Value {
+    match &setting.value {
+        Value::String(url) if setting.is_url() => Value::String(RedactedUrl::new(url.as_str()).to_string()),
+        value => value.clone(),
+    }
+}

@@ -1,0 +1,87 @@
+//! Opens the stores, with errors that say what to look at and never a password.
+
+use std::{str::FromStr, time::Duration};
+
+use anyhow::{Context, anyhow};
+use fred::clients::Pool;
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlPool,
+    mysql::{MySqlConnectOptions, MySqlPoolOptions},
+};
+use tokio::time::timeout;
+
+use crate::config::Settings;
+
+/// Opens the connections for Redis commands.
+///
+/// # Errors
+/// When the first connection fails, within connect and command timeout.
+pub async fn redis(settings: &Settings) -> anyhow::Result<Pool> {
+    let redis = &settings.redis;
+    let within = redis.connect_timeout + redis.command_timeout;
+    let opened = match timeout(within, tidegate_stream::connect_pool(&redis.connection())).await {
+        Ok(opened) => opened.map_err(|error| anyhow!("{}", error.details())),
+        Err(_) => Err(anyhow!("no answer within {} ms", within.as_millis())),
+    };
+    opened.with_context(|| {
+        format!("Failed to reach Redis at {}; check redis.url / TIDEGATE_REDIS_URL", redis.url)
+    })
+}
+
+/// Opens the pool of MySQL connections, after one attempt to connect that tells why, if it fails: a pool would
+/// only say that it timed out.
+///
+/// # Errors
+/// When MySQL cannot be reached within the acquire timeout.
+pub async fn mysql(settings: &Settings) -> anyhow::Result<MySqlPool> {
+    let mysql = &settings.mysql;
+    let attempt = async { mysql_options(settings)?.connect().await?.close().await };
+    let reached = match timeout(mysql.acquire_timeout, attempt).await {
+        Ok(reached) => reached.map_err(anyhow::Error::from),
+        Err(_) => Err(anyhow!("no answer within {} ms", mysql.acquire_timeout.as_millis())),
+    };
+    reached.with_context(|| {
+        format!("Failed to reach MySQL at {}; check mysql.url / TIDEGATE_MYSQL_URL", mysql.url)
+    })?;
+    mysql_lazily(settings)
+}
+
+/// Makes the pool without connecting, for a worker that waits for MySQL to come up.
+///
+/// # Errors
+/// When the URL is wrong, which the configuration has ruled out.
+pub fn mysql_lazily(settings: &Settings) -> anyhow::Result<MySqlPool> {
+    let mysql = &settings.mysql;
+    let setup = session_setup(mysql.lock_wait_timeout_s);
+    let pool = MySqlPoolOptions::new()
+        .max_connections(mysql.connections)
+        .acquire_timeout(mysql.acquire_timeout)
+        // A round trip for each batch; a broken connection shows at the first statement, and the batch is retried.
+        .test_before_acquire(false)
+        .idle_timeout(Duration::from_secs(600))
+        .after_connect(move |connection, _| {
+            let setup = setup.clone();
+            Box::pin(async move {
+                for statement in setup {
+                    connection.execute(AssertSqlSafe(statement)).await?;
+                }
+                Ok(())
+            })
+        });
+    Ok(pool.connect_lazy_with(mysql_options(settings)?))
+}
+
+fn mysql_options(settings: &Settings) -> sqlx::Result<MySqlConnectOptions> {
+    let options = MySqlConnectOptions::from_str(settings.mysql.url.reveal())?;
+    Ok(options.timezone(Some("+00:00".to_owned())).disable_statement_logging())
+}
+
+/// What every session needs, whatever the server's defaults: no gap locks, short waits for row locks, and an error
+/// instead of a silently clamped value.
+fn session_setup(lock_wait_timeout_s: u32) -> [String; 3] {
+    [
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
+        format!("SET SESSION innodb_lock_wait_timeout = {lock_wait_timeout_s}"),
+        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')".to_owned(),
+    ]
+}

@@ -1,0 +1,73 @@
+//! How the program ends: the only place that knows exit codes.
+
+use std::{fmt, process::ExitCode};
+
+use crate::config::InvalidConfig;
+
+/// The exit codes, for `tidegate --help`.
+pub const EXIT_CODES_HELP: &str = "\
+Exit codes:
+  0  done; the answer is yes
+  1  the answer is no: order refused, audit failed, doctor found errors, voucher is on sale already
+  2  wrong usage or configuration
+  3  failed: a store could not be reached, or something unexpected happened
+  4  worker: the stop deadline passed with a batch in hand (it stays pending, nothing is lost)
+  5  worker: another live worker has this name";
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done; where a question was asked, the answer is yes.
+    Ok = 0,
+    /// The question was answered, with no.
+    No = 1,
+    /// Wrong usage or configuration; clap uses the same code.
+    Usage = 2,
+    /// A store could not be reached, or something unexpected happened.
+    Failed = 3,
+    /// The worker did not finish its batch before the stop deadline.
+    DeadlinePassed = 4,
+    /// Another live worker has this name.
+    NameTaken = 5,
+}
+
+/// Who hears of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Voice {
+    /// The log, in its format, because programs read it.
+    Log,
+    /// Whoever typed the command: plain text on stderr.
+    Person,
+}
+
+/// Arguments that contradict each other, which clap cannot see.
+#[derive(Debug, thiserror::Error)]
+pub struct WrongUsage(pub String);
+
+impl fmt::Display for WrongUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Reports a failure, once, and turns the outcome into the exit code.
+pub fn finish(outcome: anyhow::Result<Exit>, voice: Voice) -> ExitCode {
+    let exit = outcome.unwrap_or_else(|error| {
+        report(&error, voice);
+        exit_of(&error)
+    });
+    ExitCode::from(exit as u8)
+}
+
+fn exit_of(error: &anyhow::Error) -> Exit {
+    if error.is::<InvalidConfig>() || error.is::<WrongUsage>() { Exit::Usage } else { Exit::Failed }
+}
+
+fn report(error: &anyhow::Error, voice: Voice) {
+    // Before the log is set up there is only stderr.
+    if voice == Voice::Log && tracing::dispatcher::has_been_set() {
+        tracing::error!("{error:#}");
+    } else {
+        eprintln!("error: {error:#}");
+    }
+}

@@ -1,0 +1,54 @@
+//! Data on stdout: a table for eyes, JSON for programs.
+
+use std::io::{self, ErrorKind, IsTerminal, Write};
+
+use anyhow::Context;
+use clap::Args;
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// The flag of every command that prints data.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct OutputArgs {
+    /// Print JSON; ids are strings, because JSON numbers lose digits above 2^53
+    #[arg(long)]
+    json: bool,
+}
+
+impl OutputArgs {
+    /// Prints `data` as JSON, or what `text` makes of it.
+    ///
+    /// # Errors
+    /// When stdout cannot be written to.
+    pub fn print<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+        let text = if self.json {
+            serde_json::to_string_pretty(data).context("Failed to write JSON")?
+        } else {
+            text(data)
+        };
+        print(&text)
+    }
+}
+
+/// Writes lines to stdout. A reader who went away early (`| head`) is no failure.
+///
+/// # Errors
+/// When stdout cannot be written to.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(io::stdout(), "{}", text.trim_end()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("Failed to write to stdout"),
+    }
+}
+
+/// An empty table: with lines on a terminal, bare columns otherwise.
+pub fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    if io::stdout().is_terminal() {
+        table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    } else {
+        table.load_style(presets::NOTHING);
+    }
+    table.set_header(header);
+    table
+}

@@ -1,0 +1,42 @@
+//! The log: text on a terminal, JSON otherwise, always on stderr, so that data on stdout stays clean.
+
+use std::io::{self, IsTerminal};
+
+use anyhow::Context;
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::{
+    config::{LogFormat, LogSettings},
+    exit::WrongUsage,
+};
+
+/// The clients' own warnings (slow statements, reconnects) are not our log lines: an outage is logged twice, at
+/// its start and at its end, by whoever handles it.
+const QUIET: &str = "sqlx=error,fred=off";
+
+/// Starts the log; RUST_LOG, where set, overrides `log.level`.
+///
+/// # Errors
+/// When RUST_LOG is no filter.
+pub fn init(settings: &LogSettings) -> anyhow::Result<()> {
+    let rust_log = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    let level = rust_log.unwrap_or_else(|| settings.level.clone());
+    let filter = EnvFilter::try_new(format!("{QUIET},{level}"))
+        .map_err(|error| WrongUsage(format!("RUST_LOG is no log filter: {error}")))?;
+    let registry = tracing_subscriber::registry().with(filter);
+    let started = if is_json(settings.format) {
+        registry.with(fmt::layer().json().flatten_event(true).with_writer(io::stderr)).try_init()
+    } else {
+        let ansi = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        registry.with(fmt::layer().with_ansi(ansi).with_writer(io::stderr)).try_init()
+    };
+    started.context("Failed to start the log")
+}
+
+fn is_json(format: LogFormat) -> bool {
+    match format {
+        LogFormat::Auto => !io::stderr().is_terminal(),
+        LogFormat::Text => false,
+        LogFormat::Json => true,
+    }
+}
