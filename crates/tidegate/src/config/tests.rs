@@ -1,1 +1,217 @@
+//! Promises of the configuration.
 
+use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
+
+use super::*;
+
+const DEFAULTS: &str = include_str!("../../../../config/default.toml");
+
+fn load(args: &ConfigArgs, variables: &[(&str, &str)]) -> Result<Config, InvalidConfig> {
+    Config::load(args, variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+}
+
+fn sets(pairs: &[&str]) -> ConfigArgs {
+    ConfigArgs { set: pairs.iter().map(|pair| SecretArg::from(*pair)).collect(), ..ConfigArgs::default() }
+}
+
+fn problems(result: Result<Config, InvalidConfig>) -> Vec<String> {
+    let InvalidConfig(problems) = result.expect_err("a mistake was made");
+    problems.into_iter().map(|problem| format!("{}: {}", problem.place, problem.what)).collect()
+}
+
+fn config_file(text: &str) -> (tempfile::NamedTempFile, ConfigArgs) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), text).unwrap();
+    let args = ConfigArgs { config: Some(file.path().to_owned()), ..ConfigArgs::default() };
+    (file, args)
+}
+
+#[test]
+fn the_defaults_are_valid_and_every_one_of_them_is_read() {
+    let layers = Layers::defaults();
+    let mut reader = Reader::new(&layers);
+    let settings = Settings::read(&mut reader);
+    let keys: BTreeSet<&str> = layers.settings().iter().map(|setting| setting.key.as_str()).collect();
+    assert_eq!(&keys, reader.keys_read());
+    assert_eq!(reader.into_problems(), []);
+    assert_eq!(settings.mysql.connections, 3, "one for each lane and one more");
+    assert!(!settings.worker.name.is_empty(), "the host name stands in");
+    assert_eq!(settings.keys, tidegate_orders::KeyTemplates::default());
+}
+
+#[test]
+fn every_setting_has_a_comment_above_it_that_names_its_unit() {
+    let lines: Vec<&str> = DEFAULTS.lines().collect();
+    for pair in lines.windows(2) {
+        let Some((key, _)) = pair[1].split_once(" = ").filter(|_| !pair[1].starts_with('#')) else {
+            continue;
+        };
+        assert!(pair[0].starts_with('#'), "{key} has no comment");
+    }
+    for (suffix, unit) in [("_ms = ", "illiseconds"), ("_s = ", "Seconds")] {
+        for (index, _) in lines.iter().enumerate().filter(|(_, line)| line.contains(suffix)) {
+            let comment = lines[..index].iter().rev().take_while(|line| line.starts_with('#'));
+            assert!(comment.into_iter().any(|line| line.contains(unit)), "{} without unit", lines[index]);
+        }
+    }
+}
+
+#[test]
+fn every_setting_has_a_variable_of_its_own() {
+    let layers = Layers::defaults();
+    let variables: BTreeSet<String> = layers.settings().iter().map(|setting| setting.variable()).collect();
+    assert_eq!(variables.len(), layers.settings().len());
+    assert!(variables.contains("TIDEGATE_REDIS_URL") && variables.contains("TIDEGATE_WORKER_BATCH"));
+}
+
+#[test]
+fn flags_win_over_variables_over_the_file_over_the_defaults() {
+    let (_file, mut args) = config_file("[worker]\nlanes = 3\nbatch = 30\nblock_ms = 300\n");
+    args.set = vec!["worker.lanes=5".into()];
+    let variables = [("TIDEGATE_WORKER_LANES", "4"), ("TIDEGATE_WORKER_BATCH", "40")];
+    let worker = load(&args, &variables).unwrap().settings.worker;
+    assert_eq!((worker.lanes, worker.batch, worker.block.as_millis()), (5, 40, 300));
+    assert_eq!(worker.lock_retry.as_millis(), 100);
+}
+
+#[test]
+fn the_file_may_be_named_by_a_variable() {
+    let (file, _) = config_file("[stream]\ngroup = \"g2\"\n");
+    let path = file.path().to_str().unwrap();
+    let config = load(&ConfigArgs::default(), &[("TIDEGATE_CONFIG", path)]).unwrap();
+    assert_eq!(config.settings.stream.group, "g2");
+}
+
+#[test]
+fn all_mistakes_are_reported_together_with_the_place_of_each() {
+    let text =
+        "[worker]\nbatch = \"many\"\nbach = 3\nlanes = 0\n[stram]\nname = \"x\"\n[log]\nformat = \"xml\"\n";
+    let (file, mut args) = config_file(text);
+    args.set = vec!["worker.lock_lease_ms=60000".into(), "log.level=infoo".into(), "nonsense".into()];
+    let variables = [
+        ("TIDEGATE_MYSQL_ULR", "x"),
+        ("TIDEGATE_KEYS_LOCK", "lock:<user>:<voucher>"),
+        ("TIDEGATE_KEYS_STOCK", "stock"),
+        ("TIDEGATE_GATE_ID_BLOCK", "ten"),
+    ];
+    let found = problems(load(&args, &variables));
+    let file = format!("file {}", file.path().display());
+    let expected = [
+        format!("{file}: worker.batch must be a whole number, but is \"many\""),
+        format!("{file}: worker.bach is no setting; did you mean worker.batch?"),
+        format!("{file}: [stram] is no section; did you mean stream?"),
+        format!("{file}: worker.lanes = 0 must be within 1 ..= 64"),
+        format!("{file}: log.format = \"xml\" must be one of auto, text, json"),
+        "variable TIDEGATE_MYSQL_ULR: is no setting; did you mean TIDEGATE_MYSQL_URL?".to_owned(),
+        "variable TIDEGATE_GATE_ID_BLOCK: gate.id_block must be a whole number, but is \"ten\"".to_owned(),
+        "variable TIDEGATE_KEYS_STOCK: keys.stock = \"stock\" must hold <voucher> exactly once".to_owned(),
+        "flag --set: takes KEY=VALUE, such as worker.batch=200".to_owned(),
+    ];
+    for expected in &expected {
+        assert!(found.contains(expected), "{expected}\nis missing in {found:#?}");
+    }
+    for begin in [
+        "variable TIDEGATE_KEYS_LOCK: keys.lock = \"lock:<user>:<voucher>\" holds <voucher>",
+        "default: worker.claim_idle_ms = 60000 must be above worker.lock_lease_ms",
+        "flag --set: log.level = \"infoo\" must be one of off,",
+    ] {
+        assert!(found.iter().any(|found| found.starts_with(begin)), "{begin}\nis missing in {found:#?}");
+    }
+    assert_eq!(found.len(), 12, "{found:#?}");
+}
+
+#[test]
+fn a_file_that_is_missing_or_no_toml_is_reported_with_the_rest() {
+    let args = ConfigArgs { config: Some("/does/not/exist.toml".into()), ..sets(&["worker.lanes=0"]) };
+    let found = problems(load(&args, &[]));
+    assert!(found[0].starts_with("file /does/not/exist.toml: cannot be read"), "{found:#?}");
+    assert_eq!(found.len(), 2, "{found:#?}");
+
+    let (_file, args) = config_file("[redis]\n\nurl = \"redis://:hunter2@host\nconnections = 2\n");
+    let found = problems(load(&args, &[]));
+    assert!(found[0].contains("line 3 is not TOML"), "{found:#?}");
+    assert!(!found[0].contains("hunter2"), "{found:#?}");
+}
+
+#[test]
+fn variables_of_the_test_servers_are_none_of_our_business() {
+    load(&ConfigArgs::default(), &[("TIDEGATE_LAB_KEEP", "1"), ("TIDEGATE_MATRIX_DIR", "x"), ("HOME", "/")])
+        .unwrap();
+}
+
+#[test]
+fn urls_of_every_supported_kind_are_taken() {
+    for url in [
+        "redis://host",
+        "rediss://app:secret@host:6380/1",
+        "redis-sentinel://h:26379/0?sentinelServiceName=main&node=b:26379",
+        "redis+unix:///run/redis.sock",
+    ] {
+        load(&ConfigArgs { redis_url: Some(url.into()), ..ConfigArgs::default() }, &[]).unwrap();
+    }
+    for url in
+        ["mysql://a:b@h/db?ssl-mode=VERIFY_IDENTITY", "mariadb://a@h:3307/db", "mysql://a@h/db?socket=/s"]
+    {
+        load(&ConfigArgs { mysql_url: Some(url.into()), ..ConfigArgs::default() }, &[]).unwrap();
+    }
+}
+
+#[test]
+fn urls_that_cannot_work_are_refused_before_anything_connects() {
+    for pair in [
+        "redis.url=http://host",
+        "redis.url=host:6379",
+        "redis.url=redis-cluster://host:6379",
+        "redis.url=redis://host:port",
+        "redis.url=redis-sentinel://host:1/0",
+        "mysql.url=postgres://host/db",
+        "mysql.url=mysql://host",
+        "mysql.url=mysql://host:port/db",
+        "mysql.url=mysql://host/db?ssl-mode=MAYBE",
+    ] {
+        assert_eq!(problems(load(&sets(&[pair]), &[])).len(), 1, "{pair}");
+    }
+}
+
+#[test]
+fn a_password_is_never_shown_neither_where_it_is_right_nor_where_it_is_wrong() {
+    let good = ["redis.url=redis://app:hunter2@host/0", "mysql.url=mysql://root:hunter2@host/db"];
+    let config = load(&sets(&good), &[]).unwrap();
+    let shown = [config.to_toml(), config.to_json().to_string(), format!("{config:?}")].concat();
+    assert!(shown.contains("app:***@host"), "{shown}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+
+    for bad in [
+        "redis.url=redis://app:hunter2@host:hunter2/0",
+        "redis.url=hunter2",
+        "redis.url=redis-sentinel://h/0?sentinelPassword=hunter2",
+        "mysql.url=mysql://root:hunter2@host",
+        "mysql.url=mysql://root:hunter2@ho st/db",
+        "mysql.url=mysql://host/db?ssl-mode=hunter2",
+        "redis.ulr=redis://:hunter2@host",
+        "hunter2",
+    ] {
+        let args = sets(&[bad]);
+        assert!(!format!("{args:?}").contains("hunter2"));
+        let error = load(&args, &[]).expect_err(bad);
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{bad}: {error}");
+    }
+}
+
+#[test]
+fn what_is_printed_can_be_read_back() {
+    let text = load(&sets(&["worker.lanes=7", "keys.lock=l:<user>"]), &[]).unwrap().to_toml();
+    assert!(text.contains("lanes = 7 # flag --set"), "{text}");
+    let (_file, args) = config_file(&text);
+    let settings = load(&args, &[]).unwrap().settings;
+    assert_eq!((settings.worker.lanes, settings.keys.lock.as_str()), (7, "l:<user>"));
+}
+
+#[test]
+fn the_example_files_are_valid() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
+    for file in fs::read_dir(folder).unwrap() {
+        let args = ConfigArgs { config: Some(file.unwrap().path()), ..ConfigArgs::default() };
+        load(&args, &[]).unwrap();
+    }
+}
