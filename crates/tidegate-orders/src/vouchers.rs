@@ -1,0 +1,181 @@
+//! The MySQL rows of vouchers: every statement that reads or makes one.
+
+use serde::Serialize;
+use sqlx::{MySqlPool, mysql::MySqlRow, prelude::*};
+
+use crate::order::VoucherId;
+
+/// What stands for "no end" in a TIMESTAMP column that cannot be NULL: 2037-12-31T23:59:59Z, in milliseconds.
+pub const NO_END_MS: i64 = 2_145_916_799_000;
+/// The last moment that a TIMESTAMP holds: 2038-01-19T03:14:07Z, in milliseconds.
+pub const LATEST_MS: i64 = 2_147_483_647_000;
+
+const DUPLICATE_KEY: u16 = 1062;
+const NO_SUCH_COLUMN: u16 = 1054;
+const NO_SUCH_TABLE: u16 = 1146;
+
+/// The row of a voucher and what was ordered of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VoucherRow {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// Units left.
+    pub stock: i64,
+    /// Units at the start, where it is known.
+    pub initial_stock: Option<i64>,
+    /// The sale begins, Unix time in milliseconds.
+    pub begin_ms: Option<i64>,
+    /// The sale ends, Unix time in milliseconds; None = [`NO_END_MS`] or later.
+    pub end_ms: Option<i64>,
+}
+
+/// A voucher to be put on sale. MySQL keeps whole seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewVoucher {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// Units to sell.
+    pub stock: i64,
+    /// The sale begins, Unix time in milliseconds; None = now.
+    pub begin_ms: Option<i64>,
+    /// The sale ends, Unix time in milliseconds; None = [`NO_END_MS`].
+    pub end_ms: Option<i64>,
+}
+
+/// Whether a row was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// It was.
+    New,
+    /// There was one; it was left as it is.
+    Existed,
+}
+
+/// Why a voucher's row could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum VoucherError {
+    /// The table or one of our columns is missing.
+    #[error("the tables are not ready ({0}); run `tidegate migrate`")]
+    NotMigrated(String),
+    /// Anything else that MySQL or the connection answers.
+    #[error(transparent)]
+    Sql(sqlx::Error),
+}
+
+impl From<sqlx::Error> for VoucherError {
+    fn from(error: sqlx::Error) -> Self {
+        match error_number(&error) {
+            Some(NO_SUCH_COLUMN | NO_SUCH_TABLE) => Self::NotMigrated(error.to_string()),
+            _ => Self::Sql(error),
+        }
+    }
+}
+
+macro_rules! select_row {
+    ($rest:literal) => {
+        concat!(
+            "SELECT CAST(voucher_id AS SIGNED) AS voucher, CAST(stock AS SIGNED) AS stock, initial_stock, ",
+            "CAST(UNIX_TIMESTAMP(begin_time) * 1000 AS SIGNED) AS begin_ms, ",
+            "CAST(UNIX_TIMESTAMP(end_time) * 1000 AS SIGNED) AS end_ms FROM tb_seckill_voucher ",
+            $rest
+        )
+    };
+}
+
+/// Reads the row of a voucher.
+///
+/// # Errors
+/// When MySQL does not answer or the tables are not ready.
+pub async fn find(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<VoucherRow>, VoucherError> {
+    let row =
+        sqlx::query(select_row!("WHERE voucher_id = ?")).bind(voucher.get()).fetch_optional(pool).await?;
+    row.map(|row| parse(&row)).transpose()
+}
+
+/// Reads the vouchers with the highest ids, up to `limit`, in descending order.
+///
+/// # Errors
+/// As [`find`].
+pub async fn latest(pool: &MySqlPool, limit: u32) -> Result<Vec<VoucherRow>, VoucherError> {
+    let rows = sqlx::query(select_row!(
+        "WHERE voucher_id BETWEEN 1 AND 9223372036854775807 ORDER BY voucher_id DESC LIMIT ?"
+    ));
+    rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
+}
+
+/// Number of orders of a voucher, cancelled ones included.
+///
+/// # Errors
+/// As [`find`].
+pub async fn count_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i64, VoucherError> {
+    let count = sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = ?");
+    Ok(count.bind(voucher.get()).fetch_one(pool).await?)
+}
+
+/// Makes the row of a voucher, unless there is one.
+///
+/// # Errors
+/// As [`find`], and when the stock does not fit the column.
+pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, VoucherError> {
+    let inserted = sqlx::query(
+        "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time) \
+         VALUES (?, ?, ?, COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), FROM_UNIXTIME(?))",
+    )
+    .bind(new.voucher.get())
+    .bind(new.stock)
+    .bind(new.stock)
+    .bind(new.begin_ms.map(to_seconds))
+    .bind(to_seconds(new.end_ms.unwrap_or(NO_END_MS)))
+    .execute(pool)
+    .await;
+    match inserted {
+        Ok(_) => Ok(Inserted::New),
+        Err(error) if error_number(&error) == Some(DUPLICATE_KEY) => Ok(Inserted::Existed),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives a row that has the stock of `new` its times, and its initial stock where that is unknown. Returns whether
+/// there was such a row.
+///
+/// # Errors
+/// As [`find`].
+pub async fn adopt(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, VoucherError> {
+    let adopted = sqlx::query(
+        "UPDATE tb_seckill_voucher SET initial_stock = stock, \
+         begin_time = COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), end_time = FROM_UNIXTIME(?) \
+         WHERE voucher_id = ? AND stock = ? AND COALESCE(initial_stock, stock) = stock",
+    )
+    .bind(new.begin_ms.map(to_seconds))
+    .bind(to_seconds(new.end_ms.unwrap_or(NO_END_MS)))
+    .bind(new.voucher.get())
+    .bind(new.stock)
+    .execute(pool)
+    .await?;
+    // Counts the rows found, changed or not: sqlx always asks for that.
+    Ok(adopted.rows_affected() > 0)
+}
+
+fn parse(row: &MySqlRow) -> Result<VoucherRow, VoucherError> {
+    let id: i64 = row.try_get("voucher")?;
+    let bad_id = |error| VoucherError::Sql(sqlx::Error::Decode(Box::new(error)));
+    // A zero date, which old servers allow, is 0 here.
+    let begin_ms: Option<i64> = row.try_get("begin_ms")?;
+    let end_ms: Option<i64> = row.try_get("end_ms")?;
+    Ok(VoucherRow {
+        voucher: VoucherId::try_from(id).map_err(bad_id)?,
+        stock: row.try_get("stock")?,
+        initial_stock: row.try_get("initial_stock")?,
+        begin_ms: begin_ms.filter(|ms| *ms > 0),
+        end_ms: end_ms.filter(|ms| (1..NO_END_MS).contains(ms)),
+    })
+}
+
+fn to_seconds(ms: i64) -> i64 {
+    ms.div_euclid(1000)
+}
+
+fn error_number(error: &sqlx::Error) -> Option<u16> {
+    let error = error.as_database_error()?.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
+    Some(error.number())
+}

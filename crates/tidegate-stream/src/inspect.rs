@@ -1,0 +1,200 @@
+//! Looking at the stream without changing it: how much waits, how old it is, who holds it.
+
+use std::collections::HashMap;
+
+use fred::{
+    clients::Pool,
+    error::Error,
+    interfaces::{ClientLike, KeysInterface, StreamsInterface},
+    types::{ClusterHash, CustomCommand, Value},
+};
+
+use crate::{
+    entry::{EntryId, bad_reply, parse_id},
+    retire::{ConsumerInfo, consumers},
+    stream::{StreamError, StreamNames},
+};
+
+/// Where the server cannot tell how many entries are undelivered, they are counted, but not further than this.
+const COUNT_LIMIT: u64 = 10_000;
+const COUNT_PAGE: u64 = 1_000;
+
+/// What the key of the stream holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// Nothing: no order was ever admitted, or the data is gone.
+    Missing,
+    /// A stream.
+    Stream,
+    /// Something else, named as Redis' TYPE does.
+    Other(String),
+}
+
+/// The state of a stream and its group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamStatus {
+    /// The server's clock: Unix time in milliseconds. Ages are measured against it, because entry ids are.
+    pub now_ms: u64,
+    /// What the key holds.
+    pub kind: KeyKind,
+    /// Entries in the stream, acknowledged ones included.
+    pub length: u64,
+    /// Entries in the stream of dead letters.
+    pub dead: u64,
+    /// The consumer group, where it exists.
+    pub group: Option<GroupStatus>,
+}
+
+/// The state of the consumer group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Entries that no consumer has read yet.
+    pub undelivered: Undelivered,
+    /// The first of them.
+    pub oldest_undelivered: Option<EntryId>,
+    /// Entries that were read and are not acknowledged.
+    pub pending: u64,
+    /// The first of them.
+    pub oldest_pending: Option<EntryId>,
+    /// Who reads.
+    pub consumers: Vec<ConsumerInfo>,
+}
+
+/// A number of undelivered entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undelivered {
+    /// So many.
+    Exactly(u64),
+    /// So many or more: the server could not tell, and counting was stopped.
+    AtLeast(u64),
+}
+
+impl Undelivered {
+    /// The number, exact or not.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        match self {
+            Self::Exactly(number) | Self::AtLeast(number) => number,
+        }
+    }
+}
+
+/// How old an entry is, in milliseconds of the server's clock.
+#[must_use]
+pub fn age_ms(now_ms: u64, id: EntryId) -> u64 {
+    now_ms.saturating_sub(id.ms)
+}
+
+/// Reads the state of the stream of `names`. The parts are read one after another, so under load they differ by
+/// what happened in between.
+///
+/// # Errors
+/// When Redis does not answer, or answers with something unknown.
+pub async fn inspect(pool: &Pool, names: &StreamNames) -> Result<StreamStatus, StreamError> {
+    let mut status = StreamStatus {
+        now_ms: server_time_ms(pool).await?,
+        kind: key_kind(pool, &names.stream).await?,
+        length: 0,
+        dead: 0,
+        group: None,
+    };
+    if key_kind(pool, &names.dead).await? == KeyKind::Stream {
+        status.dead = pool.xlen(&names.dead).await?;
+    }
+    if status.kind == KeyKind::Stream {
+        status.length = pool.xlen(&names.stream).await?;
+        status.group = group(pool, names, status.length).await?;
+    }
+    Ok(status)
+}
+
+/// The server's clock: Unix time in milliseconds.
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn server_time_ms(pool: &Pool) -> Result<u64, StreamError> {
+    let command = CustomCommand::new_static("TIME", ClusterHash::Random, false);
+    let (seconds, micros): (u64, u64) = pool.next().custom(command, Vec::<Value>::new()).await?;
+    Ok(seconds * 1000 + micros / 1000)
+}
+
+async fn key_kind(pool: &Pool, key: &str) -> Result<KeyKind, StreamError> {
+    let kind: String = pool.r#type(key).await?;
+    Ok(match kind.as_str() {
+        "none" => KeyKind::Missing,
+        "stream" => KeyKind::Stream,
+        _ => KeyKind::Other(kind),
+    })
+}
+
+async fn group(pool: &Pool, names: &StreamNames, length: u64) -> Result<Option<GroupStatus>, StreamError> {
+    let groups: Vec<HashMap<String, Value>> = pool.xinfo_groups(&names.stream).await?;
+    let named = |group: &&HashMap<String, Value>| {
+        group.get("name").and_then(Value::as_string).is_some_and(|name| name == names.group)
+    };
+    let Some(group) = groups.iter().find(named) else { return Ok(None) };
+    let last_delivered = parse_id(group.get("last-delivered-id").unwrap_or(&Value::Null))?;
+    let oldest_undelivered = entries_after(pool, &names.stream, last_delivered, 1).await?.first().copied();
+    let lag = group.get("lag").and_then(Value::as_u64);
+    let (pending, oldest_pending) = pending(pool, names).await?;
+    Ok(Some(GroupStatus {
+        undelivered: match (oldest_undelivered, lag) {
+            (None, _) => Undelivered::Exactly(0),
+            // Null after XDEL, absent before Redis 7, and known to be wrong at times.
+            (Some(_), Some(lag)) if (1..=length).contains(&lag) => Undelivered::Exactly(lag),
+            _ => count_after(pool, &names.stream, last_delivered).await?,
+        },
+        oldest_undelivered,
+        pending,
+        oldest_pending,
+        consumers: consumers(pool, names).await?,
+    }))
+}
+
+/// The summary of the pending list: how many, and the first.
+async fn pending(pool: &Pool, names: &StreamNames) -> Result<(u64, Option<EntryId>), StreamError> {
+    let summary: Value = pool.xpending(&names.stream, &names.group, ()).await?;
+    let Value::Array(parts) = &summary else {
+        return Err(bad_reply("a summary of the pending list", &summary).into());
+    };
+    let count = parts.first().and_then(Value::as_u64).unwrap_or_default();
+    match parts.get(1) {
+        Some(Value::Null) | None => Ok((count, None)),
+        Some(first) => Ok((count, Some(parse_id(first)?))),
+    }
+}
+
+async fn count_after(pool: &Pool, stream: &str, mut after: EntryId) -> Result<Undelivered, StreamError> {
+    let mut counted = 0;
+    while counted < COUNT_LIMIT {
+        let page = entries_after(pool, stream, after, COUNT_PAGE).await?;
+        counted += page.len() as u64;
+        match page.last() {
+            Some(last) if page.len() as u64 == COUNT_PAGE => after = *last,
+            _ => return Ok(Undelivered::Exactly(counted)),
+        }
+    }
+    Ok(Undelivered::AtLeast(counted))
+}
+
+/// Ids of up to `count` entries after an id.
+async fn entries_after(
+    pool: &Pool,
+    stream: &str,
+    after: EntryId,
+    count: u64,
+) -> Result<Vec<EntryId>, StreamError> {
+    let reply: Result<Value, Error> = pool.xrange(stream, format!("({after}"), "+", Some(count)).await;
+    match reply? {
+        Value::Array(entries) => entries.iter().map(entry_id).collect(),
+        Value::Null => Ok(Vec::new()),
+        other => Err(bad_reply("entries", &other).into()),
+    }
+}
+
+fn entry_id(entry: &Value) -> Result<EntryId, StreamError> {
+    match entry {
+        Value::Array(parts) if !parts.is_empty() => Ok(parse_id(&parts[0])?),
+        other => Err(bad_reply("[id, fields]", other).into()),
+    }
+}
