@@ -1,6 +1,6 @@
 //! Looking at the stream without changing it: how much waits, how old it is, who holds it.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt};
 
 use fred::{
     clients::Pool,
@@ -28,6 +28,17 @@ pub enum KeyKind {
     Stream,
     /// Something else, named as Redis' TYPE does.
     Other(String),
+}
+
+impl fmt::Display for KeyKind {
+    /// As Redis' TYPE says.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "none",
+            Self::Stream => "stream",
+            Self::Other(kind) => kind,
+        })
+    }
 }
 
 /// The state of a stream and its group.

@@ -1,0 +1,60 @@
+//! The status for eyes.
+
+use crate::output::table;
+
+use super::{Status, Stocks, StreamView};
+
+/// Up to three tables, what could not be read, and what to do.
+pub fn render(status: &Status) -> String {
+    let mut parts = Vec::new();
+    if let Some(stream) = &status.stream {
+        parts.push(numbers(stream));
+        if !stream.group_exists {
+            parts.push(format!("There is no group {} yet: a worker makes it.", stream.group));
+        }
+        if !stream.consumers.is_empty() {
+            parts.push(consumers(stream));
+        }
+    }
+    if let Some(vouchers) = status.vouchers.as_ref().filter(|vouchers| !vouchers.is_empty()) {
+        parts.push(stocks(vouchers));
+    }
+    if status.more_vouchers {
+        parts.push("Only the vouchers with the highest ids are shown.".to_owned());
+    }
+    parts.extend(status.errors.iter().map(|error| format!("error: {error}")));
+    parts.join("\n\n")
+}
+
+fn numbers(stream: &StreamView) -> String {
+    let more = if stream.undelivered_is_at_least { " or more" } else { "" };
+    let mut table = table(&[&stream.name, "entries", "oldest"]);
+    table.add_row(["in the stream", &stream.length.to_string(), ""]);
+    let undelivered = format!("{}{more}", stream.undelivered);
+    table.add_row(["undelivered", &undelivered, &age(stream.oldest_undelivered_s)]);
+    table.add_row(["pending", &stream.pending.to_string(), &age(stream.oldest_pending_s)]);
+    table.add_row(["dead letters", &stream.dead_letters.to_string(), ""]);
+    table.to_string()
+}
+
+fn consumers(stream: &StreamView) -> String {
+    let mut table = table(&["consumer", "pending", "idle", "process"]);
+    for consumer in &stream.consumers {
+        let process = if consumer.alive { "alive" } else { "gone" };
+        table.add_row([&consumer.name, &consumer.pending.to_string(), &age(Some(consumer.idle_s)), process]);
+    }
+    table.to_string()
+}
+
+fn stocks(vouchers: &[Stocks]) -> String {
+    let mut table = table(&["voucher", "stock in Redis", "stock in MySQL"]);
+    for stocks in vouchers {
+        let redis = stocks.redis.map_or_else(|| "-".to_owned(), |stock| stock.to_string());
+        table.add_row([stocks.voucher.to_string(), redis, stocks.mysql.to_string()]);
+    }
+    table.to_string()
+}
+
+fn age(seconds: Option<f64>) -> String {
+    seconds.map_or_else(String::new, |seconds| format!("{seconds:.1} s"))
+}
