@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_stream::{Death, Entry, Handler, Outage, Outcome};
 
 use crate::{
-    gate::{Gate, Release, ReleaseReply},
+    gate::{Gate, Release, ReleaseReply, UserAfter},
     ledger::{Incoming, Ledger, Refusal, Verdict},
     tally::Tally,
     user_lock::{Locked, UserLocks},
@@ -35,7 +35,12 @@ impl OrderHandler {
     }
 
     /// Writes the orders whose users are locked; the others stay pending.
-    async fn write(&self, locked: &Locked, orders: Vec<Placed>, outcomes: &mut [Outcome]) -> Result<(), Outage> {
+    async fn write(
+        &self,
+        locked: &Locked,
+        orders: Vec<Placed>,
+        outcomes: &mut [Outcome],
+    ) -> Result<(), Outage> {
         let (waiting, orders): (Vec<_>, Vec<_>) =
             orders.into_iter().partition(|placed| locked.is_refused(placed.incoming.order.user));
         self.tally.lock_refused(waiting.len());
@@ -54,7 +59,8 @@ impl OrderHandler {
     async fn give_back(&self, incoming: &[Incoming], verdicts: &[Verdict]) -> Result<(), Outage> {
         for (Incoming { order, entry }, verdict) in incoming.iter().zip(verdicts) {
             let Verdict::Refused(refusal) = verdict else { continue };
-            let reply = self.gate.release(&release(order, *refusal)).await.map_err(|e| Outage::new("Redis", e))?;
+            let reply =
+                self.gate.release(&release(order, *refusal)).await.map_err(|e| Outage::new("Redis", e))?;
             if reply != ReleaseReply::GivenBackBefore {
                 tracing::warn!(
                     order = %order.id, user = %order.user, voucher = %order.voucher, quantity = %order.quantity, %entry,
@@ -99,18 +105,12 @@ fn decode(batch: &[Entry]) -> (Vec<Placed>, Vec<Outcome>) {
 /// What is given back for a refused order. Out of stock: the user may try again, but the stock in Redis is not
 /// raised, for MySQL says that there is none. User has an order: its unit is free, and the user stays barred.
 fn release(order: &crate::Order, refusal: Refusal) -> Release {
-    let (units, free_user) = match refusal {
-        Refusal::OutOfStock => (0, true),
-        Refusal::UserHasOrder => (order.quantity.get(), false),
+    let (units, user_after) = match refusal {
+        Refusal::OutOfStock => (None, UserAfter::Freed),
+        Refusal::UserHasOrder => (Some(order.quantity), UserAfter::StaysBuyer),
     };
-    Release {
-        order: order.id,
-        user: order.user,
-        voucher: order.voucher,
-        units,
-        free_user,
-        by: format!("worker:{}", refusal.word()),
-    }
+    let by = format!("worker:{}", refusal.word()).into();
+    Release { order: order.id, user: order.user, voucher: order.voucher, units, user_after, by }
 }
 
 fn outcome(incoming: &Incoming, verdict: Verdict) -> Outcome {

@@ -17,7 +17,7 @@ use clap::Args;
 use self::{layers::Layers, reader::Reader};
 pub use self::{
     redacted::RedactedUrl,
-    settings::{LogFormat, LogSettings, Settings},
+    settings::{LogFormat, LogSettings, Settings, WorkerSettings},
 };
 
 /// Names the configuration file, as `--config` does.

@@ -7,6 +7,7 @@ mod connect;
 mod exit;
 mod output;
 mod telemetry;
+mod worker;
 
 use std::{env, process::ExitCode};
 

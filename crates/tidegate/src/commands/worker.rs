@@ -1,17 +1,77 @@
 //! `tidegate worker`: writes the stream's orders to MySQL until told to stop.
 
 use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
-use crate::{config::Settings, exit::Exit};
+use crate::{
+    config::Settings,
+    exit::Exit,
+    worker::{NameTaken, Worker},
+};
 
 /// What `tidegate worker` takes.
 #[derive(Args, Debug)]
 pub struct WorkerArgs {}
 
-/// Not built yet.
+/// Works until SIGTERM or SIGINT; then the batch in hand is finished and settled. A second signal, or the stop
+/// deadline, ends the process at once: what is in hand stays pending.
 ///
 /// # Errors
-/// Always.
-pub async fn run(_settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit> {
-    anyhow::bail!("Not built yet")
+/// When the worker cannot start, or a lane broke.
+pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit> {
+    let mut signals = Signals::listen()?;
+    let stop = CancellationToken::new();
+    let work = async {
+        let worker = Worker::build(settings).await?;
+        worker.run_until_stopped(stop.clone()).await
+    };
+    let mut work = std::pin::pin!(work);
+    tokio::select! {
+        ended = &mut work => return exit(ended),
+        name = signals.next() => {
+            tracing::info!(signal = name, "stopping: the batch in hand is finished first");
+            stop.cancel();
+        }
+    }
+    tokio::select! {
+        ended = work => exit(ended),
+        name = signals.next() => {
+            tracing::warn!(signal = name, "second signal: exit now; what is in hand stays pending");
+            Ok(Exit::DeadlinePassed)
+        }
+        () = tokio::time::sleep(settings.worker.stop_deadline) => {
+            tracing::error!("stop deadline passed: exit now; what is in hand stays pending");
+            Ok(Exit::DeadlinePassed)
+        }
+    }
+}
+
+fn exit(ended: anyhow::Result<()>) -> anyhow::Result<Exit> {
+    match ended {
+        Ok(()) => Ok(Exit::Ok),
+        Err(error) if error.is::<NameTaken>() => {
+            tracing::error!("{error}");
+            Ok(Exit::NameTaken)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+struct Signals {
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.int.recv() => "SIGINT",
+        }
+    }
 }

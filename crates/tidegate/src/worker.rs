@@ -1,0 +1,234 @@
+//! What a worker process is made of.
+//!
+//! Start: Redis, the name, the group, one lane after the other; MySQL may be away, the breaker waits for it.
+//! Stop: reading ends, each lane settles the batch in its hand, then the name is given back.
+
+mod name;
+
+use std::{cell::OnceCell, sync::Arc, time::Duration};
+
+use fred::clients::Pool;
+use tidegate_orders::{Gate, Keys, Ledger, OrderHandler, Tally, UserLocks};
+use tidegate_stream::{
+    Backoff, Breaker, Counters, GroupState, Lane, LaneSettings, Leases, Outage, Reader, Retirer, Stream,
+    StreamNames, connect_reader,
+};
+use tokio::{
+    task::JoinSet,
+    time::{interval, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{Settings, WorkerSettings},
+    connect,
+};
+use name::Name;
+pub use name::NameTaken;
+
+/// A worker that is connected, holds its name, and has not begun to read.
+#[derive(Debug)]
+pub struct Worker {
+    name: Name,
+    keys: Keys,
+    pool: Pool,
+    ledger: Ledger,
+    stream: Stream,
+    lanes: Vec<Lane<OrderHandler>>,
+    breaker: Arc<Breaker>,
+    counters: Arc<Counters>,
+    tally: Arc<Tally>,
+    settings: WorkerSettings,
+}
+
+impl Worker {
+    /// Connects, takes the name, makes the group. Waits for Redis for as long as it takes.
+    pub async fn build(settings: &Settings) -> anyhow::Result<Self> {
+        let worker = &settings.worker;
+        let keys = Keys::new(settings.keys.clone());
+        let names = StreamNames {
+            stream: settings.stream.name.clone(),
+            dead: settings.stream.dead.clone(),
+            group: settings.stream.group.clone(),
+        };
+
+        let pool = wait_for_redis(settings).await;
+        let leases = Leases::new(pool.clone());
+        let heartbeat = keys.heartbeat(&worker.name);
+        let name = Name::new(leases.clone(), pool.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
+        name.take().await?;
+
+        let stream = Stream::new(pool.clone(), names.clone());
+        if stream.ensure_group().await? == GroupState::Created {
+            tracing::info!(stream = names.stream, group = names.group, "consumer group made");
+        }
+
+        let ledger = Ledger::new(connect::mysql_lazily(settings)?, settings.mysql.statement_timeout);
+        let (counters, tally) = (Arc::new(Counters::default()), Arc::new(Tally::default()));
+        let handler = Arc::new(OrderHandler::new(
+            Gate::new(pool.clone(), keys.clone(), names.stream.clone()),
+            UserLocks::new(leases, keys.clone(), worker.lock_lease),
+            ledger.clone(),
+            Arc::clone(&tally),
+        ));
+        let breaker = Arc::new(Breaker::default());
+        let mut lanes = Vec::with_capacity(worker.lanes);
+        for lane in 0..worker.lanes {
+            let client = connect_reader(&settings.redis.connection()).await?;
+            let reader = Reader::new(client, names.clone(), format!("{}-{lane}", worker.name));
+            let (breaker, counters) = (Arc::clone(&breaker), Arc::clone(&counters));
+            lanes.push(Lane::new(
+                reader,
+                stream.clone(),
+                Arc::clone(&handler),
+                breaker,
+                counters,
+                lane_settings(worker),
+            ));
+        }
+        Ok(Self {
+            name,
+            keys,
+            pool,
+            ledger,
+            stream,
+            lanes,
+            breaker,
+            counters,
+            tally,
+            settings: worker.clone(),
+        })
+    }
+
+    /// Works until `stop`, then finishes what is in hand.
+    ///
+    /// # Errors
+    /// [`NameTaken`], after a stop in good order, when another process has taken the name; a lane that panicked.
+    pub async fn run_until_stopped(self, stop: CancellationToken) -> anyhow::Result<()> {
+        if let Err(outage) = self.ledger.probe().await {
+            self.breaker.trip(outage);
+        }
+        let consumers = self.lanes.len();
+        let mut lanes = JoinSet::new();
+        for lane in self.lanes {
+            lanes.spawn(lane.run(stop.clone()));
+        }
+        tracing::info!(
+            name = self.settings.name,
+            lanes = consumers,
+            batch = self.settings.batch,
+            "worker started"
+        );
+
+        let probe = || probe(&self.ledger, &self.stream);
+        let backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
+        let retirer = Retirer::new(self.pool.clone(), self.stream.names().clone(), self.settings.retire_idle);
+        let around = async {
+            tokio::join!(
+                self.breaker.run(probe, backoff, stop.clone()),
+                retire(&retirer, &self.keys, self.settings.claim_every, stop.clone()),
+                report(&self.counters, &self.tally, self.settings.report_every, stop.clone()),
+            )
+        };
+        let joined = async {
+            while let Some(lane) = lanes.join_next().await {
+                if lane.is_err() {
+                    stop.cancel();
+                }
+                lane?;
+            }
+            anyhow::Ok(())
+        };
+        let lost = OnceCell::new();
+        let keep_name = async {
+            // The lanes finish under a name that is no longer ours: the unique keys do not mind.
+            let _ = lost.set(self.name.keep().await);
+            stop.cancel();
+            std::future::pending::<()>().await;
+        };
+        let outcome = tokio::select! {
+            (outcome, _) = async { tokio::join!(joined, around) } => outcome,
+            () = keep_name => unreachable!("pends for ever"),
+        };
+        self.name.give_back().await;
+        tracing::info!(orders = ?self.tally.counts(), entries = ?self.counters.counts(), "worker stopped");
+        match lost.into_inner() {
+            Some(taken) => Err(taken.into()),
+            None => outcome,
+        }
+    }
+}
+
+fn lane_settings(worker: &WorkerSettings) -> LaneSettings {
+    LaneSettings {
+        batch: worker.batch,
+        block: worker.block,
+        retry: worker.lock_retry,
+        claim_idle: worker.claim_idle,
+        claim_every: worker.claim_every,
+        backoff_min: worker.backoff_min,
+        backoff_max: worker.backoff_max,
+    }
+}
+
+/// Both stores take a write: what a batch needs.
+async fn probe(ledger: &Ledger, stream: &Stream) -> Result<(), Outage> {
+    ledger.probe().await?;
+    stream.ensure_group().await?;
+    Ok(())
+}
+
+async fn wait_for_redis(settings: &Settings) -> Pool {
+    let mut backoff = Backoff::new(settings.worker.backoff_min, settings.worker.backoff_max);
+    let mut is_told = false;
+    loop {
+        match connect::redis(settings).await {
+            Ok(pool) => return pool,
+            Err(error) if !is_told => {
+                tracing::warn!("{error:#}. Waiting for it");
+                is_told = true;
+            }
+            Err(error) => tracing::debug!("{error:#}"),
+        }
+        sleep(backoff.next_wait()).await;
+    }
+}
+
+/// Looks for dead, empty consumers now and then.
+async fn retire(retirer: &Retirer, keys: &Keys, every: Duration, stop: CancellationToken) {
+    let heartbeat = |consumer: &str| keys.heartbeat(process_of(consumer));
+    stop.run_until_cancelled(async {
+        loop {
+            sleep(every).await;
+            if let Err(error) = retirer.run_once(heartbeat).await {
+                tracing::debug!(%error, "did not look for dead consumers");
+            }
+        }
+    })
+    .await;
+}
+
+/// The name of the process that a consumer belongs to: `shop-7-1` is lane 1 of `shop-7`.
+fn process_of(consumer: &str) -> &str {
+    match consumer.rsplit_once('-') {
+        Some((process, lane)) if lane.bytes().all(|byte| byte.is_ascii_digit()) => process,
+        _ => consumer,
+    }
+}
+
+/// Says now and then what was done, if anything was.
+async fn report(counters: &Counters, tally: &Tally, every: Duration, stop: CancellationToken) {
+    stop.run_until_cancelled(async {
+        let mut ticks = interval(every);
+        let mut told = counters.counts();
+        loop {
+            ticks.tick().await;
+            let now = counters.counts();
+            if now != told {
+                told = now;
+                tracing::info!(orders = ?tally.counts(), entries = ?now, "so far");
+            }
+        }
+    })
+    .await;
+}

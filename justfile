@@ -1,0 +1,58 @@
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+scripts := justfile_directory() / "crates/tidegate-lab/scripts"
+
+# What can be typed here
+[private]
+default:
+    @just --list --unsorted
+
+# A flash sale on private servers: buyers race, workers are killed, MySQL restarts; then the audit
+demo *args: servers
+    cargo build --release --package tidegate --package tidegate-lab
+    target/release/tidegate-lab demo {{ args }}
+
+# All tests, on real private servers (Debian's Redis and MariaDB)
+test *args: servers
+    cargo test --workspace {{ args }}
+
+# Everything that CI runs
+ci: fmt-check lint doc test matrix
+
+# Format the code
+fmt:
+    cargo fmt --all
+
+[private]
+fmt-check:
+    cargo fmt --all --check
+
+# Clippy on everything; warnings are errors
+lint:
+    cargo clippy --workspace --all-targets -- --deny warnings
+
+# The documentation of all crates; warnings are errors
+doc:
+    RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps
+
+# Install Debian's Redis and MariaDB, without starting them as services
+servers:
+    {{ scripts }}/install-servers.sh
+
+# Fetch real MySQL 9, Redis 8 and Valkey 9 once, and run the end-to-end tests on each pair
+matrix *args: servers
+    {{ scripts }}/fetch-matrix.sh
+    TIDEGATE_LAB_REDIS=redis8 TIDEGATE_LAB_MYSQL=mysql cargo test --package tidegate --tests {{ args }}
+    TIDEGATE_LAB_REDIS=valkey9 TIDEGATE_LAB_MYSQL=mysql cargo test --package tidegate --tests {{ args }}
+
+# Start private servers that stay, and print the environment to paste
+up: servers
+    @cargo run --quiet --package tidegate-lab -- up
+
+# Stop the servers of `just up`
+down:
+    @cargo run --quiet --package tidegate-lab -- down
+
+# Run a worker, with the environment that `just up` printed
+worker *args:
+    cargo run --release --package tidegate -- worker {{ args }}
