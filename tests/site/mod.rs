@@ -1,0 +1,277 @@
+//! A site to test on: private servers, a database with the schema, and workers that are the real program.
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use fred::{
+    clients::Client,
+    interfaces::{ClientLike, HashesInterface, KeysInterface, StreamsInterface},
+    prelude::{Builder, Config},
+    types::Value,
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use sqlx::{MySqlPool, Row};
+use tempfile::TempDir;
+use tidegate_lab::{MysqlServer, RedisServer};
+use tokio::time::sleep;
+
+pub const STREAM: &str = "stream.orders";
+pub const DEAD: &str = "stream.orders.dead";
+pub const GROUP: &str = "g1";
+/// Longer than anything here takes on a busy machine; waiting ends as soon as the thing is so.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Private servers with the schema in place.
+pub struct Site {
+    pub redis: RedisServer,
+    pub mysql: MysqlServer,
+    pub client: Client,
+    pub pool: MySqlPool,
+    folder: TempDir,
+}
+
+/// A row of `tb_voucher_order`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderRow {
+    pub id: i64,
+    pub user: i64,
+    pub voucher: i64,
+    pub quantity: i64,
+}
+
+impl Site {
+    /// Starts a Redis that loses nothing when it is killed, and a MySQL, and makes the schema.
+    pub async fn open() -> Self {
+        let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
+        let mysql = MysqlServer::start().expect("a MySQL");
+        let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
+        tidegate_orders::schema::migrate(&pool).await.expect("the schema is made");
+        let client = connect(&redis.url()).await;
+        Self { redis, mysql, client, pool, folder: TempDir::new().expect("a folder") }
+    }
+
+    /// Puts a voucher on sale: a row in MySQL, a stock in Redis.
+    pub async fn load(&self, voucher: i64, stock: i64) {
+        let insert = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time, initial_stock) \
+                      VALUES (?, ?, NOW(), NOW() + INTERVAL 1 DAY, ?)";
+        let row = sqlx::query(insert).bind(voucher).bind(stock).bind(stock);
+        row.execute(&self.pool).await.expect("the voucher is inserted");
+        let _: Value =
+            self.client.set(stock_key(voucher), stock, None, None, false).await.expect("the stock is set");
+    }
+
+    /// Adds an entry with these fields; returns its id.
+    pub async fn add(&self, fields: &[(&str, &str)]) -> String {
+        let fields: Vec<(&str, &str)> = fields.to_vec();
+        self.client.xadd(STREAM, false, None, "*", fields).await.expect("the entry is added")
+    }
+
+    /// Adds an order as the tutorial's script does; returns the entry id.
+    pub async fn add_order(&self, id: i64, user: i64, voucher: i64) -> String {
+        let (id, user, voucher) = (id.to_string(), user.to_string(), voucher.to_string());
+        self.add(&[("userId", &user), ("voucherId", &voucher), ("id", &id)]).await
+    }
+
+    /// A worker process, to be configured and started.
+    pub fn worker(&self, name: &str) -> WorkerPlan {
+        let mut env = BTreeMap::new();
+        for (key, value) in [
+            ("TIDEGATE_REDIS_URL", self.redis.url()),
+            ("TIDEGATE_MYSQL_URL", self.mysql.url()),
+            ("TIDEGATE_WORKER_NAME", name.to_owned()),
+            ("TIDEGATE_WORKER_BLOCK_MS", "200".to_owned()),
+            ("TIDEGATE_WORKER_LOCK_LEASE_MS", "2000".to_owned()),
+            ("TIDEGATE_WORKER_CLAIM_IDLE_MS", "3000".to_owned()),
+            ("TIDEGATE_WORKER_CLAIM_EVERY_MS", "200".to_owned()),
+            ("TIDEGATE_WORKER_HEARTBEAT_TTL_MS", "2000".to_owned()),
+            ("TIDEGATE_LOG_FORMAT", "text".to_owned()),
+            ("TIDEGATE_LOG_LEVEL", "debug,sqlx=info,fred=info".to_owned()),
+        ] {
+            env.insert(key.to_owned(), value);
+        }
+        WorkerPlan { env, log: self.folder.path().join(format!("{name}.log")) }
+    }
+
+    /// Runs the program to its end.
+    pub fn tidegate(&self, args: &[&str]) -> Output {
+        let mut command = program();
+        command.env("TIDEGATE_REDIS_URL", self.redis.url()).env("TIDEGATE_MYSQL_URL", self.mysql.url());
+        command.args(args).output().expect("the program runs")
+    }
+
+    /// Waits until nothing is pending or undelivered.
+    pub async fn settled(&self) {
+        until("the stream is settled", || async { self.open_entries().await == Some(0) }).await;
+    }
+
+    /// Entries that are pending or undelivered; None while the group does not exist.
+    pub async fn open_entries(&self) -> Option<usize> {
+        let groups: Vec<BTreeMap<String, Value>> = self.client.xinfo_groups(STREAM).await.ok()?;
+        let group = groups.into_iter().find(|group| group["name"].as_str().as_deref() == Some(GROUP))?;
+        let after = format!("({}", group["last-delivered-id"].as_str()?);
+        let undelivered: Vec<Value> = self.client.xrange(STREAM, after, "+", None).await.ok()?;
+        Some(undelivered.len() + usize::try_from(group["pending"].as_u64()?).ok()?)
+    }
+
+    /// All orders, by id.
+    pub async fn orders(&self) -> Vec<OrderRow> {
+        let sql = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
+                   CAST(quantity AS SIGNED) FROM tb_voucher_order ORDER BY id";
+        let rows = sqlx::query(sql).fetch_all(&self.pool).await.expect("MySQL answers");
+        let row = |row: sqlx::mysql::MySqlRow| OrderRow {
+            id: row.get(0),
+            user: row.get(1),
+            voucher: row.get(2),
+            quantity: row.get(3),
+        };
+        rows.into_iter().map(row).collect()
+    }
+
+    /// Units left in MySQL.
+    pub async fn mysql_stock(&self, voucher: i64) -> i64 {
+        let sql = "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
+        sqlx::query_scalar(sql).bind(voucher).fetch_one(&self.pool).await.expect("MySQL answers")
+    }
+
+    /// Units left in Redis.
+    pub async fn redis_stock(&self, voucher: i64) -> Option<i64> {
+        self.client.get(stock_key(voucher)).await.expect("Redis answers")
+    }
+
+    /// Journal entries of a voucher, by order id.
+    pub async fn journal(&self, voucher: i64) -> BTreeMap<String, String> {
+        self.client.hgetall(format!("seckill:journal:{voucher}")).await.expect("Redis answers")
+    }
+
+    /// Dead letters, oldest first: field by name (the last, where a name repeats).
+    pub async fn dead(&self) -> Vec<BTreeMap<String, String>> {
+        let letters: Vec<(String, Vec<(String, String)>)> =
+            self.client.xrange(DEAD, "-", "+", None).await.unwrap_or_default();
+        letters.into_iter().map(|(_, fields)| fields.into_iter().collect()).collect()
+    }
+}
+
+/// Name of the key that holds the stock.
+pub fn stock_key(voucher: i64) -> String {
+    format!("seckill:stock:{voucher}")
+}
+
+/// A client of the tests' own, which never gives up.
+pub async fn connect(url: &str) -> Client {
+    let client = Builder::from_config(Config::from_url(url).expect("a URL"))
+        .set_policy(fred::prelude::ReconnectPolicy::new_constant(0, 50))
+        .build()
+        .expect("a client");
+    client.init().await.expect("Redis answers");
+    client
+}
+
+/// The program, with nothing of the environment that configures it.
+pub fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIDEGATE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Polls until it is so.
+///
+/// # Panics
+/// When it is not so by the deadline.
+pub async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    let began = Instant::now();
+    while !is_so().await {
+        assert!(began.elapsed() < DEADLINE, "waited in vain until {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A worker process that is not started yet.
+pub struct WorkerPlan {
+    env: BTreeMap<String, String>,
+    log: PathBuf,
+}
+
+impl WorkerPlan {
+    /// Sets a setting, by the name of its variable without `TIDEGATE_`.
+    pub fn set(mut self, name: &str, value: impl ToString) -> Self {
+        self.env.insert(format!("TIDEGATE_{name}"), value.to_string());
+        self
+    }
+
+    /// Starts it. It is killed when dropped.
+    pub fn start(self) -> Worker {
+        let log = File::create(&self.log).expect("a log file");
+        let mut command = program();
+        command.arg("worker").envs(&self.env).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Worker { child: command.spawn().expect("the worker starts"), log: self.log }
+    }
+}
+
+/// A worker process.
+pub struct Worker {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Worker {
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).expect("a pid")), signal)
+            .expect("the worker is there");
+    }
+
+    /// Kills it as the kernel would, and waits until it is gone.
+    pub fn kill9(mut self) {
+        self.child.kill().expect("the worker is there");
+        self.child.wait().expect("the worker is gone");
+    }
+
+    /// Asks it to stop, and waits for its end.
+    pub async fn stop(mut self) -> ExitStatus {
+        self.signal(Signal::SIGTERM);
+        self.ended().await
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("the worker is our child") {
+                return status;
+            }
+            assert!(began.elapsed() < DEADLINE, "the worker does not end; its log:\n{}", self.log());
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// What it has said so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until its log holds a text.
+    pub async fn says(&self, text: &str) {
+        until(&format!("the worker says {text:?}"), || async { self.log().contains(text) }).await;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- {}\n{}", self.log.display(), self.log());
+        }
+    }
+}
