@@ -2,10 +2,12 @@
 
 mod commands;
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::Parser;
 
-use commands::{down, up};
+use commands::{demo, down, up};
 
 /// Private Redis and MySQL servers for trying Tidegate out.
 #[derive(Debug, Parser)]
@@ -13,11 +15,14 @@ use commands::{down, up};
 enum Command {
     Up(up::Up),
     Down(down::Down),
+    Demo(demo::Demo),
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     match Command::parse() {
-        Command::Up(up) => up.run(),
-        Command::Down(down) => down.run(),
+        Command::Up(up) => up.run()?,
+        Command::Down(down) => down.run()?,
+        Command::Demo(demo) => return demo.run(),
     }
+    Ok(ExitCode::SUCCESS)
 }

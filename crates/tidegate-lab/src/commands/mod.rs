@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+pub mod demo;
 pub mod down;
 mod standing;
 pub mod up;

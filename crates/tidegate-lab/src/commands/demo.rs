@@ -1,0 +1,246 @@
+//! `tidegate-lab demo`: a flash sale with accidents, and the audit of what is left.
+
+mod board;
+mod fleet;
+mod rush;
+
+use std::{
+    collections::HashSet,
+    num::NonZeroU32,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use fred::clients::Pool;
+use sqlx::{Connection, MySqlConnection};
+use tidegate_lab::{MysqlServer, RedisServer};
+use tidegate_orders::{Gate, KeyTemplates, Keys, OrderIdAllocator, VoucherId};
+use tidegate_stream::{RedisSettings, StreamNames, connect_pool, inspect::inspect};
+use tokio::time::sleep;
+
+use board::Board;
+use fleet::Fleet;
+use rush::{Rush, Sales};
+
+const VOUCHER: i64 = 1;
+/// After the last click, the fleet has this long to write what is left.
+const DRAIN_WITHIN: Duration = Duration::from_secs(90);
+const STOPPED_FOR: Duration = Duration::from_secs(4);
+const TICK: Duration = Duration::from_millis(200);
+
+/// A flash sale on private servers, with accidents, and the audit of what is left
+///
+/// People race for vouchers through the real script, some of them clicking twice. Of a fleet of three workers one
+/// is killed (-9) and one is stopped for a few seconds; MySQL is killed and restarted once. Exit code 1 if one order
+/// is lost, doubled or oversold.
+#[derive(Args, Debug)]
+pub struct Demo {
+    /// People who click
+    #[arg(long, default_value_t = 100_000)]
+    buyers: u32,
+    /// Units on sale
+    #[arg(long, default_value_t = 20_000)]
+    vouchers: u32,
+    /// Clicks a second
+    #[arg(long, default_value_t = NonZeroU32::new(4_000).unwrap())]
+    rate: NonZeroU32,
+    /// The program to show [default: `tidegate` beside this program]
+    #[arg(long)]
+    tidegate: Option<PathBuf>,
+}
+
+impl Demo {
+    /// Runs the sale, and says whether every order is accounted for.
+    pub fn run(self) -> Result<ExitCode> {
+        tokio::runtime::Runtime::new()?.block_on(self.run_async())
+    }
+
+    async fn run_async(self) -> Result<ExitCode> {
+        let began = Instant::now();
+        println!("Starting private servers, as durable as in production");
+        let (redis, mysql) = (RedisServer::start()?, MysqlServer::start()?);
+        println!("  Redis  {}\n  MySQL  {}", redis.url(), mysql.url());
+        let program = self.tidegate.clone().map_or_else(beside_this_program, Ok)?;
+        let mut fleet = Fleet::new(program, &redis.url(), &mysql.url())?;
+        println!("Opening the sale of {} vouchers", self.vouchers);
+        fleet.tidegate(&["migrate"])?;
+        fleet.tidegate(&["voucher", "load", "--voucher", "1", "--stock", &self.vouchers.to_string()])?;
+        for name in ["worker-1", "worker-2", "worker-3"] {
+            fleet.start(name)?;
+        }
+
+        let pool = connect_pool(&redis_settings(redis.url())).await?;
+        let rush = self.rush(&pool)?;
+        println!("{} people race; three workers write ({} clicks a second)\n", self.buyers, self.rate);
+        let sales = Arc::new(Sales::default());
+        let board = Board::new(rush.clicks(), self.vouchers);
+        let clicking = tokio::spawn(rush.run(Arc::clone(&sales)));
+        let mut sale =
+            Sale { demo: &self, mysql: &mysql, pool: &pool, sales: &sales, board: &board, written: 0 };
+        sale.accidents(&mut fleet).await?;
+        while !clicking.is_finished() {
+            sale.watch().await;
+        }
+        clicking.await??;
+        sale.drain().await?;
+        board.finish();
+        fleet.stop()?;
+        conclude(&fleet, &mysql, &sales, began).await
+    }
+
+    fn rush(&self, pool: &Pool) -> Result<Rush> {
+        let keys = Keys::new(KeyTemplates::default());
+        Ok(Rush {
+            gate: Gate::new(pool.clone(), keys.clone(), names().stream),
+            ids: OrderIdAllocator::new(
+                pool.clone(),
+                keys,
+                NonZeroU32::new(1_000).context("A block is not empty")?,
+            ),
+            voucher: VoucherId::try_from(VOUCHER)?,
+            buyers: self.buyers,
+            rate: self.rate,
+        })
+    }
+}
+
+/// The sale while it runs.
+struct Sale<'a> {
+    demo: &'a Demo,
+    mysql: &'a MysqlServer,
+    pool: &'a Pool,
+    sales: &'a Sales,
+    board: &'a Board,
+    /// Orders in MySQL when it was last asked; while it is away, the last number stands.
+    written: u64,
+}
+
+impl Sale<'_> {
+    /// The accidents, each in the middle of the work.
+    async fn accidents(&mut self, fleet: &mut Fleet) -> Result<()> {
+        self.until_written_percent(15).await?;
+        fleet.kill9("worker-1")?;
+        self.board.say("worker-1 killed (-9) with a batch in hand: the others will claim what it held");
+
+        self.until_written_percent(35).await?;
+        fleet.pause("worker-2")?;
+        self.board.say("worker-2 stopped (SIGSTOP), as in a long pause of its machine");
+        let stopped = Instant::now();
+
+        self.until_written_percent(60).await?;
+        self.mysql.kill9()?;
+        self.board.say("MySQL killed (-9): the workers stop reading, and count no failure against any order");
+        let away = Instant::now();
+        while away.elapsed() < Duration::from_secs(2) {
+            self.watch().await;
+        }
+        self.mysql.restart()?;
+        self.board.say("MySQL restarted on its data");
+
+        while stopped.elapsed() < STOPPED_FOR {
+            self.watch().await;
+        }
+        fleet.resume("worker-2")?;
+        self.board.say("worker-2 goes on (SIGCONT), where it was");
+        Ok(())
+    }
+
+    async fn until_written_percent(&mut self, percent: u64) -> Result<()> {
+        let wanted = u64::from(self.demo.vouchers) * percent / 100;
+        let began = Instant::now();
+        while self.written < wanted {
+            ensure!(began.elapsed() < DRAIN_WITHIN, "No progress: {} orders written", self.written);
+            self.watch().await;
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is undelivered or pending.
+    async fn drain(&mut self) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let status = inspect(self.pool, &names()).await?;
+            let group = status.group.context("The group is gone")?;
+            if group.pending == 0 && group.undelivered.number() == 0 {
+                self.watch().await;
+                return Ok(());
+            }
+            ensure!(
+                began.elapsed() < DRAIN_WITHIN,
+                "The stream is not drained after {} s: {} undelivered, {} pending",
+                DRAIN_WITHIN.as_secs(),
+                group.undelivered.number(),
+                group.pending
+            );
+            self.watch().await;
+        }
+    }
+
+    /// Looks once, and shows what it sees.
+    async fn watch(&mut self) {
+        if let Ok(written) = count_orders(&self.mysql.url()).await {
+            self.written = written;
+        }
+        self.board.show(self.sales, self.written);
+        sleep(TICK).await;
+    }
+}
+
+/// The audit of the program itself, then our own: what callers were told against what MySQL holds.
+async fn conclude(fleet: &Fleet, mysql: &MysqlServer, sales: &Sales, began: Instant) -> Result<ExitCode> {
+    println!("\n{sales}\n\nAudit (`tidegate audit`):");
+    let audit_holds = fleet.show(&["audit"])?;
+    let promised = sales.admitted();
+    let mut connection = MySqlConnection::connect(&mysql.url()).await?;
+    let rows: Vec<i64> =
+        sqlx::query_scalar("SELECT id FROM tb_voucher_order").fetch_all(&mut connection).await?;
+    let kept: HashSet<i64> = rows.iter().copied().collect();
+    let lost = promised.difference(&kept).count();
+    let extra = kept.difference(&promised).count();
+    println!(
+        "Callers were told of {} admitted orders; MySQL holds {} of them, and {extra} that nobody was told of.",
+        promised.len(),
+        promised.len() - lost
+    );
+    println!("Took {} s.", began.elapsed().as_secs());
+    if audit_holds && lost == 0 && extra == 0 && !promised.is_empty() {
+        println!(
+            "\nVERDICT: every admitted order was written exactly once; nothing lost, doubled or oversold."
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("\nVERDICT: FAILED. Lost: {lost}; nobody was told of: {extra}; audit: {audit_holds}.");
+    println!("The workers' logs: {}", fleet.keep_logs().display());
+    Ok(ExitCode::FAILURE)
+}
+
+async fn count_orders(url: &str) -> Result<u64> {
+    // Nobody waits for a server that is being restarted.
+    let look = async {
+        let mut connection = MySqlConnection::connect(url).await?;
+        let count: i64 =
+            sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order").fetch_one(&mut connection).await?;
+        connection.close().await?;
+        Ok::<i64, sqlx::Error>(count)
+    };
+    Ok(u64::try_from(tokio::time::timeout(Duration::from_secs(1), look).await??)?)
+}
+
+fn redis_settings(url: String) -> RedisSettings {
+    let timeout = Duration::from_secs(5);
+    RedisSettings { url, connections: 2, command_timeout: timeout, connect_timeout: timeout }
+}
+
+fn names() -> StreamNames {
+    StreamNames { stream: "stream.orders".into(), dead: "stream.orders.dead".into(), group: "g1".into() }
+}
+
+fn beside_this_program() -> Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name("tidegate");
+    ensure!(path.is_file(), "{} is not there: build it, or name it with --tidegate", path.display());
+    Ok(path)
+}

@@ -1,0 +1,156 @@
+//! The buyers: clicks on a schedule, some of them twice, some of them again after a reply that got lost.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    num::NonZeroU32,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use rand::seq::SliceRandom;
+use tidegate_orders::{
+    Gate, OrderIdAllocator, Quantity, UserId, VoucherId,
+    gate::{Admission, AdmitReply},
+};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+/// Connections' worth of callers at once.
+const CALLERS: usize = 64;
+/// Every n-th buyer clicks twice, as two orders.
+const CLICKS_TWICE: u32 = 10;
+/// Every n-th click is sent again under the same order id, as a caller does who got no reply.
+const LOST_REPLY: usize = 25;
+
+/// All clicks of a sale.
+pub struct Rush {
+    pub gate: Gate,
+    pub ids: OrderIdAllocator,
+    pub voucher: VoucherId,
+    pub buyers: u32,
+    /// Clicks a second.
+    pub rate: NonZeroU32,
+}
+
+/// What the buyers were told.
+#[derive(Default)]
+pub struct Sales {
+    clicks: AtomicU32,
+    sold_out: AtomicU32,
+    user_has_order: AtomicU32,
+    asked_again: AtomicU32,
+    admitted: Mutex<HashSet<i64>>,
+}
+
+impl Rush {
+    /// Number of clicks.
+    pub fn clicks(&self) -> u32 {
+        self.buyers + self.buyers / CLICKS_TWICE
+    }
+
+    /// Sends every click at its time, whether or not earlier ones are answered.
+    pub async fn run(self, sales: Arc<Sales>) -> Result<()> {
+        let mut users: Vec<u32> = (1..=self.buyers).collect();
+        users.extend((1..=self.buyers).filter(|user| user % CLICKS_TWICE == 0));
+        users.shuffle(&mut rand::rng());
+        let (rush, users) = (Arc::new(self), Arc::new(users));
+        let (next, began) = (Arc::new(Mutex::new(0_usize)), Instant::now());
+        let mut callers = JoinSet::new();
+        for _ in 0..CALLERS {
+            let (rush, users, next, sales) =
+                (Arc::clone(&rush), Arc::clone(&users), Arc::clone(&next), Arc::clone(&sales));
+            callers.spawn(async move {
+                loop {
+                    let at = {
+                        let mut next = next.lock().expect("no caller panics with the lock");
+                        *next += 1;
+                        *next - 1
+                    };
+                    let Some(user) = users.get(at) else { return anyhow::Ok(()) };
+                    sleep_until(began + Duration::from_secs_f64(at as f64 / f64::from(rush.rate.get())))
+                        .await;
+                    rush.click(*user, at % LOST_REPLY == 0, &sales).await?;
+                }
+            });
+        }
+        while let Some(ended) = callers.join_next().await {
+            ended??;
+        }
+        Ok(())
+    }
+
+    async fn click(&self, user: u32, is_reply_lost: bool, sales: &Sales) -> Result<()> {
+        let wanted = Admission {
+            order: self.ids.next().await.context("Failed to get an order id")?,
+            user: UserId::try_from(i64::from(user))?,
+            voucher: self.voucher,
+            quantity: Quantity::ONE,
+            traceparent: None,
+        };
+        let reply = self.gate.admit(&wanted).await.context("Failed to ask the gate")?;
+        if is_reply_lost && reply == AdmitReply::Admitted {
+            let again = self.gate.admit(&wanted).await.context("Failed to ask the gate again")?;
+            if again != AdmitReply::AdmittedBefore {
+                bail!("Order {} was admitted, and asked again the gate says {again:?}", wanted.order);
+            }
+            sales.asked_again.fetch_add(1, Relaxed);
+        }
+        sales.note(wanted.order.get(), reply)
+    }
+}
+
+impl Sales {
+    fn note(&self, order: i64, reply: AdmitReply) -> Result<()> {
+        match reply {
+            AdmitReply::Admitted | AdmitReply::AdmittedBefore => {
+                self.admitted.lock().expect("nobody panics with the lock").insert(order);
+            }
+            AdmitReply::SoldOut => {
+                self.sold_out.fetch_add(1, Relaxed);
+            }
+            AdmitReply::UserHasOrder => {
+                self.user_has_order.fetch_add(1, Relaxed);
+            }
+            other => bail!("The gate says {other:?} in the middle of the sale"),
+        }
+        self.clicks.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Clicks that were answered.
+    pub fn clicks(&self) -> u32 {
+        self.clicks.load(Relaxed)
+    }
+
+    /// Orders that were admitted.
+    pub fn admitted_count(&self) -> usize {
+        self.admitted.lock().expect("nobody panics with the lock").len()
+    }
+
+    /// Ids of the orders that callers were told are admitted.
+    pub fn admitted(&self) -> HashSet<i64> {
+        self.admitted.lock().expect("nobody panics with the lock").clone()
+    }
+}
+
+impl fmt::Display for Sales {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} clicks: {} admitted, {} sold out, {} had an order already; {} asked again after a lost reply and were \
+             told of the same order",
+            self.clicks(),
+            self.admitted_count(),
+            self.sold_out.load(Relaxed),
+            self.user_has_order.load(Relaxed),
+            self.asked_again.load(Relaxed)
+        )
+    }
+}
