@@ -1,6 +1,6 @@
 -- Admits one order: takes its units from the stock, marks its user, journals it, appends it to the stream.
 -- A refusal or an error leaves no trace: what can fail comes first, and what came before it is undone.
--- KEYS[1] stock: string, units left, at most 14 digits
+-- KEYS[1] stock: string, units left, at most 13 digits
 -- KEYS[2] buyers: set of the users who were admitted
 -- KEYS[3] voucher: hash of begin_ms, end_ms (missing: no bound) and state ('paused' stops the sale)
 -- KEYS[4] journal: hash, order id -> stock movement as JSON
@@ -19,7 +19,7 @@
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error IDTAKEN: the order id belongs to an order of another user
 local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local call, find, max = redis.call, string.find, '9223372036854775807'
+local call, find, max = redis.call, string.find, '9223372036854775807' -- text: doubles lose its digits
 local function refuse(reply)
   local entry = call('HGET', KEYS[4], order)
   if not entry then return reply end
@@ -30,8 +30,7 @@ end
 local stock = call('GET', KEYS[1])
 if not stock then return refuse(3) end
 if stock == '0' then return refuse(1) end -- before the arguments are checked: most callers in a rush end here
--- Ids stay text: Lua numbers are doubles, which lose digits above 2^53.
-if #KEYS ~= 5 or #ARGV ~= 5 or #stock > 14 or #traceparent > 128
+if #KEYS ~= 5 or #ARGV ~= 5 or #stock > 13 or #traceparent > 128
   or not find(order..' '..user..' '..voucher..' '..stock, '^[1-9]%d* [1-9]%d* [1-9]%d* %-?[1-9]%d*$')
   or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000)
   or #order > 18 and (#order > 19 or order > max) or #user > 18 and (#user > 19 or user > max)
@@ -45,7 +44,8 @@ local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 if sale[3] == 'paused' then return refuse(7) end
 if sale[1] and now_ms - sale[1] < 0 then return refuse(4) end
 if sale[2] and now_ms - sale[2] >= 0 then return refuse(5) end
-if call('SADD', KEYS[2], user) == 0 then return refuse(2) end
+local marked = redis.pcall('SADD', KEYS[2], user)
+if marked ~= 1 then return refuse(marked == 0 and 2 or marked) end
 local noted = redis.pcall('HSETNX', KEYS[4], order, '{"action":"admit","from":' .. stock .. ',"to":' .. left
   .. ',"change":-' .. quantity .. ',"by":"' .. user .. '","timestamp":' .. now_ms .. '}')
 local added

@@ -2,7 +2,7 @@
 -- A refusal or an error leaves no trace. Buyers and journal stay: whoever has an order keeps it.
 -- KEYS[1] stock: string, units left
 -- KEYS[2] voucher: hash of begin_ms, end_ms (missing: no bound) and state; a pause outlives the loading
--- ARGV[1] units: 0 .. 99999999999999
+-- ARGV[1] units: 0 .. 9999999999999 (13 digits, see README: Ids stay text)
 -- ARGV[2] begin_ms: Unix time in milliseconds, '' for no bound
 -- ARGV[3] end_ms: likewise, later than begin_ms
 -- Reply 0: loaded
@@ -11,7 +11,7 @@
 -- Error BADARG: an argument is not what it must be
 local units, begin_ms, end_ms = ARGV[1], ARGV[2], ARGV[3]
 local call, find = redis.call, string.find
-if #KEYS ~= 2 or #ARGV ~= 3 or #units > 14 or units ~= '0' and not find(units, '^[1-9]%d*$')
+if #KEYS ~= 2 or #ARGV ~= 3 or #units > 13 or units ~= '0' and not find(units, '^[1-9]%d*$')
   or #begin_ms > 14 or not find(begin_ms, '^%d*$') or #end_ms > 14 or not find(end_ms, '^%d*$')
   or begin_ms ~= '' and end_ms ~= '' and begin_ms - end_ms >= 0 then
   return redis.error_reply('BADARG wanted: 2 keys, units, begin_ms, a later end_ms')

@@ -1,6 +1,6 @@
 -- Gives one order back, once: raises the stock, frees the user, turns its journal entry into a release.
 -- Works for orders that were admitted without a journal, too. An error leaves no trace.
--- KEYS[1] stock: string, units left, at most 14 digits; never created here: it would be wrong
+-- KEYS[1] stock: string, units left, at most 13 digits; never created here: it would be wrong
 -- KEYS[2] buyers: set of the users who were admitted
 -- KEYS[3] journal: hash, order id -> stock movement as JSON; from and to are null where no stock is loaded
 -- ARGV[1] order id, ARGV[2] user id: each 1 .. 2^63-1, decimal, no sign, no padding
@@ -16,7 +16,8 @@ local order, user, units, free, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local call, find, max = redis.call, string.find, '9223372036854775807'
 if #KEYS ~= 3 or #ARGV ~= 5 or not find(order .. ' ' .. user, '^[1-9]%d* [1-9]%d*$')
   or #order > 19 or #order == 19 and order > max or #user > 19 or #user == 19 and user > max
-  or not find(units, '^%d%d?%d?%d?%d?$') or tonumber(units) > 10000 or free ~= '0' and free ~= '1'
+  or units ~= '0' and (not find(units, '^[1-9]%d?%d?%d?%d?$') or tonumber(units) > 10000)
+  or free ~= '0' and free ~= '1'
   or not find(by, '^[%w_.:-]+$') or #by > 64 then
   return redis.error_reply('BADARG wanted: 3 keys, order id, user id, units, 0 or 1, by')
 end
@@ -26,7 +27,7 @@ if entry and not find(entry, '"by":"' .. user .. '"', 1, true) then
   return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
 end
 local stock, change = call('GET', KEYS[1]), tonumber(units)
-if stock and (#stock > 14 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
+if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG the stock is no number')
 end
 call('SISMEMBER', KEYS[2], user) -- fails on a key of another type while nothing is written yet

@@ -310,7 +310,7 @@ impl Gate {
     /// Opens the sale of a voucher with this many units, unless one is on. Buyers of an earlier sale stay buyers.
     ///
     /// # Errors
-    /// See [`GateError`]. More than 14 digits of stock, or a window that ends before it begins, are
+    /// See [`GateError`]. More than 13 digits of stock, or a window that ends before it begins, are
     /// [`GateError::Refused`].
     pub async fn load(
         &self,

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 struct LuaFile {
     name: String,
     lines: usize,
+    longest: usize,
     header: String,
     /// Without comments.
     body: String,
@@ -25,6 +26,7 @@ fn lua_files() -> Vec<LuaFile> {
         LuaFile {
             name: path.file_name().expect("a name").to_string_lossy().into_owned(),
             lines: text.lines().count(),
+            longest: text.lines().map(|line| line.chars().count()).max().unwrap_or(0),
             header: header.join("\n"),
             body: body.collect::<Vec<_>>().join("\n"),
         }
@@ -97,6 +99,7 @@ fn every_script_fits_on_a_screen_begins_with_its_contract_and_stands_in_the_read
     let readme = fs::read_to_string(folder().join("README.md")).expect("lua/README.md");
     for file in lua_files() {
         assert!(file.lines <= 60, "{} has {} lines; 60 are the limit", file.name, file.lines);
+        assert!(file.longest <= 110, "{} has a line of {} characters", file.name, file.longest);
         assert!(file.header.starts_with("-- "), "{} does not begin with its contract", file.name);
         assert!(readme.contains(&format!("`{}`", file.name)), "{} is not in lua/README.md", file.name);
     }

@@ -80,10 +80,14 @@ impl Ground {
 }
 
 pub async fn connect(url: &str, connections: usize) -> Result<Pool> {
+    connect_with_patience(url, connections, Duration::from_secs(20)).await
+}
+
+pub async fn connect_with_patience(url: &str, connections: usize, patience: Duration) -> Result<Pool> {
     let settings = RedisSettings {
         url: url.to_owned(),
         connections,
-        command_timeout: Duration::from_secs(20),
+        command_timeout: patience,
         connect_timeout: Duration::from_secs(5),
     };
     Ok(connect_pool(&settings).await?)

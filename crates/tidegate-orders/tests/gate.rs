@@ -1,0 +1,462 @@
+//! The gate on a real Redis: races, lost replies, forgotten scripts, and errors that leave no trace.
+
+mod ground;
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use anyhow::Result;
+use fred::types::Value;
+use ground::{Ground, STREAM, TRACE, admission, connect, connect_with_patience, release, voucher};
+use jiff::{SignedDuration, Timestamp};
+use tidegate_lab::Proxy;
+use tidegate_orders::{
+    Gate, Quantity,
+    gate::{AdmitReply, GateError, LoadReply, Pause, ReleaseReply, SaleWindow, UserAfter},
+};
+use tidegate_stream::Script;
+
+/// As `Gate` does it: a stock of ten, and one order that stands already, so that every key is there.
+async fn with_a_sale() -> Result<Ground> {
+    let ground = Ground::new().await?;
+    let window = SaleWindow { begin: Some(Timestamp::now() - SignedDuration::from_hours(1)), end: None };
+    assert_eq!(ground.gate.load(voucher(), 10, window).await?, LoadReply::Loaded);
+    assert_eq!(ground.gate.admit(&admission(1, 1)).await?, AdmitReply::Admitted);
+    Ok(ground)
+}
+
+fn scripts() -> [Script; 3] {
+    [
+        Script::new("admit", include_str!("../../../lua/admit.lua")),
+        Script::new("release", include_str!("../../../lua/release.lua")),
+        Script::new("load", include_str!("../../../lua/load.lua")),
+    ]
+}
+
+/// Calls a script past the types of the gate.
+async fn raw(ground: &Ground, script: &Script, keys: &[&str], args: &[&str]) -> Result<i64, String> {
+    let keys = keys.iter().map(|key| (*key).into()).collect();
+    let args = args.iter().map(|arg| Value::from(*arg)).collect();
+    let reply = script.call(&ground.pool, keys, args).await.map_err(|error| error.to_string())?;
+    reply.as_i64().ok_or_else(|| format!("{reply:?}"))
+}
+
+const STOCK: &str = "seckill:stock:7";
+const BUYERS: &str = "seckill:order:7";
+const VOUCHER: &str = "seckill:voucher:7";
+const JOURNAL: &str = "seckill:journal:7";
+const ADMIT_KEYS: [&str; 5] = [STOCK, BUYERS, VOUCHER, JOURNAL, STREAM];
+const RELEASE_KEYS: [&str; 3] = [STOCK, BUYERS, JOURNAL];
+const LOAD_KEYS: [&str; 2] = [STOCK, VOUCHER];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_one_each() -> Result<()> {
+    let ground = Arc::new(Ground::new().await?);
+    ground.gate.load(voucher(), 100, SaleWindow::default()).await?;
+    let tasks: Vec<_> = (0..50)
+        .map(|task| {
+            let ground = Arc::clone(&ground);
+            // 150 users, each of whom tries twice, from two tasks.
+            let attempts = (task * 6..task * 6 + 6).map(|at| admission(1000 + at, 1 + at % 150));
+            tokio::spawn(async move {
+                let mut admitted = Vec::new();
+                for attempt in attempts {
+                    match ground.gate.admit(&attempt).await? {
+                        AdmitReply::Admitted => admitted.push(attempt.user),
+                        reply => assert!(matches!(reply, AdmitReply::SoldOut | AdmitReply::UserHasOrder)),
+                    }
+                }
+                Ok::<_, GateError>(admitted)
+            })
+        })
+        .collect();
+    let mut admitted = Vec::new();
+    for task in tasks {
+        admitted.extend(task.await??);
+    }
+    assert_eq!((admitted.len(), admitted.iter().collect::<HashSet<_>>().len()), (100, 100));
+    let in_stream: HashSet<_> =
+        ground.orders().await?.into_iter().map(|decoded| decoded.order.user).collect();
+    assert_eq!(in_stream, admitted.into_iter().collect());
+    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!((state.stock, state.buyers, state.journaled), (Some(0), 100, 100));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_tasks_that_send_the_same_order_place_it_once() -> Result<()> {
+    let ground = Arc::new(with_a_sale().await?);
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let ground = Arc::clone(&ground);
+            tokio::spawn(async move { ground.gate.admit(&admission(2, 2)).await })
+        })
+        .collect();
+    let mut replies = Vec::new();
+    for task in tasks {
+        replies.push(task.await??);
+    }
+    assert_eq!(replies.iter().filter(|reply| **reply == AdmitReply::Admitted).count(), 1);
+    assert!(replies.into_iter().all(AdmitReply::is_admitted));
+    assert_eq!(ground.orders().await?.len(), 2);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_reply_was_lost_is_admitted_and_stands_in_the_stream_once() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let proxy = Proxy::start(ground.redis.port()).await?;
+    let gate = Gate::new(connect(&proxy.url_for(&ground.redis), 1).await?, ground.keys.clone(), STREAM);
+    let wanted = admission(693_106_606_080_001, 2);
+    let lost = proxy.drop_next_reply("693106606080001");
+    // The client sends it again by itself; whoever asks once more hears the same.
+    assert_eq!(gate.admit(&wanted).await?, AdmitReply::AdmittedBefore);
+    lost.reached().await?;
+    assert!(gate.admit(&wanted).await?.is_admitted());
+    assert_eq!(ground.orders().await?.len(), 2);
+    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(8));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_release_lost_its_reply_is_given_back_once() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let order = 693_106_606_080_001;
+    ground.gate.admit(&admission(order, 2)).await?;
+    let proxy = Proxy::start(ground.redis.port()).await?;
+    let gate = Gate::new(connect(&proxy.url_for(&ground.redis), 1).await?, ground.keys.clone(), STREAM);
+    // So that the reply that is lost is not the one that says NOSCRIPT.
+    assert_eq!(gate.release(&release(1, 1)).await?, ReleaseReply::GivenBack);
+    let lost = proxy.drop_next_reply("693106606080001");
+    assert_eq!(gate.release(&release(order, 2)).await?, ReleaseReply::GivenBackBefore);
+    lost.reached().await?;
+    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(10));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_forgot_its_scripts_is_taught_them_again_unseen() -> Result<()> {
+    let ground = with_a_sale().await?;
+    ground.typed("SCRIPT FLUSH").await?;
+    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::Admitted);
+    ground.typed("SCRIPT FLUSH").await?;
+    let replies = ground.gate.release_all(&[release(1, 1), release(2, 2)]).await;
+    assert!(replies.iter().all(|reply| matches!(reply, Ok(ReleaseReply::GivenBack))), "{replies:?}");
+    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(10));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_beyond_2_to_the_53_and_the_callers_trace_pass_the_gate_exactly() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.gate.load(voucher(), 10, SaleWindow::default()).await?;
+    let mut wanted = admission(i64::MAX, 9_007_199_254_740_993);
+    wanted.quantity = Quantity::try_from(3)?;
+    wanted.traceparent = Some(TRACE.to_owned());
+    assert_eq!(ground.gate.admit(&wanted).await?, AdmitReply::Admitted);
+    let [decoded] = &ground.orders().await?[..] else { panic!("one order") };
+    assert_eq!((decoded.order.id, decoded.order.user), (wanted.order, wanted.user));
+    assert_eq!((decoded.order.quantity, &decoded.traceparent), (wanted.quantity, &wanted.traceparent));
+    // A neighbour that a double could not tell from it.
+    let neighbour = admission(i64::MAX - 1, 9_007_199_254_740_992);
+    assert_eq!(ground.gate.admit(&neighbour).await?, AdmitReply::Admitted);
+    assert_eq!(ground.gate.read_voucher(voucher()).await?.buyers, 2);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invalid_traceparent_does_not_cost_the_order() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let mut wanted = admission(2, 2);
+    wanted.traceparent = Some("x".repeat(1 << 20));
+    assert_eq!(ground.gate.admit(&wanted).await?, AdmitReply::Admitted);
+    assert_eq!(ground.orders().await?[1].traceparent, None);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_id_of_another_user_is_refused_and_changes_nothing() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let before = ground.everything().await?;
+    let error = ground.gate.admit(&admission(1, 2)).await.expect_err("the order is user 1's");
+    assert!(matches!(error, GateError::IdTaken { order } if order.get() == 1), "{error}");
+    let error = ground.gate.release(&release(1, 2)).await.expect_err("the order is user 1's");
+    assert!(matches!(error, GateError::IdTaken { .. }), "{error}");
+    assert_eq!(ground.everything().await?, before);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    ground.gate.admit(&admission(2, 2)).await?;
+    ground.gate.release(&release(2, 2)).await?;
+    let hours = |hours| Some(Timestamp::now() + SignedDuration::from_hours(hours));
+    let future_ms = hours(1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
+    let past_ms = hours(-1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
+    let cases = [
+        (AdmitReply::AdmittedBefore, admission(1, 1), vec![]),
+        (AdmitReply::UserHasOrder, admission(3, 1), vec![]),
+        (AdmitReply::GivenBack, admission(2, 2), vec![]),
+        (AdmitReply::Paused, admission(3, 3), vec!["HSET", VOUCHER, "state", "paused"]),
+        (AdmitReply::NotBegun, admission(3, 3), vec!["HSET", VOUCHER, "state", "", "begin_ms", &future_ms]),
+        (AdmitReply::Over, admission(3, 3), vec!["HSET", VOUCHER, "begin_ms", "0", "end_ms", &past_ms]),
+        (AdmitReply::SoldOut, admission(3, 3), vec!["SET", STOCK, "0"]),
+        (AdmitReply::SoldOut, admission(3, 3), vec!["SET", STOCK, "-3"]),
+        (AdmitReply::NoStock, admission(3, 3), vec!["DEL", STOCK]),
+        (AdmitReply::AdmittedBefore, admission(1, 1), vec![]),
+    ];
+    for (reply, wanted, change) in cases {
+        if !change.is_empty() {
+            ground.words(&change).await?;
+        }
+        let before = ground.everything().await?;
+        assert_eq!(ground.gate.admit(&wanted).await?, reply, "{change:?}");
+        assert_eq!(ground.everything().await?, before, "{reply:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_a_wrong_type_is_an_error_that_leaves_no_trace_whichever_key_it_is() -> Result<()> {
+    let ground = Ground::new().await?;
+    let [admit, release, load] = scripts();
+    let calls: [(&Script, &[&str], &[&str]); 4] = [
+        (&admit, &ADMIT_KEYS, &["2", "2", "7", "1", ""]),
+        (&admit, &ADMIT_KEYS, &["3", "3", "7", "2", TRACE]),
+        (&release, &RELEASE_KEYS, &["1", "1", "1", "1", "worker:test"]),
+        (&load, &LOAD_KEYS, &["5", "", ""]),
+    ];
+    for (script, keys, args) in calls {
+        for (wrong, sale_is_on) in keys.iter().flat_map(|key| [(key, true), (key, false)]) {
+            ground.typed("FLUSHALL").await?;
+            ground.words(&["SET", STOCK, "10"]).await?;
+            if sale_is_on {
+                ground.gate.admit(&admission(1, 1)).await?;
+            }
+            ground.words(&["DEL", wrong]).await?;
+            ground.words(&["RPUSH", wrong, "of another type"]).await?;
+            let before = ground.everything().await?;
+            let reply = raw(&ground, script, keys, args).await;
+            assert!(reply.as_ref().is_err_and(|error| error.contains("WRONGTYPE")), "{wrong}: {reply:?}");
+            assert_eq!(ground.everything().await?, before, "{wrong} of a wrong type left a trace");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stock_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let [admit, release, _] = scripts();
+    for stock in ["5.5", "abc", "1e3", "", "007", "-0", "+5", "0x10", " 5", "5 5", "inf", "11111111111111"] {
+        ground.words(&["SET", STOCK, stock]).await?;
+        let before = ground.everything().await?;
+        let reply = raw(&ground, &admit, &ADMIT_KEYS, &["2", "2", "7", "1", ""]).await;
+        assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
+        let reply = raw(&ground, &release, &RELEASE_KEYS, &["1", "1", "1", "1", "worker:test"]).await;
+        assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
+        assert_eq!(ground.everything().await?, before, "{stock}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    for field in ["begin_ms", "end_ms"] {
+        ground.words(&["HSET", VOUCHER, field, "soon"]).await?;
+        let before = ground.everything().await?;
+        let error = ground.gate.admit(&admission(2, 2)).await.expect_err("no window");
+        assert!(matches!(error, GateError::Refused(_)), "{error}");
+        assert!(matches!(ground.gate.read_voucher(voucher()).await, Err(GateError::Unexpected { .. })));
+        assert_eq!(ground.everything().await?, before);
+        ground.words(&["HDEL", VOUCHER, field]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_takes_no_more_entries_is_an_error_that_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let last = format!("{}-{}", u64::MAX, u64::MAX);
+    ground.words(&["XADD", STREAM, &last, "the", "last"]).await?;
+    let before = ground.everything().await?;
+    let error = ground.gate.admit(&admission(2, 2)).await.expect_err("XADD fails");
+    assert!(matches!(error, GateError::Refused(_)), "{error}");
+    assert_eq!(ground.everything().await?, before);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_memory_limit_leaves_no_trace_and_still_lets_refusals_through() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let past_ms = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
+    ground.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
+    let before = ground.everything().await?;
+    for error in [
+        ground.gate.admit(&admission(2, 2)).await.expect_err("no memory"),
+        ground.gate.release(&release(1, 1)).await.expect_err("no memory"),
+    ] {
+        assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
+    }
+    assert_eq!(ground.gate.admit(&admission(1, 1)).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(ground.gate.load(voucher(), 5, SaleWindow::default()).await?, LoadReply::OnSale);
+    assert_eq!(ground.everything().await?, before);
+
+    ground.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
+    ground.words(&["HSET", VOUCHER, "begin_ms", "0", "end_ms", &past_ms]).await?;
+    ground.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
+    let before = ground.everything().await?;
+    let error = ground.gate.load(voucher(), 5, SaleWindow::default()).await.expect_err("no memory");
+    assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
+    assert_eq!(ground.everything().await?, before);
+
+    ground.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
+    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
+    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::Admitted);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let before = ground.everything().await?;
+    let [admit, release, load] = scripts();
+    let long = "x".repeat(129);
+    let numbers = [
+        "",
+        "00",
+        "007",
+        "-1",
+        "+1",
+        "1.5",
+        "1e3",
+        "0x10",
+        " 1",
+        "1 ",
+        "1 2",
+        "x",
+        "9223372036854775808",
+        "10000000000000000000",
+        "99999999999999999999999",
+    ];
+    let mut calls: Vec<(&Script, &[&str], Vec<&str>)> = Vec::new();
+    for number in numbers {
+        for place in 0..4 {
+            let mut args = vec!["2", "2", "7", "1", ""];
+            args[place] = number;
+            calls.push((&admit, &ADMIT_KEYS, args));
+        }
+        for place in 0..3 {
+            let mut args = vec!["1", "1", "1", "1", "worker:test"];
+            args[place] = number;
+            calls.push((&release, &RELEASE_KEYS, args));
+        }
+        calls.push((&load, &LOAD_KEYS, vec![number, "", ""]));
+        if !["", "00", "007"].contains(&number) {
+            calls.push((&load, &LOAD_KEYS, vec!["5", number, ""]));
+            calls.push((&load, &LOAD_KEYS, vec!["5", "", number]));
+        }
+    }
+    for zero in 0..4 {
+        let mut args = vec!["2", "2", "7", "1", ""];
+        args[zero] = "0";
+        calls.push((&admit, &ADMIT_KEYS, args));
+    }
+    calls.push((&admit, &ADMIT_KEYS, vec!["2", "2", "7", "10001", ""]));
+    calls.push((&admit, &ADMIT_KEYS, vec!["2", "2", "7", "1", &long]));
+    for (place, bad) in [(2, "10001"), (3, ""), (3, "2"), (4, ""), (4, "a\"b"), (4, "a b"), (4, &long)] {
+        let mut args = vec!["1", "1", "1", "1", "worker:test"];
+        args[place] = bad;
+        calls.push((&release, &RELEASE_KEYS, args));
+    }
+    calls.push((&load, &LOAD_KEYS, vec!["5", "2000", "1000"]));
+    calls.push((&load, &LOAD_KEYS, vec!["5", "2000", "2000"]));
+    for present in 0..5 {
+        calls.push((&admit, &ADMIT_KEYS, vec!["2", "2", "7", "1", ""][..present].to_vec()));
+        calls.push((&release, &RELEASE_KEYS, vec!["1", "1", "1", "1", "worker:test"][..present].to_vec()));
+        calls.push((&admit, &ADMIT_KEYS[..present], vec!["2", "2", "7", "1", ""]));
+    }
+    for present in 0..3 {
+        calls.push((&load, &LOAD_KEYS, vec!["5", "", ""][..present].to_vec()));
+        calls.push((&release, &RELEASE_KEYS[..present], vec!["1", "1", "1", "1", "worker:test"]));
+    }
+    calls.push((&load, &LOAD_KEYS[..1], vec!["5", "", ""]));
+    for (script, keys, args) in calls {
+        let reply = raw(&ground, script, keys, &args).await;
+        assert!(reply.is_err(), "{keys:?} {args:?}: {reply:?}");
+        assert_eq!(ground.everything().await?, before, "{keys:?} {args:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_the_tutorials_script_admitted_is_given_back_once() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.words(&["SET", STOCK, "9"]).await?;
+    ground.words(&["SADD", BUYERS, "1"]).await?;
+    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::GivenBack);
+    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::GivenBackBefore);
+    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!((state.stock, state.buyers, state.journaled), (Some(10), 0, 1));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_never_makes_a_stock_where_none_is_loaded() -> Result<()> {
+    let ground = with_a_sale().await?;
+    ground.words(&["DEL", STOCK]).await?;
+    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::GivenBackWithoutStock);
+    let mut without_units = release(2, 2);
+    without_units.units = None;
+    without_units.user_after = UserAfter::StaysBuyer;
+    assert_eq!(ground.gate.release(&without_units).await?, ReleaseReply::GivenBack);
+    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 2));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_release_that_fails_leaves_its_neighbours_alone() -> Result<()> {
+    let ground = with_a_sale().await?;
+    ground.gate.admit(&admission(2, 2)).await?;
+    let [first, second, third] =
+        &ground.gate.release_all(&[release(1, 1), release(2, 9), release(3, 3)]).await[..]
+    else {
+        panic!("three answers to three releases")
+    };
+    assert!(matches!(first, Ok(ReleaseReply::GivenBack)), "{first:?}");
+    assert!(matches!(second, Err(GateError::IdTaken { .. })), "{second:?}");
+    assert!(matches!(third, Ok(ReleaseReply::GivenBack)), "{third:?}");
+    assert!(ground.gate.release_all(&[]).await.is_empty());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voucher_that_is_on_sale_is_not_loaded_again_and_one_whose_sale_ended_is() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let before = ground.everything().await?;
+    assert_eq!(ground.gate.load(voucher(), 50, SaleWindow::default()).await?, LoadReply::OnSale);
+    assert_eq!(ground.everything().await?, before);
+    let ended = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
+    ground.words(&["HSET", VOUCHER, "end_ms", &ended]).await?;
+    ground.gate.pause(voucher()).await?;
+    assert_eq!(ground.gate.load(voucher(), 50, SaleWindow::default()).await?, LoadReply::LoadedPaused);
+    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!((state.stock, state.window, state.pause), (Some(50), SaleWindow::default(), Pause::Paused));
+    // Whoever bought in the first sale has an order still.
+    ground.gate.resume(voucher()).await?;
+    assert_eq!(ground.gate.admit(&admission(2, 1)).await?, AdmitReply::UserHasOrder);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_redis_is_unreachable_and_not_a_refusal() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let pool = connect_with_patience(&ground.redis.url(), 1, Duration::from_millis(300)).await?;
+    let gate = Gate::new(pool, ground.keys.clone(), STREAM);
+    ground.redis.kill9()?;
+    let error = gate.admit(&admission(2, 2)).await.expect_err("nobody is there");
+    assert!(matches!(error, GateError::Unreachable(_)), "{error:?}");
+    Ok(())
+}
