@@ -136,7 +136,7 @@ pub(crate) fn parse_claim(reply: Value) -> Result<(EntryId, Delivery), BadReply>
     Ok((cursor, delivery))
 }
 
-fn parse_entries(value: Value) -> Result<Delivery, BadReply> {
+pub(crate) fn parse_entries(value: Value) -> Result<Delivery, BadReply> {
     let items = match value {
         Value::Array(items) => items,
         Value::Null => return Ok(Delivery::default()),

@@ -13,6 +13,7 @@ pub mod retire;
 mod schedule;
 pub mod script;
 pub mod stream;
+pub mod survey;
 
 pub use backoff::Backoff;
 pub use breaker::Breaker;
@@ -26,3 +27,4 @@ pub use redis::{RedisSettings, connect_pool, connect_reader};
 pub use retire::{ConsumerInfo, Retirer};
 pub use script::Script;
 pub use stream::{GroupState, Reader, Stream, StreamError, StreamNames};
+pub use survey::Survey;

@@ -1,0 +1,144 @@
+//! Looks at a stream and its group without taking part: nothing here changes anything.
+
+use fred::{
+    clients::Pool,
+    error::Error,
+    interfaces::ClientLike,
+    types::{ClusterHash, CustomCommand, Value},
+};
+
+use crate::{
+    entry::{self, Entry, EntryId, bad_reply, parse_id},
+    stream::{StreamError, StreamNames},
+};
+
+/// A look at a stream, its dead letters and its consumer group.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    pool: Pool,
+    names: StreamNames,
+}
+
+impl Survey {
+    /// A look at `names` in the Redis behind `pool`.
+    #[must_use]
+    pub fn new(pool: Pool, names: StreamNames) -> Self {
+        Self { pool, names }
+    }
+
+    /// The names that are looked at.
+    #[must_use]
+    pub fn names(&self) -> &StreamNames {
+        &self.names
+    }
+
+    /// Number of entries in the stream `key`, 0 when there is none.
+    ///
+    /// # Errors
+    /// As for every call here: Redis, a key of another type, or the shape of the reply.
+    pub async fn length(&self, key: &str) -> Result<u64, StreamError> {
+        let length = self.call("XLEN", vec![key.into()]).await?;
+        length.as_u64().ok_or_else(|| bad_reply("a length", &length).into())
+    }
+
+    /// The id of the last entry in the stream `key`, [`EntryId::MIN`] when it is empty or missing.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn last_id(&self, key: &str) -> Result<EntryId, StreamError> {
+        let reply = self
+            .call("XREVRANGE", vec![key.into(), "+".into(), "-".into(), "COUNT".into(), 1.into()])
+            .await?;
+        Ok(entry::parse_entries(reply)?.last_id().unwrap_or_default())
+    }
+
+    /// Up to `count` entries of the stream `key` that come after `after`, none later than `last`.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn page(
+        &self,
+        key: &str,
+        (after, last): (EntryId, EntryId),
+        count: u16,
+    ) -> Result<Vec<Entry>, StreamError> {
+        let (from, to) = (format!("({after}"), last.to_string());
+        let args = vec![key.into(), from.into(), to.into(), "COUNT".into(), i64::from(count).into()];
+        Ok(entry::parse_entries(self.call("XRANGE", args).await?)?.entries)
+    }
+
+    /// The last entry that was delivered to the group; `None` without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn last_delivered(&self) -> Result<Option<EntryId>, StreamError> {
+        let reply = match self.call("XINFO", vec!["GROUPS".into(), self.names.stream.as_str().into()]).await {
+            Err(StreamError::Redis(error)) if is_no_such_key(&error) => return Ok(None),
+            reply => reply?,
+        };
+        let Value::Array(groups) = reply else { return Err(bad_reply("groups", &reply).into()) };
+        for group in groups {
+            if field(&group, "name").is_some_and(|name| name.as_bytes() == Some(self.names.group.as_bytes()))
+            {
+                let id = field(&group, "last-delivered-id")
+                    .ok_or_else(|| bad_reply("last-delivered-id", &group))?;
+                return Ok(Some(parse_id(id)?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Up to `count` ids of the group's pending list that come after `after`; empty without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn pending(&self, after: EntryId, count: u16) -> Result<Vec<EntryId>, StreamError> {
+        let StreamNames { stream, group, .. } = &self.names;
+        let from = format!("({after}");
+        let args = vec![
+            stream.as_str().into(),
+            group.as_str().into(),
+            from.into(),
+            "+".into(),
+            i64::from(count).into(),
+        ];
+        let reply = match self.call("XPENDING", args).await {
+            Err(StreamError::NoGroup(_)) => return Ok(Vec::new()),
+            reply => reply?,
+        };
+        let Value::Array(rows) = reply else { return Err(bad_reply("pending entries", &reply).into()) };
+        let mut ids = Vec::with_capacity(rows.len());
+        for row in rows {
+            match &row {
+                Value::Array(row) if !row.is_empty() => ids.push(parse_id(&row[0])?),
+                other => return Err(bad_reply("[id, consumer, idle, deliveries]", other).into()),
+            }
+        }
+        Ok(ids)
+    }
+
+    async fn call(&self, command: &'static str, args: Vec<Value>) -> Result<Value, StreamError> {
+        // XINFO's key stands second.
+        let key = args.get(usize::from(command == "XINFO")).and_then(Value::as_bytes).unwrap_or_default();
+        let slot = ClusterHash::Custom(fred::util::redis_keyslot(key));
+        Ok(self.pool.next().custom(CustomCommand::new_static(command, slot, false), args).await?)
+    }
+}
+
+fn is_no_such_key(error: &Error) -> bool {
+    error.details().contains("no such key")
+}
+
+/// A field of a map, which RESP2 writes as `[name, value, name, value]`.
+fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    match map {
+        Value::Array(items) => items
+            .chunks_exact(2)
+            .find(|pair| pair[0].as_bytes() == Some(name.as_bytes()))
+            .map(|pair| &pair[1]),
+        Value::Map(map) => {
+            map.iter().find(|(key, _)| key.as_bytes() == name.as_bytes()).map(|(_, value)| value)
+        }
+        _ => None,
+    }
+}
