@@ -1,5 +1,6 @@
 //! What an order is, how it is admitted in Redis, how its user is locked, how it is written to MySQL.
 
+pub mod audit;
 pub mod gate;
 pub mod handler;
 pub mod keys;

@@ -1,0 +1,68 @@
+//! The audit: follows every order id that Redis admitted to its fate, and compares the sums with MySQL.
+//!
+//! It wants a quiet moment but needs none. An order moves one way, admitted → in flight → written, released or
+//! buried, and each side is read in that direction: what has left one place by the time it is read is found in
+//! the next. An id that is found nowhere is looked for once more before it is called lost.
+
+mod evidence;
+mod mysql_side;
+mod redis_side;
+mod report;
+
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_stream::{StreamError, StreamNames, Survey};
+
+use crate::{Keys, VoucherId};
+use evidence::Evidence;
+use mysql_side::MysqlSide;
+use redis_side::RedisSide;
+pub use report::{AuditReport, Offenders, Unreadable, VoucherAudit};
+
+/// Why an audit could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// Redis did not answer as it should.
+    #[error("Failed to read Redis: {0}")]
+    Redis(#[from] StreamError),
+    /// MySQL did not answer as it should.
+    #[error("Failed to read MySQL: {source}{}", mysql_side::hint(source))]
+    Mysql {
+        /// The answer.
+        #[from]
+        source: sqlx::Error,
+    },
+}
+
+/// Audits all vouchers, or `only` one. Reads all of the streams, journals and orders; changes nothing.
+///
+/// It takes about 50 bytes of memory for each order that Redis knows, and none for those that only MySQL knows.
+///
+/// # Errors
+/// When a store cannot be read. What is wrong with the orders stands in the report.
+pub async fn audit(
+    redis: &Pool,
+    mysql: &MySqlPool,
+    keys: &Keys,
+    names: &StreamNames,
+    only: Option<VoucherId>,
+) -> Result<AuditReport, AuditError> {
+    let survey = Survey::new(redis.clone(), names.clone());
+    let mut redis = RedisSide::new(redis, survey, keys, only);
+    let mysql = MysqlSide::new(mysql, only);
+    let mut evidence = Evidence::default();
+
+    redis.read_stream(&mut evidence).await?;
+    redis.read_in_flight(&mut evidence).await?;
+    redis.read_dead(&mut evidence).await?;
+    evidence.note_vouchers(mysql.vouchers().await?);
+    redis.read_journals(&mut evidence).await?;
+    mysql.read(&mut evidence).await?;
+
+    let suspects = evidence.lost_orders();
+    if !suspects.is_empty() || evidence.has_lost_unreadable() {
+        redis.look_again(&mut evidence, &suspects).await?;
+        mysql.look_again(&mut evidence, &suspects).await?;
+    }
+    Ok(evidence.into_report())
+}

@@ -1,0 +1,495 @@
+//! What both sides said of each order id, and what follows from it. Pure.
+
+use std::collections::{BTreeMap, HashSet};
+
+use tidegate_stream::EntryId;
+
+use super::report::{AuditReport, Unreadable, VoucherAudit};
+use crate::{Order, OrderId, UserId, VoucherId};
+
+/// What is known of one admission: an entry of the stream, or a note of the journal whose entry is gone.
+/// 48 bytes, because there may be millions.
+#[derive(Clone, Debug)]
+struct Admission {
+    order: OrderId,
+    voucher: VoucherId,
+    /// Unknown where only a release is left in the journal.
+    user: Option<UserId>,
+    /// [`EntryId::MIN`], which no entry has, where there is only the journal.
+    entry: EntryId,
+    /// 0 where it is unknown.
+    quantity: u16,
+    row: Row,
+    is_released: bool,
+    is_dead: bool,
+    is_in_flight: bool,
+}
+
+/// The row of MySQL that has this order id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Row {
+    None,
+    Live,
+    /// Cancelled or refunded: written once, but it counts no units.
+    Cancelled,
+    /// It belongs to another user or voucher, or is for another quantity.
+    Other,
+}
+
+/// Where an order ended. Later ones are worse: an id that came in several entries gets its best fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    Written,
+    Released,
+    Dead,
+    InFlight,
+    Mismatched,
+    Lost,
+}
+
+/// A row of tb_voucher_order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OrderRow {
+    pub(super) id: OrderId,
+    pub(super) user: i64,
+    pub(super) voucher: VoucherId,
+    pub(super) quantity: i64,
+    pub(super) life: Life,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Live,
+    Cancelled,
+}
+
+/// A movement of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Movement {
+    Admit { user: Option<UserId>, quantity: u16 },
+    Release,
+}
+
+/// An entry of the dead stream.
+#[derive(Clone, Debug)]
+pub(super) struct Letter {
+    /// The entry that was buried.
+    pub(super) entry: EntryId,
+    /// Its order, if it can be read.
+    pub(super) order: Option<Order>,
+}
+
+/// An order of a voucher, to be looked for.
+pub(super) type Suspect = (VoucherId, OrderId);
+
+/// Everything that was read, order by order.
+#[derive(Debug, Default)]
+pub(super) struct Evidence {
+    /// Sorted by order, voucher and entry, but for the last `unsorted`.
+    admissions: Vec<Admission>,
+    unsorted: usize,
+    /// Entries without a readable order, with what became of them.
+    unreadable: BTreeMap<EntryId, Fate>,
+    vouchers: BTreeMap<VoucherId, VoucherAudit>,
+}
+
+impl Evidence {
+    pub(super) fn reserve(&mut self, admissions: usize) {
+        self.admissions.reserve_exact(admissions);
+    }
+
+    /// The vouchers that were named so far by anyone.
+    pub(super) fn vouchers(&self) -> Vec<VoucherId> {
+        self.vouchers.keys().copied().collect()
+    }
+
+    pub(super) fn voucher(&mut self, voucher: VoucherId) -> &mut VoucherAudit {
+        self.vouchers.entry(voucher).or_insert_with(|| VoucherAudit::new(voucher))
+    }
+
+    pub(super) fn note_vouchers(&mut self, vouchers: Vec<VoucherId>) {
+        for voucher in vouchers {
+            self.voucher(voucher);
+        }
+    }
+
+    /// An entry of the stream.
+    pub(super) fn note_entry(&mut self, entry: EntryId, order: &Order) {
+        self.voucher(order.voucher);
+        self.admit(Admission {
+            order: order.id,
+            voucher: order.voucher,
+            user: Some(order.user),
+            entry,
+            quantity: narrow(order.quantity.get()),
+            ..Admission::unknown(order.voucher, order.id)
+        });
+    }
+
+    /// An entry of the stream that is no order.
+    pub(super) fn note_unreadable(&mut self, entry: EntryId) {
+        self.unreadable.insert(entry, Fate::Lost);
+    }
+
+    /// What the group has still to do: all after `delivered`, and its pending list.
+    pub(super) fn note_in_flight(&mut self, delivered: EntryId, pending: &HashSet<EntryId>) {
+        let is_in_flight = |entry: EntryId| entry > delivered || pending.contains(&entry);
+        for admission in &mut self.admissions {
+            admission.is_in_flight |= is_in_flight(admission.entry);
+        }
+        for (entry, fate) in &mut self.unreadable {
+            if is_in_flight(*entry) {
+                *fate = (*fate).min(Fate::InFlight);
+            }
+        }
+    }
+
+    /// Letters of the dead stream. Their entries may have been trimmed away.
+    pub(super) fn note_dead(&mut self, letters: &[Letter]) {
+        // An entry with thousands of fields is buried as one text, in which its order is not looked for.
+        let orderless = letters.iter().filter(|letter| letter.order.is_none());
+        let mut orderless: HashSet<EntryId> = orderless.map(|letter| letter.entry).collect();
+        if !orderless.is_empty() {
+            for admission in &mut self.admissions {
+                admission.is_dead |= orderless.remove(&admission.entry);
+            }
+        }
+        self.unreadable.extend(orderless.into_iter().map(|entry| (entry, Fate::Dead)));
+        for letter in letters {
+            let Some(order) = &letter.order else { continue };
+            if !self.bury(letter.entry, order) {
+                self.note_entry(letter.entry, order);
+                if let Some(admission) = self.admissions.last_mut() {
+                    admission.is_dead = true;
+                }
+            }
+        }
+        self.sort();
+    }
+
+    /// Letters that came after the dead stream had been read.
+    pub(super) fn note_late_letters(&mut self, letters: &[Letter]) {
+        for letter in letters {
+            match &letter.order {
+                Some(order) => _ = self.bury(letter.entry, order),
+                None => _ = self.unreadable.insert(letter.entry, Fate::Dead),
+            }
+        }
+    }
+
+    /// False when the entry is not known.
+    fn bury(&mut self, entry: EntryId, order: &Order) -> bool {
+        let mut is_known = false;
+        for admission in self.of(order.voucher, order.id).filter(|admission| admission.entry == entry) {
+            admission.is_dead = true;
+            is_known = true;
+        }
+        is_known
+    }
+
+    /// Movements of a voucher's journal.
+    pub(super) fn note_journal(&mut self, voucher: VoucherId, movements: Vec<(OrderId, Movement)>) {
+        for (order, movement) in movements {
+            let mut is_known = false;
+            for admission in self.of(voucher, order) {
+                is_known = true;
+                admission.is_released |= movement == Movement::Release;
+            }
+            if is_known {
+                continue;
+            }
+            let mut admission = Admission::unknown(voucher, order);
+            match movement {
+                Movement::Admit { user, quantity } => {
+                    admission.user = user;
+                    admission.quantity = quantity;
+                }
+                Movement::Release => admission.is_released = true,
+            }
+            self.admit(admission);
+        }
+    }
+
+    /// Puts what was noted last in its place; until then it is not found.
+    pub(super) fn sort(&mut self) {
+        if self.unsorted > 0 {
+            self.admissions
+                .sort_unstable_by_key(|admission| (admission.order, admission.voucher, admission.entry));
+            self.unsorted = 0;
+        }
+    }
+
+    /// A row, read for the first time.
+    pub(super) fn note_row(&mut self, row: &OrderRow) {
+        let is_known = self.match_row(row);
+        let voucher = self.voucher(row.voucher);
+        match row.life {
+            Life::Live => {
+                voucher.live_orders += 1;
+                voucher.live_units += row.quantity;
+            }
+            Life::Cancelled => voucher.cancelled_orders += 1,
+        }
+        voucher.unknown_orders += u64::from(!is_known);
+    }
+
+    /// Compares a row with the admissions of its id; false when Redis knows none for its voucher.
+    pub(super) fn match_row(&mut self, row: &OrderRow) -> bool {
+        let mut is_known = false;
+        for admission in self.of_order(row.id) {
+            admission.row = admission.compare(row);
+            is_known |= admission.voucher == row.voucher;
+        }
+        is_known
+    }
+
+    /// An order that was admitted after the stream had been read.
+    pub(super) fn note_late(&mut self, voucher: VoucherId, order: OrderId) {
+        for admission in self.of(voucher, order) {
+            admission.is_in_flight = true;
+        }
+    }
+
+    /// Orders with an admission of which nothing is known.
+    pub(super) fn lost_orders(&mut self) -> Vec<Suspect> {
+        self.sort();
+        let lost = self.admissions.iter().filter(|admission| admission.fate() >= Fate::Mismatched);
+        let mut suspects: Vec<Suspect> = lost.map(|admission| (admission.voucher, admission.order)).collect();
+        suspects.dedup();
+        suspects
+    }
+
+    pub(super) fn has_lost_unreadable(&self) -> bool {
+        self.unreadable.values().any(|fate| *fate == Fate::Lost)
+    }
+
+    /// Counts it all.
+    pub(super) fn into_report(mut self) -> AuditReport {
+        self.sort();
+        let admissions = std::mem::take(&mut self.admissions);
+        for group in admissions.chunk_by(|a, b| (a.order, a.voucher) == (b.order, b.voucher)) {
+            self.count(group);
+        }
+        let mut unreadable = Unreadable::default();
+        for (entry, fate) in &self.unreadable {
+            unreadable.total += 1;
+            match fate {
+                Fate::Dead => unreadable.dead += 1,
+                Fate::InFlight => unreadable.in_flight += 1,
+                _ => unreadable.lost.add(*entry),
+            }
+        }
+        AuditReport { vouchers: self.vouchers.into_values().collect(), unreadable }
+    }
+
+    /// Counts all admissions of one order.
+    fn count(&mut self, group: &[Admission]) {
+        let [first, ..] = group else { return };
+        let units = i64::from(first.quantity);
+        let voucher = self.voucher(first.voucher);
+        voucher.admitted += 1;
+        let fates = group.iter().map(Admission::fate);
+        match worst_if_wrong(fates) {
+            Fate::Written => voucher.written += 1,
+            Fate::Released => voucher.released += 1,
+            Fate::Dead => {
+                voucher.dead += 1;
+                voucher.dead_units += units;
+            }
+            Fate::InFlight => {
+                voucher.in_flight += 1;
+                voucher.in_flight_units += units;
+            }
+            Fate::Mismatched => voucher.mismatched.add(first.order),
+            Fate::Lost => voucher.lost.add(first.order),
+        }
+        if group.iter().any(|admission| admission.is_released && admission.row == Row::Live) {
+            voucher.doubled_back.add(first.order);
+        }
+    }
+
+    fn admit(&mut self, admission: Admission) {
+        self.admissions.push(admission);
+        self.unsorted += 1;
+    }
+
+    fn of_order(&mut self, order: OrderId) -> &mut [Admission] {
+        let sorted = self.admissions.len() - self.unsorted;
+        let sorted = &mut self.admissions[..sorted];
+        let from = sorted.partition_point(|admission| admission.order < order);
+        let length = sorted[from..].iter().take_while(|admission| admission.order == order).count();
+        &mut sorted[from..from + length]
+    }
+
+    fn of(&mut self, voucher: VoucherId, order: OrderId) -> impl Iterator<Item = &mut Admission> {
+        self.of_order(order).iter_mut().filter(move |admission| admission.voucher == voucher)
+    }
+}
+
+impl Admission {
+    fn unknown(voucher: VoucherId, order: OrderId) -> Self {
+        Self {
+            order,
+            voucher,
+            user: None,
+            entry: EntryId::MIN,
+            quantity: 0,
+            row: Row::None,
+            is_released: false,
+            is_dead: false,
+            is_in_flight: false,
+        }
+    }
+
+    fn compare(&self, row: &OrderRow) -> Row {
+        let is_same = self.voucher == row.voucher
+            && self.user.is_none_or(|user| user.get() == row.user)
+            && (self.quantity == 0 || i64::from(self.quantity) == row.quantity);
+        match row.life {
+            _ if !is_same => Row::Other,
+            Life::Live => Row::Live,
+            Life::Cancelled => Row::Cancelled,
+        }
+    }
+
+    fn fate(&self) -> Fate {
+        match self.row {
+            Row::Live | Row::Cancelled => Fate::Written,
+            _ if self.is_released => Fate::Released,
+            _ if self.is_dead => Fate::Dead,
+            _ if self.is_in_flight => Fate::InFlight,
+            Row::Other => Fate::Mismatched,
+            Row::None => Fate::Lost,
+        }
+    }
+}
+
+/// One entry of an order that was wronged is enough to say so; otherwise its best fate counts.
+fn worst_if_wrong(fates: impl Iterator<Item = Fate> + Clone) -> Fate {
+    let worst = fates.clone().max().unwrap_or(Fate::Lost);
+    if worst >= Fate::Mismatched { worst } else { fates.min().unwrap_or(worst) }
+}
+
+fn narrow(quantity: i64) -> u16 {
+    u16::try_from(quantity).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Quantity, Slot};
+
+    const VOUCHER: i64 = 7;
+
+    fn order(id: i64, user: i64) -> Order {
+        Order {
+            id: id.try_into().unwrap(),
+            user: user.try_into().unwrap(),
+            voucher: VOUCHER.try_into().unwrap(),
+            quantity: Quantity::ONE,
+            slot: Slot::FIRST,
+        }
+    }
+
+    fn row(order: &Order) -> OrderRow {
+        let Order { id, user, voucher, .. } = *order;
+        OrderRow { id, user: user.get(), voucher, quantity: 1, life: Life::Live }
+    }
+
+    fn entry(seq: u64) -> EntryId {
+        EntryId { ms: 1, seq }
+    }
+
+    fn audited(evidence: Evidence) -> VoucherAudit {
+        evidence.into_report().vouchers.remove(0)
+    }
+
+    /// Orders 1 ..= n of users 1 ..= n in entries 1-1 ..= 1-n, all of them delivered.
+    fn admitted(n: i64) -> Evidence {
+        let mut evidence = Evidence::default();
+        for id in 1..=n {
+            evidence.note_entry(entry(id.unsigned_abs()), &order(id, id));
+        }
+        evidence.sort();
+        evidence
+    }
+
+    #[test]
+    fn an_admission_takes_no_more_memory_than_we_say() {
+        assert!(size_of::<Admission>() <= 48);
+    }
+
+    #[test]
+    fn each_fate_is_told_from_the_others() {
+        let mut evidence = admitted(6);
+        evidence.note_in_flight(entry(5), &HashSet::from([entry(4)]));
+        evidence.note_dead(&[Letter { entry: entry(3), order: Some(order(3, 3)) }]);
+        evidence.note_journal(VOUCHER.try_into().unwrap(), vec![(2.try_into().unwrap(), Movement::Release)]);
+        evidence.note_row(&row(&order(1, 1)));
+        let audit = audited(evidence);
+        assert_eq!(
+            (audit.admitted, audit.written, audit.released, audit.dead, audit.in_flight),
+            (6, 1, 1, 1, 2)
+        );
+        assert_eq!((audit.lost.total, &audit.lost.first[..]), (1, &["5".to_owned()][..]));
+    }
+
+    #[test]
+    fn a_second_entry_of_the_same_order_is_the_same_order() {
+        let mut evidence = admitted(1);
+        evidence.note_entry(entry(2), &order(1, 1));
+        evidence.sort();
+        evidence.note_row(&row(&order(1, 1)));
+        let audit = audited(evidence);
+        assert_eq!((audit.admitted, audit.written, audit.lost.total), (1, 1, 0));
+    }
+
+    #[test]
+    fn another_users_entry_with_a_taken_id_must_be_buried() {
+        for is_buried in [true, false] {
+            let mut evidence = admitted(1);
+            evidence.note_entry(entry(2), &order(1, 99));
+            evidence.sort();
+            if is_buried {
+                evidence.note_dead(&[Letter { entry: entry(2), order: Some(order(1, 99)) }]);
+            }
+            evidence.note_row(&row(&order(1, 1)));
+            let audit = audited(evidence);
+            assert_eq!((audit.written, audit.mismatched.total), if is_buried { (1, 0) } else { (0, 1) });
+        }
+    }
+
+    #[test]
+    fn a_trimmed_entry_is_followed_by_its_journal() {
+        let mut evidence = Evidence::default();
+        let admit = |user: i64| Movement::Admit { user: user.try_into().ok(), quantity: 1 };
+        let id = |id: i64| OrderId::try_from(id).unwrap();
+        evidence.note_journal(
+            VOUCHER.try_into().unwrap(),
+            vec![(id(1), admit(1)), (id(2), admit(2)), (id(3), Movement::Release)],
+        );
+        evidence.sort();
+        evidence.note_in_flight(EntryId::MIN, &HashSet::new());
+        evidence.note_row(&row(&order(1, 1)));
+        evidence.note_row(&row(&order(8, 8)));
+        evidence.voucher(VOUCHER.try_into().unwrap());
+        let audit = audited(evidence);
+        assert_eq!((audit.admitted, audit.written, audit.released, audit.lost.total), (3, 1, 1, 1));
+        assert_eq!(audit.unknown_orders, 1);
+    }
+
+    #[test]
+    fn an_unreadable_entry_must_be_buried_or_in_flight() {
+        let mut evidence = Evidence::default();
+        for seq in 1..=3 {
+            evidence.note_unreadable(entry(seq));
+        }
+        evidence.note_in_flight(entry(2), &HashSet::new());
+        evidence.note_dead(&[Letter { entry: entry(1), order: None }]);
+        let unreadable = evidence.into_report().unreadable;
+        assert_eq!(
+            (unreadable.total, unreadable.dead, unreadable.in_flight, unreadable.lost.total),
+            (3, 1, 1, 1)
+        );
+    }
+}

@@ -1,0 +1,232 @@
+//! What Redis knows of the orders: streams, pending list, journals, stocks.
+
+use std::collections::{HashMap, HashSet};
+
+use fred::{
+    clients::Pool,
+    interfaces::ClientLike,
+    types::{ClusterHash, CustomCommand, Value},
+};
+use serde::Deserialize;
+use tidegate_stream::{Entry, EntryId, StreamError, Survey};
+
+use super::evidence::{Evidence, Letter, Movement, Suspect};
+use crate::{Keys, Order, OrderId, VoucherId, wire};
+
+/// Entries a page: some milliseconds of the one thread that also admits.
+const PAGE: u16 = 2_000;
+/// Fields a page of a journal, and ids a lookup.
+const JOURNAL_PAGE: i64 = 1_000;
+const LOOKUP: usize = 500;
+
+/// The field that `lua/bury.lua` adds with the id of the buried entry.
+const DEAD_ENTRY: &[u8] = b"dead:entry";
+
+/// Reads Redis, and remembers how far it has read.
+pub(super) struct RedisSide<'a> {
+    pool: &'a Pool,
+    survey: Survey,
+    keys: &'a Keys,
+    only: Option<VoucherId>,
+    read_to: EntryId,
+    dead_read_to: EntryId,
+}
+
+impl<'a> RedisSide<'a> {
+    pub(super) fn new(pool: &'a Pool, survey: Survey, keys: &'a Keys, only: Option<VoucherId>) -> Self {
+        Self { pool, survey, keys, only, read_to: EntryId::MIN, dead_read_to: EntryId::MIN }
+    }
+
+    /// All entries that the stream holds now.
+    pub(super) async fn read_stream(&mut self, evidence: &mut Evidence) -> Result<(), StreamError> {
+        let stream = self.survey.names().stream.clone();
+        let length = self.survey.length(&stream).await?;
+        evidence.reserve(usize::try_from(length).unwrap_or(0));
+        let last = self.survey.last_id(&stream).await?;
+        let mut after = EntryId::MIN;
+        while let Some(page) = self.next_page(&stream, &mut after, last).await? {
+            for entry in page {
+                match decode(&entry) {
+                    Some(order) if self.is_wanted(order.voucher) => evidence.note_entry(entry.id, &order),
+                    Some(_) => {}
+                    None => evidence.note_unreadable(entry.id),
+                }
+            }
+        }
+        self.read_to = last;
+        evidence.sort();
+        Ok(())
+    }
+
+    /// Where the group stands. The boundary comes first: an entry that is delivered after this is beyond the
+    /// boundary, whatever becomes of it.
+    pub(super) async fn read_in_flight(&self, evidence: &mut Evidence) -> Result<(), StreamError> {
+        let delivered = self.survey.last_delivered().await?.unwrap_or(EntryId::MIN);
+        let mut pending = HashSet::new();
+        let mut after = EntryId::MIN;
+        loop {
+            let page = self.survey.pending(after, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = *last;
+            pending.extend(page);
+        }
+        evidence.note_in_flight(delivered, &pending);
+        Ok(())
+    }
+
+    /// All letters that the dead stream holds now.
+    pub(super) async fn read_dead(&mut self, evidence: &mut Evidence) -> Result<(), StreamError> {
+        let letters = self.new_letters().await?;
+        evidence.note_dead(&letters);
+        Ok(())
+    }
+
+    /// The journals and stocks of all vouchers that were named so far.
+    pub(super) async fn read_journals(&self, evidence: &mut Evidence) -> Result<(), StreamError> {
+        for voucher in evidence.vouchers() {
+            let stock = self.call("GET", vec![self.keys.stock(voucher).into()]).await?;
+            evidence.voucher(voucher).redis_stock = stock.as_i64();
+            let mut cursor = Value::from("0");
+            loop {
+                let args =
+                    vec![self.keys.journal(voucher).into(), cursor, "COUNT".into(), JOURNAL_PAGE.into()];
+                let (next, fields): (Value, Vec<Value>) = self.call("HSCAN", args).await?.convert()?;
+                evidence.note_journal(voucher, movements(&fields));
+                cursor = next;
+                if cursor.as_bytes() == Some(b"0") {
+                    break;
+                }
+            }
+        }
+        evidence.sort();
+        Ok(())
+    }
+
+    /// Looks for orders that were nowhere: they may have arrived, been given back or been buried since.
+    pub(super) async fn look_again(
+        &mut self,
+        evidence: &mut Evidence,
+        suspects: &[Suspect],
+    ) -> Result<(), StreamError> {
+        let (stream, mut after) = (self.survey.names().stream.clone(), self.read_to);
+        let last = self.survey.last_id(&stream).await?;
+        while let Some(page) = self.next_page(&stream, &mut after, last).await? {
+            for order in page.iter().filter_map(decode) {
+                evidence.note_late(order.voucher, order.id);
+            }
+        }
+        let letters = self.new_letters().await?;
+        evidence.note_late_letters(&letters);
+        let mut by_voucher: HashMap<VoucherId, Vec<OrderId>> = HashMap::new();
+        for (voucher, order) in suspects {
+            by_voucher.entry(*voucher).or_default().push(*order);
+        }
+        for (voucher, orders) in by_voucher {
+            for orders in orders.chunks(LOOKUP) {
+                let journal = Value::from(self.keys.journal(voucher));
+                let args =
+                    std::iter::once(journal).chain(orders.iter().map(|order| order.to_string().into()));
+                let values: Vec<Value> = self.call("HMGET", args.collect()).await?.convert()?;
+                let known =
+                    orders.iter().zip(&values).filter_map(|(order, value)| Some((*order, movement(value)?)));
+                evidence.note_journal(voucher, known.collect());
+            }
+        }
+        Ok(())
+    }
+
+    /// Letters that came since the last look.
+    async fn new_letters(&mut self) -> Result<Vec<Letter>, StreamError> {
+        let dead = self.survey.names().dead.clone();
+        let last = self.survey.last_id(&dead).await?;
+        let mut letters = Vec::new();
+        let mut after = self.dead_read_to;
+        while let Some(page) = self.next_page(&dead, &mut after, last).await? {
+            letters.extend(page.iter().filter_map(letter));
+        }
+        self.dead_read_to = last;
+        let is_wanted =
+            |letter: &Letter| letter.order.as_ref().is_none_or(|order| self.is_wanted(order.voucher));
+        letters.retain(is_wanted);
+        Ok(letters)
+    }
+
+    async fn next_page(
+        &self,
+        key: &str,
+        after: &mut EntryId,
+        last: EntryId,
+    ) -> Result<Option<Vec<Entry>>, StreamError> {
+        let page = self.survey.page(key, (*after, last), PAGE).await?;
+        Ok(page.last().map(|entry| entry.id).map(|id| {
+            *after = id;
+            page
+        }))
+    }
+
+    fn is_wanted(&self, voucher: VoucherId) -> bool {
+        self.only.is_none_or(|only| only == voucher)
+    }
+
+    async fn call(&self, command: &'static str, args: Vec<Value>) -> Result<Value, StreamError> {
+        let command = CustomCommand::new_static(command, ClusterHash::FirstKey, false);
+        Ok(self.pool.next().custom(command, args).await?)
+    }
+}
+
+fn decode(entry: &Entry) -> Option<Order> {
+    wire::decode(entry).ok().map(|decoded| decoded.order)
+}
+
+/// Reads a letter. One that does not say which entry it was is none of ours.
+fn letter(entry: &Entry) -> Option<Letter> {
+    // The last one: an entry may itself have a field of that name, and bury.lua adds ours behind it.
+    let (_, id) = entry.fields.iter().rev().find(|(name, _)| name == DEAD_ENTRY)?;
+    let id = str::from_utf8(id).ok()?.parse().ok()?;
+    Some(Letter { entry: id, order: decode(entry) })
+}
+
+/// A journal entry, as the scripts write it. Only what the audit needs.
+#[derive(Deserialize)]
+struct Note<'a> {
+    #[serde(borrow)]
+    action: &'a str,
+    change: Option<i64>,
+    by: Option<&'a str>,
+}
+
+fn movements(fields: &[Value]) -> Vec<(OrderId, Movement)> {
+    let pairs = fields.chunks_exact(2);
+    pairs.filter_map(|pair| Some((OrderId::parse(pair[0].as_bytes()?).ok()?, movement(&pair[1])?))).collect()
+}
+
+/// A note that cannot be read still says that the order was admitted.
+fn movement(value: &Value) -> Option<Movement> {
+    let unreadable = Movement::Admit { user: None, quantity: 0 };
+    let Ok(note) = serde_json::from_slice::<Note<'_>>(value.as_bytes()?) else { return Some(unreadable) };
+    if note.action == "release" {
+        return Some(Movement::Release);
+    }
+    let units = note.change.map_or(0, i64::unsigned_abs);
+    Some(Movement::Admit {
+        user: note.by.and_then(|user| user.parse().ok()),
+        quantity: u16::try_from(units).unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journal_of_the_scripts_is_read() {
+        let admit = r#"{"action":"admit","from":5,"to":3,"change":-2,"by":"77","timestamp":1}"#;
+        let user = 77.try_into().ok();
+        assert_eq!(movement(&admit.into()), Some(Movement::Admit { user, quantity: 2 }));
+        let release =
+            r#"{"action":"release","from":null,"to":null,"change":0,"by":"worker:x","timestamp":1}"#;
+        assert_eq!(movement(&release.into()), Some(Movement::Release));
+        assert_eq!(movement(&"{".into()), Some(Movement::Admit { user: None, quantity: 0 }));
+        assert_eq!(movement(&Value::Null), None);
+    }
+}
