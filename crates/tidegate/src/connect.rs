@@ -85,3 +85,22 @@ fn session_setup(lock_wait_timeout_s: u32) -> [String; 3] {
         "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')".to_owned(),
     ]
 }
+
+/// Major and minor number of a server's version; what is no number counts as 0.
+pub fn version(text: &str) -> (u64, u64) {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert_eq!(version("10.11.14-MariaDB-0+deb12u2"), (10, 11));
+        assert!(version("10.11.14") >= (10, 6));
+        assert!(version("7.0.15") >= (6, 2) && version("6.0.16") < (6, 2));
+        assert_eq!(version("unknown"), (0, 0));
+    }
+}

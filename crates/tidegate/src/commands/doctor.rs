@@ -1,17 +1,58 @@
-//! `tidegate doctor`: checks both stores.
+//! `tidegate doctor`: is the ground fit for orders? Each line is ok, a warning or an error with what to do.
+
+mod clock;
+mod finding;
+mod mysql_checks;
+mod redis_checks;
 
 use clap::Args;
+use serde::Serialize;
 
-use crate::{config::Settings, exit::Exit};
+use self::finding::{Finding, Findings, Level};
+use crate::{config::Settings, exit::Exit, output::OutputArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate doctor
+  tidegate doctor --json | jq '.findings[] | select(.level != \"ok\")'
+
+Changes nothing. Exits with 1 where it found an error; warnings leave it at 0.";
 
 /// What `tidegate doctor` takes.
 #[derive(Args, Debug)]
-pub struct DoctorArgs {}
+#[command(after_help = EXAMPLES)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
-/// Not built yet.
+/// What `tidegate doctor` prints.
+#[derive(Debug, Serialize)]
+struct Diagnosis {
+    errors: usize,
+    warnings: usize,
+    findings: Vec<Finding>,
+}
+
+/// Checks both stores side by side; one that is away does not keep the other from being checked.
 ///
 /// # Errors
-/// Always.
-pub async fn run(_settings: &Settings, _args: &DoctorArgs) -> anyhow::Result<Exit> {
-    anyhow::bail!("Not built yet")
+/// When stdout cannot be written to.
+pub async fn run(settings: &Settings, args: &DoctorArgs) -> anyhow::Result<Exit> {
+    let (mut redis, mut mysql) = (Findings::of("redis"), Findings::of("mysql"));
+    tokio::join!(redis_checks::run(settings, &mut redis), mysql_checks::run(settings, &mut mysql));
+    let findings: Vec<Finding> = [redis.into_vec(), mysql.into_vec()].concat();
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let diagnosis = Diagnosis { errors: count(Level::Error), warnings: count(Level::Warning), findings };
+    args.output.print(&diagnosis, render)?;
+    Ok(if diagnosis.errors == 0 { Exit::Ok } else { Exit::No })
+}
+
+fn render(diagnosis: &Diagnosis) -> String {
+    let lines = diagnosis.findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n");
+    let verdict = match (diagnosis.errors, diagnosis.warnings) {
+        (0, 0) => "All is well.".to_owned(),
+        (errors, warnings) => format!("{errors} errors, {warnings} warnings."),
+    };
+    format!("{lines}\n\n{verdict}")
 }

@@ -1,0 +1,130 @@
+//! Is this MySQL fit to be the authority over orders?
+
+use std::time::Duration;
+
+use sqlx::MySqlPool;
+use tidegate_orders::{ServerFacts, schema};
+use tokio::time::timeout;
+
+use super::{clock, finding::Findings};
+use crate::{config::Settings, connect};
+
+const OLDEST_MYSQL: (u64, u64) = (8, 0);
+const OLDEST_MARIADB: (u64, u64) = (10, 6);
+
+/// All checks of MySQL.
+pub async fn run(settings: &Settings, findings: &mut Findings) {
+    let mysql = match connect::mysql(settings).await {
+        Ok(mysql) => mysql,
+        Err(error) => return findings.error(format!("{error:#}"), "start it, or correct mysql.url"),
+    };
+    findings.ok(format!("reachable at {}", settings.mysql.url));
+    let within = settings.mysql.statement_timeout;
+    check_server(findings, &mysql, within).await;
+    check_schema(findings, &mysql, within).await;
+}
+
+async fn check_server(findings: &mut Findings, mysql: &MySqlPool, within: Duration) {
+    let before_ms = clock::host_ms();
+    match timeout(within, ServerFacts::read(mysql)).await {
+        Ok(Ok(facts)) => {
+            let host_ms = (before_ms, clock::host_ms());
+            check_version(findings, &facts);
+            check_durability(findings, &facts);
+            check_writable(findings, &facts);
+            check_strictness(findings, &facts);
+            clock::compare(findings, host_ms, facts.now_ms);
+        }
+        Ok(Err(error)) => {
+            findings
+                .error(format!("its settings could not be read: {error}"), "allow this user SHOW VARIABLES");
+        }
+        Err(_) => {
+            findings.error("its settings could not be read in time", "see what holds it: SHOW PROCESSLIST")
+        }
+    }
+}
+
+fn check_version(findings: &mut Findings, facts: &ServerFacts) {
+    let (name, oldest) =
+        if facts.is_mariadb() { ("MariaDB", OLDEST_MARIADB) } else { ("MySQL", OLDEST_MYSQL) };
+    let version = format!("{name} {}", facts.version);
+    if connect::version(&facts.version) >= oldest {
+        findings.ok(version);
+    } else {
+        let advice = format!("upgrade to {name} {}.{} or later", oldest.0, oldest.1);
+        findings.error(format!("{version} is too old"), advice);
+    }
+}
+
+fn check_durability(findings: &mut Findings, facts: &ServerFacts) {
+    match facts.variable("innodb_flush_log_at_trx_commit") {
+        "1" => findings.ok("innodb_flush_log_at_trx_commit is 1"),
+        other => findings.error(
+            format!("innodb_flush_log_at_trx_commit is {other}: a crash loses orders that were acknowledged"),
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and write it to the server's configuration",
+        ),
+    }
+    if facts.is_on("log_bin") {
+        match facts.variable("sync_binlog") {
+            "1" => findings.ok("sync_binlog is 1"),
+            other => findings.warning(
+                format!(
+                    "sync_binlog is {other}: after a crash, replicas may lack orders that the primary has"
+                ),
+                "SET GLOBAL sync_binlog = 1, and write it to the server's configuration",
+            ),
+        }
+    }
+}
+
+fn check_writable(findings: &mut Findings, facts: &ServerFacts) {
+    match ["read_only", "super_read_only"].into_iter().find(|name| facts.is_on(name)) {
+        None => findings.ok("it takes writes"),
+        Some(name) => findings.error(format!("{name} is ON"), "point mysql.url at the primary"),
+    }
+}
+
+fn check_strictness(findings: &mut Findings, facts: &ServerFacts) {
+    let mode = facts.variable("sql_mode");
+    if mode.contains("STRICT_TRANS_TABLES") || mode.contains("STRICT_ALL_TABLES") {
+        findings.ok("sql_mode is strict");
+    } else {
+        findings.warning(
+            "sql_mode is not strict: other programs' bad values are cut to fit (our sessions set it)",
+            "add STRICT_TRANS_TABLES to sql_mode",
+        );
+    }
+}
+
+async fn check_schema(findings: &mut Findings, mysql: &MySqlPool, within: Duration) {
+    let state = match timeout(within, schema::check(mysql)).await {
+        Ok(Ok(state)) => state,
+        Ok(Err(error)) => {
+            return findings
+                .error(format!("the tables could not be read: {error}"), "correct mysql.url or grants");
+        }
+        Err(_) => return findings.error("the tables could not be read in time", "tidegate migrate"),
+    };
+    if state.is_ready() {
+        findings.ok(format!("the tables of {} are migrated", state.database));
+    }
+    if state.unique_key {
+        findings.ok("unique key on voucher, user and slot: no second live order of a user");
+    } else {
+        findings.error("there is no unique key on voucher, user and slot", "tidegate migrate");
+    }
+    for problem in &state.problems {
+        findings.error(problem.to_string(), "correct that, then: tidegate migrate");
+    }
+    if !state.missing.is_empty() {
+        let steps: Vec<&str> = state.missing.iter().map(|change| change.what).collect();
+        findings.error(format!("migrations are missing: {}", steps.join("; ")), "tidegate migrate");
+    }
+    for key in &state.other_unique_keys {
+        findings.warning(
+            format!("another unique key on the orders: {key}"),
+            "drop it if a user may order again after a cancellation",
+        );
+    }
+}

@@ -1,0 +1,191 @@
+//! Is this Redis fit to hold orders that MySQL has not seen yet?
+
+use std::collections::HashMap;
+
+use fred::{
+    clients::Pool,
+    interfaces::ClientLike,
+    prelude::FredResult,
+    types::{ClusterHash, CustomCommand, Value},
+};
+use tidegate_stream::{GroupStatus, KeyKind, StreamNames, StreamStatus, inspect, server_time_ms};
+
+use super::{clock, finding::Findings};
+use crate::{config::Settings, connect};
+
+const OLDEST: (u64, u64) = (6, 2);
+
+/// All checks of Redis.
+pub async fn run(settings: &Settings, findings: &mut Findings) {
+    let redis = match connect::redis(settings).await {
+        Ok(redis) => redis,
+        Err(error) => return findings.error(format!("{error:#}"), "start it, or correct redis.url"),
+    };
+    findings.ok(format!("reachable at {}", settings.redis.url));
+    match info(&redis).await {
+        Ok(info) => {
+            check_version(findings, &info);
+            check_role(findings, &info);
+            check_eviction(findings, &info);
+            check_persistence(findings, &info);
+        }
+        Err(error) => findings.warning(
+            format!("its version and settings could not be read: {}", error.details()),
+            "allow INFO for this user, or check by hand: version >= 6.2, noeviction, AOF on, role master",
+        ),
+    }
+    check_fsync(findings, config_get(&redis, "appendfsync").await);
+    check_clock(findings, &redis).await;
+    check_stream(settings, findings, &redis).await;
+}
+
+async fn info(redis: &Pool) -> FredResult<HashMap<String, String>> {
+    let command = CustomCommand::new_static("INFO", ClusterHash::Random, false);
+    let text: String = redis.next().custom(command, Vec::<Value>::new()).await?;
+    let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
+    Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+async fn config_get(redis: &Pool, name: &str) -> FredResult<Option<String>> {
+    let command = CustomCommand::new_static("CONFIG", ClusterHash::Random, false);
+    let mut found: HashMap<String, String> = redis.next().custom(command, vec!["GET", name]).await?;
+    Ok(found.remove(name))
+}
+
+fn value<'a>(info: &'a HashMap<String, String>, name: &str) -> &'a str {
+    info.get(name).map_or("", String::as_str)
+}
+
+fn check_version(findings: &mut Findings, info: &HashMap<String, String>) {
+    // Valkey gives itself out as Redis 7.2 here, which is what it can do.
+    let version = value(info, "redis_version");
+    let name = match value(info, "valkey_version") {
+        "" => format!("Redis {version}"),
+        valkey => format!("Valkey {valkey}"),
+    };
+    if connect::version(version) >= OLDEST {
+        findings.ok(name);
+    } else {
+        findings.error(format!("{name} is too old"), "upgrade to Redis 6.2 or later, or to Valkey");
+    }
+    if value(info, "redis_mode") == "cluster" {
+        findings.warning(
+            "it is a Redis Cluster",
+            "put one literal {tag} into all key templates and stream names",
+        );
+    }
+}
+
+fn check_role(findings: &mut Findings, info: &HashMap<String, String>) {
+    match value(info, "role") {
+        "master" => findings.ok("it is the master"),
+        role => findings.error(
+            format!("its role is {role:?}; it takes no writes"),
+            "point redis.url at the master, or use redis-sentinel://",
+        ),
+    }
+}
+
+fn check_eviction(findings: &mut Findings, info: &HashMap<String, String>) {
+    let advice = "CONFIG SET maxmemory-policy noeviction, and write it to the server's configuration";
+    match (value(info, "maxmemory_policy"), value(info, "maxmemory")) {
+        ("noeviction", _) => findings.ok("maxmemory-policy is noeviction"),
+        (policy, "0") => {
+            findings.warning(
+                format!("maxmemory-policy is {policy}, and would evict once maxmemory is set"),
+                advice,
+            );
+        }
+        (policy, _) => {
+            findings.error(format!("maxmemory-policy is {policy}: it may evict stock and orders"), advice)
+        }
+    }
+}
+
+fn check_persistence(findings: &mut Findings, info: &HashMap<String, String>) {
+    let advice = "CONFIG SET appendonly yes, and write it to the server's configuration";
+    match (value(info, "aof_enabled"), value(info, "connected_slaves")) {
+        ("1", _) => findings.ok("the append-only file is on"),
+        (_, "" | "0") => findings.error("the append-only file is off: a crash loses admitted orders", advice),
+        (_, replicas) => findings.warning(
+            format!("the append-only file is off; only {replicas} replicas keep what was admitted"),
+            advice,
+        ),
+    }
+}
+
+fn check_fsync(findings: &mut Findings, appendfsync: FredResult<Option<String>>) {
+    match appendfsync {
+        Ok(Some(fsync)) if fsync == "no" => findings.warning(
+            "appendfsync is no: a crash of the host loses up to half a minute of orders",
+            "CONFIG SET appendfsync everysec, or always",
+        ),
+        Ok(Some(fsync)) => findings.ok(format!("appendfsync is {fsync}")),
+        Ok(None) => findings.warning("appendfsync is unknown to it", "check its durability by hand"),
+        Err(error) => findings.warning(
+            format!("appendfsync could not be read: {}", error.details()),
+            "managed services forbid CONFIG: check in their console that it is everysec or always",
+        ),
+    }
+}
+
+async fn check_clock(findings: &mut Findings, redis: &Pool) {
+    let before_ms = clock::host_ms();
+    match server_time_ms(redis).await {
+        Ok(now_ms) => {
+            let host_ms = (before_ms, clock::host_ms());
+            clock::compare(findings, host_ms, i64::try_from(now_ms).unwrap_or(i64::MAX));
+        }
+        Err(error) => {
+            findings.warning(format!("its clock could not be read: {error}"), "allow TIME for this user")
+        }
+    }
+}
+
+async fn check_stream(settings: &Settings, findings: &mut Findings, redis: &Pool) {
+    let names = &settings.stream;
+    let (stream, dead, group) = (names.name.clone(), names.dead.clone(), names.group.clone());
+    match inspect(redis, &StreamNames { stream, dead, group }).await {
+        Ok(status) => report_stream(settings, findings, &status),
+        Err(error) => findings.error(
+            format!("the stream {} could not be read: {error}", names.name),
+            "allow this user TYPE, XLEN, XRANGE, XINFO and XPENDING on it",
+        ),
+    }
+}
+
+fn report_stream(settings: &Settings, findings: &mut Findings, status: &StreamStatus) {
+    let (name, group) = (&settings.stream.name, &settings.stream.group);
+    match (&status.kind, &status.group) {
+        (KeyKind::Other(kind), _) => findings.error(
+            format!("{name} is a {kind}, not a stream"),
+            "rename that key, or set stream.name to the producers' stream",
+        ),
+        (KeyKind::Missing, _) => findings.warning(
+            format!("there is no stream {name} yet"),
+            "nothing, on a new system: the first order or worker makes it; otherwise check stream.name",
+        ),
+        (KeyKind::Stream, None) => findings.warning(
+            format!("the stream {name} has no group {group} yet"),
+            "start a worker, which makes it; if workers run, check stream.group",
+        ),
+        (KeyKind::Stream, Some(group_status)) => {
+            findings.ok(format!("stream {name} with {} entries, group {group}", status.length));
+            report_group(findings, group_status);
+        }
+    }
+    if status.dead > 0 {
+        findings.warning(
+            format!("{} dead letters in {}", status.dead, settings.stream.dead),
+            format!("look at their reasons: XRANGE {} - + COUNT 10", settings.stream.dead),
+        );
+    }
+}
+
+fn report_group(findings: &mut Findings, group: &GroupStatus) {
+    if group.consumers.is_empty() {
+        findings.warning("the group has no consumers", "start a worker: tidegate worker");
+    } else {
+        findings.ok(format!("{} consumers, {} entries pending", group.consumers.len(), group.pending));
+    }
+}
