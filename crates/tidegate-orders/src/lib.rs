@@ -21,7 +21,6 @@ pub use keys::{KeyTemplates, Keys};
 pub use ledger::{Incoming, Ledger, Refusal, Verdict};
 pub use order::{Order, OrderId, Quantity, Slot, UserId, VoucherId};
 pub use order_id::OrderIdAllocator;
-pub use sale::Sale;
 pub use server_facts::ServerFacts;
 pub use tally::Tally;
 pub use user_lock::{Locked, UserLocks};

@@ -20,7 +20,9 @@ pub use breaker::Breaker;
 pub use counters::{Counters, Counts};
 pub use entry::{Delivery, Entry, EntryId};
 pub use handler::{Death, Handler, Outage, Outcome};
-pub use inspect::{GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, inspect, server_time_ms};
+pub use inspect::{
+    GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, beating, inspect, server_time_ms,
+};
 pub use lane::{BatchReport, Lane, LaneSettings};
 pub use lease::Leases;
 pub use redis::{RedisSettings, connect_pool, connect_reader};

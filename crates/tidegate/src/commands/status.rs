@@ -9,7 +9,9 @@ use clap::Args;
 use fred::clients::Pool;
 use serde::Serialize;
 use tidegate_orders::{Keys, VoucherId, sale, vouchers};
-use tidegate_stream::{EntryId, GroupStatus, StreamNames, StreamStatus, Undelivered, age_ms, inspect};
+use tidegate_stream::{
+    EntryId, GroupStatus, StreamNames, StreamStatus, Undelivered, age_ms, beating, inspect,
+};
 
 use crate::{config::Settings, connect, exit::Exit, output::OutputArgs};
 
@@ -143,14 +145,14 @@ async fn read_stream(redis: &Pool, settings: &Settings, keys: &Keys) -> anyhow::
 async fn consumers(redis: &Pool, keys: &Keys, group: Option<&GroupStatus>) -> anyhow::Result<Vec<Consumer>> {
     let consumers = group.map_or(&[][..], |group| &group.consumers);
     let processes: BTreeSet<&str> = consumers.iter().map(|consumer| process_of(&consumer.name)).collect();
-    let processes: Vec<String> = processes.into_iter().map(str::to_owned).collect();
-    let beats = sale::read_heartbeats(redis, keys, &processes).await?;
-    let alive = |name: &str| processes.iter().zip(&beats).any(|(process, beat)| process == name && *beat);
+    let beats = beating(redis, processes.iter().map(|process| keys.heartbeat(process)).collect()).await?;
+    let living: BTreeSet<&str> =
+        processes.into_iter().zip(beats).filter(|(_, beats)| *beats).map(|(process, _)| process).collect();
     let seen = consumers.iter().map(|consumer| Consumer {
         name: consumer.name.clone(),
         pending: consumer.pending,
         idle_s: seconds(consumer.idle_ms),
-        alive: alive(process_of(&consumer.name)),
+        alive: living.contains(process_of(&consumer.name)),
     });
     Ok(seen.collect())
 }
