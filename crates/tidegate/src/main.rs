@@ -5,6 +5,7 @@ mod commands;
 mod config;
 mod connect;
 mod exit;
+mod moment;
 mod output;
 mod telemetry;
 mod worker;

@@ -1,17 +1,106 @@
-//! `tidegate admit`: admits one order.
+//! `tidegate admit`: one order, as a producer places it.
 
+use std::num::NonZeroU32;
+
+use anyhow::Context;
 use clap::Args;
+use serde::Serialize;
+use tidegate_orders::{
+    Gate, Keys, OrderId, OrderIdAllocator, Quantity, UserId, VoucherId,
+    gate::{Admission, AdmitReply, GateError},
+};
 
-use crate::{config::Settings, exit::Exit};
+use crate::{config::Settings, connect, exit::Exit, output::OutputArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate admit --voucher 7 --user 1001
+  tidegate admit --voucher 7 --user 1001 --quantity 2 --json
+  tidegate admit --voucher 7 --user 1001 --order 658234985123840001   # again, after a lost reply
+
+Prints the order id and what became of it. Exits with 0 when the order is admitted, now or since before, and with 1
+when it is refused.";
 
 /// What `tidegate admit` takes.
 #[derive(Args, Debug)]
-pub struct AdmitArgs {}
+#[command(after_help = EXAMPLES)]
+pub struct AdmitArgs {
+    /// What is wanted
+    #[arg(long, value_name = "ID")]
+    voucher: VoucherId,
+    /// Who wants it
+    #[arg(long, value_name = "ID")]
+    user: UserId,
+    /// The order's id; a new one by default. The same id again never makes a second order
+    #[arg(long, value_name = "ID")]
+    order: Option<OrderId>,
+    /// How many units, up to 10,000
+    #[arg(long, value_name = "UNITS", default_value = "1")]
+    quantity: Quantity,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
-/// Not built yet.
+/// What `tidegate admit` prints.
+#[derive(Debug, Serialize)]
+struct Answer {
+    order: OrderId,
+    user: UserId,
+    voucher: VoucherId,
+    quantity: Quantity,
+    /// A word for programs.
+    outcome: &'static str,
+    #[serde(skip)]
+    sentence: &'static str,
+}
+
+/// Asks the gate.
 ///
 /// # Errors
-/// Always.
-pub async fn run(_settings: &Settings, _args: &AdmitArgs) -> anyhow::Result<Exit> {
-    anyhow::bail!("Not built yet")
+/// When Redis cannot be reached or does not answer; the order id was printed by then, so that the caller can ask
+/// again with it.
+pub async fn run(settings: &Settings, args: &AdmitArgs) -> anyhow::Result<Exit> {
+    let redis = connect::redis(settings).await?;
+    let keys = Keys::new(settings.keys.clone());
+    let order = match args.order {
+        Some(order) => order,
+        None => {
+            let ids = OrderIdAllocator::new(redis.clone(), keys.clone(), NonZeroU32::MIN);
+            ids.next().await.context("Failed to get an order id")?
+        }
+    };
+    let gate = Gate::new(redis, keys, settings.stream.name.as_str());
+    let AdmitArgs { voucher, user, quantity, .. } = *args;
+    let reply = gate.admit(&Admission { order, user, voucher, quantity, traceparent: None }).await;
+    let (outcome, sentence) = describe(&reply);
+    let answer = Answer { order, user, voucher, quantity, outcome, sentence };
+    args.output.print(&answer, |answer| format!("order {}: {}", answer.order, answer.sentence))?;
+    match reply {
+        Ok(reply) if reply.is_admitted() => Ok(Exit::Ok),
+        Ok(_) | Err(GateError::IdTaken { .. }) => Ok(Exit::No),
+        Err(error @ GateError::Unreachable(_)) => Err(error).with_context(|| {
+            format!("Failed to learn what became of order {order}; ask again with --order {order}")
+        }),
+        Err(error) => Err(error).with_context(|| format!("Failed to admit order {order}")),
+    }
+}
+
+/// A word for programs and a sentence for people.
+fn describe(reply: &Result<AdmitReply, GateError>) -> (&'static str, &'static str) {
+    match reply {
+        Ok(AdmitReply::Admitted) => ("admitted", "admitted"),
+        Ok(AdmitReply::AdmittedBefore) => ("admitted_before", "admitted before"),
+        Ok(AdmitReply::SoldOut) => ("sold_out", "refused, sold out or fewer units left than wanted"),
+        Ok(AdmitReply::UserHasOrder) => ("user_has_order", "refused, this user already has an order"),
+        Ok(AdmitReply::NoStock) => ("no_stock", "refused, no stock is loaded (tidegate voucher load)"),
+        Ok(AdmitReply::NotBegun) => ("not_begun", "refused, the sale has not begun"),
+        Ok(AdmitReply::Over) => ("over", "refused, the sale is over"),
+        Ok(AdmitReply::Paused) => ("paused", "refused, the sale is paused"),
+        Ok(AdmitReply::GivenBack) => ("given_back", "refused, this order was admitted and given back"),
+        Err(GateError::IdTaken { .. }) => {
+            ("id_taken", "refused, the order id belongs to another user's order")
+        }
+        Err(GateError::Unreachable(_)) => ("unknown", "unknown, no reply came; it may be admitted"),
+        Err(_) => ("error", "not admitted, Redis answered with an error"),
+    }
 }

@@ -1,17 +1,221 @@
-//! `tidegate voucher load`: puts a voucher on sale.
+//! `tidegate voucher load`: puts a voucher on sale, in MySQL first, because that is the authority.
 
+use anyhow::Context;
 use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    Gate, Keys, VoucherId,
+    gate::{LoadReply, SaleWindow, VoucherState},
+    vouchers::{self, Inserted, NewVoucher, VoucherRow},
+};
 
-use crate::{config::Settings, exit::Exit};
+use crate::{
+    config::Settings,
+    connect,
+    exit::{Exit, WrongUsage},
+    moment,
+    output::OutputArgs,
+};
+
+/// What the gate's script can count with.
+const MAX_STOCK: i64 = 99_999_999_999_999;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate voucher load --voucher 7 --stock 1000
+  tidegate voucher load --voucher 7 --stock 1000 --begin \"2026-11-20 10:00\" --end \"2026-11-20 12:00\"
+  tidegate voucher load --voucher 7 --stock 1000 --begin 2026-11-20T10:00:00Z
+
+Writes the MySQL row, then the Redis keys. Exits with 1, changing nothing, where the voucher is or was on sale on
+either side. If it fails half-way, the same command again completes it.";
 
 /// What `tidegate voucher load` takes.
 #[derive(Args, Debug)]
-pub struct VoucherLoadArgs {}
+#[command(after_help = EXAMPLES)]
+pub struct VoucherLoadArgs {
+    /// The voucher
+    #[arg(long, value_name = "ID")]
+    voucher: VoucherId,
+    /// Units to sell
+    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK))]
+    stock: i64,
+    /// The sale begins: RFC 3339, local time or Unix milliseconds; now by default
+    #[arg(long, value_name = "TIME", value_parser = moment::parse)]
+    begin: Option<Timestamp>,
+    /// The sale ends, likewise; never by default
+    #[arg(long, value_name = "TIME", value_parser = moment::parse)]
+    end: Option<Timestamp>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
-/// Not built yet.
+/// What `tidegate voucher load` prints.
+#[derive(Debug, Serialize)]
+struct Answer {
+    voucher: VoucherId,
+    stock: i64,
+    begin: Option<Timestamp>,
+    end: Option<Timestamp>,
+    /// `loaded`, `loaded_paused` or `refused`.
+    outcome: &'static str,
+    /// Why it was refused.
+    reason: Option<String>,
+}
+
+/// Loads the voucher, or says why not.
 ///
 /// # Errors
-/// Always.
-pub async fn run(_settings: &Settings, _args: &VoucherLoadArgs) -> anyhow::Result<Exit> {
-    anyhow::bail!("Not built yet")
+/// When a store cannot be reached or refuses.
+pub async fn run(settings: &Settings, args: &VoucherLoadArgs) -> anyhow::Result<Exit> {
+    check_window(args, Timestamp::now())?;
+    let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
+    let gate = Gate::new(redis, Keys::new(settings.keys.clone()), settings.stream.name.as_str());
+    let outcome = match find_refusal(&gate, &mysql, args).await? {
+        Some(reason) => Err(reason),
+        None => load(&gate, &mysql, args).await?,
+    };
+    let exit = if outcome.is_ok() { Exit::Ok } else { Exit::No };
+    let (word, reason) = outcome.map_or_else(|reason| ("refused", Some(reason)), |word| (word, None));
+    let VoucherLoadArgs { voucher, stock, begin, end, output } = *args;
+    output.print(&Answer { voucher, stock, begin, end, outcome: word, reason }, render)?;
+    Ok(exit)
+}
+
+fn render(answer: &Answer) -> String {
+    let Answer { voucher, stock, .. } = answer;
+    match &answer.reason {
+        Some(reason) => {
+            format!("voucher {voucher}: refused, {reason}\nSee: tidegate voucher show --voucher {voucher}")
+        }
+        None if answer.outcome == "loaded_paused" => {
+            format!("voucher {voucher}: loaded with {stock} units; its sale was paused and still is")
+        }
+        None => format!("voucher {voucher}: loaded with {stock} units"),
+    }
+}
+
+fn check_window(args: &VoucherLoadArgs, now: Timestamp) -> Result<(), WrongUsage> {
+    match (args.begin, args.end) {
+        (Some(begin), Some(end)) if begin >= end => {
+            Err(WrongUsage("--begin must lie before --end".to_owned()))
+        }
+        (_, Some(end)) if end <= now => Err(WrongUsage("--end lies in the past".to_owned())),
+        _ => Ok(()),
+    }
+}
+
+async fn find_refusal(
+    gate: &Gate,
+    mysql: &MySqlPool,
+    args: &VoucherLoadArgs,
+) -> anyhow::Result<Option<String>> {
+    let sale = gate.read_voucher(args.voucher).await.context("Failed to read the voucher in Redis")?;
+    let row = vouchers::find(mysql, args.voucher).await.context("Failed to read the voucher in MySQL")?;
+    let orders = vouchers::count_orders(mysql, args.voucher).await.context("Failed to count its orders")?;
+    Ok(refusal(&sale, row.as_ref(), orders, args.stock, Timestamp::now()))
+}
+
+/// Why the voucher must not be loaded; None where both sides are free, or hold what a load left that died half-way.
+fn refusal(
+    sale: &VoucherState,
+    row: Option<&VoucherRow>,
+    orders: i64,
+    stock: i64,
+    now: Timestamp,
+) -> Option<String> {
+    let is_over = sale.window.end.is_some_and(|end| end <= now);
+    if let Some(left) = sale.stock.filter(|_| !is_over) {
+        return Some(format!("it is on sale in Redis with {left} units left"));
+    }
+    if sale.buyers > 0 {
+        return Some(format!(
+            "Redis holds {} buyers of it, so it was on sale; take another voucher id",
+            sale.buyers
+        ));
+    }
+    if orders > 0 {
+        return Some(format!(
+            "MySQL holds {orders} orders of it, so it was on sale; take another voucher id"
+        ));
+    }
+    let row = row?;
+    if row.stock != stock || row.initial_stock.is_some_and(|initial| initial != stock) {
+        return Some(format!(
+            "MySQL holds it with a stock of {}; load it with --stock {}",
+            row.stock, row.stock
+        ));
+    }
+    None
+}
+
+/// The row, then the keys. The inner error is why it was refused after all: somebody else was at work.
+async fn load(
+    gate: &Gate,
+    mysql: &MySqlPool,
+    args: &VoucherLoadArgs,
+) -> anyhow::Result<Result<&'static str, String>> {
+    let ms = |moment: Option<Timestamp>| moment.map(Timestamp::as_millisecond);
+    let new = NewVoucher {
+        voucher: args.voucher,
+        stock: args.stock,
+        begin_ms: ms(args.begin),
+        end_ms: ms(args.end),
+    };
+    let inserted = vouchers::insert(mysql, &new).await.context("Failed to write the voucher to MySQL")?;
+    if inserted == Inserted::Existed
+        && !vouchers::adopt(mysql, &new).await.context("Failed to write the voucher to MySQL")?
+    {
+        return Ok(Err("its row in MySQL was changed at this very moment".to_owned()));
+    }
+    let window = SaleWindow { begin: args.begin, end: args.end };
+    let reply = gate.load(args.voucher, args.stock.unsigned_abs(), window).await;
+    let reply =
+        reply.context("Failed to load the voucher into Redis; its MySQL row is there, run this again")?;
+    Ok(match reply {
+        LoadReply::Loaded => Ok("loaded"),
+        LoadReply::LoadedPaused => Ok("loaded_paused"),
+        LoadReply::OnSale => Err("it is on sale in Redis, since this very moment".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_orders::gate::Pause;
+
+    use super::*;
+
+    fn sale(stock: Option<i64>, buyers: u64, end_ms: Option<i64>) -> VoucherState {
+        let end = end_ms.map(|ms| Timestamp::from_millisecond(ms).unwrap());
+        let window = SaleWindow { begin: None, end };
+        VoucherState { stock, buyers, window, pause: Pause::Running, journaled: 0 }
+    }
+
+    fn row(stock: i64, initial_stock: Option<i64>) -> VoucherRow {
+        let voucher = VoucherId::try_from(7).unwrap();
+        VoucherRow { voucher, stock, initial_stock, begin_ms: None, end_ms: None }
+    }
+
+    fn is_refused(sale: VoucherState, row: Option<&VoucherRow>, orders: i64) -> bool {
+        refusal(&sale, row, orders, 100, Timestamp::from_millisecond(1_000).unwrap()).is_some()
+    }
+
+    #[test]
+    fn a_voucher_that_is_or_was_on_sale_on_either_side_is_refused() {
+        assert!(is_refused(sale(Some(100), 0, None), None, 0), "on sale in Redis");
+        assert!(is_refused(sale(Some(0), 0, Some(2_000)), None, 0), "sold out is on sale");
+        assert!(is_refused(sale(None, 3, None), None, 0), "buyers are left of it");
+        assert!(is_refused(sale(None, 0, None), Some(&row(100, None)), 1), "it has orders");
+        assert!(is_refused(sale(None, 0, None), Some(&row(99, None)), 0), "another stock");
+        assert!(is_refused(sale(None, 0, None), Some(&row(100, Some(200))), 0), "a stock that was sold from");
+    }
+
+    #[test]
+    fn a_new_voucher_and_one_whose_load_died_half_way_are_not() {
+        assert!(!is_refused(sale(None, 0, None), None, 0));
+        assert!(!is_refused(sale(None, 0, None), Some(&row(100, Some(100))), 0));
+        assert!(!is_refused(sale(None, 0, None), Some(&row(100, None)), 0), "a row of the tutorial's");
+        assert!(!is_refused(sale(Some(5), 0, Some(1_000)), None, 0), "its sale is over, nobody bought");
+    }
 }
