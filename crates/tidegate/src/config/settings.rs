@@ -28,8 +28,6 @@ pub struct Settings {
     pub stream: StreamSettings,
     /// Names of the Redis keys.
     pub keys: KeyTemplates,
-    /// Admission.
-    pub gate: GateSettings,
     /// The worker.
     pub worker: WorkerSettings,
     /// The log.
@@ -86,13 +84,6 @@ pub struct StreamSettings {
     pub dead: String,
     /// The consumer group.
     pub group: String,
-}
-
-/// `[gate]`
-#[derive(Clone, Debug)]
-pub struct GateSettings {
-    /// Order ids taken at once.
-    pub id_block: u32,
 }
 
 /// `[worker]`
@@ -157,7 +148,6 @@ impl Settings {
             mysql: mysql(reader, worker.lanes),
             stream: stream(reader),
             keys: keys(reader),
-            gate: GateSettings { id_block: reader.number("gate.id_block", 1..=100_000) },
             worker,
             log: log(reader),
         }

@@ -92,7 +92,7 @@ fn all_mistakes_are_reported_together_with_the_place_of_each() {
         ("TIDEGATE_MYSQL_ULR", "x"),
         ("TIDEGATE_KEYS_LOCK", "lock:<user>:<voucher>"),
         ("TIDEGATE_KEYS_STOCK", "stock"),
-        ("TIDEGATE_GATE_ID_BLOCK", "ten"),
+        ("TIDEGATE_REDIS_CONNECTIONS", "ten"),
     ];
     let found = problems(load(&args, &variables));
     let file = format!("file {}", file.path().display());
@@ -103,7 +103,8 @@ fn all_mistakes_are_reported_together_with_the_place_of_each() {
         format!("{file}: worker.lanes = 0 must be within 1 ..= 64"),
         format!("{file}: log.format = \"xml\" must be one of auto, text, json"),
         "variable TIDEGATE_MYSQL_ULR: is no setting; did you mean TIDEGATE_MYSQL_URL?".to_owned(),
-        "variable TIDEGATE_GATE_ID_BLOCK: gate.id_block must be a whole number, but is \"ten\"".to_owned(),
+        "variable TIDEGATE_REDIS_CONNECTIONS: redis.connections must be a whole number, but is \"ten\""
+            .to_owned(),
         "variable TIDEGATE_KEYS_STOCK: keys.stock = \"stock\" must hold <voucher> exactly once".to_owned(),
         "flag --set: takes KEY=VALUE, such as worker.batch=200".to_owned(),
     ];
