@@ -105,7 +105,7 @@ async fn voucher_load_writes_both_sides_and_refuses_a_voucher_that_is_on_sale() 
     assert_eq!(program.run("voucher show --voucher 120 --json").json(), shown, "nothing was changed");
 
     // Redis was lost; MySQL still knows that another stock is on sale.
-    call::<String>(&redis(&server.url()).await, "FLUSHALL").await;
+    call::<String>(&redis(&server.url()).await, "FLUSHDB").await;
     let refused = program.run("voucher load --voucher 120 --stock 9 --json").expect(1).json();
     assert_eq!(refused["outcome"], "refused");
     assert!(refused["reason"].as_str().unwrap().contains("stock of 7"), "{refused}");

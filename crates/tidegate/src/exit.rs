@@ -11,7 +11,8 @@ Exit codes:
   1  the answer is no: order refused, audit failed, doctor found errors, voucher is on sale already
   2  wrong usage or configuration
   3  failed: a store could not be reached, or something unexpected happened
-  4  worker: the stop deadline passed with a batch in hand (it stays pending, nothing is lost)
+  4  worker: ended with a batch in hand, by the stop deadline or a second signal (it stays
+     pending, nothing is lost)
   5  worker: another live worker has this name";
 
 /// How a command ended.
@@ -25,7 +26,7 @@ pub enum Exit {
     Usage = 2,
     /// A store could not be reached, or something unexpected happened.
     Failed = 3,
-    /// The worker did not finish its batch before the stop deadline.
+    /// The worker ended with a batch in hand: the stop deadline passed, or a second signal came.
     DeadlinePassed = 4,
     /// Another live worker has this name.
     NameTaken = 5,

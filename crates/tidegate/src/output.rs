@@ -41,11 +41,18 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Narrower than this, a table is left to the terminal to wrap: one letter a line helps nobody. A terminal without a
+/// size says 0.
+const NARROWEST: u16 = 40;
+
 /// An empty table: with lines on a terminal, bare columns otherwise.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     if io::stdout().is_terminal() {
-        table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        if table.width().is_some_and(|width| width >= NARROWEST) {
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+        }
     } else {
         table.load_style(presets::NOTHING);
     }

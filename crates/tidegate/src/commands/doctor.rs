@@ -52,7 +52,11 @@ fn render(diagnosis: &Diagnosis) -> String {
     let lines = diagnosis.findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n");
     let verdict = match (diagnosis.errors, diagnosis.warnings) {
         (0, 0) => "All is well.".to_owned(),
-        (errors, warnings) => format!("{errors} errors, {warnings} warnings."),
+        (errors, warnings) => format!("{}, {}.", plural(errors, "error"), plural(warnings, "warning")),
     };
     format!("{lines}\n\n{verdict}")
+}
+
+fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

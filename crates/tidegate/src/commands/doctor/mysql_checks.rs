@@ -48,7 +48,8 @@ async fn check_server(findings: &mut Findings, mysql: &MySqlPool, within: Durati
 fn check_version(findings: &mut Findings, facts: &ServerFacts) {
     let (name, oldest) =
         if facts.is_mariadb() { ("MariaDB", OLDEST_MARIADB) } else { ("MySQL", OLDEST_MYSQL) };
-    let version = format!("{name} {}", facts.version);
+    // MariaDB appends its name and its packager's.
+    let version = format!("{name} {}", facts.version.split('-').next().unwrap_or_default());
     if connect::version(&facts.version) >= oldest {
         findings.ok(version);
     } else {
