@@ -1,6 +1,6 @@
 //! Connections to Redis: how they time out, and that they never give up reconnecting.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use fred::{
     clients::{Client, Pool},
@@ -11,8 +11,8 @@ use fred::{
 const RECONNECT_MIN_MS: u32 = 50;
 const RECONNECT_MAX_MS: u32 = 2_000;
 
-/// How to reach Redis.
-#[derive(Clone, Debug)]
+/// How to reach Redis. Its `Debug` leaves the URL out: there may be a password in it.
+#[derive(Clone)]
 pub struct RedisSettings {
     /// `redis://`, `rediss://` (TLS) or `redis-sentinel://`, with user and password where needed.
     pub url: String,
@@ -22,6 +22,12 @@ pub struct RedisSettings {
     pub command_timeout: Duration,
     /// How long a TCP connection with its TLS handshake may take.
     pub connect_timeout: Duration,
+}
+
+impl fmt::Debug for RedisSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisSettings").field("connections", &self.connections).finish_non_exhaustive()
+    }
 }
 
 /// Opens the connections on which commands are sent.

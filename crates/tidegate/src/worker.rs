@@ -8,9 +8,9 @@ mod name;
 use std::{cell::OnceCell, sync::Arc, time::Duration};
 
 use fred::clients::Pool;
-use tidegate_orders::{Gate, Keys, Ledger, OrderHandler, Tally, UserLocks};
+use tidegate_orders::{Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, tally::TallyCounts};
 use tidegate_stream::{
-    Backoff, Breaker, Counters, GroupState, Lane, LaneSettings, Leases, Outage, Reader, Retirer, Stream,
+    Backoff, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader, Retirer, Stream,
     StreamNames, connect_reader,
 };
 use tokio::{
@@ -151,7 +151,7 @@ impl Worker {
             () = keep_name => unreachable!("pends for ever"),
         };
         self.name.give_back().await;
-        tracing::info!(orders = ?self.tally.counts(), entries = ?self.counters.counts(), "worker stopped");
+        tell("worker stopped", &self.counters, &self.tally);
         match lost.into_inner() {
             Some(taken) => Err(taken.into()),
             None => outcome,
@@ -226,9 +226,27 @@ async fn report(counters: &Counters, tally: &Tally, every: Duration, stop: Cance
             let now = counters.counts();
             if now != told {
                 told = now;
-                tracing::info!(orders = ?tally.counts(), entries = ?now, "so far");
+                tell("so far", counters, tally);
             }
         }
     })
     .await;
+}
+
+fn tell(what: &str, counters: &Counters, tally: &Tally) {
+    let Counts { batches, done: _, buried, gone, retried, claimed } = counters.counts();
+    let TallyCounts { created, already_there, user_has_order, out_of_stock, lock_refused } = tally.counts();
+    tracing::info!(
+        created,
+        already_there,
+        user_has_order,
+        out_of_stock,
+        buried,
+        gone,
+        claimed,
+        retried,
+        lock_refused,
+        batches,
+        "{what}"
+    );
 }
