@@ -246,11 +246,15 @@ async fn lock(connection: &mut MySqlConnection, database: &str, wait: Duration) 
     Err(MigrateError::Busy { database: database.to_owned(), holder, waited_s })
 }
 
+/// The error to show when a connection failed because there is no such database, which is not an outage.
+#[must_use]
+pub fn missing_database(error: &sqlx::Error) -> Option<MigrateError> {
+    (error_number(error) == Some(UNKNOWN_DATABASE)).then(|| MigrateError::NoDatabase(message(error)))
+}
+
 fn explain_connect(source: sqlx::Error) -> MigrateError {
-    match error_number(&source) {
-        Some(UNKNOWN_DATABASE) => MigrateError::NoDatabase(message(&source)),
-        _ => MigrateError::Sql { doing: "connect to MySQL".to_owned(), source },
-    }
+    missing_database(&source)
+        .unwrap_or_else(|| MigrateError::Sql { doing: "connect to MySQL".to_owned(), source })
 }
 
 fn message(error: &sqlx::Error) -> String {

@@ -1,17 +1,135 @@
 //! `tidegate audit`: counts every order on both sides.
 
-use clap::Args;
+use std::time::Instant;
 
-use crate::{config::Settings, exit::Exit};
+use clap::Args;
+use serde::Serialize;
+use tidegate_orders::{
+    Keys, VoucherId,
+    audit::{AuditReport, VoucherAudit, audit},
+};
+use tidegate_stream::StreamNames;
+
+use crate::{
+    config::Settings,
+    connect,
+    exit::Exit,
+    output::{OutputArgs, table},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate audit
+  tidegate audit --voucher 10
+  tidegate audit --json | jq .failures
+
+Follows every order id that Redis admitted: written, given back, dead, in flight, or lost. It may run at any time,
+changes nothing, and exits with 1 when an order is lost, doubled or oversold.
+
+A surplus is what Redis offers beyond what MySQL will have once everything in flight and dead is written: negative
+after refusals for want of stock are given back, and no failure, because MySQL decides.";
 
 /// What `tidegate audit` takes.
 #[derive(Args, Debug)]
-pub struct AuditArgs {}
+#[command(after_help = EXAMPLES)]
+pub struct AuditArgs {
+    /// Audit this voucher only
+    #[arg(long, value_name = "ID")]
+    voucher: Option<VoucherId>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
-/// Not built yet.
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Audit {
+    holds: bool,
+    failures: Vec<String>,
+    took_ms: u128,
+    #[serde(flatten)]
+    report: AuditReport,
+}
+
+/// Audits, prints what was found, and answers whether it holds.
 ///
 /// # Errors
-/// Always.
-pub async fn run(_settings: &Settings, _args: &AuditArgs) -> anyhow::Result<Exit> {
-    anyhow::bail!("Not built yet")
+/// When a store cannot be read.
+pub async fn run(settings: &Settings, args: &AuditArgs) -> anyhow::Result<Exit> {
+    let (redis, mysql) = (connect::redis(settings).await?, connect::mysql(settings).await?);
+    let keys = Keys::new(settings.keys.clone());
+    let names = StreamNames {
+        stream: settings.stream.name.clone(),
+        dead: settings.stream.dead.clone(),
+        group: settings.stream.group.clone(),
+    };
+    let began = Instant::now();
+    let report = audit(&redis, &mysql, &keys, &names, args.voucher).await?;
+    let failures = report.failures();
+    let audit = Audit { holds: failures.is_empty(), failures, took_ms: began.elapsed().as_millis(), report };
+    args.output.print(&audit, render)?;
+    Ok(if audit.holds { Exit::Ok } else { Exit::No })
+}
+
+fn render(audit: &Audit) -> String {
+    let mut parts = vec![text(&audit.report)];
+    parts.push(format!("{} ({:.1} s)", verdict(&audit.report), audit.took_ms as f64 / 1000.0));
+    parts.join("\n\n")
+}
+
+/// The tables, one row a voucher: the fates of its orders, then its units.
+pub fn text(report: &AuditReport) -> String {
+    let mut orders =
+        table(&["voucher", "admitted", "written", "given back", "dead", "in flight", "lost", "wrong"]);
+    let mut units =
+        table(&["voucher", "live orders", "units", "loaded", "MySQL stock", "Redis stock", "surplus"]);
+    for voucher in &report.vouchers {
+        orders.add_row(fates(voucher));
+        units.add_row(stocks(voucher));
+    }
+    let mut parts = vec![orders.to_string(), units.to_string()];
+    let unreadable = &report.unreadable;
+    if unreadable.total > 0 {
+        let (total, dead, lost) = (unreadable.total, unreadable.dead, unreadable.lost.total);
+        let in_flight = unreadable.in_flight;
+        parts.push(format!("Unreadable entries: {total} ({dead} dead, {in_flight} in flight, {lost} lost)"));
+    }
+    parts.join("\n\n")
+}
+
+/// Plain sentences: that it holds, or everything that is wrong.
+pub fn verdict(report: &AuditReport) -> String {
+    let failures = report.failures();
+    if failures.is_empty() {
+        let admitted: u64 = report.vouchers.iter().map(|voucher| voucher.admitted).sum();
+        return format!("It holds: {admitted} admitted orders, none lost, none doubled, nothing oversold.");
+    }
+    let lines: Vec<String> = failures.iter().map(|failure| format!("  - {failure}")).collect();
+    format!("It does NOT hold:\n{}", lines.join("\n"))
+}
+
+fn fates(voucher: &VoucherAudit) -> [String; 8] {
+    let wrong = voucher.mismatched.total + voucher.doubled_back.total + voucher.shared_slots.total;
+    [
+        voucher.voucher.to_string(),
+        voucher.admitted.to_string(),
+        voucher.written.to_string(),
+        voucher.released.to_string(),
+        voucher.dead.to_string(),
+        voucher.in_flight.to_string(),
+        voucher.lost.total.to_string(),
+        wrong.to_string(),
+    ]
+}
+
+fn stocks(voucher: &VoucherAudit) -> [String; 7] {
+    let known = |units: Option<i64>| units.map_or_else(|| "-".to_owned(), |units| units.to_string());
+    [
+        voucher.voucher.to_string(),
+        voucher.live_orders.to_string(),
+        voucher.live_units.to_string(),
+        known(voucher.initial_stock),
+        known(voucher.stock),
+        known(voucher.redis_stock),
+        known(voucher.redis_surplus()),
+    ]
 }

@@ -1,17 +1,110 @@
 //! `tidegate migrate`: creates or takes over the MySQL tables.
 
 use clap::Args;
+use serde::Serialize;
+use tidegate_orders::schema::{self, Change, MigrateError, Problem};
 
-use crate::{config::Settings, exit::Exit};
+use crate::{config::Settings, connect, exit::Exit, output::OutputArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate migrate --dry-run
+  tidegate migrate
+
+Works on an empty database and on one with the tutorial's tables and rows; running it again does nothing. Whatever does
+not fit, such as two live orders of one user, is listed before anything is changed, and the exit code is 1. Two at
+once are safe: the second waits for the first. Why it works like this stands in migrations/README.md.";
 
 /// What `tidegate migrate` takes.
 #[derive(Args, Debug)]
-pub struct MigrateArgs {}
+#[command(after_help = EXAMPLES)]
+pub struct MigrateArgs {
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
-/// Not built yet.
+/// What was found and done.
+#[derive(Debug, Default, Serialize)]
+struct Migration {
+    database: String,
+    /// Steps that were taken now.
+    applied: Vec<Change>,
+    /// Steps that a dry run would take.
+    missing: Vec<Change>,
+    /// What stops it.
+    problems: Vec<Problem>,
+    /// Unique keys on the orders besides ours.
+    other_unique_keys: Vec<String>,
+}
+
+/// Migrates, or says what a migration would do.
 ///
 /// # Errors
-/// Always.
-pub async fn run(_settings: &Settings, _args: &MigrateArgs) -> anyhow::Result<Exit> {
-    anyhow::bail!("Not built yet")
+/// When MySQL cannot be reached, the database does not exist, or a statement fails.
+pub async fn run(settings: &Settings, args: &MigrateArgs) -> anyhow::Result<Exit> {
+    let pool = connect::mysql(settings).await.map_err(name_missing_database)?;
+    let migration = if args.dry_run {
+        let state = schema::check(&pool).await?;
+        Migration {
+            database: state.database,
+            missing: state.missing,
+            problems: state.problems,
+            other_unique_keys: state.other_unique_keys,
+            ..Migration::default()
+        }
+    } else {
+        migrate(&pool).await?
+    };
+    args.output.print(&migration, render)?;
+    Ok(if migration.problems.is_empty() { Exit::Ok } else { Exit::No })
+}
+
+async fn migrate(pool: &sqlx::MySqlPool) -> Result<Migration, MigrateError> {
+    match schema::migrate(pool).await {
+        Ok(report) => Ok(Migration {
+            database: report.database,
+            applied: report.applied,
+            other_unique_keys: report.other_unique_keys,
+            ..Migration::default()
+        }),
+        // An answer, not a failure: programs read it as JSON, too.
+        Err(MigrateError::Unfit { database, applied, problems }) => {
+            Ok(Migration { database, applied, problems, ..Migration::default() })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn render(migration: &Migration) -> String {
+    let Migration { database, applied, missing, problems, other_unique_keys } = migration;
+    let mut lines = vec![format!("database {database}: {}", summary(migration))];
+    lines.extend(applied.iter().map(|change| format!("  done      {}: {}", change.file, change.what)));
+    lines.extend(missing.iter().map(|change| format!("  to do     {}: {}", change.file, change.what)));
+    lines.extend(problems.iter().map(|problem| format!("  problem   {problem}")));
+    lines.extend(other_unique_keys.iter().map(|key| {
+        format!(
+            "  note      tb_voucher_order has the unique key {key}, which may refuse orders that ours allows"
+        )
+    }));
+    lines.join("\n")
+}
+
+fn summary(migration: &Migration) -> String {
+    let Migration { applied, missing, problems, .. } = migration;
+    match (problems.len(), applied.len(), missing.len()) {
+        (0, 0, 0) => "nothing to do, the schema is up to date".to_owned(),
+        (0, 0, missing) => format!("{missing} steps would be taken; nothing was changed"),
+        (0, applied, _) => format!("{applied} steps taken, the schema is up to date"),
+        (_, 0, _) => "cannot be migrated as it is; nothing was changed".to_owned(),
+        (_, applied, _) => format!("stopped after {applied} steps, which stay; run it again after mending"),
+    }
+}
+
+/// A database that does not exist is no server that does not answer.
+fn name_missing_database(error: anyhow::Error) -> anyhow::Error {
+    let missing = error.downcast_ref::<sqlx::Error>().and_then(schema::missing_database);
+    missing.map_or(error, Into::into)
 }
