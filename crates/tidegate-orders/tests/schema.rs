@@ -107,8 +107,9 @@ impl Database {
 }
 
 fn with_database(url: &str, name: &str) -> Result<String> {
-    let (host, _) = url.rsplit_once('/').context("a URL ends with /database")?;
-    Ok(format!("{host}/{name}"))
+    let (address, query) = url.split_once('?').unwrap_or((url, ""));
+    let (host, _) = address.rsplit_once('/').context("a URL ends with /database")?;
+    Ok(format!("{host}/{name}?{query}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

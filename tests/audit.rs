@@ -1,0 +1,50 @@
+//! What `tidegate audit` answers after a real worker has run; what it finds is tested beside `audit.rs`.
+
+mod site;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use site::Site;
+
+const BIG: i64 = 9_007_199_254_740_993;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
+    let site = Site::open().await;
+    site.load(10, 100).await;
+    for order in 0..20 {
+        site.add_order(BIG + order, 1000 + order, 10).await;
+    }
+    site.add(&[("userId", "1"), ("voucherId", "10")]).await;
+    let before = site.tidegate(&["audit"]);
+    assert_eq!(before.status.code(), Some(0), "all in flight: {before:?}");
+
+    let worker = site.worker("w").start();
+    until_dead(&site, 1).await;
+    site.settled().await;
+    worker.signal(Signal::SIGTERM);
+    let held = site.tidegate(&["audit"]);
+    let text = String::from_utf8_lossy(&held.stdout).into_owned();
+    assert_eq!(held.status.code(), Some(0), "{held:?}");
+    assert!(text.contains("It holds: 20 admitted orders"), "{text}");
+    assert!(text.contains("Unreadable entries: 1 (1 dead"), "{text}");
+
+    let lost = (BIG + 7).to_string();
+    sqlx::query("DELETE FROM tb_voucher_order WHERE id = ?")
+        .bind(BIG + 7)
+        .execute(&site.pool)
+        .await
+        .expect("a row");
+    let failed = site.tidegate(&["audit", "--json"]);
+    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+    let json: Value = serde_json::from_slice(&failed.stdout).expect("JSON");
+    let voucher = &json["vouchers"][0];
+    assert_eq!((&json["holds"], &voucher["voucher"]), (&Value::Bool(false), &Value::from("10")));
+    assert_eq!(voucher["lost"]["first"], Value::from(vec![lost]), "{json}");
+    // Another voucher is not concerned.
+    assert_eq!(site.tidegate(&["audit", "--voucher", "11"]).status.code(), Some(0));
+}
+
+async fn until_dead(site: &Site, letters: usize) {
+    site::until("it is buried", || async { site.dead().await.len() == letters }).await;
+}
