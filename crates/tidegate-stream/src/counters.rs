@@ -20,7 +20,7 @@ pub struct Counters {
 /// The counts at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Batches settled.
+    /// Batches handled, and settled as far as Redis let us.
     pub batches: u64,
     /// Entries acknowledged as done.
     pub done: u64,

@@ -5,25 +5,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fred::{clients::Client, interfaces::ClientInterface};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     backoff::Backoff,
     breaker::Breaker,
     counters::Counters,
-    entry::{Delivery, Entry},
+    entry::{Delivery, Entry, EntryId},
     handler::{Death, Handler, Outage, Outcome},
     schedule::{Schedule, Source},
     stream::{GroupState, Reader, Stream, StreamError},
 };
+
+/// On a stop signal, how often a blocked read is told to end: it may be on its way to Redis still.
+const UNBLOCK_EVERY: Duration = Duration::from_millis(50);
+
+/// On a stop signal, how long a read may take to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a lane works.
 #[derive(Clone, Debug)]
 pub struct LaneSettings {
     /// Entries in hand at most, pending ones that wait for another try included.
     pub batch: usize,
-    /// How long a read waits for new entries; a stop signal is noticed this late at worst.
+    /// How long a read waits for new entries. A stop signal ends the wait.
     pub block: Duration,
     /// How soon entries that could not be done are tried again, at first.
     pub retry: Duration,
@@ -72,12 +77,13 @@ impl<H: Handler> Lane<H> {
         counters: Arc<Counters>,
         settings: LaneSettings,
     ) -> Self {
+        // A batch of none would turn for ever without reading.
+        let settings = LaneSettings { batch: settings.batch.max(1), ..settings };
         Self { reader, stream, handler, breaker, counters, settings }
     }
 
     /// Runs until `stop`; then the batch in hand is finished and settled first. No error ends it.
     pub async fn run(mut self, stop: CancellationToken) {
-        let unblock = tokio::spawn(unblock_on(stop.clone(), self.reader.client()));
         let mut schedule = Schedule::new(&self.settings, Instant::now());
         let mut backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         loop {
@@ -88,7 +94,10 @@ impl<H: Handler> Lane<H> {
                 schedule.start_over();
             }
             match self.turn(&mut schedule, &stop).await {
-                Ok(()) => backoff.reset(),
+                // Only this tells that all is well: the own pending list may be read without trouble while
+                // new entries are not.
+                Ok(Source::New { .. }) => backoff.reset(),
+                Ok(_) => {}
                 Err(error) => {
                     // Whatever failed, entries may be pending that we do not know of.
                     schedule.start_over();
@@ -97,31 +106,56 @@ impl<H: Handler> Lane<H> {
                 }
             }
         }
-        unblock.abort();
     }
 
     /// Reads once, from wherever it is due, and runs the step on what came.
-    async fn turn(&self, schedule: &mut Schedule, stop: &CancellationToken) -> Result<(), LaneError> {
+    async fn turn(&self, schedule: &mut Schedule, stop: &CancellationToken) -> Result<Source, LaneError> {
         let source = schedule.next(Instant::now());
-        let delivery = match source {
-            Source::Wait { time } => {
-                stop.run_until_cancelled(tokio::time::sleep(time)).await;
-                return Ok(());
-            }
-            Source::Pending { after } => self.reader.read_pending(self.settings.batch, after).await?,
+        if let Source::Wait { time } = source {
+            stop.run_until_cancelled(tokio::time::sleep(time)).await;
+            return Ok(source);
+        }
+        let delivery = tokio::select! {
+            biased;
+            delivery = self.read(source, schedule) => delivery?,
+            // A read is work and is never cancelled, but for this: the lane ends, and Redis does not answer.
+            // What was handed over all the same stays pending, for the next one with this name, or to be claimed.
+            () = self.end_wait_on(stop) => return Ok(source),
+        };
+        let (read, last_id) = (delivery.len(), delivery.last_id());
+        let report = self.run_batch(delivery).await?;
+        schedule.handled(source, read, last_id, report, Instant::now());
+        Ok(source)
+    }
+
+    async fn read(&self, source: Source, schedule: &mut Schedule) -> Result<Delivery, StreamError> {
+        match source {
+            Source::Wait { .. } => Ok(Delivery::default()),
+            Source::Pending { after } => self.reader.read_pending(self.settings.batch, after).await,
+            Source::New { count, block } => self.reader.read_new(count, block).await,
             Source::Claim { cursor, count } => {
                 let (idle, consumer) = (self.settings.claim_idle, self.reader.consumer());
                 let (cursor, delivery) = self.stream.claim(consumer, idle, cursor, count).await?;
                 schedule.scanned(cursor, Instant::now());
                 self.counters.claimed(delivery.len());
-                delivery
+                Ok(delivery)
             }
-            Source::New { count, block } => self.reader.read_new(count, block).await?,
+        }
+    }
+
+    /// Waits for the stop signal, then ends the wait of a blocked read. Whatever that read brings nevertheless
+    /// is handled. Returns when it has not ended for too long.
+    async fn end_wait_on(&self, stop: &CancellationToken) {
+        stop.cancelled().await;
+        let unblock = async {
+            loop {
+                if let Err(error) = self.stream.unblock(&self.reader).await {
+                    tracing::debug!(%error, consumer = self.reader.consumer(), "cannot end a blocked read");
+                }
+                tokio::time::sleep(UNBLOCK_EVERY).await;
+            }
         };
-        let (read, last_id) = (delivery.len(), delivery.last_id());
-        let report = self.run_batch(delivery).await?;
-        schedule.handled(source, read, last_id, report, Instant::now());
-        Ok(())
+        let _: Result<(), _> = tokio::time::timeout(STOP_PATIENCE, unblock).await;
     }
 
     /// The step: handles one delivery and settles it. Whatever is not settled is still pending.
@@ -132,9 +166,11 @@ impl<H: Handler> Lane<H> {
         if delivery.is_empty() {
             return Ok(BatchReport::default());
         }
-        let outcomes = self.handle(&delivery.entries).await?;
-        let report = self.settle(&delivery, &outcomes).await?;
+        let mut report = BatchReport::default();
+        let settled = self.work_off(&delivery, &mut report).await;
+        // Also when only a part could be settled: that part is never seen again.
         self.counters.batch(report);
+        settled?;
         tracing::debug!(
             consumer = self.reader.consumer(),
             size = delivery.len(),
@@ -147,13 +183,35 @@ impl<H: Handler> Lane<H> {
         Ok(report)
     }
 
+    async fn work_off(&self, delivery: &Delivery, report: &mut BatchReport) -> Result<(), Outage> {
+        self.acknowledge_gone(&delivery.gone, report).await?;
+        let outcomes = self.handle(&delivery.entries).await?;
+        self.settle(&delivery.entries, &outcomes, report).await
+    }
+
+    /// Comes first, so that it is told once, however often the rest has to be handled.
+    async fn acknowledge_gone(&self, gone: &[EntryId], report: &mut BatchReport) -> Result<(), Outage> {
+        let Some(first) = gone.first() else { return Ok(()) };
+        self.stream.settle(gone).await?;
+        report.gone = gone.len();
+        tracing::error!(
+            count = gone.len(),
+            %first,
+            "pending entries without payload (deleted or trimmed): acknowledged; `tidegate audit` tells which \
+             orders are missing"
+        );
+        Ok(())
+    }
+
     /// Hands the entries to the handler, and keeps them from being claimed while it works.
     async fn handle(&self, entries: &[Entry]) -> Result<Vec<Outcome>, Outage> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(Vec::new()) };
         let keep_for_ever = async {
             loop {
                 tokio::time::sleep(self.settings.claim_idle / 3).await;
-                let kept = self.stream.keep(self.reader.consumer(), (first.id, last.id), entries.len()).await;
+                // Others of our own may stand between these, and wait for another try.
+                let count = self.settings.batch.max(entries.len());
+                let kept = self.stream.keep(self.reader.consumer(), (first.id, last.id), count).await;
                 tracing::debug!(?kept, size = entries.len(), "batch takes long: kept from being claimed");
             }
         };
@@ -166,55 +224,51 @@ impl<H: Handler> Lane<H> {
     }
 
     /// Acknowledges what is done, then buries what is dead: a letter that cannot be buried holds up nobody.
-    async fn settle(&self, delivery: &Delivery, outcomes: &[Outcome]) -> Result<BatchReport, Outage> {
-        if let Some(first) = delivery.gone.first() {
-            tracing::error!(
-                count = delivery.gone.len(),
-                %first,
-                "pending entries without payload (deleted or trimmed): acknowledged; `tidegate audit` tells which \
-                 orders are missing"
-            );
+    async fn settle(
+        &self,
+        entries: &[Entry],
+        outcomes: &[Outcome],
+        report: &mut BatchReport,
+    ) -> Result<(), Outage> {
+        let outcomes = || entries.iter().zip(outcomes);
+        let done = outcomes().filter(|(_, outcome)| **outcome == Outcome::Done);
+        let done: Vec<EntryId> = done.map(|(entry, _)| entry.id).collect();
+        if !done.is_empty() {
+            self.stream.settle(&done).await?;
         }
-        let of = |wanted: &Outcome| {
-            let entries = delivery.entries.iter().zip(outcomes);
-            entries
-                .filter(move |(_, outcome)| *outcome == wanted)
-                .map(|(entry, _)| entry.id)
-                .collect::<Vec<_>>()
-        };
-        let done = of(&Outcome::Done);
-        let mut report = BatchReport {
-            done: done.len(),
-            gone: delivery.gone.len(),
-            left: of(&Outcome::Retry).len(),
-            buried: 0,
-        };
-        let settled = [done, delivery.gone.clone()].concat();
-        if !settled.is_empty() {
-            self.stream.settle(&settled).await?;
-        }
-        for (entry, outcome) in delivery.entries.iter().zip(outcomes) {
-            if let Outcome::Dead(death) = outcome {
-                self.bury(entry, death, &mut report).await?;
-            }
-        }
-        Ok(report)
+        report.done = done.len();
+        report.left = outcomes().filter(|(_, outcome)| **outcome == Outcome::Retry).count();
+        let dead = outcomes().filter_map(|(entry, outcome)| match outcome {
+            Outcome::Dead(death) => Some((entry, death)),
+            Outcome::Done | Outcome::Retry => None,
+        });
+        self.bury(dead, report).await
     }
 
-    async fn bury(&self, entry: &Entry, death: &Death, report: &mut BatchReport) -> Result<(), Outage> {
-        match self.stream.bury(entry, death).await {
-            Ok(true) => {
-                tracing::warn!(entry = %entry.id, reason = death.reason, error = death.error, "entry buried");
-                report.buried += 1;
+    async fn bury<'a>(
+        &self,
+        dead: impl Iterator<Item = (&'a Entry, &'a Death)>,
+        report: &mut BatchReport,
+    ) -> Result<(), Outage> {
+        let mut refusal = None;
+        for (entry, death) in dead {
+            match self.stream.bury(entry, death).await {
+                Ok(true) => {
+                    tracing::warn!(entry = %entry.id, reason = death.reason, error = death.error, "entry buried");
+                    report.buried += 1;
+                }
+                // Another worker has settled it meanwhile.
+                Ok(false) => {}
+                Err(StreamError::Redis(error)) if is_refusal(&error) => {
+                    report.left += 1;
+                    refusal = Some(error);
+                }
+                Err(error) => return Err(error.into()),
             }
-            // Another worker has settled it meanwhile.
-            Ok(false) => {}
-            Err(StreamError::Redis(error)) if error.details().contains("WRONGTYPE") => {
-                let dead = &self.stream.names().dead;
-                tracing::error!(entry = %entry.id, %dead, "cannot bury: the key of the dead letters is no stream");
-                report.left += 1;
-            }
-            Err(error) => return Err(error.into()),
+        }
+        if let Some(error) = refusal {
+            let dead = &self.stream.names().dead;
+            tracing::error!(%error, %dead, "cannot bury: dead entries stay pending and are tried again");
         }
         Ok(())
     }
@@ -256,8 +310,9 @@ impl From<Outage> for LaneError {
     }
 }
 
-/// Ends a blocked read when the stop signal comes. Whatever the read brings nevertheless is handled.
-async fn unblock_on(stop: CancellationToken, client: Client) {
-    stop.cancelled().await;
-    let _ = client.unblock_self(None).await;
+/// Redis works, but does not take this letter: wrong type of the key, memory limit, missing permission. That is
+/// no outage: everything else can go on.
+fn is_refusal(error: &fred::error::Error) -> bool {
+    // Not at the start: before Redis 7, an error from within a script has a text before it.
+    ["WRONGTYPE ", "OOM command", "NOPERM "].iter().any(|words| error.details().contains(words))
 }

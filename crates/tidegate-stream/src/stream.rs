@@ -5,8 +5,8 @@ use std::time::Duration;
 use fred::{
     clients::{Client, Pool},
     error::{Error, ErrorKind},
-    interfaces::{ClientLike, StreamsInterface},
-    types::{ClusterHash, CustomCommand, Value},
+    interfaces::{ClientInterface, ClientLike, StreamsInterface},
+    types::{ClusterHash, CustomCommand, Value, config::Options},
 };
 
 use crate::{
@@ -17,6 +17,10 @@ use crate::{
 
 /// How much longer than its block time a read may take before its connection is given up.
 const READ_MARGIN: Duration = Duration::from_secs(2);
+
+/// For commands that hand entries over: when their reply is lost, sending them again would hand over others,
+/// and leave the first ones pending unseen.
+const SENT_ONCE: Option<u32> = Some(1);
 
 /// Why the stream could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -134,7 +138,8 @@ impl Stream {
             "COUNT".into(),
             length(count),
         ];
-        Ok(entry::parse_claim(self.pool.next().custom(command, args).await?)?)
+        let options = Options { max_attempts: SENT_ONCE, ..Default::default() };
+        Ok(entry::parse_claim(self.pool.next().with_options(&options).custom(command, args).await?)?)
     }
 
     /// Acknowledges entries, in one round trip. Returns how many were pending until now.
@@ -185,6 +190,22 @@ impl Stream {
         ];
         Ok(self.keep.call(&self.pool, keys, args).await?.convert()?)
     }
+
+    /// Ends the wait of `reader` for new entries: its read answers as if the block time were over. Does nothing
+    /// when that read is not blocked, or not yet.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn unblock(&self, reader: &Reader) -> Result<(), StreamError> {
+        for id in reader.client.connection_ids().into_values() {
+            let command = CustomCommand::new_static("CLIENT", ClusterHash::FirstKey, false);
+            // TIMEOUT and not ERROR: should the id be one of before a restart of Redis, then whoever has it now
+            // sees an empty read and nothing worse.
+            let args: Vec<Value> = vec!["UNBLOCK".into(), id.into(), "TIMEOUT".into()];
+            let _count: Value = self.pool.custom(command, args).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Reads the stream as one consumer of its group, over a connection of its own.
@@ -208,12 +229,6 @@ impl Reader {
     #[must_use]
     pub fn consumer(&self) -> &str {
         &self.consumer
-    }
-
-    /// The connection, for ending a blocked read from outside.
-    #[must_use]
-    pub fn client(&self) -> Client {
-        self.client.clone()
     }
 
     /// Whether the connection was made anew since this was last asked.
@@ -266,18 +281,20 @@ impl Reader {
 
         let slot = ClusterHash::Custom(fred::util::redis_keyslot(self.names.stream.as_bytes()));
         let command = CustomCommand::new_static("XREADGROUP", slot, block.is_some());
-        let options = fred::prelude::Options {
+        let options = Options {
             timeout: Some(block.unwrap_or_default() + READ_MARGIN),
-            max_attempts: Some(1),
+            max_attempts: SENT_ONCE,
             ..Default::default()
         };
         let reply: Result<Value, Error> = self.client.with_options(&options).custom(command, args).await;
         match reply {
             Ok(reply) => Ok(entry::parse_read(reply)?),
             Err(error) => {
-                if *error.kind() == ErrorKind::Timeout {
-                    // The connection swallowed the read; another one may not.
-                    let _ = self.client.force_reconnection().await;
+                if *error.kind() == ErrorKind::Timeout && self.client.is_connected() {
+                    // The connection swallowed the read; another one may not. Nobody waits for it here: while
+                    // Redis is away it takes as long as that lasts, and the outage has to be told now.
+                    let client = self.client.clone();
+                    tokio::spawn(async move { client.force_reconnection().await });
                 }
                 Err(error.into())
             }
