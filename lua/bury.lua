@@ -4,6 +4,10 @@
 -- nothing happens. XADD comes first: when it fails (wrong type, memory limit), the entry stays pending.
 -- The fields come from the caller, who has read them: the entry itself may be trimmed by now.
 --
+-- A dead letter holds the entry's fields byte for byte, in their order, then dead:entry, dead:reason, dead:error,
+-- dead:consumer, dead:deliveries and dead:at_ms. Above 2000 fields, one field dead:fields stands for the entry's:
+-- the array [name, value, name, value, ...] as cjson writes it, which is JSON but for bytes that are no UTF-8.
+--
 -- KEYS[1]  stream   stream  where the entry is pending
 -- KEYS[2]  dead     stream  dead letters
 -- ARGV[1]  group            consumer group
