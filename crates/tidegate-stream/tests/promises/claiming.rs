@@ -1,0 +1,138 @@
+//! What other consumers have left behind.
+
+use std::time::Instant;
+
+use tidegate_stream::{EntryId, LaneSettings, Outcome};
+
+use crate::rig::{RecordingHandler, Rig, eventually, ms, number, settings};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_entries_of_a_dead_consumer_are_drained_while_new_ones_go_on() {
+    const ALL: usize = 100_000;
+    let rig = Rig::start().await;
+    let ids = rig.add_delivered(ALL, "dead").await;
+    rig.age("dead").await;
+    // Single ones, and more in a row than one claim scans.
+    let mut deleted: Vec<_> = ids.iter().skip(1).step_by(10).copied().collect();
+    deleted.extend(ids[20_000..26_000].iter().copied());
+    deleted.sort_unstable();
+    deleted.dedup();
+    for some in deleted.chunks(5000) {
+        let some: Vec<String> = some.iter().map(ToString::to_string).collect();
+        rig.call::<u64>(&format!("XDEL s {}", some.join(" "))).await;
+    }
+    let new = rig.add(2000).await;
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, LaneSettings { batch: 500, ..settings() }).await;
+    eventually("all but the deleted are handled", async || {
+        handler.sizes().iter().sum::<usize>() >= ALL - deleted.len() + new.len()
+    })
+    .await;
+    rig.nothing_is_pending().await;
+    eventually("all are counted", async || {
+        let counts = rig.counters.counts();
+        counts.done + counts.gone == (ALL + new.len()) as u64
+    })
+    .await;
+
+    let counts = rig.counters.counts();
+    assert_eq!(counts.gone, deleted.len() as u64);
+    assert_eq!(counts.claimed, ALL as u64);
+    let batches = handler.batches();
+    let last_new = batches.iter().rposition(|batch| new.contains(&batch.ids[0])).unwrap();
+    assert!(last_new < 12, "new entries waited for the scan: batch {last_new} of {}", batches.len());
+    let mut once = handler.ids();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), handler.ids().len(), "nothing is handled twice");
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_that_were_touched_lately_are_not_claimed() {
+    let rig = Rig::start().await;
+    let old = rig.add_delivered(5, "dead").await;
+    rig.age("dead").await;
+    rig.add_delivered(5, "alive").await;
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, LaneSettings { block: ms(5), claim_every: ms(5), ..settings() }).await;
+    eventually("ten scans", async || rig.calls_of("xautoclaim").await >= 10).await;
+    assert_eq!(handler.ids(), old);
+    assert_eq!(rig.pending().await, 5);
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_takes_long_is_not_claimed_by_another_lane() {
+    let rig = Rig::start().await;
+    let ids = rig.add_delivered(10, "slow").await;
+    let idle = ms(600);
+    let greedy = LaneSettings { block: ms(5), claim_idle: idle, claim_every: ms(5), ..settings() };
+    let (slow, thief) = (RecordingHandler::done(), RecordingHandler::done());
+    slow.shut_door();
+    let begun = Instant::now();
+    let slow_lane = rig.run("slow", &slow, greedy.clone()).await;
+    slow.until_seen(10).await;
+    let thief_lane = rig.run("thief", &thief, greedy).await;
+    eventually("scans for many times as long", async || begun.elapsed() > idle * 4).await;
+    assert!(thief.ids().is_empty(), "{} were stolen", thief.ids().len());
+
+    slow.open_door();
+    rig.nothing_is_pending().await;
+    assert_eq!(slow.ids(), ids);
+    slow_lane.stop().await;
+    thief_lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_batch_is_kept_whole_although_others_of_its_own_stand_between() {
+    let rig = Rig::start().await;
+    rig.add_delivered(10, "slow").await;
+    let greedy = LaneSettings { block: ms(5), claim_idle: ms(600), claim_every: ms(5), ..settings() };
+    let (slow, thief) = (RecordingHandler::done(), RecordingHandler::done());
+    slow.shut_door();
+    let lane = rig.lane("slow", &slow, greedy.clone()).await;
+    let mut delivery = rig.reader("slow").await.read_pending(10, EntryId::MIN).await.unwrap();
+    delivery.entries.drain(1..9);
+    let begun = Instant::now();
+    let batch = tokio::spawn(async move { lane.run_batch(delivery).await });
+    slow.until_seen(2).await;
+    let thief_lane = rig.run("thief", &thief, greedy).await;
+    eventually("scans for many times as long", async || begun.elapsed() > ms(2400)).await;
+    assert!(thief.ids().is_empty(), "{} were stolen", thief.ids().len());
+    slow.open_door();
+    assert_eq!(batch.await.unwrap().unwrap().done, 2);
+    thief_lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_reply_is_lost_strands_nothing() {
+    let rig = Rig::start().await;
+    let ids = rig.add_delivered(25, "dead").await;
+    rig.age("dead").await;
+    let handler = RecordingHandler::done();
+    let lost = rig.commands.drop_next_reply("XAUTOCLAIM");
+    let lane = rig.run("c1", &handler, settings()).await;
+    lost.reached().await.unwrap();
+    rig.nothing_is_pending().await;
+    assert_eq!(handler.ids(), ids);
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claimed_entries_can_be_left_to_be_tried_again_and_be_dead() {
+    let rig = Rig::start().await;
+    rig.add_delivered(30, "dead").await;
+    rig.age("dead").await;
+    let handler = RecordingHandler::new(|entry| match number(entry) {
+        5 => Outcome::Retry,
+        7 | 23 => crate::rig::dead("unreadable"),
+        _ => Outcome::Done,
+    });
+    let lane = rig.run("c1", &handler, settings()).await;
+    eventually("one is left", async || rig.pending().await == 1).await;
+    eventually("two are buried", async || rig.call::<usize>("XLEN s.dead").await == 2).await;
+    let left: Vec<(String, String, u64, u64)> = rig.call("XPENDING s g1 - + 10").await;
+    assert_eq!(left[0].1, "c1");
+    lane.stop().await;
+}

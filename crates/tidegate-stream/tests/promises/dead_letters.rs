@@ -1,0 +1,159 @@
+//! Burying.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use fred::clients::Client;
+use fred::interfaces::{LuaInterface, StreamsInterface};
+use fred::types::Value;
+use tidegate_stream::{Death, Entry, EntryId, Outcome};
+
+use crate::rig::{RecordingHandler, Rig, dead, eventually, number, settings};
+
+type Fields = Vec<(Bytes, Bytes)>;
+
+fn death() -> Death {
+    Death { reason: "unknown_voucher", error: "voucher 7 is not known: \"\u{1f3ab}\" \r\n".to_owned() }
+}
+
+/// Adds an entry with these fields and reads it as `c1`.
+async fn delivered(rig: &Rig, fields: &Fields) -> Entry {
+    let client: Client = rig.pool.next().clone();
+    let _id: String = client.xadd("s", false, None::<()>, "*", fields.clone()).await.unwrap();
+    let mut delivery = rig.reader("c1").await.read_new(1, crate::rig::ms(1000)).await.unwrap();
+    let entry = delivery.entries.pop().unwrap();
+    assert_eq!(&entry.fields, fields, "read byte for byte");
+    entry
+}
+
+/// The only dead letter, as a lane would read it.
+async fn letter(rig: &Rig) -> Fields {
+    let _created: Value = rig.call("XGROUP CREATE s.dead g1 0").await;
+    let names = tidegate_stream::StreamNames { stream: "s.dead".into(), ..rig.names.clone() };
+    let reader = rig.reader_of(names, "r").await;
+    let mut delivery = reader.read_new(10, crate::rig::ms(1000)).await.unwrap();
+    assert_eq!(delivery.entries.len(), 1);
+    delivery.entries.remove(0).fields
+}
+
+fn about<'a>(letter: &'a Fields, name: &str) -> &'a [u8] {
+    &letter.iter().find(|(field, _)| field == name).unwrap_or_else(|| panic!("{name} is missing")).1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_holds_the_entry_byte_for_byte_and_says_why_who_how_often_and_when() {
+    let rig = Rig::start().await;
+    let all_bytes: Bytes = (0..=255).collect::<Vec<u8>>().into();
+    let fields: Fields = vec![
+        ("userId".into(), "17".into()),
+        ("userId".into(), "18".into()),
+        (all_bytes.clone(), all_bytes),
+        ("".into(), "".into()),
+        ("QUEUED".into(), "OK".into()),
+        ("number".into(), "007".into()),
+        ("large".into(), vec![0xfe; 1_000_000].into()),
+    ];
+    let entry = delivered(&rig, &fields).await;
+    let _again = rig.reader("c1").await.read_pending(1, EntryId::MIN).await.unwrap();
+    let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    let before = now_ms();
+    assert!(rig.stream.bury(&entry, &death()).await.unwrap());
+    let after = now_ms();
+    assert_eq!(rig.pending().await, 0);
+
+    let letter = letter(&rig).await;
+    assert_eq!(letter[..fields.len()], fields);
+    assert_eq!(about(&letter, "dead:entry"), entry.id.to_string().as_bytes());
+    assert_eq!(about(&letter, "dead:reason"), b"unknown_voucher");
+    assert_eq!(about(&letter, "dead:error"), death().error.as_bytes());
+    assert_eq!(about(&letter, "dead:consumer"), b"c1");
+    assert_eq!(about(&letter, "dead:deliveries"), b"2");
+    let at_ms: u128 = str::from_utf8(about(&letter, "dead:at_ms")).unwrap().parse().unwrap();
+    assert!((before..=after).contains(&at_ms));
+    assert_eq!(letter.len(), fields.len() + 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_with_more_fields_than_a_script_can_pass_on_is_kept_whole() {
+    let rig = Rig::start().await;
+    let all_bytes: Vec<u8> = (0..=255).collect();
+    let fields: Fields =
+        (0..10_000).map(|at| (format!("field {at}").into(), all_bytes[at % 256..].to_vec().into())).collect();
+    let entry = delivered(&rig, &fields).await;
+    assert!(rig.stream.bury(&entry, &death()).await.unwrap());
+    assert_eq!(rig.pending().await, 0);
+
+    let letter = letter(&rig).await;
+    assert_eq!(about(&letter, "dead:reason"), b"unknown_voucher");
+    let json = Bytes::copy_from_slice(about(&letter, "dead:fields"));
+    let client: Client = rig.pool.next().clone();
+    let values: Vec<Bytes> =
+        client.eval("return cjson.decode(ARGV[1])", Vec::<String>::new(), vec![json]).await.unwrap();
+    let kept: Fields = values.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    assert_eq!(kept, fields);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_buried_twice_lies_there_once() {
+    let rig = Rig::start().await;
+    let entry = delivered(&rig, &vec![("a".into(), "1".into())]).await;
+    assert!(rig.stream.bury(&entry, &death()).await.unwrap());
+    assert!(!rig.stream.bury(&entry, &death()).await.unwrap());
+    assert_eq!(rig.call::<usize>("XLEN s.dead").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_settled_elsewhere_is_not_buried() {
+    let rig = Rig::start().await;
+    let entry = delivered(&rig, &vec![("a".into(), "1".into())]).await;
+    assert_eq!(rig.stream.settle(&[entry.id]).await.unwrap(), 1);
+    assert!(!rig.stream.bury(&entry, &death()).await.unwrap());
+    assert_eq!(rig.call::<usize>("EXISTS s.dead").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_trimmed_after_reading_is_buried_whole() {
+    let rig = Rig::start().await;
+    let fields: Fields = vec![("a".into(), "1".into())];
+    let entry = delivered(&rig, &fields).await;
+    let _trimmed: Value = rig.call("XTRIM s MAXLEN 0").await;
+    assert!(rig.stream.bury(&entry, &death()).await.unwrap());
+    assert_eq!(letter(&rig).await[..1], fields);
+    assert_eq!(rig.pending().await, 0);
+}
+
+/// While Redis does not take dead letters, the dead stay pending and all else goes on; afterwards they are buried.
+async fn a_refusal_holds_up_nobody(forbid: &str, allow: &str) {
+    let rig = Rig::start().await;
+    // What is in the stream fits into the memory, whatever is forbidden later.
+    rig.add(30).await;
+    let _ok: Value = rig.call(forbid).await;
+    let handler =
+        RecordingHandler::new(|entry| if number(entry) % 10 == 3 { dead("no") } else { Outcome::Done });
+    let lane = rig.run("c1", &handler, settings()).await;
+    eventually("all others are settled", async || rig.counters.counts().done == 27).await;
+    assert_eq!(rig.pending().await, 3);
+    eventually("it is told", async || rig.log.count("ERROR cannot bury") > 0).await;
+    assert_eq!(rig.log.count("outage"), 0);
+
+    let _ok: Value = rig.call(allow).await;
+    eventually("the dead are buried", async || rig.counters.counts().buried == 3).await;
+    rig.nothing_is_pending().await;
+    assert_eq!(rig.call::<usize>("XLEN s.dead").await, 3);
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_stream_of_the_wrong_type_holds_up_nobody() {
+    a_refusal_holds_up_nobody("SET s.dead text", "DEL s.dead").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_is_out_of_memory_for_dead_letters_holds_up_nobody() {
+    a_refusal_holds_up_nobody("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_permission_for_dead_letters_holds_up_nobody() {
+    a_refusal_holds_up_nobody("ACL SETUSER default resetkeys ~s", "ACL SETUSER default allkeys").await;
+}

@@ -1,0 +1,69 @@
+//! Leases.
+
+use fred::types::{Key, Value};
+use tidegate_stream::Leases;
+
+use crate::rig::{Rig, eventually, ms};
+
+fn keys(names: &[&str]) -> Vec<Key> {
+    names.iter().map(|name| Key::from(*name)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_lease_is_taken_for_itself_and_refusals_are_told_by_position() {
+    let rig = Rig::start().await;
+    let leases = Leases::new(rig.pool.clone());
+    let long = ms(60_000);
+    assert!(leases.take(keys(&["b", "d"]), "one", long).await.unwrap().is_empty());
+    assert_eq!(leases.take(keys(&["a", "b", "c", "d"]), "two", long).await.unwrap(), [1, 3]);
+    let holders: Vec<String> = rig.call("MGET a b c d").await;
+    assert_eq!(holders, ["two", "one", "two", "one"]);
+    assert!(leases.take(Vec::new(), "two", long).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_token_renews_and_another_does_not() {
+    let rig = Rig::start().await;
+    let leases = Leases::new(rig.pool.clone());
+    leases.take(keys(&["a"]), "one", ms(60_000)).await.unwrap();
+    assert!(leases.take(keys(&["a"]), "one", ms(600_000)).await.unwrap().is_empty());
+    assert!(rig.call::<i64>("PTTL a").await > 60_000);
+    assert_eq!(leases.take(keys(&["a"]), "two", ms(6_000_000)).await.unwrap(), [0]);
+    assert!(rig.call::<i64>("PTTL a").await <= 600_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_owner_ends_a_lease() {
+    let rig = Rig::start().await;
+    let leases = Leases::new(rig.pool.clone());
+    leases.take(keys(&["a", "b"]), "one", ms(60_000)).await.unwrap();
+    leases.take(keys(&["c"]), "two", ms(60_000)).await.unwrap();
+    assert_eq!(leases.end(keys(&["a", "b", "c", "none"]), "two").await.unwrap(), 1);
+    assert_eq!(rig.call::<usize>("EXISTS a b c").await, 2);
+    assert_eq!(leases.end(keys(&["a", "b", "c"]), "one").await.unwrap(), 2);
+    assert_eq!(leases.end(keys(&["a", "b", "c"]), "one").await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_nobody_renews_ends_by_time() {
+    let rig = Rig::start().await;
+    let leases = Leases::new(rig.pool.clone());
+    leases.take(keys(&["a"]), "one", ms(50)).await.unwrap();
+    eventually("another may take it", async || {
+        leases.take(keys(&["a"]), "two", ms(60_000)).await.unwrap().is_empty()
+    })
+    .await;
+    assert_eq!(leases.end(keys(&["a"]), "one").await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_whose_reply_is_lost_is_still_ones_own() {
+    let rig = Rig::start().await;
+    let leases = Leases::new(rig.pool.clone());
+    leases.take(keys(&["warm"]), "one", ms(60_000)).await.unwrap();
+    let lost = rig.commands.drop_next_reply("precious");
+    assert!(leases.take(keys(&["precious"]), "one", ms(60_000)).await.unwrap().is_empty());
+    lost.reached().await.unwrap();
+    let holder: Value = rig.call("GET precious").await;
+    assert_eq!(holder.as_str().as_deref(), Some("one"));
+}

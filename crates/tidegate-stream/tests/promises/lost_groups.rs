@@ -1,0 +1,64 @@
+//! A group, a stream or a whole data set that is gone.
+
+use fred::types::Value;
+use tidegate_stream::{LaneSettings, Outcome};
+
+use crate::rig::{RecordingHandler, Rig, dead, eventually, ms, number, settings};
+
+/// After `harm` is done to blocked readers, what is added then is handled, and the loss is told.
+async fn survives(harm: &str, is_told: bool) {
+    let rig = Rig::start().await;
+    let handler = RecordingHandler::done();
+    // A reader that was not woken would sleep for longer than the test.
+    let patient = LaneSettings { block: ms(60_000), ..settings() };
+    let lanes = [rig.run("c1", &handler, patient.clone()).await, rig.run("c2", &handler, patient).await];
+    rig.add(5).await;
+    rig.nothing_is_pending().await;
+    rig.until_blocked(2).await;
+    let _done: Value = rig.call(harm).await;
+    let ids = rig.add(25).await;
+    eventually("all are handled", async || {
+        let seen = handler.ids();
+        ids.iter().all(|id| seen.contains(id))
+    })
+    .await;
+    rig.nothing_is_pending().await;
+    assert_eq!(rig.log.count("ERROR the consumer group was gone"), usize::from(is_told));
+    for lane in lanes {
+        lane.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destroyed_group_is_made_again_from_the_first_entry() {
+    survives("XGROUP DESTROY s g1", true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_stream_is_made_again() {
+    survives("DEL s", true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flushed_redis_is_set_up_again() {
+    survives("FLUSHALL", true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flush_of_scripts_is_harmless() {
+    let rig = Rig::start().await;
+    let handler =
+        RecordingHandler::new(
+            |entry| if number(entry).is_multiple_of(2) { dead("even") } else { Outcome::Done },
+        );
+    let lane = rig.run("c1", &handler, settings()).await;
+    for round in 1..=5 {
+        let _ok: Value = rig.call("SCRIPT FLUSH").await;
+        rig.add(10).await;
+        eventually("half are buried", async || rig.call::<usize>("XLEN s.dead").await == round * 5).await;
+    }
+    rig.nothing_is_pending().await;
+    assert_eq!(rig.log.count("outage"), 0);
+    assert_eq!(rig.counters.counts().buried, 25);
+    lane.stop().await;
+}

@@ -1,0 +1,11 @@
+//! What the lanes promise, shown on a real Redis.
+
+mod claiming;
+mod consumers;
+mod dead_letters;
+mod leases;
+mod lost_groups;
+mod outages;
+mod reading;
+mod rig;
+mod stopping;

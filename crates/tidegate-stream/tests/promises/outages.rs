@@ -1,0 +1,293 @@
+//! Stores that go away, replies that are lost, connections that die.
+
+use std::time::Instant;
+
+use fred::types::Value;
+use tidegate_stream::{EntryId, LaneSettings, Outcome, Script, breaker};
+
+use crate::rig::{RecordingHandler, Rig, dead, eventually, ms, number, settings};
+
+fn is_open(rig: &Rig) -> bool {
+    rig.breaker.state() != breaker::State::Closed
+}
+
+/// All of these, each at least once.
+fn saw_all(handler: &RecordingHandler, ids: &[EntryId]) -> bool {
+    let seen: std::collections::HashSet<EntryId> = handler.ids().into_iter().collect();
+    ids.iter().all(|id| seen.contains(id))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_store_is_away_nothing_is_read_and_afterwards_everything_is_handled() {
+    let rig = Rig::start().await;
+    let handler = RecordingHandler::done();
+    let lanes = [rig.run("c1", &handler, settings()).await, rig.run("c2", &handler, settings()).await];
+    rig.until_blocked(2).await;
+    handler.set_store(false);
+    rig.store_works.send_replace(false);
+    let mut ids = rig.add(1).await;
+    eventually("the breaker opens", async || is_open(&rig)).await;
+    // The other lane's read may have been under way, and brings one more batch at most.
+    ids.extend(rig.add(100).await);
+    eventually("no read is under way", async || {
+        rig.call::<String>("INFO clients").await.contains("blocked_clients:0")
+    })
+    .await;
+    let (reads, probes) = (rig.calls_of("xreadgroup").await, *rig.probes.borrow());
+    eventually("five probes more", async || *rig.probes.borrow() >= probes + 5).await;
+    assert!(rig.calls_of("xreadgroup").await <= reads + 1, "nothing is read");
+    assert!(rig.pending().await <= 20, "lanes x batch");
+    assert!(is_open(&rig));
+    assert_eq!((rig.log.count("outage began"), rig.log.count("outage over")), (1, 0));
+
+    handler.set_store(true);
+    rig.store_works.send_replace(true);
+    eventually("all are handled", async || saw_all(&handler, &ids)).await;
+    rig.nothing_is_pending().await;
+    assert_eq!((rig.log.count("outage began"), rig.log.count("outage over")), (1, 1));
+    assert_eq!(rig.counters.counts().retried, 0, "no failure is counted against any entry");
+    for lane in lanes {
+        lane.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_an_error_the_own_pending_list_comes_first() {
+    let rig = Rig::start().await;
+    let ids = rig.add(30).await;
+    let handler = RecordingHandler::done();
+    handler.set_store(false);
+    let lane = rig.run("c1", &handler, settings()).await;
+    eventually("the outage is noticed", async || rig.log.count("outage began") > 0).await;
+    handler.set_store(true);
+    rig.nothing_is_pending().await;
+    eventually("all are handled", async || saw_all(&handler, &ids)).await;
+    let seen = handler.ids();
+    let repeated = seen.len() - 30;
+    assert!(repeated >= 10 && repeated.is_multiple_of(10));
+    assert!(
+        seen[..repeated].chunks(10).all(|batch| batch == &ids[..10]),
+        "the first ten, until they are done"
+    );
+    assert_eq!(seen[repeated..], ids);
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_is_obeyed_while_a_store_is_away() {
+    let rig = Rig::start().await;
+    rig.add(5).await;
+    let handler = RecordingHandler::done();
+    handler.set_store(false);
+    rig.store_works.send_replace(false);
+    let lane = rig.run("c1", &handler, settings()).await;
+    eventually("the breaker opens", async || is_open(&rig)).await;
+    assert!(lane.stop().await < ms(1000));
+    assert_eq!(rig.pending().await, 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_whose_reply_is_lost_strands_nothing_and_is_not_sent_again() {
+    for source in ["BLOCK", "XREADGROUP"] {
+        let rig = Rig::start().await;
+        let mut ids = rig.add_delivered(5, "c1").await;
+        ids.extend(rig.add(25).await);
+        let handler = RecordingHandler::done();
+        let lost = rig.reads.drop_next_reply(source);
+        let lane = rig.run("c1", &handler, settings()).await;
+        lost.reached().await.unwrap();
+        eventually("all are handled", async || handler.ids().len() >= 30).await;
+        rig.nothing_is_pending().await;
+        assert_eq!(handler.ids(), ids, "each once and in order, although a reply to {source} was lost");
+        lane.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settling_whose_reply_is_lost_loses_nothing() {
+    let rig = Rig::start().await;
+    let ids = rig.add(25).await;
+    let handler = RecordingHandler::done();
+    let lost = rig.commands.drop_next_reply("XACK");
+    let lane = rig.run("c1", &handler, settings()).await;
+    lost.reached().await.unwrap();
+    eventually("all are handled", async || saw_all(&handler, &ids)).await;
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burial_whose_reply_is_lost_gives_one_dead_letter() {
+    let rig = Rig::start().await;
+    rig.add(25).await;
+    let bury = Script::new("bury", include_str!("../../../../lua/bury.lua"));
+    let handler = RecordingHandler::new(|entry| if number(entry) == 4 { dead("no") } else { Outcome::Done });
+    let lost = rig.commands.drop_next_reply(bury.sha1());
+    // Otherwise the first call answers NOSCRIPT.
+    let loading = rig.pool.clone();
+    let _sha1: Value =
+        fred::interfaces::LuaInterface::script_load(loading.next(), include_str!("../../../../lua/bury.lua"))
+            .await
+            .unwrap();
+    let lane = rig.run("c1", &handler, settings()).await;
+    lost.reached().await.unwrap();
+    handler.until_seen(25).await;
+    rig.nothing_is_pending().await;
+    assert_eq!(rig.call::<usize>("XLEN s.dead").await, 1);
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_in_a_black_hole_notices_and_recovers() {
+    let rig = Rig::start().await;
+    let handler = RecordingHandler::done();
+    let block = ms(300);
+    let lane = rig.run("c1", &handler, LaneSettings { block, ..settings() }).await;
+    let mut ids = rig.add(5).await;
+    rig.nothing_is_pending().await;
+    rig.until_blocked(1).await;
+    rig.reads.black_hole();
+    let begun = Instant::now();
+    // Redis hands it to a reader that is not there.
+    ids.extend(rig.add(1).await);
+    eventually("it is noticed", async || rig.log.count("outage began") > 0).await;
+    // Up to three seconds: two of margin, and the machine's own.
+    assert!(begun.elapsed() < block + ms(3000), "noticed after {:?}", begun.elapsed());
+    ids.extend(rig.add(5).await);
+    rig.reads.pass();
+    eventually("all are handled", async || saw_all(&handler, &ids)).await;
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_in_a_black_hole_is_noticed_and_does_not_delay_a_stop() {
+    let rig = Rig::start().await;
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, settings()).await;
+    let other = rig.run("c2", &handler, settings()).await;
+    rig.until_blocked(2).await;
+    rig.reads.black_hole();
+    rig.commands.black_hole();
+    eventually("it is noticed", async || is_open(&rig)).await;
+    let took = lane.stop().await;
+    assert!(took < ms(3000), "took {took:?}");
+    rig.reads.pass();
+    rig.commands.pass();
+    let ids = rig.add(5).await;
+    eventually("all are handled", async || saw_all(&handler, &ids)).await;
+    rig.nothing_is_pending().await;
+    other.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_redis_comes_back_and_nothing_is_lost() {
+    let rig = Rig::start_durable().await;
+    let handler = RecordingHandler::done();
+    let lanes = [rig.run("c1", &handler, settings()).await, rig.run("c2", &handler, settings()).await];
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.extend(rig.add(500).await);
+        rig.redis.kill9().unwrap();
+        rig.redis.restart().unwrap();
+        ids.extend(rig.add(50).await);
+    }
+    eventually("all are handled", async || saw_all(&handler, &ids)).await;
+    rig.nothing_is_pending().await;
+    for lane in lanes {
+        assert!(lane.is_running());
+        lane.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_connections_are_made_again_and_nothing_is_lost() {
+    let rig = Rig::start().await;
+    let handler = RecordingHandler::done();
+    let lanes = [rig.run("c1", &handler, settings()).await, rig.run("c2", &handler, settings()).await];
+    let mut ids = Vec::new();
+    for _ in 0..10 {
+        ids.extend(rig.add(100).await);
+        let _killed: u64 = rig.call("CLIENT KILL TYPE normal SKIPME yes").await;
+    }
+    eventually("all are handled", async || saw_all(&handler, &ids)).await;
+    rig.nothing_is_pending().await;
+    for lane in lanes {
+        assert!(lane.is_running());
+        lane.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_entry_is_counted_once_although_settling_broke_off() {
+    let rig = Rig::start().await;
+    let ids = rig.add_delivered(10, "c1").await;
+    rig.call::<u64>(&format!("XDEL s {}", ids[7])).await;
+    let handler = RecordingHandler::new(|entry| if number(entry) == 4 { dead("no") } else { Outcome::Done });
+    // Nothing else has this in it.
+    let hold = rig.commands.hold_when("no_good");
+    let lane = rig.run("c1", &handler, settings()).await;
+    hold.reached().await.unwrap();
+    eventually("the burial is given up", async || rig.log.count("outage began") > 0).await;
+    hold.cut();
+    rig.nothing_is_pending().await;
+    eventually("all are counted", async || {
+        let counts = rig.counters.counts();
+        (counts.done, counts.buried, counts.gone) == (8, 1, 1)
+    })
+    .await;
+    assert_eq!(rig.log.count("ERROR pending entries without payload"), 1);
+    lane.stop().await;
+}
+
+/// Ten turns of 20 ms, doubled up to 500, each at least half of that.
+const TEN_TURNS: std::time::Duration = ms(1300);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_cannot_be_made_again_makes_no_hot_loop() {
+    let rig = Rig::start().await;
+    let _ok: Value = rig.call("ACL SETUSER default -xgroup|create").await;
+    let _destroyed: Value = rig.call("XGROUP DESTROY s g1").await;
+    let begun = Instant::now();
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, settings()).await;
+    eventually("eleven reads", async || rig.calls_of("xreadgroup").await >= 11).await;
+    assert!(begun.elapsed() > TEN_TURNS, "eleven reads in {:?}", begun.elapsed());
+
+    let _ok: Value = rig.call("ACL SETUSER default +xgroup|create").await;
+    let ids = rig.add(3).await;
+    eventually("all are handled", async || saw_all(&handler, &ids)).await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_the_wrong_type_makes_no_hot_loop() {
+    let rig = Rig::start().await;
+    let _deleted: Value = rig.call("DEL s").await;
+    let _ok: Value = rig.call("SET s text").await;
+    let begun = Instant::now();
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, settings()).await;
+    eventually("eleven reads", async || rig.calls_of("xreadgroup").await >= 11).await;
+    assert!(begun.elapsed() > TEN_TURNS, "eleven reads in {:?}", begun.elapsed());
+
+    let _deleted: Value = rig.call("DEL s").await;
+    let ids = rig.add(3).await;
+    eventually("all are handled", async || saw_all(&handler, &ids)).await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settling_that_fails_makes_no_hot_loop() {
+    let rig = Rig::start().await;
+    let _ok: Value = rig.call("ACL SETUSER default -xack").await;
+    rig.add(10).await;
+    let begun = Instant::now();
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, settings()).await;
+    handler.until_seen(11 * 10).await;
+    assert!(begun.elapsed() > TEN_TURNS, "eleven tries in {:?}", begun.elapsed());
+    let _ok: Value = rig.call("ACL SETUSER default +xack").await;
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+}

@@ -1,0 +1,152 @@
+//! Reading, settling, and trying again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use tidegate_stream::{LaneSettings, Outcome};
+
+use crate::rig::{RecordingHandler, Rig, eventually, ms, number, settings};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_handled_in_stream_order_and_acknowledged() {
+    let rig = Rig::start().await;
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, settings()).await;
+    let mut ids = rig.add(25).await;
+    ids.extend(rig.add(25).await);
+    handler.until_seen(50).await;
+    rig.nothing_is_pending().await;
+    assert_eq!(handler.ids(), ids);
+    assert_eq!(rig.counters.counts().done, 50);
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_waits_to_fill_a_batch() {
+    let rig = Rig::start().await;
+    let handler = RecordingHandler::done();
+    let block = ms(10_000);
+    let lane = rig.run("c1", &handler, LaneSettings { batch: 1000, block, ..settings() }).await;
+    rig.until_blocked(1).await;
+    let begun = Instant::now();
+    rig.add(1).await;
+    handler.until_seen(1).await;
+    rig.nothing_is_pending().await;
+    assert!(begun.elapsed() < block / 4, "took {:?}", begun.elapsed());
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flooded_stream_gives_full_batches() {
+    let rig = Rig::start().await;
+    rig.add(1000).await;
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, LaneSettings { batch: 100, ..settings() }).await;
+    handler.until_seen(1000).await;
+    assert_eq!(handler.sizes(), [100; 10]);
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_own_pending_list_comes_first_at_start() {
+    let rig = Rig::start().await;
+    let mut ids = rig.add_delivered(15, "c1").await;
+    ids.extend(rig.add(15).await);
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, settings()).await;
+    handler.until_seen(30).await;
+    assert_eq!(handler.ids(), ids);
+    assert_eq!(handler.sizes(), [10, 5, 10, 5]);
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_entries_of_the_own_pending_list_are_counted_and_acknowledged() {
+    let rig = Rig::start().await;
+    let ids = rig.add_delivered(25, "c1").await;
+    for id in ids.iter().step_by(2) {
+        rig.call::<u64>(&format!("XDEL s {id}")).await;
+    }
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, settings()).await;
+    rig.nothing_is_pending().await;
+    eventually("all are counted", async || rig.counters.counts().gone == 13).await;
+    assert_eq!(handler.ids(), ids.iter().copied().skip(1).step_by(2).collect::<Vec<_>>());
+    assert_eq!(rig.counters.counts().done, 12);
+    assert!(rig.log.count("ERROR pending entries without payload") > 0);
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_to_be_tried_again_stays_pending_while_others_go_on() {
+    let rig = Rig::start().await;
+    let is_ready = Arc::new(AtomicBool::new(false));
+    let ready = Arc::clone(&is_ready);
+    let handler = RecordingHandler::new(move |entry| {
+        if number(entry) == 3 && !ready.load(Ordering::Relaxed) { Outcome::Retry } else { Outcome::Done }
+    });
+    let lane = rig.run("c1", &handler, settings()).await;
+    let stubborn = rig.add(5).await[2];
+    for _ in 0..5 {
+        rig.add(20).await;
+        eventually("all others are settled", async || rig.pending().await == 1).await;
+    }
+    let tries = || handler.ids().iter().filter(|id| **id == stubborn).count();
+    eventually("it is tried again and again", async || tries() >= 4).await;
+    assert_eq!(rig.counters.counts().done, 104);
+
+    is_ready.store(true, Ordering::Relaxed);
+    rig.nothing_is_pending().await;
+    eventually("all are counted", async || rig.counters.counts().done == 105).await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tries_slow_down_however_well_others_go() {
+    let rig = Rig::start().await;
+    let handler =
+        RecordingHandler::new(|entry| if number(entry) == 1 { Outcome::Retry } else { Outcome::Done });
+    let lane = rig.run("c1", &handler, LaneSettings { block: ms(5), ..settings() }).await;
+    let stubborn = rig.add(1).await[0];
+    let tries = || -> Vec<Instant> {
+        let batches = handler.batches();
+        batches.iter().filter(|batch| batch.ids.contains(&stubborn)).map(|batch| batch.at).collect()
+    };
+    eventually("six tries", async || {
+        rig.add(1).await;
+        tries().len() >= 6
+    })
+    .await;
+    // At least half of 20, 40, 80 and 160 ms. (The first try is followed at once by that after the first scan.)
+    let took = tries()[5] - tries()[1];
+    assert!(took >= ms(150), "five tries in {took:?}");
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_hands_read_nothing_new_and_slow_down() {
+    let rig = Rig::start().await;
+    let ids = rig.add(30).await;
+    let handler = RecordingHandler::new(|_| Outcome::Retry);
+    let lane = rig.run("c1", &handler, settings()).await;
+    handler.until_seen(10 * 6).await;
+    assert_eq!(rig.pending().await, 10);
+    assert!(handler.ids().iter().all(|id| ids[..10].contains(id)), "only the first ten were handed over");
+    let tries = handler.batches();
+    let took = tries[5].at - tries[1].at;
+    assert!(took >= ms(150), "five tries in {took:?}");
+    assert!(lane.stop().await < ms(1000));
+    assert_eq!(rig.pending().await, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_of_the_handler_is_seen_and_loses_nothing() {
+    let rig = Rig::start().await;
+    rig.add(5).await;
+    let handler = RecordingHandler::new(|_| panic!("a defect of the handler"));
+    let lane = rig.run("c1", &handler, settings()).await;
+    assert!(lane.ended().await.unwrap_err().is_panic());
+    assert_eq!(rig.pending().await, 5);
+}

@@ -1,0 +1,100 @@
+//! A handler that remembers, waits and fails as a test wants.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_stream::{Death, Entry, EntryId, Handler, Outage, Outcome};
+use tokio::sync::watch;
+
+use super::DEADLINE;
+
+/// A batch that was begun.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    pub ids: Vec<EntryId>,
+    pub at: Instant,
+}
+
+/// Remembers every batch that it was given, in order.
+pub struct RecordingHandler {
+    batches: watch::Sender<Vec<Begun>>,
+    /// While it is shut, batches wait within the handler.
+    door_is_open: watch::Sender<bool>,
+    store_works: watch::Sender<bool>,
+    decide: Box<dyn Fn(&Entry) -> Outcome + Send + Sync>,
+}
+
+impl RecordingHandler {
+    pub fn new(decide: impl Fn(&Entry) -> Outcome + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            batches: watch::Sender::default(),
+            door_is_open: watch::Sender::new(true),
+            store_works: watch::Sender::new(true),
+            decide: Box::new(decide),
+        })
+    }
+
+    /// Everything can be done.
+    pub fn done() -> Arc<Self> {
+        Self::new(|_| Outcome::Done)
+    }
+
+    pub fn shut_door(&self) {
+        self.door_is_open.send_replace(false);
+    }
+
+    pub fn open_door(&self) {
+        self.door_is_open.send_replace(true);
+    }
+
+    pub fn set_store(&self, works: bool) {
+        self.store_works.send_replace(works);
+    }
+
+    pub fn batches(&self) -> Vec<Begun> {
+        self.batches.borrow().clone()
+    }
+
+    /// Ids in the order in which they were handed over; as often as they were.
+    pub fn ids(&self) -> Vec<EntryId> {
+        self.batches.borrow().iter().flat_map(|batch| batch.ids.clone()).collect()
+    }
+
+    pub fn sizes(&self) -> Vec<usize> {
+        self.batches.borrow().iter().map(|batch| batch.ids.len()).collect()
+    }
+
+    /// Waits until so many entries, repetitions included, were handed over.
+    pub async fn until_seen(&self, entries: usize) {
+        let enough =
+            |batches: &Vec<Begun>| batches.iter().map(|batch| batch.ids.len()).sum::<usize>() >= entries;
+        let mut batches = self.batches.subscribe();
+        let seen = tokio::time::timeout(DEADLINE, batches.wait_for(enough)).await;
+        assert!(
+            seen.is_ok(),
+            "{entries} entries were to be seen in time; batches of {:?} were",
+            self.sizes()
+        );
+    }
+}
+
+impl Handler for RecordingHandler {
+    async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+        let ids = batch.iter().map(|entry| entry.id).collect();
+        self.batches.send_modify(|batches| batches.push(Begun { ids, at: Instant::now() }));
+        let _ = self.door_is_open.subscribe().wait_for(|is_open| *is_open).await;
+        if !*self.store_works.borrow() {
+            return Err(Outage::new("store", "away"));
+        }
+        Ok(batch.iter().map(&self.decide).collect())
+    }
+}
+
+/// The number that [`Rig::add`](super::Rig::add) gave to an entry.
+pub fn number(entry: &Entry) -> usize {
+    str::from_utf8(&entry.fields[0].1).unwrap().parse().unwrap()
+}
+
+pub fn dead(error: &str) -> Outcome {
+    Outcome::Dead(Death { reason: "no_good", error: error.to_owned() })
+}
