@@ -118,7 +118,8 @@ pub(super) async fn look_up(connection: &mut MySqlConnection, part: &[Incoming])
     }
 
     let sql = format!(
-        "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order WHERE id IN ({})",
+        "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) \
+         FROM tb_voucher_order WHERE id IN ({})",
         list(&ids)
     );
     for row in rows(connection, sql).await? {
