@@ -245,16 +245,17 @@ impl Reader {
         seen
     }
 
-    /// Reads up to `count` entries that nobody has seen, waiting up to `block` for the first.
+    /// Reads up to `count` entries that nobody has seen, waiting up to `block` for the first; if zero, not at all.
     ///
     /// Never cancel this: the server hands entries over even when nobody listens any more.
     ///
     /// # Errors
     /// After any error, entries may have been delivered unseen: read the own pending list.
     pub async fn read_new(&self, count: usize, block: Duration) -> Result<Delivery, StreamError> {
-        // BLOCK 0 would mean for ever.
-        let block = block.max(Duration::from_millis(1));
-        self.read(count, Some(block), ">".to_owned()).await
+        // BLOCK 0 would mean for ever, and BLOCK 1 up to a tenth of a second: Redis looks after those who wait when
+        // something happens, or ten times a second.
+        let block = (!block.is_zero()).then(|| block.max(Duration::from_millis(1)));
+        self.read(count, block, ">".to_owned()).await
     }
 
     /// Reads up to `count` of this consumer's own pending entries that come after `after`.

@@ -23,12 +23,11 @@ async fn a_hundred_thousand_entries_of_a_dead_consumer_are_drained_while_new_one
     }
     let new = rig.add(2000).await;
     let handler = RecordingHandler::done();
+    let waiting_read = rig.reads.hold_when("BLOCK");
     let lane = rig.run("c1", &handler, LaneSettings { batch: 500, ..settings() }).await;
-    eventually("all but the deleted are handled", async || {
-        handler.sizes().iter().sum::<usize>() >= ALL - deleted.len() + new.len()
-    })
-    .await;
-    rig.nothing_is_pending().await;
+    waiting_read.reached().await.unwrap();
+    assert_eq!(rig.pending().await, 0, "no read waits for new entries before the list is drained");
+    waiting_read.release();
     eventually("all are counted", async || {
         let counts = rig.counters.counts();
         counts.done + counts.gone == (ALL + new.len()) as u64
