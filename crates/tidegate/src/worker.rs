@@ -10,8 +10,8 @@ use std::{cell::OnceCell, sync::Arc, time::Duration};
 use fred::clients::Pool;
 use tidegate_orders::{Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, tally::TallyCounts};
 use tidegate_stream::{
-    Backoff, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader, Retirer, Stream,
-    StreamNames, connect_reader,
+    Backoff, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader, Retirer,
+    Stream, StreamNames, connect_reader,
 };
 use tokio::{
     task::JoinSet,
