@@ -1,0 +1,494 @@
+//! What the ledger promises, on a real MySQL or MariaDB.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use rand::{RngExt, seq::SliceRandom};
+use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row, mysql::MySqlPoolOptions, prelude::*};
+use tidegate_lab::MysqlServer;
+use tidegate_orders::{Incoming, Ledger, Order, Refusal, Verdict, schema};
+use tidegate_stream::EntryId;
+
+const OUT_OF_STOCK: Verdict = Verdict::Refused(Refusal::OutOfStock);
+const HAS_ORDER: Verdict = Verdict::Refused(Refusal::UserHasOrder);
+/// What a batch may take, unless a test says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A migrated database with vouchers 1, 2, 3, ...
+struct Books {
+    pool: MySqlPool,
+    ledger: Ledger,
+    server: MysqlServer,
+}
+
+impl Books {
+    /// Voucher 1 has the first of these stocks, and so on.
+    async fn open(stocks: &[i64]) -> Result<Self> {
+        let server = tokio::task::spawn_blocking(MysqlServer::start).await??;
+        let pool = pool(&server, 8, 5).await?;
+        schema::migrate(&pool).await?;
+        for (voucher, stock) in (1..).zip(stocks) {
+            let insert =
+                format!("INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES ({voucher}, {stock})");
+            pool.execute(AssertSqlSafe(insert)).await?;
+        }
+        Ok(Self { ledger: Ledger::new(pool.clone(), TIMEOUT), pool, server })
+    }
+
+    async fn run(&self, sql: &str) -> Result<()> {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.pool).await.with_context(|| sql.to_owned())?;
+        Ok(())
+    }
+
+    async fn number(&self, sql: &str) -> Result<i64> {
+        let sql = format!("SELECT CAST(({sql}) AS SIGNED)");
+        Ok(sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.pool).await?)
+    }
+
+    async fn stock(&self, voucher: i64) -> Result<i64> {
+        self.number(&format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {voucher}")).await
+    }
+
+    async fn order_ids(&self) -> Result<Vec<i64>> {
+        Ok(sqlx::query_scalar("SELECT id FROM tb_voucher_order ORDER BY id").fetch_all(&self.pool).await?)
+    }
+
+    /// Everything that the ledger writes, as text.
+    async fn everything(&self) -> Result<Vec<String>> {
+        let mut everything = Vec::new();
+        for sql in [
+            "SELECT CONCAT_WS(' ', id, user_id, voucher_id, quantity, slot, entry_id, status, update_time) \
+             FROM tb_voucher_order ORDER BY id",
+            "SELECT CONCAT_WS(' ', order_id, user_id, voucher_id, quantity, reason, entry_id, at) \
+             FROM tidegate_refusal ORDER BY order_id",
+            "SELECT CONCAT_WS(' ', voucher_id, stock, refusals) FROM tb_seckill_voucher ORDER BY voucher_id",
+        ] {
+            for row in sqlx::query(sql).fetch_all(&self.pool).await? {
+                everything.push(row.try_get(0)?);
+            }
+        }
+        Ok(everything)
+    }
+
+    /// A session beside the ledger, in the middle of a transaction that has run these statements.
+    async fn rival(&self, statements: &str) -> Result<MySqlConnection> {
+        let mut rival = MySqlConnection::connect(&self.server.url()).await?;
+        sqlx::raw_sql(AssertSqlSafe(format!("START TRANSACTION; {statements}"))).execute(&mut rival).await?;
+        Ok(rival)
+    }
+}
+
+/// A pool as the program opens it.
+async fn pool(server: &MysqlServer, connections: u32, lock_wait_timeout_s: u32) -> Result<MySqlPool> {
+    let options = MySqlPoolOptions::new().max_connections(connections).after_connect(move |connection, _| {
+        Box::pin(async move {
+            let wait = format!("SET SESSION innodb_lock_wait_timeout = {lock_wait_timeout_s}");
+            connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
+            connection.execute(AssertSqlSafe(wait)).await?;
+            Ok(())
+        })
+    });
+    Ok(options.connect(&server.url()).await?)
+}
+
+/// Order `id` of `user` for one unit of `voucher`.
+fn order(id: i64, user: i64, voucher: i64) -> Incoming {
+    let order = Order {
+        id: id.try_into().expect("an order id"),
+        user: user.try_into().expect("a user id"),
+        voucher: voucher.try_into().expect("a voucher id"),
+        quantity: 1.try_into().expect("a quantity"),
+        slot: 1.try_into().expect("a slot"),
+    };
+    Incoming { order, entry: EntryId { ms: 1_718_000_000_000, seq: id.unsigned_abs() } }
+}
+
+fn of_units(mut incoming: Incoming, quantity: i64) -> Incoming {
+    incoming.order.quantity = quantity.try_into().expect("a quantity");
+    incoming
+}
+
+fn in_slot(mut incoming: Incoming, slot: i64) -> Incoming {
+    incoming.order.slot = slot.try_into().expect("a slot");
+    incoming
+}
+
+fn is_rejected(verdict: &Verdict, word: &str) -> bool {
+    matches!(verdict, Verdict::Rejected(error) if error.contains(word))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_order_of_a_batch_gets_its_own_verdict() -> Result<()> {
+    let books = Books::open(&[10, 1]).await?;
+    assert_eq!(books.ledger.record(&[]).await?, []);
+    let first = [order(100, 1, 1), order(101, 2, 1)];
+    assert_eq!(books.ledger.record(&first).await?, [Verdict::Created, Verdict::Created]);
+
+    let batch = [
+        order(200, 3, 1),              // new
+        order(100, 1, 1),              // delivered before
+        order(201, 2, 1),              // its user has 101
+        order(101, 9, 1),              // 101 belongs to user 2
+        order(101, 2, 2),              // and to voucher 1
+        order(202, 4, 77),             // no such voucher
+        of_units(order(203, 5, 2), 2), // more than there is
+        order(204, 6, 2),              // the last one
+        order(205, 7, 2),              // one too many
+        in_slot(order(206, 1, 1), 2),  // a second order that is allowed
+        of_units(order(207, 8, 1), 3), // more than one unit
+        order(208, i64::MAX, 1),       // the largest user
+        order(i64::MAX, 10, 1),        // the largest order id
+    ];
+    let created = Verdict::Created;
+    let expected = [
+        created.clone(),
+        Verdict::AlreadyThere,
+        HAS_ORDER,
+        Verdict::IdTaken,
+        Verdict::IdTaken,
+        Verdict::UnknownVoucher,
+        OUT_OF_STOCK,
+        created.clone(),
+        OUT_OF_STOCK,
+        created.clone(),
+        created.clone(),
+        created.clone(),
+        created,
+    ];
+    assert_eq!(books.ledger.record(&batch).await?, expected);
+    assert_eq!(books.order_ids().await?, [100, 101, 200, 204, 206, 207, 208, i64::MAX]);
+    assert_eq!((books.stock(1).await?, books.stock(2).await?), (10 - 2 - 1 - 1 - 3 - 2, 0));
+    let refusals =
+        "SELECT GROUP_CONCAT(CONCAT(order_id, ' ', reason) ORDER BY order_id) FROM tidegate_refusal";
+    let refusals: String = sqlx::query_scalar(refusals).fetch_one(&books.pool).await?;
+    assert_eq!(refusals, "201 user_has_order,203 out_of_stock,205 out_of_stock");
+    assert_eq!(books.number("SELECT SUM(refusals) FROM tb_seckill_voucher").await?, 3);
+    let entry: String = sqlx::query_scalar("SELECT entry_id FROM tb_voucher_order WHERE id = 200")
+        .fetch_one(&books.pool)
+        .await?;
+    assert_eq!(entry, "1718000000000-200", "a row leads back to its entry");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_stock_covers_a_part_the_orders_that_stand_earlier_in_the_stream_win() -> Result<()> {
+    let books = Books::open(&[5]).await?;
+    // Neither ids nor users ascend: only the place in the batch counts.
+    let batch = [
+        of_units(order(900, 9, 1), 2),
+        of_units(order(100, 8, 1), 2),
+        of_units(order(500, 1, 1), 2),
+        of_units(order(400, 2, 1), 1),
+        of_units(order(300, 3, 1), 1),
+    ];
+    let verdicts = books.ledger.record(&batch).await?;
+    let created = Verdict::Created;
+    assert_eq!(verdicts, [created.clone(), created.clone(), OUT_OF_STOCK, created, OUT_OF_STOCK]);
+    assert_eq!((books.order_ids().await?, books.stock(1).await?), (vec![100, 400, 900], 0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_batch_again_changes_nothing_and_gets_the_same_answers() -> Result<()> {
+    let books = Books::open(&[3, 100]).await?;
+    let mut batch: Vec<Incoming> = (1..=5).map(|user| order(100 + user, user, 1)).collect();
+    batch.extend((1..=5).map(|user| order(200 + user, user, 2)));
+    batch.push(order(300, 1, 2)); // refused: user 1 has 201
+    let first = books.ledger.record(&batch).await?;
+    let before = books.everything().await?;
+    assert_eq!(before.len(), 8 + 3 + 2, "{before:?}");
+    let mut again: Vec<(Incoming, Verdict)> = batch.into_iter().zip(first).collect();
+    for _ in 0..5 {
+        let batch: Vec<Incoming> = again.iter().map(|(incoming, _)| incoming.clone()).collect();
+        for ((incoming, first), now) in again.iter().zip(books.ledger.record(&batch).await?) {
+            let expected = if *first == Verdict::Created { &Verdict::AlreadyThere } else { first };
+            assert_eq!(&now, expected, "{incoming:?}");
+        }
+        assert_eq!(books.everything().await?, before);
+        again.shuffle(&mut rand::rng());
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_order_stays_refused_after_a_restock_while_new_orders_are_written() -> Result<()> {
+    let books = Books::open(&[1]).await?;
+    let verdicts = books.ledger.record(&[order(100, 1, 1), order(101, 2, 1), order(102, 1, 1)]).await?;
+    assert_eq!(verdicts, [Verdict::Created, OUT_OF_STOCK, HAS_ORDER]);
+    books.run("UPDATE tb_seckill_voucher SET stock = 10").await?;
+    books.run("UPDATE tb_voucher_order SET status = 4, slot = NULL").await?;
+
+    // Each alone, and together with an order that is fine: whichever way through the ledger that takes.
+    assert_eq!(books.ledger.record(&[order(101, 2, 1)]).await?, [OUT_OF_STOCK]);
+    assert_eq!(books.ledger.record(&[order(102, 1, 1)]).await?, [HAS_ORDER]);
+    let together = books.ledger.record(&[order(101, 2, 1), order(103, 3, 1), order(102, 1, 1)]).await?;
+    assert_eq!(together, [OUT_OF_STOCK, Verdict::Created, HAS_ORDER]);
+    assert_eq!(books.ledger.record(&[order(101, 9, 1)]).await?, [Verdict::IdTaken], "101 was another user's");
+    // The refused users themselves may order anew.
+    let anew = books.ledger.record(&[order(201, 2, 1), order(202, 1, 1)]).await?;
+    assert_eq!(anew, [Verdict::Created, Verdict::Created]);
+    assert_eq!(books.stock(1).await?, 7);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_has_one_order_in_a_slot_until_it_is_cancelled() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    let slots = [order(100, 1, 1), in_slot(order(101, 1, 1), 2), in_slot(order(102, 1, 1), 2)];
+    let verdicts = books.ledger.record(&slots).await?;
+    assert_eq!(verdicts, [Verdict::Created, Verdict::Created, HAS_ORDER]);
+
+    books.run("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 100").await?;
+    assert_eq!(books.ledger.record(&[order(103, 1, 1)]).await?, [Verdict::Created]);
+    assert_eq!(books.ledger.record(&[order(104, 1, 1)]).await?, [HAS_ORDER]);
+    // The cancelled order is delivered again: it is there, and it does not come back to life.
+    assert_eq!(books.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::AlreadyThere]);
+    assert_eq!(books.number("SELECT COUNT(*) FROM tb_voucher_order WHERE slot IS NULL").await?, 1);
+    assert_eq!(books.stock(1).await?, 7);
+    Ok(())
+}
+
+/// Records, and tries again what an outage left open, as a lane does.
+async fn record(ledger: &Ledger, batch: &[Incoming]) -> (Vec<Verdict>, usize) {
+    for outages in 0..20 {
+        match ledger.record(batch).await {
+            Ok(verdicts) => return (verdicts, outages),
+            Err(outage) => println!("{outage}"),
+        }
+    }
+    panic!("no end of outages");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn ledgers_with_overlapping_batches_write_each_order_once_and_oversell_nothing() -> Result<()> {
+    const ROUNDS: i64 = 30;
+    const VOUCHERS: i64 = 4;
+    let stocks = [60, 500, 3, 5_000];
+    let books = Books::open(&stocks).await?;
+    let other = Ledger::new(pool(&books.server, 2, 5).await?, TIMEOUT);
+    let ledgers = [books.ledger.clone(), other.clone(), other];
+    let mut created: BTreeMap<i64, usize> = BTreeMap::new();
+    let mut standing: BTreeMap<i64, BTreeSet<bool>> = BTreeMap::new();
+    for round in 0..ROUNDS {
+        let orders: Vec<Incoming> = {
+            let mut rng = rand::rng();
+            let one = |at: i64| {
+                let (user, voucher) = (rng.random_range(1..=150), rng.random_range(1..=VOUCHERS));
+                of_units(order(round * 1000 + at, user, voucher), rng.random_range(1..=3))
+            };
+            (1..=60).map(one).collect()
+        };
+        let workers = ledgers.iter().map(|ledger| {
+            let (ledger, mut batch) = (ledger.clone(), orders.clone());
+            batch.shuffle(&mut rand::rng());
+            batch.truncate(rand::rng().random_range(20..=60));
+            tokio::spawn(async move { (ledger.record(&batch).await, batch) })
+        });
+        for worker in workers.collect::<Vec<_>>() {
+            let (verdicts, batch) = worker.await?;
+            for (Incoming { order, .. }, verdict) in batch.iter().zip(verdicts?) {
+                let id = order.id.get();
+                *created.entry(id).or_default() += usize::from(verdict == Verdict::Created);
+                let stands = matches!(verdict, Verdict::Created | Verdict::AlreadyThere);
+                assert!(stands || matches!(verdict, Verdict::Refused(_)), "{verdict:?}");
+                standing.entry(id).or_default().insert(stands);
+            }
+        }
+    }
+    for (id, answers) in &standing {
+        assert_eq!(answers.len(), 1, "order {id} got two different answers");
+        assert_eq!(created[id], usize::from(answers.contains(&true)), "order {id}");
+    }
+    let stand: Vec<i64> =
+        standing.into_iter().filter(|(_, answers)| answers.contains(&true)).map(|(id, _)| id).collect();
+    assert_eq!(books.order_ids().await?, stand);
+    for (voucher, stock) in (1..).zip(stocks) {
+        let sold =
+            format!("SELECT COALESCE(SUM(quantity), 0) FROM tb_voucher_order WHERE voucher_id = {voucher}");
+        let left = books.stock(voucher).await?;
+        assert!(left >= 0, "voucher {voucher} is oversold by {left}");
+        assert_eq!(books.number(&sold).await?, stock - left, "voucher {voucher}");
+    }
+    let both = "SELECT COUNT(*) FROM tb_voucher_order JOIN tidegate_refusal ON id = order_id";
+    assert_eq!(books.number(both).await?, 0, "an order is written or refused, never both");
+    let counted = "SELECT SUM(refusals) FROM tb_seckill_voucher";
+    let listed = books.number("SELECT COUNT(*) FROM tidegate_refusal").await?;
+    assert_eq!(books.number(counted).await?, listed);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_the_database_refuses_is_split_off_and_its_neighbours_are_written() -> Result<()> {
+    let books = Books::open(&[1000, 1000, 1000, 1000]).await?;
+    books
+        .run(
+            "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_666 CHECK (user_id <> 666);
+             CREATE TABLE tb_user (id BIGINT UNSIGNED PRIMARY KEY);
+             INSERT INTO tb_user SELECT seq.n FROM
+               (SELECT a.d + 10 * b.d + 100 * c.d AS n FROM
+                 (SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5
+                  UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9) a,
+                 (SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5
+                  UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9) b,
+                 (SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5
+                  UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9) c) seq;
+             ALTER TABLE tb_voucher_order ADD FOREIGN KEY (user_id) REFERENCES tb_user (id);
+             CREATE TRIGGER blocked BEFORE INSERT ON tb_voucher_order FOR EACH ROW
+               IF NEW.user_id = 777 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'user is blocked'; END IF",
+        )
+        .await?;
+    let users = [1, 2, 666, 3, 777, 4, 5, 6, 4242, 7, 8];
+    let batch: Vec<Incoming> = users.iter().map(|user| order(100 + user, *user, 1)).collect();
+    let verdicts = books.ledger.record(&batch).await?;
+    for (user, verdict) in users.iter().zip(&verdicts) {
+        match user {
+            666 => assert!(is_rejected(verdict, "no_user_666"), "{verdict:?}"),
+            777 => assert!(is_rejected(verdict, "user is blocked"), "{verdict:?}"),
+            4242 => assert!(is_rejected(verdict, "foreign key"), "{verdict:?}"),
+            _ => assert_eq!(*verdict, Verdict::Created, "user {user}"),
+        }
+    }
+    assert_eq!((books.order_ids().await?.len(), books.stock(1).await?), (8, 992));
+
+    // A whole batch of 500 with one bad row, and the bad row first, last and alone.
+    for (voucher, bad_at) in [(2, 250), (3, 0), (4, 499)] {
+        let user = |at: i64| if at == bad_at { 666 } else { at + 1 };
+        let batch: Vec<Incoming> =
+            (0..500).map(|at| order(voucher * 10_000 + at, user(at), voucher)).collect();
+        let verdicts = books.ledger.record(&batch).await?;
+        let created = verdicts.iter().filter(|verdict| **verdict == Verdict::Created).count();
+        let bad_at = usize::try_from(bad_at)?;
+        assert!(created == 499 && is_rejected(&verdicts[bad_at], "no_user_666"), "{:?}", verdicts[bad_at]);
+        assert_eq!(books.stock(voucher).await?, 501);
+    }
+    let alone = books.ledger.record(&[order(1, 666, 1)]).await?;
+    assert!(is_rejected(&alone[0], "no_user_666"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unique_key_that_we_know_nothing_of_is_the_rows_fault() -> Result<()> {
+    let books = Books::open(&[100, 100]).await?;
+    // One order a user for all vouchers together: a rule of the owner's own.
+    books.run("ALTER TABLE tb_voucher_order ADD UNIQUE KEY one_each (user_id, pay_type)").await?;
+    assert_eq!(books.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
+    let verdicts = books.ledger.record(&[order(200, 2, 2), order(201, 1, 2), order(202, 3, 2)]).await?;
+    assert!(is_rejected(&verdicts[1], "one_each"), "{verdicts:?}");
+    assert_eq!((&verdicts[0], &verdicts[2]), (&Verdict::Created, &Verdict::Created));
+    assert_eq!((books.stock(1).await?, books.stock(2).await?), (99, 98));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_storm_of_deadlocks_ends_with_every_order_written() -> Result<()> {
+    let books = Books::open(&[1000, 1000, 1000]).await?;
+    let rivals = (0..3).map(|_| {
+        let url = books.server.url();
+        tokio::spawn(async move {
+            let mut rival = MySqlConnection::connect(&url).await?;
+            for _ in 0..60 {
+                // Descending, and the orders after the stocks: the opposite of the ledger, which must lock two.
+                let storm = "START TRANSACTION; UPDATE tb_seckill_voucher SET stock = stock WHERE voucher_id = 3; \
+                             DO SLEEP(0.002); UPDATE tb_seckill_voucher SET stock = stock WHERE voucher_id = 1; \
+                             UPDATE tb_voucher_order SET pay_type = 2 WHERE voucher_id = 2; COMMIT";
+                if sqlx::raw_sql(storm).execute(&mut rival).await.is_err() {
+                    sqlx::raw_sql("ROLLBACK").execute(&mut rival).await?;
+                }
+            }
+            anyhow::Ok(())
+        })
+    });
+    let rivals: Vec<_> = rivals.collect();
+    let lanes = (0..3_i64).map(|lane| {
+        let ledger = books.ledger.clone();
+        tokio::spawn(async move {
+            let mut outages = 0;
+            for round in 0..20 {
+                let first = lane * 1000 + round * 10;
+                let batch: Vec<Incoming> =
+                    (1..=9).map(|at| order(first + at, first + at, at % 3 + 1)).collect();
+                let (verdicts, more) = record(&ledger, &batch).await;
+                assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Created), "{verdicts:?}");
+                outages += more;
+            }
+            outages
+        })
+    });
+    for lane in lanes.collect::<Vec<_>>() {
+        assert_eq!(lane.await?, 0, "a deadlock is no outage");
+    }
+    for rival in rivals {
+        rival.await??;
+    }
+    let deadlocks = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'";
+    assert!(books.number(deadlocks).await? > 0, "there was no storm");
+    assert_eq!(books.order_ids().await?.len(), 3 * 20 * 9);
+    for voucher in 1..=3 {
+        assert_eq!(books.stock(voucher).await?, 1000 - 3 * 20 * 3);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_lock_that_outlasts_the_timeout_is_an_outage_and_leaves_no_open_transaction() -> Result<()> {
+    let books = Books::open(&[10, 10]).await?;
+    let only = pool(&books.server, 1, 30).await?;
+    let ledger = Ledger::new(only.clone(), Duration::from_millis(300));
+    let session: u64 = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&only).await?;
+    // The first order goes in, the stock of the second is waited for: half a batch is done when time runs out.
+    let batch = [order(100, 1, 1), order(101, 2, 2)];
+    let mut rival =
+        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 2 FOR UPDATE").await?;
+
+    let outage = ledger.record(&batch).await.err().context("the lock is held")?;
+    assert!(outage.error.contains("300 ms"), "{outage}");
+    let next: u64 = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&only).await?;
+    assert_ne!(session, next, "the next batch must not inherit the open transaction");
+    assert_eq!(books.order_ids().await?, [0_i64; 0]);
+
+    rival.execute("ROLLBACK").await?;
+    let open = "SELECT COUNT(*) FROM information_schema.innodb_trx";
+    for _ in 0..500 {
+        if books.number(open).await? == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(books.number(open).await?, 0, "the given-up transaction is rolled back");
+    assert_eq!((books.stock(1).await?, books.stock(2).await?), (10, 10));
+    let (verdicts, _) = record(&ledger, &batch).await;
+    assert_eq!(verdicts, [Verdict::Created, Verdict::Created]);
+    assert_eq!((books.stock(1).await?, books.stock(2).await?), (9, 9));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_lock_that_ends_in_time_costs_only_time() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    // The server gives up after a second; the ledger tries again.
+    let ledger = Ledger::new(pool(&books.server, 2, 1).await?, TIMEOUT);
+    let mut rival =
+        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+    let held = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        rival.execute("ROLLBACK").await
+    });
+    assert_eq!(ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
+    held.await??;
+    assert_eq!((books.order_ids().await?, books.stock(1).await?), (vec![100], 9));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_not_ready_is_an_outage_that_says_what_to_do() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    books.run("RENAME TABLE tb_voucher_order TO away").await?;
+    let outage = books.ledger.record(&[order(100, 1, 1)]).await.err().context("the table is away")?;
+    assert!(outage.error.contains("tidegate migrate"), "{outage}");
+    books.run("RENAME TABLE away TO tb_voucher_order").await?;
+    assert_eq!(books.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
+    Ok(())
+}
