@@ -10,10 +10,10 @@ use std::{
 };
 
 use fred::{
-    clients::Client,
+    clients::{Client, Pool},
     interfaces::{ClientLike, HashesInterface, KeysInterface, StreamsInterface},
     prelude::{Builder, Config},
-    types::Value,
+    types::{CustomCommand, Value},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -22,6 +22,8 @@ use nix::{
 use sqlx::{MySqlPool, Row};
 use tempfile::TempDir;
 use tidegate_lab::{MysqlServer, RedisServer};
+use tidegate_orders::{Gate, KeyTemplates, Keys};
+use tidegate_stream::{RedisSettings, connect_pool};
 use tokio::time::sleep;
 
 pub const STREAM: &str = "stream.orders";
@@ -51,10 +53,16 @@ pub struct OrderRow {
 impl Site {
     /// Starts a Redis that loses nothing when it is killed, and a MySQL, and makes the schema.
     pub async fn open() -> Self {
+        let site = Self::bare().await;
+        tidegate_orders::schema::migrate(&site.pool).await.expect("the schema is made");
+        site
+    }
+
+    /// As [`Site::open`], with an empty database.
+    pub async fn bare() -> Self {
         let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
         let mysql = MysqlServer::start().expect("a MySQL");
         let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
-        tidegate_orders::schema::migrate(&pool).await.expect("the schema is made");
         let client = connect(&redis.url()).await;
         Self { redis, mysql, client, pool, folder: TempDir::new().expect("a folder") }
     }
@@ -67,6 +75,23 @@ impl Site {
         row.execute(&self.pool).await.expect("the voucher is inserted");
         let _: Value =
             self.client.set(stock_key(voucher), stock, None, None, false).await.expect("the stock is set");
+    }
+
+    /// The gate itself, with these names of keys.
+    pub async fn gate_with(&self, keys: KeyTemplates, stream: &str) -> Gate {
+        Gate::new(redis_pool(&self.redis.url()).await, Keys::new(keys), stream)
+    }
+
+    /// The gate itself.
+    pub async fn gate(&self) -> Gate {
+        self.gate_with(KeyTemplates::default(), STREAM).await
+    }
+
+    /// Sends a command as it would be typed.
+    pub async fn redis_says(&self, words: &[&str]) -> Value {
+        let (name, args) = words.split_first().expect("a command");
+        let command = CustomCommand::new(*name, None, false);
+        self.client.custom(command, args.to_vec()).await.expect("Redis answers")
     }
 
     /// Adds an entry with these fields; returns its id.
@@ -163,6 +188,17 @@ impl Site {
 /// Name of the key that holds the stock.
 pub fn stock_key(voucher: i64) -> String {
     format!("seckill:stock:{voucher}")
+}
+
+/// Connections as the program opens them.
+pub async fn redis_pool(url: &str) -> Pool {
+    let settings = RedisSettings {
+        url: url.to_owned(),
+        connections: 2,
+        command_timeout: Duration::from_secs(5),
+        connect_timeout: Duration::from_secs(5),
+    };
+    connect_pool(&settings).await.expect("Redis answers")
 }
 
 /// A client of the tests' own, which never gives up.
