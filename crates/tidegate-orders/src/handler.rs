@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_stream::{Death, Entry, Handler, Outage, Outcome};
 
 use crate::{
-    gate::{Gate, Release, ReleaseReply, UserAfter},
+    gate::{Gate, GateError, Release, ReleaseReply, UserAfter},
     ledger::{Incoming, Ledger, Refusal, Verdict},
     tally::Tally,
     user_lock::{Locked, UserLocks},
@@ -47,28 +47,69 @@ impl OrderHandler {
         let (places, incoming): (Vec<usize>, Vec<Incoming>) =
             orders.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
         let verdicts = self.ledger.record(&incoming).await?;
-        self.give_back(&incoming, &verdicts).await?;
-        for ((at, incoming), verdict) in places.into_iter().zip(&incoming).zip(verdicts) {
-            self.tally.verdict(&verdict);
-            outcomes[at] = outcome(incoming, verdict);
+        let given_back = self.give_back(&incoming, &verdicts).await?;
+        for (((at, incoming), verdict), given_back) in
+            places.into_iter().zip(&incoming).zip(verdicts).zip(given_back)
+        {
+            outcomes[at] = given_back.unwrap_or_else(|| {
+                self.tally.verdict(&verdict);
+                outcome(incoming, verdict)
+            });
         }
         Ok(())
     }
 
-    /// Gives back what Redis holds for refused orders, once per order id, before they are acknowledged.
-    async fn give_back(&self, incoming: &[Incoming], verdicts: &[Verdict]) -> Result<(), Outage> {
-        for (Incoming { order, entry }, verdict) in incoming.iter().zip(verdicts) {
-            let Verdict::Refused(refusal) = verdict else { continue };
-            let reply =
-                self.gate.release(&release(order, *refusal)).await.map_err(|e| Outage::new("Redis", e))?;
-            if reply != ReleaseReply::GivenBackBefore {
-                tracing::warn!(
-                    order = %order.id, user = %order.user, voucher = %order.voucher, quantity = %order.quantity, %entry,
-                    reason = refusal.word(), "order refused"
-                );
+    /// Gives back what Redis holds for refused orders, once per order id, before they are acknowledged. Answers
+    /// with an outcome for each order that could not be given back: that concerns no other order.
+    async fn give_back(
+        &self,
+        incoming: &[Incoming],
+        verdicts: &[Verdict],
+    ) -> Result<Vec<Option<Outcome>>, Outage> {
+        let mut refused = Vec::new();
+        let mut releases = Vec::new();
+        for (at, (incoming, verdict)) in incoming.iter().zip(verdicts).enumerate() {
+            if let Verdict::Refused(refusal) = verdict {
+                refused.push((at, *refusal));
+                releases.push(release(&incoming.order, *refusal));
             }
         }
-        Ok(())
+        let mut outcomes = vec![None; incoming.len()];
+        let mut withheld = 0;
+        let replies = self.gate.release_all(&releases).await;
+        for ((at, refusal), reply) in refused.into_iter().zip(replies) {
+            match reply {
+                Ok(ReleaseReply::GivenBackBefore) => {}
+                Ok(_) => tell_refused(&incoming[at], refusal),
+                Err(GateError::Unreachable(error)) => return Err(error.into()),
+                Err(error @ GateError::IdTaken { .. }) => outcomes[at] = Some(id_taken(error.to_string())),
+                Err(error) => {
+                    withheld += 1;
+                    tell_withheld(&incoming[at], &error, withheld);
+                    outcomes[at] = Some(Outcome::Retry);
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+}
+
+fn tell_refused(Incoming { order, entry }: &Incoming, refusal: Refusal) {
+    tracing::warn!(
+        order = %order.id, user = %order.user, voucher = %order.voucher, quantity = %order.quantity, %entry,
+        reason = refusal.word(), "order refused"
+    );
+}
+
+/// Loud for the first of a batch only: a stock key of the wrong type concerns every order of its voucher.
+fn tell_withheld(Incoming { order, entry }: &Incoming, error: &GateError, nth: usize) {
+    if nth == 1 {
+        tracing::error!(
+            order = %order.id, voucher = %order.voucher, %entry, %error,
+            "a refused order cannot be given back: it stays pending, as do others of this batch if need be"
+        );
+    } else {
+        tracing::debug!(order = %order.id, %error, "cannot be given back either");
     }
 }
 
@@ -121,10 +162,13 @@ fn outcome(incoming: &Incoming, verdict: Verdict) -> Outcome {
             reason: "unknown_voucher",
             error: format!("voucher {} is not in tb_seckill_voucher", order.voucher),
         }),
-        Verdict::IdTaken => Outcome::Dead(Death {
-            reason: "id_taken",
-            error: format!("order id {} belongs to an order of another user or voucher", order.id),
-        }),
+        Verdict::IdTaken => {
+            id_taken(format!("order id {} belongs to an order of another user or voucher", order.id))
+        }
         Verdict::Rejected(error) => Outcome::Dead(Death { reason: "rejected_by_database", error }),
     }
+}
+
+fn id_taken(error: String) -> Outcome {
+    Outcome::Dead(Death { reason: "id_taken", error })
 }
