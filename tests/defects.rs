@@ -83,7 +83,8 @@ async fn what_is_written_is_acknowledged_on_the_stream_it_came_from() {
     site.settled().await;
     again.signal(nix::sys::signal::Signal::SIGTERM);
     assert!(again.ended().await.success());
-    assert!(again.log().contains("created: 1, already_there: 0"), "{}", again.log());
+    let log = again.log();
+    assert!(log.contains("created=1 ") && log.contains("already_there=0 "), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,6 +105,7 @@ async fn an_order_whose_user_is_locked_by_another_waits_and_holds_up_nobody() {
     }
     until("later orders are written", || async { site.orders().await.len() == 39 }).await;
     assert!(site.orders().await.iter().all(|order| order.user != 7), "written under another's lock");
+    until("only the locked one waits", || async { site.open_entries().await == Some(1) }).await;
     assert_eq!(pending(&site).await, 1, "not got is not done");
     assert_eq!(site.client.get::<String, _>(lock).await.unwrap(), "another");
 
@@ -499,7 +501,11 @@ async fn ids_beyond_2_to_the_53_stay_exact_everywhere_and_are_never_negative() {
     }
 
     let voucher = BEYOND_DOUBLES.to_string();
-    for args in [&["status", "--json"][..], &["voucher", "show", "--voucher", &voucher, "--json"]] {
+    for args in [
+        &["status", "--json"][..],
+        &["voucher", "show", "--voucher", &voucher, "--json"],
+        &["audit", "--json"],
+    ] {
         let output = site.tidegate(args);
         let stdout = String::from_utf8(output.stdout).expect("a text");
         let json: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");

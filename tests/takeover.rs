@@ -111,7 +111,8 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
                    UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = 10";
     sqlx::raw_sql(written).execute(&site.pool).await.expect("its last order");
 
-    tidegate_orders::schema::migrate(&site.pool).await.expect("the tables are taken over");
+    let migrated = site.tidegate(&["migrate"]);
+    assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
     let plan = |name: &str| site.worker(name).set("WORKER_RETIRE_IDLE_MS", 4000);
     let (first, second) = (plan("a").start(), plan("b").start());
     // The shop stays open meanwhile. Voucher 11 has more units in Redis than in MySQL.
