@@ -1,23 +1,18 @@
--- bury: copy one entry to the dead stream and acknowledge it, in one step.
---
--- Only while the entry is pending: when another worker has settled it meanwhile, or the call is sent twice,
--- nothing happens. XADD comes first: when it fails (wrong type, memory limit), the entry stays pending.
--- The fields come from the caller, who has read them: the entry itself may be trimmed by now.
---
--- A dead letter holds the entry's fields byte for byte, in their order, then dead:entry, dead:reason, dead:error,
--- dead:consumer, dead:deliveries and dead:at_ms. Above 2000 fields, one field dead:fields stands for the entry's:
--- the array [name, value, name, value, ...] as cjson writes it, which is JSON but for bytes that are no UTF-8.
---
--- KEYS[1]  stream   stream  where the entry is pending
--- KEYS[2]  dead     stream  dead letters
--- ARGV[1]  group            consumer group
--- ARGV[2]  id               entry id
--- ARGV[3]  reason           a word that says why, for machines
--- ARGV[4]  error            a sentence that says why, for people
--- ARGV[5...]                the entry's fields: name, value, name, value, ...
--- Reply 1  buried: copied and acknowledged
--- Reply 0  not pending any more: nothing was done
-
+-- Copies one entry to the dead stream and acknowledges it. Only while the entry is pending: when another
+-- worker has settled it meanwhile, or the call is sent twice, nothing happens. XADD comes first: when it
+-- fails (wrong type, memory limit), the entry stays pending. The fields come from the caller, who has
+-- read them: the entry itself may be trimmed by now.
+-- A dead letter holds the fields byte for byte, in their order, then dead:entry, dead:reason, dead:error,
+-- dead:consumer, dead:deliveries and dead:at_ms. Above 2000 fields, one field dead:fields stands for
+-- them: the array [name, value, name, value, ...] as cjson writes it, which is JSON but for bytes that
+-- are no UTF-8.
+-- KEYS[1] stream: where the entry is pending
+-- KEYS[2] dead: stream of the dead letters
+-- ARGV[1] group: consumer group; ARGV[2] id: of the entry
+-- ARGV[3] reason: a word that says why, for machines; ARGV[4] error: a sentence that says why, for people
+-- ARGV[5] and all that follow: name, value, name, value, ... of the entry
+-- Reply 1: buried: copied and acknowledged
+-- Reply 0: not pending any more; nothing was done
 local stream, dead = KEYS[1], KEYS[2]
 local group, id, reason, error_text = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local MOST_VALUES = 4000 -- Lua's unpack has a limit of about 8000

@@ -1,15 +1,11 @@
--- keep: reset the idle time of entries that a consumer still works on, so that nobody claims them.
---
--- Entries that were settled or claimed by others meanwhile are not touched, and no delivery is counted.
---
--- KEYS[1]  stream    stream
--- ARGV[1]  group             consumer group
--- ARGV[2]  consumer          who works on them
--- ARGV[3]  first             smallest entry id of the batch in hand
--- ARGV[4]  last              largest entry id of the batch in hand
--- ARGV[5]  count             entries at most, 1 to 5000
--- Reply    integer           how many entries are still this consumer's
-
+-- Resets the idle time of entries that a consumer still works on, so that nobody claims them. Entries
+-- that were settled or claimed by others meanwhile are not touched, and no delivery is counted.
+-- KEYS[1] stream
+-- ARGV[1] group: consumer group; ARGV[2] consumer: who works on them
+-- ARGV[3] first, ARGV[4] last: smallest and largest entry id of the batch in hand
+-- ARGV[5] count: entries at most, 1 .. 5000
+-- Reply 0: none of them is this consumer's any more
+-- Reply above 0: how many still are
 local stream = KEYS[1]
 local group, consumer, first, last, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 

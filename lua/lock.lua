@@ -1,13 +1,10 @@
--- lock: take or renew leases on several names at once, each for itself, in one round trip.
---
--- A lease that the same token holds already is renewed, so a call that is sent twice does no harm, and
--- renewing is the same call again.
---
--- KEYS[*]  lock     string  one per name; its value is the holder's token
--- ARGV[1]  token            identifies the holder; unique per batch or process
--- ARGV[2]  lease_ms         milliseconds until the lease ends by itself
--- Reply    array            positions in KEYS (from 1) that another token holds; empty: all are held
-
+-- Takes or renews leases on several names at once, each for itself, in one round trip. A lease that the
+-- same token holds already is renewed: a call that is sent twice does no harm, and renewing is the same
+-- call again.
+-- KEYS[1] and all that follow: string, one per name; its value is the token of the holder
+-- ARGV[1] token: identifies the holder; unique per batch or process
+-- ARGV[2] lease_ms: milliseconds until the lease ends by itself
+-- Reply: array of the places in KEYS (from 1) that another token holds; empty when all are held now
 local token, lease_ms = ARGV[1], ARGV[2]
 local call = redis.call
 

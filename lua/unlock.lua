@@ -1,9 +1,7 @@
--- unlock: end the leases that this token holds; those of others are left alone.
---
--- KEYS[*]  lock   string  one per name; its value is the holder's token
--- ARGV[1]  token          identifies the holder
--- Reply    integer        how many leases this token still held, and which ended now
-
+-- Ends the leases that this token holds; those of others are left alone.
+-- KEYS[1] and all that follow: string, one per name; its value is the token of the holder
+-- ARGV[1] token: identifies the holder
+-- Reply: how many leases this token still held, and which ended now
 local token = ARGV[1]
 local call = redis.call
 

@@ -353,6 +353,28 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
     assert!(keys.iter().all(|key| key.starts_with("hm_dianping:{s}:")), "{keys:?}");
 }
 
+/// The ninth, its last part.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stream_is_trimmed_but_never_of_what_is_unread_or_pending() {
+    let site = Site::open().await;
+    site.load(1, 1000).await;
+    for at in 1..=1000 {
+        site.add_order(at, at, 1).await;
+    }
+    // The last order waits: another service has locked its user.
+    site.redis_says(&["SET", "lock:order:1000", "another's token"]).await;
+    let plan = site.worker("w").set("STREAM_RETENTION_MS", 1).set("WORKER_TRIM_EVERY_MS", 100);
+    let worker = plan.start();
+    let length = || async { site.client.xlen::<usize, _>(STREAM).await.expect("Redis answers") };
+    until("the stream is trimmed", || async { length().await <= 100 }).await;
+    worker.says("entries beyond the retention deleted").await;
+    assert_eq!(pending(&site).await, 1, "what waits is still there");
+    site.redis_says(&["DEL", "lock:order:1000"]).await;
+    site.settled().await;
+    assert_eq!(site.orders().await.len(), 1000);
+    assert!(worker.stop().await.success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_makes_stream_and_group_itself_and_backs_off_while_they_cannot_be_read() {
     let site = Site::open().await;

@@ -14,6 +14,7 @@ mod schedule;
 pub mod script;
 pub mod stream;
 pub mod survey;
+pub mod trim;
 
 pub use backoff::Backoff;
 pub use breaker::Breaker;
@@ -30,3 +31,4 @@ pub use retire::{ConsumerInfo, Retirer};
 pub use script::Script;
 pub use stream::{GroupState, Reader, Stream, StreamError, StreamNames};
 pub use survey::Survey;
+pub use trim::Trimmer;

@@ -11,7 +11,7 @@ use fred::clients::Pool;
 use tidegate_orders::{Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, tally::TallyCounts};
 use tidegate_stream::{
     Backoff, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader, Retirer,
-    Stream, StreamNames, connect_reader,
+    Stream, StreamNames, Trimmer, connect_reader,
 };
 use tokio::{
     task::JoinSet,
@@ -39,6 +39,7 @@ pub struct Worker {
     counters: Arc<Counters>,
     tally: Arc<Tally>,
     settings: WorkerSettings,
+    retention: Option<Duration>,
 }
 
 impl Worker {
@@ -97,6 +98,7 @@ impl Worker {
             counters,
             tally,
             settings: worker.clone(),
+            retention: settings.stream.retention,
         })
     }
 
@@ -123,9 +125,12 @@ impl Worker {
         let probe = || probe(&self.ledger, &self.stream);
         let backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         let retirer = Retirer::new(self.pool.clone(), self.stream.names().clone(), self.settings.retire_idle);
+        let trimmer =
+            self.retention.map(|keep| Trimmer::new(self.pool.clone(), self.stream.names().clone(), keep));
         let around = async {
             tokio::join!(
                 self.breaker.run(probe, backoff, stop.clone()),
+                trim(trimmer.as_ref(), self.settings.trim_every, stop.clone()),
                 retire(&retirer, &self.keys, self.settings.claim_every, stop.clone()),
                 report(&self.counters, &self.tally, self.settings.report_every, stop.clone()),
             )
@@ -202,6 +207,22 @@ async fn retire(retirer: &Retirer, keys: &Keys, every: Duration, stop: Cancellat
             sleep(every).await;
             if let Err(error) = retirer.run_once(heartbeat).await {
                 tracing::debug!(%error, "did not look for dead consumers");
+            }
+        }
+    })
+    .await;
+}
+
+/// Deletes old entries now and then. Any process may: a script decides, and what is gone is gone once.
+async fn trim(trimmer: Option<&Trimmer>, every: Duration, stop: CancellationToken) {
+    let Some(trimmer) = trimmer else { return };
+    stop.run_until_cancelled(async {
+        loop {
+            sleep(every).await;
+            match trimmer.run_once().await {
+                Ok(0) => {}
+                Ok(trimmed) => tracing::info!(trimmed, "entries beyond the retention deleted"),
+                Err(error) => tracing::debug!(%error, "did not trim the stream"),
             }
         }
     })

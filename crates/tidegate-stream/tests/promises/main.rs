@@ -9,3 +9,4 @@ mod outages;
 mod reading;
 mod rig;
 mod stopping;
+mod trimming;

@@ -84,6 +84,8 @@ pub struct StreamSettings {
     pub dead: String,
     /// The consumer group.
     pub group: String,
+    /// How long acknowledged entries stay; None for ever.
+    pub retention: Option<Duration>,
 }
 
 /// `[worker]`
@@ -107,6 +109,8 @@ pub struct WorkerSettings {
     pub claim_every: Duration,
     /// Idle time after which a dead, empty consumer is removed.
     pub retire_idle: Duration,
+    /// Between two looks for entries beyond the retention.
+    pub trim_every: Duration,
     /// Until the heartbeat of a dead process expires.
     pub heartbeat_ttl: Duration,
     /// From the stop signal to the exit, at most.
@@ -194,7 +198,9 @@ fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
 fn stream(reader: &mut Reader<'_>) -> StreamSettings {
     let (name, dead) = (reader.word("stream.name"), reader.word("stream.dead"));
     reader.rule(name != dead, "stream.dead", "stream.name", "must differ from stream.name");
-    StreamSettings { name, dead, group: reader.word("stream.group") }
+    let retention = reader.millis("stream.retention_ms", 0..=10 * 365 * 24 * HOUR_MS);
+    let retention = Some(retention).filter(|retention| !retention.is_zero());
+    StreamSettings { name, dead, group: reader.word("stream.group"), retention }
 }
 
 fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
@@ -232,6 +238,7 @@ fn worker(reader: &mut Reader<'_>) -> WorkerSettings {
         claim_idle: reader.millis("worker.claim_idle_ms", 100..=24 * HOUR_MS),
         claim_every: reader.millis("worker.claim_every_ms", 10..=HOUR_MS),
         retire_idle: reader.millis("worker.retire_idle_ms", 100..=30 * 24 * HOUR_MS),
+        trim_every: reader.millis("worker.trim_every_ms", 100..=24 * HOUR_MS),
         heartbeat_ttl: reader.millis("worker.heartbeat_ttl_ms", 300..=HOUR_MS),
         stop_deadline: reader.millis("worker.stop_deadline_ms", 100..=HOUR_MS),
         backoff_min: reader.millis("worker.backoff_min_ms", 1..=60_000),
