@@ -11,7 +11,8 @@ local call = redis.call
 local refused = {}
 for position, key in ipairs(KEYS) do
   if not call('SET', key, token, 'NX', 'PX', lease_ms) then
-    if call('GET', key) == token then
+    -- Redisson keeps a hash under the same name: that is somebody else's lock, too, and no error.
+    if redis.pcall('GET', key) == token then
       call('PEXPIRE', key, lease_ms)
     else
       refused[#refused + 1] = position

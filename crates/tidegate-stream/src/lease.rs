@@ -37,6 +37,9 @@ impl Leases {
     /// # Errors
     /// When Redis does not answer; some of the leases may be held then.
     pub async fn take(&self, keys: Vec<Key>, token: &str, lease: Duration) -> FredResult<Vec<usize>> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
         let args = vec![token.into(), millis(lease)];
         let refused: Vec<usize> = self.lock.call(&self.pool, keys, args).await?.convert()?;
         Ok(refused.into_iter().map(|position| position - 1).collect())
@@ -47,6 +50,9 @@ impl Leases {
     /// # Errors
     /// When Redis does not answer; the leases end by time then.
     pub async fn end(&self, keys: Vec<Key>, token: &str) -> FredResult<usize> {
+        if keys.is_empty() {
+            return Ok(0);
+        }
         self.unlock.call(&self.pool, keys, vec![token.into()]).await?.convert()
     }
 }

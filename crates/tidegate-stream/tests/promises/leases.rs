@@ -67,3 +67,14 @@ async fn a_lease_whose_reply_is_lost_is_still_ones_own() {
     let holder: Value = rig.call("GET precious").await;
     assert_eq!(holder.as_str().as_deref(), Some("one"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_another_kind_under_the_same_name_is_anothers_and_no_error() {
+    let rig = Rig::start().await;
+    let leases = Leases::new(rig.pool.clone());
+    let _redisson: Value = rig.call("HSET b 6f6a:1 1").await;
+    assert_eq!(leases.take(keys(&["a", "b"]), "one", ms(60_000)).await.unwrap(), [1]);
+    assert_eq!(leases.end(keys(&["a", "b"]), "one").await.unwrap(), 1);
+    assert_eq!(rig.call::<usize>("EXISTS a b").await, 1);
+    assert_eq!(leases.end(Vec::new(), "one").await.unwrap(), 0);
+}
