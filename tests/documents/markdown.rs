@@ -1,0 +1,66 @@
+//! As much of Markdown as our documents use.
+
+/// What a document says in code, and where it points to.
+pub struct Document {
+    pub name: String,
+    pub text: String,
+    /// Code within sentences.
+    pub spans: Vec<String>,
+    /// Blocks of shell, with continued lines joined.
+    pub shell: Vec<String>,
+    /// Where links lead.
+    pub links: Vec<String>,
+    /// Headings as a link names them.
+    pub anchors: Vec<String>,
+}
+
+impl Document {
+    pub fn parse(name: &str, text: &str) -> Self {
+        let (mut prose, mut shell) = (String::new(), Vec::new());
+        let mut anchors = Vec::new();
+        let mut language = None;
+        for line in text.lines() {
+            match (line.strip_prefix("```"), language) {
+                (Some(opened), None) => {
+                    language = Some(opened);
+                    if opened == "sh" {
+                        shell.push(String::new());
+                    }
+                }
+                (Some(_), Some(_)) => language = None,
+                (None, Some("sh")) => {
+                    let block = shell.last_mut().expect("a block was opened");
+                    *block = format!("{block}{line}\n").replace("\\\n", "");
+                }
+                (None, Some(_)) => {}
+                (None, None) => {
+                    prose = format!("{prose}{line}\n");
+                    if line.starts_with('#') {
+                        anchors.push(format!("#{}", slug(line.trim_start_matches('#').trim())));
+                    }
+                }
+            }
+        }
+        let spans = prose.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        let links = prose.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()));
+        Self { name: name.into(), text: text.into(), links: links.collect(), spans, shell, anchors }
+    }
+
+    /// Every command line: spans and lines of shell, cut into words, one command each.
+    pub fn commands(&self) -> Vec<Vec<String>> {
+        let lines = self.shell.iter().flat_map(|block| block.lines());
+        let spans = self.spans.iter().map(String::as_str);
+        spans.chain(lines).flat_map(commands_of).collect()
+    }
+}
+
+fn commands_of(line: &str) -> Vec<Vec<String>> {
+    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    let commands = words.split(|word| ["|", "&&", ";", "#"].contains(&word.as_str()));
+    commands.filter(|command| !command.is_empty()).map(<[String]>::to_vec).collect()
+}
+
+fn slug(heading: &str) -> String {
+    let kept = heading.to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || *c == '-' || *c == '_').collect()
+}

@@ -1,0 +1,73 @@
+//! The repository, as the documents see it.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// All text files, by their path from the top.
+pub struct Tree {
+    files: BTreeMap<String, String>,
+}
+
+impl Tree {
+    /// The top of the repository.
+    pub fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
+    }
+
+    /// Reads everything but what is built and what is hidden (except `.ci`).
+    pub fn read_all() -> Self {
+        let mut files = BTreeMap::new();
+        collect(&Self::root(), "", &mut files);
+        Self { files }
+    }
+
+    /// The text of one file.
+    pub fn read(&self, path: &str) -> String {
+        self.files.get(path).unwrap_or_else(|| panic!("{path} is missing")).clone()
+    }
+
+    /// Whether a file or folder has this path, or a path that ends with it.
+    pub fn has_path(&self, path: &str) -> bool {
+        let path = path.trim_end_matches('/');
+        let ending = format!("/{path}");
+        self.files
+            .keys()
+            .any(|file| file == path || file.starts_with(&format!("{path}/")) || file.ends_with(&ending))
+    }
+
+    /// All sources with these endings in folders that begin with this, joined.
+    pub fn sources(&self, folder: &str, endings: &[&str]) -> String {
+        let wanted = self.files.iter().filter(|(path, _)| {
+            // This test names what must not exist.
+            !path.starts_with("tests/documents")
+                && path.starts_with(folder)
+                && endings.iter().any(|ending| path.ends_with(ending))
+        });
+        wanted.map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn collect(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name == "target" || (name.starts_with('.') && name != ".ci") {
+            continue;
+        }
+        let path = format!("{prefix}{name}");
+        if entry.path().is_dir() {
+            collect(&entry.path(), &format!("{path}/"), files);
+        } else if let Ok(text) = fs::read_to_string(entry.path()) {
+            files.insert(path, text);
+        }
+    }
+}
+
+/// Whether `word` stands in `text` by itself, not as a part of a longer name.
+pub fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
+}
