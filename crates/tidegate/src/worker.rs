@@ -107,7 +107,8 @@ impl Worker {
     /// # Errors
     /// [`NameTaken`], after a stop in good order, when another process has taken the name; a lane that panicked.
     pub async fn run_until_stopped(self, stop: CancellationToken) -> anyhow::Result<()> {
-        if let Err(outage) = self.ledger.probe().await {
+        // Nothing is in hand yet: a stop need not wait for a MySQL that says nothing.
+        if let Some(Err(outage)) = stop.run_until_cancelled(self.ledger.probe()).await {
             self.breaker.trip(outage);
         }
         let consumers = self.lanes.len();

@@ -23,7 +23,9 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
     let mut signals = Signals::listen()?;
     let stop = CancellationToken::new();
     let work = async {
-        let worker = Worker::build(settings).await?;
+        // Nothing is in hand yet, however long Redis or the name is waited for.
+        let built = stop.run_until_cancelled(Worker::build(settings)).await;
+        let Some(worker) = built.transpose()? else { return Ok(()) };
         worker.run_until_stopped(stop.clone()).await
     };
     let mut work = std::pin::pin!(work);
