@@ -1,12 +1,13 @@
 //! What a worker process is made of.
 //!
-//! Start: Redis, the name, the group, one lane after the other; MySQL may be away, the breaker waits for it.
+//! Start: Redis, the group, the name, one lane after the other; MySQL may be away, the breaker waits for it.
 //! Stop: reading ends, each lane settles the batch in its hand, then the name is given back.
 
 mod name;
 
 use std::{cell::OnceCell, sync::Arc, time::Duration};
 
+use anyhow::Context;
 use fred::clients::Pool;
 use tidegate_orders::{Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, tally::TallyCounts};
 use tidegate_stream::{
@@ -43,7 +44,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Connects, takes the name, makes the group. Waits for Redis for as long as it takes.
+    /// Connects, makes the group, takes the name. Waits for Redis for as long as it takes.
     pub async fn build(settings: &Settings) -> anyhow::Result<Self> {
         let worker = &settings.worker;
         let keys = Keys::new(settings.keys.clone());
@@ -53,16 +54,11 @@ impl Worker {
             group: settings.stream.group.clone(),
         };
 
-        let pool = wait_for_redis(settings).await;
+        let (pool, stream) = wait_for_redis(settings, &names).await;
         let leases = Leases::new(pool.clone());
         let heartbeat = keys.heartbeat(&worker.name);
         let name = Name::new(leases.clone(), pool.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
         name.take().await?;
-
-        let stream = Stream::new(pool.clone(), names.clone());
-        if stream.ensure_group().await? == GroupState::Created {
-            tracing::info!(stream = names.stream, group = names.group, "consumer group made");
-        }
 
         let ledger = Ledger::new(connect::mysql_lazily(settings)?, settings.mysql.statement_timeout);
         let (counters, tally) = (Arc::new(Counters::default()), Arc::new(Tally::default()));
@@ -184,12 +180,14 @@ async fn probe(ledger: &Ledger, stream: &Stream) -> Result<(), Outage> {
     Ok(())
 }
 
-async fn wait_for_redis(settings: &Settings) -> Pool {
+/// Waits until Redis answers and takes a write, which the group is: a Redis that loads its file, has no memory or
+/// is a replica (a failover is under way) is no reason to give up.
+async fn wait_for_redis(settings: &Settings, names: &StreamNames) -> (Pool, Stream) {
     let mut backoff = Backoff::new(settings.worker.backoff_min, settings.worker.backoff_max);
     let mut is_told = false;
     loop {
-        match connect::redis(settings).await {
-            Ok(pool) => return pool,
+        match open_stream(settings, names).await {
+            Ok(opened) => return opened,
             Err(error) if !is_told => {
                 tracing::warn!("{error:#}. Waiting for it");
                 is_told = true;
@@ -198,6 +196,18 @@ async fn wait_for_redis(settings: &Settings) -> Pool {
         }
         sleep(backoff.next_wait()).await;
     }
+}
+
+async fn open_stream(settings: &Settings, names: &StreamNames) -> anyhow::Result<(Pool, Stream)> {
+    let pool = connect::redis(settings).await?;
+    let stream = Stream::new(pool.clone(), names.clone());
+    let group = stream.ensure_group().await.with_context(|| {
+        format!("Failed to make the consumer group {:?} of {:?} in Redis", names.group, names.stream)
+    })?;
+    if group == GroupState::Created {
+        tracing::info!(stream = names.stream, group = names.group, "consumer group made");
+    }
+    Ok((pool, stream))
 }
 
 /// Looks for dead, empty consumers now and then.
