@@ -86,10 +86,19 @@ impl Ledger {
     /// When it does not.
     pub async fn probe(&self) -> Result<(), Outage> {
         let probed = tokio::time::timeout(self.timeout, sqlx::raw_sql(sql::PROBE).execute(&self.pool)).await;
-        match probed {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(Outage::new("MySQL", fault::explain(&error))),
-            Err(_) => Err(self.too_late()),
+        let outage = match probed {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => Outage::new("MySQL", fault::explain(&error)),
+            Err(_) => self.too_late(),
+        };
+        self.forget_idle_connections();
+        Err(outage)
+    }
+
+    /// When one connection is dead, the others most often are, too: each would cost a batch or a probe to find out.
+    fn forget_idle_connections(&self) {
+        while let Some(connection) = self.pool.try_acquire() {
+            drop(connection.detach());
         }
     }
 
@@ -103,7 +112,10 @@ impl Ledger {
             match tried.unwrap_or_else(|_| Err(Fault::Outage(self.too_late()))) {
                 Ok(verdicts) => return Ok(Ok(verdicts)),
                 Err(Fault::Row(error)) => return Ok(Err(error)),
-                Err(Fault::Outage(outage)) => return Err(outage),
+                Err(Fault::Outage(outage)) => {
+                    self.forget_idle_connections();
+                    return Err(outage);
+                }
                 Err(Fault::Contention(error)) if attempt == CONTENTION_ATTEMPTS => {
                     return Err(Outage::new("MySQL", error));
                 }
