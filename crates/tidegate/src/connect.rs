@@ -52,13 +52,16 @@ pub async fn mysql(settings: &Settings) -> anyhow::Result<MySqlPool> {
 /// When the URL is wrong, which the configuration has ruled out.
 pub fn mysql_lazily(settings: &Settings) -> anyhow::Result<MySqlPool> {
     let mysql = &settings.mysql;
-    let setup = session_setup(mysql.lock_wait_timeout_s);
+    let silence = session_silence(settings.worker.claim_idle);
+    let setup = session_setup(mysql.lock_wait_timeout_s, silence);
     let pool = MySqlPoolOptions::new()
         .max_connections(mysql.connections)
         .acquire_timeout(mysql.acquire_timeout)
         // A round trip for each batch; a broken connection shows at the first statement, and the batch is retried.
         .test_before_acquire(false)
-        .idle_timeout(Duration::from_secs(600))
+        // The server ends sessions that are silent for too long: those that come near to it are not used again.
+        .idle_timeout(silence / 2)
+        .before_acquire(move |_, session| Box::pin(async move { Ok(session.idle_for < silence / 2) }))
         .after_connect(move |connection, _| {
             let setup = setup.clone();
             Box::pin(async move {
@@ -76,13 +79,21 @@ fn mysql_options(settings: &Settings) -> sqlx::Result<MySqlConnectOptions> {
     Ok(options.timezone(Some("+00:00".to_owned())).disable_statement_logging())
 }
 
-/// What every session needs, whatever the server's defaults: no gap locks, short waits for row locks, and an error
-/// instead of a silently clamped value.
-fn session_setup(lock_wait_timeout_s: u32) -> [String; 3] {
+/// How long the server waits for the next statement of a session, in whole seconds. A worker that is frozen in the
+/// middle of a transaction holds the rows of its vouchers, and with them the sale: by the time that others may take
+/// over its entries, the server has ended that transaction.
+fn session_silence(claim_idle: Duration) -> Duration {
+    Duration::from_secs(claim_idle.as_secs().max(1))
+}
+
+/// What every session needs, whatever the server's defaults: no gap locks, short waits for row locks, an error
+/// instead of a silently clamped value, and an end when its worker falls silent.
+fn session_setup(lock_wait_timeout_s: u32, silence: Duration) -> [String; 4] {
     [
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
         format!("SET SESSION innodb_lock_wait_timeout = {lock_wait_timeout_s}"),
         "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')".to_owned(),
+        format!("SET SESSION wait_timeout = {0}, net_read_timeout = {0}", silence.as_secs()),
     ]
 }
 
