@@ -1,6 +1,9 @@
 //! A site to test on: private servers, a database with the schema, and workers that are the real program.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+mod invariants;
+pub mod rush;
+
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -26,6 +29,8 @@ use tidegate_orders::{Gate, KeyTemplates, Keys};
 use tidegate_stream::{RedisSettings, connect_pool};
 use tokio::time::sleep;
 
+use rush::{Book, Wanted, Way};
+
 pub const STREAM: &str = "stream.orders";
 pub const DEAD: &str = "stream.orders.dead";
 pub const GROUP: &str = "g1";
@@ -38,6 +43,10 @@ pub struct Site {
     pub mysql: MysqlServer,
     pub client: Client,
     pub pool: MySqlPool,
+    connections: Pool,
+    own_gate: Gate,
+    /// What was put in, for [`Site::invariants`].
+    pub book: Book,
     folder: TempDir,
 }
 
@@ -64,7 +73,10 @@ impl Site {
         let mysql = MysqlServer::start().expect("a MySQL");
         let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
         let client = connect(&redis.url()).await;
-        Self { redis, mysql, client, pool, folder: TempDir::new().expect("a folder") }
+        let connections = redis_pool(&redis.url()).await;
+        let own_gate = Gate::new(connections.clone(), keys(), STREAM);
+        let folder = TempDir::new().expect("a folder");
+        Self { redis, mysql, client, pool, connections, own_gate, book: Book::default(), folder }
     }
 
     /// Puts a voucher on sale: a row in MySQL, a stock in Redis.
@@ -75,6 +87,7 @@ impl Site {
         row.execute(&self.pool).await.expect("the voucher is inserted");
         let _: Value =
             self.client.set(stock_key(voucher), stock, None, None, false).await.expect("the stock is set");
+        self.book.write(|pages| _ = pages.loaded.insert(voucher, stock));
     }
 
     /// The gate itself, with these names of keys.
@@ -102,6 +115,7 @@ impl Site {
 
     /// Adds an order as the tutorial's script does; returns the entry id.
     pub async fn add_order(&self, id: i64, user: i64, voucher: i64) -> String {
+        self.book.note(id, Wanted { user, voucher, quantity: 1, way: Way::Xadd });
         let (id, user, voucher) = (id.to_string(), user.to_string(), voucher.to_string());
         self.add(&[("userId", &user), ("voucherId", &voucher), ("id", &id)]).await
     }
@@ -201,6 +215,10 @@ pub async fn redis_pool(url: &str) -> Pool {
     connect_pool(&settings).await.expect("Redis answers")
 }
 
+fn keys() -> Keys {
+    Keys::new(KeyTemplates::default())
+}
+
 /// A client of the tests' own, which never gives up.
 pub async fn connect(url: &str) -> Client {
     let client = Builder::from_config(Config::from_url(url).expect("a URL"))
@@ -242,6 +260,12 @@ impl WorkerPlan {
     /// Sets a setting, by the name of its variable without `TIDEGATE_`.
     pub fn set(mut self, name: &str, value: impl ToString) -> Self {
         self.env.insert(format!("TIDEGATE_{name}"), value.to_string());
+        self
+    }
+
+    /// Logs to a file of another name, beside that of a worker with the same name.
+    pub fn log_as(mut self, name: &str) -> Self {
+        self.log.set_file_name(format!("{name}.log"));
         self
     }
 
