@@ -3,5 +3,10 @@
 #[path = "../site/mod.rs"]
 mod site;
 
+mod group;
 mod kills;
+mod mysql_away;
 mod proxies;
+mod redis_away;
+mod replies;
+mod sleep;
