@@ -3,6 +3,7 @@
 mod site;
 
 use std::{
+    cell::Cell,
     collections::BTreeSet,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -175,8 +176,8 @@ async fn a_user_stays_locked_until_the_commit_and_anothers_lock_is_left_alone() 
     assert!(holder.starts_with("tidegate-"), "{holder}");
     // However long the commit takes: the lease is renewed.
     let left = || async { site.client.pttl::<i64, _>("lock:order:1").await.expect("Redis answers") };
-    let lowest = left().await;
-    until("the lease is longer than it was", || async { left().await > lowest }).await;
+    let before = Cell::new(left().await);
+    until("the lease is longer than it was", || async { left().await > before.replace(left().await) }).await;
     assert_eq!(site.client.get::<String, _>("lock:order:1").await.unwrap(), holder);
     assert!(site.orders().await.is_empty());
     commit.release();

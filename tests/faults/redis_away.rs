@@ -130,15 +130,17 @@ async fn all_scripts_are_flushed_again_and_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_has_no_memory_for_a_while() {
-    redis_refuses_writes_between("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0").await;
+    // No outage: what can be written is written, for only that makes room.
+    let said = "Redis is out of memory: orders are written without user locks";
+    redis_refuses_writes_between("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", said).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_is_a_replica_for_a_while() {
-    redis_refuses_writes_between("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE").await;
+    redis_refuses_writes_between("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "outage began").await;
 }
 
-async fn redis_refuses_writes_between(begin: &str, end: &str) {
+async fn redis_refuses_writes_between(begin: &str, end: &str, said: &str) {
     let site = Site::open().await;
     site.open_sale().await;
     let proxies = Proxies::start(&site).await;
@@ -149,21 +151,21 @@ async fn redis_refuses_writes_between(begin: &str, end: &str) {
     lock.reached().await.expect("a batch is in hand");
     site.call(begin).await;
     lock.release();
-    worker.says("outage began").await;
+    worker.says(said).await;
     // It cannot begin now, and must not give up.
     let late = impatient(&site, "late").start();
     late.says("Waiting for it").await;
     let commands = site.commands_within(Duration::from_secs(1)).await;
-    assert!(commands < 200, "{commands} commands a second while Redis refuses to write");
+    // Where lanes go on, each refused order is tried again now and then; a hot loop would send tens of thousands.
+    let most = if said == "outage began" { 200 } else { 2_000 };
+    assert!(commands < most, "{commands} commands a second while Redis refuses to write");
     site.call(end).await;
     site.settled().await;
     site.invariants().await;
     late.says("worker started").await;
+    assert_eq!(late.log().matches("Waiting for it").count(), 1);
+    assert_eq!(worker.log().matches("outage began").count(), usize::from(said == "outage began"));
     for worker in [worker, late] {
-        assert_eq!(
-            worker.log().matches("Waiting for it").count() + worker.log().matches("outage began").count(),
-            1
-        );
         assert!(worker.stop().await.success());
     }
 }

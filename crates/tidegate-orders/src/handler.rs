@@ -160,11 +160,12 @@ fn outcome(incoming: &Incoming, verdict: Verdict) -> Outcome {
         Verdict::Created | Verdict::AlreadyThere | Verdict::Refused(_) => Outcome::Done,
         Verdict::UnknownVoucher => Outcome::Dead(Death {
             reason: "unknown_voucher",
-            error: format!("voucher {} is not in tb_seckill_voucher", order.voucher),
+            error: format!("voucher {} is not in tb_seckill_voucher, or has no stock there", order.voucher),
         }),
         Verdict::IdTaken => {
             id_taken(format!("order id {} belongs to an order of another user or voucher", order.id))
         }
+        Verdict::Contended => Outcome::Retry,
         Verdict::Rejected(error) => Outcome::Dead(Death { reason: "rejected_by_database", error }),
     }
 }

@@ -24,7 +24,7 @@ use crate::order::Order;
 use fault::Fault;
 pub use verdict::{Refusal, Verdict};
 
-/// Deadlocks, lock waits and races for a unique key are tried this often; then lock waits count as an outage.
+/// Deadlocks, lock waits and races for a unique key are tried this often at once.
 const CONTENTION_ATTEMPTS: usize = 6;
 
 /// An order with the stream entry that brought it.
@@ -116,8 +116,14 @@ impl Ledger {
                     self.forget_idle_connections();
                     return Err(outage);
                 }
+                // No outage: lanes whose vouchers are free go on.
                 Err(Fault::Contention(error)) if attempt == CONTENTION_ATTEMPTS => {
-                    return Err(Outage::new("MySQL", error));
+                    tracing::warn!(
+                        error,
+                        orders = part.len(),
+                        "rows stay locked by others: orders wait, and are tried again"
+                    );
+                    return Ok(Ok(vec![Verdict::Contended; part.len()]));
                 }
                 // A key of which we know nothing: it is not another worker, it is the row.
                 Err(Fault::Duplicate(error)) if attempt == CONTENTION_ATTEMPTS => return Ok(Err(error)),
@@ -136,10 +142,15 @@ impl Ledger {
             Ok(None) => careful(&mut session, part).await,
             Err(fault) => Err(fault),
         };
-        if matches!(outcome, Err(Fault::Row(_) | Fault::Contention(_) | Fault::Duplicate(_))) {
-            sql::run(&mut session, sql::ROLLBACK).await?;
-        }
-        if !matches!(outcome, Err(Fault::Outage(_))) {
+        let is_clean = match outcome {
+            Ok(_) => true,
+            // When this fails, too, the session is closed; the first fault is what happened to the batch.
+            Err(Fault::Row(_) | Fault::Contention(_) | Fault::Duplicate(_)) => {
+                sql::run(&mut session, sql::ROLLBACK).await.is_ok()
+            }
+            Err(Fault::Outage(_)) => false,
+        };
+        if is_clean {
             session.give_back();
         }
         outcome

@@ -38,8 +38,8 @@ impl Tally {
             Verdict::AlreadyThere => &self.already_there,
             Verdict::Refused(Refusal::UserHasOrder) => &self.user_has_order,
             Verdict::Refused(Refusal::OutOfStock) => &self.out_of_stock,
-            // The lanes count these when they bury them.
-            Verdict::UnknownVoucher | Verdict::IdTaken | Verdict::Rejected(_) => return,
+            // The lanes count these when they bury them or try them again.
+            Verdict::UnknownVoucher | Verdict::IdTaken | Verdict::Rejected(_) | Verdict::Contended => return,
         };
         counter.fetch_add(1, Relaxed);
     }

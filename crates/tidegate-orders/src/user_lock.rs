@@ -1,9 +1,10 @@
 //! The per-user lock: politeness between workers, so that two of them do not write one user's orders at once.
 //! The unique key is the guard.
 
-use std::{collections::HashSet, future::Future, time::Duration};
+use std::{collections::HashSet, future::Future, pin::pin, time::Duration};
 
-use tidegate_stream::{Leases, Outage};
+use fred::types::Key;
+use tidegate_stream::{Leases, Outage, is_out_of_memory};
 
 use crate::{keys::Keys, order::UserId};
 
@@ -19,7 +20,7 @@ pub struct UserLocks {
 #[derive(Debug)]
 pub struct Locked {
     token: String,
-    users: Vec<UserId>,
+    held: Vec<Key>,
     refused: HashSet<UserId>,
 }
 
@@ -47,44 +48,58 @@ impl UserLocks {
         users.sort_unstable();
         users.dedup();
         let token = format!("tidegate-{:032x}", rand::random::<u128>());
-        let refused = self.leases.take(self.keys_of(&users), &token, self.lease).await?;
-        let refused = refused.into_iter().filter_map(|position| users.get(position).copied()).collect();
-        Ok(Locked { token, users, refused })
+        let keys: Vec<Key> = users.iter().map(|user| self.keys.lock(*user)).collect();
+        let refused: HashSet<usize> = match self.leases.take(keys.clone(), &token, self.lease).await {
+            // Only what is written can be trimmed: a lock that finds no room must not keep us from writing.
+            Err(error) if is_out_of_memory(&error) => {
+                tracing::warn!("Redis is out of memory: orders are written without user locks");
+                return Ok(Locked { token, held: Vec::new(), refused: HashSet::new() });
+            }
+            refused => refused?.into_iter().collect(),
+        };
+        let held = keys
+            .into_iter()
+            .enumerate()
+            .filter(|(at, _)| !refused.contains(at))
+            .map(|(_, key)| key)
+            .collect();
+        let refused = refused.into_iter().filter_map(|at| users.get(at).copied()).collect();
+        Ok(Locked { token, held, refused })
     }
 
     /// Runs `work` while renewing the locks, three times a lease. A lock that was lost meanwhile is only
     /// reported: the unique key decides.
     pub async fn hold<T>(&self, locked: &Locked, work: impl Future<Output = T>) -> T {
-        let held: Vec<UserId> =
-            locked.users.iter().copied().filter(|user| !locked.is_refused(*user)).collect();
-        let renew_for_ever = async {
-            loop {
-                tokio::time::sleep(self.lease / 3).await;
-                match self.leases.take(self.keys_of(&held), &locked.token, self.lease).await {
-                    Ok(lost) if lost.is_empty() => {}
-                    Ok(lost) => {
-                        tracing::warn!(users = lost.len(), "user locks were lost while a batch was in hand")
-                    }
-                    Err(error) => tracing::warn!(%error, "user locks could not be renewed"),
-                }
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                result = &mut work => return result,
+                () = tokio::time::sleep(self.lease / 3) => {}
             }
-        };
-        tokio::select! {
-            result = work => result,
-            () = renew_for_ever => unreachable!("renews for ever"),
+            let mut renewal = pin!(self.renew(locked));
+            tokio::select! {
+                result = &mut work => {
+                    // To its end: a renewal that comes to Redis after the unlock would lock again.
+                    renewal.await;
+                    return result;
+                }
+                () = &mut renewal => {}
+            }
+        }
+    }
+
+    async fn renew(&self, locked: &Locked) {
+        match self.leases.take(locked.held.clone(), &locked.token, self.lease).await {
+            Ok(lost) if lost.is_empty() => {}
+            Ok(lost) => tracing::warn!(users = lost.len(), "user locks were lost while a batch was in hand"),
+            Err(error) => tracing::warn!(%error, "user locks could not be renewed"),
         }
     }
 
     /// Unlocks. Call it only when the outcome is durable; when it fails, the locks end by time.
     pub async fn unlock(&self, locked: Locked) {
-        let held: Vec<UserId> =
-            locked.users.iter().copied().filter(|user| !locked.is_refused(*user)).collect();
-        if let Err(error) = self.leases.end(self.keys_of(&held), &locked.token).await {
+        if let Err(error) = self.leases.end(locked.held, &locked.token).await {
             tracing::debug!(%error, "user locks were not ended: they end by time");
         }
-    }
-
-    fn keys_of(&self, users: &[UserId]) -> Vec<fred::types::Key> {
-        users.iter().map(|user| self.keys.lock(*user)).collect()
     }
 }

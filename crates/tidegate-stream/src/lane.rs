@@ -6,6 +6,7 @@ use std::{
 };
 
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::{
     backoff::Backoff,
@@ -14,7 +15,7 @@ use crate::{
     entry::{Delivery, Entry, EntryId},
     handler::{Death, Handler, Outage, Outcome},
     schedule::{Schedule, Source},
-    stream::{GroupState, Reader, Stream, StreamError},
+    stream::{Reader, Stream, StreamError},
 };
 
 /// On a stop signal, how often a blocked read is told to end: it may be on its way to Redis still.
@@ -123,7 +124,8 @@ impl<H: Handler> Lane<H> {
             () = self.end_wait_on(stop) => return Ok(source),
         };
         let (read, last_id) = (delivery.len(), delivery.last_id());
-        let report = self.run_batch(delivery).await?;
+        let span = tracing::info_span!("batch", consumer = self.reader.consumer(), size = read);
+        let report = self.run_batch(delivery).instrument(span).await?;
         schedule.handled(source, read, last_id, report, Instant::now());
         Ok(source)
     }
@@ -169,11 +171,11 @@ impl<H: Handler> Lane<H> {
         let mut report = BatchReport::default();
         let settled = self.work_off(&delivery, &mut report).await;
         // Also when only a part could be settled: that part is never seen again.
-        self.counters.batch(report);
+        if report != BatchReport::default() {
+            self.counters.batch(report);
+        }
         settled?;
         tracing::debug!(
-            consumer = self.reader.consumer(),
-            size = delivery.len(),
             done = report.done,
             buried = report.buried,
             gone = report.gone,
@@ -277,28 +279,24 @@ impl<H: Handler> Lane<H> {
     async fn report(&self, error: LaneError) {
         match error {
             LaneError::Outage(outage) => self.breaker.trip(outage),
-            LaneError::NoGroup(why) => match self.stream.ensure_group().await {
-                Ok(GroupState::Created) => tracing::error!(
-                    %why,
-                    "the consumer group was gone and has been made again from the first entry of the stream: if \
-                     Redis lost data, orders may be missing; run `tidegate audit`"
-                ),
-                Ok(GroupState::Existed) => {}
-                Err(error) => self.breaker.trip(error.into()),
-            },
+            LaneError::NoGroup => {
+                if let Err(error) = self.stream.restore_group().await {
+                    self.breaker.trip(error.into());
+                }
+            }
         }
     }
 }
 
 enum LaneError {
-    NoGroup(String),
+    NoGroup,
     Outage(Outage),
 }
 
 impl From<StreamError> for LaneError {
     fn from(error: StreamError) -> Self {
         match error {
-            StreamError::NoGroup(why) => Self::NoGroup(why),
+            StreamError::NoGroup(_) => Self::NoGroup,
             other => Self::Outage(other.into()),
         }
     }

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use fred::{
     clients::{Client, Pool},
     interfaces::ClientLike,
-    prelude::{Builder, Config, FredResult, ReconnectPolicy},
+    prelude::{Builder, Config, Error, FredResult, ReconnectPolicy},
 };
 
 const RECONNECT_MIN_MS: u32 = 50;
@@ -51,6 +51,12 @@ pub async fn connect_reader(settings: &RedisSettings) -> FredResult<Client> {
     let client = builder.build()?;
     client.init().await?;
     Ok(client)
+}
+
+/// Redis takes no more data (`maxmemory`). Reading and acknowledging go on.
+#[must_use]
+pub fn is_out_of_memory(error: &Error) -> bool {
+    error.details().contains("OOM command")
 }
 
 fn builder(settings: &RedisSettings) -> FredResult<Builder> {

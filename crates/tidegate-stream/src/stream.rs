@@ -38,9 +38,10 @@ pub enum StreamError {
 
 impl From<Error> for StreamError {
     fn from(error: Error) -> Self {
-        // UNBLOCKED: the stream was deleted under a blocked reader (before Redis 7.2).
+        // UNBLOCKED: the stream was deleted under a blocked reader (before Redis 7.2). Not only at the start: an
+        // error from within a script has the script's name before it.
         let details = error.details();
-        if details.starts_with("NOGROUP") || details.starts_with("UNBLOCKED") {
+        if ["NOGROUP ", "UNBLOCKED "].iter().any(|word| details.contains(word)) {
             return Self::NoGroup(details.to_owned());
         }
         Self::Redis(error)
@@ -113,6 +114,22 @@ impl Stream {
             Err(error) if error.details().starts_with("BUSYGROUP") => Ok(GroupState::Existed),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Makes the group again where it is missing although it was there: loudly, because data may be gone.
+    ///
+    /// # Errors
+    /// As [`Stream::ensure_group`].
+    pub async fn restore_group(&self) -> Result<(), StreamError> {
+        if self.ensure_group().await? == GroupState::Created {
+            tracing::error!(
+                stream = self.names.stream,
+                group = self.names.group,
+                "the consumer group was gone and has been made again from the first entry of the stream: if Redis \
+                 lost data, orders may be missing; run `tidegate audit`"
+            );
+        }
+        Ok(())
     }
 
     /// Claims up to `count` entries that nobody has touched for `idle`, scanning the pending list from

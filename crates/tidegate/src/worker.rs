@@ -12,7 +12,7 @@ use fred::clients::Pool;
 use tidegate_orders::{Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, tally::TallyCounts};
 use tidegate_stream::{
     Backoff, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader, Retirer,
-    Stream, StreamNames, Trimmer, connect_reader,
+    Stream, StreamError, StreamNames, Trimmer, connect_reader, is_out_of_memory,
 };
 use tokio::{
     task::JoinSet,
@@ -133,13 +133,15 @@ impl Worker {
             )
         };
         let joined = async {
+            let mut outcome = Ok(());
             while let Some(lane) = lanes.join_next().await {
-                if lane.is_err() {
+                // A lane that broke stops the process; the others finish what is in their hands.
+                if let Err(broken) = lane {
                     stop.cancel();
+                    outcome = Err(broken.into());
                 }
-                lane?;
             }
-            anyhow::Ok(())
+            outcome
         };
         let lost = OnceCell::new();
         let keep_name = async {
@@ -176,8 +178,11 @@ fn lane_settings(worker: &WorkerSettings) -> LaneSettings {
 /// Both stores take a write: what a batch needs.
 async fn probe(ledger: &Ledger, stream: &Stream) -> Result<(), Outage> {
     ledger.probe().await?;
-    stream.ensure_group().await?;
-    Ok(())
+    match stream.restore_group().await {
+        // What is in the stream can be written all the same, and that is what makes room.
+        Err(StreamError::Redis(error)) if is_out_of_memory(&error) => Ok(()),
+        restored => Ok(restored?),
+    }
 }
 
 /// Waits until Redis answers and takes a write, which the group is: a Redis that loads its file, has no memory or

@@ -23,6 +23,9 @@ impl From<sqlx::Error> for Fault {
     fn from(error: sqlx::Error) -> Self {
         let text = explain(&error);
         match database_error(&error) {
+            None if matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => {
+                Self::Row(text)
+            }
             None => Self::Outage(Outage::new("MySQL", text)),
             Some(database) => match blame(database.number(), database.code().unwrap_or_default()) {
                 Blame::Store => Self::Outage(Outage::new("MySQL", text)),

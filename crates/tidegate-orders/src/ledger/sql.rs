@@ -113,7 +113,7 @@ pub(super) async fn look_up(connection: &mut MySqlConnection, part: &[Incoming])
 
     let sql = format!(
         "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED) FROM tb_seckill_voucher \
-         WHERE voucher_id IN ({}) ORDER BY voucher_id FOR UPDATE",
+         WHERE voucher_id IN ({}) AND stock IS NOT NULL ORDER BY voucher_id FOR UPDATE",
         list(&vouchers)
     );
     for row in rows(connection, sql).await? {

@@ -16,12 +16,14 @@ pub enum Verdict {
     AlreadyThere,
     /// It will never be written, and what Redis holds for it is to be given back.
     Refused(Refusal),
-    /// No such voucher in MySQL.
+    /// No such voucher in MySQL, or one whose stock is NULL.
     UnknownVoucher,
     /// Another order, of another user or voucher, has this id.
     IdTaken,
     /// The database refuses the row, with these words.
     Rejected(String),
+    /// Other transactions were in the way for too long: nothing was written, nothing is wrong.
+    Contended,
 }
 
 /// Why an order is refused. Kept in `tidegate_refusal`, so that the same order gets the same answer for ever.
@@ -86,11 +88,18 @@ fn decide_one(order: &Order, known: &mut Known) -> Decided {
     let owner = (order.user.get(), order.voucher.get());
     let old = |verdict| Decided { verdict, is_new: false };
     let new = |verdict| Decided { verdict, is_new: true };
+    // A refusal first: the swift way does not look for refusals of other vouchers, so an id may stand in both.
+    match known.refusals.get(&order.id) {
+        Some((user, voucher, refusal)) if (*user, *voucher) == owner => {
+            return old(Verdict::Refused(*refusal));
+        }
+        _ => {}
+    }
     if let Some(taken) = known.ids.get(&order.id) {
         return old(if *taken == owner { Verdict::AlreadyThere } else { Verdict::IdTaken });
     }
-    if let Some((user, voucher, refusal)) = known.refusals.get(&order.id) {
-        return old(if (*user, *voucher) == owner { Verdict::Refused(*refusal) } else { Verdict::IdTaken });
+    if known.refusals.contains_key(&order.id) {
+        return old(Verdict::IdTaken);
     }
     let Some(stock) = known.stocks.get_mut(&order.voucher) else { return old(Verdict::UnknownVoucher) };
     let refusal = if known.seats.contains(&seat(order)) {

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// What the gate's script can count with.
-const MAX_STOCK: i64 = 99_999_999_999_999;
+const MAX_STOCK: i64 = 9_999_999_999_999;
 
 const EXAMPLES: &str = "\
 Examples:
