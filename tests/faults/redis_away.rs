@@ -210,3 +210,19 @@ async fn a_worker_that_starts_without_redis_waits_for_it_and_says_so_once() {
     site.invariants().await;
     assert!(worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_comes_back_empty_and_that_is_told() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let proxies = Proxies::start(&site).await;
+    let worker = proxies.before(impatient(&site, "w"), &site).start();
+    worker.says("worker started").await;
+    proxies.redis.cut().await;
+    worker.says("outage began").await;
+    site.call("FLUSHALL").await;
+    proxies.redis.pass();
+    worker.says("the consumer group was gone").await;
+    worker.says("outage over").await;
+    assert!(worker.stop().await.success());
+}

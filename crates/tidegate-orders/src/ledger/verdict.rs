@@ -199,6 +199,15 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_order_stays_refused_although_another_order_took_its_id_since() {
+        let mut known = stock(9);
+        known.refusals.insert(1.try_into().unwrap(), (1, 7, Refusal::OutOfStock));
+        known.ids.insert(1.try_into().unwrap(), (1, 8));
+        let expected = [Verdict::Refused(Refusal::OutOfStock), Verdict::IdTaken];
+        assert_eq!(verdicts(&[order(1, 1, 1), order(1, 2, 1)], known), expected);
+    }
+
+    #[test]
     fn an_order_for_a_voucher_that_is_not_there_is_no_refusal() {
         assert_eq!(verdicts(&[order(1, 1, 1)], Known::default()), [Verdict::UnknownVoucher]);
     }
