@@ -492,3 +492,17 @@ async fn a_database_that_is_not_ready_is_an_outage_that_says_what_to_do() -> Res
     assert_eq!(books.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_lock_that_does_not_end_makes_orders_wait_and_is_no_outage() -> Result<()> {
+    let books = Books::open(&[10, 10]).await?;
+    let ledger = Ledger::new(pool(&books.server, 2, 1).await?, TIMEOUT);
+    let mut rival =
+        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+    assert_eq!(ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Contended]);
+    assert_eq!(ledger.record(&[order(101, 1, 2)]).await?, [Verdict::Created], "another voucher is free");
+    rival.execute("ROLLBACK").await?;
+    assert_eq!(ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
+    assert_eq!(books.order_ids().await?, [100, 101]);
+    Ok(())
+}
