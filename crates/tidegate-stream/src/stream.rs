@@ -12,6 +12,7 @@ use fred::{
 use crate::{
     entry::{self, BadReply, Delivery, Entry, EntryId},
     handler::{Death, Outage},
+    redis::is_out_of_memory,
     script::Script,
 };
 
@@ -128,6 +129,23 @@ impl Stream {
                 "the consumer group was gone and has been made again from the first entry of the stream: if Redis \
                  lost data, orders may be missing; run `tidegate audit`"
             );
+        }
+        Ok(())
+    }
+
+    /// Shows that Redis takes a write, and that all connections are there: each comes back at a time of its own, and
+    /// a batch that went out on one of those still away would fail.
+    ///
+    /// # Errors
+    /// As [`Stream::ensure_group`]. No room in Redis is none: what is in the stream can be written all the same, and
+    /// that is what makes room.
+    pub async fn probe(&self) -> Result<(), StreamError> {
+        match self.restore_group().await {
+            Err(StreamError::Redis(error)) if is_out_of_memory(&error) => {}
+            restored => restored?,
+        }
+        for client in self.pool.clients() {
+            let _pong: Value = client.ping(None).await?;
         }
         Ok(())
     }

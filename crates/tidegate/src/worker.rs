@@ -12,7 +12,7 @@ use fred::clients::Pool;
 use tidegate_orders::{Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, tally::TallyCounts};
 use tidegate_stream::{
     Backoff, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader, Retirer,
-    Stream, StreamError, StreamNames, Trimmer, connect_reader, is_out_of_memory,
+    Stream, StreamNames, Trimmer, connect_reader,
 };
 use tokio::{
     task::JoinSet,
@@ -178,11 +178,7 @@ fn lane_settings(worker: &WorkerSettings) -> LaneSettings {
 /// Both stores take a write: what a batch needs.
 async fn probe(ledger: &Ledger, stream: &Stream) -> Result<(), Outage> {
     ledger.probe().await?;
-    match stream.restore_group().await {
-        // What is in the stream can be written all the same, and that is what makes room.
-        Err(StreamError::Redis(error)) if is_out_of_memory(&error) => Ok(()),
-        restored => Ok(restored?),
-    }
+    Ok(stream.probe().await?)
 }
 
 /// Waits until Redis answers and takes a write, which the group is: a Redis that loads its file, has no memory or
