@@ -15,8 +15,9 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// A site whose worker has a batch in hand that is about to be committed.
 struct InHand {
-    site: Site,
+    // Dropped before the site, which holds its log.
     worker: Worker,
+    site: Site,
     commit: Hold,
     // Kept to the end: it lets go of everything when dropped.
     _proxy: Proxy,

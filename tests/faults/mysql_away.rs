@@ -21,8 +21,9 @@ fn impatient(site: &Site) -> WorkerPlan {
 }
 
 struct Scene {
-    site: Site,
+    // Dropped before the site, which holds its log.
     worker: Worker,
+    site: Site,
 }
 
 impl Scene {

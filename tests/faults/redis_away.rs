@@ -17,9 +17,10 @@ fn impatient(site: &Site, name: &str) -> WorkerPlan {
 }
 
 struct Scene {
+    // Dropped before the site, which holds their logs.
+    fleet: Vec<Worker>,
     site: Site,
     proxies: Proxies,
-    fleet: Vec<Worker>,
 }
 
 impl Scene {
