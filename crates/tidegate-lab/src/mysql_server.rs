@@ -1,12 +1,13 @@
 //! A private MariaDB or MySQL.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::data_template;
 use crate::endpoint::Endpoint;
@@ -69,8 +70,12 @@ impl MysqlOptions {
         if !data.exists() {
             data_template::copy_to(&data, flavour, &program)?;
         }
+        // A MariaDB that starts deletes all temporary tables in its folder: a shared one would break its neighbours.
+        let tmp = ground.path().join("tmp");
+        fs::create_dir_all(&tmp).context("Failed to create a server's folder for temporary files")?;
         let mut words = program.words.clone();
         words.extend(base_settings(flavour, &program.root, &data));
+        words.push(with_path("--tmpdir=", &tmp));
         words.push(format!("--port={}", port.number).into());
         words.extend(durability(flavour).iter().map(OsString::from));
         words.extend(self.args);
