@@ -148,13 +148,17 @@ async fn redis_refuses_writes_between(begin: &str, end: &str, said: &str) {
     site.rush(1_000, 300).await;
     site.add_poison().await;
     let lock = proxies.redis.hold_when(LOCK);
-    let worker = proxies.before(impatient(&site, "w"), &site).start();
+    // The client connects anew after each refusal, which is several commands.
+    let patient = |name| {
+        impatient(&site, name).set("WORKER_BACKOFF_MAX_MS", 1_000).set("WORKER_HEARTBEAT_TTL_MS", 2_000)
+    };
+    let worker = proxies.before(patient("w"), &site).start();
     lock.reached().await.expect("a batch is in hand");
     site.call(begin).await;
     lock.release();
     worker.says(said).await;
     // It cannot begin now, and must not give up.
-    let late = impatient(&site, "late").start();
+    let late = patient("late").start();
     late.says("Waiting for it").await;
     let commands = site.commands_within(Duration::from_secs(1)).await;
     // Where lanes go on, each refused order is tried again now and then; a hot loop would send tens of thousands.
