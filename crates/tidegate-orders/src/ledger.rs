@@ -125,9 +125,8 @@ impl Ledger {
                     );
                     return Ok(Ok(vec![Verdict::Contended; part.len()]));
                 }
-                // A key of which we know nothing: it is not another worker, it is the row.
-                Err(Fault::Duplicate(error)) if attempt == CONTENTION_ATTEMPTS => return Ok(Err(error)),
-                Err(Fault::Contention(error) | Fault::Duplicate(error)) => {
+                Err(Fault::Doubtful(error)) if attempt == CONTENTION_ATTEMPTS => return Ok(Err(error)),
+                Err(Fault::Contention(error) | Fault::Doubtful(error)) => {
                     tracing::debug!(error, attempt, "contention: the whole batch is tried again");
                     tokio::time::sleep(backoff.next_wait()).await;
                 }
@@ -145,7 +144,7 @@ impl Ledger {
         let is_clean = match outcome {
             Ok(_) => true,
             // When this fails, too, the session is closed; the first fault is what happened to the batch.
-            Err(Fault::Row(_) | Fault::Contention(_) | Fault::Duplicate(_)) => {
+            Err(Fault::Row(_) | Fault::Contention(_) | Fault::Doubtful(_)) => {
                 sql::run(&mut session, sql::ROLLBACK).await.is_ok()
             }
             Err(Fault::Outage(_)) => false,

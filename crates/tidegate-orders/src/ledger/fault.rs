@@ -13,8 +13,9 @@ pub(super) enum Fault {
     Outage(Outage),
     /// Other transactions were in the way: roll back and run the whole batch again.
     Contention(String),
-    /// A unique key refused a row. Most often another worker has just written the same order.
-    Duplicate(String),
+    /// It may be the row, and may be something that passes: a unique key, most often because another worker has
+    /// just written the same order, or an error of which we know nothing. The row only if it comes again and again.
+    Doubtful(String),
     /// The store works, and refuses a row of this batch.
     Row(String),
 }
@@ -30,7 +31,7 @@ impl From<sqlx::Error> for Fault {
             Some(database) => match blame(database.number(), database.code().unwrap_or_default()) {
                 Blame::Store => Self::Outage(Outage::new("MySQL", text)),
                 Blame::Others => Self::Contention(text),
-                Blame::Row if is_duplicate(&error) => Self::Duplicate(text),
+                Blame::Unclear => Self::Doubtful(text),
                 Blame::Row => Self::Row(text),
             },
         }
@@ -63,6 +64,7 @@ enum Blame {
     Store,
     Others,
     Row,
+    Unclear,
 }
 
 fn blame(number: u16, sqlstate: &str) -> Blame {
@@ -85,7 +87,8 @@ fn blame(number: u16, sqlstate: &str) -> Blame {
         | 1969
         | 3024
         | 3168
-        | 3169 => Blame::Store,
+        | 3169
+        | 4031 => Blame::Store,
         // Read-only, super-read-only, binary log cannot be written, plugins that hold commits back.
         1290 | 1598 | 1792 | 1836 | 3100 => Blame::Store,
         // The schema does not fit: unknown database, column, table, wrong count, column without default.
@@ -94,7 +97,11 @@ fn blame(number: u16, sqlstate: &str) -> Blame {
         1105 | 1153 => Blame::Row,
         // 08: connection, 28 and 42: access and syntax. None of these is about the values of a row.
         _ if ["08", "28", "42"].iter().any(|class| sqlstate.starts_with(class)) => Blame::Store,
-        _ => Blame::Row,
+        1062 => Blame::Unclear,
+        // Wrong value, partition, CHECK constraint, view check; 22 data, 23 constraint, 44 view, 45 raised by a trigger.
+        1366 | 1526 | 3819 | 4025 => Blame::Row,
+        _ if ["22", "23", "44", "45"].iter().any(|class| sqlstate.starts_with(class)) => Blame::Row,
+        _ => Blame::Unclear,
     }
 }
 
@@ -119,8 +126,12 @@ mod tests {
             (1021, "HY000"),
             (1114, "HY000"),
             (1317, "70100"),
+            (4031, "HY000"),
         ] {
             assert_eq!(blame(number, sqlstate), Blame::Store, "{number}");
+        }
+        for (number, sqlstate) in [(1062, "23000"), (9999, "HY000")] {
+            assert_eq!(blame(number, sqlstate), Blame::Unclear, "{number}");
         }
         for number in [1205, 1213, 1020] {
             assert_eq!(blame(number, "HY000"), Blame::Others, "{number}");
