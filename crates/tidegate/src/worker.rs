@@ -114,6 +114,8 @@ impl Worker {
         }
         tracing::info!(
             name = self.settings.name,
+            stream = self.stream.names().stream,
+            group = self.stream.names().group,
             lanes = consumers,
             batch = self.settings.batch,
             "worker started"

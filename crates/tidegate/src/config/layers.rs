@@ -195,9 +195,18 @@ fn flatten(table: Table) -> impl Iterator<Item = (String, Value)> {
     })
 }
 
+/// What Kubernetes sets in every pod for a Service whose name begins with `tidegate`: TIDEGATE_SERVICE_HOST,
+/// TIDEGATE_REDIS_PORT_6379_TCP_ADDR and the like. None of our settings looks so.
+fn is_of_a_service(name: &str) -> bool {
+    let words: Vec<&str> = name.split('_').collect();
+    let has = |one: &str, other: &str| words.windows(2).any(|pair| pair == [one, other]);
+    has("SERVICE", "HOST") || has("SERVICE", "PORT") || words[1..].contains(&"PORT")
+}
+
 fn is_ours(name: &str) -> bool {
     name.starts_with(PREFIX)
         && name != CONFIG_VARIABLE
+        && !is_of_a_service(name)
         && !FOREIGN_PREFIXES.iter().any(|foreign| name.starts_with(foreign))
 }
 

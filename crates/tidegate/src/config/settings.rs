@@ -321,6 +321,12 @@ fn url<T>(
         reader.wrong(key, format!("must begin with {}://", schemes.join("://, ")));
         return (url, None);
     }
+    // A `/`, `?` or `#` in a password ends the host for every parser, silently: the rest would be another URL.
+    let rest = url.reveal().split_once("://").map_or("", |(_, rest)| rest);
+    if rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@')) {
+        reader.wrong(key, format!("holds a password that is not escaped ({URL_HINT})"));
+        return (url, None);
+    }
     let parsed = parse(url.reveal()).map_err(|error| {
         let why = if url.holds_no_secret() { format!(": {error}") } else { String::new() };
         reader.wrong(key, format!("is not a URL that can be used{why} ({URL_HINT})"));

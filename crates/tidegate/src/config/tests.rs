@@ -141,6 +141,28 @@ fn variables_of_the_test_servers_are_none_of_our_business() {
 }
 
 #[test]
+fn variables_that_kubernetes_sets_for_a_service_are_none_of_our_business() {
+    let variables = [
+        ("TIDEGATE_SERVICE_HOST", "10.0.0.1"),
+        ("TIDEGATE_SERVICE_PORT_METRICS", "80"),
+        ("TIDEGATE_PORT", "tcp://10.0.0.1:80"),
+        ("TIDEGATE_REDIS_PORT_6379_TCP_ADDR", "10.0.0.2"),
+        ("TIDEGATE_REDIS_SERVICE_HOST", "10.0.0.2"),
+    ];
+    load(&ConfigArgs::default(), &variables).unwrap();
+    let typo = problems(load(&ConfigArgs::default(), &[("TIDEGATE_WORKER_LANE", "1")]));
+    assert!(typo[0].contains("TIDEGATE_WORKER_LANES"), "{typo:?}");
+}
+
+#[test]
+fn a_password_that_is_not_escaped_is_refused_before_it_becomes_a_host() {
+    for url in ["mysql.url=mysql://root:p@ss/w#rd@127.0.0.1/db", "redis.url=redis://:a/b@127.0.0.1"] {
+        let problems = problems(load(&sets(&[url]), &[]));
+        assert!(problems[0].contains("not escaped"), "{problems:?}");
+    }
+}
+
+#[test]
 fn urls_of_every_supported_kind_are_taken() {
     for url in [
         "redis://host",

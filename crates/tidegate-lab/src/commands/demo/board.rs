@@ -16,6 +16,8 @@ pub struct Board {
     began: Instant,
     bars: Option<Bars>,
     last_line: Cell<Instant>,
+    all_written: Cell<bool>,
+    vouchers: u64,
 }
 
 struct Bars {
@@ -41,7 +43,13 @@ impl Board {
                 all: all.clone(),
             }
         });
-        Self { began: Instant::now(), bars, last_line: Cell::new(Instant::now()) }
+        Self {
+            began: Instant::now(),
+            bars,
+            last_line: Cell::new(Instant::now()),
+            all_written: Cell::new(false),
+            vouchers: vouchers.into(),
+        }
     }
 
     /// Says something beside the bars.
@@ -59,9 +67,13 @@ impl Board {
             bars.clicks.set_position(clicks);
             bars.admitted.set_position(admitted);
             bars.written.set_position(written);
-        } else if self.last_line.get().elapsed() >= LINE_EVERY {
+        } else if !self.all_written.get() && self.last_line.get().elapsed() >= LINE_EVERY {
             self.last_line.set(Instant::now());
             self.say(&format!("{clicks} clicks, {admitted} admitted, {written} orders in MySQL"));
+            if written == self.vouchers {
+                self.all_written.set(true);
+                self.say("all sold and written; the others go on clicking, and are told so");
+            }
         }
     }
 
