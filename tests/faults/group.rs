@@ -97,8 +97,8 @@ async fn a_user_who_is_locked_by_somebody_else_waits_alone() {
     let worker = quick(&site, "w").start();
     site.rush(1_000, 300).await;
     crate::site::until("all but one are done", || async { site.open_entries().await == Some(1) }).await;
-    let commands = site.commands_within(Duration::from_secs(1)).await;
-    assert!(commands < 150, "{commands} commands a second while a user is locked");
+    let requests = site.requests_within(Duration::from_secs(1)).await;
+    assert!(requests < 150, "{requests} requests a second while a user is locked");
     site.rush(2_000, 300).await;
     crate::site::until("all but one are done", || async { site.open_entries().await == Some(1) }).await;
 
@@ -117,8 +117,8 @@ async fn a_letter_that_cannot_be_buried_holds_up_nobody() {
     site.add_poison().await;
     site.rush(1_000, 300).await;
     crate::site::until("all but the poison is done", || async { site.open_entries().await == Some(2) }).await;
-    let commands = site.commands_within(Duration::from_secs(1)).await;
-    assert!(commands < 150, "{commands} commands a second while nothing can be buried");
+    let requests = site.requests_within(Duration::from_secs(1)).await;
+    assert!(requests < 150, "{requests} requests a second while nothing can be buried");
 
     site.call(&format!("DEL {DEAD}")).await;
     site.settled().await;
@@ -135,8 +135,8 @@ async fn a_stream_of_the_wrong_type_makes_no_hot_loop() {
     site.call(&format!("DEL {STREAM}")).await;
     site.call(&format!("SET {STREAM} occupied")).await;
     worker.says("WRONGTYPE").await;
-    let commands = site.commands_within(Duration::from_secs(2)).await;
-    assert!(commands < 150, "{commands} commands in two seconds");
+    let requests = site.requests_within(Duration::from_secs(2)).await;
+    assert!(requests < 150, "{requests} requests in two seconds");
 
     site.call(&format!("DEL {STREAM}")).await;
     site.rush(1_000, 300).await;

@@ -42,8 +42,8 @@ impl Scene {
         self.site.rush(2_000, 1_000).await;
         self.worker.says("outage began").await;
         // Long enough for several knocks; nothing is waited for here.
-        let commands = self.site.commands_within(Duration::from_secs(1)).await;
-        assert!(commands < 150, "{commands} commands a second while MySQL is away");
+        let requests = self.site.requests_within(Duration::from_secs(1)).await;
+        assert!(requests < 150, "{requests} requests a second while MySQL is away");
         let pending = self.site.pending().await;
         assert!(pending <= LANES * BATCH, "{pending} are pending");
         assert_eq!(self.site.dead().await.len(), 2, "only the poison is buried");
@@ -198,8 +198,8 @@ async fn orders_wait_for_a_row_that_others_hold_locked() {
     sqlx::query(lock).bind(PLENTY).execute(&mut *other).await.expect("the row is locked");
     site.rush(2_000, 200).await;
     until("orders wait", || async { site.pending().await > 0 }).await;
-    let commands = site.commands_within(Duration::from_secs(1)).await;
-    assert!(commands < 150, "{commands} commands a second while a row is locked");
+    let requests = site.requests_within(Duration::from_secs(1)).await;
+    assert!(requests < 150, "{requests} requests a second while a row is locked");
     other.rollback().await.expect("the row is free");
     site.settled().await;
     site.invariants().await;

@@ -102,16 +102,16 @@ impl Site {
         self.redis_says(&command.split(' ').collect::<Vec<_>>()).await
     }
 
-    /// Commands that Redis is sent within a while, by everybody but us.
-    pub async fn commands_within(&self, a_while: Duration) -> u64 {
-        let before = self.commands().await;
+    /// Requests that reach Redis within a while, whatever scripts do with them.
+    pub async fn requests_within(&self, a_while: Duration) -> u64 {
+        let before = self.requests().await;
         tokio::time::sleep(a_while).await;
-        self.commands().await - before
+        self.requests().await - before
     }
 
-    async fn commands(&self) -> u64 {
+    async fn requests(&self) -> u64 {
         let stats = self.call("INFO stats").await.as_string().expect("a text");
-        let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
         line.and_then(|number| number.trim().parse().ok()).expect("a number")
     }
 
