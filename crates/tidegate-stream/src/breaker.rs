@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -17,6 +18,7 @@ const STABLE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Breaker {
     state: watch::Sender<State>,
+    closings: AtomicU64,
 }
 
 /// What the breaker says.
@@ -35,7 +37,7 @@ pub enum State {
 
 impl Default for Breaker {
     fn default() -> Self {
-        Self { state: watch::Sender::new(State::Closed) }
+        Self { state: watch::Sender::new(State::Closed), closings: AtomicU64::new(0) }
     }
 }
 
@@ -46,10 +48,17 @@ impl Breaker {
         self.state.borrow().clone()
     }
 
-    /// Opens. The first to notice an outage says so in the log; the others only stop.
-    pub fn trip(&self, outage: Outage) {
+    /// How many outages are over. Ask before work begins, for [`Breaker::trip`].
+    #[must_use]
+    pub fn closings(&self) -> u64 {
+        self.closings.load(Relaxed)
+    }
+
+    /// Opens, because of work that began after `closings` outages. The first to notice an outage says so in the log;
+    /// the others only stop. What began before the last outage was over has failed of that one: it is tried again.
+    pub fn trip(&self, outage: Outage, closings: u64) {
         self.state.send_if_modified(|state| {
-            if *state != State::Closed {
+            if *state != State::Closed || closings != self.closings() {
                 return false;
             }
             tracing::warn!(store = outage.store, error = %outage.error, "outage began: nothing is read until the store works again");
@@ -85,7 +94,10 @@ impl Breaker {
                 }
                 let outage_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
                 tracing::warn!(store = outage.store, outage_ms, "outage over: reading goes on");
-                self.state.send_replace(State::Closed);
+                self.state.send_modify(|state| {
+                    self.closings.fetch_add(1, Relaxed);
+                    *state = State::Closed;
+                });
                 let tripped_again = state.wait_for(|state| *state != State::Closed);
                 if tokio::time::timeout(STABLE, tripped_again).await.is_err() {
                     backoff.reset();
@@ -93,5 +105,25 @@ impl Breaker {
             }
         })
         .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_began_before_an_outage_was_over_begins_no_other() {
+        let breaker = Breaker::default();
+        let began = breaker.closings();
+        breaker.trip(Outage::new("a store", "gone"), began);
+        let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(1));
+        let run = breaker.run(|| async { Ok(()) }, backoff, CancellationToken::new());
+        tokio::select! { () = run => {}, () = breaker.closed() => {} }
+
+        breaker.trip(Outage::new("a store", "late news"), began);
+        assert_eq!(breaker.state(), State::Closed);
+        breaker.trip(Outage::new("a store", "gone again"), breaker.closings());
+        assert_ne!(breaker.state(), State::Closed);
     }
 }

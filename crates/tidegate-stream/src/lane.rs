@@ -91,6 +91,7 @@ impl<H: Handler> Lane<H> {
             if stop.run_until_cancelled(self.breaker.closed()).await.is_none() || stop.is_cancelled() {
                 break;
             }
+            let closings = self.breaker.closings();
             if self.reader.has_reconnected() {
                 schedule.start_over();
             }
@@ -102,7 +103,7 @@ impl<H: Handler> Lane<H> {
                 Err(error) => {
                     // Whatever failed, entries may be pending that we do not know of.
                     schedule.start_over();
-                    self.report(error).await;
+                    self.report(error, closings).await;
                     stop.run_until_cancelled(tokio::time::sleep(backoff.next_wait())).await;
                 }
             }
@@ -276,12 +277,12 @@ impl<H: Handler> Lane<H> {
     }
 
     /// The one place where a lane's errors are told.
-    async fn report(&self, error: LaneError) {
+    async fn report(&self, error: LaneError, closings: u64) {
         match error {
-            LaneError::Outage(outage) => self.breaker.trip(outage),
+            LaneError::Outage(outage) => self.breaker.trip(outage, closings),
             LaneError::NoGroup => {
                 if let Err(error) = self.stream.restore_group().await {
-                    self.breaker.trip(error.into());
+                    self.breaker.trip(error.into(), closings);
                 }
             }
         }

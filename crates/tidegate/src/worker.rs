@@ -105,7 +105,7 @@ impl Worker {
     pub async fn run_until_stopped(self, stop: CancellationToken) -> anyhow::Result<()> {
         // Nothing is in hand yet: a stop need not wait for a MySQL that says nothing.
         if let Some(Err(outage)) = stop.run_until_cancelled(self.ledger.probe()).await {
-            self.breaker.trip(outage);
+            self.breaker.trip(outage, self.breaker.closings());
         }
         let consumers = self.lanes.len();
         let mut lanes = JoinSet::new();
