@@ -96,6 +96,32 @@ impl Keys {
     }
 }
 
+/// The name of the process that a consumer belongs to, whose heartbeat says whether it lives: `shop-7-1` is lane 1 of
+/// `shop-7`.
+#[must_use]
+pub fn process_of(consumer: &str) -> &str {
+    match consumer.rsplit_once('-') {
+        Some((process, lane)) if !lane.is_empty() && lane.bytes().all(|byte| byte.is_ascii_digit()) => {
+            process
+        }
+        _ => consumer,
+    }
+}
+
 fn fill(template: &str, placeholder: &str, value: impl ToString) -> Key {
     template.replace(placeholder, &value.to_string()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::process_of;
+
+    #[test]
+    fn a_consumer_belongs_to_the_process_before_its_lane_number() {
+        assert_eq!(process_of("shop-7f9c-1"), "shop-7f9c");
+        assert_eq!(process_of("shop-12"), "shop");
+        assert_eq!(process_of("c1"), "c1");
+        assert_eq!(process_of("shop-a"), "shop-a");
+        assert_eq!(process_of("shop-"), "shop-");
+    }
 }

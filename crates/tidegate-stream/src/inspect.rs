@@ -11,7 +11,6 @@ use fred::{
 
 use crate::{
     entry::{EntryId, bad_reply, parse_id},
-    retire::{ConsumerInfo, consumers},
     stream::{StreamError, StreamNames},
 };
 
@@ -69,6 +68,17 @@ pub struct GroupStatus {
     pub oldest_pending: Option<EntryId>,
     /// Who reads.
     pub consumers: Vec<ConsumerInfo>,
+}
+
+/// A consumer of the group, as XINFO CONSUMERS tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerInfo {
+    /// Its name.
+    pub name: String,
+    /// Entries that were delivered to it and are not acknowledged.
+    pub pending: u64,
+    /// Milliseconds since it last asked for anything. Before Redis 7.2 this is no sign of life.
+    pub idle_ms: u64,
 }
 
 /// A number of undelivered entries.
@@ -172,6 +182,26 @@ async fn group(pool: &Pool, names: &StreamNames, length: u64) -> Result<Option<G
         oldest_pending,
         consumers: consumers(pool, names).await?,
     }))
+}
+
+/// The consumers of the group.
+///
+/// # Errors
+/// When Redis does not answer, or stream or group are missing.
+pub async fn consumers(pool: &Pool, names: &StreamNames) -> Result<Vec<ConsumerInfo>, StreamError> {
+    let infos: Vec<HashMap<String, Value>> = pool.xinfo_consumers(&names.stream, &names.group).await?;
+    let number = |info: &HashMap<String, Value>, field: &str| {
+        info.get(field).and_then(Value::as_u64).unwrap_or_default()
+    };
+    let name = |info: &HashMap<String, Value>| info.get("name").and_then(Value::as_string);
+    let read = infos.iter().filter_map(|info| {
+        Some(ConsumerInfo {
+            name: name(info)?,
+            pending: number(info, "pending"),
+            idle_ms: number(info, "idle"),
+        })
+    });
+    Ok(read.collect())
 }
 
 /// The summary of the pending list: how many, and the first.

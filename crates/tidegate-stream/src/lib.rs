@@ -22,12 +22,12 @@ pub use counters::{Counters, Counts};
 pub use entry::{Delivery, Entry, EntryId};
 pub use handler::{Death, Handler, Outage, Outcome};
 pub use inspect::{
-    GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, beating, inspect, server_time_ms,
+    ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, beating, inspect, server_time_ms,
 };
 pub use lane::{BatchReport, Lane, LaneSettings};
 pub use lease::Leases;
 pub use redis::{RedisSettings, connect_pool, connect_reader, is_out_of_memory};
-pub use retire::{ConsumerInfo, Retirer};
+pub use retire::Retirer;
 pub use script::Script;
 pub use stream::{GroupState, Reader, Stream, StreamError, StreamNames};
 pub use survey::Survey;

@@ -4,25 +4,14 @@ use std::time::Duration;
 
 use fred::{
     clients::Pool,
-    interfaces::StreamsInterface,
     types::{Key, Value},
 };
 
 use crate::{
+    inspect::consumers,
     script::Script,
     stream::{StreamError, StreamNames},
 };
-
-/// A consumer of the group, as XINFO CONSUMERS tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConsumerInfo {
-    /// Its name.
-    pub name: String,
-    /// Entries that were delivered to it and are not acknowledged.
-    pub pending: u64,
-    /// Milliseconds since it last asked for anything. Before Redis 7.2 this is no sign of life.
-    pub idle_ms: u64,
-}
 
 /// Removes consumers that hold nothing, were not seen for long, and whose process has no heartbeat.
 #[derive(Clone, Debug)]
@@ -66,25 +55,4 @@ impl Retirer {
         }
         Ok(removed)
     }
-}
-
-/// The consumers of the group.
-///
-/// # Errors
-/// When Redis does not answer, or stream or group are missing.
-pub async fn consumers(pool: &Pool, names: &StreamNames) -> Result<Vec<ConsumerInfo>, StreamError> {
-    let infos: Vec<std::collections::HashMap<String, Value>> =
-        pool.xinfo_consumers(&names.stream, &names.group).await?;
-    let number = |info: &std::collections::HashMap<String, Value>, field: &str| {
-        info.get(field).and_then(Value::as_u64).unwrap_or_default()
-    };
-    let name = |info: &std::collections::HashMap<String, Value>| info.get("name").and_then(Value::as_string);
-    let read = infos.iter().filter_map(|info| {
-        Some(ConsumerInfo {
-            name: name(info)?,
-            pending: number(info, "pending"),
-            idle_ms: number(info, "idle"),
-        })
-    });
-    Ok(read.collect())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fred::types::{Key, Value};
-use tidegate_stream::{Retirer, retire};
+use tidegate_stream::{Retirer, inspect};
 
 use crate::rig::{Rig, eventually, ms};
 
@@ -12,14 +12,14 @@ fn heartbeat(consumer: &str) -> Key {
 }
 
 async fn names(rig: &Rig) -> Vec<String> {
-    let mut infos = retire::consumers(&rig.pool, &rig.names).await.unwrap();
+    let mut infos = inspect::consumers(&rig.pool, &rig.names).await.unwrap();
     infos.sort_by(|one, other| one.name.cmp(&other.name));
     infos.into_iter().map(|info| info.name).collect()
 }
 
 async fn until_idle(rig: &Rig, idle: Duration) {
     eventually("all are idle", async || {
-        let infos = retire::consumers(&rig.pool, &rig.names).await.unwrap();
+        let infos = inspect::consumers(&rig.pool, &rig.names).await.unwrap();
         infos.iter().all(|info| u128::from(info.idle_ms) >= idle.as_millis())
     })
     .await;
@@ -74,6 +74,6 @@ async fn a_consumer_that_gets_an_entry_between_look_and_removal_stays() {
 async fn a_missing_group_is_told_from_other_errors() {
     let rig = Rig::start().await;
     let _destroyed: Value = rig.call("XGROUP DESTROY s g1").await;
-    let error = retire::consumers(&rig.pool, &rig.names).await.unwrap_err();
+    let error = inspect::consumers(&rig.pool, &rig.names).await.unwrap_err();
     assert!(matches!(error, tidegate_stream::StreamError::NoGroup(_)), "{error:?}");
 }

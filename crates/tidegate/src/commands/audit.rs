@@ -8,7 +8,6 @@ use tidegate_orders::{
     Keys, VoucherId,
     audit::{AuditReport, VoucherAudit, audit},
 };
-use tidegate_stream::StreamNames;
 
 use crate::{
     config::Settings,
@@ -57,13 +56,8 @@ struct Audit {
 pub async fn run(settings: &Settings, args: &AuditArgs) -> anyhow::Result<Exit> {
     let (redis, mysql) = (connect::redis(settings).await?, connect::mysql(settings).await?);
     let keys = Keys::new(settings.keys.clone());
-    let names = StreamNames {
-        stream: settings.stream.name.clone(),
-        dead: settings.stream.dead.clone(),
-        group: settings.stream.group.clone(),
-    };
     let began = Instant::now();
-    let report = audit(&redis, &mysql, &keys, &names, args.voucher).await?;
+    let report = audit(&redis, &mysql, &keys, &settings.stream_names(), args.voucher).await?;
     let failures = report.failures();
     let audit = Audit { holds: failures.is_empty(), failures, took_ms: began.elapsed().as_millis(), report };
     args.output.print(&audit, render)?;

@@ -8,10 +8,8 @@ use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
 use serde::Serialize;
-use tidegate_orders::{Keys, VoucherId, sale, vouchers};
-use tidegate_stream::{
-    EntryId, GroupStatus, StreamNames, StreamStatus, Undelivered, age_ms, beating, inspect,
-};
+use tidegate_orders::{Keys, VoucherId, keys::process_of, sale, vouchers};
+use tidegate_stream::{EntryId, GroupStatus, StreamStatus, Undelivered, age_ms, beating, inspect};
 
 use crate::{config::Settings, connect, exit::Exit, output::OutputArgs};
 
@@ -135,9 +133,7 @@ async fn voucher_rows(settings: &Settings) -> anyhow::Result<Vec<vouchers::Vouch
 }
 
 async fn read_stream(redis: &Pool, settings: &Settings, keys: &Keys) -> anyhow::Result<StreamView> {
-    let names = &settings.stream;
-    let (stream, dead, group) = (names.name.clone(), names.dead.clone(), names.group.clone());
-    let status = inspect(redis, &StreamNames { stream, dead, group }).await?;
+    let status = inspect(redis, &settings.stream_names()).await?;
     let consumers = consumers(redis, keys, status.group.as_ref()).await?;
     Ok(view(settings, &status, consumers))
 }
@@ -155,14 +151,6 @@ async fn consumers(redis: &Pool, keys: &Keys, group: Option<&GroupStatus>) -> an
         alive: living.contains(process_of(&consumer.name)),
     });
     Ok(seen.collect())
-}
-
-/// The process that a consumer is a lane of: `shop-1` is lane 1 of `shop`.
-fn process_of(consumer: &str) -> &str {
-    match consumer.rsplit_once('-') {
-        Some((process, lane)) if lane.bytes().all(|byte| byte.is_ascii_digit()) => process,
-        _ => consumer,
-    }
 }
 
 fn view(settings: &Settings, status: &StreamStatus, consumers: Vec<Consumer>) -> StreamView {
@@ -187,17 +175,4 @@ fn view(settings: &Settings, status: &StreamStatus, consumers: Vec<Consumer>) ->
 
 fn seconds(ms: u64) -> f64 {
     Duration::from_millis(ms).as_secs_f64()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::process_of;
-
-    #[test]
-    fn a_consumer_belongs_to_the_process_before_its_lane_number() {
-        assert_eq!(process_of("shop-7f9c-1"), "shop-7f9c");
-        assert_eq!(process_of("shop-12"), "shop");
-        assert_eq!(process_of("c1"), "c1");
-        assert_eq!(process_of("shop-a"), "shop-a");
-    }
 }

@@ -5,7 +5,7 @@ use std::{str::FromStr, time::Duration};
 use fred::types::config::Config as RedisConfig;
 use sqlx::mysql::MySqlConnectOptions;
 use tidegate_orders::KeyTemplates;
-use tidegate_stream::RedisSettings;
+use tidegate_stream::{RedisSettings, StreamNames};
 use tracing_subscriber::EnvFilter;
 
 use super::{RedactedUrl, reader::Reader, suggest::did_you_mean};
@@ -155,6 +155,12 @@ impl Settings {
             worker,
             log: log(reader),
         }
+    }
+
+    /// Names of the stream, its group and its dead letters.
+    pub fn stream_names(&self) -> StreamNames {
+        let StreamSettings { name, dead, group, .. } = &self.stream;
+        StreamNames { stream: name.clone(), dead: dead.clone(), group: group.clone() }
     }
 }
 

@@ -8,7 +8,7 @@ use fred::{
     prelude::FredResult,
     types::{ClusterHash, CustomCommand, Value},
 };
-use tidegate_stream::{GroupStatus, KeyKind, StreamNames, StreamStatus, inspect, server_time_ms};
+use tidegate_stream::{GroupStatus, KeyKind, StreamStatus, inspect, server_time_ms};
 
 use super::{clock, finding::Findings};
 use crate::{config::Settings, connect};
@@ -143,12 +143,11 @@ async fn check_clock(findings: &mut Findings, redis: &Pool) {
 }
 
 async fn check_stream(settings: &Settings, findings: &mut Findings, redis: &Pool) {
-    let names = &settings.stream;
-    let (stream, dead, group) = (names.name.clone(), names.dead.clone(), names.group.clone());
-    match inspect(redis, &StreamNames { stream, dead, group }).await {
+    let names = settings.stream_names();
+    match inspect(redis, &names).await {
         Ok(status) => report_stream(settings, findings, &status),
         Err(error) => findings.error(
-            format!("the stream {} could not be read: {error}", names.name),
+            format!("the stream {} could not be read: {error}", names.stream),
             "allow this user TYPE, XLEN, XRANGE, XINFO and XPENDING on it",
         ),
     }
