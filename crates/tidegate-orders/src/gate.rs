@@ -18,7 +18,7 @@ use tidegate_stream::Script;
 use crate::{
     keys::Keys,
     order::{OrderId, Quantity, UserId, VoucherId},
-    wire::is_traceparent,
+    traceparent::is_traceparent,
 };
 
 const BEGIN_MS: &str = "begin_ms";

@@ -132,9 +132,7 @@ fn decode(batch: &[Entry]) -> (Vec<Placed>, Vec<Outcome>) {
     let mut outcomes = vec![Outcome::Retry; batch.len()];
     for (at, entry) in batch.iter().enumerate() {
         match wire::decode(entry) {
-            Ok(decoded) => {
-                orders.push(Placed { at, incoming: Incoming { order: decoded.order, entry: entry.id } });
-            }
+            Ok(order) => orders.push(Placed { at, incoming: Incoming { order, entry: entry.id } }),
             Err(error) => {
                 outcomes[at] = Outcome::Dead(Death { reason: error.reason(), error: error.to_string() });
             }

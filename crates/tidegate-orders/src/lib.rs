@@ -11,6 +11,7 @@ pub mod sale;
 pub mod schema;
 pub mod server_facts;
 pub mod tally;
+pub mod traceparent;
 pub mod user_lock;
 pub mod vouchers;
 pub mod wire;

@@ -1,6 +1,5 @@
-//! An order as stream fields, and back. The only place that knows the names of the fields.
+//! An order out of the fields of an entry. The only place that knows the names of the fields.
 
-use bytes::Bytes;
 use tidegate_stream::Entry;
 
 use crate::order::{BadNumber, Order, OrderId, Quantity, Slot, UserId, VoucherId};
@@ -10,19 +9,9 @@ const VOUCHER_ID: &str = "voucherId";
 const ID: &str = "id";
 const QUANTITY: &str = "quantity";
 const SLOT: &str = "slot";
-const TRACEPARENT: &str = "traceparent";
 
 /// Longest piece of a bad value that an error shows, in characters.
 const SHOWN_CHARS: usize = 64;
-
-/// What an entry says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decoded {
-    /// The order itself.
-    pub order: Order,
-    /// W3C trace context of the producer, when it is a valid one.
-    pub traceparent: Option<String>,
-}
 
 /// Why an entry is no order. It will not become one by trying again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,60 +56,18 @@ impl WireError {
 ///
 /// # Errors
 /// When a required field is missing, a known field stands twice, or a value is not what its field allows.
-pub fn decode(entry: &Entry) -> Result<Decoded, WireError> {
+pub fn decode(entry: &Entry) -> Result<Order, WireError> {
     let mut known = Known::default();
     for (name, value) in &entry.fields {
         known.take(name, value)?;
     }
-    let order = Order {
+    Ok(Order {
         user: required(USER_ID, known.user, UserId::parse)?,
         voucher: required(VOUCHER_ID, known.voucher, VoucherId::parse)?,
         id: required(ID, known.id, OrderId::parse)?,
         quantity: optional(QUANTITY, known.quantity, Quantity::ONE, Quantity::parse)?,
         slot: optional(SLOT, known.slot, Slot::FIRST, Slot::parse)?,
-    };
-    let traceparent = known.traceparent.filter(|value| is_traceparent(value));
-    Ok(Decoded { order, traceparent: traceparent.map(|value| String::from_utf8_lossy(value).into_owned()) })
-}
-
-/// The fields of an order, as `lua/admit.lua` writes them. Quantity and slot are left out where they are 1.
-#[must_use]
-pub fn encode(order: &Order, traceparent: Option<&str>) -> Vec<(Bytes, Bytes)> {
-    let mut fields = vec![
-        field(USER_ID, order.user.to_string()),
-        field(VOUCHER_ID, order.voucher.to_string()),
-        field(ID, order.id.to_string()),
-    ];
-    if order.quantity != Quantity::ONE {
-        fields.push(field(QUANTITY, order.quantity.to_string()));
-    }
-    if order.slot != Slot::FIRST {
-        fields.push(field(SLOT, order.slot.to_string()));
-    }
-    if let Some(traceparent) = traceparent {
-        fields.push(field(TRACEPARENT, traceparent.to_owned()));
-    }
-    fields
-}
-
-/// Whether this is a W3C `traceparent`: `version-trace id-parent id-flags` in lower-case hexadecimal. Versions
-/// above 00 may say more behind a further dash.
-#[must_use]
-pub fn is_traceparent(value: &[u8]) -> bool {
-    let Some((known, more)) = value.split_at_checked(55) else { return false };
-    let mut parts = known.split(|byte| *byte == b'-');
-    let mut hex = |len: usize| {
-        parts.next().filter(|part| {
-            part.len() == len && part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        })
-    };
-    let (Some(version), Some(trace), Some(parent), Some(_flags)) = (hex(2), hex(32), hex(16), hex(2)) else {
-        return false;
-    };
-    let is_zero = |part: &[u8]| part.iter().all(|byte| *byte == b'0');
-    let may_say_more =
-        version != b"00" && value.len() <= 128 && more.first() == Some(&b'-') && more.is_ascii();
-    version != b"ff" && !is_zero(trace) && !is_zero(parent) && (more.is_empty() || may_say_more)
+    })
 }
 
 /// The values of the known fields; borrowed, so that decoding allocates nothing per field.
@@ -131,7 +78,6 @@ struct Known<'a> {
     id: Option<&'a [u8]>,
     quantity: Option<&'a [u8]>,
     slot: Option<&'a [u8]>,
-    traceparent: Option<&'a [u8]>,
 }
 
 impl<'a> Known<'a> {
@@ -142,7 +88,6 @@ impl<'a> Known<'a> {
             name if name == ID.as_bytes() => (ID, &mut self.id),
             name if name == QUANTITY.as_bytes() => (QUANTITY, &mut self.quantity),
             name if name == SLOT.as_bytes() => (SLOT, &mut self.slot),
-            name if name == TRACEPARENT.as_bytes() => (TRACEPARENT, &mut self.traceparent),
             _ => return Ok(()),
         };
         match place.replace(value) {
@@ -173,18 +118,13 @@ fn shown(value: &[u8]) -> String {
     String::from_utf8_lossy(beginning).escape_debug().take(SHOWN_CHARS).collect()
 }
 
-fn field(name: &'static str, value: String) -> (Bytes, Bytes) {
-    (Bytes::from_static(name.as_bytes()), Bytes::from(value))
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use proptest::prelude::*;
     use tidegate_stream::EntryId;
 
     use super::*;
-
-    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     fn entry<V: AsRef<[u8]>>(fields: &[(&str, V)]) -> Entry {
         let bytes = |text: &[u8]| Bytes::copy_from_slice(text);
@@ -202,18 +142,17 @@ mod tests {
 
     #[test]
     fn the_tutorials_entry_is_an_order_of_one_unit_in_the_first_slot() {
-        let decoded = decode(&entry(&[("userId", "5"), ("voucherId", "7"), ("id", "9")])).unwrap();
-        let order = decoded.order;
+        let order = decode(&entry(&[("userId", "5"), ("voucherId", "7"), ("id", "9")])).unwrap();
         assert_eq!((order.user.get(), order.voucher.get(), order.id.get()), (5, 7, 9));
-        assert_eq!((order.quantity, order.slot, decoded.traceparent), (Quantity::ONE, Slot::FIRST, None));
+        assert_eq!((order.quantity, order.slot), (Quantity::ONE, Slot::FIRST));
     }
 
     #[test]
     fn ids_beyond_2_to_the_53_survive_exactly() {
-        let decoded = decode(&with(ID, b"9223372036854775807")).unwrap();
-        assert_eq!(decoded.order.id.get(), i64::MAX);
-        let decoded = decode(&with(USER_ID, b"9007199254740993")).unwrap();
-        assert_eq!(decoded.order.user.get(), 9_007_199_254_740_993);
+        let order = decode(&with(ID, b"9223372036854775807")).unwrap();
+        assert_eq!(order.id.get(), i64::MAX);
+        let order = decode(&with(USER_ID, b"9007199254740993")).unwrap();
+        assert_eq!(order.user.get(), 9_007_199_254_740_993);
     }
 
     #[test]
@@ -264,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_known_field_that_stands_twice_is_an_error_even_with_the_same_value() {
-        for field in [USER_ID, VOUCHER_ID, ID, QUANTITY, SLOT, TRACEPARENT] {
+        for field in [USER_ID, VOUCHER_ID, ID, QUANTITY, SLOT] {
             let mut twice = with(field, b"1");
             twice.fields.push(twice.fields[twice.fields.len() - 1].clone());
             let error = decode(&twice).unwrap_err();
@@ -278,24 +217,9 @@ mod tests {
         for _ in 0..2 {
             strange.fields.push((Bytes::from_static(b"\xff"), Bytes::from_static(b"\xfe")));
             strange.fields.push((Bytes::from_static(b"USERID"), Bytes::from_static(b"x")));
+            strange.fields.push((Bytes::from_static(b"traceparent"), Bytes::from_static(b"x")));
         }
-        assert_eq!(decode(&strange).unwrap().order.quantity.get(), 2);
-    }
-
-    #[test]
-    fn a_valid_traceparent_is_kept_and_an_invalid_one_is_ignored() {
-        assert_eq!(decode(&with(TRACEPARENT, TRACE.as_bytes())).unwrap().traceparent.as_deref(), Some(TRACE));
-        let later = format!("01{}-more", &TRACE[2..]);
-        assert_eq!(decode(&with(TRACEPARENT, later.as_bytes())).unwrap().traceparent, Some(later));
-        let zero_trace = format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32));
-        let zero_parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", "0".repeat(16));
-        let forbidden = format!("ff{}", &TRACE[2..]);
-        let longer = format!("{TRACE}-more");
-        let upper = TRACE.to_uppercase();
-        for bad in ["", "x", "\u{e9}", &TRACE[..54], &zero_trace, &zero_parent, &forbidden, &longer, &upper] {
-            assert_eq!(decode(&with(TRACEPARENT, bad.as_bytes())).unwrap().traceparent, None, "{bad}");
-        }
-        assert_eq!(decode(&with(TRACEPARENT, &[0xff; 55])).unwrap().traceparent, None);
+        assert_eq!(decode(&strange).unwrap().quantity.get(), 2);
     }
 
     #[test]
@@ -304,13 +228,24 @@ mod tests {
         assert_eq!(shown("\u{1f600}".repeat(1000).as_bytes()), "\u{1f600}".repeat(64));
     }
 
+    /// As a producer writes them; quantity and slot are left out where they are 1.
+    fn fields_of(order: &Order) -> Vec<(Bytes, Bytes)> {
+        let mut fields = vec![
+            (USER_ID, order.user.to_string()),
+            (VOUCHER_ID, order.voucher.to_string()),
+            (ID, order.id.to_string()),
+        ];
+        fields.extend((order.quantity != Quantity::ONE).then(|| (QUANTITY, order.quantity.to_string())));
+        fields.extend((order.slot != Slot::FIRST).then(|| (SLOT, order.slot.to_string())));
+        fields.into_iter().map(|(name, value)| (Bytes::from_static(name.as_bytes()), value.into())).collect()
+    }
+
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded_again_in_any_field_order(
+        fn what_a_producer_writes_is_read_in_any_order_of_fields(
             ids in prop::array::uniform3(1..=i64::MAX),
             quantity in 1..=Quantity::MAX,
             slot in 1..=Slot::MAX,
-            traced: bool,
             turn in 0..6_usize,
         ) {
             let order = Order {
@@ -320,12 +255,10 @@ mod tests {
                 quantity: quantity.try_into()?,
                 slot: slot.try_into()?,
             };
-            let traceparent = traced.then_some(TRACE);
-            let mut fields = encode(&order, traceparent);
+            let mut fields = fields_of(&order);
             let turn = turn % fields.len();
             fields.rotate_left(turn);
-            let decoded = decode(&Entry { id: EntryId::MIN, fields })?;
-            prop_assert_eq!(decoded, Decoded { order, traceparent: traceparent.map(str::to_owned) });
+            prop_assert_eq!(decode(&Entry { id: EntryId::MIN, fields })?, order);
         }
 
         #[test]

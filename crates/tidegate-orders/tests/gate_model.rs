@@ -248,9 +248,9 @@ async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
         ensure!((began_ms..began_ms + 3_600_000).contains(&at_ms), "timestamp {at_ms}");
         ensure!(entry == model.journal[&order], "order {order}: {entry}");
     }
-    let stream = ground.orders().await?.into_iter().map(|decoded| {
-        let (order, traceparent) = (decoded.order, decoded.traceparent);
-        (order.id.get(), order.user.get(), order.quantity.get(), traceparent.as_deref() == Some(TRACE))
+    let stream = ground.traced_orders().await?.into_iter().map(|(order, trace)| {
+        let is_traced = trace.as_deref() == Some(TRACE.as_bytes());
+        (order.id.get(), order.user.get(), order.quantity.get(), is_traced)
     });
     let stream: Vec<_> = stream.collect();
     ensure!(stream == model.stream, "stream {stream:?}");

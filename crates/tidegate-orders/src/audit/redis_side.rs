@@ -175,7 +175,7 @@ impl<'a> RedisSide<'a> {
 }
 
 fn decode(entry: &Entry) -> Option<Order> {
-    wire::decode(entry).ok().map(|decoded| decoded.order)
+    wire::decode(entry).ok()
 }
 
 /// Reads a letter. One that does not say which entry it was is none of ours.

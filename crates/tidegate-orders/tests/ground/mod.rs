@@ -13,9 +13,9 @@ use fred::{
 };
 use tidegate_lab::RedisServer;
 use tidegate_orders::{
-    Gate, KeyTemplates, Keys, OrderId, Quantity, UserId, VoucherId,
+    Gate, KeyTemplates, Keys, Order, OrderId, Quantity, UserId, VoucherId,
     gate::{Admission, Release, UserAfter},
-    wire::{self, Decoded},
+    wire,
 };
 use tidegate_stream::{Entry, EntryId, RedisSettings, connect_pool};
 
@@ -67,13 +67,19 @@ impl Ground {
     }
 
     /// What stands in the stream, in its order.
-    pub async fn orders(&self) -> Result<Vec<Decoded>> {
+    pub async fn orders(&self) -> Result<Vec<Order>> {
+        Ok(self.traced_orders().await?.into_iter().map(|(order, _)| order).collect())
+    }
+
+    /// As [`Ground::orders`], each with its trace context.
+    pub async fn traced_orders(&self) -> Result<Vec<(Order, Option<Bytes>)>> {
         type Fields = std::collections::HashMap<String, Bytes>;
         let entries: Vec<(String, Fields)> = self.pool.xrange_values(STREAM, "-", "+", None).await?;
         let mut orders = Vec::new();
         for (id, fields) in entries {
+            let trace = fields.get("traceparent").cloned();
             let fields = fields.into_iter().map(|(name, value)| (Bytes::from(name), value)).collect();
-            orders.push(wire::decode(&Entry { id: id.parse::<EntryId>()?, fields })?);
+            orders.push((wire::decode(&Entry { id: id.parse::<EntryId>()?, fields })?, trace));
         }
         Ok(orders)
     }
