@@ -11,7 +11,7 @@ mod report;
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_stream::{StreamError, StreamNames, Survey};
+use tidegate_stream::{StreamError, StreamNames, Survey, readable};
 
 use crate::{Keys, VoucherId};
 use evidence::Evidence;
@@ -19,19 +19,27 @@ use mysql_side::MysqlSide;
 use redis_side::RedisSide;
 pub use report::{AuditReport, Offenders, Unreadable, VoucherAudit};
 
-/// Why an audit could not be made.
+/// Why an audit could not be made. Each says all in its own text, and names no source that would say it again.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// Redis did not answer as it should.
-    #[error("Failed to read Redis: {0}")]
-    Redis(#[from] StreamError),
+    #[error("Failed to read Redis: {}", readable(&.0.to_string()))]
+    Redis(StreamError),
     /// MySQL did not answer as it should.
-    #[error("Failed to read MySQL: {source}{}", mysql_side::hint(source))]
-    Mysql {
-        /// The answer.
-        #[from]
-        source: sqlx::Error,
-    },
+    #[error("Failed to read MySQL: {}{}", .0, mysql_side::hint(.0))]
+    Mysql(sqlx::Error),
+}
+
+impl From<StreamError> for AuditError {
+    fn from(error: StreamError) -> Self {
+        Self::Redis(error)
+    }
+}
+
+impl From<sqlx::Error> for AuditError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Mysql(error)
+    }
 }
 
 /// Audits all vouchers, or `only` one. Reads all of the streams, journals and orders; changes nothing.

@@ -13,7 +13,7 @@ use fred::{
 };
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use tidegate_stream::Script;
+use tidegate_stream::{Script, readable};
 
 use crate::{
     keys::Keys,
@@ -190,15 +190,16 @@ pub enum Pause {
     Paused,
 }
 
-/// Why the gate gave no answer. After any of them a call may be repeated with the same order id.
+/// Why the gate gave no answer. Each says all in its own text, and names no source that would say it again. After any of
+/// them a call may be repeated with the same order id.
 #[derive(Debug, thiserror::Error)]
 pub enum GateError {
     /// No reply came. Whether the call was carried out is unknown.
-    #[error("Redis does not answer: {0}")]
-    Unreachable(#[source] Error),
+    #[error("Redis does not answer: {}", readable(&.0.to_string()))]
+    Unreachable(Error),
     /// Redis answered with an error; nothing was changed.
     #[error("Redis refused: {0}")]
-    Refused(#[source] Error),
+    Refused(Error),
     /// The order id belongs to an order of another user; nothing was changed.
     #[error("order id {order} belongs to an order of another user")]
     IdTaken {

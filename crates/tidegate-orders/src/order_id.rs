@@ -8,6 +8,7 @@ use std::{fmt, num::NonZeroU32, ops::RangeInclusive};
 
 use fred::{clients::Pool, interfaces::KeysInterface};
 use jiff::Timestamp;
+use tidegate_stream::readable;
 use tokio::sync::Mutex;
 
 use crate::{keys::Keys, order::OrderId};
@@ -48,8 +49,14 @@ pub enum OrderIdError {
         today: String,
     },
     /// The counter of the day could not be raised.
-    #[error("Failed to take order ids from Redis: {0}")]
-    Redis(#[from] fred::error::Error),
+    #[error("Failed to take order ids from Redis: {}", readable(&.0.to_string()))]
+    Redis(fred::error::Error),
+}
+
+impl From<fred::error::Error> for OrderIdError {
+    fn from(error: fred::error::Error) -> Self {
+        Self::Redis(error)
+    }
 }
 
 /// Makes an id of seconds since 2022-01-01T00:00:00Z and the sequence of that day.

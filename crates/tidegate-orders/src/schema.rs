@@ -120,12 +120,12 @@ pub enum MigrateError {
         file: &'static str,
     },
     /// Anything else that MySQL answers.
-    #[error("Failed to {doing}: {source}")]
+    #[error("Failed to {doing}: {error}")]
     Sql {
         /// What was tried.
         doing: String,
-        /// The answer.
-        source: sqlx::Error,
+        /// The answer; not called the source, for then it would be printed twice.
+        error: sqlx::Error,
     },
 }
 
@@ -202,8 +202,8 @@ async fn apply(
     database: &str,
     applied: &[Change],
 ) -> Result<(), MigrateError> {
-    let Err(source) = sqlx::raw_sql(step.sql).execute(&mut *connection).await else { return Ok(()) };
-    match error_number(&source) {
+    let Err(error) = sqlx::raw_sql(step.sql).execute(&mut *connection).await else { return Ok(()) };
+    match error_number(&error) {
         Some(LOCK_WAIT_TIMEOUT) => return Err(MigrateError::TableBusy { file: step.file }),
         // Somebody else's consumer wrote a second order since we looked: name it instead of "duplicate entry".
         Some(DUPLICATE_ENTRY) => {
@@ -212,7 +212,7 @@ async fn apply(
         }
         _ => {}
     }
-    Err(MigrateError::Sql { doing: format!("run {}", step.file), source })
+    Err(MigrateError::Sql { doing: format!("run {}", step.file), error })
 }
 
 async fn refuse_unfit(
@@ -252,9 +252,9 @@ pub fn missing_database(error: &sqlx::Error) -> Option<MigrateError> {
     (error_number(error) == Some(UNKNOWN_DATABASE)).then(|| MigrateError::NoDatabase(message(error)))
 }
 
-fn explain_connect(source: sqlx::Error) -> MigrateError {
-    missing_database(&source)
-        .unwrap_or_else(|| MigrateError::Sql { doing: "connect to MySQL".to_owned(), source })
+fn explain_connect(error: sqlx::Error) -> MigrateError {
+    missing_database(&error)
+        .unwrap_or_else(|| MigrateError::Sql { doing: "connect to MySQL".to_owned(), error })
 }
 
 fn message(error: &sqlx::Error) -> String {

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use crate::entry::Entry;
+use crate::{entry::Entry, redis::readable};
 
 /// What became of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Outage {
 impl Outage {
     /// An outage of `store`, because of `error`.
     pub fn new(store: &'static str, error: impl ToString) -> Self {
-        Self { store, error: error.to_string() }
+        Self { store, error: readable(&error.to_string()) }
     }
 }
 

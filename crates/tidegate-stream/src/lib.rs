@@ -26,7 +26,7 @@ pub use inspect::{
 };
 pub use lane::{BatchReport, Lane, LaneSettings};
 pub use lease::Leases;
-pub use redis::{RedisSettings, connect_pool, connect_reader, is_out_of_memory};
+pub use redis::{RedisSettings, connect_pool, connect_reader, is_out_of_memory, readable};
 pub use retire::Retirer;
 pub use script::Script;
 pub use stream::{GroupState, Reader, Stream, StreamError, StreamNames};

@@ -74,3 +74,36 @@ fn builder(settings: &RedisSettings) -> FredResult<Builder> {
     });
     Ok(builder)
 }
+
+/// What the client says of an error, for people: it passes on the errors of the operating system as `Os { code: 111,
+/// kind: ConnectionRefused, message: "Connection refused" }`, of which only the message is left here.
+#[must_use]
+pub fn readable(error: &str) -> String {
+    for (opening, message) in [("Os { code: ", "message: \""), ("Custom { kind: ", "error: \"")] {
+        if let Some((before, rest)) = error.split_once(opening)
+            && let Some((_, rest)) = rest.split_once(message)
+            && let Some((message, after)) = rest.split_once("\" }")
+        {
+            return [before, message, after].concat();
+        }
+    }
+    error.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::readable;
+
+    #[test]
+    fn of_an_error_of_the_operating_system_only_its_message_is_left() {
+        let refused = format!("IO Error: {:?}", Error::from_raw_os_error(111));
+        assert_eq!(readable(&refused), "IO Error: Connection refused");
+        let unknown = format!("{:?}", Error::new(ErrorKind::NotFound, "no such host"));
+        assert_eq!(readable(&unknown), "no such host");
+        for other in ["", "Timeout Error: Request timed out.", "Os { code: ", "Kind(UnexpectedEof)"] {
+            assert_eq!(readable(other), other);
+        }
+    }
+}

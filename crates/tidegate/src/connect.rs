@@ -8,6 +8,7 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlPool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
+use tidegate_stream::readable;
 use tokio::time::timeout;
 
 use crate::config::Settings;
@@ -20,7 +21,7 @@ pub async fn redis(settings: &Settings) -> anyhow::Result<Pool> {
     let redis = &settings.redis;
     let within = redis.connect_timeout + redis.command_timeout;
     let opened = match timeout(within, tidegate_stream::connect_pool(&redis.connection())).await {
-        Ok(opened) => opened.map_err(|error| anyhow!("{}", error.details())),
+        Ok(opened) => opened.map_err(|error| anyhow!("{}", readable(error.details()))),
         Err(_) => Err(anyhow!("no answer within {} ms", within.as_millis())),
     };
     opened.with_context(|| {

@@ -228,6 +228,6 @@ pub(super) async fn duplicates(
     Ok((slots > 0).then(|| DuplicateOrders { slots, orders, listed: listed.collect() }))
 }
 
-fn failed_to(doing: &str, source: sqlx::Error) -> MigrateError {
-    MigrateError::Sql { doing: doing.to_owned(), source }
+fn failed_to(doing: &str, error: sqlx::Error) -> MigrateError {
+    MigrateError::Sql { doing: doing.to_owned(), error }
 }

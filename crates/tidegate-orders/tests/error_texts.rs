@@ -1,0 +1,38 @@
+//! Errors as people see them: with all that stands behind them, and each text once.
+
+use fred::error::{Error, ErrorKind};
+use tidegate_orders::{audit::AuditError, gate::GateError, order_id::OrderIdError, schema::MigrateError};
+use tidegate_stream::{Outage, StreamError};
+
+/// As the program prints an error.
+fn printed(error: impl std::error::Error + Send + Sync + 'static) -> String {
+    format!("{:#}", anyhow::Error::new(error))
+}
+
+fn refused() -> Error {
+    std::io::Error::from_raw_os_error(111).into()
+}
+
+fn closed() -> sqlx::Error {
+    sqlx::Error::PoolClosed
+}
+
+#[test]
+fn each_error_says_what_it_has_to_say_once() {
+    let redis = [
+        printed(GateError::from(refused())),
+        printed(GateError::Refused(Error::new(ErrorKind::Unknown, "Connection refused"))),
+        printed(OrderIdError::from(refused())),
+        printed(AuditError::from(StreamError::from(refused()))),
+        Outage::from(refused()).error,
+    ];
+    for text in redis {
+        assert_eq!(text.matches("onnection refused").count(), 1, "{text}");
+        assert!(!text.contains("Os {"), "{text}");
+    }
+    let said = closed().to_string();
+    let doing = "run 0001".to_owned();
+    for text in [printed(AuditError::from(closed())), printed(MigrateError::Sql { doing, error: closed() })] {
+        assert_eq!(text.matches(&said).count(), 1, "{text}");
+    }
+}
