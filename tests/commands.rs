@@ -134,7 +134,7 @@ async fn a_load_that_died_half_way_is_completed_by_the_same_command() {
 
     let shown = program.run("voucher show --voucher 130 --json").expect(0).json();
     assert_eq!((&shown["redis"]["stock"], &shown["mysql"]["stock"]), (&4.into(), &5.into()), "{shown}");
-    assert!(shown["hints"][0].as_str().unwrap().contains("1 units less"), "{shown}");
+    assert!(shown["hints"][0].as_str().unwrap().contains("1 unit less"), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,8 @@ use crate::config::InvalidConfig;
 pub const EXIT_CODES_HELP: &str = "\
 Exit codes:
   0  done; the answer is yes
-  1  the answer is no: order refused, audit failed, doctor found errors, voucher is on sale already
+  1  the answer is no: order refused, audit failed, doctor found errors, voucher is on sale
+     already, migration refused
   2  wrong usage or configuration
   3  failed: a store could not be reached, or something unexpected happened
   4  worker: ended with a batch in hand, by the stop deadline or a second signal (it stays

@@ -41,6 +41,12 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// A number with its noun: `1 order`, `2 orders`.
+pub fn counted(count: impl Into<i128>, noun: &str) -> String {
+    let count = count.into();
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Narrower than this, a table is left to the terminal to wrap: one letter a line helps nobody. A terminal without a
 /// size says 0.
 const NARROWEST: u16 = 40;

@@ -19,22 +19,15 @@ pub struct AuditReport {
 }
 
 impl AuditReport {
-    /// Whether no order is lost, doubled or oversold.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.failures().is_empty()
-    }
-
-    /// Everything that is wrong, a sentence each.
+    /// Everything that is wrong, a sentence each; it holds when there is nothing.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         let mut failures: Vec<String> = self.vouchers.iter().flat_map(VoucherAudit::failures).collect();
         let Offenders { total, .. } = self.unreadable.lost;
         if total > 0 {
-            failures.push(format!(
-                "{total} unreadable entries were acknowledged and are not in the dead stream: {}",
-                self.unreadable.lost
-            ));
+            let what = either(total, "entry was acknowledged and is", "entries were acknowledged and are");
+            failures
+                .push(format!("{total} unreadable {what} not in the dead stream: {}", self.unreadable.lost));
         }
         failures
     }
@@ -156,24 +149,31 @@ impl VoucherAudit {
         Some(self.redis_stock? - (self.stock? - self.in_flight_units - self.dead_units))
     }
 
-    /// Whether nothing of this voucher is lost, doubled or oversold.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.failures().is_empty()
-    }
-
     /// Everything that is wrong with this voucher, a sentence each.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         let offences = [
-            (&self.lost, "admitted orders are lost"),
-            (&self.mismatched, "orders differ from what was admitted under their ids"),
-            (&self.doubled_back, "live orders were given back to Redis as well"),
-            (&self.shared_slots, "slots of a user (user/slot) have more than one live order"),
+            (&self.lost, "admitted order is lost", "admitted orders are lost"),
+            (
+                &self.mismatched,
+                "order differs from what was admitted under its id",
+                "orders differ from what was admitted under their ids",
+            ),
+            (
+                &self.doubled_back,
+                "live order was given back to Redis as well",
+                "live orders were given back to Redis as well",
+            ),
+            (
+                &self.shared_slots,
+                "slot of a user (user/slot) has more than one live order",
+                "slots of a user (user/slot) have more than one live order",
+            ),
         ];
-        let offences = offences.into_iter().filter(|(offenders, _)| offenders.total > 0);
+        let offences = offences.into_iter().filter(|(offenders, ..)| offenders.total > 0);
         let mut failures: Vec<String> = offences
-            .map(|(offenders, what)| {
+            .map(|(offenders, one, many)| {
+                let what = either(offenders.total, one, many);
                 format!("voucher {}: {} {what}: {offenders}", self.voucher, offenders.total)
             })
             .collect();
@@ -202,4 +202,9 @@ impl VoucherAudit {
         }
         failures
     }
+}
+
+/// The words for one, or for any other number.
+fn either(count: u64, one: &'static str, many: &'static str) -> &'static str {
+    if count == 1 { one } else { many }
 }

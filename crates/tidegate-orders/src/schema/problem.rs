@@ -105,10 +105,11 @@ pub struct SharedSlot {
 
 impl fmt::Display for DuplicateOrders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slots = if self.slots == 1 { "one slot".to_owned() } else { format!("{} slots", self.slots) };
         write!(
             f,
-            "{} live orders share {} slots; decide which stay and cancel the others (status 4):",
-            self.orders, self.slots
+            "{} live orders share {slots}; decide which stay and cancel the others (status 4):",
+            self.orders
         )?;
         for slot in &self.listed {
             let ids = slot.order_ids.join(", ");
@@ -120,6 +121,7 @@ impl fmt::Display for DuplicateOrders {
         }
         match usize::try_from(self.slots).unwrap_or(0).saturating_sub(self.listed.len()) {
             0 => Ok(()),
+            1 => write!(f, "\n    and one more slot"),
             more => write!(f, "\n    and {more} more slots"),
         }
     }
@@ -128,6 +130,7 @@ impl fmt::Display for DuplicateOrders {
 pub(super) fn done_before(applied: &[Change]) -> String {
     match applied {
         [] => "nothing was changed".to_owned(),
+        [_] => "the first step was taken and stays".to_owned(),
         steps => format!("the first {} steps were taken and stay", steps.len()),
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     config::Settings,
     connect,
     exit::Exit,
-    output::{OutputArgs, table},
+    output::{OutputArgs, counted, table},
 };
 
 const EXAMPLES: &str = "\
@@ -65,13 +65,11 @@ pub async fn run(settings: &Settings, args: &AuditArgs) -> anyhow::Result<Exit> 
 }
 
 fn render(audit: &Audit) -> String {
-    let mut parts = vec![text(&audit.report)];
-    parts.push(format!("{} ({:.1} s)", verdict(&audit.report), audit.took_ms as f64 / 1000.0));
-    parts.join("\n\n")
+    format!("{}\n\n{} ({:.1} s)", text(&audit.report), verdict(audit), audit.took_ms as f64 / 1000.0)
 }
 
 /// The tables, one row a voucher: the fates of its orders, then its units.
-pub fn text(report: &AuditReport) -> String {
+fn text(report: &AuditReport) -> String {
     let mut orders =
         table(&["voucher", "admitted", "written", "given back", "dead", "in flight", "lost", "wrong"]);
     let mut units =
@@ -87,17 +85,24 @@ pub fn text(report: &AuditReport) -> String {
         let in_flight = unreadable.in_flight;
         parts.push(format!("Unreadable entries: {total} ({dead} dead, {in_flight} in flight, {lost} lost)"));
     }
+    let unknown: u64 = report.vouchers.iter().map(|voucher| voucher.unknown_orders).sum();
+    if unknown > 0 {
+        parts.push(format!(
+            "MySQL holds {} that Redis does not know: taken over, trimmed without a journal, or forgotten by Redis.",
+            counted(unknown, "order")
+        ));
+    }
     parts.join("\n\n")
 }
 
 /// Plain sentences: that it holds, or everything that is wrong.
-pub fn verdict(report: &AuditReport) -> String {
-    let failures = report.failures();
-    if failures.is_empty() {
-        let admitted: u64 = report.vouchers.iter().map(|voucher| voucher.admitted).sum();
-        return format!("It holds: {admitted} admitted orders, none lost, none doubled, nothing oversold.");
+fn verdict(audit: &Audit) -> String {
+    if audit.holds {
+        let admitted: u64 = audit.report.vouchers.iter().map(|voucher| voucher.admitted).sum();
+        let orders = counted(admitted, "admitted order");
+        return format!("It holds: {orders}, none lost, none doubled, nothing oversold.");
     }
-    let lines: Vec<String> = failures.iter().map(|failure| format!("  - {failure}")).collect();
+    let lines: Vec<String> = audit.failures.iter().map(|failure| format!("  - {failure}")).collect();
     format!("It does NOT hold:\n{}", lines.join("\n"))
 }
 

@@ -9,7 +9,11 @@ use clap::Args;
 use serde::Serialize;
 
 use self::finding::{Finding, Findings, Level};
-use crate::{config::Settings, exit::Exit, output::OutputArgs};
+use crate::{
+    config::Settings,
+    exit::Exit,
+    output::{OutputArgs, counted},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,11 +56,9 @@ fn render(diagnosis: &Diagnosis) -> String {
     let lines = diagnosis.findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n");
     let verdict = match (diagnosis.errors, diagnosis.warnings) {
         (0, 0) => "All is well.".to_owned(),
-        (errors, warnings) => format!("{}, {}.", plural(errors, "error"), plural(warnings, "warning")),
+        (errors, warnings) => {
+            format!("{}, {}.", counted(errors as u64, "error"), counted(warnings as u64, "warning"))
+        }
     };
     format!("{lines}\n\n{verdict}")
-}
-
-fn plural(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

@@ -4,7 +4,12 @@ use clap::Args;
 use serde::Serialize;
 use tidegate_orders::schema::{self, Change, MigrateError, Problem};
 
-use crate::{config::Settings, connect, exit::Exit, output::OutputArgs};
+use crate::{
+    config::Settings,
+    connect,
+    exit::Exit,
+    output::{OutputArgs, counted},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,10 +101,15 @@ fn summary(migration: &Migration) -> String {
     let Migration { applied, missing, problems, .. } = migration;
     match (problems.len(), applied.len(), missing.len()) {
         (0, 0, 0) => "nothing to do, the schema is up to date".to_owned(),
-        (0, 0, missing) => format!("{missing} steps would be taken; nothing was changed"),
-        (0, applied, _) => format!("{applied} steps taken, the schema is up to date"),
+        (0, 0, missing) => format!("{} would be taken; nothing was changed", counted(missing as u64, "step")),
+        (0, applied, _) => format!("{} taken, the schema is up to date", counted(applied as u64, "step")),
         (_, 0, _) => "cannot be migrated as it is; nothing was changed".to_owned(),
-        (_, applied, _) => format!("stopped after {applied} steps, which stay; run it again after mending"),
+        (_, applied, _) => {
+            format!(
+                "stopped; {} taken before stay; run it again after mending",
+                counted(applied as u64, "step")
+            )
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     config::Settings,
     connect,
     exit::Exit,
-    output::{OutputArgs, table},
+    output::{OutputArgs, counted, table},
 };
 
 const EXAMPLES: &str = "\
@@ -131,12 +131,12 @@ fn hints(sides: &BothSides) -> Vec<String> {
             hints.push("MySQL has no row of it, so every order will be a dead letter (unknown voucher)".to_owned());
         }
         (Some(redis), Some(mysql)) if redis > mysql.stock => hints.push(format!(
-            "Redis has {} units more than MySQL: orders for them will be admitted and then refused as out of stock",
-            redis - mysql.stock
+            "Redis has {} more than MySQL: orders for what is too much are admitted, then refused as out of stock",
+            counted(redis - mysql.stock, "unit")
         )),
         (Some(redis), Some(mysql)) if redis < mysql.stock => hints.push(format!(
-            "Redis has {} units less than MySQL: they are on their way (tidegate status), or lost (tidegate audit)",
-            mysql.stock - redis
+            "Redis has {} less than MySQL: on the way (tidegate status), or lost (tidegate audit)",
+            counted(mysql.stock - redis, "unit")
         )),
         (Some(_), Some(_)) => {}
     }

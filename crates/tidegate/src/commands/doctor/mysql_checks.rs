@@ -119,8 +119,9 @@ async fn check_schema(findings: &mut Findings, mysql: &MySqlPool, within: Durati
         findings.error(problem.to_string(), "correct that, then: tidegate migrate");
     }
     if !state.missing.is_empty() {
-        let steps: Vec<&str> = state.missing.iter().map(|change| change.what).collect();
-        findings.error(format!("migrations are missing: {}", steps.join("; ")), "tidegate migrate");
+        let steps: String =
+            state.missing.iter().map(|change| format!("\n{:<16}- {}", "", change.what)).collect();
+        findings.error(format!("migrations are missing:{steps}"), "tidegate migrate");
     }
     for key in &state.other_unique_keys {
         findings.warning(

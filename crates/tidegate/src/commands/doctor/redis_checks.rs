@@ -11,7 +11,7 @@ use fred::{
 use tidegate_stream::{GroupStatus, KeyKind, StreamStatus, inspect, server_time_ms};
 
 use super::{clock, finding::Findings};
-use crate::{config::Settings, connect};
+use crate::{config::Settings, connect, output::counted};
 
 const OLDEST: (u64, u64) = (6, 2);
 
@@ -108,7 +108,7 @@ fn check_persistence(findings: &mut Findings, info: &HashMap<String, String>) {
         ("1", _) => findings.ok("the append-only file is on"),
         (_, "" | "0") => findings.error("the append-only file is off: a crash loses admitted orders", advice),
         (_, replicas) => findings.warning(
-            format!("the append-only file is off; only {replicas} replicas keep what was admitted"),
+            format!("the append-only file is off; only its replicas ({replicas}) keep what was admitted"),
             advice,
         ),
     }
@@ -169,13 +169,13 @@ fn report_stream(settings: &Settings, findings: &mut Findings, status: &StreamSt
             "start a worker, which makes it; if workers run, check stream.group",
         ),
         (KeyKind::Stream, Some(group_status)) => {
-            findings.ok(format!("stream {name} with {} entries, group {group}", status.length));
+            findings.ok(format!("stream {name} with {}, group {group}", entries(status.length)));
             report_group(findings, group_status);
         }
     }
     if status.dead > 0 {
         findings.warning(
-            format!("{} dead letters in {}", status.dead, settings.stream.dead),
+            format!("{} in {}", counted(status.dead, "dead letter"), settings.stream.dead),
             format!("look at their reasons: XRANGE {} - + COUNT 10", settings.stream.dead),
         );
     }
@@ -185,6 +185,14 @@ fn report_group(findings: &mut Findings, group: &GroupStatus) {
     if group.consumers.is_empty() {
         findings.warning("the group has no consumers", "start a worker: tidegate worker");
     } else {
-        findings.ok(format!("{} consumers, {} entries pending", group.consumers.len(), group.pending));
+        findings.ok(format!(
+            "{}, {} pending",
+            counted(group.consumers.len() as u64, "consumer"),
+            entries(group.pending)
+        ));
     }
+}
+
+fn entries(count: u64) -> String {
+    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
 }
