@@ -4,9 +4,17 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     commands::{
-        admit::AdmitArgs, audit::AuditArgs, completions::CompletionsArgs, config::ConfigCommandArgs,
-        doctor::DoctorArgs, migrate::MigrateArgs, status::StatusArgs, voucher_load::VoucherLoadArgs,
-        voucher_show::VoucherShowArgs, worker::WorkerArgs,
+        admit::AdmitArgs,
+        audit::AuditArgs,
+        completions::CompletionsArgs,
+        config::ConfigCommandArgs,
+        doctor::DoctorArgs,
+        migrate::MigrateArgs,
+        status::StatusArgs,
+        voucher_load::VoucherLoadArgs,
+        voucher_pause::{VoucherPauseArgs, VoucherResumeArgs},
+        voucher_show::VoucherShowArgs,
+        worker::WorkerArgs,
     },
     config::ConfigArgs,
     exit::{EXIT_CODES_HELP, Voice},
@@ -31,7 +39,7 @@ pub enum Command {
     Worker(WorkerArgs),
     /// Admit one order, as a producer does
     Admit(AdmitArgs),
-    /// Put a voucher on sale, or look at one
+    /// Put a voucher on sale, stop its sale, or look at one
     #[command(subcommand)]
     Voucher(VoucherCommand),
     /// Create or take over the MySQL tables
@@ -55,6 +63,10 @@ pub enum VoucherCommand {
     Load(VoucherLoadArgs),
     /// Show what both sides hold of a voucher
     Show(VoucherShowArgs),
+    /// Stop the sale of a voucher for a while
+    Pause(VoucherPauseArgs),
+    /// Go on with a sale that was paused
+    Resume(VoucherResumeArgs),
 }
 
 impl Command {

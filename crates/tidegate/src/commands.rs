@@ -8,5 +8,6 @@ pub mod doctor;
 pub mod migrate;
 pub mod status;
 pub mod voucher_load;
+pub mod voucher_pause;
 pub mod voucher_show;
 pub mod worker;

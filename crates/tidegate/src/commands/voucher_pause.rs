@@ -1,0 +1,106 @@
+//! `tidegate voucher pause` and `tidegate voucher resume`: an operator stops a sale, and ends that.
+
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+use tidegate_orders::{
+    Gate, Keys, VoucherId,
+    gate::{Pause, VoucherState},
+};
+
+use crate::{config::Settings, connect, exit::Exit, output::OutputArgs};
+
+const PAUSE_EXAMPLES: &str = "\
+Examples:
+  tidegate voucher pause --voucher 7
+  tidegate voucher pause --voucher 7 --json
+
+Whoever asks for an order is refused with reply 7 from now on; what was admitted is written. Pausing twice does no harm.
+Exits with 1, changing nothing, where Redis has no stock of the voucher.";
+
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  tidegate voucher resume --voucher 7
+  tidegate voucher resume --voucher 7 --json
+
+Does nothing where the sale is not paused. Exits with 1 where Redis does not know the voucher.";
+
+/// What `tidegate voucher pause` takes.
+#[derive(Args, Debug)]
+#[command(after_help = PAUSE_EXAMPLES)]
+pub struct VoucherPauseArgs {
+    /// The voucher
+    #[arg(long, value_name = "ID")]
+    voucher: VoucherId,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What `tidegate voucher resume` takes.
+#[derive(Args, Debug)]
+#[command(after_help = RESUME_EXAMPLES)]
+pub struct VoucherResumeArgs {
+    /// The voucher
+    #[arg(long, value_name = "ID")]
+    voucher: VoucherId,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What both print.
+#[derive(Debug, Serialize)]
+struct Answer {
+    voucher: VoucherId,
+    /// `paused`, `paused_before`, `resumed`, `not_paused` or `no_stock`.
+    outcome: &'static str,
+    /// Units left in Redis.
+    stock: Option<i64>,
+    #[serde(skip)]
+    sentence: &'static str,
+}
+
+/// Stops the sale.
+///
+/// # Errors
+/// When Redis cannot be reached or does not answer.
+pub async fn pause(settings: &Settings, args: &VoucherPauseArgs) -> anyhow::Result<Exit> {
+    let (gate, sale) = look(settings, args.voucher).await?;
+    let (outcome, sentence) = match (sale.pause, sale.stock) {
+        (Pause::Paused, _) => ("paused_before", "its sale was paused before"),
+        (Pause::Running, None) => ("no_stock", "Redis has no stock of it; nothing was changed"),
+        (Pause::Running, Some(_)) => {
+            gate.pause(args.voucher).await.context("Failed to pause the sale")?;
+            ("paused", "its sale is paused")
+        }
+    };
+    answer(args.output, Answer { voucher: args.voucher, outcome, stock: sale.stock, sentence })
+}
+
+/// Ends the pause of a sale.
+///
+/// # Errors
+/// When Redis cannot be reached or does not answer.
+pub async fn resume(settings: &Settings, args: &VoucherResumeArgs) -> anyhow::Result<Exit> {
+    let (gate, sale) = look(settings, args.voucher).await?;
+    let (outcome, sentence) = match (sale.pause, sale.stock) {
+        (Pause::Paused, _) => {
+            gate.resume(args.voucher).await.context("Failed to end the pause of the sale")?;
+            ("resumed", "its sale is not paused any more")
+        }
+        (Pause::Running, None) => ("no_stock", "Redis has no stock of it; nothing was changed"),
+        (Pause::Running, Some(_)) => ("not_paused", "its sale was not paused"),
+    };
+    answer(args.output, Answer { voucher: args.voucher, outcome, stock: sale.stock, sentence })
+}
+
+async fn look(settings: &Settings, voucher: VoucherId) -> anyhow::Result<(Gate, VoucherState)> {
+    let redis = connect::redis(settings).await?;
+    let gate = Gate::new(redis, Keys::new(settings.keys.clone()), settings.stream.name.as_str());
+    let sale = gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
+    Ok((gate, sale))
+}
+
+fn answer(output: OutputArgs, answer: Answer) -> anyhow::Result<Exit> {
+    output.print(&answer, |answer| format!("voucher {}: {}", answer.voucher, answer.sentence))?;
+    Ok(if answer.outcome == "no_stock" { Exit::No } else { Exit::Ok })
+}
