@@ -10,8 +10,18 @@ use crate::{
     worker::{NameTaken, Worker},
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tidegate worker
+  tidegate worker --config /etc/tidegate.toml
+  tidegate worker --set worker.name=shop-1 --set worker.lanes=4
+
+Logs to stderr. Waits for stores that are away. SIGTERM or SIGINT: the batch in hand is finished, then it exits with 0. A
+second signal, or worker.stop_deadline_ms, ends it at once with 4: what was in hand stays pending, and nothing is lost.";
+
 /// What `tidegate worker` takes.
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub struct WorkerArgs {}
 
 /// Works until SIGTERM or SIGINT; then the batch in hand is finished and settled. A second signal, or the stop
