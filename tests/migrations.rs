@@ -8,13 +8,10 @@ use serde_json::Value;
 use sqlx::MySqlPool;
 use tidegate_lab::MysqlServer;
 
-const TUTORIAL: &str = "
-    CREATE TABLE tb_voucher_order (
-      id bigint NOT NULL, user_id bigint unsigned NOT NULL, voucher_id bigint unsigned NOT NULL,
-      pay_type tinyint unsigned NOT NULL DEFAULT 1, status tinyint unsigned NOT NULL DEFAULT 1,
-      create_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP, pay_time timestamp NULL, use_time timestamp NULL,
-      refund_time timestamp NULL, update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (id));
-    INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (9007199254740993, 5, 10), (2, 5, 10), (3, 6, 10);";
+const TUTORIAL: &str = concat!(
+    include_str!("tutorial/tables.sql"),
+    "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (9007199254740993, 5, 10), (2, 5, 10), (3, 6, 10);"
+);
 
 fn migrate(url: &str, args: &[&str]) -> Output {
     site::program()
@@ -55,6 +52,7 @@ async fn duplicates_are_listed_with_ids_that_lose_no_digit_and_the_exit_code_is_
     let refused = migrate(&mysql.url(), &[]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     let text = stdout(&refused);
+    assert!(text.contains("2 live orders share one slot"), "{text}");
     assert!(text.contains("voucher 10 user 5: orders 2, 9007199254740993"), "{text}");
     let refused = migrate(&mysql.url(), &["--json"]);
     let json: Value = serde_json::from_slice(&refused.stdout).expect("JSON");

@@ -12,35 +12,14 @@ use site::{GROUP, STREAM, Site, stock_key, until};
 use sqlx::Row;
 
 /// The tutorial's two tables, with vouchers and orders as its service leaves them.
-const TUTORIAL_TABLES: &str = "
-    CREATE TABLE `tb_seckill_voucher` (
-      `voucher_id` bigint(20) UNSIGNED NOT NULL COMMENT '关联的优惠券的id',
-      `stock` int(8) NOT NULL COMMENT '库存',
-      `create_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP COMMENT '创建时间',
-      `begin_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP COMMENT '生效时间',
-      `end_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP COMMENT '失效时间',
-      `update_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP COMMENT '更新时间',
-      PRIMARY KEY (`voucher_id`) USING BTREE
-    ) ENGINE = InnoDB CHARACTER SET = utf8mb4 COLLATE = utf8mb4_general_ci
-      COMMENT = '秒杀优惠券表，与优惠券是一对一关系' ROW_FORMAT = Compact;
-    CREATE TABLE `tb_voucher_order` (
-      `id` bigint(20) NOT NULL COMMENT '主键',
-      `user_id` bigint(20) UNSIGNED NOT NULL COMMENT '下单的用户id',
-      `voucher_id` bigint(20) UNSIGNED NOT NULL COMMENT '购买的代金券id',
-      `pay_type` tinyint(1) UNSIGNED NOT NULL DEFAULT 1 COMMENT '支付方式 1：余额支付；2：支付宝；3：微信',
-      `status` tinyint(1) UNSIGNED NOT NULL DEFAULT 1 COMMENT '订单状态，1：未支付；2：已支付；3：已核销；4：已取消；5：退款中；6：已退款',
-      `create_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP COMMENT '下单时间',
-      `pay_time` timestamp NULL DEFAULT NULL COMMENT '支付时间',
-      `use_time` timestamp NULL DEFAULT NULL COMMENT '核销时间',
-      `refund_time` timestamp NULL DEFAULT NULL COMMENT '退款时间',
-      `update_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP COMMENT '更新时间',
-      PRIMARY KEY (`id`) USING BTREE
-    ) ENGINE = InnoDB CHARACTER SET = utf8mb4 COLLATE = utf8mb4_general_ci ROW_FORMAT = Compact;
-    INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) VALUES
+const TUTORIAL_SHOP: &str = concat!(
+    include_str!("tutorial/tables.sql"),
+    "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) VALUES
       (10, 97, '2022-01-25 10:09:17', '2035-01-26 12:09:04'), (11, 5, '2022-01-25 10:09:17', '2035-01-26 12:09:04');
     INSERT INTO tb_voucher_order (id, user_id, voucher_id, pay_type, status, update_time) VALUES
       (9001, 1, 10, 2, 2, '2022-02-03 04:05:06'), (9002, 2, 10, 1, 4, '2022-02-03 04:05:06'),
-      (9003, 3, 10, 1, 1, '2022-02-03 04:05:06');";
+      (9003, 3, 10, 1, 1, '2022-02-03 04:05:06');"
+);
 
 /// The tutorial's `seckill.lua`.
 const TUTORIAL_SCRIPT: &str = "
@@ -92,7 +71,7 @@ async fn buyers(site: &Site, voucher: i64) -> BTreeSet<i64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_behind() {
     let site = Site::bare().await;
-    sqlx::raw_sql(TUTORIAL_TABLES).execute(&site.pool).await.expect("the tutorial's tables");
+    sqlx::raw_sql(TUTORIAL_SHOP).execute(&site.pool).await.expect("the tutorial's tables");
     site.redis_says(&["SET", &stock_key(10), "97"]).await;
     site.redis_says(&["SET", &stock_key(11), "7"]).await;
     site.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
