@@ -2,11 +2,15 @@
 
 mod site;
 
+use std::time::{Duration, Instant};
+
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use site::Site;
 
 const BIG: i64 = 9_007_199_254_740_993;
+/// How long a pipeline is audited while it moves.
+const MOVING: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
@@ -43,6 +47,37 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     assert_eq!(voucher["lost"]["first"], Value::from(vec![lost]), "{json}");
     // Another voucher is not concerned.
     assert_eq!(site.tidegate(&["audit", "--voucher", "11"]).status.code(), Some(0));
+    // Nobody knows what Redis has forgotten, but that it has is said.
+    site.redis_says(&["FLUSHALL"]).await;
+    let text = String::from_utf8_lossy(&site.tidegate(&["audit"]).stdout).into_owned();
+    assert!(text.contains("MySQL holds 19 orders that Redis does not know"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_of_a_moving_pipeline_raises_no_false_alarm() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    // Small batches: many moments at which an order is between two places.
+    let worker = |name: &str| site.worker(name).set("WORKER_BATCH", 20).start();
+    let workers = [worker("a"), worker("b")];
+    let began = Instant::now();
+    let (mut rushes, mut audits) = (1, 0);
+    while began.elapsed() < MOVING || audits < 3 {
+        let rush = async {
+            site.rush(rushes * 200, 200).await;
+            site.add_poison().await;
+        };
+        let ((), failures) = tokio::join!(rush, site.audit_failures());
+        assert_eq!(failures, Vec::<String>::new(), "audit {audits}, beside the rush");
+        assert_eq!(site.audit_failures().await, Vec::<String>::new(), "audit {audits}, behind it");
+        (rushes, audits) = (rushes + 1, audits + 1);
+    }
+    site.settled().await;
+    assert!(!site.refused().await.is_empty(), "refusals were going on");
+    site.invariants().await;
+    for worker in workers {
+        assert!(worker.stop().await.success());
+    }
 }
 
 async fn until_dead(site: &Site, letters: usize) {

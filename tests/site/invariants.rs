@@ -88,7 +88,7 @@ impl Site {
     }
 
     /// What the program's own audit finds.
-    async fn audit_failures(&self) -> Vec<String> {
+    pub async fn audit_failures(&self) -> Vec<String> {
         let names = StreamNames { stream: STREAM.into(), dead: DEAD.into(), group: GROUP.into() };
         let report = audit(&self.connections, &self.pool, &keys(), &names, None).await.expect("both answer");
         report.failures().into_iter().map(|failure| format!("audit: {failure}")).collect()

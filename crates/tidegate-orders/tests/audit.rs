@@ -271,24 +271,6 @@ async fn an_order_of_another_user_than_was_admitted_is_found() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_audit_of_a_moving_pipeline_raises_no_false_alarm() -> Result<()> {
-    let world = std::sync::Arc::new(World::start().await?);
-    let busy = tokio::spawn({
-        let world = world.clone();
-        async move { world.sell(90).await }
-    });
-    let mut audits = 0;
-    while !busy.is_finished() {
-        let report = world.audit().await?;
-        assert_eq!(report.failures(), Vec::<String>::new(), "audit {audits}");
-        audits += 1;
-    }
-    busy.await??;
-    assert!(audits > 1 && world.audit_voucher().await?.written == 90);
-    Ok(())
-}
-
 /// Measures; run by hand: `cargo test --release -p tidegate-orders --test audit -- --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes a minute and half a gigabyte of disk"]
