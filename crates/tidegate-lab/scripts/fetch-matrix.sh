@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Fetches, once, the servers that Debian stable does not have: MySQL 9, Redis 8 and Valkey 9, from Debian unstable.
 #
-# They land in a folder of their own and run there by chroot; nothing of the system changes, except that debootstrap
-# and Debian's keyring are installed when they are missing.
+# They land in a folder of their own, and tests run them through the loader and libraries of that folder, without chroot
+# and without root; nothing of the system changes, except that debootstrap and Debian's keyring are installed when they
+# are missing. Only this script needs root, to fetch and to clean up.
 #
 #   TIDEGATE_MATRIX_DIR     where to (default: ${XDG_CACHE_HOME:-~/.cache}/tidegate/sid)
 #   TIDEGATE_DEBIAN_MIRROR  where from (default: the Debian mirror that apt uses here)

@@ -18,7 +18,7 @@ use clap::Args;
 use fred::clients::Pool;
 use sqlx::{Connection, MySqlConnection};
 use tidegate_lab::{MysqlServer, RedisServer};
-use tidegate_orders::{Gate, KeyTemplates, Keys, OrderIdAllocator, VoucherId};
+use tidegate_orders::{Gate, KeyTemplates, Keys, OrderIdAllocator, VoucherId, keys::process_of};
 use tidegate_stream::{RedisSettings, StreamNames, connect_pool, inspect::inspect};
 use tokio::time::sleep;
 
@@ -29,7 +29,9 @@ use rush::{Rush, Sales};
 const VOUCHER: i64 = 1;
 /// After the last click, the fleet has this long to write what is left.
 const DRAIN_WITHIN: Duration = Duration::from_secs(90);
-const STOPPED_FOR: Duration = Duration::from_secs(4);
+/// Longer than the fleet's `claim_idle`: what the stopped worker holds is claimed by the others, and when it goes on it
+/// finds the work done.
+const STOPPED_FOR: Duration = Duration::from_secs(7);
 const TICK: Duration = Duration::from_millis(200);
 
 /// A flash sale on private servers, with accidents, and the audit of what is left
@@ -124,11 +126,16 @@ impl Sale<'_> {
     async fn accidents(&mut self, fleet: &mut Fleet) -> Result<()> {
         self.until_written_percent(15).await?;
         fleet.kill9("worker-1")?;
-        self.board.say("worker-1 killed (-9) with a batch in hand: the others will claim what it held");
+        let held = self.held_by("worker-1").await?;
+        self.board
+            .say(&format!("worker-1 killed (-9) with {held} orders in hand: the others will claim them"));
 
         self.until_written_percent(35).await?;
         fleet.pause("worker-2")?;
-        self.board.say("worker-2 stopped (SIGSTOP), as in a long pause of its machine");
+        let held = self.held_by("worker-2").await?;
+        self.board.say(&format!(
+            "worker-2 stopped (SIGSTOP) with {held} orders in hand, as by a pause of its machine"
+        ));
         let stopped = Instant::now();
 
         self.until_written_percent(60).await?;
@@ -144,9 +151,17 @@ impl Sale<'_> {
         while stopped.elapsed() < STOPPED_FOR {
             self.watch().await;
         }
+        let held = self.held_by("worker-2").await?;
         fleet.resume("worker-2")?;
-        self.board.say("worker-2 goes on (SIGCONT), where it was");
+        self.board.say(&format!("worker-2 goes on (SIGCONT); {held} of them are still its own"));
         Ok(())
+    }
+
+    /// Entries that are pending at the lanes of a worker.
+    async fn held_by(&self, worker: &str) -> Result<u64> {
+        let group = inspect(self.pool, &names()).await?.group.context("The group is gone")?;
+        let lanes = group.consumers.iter().filter(|consumer| process_of(&consumer.name) == worker);
+        Ok(lanes.map(|lane| lane.pending).sum())
     }
 
     async fn until_written_percent(&mut self, percent: u64) -> Result<()> {
