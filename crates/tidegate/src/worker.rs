@@ -9,7 +9,9 @@ use std::{cell::OnceCell, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use fred::clients::Pool;
-use tidegate_orders::{Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, tally::TallyCounts};
+use tidegate_orders::{
+    Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, keys::process_of, tally::TallyCounts,
+};
 use tidegate_stream::{
     Backoff, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader, Retirer,
     Stream, StreamNames, Trimmer, connect_reader,
@@ -48,11 +50,7 @@ impl Worker {
     pub async fn build(settings: &Settings) -> anyhow::Result<Self> {
         let worker = &settings.worker;
         let keys = Keys::new(settings.keys.clone());
-        let names = StreamNames {
-            stream: settings.stream.name.clone(),
-            dead: settings.stream.dead.clone(),
-            group: settings.stream.group.clone(),
-        };
+        let names = settings.stream_names();
 
         let (pool, stream) = wait_for_redis(settings, &names).await;
         let leases = Leases::new(pool.clone());
@@ -241,14 +239,6 @@ async fn trim(trimmer: Option<&Trimmer>, every: Duration, stop: CancellationToke
         }
     })
     .await;
-}
-
-/// The name of the process that a consumer belongs to: `shop-7-1` is lane 1 of `shop-7`.
-fn process_of(consumer: &str) -> &str {
-    match consumer.rsplit_once('-') {
-        Some((process, lane)) if lane.bytes().all(|byte| byte.is_ascii_digit()) => process,
-        _ => consumer,
-    }
 }
 
 /// Says now and then what was done, if anything was.
