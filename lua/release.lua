@@ -1,4 +1,5 @@
 -- Gives one order back, once: raises the stock, frees the user, turns its journal entry into a release.
+-- Only for orders that will not be written (refused, buried): the worker does not look into the journal.
 -- Works for orders that were admitted without a journal, too. An error leaves no trace.
 -- KEYS[1] stock: string, units left, at most 13 digits; never created here: it would be wrong
 -- KEYS[2] buyers: set of the users who were admitted
