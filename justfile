@@ -12,6 +12,11 @@ demo *args: servers
     cargo build --release --package tidegate --package tidegate-lab
     target/release/tidegate-lab demo {{ args }}
 
+# How fast it is here, beside its servers and the tutorial: `just bench [quick]`, `just bench compare A.json B.json`
+bench *args: servers
+    cargo build --release --package tidegate --package tidegate-lab
+    target/release/tidegate-lab bench {{ args }}
+
 # All tests, on real private servers (Debian's Redis and MariaDB)
 test *args: servers
     cargo test --workspace {{ args }}

@@ -57,6 +57,12 @@ impl MysqlFlavour {
         }
     }
 
+    /// Whether this program is here.
+    #[must_use]
+    pub fn is_installed(self) -> bool {
+        self.program().is_ok()
+    }
+
     pub(crate) fn program(self) -> Result<Program> {
         match self {
             Self::MariaDb => Program::of_system("mariadbd"),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use commands::{demo, down, up};
+use commands::{bench, demo, down, up};
 
 /// Private Redis and MySQL servers for trying Tidegate out.
 #[derive(Debug, Parser)]
@@ -16,6 +16,7 @@ enum Command {
     Up(up::Up),
     Down(down::Down),
     Demo(demo::Demo),
+    Bench(bench::Bench),
 }
 
 fn main() -> Result<ExitCode> {
@@ -23,6 +24,7 @@ fn main() -> Result<ExitCode> {
         Command::Up(up) => up.run()?,
         Command::Down(down) => down.run()?,
         Command::Demo(demo) => return demo.run(),
+        Command::Bench(bench) => bench.run()?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -254,7 +254,8 @@ fn names() -> StreamNames {
     StreamNames { stream: "stream.orders".into(), dead: "stream.orders.dead".into(), group: "g1".into() }
 }
 
-fn beside_this_program() -> Result<PathBuf> {
+/// The program that was built together with this one.
+pub fn beside_this_program() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("tidegate");
     ensure!(path.is_file(), "{} is not there: build it, or name it with --tidegate", path.display());
     Ok(path)

@@ -1,0 +1,213 @@
+//! `tidegate-lab bench`: how fast it is, beside what its servers can do and beside what it replaces.
+
+mod admission;
+mod ceiling;
+mod drain;
+mod headlines;
+mod machine;
+mod meter;
+mod orders;
+mod proc;
+mod resp;
+mod results;
+mod site;
+mod sizes;
+mod tutorial;
+mod workers;
+
+use std::{fs, path::PathBuf, time::Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use tidegate_lab::MysqlFlavour;
+
+use machine::Machine;
+use results::{Ceiling, Rate, Results, SCHEMA, ServerResults, Tutorial};
+use site::{Site, Tables};
+use sizes::Sizes;
+use workers::Shape;
+
+/// Measure Tidegate, beside what its servers can do and beside what it replaces
+///
+/// On private servers, as durable as in production, all in the same run and in turn. Writes a JSON file and a report
+/// with charts. Figures depend on the machine, and on who else works on it; ratios of one run can be compared.
+#[derive(Args, Debug)]
+pub struct Bench {
+    /// What to do
+    #[arg(value_enum, default_value_t = What::Full)]
+    what: What,
+    /// For `compare`: two JSON files
+    files: Vec<PathBuf>,
+    /// Where the results go
+    #[arg(long, default_value = "docs/benchmarks")]
+    out: PathBuf,
+    /// The program to measure [default: `tidegate` beside this program]
+    #[arg(long)]
+    tidegate: Option<PathBuf>,
+    /// Only these parts
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Only with these servers [default: MariaDB, and MySQL when `just matrix` has fetched it]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    mysql: Vec<Server>,
+    /// Share of the usual sizes, to see whether it runs at all
+    #[arg(long, default_value_t = 1.0, hide = true)]
+    scale: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// About a minute
+    Quick,
+    /// Under a quarter of an hour
+    Full,
+    /// Ratios of two runs
+    Compare,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Ceiling,
+    Tutorial,
+    Drain,
+    Admission,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Server {
+    Mariadb,
+    Mysql,
+}
+
+impl Bench {
+    /// Runs it.
+    pub fn run(self) -> Result<()> {
+        match self.what {
+            What::Compare => bail!("not yet"),
+            What::Quick | What::Full => tokio::runtime::Runtime::new()?.block_on(self.measure()),
+        }
+    }
+
+    async fn measure(self) -> Result<()> {
+        ensure!(self.files.is_empty(), "Only `compare` takes files");
+        let program = self.tidegate.clone().map_or_else(super::demo::beside_this_program, Ok)?;
+        let (began, started, machine) = (Instant::now(), Timestamp::now(), Machine::look());
+        println!(
+            "{} cores, {}, {} MiB, Linux {}",
+            machine.cores, machine.cpu, machine.memory_mib, machine.kernel
+        );
+        let (flavours, left_out) = self.servers();
+        let mut servers = Vec::new();
+        for flavour in flavours {
+            servers.push(self.with_server(flavour, program.clone(), servers.is_empty()).await?);
+        }
+        let results = Results {
+            schema: SCHEMA,
+            tidegate: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: machine::commit(),
+            mode: if self.what == What::Quick { "quick" } else { "full" }.to_owned(),
+            scale: self.scale,
+            started: started.to_string(),
+            took_s: began.elapsed().as_secs_f64(),
+            machine,
+            servers,
+            left_out,
+        };
+        fs::create_dir_all(&self.out)?;
+        let file = self.out.join("results.json");
+        fs::write(&file, serde_json::to_string_pretty(&results)? + "\n")
+            .context("Failed to write results")?;
+        println!();
+        for line in headlines::of(&results) {
+            println!("{:<75} {:>12} {}", line.name, headlines::show(line.value), line.unit);
+        }
+        println!("Took {:.0} s; results: {}", results.took_s, file.display());
+        Ok(())
+    }
+
+    fn servers(&self) -> (Vec<MysqlFlavour>, Vec<String>) {
+        let is_wanted = |server| self.mysql.is_empty() || self.mysql.contains(&server);
+        let (mut flavours, mut left_out) = (Vec::new(), Vec::new());
+        if is_wanted(Server::Mariadb) {
+            flavours.push(MysqlFlavour::MariaDb);
+        }
+        if is_wanted(Server::Mysql) {
+            if MysqlFlavour::Mysql.is_installed() {
+                flavours.push(MysqlFlavour::Mysql);
+            } else {
+                println!("MySQL is not here, so MariaDB only; `just matrix` fetches it");
+                left_out.push("MySQL: not fetched (`just matrix`)".to_owned());
+            }
+        }
+        (flavours, left_out)
+    }
+
+    /// Everything with one MySQL. What concerns Redis alone is measured once, with the first.
+    async fn with_server(
+        &self,
+        flavour: MysqlFlavour,
+        program: PathBuf,
+        is_first: bool,
+    ) -> Result<ServerResults> {
+        let sizes = match self.what {
+            What::Quick => Sizes::quick(self.scale),
+            What::Full | What::Compare => Sizes::full(self.scale),
+        };
+        let mut site = Site::open(flavour, program).await?;
+        let mut results = ServerResults { server: site.describe().await?, ..Default::default() };
+        println!("\n{} and {}", results.server.redis, results.server.mysql);
+        for (name, value) in results.server.redis_settings.iter().chain(&results.server.mysql_settings) {
+            println!("  {name} = {value}");
+        }
+        self.compare_writers(&mut site, &sizes, &mut results).await?;
+        if is_first && self.wants(Part::Admission) {
+            results.admission = Some(admission::measure(&mut site, sizes.calls, sizes.rounds).await?);
+        }
+        Ok(results)
+    }
+
+    /// The ceilings, the tutorial's consumer and ours, in turn.
+    async fn compare_writers(
+        &self,
+        site: &mut Site,
+        sizes: &Sizes,
+        results: &mut ServerResults,
+    ) -> Result<()> {
+        let plan =
+            drain::Plan { shape: Shape::DEFAULT, vouchers: 1, tables: Tables::Fresh, orders: sizes.orders };
+        let [mut tutorials, mut ours, mut one, mut sixteen] = [const { Vec::new() }; 4];
+        let mut drains = Vec::new();
+        ceiling::measure(site, Tables::Fresh, sizes.orders / 10).await?;
+        for _ in 0..sizes.rounds {
+            if self.wants(Part::Ceiling) {
+                tutorials.push(ceiling::measure(site, Tables::Tutorial, sizes.orders).await?);
+                ours.push(ceiling::measure(site, Tables::Fresh, sizes.orders).await?);
+            }
+            if self.wants(Part::Drain) {
+                drains.push(drain::measure(site, plan).await?);
+            }
+            if self.wants(Part::Tutorial) {
+                one.push(tutorial::measure(site, 1, sizes.tutorial / sizes.rounds as u32).await?);
+                sixteen.push(tutorial::measure(site, 16, sizes.tutorial / sizes.rounds as u32).await?);
+            }
+        }
+        if self.wants(Part::Ceiling) {
+            let ceiling = Ceiling { tutorial_tables: Rate::of(tutorials), our_tables: Rate::of(ours) };
+            results.ceiling = Some(ceiling);
+        }
+        if self.wants(Part::Tutorial) {
+            let tutorial = Tutorial { workers_1: Rate::of(one), workers_16: Rate::of(sixteen) };
+            results.tutorial = Some(tutorial);
+        }
+        if self.wants(Part::Drain) {
+            let drain = drain::conclude(plan, 0, &drains);
+            results.drains.push(drain);
+        }
+        Ok(())
+    }
+
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+}

@@ -1,0 +1,202 @@
+//! Admission: the gate with many callers at once, beside its bare script and the tutorial's, which come over plain
+//! pipelined connections. All have as many calls on their way at once, over as many connections.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use tidegate_orders::{
+    Gate, KeyTemplates, Keys, OrderId, Quantity, UserId, VoucherId,
+    gate::{Admission as Wanted, AdmitReply, SaleWindow},
+};
+use tidegate_stream::{RedisSettings, connect_pool};
+use tokio::task::JoinSet;
+
+use super::{
+    meter::RedisReading,
+    orders::{NewOrder, Orders},
+    resp::{Reply, Resp},
+    results::{Admission, AdmissionResults, Calls, Rate},
+    site::{STREAM, Site},
+};
+
+const CONNECTIONS: usize = 4;
+/// Calls on their way at once, per connection.
+const DEPTH: usize = 64;
+const ADMIT: &str = include_str!("../../../../../lua/admit.lua");
+const TUTORIAL: &str = include_str!("tutorial_admit.lua");
+const KEYS: [&str; 5] =
+    ["seckill:stock:1", "seckill:order:1", "seckill:voucher:1", "seckill:journal:1", STREAM];
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Gate,
+    BareScript,
+    TutorialScript,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sale {
+    Open,
+    SoldOut,
+}
+
+/// `rounds` times in turn: each way, while there is stock and when there is none.
+pub async fn measure(site: &mut Site, calls: usize, rounds: usize) -> Result<AdmissionResults> {
+    let mut found = [const { Vec::new() }; 6];
+    let ways = [Way::Gate, Way::BareScript, Way::TutorialScript];
+    for _ in 0..rounds {
+        for (at, (sale, way)) in [Sale::Open, Sale::SoldOut]
+            .into_iter()
+            .flat_map(|sale| ways.into_iter().map(move |way| (sale, way)))
+            .enumerate()
+        {
+            found[at].push(once(site, way, sale, calls).await?);
+        }
+    }
+    let [gate, bare, tutorial, gate_refuses, bare_refuses, tutorial_refuses] = found.map(conclude);
+    Ok(AdmissionResults {
+        admitted: Admission { gate, bare_script: bare, tutorial_script: tutorial },
+        sold_out: Admission {
+            gate: gate_refuses,
+            bare_script: bare_refuses,
+            tutorial_script: tutorial_refuses,
+        },
+    })
+}
+
+fn conclude(found: Vec<(f64, f64)>) -> Calls {
+    let (per_s, redis_cpu_us) = found.into_iter().unzip();
+    Calls { per_s: Rate::of(per_s), redis_cpu_us: Rate::of(redis_cpu_us) }
+}
+
+/// Calls a second, and Redis' CPU of a call in microseconds.
+async fn once(site: &mut Site, way: Way, sale: Sale, calls: usize) -> Result<(f64, f64)> {
+    let gate = open_sale(site, sale).await?;
+    let warm_up = site.numbers.take(calls.min(1_000), 1);
+    call_all(site, &gate, way, sale, &warm_up).await?;
+    let orders = site.numbers.take(calls, 1);
+    let before = RedisReading::take(&mut site.redis).await?;
+    let took = call_all(site, &gate, way, sale, &orders).await?;
+    let after = RedisReading::take(&mut site.redis).await?;
+    Ok((calls as f64 / took.as_secs_f64(), (after.cpu_s - before.cpu_s) * 1e6 / calls as f64))
+}
+
+/// An empty Redis with one voucher on sale, in the middle of its window.
+async fn open_sale(site: &mut Site, sale: Sale) -> Result<Gate> {
+    site.clear_redis().await?;
+    let limit = Duration::from_secs(10);
+    let pool = connect_pool(&RedisSettings {
+        url: site.redis_server.url(),
+        connections: CONNECTIONS,
+        command_timeout: limit,
+        connect_timeout: limit,
+    })
+    .await?;
+    let gate = Gate::new(pool, Keys::new(KeyTemplates::default()), STREAM);
+    let hour = SignedDuration::from_hours(1);
+    let window = SaleWindow { begin: Some(Timestamp::now() - hour), end: Some(Timestamp::now() + hour) };
+    gate.load(VoucherId::try_from(1)?, 1_000_000_000, window).await?;
+    if sale == Sale::SoldOut {
+        site.redis.call(&["SET", KEYS[0], "0"]).await?;
+    }
+    Ok(gate)
+}
+
+async fn call_all(site: &Site, gate: &Gate, way: Way, sale: Sale, orders: &Orders) -> Result<Duration> {
+    match way {
+        Way::Gate => through_gate(gate, sale, orders).await,
+        Way::BareScript | Way::TutorialScript => pipelined(site, way, sale, orders).await,
+    }
+}
+
+async fn through_gate(gate: &Gate, sale: Sale, orders: &Orders) -> Result<Duration> {
+    let wanted = match sale {
+        Sale::Open => AdmitReply::Admitted,
+        Sale::SoldOut => AdmitReply::SoldOut,
+    };
+    let (orders, next) = (Arc::new(orders.iter().collect::<Vec<_>>()), Arc::new(AtomicUsize::new(0)));
+    let mut callers = JoinSet::new();
+    let began = Instant::now();
+    for _ in 0..CONNECTIONS * DEPTH {
+        let (gate, orders, next) = (gate.clone(), Arc::clone(&orders), Arc::clone(&next));
+        callers.spawn(async move {
+            while let Some(order) = orders.get(next.fetch_add(1, Relaxed)) {
+                let reply = gate.admit(&wish(order)?).await?;
+                ensure!(reply == wanted, "The gate answers {reply:?}");
+            }
+            Ok(())
+        });
+    }
+    while let Some(ended) = callers.join_next().await {
+        ended??;
+    }
+    Ok(began.elapsed())
+}
+
+fn wish(order: &NewOrder) -> Result<Wanted> {
+    Ok(Wanted {
+        order: OrderId::try_from(order.id)?,
+        user: UserId::try_from(order.user)?,
+        voucher: VoucherId::try_from(order.voucher)?,
+        quantity: Quantity::ONE,
+        traceparent: None,
+    })
+}
+
+async fn pipelined(site: &Site, way: Way, sale: Sale, orders: &Orders) -> Result<Duration> {
+    let wanted = match sale {
+        Sale::Open => Reply::Int(0),
+        Sale::SoldOut => Reply::Int(1),
+    };
+    let mut connections = Vec::new();
+    for part in orders.chunks(orders.len().div_ceil(CONNECTIONS)) {
+        connections.push((Resp::connect(site.redis_server.port()).await?, part));
+    }
+    let lua = if matches!(way, Way::TutorialScript) { TUTORIAL } else { ADMIT };
+    let sha = match connections.first_mut() {
+        Some((redis, _)) => redis.call(&["SCRIPT", "LOAD", lua]).await?.text().to_owned(),
+        None => return Ok(Duration::ZERO),
+    };
+    let mut senders = JoinSet::new();
+    let began = Instant::now();
+    for (mut redis, part) in connections {
+        let (sha, wanted) = (sha.clone(), wanted.clone());
+        senders.spawn(async move {
+            for window in part.chunks(DEPTH) {
+                for order in window.iter() {
+                    queue_call(&mut redis, way, &sha, order);
+                }
+                redis.flush().await?;
+                for _ in 0..window.len() {
+                    let reply = redis.receive().await?;
+                    ensure!(reply == wanted, "The script answers {reply:?}");
+                }
+            }
+            Ok(())
+        });
+    }
+    while let Some(ended) = senders.join_next().await {
+        ended??;
+    }
+    Ok(began.elapsed())
+}
+
+fn queue_call(redis: &mut Resp, way: Way, sha: &str, order: NewOrder) {
+    let [id, user, voucher] = [order.id, order.user, order.voucher].map(|number| number.to_string());
+    match way {
+        Way::TutorialScript => redis.queue(&["EVALSHA", sha, "0", &voucher, &user, &id]),
+        Way::Gate | Way::BareScript => {
+            let [stock, buyers, sale, journal, stream] = KEYS;
+            redis.queue(&[
+                "EVALSHA", sha, "5", stock, buyers, sale, journal, stream, &id, &user, &voucher, "1", "",
+            ]);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What a piece of work cost each of those who took part in it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use sqlx::{MySqlConnection, Row};
+
+use super::{proc, resp::Resp, site::Site};
+
+/// Cost per order. Redis' CPU is the whole process', the writing of its append-only file included.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Cost {
+    pub redis_cpu_us: f64,
+    pub mysql_cpu_us: f64,
+    pub worker_cpu_us: f64,
+    /// Commands that Redis ran, those within scripts included.
+    pub redis_commands: f64,
+    /// Statements that MySQL ran (`Questions`), BEGIN and COMMIT included.
+    pub mysql_statements: f64,
+    pub redis_bytes_in: f64,
+    pub redis_bytes_out: f64,
+    pub mysql_bytes_in: f64,
+    pub mysql_bytes_out: f64,
+    pub mysql_commits: f64,
+    /// Redis' commands by name, per order.
+    pub redis_commands_by_name: BTreeMap<String, f64>,
+}
+
+/// All counters at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    redis: RedisReading,
+    mysql_cpu_s: f64,
+    mysql: BTreeMap<String, f64>,
+    worker_cpu_s: f64,
+}
+
+/// Redis' counters at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct RedisReading {
+    pub cpu_s: f64,
+    bytes_in: f64,
+    bytes_out: f64,
+    commands: BTreeMap<String, f64>,
+}
+
+impl Reading {
+    pub async fn take(site: &mut Site, worker_cpu_s: f64) -> Result<Self> {
+        Ok(Self {
+            redis: RedisReading::take(&mut site.redis).await?,
+            mysql_cpu_s: proc::cpu_s(site.mysql_pid),
+            mysql: status(&mut site.mysql).await?,
+            worker_cpu_s,
+        })
+    }
+
+    /// The cost of each of `orders` between `before` and this reading.
+    pub fn since(&self, before: &Self, orders: usize) -> Cost {
+        let orders = orders.max(1) as f64;
+        let mysql = |name: &str| {
+            (self.mysql.get(name).unwrap_or(&0.0) - before.mysql.get(name).unwrap_or(&0.0)) / orders
+        };
+        let commands = self.redis.commands.iter().filter_map(|(name, calls)| {
+            let calls = calls - before.redis.commands.get(name).unwrap_or(&0.0);
+            (calls > 0.0 && !is_ours(name)).then(|| (name.clone(), calls / orders))
+        });
+        let redis_commands_by_name: BTreeMap<String, f64> = commands.collect();
+        Cost {
+            redis_cpu_us: (self.redis.cpu_s - before.redis.cpu_s) * 1e6 / orders,
+            mysql_cpu_us: (self.mysql_cpu_s - before.mysql_cpu_s) * 1e6 / orders,
+            worker_cpu_us: (self.worker_cpu_s - before.worker_cpu_s) * 1e6 / orders,
+            redis_commands: redis_commands_by_name.values().sum(),
+            mysql_statements: mysql("Questions"),
+            redis_bytes_in: (self.redis.bytes_in - before.redis.bytes_in) / orders,
+            redis_bytes_out: (self.redis.bytes_out - before.redis.bytes_out) / orders,
+            mysql_bytes_in: mysql("Bytes_received"),
+            mysql_bytes_out: mysql("Bytes_sent"),
+            mysql_commits: mysql("Com_commit"),
+            redis_commands_by_name,
+        }
+    }
+}
+
+/// What the measurement itself asks.
+fn is_ours(command: &str) -> bool {
+    matches!(command, "info" | "rename" | "xinfo|groups" | "xinfo")
+}
+
+impl RedisReading {
+    pub async fn take(redis: &mut Resp) -> Result<Self> {
+        let reply = redis.call(&["INFO", "everything"]).await?;
+        let lines: BTreeMap<&str, &str> =
+            reply.text().lines().filter_map(|line| line.split_once(':')).collect();
+        let number = |name: &str| -> Result<f64> {
+            lines.get(name).and_then(|value| value.trim().parse().ok()).with_context(|| format!("No {name}"))
+        };
+        let calls = |value: &str| value.split_once("calls=")?.1.split(',').next()?.parse().ok();
+        Ok(Self {
+            cpu_s: number("used_cpu_sys")? + number("used_cpu_user")?,
+            bytes_in: number("total_net_input_bytes")?,
+            bytes_out: number("total_net_output_bytes")?,
+            commands: lines
+                .iter()
+                .filter_map(|(name, value)| Some((name.strip_prefix("cmdstat_")?.to_owned(), calls(value)?)))
+                .collect(),
+        })
+    }
+}
+
+async fn status(mysql: &mut MySqlConnection) -> Result<BTreeMap<String, f64>> {
+    let rows = sqlx::raw_sql(
+        "SHOW GLOBAL STATUS WHERE Variable_name IN ('Questions', 'Bytes_received', 'Bytes_sent', 'Com_commit')",
+    )
+    .fetch_all(mysql)
+    .await
+    .context("Failed to read MySQL's counters")?;
+    let mut counters = BTreeMap::new();
+    for row in rows {
+        let (name, value): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        counters.insert(name, value.parse()?);
+    }
+    Ok(counters)
+}

@@ -1,0 +1,145 @@
+//! What a run found. The JSON file is this, as it stands here.
+
+use serde::{Deserialize, Serialize};
+
+use super::{machine::Machine, meter::Cost};
+
+/// Raised when a field changes its meaning or goes away.
+pub const SCHEMA: u32 = 1;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    pub schema: u32,
+    pub tidegate: String,
+    pub commit: String,
+    pub mode: String,
+    /// Share of the usual sizes; figures of a run below 1 mean nothing.
+    pub scale: f64,
+    pub started: String,
+    pub took_s: f64,
+    pub machine: Machine,
+    /// One for each MySQL.
+    pub servers: Vec<ServerResults>,
+    /// Servers that were left out, and why.
+    pub left_out: Vec<String>,
+}
+
+/// Everything measured with one MySQL. None: not part of this run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ServerResults {
+    pub server: ServerInfo,
+    pub ceiling: Option<Ceiling>,
+    pub tutorial: Option<Tutorial>,
+    #[serde(default)]
+    pub drains: Vec<Drain>,
+    pub admission: Option<AdmissionResults>,
+}
+
+impl ServerResults {
+    /// `MariaDB` or `MySQL`.
+    pub fn kind(&self) -> &str {
+        self.server.mysql.split(' ').next().unwrap_or_default()
+    }
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ServerInfo {
+    pub redis: String,
+    pub redis_settings: Vec<(String, String)>,
+    pub mysql: String,
+    pub mysql_settings: Vec<(String, String)>,
+}
+
+/// Repetitions of a rate, in the order they were made.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Rate {
+    pub median: f64,
+    pub runs: Vec<f64>,
+}
+
+impl Rate {
+    pub fn of(runs: Vec<f64>) -> Self {
+        Self { median: median(&runs), runs }
+    }
+}
+
+/// The middle one; of an even number, the mean of the two in the middle. 0 of none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// Rows a second by bare INSERTs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Ceiling {
+    pub tutorial_tables: Rate,
+    pub our_tables: Rate,
+}
+
+/// Orders a second by the tutorial's consumer.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Tutorial {
+    pub workers_1: Rate,
+    pub workers_16: Rate,
+}
+
+/// One way to drain a stream.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Drain {
+    pub processes: usize,
+    pub lanes: usize,
+    pub batch: usize,
+    pub vouchers: i64,
+    /// Orders in the table before.
+    pub existing: u64,
+    /// Orders drained in each repetition.
+    pub orders: usize,
+    pub orders_per_s: Rate,
+    /// Of the repetition with the median speed.
+    pub cost: Cost,
+    /// The most memory that a worker held, in KiB.
+    pub worker_peak_kib: u64,
+}
+
+impl Drain {
+    pub fn name(&self) -> String {
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        let Self { processes, lanes, batch, vouchers, existing, .. } = self;
+        let mut name = format!(
+            "drain, {processes} process{} x {lanes} lane{} x {batch}, {vouchers} voucher{}",
+            if *processes == 1 { "" } else { "es" },
+            plural(*lanes),
+            if *vouchers == 1 { "" } else { "s" },
+        );
+        if *existing > 0 {
+            name += &format!(", into {existing} orders");
+        }
+        name
+    }
+}
+
+/// The gate, and what it is compared with.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct AdmissionResults {
+    pub admitted: Admission,
+    pub sold_out: Admission,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Admission {
+    pub gate: Calls,
+    pub bare_script: Calls,
+    pub tutorial_script: Calls,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Calls {
+    pub per_s: Rate,
+    pub redis_cpu_us: Rate,
+}

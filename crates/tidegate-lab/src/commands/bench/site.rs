@@ -1,0 +1,166 @@
+//! What is measured on: a Redis and a MySQL of our own, with the databases of all that is compared.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, Row};
+use tidegate_lab::{MysqlFlavour, MysqlServer, RedisFlavour, RedisServer};
+
+use super::{
+    orders::{Numbers, Orders},
+    resp::Resp,
+    results::ServerInfo,
+};
+
+pub const STREAM: &str = "stream.orders";
+pub const GROUP: &str = "g1";
+const STOCK: i64 = 1_000_000_000;
+
+/// More memory and redo log than the lab's tests give a server: what a small production server has.
+const MARIADB: [&str; 2] = ["--innodb-buffer-pool-size=1G", "--innodb-log-file-size=512M"];
+const MYSQL: [&str; 2] = ["--innodb-buffer-pool-size=1G", "--innodb-redo-log-capacity=512M"];
+/// A rewrite of the append-only file would fall into one measurement and not into the next. The rest concerns the
+/// replica that latencies are read from.
+const REDIS: [&str; 6] =
+    ["--auto-aof-rewrite-percentage", "0", "--repl-diskless-sync", "no", "--repl-timeout", "3600"];
+
+const TUTORIAL_TABLES: [&str; 3] = [
+    include_str!("../../../../../migrations/0001_seckill_voucher_table.sql"),
+    include_str!("../../../../../migrations/0002_voucher_order_table.sql"),
+    "ALTER TABLE tb_voucher_order ADD UNIQUE KEY uk_user_voucher (user_id, voucher_id)",
+];
+
+/// Which tables a measurement writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tables {
+    /// The tutorial's, with `UNIQUE(user_id, voucher_id)`; emptied before each measurement.
+    Tutorial,
+    /// Ours, emptied before each measurement.
+    Fresh,
+    /// Ours, with the orders of earlier sales in them; they grow with each measurement.
+    Grown,
+}
+
+pub struct Site {
+    pub redis_server: RedisServer,
+    pub redis: Resp,
+    pub mysql_pid: u32,
+    pub mysql: MySqlConnection,
+    pub program: PathBuf,
+    pub numbers: Numbers,
+    urls: [String; 3],
+    _mysql_server: MysqlServer,
+}
+
+impl Site {
+    /// Starts the servers and makes the tables.
+    pub async fn open(flavour: MysqlFlavour, program: PathBuf) -> Result<Self> {
+        let redis_server = RedisServer::options().flavour(RedisFlavour::from_env()?).args(REDIS).start()?;
+        let args = if flavour == MysqlFlavour::MariaDb { MARIADB } else { MYSQL };
+        let server = MysqlServer::options().flavour(flavour).args(args).start()?;
+        let [tutorial, fresh, grown] =
+            ["tutorial", "fresh", "grown"].map(|name| server.create_database(name));
+        let mut site = Self {
+            redis: Resp::connect(redis_server.port()).await?,
+            redis_server,
+            mysql_pid: server.pid().context("MySQL has just started")?,
+            mysql: MySqlConnection::connect(&server.url()).await?,
+            program,
+            numbers: Numbers::new(),
+            urls: [tutorial?, fresh?, grown?],
+            _mysql_server: server,
+        };
+        site.make_tables().await?;
+        Ok(site)
+    }
+
+    async fn make_tables(&mut self) -> Result<()> {
+        let mut tutorial = self.connect(Tables::Tutorial).await?;
+        for sql in TUTORIAL_TABLES {
+            sqlx::raw_sql(sql).execute(&mut tutorial).await?;
+        }
+        for tables in [Tables::Fresh, Tables::Grown] {
+            let pool = MySqlPool::connect(self.url(tables)).await?;
+            tidegate_orders::schema::migrate(&pool).await?;
+            pool.close().await;
+        }
+        Ok(())
+    }
+
+    pub fn url(&self, tables: Tables) -> &str {
+        &self.urls[tables as usize]
+    }
+
+    /// A session at READ COMMITTED, as ours are.
+    pub async fn connect(&self, tables: Tables) -> Result<MySqlConnection> {
+        let mut session = MySqlConnection::connect(self.url(tables)).await?;
+        sqlx::raw_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").execute(&mut session).await?;
+        Ok(session)
+    }
+
+    /// Puts vouchers 1 ..= `vouchers` on sale, in MySQL, and empties the tables (not those that have grown).
+    pub async fn clear_tables(&self, tables: Tables, vouchers: i64) -> Result<()> {
+        let mut session = self.connect(tables).await?;
+        sqlx::raw_sql("TRUNCATE TABLE tb_seckill_voucher").execute(&mut session).await?;
+        if tables != Tables::Grown {
+            sqlx::raw_sql("TRUNCATE TABLE tb_voucher_order").execute(&mut session).await?;
+        }
+        let numbers: Vec<i64> = (1..=vouchers).collect();
+        for part in numbers.chunks(1_000) {
+            let rows: Vec<String> = part.iter().map(|voucher| format!("({voucher},{STOCK})")).collect();
+            let sql = format!("INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES {}", rows.join(","));
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await?;
+        }
+        session.close().await?;
+        Ok(())
+    }
+
+    /// Empties Redis.
+    pub async fn clear_redis(&mut self) -> Result<()> {
+        self.redis.call(&["FLUSHALL", "SYNC"]).await?;
+        Ok(())
+    }
+
+    /// How many of `orders` are rows.
+    pub async fn count_written(&self, tables: Tables, orders: &Orders) -> Result<i64> {
+        let (first, last) = orders.ids();
+        let mut session = self.connect(tables).await?;
+        let count = sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order WHERE id BETWEEN ? AND ?");
+        Ok(count.bind(first).bind(last).fetch_one(&mut session).await?)
+    }
+
+    /// Versions and the settings that durability and speed depend on, as the servers say them.
+    pub async fn describe(&mut self) -> Result<ServerInfo> {
+        let info = self.redis.call(&["INFO", "server"]).await?;
+        let version = |name: &str| {
+            let line = info.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.map(|version| version.trim().to_owned())
+        };
+        let redis = match version("valkey_version") {
+            Some(version) => format!("Valkey {version}"),
+            None => format!("Redis {}", version("redis_version").unwrap_or_default()),
+        };
+        let mut redis_settings = Vec::new();
+        for name in ["appendonly", "appendfsync", "auto-aof-rewrite-percentage", "save", "io-threads"] {
+            let reply = self.redis.call(&["CONFIG", "GET", name]).await?;
+            if let Some(value) = reply.field(name) {
+                redis_settings.push((name.to_owned(), value.text().to_owned()));
+            }
+        }
+        let version: String = sqlx::query_scalar("SELECT VERSION()").fetch_one(&mut self.mysql).await?;
+        let rows = sqlx::raw_sql(
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'sync_binlog', \
+             'log_bin', 'innodb_doublewrite', 'innodb_buffer_pool_size', 'innodb_flush_method', \
+             'innodb_log_file_size', 'innodb_redo_log_capacity')",
+        );
+        let rows = rows.fetch_all(&mut self.mysql).await?;
+        let settings = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+        let name = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
+        Ok(ServerInfo {
+            redis,
+            redis_settings,
+            mysql: format!("{name} {}", version.split('-').next().unwrap_or_default()),
+            mysql_settings: settings.collect::<Result<_, sqlx::Error>>()?,
+        })
+    }
+}

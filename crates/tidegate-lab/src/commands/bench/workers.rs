@@ -1,0 +1,126 @@
+//! Worker processes: the real program with its default settings, but for lanes and batch.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::proc;
+
+const START_WITHIN: Duration = Duration::from_secs(30);
+
+/// How many workers, and how they work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub processes: usize,
+    pub lanes: usize,
+    pub batch: usize,
+}
+
+impl Shape {
+    /// What `config/default.toml` says.
+    pub const DEFAULT: Self = Self { processes: 1, lanes: 2, batch: 500 };
+}
+
+/// Running workers. They are killed when dropped.
+pub struct Workers {
+    children: Vec<Child>,
+    logs: TempDir,
+}
+
+impl Workers {
+    /// Starts them, and waits until each has begun to read.
+    pub async fn start(program: &Path, shape: Shape, redis: &str, mysql: &str) -> Result<Self> {
+        let mut workers = Self { children: Vec::new(), logs: TempDir::with_prefix("tidegate-bench-")? };
+        for number in 0..shape.processes {
+            let log = File::create(workers.log(number))?;
+            let mut command = Command::new(program);
+            for (name, _) in
+                std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIDEGATE_"))
+            {
+                command.env_remove(name);
+            }
+            command.env_remove("RUST_LOG");
+            command.arg("worker").envs([
+                ("TIDEGATE_REDIS_URL", redis),
+                ("TIDEGATE_MYSQL_URL", mysql),
+                ("TIDEGATE_WORKER_NAME", &format!("bench-{number}")),
+                ("TIDEGATE_WORKER_LANES", &shape.lanes.to_string()),
+                ("TIDEGATE_WORKER_BATCH", &shape.batch.to_string()),
+                ("TIDEGATE_LOG_FORMAT", "json"),
+            ]);
+            let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+            workers.children.push(child.with_context(|| format!("Failed to start {}", program.display()))?);
+        }
+        workers.until_started().await?;
+        Ok(workers)
+    }
+
+    async fn until_started(&mut self) -> Result<()> {
+        let began = Instant::now();
+        for number in 0..self.children.len() {
+            while !self.said(number).contains("worker started") {
+                let ended = self.children[number].try_wait()?.is_some();
+                ensure!(!ended && began.elapsed() < START_WITHIN, "No start: {}", self.said(number));
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        // The breaker opens and the lanes begin to wait at Redis.
+        sleep(Duration::from_millis(100)).await;
+        Ok(())
+    }
+
+    /// CPU that all of them have used, in seconds.
+    pub fn cpu_s(&self) -> f64 {
+        self.children.iter().map(|child| proc::cpu_s(child.id())).sum()
+    }
+
+    /// The most memory that one of them has held, in KiB.
+    pub fn peak_kib(&self) -> u64 {
+        self.children.iter().map(|child| proc::peak_kib(child.id())).max().unwrap_or_default()
+    }
+
+    /// Asks all to stop, and waits until they have, in good order.
+    pub async fn stop(mut self) -> Result<()> {
+        for child in &self.children {
+            kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)?;
+        }
+        for number in 0..self.children.len() {
+            let status = self.children[number].wait()?;
+            ensure!(status.success(), "A worker ended with {status}: {}", self.said(number));
+        }
+        Ok(())
+    }
+
+    /// Everything that they have said, for an error message.
+    pub fn logs(&self) -> String {
+        (0..self.children.len()).map(|number| self.said(number)).collect()
+    }
+
+    fn said(&self, number: usize) -> String {
+        fs::read_to_string(self.log(number)).unwrap_or_default()
+    }
+
+    fn log(&self, number: usize) -> std::path::PathBuf {
+        self.logs.path().join(format!("{number}.log"))
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
