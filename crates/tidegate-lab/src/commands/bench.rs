@@ -3,17 +3,22 @@
 mod admission;
 mod ceiling;
 mod drain;
+mod existing;
 mod headlines;
+mod latency;
 mod machine;
 mod meter;
 mod orders;
 mod proc;
 mod resp;
 mod results;
+mod sender;
 mod site;
 mod sizes;
+mod tap;
 mod tutorial;
 mod workers;
+mod writers;
 
 use std::{fs, path::PathBuf, time::Instant};
 
@@ -23,10 +28,10 @@ use jiff::Timestamp;
 use tidegate_lab::MysqlFlavour;
 
 use machine::Machine;
-use results::{Ceiling, Rate, Results, SCHEMA, ServerResults, Tutorial};
-use site::{Site, Tables};
-use sizes::Sizes;
-use workers::Shape;
+use results::{Results, SCHEMA, ServerResults};
+use site::Site;
+use sizes::{Shapes, Sizes};
+use writers::tell;
 
 /// Measure Tidegate, beside what its servers can do and beside what it replaces
 ///
@@ -72,6 +77,18 @@ enum Part {
     Tutorial,
     Drain,
     Admission,
+    Latency,
+    Shapes,
+    Memory,
+}
+
+/// The parts of this run; none named means all.
+struct Parts(Vec<Part>);
+
+impl Parts {
+    fn wants(&self, part: Part) -> bool {
+        self.0.is_empty() || self.0.contains(&part)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -154,60 +171,29 @@ impl Bench {
             What::Quick => Sizes::quick(self.scale),
             What::Full | What::Compare => Sizes::full(self.scale),
         };
+        let parts = Parts(self.only.clone());
         let mut site = Site::open(flavour, program).await?;
         let mut results = ServerResults { server: site.describe().await?, ..Default::default() };
         println!("\n{} and {}", results.server.redis, results.server.mysql);
         for (name, value) in results.server.redis_settings.iter().chain(&results.server.mysql_settings) {
             println!("  {name} = {value}");
         }
-        self.compare_writers(&mut site, &sizes, &mut results).await?;
-        if is_first && self.wants(Part::Admission) {
+        writers::compare(&mut site, &sizes, &parts, &mut results).await?;
+        if is_first && parts.wants(Part::Admission) {
+            tell("admission");
             results.admission = Some(admission::measure(&mut site, sizes.calls, sizes.rounds).await?);
         }
+        if parts.wants(Part::Latency) {
+            tell("latency");
+            results.latency = Some(latency::measure(&mut site, &sizes).await?);
+        }
+        if sizes.shapes == Shapes::All && parts.wants(Part::Shapes) {
+            writers::all_shapes(&mut site, &sizes, &mut results).await?;
+        }
+        if is_first && sizes.backlog > 0 && parts.wants(Part::Memory) {
+            tell("memory");
+            results.memory = Some(writers::memory(&mut site, &sizes).await?);
+        }
         Ok(results)
-    }
-
-    /// The ceilings, the tutorial's consumer and ours, in turn.
-    async fn compare_writers(
-        &self,
-        site: &mut Site,
-        sizes: &Sizes,
-        results: &mut ServerResults,
-    ) -> Result<()> {
-        let plan =
-            drain::Plan { shape: Shape::DEFAULT, vouchers: 1, tables: Tables::Fresh, orders: sizes.orders };
-        let [mut tutorials, mut ours, mut one, mut sixteen] = [const { Vec::new() }; 4];
-        let mut drains = Vec::new();
-        ceiling::measure(site, Tables::Fresh, sizes.orders / 10).await?;
-        for _ in 0..sizes.rounds {
-            if self.wants(Part::Ceiling) {
-                tutorials.push(ceiling::measure(site, Tables::Tutorial, sizes.orders).await?);
-                ours.push(ceiling::measure(site, Tables::Fresh, sizes.orders).await?);
-            }
-            if self.wants(Part::Drain) {
-                drains.push(drain::measure(site, plan).await?);
-            }
-            if self.wants(Part::Tutorial) {
-                one.push(tutorial::measure(site, 1, sizes.tutorial / sizes.rounds as u32).await?);
-                sixteen.push(tutorial::measure(site, 16, sizes.tutorial / sizes.rounds as u32).await?);
-            }
-        }
-        if self.wants(Part::Ceiling) {
-            let ceiling = Ceiling { tutorial_tables: Rate::of(tutorials), our_tables: Rate::of(ours) };
-            results.ceiling = Some(ceiling);
-        }
-        if self.wants(Part::Tutorial) {
-            let tutorial = Tutorial { workers_1: Rate::of(one), workers_16: Rate::of(sixteen) };
-            results.tutorial = Some(tutorial);
-        }
-        if self.wants(Part::Drain) {
-            let drain = drain::conclude(plan, 0, &drains);
-            results.drains.push(drain);
-        }
-        Ok(())
-    }
-
-    fn wants(&self, part: Part) -> bool {
-        self.only.is_empty() || self.only.contains(&part)
     }
 }

@@ -1,6 +1,6 @@
 //! The figures of a run as one flat list: for the terminal, and for comparing two runs.
 
-use super::results::{Admission, Drain, Results, ServerResults};
+use super::results::{Admission, Drain, Latency, Results, ServerResults};
 
 /// One figure.
 #[derive(Clone, Debug)]
@@ -20,6 +20,13 @@ pub fn of(results: &Results) -> Vec<Headline> {
         if let Some(admission) = &server.admission {
             of_admission("admission", &admission.admitted, &mut put);
             of_admission("refusal", &admission.sold_out, &mut put);
+        }
+        if let Some(latency) = &server.latency {
+            of_latency(latency, &mut put);
+        }
+        if let Some(memory) = &server.memory {
+            let name = format!("worker's peak memory, backlog of {}", memory.backlog);
+            put(&name, memory.peak_kib as f64 / 1024.0, "MiB");
         }
     }
     lines
@@ -60,6 +67,22 @@ fn of_admission(what: &str, found: &Admission, put: Put) {
     for (way, calls) in ways {
         put(&format!("{what}, {way}"), calls.per_s.median, "calls/s");
         put(&format!("{what}, {way}, costs Redis"), calls.redis_cpu_us.median, "µs CPU");
+    }
+}
+
+fn of_latency(latency: &Latency, put: Put) {
+    put("one durable commit", latency.commit_ms, "ms");
+    put("one durable commit after a pause", latency.quiet_commit_ms, "ms");
+    put("one order alone, until committed", latency.alone_committed_ms, "ms");
+    put("one order alone, until acknowledged", latency.alone_acknowledged_ms, "ms");
+    for at in &latency.rates {
+        for (what, ms) in [("p50", at.p50_ms), ("p99", at.p99_ms), ("p99.9", at.p999_ms), ("max", at.max_ms)]
+        {
+            put(&format!("{what} at {} orders/s", at.rate), ms, "ms");
+        }
+        if at.unfinished > 0 {
+            put(&format!("NOT DONE in time at {} orders/s", at.rate), at.unfinished as f64, "orders");
+        }
     }
 }
 

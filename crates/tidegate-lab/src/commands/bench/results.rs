@@ -33,6 +33,8 @@ pub struct ServerResults {
     #[serde(default)]
     pub drains: Vec<Drain>,
     pub admission: Option<AdmissionResults>,
+    pub latency: Option<Latency>,
+    pub memory: Option<Memory>,
 }
 
 impl ServerResults {
@@ -142,4 +144,42 @@ pub struct Admission {
 pub struct Calls {
     pub per_s: Rate,
     pub redis_cpu_us: Rate,
+}
+
+/// Milliseconds from due to acknowledged, unless said otherwise.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Latency {
+    /// One durable INSERT, one after the other.
+    pub commit_ms: f64,
+    /// The same with pauses between, in which everything falls asleep.
+    pub quiet_commit_ms: f64,
+    /// One order in a quiet system, from XADD until its row can be read by others.
+    pub alone_committed_ms: f64,
+    /// One order in a quiet system, until it is acknowledged.
+    pub alone_acknowledged_ms: f64,
+    pub rates: Vec<AtRate>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct AtRate {
+    /// Orders a second.
+    pub rate: f64,
+    pub orders: usize,
+    /// Not acknowledged long after the last one was sent; the quantiles know nothing of them.
+    pub unfinished: usize,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub p999_ms: f64,
+    pub max_ms: f64,
+    /// How late the sender itself was; part of the latencies.
+    pub sent_late_p99_ms: f64,
+}
+
+/// The most memory that a worker held while it drained a long stream, and one of a tenth of that length.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Memory {
+    pub backlog: usize,
+    pub peak_kib: u64,
+    pub tenth_peak_kib: u64,
+    pub orders_per_s: f64,
 }

@@ -1,0 +1,166 @@
+//! Latency: from the moment that an order is due to its acknowledgement, which comes after its commit. Arrivals do
+//! not wait for each other (an open loop), and an order counts from when it was due, not from when it was sent.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use tokio::time::sleep;
+
+use super::{
+    resp::Resp,
+    results::{AtRate, Latency, median},
+    sender,
+    site::{STREAM, Site, Tables},
+    sizes::Sizes,
+    tap::{Seen, Tap},
+    workers::{Shape, Workers},
+};
+
+/// After the last order was sent, for what the workers have not done yet.
+const CATCH_UP: Duration = Duration::from_secs(15);
+/// Orders of a quiet system come this far apart.
+const QUIET: Duration = Duration::from_millis(25);
+
+pub async fn measure(site: &mut Site, sizes: &Sizes) -> Result<Latency> {
+    let commit_ms = commits(site, sizes.alone, Duration::ZERO).await?;
+    let quiet_commit_ms = commits(site, sizes.alone, QUIET).await?;
+    let (committed, acknowledged) = alone(site, sizes.alone).await?;
+    let mut rates = Vec::new();
+    for rate in [100.0, 1_000.0, 5_000.0, 20_000.0] {
+        rates.push(at_rate(site, rate, sizes.latency).await?);
+    }
+    Ok(Latency {
+        commit_ms,
+        quiet_commit_ms,
+        alone_committed_ms: median(&committed),
+        alone_acknowledged_ms: median(&acknowledged),
+        rates,
+    })
+}
+
+/// The median of one durable INSERT in a transaction of its own, on a connection that has nothing else to do.
+async fn commits(site: &mut Site, count: usize, pause: Duration) -> Result<f64> {
+    site.clear_tables(Tables::Fresh, 1).await?;
+    let mut session = site.connect(Tables::Fresh).await?;
+    let mut took = Vec::new();
+    for order in site.numbers.take(count + 20, 1).iter() {
+        sleep(pause).await;
+        let began = Instant::now();
+        sqlx::query(
+            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, entry_id) VALUES (?, ?, ?, '1-1')",
+        )
+        .bind(order.id)
+        .bind(order.user)
+        .bind(order.voucher)
+        .execute(&mut session)
+        .await?;
+        took.push(ms(began.elapsed()));
+    }
+    // The first ones prepare the statement and warm the server up.
+    Ok(median(&took[20..]))
+}
+
+/// One order at a time: milliseconds until its row can be read, and (others) until it is acknowledged.
+async fn alone(site: &mut Site, count: usize) -> Result<(Vec<f64>, Vec<f64>)> {
+    let workers = quiet_workers(site).await?;
+    let mut redis = Resp::connect(site.redis_server.port()).await?;
+    let mut session = site.connect(Tables::Fresh).await?;
+    let mut committed = Vec::new();
+    for order in site.numbers.take(count + 5, 1).iter() {
+        sleep(QUIET).await;
+        let [id, user, voucher] = [order.id, order.user, order.voucher].map(|number| number.to_string());
+        let began = Instant::now();
+        redis.call(&["XADD", STREAM, "*", "userId", &user, "voucherId", &voucher, "id", &id]).await?;
+        let look = "SELECT COUNT(*) FROM tb_voucher_order WHERE id = ?";
+        while sqlx::query_scalar::<_, i64>(look).bind(order.id).fetch_one(&mut session).await? == 0 {
+            anyhow::ensure!(began.elapsed() < CATCH_UP, "Order {id} does not arrive: {}", workers.logs());
+        }
+        committed.push(ms(began.elapsed()));
+    }
+    let orders = site.numbers.take(count, 1);
+    let acknowledged = open_loop(site, &orders, 1.0 / QUIET.as_secs_f64()).await?;
+    workers.stop().await?;
+    Ok((committed.split_off(5), acknowledged.latencies_ms))
+}
+
+async fn at_rate(site: &mut Site, rate: f64, length: Duration) -> Result<AtRate> {
+    let workers = quiet_workers(site).await?;
+    let warm_up = site.numbers.take((rate * 0.5) as usize, 1);
+    open_loop(site, &warm_up, rate).await?;
+    let orders = site.numbers.take((rate * length.as_secs_f64()) as usize, 1);
+    let mut found = open_loop(site, &orders, rate).await?;
+    workers.stop().await?;
+    found.latencies_ms.sort_by(f64::total_cmp);
+    found.late_ms.sort_by(f64::total_cmp);
+    let at = |share| quantile(&found.latencies_ms, share);
+    Ok(AtRate {
+        rate,
+        orders: orders.len(),
+        unfinished: orders.len() - found.latencies_ms.len(),
+        p50_ms: at(0.5),
+        p99_ms: at(0.99),
+        p999_ms: at(0.999),
+        max_ms: at(1.0),
+        sent_late_p99_ms: quantile(&found.late_ms, 0.99),
+    })
+}
+
+async fn quiet_workers(site: &mut Site) -> Result<Workers> {
+    site.clear_tables(Tables::Fresh, 1).await?;
+    site.clear_redis().await?;
+    Workers::start(&site.program, Shape::DEFAULT, &site.redis_server.url(), site.url(Tables::Fresh)).await
+}
+
+/// What an open loop has seen.
+struct Found {
+    /// From due to acknowledged; orders that were not acknowledged in time are missing.
+    latencies_ms: Vec<f64>,
+    /// From due to added.
+    late_ms: Vec<f64>,
+}
+
+async fn open_loop(site: &Site, orders: &super::orders::Orders, rate: f64) -> Result<Found> {
+    let port = site.redis_server.port();
+    let tap = Tap::start(port, orders)?;
+    let begin = Instant::now() + Duration::from_millis(50);
+    let sender = sender::start(port, orders.clone(), rate, begin)?;
+    while !sender.is_finished() {
+        sleep(Duration::from_millis(20)).await;
+    }
+    sender.join().map_err(|_| anyhow!("The sender panicked"))?.context("Failed to send orders")?;
+    let sent = Instant::now();
+    while tap.acknowledged() < orders.len() && sent.elapsed() < CATCH_UP {
+        sleep(Duration::from_millis(20)).await;
+    }
+    let Seen { added, acknowledged } = tap.finish()?;
+    let since_due = |times: Vec<Option<Instant>>| {
+        let seen = times.into_iter().enumerate().filter_map(|(at, time)| Some((at, time?)));
+        seen.map(|(at, time)| ms(time.saturating_duration_since(sender::due(begin, rate, at)))).collect()
+    };
+    Ok(Found { latencies_ms: since_due(acknowledged), late_ms: since_due(added) })
+}
+
+/// Of sorted values, the smallest that is not below that share of them.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or_default()
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quantile;
+
+    #[test]
+    fn quantiles_are_values_that_occurred() {
+        let values: Vec<f64> = (1..=1000).map(f64::from).collect();
+        assert_eq!(
+            [0.5, 0.99, 0.999, 1.0].map(|share| quantile(&values, share)),
+            [500.0, 990.0, 999.0, 1000.0]
+        );
+        assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+}

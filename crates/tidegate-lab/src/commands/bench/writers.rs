@@ -1,0 +1,121 @@
+//! Everything that writes orders, in turn: the ceilings, ours, the tutorial's. Then ours in all its shapes.
+
+use anyhow::Result;
+
+use super::{
+    Part, Parts, ceiling, drain,
+    drain::{Plan, Run},
+    existing,
+    results::{Ceiling, Memory, Rate, ServerResults, Tutorial},
+    site::{Site, Tables},
+    sizes::Sizes,
+    tutorial,
+    workers::Shape,
+};
+
+/// What the targets compare, in rounds, so that whatever the machine does meanwhile hits all of them alike.
+pub async fn compare(
+    site: &mut Site,
+    sizes: &Sizes,
+    parts: &Parts,
+    results: &mut ServerResults,
+) -> Result<()> {
+    let plans = compared(sizes);
+    let mut runs: Vec<Vec<Run>> = vec![Vec::new(); plans.len()];
+    let [mut tutorials, mut ours, mut one, mut sixteen] = [const { Vec::new() }; 4];
+    if sizes.existing > 0 && parts.wants(Part::Drain) {
+        tell("loading the orders of earlier sales");
+        existing::load(site, sizes.existing).await?;
+    }
+    ceiling::measure(site, Tables::Fresh, sizes.orders / 10).await?;
+    for round in 1..=sizes.rounds {
+        tell(&format!("round {round} of {}", sizes.rounds));
+        if parts.wants(Part::Ceiling) {
+            tutorials.push(ceiling::measure(site, Tables::Tutorial, sizes.orders).await?);
+            ours.push(ceiling::measure(site, Tables::Fresh, sizes.orders).await?);
+        }
+        if parts.wants(Part::Drain) {
+            for (plan, runs) in plans.iter().zip(&mut runs) {
+                runs.push(drain::measure(site, *plan).await?);
+            }
+        }
+        if parts.wants(Part::Tutorial) {
+            one.push(tutorial::measure(site, 1, sizes.tutorial).await?);
+            sixteen.push(tutorial::measure(site, 16, sizes.tutorial).await?);
+        }
+    }
+    if parts.wants(Part::Ceiling) {
+        results.ceiling = Some(Ceiling { tutorial_tables: Rate::of(tutorials), our_tables: Rate::of(ours) });
+    }
+    if parts.wants(Part::Tutorial) {
+        results.tutorial = Some(Tutorial { workers_1: Rate::of(one), workers_16: Rate::of(sixteen) });
+    }
+    if parts.wants(Part::Drain) {
+        let drains = plans.iter().zip(&runs);
+        results.drains.extend(drains.map(|(plan, runs)| drain::conclude(*plan, sizes.existing, runs)));
+    }
+    Ok(())
+}
+
+/// The default comes first: its costs are the ones that are shown.
+fn compared(sizes: &Sizes) -> Vec<Plan> {
+    let default = Plan { shape: Shape::DEFAULT, vouchers: 1, tables: Tables::Fresh, orders: sizes.orders };
+    let mut plans = vec![default, Plan { vouchers: 10_000, orders: sizes.orders / 2, ..default }];
+    if sizes.existing > 0 {
+        plans.push(Plan { tables: Tables::Grown, ..default });
+    }
+    plans
+}
+
+/// Ours in every shape that the targets do not compare, once each.
+pub async fn all_shapes(site: &mut Site, sizes: &Sizes, results: &mut ServerResults) -> Result<()> {
+    for plan in shapes(sizes) {
+        let run = drain::measure(site, plan).await?;
+        let drain = drain::conclude(plan, sizes.existing, &[run]);
+        tell(&format!("{}: {:.0} orders/s", drain.name(), drain.orders_per_s.median));
+        results.drains.push(drain);
+    }
+    Ok(())
+}
+
+fn shapes(sizes: &Sizes) -> Vec<Plan> {
+    let compared = compared(sizes);
+    let default = compared[0];
+    let mut plans = Vec::new();
+    for lanes in [1, 2, 4] {
+        for batch in [1, 10, 100, 500, 1_000] {
+            // Small batches are slow; nobody needs to wait for as many orders.
+            let orders = (batch * 3_000).min(sizes.orders / 2).max(batch);
+            plans.push(Plan { shape: Shape { lanes, batch, processes: 1 }, orders, ..default });
+        }
+    }
+    for processes in [1, 2] {
+        for vouchers in [1, 100, 10_000] {
+            for tables in [Tables::Fresh, Tables::Grown] {
+                let shape = Shape { processes, ..Shape::DEFAULT };
+                plans.push(Plan { shape, vouchers, tables, orders: sizes.orders / 2 });
+            }
+        }
+    }
+    let is_same = |a: &Plan, b: &Plan| Plan { orders: 0, ..*a } == Plan { orders: 0, ..*b };
+    plans.retain(|plan| !compared.iter().any(|other| is_same(plan, other)));
+    plans
+}
+
+/// The memory of a worker with a long backlog before it.
+pub async fn memory(site: &mut Site, sizes: &Sizes) -> Result<Memory> {
+    let plan = |orders| Plan { orders, ..compared(sizes)[0] };
+    let small = drain::measure(site, plan(sizes.backlog / 10)).await?;
+    let large = drain::measure(site, plan(sizes.backlog)).await?;
+    Ok(Memory {
+        backlog: sizes.backlog,
+        peak_kib: large.worker_peak_kib,
+        tenth_peak_kib: small.worker_peak_kib,
+        orders_per_s: large.orders_per_s,
+    })
+}
+
+/// Says where the run is.
+pub fn tell(what: &str) {
+    println!("  {what}");
+}
