@@ -2,6 +2,8 @@
 
 mod admission;
 mod ceiling;
+mod charts;
+mod compare;
 mod drain;
 mod existing;
 mod headlines;
@@ -10,12 +12,14 @@ mod machine;
 mod meter;
 mod orders;
 mod proc;
+mod report;
 mod resp;
 mod results;
 mod sender;
 mod site;
 mod sizes;
 mod tap;
+mod targets;
 mod tutorial;
 mod workers;
 mod writers;
@@ -44,9 +48,9 @@ pub struct Bench {
     what: What,
     /// For `compare`: two JSON files
     files: Vec<PathBuf>,
-    /// Where the results go
-    #[arg(long, default_value = "docs/benchmarks")]
-    out: PathBuf,
+    /// Where the results go [default: docs/benchmarks for a full run with everything, else target/benchmarks]
+    #[arg(long)]
+    out: Option<PathBuf>,
     /// The program to measure [default: `tidegate` beside this program]
     #[arg(long)]
     tidegate: Option<PathBuf>,
@@ -101,7 +105,10 @@ impl Bench {
     /// Runs it.
     pub fn run(self) -> Result<()> {
         match self.what {
-            What::Compare => bail!("not yet"),
+            What::Compare => {
+                let [a, b] = self.files.as_slice() else { bail!("Name two files: compare A.json B.json") };
+                compare::print(a, b)
+            }
             What::Quick | What::Full => tokio::runtime::Runtime::new()?.block_on(self.measure()),
         }
     }
@@ -131,16 +138,31 @@ impl Bench {
             servers,
             left_out,
         };
-        fs::create_dir_all(&self.out)?;
-        let file = self.out.join("results.json");
-        fs::write(&file, serde_json::to_string_pretty(&results)? + "\n")
-            .context("Failed to write results")?;
+        self.keep(&results)
+    }
+
+    fn keep(&self, results: &Results) -> Result<()> {
         println!();
-        for line in headlines::of(&results) {
-            println!("{:<75} {:>12} {}", line.name, headlines::show(line.value), line.unit);
+        for line in headlines::of(results) {
+            println!("{:<76} {:>12} {}", line.name, headlines::show(line.value), line.unit);
         }
-        println!("Took {:.0} s; results: {}", results.took_s, file.display());
+        let folder = self.out.clone().unwrap_or_else(|| self.usual_folder());
+        fs::create_dir_all(&folder).with_context(|| format!("Failed to make {}", folder.display()))?;
+        let text = serde_json::to_string_pretty(results)? + "\n";
+        fs::write(folder.join("results.json"), text).context("Failed to write the results")?;
+        report::write(results, &folder)?;
+        println!("Took {:.0} s; results.json and README.md are in {}", results.took_s, folder.display());
         Ok(())
+    }
+
+    /// What is kept in the repository is the latest run with everything in it.
+    fn usual_folder(&self) -> PathBuf {
+        let is_whole = self.what == What::Full
+            && self.only.is_empty()
+            && self.mysql.is_empty()
+            && self.tidegate.is_none()
+            && self.scale == 1.0;
+        PathBuf::from(if is_whole { "docs/benchmarks" } else { "target/benchmarks" })
     }
 
     fn servers(&self) -> (Vec<MysqlFlavour>, Vec<String>) {

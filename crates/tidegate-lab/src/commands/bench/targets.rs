@@ -1,0 +1,122 @@
+//! What we want to reach, as ratios within one run: they hold on a slow machine as on a fast one.
+
+use super::results::{AtRate, Drain, Results, ServerResults};
+
+/// A target, and what this run says of it.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub server: String,
+    pub measure: &'static str,
+    pub unit: &'static str,
+    pub wanted: Wanted,
+    /// None: not part of this run.
+    pub found: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Target {
+    /// None: not part of this run.
+    pub fn is_reached(&self) -> Option<bool> {
+        self.found.map(|found| match self.wanted {
+            Wanted::AtLeast(bound) => found >= bound,
+            Wanted::AtMost(bound) => found <= bound,
+        })
+    }
+}
+
+pub fn of(results: &Results) -> Vec<Target> {
+    results.servers.iter().flat_map(of_server).collect()
+}
+
+fn of_server(server: &ServerResults) -> Vec<Target> {
+    use Wanted::{AtLeast, AtMost};
+    let mut targets = Vec::new();
+    let mut put = |measure, unit, wanted, found: Option<f64>| {
+        let found = found.filter(|found| found.is_finite());
+        targets.push(Target { server: server.kind().to_owned(), measure, unit, wanted, found });
+    };
+    let default = server.drains.first();
+    let rate = |drain: &Drain| drain.orders_per_s.median;
+    let to_default = |is_wanted: &dyn Fn(&Drain, &Drain) -> bool| {
+        let default = default?;
+        let other = server.drains.iter().find(|drain| is_wanted(drain, default))?;
+        Some(rate(other) / rate(default))
+    };
+    let ceiling = server.ceiling.as_ref().map(|ceiling| ceiling.tutorial_tables.median);
+    put("drain, defaults, against ceiling (a)", "x", AtLeast(0.6), div(default.map(rate), ceiling));
+    let tutorial = server.tutorial.as_ref().map(|tutorial| tutorial.workers_16.median);
+    put("drain against the tutorial with 16 workers", "x", AtLeast(30.0), div(default.map(rate), tutorial));
+    let many = to_default(&|drain, default| {
+        drain.vouchers == 10_000 && drain.existing == 0 && is_same_shape(drain, default)
+    });
+    put("drain with 10,000 vouchers against 1", "x", AtLeast(0.7), many);
+    let grown = to_default(&|drain, default| {
+        drain.vouchers == 1 && drain.existing > 0 && is_same_shape(drain, default)
+    });
+    put("drain into tables with 3 million orders against fresh ones", "x", AtLeast(0.7), grown);
+    put("Redis CPU an order, drain", "µs", AtMost(6.0), default.map(|drain| drain.cost.redis_cpu_us));
+
+    let (admitted, refused) = match &server.admission {
+        Some(admission) => (Some(&admission.admitted), Some(&admission.sold_out)),
+        None => (None, None),
+    };
+    if let (Some(admitted), Some(refused)) = (admitted, refused) {
+        let bare = &admitted.bare_script;
+        put("Redis CPU an admission, bare script", "µs", AtMost(12.0), Some(bare.redis_cpu_us.median));
+        let gate = &admitted.gate;
+        put("Redis CPU an admission, gate", "µs", AtMost(12.0), Some(gate.redis_cpu_us.median));
+        let bare_refusal = refused.bare_script.redis_cpu_us.median;
+        put("Redis CPU a refusal when sold out, bare script", "µs", AtMost(3.0), Some(bare_refusal));
+        let gate_refusal = refused.gate.redis_cpu_us.median;
+        put("Redis CPU a refusal when sold out, gate", "µs", AtMost(3.0), Some(gate_refusal));
+        let ratio = gate.per_s.median / bare.per_s.median;
+        put("gate's admissions against the bare script's", "x", AtLeast(0.9), Some(ratio));
+    }
+
+    let latency = server.latency.as_ref();
+    let commit = latency.map(|latency| latency.commit_ms);
+    let p99 = |rate: f64| latency?.rates.iter().find(|at| at.rate == rate).and_then(p99_if_done);
+    put("p99 at 1,000 orders/s, in durable commits", "x", AtMost(5.0), div(p99(1_000.0), commit));
+    put("p99 at 5,000 orders/s, in durable commits", "x", AtMost(10.0), div(p99(5_000.0), commit));
+    let alone = latency.map(|latency| (latency.alone_committed_ms - 1.0) / latency.commit_ms);
+    put("one order alone, XADD to committed, less 1 ms, in durable commits", "x", AtMost(2.0), alone);
+    if let Some(memory) = &server.memory {
+        let peak = memory.peak_kib as f64 / 1024.0;
+        put("worker's peak memory with 1 million entries before it", "MiB", AtMost(48.0), Some(peak));
+        let growth = memory.peak_kib as f64 / memory.tenth_peak_kib as f64;
+        put("that against a tenth of the entries (flat)", "x", AtMost(1.2), Some(growth));
+    }
+    targets
+}
+
+fn is_same_shape(a: &Drain, b: &Drain) -> bool {
+    (a.processes, a.lanes, a.batch) == (b.processes, b.lanes, b.batch)
+}
+
+/// Orders that never arrived are no quantile.
+fn p99_if_done(at: &AtRate) -> Option<f64> {
+    Some(if at.unfinished * 100 > at.orders { f64::MAX } else { at.p99_ms })
+}
+
+fn div(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    Some(a? / b?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_itself_is_reached_and_what_was_not_measured_is_not_judged() {
+        let target = |wanted, found| Target { server: String::new(), measure: "", unit: "", wanted, found };
+        assert_eq!(target(Wanted::AtLeast(0.6), Some(0.6)).is_reached(), Some(true));
+        assert_eq!(target(Wanted::AtLeast(0.6), Some(0.59)).is_reached(), Some(false));
+        assert_eq!(target(Wanted::AtMost(3.0), Some(3.1)).is_reached(), Some(false));
+        assert_eq!(target(Wanted::AtMost(3.0), None).is_reached(), None);
+    }
+}

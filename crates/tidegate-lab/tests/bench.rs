@@ -1,0 +1,64 @@
+//! What `tidegate-lab bench` promises: it runs, and what it writes has every section. It promises no speed.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The program that is measured, built when `cargo test` was not asked to.
+fn tidegate() -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_BIN_EXE_tidegate-lab")).with_file_name("tidegate");
+    if !path.is_file() {
+        let build = Command::new(env!("CARGO")).args(["build", "--package", "tidegate"]).status().unwrap();
+        assert!(build.success());
+    }
+    path
+}
+
+fn bench(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-lab")).arg("bench").args(args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "bench {args:?} failed: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_tiny_run_has_every_section_and_can_be_compared() {
+    let folder = TempDir::new().unwrap();
+    let (out, tidegate) = (folder.path().to_str().unwrap(), tidegate());
+    let parts = "ceiling,tutorial,drain,admission,latency,memory";
+    bench(&[
+        "full",
+        "--scale=0.002",
+        "--mysql=mariadb",
+        "--only",
+        parts,
+        "--out",
+        out,
+        "--tidegate",
+        tidegate.to_str().unwrap(),
+    ]);
+
+    let file = folder.path().join("results.json");
+    let results: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(results["schema"], 1);
+    let server = &results["servers"][0];
+    for section in ["ceiling", "tutorial", "admission", "latency", "memory"] {
+        assert!(server[section].is_object(), "no {section} in {server}");
+    }
+    assert_eq!(server["drains"].as_array().unwrap().len(), 3, "default, many vouchers, history");
+    assert_eq!(server["latency"]["rates"].as_array().unwrap().len(), 4);
+
+    let report = fs::read_to_string(folder.path().join("README.md")).unwrap();
+    assert!(report.contains("## Targets"), "{report}");
+    for chart in ["mariadb-writers.svg", "mariadb-latency.svg"] {
+        assert!(report.contains(chart) && folder.path().join(chart).is_file(), "{chart}");
+    }
+
+    let file = file.to_str().unwrap();
+    let compared = bench(&["compare", file, file]);
+    assert!(
+        compared.lines().any(|line| line.contains("ceiling (a)") && line.contains(" 1.00 ")),
+        "{compared}"
+    );
+}
