@@ -77,12 +77,19 @@ enum What {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
+    /// What MySQL can do at all
     Ceiling,
+    /// The tutorial's consumer
     Tutorial,
+    /// From a full stream to rows, and what that costs
     Drain,
+    /// The gate and its script
     Admission,
+    /// At several rates, in an open loop
     Latency,
+    /// Drains with all lanes, batches, processes, vouchers (full only)
     Shapes,
+    /// A worker with a long stream before it (full only)
     Memory,
 }
 
@@ -121,6 +128,10 @@ impl Bench {
             "{} cores, {}, {} MiB, Linux {}",
             machine.cores, machine.cpu, machine.memory_mib, machine.kernel
         );
+        if machine.is_busy() {
+            let percent = 100.0 * machine.busy_before;
+            println!("NOTE: others keep {percent:.0} % of the cores busy; figures will be too low");
+        }
         let (flavours, left_out) = self.servers();
         let mut servers = Vec::new();
         for flavour in flavours {

@@ -75,6 +75,8 @@ fn draw_lines(root: &Area, axes: &Axes, lines: &[Line]) -> Result<()> {
     root.fill(&WHITE)?;
     let all = || lines.iter().flat_map(|line| &line.points);
     let (x_min, x_max) = bounds(all().map(|point| point.0));
+    // Room for the legend.
+    let x_max = x_max * (x_max / x_min).powf(0.2);
     let (y_min, y_max) = bounds(all().map(|point| point.1));
     let mut chart = ChartBuilder::on(root)
         .margin(20)
@@ -98,7 +100,12 @@ fn draw_lines(root: &Area, axes: &Axes, lines: &[Line]) -> Result<()> {
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
         chart.draw_series(line.points.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
     }
-    chart.configure_series_labels().border_style(OTHERS).background_style(WHITE.mix(0.9)).draw()?;
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::MiddleRight)
+        .border_style(OTHERS)
+        .background_style(WHITE.mix(0.9))
+        .draw()?;
     root.present()?;
     Ok(())
 }

@@ -59,9 +59,9 @@ fn differences(a: &Results, b: &Results) -> Vec<String> {
         }
     }
     for (name, results) in [("A", a), ("B", b)] {
-        let (load, cores) = (results.machine.load_before, results.machine.cores);
-        if load > 0.5 * cores as f64 {
-            notes.push(format!("others were at work before {name}: load {load} on {cores} cores"));
+        if results.machine.is_busy() {
+            let percent = 100.0 * results.machine.busy_before;
+            notes.push(format!("others kept {percent:.0} % of the cores busy before {name}"));
         }
     }
     notes

@@ -89,6 +89,7 @@ fn of_latency(latency: &Latency, put: Put) {
 /// Three digits that count, whatever the size.
 pub fn show(value: f64) -> String {
     match value.abs() {
+        infinite if infinite.is_infinite() => "∞".to_owned(),
         thousands if thousands >= 1_000.0 => {
             let digits = format!("{value:.0}");
             let mut text = String::new();

@@ -1,6 +1,6 @@
 //! The machine that a run was made on.
 
-use std::{fs, process::Command, thread};
+use std::{fs, process::Command, thread, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +10,8 @@ pub struct Machine {
     pub cpu: String,
     pub memory_mib: u64,
     pub kernel: String,
-    /// Load average of one minute before the run: others at work make every figure doubtful.
-    pub load_before: f64,
+    /// Share of the cores that others kept busy just before the run; it makes every figure doubtful.
+    pub busy_before: f64,
 }
 
 impl Machine {
@@ -29,13 +29,30 @@ impl Machine {
             cpu: if cpu.is_empty() { "unknown".to_owned() } else { cpu },
             memory_mib: memory_kib / 1024,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            load_before: read("/proc/loadavg")
-                .split_whitespace()
-                .next()
-                .and_then(|load| load.parse().ok())
-                .unwrap_or_default(),
+            busy_before: busy_share(Duration::from_millis(500)),
         }
     }
+
+    /// Whether others were at work before the run.
+    pub fn is_busy(&self) -> bool {
+        self.busy_before > 0.15
+    }
+}
+
+/// The share of all cores' time that is not idle, over a while.
+fn busy_share(length: Duration) -> f64 {
+    let before = cpu_times();
+    thread::sleep(length);
+    let spent: Vec<f64> = cpu_times().iter().zip(before).map(|(now, before)| now - before).collect();
+    let (all, idle): (f64, f64) = (spent.iter().sum(), spent.iter().skip(3).take(2).sum());
+    if all > 0.0 { (all - idle) / all } else { 0.0 }
+}
+
+/// `cpu  user nice system idle iowait ...`, without the guests' times, which are part of the others.
+fn cpu_times() -> Vec<f64> {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().next().unwrap_or_default();
+    line.split_whitespace().skip(1).take(8).filter_map(|ticks| ticks.parse().ok()).collect()
 }
 
 /// The commit that was measured, with a `+` when files were changed since; empty outside of a clone.

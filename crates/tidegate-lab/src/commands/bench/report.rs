@@ -32,7 +32,7 @@ fn head(results: &Results) -> String {
             .to_owned();
     let _ = writeln!(
         text,
-        "Tidegate {} ({}), {}, {:.0} s, mode `{}`{}. {} cores, {}, {} MiB, Linux {}; load before: {}.",
+        "Tidegate {} ({}), {}, {:.0} s, mode `{}`{}. {} cores, {}, {} MiB, Linux {}; others kept {:.0} % of the cores busy just before.",
         results.tidegate,
         results.commit,
         results.started,
@@ -43,7 +43,7 @@ fn head(results: &Results) -> String {
         machine.cpu,
         machine.memory_mib,
         machine.kernel,
-        machine.load_before
+        100.0 * machine.busy_before
     );
     for left_out in &results.left_out {
         let _ = writeln!(text, "\nLeft out: {left_out}.");

@@ -37,7 +37,8 @@ fn of_server(server: &ServerResults) -> Vec<Target> {
     use Wanted::{AtLeast, AtMost};
     let mut targets = Vec::new();
     let mut put = |measure, unit, wanted, found: Option<f64>| {
-        let found = found.filter(|found| found.is_finite());
+        // 0 / 0: measured, but at sizes too small to say anything.
+        let found = found.filter(|found| !found.is_nan());
         targets.push(Target { server: server.kind().to_owned(), measure, unit, wanted, found });
     };
     let default = server.drains.first();
@@ -98,9 +99,9 @@ fn is_same_shape(a: &Drain, b: &Drain) -> bool {
     (a.processes, a.lanes, a.batch) == (b.processes, b.lanes, b.batch)
 }
 
-/// Orders that never arrived are no quantile.
+/// With too many orders that never arrived, there is no such quantile.
 fn p99_if_done(at: &AtRate) -> Option<f64> {
-    Some(if at.unfinished * 100 > at.orders { f64::MAX } else { at.p99_ms })
+    Some(if at.unfinished * 100 > at.orders { f64::INFINITY } else { at.p99_ms })
 }
 
 fn div(a: Option<f64>, b: Option<f64>) -> Option<f64> {

@@ -23,7 +23,7 @@ pub async fn compare(
     let plans = compared(sizes);
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); plans.len()];
     let [mut tutorials, mut ours, mut one, mut sixteen] = [const { Vec::new() }; 4];
-    if sizes.existing > 0 && parts.wants(Part::Drain) {
+    if sizes.existing > 0 && (parts.wants(Part::Drain) || parts.wants(Part::Shapes)) {
         tell("loading the orders of earlier sales");
         existing::load(site, sizes.existing).await?;
     }
