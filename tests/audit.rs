@@ -33,6 +33,14 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     assert!(text.contains("It holds: 20 admitted orders"), "{text}");
     assert!(text.contains("Unreadable entries: 1 (1 dead"), "{text}");
 
+    let typo = site.tidegate(&["audit", "--voucher", "9999"]);
+    assert_eq!(
+        typo.status.code(),
+        Some(1),
+        "nobody is told that all is well with what is not there: {typo:?}"
+    );
+    assert!(String::from_utf8_lossy(&typo.stderr).contains("voucher 9999 is unknown"), "{typo:?}");
+
     let lost = (BIG + 7).to_string();
     sqlx::query("DELETE FROM tb_voucher_order WHERE id = ?")
         .bind(BIG + 7)
