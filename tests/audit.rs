@@ -54,6 +54,7 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     assert_eq!((&json["holds"], &voucher["voucher"]), (&Value::Bool(false), &Value::from("10")));
     assert_eq!(voucher["lost"]["first"], Value::from(vec![lost]), "{json}");
     // Another voucher is not concerned.
+    site.load(11, 5).await;
     assert_eq!(site.tidegate(&["audit", "--voucher", "11"]).status.code(), Some(0));
     // Nobody knows what Redis has forgotten, but that it has is said.
     site.redis_says(&["FLUSHALL"]).await;
