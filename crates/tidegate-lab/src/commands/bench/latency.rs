@@ -22,13 +22,15 @@ const CATCH_UP: Duration = Duration::from_secs(15);
 const QUIET: Duration = Duration::from_millis(25);
 
 pub async fn measure(site: &mut Site, sizes: &Sizes) -> Result<Latency> {
-    let commit_ms = commits(site, sizes.alone, Duration::ZERO).await?;
+    let commit_before_ms = commits(site, sizes.alone, Duration::ZERO).await?;
     let quiet_commit_ms = commits(site, sizes.alone, QUIET).await?;
     let (committed, acknowledged) = alone(site, sizes.alone).await?;
     let mut rates = Vec::new();
     for rate in [100.0, 1_000.0, 5_000.0, 20_000.0] {
         rates.push(at_rate(site, rate, sizes.latency).await?);
     }
+    // Twice, and the faster one: it is a yardstick, and a slow moment of the disk would make all else look good.
+    let commit_ms = commits(site, sizes.alone, Duration::ZERO).await?.min(commit_before_ms);
     Ok(Latency {
         commit_ms,
         quiet_commit_ms,

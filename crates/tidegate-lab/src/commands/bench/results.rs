@@ -149,7 +149,7 @@ pub struct Calls {
 /// Milliseconds from due to acknowledged, unless said otherwise.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
-    /// One durable INSERT, one after the other.
+    /// One durable INSERT, one after the other; the better of two series, before and after all else.
     pub commit_ms: f64,
     /// The same with pauses between, in which everything falls asleep.
     pub quiet_commit_ms: f64,
@@ -158,6 +158,13 @@ pub struct Latency {
     /// One order in a quiet system, until it is acknowledged.
     pub alone_acknowledged_ms: f64,
     pub rates: Vec<AtRate>,
+}
+
+impl Latency {
+    /// What a durable commit takes at best, which the targets are counted in.
+    pub fn best_commit_ms(&self) -> f64 {
+        self.commit_ms.min(self.quiet_commit_ms)
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! What we want to reach, as ratios within one run: they hold on a slow machine as on a fast one.
 
-use super::results::{AtRate, Drain, Results, ServerResults};
+use super::results::{AtRate, Drain, Latency, Results, ServerResults};
 
 /// A target, and what this run says of it.
 #[derive(Clone, Debug)]
@@ -80,11 +80,11 @@ fn of_server(server: &ServerResults) -> Vec<Target> {
     }
 
     let latency = server.latency.as_ref();
-    let commit = latency.map(|latency| latency.commit_ms);
+    let commit = latency.map(Latency::best_commit_ms);
     let p99 = |rate: f64| latency?.rates.iter().find(|at| at.rate == rate).and_then(p99_if_done);
     put("p99 at 1,000 orders/s, in durable commits", "x", AtMost(5.0), div(p99(1_000.0), commit));
     put("p99 at 5,000 orders/s, in durable commits", "x", AtMost(10.0), div(p99(5_000.0), commit));
-    let alone = latency.map(|latency| (latency.alone_committed_ms - 1.0) / latency.commit_ms);
+    let alone = latency.map(|latency| (latency.alone_committed_ms - 1.0) / latency.best_commit_ms());
     put("one order alone, XADD to committed, less 1 ms, in durable commits", "x", AtMost(2.0), alone);
     if let Some(memory) = &server.memory {
         let peak = memory.peak_kib as f64 / 1024.0;
