@@ -1,5 +1,7 @@
 //! Every Redis key of an order, made from the templates of the configuration.
 
+use std::fmt::Display;
+
 use fred::types::Key;
 use serde::Deserialize;
 
@@ -108,8 +110,10 @@ pub fn process_of(consumer: &str) -> &str {
     }
 }
 
-fn fill(template: &str, placeholder: &str, value: impl ToString) -> Key {
-    template.replace(placeholder, &value.to_string()).into()
+fn fill(template: &str, placeholder: &str, value: impl Display) -> Key {
+    // The configuration has checked that it holds its placeholder once.
+    let (before, after) = template.split_once(placeholder).unwrap_or((template, ""));
+    format!("{before}{value}{after}").into()
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub struct Shape {
 
 impl Shape {
     /// What `config/default.toml` says.
-    pub const DEFAULT: Self = Self { processes: 1, lanes: 2, batch: 500 };
+    pub const DEFAULT: Self = Self { processes: 1, lanes: 4, batch: 1000 };
 }
 
 /// Running workers. They are killed when dropped.
