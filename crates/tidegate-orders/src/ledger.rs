@@ -24,8 +24,10 @@ use crate::order::Order;
 use fault::Fault;
 pub use verdict::{Refusal, Verdict};
 
-/// Deadlocks, lock waits and races for a unique key are tried this often at once.
+/// Deadlocks and races for a unique key are tried this often at once.
 const CONTENTION_ATTEMPTS: usize = 6;
+/// Each of these has waited for `lock_wait_timeout_s` already.
+const LOCK_ATTEMPTS: usize = 2;
 
 /// An order with the stream entry that brought it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,11 +57,25 @@ impl Ledger {
     ///
     /// When stock covers only a part, earlier orders win. Orders that were recorded before get the verdict they
     /// had, so this can be repeated at any time. A row that the database refuses is split off until it stands
-    /// alone; its neighbours are written.
+    /// alone; its neighbours are written. Where somebody else holds a voucher's row, only its orders have to wait.
     ///
     /// # Errors
     /// An outage says nothing of any order: each may be recorded or not.
     pub async fn record(&self, orders: &[Incoming]) -> Result<Vec<Verdict>, Outage> {
+        let mut verdicts = self.record_in_order(orders).await?;
+        let waiting = verdict::contended_by_voucher(orders, &verdicts);
+        if waiting.len() > 1 {
+            for places in waiting.into_values() {
+                let of_voucher: Vec<Incoming> = places.iter().map(|at| orders[*at].clone()).collect();
+                for (at, verdict) in places.into_iter().zip(self.record_in_order(&of_voucher).await?) {
+                    verdicts[at] = verdict;
+                }
+            }
+        }
+        Ok(verdicts)
+    }
+
+    async fn record_in_order(&self, orders: &[Incoming]) -> Result<Vec<Verdict>, Outage> {
         let mut verdicts = Vec::with_capacity(orders.len());
         // A work list instead of recursion; the last is the next, so parts run in stream order.
         let mut parts = vec![orders];
@@ -109,15 +125,18 @@ impl Ledger {
         loop {
             attempt += 1;
             let tried = tokio::time::timeout(self.timeout, self.attempt(part)).await;
-            match tried.unwrap_or_else(|_| Err(Fault::Outage(self.too_late()))) {
+            let tried = tried.unwrap_or_else(|_| Err(Fault::Outage(self.too_late())));
+            let most_attempts =
+                if matches!(tried, Err(Fault::Locked(_))) { LOCK_ATTEMPTS } else { CONTENTION_ATTEMPTS };
+            match tried {
                 Ok(verdicts) => return Ok(Ok(verdicts)),
                 Err(Fault::Row(error)) => return Ok(Err(error)),
                 Err(Fault::Outage(outage)) => {
                     self.forget_idle_connections();
                     return Err(outage);
                 }
-                // No outage: lanes whose vouchers are free go on.
-                Err(Fault::Contention(error)) if attempt == CONTENTION_ATTEMPTS => {
+                // No outage: orders whose vouchers are free go on.
+                Err(Fault::Contention(error) | Fault::Locked(error)) if attempt >= most_attempts => {
                     tracing::warn!(
                         error,
                         orders = part.len(),
@@ -126,7 +145,7 @@ impl Ledger {
                     return Ok(Ok(vec![Verdict::Contended; part.len()]));
                 }
                 Err(Fault::Doubtful(error)) if attempt == CONTENTION_ATTEMPTS => return Ok(Err(error)),
-                Err(Fault::Contention(error) | Fault::Doubtful(error)) => {
+                Err(Fault::Contention(error) | Fault::Locked(error) | Fault::Doubtful(error)) => {
                     tracing::debug!(error, attempt, "contention: the whole batch is tried again");
                     tokio::time::sleep(backoff.next_wait()).await;
                 }
@@ -144,7 +163,7 @@ impl Ledger {
         let is_clean = match outcome {
             Ok(_) => true,
             // When this fails, too, the session is closed; the first fault is what happened to the batch.
-            Err(Fault::Row(_) | Fault::Contention(_) | Fault::Doubtful(_)) => {
+            Err(Fault::Row(_) | Fault::Contention(_) | Fault::Locked(_) | Fault::Doubtful(_)) => {
                 sql::run(&mut session, sql::ROLLBACK).await.is_ok()
             }
             Err(Fault::Outage(_)) => false,

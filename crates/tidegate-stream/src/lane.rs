@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fred::error::ErrorKind;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -103,6 +104,9 @@ impl<H: Handler> Lane<H> {
                 Err(error) => {
                     // Whatever failed, entries may be pending that we do not know of.
                     schedule.start_over();
+                    if matches!(error, LaneError::TooLate(_)) {
+                        schedule.narrow();
+                    }
                     self.report(error, closings).await;
                     stop.run_until_cancelled(tokio::time::sleep(backoff.next_wait())).await;
                 }
@@ -134,7 +138,7 @@ impl<H: Handler> Lane<H> {
     async fn read(&self, source: Source, schedule: &mut Schedule) -> Result<Delivery, StreamError> {
         match source {
             Source::Wait { .. } => Ok(Delivery::default()),
-            Source::Pending { after } => self.reader.read_pending(self.settings.batch, after).await,
+            Source::Pending { after, count } => self.reader.read_pending(count, after).await,
             Source::New { count, block } => self.reader.read_new(count, block).await,
             Source::Claim { cursor, count } => {
                 let (idle, consumer) = (self.settings.claim_idle, self.reader.consumer());
@@ -279,7 +283,7 @@ impl<H: Handler> Lane<H> {
     /// The one place where a lane's errors are told.
     async fn report(&self, error: LaneError, closings: u64) {
         match error {
-            LaneError::Outage(outage) => self.breaker.trip(outage, closings),
+            LaneError::Outage(outage) | LaneError::TooLate(outage) => self.breaker.trip(outage, closings),
             LaneError::NoGroup => {
                 if let Err(error) = self.stream.restore_group().await {
                     self.breaker.trip(error.into(), closings);
@@ -292,12 +296,15 @@ impl<H: Handler> Lane<H> {
 enum LaneError {
     NoGroup,
     Outage(Outage),
+    /// Of a read: nothing came within the time it has.
+    TooLate(Outage),
 }
 
 impl From<StreamError> for LaneError {
     fn from(error: StreamError) -> Self {
         match error {
             StreamError::NoGroup(_) => Self::NoGroup,
+            StreamError::Redis(error) if *error.kind() == ErrorKind::Timeout => Self::TooLate(error.into()),
             other => Self::Outage(other.into()),
         }
     }

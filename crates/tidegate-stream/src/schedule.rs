@@ -15,7 +15,7 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The own pending list, after this id.
-    Pending { after: EntryId },
+    Pending { after: EntryId, count: usize },
     /// What dead consumers hold, scanning from this cursor.
     Claim { cursor: EntryId, count: usize },
     /// New entries.
@@ -28,6 +28,9 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     batch: usize,
+    /// Entries in one reply: fewer than a batch after a reply that did not come in time, as large entries do not over
+    /// a slow connection.
+    limit: usize,
     block: Duration,
     claim_every: Duration,
     /// Reading the own pending list, and up to where that has come.
@@ -45,6 +48,7 @@ impl Schedule {
     pub(crate) fn new(settings: &LaneSettings, now: Instant) -> Self {
         Self {
             batch: settings.batch,
+            limit: settings.batch,
             block: settings.block,
             claim_every: settings.claim_every,
             pending_after: Some(EntryId::MIN),
@@ -64,14 +68,19 @@ impl Schedule {
         self.retry_at = None;
     }
 
+    /// A reply did not come in time: the next one shall be smaller.
+    pub(crate) fn narrow(&mut self) {
+        self.limit = (self.limit / 2).max(1);
+    }
+
     pub(crate) fn next(&mut self, now: Instant) -> Source {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.start_over();
         }
         if let Some(after) = self.pending_after {
-            return Source::Pending { after };
+            return Source::Pending { after, count: self.limit };
         }
-        let room = self.batch.saturating_sub(self.left);
+        let room = self.batch.saturating_sub(self.left).min(self.limit);
         let until_retry = self.retry_at.map(|at| at.saturating_duration_since(now));
         if room == 0 {
             return Source::Wait { time: until_retry.unwrap_or_default() };
@@ -105,6 +114,7 @@ impl Schedule {
         now: Instant,
     ) {
         self.left += report.left;
+        self.limit = (self.limit * 2).min(self.batch);
         match source {
             Source::Pending { .. } => {
                 self.pending_after = if read == 0 { None } else { last_id };
@@ -197,11 +207,27 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_that_was_too_late_is_asked_for_in_smaller_parts_until_it_comes() {
+        let mut desk = Desk::rested();
+        for expected in [5, 2, 1, 1] {
+            desk.schedule.start_over();
+            desk.schedule.narrow();
+            assert_eq!(desk.next(), Source::Pending { after: END, count: expected });
+        }
+        for expected in [1, 2, 4, 8, 10] {
+            let Source::Pending { count, .. } = desk.read(1, 0) else {
+                panic!("the own pending list is not over")
+            };
+            assert_eq!(count, expected);
+        }
+    }
+
+    #[test]
     fn the_own_pending_list_is_read_to_its_end_first() {
         let mut desk = Desk::new();
-        assert_eq!(desk.read(10, 0), Source::Pending { after: END });
-        assert_eq!(desk.read(3, 0), Source::Pending { after: id(10) });
-        assert_eq!(desk.read(0, 0), Source::Pending { after: id(3) });
+        assert_eq!(desk.read(10, 0), Source::Pending { after: END, count: 10 });
+        assert_eq!(desk.read(3, 0), Source::Pending { after: id(10), count: 10 });
+        assert_eq!(desk.read(0, 0), Source::Pending { after: id(3), count: 10 });
         assert_eq!(desk.next(), Source::Claim { cursor: END, count: 10 });
     }
 
@@ -238,7 +264,7 @@ mod tests {
         let mut desk = Desk::rested();
         desk.now += EVERY;
         desk.scan(END, 0);
-        assert_eq!(desk.read(0, 0), Source::Pending { after: END });
+        assert_eq!(desk.read(0, 0), Source::Pending { after: END, count: 10 });
         assert_eq!(desk.read(0, 0), Source::New { count: 10, block: BLOCK });
     }
 
@@ -249,7 +275,7 @@ mod tests {
         let Source::New { count: 6, block } = desk.next() else { panic!("{:?}", desk.next()) };
         assert!(block >= RETRY / 2 && block <= RETRY);
         desk.now += RETRY;
-        assert_eq!(desk.read(4, 0), Source::Pending { after: END });
+        assert_eq!(desk.read(4, 0), Source::Pending { after: END, count: 10 });
         desk.read(0, 0);
         assert_eq!(desk.next(), Source::New { count: 10, block: BLOCK });
     }
@@ -263,7 +289,7 @@ mod tests {
             let Source::Wait { time } = desk.next() else { panic!("{:?}", desk.next()) };
             waits.push(time);
             desk.now += time;
-            assert_eq!(desk.read(10, 10), Source::Pending { after: END });
+            assert_eq!(desk.read(10, 10), Source::Pending { after: END, count: 10 });
             desk.read(0, 0);
         }
         assert!(waits[0] <= RETRY);
@@ -315,7 +341,7 @@ mod tests {
                 desk.now += Duration::from_millis(ms);
                 let source = desk.next();
                 let read: Vec<u64> = match source {
-                    Source::Pending { after } => pending.range(after.ms + 1..).take(10).copied().collect(),
+                    Source::Pending { after, count } => pending.range(after.ms + 1..).take(count).copied().collect(),
                     Source::New { count, .. } | Source::Claim { count, .. } => {
                         prop_assert!(pending.len() + count <= 10, "{source:?} with {}", pending.len());
                         (last + 1..).take(come.min(count)).collect()

@@ -13,6 +13,8 @@ pub(super) enum Fault {
     Outage(Outage),
     /// Other transactions were in the way: roll back and run the whole batch again.
     Contention(String),
+    /// Somebody holds a row for longer than a lock wait.
+    Locked(String),
     /// It may be the row, and may be something that passes: a unique key, most often because another worker has
     /// just written the same order, or an error of which we know nothing. The row only if it comes again and again.
     Doubtful(String),
@@ -30,6 +32,7 @@ impl From<sqlx::Error> for Fault {
             None => Self::Outage(Outage::new("MySQL", text)),
             Some(database) => match blame(database.number(), database.code().unwrap_or_default()) {
                 Blame::Store => Self::Outage(Outage::new("MySQL", text)),
+                Blame::Others if database.number() == 1205 => Self::Locked(text),
                 Blame::Others => Self::Contention(text),
                 Blame::Unclear => Self::Doubtful(text),
                 Blame::Row => Self::Row(text),

@@ -18,12 +18,16 @@ use crate::order::{OrderId, Slot, UserId, VoucherId};
 pub(super) const BEGIN: &str = "START TRANSACTION";
 pub(super) const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
-/// A durable write, and every table and column that a batch needs: with one of them missing, a probe that
+/// A durable write, and every table, column and grant that a batch needs: with one of them missing, a probe that
 /// succeeds would end an outage that goes on.
 pub(super) const PROBE: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP(3) WHERE id = 1;\
     SELECT id, user_id, voucher_id, quantity, slot, entry_id FROM tb_voucher_order LIMIT 0;\
-    SELECT voucher_id, stock, refusals FROM tb_seckill_voucher LIMIT 0;\
-    SELECT order_id, user_id, voucher_id, quantity, reason, entry_id FROM tidegate_refusal LIMIT 0";
+    SELECT order_id, user_id, voucher_id, quantity, reason, entry_id FROM tidegate_refusal LIMIT 0;\
+    INSERT INTO tb_voucher_order (id, user_id, voucher_id, quantity, slot, entry_id) \
+        SELECT 1, 1, 1, 1, 1, '' FROM DUAL WHERE FALSE;\
+    INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) \
+        SELECT 1, 1, 1, 1, '', '' FROM DUAL WHERE FALSE;\
+    UPDATE tb_seckill_voucher SET stock = stock, refusals = refusals WHERE FALSE";
 
 /// Runs statements that are separated by semicolons, in one round trip; the first error ends them.
 pub(super) async fn run(connection: &mut MySqlConnection, statements: &str) -> sqlx::Result<()> {

@@ -145,6 +145,20 @@ pub(super) fn units_by_voucher(orders: &[&Incoming]) -> BTreeMap<VoucherId, i64>
     units
 }
 
+/// The places in a batch of the orders that have to wait for others, by their voucher.
+pub(super) fn contended_by_voucher(
+    orders: &[Incoming],
+    verdicts: &[Verdict],
+) -> BTreeMap<VoucherId, Vec<usize>> {
+    let mut waiting: BTreeMap<VoucherId, Vec<usize>> = BTreeMap::new();
+    for (at, (incoming, verdict)) in orders.iter().zip(verdicts).enumerate() {
+        if *verdict == Verdict::Contended {
+            waiting.entry(incoming.order.voucher).or_default().push(at);
+        }
+    }
+    waiting
+}
+
 /// Whether an id or a seat stands twice in a batch.
 pub(super) fn repeats_itself(part: &[Incoming]) -> bool {
     let (mut ids, mut seats) = (HashSet::with_capacity(part.len()), HashSet::with_capacity(part.len()));

@@ -55,7 +55,8 @@ impl Name {
                     holder,
                     "the name has a heartbeat: waiting to see whether its process is alive"
                 ),
-                Some(before_ms) if left_ms > before_ms => {
+                // Longer than before: it beats. Without end: no process of ours wrote it, and it never ends by itself.
+                Some(before_ms) if left_ms > before_ms || left_ms == -1 => {
                     return Err(NameTaken { name: self.name.clone(), holder }.into());
                 }
                 Some(_) => {}
