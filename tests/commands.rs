@@ -221,13 +221,16 @@ async fn doctor_names_each_danger_and_what_to_do_about_it() {
         .args(["--innodb-flush-log-at-trx-commit=2", "--sql-mode=", "--read-only=ON"])
         .start()
         .unwrap();
-    call::<String>(&redis(&redis_server.url()).await, "SET stream.orders text").await;
+    let client = redis(&redis_server.url()).await;
+    call::<String>(&client, "SET stream.orders text").await;
+    call::<String>(&client, "SET stream.orders.dead text").await;
 
     let run = with_stores(&redis_server.url(), &mysql_server.url()).run("doctor").expect(1);
     for finding in [
         "error    redis  maxmemory-policy is allkeys-lru",
         "error    redis  the append-only file is off",
         "error    redis  stream.orders is a string, not a stream",
+        "error    redis  stream.orders.dead is a string, not a stream",
         "error    mysql  innodb_flush_log_at_trx_commit is 2",
         "error    mysql  read_only is ON",
         "warning  mysql  sql_mode is not strict",

@@ -51,6 +51,8 @@ pub struct StreamStatus {
     pub length: u64,
     /// Entries in the stream of dead letters.
     pub dead: u64,
+    /// What the key of the dead letters holds.
+    pub dead_kind: KeyKind,
     /// The consumer group, where it exists.
     pub group: Option<GroupStatus>,
 }
@@ -117,9 +119,10 @@ pub async fn inspect(pool: &Pool, names: &StreamNames) -> Result<StreamStatus, S
         kind: key_kind(pool, &names.stream).await?,
         length: 0,
         dead: 0,
+        dead_kind: key_kind(pool, &names.dead).await?,
         group: None,
     };
-    if key_kind(pool, &names.dead).await? == KeyKind::Stream {
+    if status.dead_kind == KeyKind::Stream {
         status.dead = pool.xlen(&names.dead).await?;
     }
     if status.kind == KeyKind::Stream {

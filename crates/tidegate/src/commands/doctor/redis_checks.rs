@@ -8,7 +8,7 @@ use fred::{
     prelude::FredResult,
     types::{ClusterHash, CustomCommand, Value},
 };
-use tidegate_stream::{GroupStatus, KeyKind, StreamStatus, inspect, server_time_ms};
+use tidegate_stream::{GroupStatus, KeyKind, StreamStatus, age_ms, inspect, server_time_ms};
 
 use super::{clock, finding::Findings};
 use crate::{config::Settings, connect, output::counted};
@@ -170,8 +170,17 @@ fn report_stream(settings: &Settings, findings: &mut Findings, status: &StreamSt
         ),
         (KeyKind::Stream, Some(group_status)) => {
             findings.ok(format!("stream {name} with {}, group {group}", entries(status.length)));
-            report_group(findings, group_status);
+            report_group(findings, group_status, status.now_ms);
         }
+    }
+    if let KeyKind::Other(kind) = &status.dead_kind {
+        findings.error(
+            format!(
+                "{} is a {kind}, not a stream: nothing can be buried, and lanes fill up",
+                settings.stream.dead
+            ),
+            "rename that key, or set stream.dead; workers go on by themselves",
+        );
     }
     if status.dead > 0 {
         findings.warning(
@@ -181,7 +190,20 @@ fn report_stream(settings: &Settings, findings: &mut Findings, status: &StreamSt
     }
 }
 
-fn report_group(findings: &mut Findings, group: &GroupStatus) {
+/// Older than this, an entry does not wait for its turn but for help.
+const OLD_MS: u64 = 60_000;
+
+fn report_group(findings: &mut Findings, group: &GroupStatus, now_ms: u64) {
+    for (oldest, state) in [(group.oldest_undelivered, "undelivered"), (group.oldest_pending, "pending")] {
+        let age_ms = oldest.map_or(0, |id| age_ms(now_ms, id));
+        if age_ms > OLD_MS {
+            findings.warning(
+                format!("the oldest {state} entry is {} s old", age_ms / 1000),
+                "look at the workers and their logs; RUNBOOK: `Undelivered grows`, `Pending grows`",
+            );
+        }
+    }
+
     if group.consumers.is_empty() {
         findings.warning("the group has no consumers", "start a worker: tidegate worker");
     } else {
