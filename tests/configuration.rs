@@ -39,7 +39,7 @@ fn config_prints_what_is_in_effect_and_where_it_came_from() {
         "url = \"redis://cache\" # flag --redis-url",
         "url = \"mysql://app:***@db/hmdp\" # variable TIDEGATE_MYSQL_URL",
         "lanes = 3 # flag --set",
-        "batch = 500 # default",
+        "batch = 1000 # default",
     ] {
         assert!(text.contains(line), "{line}\nis missing in {text}");
     }

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// What a transaction does last, before it knows whether it may commit.
-const TAKE_UNITS: &[u8] = b"UPDATE tb_seckill_voucher";
+const TAKE_UNITS: &[u8] = b"AND refusals = 0";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_sleeps_in_an_open_transaction_is_replaced() {

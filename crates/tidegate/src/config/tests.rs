@@ -34,7 +34,7 @@ fn the_defaults_are_valid_and_every_one_of_them_is_read() {
     let keys: BTreeSet<&str> = layers.settings().iter().map(|setting| setting.key.as_str()).collect();
     assert_eq!(&keys, reader.keys_read());
     assert_eq!(reader.into_problems(), []);
-    assert_eq!(settings.mysql.connections, 3, "one for each lane and one more");
+    assert_eq!(settings.mysql.connections, 5, "one for each lane and one more");
     assert!(!settings.worker.name.is_empty(), "the host name stands in");
     assert_eq!(settings.keys, tidegate_orders::KeyTemplates::default());
 }
