@@ -67,15 +67,14 @@ fi
 install_debootstrap
 use_proxy_of_apt
 mirror=${TIDEGATE_DEBIAN_MIRROR:-$(mirror_of_apt)}
-mirror=${mirror:-http://deb.debian.org/debian}
 
 remove_part
 trap remove_part EXIT
 # debootstrap inherits the lock on purpose: if only this script is killed, the next run waits for what it left running.
-say "fetching $packages from $mirror (unstable) into $dir; about a minute"
+say "fetching $packages from ${mirror:-the default mirror} (unstable) into $dir; about a minute"
 for attempt in 1 2 3; do
   if as_root env ${http_proxy:+http_proxy="$http_proxy"} /usr/sbin/debootstrap --variant=minbase --keyring="$keyring" \
-    --include="$packages" sid "$part" "$mirror" >"$dir.log" 2>&1; then break; fi
+    --include="$packages" sid "$part" ${mirror:+"$mirror"} >"$dir.log" 2>&1; then break; fi
   if [ "$attempt" -eq 3 ]; then
     say "debootstrap failed three times; the end of $dir.log:"
     tail -n 20 "$dir.log" >&2
