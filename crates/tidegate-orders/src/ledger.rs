@@ -3,7 +3,8 @@
 //! Two ways lead through a batch. The **swift** one assumes that all is well: insert all, take their units from
 //! the stocks, commit. Duplicates, a stock that does not suffice or a voucher with refusals make it roll back,
 //! and the batch goes the **careful** way: lock the vouchers, look up what is there, decide each order in stream
-//! order, write that. Both leave the same rows.
+//! order, write that. Both leave the same rows, but for
+//! an order whose id was refused under another voucher: only the careful way looks for that.
 //!
 //! Statements are sent as text, several in one packet: a batch of any size needs no preparing, and takes two
 //! round trips. All values in them are numbers and entry ids of our own types.
@@ -26,7 +27,7 @@ pub use verdict::{Refusal, Verdict};
 
 /// Deadlocks and races for a unique key are tried this often at once.
 const CONTENTION_ATTEMPTS: usize = 6;
-/// Each of these has waited for `lock_wait_timeout_s` already.
+/// Lock waits are tried this often: each of them has taken `mysql.lock_wait_timeout_s` already.
 const LOCK_ATTEMPTS: usize = 2;
 
 /// An order with the stream entry that brought it.
