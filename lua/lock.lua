@@ -7,16 +7,28 @@
 -- Reply: array of the places in KEYS (from 1) that another token holds; empty when all are held now
 local token, lease_ms = ARGV[1], ARGV[2]
 local call = redis.call
+-- A lease is worth nothing after a restart or a failover: neither the AOF nor replicas get to know it.
+redis.replicate_commands() -- before Redis 7, the next line needs it
+redis.set_repl(redis.REPL_NONE)
 
+local held -- a lease that is held now: COPY takes its value and its end along, for less than half of a SET
 local refused = {}
-for position, key in ipairs(KEYS) do
-  if not call('SET', key, token, 'NX', 'PX', lease_ms) then
-    -- Redisson keeps a hash under the same name: that is somebody else's lock, too, and no error.
-    if redis.pcall('GET', key) == token then
-      call('PEXPIRE', key, lease_ms)
-    else
-      refused[#refused + 1] = position
-    end
+for position = 1, #KEYS do
+  local key = KEYS[position]
+  local taken
+  if held and key ~= held then
+    taken = call('COPY', held, key) == 1
+  else
+    taken = call('SET', key, token, 'NX', 'PX', lease_ms)
+  end
+  -- Redisson keeps a hash under the same name: that is somebody else's lock, too, and no error.
+  if not taken and redis.pcall('GET', key) == token then
+    taken = call('PEXPIRE', key, lease_ms) == 1
+  end
+  if taken then
+    held = held or key
+  else
+    refused[#refused + 1] = position
   end
 end
 return refused
