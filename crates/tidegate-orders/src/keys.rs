@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use bytes::Bytes;
 use fred::types::Key;
 use serde::Deserialize;
 
@@ -79,10 +80,22 @@ impl Keys {
         fill(&self.templates.journal, "<voucher>", voucher)
     }
 
-    /// The lock of a user.
+    /// The locks of users, in their order. All of them share one piece of memory.
     #[must_use]
-    pub fn lock(&self, user: UserId) -> Key {
-        fill(&self.templates.lock, "<user>", user)
+    pub fn locks(&self, users: &[UserId]) -> Vec<Key> {
+        let (before, after) = halves(&self.templates.lock, "<user>");
+        let mut text = Vec::with_capacity(users.len() * (before.len() + after.len() + 19));
+        let mut ends = Vec::with_capacity(users.len());
+        for user in users {
+            text.extend_from_slice(before.as_bytes());
+            text.extend_from_slice(itoa::Buffer::new().format(user.get()).as_bytes());
+            text.extend_from_slice(after.as_bytes());
+            ends.push(text.len());
+        }
+        let mut rest = Bytes::from(text);
+        let mut begin = 0;
+        let lengths = ends.into_iter().map(|end| end - std::mem::replace(&mut begin, end));
+        lengths.map(|length| rest.split_to(length).into()).collect()
     }
 
     /// The order-id counter of a day, `yyyy:MM:dd`.
@@ -111,14 +124,32 @@ pub fn process_of(consumer: &str) -> &str {
 }
 
 fn fill(template: &str, placeholder: &str, value: impl Display) -> Key {
-    // The configuration has checked that it holds its placeholder once.
-    let (before, after) = template.split_once(placeholder).unwrap_or((template, ""));
+    let (before, after) = halves(template, placeholder);
     format!("{before}{value}{after}").into()
+}
+
+fn halves<'a>(template: &'a str, placeholder: &str) -> (&'a str, &'a str) {
+    // The configuration has checked that it holds its placeholder once.
+    template.split_once(placeholder).unwrap_or((template, ""))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::process_of;
+    use super::{KeyTemplates, Keys, process_of};
+
+    #[test]
+    fn every_user_has_a_lock_of_its_own() {
+        let keys = |template: &str, users: &[i64]| {
+            let users: Vec<_> = users.iter().map(|user| (*user).try_into().unwrap()).collect();
+            Keys::new(KeyTemplates { lock: template.into(), ..KeyTemplates::default() }).locks(&users)
+        };
+        assert_eq!(
+            keys("lock:<user>", &[7, 12_345, i64::MAX]),
+            ["lock:7".into(), "lock:12345".into(), "lock:9223372036854775807".into()]
+        );
+        assert_eq!(keys("{a}:<user>:b", &[1, 2]), ["{a}:1:b".into(), "{a}:2:b".into()]);
+        assert!(keys("<user>", &[]).is_empty());
+    }
 
     #[test]
     fn a_consumer_belongs_to_the_process_before_its_lane_number() {

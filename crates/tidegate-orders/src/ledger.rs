@@ -182,15 +182,15 @@ impl Ledger {
 
 /// Inserts all and takes their units. `None`, after a rollback, when this batch needs the careful way.
 async fn swift(session: &mut Session, part: &[Incoming]) -> Result<Option<Vec<Verdict>>, Fault> {
-    if verdict::repeats_itself(part) {
+    let sorted = sql::sorted_by_seat(part);
+    if verdict::repeats_itself(&sorted) {
         return Ok(None);
     }
-    let all: Vec<&Incoming> = part.iter().collect();
-    let units = verdict::units_by_voucher(&all);
-    let written = sql::run_counting(session, sql::swift_batch(&all, &units)).await;
+    let units = verdict::units_by_voucher(&sorted);
+    let written = sql::run_counting(session, sql::swift_batch(&sorted, &units)).await;
     let went_well = match written {
-        // BEGIN, INSERT, then one UPDATE a voucher, each of which must have found its guarded row.
-        Ok(affected) => affected[2..].iter().all(|rows| *rows == 1),
+        // Of BEGIN, INSERT and UPDATE; the last must have found the guarded row of every voucher.
+        Ok(affected) => affected.last() == Some(&(units.len() as u64)),
         Err(error) if fault::is_duplicate(&error) => false,
         Err(error) => return Err(error.into()),
     };

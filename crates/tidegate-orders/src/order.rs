@@ -84,7 +84,7 @@ macro_rules! decimal {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
+                f.pad(itoa::Buffer::new().format(self.get()))
             }
         }
 

@@ -48,7 +48,7 @@ impl UserLocks {
         users.sort_unstable();
         users.dedup();
         let token = format!("tidegate-{:032x}", rand::random::<u128>());
-        let keys: Vec<Key> = users.iter().map(|user| self.keys.lock(*user)).collect();
+        let keys = self.keys.locks(&users);
         let refused: HashSet<usize> = match self.leases.take(keys.clone(), &token, self.lease).await {
             // Only what is written can be trimmed: a lock that finds no room must not keep us from writing.
             Err(error) if is_out_of_memory(&error) => {

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use bytes::Bytes;
-use fred::types::Value;
+use fred::types::{Resp3Frame as Frame, Value};
 
 /// The id of a stream entry: milliseconds of the server's clock, then a sequence within that millisecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,10 @@ impl EntryId {
 
 impl fmt::Display for EntryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.ms, self.seq)
+        let (mut ms, mut seq) = (itoa::Buffer::new(), itoa::Buffer::new());
+        f.write_str(ms.format(self.ms))?;
+        f.write_str("-")?;
+        f.write_str(seq.format(self.seq))
     }
 }
 
@@ -91,7 +94,14 @@ pub struct BadReply {
 }
 
 pub(crate) fn bad_reply(expected: &'static str, got: &Value) -> BadReply {
-    let mut got = format!("{got:?}");
+    unexpected(expected, format!("{got:?}"))
+}
+
+fn bad_frame(expected: &'static str, got: &Frame) -> BadReply {
+    unexpected(expected, format!("{got:?}"))
+}
+
+fn unexpected(expected: &'static str, mut got: String) -> BadReply {
     if got.len() > 200 {
         got.truncate((0..=200).rev().find(|&at| got.is_char_boundary(at)).unwrap_or(0));
     }
@@ -101,74 +111,74 @@ pub(crate) fn bad_reply(expected: &'static str, got: &Value) -> BadReply {
 /// Parses a reply of XREADGROUP for one stream. Null (nothing came before the block time ended) is empty.
 ///
 /// RESP2 answers `[[stream, entries]]`, RESP3 a map `{stream: entries}`.
-pub(crate) fn parse_read(reply: Value) -> Result<Delivery, BadReply> {
+pub(crate) fn parse_read(reply: Frame) -> Result<Delivery, BadReply> {
     match reply {
-        Value::Null => Ok(Delivery::default()),
-        Value::Array(streams) => match streams.into_iter().next() {
+        Frame::Null => Ok(Delivery::default()),
+        Frame::Array { data: streams, .. } => match streams.into_iter().next() {
             None => Ok(Delivery::default()),
-            Some(Value::Array(mut pair)) if pair.len() == 2 => parse_entries(pair.remove(1)),
-            Some(other) => Err(bad_reply("[stream, entries]", &other)),
+            Some(Frame::Array { data: mut pair, .. }) if pair.len() == 2 => parse_entries(pair.remove(1)),
+            Some(other) => Err(bad_frame("[stream, entries]", &other)),
         },
-        Value::Map(map) => match map.inner().into_iter().next() {
+        Frame::Map { data: streams, .. } => match streams.into_iter().next() {
             None => Ok(Delivery::default()),
             Some((_, entries)) => parse_entries(entries),
         },
-        other => Err(bad_reply("streams", &other)),
+        other => Err(bad_frame("streams", &other)),
     }
 }
 
 /// A reply of XAUTOCLAIM: where the next scan starts, and what was claimed.
-pub(crate) fn parse_claim(reply: Value) -> Result<(EntryId, Delivery), BadReply> {
-    let Value::Array(parts) = reply else { return Err(bad_reply("[cursor, entries, deleted]", &reply)) };
+pub(crate) fn parse_claim(reply: Frame) -> Result<(EntryId, Delivery), BadReply> {
+    let Frame::Array { data: parts, .. } = reply else {
+        return Err(bad_frame("[cursor, entries, deleted]", &reply));
+    };
     let mut parts = parts.into_iter();
     let (Some(cursor), Some(entries)) = (parts.next(), parts.next()) else {
-        return Err(bad_reply("[cursor, entries, deleted]", &Value::Null));
+        return Err(bad_frame("[cursor, entries, deleted]", &Frame::Null));
     };
-    let cursor = parse_id(&cursor)?;
+    let cursor = parse_frame_id(&cursor)?;
     let mut delivery = parse_entries(entries)?;
     // Since Redis 7 the server has dropped these from the pending list already; acknowledging them again
     // does no harm, and one path for both versions is simpler.
-    if let Some(Value::Array(deleted)) = parts.next() {
+    if let Some(Frame::Array { data: deleted, .. }) = parts.next() {
         for id in &deleted {
-            delivery.gone.push(parse_id(id)?);
+            delivery.gone.push(parse_frame_id(id)?);
         }
     }
     Ok((cursor, delivery))
 }
 
-pub(crate) fn parse_entries(value: Value) -> Result<Delivery, BadReply> {
-    let items = match value {
-        Value::Array(items) => items,
-        Value::Null => return Ok(Delivery::default()),
-        other => return Err(bad_reply("entries", &other)),
+/// Parses `[[id, [name, value, ...]], ...]`, straight from what came over the wire: this is done for every entry,
+/// and the client's own values would be built only to be taken apart again.
+pub(crate) fn parse_entries(reply: Frame) -> Result<Delivery, BadReply> {
+    let items = match reply {
+        Frame::Array { data, .. } => data,
+        Frame::Null => return Ok(Delivery::default()),
+        other => return Err(bad_frame("entries", &other)),
     };
     let mut delivery = Delivery { entries: Vec::with_capacity(items.len()), gone: Vec::new() };
     for item in items {
-        let Value::Array(mut pair) = item else {
+        let mut pair = match item {
+            Frame::Array { data, .. } if data.len() == 2 => data,
             // XAUTOCLAIM before Redis 7 answers a bare null for a deleted entry: without an id there is
             // nothing to acknowledge, but the next read of the own pending list shows it with its id.
-            if item.is_null() {
-                continue;
-            }
-            return Err(bad_reply("[id, fields]", &item));
+            Frame::Null => continue,
+            other => return Err(bad_frame("[id, fields]", &other)),
         };
-        if pair.len() != 2 {
-            return Err(bad_reply("[id, fields]", &Value::Array(pair)));
-        }
-        let fields = pair.pop().unwrap_or(Value::Null);
-        let id = parse_id(&pair[0])?;
+        let fields = pair.pop().unwrap_or(Frame::Null);
+        let id = parse_frame_id(&pair[0])?;
         match fields {
-            Value::Null => delivery.gone.push(id),
+            Frame::Null => delivery.gone.push(id),
             fields => delivery.entries.push(Entry { id, fields: parse_fields(fields)? }),
         }
     }
     Ok(delivery)
 }
 
-fn parse_fields(value: Value) -> Result<Vec<(Bytes, Bytes)>, BadReply> {
-    let items = match value {
-        Value::Array(items) => items,
-        other => return Err(bad_reply("fields", &other)),
+fn parse_fields(reply: Frame) -> Result<Vec<(Bytes, Bytes)>, BadReply> {
+    let items = match reply {
+        Frame::Array { data, .. } => data,
+        other => return Err(bad_frame("fields", &other)),
     };
     let mut fields = Vec::with_capacity(items.len() / 2);
     let mut items = items.into_iter();
@@ -178,32 +188,43 @@ fn parse_fields(value: Value) -> Result<Vec<(Bytes, Bytes)>, BadReply> {
     Ok(fields)
 }
 
-pub(crate) fn parse_id(value: &Value) -> Result<EntryId, BadReply> {
-    value.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| bad_reply("an entry id", value))
+fn into_bytes(frame: Frame) -> Result<Bytes, BadReply> {
+    match frame {
+        Frame::BlobString { data, .. } | Frame::SimpleString { data, .. } => Ok(data),
+        Frame::Number { data, .. } => Ok(Bytes::from(data.to_string())),
+        other => Err(bad_frame("a string", &other)),
+    }
 }
 
-pub(crate) fn into_bytes(value: Value) -> Result<Bytes, BadReply> {
-    match value {
-        Value::String(text) => Ok(text.into_inner()),
-        Value::Bytes(bytes) => Ok(bytes),
-        Value::Integer(number) => Ok(Bytes::from(number.to_string())),
-        other => Err(bad_reply("a string", &other)),
-    }
+fn parse_frame_id(frame: &Frame) -> Result<EntryId, BadReply> {
+    let text = match frame {
+        Frame::BlobString { data, .. } | Frame::SimpleString { data, .. } => std::str::from_utf8(data).ok(),
+        _ => None,
+    };
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| bad_frame("an entry id", frame))
+}
+
+pub(crate) fn parse_id(value: &Value) -> Result<EntryId, BadReply> {
+    value.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| bad_reply("an entry id", value))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Value {
-        Value::String(text.into())
+    fn text(text: &str) -> Frame {
+        Frame::BlobString { data: Bytes::copy_from_slice(text.as_bytes()), attributes: None }
+    }
+
+    fn array(data: Vec<Frame>) -> Frame {
+        Frame::Array { data, attributes: None }
     }
 
     #[test]
     fn a_pending_entry_without_payload_does_not_hide_its_neighbours() {
-        let whole = Value::Array(vec![text("2-0"), Value::Array(vec![text("a"), text("1")])]);
-        let gone = Value::Array(vec![text("1-0"), Value::Null]);
-        let reply = Value::Array(vec![Value::Array(vec![text("s"), Value::Array(vec![gone, whole])])]);
+        let whole = array(vec![text("2-0"), array(vec![text("a"), text("1")])]);
+        let gone = array(vec![text("1-0"), Frame::Null]);
+        let reply = array(vec![array(vec![text("s"), array(vec![gone, whole])])]);
         let delivery = parse_read(reply).unwrap();
         assert_eq!(delivery.gone, [EntryId { ms: 1, seq: 0 }]);
         assert_eq!(delivery.entries[0].fields, [(Bytes::from("a"), Bytes::from("1"))]);
@@ -212,12 +233,13 @@ mod tests {
 
     #[test]
     fn a_block_that_timed_out_is_an_empty_delivery() {
-        assert!(parse_read(Value::Null).unwrap().is_empty());
+        assert!(parse_read(Frame::Null).unwrap().is_empty());
     }
 
     #[test]
     fn a_reply_of_another_shape_is_an_error_and_no_panic() {
-        for reply in [Value::Integer(1), text("x"), Value::Array(vec![Value::Integer(1)])] {
+        let number = Frame::Number { data: 1, attributes: None };
+        for reply in [number.clone(), text("x"), array(vec![number])] {
             assert!(parse_read(reply.clone()).is_err());
             assert!(parse_claim(reply).is_err());
         }

@@ -6,7 +6,8 @@ use fred::{
     clients::{Client, Pool},
     error::{Error, ErrorKind},
     interfaces::{ClientInterface, ClientLike, StreamsInterface},
-    types::{ClusterHash, CustomCommand, Value, config::Options},
+    prelude::FredResult,
+    types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value, config::Options},
 };
 
 use crate::{
@@ -174,7 +175,8 @@ impl Stream {
             length(count),
         ];
         let options = Options { max_attempts: SENT_ONCE, ..Default::default() };
-        Ok(entry::parse_claim(self.pool.next().with_options(&options).custom(command, args).await?)?)
+        let reply = self.pool.next().with_options(&options).custom_raw(command, args).await;
+        Ok(entry::parse_claim(no_error(reply)?)?)
     }
 
     /// Acknowledges entries, in one round trip. Returns how many were pending until now.
@@ -322,8 +324,7 @@ impl Reader {
             max_attempts: SENT_ONCE,
             ..Default::default()
         };
-        let reply: Result<Value, Error> = self.client.with_options(&options).custom(command, args).await;
-        match reply {
+        match no_error(self.client.with_options(&options).custom_raw(command, args).await) {
             Ok(reply) => Ok(entry::parse_read(reply)?),
             Err(error) => {
                 if *error.kind() == ErrorKind::Timeout && self.client.is_connected() {
@@ -335,6 +336,17 @@ impl Reader {
                 Err(error.into())
             }
         }
+    }
+}
+
+/// A reply as it came, unless it is the error of the server.
+pub(crate) fn no_error(reply: FredResult<Frame>) -> FredResult<Frame> {
+    match reply? {
+        error @ (Frame::SimpleError { .. } | Frame::BlobError { .. }) => Err(match Value::try_from(error) {
+            Err(error) => error,
+            Ok(value) => Error::new(ErrorKind::Protocol, format!("{value:?}")),
+        }),
+        reply => Ok(reply),
     }
 }
 

@@ -4,12 +4,12 @@ use fred::{
     clients::Pool,
     error::Error,
     interfaces::ClientLike,
-    types::{ClusterHash, CustomCommand, Value},
+    types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value},
 };
 
 use crate::{
     entry::{self, Entry, EntryId, bad_reply, parse_id},
-    stream::{StreamError, StreamNames},
+    stream::{StreamError, StreamNames, no_error},
 };
 
 /// A look at a stream, its dead letters and its consumer group.
@@ -47,7 +47,7 @@ impl Survey {
     /// As for every call here.
     pub async fn last_id(&self, key: &str) -> Result<EntryId, StreamError> {
         let reply = self
-            .call("XREVRANGE", vec![key.into(), "+".into(), "-".into(), "COUNT".into(), 1.into()])
+            .call_raw("XREVRANGE", vec![key.into(), "+".into(), "-".into(), "COUNT".into(), 1.into()])
             .await?;
         Ok(entry::parse_entries(reply)?.last_id().unwrap_or_default())
     }
@@ -64,7 +64,7 @@ impl Survey {
     ) -> Result<Vec<Entry>, StreamError> {
         let (from, to) = (format!("({after}"), last.to_string());
         let args = vec![key.into(), from.into(), to.into(), "COUNT".into(), i64::from(count).into()];
-        Ok(entry::parse_entries(self.call("XRANGE", args).await?)?.entries)
+        Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries)
     }
 
     /// The last entry that was delivered to the group; `None` without a group.
@@ -118,10 +118,15 @@ impl Survey {
     }
 
     async fn call(&self, command: &'static str, args: Vec<Value>) -> Result<Value, StreamError> {
+        Ok(self.call_raw(command, args).await?.try_into()?)
+    }
+
+    async fn call_raw(&self, command: &'static str, args: Vec<Value>) -> Result<Frame, StreamError> {
         // XINFO's key stands second.
         let key = args.get(usize::from(command == "XINFO")).and_then(Value::as_bytes).unwrap_or_default();
         let slot = ClusterHash::Custom(fred::util::redis_keyslot(key));
-        Ok(self.pool.next().custom(CustomCommand::new_static(command, slot, false), args).await?)
+        let command = CustomCommand::new_static(command, slot, false);
+        Ok(no_error(self.pool.next().custom_raw(command, args).await)?)
     }
 }
 

@@ -29,6 +29,9 @@ pub(super) const PROBE: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP
         SELECT 1, 1, 1, 1, '', '' FROM DUAL WHERE FALSE;\
     UPDATE tb_seckill_voucher SET stock = stock, refusals = refusals WHERE FALSE";
 
+/// What a row takes, at most, in the text of an INSERT.
+const ROW_CHARS: usize = 128;
+
 /// Runs statements that are separated by semicolons, in one round trip; the first error ends them.
 pub(super) async fn run(connection: &mut MySqlConnection, statements: &str) -> sqlx::Result<()> {
     sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(connection).await?;
@@ -49,17 +52,31 @@ pub(super) async fn run_counting(
     Ok(affected)
 }
 
-/// A whole batch without its COMMIT, which depends on whether every stock was found sufficient.
-pub(super) fn swift_batch(orders: &[&Incoming], units: &BTreeMap<VoucherId, i64>) -> String {
-    let mut sql = format!("{BEGIN};{}", insert_orders(orders));
-    for (voucher, units) in units {
-        // `refusals = 0`: where an order was refused before, the careful way looks up which.
-        let _ = write!(
+/// A whole batch, sorted by seat, without its COMMIT, which depends on whether every stock was found sufficient.
+pub(super) fn swift_batch(sorted: &[&Incoming], units: &BTreeMap<VoucherId, i64>) -> String {
+    let mut sql = String::with_capacity(200 + sorted.len() * ROW_CHARS);
+    sql.push_str(BEGIN);
+    sql.push(';');
+    insert_orders(&mut sql, sorted);
+    sql.push(';');
+    // `refusals = 0`: where an order was refused before, the careful way looks up which.
+    let is_good = "refusals = 0";
+    let _ = match units.iter().collect::<Vec<_>>().as_slice() {
+        [(voucher, units)] => write!(
             sql,
-            ";UPDATE tb_seckill_voucher SET stock = stock - {units} \
-             WHERE voucher_id = {voucher} AND stock >= {units} AND refusals = 0"
-        );
-    }
+            "UPDATE tb_seckill_voucher SET stock = stock - {units} \
+             WHERE voucher_id = {voucher} AND stock >= {units} AND {is_good}"
+        ),
+        // One statement, however many vouchers: a fifth of the time that one for each takes. The join goes through
+        // them in the order in which they stand here, ascending, and so does locking.
+        many => write!(
+            sql,
+            "UPDATE JSON_TABLE('[{}]', '$[*]' COLUMNS (id BIGINT PATH '$[0]', units BIGINT PATH '$[1]')) taken \
+             STRAIGHT_JOIN tb_seckill_voucher v ON v.voucher_id = taken.id \
+             SET v.stock = v.stock - taken.units WHERE v.stock >= taken.units AND v.{is_good}",
+            list(many.iter().map(|(voucher, units)| format!("[{voucher},{units}]")))
+        ),
+    };
     sql
 }
 
@@ -67,7 +84,8 @@ pub(super) fn swift_batch(orders: &[&Incoming], units: &BTreeMap<VoucherId, i64>
 pub(super) fn careful_writes(changes: &Changes) -> String {
     let mut sql = String::new();
     if !changes.created.is_empty() {
-        let _ = write!(sql, "{};", insert_orders(&changes.created));
+        insert_orders(&mut sql, &sorted_by_seat(changes.created.iter().copied()));
+        sql.push(';');
     }
     if !changes.refused.is_empty() {
         let rows = changes.refused.iter().map(|(Incoming { order, entry }, refusal)| {
@@ -96,17 +114,26 @@ pub(super) fn careful_writes(changes: &Changes) -> String {
     sql + COMMIT
 }
 
-fn insert_orders(orders: &[&Incoming]) -> String {
-    let mut sorted = orders.to_vec();
+/// In the order in which rows are written, so that transactions wait for each other and never in a circle.
+pub(super) fn sorted_by_seat<'a>(orders: impl IntoIterator<Item = &'a Incoming>) -> Vec<&'a Incoming> {
+    let mut sorted: Vec<&Incoming> = orders.into_iter().collect();
     sorted.sort_unstable_by_key(|incoming| seat(&incoming.order));
-    let rows = sorted.iter().map(|Incoming { order, entry }| {
-        let (id, user, voucher) = (order.id, order.user, order.voucher);
-        format!("({id},{user},{voucher},{},{},'{entry}')", order.quantity, order.slot)
-    });
-    format!(
-        "INSERT INTO tb_voucher_order (id,user_id,voucher_id,quantity,slot,entry_id) VALUES {}",
-        list(rows)
-    )
+    sorted
+}
+
+fn insert_orders(sql: &mut String, sorted: &[&Incoming]) {
+    sql.push_str("INSERT INTO tb_voucher_order (id,user_id,voucher_id,quantity,slot,entry_id) VALUES ");
+    let mut digits = itoa::Buffer::new();
+    for (at, Incoming { order, entry }) in sorted.iter().enumerate() {
+        sql.push_str(if at == 0 { "(" } else { ",(" });
+        let numbers =
+            [order.id.get(), order.user.get(), order.voucher.get(), order.quantity.get(), order.slot.get()];
+        for number in numbers {
+            sql.push_str(digits.format(number));
+            sql.push(',');
+        }
+        let _ = write!(sql, "'{entry}')");
+    }
 }
 
 /// Locks the vouchers of a batch, ascending, and reads all that [`super::verdict::decide`] needs.

@@ -159,10 +159,12 @@ pub(super) fn contended_by_voucher(
     waiting
 }
 
-/// Whether an id or a seat stands twice in a batch.
-pub(super) fn repeats_itself(part: &[Incoming]) -> bool {
-    let (mut ids, mut seats) = (HashSet::with_capacity(part.len()), HashSet::with_capacity(part.len()));
-    !part.iter().all(|incoming| ids.insert(incoming.order.id) && seats.insert(seat(&incoming.order)))
+/// Whether an id or a seat stands twice among orders that are sorted by seat.
+pub(super) fn repeats_itself(sorted: &[&Incoming]) -> bool {
+    let mut ids: Vec<OrderId> = sorted.iter().map(|incoming| incoming.order.id).collect();
+    ids.sort_unstable();
+    sorted.windows(2).any(|pair| seat(&pair[0].order) == seat(&pair[1].order))
+        || ids.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 #[cfg(test)]
@@ -201,7 +203,9 @@ mod tests {
         let has = Verdict::Refused(Refusal::UserHasOrder);
         let expected = [Verdict::Created, Verdict::AlreadyThere, has.clone(), has, Verdict::IdTaken];
         assert_eq!(verdicts(&part, stock(9)), expected);
-        assert!(repeats_itself(&part));
+        assert!(repeats_itself(&part.iter().collect::<Vec<_>>()));
+        assert!(repeats_itself(&[&order(1, 1, 1), &order(1, 9, 1)]));
+        assert!(!repeats_itself(&[&order(2, 1, 1), &order(1, 9, 1)]));
     }
 
     #[test]
