@@ -306,6 +306,7 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         lock: "hm_dianping:{s}:lock:<user>".into(),
         order_id: "hm_dianping:{s}:icr:<day>".into(),
         heartbeat: "hm_dianping:{s}:worker:<name>".into(),
+        log: "hm_dianping:{s}:log".into(),
     };
     let (stream, dead) = ("hm_dianping:{s}:orders", "hm_dianping:{s}:dead");
     let gate = site.gate_with(templates.clone(), stream).await;

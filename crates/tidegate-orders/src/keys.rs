@@ -26,6 +26,8 @@ pub struct KeyTemplates {
     pub order_id: String,
     /// String with expiry: the heartbeat of the worker process of that name. Holds `<name>`.
     pub heartbeat: String,
+    /// Stream: what operators did. No placeholder.
+    pub log: String,
 }
 
 impl Default for KeyTemplates {
@@ -39,6 +41,7 @@ impl Default for KeyTemplates {
             lock: "lock:order:<user>".into(),
             order_id: "icr:order:<day>".into(),
             heartbeat: "tidegate:worker:<name>".into(),
+            log: "tidegate:log".into(),
         }
     }
 }
@@ -108,6 +111,12 @@ impl Keys {
     #[must_use]
     pub fn heartbeat(&self, name: &str) -> Key {
         fill(&self.templates.heartbeat, "<name>", name)
+    }
+
+    /// What operators did.
+    #[must_use]
+    pub fn log(&self) -> Key {
+        self.templates.log.as_str().into()
     }
 }
 

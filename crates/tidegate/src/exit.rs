@@ -9,12 +9,13 @@ pub const EXIT_CODES_HELP: &str = "\
 Exit codes:
   0  done; the answer is yes
   1  the answer is no: order refused, audit failed, doctor found errors, voucher is on sale
-     already, migration refused
+     already, migration refused, a question was answered with no
   2  wrong usage or configuration
   3  failed: a store could not be reached, or something unexpected happened
   4  worker: ended with a batch in hand, by the stop deadline or a second signal (it stays
      pending, nothing is lost)
-  5  worker: another live worker has this name";
+  5  worker: another live worker has this name
+  6  stopped by a signal before all was done; it says how far it came and how to go on";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub enum Exit {
     DeadlinePassed = 4,
     /// Another live worker has this name.
     NameTaken = 5,
+    /// A signal stopped a change before all of it was done.
+    Stopped = 6,
 }
 
 /// Who hears of a failure.

@@ -6,7 +6,9 @@ mod config;
 mod connect;
 mod exit;
 mod moment;
+mod operator;
 mod output;
+mod signals;
 mod telemetry;
 mod worker;
 

@@ -3,12 +3,18 @@
 use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
+use serde_json::{Value as Json, json};
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     gate::{Pause, VoucherState},
 };
 
-use crate::{config::Settings, connect, exit::Exit, output::OutputArgs};
+use crate::{
+    config::Settings,
+    connect,
+    exit::Exit,
+    operator::{Change, ChangeArgs, Job, Next, Plan, Report},
+};
 
 const PAUSE_EXAMPLES: &str = "\
 Examples:
@@ -33,7 +39,7 @@ pub struct VoucherPauseArgs {
     #[arg(long, value_name = "ID")]
     voucher: VoucherId,
     #[command(flatten)]
-    output: OutputArgs,
+    change: ChangeArgs,
 }
 
 /// What `tidegate voucher resume` takes.
@@ -44,19 +50,44 @@ pub struct VoucherResumeArgs {
     #[arg(long, value_name = "ID")]
     voucher: VoucherId,
     #[command(flatten)]
-    output: OutputArgs,
+    change: ChangeArgs,
 }
 
-/// What both print.
+/// What was found and, then, what was done.
 #[derive(Debug, Serialize)]
 struct Answer {
     voucher: VoucherId,
-    /// `paused`, `paused_before`, `resumed`, `not_paused` or `no_stock`.
+    /// `paused`, `paused_before`, `resumed`, `not_paused` or `no_stock`; of a dry run `would_pause` or `would_resume`.
     outcome: &'static str,
     /// Units left in Redis.
     stock: Option<i64>,
     #[serde(skip)]
     sentence: &'static str,
+}
+
+impl Plan for Answer {
+    fn text(&self) -> String {
+        format!("voucher {}: {}", self.voucher, self.sentence)
+    }
+
+    fn next(&self) -> Next {
+        match self.outcome {
+            // A sale that goes wrong must be stopped at once, and going on with it can be undone: nobody is asked.
+            "would_pause" | "would_resume" => Next::Go,
+            "no_stock" => Next::Nothing(Exit::No),
+            _ => Next::Nothing(Exit::Ok),
+        }
+    }
+}
+
+impl Report for Answer {
+    fn text(&self) -> String {
+        Plan::text(self)
+    }
+
+    fn counts(&self) -> Json {
+        json!({ "vouchers": 1 })
+    }
 }
 
 /// Stops the sale.
@@ -68,12 +99,14 @@ pub async fn pause(settings: &Settings, args: &VoucherPauseArgs) -> anyhow::Resu
     let (outcome, sentence) = match (sale.pause, sale.stock) {
         (Pause::Paused, _) => ("paused_before", "its sale was paused before"),
         (Pause::Running, None) => ("no_stock", "Redis has no stock of it; nothing was changed"),
-        (Pause::Running, Some(_)) => {
-            gate.pause(args.voucher).await.context("Failed to pause the sale")?;
-            ("paused", "its sale is paused")
-        }
+        (Pause::Running, Some(_)) => ("would_pause", "its sale would be paused"),
     };
-    answer(args.output, Answer { voucher: args.voucher, outcome, stock: sale.stock, sentence })
+    let plan = Answer { voucher: args.voucher, outcome, stock: sale.stock, sentence };
+    let work = async |plan: Answer, _job: &Job| {
+        gate.pause(plan.voucher).await.context("Failed to pause the sale")?;
+        Ok(Answer { outcome: "paused", sentence: "its sale is paused", ..plan })
+    };
+    Change::new(settings, &args.change).run(plan, work).await
 }
 
 /// Ends the pause of a sale.
@@ -83,14 +116,16 @@ pub async fn pause(settings: &Settings, args: &VoucherPauseArgs) -> anyhow::Resu
 pub async fn resume(settings: &Settings, args: &VoucherResumeArgs) -> anyhow::Result<Exit> {
     let (gate, sale) = look(settings, args.voucher).await?;
     let (outcome, sentence) = match (sale.pause, sale.stock) {
-        (Pause::Paused, _) => {
-            gate.resume(args.voucher).await.context("Failed to end the pause of the sale")?;
-            ("resumed", "its sale is not paused any more")
-        }
+        (Pause::Paused, _) => ("would_resume", "its sale would go on"),
         (Pause::Running, None) => ("no_stock", "Redis has no stock of it; nothing was changed"),
         (Pause::Running, Some(_)) => ("not_paused", "its sale was not paused"),
     };
-    answer(args.output, Answer { voucher: args.voucher, outcome, stock: sale.stock, sentence })
+    let plan = Answer { voucher: args.voucher, outcome, stock: sale.stock, sentence };
+    let work = async |plan: Answer, _job: &Job| {
+        gate.resume(plan.voucher).await.context("Failed to end the pause of the sale")?;
+        Ok(Answer { outcome: "resumed", sentence: "its sale is not paused any more", ..plan })
+    };
+    Change::new(settings, &args.change).run(plan, work).await
 }
 
 async fn look(settings: &Settings, voucher: VoucherId) -> anyhow::Result<(Gate, VoucherState)> {
@@ -98,9 +133,4 @@ async fn look(settings: &Settings, voucher: VoucherId) -> anyhow::Result<(Gate, 
     let gate = Gate::new(redis, Keys::new(settings.keys.clone()), settings.stream.name.as_str());
     let sale = gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
     Ok((gate, sale))
-}
-
-fn answer(output: OutputArgs, answer: Answer) -> anyhow::Result<Exit> {
-    output.print(&answer, |answer| format!("voucher {}: {}", answer.voucher, answer.sentence))?;
-    Ok(if answer.outcome == "no_stock" { Exit::No } else { Exit::Ok })
 }

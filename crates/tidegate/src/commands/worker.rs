@@ -1,12 +1,12 @@
 //! `tidegate worker`: writes the stream's orders to MySQL until told to stop.
 
 use clap::Args;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Settings,
     exit::Exit,
+    signals::Signals,
     worker::{NameTaken, Worker},
 };
 
@@ -67,23 +67,5 @@ fn exit(ended: anyhow::Result<()>) -> anyhow::Result<Exit> {
             Ok(Exit::NameTaken)
         }
         Err(error) => Err(error),
-    }
-}
-
-struct Signals {
-    term: Signal,
-    int: Signal,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.term.recv() => "SIGTERM",
-            _ = self.int.recv() => "SIGINT",
-        }
     }
 }

@@ -30,6 +30,8 @@ pub struct Settings {
     pub keys: KeyTemplates,
     /// The worker.
     pub worker: WorkerSettings,
+    /// Commands with which people change something.
+    pub operator: OperatorSettings,
     /// The log.
     pub log: LogSettings,
 }
@@ -123,6 +125,13 @@ pub struct WorkerSettings {
     pub report_every: Duration,
 }
 
+/// `[operator]`
+#[derive(Clone, Debug)]
+pub struct OperatorSettings {
+    /// Lines of the operators' log that are kept, about.
+    pub log_lines: u32,
+}
+
 /// `[log]`
 #[derive(Clone, Debug)]
 pub struct LogSettings {
@@ -147,12 +156,17 @@ impl Settings {
     /// Reads every setting; the reader keeps what is wrong.
     pub fn read(reader: &mut Reader<'_>) -> Self {
         let worker = worker(reader);
+        let (stream, keys) = (stream(reader), keys(reader));
+        for (name, key) in [(&stream.name, "stream.name"), (&stream.dead, "stream.dead")] {
+            reader.rule(keys.log != *name, "keys.log", key, format!("must differ from {key}"));
+        }
         Self {
             redis: redis(reader),
             mysql: mysql(reader, worker.lanes),
-            stream: stream(reader),
-            keys: keys(reader),
+            stream,
+            keys,
             worker,
+            operator: OperatorSettings { log_lines: reader.number("operator.log_lines", 100..=10_000_000) },
             log: log(reader),
         }
     }
@@ -218,6 +232,7 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         lock: reader.template("keys.lock", "<user>"),
         order_id: reader.template("keys.order_id", "<day>"),
         heartbeat: reader.template("keys.heartbeat", "<name>"),
+        log: reader.word("keys.log"),
     };
     let per_voucher = [
         ("keys.stock", &keys.stock),
