@@ -90,7 +90,9 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
                    UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = 10";
     sqlx::raw_sql(written).execute(&site.pool).await.expect("its last order");
 
-    let migrated = site.tidegate(&["migrate"]);
+    let asked = site.tidegate(&["migrate"]);
+    assert_eq!(asked.status.code(), Some(2), "there are tables, and no terminal to ask on: {asked:?}");
+    let migrated = site.tidegate(&["migrate", "--yes"]);
     assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
     let plan = |name: &str| site.worker(name).set("WORKER_RETIRE_IDLE_MS", 4000);
     let (first, second) = (plan("a").start(), plan("b").start());

@@ -56,6 +56,8 @@ pub struct SchemaState {
     pub database: String,
     /// The steps that `tidegate migrate` would take, in that order.
     pub missing: Vec<Change>,
+    /// Whether one of these steps changes a table that is there already, with whatever rows it holds.
+    pub alters: bool,
     /// What stops a migration.
     pub problems: Vec<Problem>,
     /// Whether MySQL itself refuses a user's second order in one slot of a voucher.
@@ -171,6 +173,7 @@ pub async fn check(pool: &MySqlPool) -> Result<SchemaState, MigrateError> {
         database,
         problems: problems(&mut connection, &found).await?,
         missing: missing(&found).into_iter().map(Change::from).collect(),
+        alters: missing(&found).iter().any(|step| step.alters().is_some_and(|table| found.has_table(table))),
         unique_key: found.has_unique_key(),
         other_unique_keys: found.other_unique_keys(),
     })

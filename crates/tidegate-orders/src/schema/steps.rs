@@ -18,6 +18,17 @@ pub(super) struct Step {
     pub(super) fact: Fact,
 }
 
+impl Step {
+    /// The table that it changes, where that is none of its own making.
+    pub(super) fn alters(&self) -> Option<&'static str> {
+        match &self.fact {
+            Fact::Column(column) => Some(column.table),
+            Fact::UniqueKey => Some(ORDER),
+            Fact::Table(_) | Fact::ProbeRow => None,
+        }
+    }
+}
+
 /// What a step makes true.
 #[derive(Debug)]
 pub(super) enum Fact {

@@ -4,6 +4,7 @@ use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_orders::{
     Gate, Keys, VoucherId,
@@ -16,7 +17,8 @@ use crate::{
     connect,
     exit::{Exit, WrongUsage},
     moment,
-    output::OutputArgs,
+    operator::{Change, ChangeArgs, Ending, Job, Next, Plan, Report},
+    output::counted,
 };
 
 /// What the gate's script can count with.
@@ -29,7 +31,8 @@ Examples:
   tidegate voucher load --voucher 7 --stock 1000 --begin 2026-11-20T10:00:00Z
 
 Writes the MySQL row, then the Redis keys. Exits with 1, changing nothing, where the voucher is or was on sale on
-either side. If it fails half-way, the same command again completes it.";
+either side. Asks only where it would write over what an ended sale left, or over other times in MySQL. If it fails
+half-way, the same command again completes it.";
 
 /// What `tidegate voucher load` takes.
 #[derive(Args, Debug)]
@@ -48,20 +51,50 @@ pub struct VoucherLoadArgs {
     #[arg(long, value_name = "TIME", value_parser = moment::parse)]
     end: Option<Timestamp>,
     #[command(flatten)]
-    output: OutputArgs,
+    change: ChangeArgs,
 }
 
-/// What `tidegate voucher load` prints.
+/// What was found and, then, what was done.
 #[derive(Debug, Serialize)]
 struct Answer {
     voucher: VoucherId,
     stock: i64,
     begin: Option<Timestamp>,
     end: Option<Timestamp>,
-    /// `loaded`, `loaded_paused` or `refused`.
+    /// `loaded`, `loaded_paused` or `refused`; of a dry run `would_load`.
     outcome: &'static str,
     /// Why it was refused.
     reason: Option<String>,
+    /// What it would write over.
+    overwrites: Option<String>,
+}
+
+impl Plan for Answer {
+    fn text(&self) -> String {
+        render(self)
+    }
+
+    fn next(&self) -> Next {
+        match (&self.reason, &self.overwrites) {
+            (Some(_), _) => Next::Nothing(Exit::No),
+            (None, None) => Next::Go,
+            (None, Some(_)) => Next::Ask(format!("Load voucher {} all the same?", self.voucher)),
+        }
+    }
+}
+
+impl Report for Answer {
+    fn text(&self) -> String {
+        render(self)
+    }
+
+    fn counts(&self) -> Json {
+        json!({ "units": if self.reason.is_none() { self.stock } else { 0 } })
+    }
+
+    fn ending(&self) -> Ending {
+        if self.reason.is_none() { Ending::Done } else { Ending::Refused }
+    }
 }
 
 /// Loads the voucher, or says why not.
@@ -72,27 +105,30 @@ pub async fn run(settings: &Settings, args: &VoucherLoadArgs) -> anyhow::Result<
     check_window(args, Timestamp::now())?;
     let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
     let gate = Gate::new(redis, Keys::new(settings.keys.clone()), settings.stream.name.as_str());
-    let outcome = match find_refusal(&gate, &mysql, args).await? {
-        Some(reason) => Err(reason),
-        None => load(&gate, &mysql, args).await?,
+    let plan = look(&gate, &mysql, args).await?;
+    let work = async |plan: Answer, _job: &Job| {
+        Ok(match load(&gate, &mysql, args).await? {
+            Ok(outcome) => Answer { outcome, ..plan },
+            Err(reason) => Answer { outcome: "refused", reason: Some(reason), ..plan },
+        })
     };
-    let exit = if outcome.is_ok() { Exit::Ok } else { Exit::No };
-    let (word, reason) = outcome.map_or_else(|reason| ("refused", Some(reason)), |word| (word, None));
-    let VoucherLoadArgs { voucher, stock, begin, end, output } = *args;
-    output.print(&Answer { voucher, stock, begin, end, outcome: word, reason }, render)?;
-    Ok(exit)
+    Change::new(settings, &args.change).run(plan, work).await
 }
 
 fn render(answer: &Answer) -> String {
-    let Answer { voucher, stock, .. } = answer;
-    match &answer.reason {
-        Some(reason) => {
+    let Answer { voucher, stock, overwrites, .. } = answer;
+    match (&answer.reason, answer.outcome) {
+        (Some(reason), _) => {
             format!("voucher {voucher}: refused, {reason}\nSee: tidegate voucher show --voucher {voucher}")
         }
-        None if answer.outcome == "loaded_paused" => {
+        (None, "would_load") => {
+            let overwrites = overwrites.iter().map(|what| format!(", over {what}")).collect::<String>();
+            format!("voucher {voucher}: would be loaded with {}{overwrites}", counted(*stock, "unit"))
+        }
+        (None, "loaded_paused") => {
             format!("voucher {voucher}: loaded with {stock} units; its sale was paused and still is")
         }
-        None => format!("voucher {voucher}: loaded with {stock} units"),
+        (None, _) => format!("voucher {voucher}: loaded with {stock} units"),
     }
 }
 
@@ -106,15 +142,22 @@ fn check_window(args: &VoucherLoadArgs, now: Timestamp) -> Result<(), WrongUsage
     }
 }
 
-async fn find_refusal(
-    gate: &Gate,
-    mysql: &MySqlPool,
-    args: &VoucherLoadArgs,
-) -> anyhow::Result<Option<String>> {
+async fn look(gate: &Gate, mysql: &MySqlPool, args: &VoucherLoadArgs) -> anyhow::Result<Answer> {
     let sale = gate.read_voucher(args.voucher).await.context("Failed to read the voucher in Redis")?;
     let row = vouchers::find(mysql, args.voucher).await.context("Failed to read the voucher in MySQL")?;
     let orders = vouchers::count_orders(mysql, args.voucher).await.context("Failed to count its orders")?;
-    Ok(refusal(&sale, row.as_ref(), orders, args.stock, Timestamp::now()))
+    let now = Timestamp::now();
+    let reason = refusal(&sale, row.as_ref(), orders, args.stock, now);
+    let window = SaleWindow { begin: args.begin, end: args.end };
+    Ok(Answer {
+        voucher: args.voucher,
+        stock: args.stock,
+        begin: args.begin,
+        end: args.end,
+        outcome: if reason.is_some() { "refused" } else { "would_load" },
+        reason,
+        overwrites: overwrites(&sale, row.as_ref(), window, now),
+    })
 }
 
 /// Why the voucher must not be loaded; None where both sides are free, or hold what a load left that died half-way.
@@ -148,6 +191,27 @@ fn refusal(
         ));
     }
     None
+}
+
+/// What is there and would be lost by loading; None where that is nothing, or what a load left that died half-way.
+fn overwrites(
+    sale: &VoucherState,
+    row: Option<&VoucherRow>,
+    window: SaleWindow,
+    now: Timestamp,
+) -> Option<String> {
+    if let Some(left) = sale.stock {
+        return Some(format!("an ended sale that has {} left in Redis", counted(left, "unit")));
+    }
+    let row = row?;
+    let second = |moment: Timestamp| moment.as_millisecond().div_euclid(1000);
+    let ends_otherwise = row.end_ms.map(|ms| ms.div_euclid(1000)) != window.end.map(second);
+    // Without a moment to begin, a load writes the present one.
+    let begins_otherwise = row.begin_ms.is_some_and(|ms| match window.begin {
+        Some(begin) => ms.div_euclid(1000) != second(begin),
+        None => ms > now.as_millisecond(),
+    });
+    (ends_otherwise || begins_otherwise).then(|| "the times of its row in MySQL, which are others".to_owned())
 }
 
 /// The row, then the keys. The inner error is why it was refused after all: somebody else was at work.
@@ -209,6 +273,27 @@ mod tests {
         assert!(is_refused(sale(None, 0, None), Some(&row(100, None)), 1), "it has orders");
         assert!(is_refused(sale(None, 0, None), Some(&row(99, None)), 0), "another stock");
         assert!(is_refused(sale(None, 0, None), Some(&row(100, Some(200))), 0), "a stock that was sold from");
+    }
+
+    #[test]
+    fn only_what_would_be_lost_is_asked_about() {
+        let moment = |ms| Timestamp::from_millisecond(ms).unwrap();
+        let over = |sale: &VoucherState, row: Option<&VoucherRow>, window: SaleWindow| {
+            overwrites(sale, row, window, moment(5_000)).is_some()
+        };
+        let (nothing, open) = (sale(None, 0, None), SaleWindow::default());
+        assert!(!over(&nothing, None, open), "a new voucher");
+        assert!(over(&sale(Some(5), 0, Some(1_000)), None, open), "the rest of an ended sale");
+        let mut begun = row(100, Some(100));
+        begun.begin_ms = Some(4_000);
+        assert!(!over(&nothing, Some(&begun), open), "a load that died half-way");
+        let window = SaleWindow { begin: Some(moment(4_000)), end: Some(moment(9_500)) };
+        assert!(over(&nothing, Some(&begun), window), "it ends otherwise");
+        begun.end_ms = Some(9_000);
+        assert!(!over(&nothing, Some(&begun), window), "MySQL keeps whole seconds");
+        assert!(over(&nothing, Some(&begun), open), "its end would be lost");
+        begun.begin_ms = Some(6_000);
+        assert!(over(&nothing, Some(&begun), window), "it begins otherwise");
     }
 
     #[test]
