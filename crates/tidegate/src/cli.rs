@@ -9,6 +9,7 @@ use crate::{
         completions::CompletionsArgs,
         config::ConfigCommandArgs,
         doctor::DoctorArgs,
+        log::LogArgs,
         migrate::MigrateArgs,
         status::StatusArgs,
         voucher_load::VoucherLoadArgs,
@@ -50,6 +51,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Count every order on both sides: is one lost, doubled or oversold?
     Audit(AuditArgs),
+    /// Show who changed what with which command
+    Log(LogArgs),
     /// Print the configuration in effect, passwords hidden
     Config(ConfigCommandArgs),
     /// Print a completion script for a shell

@@ -5,6 +5,7 @@ pub mod audit;
 pub mod completions;
 pub mod config;
 pub mod doctor;
+pub mod log;
 pub mod migrate;
 pub mod status;
 pub mod voucher_load;

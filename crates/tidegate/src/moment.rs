@@ -1,31 +1,114 @@
 //! Moments as people type and read them.
 
-use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
+use std::time::Duration;
+
+use jiff::{Span, SpanRelativeTo, Timestamp, civil::DateTime, tz::TimeZone};
 use tidegate_orders::vouchers::LATEST_MS;
+use tidegate_stream::EntryId;
 
 /// 2001-09-09, in milliseconds; a smaller number is a time in seconds.
 const EARLIEST_MS: i64 = 1_000_000_000_000;
+const IN_SECONDS: &str = "lies before 2001; Unix times are taken as milliseconds, not seconds";
 
 /// Parses RFC 3339, a local date with or without a time, or Unix milliseconds.
 ///
 /// # Errors
 /// When it is none of them, or MySQL's TIMESTAMP cannot hold it.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
-    let text = text.trim();
-    let moment = if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        text.parse().ok().and_then(|ms| Timestamp::from_millisecond(ms).ok())
-    } else {
-        text.parse::<Timestamp>().ok().or_else(|| parse_local(text))
-    };
-    let moment =
-        moment.ok_or("give 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time) or Unix milliseconds")?;
+    let moment = parse_moment(text.trim())
+        .ok_or("give 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time) or Unix milliseconds")?;
     match moment.as_millisecond() {
-        ..EARLIEST_MS => {
-            Err("lies before 2001; Unix times are taken as milliseconds, not seconds".to_owned())
-        }
+        ..EARLIEST_MS => Err(IN_SECONDS.to_owned()),
         ms if ms > LATEST_MS => Err("lies after 2038-01-19, which MySQL's TIMESTAMP cannot hold".to_owned()),
         _ => Ok(moment),
     }
+}
+
+/// A point in a stream, as it was typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// So long before now, by the clock of Redis.
+    Ago(Duration),
+    /// A moment: Unix time in milliseconds.
+    At(u64),
+    /// An entry.
+    Entry(EntryId),
+}
+
+impl Point {
+    /// The first entry id that lies at this point or after it. `now_ms` is the clock of Redis, which makes the ids.
+    pub fn first(self, now_ms: u64) -> EntryId {
+        match self {
+            Self::Entry(id) => id,
+            moment => EntryId { ms: moment.ms(now_ms), seq: 0 },
+        }
+    }
+
+    /// The last entry id that lies at this point or before it: a whole millisecond counts to the point.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the end of a range: --to"))]
+    pub fn last(self, now_ms: u64) -> EntryId {
+        match self {
+            Self::Entry(id) => id,
+            moment => EntryId { ms: moment.ms(now_ms), seq: u64::MAX },
+        }
+    }
+
+    fn ms(self, now_ms: u64) -> u64 {
+        match self {
+            Self::Ago(span) => now_ms.saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
+            Self::At(ms) => ms,
+            Self::Entry(id) => id.ms,
+        }
+    }
+}
+
+/// Parses a point in a stream: what [`parse`] takes, `-2h` or `90m` for so long ago, or the id of an entry. Flags that
+/// take it need `allow_hyphen_values`.
+///
+/// # Errors
+/// When it is none of them, or lies before 2001: `2026-11` is no entry id, though it looks like one.
+pub fn parse_point(text: &str) -> Result<Point, String> {
+    let text = text.trim();
+    let point = if is_entry_id(text) {
+        text.parse().ok().map(Point::Entry)
+    } else if let Some(moment) = parse_moment(text) {
+        u64::try_from(moment.as_millisecond()).ok().map(Point::At)
+    } else {
+        parse_span(text.strip_prefix('-').unwrap_or(text)).ok().map(Point::Ago)
+    };
+    let point = point.ok_or(
+        "give 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time), -2h or 90m (so long ago), Unix milliseconds, or \
+         the id of an entry",
+    )?;
+    match point {
+        Point::At(ms) | Point::Entry(EntryId { ms, .. }) if ms < EARLIEST_MS.unsigned_abs() => {
+            Err(IN_SECONDS.to_owned())
+        }
+        point => Ok(point),
+    }
+}
+
+/// Parses a length of time: `90m`, `2h 30m`, `7d`. A day has 24 hours.
+///
+/// # Errors
+/// When it is none, or below zero.
+pub fn parse_span(text: &str) -> Result<Duration, String> {
+    let span = text.trim().parse::<Span>().ok();
+    let exact = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+    let positive = exact.and_then(|exact| Duration::try_from(exact).ok());
+    positive.ok_or_else(|| "give a length of time, such as 90m, 2h or 7d".to_owned())
+}
+
+fn is_entry_id(text: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once('-').is_some_and(|(ms, seq)| is_number(ms) && is_number(seq))
+}
+
+fn parse_moment(text: &str) -> Option<Timestamp> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse().ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    }
+    text.parse::<Timestamp>().ok().or_else(|| parse_local(text))
 }
 
 fn parse_local(text: &str) -> Option<Timestamp> {
@@ -53,5 +136,36 @@ mod tests {
         for text in ["", "tomorrow", "1795168800", "2040-01-01T00:00:00Z", "99999999999999999999"] {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_point_can_be_typed_in_all_ways_and_lies_on_the_clock_of_redis() {
+        let now = 1_795_168_800_000;
+        let first = |text: &str| parse_point(text).unwrap().first(now).to_string();
+        assert_eq!(first("2026-11-20T09:00:00Z"), "1795165200000-0");
+        assert_eq!(first("1795165200000"), "1795165200000-0");
+        assert_eq!(first("1795165200000-3"), "1795165200000-3");
+        for an_hour_ago in ["-1h", "60m", "-60 minutes", "3600s"] {
+            assert_eq!(first(an_hour_ago), "1795165200000-0", "{an_hour_ago}");
+        }
+        assert_eq!(first("-7d"), "1794564000000-0");
+        let local = parse("2026-11-20 10:00").unwrap().as_millisecond();
+        assert_eq!(first("2026-11-20 10:00"), format!("{local}-0"));
+        let last = parse_point("-1h").unwrap().last(now);
+        assert_eq!((last.ms, last.seq), (1_795_165_200_000, u64::MAX));
+        assert_eq!(parse_point("1795165200000-3").unwrap().last(now).seq, 3);
+    }
+
+    #[test]
+    fn what_is_no_point_is_refused_and_never_taken_for_the_beginning() {
+        for text in
+            ["", "-", "2026-11", "0-0", "1795168800", "yesterday", "-2", "h", "--2h", "1795165200000-x"]
+        {
+            assert!(parse_point(text).is_err(), "{text}");
+        }
+        for text in ["", "7", "-1h", "soon"] {
+            assert!(parse_span(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_span("1d 12h").unwrap(), Duration::from_secs(36 * 3600));
     }
 }

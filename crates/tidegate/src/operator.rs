@@ -90,7 +90,8 @@ pub enum Ending {
 /// What the work of a change is given.
 #[derive(Debug)]
 pub struct Job {
-    stop: CancellationToken,
+    /// Cancelled by a signal. For waits between steps, never around a step; see [`Job::is_stopped`].
+    pub stop: CancellationToken,
     /// How far it is; to be told its total before it shows.
     pub progress: Progress,
 }
@@ -99,11 +100,6 @@ impl Job {
     /// Whether to end after the step in hand, with [`Ending::Stopped`]. Ask between any two steps.
     pub fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
-    }
-
-    /// Ends when it is stopped: for waits between steps, never around a step.
-    pub async fn stopped(&self) {
-        self.stop.cancelled().await;
     }
 }
 

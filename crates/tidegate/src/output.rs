@@ -28,6 +28,16 @@ impl OutputArgs {
         };
         print(&text)
     }
+
+    /// Prints one of many, as JSON in one line. Answers whether anybody still reads.
+    ///
+    /// # Errors
+    /// When stdout cannot be written to.
+    pub fn print_line<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<bool> {
+        let text =
+            if self.json { serde_json::to_string(data).context("Failed to write JSON")? } else { text(data) };
+        is_read(&text)
+    }
 }
 
 /// Writes lines to stdout. A reader who went away early (`| head`) is no failure.
@@ -35,16 +45,23 @@ impl OutputArgs {
 /// # Errors
 /// When stdout cannot be written to.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    is_read(text).map(|_| ())
+}
+
+fn is_read(text: &str) -> anyhow::Result<bool> {
     match writeln!(io::stdout(), "{}", text.trim_end()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("Failed to write to stdout"),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => written.context("Failed to write to stdout").map(|()| true),
     }
 }
 
-/// A number with its noun: `1 order`, `2 orders`.
+/// A number with its noun: `1 order`, `2 orders`, `2 entries`.
 pub fn counted(count: impl Into<i128>, noun: &str) -> String {
-    let count = count.into();
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+    match (count.into(), noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (count, Some(stem)) => format!("{count} {stem}ies"),
+        (count, None) => format!("{count} {noun}s"),
+    }
 }
 
 /// Narrower than this, a table is left to the terminal to wrap: one letter a line helps nobody. A terminal without a

@@ -1,6 +1,6 @@
 //! The operators' log: a capped stream in Redis. Its fields are named here and nowhere else.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context;
 use fred::{clients::Pool, interfaces::StreamsInterface, types::Key};
@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use tidegate_orders::Keys;
 use tidegate_stream::EntryId;
+use tokio::time::timeout;
 
 use super::typed::Typed;
 use crate::{config::Settings, connect};
@@ -87,18 +88,21 @@ pub struct OperatorLog {
     pool: Pool,
     key: Key,
     lines: u32,
+    patience: Duration,
 }
 
 impl OperatorLog {
     /// The log in the Redis behind `pool`.
     pub fn new(pool: Pool, settings: &Settings) -> Self {
         let key = Keys::new(settings.keys.clone()).log();
-        Self { pool, key, lines: settings.operator.log_lines }
+        Self { pool, key, lines: settings.operator.log_lines, patience: settings.redis.command_timeout }
     }
 
     async fn add(&self, fields: Vec<(&str, String)>) -> anyhow::Result<String> {
         let cap = ("MAXLEN", "~", i64::from(self.lines));
-        Ok(self.pool.xadd(&self.key, false, cap, "*", fields).await?)
+        let written = self.pool.xadd(&self.key, false, cap, "*", fields);
+        // In all, however often the client tries: somebody may have asked twice to be let go.
+        Ok(timeout(self.patience, written).await.context("Redis does not answer")??)
     }
 
     /// Up to `count` lines from `from` on, oldest first.

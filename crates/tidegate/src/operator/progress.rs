@@ -1,6 +1,6 @@
 //! How far long work is: a bar on a terminal, nothing elsewhere.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 const TEMPLATE: &str = "{msg} {wide_bar} {human_pos}/{human_len}, {per_sec}, {eta} left";
 
@@ -11,7 +11,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    /// Nothing shows yet.
+    pub fn new() -> Self {
         Self { bar: ProgressBar::hidden() }
     }
 
@@ -21,7 +22,8 @@ impl Progress {
         self.bar.set_message(what);
         self.bar.set_style(ProgressStyle::with_template(TEMPLATE).expect("the template is right"));
         // Draws nothing where stderr is no terminal.
-        self.bar.set_draw_target(indicatif::ProgressDrawTarget::stderr());
+        self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        self.bar.tick();
     }
 
     /// So many more are done.
