@@ -16,7 +16,7 @@ use crate::{
 
 /// Where the server cannot tell how many entries are undelivered, they are counted, but not further than this.
 const COUNT_LIMIT: u64 = 10_000;
-const COUNT_PAGE: u64 = 1_000;
+pub(crate) const COUNT_PAGE: u64 = 1_000;
 
 /// What the key of the stream holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,7 +154,7 @@ pub async fn beating(pool: &Pool, heartbeats: Vec<Key>) -> Result<Vec<bool>, Str
     Ok(beats.iter().map(|beat| !beat.is_null()).collect())
 }
 
-async fn key_kind(pool: &Pool, key: &str) -> Result<KeyKind, StreamError> {
+pub(crate) async fn key_kind(pool: &Pool, key: &str) -> Result<KeyKind, StreamError> {
     let kind: String = pool.r#type(key).await?;
     Ok(match kind.as_str() {
         "none" => KeyKind::Missing,
@@ -172,7 +172,7 @@ async fn group(pool: &Pool, names: &StreamNames, length: u64) -> Result<Option<G
     let last_delivered = parse_id(group.get("last-delivered-id").unwrap_or(&Value::Null))?;
     let oldest_undelivered = entries_after(pool, &names.stream, last_delivered, 1).await?.first().copied();
     let lag = group.get("lag").and_then(Value::as_u64);
-    let (pending, oldest_pending) = pending(pool, names).await?;
+    let (pending, oldest_pending) = pending(pool, &names.stream, &names.group).await?;
     Ok(Some(GroupStatus {
         undelivered: match (oldest_undelivered, lag) {
             (None, _) => Undelivered::Exactly(0),
@@ -207,9 +207,13 @@ pub async fn consumers(pool: &Pool, names: &StreamNames) -> Result<Vec<ConsumerI
     Ok(read.collect())
 }
 
-/// The summary of the pending list: how many, and the first.
-async fn pending(pool: &Pool, names: &StreamNames) -> Result<(u64, Option<EntryId>), StreamError> {
-    let summary: Value = pool.xpending(&names.stream, &names.group, ()).await?;
+/// The summary of a group's pending list: how many, and the first.
+pub(crate) async fn pending(
+    pool: &Pool,
+    stream: &str,
+    group: &str,
+) -> Result<(u64, Option<EntryId>), StreamError> {
+    let summary: Value = pool.xpending(stream, group, ()).await?;
     let Value::Array(parts) = &summary else {
         return Err(bad_reply("a summary of the pending list", &summary).into());
     };
@@ -240,7 +244,18 @@ async fn entries_after(
     after: EntryId,
     count: u64,
 ) -> Result<Vec<EntryId>, StreamError> {
-    let reply: Result<Value, Error> = pool.xrange(stream, format!("({after}"), "+", Some(count)).await;
+    entries_between(pool, stream, after, "+", count).await
+}
+
+/// Ids of up to `count` entries after an id, up to an end as XRANGE takes it.
+pub(crate) async fn entries_between(
+    pool: &Pool,
+    stream: &str,
+    after: EntryId,
+    end: &str,
+    count: u64,
+) -> Result<Vec<EntryId>, StreamError> {
+    let reply: Result<Value, Error> = pool.xrange(stream, format!("({after}"), end, Some(count)).await;
     match reply? {
         Value::Array(entries) => entries.iter().map(entry_id).collect(),
         Value::Null => Ok(Vec::new()),

@@ -8,6 +8,7 @@ pub mod handler;
 pub mod inspect;
 pub mod lane;
 pub mod lease;
+pub mod outlook;
 pub mod redis;
 pub mod retire;
 mod schedule;
@@ -26,6 +27,7 @@ pub use inspect::{
 };
 pub use lane::{BatchReport, Lane, LaneSettings};
 pub use lease::Leases;
+pub use outlook::{Hold, Need, Outlook, count_before};
 pub use redis::{RedisSettings, connect_pool, connect_reader, is_out_of_memory, readable};
 pub use retire::Retirer;
 pub use script::Script;

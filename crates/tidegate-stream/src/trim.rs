@@ -7,6 +7,7 @@ use fred::{clients::Pool, types::Value};
 use crate::{
     entry::EntryId,
     inspect::server_time_ms,
+    outlook::{Outlook, outlook},
     script::Script,
     stream::{StreamError, StreamNames},
 };
@@ -36,19 +37,42 @@ impl Trimmer {
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
     pub async fn run_once(&self) -> Result<u64, StreamError> {
-        let retention_ms = u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX);
-        let cutoff_ms = server_time_ms(&self.pool).await?.saturating_sub(retention_ms);
-        let cutoff = EntryId { ms: cutoff_ms, seq: 0 }.to_string();
+        let cutoff = self.cutoff().await?;
         let mut trimmed = 0;
         loop {
-            let keys = vec![self.names.stream.as_str().into()];
-            let args: Vec<Value> = vec![cutoff.as_str().into(), MOST.to_string().into()];
-            let now: u64 = self.script.call(&self.pool, keys, args).await?.convert()?;
-            trimmed += now;
             // Whole nodes go, so a call rarely deletes just as many as it may.
-            if now == 0 {
-                return Ok(trimmed);
+            match self.step(cutoff).await? {
+                0 => return Ok(trimmed),
+                now => trimmed += now,
             }
         }
+    }
+
+    /// Where the retention begins, by the clock of Redis: only what is older may go.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn cutoff(&self) -> Result<EntryId, StreamError> {
+        let retention_ms = u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX);
+        let ms = server_time_ms(&self.pool).await?.saturating_sub(retention_ms);
+        Ok(EntryId { ms, seq: 0 })
+    }
+
+    /// Deletes some of the entries before `cutoff` that no group needs; returns how many went, 0 when it is done.
+    ///
+    /// # Errors
+    /// As [`Trimmer::run_once`].
+    pub async fn step(&self, cutoff: EntryId) -> Result<u64, StreamError> {
+        let keys = vec![self.names.stream.as_str().into()];
+        let args: Vec<Value> = vec![cutoff.to_string().into(), MOST.to_string().into()];
+        Ok(self.script.call(&self.pool, keys, args).await?.convert()?)
+    }
+
+    /// Says which entries before `cutoff` would go, as the script decides it, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`Trimmer::run_once`].
+    pub async fn outlook(&self, cutoff: EntryId) -> Result<Outlook, StreamError> {
+        outlook(&self.pool, &self.names.stream, cutoff).await
     }
 }

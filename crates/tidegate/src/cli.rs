@@ -12,6 +12,7 @@ use crate::{
         log::LogArgs,
         migrate::MigrateArgs,
         status::StatusArgs,
+        trim::TrimArgs,
         voucher_load::VoucherLoadArgs,
         voucher_pause::{VoucherPauseArgs, VoucherResumeArgs},
         voucher_show::VoucherShowArgs,
@@ -51,6 +52,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Count every order on both sides: is one lost, doubled or oversold?
     Audit(AuditArgs),
+    /// Delete acknowledged entries that are old enough, as workers do by themselves
+    Trim(TrimArgs),
     /// Show who changed what with which command
     Log(LogArgs),
     /// Print the configuration in effect, passwords hidden

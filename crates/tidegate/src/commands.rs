@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod log;
 pub mod migrate;
 pub mod status;
+pub mod trim;
 pub mod voucher_load;
 pub mod voucher_pause;
 pub mod voucher_show;

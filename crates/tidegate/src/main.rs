@@ -49,6 +49,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Doctor(args) => commands::doctor::run(settings, args).await,
         Command::Status(args) => commands::status::run(settings, args).await,
         Command::Audit(args) => commands::audit::run(settings, args).await,
+        Command::Trim(args) => commands::trim::run(settings, args).await,
         Command::Log(args) => commands::log::run(settings, args).await,
         Command::Config(args) => commands::config::run(&config, args),
         Command::Completions(args) => commands::completions::run(args),
