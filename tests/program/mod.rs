@@ -32,16 +32,22 @@ impl Program {
         self.run_with(&line.split(' ').collect::<Vec<_>>(), &[])
     }
 
-    /// Runs a command with variables; those of the tests' own surroundings are hidden from it.
+    /// Runs a command with variables.
     pub fn run_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Run {
+        let output = self.command(args).envs(variables.iter().copied()).output();
+        output.expect("the binary runs").into()
+    }
+
+    /// A command that is not started yet; variables of the tests' own surroundings are hidden from it.
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TIDEGATE_") || name == "RUST_LOG" {
                 command.env_remove(name);
             }
         }
-        let output = command.args(&self.flags).args(args).envs(variables.iter().copied()).output();
-        output.expect("the binary runs").into()
+        command.args(&self.flags).args(args);
+        command
     }
 }
 
