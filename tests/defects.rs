@@ -22,8 +22,8 @@ use tidegate_orders::{
 };
 use tokio::time::sleep;
 
-/// MySQL's command byte and the text: `READ COMMITTED` is no commit.
-const COMMIT: &[u8] = b"\x03COMMIT";
+/// The end of a transaction: `READ COMMITTED` is no commit.
+const COMMIT: &[u8] = b";COMMIT";
 /// The first order id that a double cannot hold.
 const BEYOND_DOUBLES: i64 = (1 << 53) + 1;
 

@@ -4,7 +4,7 @@ use tidegate_lab::{DroppedReply, Proxy};
 
 use crate::{
     proxies::{
-        ACK, CLAIM, COMMIT_ALONE, COMMIT_AT_END, LOCK, Proxies, READ_NEW, bury, quick, release, unlock,
+        ACK, CAREFUL_COMMIT, CLAIM, LOCK, Proxies, READ_NEW, SWIFT_COMMIT, bury, quick, release, unlock,
     },
     site::{Site, until},
 };
@@ -61,7 +61,7 @@ async fn a_lost_reply_of_a_burial_buries_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_reply_of_a_commit_with_refusals_doubles_nothing() {
-    survive_loss(|proxies| proxies.mysql.drop_next_reply(COMMIT_AT_END)).await;
+    survive_loss(|proxies| proxies.mysql.drop_next_reply(CAREFUL_COMMIT)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,7 +70,7 @@ async fn a_lost_reply_of_a_plain_commit_doubles_nothing() {
     site.open_sale().await;
     let proxies = Proxies::start(&site).await;
     site.plain_rush(1_000, 300).await;
-    let lost = proxies.mysql.drop_next_reply(COMMIT_ALONE);
+    let lost = proxies.mysql.drop_next_reply(SWIFT_COMMIT);
     let worker = proxies.before(quick(&site, "w"), &site).start();
     lost.reached().await.expect("the reply is lost");
     site.settled().await;

@@ -3,24 +3,24 @@
 use nix::sys::signal::Signal;
 
 use crate::{
-    proxies::{COMMIT_ALONE, LOCK, Proxies, quick},
+    proxies::{LOCK, Proxies, SWIFT_COMMIT, quick},
     site::{Site, rush::PLENTY, until},
 };
 
-/// What a transaction does last, before it knows whether it may commit.
-const TAKE_UNITS: &[u8] = b"AND refusals = 0";
+/// What a transaction does first when it cannot be written in one go: it locks its vouchers.
+const LOCK_VOUCHERS: &[u8] = b"ORDER BY voucher_id FOR UPDATE";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_sleeps_in_an_open_transaction_is_replaced() {
     let site = Site::open().await;
     site.open_sale().await;
     let proxies = Proxies::start(&site).await;
-    site.plain_rush(1_000, 300).await;
-    let written = proxies.mysql.hold_reply_when(TAKE_UNITS);
+    site.rush(1_000, 300).await;
+    let locked = proxies.mysql.hold_reply_when(LOCK_VOUCHERS);
     let sleeper = proxies.before(quick(&site, "sleeper"), &site).start();
-    written.reached().await.expect("a batch is in hand");
+    locked.reached().await.expect("a batch is in hand");
     sleeper.signal(Signal::SIGSTOP);
-    written.release();
+    locked.release();
 
     let heir = quick(&site, "heir").start();
     site.settled().await;
@@ -65,7 +65,7 @@ async fn a_worker_whose_commit_arrives_late_doubles_nothing() {
     site.open_sale().await;
     let proxies = Proxies::start(&site).await;
     site.plain_rush(1_000, 300).await;
-    let commit = proxies.mysql.hold_when(COMMIT_ALONE);
+    let commit = proxies.mysql.hold_when(SWIFT_COMMIT);
     let sleeper = proxies.before(quick(&site, "sleeper"), &site).start();
     commit.reached().await.expect("a batch is in hand");
     sleeper.signal(Signal::SIGSTOP);

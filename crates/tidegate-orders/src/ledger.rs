@@ -165,7 +165,7 @@ impl Ledger {
             Ok(_) => true,
             // When this fails, too, the session is closed; the first fault is what happened to the batch.
             Err(Fault::Row(_) | Fault::Contention(_) | Fault::Locked(_) | Fault::Doubtful(_)) => {
-                sql::run(&mut session, sql::ROLLBACK).await.is_ok()
+                sql::run(&mut session, sql::ROLLBACK.to_owned()).await.is_ok()
             }
             Err(Fault::Outage(_)) => false,
         };
@@ -187,28 +187,23 @@ async fn swift(session: &mut Session, part: &[Incoming]) -> Result<Option<Vec<Ve
         return Ok(None);
     }
     let units = verdict::units_by_voucher(&sorted);
-    let written = sql::run_counting(session, sql::swift_batch(&sorted, &units)).await;
-    let went_well = match written {
-        // Of BEGIN, INSERT and UPDATE; the last must have found the guarded row of every voucher.
-        Ok(affected) => affected.last() == Some(&(units.len() as u64)),
-        Err(error) if fault::is_duplicate(&error) => false,
-        Err(error) => return Err(error.into()),
-    };
-    if !went_well {
-        sql::run(session, sql::ROLLBACK).await?;
-        return Ok(None);
+    match sql::run(session, sql::swift_batch(&sorted, &units)).await {
+        Ok(()) => Ok(Some(vec![Verdict::Created; part.len()])),
+        Err(error) if fault::needs_care(&error) => {
+            sql::run(session, sql::ROLLBACK.to_owned()).await?;
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
     }
-    sql::run(session, sql::COMMIT).await?;
-    Ok(Some(vec![Verdict::Created; part.len()]))
 }
 
 /// Locks the vouchers, looks up what is there, decides in stream order, writes that.
 async fn careful(session: &mut Session, part: &[Incoming]) -> Result<Vec<Verdict>, Fault> {
-    sql::run(session, sql::BEGIN).await?;
+    sql::run(session, sql::BEGIN.to_owned()).await?;
     let known = sql::look_up(session, part).await?;
     let verdicts = verdict::decide(part, known);
     let writes = sql::careful_writes(&verdict::changes(part, &verdicts));
-    sql::run(session, &writes).await?;
+    sql::run(session, writes).await?;
     Ok(verdicts.into_iter().map(|decided| decided.verdict).collect())
 }
 

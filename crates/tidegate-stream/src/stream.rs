@@ -1,8 +1,9 @@
 //! The one door to the stream: its group, reading, claiming, settling, burying.
 
-use std::time::Duration;
+use std::{fmt::Write, iter, time::Duration};
 
 use fred::{
+    bytes::Bytes,
     clients::{Client, Pool},
     error::{Error, ErrorKind},
     interfaces::{ClientInterface, ClientLike, StreamsInterface},
@@ -184,8 +185,20 @@ impl Stream {
     /// # Errors
     /// When Redis does not answer; the entries may be acknowledged or not, and asking again does no harm.
     pub async fn settle(&self, ids: &[EntryId]) -> Result<usize, StreamError> {
-        let ids: Vec<String> = ids.iter().map(EntryId::to_string).collect();
-        Ok(self.pool.xack(&self.names.stream, &self.names.group, ids).await?)
+        let command = CustomCommand::new_static("XACK", ClusterHash::FirstKey, false);
+        let mut args: Vec<Value> = Vec::with_capacity(2 + ids.len());
+        args.extend([&self.names.stream, &self.names.group].map(|name| name.as_str().into()));
+        // One piece of memory for all of them.
+        let mut text = String::with_capacity(ids.len() * 24);
+        let end_of = |id: &EntryId| {
+            let _ = write!(text, "{id}");
+            text.len()
+        };
+        let ends: Vec<usize> = ids.iter().map(end_of).collect();
+        let text = Bytes::from(text);
+        let begins = iter::once(0).chain(ends.iter().copied());
+        args.extend(begins.zip(&ends).map(|(begin, end)| Value::Bytes(text.slice(begin..*end))));
+        Ok(self.pool.custom(command, args).await?)
     }
 
     /// Copies an entry to the dead stream and acknowledges it. Returns false when it was not pending any more.

@@ -41,9 +41,9 @@ impl From<sqlx::Error> for Fault {
     }
 }
 
-/// A unique key refused a row.
-pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
-    database_error(error).is_some_and(|error| error.number() == 1062)
+/// A unique key refused a row, or a value is out of range: what a batch on the swift way says when it is not plain.
+pub(super) fn needs_care(error: &sqlx::Error) -> bool {
+    database_error(error).is_some_and(|error| matches!(error.number(), 1062 | 1690))
 }
 
 /// The error in words, with what to do where the cause is plain.

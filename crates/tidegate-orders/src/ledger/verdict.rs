@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde::Serialize;
 
 use super::Incoming;
-use crate::order::{Order, OrderId, Quantity, Slot, UserId, VoucherId};
+use crate::order::{Order, OrderId, Slot, UserId, VoucherId};
 
 /// What became of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,13 +136,11 @@ pub(super) fn changes<'a>(part: &'a [Incoming], decided: &[Decided]) -> Changes<
 }
 
 /// Units that orders take from each voucher, by ascending voucher: the order in which stocks are locked.
-pub(super) fn units_by_voucher(orders: &[&Incoming]) -> BTreeMap<VoucherId, i64> {
-    let mut units = BTreeMap::new();
-    for incoming in orders {
-        let Order { voucher, quantity, .. } = incoming.order;
-        *units.entry(voucher).or_default() += Quantity::get(quantity);
-    }
-    units
+pub(super) fn units_by_voucher(sorted: &[&Incoming]) -> Vec<(VoucherId, i64)> {
+    let of_voucher = |of: &[&Incoming]| {
+        (of[0].order.voucher, of.iter().map(|incoming| incoming.order.quantity.get()).sum())
+    };
+    sorted.chunk_by(|one, next| one.order.voucher == next.order.voucher).map(of_voucher).collect()
 }
 
 /// The places in a batch of the orders that have to wait for others, by their voucher.
