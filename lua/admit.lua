@@ -18,20 +18,19 @@
 -- Reply 8: this very order was admitted and given back
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error IDTAKEN: the order id belongs to an order of another user
-local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local call, find, max = redis.call, string.find, '9223372036854775807' -- text: doubles lose its digits
-local function refuse(reply)
-  local entry = call('HGET', KEYS[4], order)
-  if not entry then return reply end
-  if find(entry, '"action":"release"', 1, true) then return 8 end
-  if find(entry, '"by":"' .. user .. '"', 1, true) then return 6 end
+local call, stock = redis.call, redis.call('GET', KEYS[1])
+if stock == '0' and not call('HGET', KEYS[4], ARGV[1]) then return 1 end -- most callers in a rush end here
+local function refuse(reply) -- names no local of the script: each one that it names costs every admission
+  local entry = redis.call('HGET', KEYS[4], ARGV[1])
+  if not entry then return reply elseif string.find(entry, '"action":"release"', 1, true) then return 8 end
+  if string.find(entry, '"by":"' .. ARGV[2] .. '"', 1, true) then return 6 end
   return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
 end
-local stock = call('GET', KEYS[1])
-if not stock then return refuse(3) end
-if stock == '0' then return refuse(1) end -- before the arguments are checked: most callers in a rush end here
+if not stock then return refuse(3) elseif stock == '0' then return refuse(1) end
+local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local find, id, max = string.find, '^[1-9]%d*$', '9223372036854775807' -- text: doubles lose its digits
 if #KEYS ~= 5 or #ARGV ~= 5 or #stock > 13 or #traceparent > 128
-  or not find(order..' '..user..' '..voucher..' '..stock, '^[1-9]%d* [1-9]%d* [1-9]%d* %-?[1-9]%d*$')
+  or not (find(order, id) and find(user, id) and find(voucher, id) and find(stock, '^%-?[1-9]%d*$'))
   or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000)
   or #order > 18 and (#order > 19 or order > max) or #user > 18 and (#user > 19 or user > max)
   or #voucher > 18 and (#voucher > 19 or voucher > max) then
@@ -46,13 +45,14 @@ if sale[1] and now_ms - sale[1] < 0 then return refuse(4) end
 if sale[2] and now_ms - sale[2] >= 0 then return refuse(5) end
 local marked = redis.pcall('SADD', KEYS[2], user)
 if marked ~= 1 then return refuse(marked == 0 and 2 or marked) end
-local noted = redis.pcall('HSETNX', KEYS[4], order, '{"action":"admit","from":' .. stock .. ',"to":' .. left
-  .. ',"change":-' .. quantity .. ',"by":"' .. user .. '","timestamp":' .. now_ms .. '}')
-local added
+local entry = '{"action":"admit","from":' .. stock .. ',"to":' .. string.format('%d', left) .. ',"change":-'
+  .. quantity .. ',"by":"' .. user .. '","timestamp":' .. now_ms .. '}'
+local noted, added = redis.pcall('HSETNX', KEYS[4], order, entry)
 if noted == 1 then
-  local extra = quantity ~= '1' and { 'quantity', quantity } or {}
+  local extra = quantity ~= '1' and { 'quantity', quantity } or traceparent ~= '' and {}
   if traceparent ~= '' then extra[#extra + 1], extra[#extra + 2] = 'traceparent', traceparent end
-  added = redis.pcall('XADD', KEYS[5], '*', 'userId', user, 'voucherId', voucher, 'id', order, unpack(extra))
+  added = redis.pcall('XADD', KEYS[5], '*', 'userId', user, 'voucherId', voucher, 'id', order,
+    unpack(extra or ARGV, extra and 1 or 6)) -- ARGV ends at 5: for most orders nothing, and no table is made
   if type(added) == 'string' then call('DECRBY', KEYS[1], quantity) return 0 end
   call('HDEL', KEYS[4], order)
 end
