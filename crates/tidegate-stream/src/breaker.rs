@@ -1,8 +1,12 @@
 //! Open while a store is away: nothing is read, one task knocks, all go on together afterwards.
 
 use std::{
+    collections::BTreeMap,
     future::Future,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,6 +23,9 @@ const STABLE: Duration = Duration::from_secs(10);
 pub struct Breaker {
     state: watch::Sender<State>,
     closings: AtomicU64,
+    outages: Mutex<BTreeMap<&'static str, u64>>,
+    /// When a knock was answered last, in whatever way.
+    knocked: Mutex<Option<Instant>>,
 }
 
 /// What the breaker says.
@@ -37,7 +44,12 @@ pub enum State {
 
 impl Default for Breaker {
     fn default() -> Self {
-        Self { state: watch::Sender::new(State::Closed), closings: AtomicU64::new(0) }
+        Self {
+            state: watch::Sender::new(State::Closed),
+            closings: AtomicU64::new(0),
+            outages: Mutex::default(),
+            knocked: Mutex::default(),
+        }
     }
 }
 
@@ -46,6 +58,27 @@ impl Breaker {
     #[must_use]
     pub fn state(&self) -> State {
         self.state.borrow().clone()
+    }
+
+    /// A store is away.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        *self.state.borrow() != State::Closed
+    }
+
+    /// How many outages of each store began.
+    #[must_use]
+    pub fn outages(&self) -> BTreeMap<&'static str, u64> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// While it is open: for how long nothing was heard of the stores, neither that they are away nor that they are
+    /// back.
+    #[must_use]
+    pub fn silent_for(&self) -> Option<Duration> {
+        let State::Open { since, .. } = self.state() else { return None };
+        let knocked = *self.knocked.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(knocked.map_or(since, |knocked| knocked.max(since)).elapsed())
     }
 
     /// How many outages are over. Ask before work begins, for [`Breaker::trip`].
@@ -62,6 +95,7 @@ impl Breaker {
                 return false;
             }
             tracing::warn!(store = outage.store, error = %outage.error, "outage began: nothing is read until the store works again");
+            *self.outages.lock().unwrap_or_else(PoisonError::into_inner).entry(outage.store).or_default() += 1;
             *state = State::Open { since: Instant::now(), outage };
             true
         });
@@ -87,7 +121,9 @@ impl Breaker {
                 let Ok(State::Open { since, outage }) = opened else { return };
                 loop {
                     tokio::time::sleep(backoff.next_wait()).await;
-                    match probe().await {
+                    let answer = probe().await;
+                    *self.knocked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                    match answer {
                         Ok(()) => break,
                         Err(error) => tracing::debug!(%error, "the store is still away"),
                     }

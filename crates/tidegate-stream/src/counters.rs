@@ -1,13 +1,20 @@
 //! What the lanes of a process have done since it began.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use serde::Serialize;
 
-use crate::lane::BatchReport;
+use crate::{distribution::Distribution, lane::BatchReport};
 
 /// Counts entries, by what became of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
     batches: AtomicU64,
     done: AtomicU64,
@@ -15,6 +22,12 @@ pub struct Counters {
     gone: AtomicU64,
     retried: AtomicU64,
     claimed: AtomicU64,
+    reconnects: AtomicU64,
+    /// Behind a lock: each burial is a round trip of its own anyway.
+    reasons: Mutex<BTreeMap<&'static str, u64>>,
+    sizes: Distribution,
+    reads: Distribution,
+    settlings: Distribution,
 }
 
 /// The counts at one moment.
@@ -34,6 +47,24 @@ pub struct Counts {
     pub claimed: u64,
 }
 
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            batches: AtomicU64::default(),
+            done: AtomicU64::default(),
+            buried: AtomicU64::default(),
+            gone: AtomicU64::default(),
+            retried: AtomicU64::default(),
+            claimed: AtomicU64::default(),
+            reconnects: AtomicU64::default(),
+            reasons: Mutex::default(),
+            sizes: Distribution::of_sizes(),
+            reads: Distribution::of_times(),
+            settlings: Distribution::of_times(),
+        }
+    }
+}
+
 impl Counters {
     pub(crate) fn batch(&self, report: BatchReport) {
         self.batches.fetch_add(1, Relaxed);
@@ -47,6 +78,24 @@ impl Counters {
         self.claimed.fetch_add(entries as u64, Relaxed);
     }
 
+    pub(crate) fn buried(&self, reason: &'static str) {
+        *self.reasons.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
+    }
+
+    pub(crate) fn reconnected(&self) {
+        self.reconnects.fetch_add(1, Relaxed);
+    }
+
+    /// A read took so long, and brought so many entries.
+    pub(crate) fn read(&self, entries: usize, time: Duration) {
+        self.sizes.add(entries as u64);
+        self.reads.add_time(time);
+    }
+
+    pub(crate) fn settled(&self, time: Duration) {
+        self.settlings.add_time(time);
+    }
+
     /// The counts now.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -58,5 +107,35 @@ impl Counters {
             retried: self.retried.load(Relaxed),
             claimed: self.claimed.load(Relaxed),
         }
+    }
+
+    /// Entries copied to the dead stream, by the reason of their death.
+    #[must_use]
+    pub fn buried_by_reason(&self) -> BTreeMap<&'static str, u64> {
+        self.reasons.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How often a connection to Redis was made anew.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.reconnects.load(Relaxed)
+    }
+
+    /// Entries that came with one read, where any came.
+    #[must_use]
+    pub fn sizes(&self) -> &Distribution {
+        &self.sizes
+    }
+
+    /// How long reads took that brought entries, the wait for the first of them included.
+    #[must_use]
+    pub fn reads(&self) -> &Distribution {
+        &self.reads
+    }
+
+    /// How long acknowledging and burying took.
+    #[must_use]
+    pub fn settlings(&self) -> &Distribution {
+        &self.settlings
     }
 }

@@ -49,6 +49,8 @@ pub struct StreamStatus {
     pub kind: KeyKind,
     /// Entries in the stream, acknowledged ones included.
     pub length: u64,
+    /// Entries that were ever added; None before Redis 7.
+    pub entries_added: Option<u64>,
     /// Entries in the stream of dead letters.
     pub dead: u64,
     /// What the key of the dead letters holds.
@@ -118,6 +120,7 @@ pub async fn inspect(pool: &Pool, names: &StreamNames) -> Result<StreamStatus, S
         now_ms: server_time_ms(pool).await?,
         kind: key_kind(pool, &names.stream).await?,
         length: 0,
+        entries_added: None,
         dead: 0,
         dead_kind: key_kind(pool, &names.dead).await?,
         group: None,
@@ -126,10 +129,29 @@ pub async fn inspect(pool: &Pool, names: &StreamNames) -> Result<StreamStatus, S
         status.dead = pool.xlen(&names.dead).await?;
     }
     if status.kind == KeyKind::Stream {
-        status.length = pool.xlen(&names.stream).await?;
+        let info: HashMap<String, Value> = pool.xinfo_stream(&names.stream, false, None).await?;
+        status.length = info.get("length").and_then(Value::as_u64).unwrap_or_default();
+        status.entries_added = info.get("entries-added").and_then(Value::as_u64);
         status.group = group(pool, names, status.length).await?;
     }
     Ok(status)
+}
+
+/// Whether the consumer group is there.
+///
+/// # Errors
+/// When Redis does not answer, or the key holds something else than a stream.
+pub async fn has_group(pool: &Pool, names: &StreamNames) -> Result<bool, StreamError> {
+    let groups: Result<Vec<HashMap<String, Value>>, Error> = pool.xinfo_groups(&names.stream).await;
+    match groups {
+        Ok(groups) => Ok(groups.iter().any(|group| is_named(group, names))),
+        Err(error) if error.details().contains("no such key") => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_named(group: &HashMap<String, Value>, names: &StreamNames) -> bool {
+    group.get("name").and_then(Value::as_string).is_some_and(|name| name == names.group)
 }
 
 /// The server's clock: Unix time in milliseconds.
@@ -165,10 +187,7 @@ pub(crate) async fn key_kind(pool: &Pool, key: &str) -> Result<KeyKind, StreamEr
 
 async fn group(pool: &Pool, names: &StreamNames, length: u64) -> Result<Option<GroupStatus>, StreamError> {
     let groups: Vec<HashMap<String, Value>> = pool.xinfo_groups(&names.stream).await?;
-    let named = |group: &&HashMap<String, Value>| {
-        group.get("name").and_then(Value::as_string).is_some_and(|name| name == names.group)
-    };
-    let Some(group) = groups.iter().find(named) else { return Ok(None) };
+    let Some(group) = groups.iter().find(|group| is_named(group, names)) else { return Ok(None) };
     let last_delivered = parse_id(group.get("last-delivered-id").unwrap_or(&Value::Null))?;
     let oldest_undelivered = entries_after(pool, &names.stream, last_delivered, 1).await?.first().copied();
     let lag = group.get("lag").and_then(Value::as_u64);

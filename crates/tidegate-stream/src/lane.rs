@@ -15,6 +15,7 @@ use crate::{
     counters::Counters,
     entry::{Delivery, Entry, EntryId},
     handler::{Death, Handler, Outage, Outcome},
+    pulse::{Activity, Pulse},
     schedule::{Schedule, Source},
     stream::{Reader, Stream, StreamError},
 };
@@ -53,6 +54,7 @@ pub struct Lane<H> {
     handler: Arc<H>,
     breaker: Arc<Breaker>,
     counters: Arc<Counters>,
+    pulse: Arc<Pulse>,
     settings: LaneSettings,
 }
 
@@ -81,7 +83,14 @@ impl<H: Handler> Lane<H> {
     ) -> Self {
         // A batch of none would turn for ever without reading.
         let settings = LaneSettings { batch: settings.batch.max(1), ..settings };
-        Self { reader, stream, handler, breaker, counters, settings }
+        let pulse = Arc::new(Pulse::new(reader.consumer()));
+        Self { reader, stream, handler, breaker, counters, pulse, settings }
+    }
+
+    /// What it does now, for others to look at while it runs.
+    #[must_use]
+    pub fn pulse(&self) -> Arc<Pulse> {
+        Arc::clone(&self.pulse)
     }
 
     /// Runs until `stop`; then the batch in hand is finished and settled first. No error ends it.
@@ -89,11 +98,16 @@ impl<H: Handler> Lane<H> {
         let mut schedule = Schedule::new(&self.settings, Instant::now());
         let mut backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         loop {
+            self.pulse.turn();
+            if self.breaker.is_open() {
+                self.pulse.enter(Activity::WaitingForStores);
+            }
             if stop.run_until_cancelled(self.breaker.closed()).await.is_none() || stop.is_cancelled() {
                 break;
             }
             let closings = self.breaker.closings();
             if self.reader.has_reconnected() {
+                self.counters.reconnected();
                 schedule.start_over();
             }
             match self.turn(&mut schedule, &stop).await {
@@ -107,20 +121,25 @@ impl<H: Handler> Lane<H> {
                     if matches!(error, LaneError::TooLate(_)) {
                         schedule.narrow();
                     }
+                    self.pulse.enter(Activity::Pausing);
                     self.report(error, closings).await;
                     stop.run_until_cancelled(tokio::time::sleep(backoff.next_wait())).await;
                 }
             }
         }
+        self.pulse.enter(Activity::Stopped);
     }
 
     /// Reads once, from wherever it is due, and runs the step on what came.
     async fn turn(&self, schedule: &mut Schedule, stop: &CancellationToken) -> Result<Source, LaneError> {
         let source = schedule.next(Instant::now());
         if let Source::Wait { time } = source {
+            self.pulse.enter(Activity::Pausing);
             stop.run_until_cancelled(tokio::time::sleep(time)).await;
             return Ok(source);
         }
+        self.pulse.enter(Activity::Reading);
+        let begun = Instant::now();
         let delivery = tokio::select! {
             biased;
             delivery = self.read(source, schedule) => delivery?,
@@ -129,6 +148,9 @@ impl<H: Handler> Lane<H> {
             () = self.end_wait_on(stop) => return Ok(source),
         };
         let (read, last_id) = (delivery.len(), delivery.last_id());
+        if read > 0 {
+            self.counters.read(read, begun.elapsed());
+        }
         let span = tracing::info_span!("batch", consumer = self.reader.consumer(), size = read);
         let report = self.run_batch(delivery).instrument(span).await?;
         schedule.handled(source, read, last_id, report, Instant::now());
@@ -173,6 +195,7 @@ impl<H: Handler> Lane<H> {
         if delivery.is_empty() {
             return Ok(BatchReport::default());
         }
+        self.pulse.handle(delivery.len());
         let mut report = BatchReport::default();
         let settled = self.work_off(&delivery, &mut report).await;
         // Also when only a part could be settled: that part is never seen again.
@@ -193,7 +216,11 @@ impl<H: Handler> Lane<H> {
     async fn work_off(&self, delivery: &Delivery, report: &mut BatchReport) -> Result<(), Outage> {
         self.acknowledge_gone(&delivery.gone, report).await?;
         let outcomes = self.handle(&delivery.entries).await?;
-        self.settle(&delivery.entries, &outcomes, report).await
+        self.pulse.enter(Activity::Settling);
+        let begun = Instant::now();
+        self.settle(&delivery.entries, &outcomes, report).await?;
+        self.counters.settled(begun.elapsed());
+        Ok(())
     }
 
     /// Comes first, so that it is told once, however often the rest has to be handled.
@@ -263,6 +290,7 @@ impl<H: Handler> Lane<H> {
                 Ok(true) => {
                     tracing::warn!(entry = %entry.id, reason = death.reason, error = death.error, "entry buried");
                     report.buried += 1;
+                    self.counters.buried(death.reason);
                 }
                 // Another worker has settled it meanwhile.
                 Ok(false) => {}

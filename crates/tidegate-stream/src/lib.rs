@@ -3,12 +3,14 @@
 pub mod backoff;
 pub mod breaker;
 pub mod counters;
+pub mod distribution;
 pub mod entry;
 pub mod handler;
 pub mod inspect;
 pub mod lane;
 pub mod lease;
 pub mod outlook;
+pub mod pulse;
 pub mod redis;
 pub mod retire;
 mod schedule;
@@ -20,15 +22,18 @@ pub mod trim;
 pub use backoff::Backoff;
 pub use breaker::Breaker;
 pub use counters::{Counters, Counts};
+pub use distribution::{Distribution, Spread};
 pub use entry::{Delivery, Entry, EntryId};
 pub use handler::{Death, Handler, Outage, Outcome};
 pub use inspect::{
-    ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, beating, inspect, server_time_ms,
+    ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, beating, has_group, inspect,
+    server_time_ms,
 };
 pub use lane::{BatchReport, Lane, LaneSettings};
 pub use lease::Leases;
 pub use outlook::{Hold, Need, Outlook, count_before};
-pub use redis::{RedisSettings, connect_pool, connect_reader, is_out_of_memory, readable};
+pub use pulse::{Activity, LaneState, Pulse};
+pub use redis::{RedisSettings, connect_pool, connect_reader, count_reconnects, is_out_of_memory, readable};
 pub use retire::Retirer;
 pub use script::Script;
 pub use stream::{GroupState, Reader, Stream, StreamError, StreamNames};

@@ -1,12 +1,14 @@
 //! Connections to Redis: how they time out, and that they never give up reconnecting.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use fred::{
     clients::{Client, Pool},
-    interfaces::ClientLike,
+    interfaces::{ClientLike, EventInterface},
     prelude::{Builder, Config, Error, FredResult, ReconnectPolicy},
 };
+
+use crate::counters::Counters;
 
 const RECONNECT_MIN_MS: u32 = 50;
 const RECONNECT_MAX_MS: u32 = 2_000;
@@ -38,6 +40,18 @@ pub async fn connect_pool(settings: &RedisSettings) -> FredResult<Pool> {
     let pool = builder(settings)?.build_pool(settings.connections.max(1))?;
     pool.init().await?;
     Ok(pool)
+}
+
+/// Counts from now on how often a connection of `pool` is made anew. Readers count their own.
+pub fn count_reconnects(pool: &Pool, counters: &Arc<Counters>) {
+    for client in pool.clients() {
+        let counters = Arc::clone(counters);
+        // Ends with the client.
+        client.on_reconnect(move |_server| {
+            counters.reconnected();
+            async { Ok(()) }
+        });
+    }
 }
 
 /// Opens one connection for blocking reads. Commands are sent once, never again by themselves: a read that

@@ -10,3 +10,4 @@ mod reading;
 mod rig;
 mod stopping;
 mod trimming;
+mod watching;

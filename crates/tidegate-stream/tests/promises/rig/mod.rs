@@ -151,8 +151,12 @@ impl Rig {
         handler: &Arc<RecordingHandler>,
         settings: LaneSettings,
     ) -> Running {
+        self.run_lane(self.lane(consumer, handler, settings).await)
+    }
+
+    /// Starts a lane that is made.
+    pub fn run_lane(&self, lane: Lane<RecordingHandler>) -> Running {
         let stop = CancellationToken::new();
-        let lane = self.lane(consumer, handler, settings).await;
         let task = tokio::spawn(lane.run(stop.clone()).with_subscriber(self.log.dispatch()));
         Running { stop, task }
     }
