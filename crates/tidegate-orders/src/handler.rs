@@ -1,13 +1,13 @@
 //! What a lane does with a batch of orders: decode, lock, write, give back, unlock.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use tidegate_stream::{Death, Entry, Handler, Outage, Outcome};
 
 use crate::{
     gate::{Gate, GateError, Release, ReleaseReply, UserAfter},
     ledger::{Incoming, Ledger, Refusal, Verdict},
-    tally::Tally,
+    tally::{Tally, TallyCounts},
     user_lock::{Locked, UserLocks},
     wire,
 };
@@ -46,16 +46,20 @@ impl OrderHandler {
         self.tally.lock_refused(waiting.len());
         let (places, incoming): (Vec<usize>, Vec<Incoming>) =
             orders.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
+        let begun = Instant::now();
         let verdicts = self.ledger.record(&incoming).await?;
+        self.tally.written(&verdicts, begun.elapsed());
         let given_back = self.give_back(&incoming, &verdicts).await?;
+        let mut refused = TallyCounts::default();
         for (((at, incoming), verdict), given_back) in
             places.into_iter().zip(&incoming).zip(verdicts).zip(given_back)
         {
             outcomes[at] = given_back.unwrap_or_else(|| {
-                self.tally.verdict(&verdict);
+                refused.count_refusal(&verdict);
                 outcome(incoming, verdict)
             });
         }
+        self.tally.add(refused);
         Ok(())
     }
 
@@ -117,7 +121,9 @@ impl Handler for OrderHandler {
     async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
         let (orders, mut outcomes) = decode(batch);
         if !orders.is_empty() {
+            let begun = Instant::now();
             let locked = self.locks.lock(orders.iter().map(|placed| placed.incoming.order.user)).await?;
+            self.tally.locked_in(begun.elapsed());
             let written = self.locks.hold(&locked, self.write(&locked, orders, &mut outcomes)).await;
             self.locks.unlock(locked).await;
             written?;

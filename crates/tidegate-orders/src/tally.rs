@@ -1,22 +1,33 @@
 //! What became of the orders that this process has handled, counted.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 use serde::Serialize;
+use tidegate_stream::Distribution;
 
 use crate::ledger::{Refusal, Verdict};
 
-/// Counts orders, by their verdict.
-#[derive(Debug, Default)]
+/// Every reason for which the entry of an order is buried.
+pub const REASONS_OF_DEATH: [&str; 6] =
+    ["missing_field", "duplicate_field", "bad_value", "unknown_voucher", "id_taken", "rejected_by_database"];
+
+/// Counts orders, by their verdict: a batch at a time.
+#[derive(Debug)]
 pub struct Tally {
     created: AtomicU64,
     already_there: AtomicU64,
     user_has_order: AtomicU64,
     out_of_stock: AtomicU64,
     lock_refused: AtomicU64,
+    contended: AtomicU64,
+    lockings: Distribution,
+    writings: Distribution,
 }
 
-/// The counts at one moment.
+/// The counts at one moment, or of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TallyCounts {
     /// Orders written.
@@ -29,19 +40,68 @@ pub struct TallyCounts {
     pub out_of_stock: u64,
     /// Times that an order had to wait because another worker held its user's lock.
     pub lock_refused: u64,
+    /// Times that an order had to wait because another transaction held rows of its voucher.
+    pub contended: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            created: AtomicU64::default(),
+            already_there: AtomicU64::default(),
+            user_has_order: AtomicU64::default(),
+            out_of_stock: AtomicU64::default(),
+            lock_refused: AtomicU64::default(),
+            contended: AtomicU64::default(),
+            lockings: Distribution::of_times(),
+            writings: Distribution::of_times(),
+        }
+    }
+}
+
+impl TallyCounts {
+    fn count(&mut self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Created => self.created += 1,
+            Verdict::AlreadyThere => self.already_there += 1,
+            Verdict::Contended => self.contended += 1,
+            // Refusals count when they are given back; the lanes count the others when they bury them.
+            Verdict::Refused(_) | Verdict::UnknownVoucher | Verdict::IdTaken | Verdict::Rejected(_) => {}
+        }
+    }
+
+    pub(crate) fn count_refusal(&mut self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Refused(Refusal::UserHasOrder) => self.user_has_order += 1,
+            Verdict::Refused(Refusal::OutOfStock) => self.out_of_stock += 1,
+            _ => {}
+        }
+    }
 }
 
 impl Tally {
-    pub(crate) fn verdict(&self, verdict: &Verdict) {
-        let counter = match verdict {
-            Verdict::Created => &self.created,
-            Verdict::AlreadyThere => &self.already_there,
-            Verdict::Refused(Refusal::UserHasOrder) => &self.user_has_order,
-            Verdict::Refused(Refusal::OutOfStock) => &self.out_of_stock,
-            // The lanes count these when they bury them or try them again.
-            Verdict::UnknownVoucher | Verdict::IdTaken | Verdict::Rejected(_) | Verdict::Contended => return,
-        };
-        counter.fetch_add(1, Relaxed);
+    pub(crate) fn add(&self, batch: TallyCounts) {
+        let TallyCounts { created, already_there, user_has_order, out_of_stock, lock_refused, contended } =
+            batch;
+        self.created.fetch_add(created, Relaxed);
+        self.already_there.fetch_add(already_there, Relaxed);
+        self.user_has_order.fetch_add(user_has_order, Relaxed);
+        self.out_of_stock.fetch_add(out_of_stock, Relaxed);
+        self.lock_refused.fetch_add(lock_refused, Relaxed);
+        self.contended.fetch_add(contended, Relaxed);
+    }
+
+    pub(crate) fn locked_in(&self, time: Duration) {
+        self.lockings.add_time(time);
+    }
+
+    /// A batch was written, and committed: counted at once, since whatever fails after it makes its orders come
+    /// again as ones that were there already.
+    pub(crate) fn written(&self, verdicts: &[Verdict], time: Duration) {
+        let mut counts = TallyCounts::default();
+        verdicts.iter().for_each(|verdict| counts.count(verdict));
+        self.add(counts);
+        self.writings.add_time(time);
     }
 
     pub(crate) fn lock_refused(&self, orders: usize) {
@@ -57,6 +117,19 @@ impl Tally {
             user_has_order: self.user_has_order.load(Relaxed),
             out_of_stock: self.out_of_stock.load(Relaxed),
             lock_refused: self.lock_refused.load(Relaxed),
+            contended: self.contended.load(Relaxed),
         }
+    }
+
+    /// How long it took to lock the users of a batch.
+    #[must_use]
+    pub fn lockings(&self) -> &Distribution {
+        &self.lockings
+    }
+
+    /// How long it took to write the orders of a batch to MySQL.
+    #[must_use]
+    pub fn writings(&self) -> &Distribution {
+        &self.writings
     }
 }

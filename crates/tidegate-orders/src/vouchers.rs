@@ -1,7 +1,7 @@
 //! The MySQL rows of vouchers: every statement that reads or makes one.
 
 use serde::Serialize;
-use sqlx::{MySqlPool, mysql::MySqlRow, prelude::*};
+use sqlx::{Executor, MySql, MySqlPool, mysql::MySqlRow, prelude::*};
 
 use crate::order::VoucherId;
 
@@ -96,11 +96,14 @@ pub async fn find(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<Voucher
 ///
 /// # Errors
 /// As [`find`].
-pub async fn latest(pool: &MySqlPool, limit: u32) -> Result<Vec<VoucherRow>, VoucherError> {
+pub async fn latest(
+    db: impl Executor<'_, Database = MySql>,
+    limit: u32,
+) -> Result<Vec<VoucherRow>, VoucherError> {
     let rows = sqlx::query(select_row!(
         "WHERE voucher_id BETWEEN 1 AND 9223372036854775807 ORDER BY voucher_id DESC LIMIT ?"
     ));
-    rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
+    rows.bind(limit).fetch_all(db).await?.iter().map(parse).collect()
 }
 
 /// Number of orders of a voucher, cancelled ones included.

@@ -260,7 +260,8 @@ async fn report(counters: &Counters, tally: &Tally, every: Duration, stop: Cance
 
 fn tell(what: &str, counters: &Counters, tally: &Tally) {
     let Counts { batches, done: _, buried, gone, retried, claimed } = counters.counts();
-    let TallyCounts { created, already_there, user_has_order, out_of_stock, lock_refused } = tally.counts();
+    let TallyCounts { created, already_there, user_has_order, out_of_stock, lock_refused, contended } =
+        tally.counts();
     tracing::info!(
         created,
         already_there,
@@ -271,6 +272,7 @@ fn tell(what: &str, counters: &Counters, tally: &Tally) {
         claimed,
         retried,
         lock_refused,
+        contended,
         batches,
         "{what}"
     );
