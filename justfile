@@ -40,7 +40,7 @@ lint:
 doc:
     RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps
 
-# Install Debian's Redis and MariaDB, without starting them as services
+# Install Debian's Redis and MariaDB, without starting them as services, and promtool
 servers:
     {{ scripts }}/install-servers.sh
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs Debian's redis-server and mariadb-server for the lab, without starting them: the lab runs servers of its
-# own, in temporary folders, and a system service would only sit on the standard ports.
+# own, in temporary folders, and a system service would only sit on the standard ports. Of the package prometheus
+# only promtool is taken, which tests check the metrics with.
 set -euo pipefail
 
 policy=/usr/sbin/policy-rc.d
@@ -14,12 +15,14 @@ PATH=$PATH:/usr/sbin:/sbin
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null || missing+=(mariadb-server)
 command -v setpriv >/dev/null || missing+=(util-linux)
-if [ "${#missing[@]}" -eq 0 ]; then
-  say "already installed: $(command -v redis-server), $(command -v mariadbd)"
+wanted=("${missing[@]}")
+command -v promtool >/dev/null || wanted+=(promtool)
+if [ "${#wanted[@]}" -eq 0 ]; then
+  say "already installed: $(command -v redis-server), $(command -v mariadbd), $(command -v promtool)"
   exit 0
 fi
 command -v apt-get >/dev/null || {
-  say "this script knows Debian and Ubuntu only; please install yourself: ${missing[*]}"
+  say "this script knows Debian and Ubuntu only; please install yourself: ${wanted[*]}"
   exit 1
 }
 
@@ -50,8 +53,25 @@ update_lists() {
   # One broken repository among several must not stop us: the installation itself will tell.
 }
 
-trap allow_services_again EXIT
-forbid_services
-say "installing ${missing[*]} (no service is started)"
-install_missing || { say "updating apt's lists first" && update_lists && install_missing; }
-say "done: $(command -v redis-server), $(command -v mariadbd)"
+# Out of its package, without installing that: it would bring a service along.
+fetch_promtool() {
+  (cd "$folder" && apt-get -o Acquire::Retries=3 -o APT::Sandbox::User=root download prometheus >&2) || return
+  dpkg-deb --fsys-tarfile "$folder"/prometheus_*.deb | tar --extract --directory "$folder" ./usr/bin/promtool
+  as_root install -D --mode 755 "$folder/usr/bin/promtool" /usr/local/bin/promtool
+}
+
+if [ "${#missing[@]}" -gt 0 ]; then
+  trap allow_services_again EXIT
+  forbid_services
+  say "installing ${missing[*]} (no service is started)"
+  install_missing || { say "updating apt's lists first" && update_lists && install_missing; }
+  allow_services_again
+  trap - EXIT
+fi
+if ! command -v promtool >/dev/null; then
+  folder=$(mktemp --directory)
+  trap 'rm -rf "$folder"' EXIT
+  say "taking promtool out of the package prometheus"
+  fetch_promtool || { say "updating apt's lists first" && update_lists && fetch_promtool; }
+fi
+say "done: $(command -v redis-server), $(command -v mariadbd), $(command -v promtool)"
