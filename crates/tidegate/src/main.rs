@@ -9,6 +9,7 @@ mod moment;
 mod operator;
 mod output;
 mod signals;
+mod status;
 mod telemetry;
 mod worker;
 

@@ -1,8 +1,9 @@
 //! The status for eyes.
 
-use crate::output::table;
-
-use super::{Status, Stocks, StreamView};
+use crate::{
+    output::table,
+    status::{Status, Stocks, StreamView},
+};
 
 /// Up to three tables, what could not be read, and what to do.
 pub fn render(status: &Status) -> String {

@@ -1,0 +1,213 @@
+//! How far the stream is behind, who works on it, and the stocks of both sides: read for `tidegate status`, and for
+//! whoever watches a worker.
+
+use std::{collections::BTreeSet, future::Future, time::Duration};
+
+use anyhow::Context;
+use fred::clients::Pool;
+use serde::Serialize;
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    Keys, VoucherId,
+    keys::process_of,
+    sale,
+    vouchers::{self, VoucherRow},
+};
+use tidegate_stream::{EntryId, GroupStatus, StreamStatus, Undelivered, age_ms, beating, inspect};
+use tokio::time::timeout;
+
+use crate::config::Settings;
+
+/// Vouchers that are shown at most; the highest ids first.
+const VOUCHER_LIMIT: u32 = 50;
+
+/// Everything that `tidegate status` shows.
+#[derive(Debug, Default, Serialize)]
+pub struct Status {
+    /// None while Redis is away.
+    pub stream: Option<StreamView>,
+    /// None while MySQL is away.
+    pub vouchers: Option<Vec<Stocks>>,
+    /// There are more vouchers than are shown.
+    pub more_vouchers: bool,
+    /// What could not be read.
+    pub errors: Vec<String>,
+}
+
+/// The stream and its group.
+#[derive(Debug, Serialize)]
+pub struct StreamView {
+    /// Key of the stream.
+    pub name: String,
+    /// Name of the group.
+    pub group: String,
+    /// `none`, `stream` or what else the key holds.
+    pub kind: String,
+    /// The group is there.
+    pub group_exists: bool,
+    /// Entries in the stream, acknowledged ones included.
+    pub length: u64,
+    /// Entries that were ever added; None before Redis 7.
+    pub entries_added: Option<u64>,
+    /// Entries that no consumer has read yet.
+    pub undelivered: u64,
+    /// The server could not tell, and counting was stopped: there are more.
+    pub undelivered_is_at_least: bool,
+    /// Age of the first of them.
+    pub oldest_undelivered_s: Option<f64>,
+    /// Entries that were read and are not acknowledged.
+    pub pending: u64,
+    /// Age of the first of them.
+    pub oldest_pending_s: Option<f64>,
+    /// Entries in the stream of dead letters.
+    pub dead_letters: u64,
+    /// Who reads.
+    pub consumers: Vec<Consumer>,
+}
+
+/// A consumer of the group.
+#[derive(Debug, Serialize)]
+pub struct Consumer {
+    /// Its name.
+    pub name: String,
+    /// Entries that it holds.
+    pub pending: u64,
+    /// Since it last asked for anything.
+    pub idle_s: f64,
+    /// Its process has a heartbeat.
+    pub alive: bool,
+}
+
+/// A voucher's stock on both sides.
+#[derive(Debug, Serialize)]
+pub struct Stocks {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// Units left in MySQL.
+    pub mysql: i64,
+    /// None: none is loaded, or Redis is away.
+    pub redis: Option<i64>,
+}
+
+impl Status {
+    /// Reads what can be seen, giving each store no more time than `within` for each of its parts. A store that cannot
+    /// be reached says why.
+    pub async fn read(
+        settings: &Settings,
+        redis: impl Future<Output = anyhow::Result<Pool>>,
+        mysql: impl Future<Output = anyhow::Result<MySqlPool>>,
+        within: Duration,
+    ) -> Self {
+        let keys = Keys::new(settings.keys.clone());
+        let mut status = Self::default();
+        let rows = async { voucher_rows(&mysql.await?, within).await };
+        let stream = async {
+            let redis = redis.await?;
+            let view = in_time("Redis", within, read_stream(&redis, settings, &keys)).await;
+            anyhow::Ok((redis, view.context("Failed to read the stream")))
+        };
+        let (stream, rows) = tokio::join!(stream, rows);
+        let redis = status.keep(stream).and_then(|(redis, view)| {
+            status.stream = status.keep(view);
+            status.stream.is_some().then_some(redis)
+        });
+        if let Some(rows) = status.keep(rows) {
+            status.add_vouchers(rows, redis.as_ref(), &keys, within).await;
+        }
+        status
+    }
+
+    fn keep<T>(&mut self, read: anyhow::Result<T>) -> Option<T> {
+        read.map_err(|error| self.errors.push(format!("{error:#}"))).ok()
+    }
+
+    async fn add_vouchers(
+        &mut self,
+        mut rows: Vec<VoucherRow>,
+        redis: Option<&Pool>,
+        keys: &Keys,
+        within: Duration,
+    ) {
+        self.more_vouchers = rows.len() > VOUCHER_LIMIT as usize;
+        rows.truncate(VOUCHER_LIMIT as usize);
+        let ids: Vec<VoucherId> = rows.iter().map(|row| row.voucher).collect();
+        let mut stocks = vec![None; ids.len()];
+        if let Some(redis) = redis {
+            let read = async { Ok(sale::read_stocks(redis, keys, &ids).await?) };
+            let read = in_time("Redis", within, read).await.context("Failed to read the stocks in Redis");
+            stocks = self.keep(read).unwrap_or(stocks);
+        }
+        let both = rows.iter().zip(stocks);
+        let both = both.map(|(row, redis)| Stocks { voucher: row.voucher, mysql: row.stock, redis });
+        self.vouchers = Some(both.collect());
+    }
+}
+
+/// What came of `work`, unless it takes too long.
+pub async fn in_time<T>(
+    store: &str,
+    within: Duration,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    timeout(within, work)
+        .await
+        .with_context(|| format!("{store} did not answer within {} ms", within.as_millis()))?
+}
+
+async fn voucher_rows(mysql: &MySqlPool, within: Duration) -> anyhow::Result<Vec<VoucherRow>> {
+    let mut session = in_time("MySQL", within, async { Ok(mysql.acquire().await?) }).await?;
+    // One more than is shown tells whether there are more.
+    let rows = async { Ok(vouchers::latest(&mut *session, VOUCHER_LIMIT + 1).await?) };
+    let rows = in_time("MySQL", within, rows).await;
+    if rows.is_err() {
+        // The answer may still come, and would be taken for that to another question.
+        session.close_on_drop();
+    }
+    rows.context("Failed to read the vouchers")
+}
+
+async fn read_stream(redis: &Pool, settings: &Settings, keys: &Keys) -> anyhow::Result<StreamView> {
+    let status = inspect(redis, &settings.stream_names()).await?;
+    let consumers = consumers(redis, keys, status.group.as_ref()).await?;
+    Ok(view(settings, &status, consumers))
+}
+
+async fn consumers(redis: &Pool, keys: &Keys, group: Option<&GroupStatus>) -> anyhow::Result<Vec<Consumer>> {
+    let consumers = group.map_or(&[][..], |group| &group.consumers);
+    let processes: BTreeSet<&str> = consumers.iter().map(|consumer| process_of(&consumer.name)).collect();
+    let beats = beating(redis, processes.iter().map(|process| keys.heartbeat(process)).collect()).await?;
+    let living: BTreeSet<&str> =
+        processes.into_iter().zip(beats).filter(|(_, beats)| *beats).map(|(process, _)| process).collect();
+    let seen = consumers.iter().map(|consumer| Consumer {
+        name: consumer.name.clone(),
+        pending: consumer.pending,
+        idle_s: seconds(consumer.idle_ms),
+        alive: living.contains(process_of(&consumer.name)),
+    });
+    Ok(seen.collect())
+}
+
+fn view(settings: &Settings, status: &StreamStatus, consumers: Vec<Consumer>) -> StreamView {
+    let group = status.group.as_ref();
+    let age = |id: Option<EntryId>| id.map(|id| seconds(age_ms(status.now_ms, id)));
+    let undelivered = group.map(|group| group.undelivered);
+    StreamView {
+        name: settings.stream.name.clone(),
+        group: settings.stream.group.clone(),
+        kind: status.kind.to_string(),
+        group_exists: group.is_some(),
+        length: status.length,
+        entries_added: status.entries_added,
+        undelivered: undelivered.map_or(status.length, Undelivered::number),
+        undelivered_is_at_least: matches!(undelivered, Some(Undelivered::AtLeast(_))),
+        oldest_undelivered_s: age(group.and_then(|group| group.oldest_undelivered)),
+        pending: group.map_or(0, |group| group.pending),
+        oldest_pending_s: age(group.and_then(|group| group.oldest_pending)),
+        dead_letters: status.dead,
+        consumers,
+    }
+}
+
+fn seconds(ms: u64) -> f64 {
+    Duration::from_millis(ms).as_secs_f64()
+}
