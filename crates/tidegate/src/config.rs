@@ -16,7 +16,7 @@ use clap::Args;
 
 use self::{layers::Layers, reader::Reader};
 pub use self::{
-    redacted::RedactedUrl,
+    redacted::{RedactedUrl, Secret},
     settings::{LogFormat, LogSettings, Settings, WorkerSettings},
 };
 

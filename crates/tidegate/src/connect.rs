@@ -1,6 +1,13 @@
 //! Opens the stores, with errors that say what to look at and never a password.
 
-use std::{str::FromStr, time::Duration};
+use std::{
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use fred::clients::Pool;
@@ -44,17 +51,19 @@ pub async fn mysql(settings: &Settings) -> anyhow::Result<MySqlPool> {
     reached.with_context(|| {
         format!("Failed to reach MySQL at {}; check mysql.url / TIDEGATE_MYSQL_URL", mysql.url)
     })?;
-    mysql_lazily(settings)
+    mysql_lazily(settings, &Arc::default())
 }
 
-/// Makes the pool without connecting, for a worker that waits for MySQL to come up.
+/// Makes the pool without connecting, for a worker that waits for MySQL to come up. Counts in `opened` the connections
+/// that it makes.
 ///
 /// # Errors
 /// When the URL is wrong, which the configuration has ruled out.
-pub fn mysql_lazily(settings: &Settings) -> anyhow::Result<MySqlPool> {
+pub fn mysql_lazily(settings: &Settings, opened: &Arc<AtomicU64>) -> anyhow::Result<MySqlPool> {
     let mysql = &settings.mysql;
     let silence = session_silence(settings.worker.claim_idle);
     let setup = session_setup(mysql.lock_wait_timeout_s, silence);
+    let opened = Arc::clone(opened);
     let pool = MySqlPoolOptions::new()
         .max_connections(mysql.connections)
         .acquire_timeout(mysql.acquire_timeout)
@@ -65,6 +74,7 @@ pub fn mysql_lazily(settings: &Settings) -> anyhow::Result<MySqlPool> {
         .before_acquire(move |_, session| Box::pin(async move { Ok(session.idle_for < silence / 2) }))
         .after_connect(move |connection, _| {
             let setup = setup.clone();
+            opened.fetch_add(1, Relaxed);
             Box::pin(async move {
                 for statement in setup {
                     connection.execute(AssertSqlSafe(statement)).await?;

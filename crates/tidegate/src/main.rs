@@ -1,10 +1,12 @@
 //! Tidegate's one binary: parses, configures, and hands over to one role.
 
+mod admin;
 mod cli;
 mod commands;
 mod config;
 mod connect;
 mod exit;
+mod metrics;
 mod moment;
 mod operator;
 mod output;

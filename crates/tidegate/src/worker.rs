@@ -5,16 +5,21 @@
 
 mod name;
 
-use std::{cell::OnceCell, sync::Arc, time::Duration};
+use std::{
+    cell::OnceCell,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use anyhow::Context;
 use fred::clients::Pool;
+use sqlx::MySqlPool;
 use tidegate_orders::{
     Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, keys::process_of, tally::TallyCounts,
 };
 use tidegate_stream::{
     Backoff, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader, Retirer,
-    Stream, StreamNames, Trimmer, connect_reader,
+    Stream, StreamNames, Trimmer, connect_reader, count_reconnects,
 };
 use tokio::{
     task::JoinSet,
@@ -23,6 +28,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    admin::Parts,
     config::{Settings, WorkerSettings},
     connect,
 };
@@ -35,6 +41,8 @@ pub struct Worker {
     name: Name,
     keys: Keys,
     pool: Pool,
+    mysql: MySqlPool,
+    mysql_opened: Arc<AtomicU64>,
     ledger: Ledger,
     stream: Stream,
     lanes: Vec<Lane<OrderHandler>>,
@@ -58,8 +66,11 @@ impl Worker {
         let name = Name::new(leases.clone(), pool.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
         name.take().await?;
 
-        let ledger = Ledger::new(connect::mysql_lazily(settings)?, settings.mysql.statement_timeout);
+        let mysql_opened = Arc::default();
+        let mysql = connect::mysql_lazily(settings, &mysql_opened)?;
+        let ledger = Ledger::new(mysql.clone(), settings.mysql.statement_timeout);
         let (counters, tally) = (Arc::new(Counters::default()), Arc::new(Tally::default()));
+        count_reconnects(&pool, &counters);
         let handler = Arc::new(OrderHandler::new(
             Gate::new(pool.clone(), keys.clone(), names.stream.clone()),
             UserLocks::new(leases, keys.clone(), worker.lock_lease),
@@ -85,6 +96,8 @@ impl Worker {
             name,
             keys,
             pool,
+            mysql,
+            mysql_opened,
             ledger,
             stream,
             lanes,
@@ -94,6 +107,20 @@ impl Worker {
             settings: worker.clone(),
             retention: settings.stream.retention,
         })
+    }
+
+    /// What can be looked at while it works.
+    #[must_use]
+    pub fn parts(&self) -> Parts {
+        Parts {
+            redis: self.pool.clone(),
+            mysql: self.mysql.clone(),
+            mysql_opened: Arc::clone(&self.mysql_opened),
+            pulses: self.lanes.iter().map(Lane::pulse).collect(),
+            breaker: Arc::clone(&self.breaker),
+            counters: Arc::clone(&self.counters),
+            tally: Arc::clone(&self.tally),
+        }
     }
 
     /// Works until `stop`, then finishes what is in hand.

@@ -1,9 +1,12 @@
 //! `tidegate worker`: writes the stream's orders to MySQL until told to stop.
 
+use std::sync::Arc;
+
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    admin::{self, View},
     config::Settings,
     exit::Exit,
     signals::Signals,
@@ -32,10 +35,14 @@ pub struct WorkerArgs {}
 pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit> {
     let mut signals = Signals::listen()?;
     let stop = CancellationToken::new();
+    let view = Arc::new(View::new(settings, stop.clone()));
+    // First, so that it is seen when Redis or the name is waited for.
+    admin::start(&view).await?;
     let work = async {
         // Nothing is in hand yet, however long Redis or the name is waited for.
         let built = stop.run_until_cancelled(Worker::build(settings)).await;
         let Some(worker) = built.transpose()? else { return Ok(()) };
+        view.open(worker.parts());
         worker.run_until_stopped(stop.clone()).await
     };
     let mut work = std::pin::pin!(work);

@@ -53,9 +53,14 @@ impl Setting {
         format!("{PREFIX}{}", self.key.to_uppercase().replace('.', "_"))
     }
 
-    /// Whether the value may hold a password.
+    /// Whether the value is a URL, which may hold a password.
     pub fn is_url(&self) -> bool {
         self.key.ends_with(".url")
+    }
+
+    /// Whether the value is a secret, or may hold one.
+    pub fn is_secret(&self) -> bool {
+        self.is_url() || self.key.ends_with(".token")
     }
 }
 
@@ -219,5 +224,5 @@ fn kind(value: &Value) -> &'static str {
 }
 
 fn shown(setting: &Setting, value: &Value) -> String {
-    if setting.is_url() { format!("a value of type {}", value.type_str()) } else { value.to_string() }
+    if setting.is_secret() { format!("a value of type {}", value.type_str()) } else { value.to_string() }
 }

@@ -105,11 +105,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes that a value is wrong. URLs are not shown: a broken one cannot be hidden in part.
+    /// Notes that a value is wrong. Secrets are not shown, nor are URLs: a broken one cannot be hidden in part.
     pub fn wrong(&mut self, key: &'static str, what: impl Display) {
         let setting = self.setting(key);
         let shown = match &setting.value {
-            _ if setting.is_url() => String::new(),
+            _ if setting.is_secret() => String::new(),
             Value::String(text) => format!(" = {text:?}"),
             value => format!(" = {value}"),
         };

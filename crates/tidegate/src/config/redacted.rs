@@ -1,6 +1,38 @@
-//! URLs whose passwords never reach a log, an error message or a screen.
+//! URLs and tokens that never reach a log, an error message or a screen with their secrets.
 
 use std::fmt;
+
+/// What stands for a secret that is not shown.
+pub const HIDDEN: &str = "***";
+
+/// A secret that shows nothing of itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret, or an empty text for none.
+    pub fn new(secret: impl Into<String>) -> Self {
+        Self(secret.into())
+    }
+
+    /// The secret itself, to compare with and for nothing else.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// There is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
 
 /// A URL that shows its passwords as `***`, whether by `Display`, by `Debug` or in an error message.
 #[derive(Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use toml::Value;
 use super::{
     RedactedUrl,
     layers::{Layers, Setting},
+    redacted::HIDDEN,
 };
 
 /// TOML that can be read back (but for hidden passwords), each value with its source.
@@ -49,6 +50,9 @@ fn split(setting: &Setting) -> (&str, &str) {
 fn visible(setting: &Setting) -> Value {
     match &setting.value {
         Value::String(url) if setting.is_url() => Value::String(RedactedUrl::new(url.as_str()).to_string()),
+        Value::String(secret) if setting.is_secret() && !secret.is_empty() => {
+            Value::String(HIDDEN.to_owned())
+        }
         value => value.clone(),
     }
 }

@@ -222,6 +222,43 @@ fn a_password_is_never_shown_neither_where_it_is_right_nor_where_it_is_wrong() {
 }
 
 #[test]
+fn a_token_is_never_shown_neither_where_it_is_right_nor_where_it_is_wrong() {
+    let config = load(&sets(&["admin.token=hunter2hunter2hunter2"]), &[]).unwrap();
+    assert_eq!(config.settings.admin.token, Some(Secret::new("hunter2hunter2hunter2")));
+    let shown = [config.to_toml(), config.to_json().to_string(), format!("{config:?}")].concat();
+    assert!(shown.contains("token = \"***\""), "{shown}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+    for bad in
+        ["admin.token=hunter2", "admin.token=hunter2 hunter2 hunter2", "admin.tokn=hunter2hunter2hunter2"]
+    {
+        let error = load(&sets(&[bad]), &[]).expect_err(bad);
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{bad}: {error}");
+    }
+    assert!(load(&ConfigArgs::default(), &[]).unwrap().to_toml().contains("token = \"\""), "none is none");
+}
+
+#[test]
+fn only_on_loopback_a_worker_can_be_watched_without_a_token() {
+    let listen = |address: &str, token: &str| {
+        let pairs = [format!("admin.listen={address}"), format!("admin.token={token}")];
+        load(&sets(&[&pairs[0], &pairs[1]]), &[]).map(|config| config.settings.admin.listen)
+    };
+    for address in ["127.0.0.1:0", "127.8.9.10:1", "[::1]:8433", "[::ffff:127.0.0.1]:8433"] {
+        assert_eq!(listen(address, "").unwrap(), Some(address.parse().unwrap()));
+    }
+    assert_eq!(listen("off", "").unwrap(), None);
+    for address in ["0.0.0.0:8433", "[::]:8433", "10.0.0.1:8433"] {
+        let problem = problems(listen(address, "").map(|_| unreachable!("{address}"))).concat();
+        assert!(problem.contains("TIDEGATE_ADMIN_TOKEN"), "{problem}");
+        listen(address, "0123456789abcdef").unwrap();
+    }
+    for address in ["localhost:8433", "8433", "", "on"] {
+        let problem = problems(listen(address, "").map(|_| unreachable!("{address}"))).concat();
+        assert!(problem.contains("must be IP:PORT"), "{problem}");
+    }
+}
+
+#[test]
 fn what_is_printed_can_be_read_back() {
     let text = load(&sets(&["worker.lanes=7", "keys.lock=l:<user>"]), &[]).unwrap().to_toml();
     assert!(text.contains("lanes = 7 # flag --set"), "{text}");

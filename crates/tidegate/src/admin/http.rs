@@ -1,0 +1,61 @@
+//! The server: few connections at a time, none for long, one request each.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+
+use super::pages::Pages;
+
+/// Connections at a time. Those beyond wait in the kernel's queue.
+const CONNECTIONS: usize = 32;
+/// A client that has not sent its request by then is let go of.
+const HEAD_WITHIN: Duration = Duration::from_secs(2);
+/// A connection is closed by then, whatever it waits for.
+const CONNECTION_WITHIN: Duration = Duration::from_secs(10);
+/// What a request may need: the smallest that the library takes.
+const BUFFER_BYTES: usize = 8192;
+/// After an error of accepting, most often that the process has too many files open.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Serves for ever.
+pub async fn serve(listener: TcpListener, pages: Arc<Pages>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((client, _)) => {
+                let pages = Arc::clone(&pages);
+                tokio::spawn(async move {
+                    if timeout(CONNECTION_WITHIN, talk(client, &pages)).await.is_err() {
+                        tracing::debug!("a client of the admin server was too slow");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the admin server cannot accept a connection");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn talk(client: TcpStream, pages: &Pages) {
+    let service = service_fn(async |request| Ok::<_, Infallible>(pages.answer(request).await));
+    let talked = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(BUFFER_BYTES)
+        // One that is kept open without need would take another one's place.
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(client), service);
+    if let Err(error) = talked.await {
+        tracing::debug!(%error, "a client of the admin server went away");
+    }
+}

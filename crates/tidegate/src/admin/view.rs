@@ -1,0 +1,196 @@
+//! What there is to see of a worker, from its start to its end.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use fred::clients::Pool;
+use serde::Serialize;
+use sqlx::MySqlPool;
+use tidegate_orders::{Tally, tally::TallyCounts};
+use tidegate_stream::{Activity, Breaker, Counters, Counts, LaneState, Pulse, breaker::State};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Settings;
+
+/// The parts of a worker that can be looked at while it works.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// Its connections for commands.
+    pub redis: Pool,
+    /// Its connections to MySQL.
+    pub mysql: MySqlPool,
+    /// How many of these were opened.
+    pub mysql_opened: Arc<AtomicU64>,
+    /// What each lane does.
+    pub pulses: Vec<Arc<Pulse>>,
+    /// Whether a store is away.
+    pub breaker: Arc<Breaker>,
+    /// What the lanes have done.
+    pub counters: Arc<Counters>,
+    /// What became of the orders.
+    pub tally: Arc<Tally>,
+}
+
+impl Parts {
+    /// What each lane does now.
+    pub fn lanes(&self) -> Vec<LaneState> {
+        self.pulses.iter().map(|pulse| pulse.state()).collect()
+    }
+
+    /// How many connections to MySQL were opened.
+    pub fn mysql_connections(&self) -> u64 {
+        self.mysql_opened.load(Relaxed)
+    }
+}
+
+/// A worker, seen from outside.
+#[derive(Debug)]
+pub struct View {
+    settings: Settings,
+    began: Instant,
+    stop: CancellationToken,
+    parts: OnceLock<Parts>,
+}
+
+/// How far a worker is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// It waits for Redis, the group or its name.
+    Starting,
+    /// Its lanes work.
+    Running,
+    /// It finishes what is in hand.
+    Stopping,
+}
+
+/// What `/status` tells of the worker itself.
+#[derive(Debug, Serialize)]
+pub struct WorkerView {
+    name: String,
+    version: &'static str,
+    pid: u32,
+    phase: Phase,
+    uptime_s: f64,
+    breaker: Option<OutageView>,
+    lanes: Vec<LaneView>,
+    entries: Counts,
+    orders: TallyCounts,
+}
+
+/// Why nothing is read.
+#[derive(Debug, Serialize)]
+struct OutageView {
+    store: &'static str,
+    error: String,
+    lasting_s: f64,
+}
+
+/// What a lane does.
+#[derive(Debug, Serialize)]
+struct LaneView {
+    consumer: String,
+    activity: Activity,
+    lasting_s: f64,
+    in_hand: usize,
+    turns: u64,
+    is_stuck: bool,
+}
+
+impl View {
+    /// A worker that has not begun to work; `stop` tells it to end.
+    pub fn new(settings: &Settings, stop: CancellationToken) -> Self {
+        Self { settings: settings.clone(), began: Instant::now(), stop, parts: OnceLock::new() }
+    }
+
+    /// It has begun to work.
+    pub fn open(&self, parts: Parts) {
+        self.parts.get_or_init(|| parts);
+    }
+
+    /// How it is configured.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Its parts, once it works.
+    pub fn parts(&self) -> Option<&Parts> {
+        self.parts.get()
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> Phase {
+        match self.parts() {
+            _ if self.stop.is_cancelled() => Phase::Stopping,
+            None => Phase::Starting,
+            Some(_) => Phase::Running,
+        }
+    }
+
+    /// Whether a lane does one thing for too long.
+    pub fn is_stuck(&self, lane: &LaneState) -> bool {
+        !lane.activity.may_last() && lane.lasting > self.settings.admin.stuck_after
+    }
+
+    /// What stands still although it should turn, in sentences.
+    pub fn stuck(&self) -> Vec<String> {
+        let Some(parts) = self.parts() else { return Vec::new() };
+        let lanes = parts.lanes();
+        let mut stuck: Vec<String> =
+            lanes.iter().filter(|lane| self.is_stuck(lane)).map(stuck_lane).collect();
+        // Lanes may wait for the stores for ever, but only for as long as somebody knocks.
+        let bound = self.settings.admin.stuck_after + self.settings.worker.backoff_max;
+        if let Some(silent) = parts.breaker.silent_for().filter(|silent| *silent > bound) {
+            stuck.push(format!("the breaker is open and has not knocked for {:.1} s", silent.as_secs_f64()));
+        }
+        stuck
+    }
+
+    /// What `/status` tells of it.
+    pub fn worker(&self) -> WorkerView {
+        let parts = self.parts();
+        let lanes = parts.map(Parts::lanes).unwrap_or_default();
+        WorkerView {
+            name: self.settings.worker.name.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            phase: self.phase(),
+            uptime_s: self.began.elapsed().as_secs_f64(),
+            breaker: parts.and_then(|parts| outage(&parts.breaker)),
+            lanes: lanes.iter().map(|lane| self.lane(lane)).collect(),
+            entries: parts.map(|parts| parts.counters.counts()).unwrap_or_default(),
+            orders: parts.map(|parts| parts.tally.counts()).unwrap_or_default(),
+        }
+    }
+
+    fn lane(&self, lane: &LaneState) -> LaneView {
+        LaneView {
+            consumer: lane.consumer.clone(),
+            activity: lane.activity,
+            lasting_s: lane.lasting.as_secs_f64(),
+            in_hand: lane.in_hand,
+            turns: lane.turns,
+            is_stuck: self.is_stuck(lane),
+        }
+    }
+}
+
+fn outage(breaker: &Breaker) -> Option<OutageView> {
+    let State::Open { since, outage } = breaker.state() else { return None };
+    Some(OutageView { store: outage.store, error: outage.error, lasting_s: since.elapsed().as_secs_f64() })
+}
+
+fn stuck_lane(lane: &LaneState) -> String {
+    format!(
+        "lane {} has been {} for {:.1} s, with {} entries in hand",
+        lane.consumer,
+        lane.activity.word(),
+        lane.lasting.as_secs_f64(),
+        lane.in_hand
+    )
+}

@@ -1,0 +1,120 @@
+//! Every metric of a worker: name, type, labels, help. It uses nothing else of the program, so that tests can compare
+//! dashboards and alerts with it.
+
+/// What a metric's numbers mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows, from 0 at the start of the process.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts in buckets.
+    Histogram,
+}
+
+/// A metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// What its numbers mean.
+    pub kind: Kind,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it counts, in a sentence.
+    pub help: &'static str,
+}
+
+macro_rules! catalog {
+    ($($metric:ident: $kind:ident $name:literal [$($label:literal)*] $help:literal)*) => {
+        $(
+            #[doc = $help]
+            pub const $metric: Metric = Metric {
+                name: $name,
+                kind: Kind::$kind,
+                labels: &[$($label),*],
+                help: $help,
+            };
+        )*
+
+        /// All of them.
+        pub const ALL: &[Metric] = &[$($metric),*];
+    };
+}
+
+catalog! {
+    // Of this process, since it began.
+    BUILD_INFO: Gauge "tidegate_build_info" ["version" "worker"]
+        "Always 1; which version runs, and the name of the worker."
+    ORDERS_CREATED: Counter "tidegate_orders_created_total" []
+        "Orders that this process wrote to MySQL."
+    ORDERS_ALREADY_THERE: Counter "tidegate_orders_already_there_total" []
+        "Orders that were delivered again and had their row already."
+    ORDERS_REFUSED: Counter "tidegate_orders_refused_total" ["reason"]
+        "Orders that MySQL's constraints refused, and that were given back to Redis."
+    ENTRIES_ACKNOWLEDGED: Counter "tidegate_entries_acknowledged_total" []
+        "Entries acknowledged with a durable outcome: order written, there already, or refused."
+    ENTRIES_BURIED: Counter "tidegate_entries_buried_total" ["reason"]
+        "Entries copied to the stream of dead letters and acknowledged."
+    ENTRIES_RETRIED: Counter "tidegate_entries_retried_total" []
+        "Times that an entry was left pending for another try."
+    ENTRIES_CLAIMED: Counter "tidegate_entries_claimed_total" []
+        "Entries taken over from other consumers."
+    ENTRIES_GONE: Counter "tidegate_entries_gone_total" []
+        "Pending entries whose payload was deleted by somebody, acknowledged without an order."
+    LOCK_WAITS: Counter "tidegate_lock_waits_total" ["lock"]
+        "Times that an order had to wait: for its user's lock (user), or for rows of its voucher in MySQL (row)."
+    BATCH_ENTRIES: Histogram "tidegate_batch_entries" []
+        "Entries that came with one read or claim."
+    STAGE_SECONDS: Histogram "tidegate_stage_duration_seconds" ["stage"]
+        "Time of a batch's stages: read (with the wait for its first entry), lock, write, settle."
+    LANES: Gauge "tidegate_lanes" ["activity"]
+        "Lanes of this process, by what they do now."
+    LANES_STUCK: Gauge "tidegate_lanes_stuck" []
+        "Lanes that have done one and the same thing for longer than admin.stuck_after_ms."
+    BREAKER_OPEN: Gauge "tidegate_breaker_open" ["store"]
+        "1 while this process reads nothing because the store is away."
+    OUTAGES: Counter "tidegate_outages_total" ["store"]
+        "Outages of a store that this process has noticed."
+    REDIS_RECONNECTS: Counter "tidegate_redis_reconnects_total" []
+        "Connections to Redis that were made anew."
+    MYSQL_CONNECTIONS: Counter "tidegate_mysql_connections_opened_total" []
+        "Connections to MySQL that were opened, the first ones included."
+
+    // Of the stores, which all workers of a fleet see alike: take max() over workers, never sum().
+    GATHER_SUCCESS: Gauge "tidegate_gather_success" ["store"]
+        "1 if the store answered when its values were gathered, at most 2 s ago; if 0, they are missing here."
+    GATHER_FAILURES: Counter "tidegate_gather_failures_total" ["store"]
+        "Times that the values of a store could not be gathered."
+    STREAM_ADDED: Counter "tidegate_stream_entries_added_total" []
+        "Entries ever added to the stream: the orders admitted, and those added by hand. From Redis 7 on."
+    STREAM_ENTRIES: Gauge "tidegate_stream_entries" []
+        "Entries in the stream, acknowledged ones that are not trimmed yet included."
+    STREAM_GROUP: Gauge "tidegate_stream_group_exists" []
+        "1 if the consumer group is there."
+    STREAM_UNDELIVERED: Gauge "tidegate_stream_undelivered_entries" []
+        "Entries that no consumer has read yet; where Redis cannot tell, counted up to 10000."
+    STREAM_UNDELIVERED_AGE: Gauge "tidegate_stream_oldest_undelivered_age_seconds" []
+        "Age of the oldest entry that no consumer has read yet; 0 if there is none."
+    STREAM_PENDING: Gauge "tidegate_stream_pending_entries" []
+        "Entries that were read and are not acknowledged."
+    STREAM_PENDING_AGE: Gauge "tidegate_stream_oldest_pending_age_seconds" []
+        "Age of the oldest entry that is not acknowledged; 0 if there is none."
+    STREAM_CONSUMERS: Gauge "tidegate_stream_consumers" ["process"]
+        "Consumers of the group, by whether their process is alive or gone."
+    DEAD_LETTERS: Gauge "tidegate_dead_letters" []
+        "Entries in the stream of dead letters."
+    VOUCHER_STOCK: Gauge "tidegate_voucher_stock_units" ["voucher" "store"]
+        "Units left of a voucher on each side, for the 50 vouchers with the highest ids."
+    VOUCHERS_CUT: Gauge "tidegate_vouchers_cut" []
+        "1 if there are more vouchers than tidegate_voucher_stock_units shows."
+
+    // Of the process, by the names that all programs use.
+    PROCESS_CPU: Counter "process_cpu_seconds_total" [] "Total user and system CPU time spent in seconds."
+    PROCESS_MAX_FDS: Gauge "process_max_fds" [] "Maximum number of open file descriptors."
+    PROCESS_OPEN_FDS: Gauge "process_open_fds" [] "Number of open file descriptors."
+    PROCESS_RESIDENT: Gauge "process_resident_memory_bytes" [] "Resident memory size in bytes."
+    PROCESS_START: Gauge "process_start_time_seconds" [] "Start time of the process since unix epoch in seconds."
+    PROCESS_THREADS: Gauge "process_threads" [] "Number of OS threads in the process."
+    PROCESS_VIRTUAL: Gauge "process_virtual_memory_bytes" [] "Virtual memory size in bytes."
+}
