@@ -1,6 +1,8 @@
 //! The settings as types, and what each may be.
 
-use std::{net::SocketAddr, str::FromStr, time::Duration};
+mod admin;
+
+use std::{str::FromStr, time::Duration};
 
 use fred::types::config::Config as RedisConfig;
 use sqlx::mysql::MySqlConnectOptions;
@@ -8,14 +10,14 @@ use tidegate_orders::KeyTemplates;
 use tidegate_stream::{RedisSettings, StreamNames};
 use tracing_subscriber::EnvFilter;
 
-use super::{RedactedUrl, Secret, reader::Reader, suggest::did_you_mean};
+pub use self::admin::AdminSettings;
+use super::{RedactedUrl, reader::Reader, suggest::did_you_mean};
 
 const REDIS_SCHEMES: [&str; 5] = ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis+unix"];
 const MYSQL_SCHEMES: [&str; 2] = ["mysql", "mariadb"];
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const URL_HINT: &str =
     "scheme://user:password@host:port/database, with @ : / ? in a password written as %40 %3A %2F %3F";
-const TOKEN_LENGTH: std::ops::RangeInclusive<usize> = 16..=256;
 const HOUR_MS: i64 = 3_600_000;
 
 /// Everything that can be configured; `config/default.toml` describes each field.
@@ -135,17 +137,6 @@ pub struct OperatorSettings {
     pub log_lines: u32,
 }
 
-/// `[admin]`
-#[derive(Clone, Debug)]
-pub struct AdminSettings {
-    /// Where to listen; None = nowhere. Not loopback only with a token.
-    pub listen: Option<SocketAddr>,
-    /// What callers have to send.
-    pub token: Option<Secret>,
-    /// How long a lane may do one and the same thing.
-    pub stuck_after: Duration,
-}
-
 /// `[log]`
 #[derive(Clone, Debug)]
 pub struct LogSettings {
@@ -179,7 +170,7 @@ impl Settings {
             redis: redis(reader),
             stream,
             keys,
-            admin: admin(reader, &mysql, &worker),
+            admin: admin::read(reader, &mysql, &worker),
             mysql,
             worker,
             operator: OperatorSettings { log_lines: reader.number("operator.log_lines", 100..=10_000_000) },
@@ -328,47 +319,6 @@ fn worker_name(reader: &mut Reader<'_>) -> String {
         reader.wrong("worker.name", "must be 1 to 200 bytes without spaces (the host name, if empty, too)");
     }
     name
-}
-
-fn admin(reader: &mut Reader<'_>, mysql: &MySqlSettings, worker: &WorkerSettings) -> AdminSettings {
-    let token = Secret::new(reader.text("admin.token"));
-    let is_token = TOKEN_LENGTH.contains(&token.reveal().len())
-        && token.reveal().bytes().all(|byte| byte.is_ascii_graphic());
-    if !token.is_empty() && !is_token {
-        reader.wrong("admin.token", "must be 16 to 256 letters, digits or signs, without blanks");
-    }
-    let stuck_after = reader.millis("admin.stuck_after_ms", 1_000..=24 * HOUR_MS);
-    for (is_shorter, key) in [
-        (mysql.statement_timeout < stuck_after, "mysql.statement_timeout_ms"),
-        (worker.block < stuck_after, "worker.block_ms"),
-    ] {
-        let why = format!("must be above {key}, or a lane that waits in good order is taken for a stuck one");
-        reader.rule(is_shorter, "admin.stuck_after_ms", key, why);
-    }
-    AdminSettings {
-        listen: admin_listen(reader, &token),
-        token: Some(token).filter(|token| !token.is_empty()),
-        stuck_after,
-    }
-}
-
-fn admin_listen(reader: &mut Reader<'_>, token: &Secret) -> Option<SocketAddr> {
-    let listen = reader.text("admin.listen");
-    if listen == "off" {
-        return None;
-    }
-    let Ok(address) = listen.parse::<SocketAddr>() else {
-        reader.wrong("admin.listen", "must be IP:PORT, such as 127.0.0.1:8433 or [::1]:8433, or off");
-        return None;
-    };
-    if !address.ip().to_canonical().is_loopback() && token.is_empty() {
-        reader.wrong(
-            "admin.listen",
-            "is not a loopback address, so callers must know a secret: set admin.token (TIDEGATE_ADMIN_TOKEN), \
-             for example to what `openssl rand -hex 32` prints; or listen on 127.0.0.1, or say off",
-        );
-    }
-    Some(address)
 }
 
 fn log(reader: &mut Reader<'_>) -> LogSettings {

@@ -1,0 +1,63 @@
+//! `[admin]`: what a worker shows of itself, where, and to whom.
+
+use std::{net::SocketAddr, ops::RangeInclusive, time::Duration};
+
+use super::{HOUR_MS, MySqlSettings, WorkerSettings};
+use crate::config::{Secret, reader::Reader};
+
+const TOKEN_LENGTH: RangeInclusive<usize> = 16..=256;
+
+/// `[admin]`
+#[derive(Clone, Debug)]
+pub struct AdminSettings {
+    /// Where to listen; None = nowhere. Not loopback only with a token.
+    pub listen: Option<SocketAddr>,
+    /// What callers have to send.
+    pub token: Option<Secret>,
+    /// How long a lane may do one and the same thing.
+    pub stuck_after: Duration,
+}
+
+/// Reads what a worker shows over HTTP.
+pub(super) fn read(reader: &mut Reader<'_>, mysql: &MySqlSettings, worker: &WorkerSettings) -> AdminSettings {
+    let token = Secret::new(reader.text("admin.token"));
+    let is_token = TOKEN_LENGTH.contains(&token.reveal().len())
+        && token.reveal().bytes().all(|byte| byte.is_ascii_graphic());
+    if !token.is_empty() && !is_token {
+        reader.wrong("admin.token", "must be 16 to 256 letters, digits or signs, without blanks");
+    }
+    let stuck_after = reader.millis("admin.stuck_after_ms", 1_000..=24 * HOUR_MS);
+    for (is_shorter, key) in [
+        (mysql.statement_timeout < stuck_after, "mysql.statement_timeout_ms"),
+        (worker.block < stuck_after, "worker.block_ms"),
+        (worker.lock_retry < stuck_after, "worker.lock_retry_ms"),
+        (worker.backoff_max < stuck_after, "worker.backoff_max_ms"),
+    ] {
+        let why = format!("must be above {key}, or a lane that waits in good order is taken for a stuck one");
+        reader.rule(is_shorter, "admin.stuck_after_ms", key, why);
+    }
+    AdminSettings {
+        listen: listen(reader, &token),
+        token: Some(token).filter(|token| !token.is_empty()),
+        stuck_after,
+    }
+}
+
+fn listen(reader: &mut Reader<'_>, token: &Secret) -> Option<SocketAddr> {
+    let listen = reader.text("admin.listen");
+    if listen == "off" {
+        return None;
+    }
+    let Ok(address) = listen.parse::<SocketAddr>() else {
+        reader.wrong("admin.listen", "must be IP:PORT, such as 127.0.0.1:8433 or [::1]:8433, or off");
+        return None;
+    };
+    if !address.ip().to_canonical().is_loopback() && token.is_empty() {
+        reader.wrong(
+            "admin.listen",
+            "is not a loopback address, so callers must know a secret: set admin.token (TIDEGATE_ADMIN_TOKEN), \
+             for example to what `openssl rand -hex 32` prints; or listen on 127.0.0.1, or say off",
+        );
+    }
+    Some(address)
+}
