@@ -113,7 +113,7 @@ impl Ledger {
     }
 
     /// When one connection is dead, the others most often are, too: each would cost a batch or a probe to find out.
-    fn forget_idle_connections(&self) {
+    pub fn forget_idle_connections(&self) {
         while let Some(connection) = self.pool.try_acquire() {
             drop(connection.detach());
         }

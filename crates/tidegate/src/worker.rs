@@ -116,6 +116,7 @@ impl Worker {
             redis: self.pool.clone(),
             mysql: self.mysql.clone(),
             mysql_opened: Arc::clone(&self.mysql_opened),
+            ledger: self.ledger.clone(),
             pulses: self.lanes.iter().map(Lane::pulse).collect(),
             breaker: Arc::clone(&self.breaker),
             counters: Arc::clone(&self.counters),

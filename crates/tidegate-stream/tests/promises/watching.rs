@@ -48,7 +48,9 @@ async fn a_lane_shows_what_it_does_and_with_how_many_entries() {
 async fn what_is_counted_is_what_happened() {
     let rig = Rig::start().await;
     let handler =
-        RecordingHandler::new(|entry| if number(entry) % 3 == 0 { dead("third") } else { Outcome::Done });
+        RecordingHandler::new(
+            |entry| if number(entry).is_multiple_of(3) { dead("third") } else { Outcome::Done },
+        );
     rig.add(30).await;
     let lane = rig.run("c1", &handler, settings()).await;
     rig.nothing_is_pending().await;

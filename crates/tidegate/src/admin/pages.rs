@@ -148,6 +148,7 @@ async fn ask_mysql(parts: &Parts) -> anyhow::Result<()> {
     if pinged.is_err() {
         // The answer may still come, and would be taken for that to another question.
         session.close_on_drop();
+        parts.ledger.forget_idle_connections();
     }
     pinged.context(mysql)
 }

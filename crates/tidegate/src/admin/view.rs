@@ -11,7 +11,7 @@ use std::{
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_orders::{Tally, tally::TallyCounts};
+use tidegate_orders::{Ledger, Tally, tally::TallyCounts};
 use tidegate_stream::{Activity, Breaker, Counters, Counts, LaneState, Pulse, breaker::State};
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +26,8 @@ pub struct Parts {
     pub mysql: MySqlPool,
     /// How many of these were opened.
     pub mysql_opened: Arc<AtomicU64>,
+    /// What writes over them.
+    pub ledger: Ledger,
     /// What each lane does.
     pub pulses: Vec<Arc<Pulse>>,
     /// Whether a store is away.
@@ -149,6 +151,24 @@ impl View {
             stuck.push(format!("the breaker is open and has not knocked for {:.1} s", silent.as_secs_f64()));
         }
         stuck
+    }
+
+    /// Writes the state of every lane to the log.
+    pub fn tell_lanes(&self) {
+        let Some(parts) = self.parts() else {
+            tracing::info!("no lanes yet: the worker is starting");
+            return;
+        };
+        for lane in parts.lanes() {
+            tracing::info!(
+                consumer = lane.consumer,
+                activity = lane.activity.word(),
+                lasting_ms = u64::try_from(lane.lasting.as_millis()).unwrap_or(u64::MAX),
+                in_hand = lane.in_hand,
+                turns = lane.turns,
+                "state of a lane"
+            );
+        }
     }
 
     /// What `/status` tells of it.

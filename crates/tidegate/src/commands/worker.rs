@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -20,7 +21,8 @@ Examples:
   tidegate worker --set worker.name=shop-1 --set worker.lanes=4
 
 Logs to stderr. Waits for stores that are away. SIGTERM or SIGINT: the batch in hand is finished, then it exits with 0. A
-second signal, or worker.stop_deadline_ms, ends it at once with 4: what was in hand stays pending, and nothing is lost.";
+second signal, or worker.stop_deadline_ms, ends it at once with 4: what was in hand stays pending, and nothing is lost.
+SIGUSR1: the state of every lane is written to the log. http://127.0.0.1:8433/ shows more (admin.listen).";
 
 /// What `tidegate worker` takes.
 #[derive(Args, Debug)]
@@ -34,8 +36,10 @@ pub struct WorkerArgs {}
 /// When the worker cannot start, or a lane broke.
 pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit> {
     let mut signals = Signals::listen()?;
+    let questions = signal(SignalKind::user_defined1())?;
     let stop = CancellationToken::new();
     let view = Arc::new(View::new(settings, stop.clone()));
+    tokio::spawn(tell_lanes_on(questions, Arc::clone(&view)));
     // First, so that it is seen when Redis or the name is waited for.
     admin::start(&view).await?;
     let work = async {
@@ -63,6 +67,13 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
             tracing::error!("stop deadline passed: exit now; what is in hand stays pending");
             Ok(Exit::DeadlinePassed)
         }
+    }
+}
+
+/// Writes the state of every lane to the log, as often as the signal comes.
+async fn tell_lanes_on(mut questions: Signal, view: Arc<View>) {
+    while questions.recv().await.is_some() {
+        view.tell_lanes();
     }
 }
 
