@@ -1,4 +1,5 @@
 //! Runs the real binary, and talks to its stores behind its back.
+#![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::process::{Command, Output};
 

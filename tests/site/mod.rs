@@ -132,6 +132,7 @@ impl Site {
             ("TIDEGATE_WORKER_CLAIM_IDLE_MS", "3000".to_owned()),
             ("TIDEGATE_WORKER_CLAIM_EVERY_MS", "200".to_owned()),
             ("TIDEGATE_WORKER_HEARTBEAT_TTL_MS", "2000".to_owned()),
+            ("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0".to_owned()),
             ("TIDEGATE_LOG_FORMAT", "text".to_owned()),
             ("TIDEGATE_LOG_LEVEL", "debug,sqlx=info,fred=info".to_owned()),
         ] {

@@ -1,0 +1,74 @@
+//! Looks at a worker's pages, as a scraper or a probe does.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use http_body_util::{BodyExt, Empty};
+use hyper::{Method, Request, body::Bytes, client::conn::http1, header::AUTHORIZATION};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::site::{Worker, until};
+
+/// What a worker answered.
+#[derive(Debug)]
+pub struct Page {
+    pub status: u16,
+    pub content_type: String,
+    pub text: String,
+}
+
+impl Page {
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
+    }
+
+    /// The samples of the text format, by name and labels as they stand there.
+    pub fn samples(&self) -> BTreeMap<String, f64> {
+        let lines = self.text.lines().filter(|line| !line.starts_with('#'));
+        let sample = |line: &str| {
+            let (name, value) = line.rsplit_once(' ').expect("a sample");
+            (name.to_owned(), value.parse().expect("a number"))
+        };
+        lines.map(sample).collect()
+    }
+}
+
+/// Where a worker listens, by its log.
+pub async fn address_of(worker: &Worker) -> SocketAddr {
+    worker.says("admin server listens address=").await;
+    let log = worker.log();
+    let address = log.split("admin server listens address=").nth(1).expect("it was said");
+    address.split_whitespace().next().expect("an address").parse().expect("an address")
+}
+
+/// Asks for a page.
+pub async fn ask(method: Method, address: SocketAddr, path: &str, authorization: Option<&str>) -> Page {
+    let stream = TcpStream::connect(address).await.expect("the worker listens");
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(method).uri(path).header("Host", "worker");
+    if let Some(authorization) = authorization {
+        request = request.header(AUTHORIZATION, authorization);
+    }
+    let request = request.body(Empty::<Bytes>::new()).expect("a request");
+    let response = sender.send_request(request).await.expect("an answer");
+    let content_type = response.headers().get("content-type").expect("a content type");
+    let content_type = content_type.to_str().expect("text").to_owned();
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    Page { status, content_type, text: String::from_utf8(body.to_vec()).expect("text") }
+}
+
+/// Looks at a page.
+pub async fn get(worker: &Worker, path: &str) -> Page {
+    ask(Method::GET, address_of(worker).await, path, None).await
+}
+
+/// Looks again and again, until a page has this status and holds this text.
+pub async fn until_page(worker: &Worker, path: &str, status: u16, text: &str) {
+    until(&format!("{path} says {status} and {text:?}"), || async {
+        let page = get(worker, path).await;
+        page.status == status && page.text.contains(text)
+    })
+    .await;
+}
