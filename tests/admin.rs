@@ -13,6 +13,10 @@ use std::{
     io::Write,
     net::SocketAddr,
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -22,7 +26,7 @@ use hyper::Method;
 use nix::sys::signal::Signal;
 use program::Program;
 use site::{Site, Worker, WorkerPlan, rush::PLENTY, rush::SHORT, until};
-use tokio::{io::AsyncReadExt, net::TcpStream, time::timeout};
+use tokio::{io::AsyncReadExt, net::TcpStream, task::JoinSet, time::timeout};
 
 const TOKEN: &str = "0123456789abcdef-not-a-secret";
 
@@ -410,5 +414,36 @@ async fn many_clients_that_send_nothing_hold_up_neither_orders_nor_probes_for_lo
     let mut nothing = Vec::new();
     let closed = timeout(Duration::from_secs(15), idlers[0].read_to_end(&mut nothing)).await;
     let _: std::io::Result<usize> = closed.expect("the connection is closed");
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_look_the_stores_are_asked_seldom() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let plan = site.worker("w").set("WORKER_LANES", 1).set("WORKER_BLOCK_MS", 1_000);
+    let worker = plan.set("WORKER_CLAIM_EVERY_MS", 10_000).start();
+    until_page(&worker, "/readyz", 200, "ready").await;
+    let address = address_of(&worker).await;
+    let mut lookers = JoinSet::new();
+    let looks = Arc::new(AtomicUsize::new(0));
+    for path in ["/livez", "/readyz", "/metrics", "/status"].repeat(4) {
+        let looks = Arc::clone(&looks);
+        lookers.spawn(async move {
+            loop {
+                assert_eq!(ask(Method::GET, address, path, None).await.status, 200);
+                looks.fetch_add(1, Relaxed);
+            }
+        });
+    }
+    until("they look", || async { looks.load(Relaxed) > 100 }).await;
+    let before = looks.load(Relaxed);
+    let requests = site.requests_within(Duration::from_secs(4)).await;
+    let looked = looks.load(Relaxed) - before;
+    assert!(looked > 200 && requests < 100, "{looked} looks made {requests} requests to Redis");
+    site.rush(1_000, 200).await;
+    site.settled().await;
+    site.invariants().await;
+    lookers.shutdown().await;
     assert!(worker.stop().await.success());
 }
