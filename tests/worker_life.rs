@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use site::{Site, Worker, WorkerPlan};
 use tidegate_lab::{Hold, Proxy};
 
-/// The commit of a batch: a packet of its own.
+/// The end of a batch, with its commit.
 const COMMIT: &[u8] = b";COMMIT";
 /// What a machine that is busy with other tests may need for what needs no time.
 const AT_ONCE: Duration = Duration::from_secs(2);

@@ -58,6 +58,8 @@ impl Workers {
                 ("TIDEGATE_WORKER_LANES", &shape.lanes.to_string()),
                 ("TIDEGATE_WORKER_BATCH", &shape.batch.to_string()),
                 ("TIDEGATE_LOG_FORMAT", "json"),
+                // Several of them run at once, beside whatever else runs here.
+                ("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0"),
             ]);
             let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
             workers.children.push(child.with_context(|| format!("Failed to start {}", program.display()))?);
