@@ -15,11 +15,14 @@ mod verdict;
 
 use std::{
     ops::{Deref, DerefMut},
+    pin::pin,
+    sync::Arc,
     time::Duration,
 };
 
 use sqlx::{MySql, MySqlPool, pool::PoolConnection};
 use tidegate_stream::{Backoff, EntryId, Outage};
+use tokio::{sync::Semaphore, time::timeout};
 
 use crate::order::Order;
 use fault::Fault;
@@ -29,6 +32,9 @@ pub use verdict::{Refusal, Verdict};
 const CONTENTION_ATTEMPTS: usize = 6;
 /// Lock waits are tried this often: each of them has taken `mysql.lock_wait_timeout_s` already.
 const LOCK_ATTEMPTS: usize = 2;
+
+/// A batch that takes longer than this waits for somebody else's locks: it keeps its place no longer.
+const TURN: Duration = Duration::from_millis(250);
 
 /// An order with the stream entry that brought it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +50,8 @@ pub struct Incoming {
 pub struct Ledger {
     pool: MySqlPool,
     timeout: Duration,
+    /// Places for those who write.
+    writers: Arc<Semaphore>,
 }
 
 impl Ledger {
@@ -51,7 +59,14 @@ impl Ledger {
     /// longer than `timeout` is given up; it may have been committed, which the next try finds.
     #[must_use]
     pub fn new(pool: MySqlPool, timeout: Duration) -> Self {
-        Self { pool, timeout }
+        Self { pool, timeout, writers: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)) }
+    }
+
+    /// Lets at most `writers` batches write at the same time; the others wait in turn. Batches of one voucher wait
+    /// for each other all the same, but in the server, where waiting costs more.
+    #[must_use]
+    pub fn with_writers(self, writers: usize) -> Self {
+        Self { writers: Arc::new(Semaphore::new(writers.max(1))), ..self }
     }
 
     /// Records `orders`, which stand in stream order, and answers with one verdict an order, in that order.
@@ -102,7 +117,7 @@ impl Ledger {
     /// # Errors
     /// When it does not.
     pub async fn probe(&self) -> Result<(), Outage> {
-        let probed = tokio::time::timeout(self.timeout, sqlx::raw_sql(sql::PROBE).execute(&self.pool)).await;
+        let probed = timeout(self.timeout, sqlx::raw_sql(sql::PROBE).execute(&self.pool)).await;
         let outage = match probed {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(error)) => Outage::new("MySQL", fault::explain(&error)),
@@ -125,7 +140,7 @@ impl Ledger {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let tried = tokio::time::timeout(self.timeout, self.attempt(part)).await;
+            let tried = self.in_turn(timeout(self.timeout, self.attempt(part))).await;
             let tried = tried.unwrap_or_else(|_| Err(Fault::Outage(self.too_late())));
             let most_attempts =
                 if matches!(tried, Err(Fault::Locked(_))) { LOCK_ATTEMPTS } else { CONTENTION_ATTEMPTS };
@@ -152,6 +167,17 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    /// Starts `work` when there is a place for it. The wait is nobody's fault, and counts against no timeout.
+    async fn in_turn<T>(&self, work: impl Future<Output = T>) -> T {
+        let place = self.writers.acquire().await;
+        let mut work = pin!(work);
+        if let Ok(done) = timeout(TURN, &mut work).await {
+            return done;
+        }
+        drop(place);
+        work.await
     }
 
     async fn attempt(&self, part: &[Incoming]) -> Result<Vec<Verdict>, Fault> {

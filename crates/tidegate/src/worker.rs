@@ -68,7 +68,8 @@ impl Worker {
 
         let mysql_opened = Arc::default();
         let mysql = connect::mysql_lazily(settings, &mysql_opened)?;
-        let ledger = Ledger::new(mysql.clone(), settings.mysql.statement_timeout);
+        let ledger =
+            Ledger::new(mysql.clone(), settings.mysql.statement_timeout).with_writers(settings.mysql.writers);
         let (counters, tally) = (Arc::new(Counters::default()), Arc::new(Tally::default()));
         count_reconnects(&pool, &counters);
         let handler = Arc::new(OrderHandler::new(

@@ -74,6 +74,8 @@ pub struct MySqlSettings {
     pub url: RedactedUrl,
     /// Connections of a process; never 0 here.
     pub connections: u32,
+    /// Batches that write at the same time.
+    pub writers: usize,
     /// How long to wait for a connection.
     pub acquire_timeout: Duration,
     /// How long a statement or a batch's transaction may take.
@@ -216,6 +218,7 @@ fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
     MySqlSettings {
         url,
         connections: if connections == 0 { u32::try_from(lanes).unwrap_or(64) + 1 } else { connections },
+        writers: reader.number("mysql.writers", 1..=64),
         acquire_timeout: reader.millis("mysql.acquire_timeout_ms", 100..=60_000),
         statement_timeout,
         lock_wait_timeout_s,
