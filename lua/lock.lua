@@ -4,12 +4,15 @@
 -- KEYS[1] and all that follow: string, one per name; its value is the token of the holder
 -- ARGV[1] token: identifies the holder; unique per batch or process
 -- ARGV[2] lease_ms: milliseconds until the lease ends by itself
+-- ARGV[3] known: 'here' for leases that are worth nothing after a restart or a failover: neither the AOF nor
+-- replicas get to know them, which is half of what they cost; 'everywhere' for all others
 -- Reply: array of the places in KEYS (from 1) that another token holds; empty when all are held now
 local token, lease_ms = ARGV[1], ARGV[2]
 local call = redis.call
--- A lease is worth nothing after a restart or a failover: neither the AOF nor replicas get to know it.
-redis.replicate_commands() -- before Redis 7, the next line needs it
-redis.set_repl(redis.REPL_NONE)
+if ARGV[3] == 'here' then
+  redis.replicate_commands() -- before Redis 7, the next line needs it
+  redis.set_repl(redis.REPL_NONE)
+end
 
 local held -- a lease that is held now: COPY takes its value and its end along, for less than half of a SET
 local refused = {}

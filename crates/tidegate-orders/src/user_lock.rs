@@ -33,10 +33,11 @@ impl Locked {
 }
 
 impl UserLocks {
-    /// Locks that end by themselves after `lease`, unless they are renewed.
+    /// Locks that end by themselves after `lease`, unless they are renewed. A failover forgets them, which does no
+    /// harm: the unique key decides.
     #[must_use]
     pub fn new(leases: Leases, keys: Keys, lease: Duration) -> Self {
-        Self { leases, keys, lease }
+        Self { leases: leases.known_here_only(), keys, lease }
     }
 
     /// Locks every one of `users`, each for itself, in one round trip. A user may stand there twice.

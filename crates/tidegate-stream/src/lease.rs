@@ -17,6 +17,7 @@ pub struct Leases {
     pool: Pool,
     lock: Script,
     unlock: Script,
+    known: &'static str,
 }
 
 impl Leases {
@@ -27,7 +28,15 @@ impl Leases {
             pool,
             lock: Script::new("lock", include_str!("../../../lua/lock.lua")),
             unlock: Script::new("unlock", include_str!("../../../lua/unlock.lua")),
+            known: "everywhere",
         }
+    }
+
+    /// The same for leases that are worth nothing after a restart or a failover of Redis: neither its AOF nor its
+    /// replicas get to know them, which makes them cheap.
+    #[must_use]
+    pub fn known_here_only(self) -> Self {
+        Self { known: "here", ..self }
     }
 
     /// Takes or renews a lease on each of `keys`, each for itself, in one round trip.
@@ -40,7 +49,7 @@ impl Leases {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let args = vec![token.into(), millis(lease)];
+        let args = vec![token.into(), millis(lease), self.known.into()];
         let refused: Vec<usize> = self.lock.call(&self.pool, keys, args).await?.convert()?;
         Ok(refused.into_iter().map(|position| position - 1).collect())
     }
@@ -53,7 +62,7 @@ impl Leases {
         if keys.is_empty() {
             return Ok(0);
         }
-        self.unlock.call(&self.pool, keys, vec![token.into()]).await?.convert()
+        self.unlock.call(&self.pool, keys, vec![token.into(), self.known.into()]).await?.convert()
     }
 }
 

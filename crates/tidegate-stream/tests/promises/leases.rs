@@ -78,3 +78,29 @@ async fn a_lock_of_another_kind_under_the_same_name_is_anothers_and_no_error() {
     assert_eq!(rig.call::<usize>("EXISTS a b").await, 1);
     assert_eq!(leases.end(Vec::new(), "one").await.unwrap(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_that_are_known_here_only_leave_no_trace_in_the_aof() {
+    let rig = Rig::start_durable().await;
+    let _ok: Value = rig.call("CONFIG SET appendfsync always").await;
+    let size = || async {
+        let _ok: Value = rig.call("SET marker 1").await;
+        let info = rig.call::<String>("INFO persistence").await;
+        let line = info.lines().find_map(|line| line.strip_prefix("aof_current_size:"));
+        line.expect("the AOF has a size").trim().parse::<u64>().unwrap()
+    };
+    let long = ms(60_000);
+    let everywhere = Leases::new(rig.pool.clone());
+    let here = everywhere.clone().known_here_only();
+    size().await;
+    let (first, second) = (size().await, size().await);
+    let marker = second - first;
+
+    here.take(keys(&["a", "b"]), "one", long).await.unwrap();
+    assert_eq!(here.take(keys(&["b"]), "two", long).await.unwrap(), [0], "taken, all the same");
+    assert_eq!(here.end(keys(&["a", "b"]), "one").await.unwrap(), 2);
+    assert_eq!(size().await, second + marker);
+
+    everywhere.take(keys(&["a", "b"]), "one", long).await.unwrap();
+    assert!(size().await > second + 2 * marker);
+}
