@@ -11,6 +11,7 @@ use tracing::Instrument;
 
 use crate::{
     backoff::Backoff,
+    brake::Brake,
     breaker::Breaker,
     counters::Counters,
     entry::{Delivery, Entry, EntryId},
@@ -20,7 +21,7 @@ use crate::{
     stream::{Reader, Stream, StreamError},
 };
 
-/// On a stop signal, how often a blocked read is told to end: it may be on its way to Redis still.
+/// On a stop signal or a pause, how often a blocked read is told to end: it may be on its way to Redis still.
 const UNBLOCK_EVERY: Duration = Duration::from_millis(50);
 
 /// On a stop signal, how long a read may take to end.
@@ -53,6 +54,7 @@ pub struct Lane<H> {
     stream: Stream,
     handler: Arc<H>,
     breaker: Arc<Breaker>,
+    brake: Arc<Brake>,
     counters: Arc<Counters>,
     pulse: Arc<Pulse>,
     settings: LaneSettings,
@@ -84,7 +86,14 @@ impl<H: Handler> Lane<H> {
         // A batch of none would turn for ever without reading.
         let settings = LaneSettings { batch: settings.batch.max(1), ..settings };
         let pulse = Arc::new(Pulse::new(reader.consumer()));
-        Self { reader, stream, handler, breaker, counters, pulse, settings }
+        let brake = Arc::default();
+        Self { reader, stream, handler, breaker, brake, counters, pulse, settings }
+    }
+
+    /// The same lane, which reads nothing while `brake` is on.
+    #[must_use]
+    pub fn with_brake(self, brake: Arc<Brake>) -> Self {
+        Self { brake, ..self }
     }
 
     /// What it does now, for others to look at while it runs.
@@ -99,10 +108,7 @@ impl<H: Handler> Lane<H> {
         let mut backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         loop {
             self.pulse.turn();
-            if self.breaker.is_open() {
-                self.pulse.enter(Activity::WaitingForStores);
-            }
-            if stop.run_until_cancelled(self.breaker.closed()).await.is_none() || stop.is_cancelled() {
+            if stop.run_until_cancelled(self.may_read()).await.is_none() || stop.is_cancelled() {
                 break;
             }
             let closings = self.breaker.closings();
@@ -121,7 +127,7 @@ impl<H: Handler> Lane<H> {
                     if matches!(error, LaneError::TooLate(_)) {
                         schedule.narrow();
                     }
-                    self.pulse.enter(Activity::Pausing);
+                    self.pulse.enter(Activity::BackingOff);
                     self.report(error, closings).await;
                     stop.run_until_cancelled(tokio::time::sleep(backoff.next_wait())).await;
                 }
@@ -130,12 +136,31 @@ impl<H: Handler> Lane<H> {
         self.pulse.enter(Activity::Stopped);
     }
 
+    /// Waits until no store is away and nobody has paused it.
+    async fn may_read(&self) {
+        loop {
+            if self.breaker.is_open() {
+                self.pulse.enter(Activity::WaitingForStores);
+                self.breaker.closed().await;
+            } else if self.brake.is_on() {
+                self.pulse.enter(Activity::Paused);
+                self.brake.off().await;
+            } else {
+                return;
+            }
+        }
+    }
+
     /// Reads once, from wherever it is due, and runs the step on what came.
     async fn turn(&self, schedule: &mut Schedule, stop: &CancellationToken) -> Result<Source, LaneError> {
         let source = schedule.next(Instant::now());
         if let Source::Wait { time } = source {
-            self.pulse.enter(Activity::Pausing);
-            stop.run_until_cancelled(tokio::time::sleep(time)).await;
+            self.pulse.enter(Activity::BackingOff);
+            tokio::select! {
+                () = tokio::time::sleep(time) => {}
+                () = stop.cancelled() => {}
+                () = self.brake.on() => {}
+            }
             return Ok(source);
         }
         self.pulse.enter(Activity::Reading);
@@ -172,11 +197,15 @@ impl<H: Handler> Lane<H> {
         }
     }
 
-    /// Waits for the stop signal, then ends the wait of a blocked read. Whatever that read brings nevertheless
-    /// is handled. Returns when it has not ended for too long.
+    /// When nothing is to be read any more, ends the wait of a blocked read. Whatever that read brings nevertheless is
+    /// handled. Returns when it has not ended for too long after the stop signal. After a pause the lane lives on, and
+    /// waits for its read as long as that may take.
     async fn end_wait_on(&self, stop: &CancellationToken) {
-        stop.cancelled().await;
-        let unblock = async {
+        let unblock_for_ever = async {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.brake.on() => {}
+            }
             loop {
                 if let Err(error) = self.stream.unblock(&self.reader).await {
                     tracing::debug!(%error, consumer = self.reader.consumer(), "cannot end a blocked read");
@@ -184,7 +213,14 @@ impl<H: Handler> Lane<H> {
                 tokio::time::sleep(UNBLOCK_EVERY).await;
             }
         };
-        let _: Result<(), _> = tokio::time::timeout(STOP_PATIENCE, unblock).await;
+        let patience_ends = async {
+            stop.cancelled().await;
+            tokio::time::sleep(STOP_PATIENCE).await;
+        };
+        tokio::select! {
+            () = unblock_for_ever => unreachable!("unblocks for ever"),
+            () = patience_ends => {}
+        }
     }
 
     /// The step: handles one delivery and settles it. Whatever is not settled is still pending.

@@ -1,6 +1,7 @@
 //! A batch consumer of one Redis stream, at least once. It knows nothing of orders or of MySQL.
 
 pub mod backoff;
+pub mod brake;
 pub mod breaker;
 pub mod counters;
 pub mod distribution;
@@ -20,6 +21,7 @@ pub mod survey;
 pub mod trim;
 
 pub use backoff::Backoff;
+pub use brake::{Brake, Held};
 pub use breaker::Breaker;
 pub use counters::{Counters, Counts};
 pub use distribution::{Distribution, Spread};

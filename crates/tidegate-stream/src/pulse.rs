@@ -22,20 +22,23 @@ pub enum Activity {
     /// The breaker is open: a store is away.
     WaitingForStores,
     /// It waits a moment before it tries again.
-    Pausing,
+    BackingOff,
+    /// Somebody paused it: nothing is in hand, and nothing is read.
+    Paused,
     /// It has ended.
     Stopped,
 }
 
 impl Activity {
     /// All there are.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Starting,
         Self::Reading,
         Self::Handling,
         Self::Settling,
         Self::WaitingForStores,
-        Self::Pausing,
+        Self::BackingOff,
+        Self::Paused,
         Self::Stopped,
     ];
 
@@ -48,7 +51,8 @@ impl Activity {
             Self::Handling => "handling",
             Self::Settling => "settling",
             Self::WaitingForStores => "waiting_for_stores",
-            Self::Pausing => "pausing",
+            Self::BackingOff => "backing_off",
+            Self::Paused => "paused",
             Self::Stopped => "stopped",
         }
     }
@@ -56,7 +60,7 @@ impl Activity {
     /// Whether it may last for any time in a lane that is well. All else has timeouts of its own.
     #[must_use]
     pub fn may_last(self) -> bool {
-        matches!(self, Self::WaitingForStores | Self::Stopped)
+        matches!(self, Self::WaitingForStores | Self::Paused | Self::Stopped)
     }
 }
 

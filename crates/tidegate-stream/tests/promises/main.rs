@@ -6,6 +6,7 @@ mod dead_letters;
 mod leases;
 mod lost_groups;
 mod outages;
+mod pausing;
 mod reading;
 mod rig;
 mod stopping;

@@ -10,7 +10,7 @@ use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand, FromValue};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_stream::{
-    Backoff, Breaker, Counters, EntryId, Lane, LaneSettings, Outage, Reader, RedisSettings, Stream,
+    Backoff, Brake, Breaker, Counters, EntryId, Lane, LaneSettings, Outage, Reader, RedisSettings, Stream,
     StreamNames, connect_pool, connect_reader,
 };
 use tokio::sync::watch;
@@ -62,6 +62,7 @@ pub struct Rig {
     pub pool: Pool,
     pub stream: Stream,
     pub breaker: Arc<Breaker>,
+    pub brake: Arc<Brake>,
     pub counters: Arc<Counters>,
     pub log: Log,
     /// Whether the store of the handlers works, as far as the probe is concerned.
@@ -98,6 +99,7 @@ impl Rig {
             pool,
             stream,
             breaker: Arc::default(),
+            brake: Arc::default(),
             counters: Arc::default(),
             log: Log::default(),
             store_works: watch::Sender::new(true),
@@ -142,6 +144,7 @@ impl Rig {
         let (breaker, counters) = (Arc::clone(&self.breaker), Arc::clone(&self.counters));
         let reader = self.reader(consumer).await;
         Lane::new(reader, self.stream.clone(), Arc::clone(handler), breaker, counters, settings)
+            .with_brake(Arc::clone(&self.brake))
     }
 
     /// Starts a lane.
