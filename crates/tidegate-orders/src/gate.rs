@@ -24,7 +24,9 @@ use crate::{
 const BEGIN_MS: &str = "begin_ms";
 const END_MS: &str = "end_ms";
 const STATE: &str = "state";
+const PAUSE: &str = "pause";
 const PAUSED: &str = "paused";
+const WITH_ALL: &str = "all";
 
 /// Somebody wants an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,7 +189,42 @@ pub enum Pause {
     /// Not stopped.
     Running,
     /// Stopped.
-    Paused,
+    Paused(Scope),
+}
+
+impl Pause {
+    /// Stopped, in whichever way.
+    #[must_use]
+    pub const fn is_paused(self) -> bool {
+        matches!(self, Self::Paused(_))
+    }
+
+    /// From the fields of a voucher's hash.
+    fn from_fields(state: Option<&str>, pause: Option<&str>) -> Self {
+        match (state, pause) {
+            (Some(PAUSED), Some(WITH_ALL)) => Self::Paused(Scope::All),
+            (Some(PAUSED), _) => Self::Paused(Scope::Own),
+            _ => Self::Running,
+        }
+    }
+}
+
+/// Which sales a pause was meant for: what was stopped for a reason of its own does not go on with the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// This one, by its name.
+    Own,
+    /// All that were on sale.
+    All,
+}
+
+impl Scope {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::All => WITH_ALL,
+        }
+    }
 }
 
 /// Why the gate gave no answer. Each says all in its own text, and names no source that would say it again. After any of
@@ -238,6 +275,8 @@ pub struct Gate {
     admit: Script,
     release: Script,
     load: Script,
+    pause: Script,
+    resume: Script,
 }
 
 impl Gate {
@@ -251,6 +290,8 @@ impl Gate {
             admit: Script::new("admit", include_str!("../../../lua/admit.lua")),
             release: Script::new("release", include_str!("../../../lua/release.lua")),
             load: Script::new("load", include_str!("../../../lua/load.lua")),
+            pause: Script::new("pause", include_str!("../../../lua/pause.lua")),
+            resume: Script::new("resume", include_str!("../../../lua/resume.lua")),
         }
     }
 
@@ -328,20 +369,37 @@ impl Gate {
         understood("load.lua", &reply, LoadReply::from_code)
     }
 
-    /// Stops the sale of a voucher; whoever asks is refused with [`AdmitReply::Paused`].
+    /// Stops the sale of a voucher; whoever asks is refused with [`AdmitReply::Paused`]. Returns whether it was running
+    /// until now. A pause of its own stays one; one together with all others becomes its own by [`Scope::Own`].
     ///
     /// # Errors
     /// See [`GateError`].
-    pub async fn pause(&self, voucher: VoucherId) -> Result<(), GateError> {
-        Ok(self.pool.next().hset(self.keys.voucher(voucher), (STATE, PAUSED)).await?)
+    pub async fn pause(&self, voucher: VoucherId, scope: Scope) -> Result<bool, GateError> {
+        let (keys, args) = (vec![self.keys.voucher(voucher)], vec![scope.word().into()]);
+        understood("pause.lua", &self.pause.call(&self.pool, keys, args).await?, flag)
     }
 
-    /// Ends a pause.
+    /// Ends a pause: with [`Scope::Own`] any, with [`Scope::All`] only one together with all others. Returns whether
+    /// there was one.
     ///
     /// # Errors
     /// See [`GateError`].
-    pub async fn resume(&self, voucher: VoucherId) -> Result<(), GateError> {
-        Ok(self.pool.next().hdel(self.keys.voucher(voucher), STATE).await?)
+    pub async fn resume(&self, voucher: VoucherId, scope: Scope) -> Result<bool, GateError> {
+        let (keys, args) = (vec![self.keys.voucher(voucher)], vec![scope.word().into()]);
+        understood("resume.lua", &self.resume.call(&self.pool, keys, args).await?, flag)
+    }
+
+    /// Whether the sales of many vouchers are stopped, in one round trip. Each has its own answer, in that order: a key
+    /// of another type leaves its neighbours alone.
+    pub async fn read_pauses(&self, vouchers: &[VoucherId]) -> Vec<Result<Pause, GateError>> {
+        let client = self.pool.next();
+        join_all(vouchers.iter().map(|voucher| async {
+            let key = self.keys.voucher(*voucher);
+            let fields: Vec<Option<String>> = client.hmget(key, vec![STATE, PAUSE]).await?;
+            let [state, pause] = <[_; 2]>::try_from(fields).unwrap_or_default();
+            Ok(Pause::from_fields(state.as_deref(), pause.as_deref()))
+        }))
+        .await
     }
 
     /// What Redis holds of a voucher, in one round trip. While the sale is on, the figures may be of slightly
@@ -355,12 +413,12 @@ impl Gate {
         let (stock, buyers, sale, journaled) = tokio::try_join!(
             client.get::<Option<String>, _>(&stock_key),
             client.scard::<u64, _>(self.keys.buyers(voucher)),
-            client.hmget::<Vec<Option<String>>, _, _>(&sale_key, vec![BEGIN_MS, END_MS, STATE]),
+            client.hmget::<Vec<Option<String>>, _, _>(&sale_key, vec![BEGIN_MS, END_MS, STATE, PAUSE]),
             client.hlen::<u64, _>(self.keys.journal(voucher)),
         )?;
-        let [begin, end, state] = <[_; 3]>::try_from(sale).unwrap_or_default();
+        let [begin, end, state, pause] = <[_; 4]>::try_from(sale).unwrap_or_default();
         let window = SaleWindow { begin: moment(&sale_key, begin)?, end: moment(&sale_key, end)? };
-        let pause = if state.as_deref() == Some(PAUSED) { Pause::Paused } else { Pause::Running };
+        let pause = Pause::from_fields(state.as_deref(), pause.as_deref());
         Ok(VoucherState { stock: number(&stock_key, stock)?, buyers, window, pause, journaled })
     }
 }
@@ -373,6 +431,14 @@ fn of_order(order: OrderId, error: Error) -> GateError {
 fn understood<T>(script: &str, reply: &Value, from_code: fn(i64) -> Option<T>) -> Result<T, GateError> {
     let known = if let Value::Integer(code) = reply { from_code(*code) } else { None };
     known.ok_or_else(|| GateError::Unexpected { place: script.to_owned(), got: format!("{reply:?}") })
+}
+
+fn flag(code: i64) -> Option<bool> {
+    match code {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
 }
 
 fn moment(key: &Key, ms: Option<String>) -> Result<Option<Timestamp>, GateError> {

@@ -118,6 +118,46 @@ impl Keys {
     pub fn log(&self) -> Key {
         self.templates.log.as_str().into()
     }
+
+    /// All stocks there are, for SCAN.
+    #[must_use]
+    pub(crate) fn stocks(&self) -> Pattern<'_> {
+        Pattern::new(&self.templates.stock, "<voucher>")
+    }
+
+    /// The windows and states of all vouchers there are, for SCAN.
+    #[must_use]
+    pub(crate) fn vouchers(&self) -> Pattern<'_> {
+        Pattern::new(&self.templates.voucher, "<voucher>")
+    }
+}
+
+/// All keys that a template can make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern<'a> {
+    before: &'a str,
+    after: &'a str,
+}
+
+impl<'a> Pattern<'a> {
+    fn new(template: &'a str, placeholder: &str) -> Self {
+        let (before, after) = halves(template, placeholder);
+        Self { before, after }
+    }
+
+    /// As SCAN takes it.
+    pub(crate) fn glob(&self) -> String {
+        let escaped = |text: &str| {
+            let special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\');
+            text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect::<String>()
+        };
+        format!("{}*{}", escaped(self.before), escaped(self.after))
+    }
+
+    /// What stands for the placeholder in a key, unless that is something else than a number from 1 on.
+    pub(crate) fn voucher(&self, key: &str) -> Option<VoucherId> {
+        key.strip_prefix(self.before)?.strip_suffix(self.after)?.parse().ok()
+    }
 }
 
 /// The name of the process that a consumer belongs to, whose heartbeat says whether it lives: `shop-7-1` is lane 1 of
@@ -158,6 +198,19 @@ mod tests {
         );
         assert_eq!(keys("{a}:<user>:b", &[1, 2]), ["{a}:1:b".into(), "{a}:2:b".into()]);
         assert!(keys("<user>", &[]).is_empty());
+    }
+
+    #[test]
+    fn the_keys_of_all_vouchers_can_be_looked_for() {
+        let keys =
+            Keys::new(KeyTemplates { stock: "{s*}:[<voucher>]:left".into(), ..KeyTemplates::default() });
+        let stocks = keys.stocks();
+        assert_eq!(stocks.glob(), r"{s\*}:\[*\]:left");
+        assert_eq!(stocks.voucher("{s*}:[42]:left"), Some(42.try_into().unwrap()));
+        for other in ["{s*}:[]:left", "{s*}:[4:2]:left", "{s*}:[0]:left", "{s*}:[42]:gone", "left"] {
+            assert_eq!(stocks.voucher(other), None, "{other}");
+        }
+        assert_eq!(Keys::new(KeyTemplates::default()).vouchers().glob(), "seckill:voucher:*");
     }
 
     #[test]

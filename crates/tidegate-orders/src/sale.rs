@@ -1,13 +1,21 @@
-//! The stocks of many sales at once.
+//! Many sales at once: which there are, and their stocks.
+
+use std::collections::BTreeSet;
 
 use fred::{
     clients::Pool,
-    interfaces::KeysInterface,
+    interfaces::{ClientLike, KeysInterface, ServerInterface},
     prelude::FredResult,
-    types::{Key, Value},
+    types::{ClusterHash, CustomCommand, Key, Value},
 };
 
-use crate::{keys::Keys, order::VoucherId};
+use crate::{
+    keys::{Keys, Pattern},
+    order::VoucherId,
+};
+
+/// Keys that Redis looks at in one step: it serves others between steps.
+const KEYS_A_STEP: u64 = 1000;
 
 /// Reads the stocks of many vouchers in one round trip, in that order.
 ///
@@ -20,4 +28,52 @@ pub async fn read_stocks(pool: &Pool, keys: &Keys, vouchers: &[VoucherId]) -> Fr
     let keys: Vec<Key> = vouchers.iter().map(|voucher| keys.stock(*voucher)).collect();
     let stocks: Vec<Value> = pool.mget(keys).await?;
     Ok(stocks.iter().map(Value::as_i64).collect())
+}
+
+/// How many keys Redis holds, of whatever kind: as many are looked at by [`find_loaded`] and [`find_known`].
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn count_keys(pool: &Pool) -> FredResult<u64> {
+    pool.next().dbsize().await
+}
+
+/// All vouchers that have a stock in Redis, which is to say: those that the gate may admit orders for. Tells `looked` of
+/// the keys that it has looked at. One that is loaded meanwhile may be missing.
+///
+/// # Errors
+/// When Redis does not answer, or does not allow SCAN.
+pub async fn find_loaded(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
+    find(pool, keys.stocks(), looked).await
+}
+
+/// All vouchers of which Redis holds a window or a state. As [`find_loaded`].
+///
+/// # Errors
+/// As [`find_loaded`].
+pub async fn find_known(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
+    find(pool, keys.vouchers(), looked).await
+}
+
+async fn find(pool: &Pool, pattern: Pattern<'_>, mut looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
+    let scan = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
+    let (glob, mut cursor) = (pattern.glob(), "0".to_owned());
+    // A set, because SCAN may show a key twice.
+    let mut found = BTreeSet::new();
+    loop {
+        let args: Vec<Value> = vec![
+            cursor.into(),
+            "MATCH".into(),
+            glob.as_str().into(),
+            "COUNT".into(),
+            KEYS_A_STEP.to_string().into(),
+        ];
+        let (next, keys): (String, Vec<String>) = pool.next().custom(scan.clone(), args).await?;
+        found.extend(keys.iter().filter_map(|key| pattern.voucher(key)));
+        looked(KEYS_A_STEP);
+        if next == "0" {
+            return Ok(found.into_iter().collect());
+        }
+        cursor = next;
+    }
 }

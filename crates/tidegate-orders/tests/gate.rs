@@ -10,8 +10,9 @@ use ground::{Ground, STREAM, TRACE, admission, connect, connect_with_patience, r
 use jiff::{SignedDuration, Timestamp};
 use tidegate_lab::Proxy;
 use tidegate_orders::{
-    Gate, Quantity,
-    gate::{AdmitReply, GateError, LoadReply, Pause, ReleaseReply, SaleWindow, UserAfter},
+    Gate, Quantity, VoucherId,
+    gate::{AdmitReply, GateError, LoadReply, Pause, ReleaseReply, SaleWindow, Scope, UserAfter},
+    sale,
 };
 use tidegate_stream::Script;
 
@@ -439,13 +440,46 @@ async fn a_voucher_that_is_on_sale_is_not_loaded_again_and_one_whose_sale_ended_
     assert_eq!(ground.everything().await?, before);
     let ended = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
     ground.words(&["HSET", VOUCHER, "end_ms", &ended]).await?;
-    ground.gate.pause(voucher()).await?;
+    assert!(ground.gate.pause(voucher(), Scope::Own).await?);
     assert_eq!(ground.gate.load(voucher(), 50, SaleWindow::default()).await?, LoadReply::LoadedPaused);
     let state = ground.gate.read_voucher(voucher()).await?;
-    assert_eq!((state.stock, state.window, state.pause), (Some(50), SaleWindow::default(), Pause::Paused));
+    let paused = Pause::Paused(Scope::Own);
+    assert_eq!((state.stock, state.window, state.pause), (Some(50), SaleWindow::default(), paused));
     // Whoever bought in the first sale has an order still.
-    ground.gate.resume(voucher()).await?;
+    assert!(ground.gate.resume(voucher(), Scope::Own).await?);
     assert_eq!(ground.gate.admit(&admission(2, 1)).await?, AdmitReply::UserHasOrder);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
+    let ground = Ground::new().await?;
+    let script = "for at = 1, 5000 do redis.call('SET', 'lock:order:' .. at, '') end \
+                  for at = 1, 50 do redis.call('SET', 'seckill:stock:' .. at * 10, at) end \
+                  for _, name in ipairs({'x', '', '0', '7:x'}) do redis.call('SET', 'seckill:stock:' .. name, 1) end \
+                  return 1";
+    ground.words(&["EVAL", script, "0"]).await?;
+    let of = |id: i64| VoucherId::try_from(id).expect("an id");
+    assert!(ground.gate.pause(of(20), Scope::Own).await? && ground.gate.pause(of(7000), Scope::All).await?);
+
+    let mut looked = 0;
+    let loaded = sale::find_loaded(&ground.pool, &ground.keys, |keys| looked += keys).await?;
+    assert_eq!(loaded, (1..=50).map(|at| of(at * 10)).collect::<Vec<_>>());
+    assert!(looked >= sale::count_keys(&ground.pool).await?, "{looked}");
+    let known = sale::find_known(&ground.pool, &ground.keys, |_| {}).await?;
+    assert_eq!(known, [of(20), of(7000)]);
+    ground.words(&["SET", "seckill:voucher:30", "x"]).await?;
+    let pauses = ground.gate.read_pauses(&[of(7000), of(10), of(30), of(20)]).await;
+    let [
+        Ok(Pause::Paused(Scope::All)),
+        Ok(Pause::Running),
+        Err(GateError::Refused(_)),
+        Ok(Pause::Paused(Scope::Own)),
+    ] = pauses.as_slice()
+    else {
+        panic!("{pauses:?}")
+    };
+    assert!(ground.gate.read_pauses(&[]).await.is_empty());
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
     Quantity,
-    gate::{AdmitReply, GateError, LoadReply, ReleaseReply, SaleWindow, UserAfter},
+    gate::{AdmitReply, GateError, LoadReply, Pause, ReleaseReply, SaleWindow, Scope, UserAfter},
 };
 
 /// Where a bound of the sale window lies, seen from now.
@@ -28,8 +28,8 @@ enum Bound {
 enum Step {
     Admit { order: i64, user: i64, quantity: i64, traced: bool },
     Release { order: i64, user: i64, units: i64, freed: bool },
-    Pause,
-    Resume,
+    Pause(Scope),
+    Resume(Scope),
     Window { begin: Bound, end: Bound },
     Load { stock: u64, begin: Bound, end: Bound },
     SetStock { stock: i64 },
@@ -38,13 +38,14 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let bound = || prop_oneof![3 => Just(Bound::None), 1 => Just(Bound::Past), 1 => Just(Bound::Future)];
+    let scope = || prop_oneof![Just(Scope::Own), Just(Scope::All)];
     let step = prop_oneof![
         12 => (1..6_i64, 1..4_i64, 1..4_i64, any::<bool>())
             .prop_map(|(order, user, quantity, traced)| Step::Admit { order, user, quantity, traced }),
         6 => (1..6_i64, 1..4_i64, 0..3_i64, any::<bool>())
             .prop_map(|(order, user, units, freed)| Step::Release { order, user, units, freed }),
-        1 => Just(Step::Pause),
-        2 => Just(Step::Resume),
+        1 => scope().prop_map(Step::Pause),
+        2 => scope().prop_map(Step::Resume),
         2 => (bound(), bound()).prop_map(|(begin, end)| Step::Window { begin, end }),
         3 => (0..8_u64, bound(), bound()).prop_map(|(stock, begin, end)| Step::Load { stock, begin, end }),
         1 => (-2..9_i64).prop_map(|stock| Step::SetStock { stock }),
@@ -60,7 +61,7 @@ struct Model {
     buyers: BTreeSet<i64>,
     begin: Bound,
     end: Bound,
-    paused: bool,
+    paused: Option<Scope>,
     journal: BTreeMap<i64, Json>,
     /// Order, user, quantity, whether it was traced.
     stream: Vec<(i64, i64, i64, bool)>,
@@ -72,6 +73,7 @@ enum Reply {
     Admit(AdmitReply),
     Release(ReleaseReply),
     Load(LoadReply),
+    Changed(bool),
     IdTaken,
     Refused,
     Nothing,
@@ -84,7 +86,7 @@ impl Model {
             buyers: BTreeSet::new(),
             begin: Bound::None,
             end: Bound::None,
-            paused: false,
+            paused: None,
             journal: BTreeMap::new(),
             stream: Vec::new(),
         }
@@ -95,8 +97,17 @@ impl Model {
             Step::Admit { order, user, quantity, traced } => self.admit(order, user, quantity, traced),
             Step::Release { order, user, units, freed } => self.release(order, user, units, freed),
             Step::Load { stock, begin, end } => self.load(stock as i64, begin, end),
-            Step::Pause => self.set(|model| model.paused = true),
-            Step::Resume => self.set(|model| model.paused = false),
+            Step::Pause(scope) => {
+                let was_paused = self.paused.is_some();
+                if scope == Scope::Own || !was_paused {
+                    self.paused = Some(scope);
+                }
+                Reply::Changed(!was_paused)
+            }
+            Step::Resume(scope) => {
+                let ends = self.paused.is_some_and(|paused| scope == Scope::Own || paused == Scope::All);
+                Reply::Changed(ends && self.paused.take().is_some())
+            }
             Step::Window { begin, end } => self.set(|model| (model.begin, model.end) = (begin, end)),
             Step::SetStock { stock } => self.set(|model| model.stock = Some(stock)),
             Step::LoseStock => self.set(|model| model.stock = None),
@@ -119,7 +130,7 @@ impl Model {
         let reply = match self.stock {
             None => AdmitReply::NoStock,
             Some(stock) if stock < quantity => AdmitReply::SoldOut,
-            _ if self.paused => AdmitReply::Paused,
+            _ if self.paused.is_some() => AdmitReply::Paused,
             _ if self.begin == Bound::Future => AdmitReply::NotBegun,
             _ if self.end == Bound::Past => AdmitReply::Over,
             _ if self.buyers.contains(&user) => AdmitReply::UserHasOrder,
@@ -171,7 +182,7 @@ impl Model {
             return Reply::Load(LoadReply::OnSale);
         }
         (self.stock, self.begin, self.end) = (Some(stock), begin, end);
-        Reply::Load(if self.paused { LoadReply::LoadedPaused } else { LoadReply::Loaded })
+        Reply::Load(if self.paused.is_some() { LoadReply::LoadedPaused } else { LoadReply::Loaded })
     }
 }
 
@@ -213,8 +224,8 @@ async fn apply(ground: &Ground, step: &Step) -> Result<Reply> {
         Step::Load { stock, begin, end } => {
             return reply_of(gate.load(voucher(), stock, window(begin, end)).await, Reply::Load);
         }
-        Step::Pause => gate.pause(voucher()).await?,
-        Step::Resume => gate.resume(voucher()).await?,
+        Step::Pause(scope) => return Ok(Reply::Changed(gate.pause(voucher(), scope).await?)),
+        Step::Resume(scope) => return Ok(Reply::Changed(gate.resume(voucher(), scope).await?)),
         Step::Window { begin, end } => {
             let key = keys.voucher(voucher());
             let window = window(begin, end);
@@ -255,9 +266,12 @@ async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
     let stream: Vec<_> = stream.collect();
     ensure!(stream == model.stream, "stream {stream:?}");
     let state = ground.gate.read_voucher(voucher()).await?;
-    let paused = state.pause == tidegate_orders::gate::Pause::Paused;
+    let paused = model.paused.map_or(Pause::Running, Pause::Paused);
+    ensure!(state.pause == paused, "{:?}", state.pause);
+    let read = ground.gate.read_pauses(&[voucher()]).await.remove(0)?;
+    ensure!(read == paused, "read with others: {read:?}");
     let bounds = (state.window.begin.is_some(), state.window.end.is_some());
-    ensure!(bounds == (model.begin != Bound::None, model.end != Bound::None) && paused == model.paused);
+    ensure!(bounds == (model.begin != Bound::None, model.end != Bound::None));
     ensure!((state.stock, state.buyers) == (model.stock, model.buyers.len() as u64), "{state:?}");
     ensure!(state.journaled == model.journal.len() as u64, "{state:?}");
     Ok(())

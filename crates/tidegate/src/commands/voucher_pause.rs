@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
     Gate, Keys, VoucherId,
-    gate::{Pause, VoucherState},
+    gate::{Pause, Scope, VoucherState},
 };
 
 use crate::{
@@ -97,13 +97,13 @@ impl Report for Answer {
 pub async fn pause(settings: &Settings, args: &VoucherPauseArgs) -> anyhow::Result<Exit> {
     let (gate, sale) = look(settings, args.voucher).await?;
     let (outcome, sentence) = match (sale.pause, sale.stock) {
-        (Pause::Paused, _) => ("paused_before", "its sale was paused before"),
+        (Pause::Paused(_), _) => ("paused_before", "its sale was paused before"),
         (Pause::Running, None) => ("no_stock", "Redis has no stock of it; nothing was changed"),
         (Pause::Running, Some(_)) => ("would_pause", "its sale would be paused"),
     };
     let plan = Answer { voucher: args.voucher, outcome, stock: sale.stock, sentence };
     let work = async |plan: Answer, _job: &Job| {
-        gate.pause(plan.voucher).await.context("Failed to pause the sale")?;
+        gate.pause(plan.voucher, Scope::Own).await.context("Failed to pause the sale")?;
         Ok(Answer { outcome: "paused", sentence: "its sale is paused", ..plan })
     };
     Change::new(settings, &args.change).run(plan, work).await
@@ -116,13 +116,13 @@ pub async fn pause(settings: &Settings, args: &VoucherPauseArgs) -> anyhow::Resu
 pub async fn resume(settings: &Settings, args: &VoucherResumeArgs) -> anyhow::Result<Exit> {
     let (gate, sale) = look(settings, args.voucher).await?;
     let (outcome, sentence) = match (sale.pause, sale.stock) {
-        (Pause::Paused, _) => ("would_resume", "its sale would go on"),
+        (Pause::Paused(_), _) => ("would_resume", "its sale would go on"),
         (Pause::Running, None) => ("no_stock", "Redis has no stock of it; nothing was changed"),
         (Pause::Running, Some(_)) => ("not_paused", "its sale was not paused"),
     };
     let plan = Answer { voucher: args.voucher, outcome, stock: sale.stock, sentence };
     let work = async |plan: Answer, _job: &Job| {
-        gate.resume(plan.voucher).await.context("Failed to end the pause of the sale")?;
+        gate.resume(plan.voucher, Scope::Own).await.context("Failed to end the pause of the sale")?;
         Ok(Answer { outcome: "resumed", sentence: "its sale is not paused any more", ..plan })
     };
     Change::new(settings, &args.change).run(plan, work).await

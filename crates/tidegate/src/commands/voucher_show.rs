@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_orders::{
     Gate, Keys, VoucherId,
-    gate::{Pause, VoucherState},
+    gate::VoucherState,
     vouchers::{self, VoucherRow},
 };
 
@@ -95,7 +95,7 @@ fn redis_side(sale: &VoucherState) -> Option<RedisSide> {
         journaled: sale.journaled,
         begin: sale.window.begin,
         end: sale.window.end,
-        paused: sale.pause == Pause::Paused,
+        paused: sale.pause.is_paused(),
     };
     let is_empty = side.stock.is_none()
         && side.buyers + side.journaled == 0
