@@ -175,29 +175,6 @@ async fn an_unknown_voucher_is_a_no() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sale_is_paused_and_resumed_and_both_may_be_said_twice() {
-    let server = RedisServer::start().unwrap();
-    let program = with_stores(&server.url(), migrated_mysql().await);
-    let outcome = |line: &str, code: i32| {
-        let json = program.run(&format!("{line} --json")).expect(code).json();
-        json["outcome"].as_str().expect("a word").to_owned()
-    };
-    for command in ["pause", "resume"] {
-        assert_eq!(outcome(&format!("voucher {command} --voucher 160"), 1), "no_stock");
-    }
-    assert_eq!(call::<u64>(&redis(&server.url()).await, "DBSIZE").await, 0, "nothing was changed");
-
-    program.run("voucher load --voucher 160 --stock 3").expect(0);
-    assert_eq!(outcome("voucher resume --voucher 160", 0), "not_paused");
-    let paused = program.run("voucher pause --voucher 160").expect(0);
-    assert!(paused.stdout.contains("voucher 160: its sale is paused"), "{paused:?}");
-    assert_eq!(outcome("voucher pause --voucher 160", 0), "paused_before");
-    assert_eq!(outcome("admit --voucher 160 --user 1", 1), "paused");
-    assert_eq!(outcome("voucher resume --voucher 160", 0), "resumed");
-    assert_eq!(outcome("admit --voucher 160 --user 1", 0), "admitted");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_no_error_on_sound_ground() {
     let server = RedisServer::start().unwrap();
     let client = redis(&server.url()).await;

@@ -111,7 +111,7 @@ async fn no_password_reaches_the_log_of_a_worker_or_a_migration_however_much_is_
 fn every_command_has_examples_in_its_help() {
     let program = Program::with_flags(&[]);
     let commands = all_commands(&program, "");
-    for known in ["worker", "voucher load", "voucher pause", "migrate", "audit", "completions"] {
+    for known in ["worker", "voucher load", "pause", "resume", "migrate", "audit", "completions"] {
         assert!(commands.iter().any(|command| command == known), "{known} is not listed: {commands:?}");
     }
     for command in commands {

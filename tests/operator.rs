@@ -129,7 +129,7 @@ async fn a_dry_run_changes_nothing() {
     let program = with_stores(&server.url(), migrated_mysql().await);
     program.run("voucher load --voucher 301 --stock 3").expect(0);
     program.run("voucher load --voucher 302 --stock 3").expect(0);
-    program.run("voucher pause --voucher 302").expect(0);
+    program.run("pause --voucher 302 --yes").expect(0);
     let before = dump(&client).await;
     let shown = program.run("voucher show --voucher 303 --json").json();
 
@@ -137,8 +137,8 @@ async fn a_dry_run_changes_nothing() {
         ("trim", "999 of 1000"),
         ("trim --yes", "999 of 1000"),
         ("voucher load --voucher 303 --stock 5", "would be loaded with 5 units"),
-        ("voucher pause --voucher 301", "would be paused"),
-        ("voucher resume --voucher 302", "would go on"),
+        ("pause --voucher 301", "would be paused"),
+        ("resume --voucher 302", "would go on"),
     ] {
         let run = program.run(&format!("{line} --dry-run")).expect(0);
         assert!(run.stdout.contains(told), "{line}: {run:?}");
@@ -273,16 +273,16 @@ async fn every_change_leaves_a_line_and_what_changes_nothing_leaves_none() {
         "migrate",
         "migrate",
         "voucher load --voucher 7 --stock 5",
-        "voucher pause --voucher 7",
-        "voucher pause --voucher 7",
-        "voucher resume --voucher 7",
+        "pause --voucher 7 --yes",
+        "pause --voucher 7 --yes",
+        "resume --voucher 7 --yes",
         "admit --voucher 7 --user 1",
         "trim",
     ] {
         program.run(line).expect(0);
     }
     program.run("voucher load --voucher 7 --stock 5").expect(1);
-    program.run("voucher pause --voucher 8").expect(1);
+    program.run("pause --voucher 8 --yes").expect(1);
     let log = program.run("log --json").expect(0).json();
     let line = |line: &Json| {
         format!("{} {}", line["command"].as_str().unwrap(), line["arguments"].as_str().unwrap())
@@ -291,8 +291,8 @@ async fn every_change_leaves_a_line_and_what_changes_nothing_leaves_none() {
     let expected = [
         "migrate ",
         "voucher load --voucher 7 --stock 5",
-        "voucher pause --voucher 7",
-        "voucher resume --voucher 7",
+        "pause --voucher 7 --yes",
+        "resume --voucher 7 --yes",
     ];
     assert_eq!(lines, expected);
     assert!(log[0]["who"].as_str().unwrap().contains('@'), "{log}");

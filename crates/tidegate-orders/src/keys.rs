@@ -28,6 +28,8 @@ pub struct KeyTemplates {
     pub heartbeat: String,
     /// Stream: what operators did. No placeholder.
     pub log: String,
+    /// String: while it is there, workers read nothing. No placeholder.
+    pub pause: String,
 }
 
 impl Default for KeyTemplates {
@@ -42,6 +44,7 @@ impl Default for KeyTemplates {
             order_id: "icr:order:<day>".into(),
             heartbeat: "tidegate:worker:<name>".into(),
             log: "tidegate:log".into(),
+            pause: "tidegate:pause".into(),
         }
     }
 }
@@ -117,6 +120,12 @@ impl Keys {
     #[must_use]
     pub fn log(&self) -> Key {
         self.templates.log.as_str().into()
+    }
+
+    /// While it is there, workers read nothing.
+    #[must_use]
+    pub fn pause(&self) -> Key {
+        self.templates.pause.as_str().into()
     }
 
     /// All stocks there are, for SCAN.

@@ -4,18 +4,9 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     commands::{
-        admit::AdmitArgs,
-        audit::AuditArgs,
-        completions::CompletionsArgs,
-        config::ConfigCommandArgs,
-        doctor::DoctorArgs,
-        log::LogArgs,
-        migrate::MigrateArgs,
-        status::StatusArgs,
-        trim::TrimArgs,
-        voucher_load::VoucherLoadArgs,
-        voucher_pause::{VoucherPauseArgs, VoucherResumeArgs},
-        voucher_show::VoucherShowArgs,
+        admit::AdmitArgs, audit::AuditArgs, completions::CompletionsArgs, config::ConfigCommandArgs,
+        doctor::DoctorArgs, log::LogArgs, migrate::MigrateArgs, pause::PauseArgs, resume::ResumeArgs,
+        status::StatusArgs, trim::TrimArgs, voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs,
         worker::WorkerArgs,
     },
     config::ConfigArgs,
@@ -41,9 +32,13 @@ pub enum Command {
     Worker(WorkerArgs),
     /// Admit one order, as a producer does
     Admit(AdmitArgs),
-    /// Put a voucher on sale, stop its sale, or look at one
+    /// Put a voucher on sale, or look at one
     #[command(subcommand)]
     Voucher(VoucherCommand),
+    /// Stop the gate, for one voucher or for all, or the workers
+    Pause(PauseArgs),
+    /// Go on with what was paused
+    Resume(ResumeArgs),
     /// Create or take over the MySQL tables
     Migrate(MigrateArgs),
     /// Check both stores and say what to do about what is wrong
@@ -69,10 +64,6 @@ pub enum VoucherCommand {
     Load(VoucherLoadArgs),
     /// Show what both sides hold of a voucher
     Show(VoucherShowArgs),
-    /// Stop the sale of a voucher for a while
-    Pause(VoucherPauseArgs),
-    /// Go on with a sale that was paused
-    Resume(VoucherResumeArgs),
 }
 
 impl Command {

@@ -6,6 +6,7 @@ mod commands;
 mod config;
 mod connect;
 mod exit;
+mod fleet_pause;
 mod metrics;
 mod moment;
 mod operator;
@@ -44,10 +45,8 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Admit(args) => commands::admit::run(settings, args).await,
         Command::Voucher(VoucherCommand::Load(args)) => commands::voucher_load::run(settings, args).await,
         Command::Voucher(VoucherCommand::Show(args)) => commands::voucher_show::run(settings, args).await,
-        Command::Voucher(VoucherCommand::Pause(args)) => commands::voucher_pause::pause(settings, args).await,
-        Command::Voucher(VoucherCommand::Resume(args)) => {
-            commands::voucher_pause::resume(settings, args).await
-        }
+        Command::Pause(args) => commands::pause::run(settings, args).await,
+        Command::Resume(args) => commands::resume::run(settings, args).await,
         Command::Migrate(args) => commands::migrate::run(settings, args).await,
         Command::Doctor(args) => commands::doctor::run(settings, args).await,
         Command::Status(args) => commands::status::run(settings, args).await,

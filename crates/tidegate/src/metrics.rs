@@ -13,6 +13,8 @@ use tidegate_stream::{Activity, breaker::State};
 use self::families::{Families, number};
 use crate::{
     admin::{Gathered, Parts, STORES, View, label_of},
+    fleet_pause::FLEET,
+    signals::SIGNAL,
     status::{Status, Stocks, StreamView},
 };
 
@@ -85,6 +87,9 @@ fn add_state(families: &mut Families, view: &View, parts: &Parts) {
     };
     let open = STORES.map(|store| ([label_of(store)], flag(away == Some(store))));
     families.each(&catalog::BREAKER_OPEN, open);
+    let held = view.brake().held();
+    let is_held = |reason| held.iter().any(|held| held.reason == reason);
+    families.each(&catalog::PAUSED, [FLEET, SIGNAL].map(|reason| ([reason], flag(is_held(reason)))));
     let outages = parts.breaker.outages();
     let outages = STORES.map(|store| ([label_of(store)], number(*outages.get(store).unwrap_or(&0))));
     families.each(&catalog::OUTAGES, outages);

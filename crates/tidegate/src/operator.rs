@@ -39,6 +39,13 @@ pub struct ChangeArgs {
     output: OutputArgs,
 }
 
+impl ChangeArgs {
+    /// Who does this.
+    pub fn who(&self) -> String {
+        self.name.clone().unwrap_or_else(typed::who)
+    }
+}
+
 /// What a command has read and would do. As JSON it is what a dry run prints.
 pub trait Plan: Serialize {
     /// For people: what would be done, and why no more.
@@ -162,7 +169,7 @@ impl<'a> Change<'a> {
         plan: P,
         work: impl AsyncFnOnce(P, &Job) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
-        let record = Record::begin(self.settings, Typed::here(self.args.name.as_deref())).await;
+        let record = Record::begin(self.settings, Typed::here(self.args.who())).await;
         let ended = stoppable(plan, work).await;
         let (outcome, counts, error) = match &ended {
             Ok(report) => (report.ending().into(), report.counts(), None),

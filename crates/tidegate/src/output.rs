@@ -55,6 +55,11 @@ fn is_read(text: &str) -> anyhow::Result<bool> {
     }
 }
 
+/// Text that others wrote, for a terminal: whoever may write to Redis could otherwise steer it.
+pub fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
 /// A number with its noun: `1 order`, `2 orders`, `2 entries`.
 pub fn counted(count: impl Into<i128>, noun: &str) -> String {
     match (count.into(), noun.strip_suffix('y')) {

@@ -8,7 +8,8 @@ use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Keys, VoucherId,
+    Gate, Keys, VoucherId,
+    gate::Pause,
     keys::process_of,
     sale,
     vouchers::{self, VoucherRow},
@@ -16,7 +17,7 @@ use tidegate_orders::{
 use tidegate_stream::{EntryId, GroupStatus, StreamStatus, Undelivered, age_ms, beating, inspect};
 use tokio::time::timeout;
 
-use crate::config::Settings;
+use crate::{config::Settings, fleet_pause::FleetPause};
 
 /// Vouchers that are shown at most; the highest ids first.
 const VOUCHER_LIMIT: u32 = 50;
@@ -30,6 +31,8 @@ pub struct Status {
     pub vouchers: Option<Vec<Stocks>>,
     /// There are more vouchers than are shown.
     pub more_vouchers: bool,
+    /// None: the workers are not paused, or Redis is away.
+    pub workers_paused: Option<FleetPause>,
     /// What could not be read.
     pub errors: Vec<String>,
 }
@@ -87,6 +90,8 @@ pub struct Stocks {
     pub mysql: i64,
     /// None: none is loaded, or Redis is away.
     pub redis: Option<i64>,
+    /// Its sale is paused; None: Redis is away.
+    pub paused: Option<bool>,
 }
 
 impl Status {
@@ -104,11 +109,15 @@ impl Status {
         let stream = async {
             let redis = redis.await?;
             let view = in_time("Redis", within, read_stream(&redis, settings, &keys)).await;
-            anyhow::Ok((redis, view.context("Failed to read the stream")))
+            let view = view.context("Failed to read the stream");
+            let pause = async { Ok(FleetPause::read(&redis, &keys).await?) };
+            let pause = in_time("Redis", within, pause).await;
+            anyhow::Ok((redis, view, pause.context("Failed to look whether the workers are paused")))
         };
         let (stream, rows) = tokio::join!(stream, rows);
-        let redis = status.keep(stream).and_then(|(redis, view)| {
+        let redis = status.keep(stream).and_then(|(redis, view, pause)| {
             status.stream = status.keep(view);
+            status.workers_paused = status.keep(pause).flatten();
             status.stream.is_some().then_some(redis)
         });
         if let Some(rows) = status.keep(rows) {
@@ -132,13 +141,27 @@ impl Status {
         rows.truncate(VOUCHER_LIMIT as usize);
         let ids: Vec<VoucherId> = rows.iter().map(|row| row.voucher).collect();
         let mut stocks = vec![None; ids.len()];
+        let mut pauses = vec![None; ids.len()];
         if let Some(redis) = redis {
             let read = async { Ok(sale::read_stocks(redis, keys, &ids).await?) };
             let read = in_time("Redis", within, read).await.context("Failed to read the stocks in Redis");
             stocks = self.keep(read).unwrap_or(stocks);
+            let gate = Gate::new(redis.clone(), keys.clone(), "");
+            let read = async { Ok(gate.read_pauses(&ids).await) };
+            let read = in_time("Redis", within, read).await.context("Failed to read the pauses in Redis");
+            let read = self.keep(read).into_iter().flatten();
+            pauses
+                .iter_mut()
+                .zip(read)
+                .for_each(|(is_paused, pause)| *is_paused = pause.ok().map(Pause::is_paused));
         }
-        let both = rows.iter().zip(stocks);
-        let both = both.map(|(row, redis)| Stocks { voucher: row.voucher, mysql: row.stock, redis });
+        let both = rows.iter().zip(stocks).zip(pauses);
+        let both = both.map(|((row, redis), paused)| Stocks {
+            voucher: row.voucher,
+            mysql: row.stock,
+            redis,
+            paused,
+        });
         self.vouchers = Some(both.collect());
     }
 }

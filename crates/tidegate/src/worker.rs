@@ -18,8 +18,8 @@ use tidegate_orders::{
     Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, keys::process_of, tally::TallyCounts,
 };
 use tidegate_stream::{
-    Backoff, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader, Retirer,
-    Stream, StreamNames, Trimmer, connect_reader, count_reconnects,
+    Backoff, Brake, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader,
+    Retirer, Stream, StreamNames, Trimmer, connect_reader, count_reconnects,
 };
 use tokio::{
     task::JoinSet,
@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admin::Parts,
     config::{Settings, WorkerSettings},
-    connect,
+    connect, fleet_pause,
 };
 use name::Name;
 pub use name::NameTaken;
@@ -47,6 +47,7 @@ pub struct Worker {
     stream: Stream,
     lanes: Vec<Lane<OrderHandler>>,
     breaker: Arc<Breaker>,
+    brake: Arc<Brake>,
     counters: Arc<Counters>,
     tally: Arc<Tally>,
     settings: WorkerSettings,
@@ -54,8 +55,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Connects, makes the group, takes the name. Waits for Redis for as long as it takes.
-    pub async fn build(settings: &Settings) -> anyhow::Result<Self> {
+    /// Connects, makes the group, takes the name, looks whether all workers are paused. Waits for Redis for as long as it
+    /// takes. Nothing is read while `brake` is on.
+    pub async fn build(settings: &Settings, brake: Arc<Brake>) -> anyhow::Result<Self> {
         let worker = &settings.worker;
         let keys = Keys::new(settings.keys.clone());
         let names = settings.stream_names();
@@ -65,6 +67,10 @@ impl Worker {
         let heartbeat = keys.heartbeat(&worker.name);
         let name = Name::new(leases.clone(), pool.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
         name.take().await?;
+        // Here a look that fails must not pass for a no: the lanes would begin to read.
+        fleet_pause::look(&pool, &keys, &brake).await.with_context(|| {
+            format!("Failed to look whether the workers are paused ({})", settings.keys.pause)
+        })?;
 
         let mysql_opened = Arc::default();
         let mysql = connect::mysql_lazily(settings, &mysql_opened)?;
@@ -84,14 +90,15 @@ impl Worker {
             let client = connect_reader(&settings.redis.connection()).await?;
             let reader = Reader::new(client, names.clone(), format!("{}-{lane}", worker.name));
             let (breaker, counters) = (Arc::clone(&breaker), Arc::clone(&counters));
-            lanes.push(Lane::new(
+            let lane = Lane::new(
                 reader,
                 stream.clone(),
                 Arc::clone(&handler),
                 breaker,
                 counters,
                 lane_settings(worker),
-            ));
+            );
+            lanes.push(lane.with_brake(Arc::clone(&brake)));
         }
         Ok(Self {
             name,
@@ -103,6 +110,7 @@ impl Worker {
             stream,
             lanes,
             breaker,
+            brake,
             counters,
             tally,
             settings: worker.clone(),
@@ -156,6 +164,7 @@ impl Worker {
         let around = async {
             tokio::join!(
                 self.breaker.run(probe, backoff, stop.clone()),
+                stop.run_until_cancelled(fleet_pause::follow(&self.pool, &self.keys, &self.brake)),
                 trim(trimmer.as_ref(), self.settings.trim_every, stop.clone()),
                 retire(&retirer, &self.keys, self.settings.claim_every, stop.clone()),
                 report(&self.counters, &self.tally, self.settings.report_every, stop.clone()),

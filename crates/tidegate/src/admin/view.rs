@@ -5,14 +5,14 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{Ledger, Tally, tally::TallyCounts};
-use tidegate_stream::{Activity, Breaker, Counters, Counts, LaneState, Pulse, breaker::State};
+use tidegate_stream::{Activity, Brake, Breaker, Counters, Counts, Held, LaneState, Pulse, breaker::State};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
@@ -56,6 +56,7 @@ pub struct View {
     settings: Settings,
     began: Instant,
     stop: CancellationToken,
+    brake: Arc<Brake>,
     parts: OnceLock<Parts>,
 }
 
@@ -80,6 +81,7 @@ pub struct WorkerView {
     phase: Phase,
     uptime_s: f64,
     breaker: Option<OutageView>,
+    paused: Vec<PauseView>,
     lanes: Vec<LaneView>,
     entries: Counts,
     orders: TallyCounts,
@@ -90,6 +92,13 @@ pub struct WorkerView {
 struct OutageView {
     store: &'static str,
     error: String,
+    lasting_s: f64,
+}
+
+/// Who wants nothing to be read.
+#[derive(Debug, Serialize)]
+struct PauseView {
+    reason: &'static str,
     lasting_s: f64,
 }
 
@@ -105,9 +114,9 @@ struct LaneView {
 }
 
 impl View {
-    /// A worker that has not begun to work; `stop` tells it to end.
-    pub fn new(settings: &Settings, stop: CancellationToken) -> Self {
-        Self { settings: settings.clone(), began: Instant::now(), stop, parts: OnceLock::new() }
+    /// A worker that has not begun to work; `stop` tells it to end, `brake` to read nothing.
+    pub fn new(settings: &Settings, stop: CancellationToken, brake: Arc<Brake>) -> Self {
+        Self { settings: settings.clone(), began: Instant::now(), stop, brake, parts: OnceLock::new() }
     }
 
     /// It has begun to work.
@@ -118,6 +127,11 @@ impl View {
     /// How it is configured.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What keeps it from reading.
+    pub fn brake(&self) -> &Brake {
+        &self.brake
     }
 
     /// Its parts, once it works.
@@ -153,8 +167,11 @@ impl View {
         stuck
     }
 
-    /// Writes the state of every lane to the log.
+    /// Writes the state of every lane to the log, and why they do not read.
     pub fn tell_lanes(&self) {
+        for held in self.brake.held() {
+            tracing::info!(reason = held.reason, lasting_ms = millis(held.lasting()), "the worker is paused");
+        }
         let Some(parts) = self.parts() else {
             tracing::info!("no lanes yet: the worker is starting");
             return;
@@ -163,7 +180,7 @@ impl View {
             tracing::info!(
                 consumer = lane.consumer,
                 activity = lane.activity.word(),
-                lasting_ms = u64::try_from(lane.lasting.as_millis()).unwrap_or(u64::MAX),
+                lasting_ms = millis(lane.lasting),
                 in_hand = lane.in_hand,
                 turns = lane.turns,
                 "state of a lane"
@@ -182,6 +199,7 @@ impl View {
             phase: self.phase(),
             uptime_s: self.began.elapsed().as_secs_f64(),
             breaker: parts.and_then(|parts| outage(&parts.breaker)),
+            paused: self.brake.held().iter().map(pause).collect(),
             lanes: lanes.iter().map(|lane| self.lane(lane)).collect(),
             entries: parts.map(|parts| parts.counters.counts()).unwrap_or_default(),
             orders: parts.map(|parts| parts.tally.counts()).unwrap_or_default(),
@@ -203,6 +221,14 @@ impl View {
 fn outage(breaker: &Breaker) -> Option<OutageView> {
     let State::Open { since, outage } = breaker.state() else { return None };
     Some(OutageView { store: outage.store, error: outage.error, lasting_s: since.elapsed().as_secs_f64() })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn pause(held: &Held) -> PauseView {
+    PauseView { reason: held.reason, lasting_s: held.lasting().as_secs_f64() }
 }
 
 fn stuck_lane(lane: &LaneState) -> String {

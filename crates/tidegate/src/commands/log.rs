@@ -13,7 +13,7 @@ use crate::{
     exit::Exit,
     moment::{self, Point},
     operator::{Line, OperatorLog, Outcome},
-    output::{OutputArgs, table},
+    output::{OutputArgs, printable, table},
 };
 
 /// Lines that are read at once.
@@ -150,6 +150,5 @@ fn cells(line: &Line) -> [String; 5] {
         format!("{outcome}{error}"),
         counts.join(", "),
     ];
-    // Whoever may write to Redis could otherwise steer the terminal.
-    cells.map(|cell| cell.replace(char::is_control, " ").trim_end().to_owned())
+    cells.map(|cell| printable(&cell).trim_end().to_owned())
 }

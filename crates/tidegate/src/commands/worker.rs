@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
+use tidegate_stream::Brake;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -10,7 +11,7 @@ use crate::{
     admin::{self, View},
     config::Settings,
     exit::Exit,
-    signals::Signals,
+    signals::{PauseSignals, Signals},
     worker::{NameTaken, Worker},
 };
 
@@ -22,6 +23,8 @@ Examples:
 
 Logs to stderr. Waits for stores that are away. SIGTERM or SIGINT: the batch in hand is finished, then it exits with 0. A
 second signal, or worker.stop_deadline_ms, ends it at once with 4: what was in hand stays pending, and nothing is lost.
+SIGTSTP (also Ctrl-Z): nothing new is read, what is in hand is finished, the process stays; SIGCONT: reading goes on, unless
+all workers are paused (tidegate pause --workers).
 SIGUSR1: the state of every lane is written to the log. http://127.0.0.1:8433/ shows more (admin.listen).";
 
 /// What `tidegate worker` takes.
@@ -38,13 +41,17 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
     let mut signals = Signals::listen()?;
     let questions = signal(SignalKind::user_defined1())?;
     let stop = CancellationToken::new();
-    let view = Arc::new(View::new(settings, stop.clone()));
+    let brake = Arc::new(Brake::default());
+    let pauses = PauseSignals::listen()?;
+    let braking = Arc::clone(&brake);
+    tokio::spawn(async move { pauses.obey(&braking).await });
+    let view = Arc::new(View::new(settings, stop.clone(), Arc::clone(&brake)));
     tokio::spawn(tell_lanes_on(questions, Arc::clone(&view)));
     // First, so that it is seen when Redis or the name is waited for.
     admin::start(&view).await?;
     let work = async {
         // Nothing is in hand yet, however long Redis or the name is waited for.
-        let built = stop.run_until_cancelled(Worker::build(settings)).await;
+        let built = stop.run_until_cancelled(Worker::build(settings, brake)).await;
         let Some(worker) = built.transpose()? else { return Ok(()) };
         view.open(worker.parts());
         worker.run_until_stopped(stop.clone()).await

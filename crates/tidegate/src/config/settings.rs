@@ -166,7 +166,9 @@ impl Settings {
         let (stream, keys) = (stream(reader), keys(reader));
         for (name, key) in [(&stream.name, "stream.name"), (&stream.dead, "stream.dead")] {
             reader.rule(keys.log != *name, "keys.log", key, format!("must differ from {key}"));
+            reader.rule(keys.pause != *name, "keys.pause", key, format!("must differ from {key}"));
         }
+        reader.rule(keys.pause != keys.log, "keys.pause", "keys.log", "must differ from keys.log");
         let mysql = mysql(reader, worker.lanes);
         Self {
             redis: redis(reader),
@@ -243,6 +245,7 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         order_id: reader.template("keys.order_id", "<day>"),
         heartbeat: reader.template("keys.heartbeat", "<name>"),
         log: reader.word("keys.log"),
+        pause: reader.word("keys.pause"),
     };
     let per_voucher = [
         ("keys.stock", &keys.stock),

@@ -74,6 +74,8 @@ catalog! {
         "Lanes that have done one and the same thing for longer than admin.stuck_after_ms."
     BREAKER_OPEN: Gauge "tidegate_breaker_open" ["store"]
         "1 while this process reads nothing because the store is away."
+    PAUSED: Gauge "tidegate_paused" ["reason"]
+        "1 while this process reads nothing because all workers are paused (fleet), or it alone is (signal)."
     OUTAGES: Counter "tidegate_outages_total" ["store"]
         "Outages of a store that this process has noticed."
     REDIS_RECONNECTS: Counter "tidegate_redis_reconnects_total" []

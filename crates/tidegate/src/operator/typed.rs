@@ -10,23 +10,23 @@ use crate::{cli::Cli, config::ConfigArgs};
 pub struct Typed {
     /// USER@HOST, or the name that was given.
     pub who: String,
-    /// Its words, such as `voucher pause`.
+    /// Its words, such as `voucher load`.
     pub command: String,
     /// The flags and values of the command itself. Those of the configuration are left out: a URL holds a password.
     pub arguments: String,
 }
 
 impl Typed {
-    /// What this process was started with.
-    pub fn here(name: Option<&str>) -> Self {
+    /// What this process was started with, by `who`.
+    pub fn here(who: String) -> Self {
         let cli = Cli::command();
         let (command, arguments) = words(&cli, &cli.clone().get_matches());
-        Self { who: name.map_or_else(who, str::to_owned), command, arguments }
+        Self { who, command, arguments }
     }
 }
 
 /// The account at this host; behind sudo, the one who called it.
-fn who() -> String {
+pub fn who() -> String {
     let account = || User::from_uid(Uid::current()).ok().flatten().map(|user| user.name);
     let user = std::env::var("SUDO_USER").ok().or_else(account);
     let user = user.unwrap_or_else(|| Uid::current().to_string());

@@ -8,10 +8,11 @@ use fred::{
     prelude::FredResult,
     types::{ClusterHash, CustomCommand, Value},
 };
+use tidegate_orders::Keys;
 use tidegate_stream::{GroupStatus, KeyKind, StreamStatus, age_ms, inspect, server_time_ms};
 
 use super::{clock, finding::Findings};
-use crate::{config::Settings, connect, output::counted};
+use crate::{config::Settings, connect, fleet_pause::FleetPause, output::counted};
 
 const OLDEST: (u64, u64) = (6, 2);
 
@@ -37,6 +38,7 @@ pub async fn run(settings: &Settings, findings: &mut Findings) {
     check_fsync(findings, config_get(&redis, "appendfsync").await);
     check_clock(findings, &redis).await;
     check_stream(settings, findings, &redis).await;
+    check_pause(settings, findings, &redis).await;
 }
 
 async fn info(redis: &Pool) -> FredResult<HashMap<String, String>> {
@@ -149,6 +151,24 @@ async fn check_stream(settings: &Settings, findings: &mut Findings, redis: &Pool
         Err(error) => findings.error(
             format!("the stream {} could not be read: {error}", names.stream),
             "allow this user TYPE, XLEN, XRANGE, XINFO and XPENDING on it",
+        ),
+    }
+}
+
+async fn check_pause(settings: &Settings, findings: &mut Findings, redis: &Pool) {
+    match FleetPause::read(redis, &Keys::new(settings.keys.clone())).await {
+        Ok(None) => findings.ok("the workers are not paused"),
+        Ok(Some(pause)) => {
+            let lasting =
+                pause.lasting_s.map(|lasting_s| format!(" for {lasting_s:.0} s")).unwrap_or_default();
+            findings.warning(
+                format!("the workers are paused{lasting}, {}: {}", pause.origin(), pause.end()),
+                "if that has served its purpose: tidegate resume --workers",
+            );
+        }
+        Err(error) => findings.error(
+            format!("{} could not be read: {error}; workers do not start", settings.keys.pause),
+            "it must hold a string or nothing, and this user must be allowed GET on it",
         ),
     }
 }

@@ -8,6 +8,14 @@ use crate::{
 /// Up to three tables, what could not be read, and what to do.
 pub fn render(status: &Status) -> String {
     let mut parts = Vec::new();
+    if let Some(pause) = &status.workers_paused {
+        let lasting = pause.lasting_s.map(|lasting_s| format!(" for {lasting_s:.0} s")).unwrap_or_default();
+        parts.push(format!(
+            "The workers are paused{lasting}, {}: {}; tidegate resume --workers ends it.",
+            pause.origin(),
+            pause.end()
+        ));
+    }
     if let Some(stream) = &status.stream {
         parts.push(numbers(stream));
         if !stream.group_exists {
@@ -48,10 +56,11 @@ fn consumers(stream: &StreamView) -> String {
 }
 
 fn stocks(vouchers: &[Stocks]) -> String {
-    let mut table = table(&["voucher", "stock in Redis", "stock in MySQL"]);
+    let mut table = table(&["voucher", "stock in Redis", "stock in MySQL", "sale"]);
     for stocks in vouchers {
         let redis = stocks.redis.map_or_else(|| "-".to_owned(), |stock| stock.to_string());
-        table.add_row([stocks.voucher.to_string(), redis, stocks.mysql.to_string()]);
+        let sale = if stocks.paused == Some(true) { "paused" } else { "" };
+        table.add_row([&stocks.voucher.to_string(), &redis, &stocks.mysql.to_string(), sale]);
     }
     table.to_string()
 }

@@ -1,0 +1,89 @@
+//! `tidegate pause`: an operator stops the gate, for one voucher or for all, or the workers.
+
+pub mod all;
+pub mod voucher;
+mod workers;
+
+use std::time::Duration;
+
+use clap::Args;
+use fred::clients::Pool;
+use tidegate_orders::{Gate, Keys, VoucherId};
+
+use crate::{
+    config::Settings,
+    exit::{Exit, WrongUsage},
+    fleet_pause::Wanted,
+    moment,
+    operator::ChangeArgs,
+};
+
+/// A longer pause is a mistake, or none that ends by itself.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Vouchers that a sentence names.
+const NAMED: usize = 10;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate pause --voucher 7
+  tidegate pause --dry-run
+  tidegate pause --workers --for 10m --reason 'new disk for MySQL'
+  tidegate pause --workers --yes --json
+
+Of a voucher: whoever asks for an order is refused with reply 7 from now on; what was admitted is written. Without --voucher,
+of all vouchers that have a stock in Redis now; one that is loaded later is not paused. Exits with 1, changing nothing, where
+there is no stock.
+--workers leaves the gate open: orders are admitted and wait in the stream. Every worker finishes the batch in hand and stops
+reading within 2 s, also one that is started later; heartbeats go on, and what waits for another try stays with its worker.
+tidegate status shows it. Pausing twice does no harm; with --for or --reason the pause of the workers is replaced.
+tidegate resume ends it.";
+
+/// What `tidegate pause` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct PauseArgs {
+    /// Only this voucher; all that are on sale by default
+    #[arg(long, value_name = "ID")]
+    voucher: Option<VoucherId>,
+    /// All workers, instead of the gate
+    #[arg(long, conflicts_with = "voucher")]
+    workers: bool,
+    /// The workers go on by themselves after this time, such as 10m
+    #[arg(long = "for", value_name = "SPAN", value_parser = moment::parse_span, requires = "workers")]
+    span: Option<Duration>,
+    /// Why: for `tidegate log`; for the workers also in `tidegate status` and their logs
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Stops the gate or the workers.
+///
+/// # Errors
+/// When Redis cannot be reached or does not answer.
+pub async fn run(settings: &Settings, args: &PauseArgs) -> anyhow::Result<Exit> {
+    match (args.voucher, args.workers) {
+        (Some(voucher), _) => voucher::pause(settings, voucher, &args.change).await,
+        (None, false) => all::pause(settings, &args.change).await,
+        (None, true) => {
+            if args.span.is_some_and(|span| span < Duration::from_secs(1) || span > LONGEST) {
+                return Err(WrongUsage("--for takes 1s to 365d".to_owned()).into());
+            }
+            let (by, reason) = (args.change.who(), args.reason.clone());
+            workers::pause(settings, Wanted { by, span: args.span, reason }, &args.change).await
+        }
+    }
+}
+
+/// The gate in `redis`.
+pub fn gate(settings: &Settings, redis: &Pool) -> Gate {
+    Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str())
+}
+
+/// Some vouchers by their ids, such as `7, 8 and 12 more`.
+pub fn names(vouchers: &[VoucherId]) -> String {
+    let named: Vec<String> = vouchers.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = vouchers.len().saturating_sub(NAMED);
+    format!("{}{}", named.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
+}

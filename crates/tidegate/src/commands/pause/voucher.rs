@@ -1,0 +1,98 @@
+//! Pausing and resuming the sale of one voucher.
+
+use anyhow::Context;
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use tidegate_orders::{
+    VoucherId,
+    gate::{Pause, Scope, VoucherState},
+};
+
+use super::gate;
+use crate::{
+    config::Settings,
+    connect,
+    exit::Exit,
+    operator::{Change, ChangeArgs, Job, Next, Plan, Report},
+};
+
+/// What was found and, then, what was done.
+#[derive(Debug, Serialize)]
+struct Answer {
+    voucher: VoucherId,
+    /// `paused`, `paused_before`, `resumed`, `not_paused` or `no_stock`; of a dry run `would_pause` or `would_resume`.
+    outcome: &'static str,
+    /// Units left in Redis.
+    stock: Option<i64>,
+    #[serde(skip)]
+    sentence: &'static str,
+}
+
+impl Plan for Answer {
+    fn text(&self) -> String {
+        format!("voucher {}: {}", self.voucher, self.sentence)
+    }
+
+    fn next(&self) -> Next {
+        match self.outcome {
+            "would_pause" => Next::Ask(format!("Pause the sale of voucher {}?", self.voucher)),
+            "would_resume" => Next::Ask(format!("Go on with the sale of voucher {}?", self.voucher)),
+            "no_stock" => Next::Nothing(Exit::No),
+            _ => Next::Nothing(Exit::Ok),
+        }
+    }
+}
+
+impl Report for Answer {
+    fn text(&self) -> String {
+        Plan::text(self)
+    }
+
+    fn counts(&self) -> Json {
+        json!({ "vouchers": 1 })
+    }
+}
+
+/// Stops the sale.
+pub async fn pause(settings: &Settings, voucher: VoucherId, args: &ChangeArgs) -> anyhow::Result<Exit> {
+    let (gate, sale) = look(settings, voucher).await?;
+    let (outcome, sentence) = match (sale.pause, sale.stock) {
+        (Pause::Paused(Scope::Own), _) => ("paused_before", "its sale was paused before"),
+        (Pause::Paused(Scope::All), _) => {
+            ("would_pause", "its sale is paused with all others, and would stay paused when they go on")
+        }
+        (Pause::Running, None) => ("no_stock", "Redis has no stock of it; nothing was changed"),
+        (Pause::Running, Some(_)) => ("would_pause", "its sale would be paused"),
+    };
+    let plan = Answer { voucher, outcome, stock: sale.stock, sentence };
+    let work = async |plan: Answer, _job: &Job| {
+        gate.pause(plan.voucher, Scope::Own).await.context("Failed to pause the sale")?;
+        Ok(Answer { outcome: "paused", sentence: "its sale is paused", ..plan })
+    };
+    Change::new(settings, args).run(plan, work).await
+}
+
+/// Ends the pause of a sale, however it was paused.
+pub async fn resume(settings: &Settings, voucher: VoucherId, args: &ChangeArgs) -> anyhow::Result<Exit> {
+    let (gate, sale) = look(settings, voucher).await?;
+    let (outcome, sentence) = match (sale.pause, sale.stock) {
+        (Pause::Paused(_), _) => ("would_resume", "its sale would go on"),
+        (Pause::Running, None) => ("no_stock", "Redis has no stock of it; nothing was changed"),
+        (Pause::Running, Some(_)) => ("not_paused", "its sale was not paused"),
+    };
+    let plan = Answer { voucher, outcome, stock: sale.stock, sentence };
+    let work = async |plan: Answer, _job: &Job| {
+        gate.resume(plan.voucher, Scope::Own).await.context("Failed to end the pause of the sale")?;
+        Ok(Answer { outcome: "resumed", sentence: "its sale is not paused any more", ..plan })
+    };
+    Change::new(settings, args).run(plan, work).await
+}
+
+async fn look(
+    settings: &Settings,
+    voucher: VoucherId,
+) -> anyhow::Result<(tidegate_orders::Gate, VoucherState)> {
+    let gate = gate(settings, &connect::redis(settings).await?);
+    let sale = gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
+    Ok((gate, sale))
+}

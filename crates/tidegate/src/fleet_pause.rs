@@ -1,0 +1,195 @@
+//! The pause of all workers: a key in Redis at which each of them looks all the time.
+
+use std::time::Duration;
+
+use fred::{
+    clients::Pool,
+    interfaces::KeysInterface,
+    prelude::FredResult,
+    types::{Expiration, SetOptions, Value},
+};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tidegate_orders::Keys;
+use tidegate_stream::{Brake, Leases, StreamError, server_time_ms};
+use tokio::time::{sleep, timeout};
+
+use crate::output::printable;
+
+/// The reason of this pause at the brake.
+pub const FLEET: &str = "fleet";
+
+/// Workers are to notice within a second, also when one look is lost.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_PATIENCE: Duration = Duration::from_millis(900);
+/// What is shown of a value that somebody has set by hand.
+const LONGEST_VALUE: usize = 200;
+
+/// All workers are paused.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FleetPause {
+    /// Who paused them; None: somebody did it by hand.
+    pub by: Option<String>,
+    /// Since when, by the clock of Redis.
+    pub since: Option<Timestamp>,
+    /// For how long.
+    pub lasting_s: Option<f64>,
+    /// When it ends by itself; None: when somebody resumes them.
+    pub ends_in_s: Option<f64>,
+    /// Why.
+    pub reason: Option<String>,
+    /// The value of the key, which says whether it is still the same pause.
+    #[serde(skip)]
+    raw: String,
+}
+
+/// What stands in the key.
+#[derive(Debug, Deserialize, Serialize)]
+struct Note {
+    by: String,
+    at_ms: i64,
+    reason: Option<String>,
+}
+
+/// A pause that is to be.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Who wants it.
+    pub by: String,
+    /// For how long; None: until it is resumed.
+    pub span: Option<Duration>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+impl FleetPause {
+    /// Looks whether the workers are paused, with everything that is to be known of it.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key holds something else than a string.
+    pub async fn read(redis: &Pool, keys: &Keys) -> Result<Option<Self>, StreamError> {
+        let client = redis.next();
+        let (raw, left_ms) = tokio::try_join!(
+            client.get::<Option<String>, _>(keys.pause()),
+            client.pttl::<i64, _>(keys.pause())
+        )?;
+        let Some(raw) = raw else { return Ok(None) };
+        let mut pause = Self::parse(raw);
+        let now_ms = i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX);
+        let age_ms =
+            pause.since.map(|since| u64::try_from(now_ms - since.as_millisecond()).unwrap_or_default());
+        pause.lasting_s = age_ms.map(|ms| Duration::from_millis(ms).as_secs_f64());
+        pause.ends_in_s = u64::try_from(left_ms).ok().map(|ms| Duration::from_millis(ms).as_secs_f64());
+        Ok(Some(pause))
+    }
+
+    /// Whatever stands in the key is a pause.
+    fn parse(raw: String) -> Self {
+        let note = serde_json::from_str::<Note>(&raw).ok();
+        let (by, since, reason) = match note {
+            Some(Note { by, at_ms, reason }) => {
+                (Some(printable(&by)), Timestamp::from_millisecond(at_ms).ok(), reason)
+            }
+            None => (None, None, Some(raw.chars().take(LONGEST_VALUE).collect())),
+        };
+        let reason = reason.map(|reason| printable(&reason));
+        Self { by, since, lasting_s: None, ends_in_s: None, reason, raw }
+    }
+
+    /// Who, since when, why: `by alice@shop since 2026-11-20T10:00:00Z (new disk)`.
+    pub fn origin(&self) -> String {
+        let by = self.by.as_deref().unwrap_or("somebody who set the key by hand");
+        let since = self.since.map(|since| format!(" since {}", since.strftime("%Y-%m-%dT%H:%M:%SZ")));
+        let reason = self.reason.as_ref().map(|reason| format!(" ({reason})"));
+        format!("by {by}{}{}", since.unwrap_or_default(), reason.unwrap_or_default())
+    }
+
+    /// When it ends: `ends in 90 s`, or `until it is resumed`.
+    pub fn end(&self) -> String {
+        self.ends_in_s.map_or_else(
+            || "until it is resumed".to_owned(),
+            |left_s| format!("goes on by itself in {left_s:.0} s"),
+        )
+    }
+}
+
+/// Pauses the workers, in place of the pause `before`. False: there was none, but there is one now.
+///
+/// # Errors
+/// When Redis does not answer or refuses; the workers may be paused then.
+pub async fn set(
+    redis: &Pool,
+    keys: &Keys,
+    wanted: &Wanted,
+    before: Option<&FleetPause>,
+) -> anyhow::Result<bool> {
+    let at_ms = i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX);
+    let note = Note { by: wanted.by.clone(), at_ms, reason: wanted.reason.clone() };
+    let value = serde_json::to_string(&note)?;
+    let expiry = wanted.span.map(|span| Expiration::PX(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)));
+    // In one step also where one is replaced: workers that saw none in between would read.
+    let only_new = before.is_none().then_some(SetOptions::NX);
+    let set: Value = redis.set(keys.pause(), value, expiry, only_new, false).await?;
+    Ok(!set.is_null())
+}
+
+/// Ends this very pause. False: it is not there any more, or another one is.
+///
+/// # Errors
+/// When Redis does not answer; the pause may be over then.
+pub async fn end(redis: &Pool, keys: &Keys, pause: &FleetPause) -> FredResult<bool> {
+    Ok(Leases::new(redis.clone()).end(vec![keys.pause()], &pause.raw).await? == 1)
+}
+
+/// Looks once, and holds or releases the brake.
+///
+/// # Errors
+/// When Redis does not tell; then all stays as it was.
+pub async fn look(redis: &Pool, keys: &Keys, brake: &Brake) -> FredResult<()> {
+    match redis.get::<Option<String>, _>(keys.pause()).await? {
+        Some(raw) => brake.hold(FLEET, &FleetPause::parse(raw).origin()),
+        None => brake.release(FLEET),
+    }
+    Ok(())
+}
+
+/// Looks for ever. A look that fails neither pauses nor resumes.
+pub async fn follow(redis: &Pool, keys: &Keys, brake: &Brake) {
+    let mut is_told = false;
+    loop {
+        sleep(LOOK_EVERY).await;
+        let failed = match timeout(LOOK_PATIENCE, look(redis, keys, brake)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("Redis does not answer".to_owned()),
+        };
+        match failed {
+            None => is_told = false,
+            // Lanes that read tell of an outage themselves; while all are paused, nobody else does.
+            Some(error) if !is_told && brake.held().iter().any(|held| held.reason == FLEET) => {
+                tracing::warn!(error, "cannot see whether the workers are still paused: they stay paused");
+                is_told = true;
+            }
+            Some(error) => tracing::debug!(error, "cannot see whether the workers are paused"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_stands_in_the_key_is_a_pause_and_steers_no_terminal() {
+        let ours = FleetPause::parse(
+            r#"{"by":"alice@shop","at_ms":1795168800000,"reason":"new \u001b[2Jdisk"}"#.into(),
+        );
+        assert_eq!(ours.origin(), "by alice@shop since 2026-11-20T10:00:00Z (new  [2Jdisk)");
+        assert_eq!(ours.end(), "until it is resumed");
+        for by_hand in ["1", "", "{}", "{\"by\":7}"] {
+            let pause = FleetPause::parse(by_hand.into());
+            assert_eq!(pause.origin(), format!("by somebody who set the key by hand ({by_hand})"));
+        }
+        assert!(FleetPause::parse("x".repeat(10_000)).origin().len() < 300);
+    }
+}
