@@ -1,4 +1,5 @@
 //! Looks at a worker's pages, as a scraper or a probe does.
+#![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::{collections::BTreeMap, net::SocketAddr};
 

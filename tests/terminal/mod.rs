@@ -1,4 +1,5 @@
 //! The program on a pseudo-terminal, as a person has it before them.
+#![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::process::Command;
 
