@@ -8,6 +8,7 @@ pub mod distribution;
 pub mod entry;
 pub mod handler;
 pub mod inspect;
+pub mod jsonl;
 pub mod lane;
 pub mod lease;
 pub mod outlook;
@@ -31,6 +32,7 @@ pub use inspect::{
     ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, beating, has_group, inspect,
     server_time_ms,
 };
+pub use jsonl::{BadLine, Line};
 pub use lane::{BatchReport, Lane, LaneSettings};
 pub use lease::Leases;
 pub use outlook::{Hold, Need, Outlook, count_before};

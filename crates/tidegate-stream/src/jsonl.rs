@@ -1,0 +1,145 @@
+//! Entries as lines of JSON, one entry a line: what `export` writes and `replay --file` reads.
+//!
+//! ```json
+//! {"entry":"1718000000000-0","fields":[["userId","2001"],["voucherId","7"],["id","693106606080001"]]}
+//! ```
+//!
+//! Fields are pairs, because their order counts and names may repeat. A name or value that is no UTF-8 is written as
+//! `{"base64":"//4="}`. Other members of a line are ignored: whoever writes letters may say why they died.
+
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::entry::{BadEntryId, Entry};
+
+/// An entry as it stands in a line. Flatten it into a struct to write more members beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    entry: String,
+    fields: Vec<(Text, Text)>,
+}
+
+/// Text where it is some, else base64.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Utf8(String),
+    Bytes { base64: String },
+}
+
+/// A line that holds no entry.
+#[derive(Debug, thiserror::Error)]
+pub enum BadLine {
+    /// No JSON, or not of this shape.
+    #[error("not of the form {{\"entry\":\"<id>\",\"fields\":[[\"name\",\"value\"],...]}}: {0}")]
+    Shape(#[from] serde_json::Error),
+    /// The id of the entry is none.
+    #[error(transparent)]
+    Id(#[from] BadEntryId),
+    /// Something is called base64 that is none.
+    #[error("bad base64: {0}")]
+    Base64(#[from] base64::DecodeError),
+}
+
+impl Line {
+    /// The line as it is written, without its end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("strings are JSON")
+    }
+
+    /// Reads a line, with or without its end.
+    ///
+    /// # Errors
+    /// When it holds no entry.
+    pub fn parse(line: &[u8]) -> Result<Entry, BadLine> {
+        serde_json::from_slice::<Self>(line)?.try_into()
+    }
+}
+
+impl From<&Entry> for Line {
+    fn from(entry: &Entry) -> Self {
+        let fields = entry.fields.iter().map(|(name, value)| (Text::from(name), Text::from(value)));
+        Self { entry: entry.id.to_string(), fields: fields.collect() }
+    }
+}
+
+impl TryFrom<Line> for Entry {
+    type Error = BadLine;
+
+    fn try_from(line: Line) -> Result<Self, BadLine> {
+        let fields = line.fields.into_iter().map(|(name, value)| Ok((name.try_into()?, value.try_into()?)));
+        Ok(Self { id: line.entry.parse()?, fields: fields.collect::<Result<_, BadLine>>()? })
+    }
+}
+
+impl From<&Bytes> for Text {
+    fn from(bytes: &Bytes) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::Utf8(text.to_owned()),
+            Err(_) => Self::Bytes { base64: BASE64.encode(bytes) },
+        }
+    }
+}
+
+impl TryFrom<Text> for Bytes {
+    type Error = BadLine;
+
+    fn try_from(text: Text) -> Result<Self, BadLine> {
+        Ok(match text {
+            Text::Utf8(text) => text.into(),
+            Text::Bytes { base64 } => BASE64.decode(base64)?.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::entry::EntryId;
+
+    #[test]
+    fn a_line_is_what_the_documentation_says() {
+        let field = |name: &'static str, value: &'static [u8]| (Bytes::from(name), Bytes::from_static(value));
+        let fields = vec![field("userId", b"2001"), field("x", b"\xff\xfe"), field("x", b"\"\n")];
+        let entry = Entry { id: EntryId { ms: 1_718_000_000_000, seq: 0 }, fields };
+        let line = r#"{"entry":"1718000000000-0","fields":[["userId","2001"],["x",{"base64":"//4="}],["x","\"\n"]]}"#;
+        assert_eq!(Line::from(&entry).to_json(), line);
+        assert_eq!(Line::parse(line.as_bytes()).unwrap(), entry);
+    }
+
+    #[test]
+    fn more_members_are_ignored_and_missing_ones_are_an_error() {
+        assert!(Line::parse(br#"{"entry":"1-0","fields":[],"dead":{"reason":"bad_value"}}"#).is_ok());
+        for bad in [
+            &b""[..],
+            b"{}",
+            br#"{"entry":"1-0"}"#,
+            br#"{"entry":"x","fields":[]}"#,
+            br#"{"entry":1,"fields":[]}"#,
+            br#"{"entry":"1-0","fields":[["a"]]}"#,
+            br#"{"entry":"1-0","fields":[["a",7]]}"#,
+            br#"{"entry":"1-0","fields":[["a",{"base64":"?"}]]}"#,
+            br#"{"entry":"1-0","fields":[["a","b"]]"#,
+        ] {
+            assert!(Line::parse(bad).is_err(), "{}", String::from_utf8_lossy(bad));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_bytes_an_entry_holds_come_back_from_one_line(
+            ids in any::<(u64, u64)>(),
+            fields in prop::collection::vec(any::<(Vec<u8>, Vec<u8>)>(), 0..6),
+        ) {
+            let fields = fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+            let entry = Entry { id: EntryId { ms: ids.0, seq: ids.1 }, fields };
+            let line = Line::from(&entry).to_json();
+            prop_assert!(!line.contains('\n'));
+            prop_assert_eq!(Line::parse(line.as_bytes()).unwrap(), entry);
+        }
+    }
+}
