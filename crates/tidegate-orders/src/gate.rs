@@ -3,15 +3,19 @@
 //! Every call may be sent again, by the client or by its caller, after a reply was lost: the order id decides, and
 //! the second answer says so ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::GivenBackBefore`]).
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashSet},
+};
 
+use bytes::Bytes;
 use fred::{
     clients::Pool,
     error::{Error, ErrorKind},
     interfaces::{HashesInterface, KeysInterface, SetsInterface},
     types::{Key, Value},
 };
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use jiff::Timestamp;
 use tidegate_stream::{Script, readable};
 
@@ -349,6 +353,26 @@ impl Gate {
         join_all(releases.iter().map(|release| self.release(release))).await
     }
 
+    /// Which of these orders the journal knows as given back. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn given_back(&self, orders: &[(VoucherId, OrderId)]) -> Result<HashSet<OrderId>, GateError> {
+        let mut by_voucher: BTreeMap<VoucherId, Vec<OrderId>> = BTreeMap::new();
+        for (voucher, order) in orders {
+            by_voucher.entry(*voucher).or_default().push(*order);
+        }
+        let of_voucher = async |(voucher, orders): (VoucherId, Vec<OrderId>)| {
+            let names: Vec<String> = orders.iter().map(OrderId::to_string).collect();
+            let notes: Vec<Option<Bytes>> = self.pool.hmget(self.keys.journal(voucher), names).await?;
+            let noted = orders.into_iter().zip(notes);
+            Ok::<_, GateError>(
+                noted.filter(|(_, note)| note.as_deref().is_some_and(is_release)).map(|(order, _)| order),
+            )
+        };
+        Ok(try_join_all(by_voucher.into_iter().map(of_voucher)).await?.into_iter().flatten().collect())
+    }
+
     /// Opens the sale of a voucher with this many units, unless one is on. Buyers of an earlier sale stay buyers.
     ///
     /// # Errors
@@ -439,6 +463,11 @@ fn flag(code: i64) -> Option<bool> {
         1 => Some(true),
         _ => None,
     }
+}
+
+/// By the same words as the scripts.
+fn is_release(note: &[u8]) -> bool {
+    String::from_utf8_lossy(note).contains(r#""action":"release""#)
 }
 
 fn moment(key: &Key, ms: Option<String>) -> Result<Option<Timestamp>, GateError> {

@@ -1,5 +1,7 @@
 //! What a lane does with a batch of orders: decode, lock, write, give back, unlock.
 
+mod foresee;
+
 use std::{sync::Arc, time::Instant};
 
 use tidegate_stream::{Death, Entry, Handler, Outage, Outcome};
@@ -11,6 +13,7 @@ use crate::{
     user_lock::{Locked, UserLocks},
     wire,
 };
+pub use foresee::Foreseen;
 
 /// Turns stream entries into orders in MySQL.
 #[derive(Debug)]

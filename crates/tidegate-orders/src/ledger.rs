@@ -10,6 +10,7 @@
 //! round trips. All values in them are numbers and entry ids of our own types.
 
 mod fault;
+mod foresight;
 mod sql;
 mod verdict;
 
@@ -26,7 +27,8 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::order::Order;
 use fault::Fault;
-pub use verdict::{Refusal, Verdict};
+pub use foresight::{Foresight, Snapshot};
+pub use verdict::{Decided, Refusal, Verdict};
 
 /// Deadlocks and races for a unique key are tried this often at once.
 const CONTENTION_ATTEMPTS: usize = 6;
@@ -52,6 +54,16 @@ pub struct Ledger {
     timeout: Duration,
     /// Places for those who write.
     writers: Arc<Semaphore>,
+    first: FirstStep,
+}
+
+/// What is tried first with a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstStep {
+    /// To write it: nearly all orders that come are new.
+    Write,
+    /// To look whether all of it is there.
+    Look,
 }
 
 impl Ledger {
@@ -59,7 +71,8 @@ impl Ledger {
     /// longer than `timeout` is given up; it may have been committed, which the next try finds.
     #[must_use]
     pub fn new(pool: MySqlPool, timeout: Duration) -> Self {
-        Self { pool, timeout, writers: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)) }
+        let writers = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        Self { pool, timeout, writers, first: FirstStep::Write }
     }
 
     /// Lets at most `writers` batches write at the same time; the others wait in turn. Batches of one voucher wait
@@ -67,6 +80,13 @@ impl Ledger {
     #[must_use]
     pub fn with_writers(self, writers: usize) -> Self {
         Self { writers: Arc::new(Semaphore::new(writers.max(1))), ..self }
+    }
+
+    /// For batches that are most often there as a whole: it looks first, and locks and writes nothing then. Every verdict
+    /// is that of the careful way.
+    #[must_use]
+    pub fn looking_first(self) -> Self {
+        Self { first: FirstStep::Look, ..self }
     }
 
     /// Records `orders`, which stand in stream order, and answers with one verdict an order, in that order.
@@ -92,6 +112,11 @@ impl Ledger {
     }
 
     async fn record_in_order(&self, orders: &[Incoming]) -> Result<Vec<Verdict>, Outage> {
+        if self.first == FirstStep::Look
+            && let Some(verdicts) = self.verdicts_of_before(orders).await
+        {
+            return Ok(verdicts);
+        }
         let mut verdicts = Vec::with_capacity(orders.len());
         // A work list instead of recursion; the last is the next, so parts run in stream order.
         let mut parts = vec![orders];
@@ -110,6 +135,16 @@ impl Ledger {
             }
         }
         Ok(verdicts)
+    }
+
+    /// The verdicts of a batch for which nothing has to be written. Rows are never taken back, so they hold without a
+    /// lock. When this fails, writing will tell why.
+    async fn verdicts_of_before(&self, orders: &[Incoming]) -> Option<Vec<Verdict>> {
+        let decided = verdict::decide(orders, self.known(orders).await.ok()?);
+        if decided.iter().any(|decided| decided.is_new) {
+            return None;
+        }
+        Some(decided.into_iter().map(|decided| decided.verdict).collect())
     }
 
     /// Shows that the database takes a durable write, and that the schema is there.
@@ -226,7 +261,7 @@ async fn swift(session: &mut Session, part: &[Incoming]) -> Result<Option<Vec<Ve
 /// Locks the vouchers, looks up what is there, decides in stream order, writes that.
 async fn careful(session: &mut Session, part: &[Incoming]) -> Result<Vec<Verdict>, Fault> {
     sql::run(session, sql::BEGIN.to_owned()).await?;
-    let known = sql::look_up(session, part).await?;
+    let known = sql::look_up(session, part, sql::Stocks::Locked).await?;
     let verdicts = verdict::decide(part, known);
     let writes = sql::careful_writes(&verdict::changes(part, &verdicts));
     sql::run(session, writes).await?;

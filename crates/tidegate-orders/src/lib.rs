@@ -17,9 +17,9 @@ pub mod vouchers;
 pub mod wire;
 
 pub use gate::Gate;
-pub use handler::OrderHandler;
+pub use handler::{Foreseen, OrderHandler};
 pub use keys::{KeyTemplates, Keys};
-pub use ledger::{Incoming, Ledger, Refusal, Verdict};
+pub use ledger::{Foresight, Incoming, Ledger, Refusal, Verdict};
 pub use order::{Order, OrderId, Quantity, Slot, UserId, VoucherId};
 pub use order_id::OrderIdAllocator;
 pub use server_facts::ServerFacts;

@@ -70,6 +70,16 @@ pub fn decode(entry: &Entry) -> Result<Order, WireError> {
     })
 }
 
+/// Whether an entry names this voucher and this user, where one is asked for. Also of an entry that is no order: it is
+/// seen by whoever looks for its voucher.
+#[must_use]
+pub fn names(entry: &Entry, voucher: Option<VoucherId>, user: Option<UserId>) -> bool {
+    let holds = |name: &str, id: Option<String>| {
+        id.is_none_or(|id| entry.fields.iter().any(|(field, value)| field == name && *value == id))
+    };
+    holds(VOUCHER_ID, voucher.map(|id| id.to_string())) && holds(USER_ID, user.map(|id| id.to_string()))
+}
+
 /// The values of the known fields; borrowed, so that decoding allocates nothing per field.
 #[derive(Default)]
 struct Known<'a> {
@@ -220,6 +230,18 @@ mod tests {
             strange.fields.push((Bytes::from_static(b"traceparent"), Bytes::from_static(b"x")));
         }
         assert_eq!(decode(&strange).unwrap().quantity.get(), 2);
+    }
+
+    #[test]
+    fn an_entry_is_found_by_voucher_and_user_even_if_it_is_no_order() {
+        let broken = entry(&[("userId", &b"5"[..]), ("voucherId", b"7"), ("id", b"\xff")]);
+        let is_named = |voucher: Option<i64>, user: Option<i64>| {
+            let (voucher, user) =
+                (voucher.map(|id| id.try_into().unwrap()), user.map(|id| id.try_into().unwrap()));
+            names(&broken, voucher, user)
+        };
+        assert!(is_named(None, None) && is_named(Some(7), None) && is_named(Some(7), Some(5)));
+        assert!(!is_named(Some(8), None) && !is_named(Some(7), Some(7)) && !is_named(None, Some(55)));
     }
 
     #[test]

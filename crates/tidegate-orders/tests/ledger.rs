@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rand::{RngExt, seq::SliceRandom};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row, mysql::MySqlPoolOptions, prelude::*};
 use tidegate_lab::MysqlServer;
-use tidegate_orders::{Incoming, Ledger, Order, Refusal, Verdict, schema};
+use tidegate_orders::{Foresight, Incoming, Ledger, Order, Refusal, Verdict, schema};
 use tidegate_stream::EntryId;
 
 const OUT_OF_STOCK: Verdict = Verdict::Refused(Refusal::OutOfStock);
@@ -513,5 +513,53 @@ async fn a_row_lock_that_does_not_end_makes_orders_wait_and_is_no_outage() -> Re
     rival.execute("ROLLBACK").await?;
     assert_eq!(ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
     assert_eq!(books.order_ids().await?, [100, 101, 102]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_foreseen_for_many_batches_is_what_happens_and_foreseeing_changes_nothing() -> Result<()> {
+    let books = Books::open(&[20, 40]).await?;
+    // Few ids and users, so that everything that can happen does.
+    let order = || {
+        let mut rng = rand::rng();
+        let (id, user) = (rng.random_range(1..=60), rng.random_range(1..=40));
+        of_units(order(id, user, id % 3 + 1), rng.random_range(1..=2))
+    };
+    books.ledger.record(&(0..20).map(|_| order()).collect::<Vec<_>>()).await?;
+    let before = books.everything().await?;
+    let batches: Vec<Vec<Incoming>> = (0..8).map(|_| (0..15).map(|_| order()).collect()).collect();
+    let mut seen = Foresight::default();
+    let mut foreseen = Vec::new();
+    for batch in &batches {
+        foreseen.push(books.ledger.look(batch).await?.foresee(batch, &mut seen));
+    }
+    assert_eq!(books.everything().await?, before);
+
+    for (batch, foreseen) in batches.iter().zip(foreseen) {
+        let verdicts: Vec<Verdict> = foreseen.iter().map(|decided| decided.verdict.clone()).collect();
+        assert_eq!(books.ledger.record(batch).await?, verdicts);
+        let again = books.ledger.look(batch).await?.foresee(batch, &mut Foresight::default());
+        assert!(again.iter().all(|decided| !decided.is_new), "{again:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_is_there_already_is_answered_without_waiting_for_anybodys_locks() -> Result<()> {
+    let books = Books::open(&[2]).await?;
+    let first = books.ledger.clone().looking_first();
+    let batch = [order(1, 1, 1), order(2, 2, 1), order(3, 1, 1), order(1, 9, 1), order(4, 4, 9)];
+    let verdicts = [Verdict::Created, Verdict::Created, HAS_ORDER, Verdict::IdTaken, Verdict::UnknownVoucher];
+    assert_eq!(first.record(&batch).await?, verdicts, "what is new is written");
+    let everything = books.everything().await?;
+
+    let rival = books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+    let again =
+        [Verdict::AlreadyThere, Verdict::AlreadyThere, HAS_ORDER, Verdict::IdTaken, Verdict::UnknownVoucher];
+    assert_eq!(first.record(&batch).await?, again);
+    drop(rival);
+    assert_eq!(books.everything().await?, everything);
+    let with_a_new_one = [order(1, 1, 1), order(5, 5, 1)];
+    assert_eq!(first.record(&with_a_new_one).await?, [Verdict::AlreadyThere, OUT_OF_STOCK]);
     Ok(())
 }

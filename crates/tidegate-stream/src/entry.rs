@@ -17,6 +17,26 @@ pub struct EntryId {
 impl EntryId {
     /// The smallest id; reading after it reads from the start.
     pub const MIN: Self = Self { ms: 0, seq: 0 };
+
+    /// The id right after this one; the largest has none and stays.
+    #[must_use]
+    pub fn next(self) -> Self {
+        match (self.seq.checked_add(1), self.ms.checked_add(1)) {
+            (Some(seq), _) => Self { seq, ..self },
+            (None, Some(ms)) => Self { ms, seq: 0 },
+            (None, None) => self,
+        }
+    }
+
+    /// The id right before this one; the smallest has none and stays.
+    #[must_use]
+    pub fn previous(self) -> Self {
+        match (self.seq.checked_sub(1), self.ms.checked_sub(1)) {
+            (Some(seq), _) => Self { seq, ..self },
+            (None, Some(ms)) => Self { ms, seq: u64::MAX },
+            (None, None) => self,
+        }
+    }
 }
 
 impl fmt::Display for EntryId {
@@ -243,6 +263,16 @@ mod tests {
             assert!(parse_read(reply.clone()).is_err());
             assert!(parse_claim(reply).is_err());
         }
+    }
+
+    #[test]
+    fn between_an_entry_id_and_the_next_there_is_none() {
+        let id = |ms, seq| EntryId { ms, seq };
+        for (before, after) in [(id(5, 0), id(5, 1)), (id(4, u64::MAX), id(5, 0)), (id(0, 0), id(0, 1))] {
+            assert_eq!((before.next(), after.previous()), (after, before));
+        }
+        let largest = id(u64::MAX, u64::MAX);
+        assert_eq!((EntryId::MIN.previous(), largest.next()), (EntryId::MIN, largest));
     }
 
     #[test]

@@ -93,13 +93,32 @@ impl Survey {
     /// # Errors
     /// As for every call here.
     pub async fn pending(&self, after: EntryId, count: u16) -> Result<Vec<EntryId>, StreamError> {
+        self.pending_between(format!("({after}"), "+".to_owned(), count).await
+    }
+
+    /// The first entry from `first` to `last` that is pending; None without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn first_pending(
+        &self,
+        (first, last): (EntryId, EntryId),
+    ) -> Result<Option<EntryId>, StreamError> {
+        Ok(self.pending_between(first.to_string(), last.to_string(), 1).await?.pop())
+    }
+
+    async fn pending_between(
+        &self,
+        from: String,
+        to: String,
+        count: u16,
+    ) -> Result<Vec<EntryId>, StreamError> {
         let StreamNames { stream, group, .. } = &self.names;
-        let from = format!("({after}");
         let args = vec![
             stream.as_str().into(),
             group.as_str().into(),
             from.into(),
-            "+".into(),
+            to.into(),
             i64::from(count).into(),
         ];
         let reply = match self.call("XPENDING", args).await {

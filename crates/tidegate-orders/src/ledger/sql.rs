@@ -131,15 +131,30 @@ fn insert_orders(sql: &mut String, sorted: &[&Incoming]) {
     }
 }
 
-/// Locks the vouchers of a batch, ascending, and reads all that [`super::verdict::decide`] needs.
-pub(super) async fn look_up(connection: &mut MySqlConnection, part: &[Incoming]) -> sqlx::Result<Known> {
+/// Whether the vouchers of a batch are locked while it is looked up: what is decided holds only then.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stocks {
+    Locked,
+    AsTheyAre,
+}
+
+/// Reads all that [`super::verdict::decide`] needs; vouchers are locked ascending.
+pub(super) async fn look_up(
+    connection: &mut MySqlConnection,
+    part: &[Incoming],
+    stocks: Stocks,
+) -> sqlx::Result<Known> {
     let vouchers: BTreeSet<VoucherId> = part.iter().map(|incoming| incoming.order.voucher).collect();
     let ids: BTreeSet<OrderId> = part.iter().map(|incoming| incoming.order.id).collect();
     let mut known = Known::default();
 
+    let lock = match stocks {
+        Stocks::Locked => " FOR UPDATE",
+        Stocks::AsTheyAre => "",
+    };
     let sql = format!(
         "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED) FROM tb_seckill_voucher \
-         WHERE voucher_id IN ({}) AND stock IS NOT NULL ORDER BY voucher_id FOR UPDATE",
+         WHERE voucher_id IN ({}) AND stock IS NOT NULL ORDER BY voucher_id{lock}",
         list(&vouchers)
     );
     for row in rows(connection, sql).await? {

@@ -74,8 +74,10 @@ pub(super) struct Known {
 
 /// A verdict, and whether the database has to be changed for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Decided {
+pub struct Decided {
+    /// What becomes of the order.
     pub verdict: Verdict,
+    /// Nothing of it is written yet.
     pub is_new: bool,
 }
 

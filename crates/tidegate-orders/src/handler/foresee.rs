@@ -1,0 +1,70 @@
+//! What the handler would do with a batch, by the same decisions, with nothing locked and nothing written.
+
+use tidegate_stream::{Death, Entry, Outage, Outcome};
+
+use super::{OrderHandler, Placed, decode, outcome};
+use crate::ledger::{Decided, Foresight, Incoming, Verdict};
+
+/// What would become of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Foreseen {
+    /// Its order is there.
+    AlreadyThere,
+    /// Its order would be written.
+    Created,
+    /// Its order would be refused, and given back.
+    Refused,
+    /// Its order was refused, and would be given back if it was not yet.
+    RefusedBefore,
+    /// Its order was given back without having been written: if it was written now, its unit would be sold twice.
+    GivenBack,
+    /// It can never be written.
+    Dead(Death),
+}
+
+impl OrderHandler {
+    /// Says what would become of a batch if it was handled after all that `before` knows of; notes it there, too.
+    ///
+    /// What MySQL itself refuses (a foreign key, a check) it says only when it is tried.
+    ///
+    /// # Errors
+    /// When a store does not answer.
+    pub async fn foresee(&self, batch: &[Entry], before: &mut Foresight) -> Result<Vec<Foreseen>, Outage> {
+        let (orders, outcomes) = decode(batch);
+        let mut foreseen: Vec<Foreseen> = outcomes.into_iter().map(of_outcome).collect();
+        let all: Vec<Incoming> = orders.iter().map(|placed| placed.incoming.clone()).collect();
+        let snapshot = self.ledger.look(&all).await?;
+        let unknown = all.iter().map(|incoming| &incoming.order).filter(|order| snapshot.is_unknown(order));
+        let unknown: Vec<_> = unknown.map(|order| (order.voucher, order.id)).collect();
+        let given_back = self.gate.given_back(&unknown).await.map_err(|error| Outage::new("Redis", error))?;
+        let (orders, given_back): (Vec<Placed>, Vec<Placed>) =
+            orders.into_iter().partition(|placed| !given_back.contains(&placed.incoming.order.id));
+        for placed in given_back {
+            foreseen[placed.at] = Foreseen::GivenBack;
+        }
+        let (places, incoming): (Vec<usize>, Vec<Incoming>) =
+            orders.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
+        let decided = snapshot.foresee(&incoming, before);
+        for ((at, incoming), decided) in places.into_iter().zip(&incoming).zip(decided) {
+            foreseen[at] = of_decided(incoming, decided);
+        }
+        Ok(foreseen)
+    }
+}
+
+/// What decoding says of an entry; those that are orders are decided afterwards.
+fn of_outcome(outcome: Outcome) -> Foreseen {
+    match outcome {
+        Outcome::Dead(death) => Foreseen::Dead(death),
+        Outcome::Done | Outcome::Retry => Foreseen::AlreadyThere,
+    }
+}
+
+fn of_decided(incoming: &Incoming, Decided { verdict, is_new }: Decided) -> Foreseen {
+    match (verdict, is_new) {
+        (Verdict::Created, _) => Foreseen::Created,
+        (Verdict::Refused(_), true) => Foreseen::Refused,
+        (Verdict::Refused(_), false) => Foreseen::RefusedBefore,
+        (verdict, _) => of_outcome(outcome(incoming, verdict)),
+    }
+}
