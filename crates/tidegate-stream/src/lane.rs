@@ -17,6 +17,7 @@ use crate::{
     entry::{Delivery, Entry, EntryId},
     handler::{Death, Handler, Outage, Outcome},
     pulse::{Activity, Pulse},
+    redis::is_refusal,
     schedule::{Schedule, Source},
     stream::{Reader, Stream, StreamError},
 };
@@ -378,11 +379,4 @@ impl From<Outage> for LaneError {
     fn from(outage: Outage) -> Self {
         Self::Outage(outage)
     }
-}
-
-/// Redis works, but does not take this letter: wrong type of the key, memory limit, missing permission. That is
-/// no outage: everything else can go on.
-fn is_refusal(error: &fred::error::Error) -> bool {
-    // Not at the start: before Redis 7, an error from within a script has a text before it.
-    ["WRONGTYPE ", "OOM command", "NOPERM "].iter().any(|words| error.details().contains(words))
 }

@@ -37,7 +37,9 @@ pub use lane::{BatchReport, Lane, LaneSettings};
 pub use lease::Leases;
 pub use outlook::{Hold, Need, Outlook, count_before};
 pub use pulse::{Activity, LaneState, Pulse};
-pub use redis::{RedisSettings, connect_pool, connect_reader, count_reconnects, is_out_of_memory, readable};
+pub use redis::{
+    RedisSettings, connect_pool, connect_reader, count_reconnects, is_out_of_memory, is_refusal, readable,
+};
 pub use retire::Retirer;
 pub use script::Script;
 pub use stream::{GroupState, Reader, Stream, StreamError, StreamNames};

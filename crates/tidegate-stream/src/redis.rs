@@ -73,6 +73,14 @@ pub fn is_out_of_memory(error: &Error) -> bool {
     error.details().contains("OOM command")
 }
 
+/// Redis works, but does not take this write: wrong type of the key, memory limit, missing permission. That is no
+/// outage: everything else can go on.
+#[must_use]
+pub fn is_refusal(error: &Error) -> bool {
+    // Not at the start: before Redis 7, an error from within a script has a text before it.
+    ["WRONGTYPE ", "OOM command", "NOPERM "].iter().any(|words| error.details().contains(words))
+}
+
 fn builder(settings: &RedisSettings) -> FredResult<Builder> {
     let mut builder = Builder::from_config(Config::from_url(&settings.url)?);
     // 0 attempts = without end; fred's default is none at all, and the next command would hang for ever.

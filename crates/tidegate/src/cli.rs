@@ -5,9 +5,9 @@ use clap::{Parser, Subcommand};
 use crate::{
     commands::{
         admit::AdmitArgs, audit::AuditArgs, completions::CompletionsArgs, config::ConfigCommandArgs,
-        doctor::DoctorArgs, log::LogArgs, migrate::MigrateArgs, pause::PauseArgs, resume::ResumeArgs,
-        status::StatusArgs, trim::TrimArgs, voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs,
-        worker::WorkerArgs,
+        doctor::DoctorArgs, export::ExportArgs, log::LogArgs, migrate::MigrateArgs, pause::PauseArgs,
+        replay::ReplayArgs, resume::ResumeArgs, status::StatusArgs, trim::TrimArgs,
+        voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs, worker::WorkerArgs,
     },
     config::ConfigArgs,
     exit::{EXIT_CODES_HELP, Voice},
@@ -47,6 +47,10 @@ pub enum Command {
     Status(StatusArgs),
     /// Count every order on both sides: is one lost, doubled or oversold?
     Audit(AuditArgs),
+    /// Run entries of the stream or of a file again: what is there already stays as it is
+    Replay(ReplayArgs),
+    /// Write entries of the stream as lines of JSON, for replay --file
+    Export(ExportArgs),
     /// Delete acknowledged entries that are old enough, as workers do by themselves
     Trim(TrimArgs),
     /// Show who changed what with which command

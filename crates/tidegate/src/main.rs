@@ -11,6 +11,8 @@ mod metrics;
 mod moment;
 mod operator;
 mod output;
+mod replay;
+mod selection;
 mod signals;
 mod status;
 mod telemetry;
@@ -51,6 +53,8 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Doctor(args) => commands::doctor::run(settings, args).await,
         Command::Status(args) => commands::status::run(settings, args).await,
         Command::Audit(args) => commands::audit::run(settings, args).await,
+        Command::Replay(args) => commands::replay::run(settings, args).await,
+        Command::Export(args) => commands::export::run(settings, args).await,
         Command::Trim(args) => commands::trim::run(settings, args).await,
         Command::Log(args) => commands::log::run(settings, args).await,
         Command::Config(args) => commands::config::run(&config, args),

@@ -45,7 +45,6 @@ impl Point {
     }
 
     /// The last entry id that lies at this point or before it: a whole millisecond counts to the point.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the end of a range: --to"))]
     pub fn last(self, now_ms: u64) -> EntryId {
         match self {
             Self::Entry(id) => id,

@@ -44,6 +44,11 @@ impl ChangeArgs {
     pub fn who(&self) -> String {
         self.name.clone().unwrap_or_else(typed::who)
     }
+
+    /// Somebody reads the plan before anything is done: it may say more than is needed to do it.
+    pub fn is_plan_read(&self) -> bool {
+        self.dry_run || !self.yes
+    }
 }
 
 /// What a command has read and would do. As JSON it is what a dry run prints.
@@ -90,6 +95,13 @@ pub enum Ending {
     /// [`Job::is_stopped`] was obeyed before all was done. What to type to go on with the rest.
     Stopped {
         /// Such as `tidegate replay --from 1718000000000-0`.
+        go_on: String,
+    },
+    /// It failed when a part was done, which the report tells of: the exit code is 3.
+    Failed {
+        /// Why.
+        error: String,
+        /// What to type to go on with the rest.
         go_on: String,
     },
 }
@@ -160,6 +172,10 @@ impl<'a> Change<'a> {
                 eprintln!("Stopped before all was done. Go on with: {go_on}");
                 Exit::Stopped
             }
+            Ending::Failed { error, go_on } => {
+                eprintln!("error: {error}. When that is mended, go on with: {go_on}");
+                Exit::Failed
+            }
         })
     }
 
@@ -172,7 +188,14 @@ impl<'a> Change<'a> {
         let record = Record::begin(self.settings, Typed::here(self.args.who())).await;
         let ended = stoppable(plan, work).await;
         let (outcome, counts, error) = match &ended {
-            Ok(report) => (report.ending().into(), report.counts(), None),
+            Ok(report) => {
+                let ending = report.ending();
+                let error = match &ending {
+                    Ending::Failed { error, .. } => Some(error.clone()),
+                    _ => None,
+                };
+                (ending.into(), report.counts(), error)
+            }
             Err(error) => (Outcome::Failed, Json::Null, Some(format!("{error:#}"))),
         };
         record.end(outcome, &counts, error.as_deref()).await;
@@ -186,6 +209,7 @@ impl From<Ending> for Outcome {
             Ending::Done => Self::Done,
             Ending::Refused => Self::Refused,
             Ending::Stopped { .. } => Self::Stopped,
+            Ending::Failed { .. } => Self::Failed,
         }
     }
 }

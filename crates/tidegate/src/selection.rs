@@ -1,0 +1,81 @@
+//! Which entries a command is about: from where to where, of which voucher, of which user.
+
+use clap::Args;
+use tidegate_orders::{UserId, VoucherId, wire};
+use tidegate_stream::{Entry, EntryId, StreamError, Survey};
+
+/// Flags that leave entries out.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct OnlyArgs {
+    /// Only entries of this voucher
+    #[arg(long, value_name = "ID")]
+    pub voucher: Option<VoucherId>,
+    /// Only entries of this user
+    #[arg(long, value_name = "ID")]
+    pub user: Option<UserId>,
+}
+
+impl OnlyArgs {
+    /// As they are typed, each with a space before it.
+    pub fn typed(self) -> String {
+        let voucher = self.voucher.map(|voucher| format!(" --voucher {voucher}"));
+        let user = self.user.map(|user| format!(" --user {user}"));
+        [voucher, user].into_iter().flatten().collect()
+    }
+}
+
+/// The entries that are meant.
+#[derive(Clone, Copy, Debug)]
+pub struct Selection {
+    /// The first that may be one of them.
+    pub first: EntryId,
+    /// The last that may be.
+    pub last: EntryId,
+    /// What else they must be.
+    pub only: OnlyArgs,
+}
+
+impl Selection {
+    /// Whether this is one of them.
+    pub fn holds(&self, entry: &Entry) -> bool {
+        (self.first..=self.last).contains(&entry.id) && wire::names(entry, self.only.voucher, self.only.user)
+    }
+}
+
+/// A piece of what is looked through.
+#[derive(Debug)]
+pub struct Page {
+    /// The selected entries in it.
+    pub entries: Vec<Entry>,
+    /// How much was looked at for it: entries of a stream, bytes of a file.
+    pub looked_at: u64,
+}
+
+/// The selected entries of a stream, page by page.
+#[derive(Debug)]
+pub struct StreamPages {
+    survey: Survey,
+    selection: Selection,
+    after: EntryId,
+}
+
+impl StreamPages {
+    /// From the first of them on.
+    pub fn new(survey: Survey, selection: Selection) -> Self {
+        Self { survey, selection, after: selection.first.previous() }
+    }
+
+    /// The next `count` entries; None when all were seen.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key holds no stream.
+    pub async fn next(&mut self, count: u16) -> Result<Option<Page>, StreamError> {
+        let (stream, until) = (self.survey.names().stream.clone(), self.selection.last);
+        let mut entries = self.survey.page(&stream, (self.after, until), count).await?;
+        let Some(last) = entries.last() else { return Ok(None) };
+        self.after = last.id;
+        let looked_at = entries.len() as u64;
+        entries.retain(|entry| self.selection.holds(entry));
+        Ok(Some(Page { entries, looked_at }))
+    }
+}
