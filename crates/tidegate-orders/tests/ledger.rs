@@ -451,7 +451,7 @@ async fn a_row_lock_that_outlasts_the_timeout_is_an_outage_and_its_transaction_e
 
     rival.execute("ROLLBACK").await?;
     let open = "SELECT COUNT(*) FROM information_schema.innodb_trx";
-    for _ in 0..500 {
+    for _ in 0..3000 {
         if books.number(open).await? == 0 {
             break;
         }
@@ -561,5 +561,45 @@ async fn a_batch_that_is_there_already_is_answered_without_waiting_for_anybodys_
     assert_eq!(books.everything().await?, everything);
     let with_a_new_one = [order(1, 1, 1), order(5, 5, 1)];
     assert_eq!(first.record(&with_a_new_one).await?, [Verdict::AlreadyThere, OUT_OF_STOCK]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_does_not_wait_for_a_voucher_that_is_not_in_it() -> Result<()> {
+    // So few that a server would rather read the whole table than its index.
+    let books = Books::open(&[10, 10, 10]).await?;
+    let ledger = Ledger::new(pool(&books.server, 2, 30).await?, Duration::from_secs(5));
+    let mut rival =
+        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 3 FOR UPDATE").await?;
+    let batch = [order(100, 1, 1), order(101, 2, 2)];
+    assert_eq!(ledger.record(&batch).await?, [Verdict::Created, Verdict::Created]);
+    rival.execute("ROLLBACK").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_for_the_turn_to_write_is_no_outage() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    // The last one's turn comes after more than 2.5 s, and its lock wait takes a second or two after that.
+    let ledger = Ledger::new(pool(&books.server, 13, 1).await?, Duration::from_secs(3)).with_writers(1);
+    let mut rival =
+        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+    let batches: Vec<_> = (1..=12).map(|user| [order(100 + user, user, 1)]).collect();
+    let all = batches.iter().map(|batch| ledger.record(batch));
+    for verdicts in futures_util::future::join_all(all).await {
+        assert_eq!(verdicts?, [Verdict::Contended]);
+    }
+    rival.execute("ROLLBACK").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_cut_short_is_no_success() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    let limited = pool(&books.server, 1, 5).await?;
+    sqlx::raw_sql("SET SESSION sql_select_limit = 0").execute(&limited).await?;
+    let ledger = Ledger::new(limited, TIMEOUT);
+    let outage = ledger.record(&[order(100, 1, 1)]).await.err().context("nothing was checked")?;
+    assert!(outage.error.contains("instead of 5 and 1"), "{outage}");
     Ok(())
 }

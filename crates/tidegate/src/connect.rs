@@ -98,14 +98,16 @@ fn session_silence(claim_idle: Duration) -> Duration {
 }
 
 /// What every session needs, whatever the server's defaults: no gap locks, short waits for row locks, an error
-/// instead of a silently clamped value, and an end when its worker falls silent.
-fn session_setup(lock_wait_timeout_s: u32, silence: Duration) -> [String; 5] {
+/// instead of a silently clamped value, all rows of an answer, updates by join, and an end when its worker falls
+/// silent.
+fn session_setup(lock_wait_timeout_s: u32, silence: Duration) -> [String; 6] {
     [
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
         format!("SET SESSION innodb_lock_wait_timeout = {lock_wait_timeout_s}"),
         // For a table that somebody has locked whole.
         format!("SET SESSION lock_wait_timeout = {}", lock_wait_timeout_s.max(10)),
         "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')".to_owned(),
+        format!("SET SESSION sql_select_limit = {}, sql_safe_updates = 0", u64::MAX),
         format!("SET SESSION wait_timeout = {0}, net_read_timeout = {0}", silence.as_secs()),
     ]
 }

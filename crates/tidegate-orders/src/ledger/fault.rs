@@ -42,6 +42,7 @@ impl From<sqlx::Error> for Fault {
 }
 
 /// A unique key refused a row, or a value is out of range: what a batch on the swift way says when it is not plain.
+/// Should it come from elsewhere (a trigger, say), the careful way gives the right verdict all the same.
 pub(super) fn needs_care(error: &sqlx::Error) -> bool {
     database_error(error).is_some_and(|error| matches!(error.number(), 1062 | 1690))
 }
