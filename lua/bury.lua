@@ -8,22 +8,28 @@
 -- are no UTF-8.
 -- KEYS[1] stream: where the entry is pending
 -- KEYS[2] dead: stream of the dead letters
+-- KEYS[3] heartbeat: string, exists while the process of the consumer lives; only where others than it bury
 -- ARGV[1] group: consumer group; ARGV[2] id: of the entry
 -- ARGV[3] reason: a word that says why, for machines; ARGV[4] error: a sentence that says why, for people
--- ARGV[5] and all that follow: name, value, name, value, ... of the entry
+-- ARGV[5] consumer: only while it holds the entry; looked at only together with its heartbeat
+-- ARGV[6] and all that follow: name, value, name, value, ... of the entry
 -- Reply 1: buried: copied and acknowledged
 -- Reply 0: not pending any more; nothing was done
-local stream, dead = KEYS[1], KEYS[2]
-local group, id, reason, error_text = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+-- Reply 2: the consumer lives and may be at work on it, or another one has it by now; nothing was done
+local stream, dead, heartbeat = KEYS[1], KEYS[2], KEYS[3]
+local group, id, reason, error_text, consumer = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local MOST_VALUES = 4000 -- Lua's unpack has a limit of about 8000
 
 local pending = redis.call('XPENDING', stream, group, id, id, 1)[1]
 if not pending then
   return 0
 end
+if heartbeat and (pending[2] ~= consumer or redis.call('EXISTS', heartbeat) == 1) then
+  return 2
+end
 
 local letter = {}
-for at = 5, #ARGV do
+for at = 6, #ARGV do
   letter[#letter + 1] = ARGV[at]
 end
 if #letter > MOST_VALUES then

@@ -17,6 +17,8 @@ pub struct EntryId {
 impl EntryId {
     /// The smallest id; reading after it reads from the start.
     pub const MIN: Self = Self { ms: 0, seq: 0 };
+    /// The largest id.
+    pub const MAX: Self = Self { ms: u64::MAX, seq: u64::MAX };
 
     /// The id right after this one; the largest has none and stays.
     #[must_use]

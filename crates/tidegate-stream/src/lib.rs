@@ -11,6 +11,7 @@ pub mod inspect;
 pub mod jsonl;
 pub mod lane;
 pub mod lease;
+pub mod offer;
 pub mod outlook;
 pub mod pulse;
 pub mod redis;
@@ -35,6 +36,7 @@ pub use inspect::{
 pub use jsonl::{BadLine, Line};
 pub use lane::{BatchReport, Lane, LaneSettings};
 pub use lease::Leases;
+pub use offer::{Holder, Offer, Offerer, is_offered};
 pub use outlook::{Hold, Need, Outlook, count_before};
 pub use pulse::{Activity, LaneState, Pulse};
 pub use redis::{
@@ -42,6 +44,6 @@ pub use redis::{
 };
 pub use retire::Retirer;
 pub use script::Script;
-pub use stream::{GroupState, Reader, Stream, StreamError, StreamNames};
-pub use survey::Survey;
+pub use stream::{Burial, GroupState, Reader, Stream, StreamError, StreamNames};
+pub use survey::{PendingEntry, Survey};
 pub use trim::Trimmer;

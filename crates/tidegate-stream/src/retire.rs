@@ -35,16 +35,12 @@ impl Retirer {
     /// # Errors
     /// When Redis does not answer.
     pub async fn run_once(&self, heartbeat: impl Fn(&str) -> Key) -> Result<Vec<String>, StreamError> {
-        let idle_ms = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX);
         let mut removed = Vec::new();
         for consumer in consumers(&self.pool, &self.names).await? {
-            if consumer.pending > 0 || consumer.idle_ms < idle_ms {
+            if consumer.pending > 0 || consumer.idle_ms < self.idle_ms() {
                 continue;
             }
-            let keys = vec![self.names.stream.as_str().into(), heartbeat(&consumer.name)];
-            let group = self.names.group.as_str().into();
-            let args: Vec<Value> = vec![group, consumer.name.as_str().into(), idle_ms.to_string().into()];
-            if self.script.call(&self.pool, keys, args).await?.convert::<bool>()? {
+            if self.remove(&consumer.name, heartbeat(&consumer.name)).await? {
                 tracing::info!(
                     consumer = consumer.name,
                     idle_ms = consumer.idle_ms,
@@ -54,5 +50,21 @@ impl Retirer {
             }
         }
         Ok(removed)
+    }
+
+    /// Removes this consumer if it holds nothing, was not seen for long, and has no heartbeat. Returns whether it was
+    /// there and was removed.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn remove(&self, consumer: &str, heartbeat: Key) -> Result<bool, StreamError> {
+        let keys = vec![self.names.stream.as_str().into(), heartbeat];
+        let group = self.names.group.as_str().into();
+        let args: Vec<Value> = vec![group, consumer.into(), self.idle_ms().to_string().into()];
+        Ok(self.script.call(&self.pool, keys, args).await?.convert()?)
+    }
+
+    fn idle_ms(&self) -> u64 {
+        u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX)
     }
 }

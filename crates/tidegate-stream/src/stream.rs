@@ -8,7 +8,7 @@ use fred::{
     error::{Error, ErrorKind},
     interfaces::{ClientInterface, ClientLike, StreamsInterface},
     prelude::FredResult,
-    types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value, config::Options},
+    types::{ClusterHash, CustomCommand, Key, Resp3Frame as Frame, Value, config::Options},
 };
 
 use crate::{
@@ -75,6 +75,17 @@ pub enum GroupState {
     Existed,
     /// It was made just now, and begins at the first entry of the stream.
     Created,
+}
+
+/// What became of the wish to bury an entry that a consumer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Burial {
+    /// It is a dead letter now.
+    Buried,
+    /// It was not pending any more.
+    Settled,
+    /// Its consumer lives, or another one has it by now: nothing was done.
+    InHand,
 }
 
 /// Everything about the stream that does not block; shared by all lanes.
@@ -206,12 +217,43 @@ impl Stream {
     /// # Errors
     /// When Redis does not answer or refuses; the entry is either buried or still pending, never both or none.
     pub async fn bury(&self, entry: &Entry, death: &Death) -> Result<bool, StreamError> {
-        let keys = vec![self.names.stream.as_str().into(), self.names.dead.as_str().into()];
+        Ok(self.call_bury(entry, death, None).await? == 1)
+    }
+
+    /// As [`Stream::bury`], for others than the consumer that holds the entry: only while `consumer` does, and while
+    /// its process has no heartbeat. Whoever lives may be at work on it.
+    ///
+    /// # Errors
+    /// As [`Stream::bury`].
+    pub async fn bury_of_dead(
+        &self,
+        entry: &Entry,
+        death: &Death,
+        consumer: &str,
+        heartbeat: Key,
+    ) -> Result<Burial, StreamError> {
+        Ok(match self.call_bury(entry, death, Some((consumer, heartbeat))).await? {
+            1 => Burial::Buried,
+            2 => Burial::InHand,
+            _ => Burial::Settled,
+        })
+    }
+
+    async fn call_bury(
+        &self,
+        entry: &Entry,
+        death: &Death,
+        of: Option<(&str, Key)>,
+    ) -> Result<i64, StreamError> {
+        let (consumer, heartbeat) = of.unzip();
+        let mut keys = vec![self.names.stream.as_str().into(), self.names.dead.as_str().into()];
+        keys.extend(heartbeat);
         let mut args: Vec<Value> = vec![
             self.names.group.as_str().into(),
             entry.id.to_string().into(),
             death.reason.into(),
             death.error.as_str().into(),
+            consumer.unwrap_or_default().into(),
         ];
         for (name, value) in &entry.fields {
             args.extend([Value::Bytes(name.clone()), Value::Bytes(value.clone())]);

@@ -7,10 +7,25 @@ use fred::{
     types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value},
 };
 
+use futures_util::future::try_join_all;
+
 use crate::{
     entry::{self, Entry, EntryId, bad_reply, parse_id},
     stream::{StreamError, StreamNames, no_error},
 };
+
+/// An entry of the group's pending list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingEntry {
+    /// Which entry.
+    pub id: EntryId,
+    /// The consumer that holds it.
+    pub consumer: String,
+    /// Milliseconds since it was last delivered, or kept by its consumer; see [`crate::is_offered`].
+    pub idle_ms: u64,
+    /// How often it was delivered.
+    pub deliveries: u64,
+}
 
 /// A look at a stream, its dead letters and its consumer group.
 #[derive(Clone, Debug)]
@@ -88,12 +103,69 @@ impl Survey {
         Ok(None)
     }
 
+    /// The entry `id` of the stream `key`; None: it was deleted, trimmed, or never there.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn entry(&self, key: &str, id: EntryId) -> Result<Option<Entry>, StreamError> {
+        let args = vec![key.into(), id.to_string().into(), id.to_string().into()];
+        Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries.pop())
+    }
+
+    /// These entries of the stream `key`, in that order, all requests on their way at once. None as for
+    /// [`Survey::entry`].
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn entries(&self, key: &str, ids: &[EntryId]) -> Result<Vec<Option<Entry>>, StreamError> {
+        try_join_all(ids.iter().map(|id| self.entry(key, *id))).await
+    }
+
+    /// Up to `count` entries of the stream `key` that come before `before`, none earlier than `first`; the latest
+    /// first.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn page_back(
+        &self,
+        key: &str,
+        (first, before): (EntryId, EntryId),
+        count: u16,
+    ) -> Result<Vec<Entry>, StreamError> {
+        let (from, to) = (format!("({before}"), first.to_string());
+        let args = vec![key.into(), from.into(), to.into(), "COUNT".into(), i64::from(count).into()];
+        Ok(entry::parse_entries(self.call_raw("XREVRANGE", args).await?)?.entries)
+    }
+
     /// Up to `count` ids of the group's pending list that come after `after`; empty without a group.
     ///
     /// # Errors
     /// As for every call here.
     pub async fn pending(&self, after: EntryId, count: u16) -> Result<Vec<EntryId>, StreamError> {
-        self.pending_between(format!("({after}"), "+".to_owned(), count).await
+        let page = self.pending_entries((after, EntryId::MAX), count, None).await?;
+        Ok(page.into_iter().map(|pending| pending.id).collect())
+    }
+
+    /// Up to `count` entries of the group's pending list that come after `after`, none later than `last`, of all
+    /// consumers or of one; empty without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn pending_entries(
+        &self,
+        (after, last): (EntryId, EntryId),
+        count: u16,
+        consumer: Option<&str>,
+    ) -> Result<Vec<PendingEntry>, StreamError> {
+        self.pending_range((format!("({after}"), last.to_string()), count, consumer).await
+    }
+
+    /// Who has the entry `id` in its pending list.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn pending_entry(&self, id: EntryId) -> Result<Option<PendingEntry>, StreamError> {
+        Ok(self.pending_range((id.to_string(), id.to_string()), 1, None).await?.pop())
     }
 
     /// The first entry from `first` to `last` that is pending; None without a group.
@@ -104,36 +176,31 @@ impl Survey {
         &self,
         (first, last): (EntryId, EntryId),
     ) -> Result<Option<EntryId>, StreamError> {
-        Ok(self.pending_between(first.to_string(), last.to_string(), 1).await?.pop())
+        let found = self.pending_range((first.to_string(), last.to_string()), 1, None).await?;
+        Ok(found.first().map(|pending| pending.id))
     }
 
-    async fn pending_between(
+    async fn pending_range(
         &self,
-        from: String,
-        to: String,
+        (from, to): (String, String),
         count: u16,
-    ) -> Result<Vec<EntryId>, StreamError> {
+        consumer: Option<&str>,
+    ) -> Result<Vec<PendingEntry>, StreamError> {
         let StreamNames { stream, group, .. } = &self.names;
-        let args = vec![
+        let mut args: Vec<Value> = vec![
             stream.as_str().into(),
             group.as_str().into(),
             from.into(),
             to.into(),
             i64::from(count).into(),
         ];
+        args.extend(consumer.map(Value::from));
         let reply = match self.call("XPENDING", args).await {
             Err(StreamError::NoGroup(_)) => return Ok(Vec::new()),
             reply => reply?,
         };
         let Value::Array(rows) = reply else { return Err(bad_reply("pending entries", &reply).into()) };
-        let mut ids = Vec::with_capacity(rows.len());
-        for row in rows {
-            match &row {
-                Value::Array(row) if !row.is_empty() => ids.push(parse_id(&row[0])?),
-                other => return Err(bad_reply("[id, consumer, idle, deliveries]", other).into()),
-            }
-        }
-        Ok(ids)
+        rows.iter().map(pending_entry).collect()
     }
 
     async fn call(&self, command: &'static str, args: Vec<Value>) -> Result<Value, StreamError> {
@@ -147,6 +214,18 @@ impl Survey {
         let command = CustomCommand::new_static(command, slot, false);
         Ok(no_error(self.pool.next().custom_raw(command, args).await)?)
     }
+}
+
+fn pending_entry(row: &Value) -> Result<PendingEntry, StreamError> {
+    if let Value::Array(parts) = row
+        && let [id, consumer, idle_ms, deliveries] = parts.as_slice()
+        && let Some(consumer) = consumer.as_string()
+        && let Some(idle_ms) = idle_ms.as_u64()
+        && let Some(deliveries) = deliveries.as_u64()
+    {
+        return Ok(PendingEntry { id: parse_id(id)?, consumer, idle_ms, deliveries });
+    }
+    Err(bad_reply("[id, consumer, idle, deliveries]", row).into())
 }
 
 fn is_no_such_key(error: &Error) -> bool {

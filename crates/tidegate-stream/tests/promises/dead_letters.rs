@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::{LuaInterface, StreamsInterface};
 use fred::types::Value;
-use tidegate_stream::{Death, Entry, EntryId, Outcome};
+use tidegate_stream::{Burial, Death, Entry, EntryId, Outcome};
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, number, settings};
 
@@ -109,6 +109,24 @@ async fn what_was_settled_elsewhere_is_not_buried() {
     assert_eq!(rig.stream.settle(&[entry.id]).await.unwrap(), 1);
     assert!(!rig.stream.bury(&entry, &death()).await.unwrap());
     assert_eq!(rig.call::<usize>("EXISTS s.dead").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_bury_only_what_a_dead_consumer_holds() {
+    let rig = Rig::start().await;
+    let entry = delivered(&rig, &vec![("a".into(), "1".into())]).await;
+    let bury = async |consumer: &str| {
+        rig.stream.bury_of_dead(&entry, &death(), consumer, format!("alive:{consumer}").into()).await.unwrap()
+    };
+    let _ok: Value = rig.call("SET alive:c1 1").await;
+    assert_eq!(bury("c1").await, Burial::InHand, "its consumer lives");
+    assert_eq!(bury("c2").await, Burial::InHand, "another consumer has it");
+    assert_eq!((rig.pending().await, rig.call::<usize>("EXISTS s.dead").await), (1, 0));
+
+    let _deleted: Value = rig.call("DEL alive:c1").await;
+    assert_eq!(bury("c1").await, Burial::Buried);
+    assert_eq!(bury("c1").await, Burial::Settled);
+    assert_eq!((rig.pending().await, rig.call::<usize>("XLEN s.dead").await), (0, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

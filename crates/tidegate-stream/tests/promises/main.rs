@@ -5,6 +5,7 @@ mod consumers;
 mod dead_letters;
 mod leases;
 mod lost_groups;
+mod offering;
 mod outages;
 mod pausing;
 mod reading;

@@ -1,0 +1,85 @@
+//! Offering what a dead consumer holds, so that others take it at once.
+
+use fred::types::Value;
+use tidegate_stream::{EntryId, Holder, LaneSettings, Offer, Offerer, Survey, is_offered};
+
+use crate::rig::{RecordingHandler, Rig, ms, settings};
+
+/// Lanes that look for offers all the time, and would wait an hour for anything else.
+fn scanning() -> LaneSettings {
+    LaneSettings { block: ms(5), claim_every: ms(20), ..settings() }
+}
+
+fn holder(consumer: &str, young_ms: u64) -> Holder {
+    let heartbeat = Some(format!("alive:{consumer}").into());
+    Holder { consumer: consumer.to_owned(), heartbeat, young_ms }
+}
+
+/// Offers all; the sums.
+async fn offer(rig: &Rig, holder: &Holder) -> Option<Offer> {
+    let offerer = Offerer::new(rig.pool.clone(), rig.names.clone());
+    let (mut sum, mut after) = (Offer::default(), EntryId::MIN);
+    loop {
+        let step = offerer.step(holder, after).await.unwrap()?;
+        sum.offered += step.offered;
+        sum.before += step.before;
+        sum.young += step.young;
+        sum.gone += step.gone;
+        match step.last {
+            Some(last) => after = last,
+            None => return Some(sum),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_offered_keeps_owner_and_deliveries_and_is_taken_by_the_next_scan() {
+    let rig = Rig::start().await;
+    let ids = rig.add_delivered(450, "dead").await;
+    let offered = offer(&rig, &holder("dead", 0)).await;
+    assert_eq!(offered, Some(Offer { offered: 450, ..Offer::default() }));
+    let again = offer(&rig, &holder("dead", 0)).await;
+    assert_eq!(again, Some(Offer { before: 450, ..Offer::default() }), "twice does no harm");
+
+    let survey = Survey::new(rig.pool.clone(), rig.names.clone());
+    let held = survey.pending_entries((EntryId::MIN, EntryId::MAX), 1000, Some("dead")).await.unwrap();
+    assert_eq!(held.iter().map(|pending| pending.id).collect::<Vec<_>>(), ids);
+    assert!(held.iter().all(|pending| pending.deliveries == 1 && is_offered(pending.idle_ms)));
+
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, scanning()).await;
+    handler.until_seen(450).await;
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+    assert_eq!(rig.counters.counts().claimed, 450);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_living_consumer_is_offered_unless_its_heartbeat_is_left_out() {
+    let rig = Rig::start().await;
+    rig.add_delivered(3, "living").await;
+    let _ok: Value = rig.call("SET alive:living 1").await;
+    assert_eq!(offer(&rig, &holder("living", 0)).await, None);
+    let forced = Holder { heartbeat: None, ..holder("living", 0) };
+    assert_eq!(offer(&rig, &forced).await, Some(Offer { offered: 3, ..Offer::default() }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_delivered_lately_and_what_has_no_payload_stays_as_it_is() {
+    let rig = Rig::start().await;
+    rig.add_delivered(1, "dead").await;
+    rig.age("dead").await;
+    let ids = rig.add_delivered(2, "dead").await;
+    let _deleted: Value = rig.call(&format!("XDEL s {}", ids[1])).await;
+    rig.add_delivered(1, "other").await;
+    let offered = offer(&rig, &holder("dead", 60_000)).await;
+    assert_eq!(offered, Some(Offer { offered: 1, young: 1, gone: 1, ..Offer::default() }));
+    assert_eq!(rig.pending().await, 4, "none is dropped");
+
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, scanning()).await;
+    handler.until_seen(1).await;
+    lane.stop().await;
+    let survey = Survey::new(rig.pool.clone(), rig.names.clone());
+    assert_eq!(survey.pending_entry(ids[0]).await.unwrap().unwrap().consumer, "dead");
+}
