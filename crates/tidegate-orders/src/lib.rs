@@ -10,6 +10,7 @@ pub mod order_id;
 pub mod sale;
 pub mod schema;
 pub mod server_facts;
+pub mod story;
 pub mod tally;
 pub mod traceparent;
 pub mod user_lock;

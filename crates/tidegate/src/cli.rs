@@ -5,9 +5,11 @@ use clap::{Parser, Subcommand};
 use crate::{
     commands::{
         admit::AdmitArgs, audit::AuditArgs, completions::CompletionsArgs, config::ConfigCommandArgs,
-        doctor::DoctorArgs, export::ExportArgs, log::LogArgs, migrate::MigrateArgs, pause::PauseArgs,
-        replay::ReplayArgs, resume::ResumeArgs, status::StatusArgs, trim::TrimArgs,
-        voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs, worker::WorkerArgs,
+        consumers_list::ConsumersListArgs, consumers_remove::ConsumersRemoveArgs, doctor::DoctorArgs,
+        export::ExportArgs, log::LogArgs, migrate::MigrateArgs, pause::PauseArgs,
+        pending_bury::PendingBuryArgs, pending_claim::PendingClaimArgs, pending_list::PendingListArgs,
+        pending_show::PendingShowArgs, replay::ReplayArgs, resume::ResumeArgs, status::StatusArgs,
+        trim::TrimArgs, voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs, worker::WorkerArgs,
     },
     config::ConfigArgs,
     exit::{EXIT_CODES_HELP, Voice},
@@ -53,6 +55,12 @@ pub enum Command {
     Export(ExportArgs),
     /// Delete acknowledged entries that are old enough, as workers do by themselves
     Trim(TrimArgs),
+    /// Look at entries that were read and not acknowledged, hand them over, or bury them
+    #[command(subcommand)]
+    Pending(PendingCommand),
+    /// Look at who reads the stream, or remove who is gone
+    #[command(subcommand)]
+    Consumers(ConsumersCommand),
     /// Show who changed what with which command
     Log(LogArgs),
     /// Print the configuration in effect, passwords hidden
@@ -68,6 +76,28 @@ pub enum VoucherCommand {
     Load(VoucherLoadArgs),
     /// Show what both sides hold of a voucher
     Show(VoucherShowArgs),
+}
+
+/// What can be done with pending entries.
+#[derive(Debug, Subcommand)]
+pub enum PendingCommand {
+    /// List them: who holds them, for how long, and what is in them
+    List(PendingListArgs),
+    /// Show one, whole
+    Show(PendingShowArgs),
+    /// Hand what a dead consumer holds over to the workers that live, at once
+    Claim(PendingClaimArgs),
+    /// Move entries that shall not be written to the dead letters
+    Bury(PendingBuryArgs),
+}
+
+/// What can be done with consumers.
+#[derive(Debug, Subcommand)]
+pub enum ConsumersCommand {
+    /// List them: who lives, and what each holds
+    List(ConsumersListArgs),
+    /// Remove dead ones, after others have taken what they hold
+    Remove(ConsumersRemoveArgs),
 }
 
 impl Command {

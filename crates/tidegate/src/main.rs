@@ -7,11 +7,14 @@ mod config;
 mod connect;
 mod exit;
 mod fleet_pause;
+mod handover;
 mod metrics;
 mod moment;
 mod operator;
 mod output;
+mod pending;
 mod replay;
+mod roster;
 mod selection;
 mod signals;
 mod status;
@@ -23,7 +26,7 @@ use std::{env, process::ExitCode};
 use clap::Parser;
 
 use crate::{
-    cli::{Cli, Command, VoucherCommand},
+    cli::{Cli, Command, ConsumersCommand, PendingCommand, VoucherCommand},
     config::Config,
     exit::Exit,
 };
@@ -56,6 +59,16 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Replay(args) => commands::replay::run(settings, args).await,
         Command::Export(args) => commands::export::run(settings, args).await,
         Command::Trim(args) => commands::trim::run(settings, args).await,
+        Command::Pending(PendingCommand::List(args)) => commands::pending_list::run(settings, args).await,
+        Command::Pending(PendingCommand::Show(args)) => commands::pending_show::run(settings, args).await,
+        Command::Pending(PendingCommand::Claim(args)) => commands::pending_claim::run(settings, args).await,
+        Command::Pending(PendingCommand::Bury(args)) => commands::pending_bury::run(settings, args).await,
+        Command::Consumers(ConsumersCommand::List(args)) => {
+            commands::consumers_list::run(settings, args).await
+        }
+        Command::Consumers(ConsumersCommand::Remove(args)) => {
+            commands::consumers_remove::run(settings, args).await
+        }
         Command::Log(args) => commands::log::run(settings, args).await,
         Command::Config(args) => commands::config::run(&config, args),
         Command::Completions(args) => commands::completions::run(args),
