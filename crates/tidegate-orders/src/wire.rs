@@ -80,6 +80,12 @@ pub fn names(entry: &Entry, voucher: Option<VoucherId>, user: Option<UserId>) ->
     holds(VOUCHER_ID, voucher.map(|id| id.to_string())) && holds(USER_ID, user.map(|id| id.to_string()))
 }
 
+/// What stands for the order id of an entry, which may be no order otherwise.
+#[must_use]
+pub fn id_text(entry: &Entry) -> Option<&[u8]> {
+    entry.fields.iter().find(|(name, _)| name == ID.as_bytes()).map(|(_, value)| value.as_ref())
+}
+
 /// The values of the known fields; borrowed, so that decoding allocates nothing per field.
 #[derive(Default)]
 struct Known<'a> {

@@ -6,10 +6,11 @@ use crate::{
     commands::{
         admit::AdmitArgs, audit::AuditArgs, completions::CompletionsArgs, config::ConfigCommandArgs,
         consumers_list::ConsumersListArgs, consumers_remove::ConsumersRemoveArgs, doctor::DoctorArgs,
-        export::ExportArgs, log::LogArgs, migrate::MigrateArgs, pause::PauseArgs,
-        pending_bury::PendingBuryArgs, pending_claim::PendingClaimArgs, pending_list::PendingListArgs,
-        pending_show::PendingShowArgs, replay::ReplayArgs, resume::ResumeArgs, status::StatusArgs,
-        trim::TrimArgs, voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs, worker::WorkerArgs,
+        export::ExportArgs, log::LogArgs, migrate::MigrateArgs, order_find::OrderFindArgs,
+        order_show::OrderShowArgs, pause::PauseArgs, pending_bury::PendingBuryArgs,
+        pending_claim::PendingClaimArgs, pending_list::PendingListArgs, pending_show::PendingShowArgs,
+        replay::ReplayArgs, resume::ResumeArgs, status::StatusArgs, trim::TrimArgs,
+        voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs, worker::WorkerArgs,
     },
     config::ConfigArgs,
     exit::{EXIT_CODES_HELP, Voice},
@@ -55,6 +56,9 @@ pub enum Command {
     Export(ExportArgs),
     /// Delete acknowledged entries that are old enough, as workers do by themselves
     Trim(TrimArgs),
+    /// Tell what became of an order, or find those of a user or voucher
+    #[command(subcommand)]
+    Order(OrderCommand),
     /// Look at entries that were read and not acknowledged, hand them over, or bury them
     #[command(subcommand)]
     Pending(PendingCommand),
@@ -76,6 +80,15 @@ pub enum VoucherCommand {
     Load(VoucherLoadArgs),
     /// Show what both sides hold of a voucher
     Show(VoucherShowArgs),
+}
+
+/// What can be asked of orders.
+#[derive(Debug, Subcommand)]
+pub enum OrderCommand {
+    /// Tell one order's whole story: where it is on both sides, its fate, and what can be done
+    Show(OrderShowArgs),
+    /// Find the orders of a user or a voucher, wherever they are
+    Find(OrderFindArgs),
 }
 
 /// What can be done with pending entries.

@@ -10,6 +10,8 @@ pub mod doctor;
 pub mod export;
 pub mod log;
 pub mod migrate;
+pub mod order_find;
+pub mod order_show;
 pub mod pause;
 pub mod pending_bury;
 pub mod pending_claim;

@@ -26,7 +26,7 @@ use std::{env, process::ExitCode};
 use clap::Parser;
 
 use crate::{
-    cli::{Cli, Command, ConsumersCommand, PendingCommand, VoucherCommand},
+    cli::{Cli, Command, ConsumersCommand, OrderCommand, PendingCommand, VoucherCommand},
     config::Config,
     exit::Exit,
 };
@@ -69,6 +69,8 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Consumers(ConsumersCommand::Remove(args)) => {
             commands::consumers_remove::run(settings, args).await
         }
+        Command::Order(OrderCommand::Show(args)) => commands::order_show::run(settings, args).await,
+        Command::Order(OrderCommand::Find(args)) => commands::order_find::run(settings, args).await,
         Command::Log(args) => commands::log::run(settings, args).await,
         Command::Config(args) => commands::config::run(&config, args),
         Command::Completions(args) => commands::completions::run(args),

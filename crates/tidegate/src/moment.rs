@@ -10,6 +10,12 @@ use tidegate_stream::EntryId;
 const EARLIEST_MS: i64 = 1_000_000_000_000;
 const IN_SECONDS: &str = "lies before 2001; Unix times are taken as milliseconds, not seconds";
 
+/// Unix milliseconds, for people; UTC, as in the log.
+pub fn utc(ms: i64) -> String {
+    let moment = Timestamp::from_millisecond(ms);
+    moment.map_or_else(|_| ms.to_string(), |moment| moment.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
+}
+
 /// Parses RFC 3339, a local date with or without a time, or Unix milliseconds.
 ///
 /// # Errors

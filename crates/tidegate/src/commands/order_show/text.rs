@@ -1,0 +1,143 @@
+//! The story for eyes.
+
+use tidegate_orders::story::{EntryFacts, EntryState, JournalFacts, LetterFacts, Story, Wanted};
+
+use super::{Told, fate::status};
+use crate::{
+    moment::utc,
+    output::counted,
+    pending::{life, printable},
+};
+
+/// What each place holds, the fate, and what to type.
+pub fn render(told: &Told) -> String {
+    let story = &told.story;
+    let mut lines = vec![line("order", &format!("{}{}", told.order, made(story)))];
+    lines.extend(mysql(story));
+    match story.journal.as_slice() {
+        [] => lines.push(line("journal", "nothing")),
+        journal => lines.extend(journal.iter().map(|journal| line("journal", &noted(journal)))),
+    }
+    match (story.entries.as_slice(), story.trimmed.as_slice()) {
+        ([], []) => lines.push(line("stream", "nothing")),
+        (entries, trimmed) => {
+            lines.extend(entries.iter().map(|entry| line("stream", &entry_text(entry))));
+            lines.extend(trimmed.iter().map(|id| line("stream", &format!("{id}: not there any more"))));
+        }
+    }
+    match story.letters.as_slice() {
+        [] => lines.push(line("dead", "nothing")),
+        letters => lines.extend(letters.iter().map(|letter| line("dead", &letter_text(letter)))),
+    }
+    if let Some(user) = story.user(&told.question) {
+        let vouchers: Vec<String> = story.buyer_of.iter().map(ToString::to_string).collect();
+        let of = if vouchers.is_empty() {
+            "is no buyer".to_owned()
+        } else {
+            format!("is a buyer of {}", vouchers.join(", "))
+        };
+        lines.push(line("buyers", &format!("user {user} {of}")));
+    }
+    if let Some(lock) = &story.lock {
+        let ends = lock.ends_in_ms.map_or_else(|| "never ends".to_owned(), |ms| format!("ends in {ms} ms"));
+        let holder = lock.holder.as_deref().unwrap_or("another program (it is no string)");
+        lines.push(line("lock", &format!("held by {holder}, {ends}")));
+    }
+    lines.extend(story.errors.iter().map(|error| line("error", error)));
+    lines.push(String::new());
+    lines.push(told.fate.sentence.clone());
+    lines.extend(told.fate.commands.iter().map(|command| format!("  {command}")));
+    lines.iter().map(|line| printable(line)).collect::<Vec<_>>().join("\n")
+}
+
+fn line(name: &str, text: &str) -> String {
+    format!("{name:<9}{text}")
+}
+
+fn made(story: &Story) -> String {
+    let ms = story.made_ms.and_then(|ms| i64::try_from(ms).ok());
+    ms.map_or_else(String::new, |ms| format!(", made {} (as its id says)", utc(ms)))
+}
+
+fn mysql(story: &Story) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(row) = &story.row {
+        let units = counted(row.quantity, "unit");
+        let mut text = format!("user {}, voucher {}, {units}, {}", row.user, row.voucher, status(row.status));
+        let times = [
+            ("written", row.created_ms),
+            ("paid", row.paid_ms),
+            ("used", row.used_ms),
+            ("refunded", row.refunded_ms),
+            ("changed", row.updated_ms.filter(|ms| Some(*ms) != row.created_ms)),
+        ];
+        for (what, ms) in times.iter().filter_map(|(what, ms)| Some((what, (*ms)?))) {
+            text += &format!(", {what} {}", utc(ms));
+        }
+        text += &row.entry.as_ref().map_or_else(String::new, |entry| format!(", from entry {entry}"));
+        lines.push(line("MySQL", &text));
+    }
+    if let Some(it) = &story.refusal {
+        let units = counted(it.quantity, "unit");
+        let at = it.at_ms.map(utc).unwrap_or_default();
+        let text = format!(
+            "refused {at}: {}; user {}, voucher {}, {units}, entry {}",
+            it.reason, it.user, it.voucher, it.entry
+        );
+        lines.push(line("MySQL", &text));
+    }
+    if lines.is_empty() {
+        lines.push(line("MySQL", if story.searched.mysql { "nothing" } else { "could not be asked" }));
+    }
+    lines
+}
+
+fn noted(journal: &JournalFacts) -> String {
+    let at = journal.at_ms.map(utc).unwrap_or_default();
+    let by = journal.by.as_deref().unwrap_or("somebody");
+    let units = counted(journal.change.unwrap_or(0).abs(), "unit");
+    let voucher = journal.voucher;
+    if journal.is_admission() {
+        return format!("voucher {voucher}: admitted {at}, user {by}, {units} taken");
+    }
+    if journal.is_release() {
+        return format!("voucher {voucher}: given back {at} by {by}, {units} raised");
+    }
+    format!("voucher {voucher}: a note that cannot be read")
+}
+
+fn entry_text(entry: &EntryFacts) -> String {
+    let at = utc(i64::try_from(entry.id.ms).unwrap_or(i64::MAX));
+    let state = match &entry.state {
+        EntryState::Undelivered => "not read yet".to_owned(),
+        EntryState::Settled => "acknowledged".to_owned(),
+        EntryState::Pending { consumer, alive, idle_ms, deliveries } => {
+            let idle = idle_ms.map_or_else(
+                || "on offer".to_owned(),
+                |ms| format!("for {:.1} s", std::time::Duration::from_millis(ms).as_secs_f64()),
+            );
+            let process = life(*alive);
+            format!("pending with {consumer} ({process}), {idle}, deliveries: {deliveries}")
+        }
+    };
+    let content = entry.wanted.as_ref().map_or_else(|| "payload gone".to_owned(), wanted);
+    format!("{}, added {at}: {content}; {state}", entry.id)
+}
+
+fn letter_text(letter: &LetterFacts) -> String {
+    let at = letter.at_ms.map(utc).unwrap_or_default();
+    let reason = letter.reason.as_deref().unwrap_or("no reason");
+    let error = letter.error.as_deref().unwrap_or_default();
+    let entry = letter.entry.as_deref().unwrap_or("unknown");
+    format!("{}, buried {at}: {reason}: {error}; entry {entry}, {}", letter.id, wanted(&letter.wanted))
+}
+
+fn wanted(wanted: &Wanted) -> String {
+    match (wanted.user, wanted.voucher, &wanted.error) {
+        (Some(user), Some(voucher), _) => {
+            format!("user {user}, voucher {voucher}, {}", counted(wanted.quantity, "unit"))
+        }
+        (.., Some(error)) => format!("no order: {error}"),
+        _ => "no order".to_owned(),
+    }
+}
