@@ -54,7 +54,7 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
     site.open_sale().await;
     site.admit(BIG, 42, PLENTY, 2).await;
     let told = story(&site, &BIG.to_string(), "undelivered");
-    says(&told, "no worker lives: start one");
+    says(&told, "no living worker reads the stream: start one");
     assert_eq!(
         (&told["order"], &told["journal"][0]["by"]),
         (&BIG.to_string().into(), &"42".into()),
@@ -80,7 +80,7 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
     })
     .await;
     let told = story(&site, &BIG.to_string(), "pending");
-    says(&told, "no worker lives: start one");
+    says(&told, "no living worker reads the stream: start one");
     audit_holds(&site);
 
     let heir = quick(&site, "heir").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
@@ -259,11 +259,11 @@ async fn an_order_without_a_trace_is_unknown_and_what_was_not_searched_is_said()
     assert!(told["made_ms"].is_number(), "{told:#}");
     // Another id does not.
     let cut = operator.run("order show 1000 --scan 100 --json").expect(1).json();
-    says(&cut, "of the stream, only the last 100 entries were looked at, down to");
+    says(&cut, "of the stream, only 100 entries were looked at, the latest down to");
     assert_eq!(commands(&cut), ["tidegate order show 1000 --scan 10000"]);
-    says(&story(&site, "1000 --scan 10000", "undelivered"), "no worker lives");
+    says(&story(&site, "1000 --scan 10000", "undelivered"), "no living worker reads the stream");
     let hinted = operator.run(&format!(
-        "order show 1000 --scan 0 --entry {}",
+        "order show 1000 --scan 1 --entry {}",
         told["entries"][0]["id"].as_str().expect("an id")
     ));
     assert_eq!(hinted.code, 0, "what is named is shown: {hinted:?}");

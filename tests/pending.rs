@@ -3,6 +3,7 @@
 
 mod program;
 mod site;
+mod terminal;
 
 use std::{
     collections::BTreeMap,
@@ -14,6 +15,7 @@ use nix::sys::signal::Signal;
 use program::{Program, Run};
 use serde_json::Value as Json;
 use site::{DEAD, STREAM, Site, Worker, WorkerPlan, rush::PLENTY, until};
+use terminal::Terminal;
 use tidegate_lab::{Hold, Proxy};
 
 /// The users of a batch are locked.
@@ -187,13 +189,13 @@ async fn two_operators_at_once_offer_each_entry_once_and_both_remove_the_consume
     let sum = |field: &str| both.iter().map(|it| it[field].as_u64().expect("a number")).sum::<u64>();
     assert_eq!(sum("offered"), 500, "{both:?}");
     let told = operator.run("pending claim --dead --yes").expect(0);
-    assert!(told.stdout.contains("No worker lives"), "{told:?}");
+    assert!(told.stdout.contains("No living worker reads the stream"), "{told:?}");
     let list = operator.run("pending list --json").expect(0).json();
     assert_eq!((&list["entries"][0]["offered"], &list["entries"][0]["idle_s"]), (&true.into(), &Json::Null));
     assert_eq!(list["entries"][0]["deliveries"], 1, "no delivery was counted");
 
     let stuck = operator.run("consumers remove --dead --yes").expect(1);
-    assert!(stuck.stdout.contains("No worker lives"), "{stuck:?}");
+    assert!(stuck.stdout.contains("No living worker reads the stream"), "{stuck:?}");
     let heir = patient(&site, "heir").start();
     let remove = ["consumers", "remove", "victim-0", "--yes"];
     heir.says("worker started").await;
@@ -218,7 +220,10 @@ async fn a_consumer_is_removed_only_after_others_have_taken_what_it_holds() {
     until_dead(&site, "victim-0").await;
     let operator = operator(&site);
     let stuck = operator.run("consumers remove victim-0 --yes").expect(1);
-    assert!(stuck.stdout.contains("No worker lives that could take 300 entries"), "{stuck:?}");
+    assert!(
+        stuck.stdout.contains("No living worker reads the stream and could take 300 entries"),
+        "{stuck:?}"
+    );
     assert!(
         operator.run("consumers remove nobody --yes").expect(1).stdout.contains("has no consumer nobody")
     );
@@ -227,7 +232,8 @@ async fn a_consumer_is_removed_only_after_others_have_taken_what_it_holds() {
     let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     busy.says("worker started").await;
     until("its first look is over", || async {
-        site.requests_within(std::time::Duration::from_millis(300)).await < 40
+        let stats = site.call("INFO commandstats").await.as_string().expect("a text");
+        stats.contains("cmdstat_xautoclaim")
     })
     .await;
     let kept = operator.run("consumers remove victim-0 --wait 1s --yes").expect(1);
@@ -371,6 +377,56 @@ async fn what_is_buried_is_a_dead_letter_and_what_mysql_has_decided_is_left_to_w
         (&voucher["dead"], &voucher["released"], &voucher["written"]),
         (&3.into(), &1.into(), &1.into())
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_to_go_on() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 30).await;
+    delivered_to(&site, "dead-0", 30).await;
+    until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
+    // Workers live, but do not look.
+    let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    busy.says("worker started").await;
+    until("its first look is over", || async {
+        let stats = site.call("INFO commandstats").await.as_string().expect("a text");
+        stats.contains("cmdstat_xautoclaim")
+    })
+    .await;
+    let operator = operator(&site);
+    let mut terminal = Terminal::start(&operator.command(&["pending", "claim", "--dead", "--wait", "10m"]));
+    let shown = terminal.shows("Offer 30 entries to all workers? [y/N]");
+    assert!(shown.contains("dead-0: 30 entries"), "{shown}");
+    terminal.types("y");
+    until("they are on offer", || async {
+        operator.run("pending list --limit 1 --json").json()["entries"][0]["offered"] == true
+    })
+    .await;
+    terminal.presses_control('c');
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, 6, "{shown}");
+    assert!(shown.contains("30 entries not taken yet"), "{shown}");
+    assert!(shown.contains("Go on with: tidegate pending claim --dead --wait 600000ms"), "{shown}");
+    assert_eq!(logged(&site)["outcome"], "stopped");
+
+    let mut terminal = Terminal::start(&operator.command(&["consumers", "remove", "dead-0"]));
+    terminal.shows("Remove 1 consumer of group g1, after workers have taken 30 entries? [y/N]");
+    terminal.types("y");
+    until("it has begun", || async { logged(&site)["outcome"] == "began" }).await;
+    terminal.presses_control('c');
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, 6, "{shown}");
+    assert!(shown.contains("Go on with: tidegate consumers remove dead-0"), "{shown}");
+    assert_eq!(site.pending().await, 30, "nothing is gone");
+    busy.kill9();
+
+    let heir = patient(&site, "heir").start();
+    heir.says("worker started").await;
+    operator.run("consumers remove dead-0 --yes").expect(0);
+    site.settled().await;
+    site.invariants().await;
+    assert!(heir.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

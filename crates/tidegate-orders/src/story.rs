@@ -284,12 +284,16 @@ async fn search_stream(trail: &Trail<'_>, question: &Question, story: &mut Story
     places.push((EntryId::MIN, EntryId::MAX));
 
     let stream = trail.survey.names().stream.clone();
-    let mut budget = question.budget;
+    // Half of it for where it should be, at most: what is said of the search is how far it came from the end on.
+    let mut budget = question.budget / 2;
     let is_meant = |entry: &tidegate_stream::Entry| carries(entry, question.order);
     story.searched.stream.complete = true;
     for place in places {
         if story.is_explained() {
             return;
+        }
+        if place.0 == EntryId::MIN {
+            budget = question.budget - story.searched.stream.entries;
         }
         let (found, searched) = match trail.search(&stream, place, &mut budget, is_meant, seen).await {
             Ok(found) => found,

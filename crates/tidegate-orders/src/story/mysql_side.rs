@@ -105,7 +105,7 @@ pub async fn find_refusal(pool: &MySqlPool, order: OrderId) -> Result<Option<Ref
     Ok(refusals(pool, &format!("{REFUSALS} WHERE order_id = {order}")).await?.pop())
 }
 
-/// Up to `limit` rows of a user, of these vouchers, the latest ids first. Without a user, those of the vouchers.
+/// Up to `limit` rows of a user, of these vouchers. Without a user, those of the vouchers with the highest ids.
 ///
 /// # Errors
 /// As [`find_row`].
@@ -116,7 +116,9 @@ pub async fn rows_of(
     limit: usize,
 ) -> Result<Vec<OrderRow>, VoucherError> {
     let Some(condition) = condition(user, vouchers) else { return Ok(Vec::new()) };
-    rows(pool, &format!("{ROWS} WHERE {condition} ORDER BY id DESC LIMIT {limit}")).await
+    // A user has few. With an order, the server might go through all orders from the last on, to find them sorted.
+    let order = if user.is_some() { "" } else { "ORDER BY id DESC" };
+    rows(pool, &format!("{ROWS} WHERE {condition} {order} LIMIT {limit}")).await
 }
 
 /// As [`rows_of`], refusals. Reads the whole table, which has no index for this.

@@ -31,7 +31,7 @@ Examples:
 
 First hands over what they hold, as `tidegate pending claim` does, and waits until workers have taken it; then each is removed,
 in one step with a last look that it holds nothing and does not live. Whoever lives is refused. Where entries are pending and
-no worker lives, nothing is done: start one. What could not be removed within --wait stays, with exit code 1, and nothing of
+no living worker reads the stream, nothing is done: start one. What could not be removed within --wait stays, with exit code 1, and nothing of
 it is lost. Ctrl-C ends it with 6; the same command again goes on.
 
 Workers remove dead, empty consumers by themselves after worker.retire_idle_ms.";
@@ -92,7 +92,7 @@ impl Plan for Outlook {
         if self.is_stuck() {
             let pending = counted(*pending, "entry");
             return format!(
-                "{names}\nNo worker lives that could take {pending}, so nothing is done: start one."
+                "{names}\nNo living worker reads the stream and could take {pending}, so nothing is done: start one."
             );
         }
         names

@@ -53,7 +53,7 @@ pub struct OrderFindArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     limit: u16,
     /// Pending entries, unread ones and dead letters to look through at most, each
-    #[arg(long, value_name = "NUMBER", default_value_t = SCAN)]
+    #[arg(long, value_name = "NUMBER", default_value_t = SCAN, value_parser = clap::value_parser!(u64).range(1..))]
     scan: u64,
     #[command(flatten)]
     output: OutputArgs,

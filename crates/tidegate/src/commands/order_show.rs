@@ -49,7 +49,7 @@ pub struct OrderShowArgs {
     #[arg(long, value_name = "ENTRY")]
     entry: Option<EntryId>,
     /// Entries of the stream, and as many dead letters, to look through at most
-    #[arg(long, value_name = "NUMBER", default_value_t = SCAN)]
+    #[arg(long, value_name = "NUMBER", default_value_t = SCAN, value_parser = clap::value_parser!(u64).range(1..))]
     scan: u64,
     #[command(flatten)]
     output: OutputArgs,

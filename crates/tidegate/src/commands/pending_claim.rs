@@ -28,7 +28,7 @@ Examples:
 
 Workers claim what has lain untouched for worker.claim_idle_ms. This makes them claim it now: the entries are offered, and
 the next scan of any lane takes them, within worker.claim_every_ms. Until then they belong to their old consumer; no failure
-and no delivery is counted, and nothing is lost if no worker lives. An entry that was delivered less than
+and no delivery is counted, and nothing is lost if no living worker reads the stream. An entry that was delivered less than
 worker.lock_lease_ms ago is left: the locks of its worker may still stand. Type it again later.
 
 A consumer whose process lives is refused: it works on what it holds. --force offers it all the same, for a lane that hangs
@@ -125,7 +125,7 @@ fn outlook(workers_live: bool, within_s: f64) -> String {
     if workers_live {
         format!("Workers that live take what is offered within about {within_s:.0} s, as fast as they write.")
     } else {
-        "No worker lives: what is offered waits until one starts.".to_owned()
+        "No living worker reads the stream: what is offered waits until one starts.".to_owned()
     }
 }
 

@@ -196,7 +196,7 @@ fn undelivered(entry: &EntryFacts, around: &Surroundings) -> Fate {
         return of(Place::Undelivered, format!("{waits}: a worker writes it when its turn comes."), vec![]);
     }
     let start = vec!["tidegate worker".to_owned()];
-    of(Place::Undelivered, format!("{waits}, and no worker lives: start one."), start)
+    of(Place::Undelivered, format!("{waits}, and no living worker reads the stream: start one."), start)
 }
 
 fn pending(
@@ -228,7 +228,7 @@ fn pending(
     }
     let (sentence, commands) = match (idle_ms, around.workers_live) {
         (_, false) => (
-            format!("{holds}{tries}, is gone, and no worker lives: start one."),
+            format!("{holds}{tries}, is gone, and no living worker reads the stream: start one."),
             vec!["tidegate worker".to_owned()],
         ),
         (None, true) => (
@@ -327,7 +327,9 @@ fn unsearched(story: &Story, around: &Surroundings) -> Vec<String> {
         if !searched.complete && searched.entries > 0 {
             let looked_at = counted(searched.entries, "entry");
             let down_to = searched.down_to;
-            parts.push(format!("of the {what}, only the last {looked_at} were looked at, down to {down_to}"));
+            parts.push(format!(
+                "of the {what}, only {looked_at} were looked at, the latest down to {down_to}"
+            ));
         } else if !searched.complete {
             parts.push(format!("the {what} could not be read"));
         }

@@ -144,7 +144,13 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
     let nobody = Surroundings { workers_live: false, ..around() };
     let unread = with(entry(EntryState::Undelivered));
     told(&unread, &around(), Place::Undelivered, "when its turn comes", &[]);
-    told(&unread, &nobody, Place::Undelivered, "no worker lives: start one", &["tidegate worker"]);
+    told(
+        &unread,
+        &nobody,
+        Place::Undelivered,
+        "no living worker reads the stream: start one",
+        &["tidegate worker"],
+    );
 
     told(
         &with(held(true, Some(5), 1)),
@@ -178,7 +184,13 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
     let claim = "tidegate pending claim --consumer shop-7-0";
     told(&with(held(false, Some(15_000), 1)), &around(), Place::Pending, "in about 45 s", &[claim]);
     told(&with(held(false, None, 1)), &around(), Place::Pending, "it is on offer", &[]);
-    told(&with(held(false, Some(5), 1)), &nobody, Place::Pending, "no worker lives", &["tidegate worker"]);
+    told(
+        &with(held(false, Some(5), 1)),
+        &nobody,
+        Place::Pending,
+        "no living worker reads the stream",
+        &["tidegate worker"],
+    );
 
     let back = Story { journal: vec![note("release", "x")], ..unread };
     told(&back, &around(), Place::Undelivered, "is written all the same", &[]);
@@ -227,7 +239,7 @@ fn what_was_not_searched_is_said_and_nothing_is_called_lost_before() {
         &unsure,
         &around(),
         Place::Unsure,
-        "only the last 1000 entries were looked at, down to 1795168800000-0",
+        "only 1000 entries were looked at, the latest down to 1795168800000-0",
         &[more],
     );
     let mut failed = admitted.clone();
