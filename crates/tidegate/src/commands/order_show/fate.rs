@@ -298,7 +298,7 @@ fn dead(story: &Story, letter: &LetterFacts) -> Fate {
 
 /// Nothing holds it any more, as far as was searched.
 fn lost(story: &Story, seen: &str, around: &Surroundings) -> Fate {
-    let unsearched = unsearched(story, around);
+    let unsearched = unsearched(story);
     if !unsearched.is_empty() {
         let sentence = format!("{seen}. Whether it is lost, cannot be told: {}.", unsearched.join("; "));
         return of(Place::Unsure, sentence, again(story, around));
@@ -310,7 +310,7 @@ fn lost(story: &Story, seen: &str, around: &Surroundings) -> Fate {
 }
 
 fn unknown(story: &Story, around: &Surroundings) -> Fate {
-    let unsearched = unsearched(story, around);
+    let unsearched = unsearched(story);
     if unsearched.is_empty() {
         let sentence = "Nobody has heard of it: it was never admitted, or every trace of it was deleted.";
         return of(Place::Unknown, sentence, Vec::new());
@@ -320,7 +320,7 @@ fn unknown(story: &Story, around: &Surroundings) -> Fate {
 }
 
 /// What was not looked at, and might tell more.
-fn unsearched(story: &Story, around: &Surroundings) -> Vec<String> {
+fn unsearched(story: &Story) -> Vec<String> {
     let search = &story.searched;
     let mut parts = Vec::new();
     for (what, searched) in [("stream", &search.stream), ("dead letters", &search.dead)] {
@@ -341,7 +341,7 @@ fn unsearched(story: &Story, around: &Surroundings) -> Vec<String> {
         ));
     }
     if !story.errors.is_empty() {
-        parts.push(format!("not everything could be read ({} was looked for)", around.order));
+        parts.push("not everything could be read".to_owned());
     }
     parts
 }
