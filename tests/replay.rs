@@ -32,9 +32,10 @@ use tidegate_lab::{Hold, Proxy};
 
 /// All that is in the stream.
 const ALL: [&str; 4] = ["--from", "2020-01-01", "--to", "0s"];
-/// The commit of a batch in which every order is written, and of one in which some are not.
-const COMMIT_ALONE: &[u8] = b"\x07\0\0\0\x03COMMIT";
-const COMMIT_AT_END: &[u8] = b";COMMIT";
+/// The end of a transaction: `READ COMMITTED` is no commit.
+const COMMIT: &[u8] = b";COMMIT";
+/// The transaction of a batch in which some orders are refused.
+const CAREFUL_COMMIT: &[u8] = b"refusals = refusals + ";
 
 /// Everything that both sides hold, but for the operators' log and the row that probes touch.
 struct Dump(BTreeMap<String, String>);
@@ -318,8 +319,8 @@ async fn it_can_be_killed_anywhere_and_typed_again() {
     let bury = script(include_str!("../lua/bury.lua"));
     let steps: [Step<'_>; 8] = [
         ("locking", Box::new(|| redis.hold_when("lock:order:"))),
-        ("the commit", Box::new(|| mysql.hold_when(COMMIT_AT_END))),
-        ("the reply of the commit", Box::new(|| mysql.hold_reply_when(COMMIT_AT_END))),
+        ("the commit", Box::new(|| mysql.hold_when(CAREFUL_COMMIT))),
+        ("the reply of the commit", Box::new(|| mysql.hold_reply_when(CAREFUL_COMMIT))),
         ("giving back", Box::new(|| redis.hold_when(release.clone()))),
         ("the reply of giving back", Box::new(|| redis.hold_reply_when(release.clone()))),
         ("unlocking", Box::new(|| redis.hold_when(unlock.clone()))),
@@ -358,7 +359,7 @@ async fn ctrl_c_ends_it_after_the_batch_in_hand_and_what_it_says_goes_on_with_th
     let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
     let small = ["--set", "worker.batch=100"];
     let args = [&small[..], &["replay"], &ALL].concat();
-    let held = mysql.hold_when(COMMIT_ALONE);
+    let held = mysql.hold_when(COMMIT);
     let mut terminal = Terminal::start(&command(&site.redis.url(), &mysql.url_for(&site.mysql), &args));
     let asked = terminal.shows("Run 500 entries of stream.orders again? [y/N]");
     assert!(asked.contains("0 already there, 500 would be created"), "{asked}");
@@ -468,7 +469,7 @@ async fn a_redis_that_goes_away_ends_it_with_what_to_type() {
     site.plain_rush(1_000, 400).await;
     let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
     let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    let held = mysql.hold_when(COMMIT_ALONE);
+    let held = mysql.hold_when(COMMIT);
     let lease = ["--set", "worker.lock_lease_ms=2000"];
     let args = [
         &["--set", "worker.batch=100", "--set", "redis.command_timeout_ms=3000"][..],
@@ -614,7 +615,7 @@ async fn redis_has_lost_everything_and_the_file_has_it() {
     counts(&done, &[("entries", 1), ("created", 1)]);
     // Stopped in the middle, it goes on there.
     let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    let held = mysql.hold_when("COMMIT");
+    let held = mysql.hold_when(COMMIT);
     let args = ["--set", "worker.batch=100", "replay", "--file", file, "--yes", "--json"];
     let child = command(&site.redis.url(), &mysql.url_for(&site.mysql), &args);
     let child = tokio::process::Command::from(child).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
