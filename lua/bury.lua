@@ -5,7 +5,7 @@
 -- A dead letter holds the fields byte for byte, in their order, then dead:entry, dead:reason, dead:error,
 -- dead:consumer, dead:deliveries and dead:at_ms. Above 2000 fields, one field dead:fields stands for
 -- them: the array [name, value, name, value, ...] as cjson writes it, which is JSON but for bytes that
--- are no UTF-8.
+-- are no UTF-8. So it does where the first field has that very name, so that it means one thing only.
 -- KEYS[1] stream: where the entry is pending
 -- KEYS[2] dead: stream of the dead letters
 -- KEYS[3] heartbeat: string, exists while the process of the consumer lives; only where others than it bury
@@ -32,7 +32,7 @@ local letter = {}
 for at = 6, #ARGV do
   letter[#letter + 1] = ARGV[at]
 end
-if #letter > MOST_VALUES then
+if #letter > MOST_VALUES or letter[1] == 'dead:fields' then
   letter = { 'dead:fields', cjson.encode(letter) }
 end
 local time = redis.call('TIME')

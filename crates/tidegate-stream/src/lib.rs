@@ -11,6 +11,7 @@ pub mod inspect;
 pub mod jsonl;
 pub mod lane;
 pub mod lease;
+pub mod letter;
 pub mod offer;
 pub mod outlook;
 pub mod pulse;
@@ -36,6 +37,7 @@ pub use inspect::{
 pub use jsonl::{BadLine, Line};
 pub use lane::{BatchReport, Lane, LaneSettings};
 pub use lease::Leases;
+pub use letter::{Burial, Fields, History, Letter};
 pub use offer::{Holder, Offer, Offerer, is_offered};
 pub use outlook::{Hold, Need, Outlook, count_before};
 pub use pulse::{Activity, LaneState, Pulse};
@@ -44,6 +46,6 @@ pub use redis::{
 };
 pub use retire::Retirer;
 pub use script::Script;
-pub use stream::{Burial, GroupState, Reader, Stream, StreamError, StreamNames};
+pub use stream::{BuryReply, GroupState, Reader, Stream, StreamError, StreamNames};
 pub use survey::{PendingEntry, Survey};
 pub use trim::Trimmer;

@@ -79,7 +79,7 @@ pub enum GroupState {
 
 /// What became of the wish to bury an entry that a consumer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Burial {
+pub enum BuryReply {
     /// It is a dead letter now.
     Buried,
     /// It was not pending any more.
@@ -231,11 +231,11 @@ impl Stream {
         death: &Death,
         consumer: &str,
         heartbeat: Key,
-    ) -> Result<Burial, StreamError> {
+    ) -> Result<BuryReply, StreamError> {
         Ok(match self.call_bury(entry, death, Some((consumer, heartbeat))).await? {
-            1 => Burial::Buried,
-            2 => Burial::InHand,
-            _ => Burial::Settled,
+            1 => BuryReply::Buried,
+            2 => BuryReply::InHand,
+            _ => BuryReply::Settled,
         })
     }
 

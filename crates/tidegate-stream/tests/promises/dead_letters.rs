@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::{LuaInterface, StreamsInterface};
 use fred::types::Value;
-use tidegate_stream::{Burial, Death, Entry, EntryId, Outcome};
+use tidegate_stream::{BuryReply, Death, Entry, EntryId, Letter, Outcome, Survey};
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, number, settings};
 
@@ -93,6 +93,34 @@ async fn an_entry_with_more_fields_than_a_script_can_pass_on_is_kept_whole() {
     assert_eq!(kept, fields);
 }
 
+/// The reader of letters against the script that writes them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_is_read_back_as_the_entry_was_whatever_its_fields_are_called() {
+    let all_bytes: Bytes = (0..=255).collect::<Vec<u8>>().into();
+    let many = (0..3000).map(|_| (all_bytes.clone(), all_bytes.clone())).collect();
+    let two = |name: &'static str, value: &'static str| vec![(Bytes::from(name), Bytes::from(value)); 2];
+    for fields in [
+        vec![("userId".into(), "17".into()), (all_bytes.clone(), all_bytes.clone()), ("".into(), "".into())],
+        many,
+        vec![("dead:fields".into(), r#"["a","b"]"#.into())],
+        two("dead:fields", "[]"),
+        two("dead:entry", "1-1"),
+    ] {
+        let rig = Rig::start().await;
+        let entry = delivered(&rig, &fields).await;
+        assert!(rig.stream.bury(&entry, &death()).await.unwrap());
+        let survey = Survey::new(rig.pool.clone(), rig.names.clone());
+        let last = survey.last_id("s.dead").await.unwrap();
+        let letter = Letter::parse(survey.find("s.dead", last).await.unwrap().unwrap());
+        assert_eq!(letter.entry(), entry);
+        let burial = letter.burial.unwrap();
+        assert_eq!((burial.reason.as_str(), burial.error), (death().reason, death().error));
+        assert_eq!((burial.consumer.as_str(), burial.deliveries), ("c1", 1));
+        assert!(burial.at_ms.abs_diff(last.ms) < 1000);
+        assert!(survey.find("s.dead", entry.id).await.unwrap().is_none());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_buried_twice_lies_there_once() {
     let rig = Rig::start().await;
@@ -119,13 +147,13 @@ async fn others_bury_only_what_a_dead_consumer_holds() {
         rig.stream.bury_of_dead(&entry, &death(), consumer, format!("alive:{consumer}").into()).await.unwrap()
     };
     let _ok: Value = rig.call("SET alive:c1 1").await;
-    assert_eq!(bury("c1").await, Burial::InHand, "its consumer lives");
-    assert_eq!(bury("c2").await, Burial::InHand, "another consumer has it");
+    assert_eq!(bury("c1").await, BuryReply::InHand, "its consumer lives");
+    assert_eq!(bury("c2").await, BuryReply::InHand, "another consumer has it");
     assert_eq!((rig.pending().await, rig.call::<usize>("EXISTS s.dead").await), (1, 0));
 
     let _deleted: Value = rig.call("DEL alive:c1").await;
-    assert_eq!(bury("c1").await, Burial::Buried);
-    assert_eq!(bury("c1").await, Burial::Settled);
+    assert_eq!(bury("c1").await, BuryReply::Buried);
+    assert_eq!(bury("c1").await, BuryReply::Settled);
     assert_eq!((rig.pending().await, rig.call::<usize>("XLEN s.dead").await), (0, 1));
 }
 

@@ -12,7 +12,7 @@ use tidegate_orders::{
     keys::process_of,
     story::{Decided, decided},
 };
-use tidegate_stream::{Burial, Death, EntryId, Stream, Survey, server_time_ms};
+use tidegate_stream::{BuryReply, Death, EntryId, Stream, Survey, server_time_ms};
 use tokio::time::timeout;
 
 use crate::{
@@ -236,9 +236,9 @@ impl Grave<'_> {
                     let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
                     let burial = self.stream.bury_of_dead(entry, &death, &pending.consumer, heartbeat).await;
                     match burial.with_context(|| format!("Failed to bury {}", pending.entry))? {
-                        Burial::Buried => None,
-                        Burial::Settled => Some(Left::NotPending),
-                        Burial::InHand => Some(Left::InHand),
+                        BuryReply::Buried => None,
+                        BuryReply::Settled => Some(Left::NotPending),
+                        BuryReply::InHand => Some(Left::InHand),
                     }
                 }
             };

@@ -1,0 +1,253 @@
+//! A dead letter, read back: what `lua/bury.lua` wrote, and the history that travels with an entry that is put back.
+//!
+//! An entry that goes back into the stream carries two fields behind its own, `dead:requeued` and `dead:history`. When
+//! it is buried again, they are told from its own fields and renewed: they never pile up, and nothing is forgotten.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::entry::{Entry, EntryId};
+
+/// What `lua/bury.lua` adds behind the fields of the entry, in this order.
+const ABOUT: [&str; 6] =
+    ["dead:entry", "dead:reason", "dead:error", "dead:consumer", "dead:deliveries", "dead:at_ms"];
+/// Stands for all fields of an entry that has very many, or whose first field has this very name.
+const PACKED: &str = "dead:fields";
+/// What an entry carries that was put back: how often, and every burial as JSON.
+const CARRIED: [&str; 2] = ["dead:requeued", "dead:history"];
+
+/// Burials that a history holds; the oldest of more are left out, and still counted.
+const MOST_BURIALS: usize = 50;
+/// Characters of an error that a history holds.
+const ERROR_CHARS: usize = 200;
+
+/// Names and values, byte for byte and in order.
+pub type Fields = Vec<(Bytes, Bytes)>;
+
+/// A dead letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// Its place in the stream of dead letters.
+    pub id: EntryId,
+    /// The fields of the entry as its producer wrote them.
+    pub fields: Fields,
+    /// How it was buried last; None: this is no letter of ours, somebody else wrote it there.
+    pub burial: Option<Burial>,
+    /// What was before that.
+    pub history: History,
+}
+
+/// How an entry was buried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Burial {
+    /// The entry, in the stream of orders.
+    #[serde(with = "id_as_text")]
+    pub entry: EntryId,
+    /// Why, in a word.
+    pub reason: String,
+    /// Why, in a sentence.
+    pub error: String,
+    /// The consumer that had it.
+    pub consumer: String,
+    /// How often it had been delivered.
+    pub deliveries: u64,
+    /// When, by the clock of Redis: Unix time in milliseconds.
+    pub at_ms: u64,
+}
+
+/// What became of an entry before it was delivered this time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct History {
+    /// How often it was put back into the stream.
+    pub requeued: u32,
+    /// The burials before that, oldest first; of very many, the latest.
+    pub burials: Vec<Burial>,
+}
+
+impl Letter {
+    /// Reads a letter out of an entry of the dead stream.
+    #[must_use]
+    pub fn parse(entry: Entry) -> Self {
+        let Entry { id, mut fields } = entry;
+        let burial = take_burial(&mut fields);
+        if burial.is_some() {
+            unpack(&mut fields);
+        }
+        let history = History::take(&mut fields);
+        Self { id, fields, burial, history }
+    }
+
+    /// The entry that was buried, with the fields that its producer wrote. A letter of somebody else's is its own entry.
+    #[must_use]
+    pub fn entry(&self) -> Entry {
+        let id = self.burial.as_ref().map_or(self.id, |burial| burial.entry);
+        Entry { id, fields: self.fields.clone() }
+    }
+
+    /// Every entry that it once was, as far as that is known.
+    pub fn entries(&self) -> impl Iterator<Item = EntryId> {
+        self.history.burials.iter().chain(&self.burial).map(|burial| burial.entry)
+    }
+
+    /// The fields with which it goes back into the stream: those of its producer, then its history.
+    #[must_use]
+    pub fn carried(&self) -> Fields {
+        let mut burials: Vec<Burial> = self.history.burials.iter().chain(&self.burial).cloned().collect();
+        burials.drain(..burials.len().saturating_sub(MOST_BURIALS));
+        for burial in &mut burials {
+            burial.error = burial.error.chars().take(ERROR_CHARS).collect();
+        }
+        let requeued = self.history.requeued.saturating_add(1);
+        let values =
+            [requeued.to_string(), serde_json::to_string(&burials).expect("texts and numbers are JSON")];
+        let carried = CARRIED
+            .iter()
+            .zip(values)
+            .map(|(name, value)| (Bytes::from_static(name.as_bytes()), value.into()));
+        self.fields.iter().cloned().chain(carried).collect()
+    }
+}
+
+impl History {
+    /// The history that an entry of the stream carries; empty for one that was never put back.
+    #[must_use]
+    pub fn of(entry: &Entry) -> Self {
+        let length = entry.fields.len();
+        Self::take(&mut entry.fields[length.saturating_sub(CARRIED.len())..].to_vec())
+    }
+
+    /// Takes the history off the fields. What only looks like one is left there: it is the producer's.
+    fn take(fields: &mut Fields) -> Self {
+        let read = || {
+            let [requeued, burials] = last_values(fields, CARRIED)?;
+            let requeued = text(requeued).parse().ok()?;
+            Some(Self { requeued, burials: serde_json::from_slice(burials).ok()? })
+        };
+        let Some(history) = read() else { return Self::default() };
+        fields.truncate(fields.len() - CARRIED.len());
+        history
+    }
+}
+
+fn take_burial(fields: &mut Fields) -> Option<Burial> {
+    let [entry, reason, error, consumer, deliveries, at_ms] = last_values(fields, ABOUT)?;
+    let burial = Burial {
+        entry: text(entry).parse().ok()?,
+        reason: text(reason),
+        error: text(error),
+        consumer: text(consumer),
+        deliveries: text(deliveries).parse().ok()?,
+        at_ms: text(at_ms).parse().ok()?,
+    };
+    fields.truncate(fields.len() - ABOUT.len());
+    Some(burial)
+}
+
+/// Puts the fields of an entry with very many of them in the place of the one that stands for them.
+fn unpack(fields: &mut Fields) {
+    let [(name, json)] = fields.as_slice() else { return };
+    if name == PACKED
+        // As bytes: the JSON of the script is no UTF-8 where the fields are none.
+        && let Ok(values) = serde_json::from_slice::<Vec<Bytes>>(json)
+        && values.len() % 2 == 0
+    {
+        *fields = values.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    }
+}
+
+/// The values of the last fields, if these are their names.
+fn last_values<'a, const N: usize>(fields: &'a Fields, names: [&str; N]) -> Option<[&'a Bytes; N]> {
+    let (_, last) = fields.split_last_chunk::<N>()?;
+    let is_so = last.iter().zip(names).all(|((name, _), expected)| name == expected);
+    is_so.then(|| last.each_ref().map(|(_, value)| value))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Entry ids in JSON, as Redis writes them.
+mod id_as_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use crate::entry::EntryId;
+
+    pub(super) fn serialize<S: Serializer>(id: &EntryId, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(id)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EntryId, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As `lua/bury.lua` does it. (`tests/promises/dead_letters.rs` shows what the script itself writes.)
+    fn bury(id: EntryId, mut fields: Fields) -> Entry {
+        let values = ["7-1", "bad_value", "the field id", "w-0", "3", "1718000000000"];
+        fields.extend(ABOUT.iter().zip(values).map(|(name, value)| ((*name).into(), value.into())));
+        Entry { id, fields }
+    }
+
+    fn field() -> impl Strategy<Value = (Bytes, Bytes)> {
+        let name = prop_oneof![
+            prop::sample::select([&ABOUT[..], &CARRIED[..]].concat()).prop_map(Bytes::from),
+            any::<Vec<u8>>().prop_map(Bytes::from),
+        ];
+        (name, prop_oneof![any::<Vec<u8>>(), "[0-9]{1,3}".prop_map(String::into_bytes)].prop_map(Bytes::from))
+    }
+
+    proptest! {
+        #[test]
+        fn however_often_an_entry_is_buried_and_put_back_its_fields_stay_and_its_history_grows_by_one(
+            fields in prop::collection::vec(field(), 0..8),
+            times in prop_oneof![20 => 1..4_u32, 1 => Just(MOST_BURIALS as u32 + 3)],
+        ) {
+            let mut carried = fields.clone();
+            for time in 0..times {
+                let letter = Letter::parse(bury(EntryId { ms: u64::from(time), seq: 0 }, carried));
+                prop_assert_eq!(&letter.fields, &fields);
+                prop_assert_eq!(letter.history.requeued, time);
+                prop_assert_eq!(letter.history.burials.len(), MOST_BURIALS.min(time as usize));
+                prop_assert!(letter.burial.is_some());
+                carried = letter.carried();
+            }
+            let history = History::of(&Entry { id: EntryId::MIN, fields: carried });
+            prop_assert_eq!(history.requeued, times);
+        }
+
+        #[test]
+        fn whatever_stands_in_the_dead_stream_reading_it_does_not_panic(
+            fields in prop::collection::vec(field(), 0..12),
+        ) {
+            let entry = Entry { id: EntryId::MIN, fields };
+            let _history = History::of(&entry);
+            let letter = Letter::parse(entry.clone());
+            if letter.burial.is_none() && letter.history == History::default() {
+                prop_assert_eq!(letter.entry(), entry);
+            }
+        }
+    }
+
+    #[test]
+    fn a_packed_letter_is_unpacked_byte_for_byte() {
+        let json = b"[\"a\\/\\u0000\\u007f\\\"\",\"\xff\xfe\",\"\",\"\"]";
+        let letter = Letter::parse(bury(EntryId::MIN, vec![(PACKED.into(), Bytes::from_static(json))]));
+        let expected = [(&b"a/\0\x7f\""[..], &b"\xff\xfe"[..]), (b"", b"")];
+        let expected = expected.map(|(name, value)| (Bytes::from_static(name), Bytes::from_static(value)));
+        assert_eq!(letter.fields, expected);
+    }
+
+    #[test]
+    fn what_somebody_else_wrote_is_no_letter_of_ours() {
+        let mut entry = bury(EntryId::MIN, vec![("userId".into(), "1".into())]);
+        entry.fields.push(("later".into(), "x".into()));
+        let letter = Letter::parse(entry.clone());
+        assert_eq!((letter.burial.as_ref(), letter.entry()), (None, entry));
+    }
+}
