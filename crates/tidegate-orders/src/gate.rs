@@ -448,11 +448,15 @@ impl Gate {
 }
 
 /// The scripts mark this one error, which is no fault of Redis.
-fn of_order(order: OrderId, error: Error) -> GateError {
+pub(crate) fn of_order(order: OrderId, error: Error) -> GateError {
     if error.details().contains(": IDTAKEN ") { GateError::IdTaken { order } } else { error.into() }
 }
 
-fn understood<T>(script: &str, reply: &Value, from_code: fn(i64) -> Option<T>) -> Result<T, GateError> {
+pub(crate) fn understood<T>(
+    script: &str,
+    reply: &Value,
+    from_code: fn(i64) -> Option<T>,
+) -> Result<T, GateError> {
     let known = if let Value::Integer(code) = reply { from_code(*code) } else { None };
     known.ok_or_else(|| GateError::Unexpected { place: script.to_owned(), got: format!("{reply:?}") })
 }

@@ -1,6 +1,7 @@
 //! What an order is, how it is admitted in Redis, how its user is locked, how it is written to MySQL.
 
 pub mod audit;
+pub mod dead_letters;
 pub mod gate;
 pub mod handler;
 pub mod keys;
@@ -17,6 +18,7 @@ pub mod user_lock;
 pub mod vouchers;
 pub mod wire;
 
+pub use dead_letters::DeadLetters;
 pub use gate::Gate;
 pub use handler::{Foreseen, OrderHandler};
 pub use keys::{KeyTemplates, Keys};

@@ -86,6 +86,28 @@ pub fn id_text(entry: &Entry) -> Option<&[u8]> {
     entry.fields.iter().find(|(name, _)| name == ID.as_bytes()).map(|(_, value)| value.as_ref())
 }
 
+/// What can be read of an entry, be it an order or not. For people who look for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Glimpse {
+    /// Its order id.
+    pub id: Option<OrderId>,
+    /// Its user.
+    pub user: Option<UserId>,
+    /// Its voucher.
+    pub voucher: Option<VoucherId>,
+}
+
+/// Reads what can be read; of a field that stands twice, the first.
+#[must_use]
+pub fn glimpse(entry: &Entry) -> Glimpse {
+    let value = |field: &str| entry.fields.iter().find(|(name, _)| name == field).map(|(_, value)| value);
+    Glimpse {
+        id: value(ID).and_then(|value| OrderId::parse(value).ok()),
+        user: value(USER_ID).and_then(|value| UserId::parse(value).ok()),
+        voucher: value(VOUCHER_ID).and_then(|value| VoucherId::parse(value).ok()),
+    }
+}
+
 /// The values of the known fields; borrowed, so that decoding allocates nothing per field.
 #[derive(Default)]
 struct Known<'a> {

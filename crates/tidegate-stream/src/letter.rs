@@ -89,6 +89,13 @@ impl Letter {
         self.history.burials.iter().chain(&self.burial).map(|burial| burial.entry)
     }
 
+    /// Whether an entry of the stream holds what the letter holds, with a history or without.
+    #[must_use]
+    pub fn is_of(&self, entry: &Entry) -> bool {
+        let mut fields = entry.fields.clone();
+        entry.fields == self.fields || History::take(&mut fields).requeued > 0 && fields == self.fields
+    }
+
     /// The fields with which it goes back into the stream: those of its producer, then its history.
     #[must_use]
     pub fn carried(&self) -> Fields {
@@ -216,6 +223,10 @@ mod tests {
                 prop_assert_eq!(letter.history.burials.len(), MOST_BURIALS.min(time as usize));
                 prop_assert!(letter.burial.is_some());
                 carried = letter.carried();
+                for fields in [&fields, &carried] {
+                    let entry = Entry { id: EntryId::MIN, fields: fields.clone() };
+                    prop_assert!(letter.is_of(&entry));
+                }
             }
             let history = History::of(&Entry { id: EntryId::MIN, fields: carried });
             prop_assert_eq!(history.requeued, times);

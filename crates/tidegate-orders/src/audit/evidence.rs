@@ -75,6 +75,8 @@ pub(super) enum Movement {
 pub(super) struct Letter {
     /// The entry that was buried.
     pub(super) entry: EntryId,
+    /// What it was before, each time that it was put back.
+    pub(super) followed: Vec<EntryId>,
     /// Its order, if it can be read.
     pub(super) order: Option<Order>,
 }
@@ -90,6 +92,8 @@ pub(super) struct Evidence {
     unsorted: usize,
     /// Entries without a readable order, with what became of them.
     unreadable: BTreeMap<EntryId, Fate>,
+    /// Of these, the ones that were put back out of the dead letters, with the latest entry that is known.
+    followed: BTreeMap<EntryId, EntryId>,
     vouchers: BTreeMap<VoucherId, VoucherAudit>,
 }
 
@@ -126,9 +130,10 @@ impl Evidence {
         });
     }
 
-    /// An entry of the stream that is no order.
-    pub(super) fn note_unreadable(&mut self, entry: EntryId) {
+    /// An entry of the stream that is no order, and what it was before, if it was put back.
+    pub(super) fn note_unreadable(&mut self, entry: EntryId, followed: &[EntryId]) {
         self.unreadable.insert(entry, Fate::Lost);
+        self.followed.extend(followed.iter().map(|old| (*old, entry)));
     }
 
     /// What the group has still to do: all after `delivered`, and its pending list.
@@ -146,17 +151,11 @@ impl Evidence {
 
     /// Letters of the dead stream. Their entries may have been trimmed away.
     pub(super) fn note_dead(&mut self, letters: &[Letter]) {
-        // An entry with thousands of fields is buried as one text, in which its order is not looked for.
-        let orderless = letters.iter().filter(|letter| letter.order.is_none());
-        let mut orderless: HashSet<EntryId> = orderless.map(|letter| letter.entry).collect();
-        if !orderless.is_empty() {
-            for admission in &mut self.admissions {
-                admission.is_dead |= orderless.remove(&admission.entry);
-            }
-        }
-        self.unreadable.extend(orderless.into_iter().map(|entry| (entry, Fate::Dead)));
         for letter in letters {
-            let Some(order) = &letter.order else { continue };
+            let Some(order) = &letter.order else {
+                self.note_dead_unreadable(letter);
+                continue;
+            };
             if !self.bury(letter.entry, order) {
                 self.note_entry(letter.entry, order);
                 if let Some(admission) = self.admissions.last_mut() {
@@ -172,8 +171,20 @@ impl Evidence {
         for letter in letters {
             match &letter.order {
                 Some(order) => _ = self.bury(letter.entry, order),
-                None => _ = self.unreadable.insert(letter.entry, Fate::Dead),
+                None => self.note_dead_unreadable(letter),
             }
+        }
+    }
+
+    fn note_dead_unreadable(&mut self, letter: &Letter) {
+        self.unreadable.insert(letter.entry, Fate::Dead);
+        self.followed.extend(letter.followed.iter().map(|old| (*old, letter.entry)));
+    }
+
+    /// Entries of which one that is no order was put back after the stream had been read.
+    pub(super) fn note_late_unreadable(&mut self, followed: &[EntryId]) {
+        for entry in followed {
+            self.unreadable.entry(*entry).and_modify(|fate| *fate = (*fate).min(Fate::InFlight));
         }
     }
 
@@ -260,7 +271,14 @@ impl Evidence {
     }
 
     pub(super) fn has_lost_unreadable(&self) -> bool {
-        self.unreadable.values().any(|fate| *fate == Fate::Lost)
+        self.unreadable.keys().any(|entry| self.fate_of_unreadable(*entry) == Fate::Lost)
+    }
+
+    /// Its own fate, or that of the entry as which it was put back.
+    fn fate_of_unreadable(&self, entry: EntryId) -> Fate {
+        let fate = |entry: &EntryId| self.unreadable.get(entry).copied().unwrap_or(Fate::Lost);
+        let later = self.followed.get(&entry).map_or(Fate::Lost, fate);
+        fate(&entry).min(later)
     }
 
     /// Counts it all.
@@ -271,9 +289,9 @@ impl Evidence {
             self.count(group);
         }
         let mut unreadable = Unreadable::default();
-        for (entry, fate) in &self.unreadable {
+        for entry in self.unreadable.keys() {
             unreadable.total += 1;
-            match fate {
+            match self.fate_of_unreadable(*entry) {
                 Fate::Dead => unreadable.dead += 1,
                 Fate::InFlight => unreadable.in_flight += 1,
                 _ => unreadable.lost.add(*entry),
@@ -288,7 +306,7 @@ impl Evidence {
         let units = i64::from(first.quantity);
         let voucher = self.voucher(first.voucher);
         voucher.admitted += 1;
-        let fates = group.iter().map(Admission::fate);
+        let fates = group.iter().map(|admission| admission.fate_among(group));
         match worst_if_wrong(fates) {
             Fate::Written => voucher.written += 1,
             Fate::Released => voucher.released += 1,
@@ -362,6 +380,17 @@ impl Admission {
             Row::None => Fate::Lost,
         }
     }
+
+    /// Its fate, or that of a later entry that brings the very same order again: it was put back out of the dead
+    /// letters, or run again.
+    fn fate_among(&self, group: &[Self]) -> Fate {
+        let is_same = |other: &&Self| (other.user, other.quantity) == (self.user, self.quantity);
+        let again = group.iter().filter(is_same).map(Self::fate).min();
+        match self.fate() {
+            Fate::Lost => again.unwrap_or(Fate::Lost),
+            fate => fate,
+        }
+    }
 }
 
 /// One entry of an order that was wronged is enough to say so; otherwise its best fate counts.
@@ -400,6 +429,10 @@ mod tests {
         EntryId { ms: 1, seq }
     }
 
+    fn letter(seq: u64, order: Option<Order>) -> Letter {
+        Letter { entry: entry(seq), followed: Vec::new(), order }
+    }
+
     fn audited(evidence: Evidence) -> VoucherAudit {
         evidence.into_report().vouchers.remove(0)
     }
@@ -423,7 +456,7 @@ mod tests {
     fn each_fate_is_told_from_the_others() {
         let mut evidence = admitted(6);
         evidence.note_in_flight(entry(5), &HashSet::from([entry(4)]));
-        evidence.note_dead(&[Letter { entry: entry(3), order: Some(order(3, 3)) }]);
+        evidence.note_dead(&[letter(3, Some(order(3, 3)))]);
         evidence.note_journal(VOUCHER.try_into().unwrap(), vec![(2.try_into().unwrap(), Movement::Release)]);
         evidence.note_row(&row(&order(1, 1)));
         let audit = audited(evidence);
@@ -445,13 +478,48 @@ mod tests {
     }
 
     #[test]
+    fn an_order_that_was_put_back_is_where_its_latest_entry_is() {
+        for is_dead_again in [true, false] {
+            let mut evidence = admitted(1);
+            evidence.note_entry(entry(2), &order(1, 1));
+            evidence.sort();
+            evidence.note_in_flight(entry(if is_dead_again { 2 } else { 1 }), &HashSet::new());
+            if is_dead_again {
+                evidence.note_dead(&[letter(2, Some(order(1, 1)))]);
+            }
+            let audit = audited(evidence);
+            let expected = if is_dead_again { (1, 1, 0, 0) } else { (1, 0, 1, 0) };
+            assert_eq!((audit.admitted, audit.dead, audit.in_flight, audit.lost.total), expected);
+        }
+        // Another user's order under the same id is not the same order.
+        let mut evidence = admitted(1);
+        evidence.note_entry(entry(2), &order(1, 99));
+        evidence.sort();
+        evidence.note_in_flight(entry(1), &HashSet::new());
+        assert_eq!(audited(evidence).lost.total, 1);
+    }
+
+    #[test]
+    fn what_is_no_order_and_was_put_back_is_where_its_latest_entry_is() {
+        let mut evidence = Evidence::default();
+        evidence.note_unreadable(entry(1), &[]);
+        evidence.note_unreadable(entry(2), &[]);
+        evidence.note_unreadable(entry(3), &[entry(1)]);
+        evidence.note_in_flight(entry(2), &HashSet::new());
+        evidence.note_dead(&[Letter { followed: vec![entry(2)], ..letter(9, None) }]);
+        assert!(!evidence.has_lost_unreadable());
+        let unreadable = evidence.into_report().unreadable;
+        assert_eq!((unreadable.dead, unreadable.in_flight, unreadable.lost.total), (2, 2, 0));
+    }
+
+    #[test]
     fn another_users_entry_with_a_taken_id_must_be_buried() {
         for is_buried in [true, false] {
             let mut evidence = admitted(1);
             evidence.note_entry(entry(2), &order(1, 99));
             evidence.sort();
             if is_buried {
-                evidence.note_dead(&[Letter { entry: entry(2), order: Some(order(1, 99)) }]);
+                evidence.note_dead(&[letter(2, Some(order(1, 99)))]);
             }
             evidence.note_row(&row(&order(1, 1)));
             let audit = audited(evidence);
@@ -482,10 +550,10 @@ mod tests {
     fn an_unreadable_entry_must_be_buried_or_in_flight() {
         let mut evidence = Evidence::default();
         for seq in 1..=3 {
-            evidence.note_unreadable(entry(seq));
+            evidence.note_unreadable(entry(seq), &[]);
         }
         evidence.note_in_flight(entry(2), &HashSet::new());
-        evidence.note_dead(&[Letter { entry: entry(1), order: None }]);
+        evidence.note_dead(&[letter(1, None)]);
         let unreadable = evidence.into_report().unreadable;
         assert_eq!(
             (unreadable.total, unreadable.dead, unreadable.in_flight, unreadable.lost.total),

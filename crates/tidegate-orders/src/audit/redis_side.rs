@@ -8,19 +8,16 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use serde::Deserialize;
-use tidegate_stream::{Entry, EntryId, StreamError, Survey};
+use tidegate_stream::{Entry, EntryId, History, StreamError, Survey, letter as dead};
 
 use super::evidence::{Evidence, Letter, Movement, Suspect};
-use crate::{Keys, Order, OrderId, VoucherId, wire};
+use crate::{Keys, Order, OrderId, VoucherId, dead_letters::order_of, wire};
 
 /// Entries a page: some milliseconds of the one thread that also admits.
 const PAGE: u16 = 2_000;
 /// Fields a page of a journal, and ids a lookup.
 const JOURNAL_PAGE: i64 = 1_000;
 const LOOKUP: usize = 500;
-
-/// The field that `lua/bury.lua` adds with the id of the buried entry.
-const DEAD_ENTRY: &[u8] = b"dead:entry";
 
 /// Reads Redis, and remembers how far it has read.
 pub(super) struct RedisSide<'a> {
@@ -49,7 +46,7 @@ impl<'a> RedisSide<'a> {
                 match decode(&entry) {
                     Some(order) if self.is_wanted(order.voucher) => evidence.note_entry(entry.id, &order),
                     Some(_) => {}
-                    None => evidence.note_unreadable(entry.id),
+                    None => evidence.note_unreadable(entry.id, &followed(&entry)),
                 }
             }
         }
@@ -111,8 +108,11 @@ impl<'a> RedisSide<'a> {
         let (stream, mut after) = (self.survey.names().stream.clone(), self.read_to);
         let last = self.survey.last_id(&stream).await?;
         while let Some(page) = self.next_page(&stream, &mut after, last).await? {
-            for order in page.iter().filter_map(decode) {
-                evidence.note_late(order.voucher, order.id);
+            for entry in page {
+                match decode(&entry) {
+                    Some(order) => evidence.note_late(order.voucher, order.id),
+                    None => evidence.note_late_unreadable(&followed(&entry)),
+                }
             }
         }
         let letters = self.new_letters().await?;
@@ -142,7 +142,7 @@ impl<'a> RedisSide<'a> {
         let mut letters = Vec::new();
         let mut after = self.dead_read_to;
         while let Some(page) = self.next_page(&dead, &mut after, last).await? {
-            letters.extend(page.iter().filter_map(letter));
+            letters.extend(page.into_iter().filter_map(letter));
         }
         self.dead_read_to = last;
         let is_wanted =
@@ -178,12 +178,17 @@ fn decode(entry: &Entry) -> Option<Order> {
     wire::decode(entry).ok()
 }
 
+/// The entries that went before this one, which was put back out of the dead letters.
+fn followed(entry: &Entry) -> Vec<EntryId> {
+    History::of(entry).burials.iter().map(|burial| burial.entry).collect()
+}
+
 /// Reads a letter. One that does not say which entry it was is none of ours.
-fn letter(entry: &Entry) -> Option<Letter> {
-    // The last one: an entry may itself have a field of that name, and bury.lua adds ours behind it.
-    let (_, id) = entry.fields.iter().rev().find(|(name, _)| name == DEAD_ENTRY)?;
-    let id = str::from_utf8(id).ok()?.parse().ok()?;
-    Some(Letter { entry: id, order: decode(entry) })
+fn letter(entry: Entry) -> Option<Letter> {
+    let letter = dead::Letter::parse(entry);
+    let entry = letter.burial.as_ref()?.entry;
+    let followed = letter.history.burials.iter().map(|burial| burial.entry).collect();
+    Some(Letter { entry, followed, order: order_of(&letter).ok() })
 }
 
 /// A journal entry, as the scripts write it. Only what the audit needs.

@@ -1,0 +1,231 @@
+//! The door to the dead letters: reading them, and each way in which an operator ends one.
+//!
+//! Every call is one script that does nothing once the letter is gone. So two operators, or a call that the client sends
+//! twice, do it once; who comes second is told that the letter is gone.
+
+use fred::{
+    clients::Pool,
+    types::{Key, Value},
+};
+use tidegate_stream::{Entry, EntryId, Letter, Script, StreamError, StreamNames, Survey};
+
+use crate::{
+    Order,
+    gate::{GateError, ReleaseReply, UserAfter, of_order, understood},
+    keys::Keys,
+    wire::{self, Glimpse, WireError},
+};
+
+/// Fields that a script can add to a stream, those of the history included.
+pub const MOST_FIELDS: usize = 3_900;
+
+/// What became of a letter that was to be put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequeueReply {
+    /// It stands in the stream again, under this id.
+    Requeued(EntryId),
+    /// There is no such letter any more.
+    Gone,
+    /// Its order was given back: nobody may write it.
+    GivenBack,
+}
+
+/// What became of a letter whose order was to be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelReply {
+    /// The letter is gone now.
+    Cancelled(ReleaseReply),
+    /// There is no such letter any more.
+    Gone,
+}
+
+/// What became of a letter that was to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReply {
+    /// It is gone now.
+    Dropped,
+    /// There was no such letter any more.
+    Gone,
+    /// By the journal, its order took units that nobody has given back.
+    HoldsUnits,
+}
+
+/// Reads and ends dead letters.
+#[derive(Clone, Debug)]
+pub struct DeadLetters {
+    pool: Pool,
+    survey: Survey,
+    keys: Keys,
+    requeue: Script,
+    cancel: Script,
+    drop: Script,
+}
+
+impl DeadLetters {
+    /// The dead letters of `names` in the Redis behind `pool`.
+    #[must_use]
+    pub fn new(pool: Pool, keys: Keys, names: StreamNames) -> Self {
+        Self {
+            survey: Survey::new(pool.clone(), names),
+            pool,
+            keys,
+            requeue: Script::new("requeue", include_str!("../../../lua/requeue.lua")),
+            cancel: Script::new("cancel", include_str!("../../../lua/cancel.lua")),
+            drop: Script::new("drop", include_str!("../../../lua/drop.lua")),
+        }
+    }
+
+    /// How many there are.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key holds no stream.
+    pub async fn count(&self) -> Result<u64, StreamError> {
+        self.survey.length(&self.survey.names().dead).await
+    }
+
+    /// The last of them, [`EntryId::MIN`] where there is none.
+    ///
+    /// # Errors
+    /// As [`DeadLetters::count`].
+    pub async fn last_id(&self) -> Result<EntryId, StreamError> {
+        self.survey.last_id(&self.survey.names().dead).await
+    }
+
+    /// Up to `count` letters that come after the first of these ids, none later than the second; oldest first.
+    ///
+    /// # Errors
+    /// As [`DeadLetters::count`].
+    pub async fn page(&self, range: (EntryId, EntryId), count: u16) -> Result<Vec<Letter>, StreamError> {
+        let entries = self.survey.page(&self.survey.names().dead, range, count).await?;
+        Ok(entries.into_iter().map(Letter::parse).collect())
+    }
+
+    /// The letter with this id, if it is there.
+    ///
+    /// # Errors
+    /// As [`DeadLetters::count`].
+    pub async fn find(&self, id: EntryId) -> Result<Option<Letter>, StreamError> {
+        Ok(self.survey.find(&self.survey.names().dead, id).await?.map(Letter::parse))
+    }
+
+    /// Puts a letter back into the stream, with its history.
+    ///
+    /// # Errors
+    /// See [`GateError`]: the letter is put back or still there, never both or none.
+    pub async fn requeue(&self, letter: &Letter) -> Result<RequeueReply, GateError> {
+        let order = wire::decode(&letter.entry()).ok();
+        let mut keys = self.streams();
+        keys.extend(order.as_ref().map(|order| self.keys.journal(order.voucher)));
+        let mut args: Vec<Value> = vec![letter.id.to_string().into(), id_of(order.as_ref()).into()];
+        for (name, value) in letter.carried() {
+            args.extend([Value::Bytes(name), Value::Bytes(value)]);
+        }
+        let reply = self.requeue.call(&self.pool, keys, args).await?;
+        let added = reply.as_bytes().and_then(|text| str::from_utf8(text).ok()?.parse().ok());
+        let code = |code| match code {
+            0 => Some(RequeueReply::Gone),
+            1 => Some(RequeueReply::GivenBack),
+            _ => None,
+        };
+        added.map_or_else(|| understood("requeue.lua", &reply, code), |id| Ok(RequeueReply::Requeued(id)))
+    }
+
+    /// Gives the order of a letter back, of which MySQL must have been told before: see [`crate::Ledger::withdraw`].
+    ///
+    /// # Errors
+    /// See [`GateError`]. The order is given back and the letter deleted, or neither.
+    pub async fn cancel(
+        &self,
+        letter: &Letter,
+        order: &Order,
+        user_after: UserAfter,
+    ) -> Result<CancelReply, GateError> {
+        let Order { id, user, voucher, quantity, .. } = order;
+        let mut keys = self.streams();
+        keys.extend([self.keys.stock(*voucher), self.keys.buyers(*voucher), self.keys.journal(*voucher)]);
+        let frees = if user_after == UserAfter::Freed { 1 } else { 0 };
+        let mut args: Vec<Value> = vec![
+            letter.id.to_string().into(),
+            id.get().into(),
+            user.get().into(),
+            quantity.get().into(),
+            frees.into(),
+            "operator:dead_cancel".into(),
+        ];
+        args.extend(self.old_entries(letter, |entry| letter.is_of(entry)).await?);
+        let reply = self.cancel.call(&self.pool, keys, args).await.map_err(|error| of_order(*id, error))?;
+        understood("cancel.lua", &reply, |code| match code {
+            0 => Some(CancelReply::Gone),
+            1 => Some(CancelReply::Cancelled(ReleaseReply::GivenBack)),
+            2 => Some(CancelReply::Cancelled(ReleaseReply::GivenBackWithoutStock)),
+            3 => Some(CancelReply::Cancelled(ReleaseReply::GivenBackBefore)),
+            _ => None,
+        })
+    }
+
+    /// Deletes a letter of which nothing can be given back.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn drop(&self, letter: &Letter) -> Result<DropReply, GateError> {
+        let order = wire::decode(&letter.entry()).ok();
+        let mut keys = self.streams();
+        keys.extend(order.as_ref().map(|order| self.keys.journal(order.voucher)));
+        let user = order.as_ref().map_or_else(String::new, |order| order.user.to_string());
+        let mut args: Vec<Value> =
+            vec![letter.id.to_string().into(), id_of(order.as_ref()).into(), user.into()];
+        // Its own entry, with or without a history: whoever forges a letter must not reach the entry of another.
+        args.extend(self.old_entries(letter, |entry| letter.is_of(entry)).await?);
+        let reply = self.drop.call(&self.pool, keys, args).await?;
+        understood("drop.lua", &reply, |code| match code {
+            0 => Some(DropReply::Gone),
+            1 => Some(DropReply::Dropped),
+            2 => Some(DropReply::HoldsUnits),
+            _ => None,
+        })
+    }
+
+    fn streams(&self) -> Vec<Key> {
+        let names = self.survey.names();
+        vec![names.dead.as_str().into(), names.stream.as_str().into()]
+    }
+
+    /// The entries of the stream that the letter once was, if they are still there and are its own.
+    async fn old_entries(
+        &self,
+        letter: &Letter,
+        is_own: impl Fn(&Entry) -> bool,
+    ) -> Result<Vec<Value>, GateError> {
+        let mut own = Vec::new();
+        for id in letter.entries() {
+            let entry = self.survey.find(&self.survey.names().stream, id).await.map_err(unread)?;
+            own.extend(entry.filter(&is_own).map(|entry| entry.id.to_string().into()));
+        }
+        Ok(own)
+    }
+}
+
+/// What a letter holds.
+///
+/// # Errors
+/// When that is no order, and why.
+pub fn order_of(letter: &Letter) -> Result<Order, WireError> {
+    wire::decode(&letter.entry())
+}
+
+/// What can be read of a letter, be it an order or not.
+#[must_use]
+pub fn glimpse_of(letter: &Letter) -> Glimpse {
+    wire::glimpse(&letter.entry())
+}
+
+fn id_of(order: Option<&Order>) -> String {
+    order.map_or_else(String::new, |order| order.id.to_string())
+}
+
+fn unread(error: StreamError) -> GateError {
+    match error {
+        StreamError::Redis(error) => error.into(),
+        error => GateError::Unexpected { place: "the stream".to_owned(), got: error.to_string() },
+    }
+}

@@ -1,0 +1,54 @@
+-- Ends the order of a dead letter: gives it back as release.lua does, once for each order id, and deletes the
+-- letter. Its old entries are deleted, too, or a group that is made again would bring the order back; but not
+-- where a group holds them pending. Only while the letter is there; an error leaves no trace. Before this, MySQL
+-- must have been told never to write the order.
+-- KEYS[1] dead: stream of the dead letters; KEYS[2] stream: the orders
+-- KEYS[3] stock: string, units left, at most 13 digits; never created here
+-- KEYS[4] buyers: set of the users who were admitted
+-- KEYS[5] journal: hash, order id -> stock movement as JSON; from and to are null where no stock is loaded
+-- ARGV[1] letter: its id in the dead stream; ARGV[2] order id; ARGV[3] user id: decimal, unpadded
+-- ARGV[4] units: to give back, 0 .. 10000; ARGV[5] free: '1' lets the user order again, '0' does not
+-- ARGV[6] by: who gives back, 1 .. 64 letters, digits and _.:-
+-- ARGV[7] and all that follow: ids of the entries that the letter once was
+-- Reply 0: no such letter any more; nothing was done
+-- Reply 1: given back now
+-- Reply 2: given back now, but no stock is loaded, so no unit was raised
+-- Reply 3: was given back before; only letter and entries were deleted
+-- Error IDTAKEN: the order id belongs to an order of another user
+-- Error BADARG: the stock is no number
+local dead, stream, letter, order, user, units, free, by = KEYS[1], KEYS[2], unpack(ARGV, 1, 6)
+local call, find = redis.call, string.find
+if not call('XRANGE', dead, letter, letter)[1] then return 0 end
+
+local note = call('HGET', KEYS[5], order)
+local is_released = note and find(note, '"action":"release"', 1, true)
+if note and not is_released and not find(note, '"by":"' .. user .. '"', 1, true) then
+  return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
+end
+local stock, change = call('GET', KEYS[3]), tonumber(units)
+if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
+  return redis.error_reply('BADARG the stock is no number')
+end
+call('SISMEMBER', KEYS[4], user) -- fails on a key of another type while nothing is written yet
+local groups = call('EXISTS', stream) == 1 and call('XINFO', 'GROUPS', stream) or {}
+local function is_pending(entry)
+  for _, group in ipairs(groups) do
+    if call('XPENDING', stream, group[2], entry, entry, 1)[1] then return true end
+  end
+end
+
+if not is_released then
+  local time = call('TIME')
+  call('HSET', KEYS[5], order, '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
+    .. (stock and stock + change or 'null') .. ',"change":' .. (stock and change or 0) .. ',"by":"' .. by
+    .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. '}')
+  if free == '1' then call('SREM', KEYS[4], user) end
+  if stock and change > 0 then call('INCRBY', KEYS[3], units) end
+end
+for at = 7, #ARGV do
+  if not is_pending(ARGV[at]) then call('XDEL', stream, ARGV[at]) end
+end
+call('XDEL', dead, letter)
+if is_released then return 3 end
+if not stock and change > 0 then return 2 end
+return 1
