@@ -13,6 +13,7 @@ mod fault;
 mod foresight;
 mod sql;
 mod verdict;
+mod withdraw;
 
 use std::{
     ops::{Deref, DerefMut},
@@ -29,6 +30,7 @@ use crate::order::Order;
 use fault::Fault;
 pub use foresight::{Foresight, Snapshot};
 pub use verdict::{Decided, Refusal, Verdict};
+pub use withdraw::Withdrawal;
 
 /// Deadlocks and races for a unique key are tried this often at once.
 const CONTENTION_ATTEMPTS: usize = 6;

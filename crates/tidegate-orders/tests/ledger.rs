@@ -9,7 +9,13 @@ use anyhow::{Context, Result};
 use rand::{RngExt, seq::SliceRandom};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row, mysql::MySqlPoolOptions, prelude::*};
 use tidegate_lab::MysqlServer;
-use tidegate_orders::{Foresight, Incoming, Ledger, Order, Refusal, Verdict, schema};
+use tidegate_orders::{
+    Foresight, Incoming, Ledger, Order, Refusal, Verdict,
+    gate::UserAfter,
+    ledger::Withdrawal,
+    schema,
+    vouchers::{self, Inserted, NewVoucher},
+};
 use tidegate_stream::EntryId;
 
 const OUT_OF_STOCK: Verdict = Verdict::Refused(Refusal::OutOfStock);
@@ -260,6 +266,69 @@ async fn record(ledger: &Ledger, batch: &[Incoming]) -> (Vec<Verdict>, usize) {
         }
     }
     panic!("no end of outages");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_order_is_written_or_withdrawn_and_never_both() -> Result<()> {
+    const ORDERS: i64 = 400;
+    // Voucher 3 has no row.
+    let books = Books::open(&[1_000, 1_000]).await?;
+    let orders: Vec<Incoming> = (1..=ORDERS).map(|id| order(id, id, 1 + id % 3)).collect();
+    let chunks = |size: usize| orders.chunks(size).map(<[_]>::to_vec).collect::<Vec<_>>();
+    let record = async {
+        let mut verdicts = Vec::new();
+        for batch in chunks(7) {
+            verdicts.extend(books.ledger.record(&batch).await.expect("no outage"));
+        }
+        verdicts
+    };
+    let withdraw = async {
+        let mut withdrawals = Vec::new();
+        for batch in chunks(5).into_iter().rev() {
+            let two = tokio::join!(books.ledger.withdraw(&batch), books.ledger.withdraw(&batch));
+            let (first, second) = (two.0.expect("no outage"), two.1.expect("no outage"));
+            assert_eq!(first, second);
+            withdrawals.extend(batch.into_iter().zip(first).rev());
+        }
+        withdrawals
+    };
+    let (verdicts, mut withdrawals) = tokio::join!(record, withdraw);
+    withdrawals.reverse();
+    let mut written = 0;
+    for (verdict, (incoming, withdrawal)) in verdicts.iter().zip(&withdrawals) {
+        let expected = match verdict {
+            Verdict::Created => Withdrawal::OrderExists,
+            Verdict::Refused(Refusal::Cancelled) | Verdict::UnknownVoucher => {
+                Withdrawal::Withdrawn(UserAfter::Freed)
+            }
+            verdict => panic!("{incoming:?}: {verdict:?}"),
+        };
+        assert_eq!(*withdrawal, expected, "{incoming:?}: {verdict:?}");
+        written += usize::from(*verdict == Verdict::Created);
+    }
+    assert_eq!(books.order_ids().await?.len(), written);
+    let before = books.everything().await?;
+    let seen: Vec<Withdrawal> = withdrawals.iter().map(|(_, withdrawal)| *withdrawal).collect();
+    for orders in chunks(400) {
+        // By now the users of written orders are buyers; that says nothing of these.
+        assert_eq!(books.ledger.would_withdraw(&orders).await?, seen);
+        assert_eq!(books.ledger.withdraw(&orders).await?, seen);
+        let again = books.ledger.record(&orders).await?;
+        assert!(again.iter().all(|verdict| *verdict != Verdict::Created));
+    }
+    assert_eq!(books.everything().await?, before);
+    let counted = "SELECT COUNT(*) = (SELECT SUM(refusals) FROM tb_seckill_voucher) FROM tidegate_refusal \
+                   WHERE voucher_id < 3";
+    assert_eq!(books.number(counted).await?, 1);
+
+    // A voucher that gets its row afterwards knows that there is something to look up.
+    let new = NewVoucher { voucher: 3.try_into()?, stock: 10, begin_ms: None, end_ms: None };
+    assert_eq!(vouchers::insert(&books.pool, &new).await?, Inserted::New);
+    let of_three: Vec<Incoming> =
+        orders.into_iter().filter(|incoming| incoming.order.voucher.get() == 3).collect();
+    let refused = Verdict::Refused(Refusal::Cancelled);
+    assert!(books.ledger.record(&of_three).await?.iter().all(|verdict| *verdict == refused));
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -241,7 +241,7 @@ impl Replay {
         let now = self.tally.counts();
         let ended = todo.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Done);
         let known = ended.clone().filter(|(entry, _)| refused_before.contains(&entry.id)).count() as u64;
-        let refused = now.user_has_order + now.out_of_stock - before.user_has_order - before.out_of_stock;
+        let refused = now.refused() - before.refused();
         let counts = &mut done.tidings.counts;
         counts.entries += ended.count() as u64;
         counts.created += now.created - before.created;

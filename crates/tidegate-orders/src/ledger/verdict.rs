@@ -34,6 +34,8 @@ pub enum Refusal {
     UserHasOrder,
     /// The stock in MySQL does not cover it.
     OutOfStock,
+    /// An operator has cancelled it, for one of its entries had been buried.
+    Cancelled,
 }
 
 impl Refusal {
@@ -43,12 +45,16 @@ impl Refusal {
         match self {
             Self::UserHasOrder => "user_has_order",
             Self::OutOfStock => "out_of_stock",
+            Self::Cancelled => "cancelled",
         }
     }
 
     /// Reads the word back. An unknown word, of a newer version, reads as the one that raises no stock.
     pub(super) fn from_word(word: &str) -> Self {
-        if word == Self::UserHasOrder.word() { Self::UserHasOrder } else { Self::OutOfStock }
+        [Self::UserHasOrder, Self::Cancelled]
+            .into_iter()
+            .find(|known| known.word() == word)
+            .unwrap_or(Self::OutOfStock)
     }
 }
 
