@@ -387,7 +387,7 @@ impl Admission {
         let is_same = |other: &&Self| (other.user, other.quantity) == (self.user, self.quantity);
         let again = group.iter().filter(is_same).map(Self::fate).min();
         match self.fate() {
-            Fate::Lost => again.unwrap_or(Fate::Lost),
+            fate @ (Fate::Mismatched | Fate::Lost) => again.unwrap_or(fate),
             fate => fate,
         }
     }
@@ -497,6 +497,19 @@ mod tests {
         evidence.sort();
         evidence.note_in_flight(entry(1), &HashSet::new());
         assert_eq!(audited(evidence).lost.total, 1);
+    }
+
+    #[test]
+    fn an_order_with_a_taken_id_may_be_put_back_and_die_again() {
+        let mut evidence = admitted(1);
+        for seq in [2, 3] {
+            evidence.note_entry(entry(seq), &order(1, 99));
+        }
+        evidence.sort();
+        evidence.note_dead(&[letter(3, Some(order(1, 99)))]);
+        evidence.note_row(&row(&order(1, 1)));
+        let audit = audited(evidence);
+        assert_eq!((audit.written, audit.mismatched.total), (1, 0));
     }
 
     #[test]
