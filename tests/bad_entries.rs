@@ -119,6 +119,7 @@ async fn every_bad_entry_is_buried_once_as_it_came_and_its_neighbours_are_writte
     let worker = site.worker("w").set("WORKER_LANES", 1).start();
     site.settled().await;
 
+    let buried = ids.clone();
     let letters = letters(&site).await;
     assert_eq!(letters.len(), bad.len());
     for letter in &letters {
@@ -144,7 +145,38 @@ async fn every_bad_entry_is_buried_once_as_it_came_and_its_neighbours_are_writte
     assert_eq!(site.mysql_stock(1).await, 1000 - i64::try_from(bad.len()).unwrap() - 1);
     assert!(!worker.log().contains("outage"), "{}", worker.log());
     assert!(worker.log().lines().all(|line| line.len() < 2000), "a bad value floods the log");
+    operators_get_rid_of_them(&site, &buried, &bad).await;
     assert!(worker.stop().await.success());
+}
+
+/// Exported as they came; put back, they die again; in the end they are gone, and the audit holds.
+async fn operators_get_rid_of_them(site: &Site, ids: &[String], bad: &[(Fields, &str, &str)]) {
+    let export = site.tidegate(&["dead", "export"]);
+    let mut lines = 0;
+    for line in export.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let entry = tidegate_stream::Line::parse(line).expect("an entry");
+        let at = ids.iter().position(|id| *id == entry.id.to_string()).expect("an entry of ours");
+        let fields: Fields =
+            entry.fields.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+        assert!(fields == bad[at].0, "case {at} is not exported as it came");
+        lines += 1;
+    }
+    assert_eq!(lines, bad.len());
+
+    let does = |command: &str, code: i32| {
+        let output = site.tidegate(&["dead", command, "--all", "--yes"]);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+    };
+    does("requeue", 0);
+    until("they died again", || async { letters(site).await.len() == bad.len() }).await;
+    site.settled().await;
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    // One is an order of an unknown voucher: it can be cancelled, and only that.
+    does("drop", 1);
+    assert_eq!(letters(site).await.len(), 1);
+    does("cancel", 0);
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    assert!(letters(site).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

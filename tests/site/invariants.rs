@@ -125,8 +125,8 @@ impl Site {
             let of_voucher = || pages.orders.iter().filter(|(_, wanted)| wanted.voucher == voucher);
             let units = |(_, wanted): (&i64, &Wanted)| wanted.quantity;
             let sold: i64 = of_voucher().filter(|(_, wanted)| wanted.way == Way::Gate).map(units).sum();
-            let has_order = |id: &i64| seen.refused.get(id).is_some_and(|reason| reason == "user_has_order");
-            let back: i64 = of_voucher().filter(|(id, _)| has_order(id)).map(units).sum();
+            let is_free = |id: &i64| seen.refused.get(id).is_some_and(|reason| reason != "out_of_stock");
+            let back: i64 = of_voucher().filter(|(id, _)| is_free(id)).map(units).sum();
             let left = self.redis_stock(voucher).await;
             if left != Some(loaded - sold + back) {
                 wrong.push(format!(
@@ -171,7 +171,7 @@ fn gifts(pages: &Pages, seen: &Seen) -> Vec<String> {
         if refused.is_some() != released {
             wrong.push(format!("order {id}: refused: {refused:?}, given back: {released}"));
         }
-        let may_buy_again = refused.is_some_and(|reason| reason == "out_of_stock");
+        let may_buy_again = refused.is_some_and(|reason| reason != "user_has_order");
         let is_buyer = seen.buyers.contains(&(wanted.voucher, wanted.user));
         if wanted.way == Way::Gate && is_buyer == may_buy_again {
             wrong.push(format!("order {id}: refused: {refused:?}, its user is a buyer: {is_buyer}"));

@@ -16,8 +16,8 @@ use crate::{
     wire::{self, Glimpse, WireError},
 };
 
-/// Fields that a script can add to a stream, those of the history included.
-pub const MOST_FIELDS: usize = 3_900;
+/// Fields of a letter that a script can put back: Lua passes on some 8000 values, and its history has a place among them.
+pub const MOST_FIELDS: usize = 3_890;
 
 /// What became of a letter that was to be put back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

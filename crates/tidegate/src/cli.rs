@@ -5,12 +5,14 @@ use clap::{Parser, Subcommand};
 use crate::{
     commands::{
         admit::AdmitArgs, audit::AuditArgs, completions::CompletionsArgs, config::ConfigCommandArgs,
-        consumers_list::ConsumersListArgs, consumers_remove::ConsumersRemoveArgs, doctor::DoctorArgs,
-        export::ExportArgs, log::LogArgs, migrate::MigrateArgs, order_find::OrderFindArgs,
-        order_show::OrderShowArgs, pause::PauseArgs, pending_bury::PendingBuryArgs,
-        pending_claim::PendingClaimArgs, pending_list::PendingListArgs, pending_show::PendingShowArgs,
-        replay::ReplayArgs, resume::ResumeArgs, status::StatusArgs, trim::TrimArgs,
-        voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs, worker::WorkerArgs,
+        consumers_list::ConsumersListArgs, consumers_remove::ConsumersRemoveArgs,
+        dead::cancel::DeadCancelArgs, dead::drop::DeadDropArgs, dead::export::DeadExportArgs,
+        dead::list::DeadListArgs, dead::requeue::DeadRequeueArgs, dead::show::DeadShowArgs,
+        doctor::DoctorArgs, export::ExportArgs, log::LogArgs, migrate::MigrateArgs,
+        order_find::OrderFindArgs, order_show::OrderShowArgs, pause::PauseArgs,
+        pending_bury::PendingBuryArgs, pending_claim::PendingClaimArgs, pending_list::PendingListArgs,
+        pending_show::PendingShowArgs, replay::ReplayArgs, resume::ResumeArgs, status::StatusArgs,
+        trim::TrimArgs, voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs, worker::WorkerArgs,
     },
     config::ConfigArgs,
     exit::{EXIT_CODES_HELP, Voice},
@@ -65,6 +67,9 @@ pub enum Command {
     /// Look at who reads the stream, or remove who is gone
     #[command(subcommand)]
     Consumers(ConsumersCommand),
+    /// Look at the dead letters, put them back, give their orders back, or delete them
+    #[command(subcommand)]
+    Dead(DeadCommand),
     /// Show who changed what with which command
     Log(LogArgs),
     /// Print the configuration in effect, passwords hidden
@@ -111,6 +116,23 @@ pub enum ConsumersCommand {
     List(ConsumersListArgs),
     /// Remove dead ones, after others have taken what they hold
     Remove(ConsumersRemoveArgs),
+}
+
+/// What can be done with dead letters.
+#[derive(Debug, Subcommand)]
+pub enum DeadCommand {
+    /// Count them by reason and voucher, and list the oldest
+    List(DeadListArgs),
+    /// Show all that a letter holds
+    Show(DeadShowArgs),
+    /// Put letters back into the stream, with their history
+    Requeue(DeadRequeueArgs),
+    /// Give the orders of letters back: they are not to be written any more
+    Cancel(DeadCancelArgs),
+    /// Delete letters of which nothing can be given back
+    Drop(DeadDropArgs),
+    /// Write letters as lines of JSON
+    Export(DeadExportArgs),
 }
 
 impl Command {

@@ -6,6 +6,7 @@ pub mod completions;
 pub mod config;
 pub mod consumers_list;
 pub mod consumers_remove;
+pub mod dead;
 pub mod doctor;
 pub mod export;
 pub mod log;

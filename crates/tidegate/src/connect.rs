@@ -15,7 +15,7 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlPool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
-use tidegate_stream::readable;
+use tidegate_stream::{RedisSettings, readable};
 use tokio::time::timeout;
 
 use crate::config::Settings;
@@ -25,9 +25,21 @@ use crate::config::Settings;
 /// # Errors
 /// When the first connection fails, within connect and command timeout.
 pub async fn redis(settings: &Settings) -> anyhow::Result<Pool> {
+    open(settings, settings.redis.connection()).await
+}
+
+/// As [`redis`], but one connection: what is sent one after the other is done in that order.
+///
+/// # Errors
+/// As [`redis`].
+pub async fn redis_in_order(settings: &Settings) -> anyhow::Result<Pool> {
+    open(settings, RedisSettings { connections: 1, ..settings.redis.connection() }).await
+}
+
+async fn open(settings: &Settings, connection: RedisSettings) -> anyhow::Result<Pool> {
     let redis = &settings.redis;
     let within = redis.connect_timeout + redis.command_timeout;
-    let opened = match timeout(within, tidegate_stream::connect_pool(&redis.connection())).await {
+    let opened = match timeout(within, tidegate_stream::connect_pool(&connection)).await {
         Ok(opened) => opened.map_err(|error| anyhow!("{}", readable(error.details()))),
         Err(_) => Err(anyhow!("no answer within {} ms", within.as_millis())),
     };

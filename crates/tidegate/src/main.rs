@@ -27,6 +27,7 @@ use clap::Parser;
 
 use crate::{
     cli::{Cli, Command, ConsumersCommand, OrderCommand, PendingCommand, VoucherCommand},
+    cli::{Cli, Command, DeadCommand, VoucherCommand},
     config::Config,
     exit::Exit,
 };
@@ -71,6 +72,12 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Order(OrderCommand::Show(args)) => commands::order_show::run(settings, args).await,
         Command::Order(OrderCommand::Find(args)) => commands::order_find::run(settings, args).await,
+        Command::Dead(DeadCommand::List(args)) => commands::dead::list::run(settings, args).await,
+        Command::Dead(DeadCommand::Show(args)) => commands::dead::show::run(settings, args).await,
+        Command::Dead(DeadCommand::Requeue(args)) => commands::dead::requeue::run(settings, args).await,
+        Command::Dead(DeadCommand::Cancel(args)) => commands::dead::cancel::run(settings, args).await,
+        Command::Dead(DeadCommand::Drop(args)) => commands::dead::drop::run(settings, args).await,
+        Command::Dead(DeadCommand::Export(args)) => commands::dead::export::run(settings, args).await,
         Command::Log(args) => commands::log::run(settings, args).await,
         Command::Config(args) => commands::config::run(&config, args),
         Command::Completions(args) => commands::completions::run(args),

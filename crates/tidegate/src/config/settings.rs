@@ -137,6 +137,8 @@ pub struct WorkerSettings {
 pub struct OperatorSettings {
     /// Lines of the operators' log that are kept, about.
     pub log_lines: u32,
+    /// How often a dead letter may be put back without insisting.
+    pub requeue_limit: u32,
 }
 
 /// `[log]`
@@ -177,7 +179,10 @@ impl Settings {
             admin: admin::read(reader, &mysql, &worker),
             mysql,
             worker,
-            operator: OperatorSettings { log_lines: reader.number("operator.log_lines", 100..=10_000_000) },
+            operator: OperatorSettings {
+                log_lines: reader.number("operator.log_lines", 100..=10_000_000),
+                requeue_limit: reader.number("operator.requeue_limit", 0..=1_000),
+            },
             log: log(reader),
         }
     }

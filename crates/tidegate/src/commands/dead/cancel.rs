@@ -1,0 +1,144 @@
+//! `tidegate dead cancel`: gives the orders of letters back.
+
+use clap::Args;
+use futures_util::future::join_all;
+use tidegate_orders::{
+    DeadLetters, Incoming, Ledger,
+    dead_letters::{CancelReply, order_of},
+    gate::{GateError, ReleaseReply},
+    ledger::Withdrawal,
+};
+use tidegate_stream::{Letter, Outage};
+
+use super::{
+    course::{self, Deed, Fate, Note, Obstacle},
+    door,
+    selection::SelectionArgs,
+};
+use crate::{config::Settings, connect, exit::Exit, operator::ChangeArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate dead cancel --reason unknown_voucher --voucher 7
+  tidegate dead cancel 1795175193179-0 --yes
+  tidegate dead cancel --all --dry-run
+
+For orders that are not to be written any more. MySQL is told first, so that no copy of the order can be written, ever. Then,
+in one step: its units go back to the stock in Redis, its user may order again, the journal says so, the letter is
+deleted. It happens once for each order id, however often it is asked. An order that stands in MySQL stays, and so does
+what is no order. Exits with 1 where letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
+
+/// What `tidegate dead cancel` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct DeadCancelArgs {
+    #[command(flatten)]
+    selection: SelectionArgs,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+struct Cancel<'a> {
+    dead: &'a DeadLetters,
+    ledger: Ledger,
+}
+
+impl Deed for Cancel<'_> {
+    const COMMAND: &'static str = "cancel";
+    const DONE: &'static str = "cancelled";
+
+    fn question(&self, letters: &str) -> String {
+        format!("Give the orders of {letters} back, for good?")
+    }
+
+    fn typed(&self) -> &'static str {
+        ""
+    }
+
+    async fn judge(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage> {
+        let orders = orders_of(letters);
+        let mut withdrawals = self.ledger.would_withdraw(&flat(&orders)).await?.into_iter();
+        let judge = |order: &Result<Incoming, Obstacle>| match order {
+            Ok(_) => withdrawals.next().and_then(obstacle),
+            Err(obstacle) => Some(*obstacle),
+        };
+        Ok(orders.iter().map(judge).collect())
+    }
+
+    async fn act(&self, letters: &[Letter]) -> Result<Vec<Fate>, Outage> {
+        let orders = orders_of(letters);
+        let mut withdrawals = self.ledger.withdraw(&flat(&orders)).await?.into_iter();
+        let withdrawn = orders.into_iter().map(|order| order.map(|order| (order, withdrawals.next())));
+        let cancelled = letters.iter().zip(withdrawn).map(async |(letter, order)| match order {
+            Ok((incoming, Some(withdrawal))) => self.cancel(letter, &incoming, withdrawal).await,
+            Ok((_, None)) => Ok(Fate::Gone),
+            Err(obstacle) => Ok(Fate::Stays(obstacle)),
+        });
+        join_all(cancelled).await.into_iter().collect()
+    }
+}
+
+impl Cancel<'_> {
+    async fn cancel(
+        &self,
+        letter: &Letter,
+        Incoming { order, .. }: &Incoming,
+        withdrawal: Withdrawal,
+    ) -> Result<Fate, Outage> {
+        let user_after = match withdrawal {
+            Withdrawal::Withdrawn(user_after) => user_after,
+            Withdrawal::OrderExists => return Ok(Fate::Stays(Obstacle::OrderExists)),
+            Withdrawal::IdTaken => return Ok(Fate::Stays(Obstacle::IdTaken)),
+        };
+        Ok(match self.dead.cancel(letter, order, user_after).await {
+            Ok(CancelReply::Cancelled(reply)) => Fate::Done(Note {
+                letter: letter.id.to_string(),
+                outcome: match reply {
+                    ReleaseReply::GivenBack => "given_back",
+                    ReleaseReply::GivenBackBefore => "given_back_before",
+                    ReleaseReply::GivenBackWithoutStock => "given_back_without_stock",
+                },
+                order: Some(order.id.to_string()),
+                entry: None,
+            }),
+            Ok(CancelReply::Gone) => Fate::Gone,
+            Err(GateError::IdTaken { .. }) => Fate::Stays(Obstacle::IdTaken),
+            Err(GateError::Unreachable(error)) => return Err(Outage::new("Redis", error)),
+            Err(error) => Fate::Failed(error),
+        })
+    }
+}
+
+fn orders_of(letters: &[Letter]) -> Vec<Result<Incoming, Obstacle>> {
+    let order = |letter: &Letter| match (order_of(letter), &letter.burial) {
+        (_, None) => Err(Obstacle::Foreign),
+        (Err(_), _) => Err(Obstacle::NoOrder),
+        (Ok(order), Some(burial)) => Ok(Incoming { order, entry: burial.entry }),
+    };
+    letters.iter().map(order).collect()
+}
+
+fn flat(orders: &[Result<Incoming, Obstacle>]) -> Vec<Incoming> {
+    orders.iter().flatten().cloned().collect()
+}
+
+fn obstacle(withdrawal: Withdrawal) -> Option<Obstacle> {
+    match withdrawal {
+        Withdrawal::Withdrawn(_) => None,
+        Withdrawal::OrderExists => Some(Obstacle::OrderExists),
+        Withdrawal::IdTaken => Some(Obstacle::IdTaken),
+    }
+}
+
+/// Gives them back.
+///
+/// # Errors
+/// When a store cannot be reached, the key holds no stream, or it was not said which letters.
+pub async fn run(settings: &Settings, args: &DeadCancelArgs) -> anyhow::Result<Exit> {
+    args.selection.is_said()?;
+    let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
+    let dead = door(settings, &redis);
+    let selection = args.selection.resolve(&redis, &dead).await?;
+    let deed = Cancel { dead: &dead, ledger: Ledger::new(mysql, settings.mysql.statement_timeout) };
+    course::run(settings, &args.change, (&dead, selection), &deed).await
+}

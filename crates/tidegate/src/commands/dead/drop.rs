@@ -1,0 +1,104 @@
+//! `tidegate dead drop`: deletes letters of which nothing can be given back.
+
+use clap::Args;
+use futures_util::future::join_all;
+use tidegate_orders::{
+    DeadLetters,
+    dead_letters::{DropReply, order_of},
+    gate::GateError,
+};
+use tidegate_stream::{Letter, Outage};
+
+use super::{
+    course::{self, Deed, Fate, Note, Obstacle},
+    door,
+    letter::reason_of,
+    selection::SelectionArgs,
+};
+use crate::{config::Settings, connect, exit::Exit, operator::ChangeArgs};
+
+/// The reason of letters whose order id is another order's.
+const ID_TAKEN: &str = "id_taken";
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate dead export --reason bad_value > poison.jsonl && tidegate dead drop --reason bad_value
+  tidegate dead drop 1795175193179-0 --yes
+  tidegate dead drop --reason id_taken --to -7d
+
+For letters that are no orders, and for those whose order id is another order's (id_taken): nothing can be given back of
+them. Deletes the letter and what is left of its entry in the stream. An order stays, and so does one of which the journal
+says that it took units: see tidegate dead cancel. Nothing brings a letter back: export it before. Exits with 1 where
+letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
+
+/// What `tidegate dead drop` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct DeadDropArgs {
+    #[command(flatten)]
+    selection: SelectionArgs,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+struct Drop<'a> {
+    dead: &'a DeadLetters,
+}
+
+impl Deed for Drop<'_> {
+    const COMMAND: &'static str = "drop";
+    const DONE: &'static str = "dropped";
+
+    fn question(&self, letters: &str) -> String {
+        format!("Delete {letters} for good?")
+    }
+
+    fn typed(&self) -> &'static str {
+        ""
+    }
+
+    async fn judge(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage> {
+        Ok(letters.iter().map(obstacle).collect())
+    }
+
+    async fn act(&self, letters: &[Letter]) -> Result<Vec<Fate>, Outage> {
+        join_all(letters.iter().map(|letter| self.drop(letter))).await.into_iter().collect()
+    }
+}
+
+impl Drop<'_> {
+    async fn drop(&self, letter: &Letter) -> Result<Fate, Outage> {
+        if let Some(obstacle) = obstacle(letter) {
+            return Ok(Fate::Stays(obstacle));
+        }
+        Ok(match self.dead.drop(letter).await {
+            Ok(DropReply::Dropped) => Fate::Done(Note {
+                letter: letter.id.to_string(),
+                outcome: Self::DONE,
+                order: order_of(letter).ok().map(|order| order.id.to_string()),
+                entry: None,
+            }),
+            Ok(DropReply::Gone) => Fate::Gone,
+            Ok(DropReply::HoldsUnits) => Fate::Stays(Obstacle::HoldsUnits),
+            Err(GateError::Unreachable(error)) => return Err(Outage::new("Redis", error)),
+            Err(error) => Fate::Failed(error),
+        })
+    }
+}
+
+fn obstacle(letter: &Letter) -> Option<Obstacle> {
+    let is_of_no_use = order_of(letter).is_err() || reason_of(letter) == ID_TAKEN;
+    (!is_of_no_use).then_some(Obstacle::HoldsOrder)
+}
+
+/// Deletes them.
+///
+/// # Errors
+/// When Redis cannot be reached, the key holds no stream, or it was not said which letters.
+pub async fn run(settings: &Settings, args: &DeadDropArgs) -> anyhow::Result<Exit> {
+    args.selection.is_said()?;
+    let redis = connect::redis(settings).await?;
+    let dead = door(settings, &redis);
+    let selection = args.selection.resolve(&redis, &dead).await?;
+    course::run(settings, &args.change, (&dead, selection), &Drop { dead: &dead }).await
+}

@@ -1,0 +1,91 @@
+//! `tidegate dead list`: what died, and why.
+
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+
+use super::{
+    door,
+    groups::{Counted, Groups},
+    letter::Summary,
+    selection::FilterArgs,
+};
+use crate::{
+    config::Settings,
+    connect,
+    exit::Exit,
+    operator::Progress,
+    output::{OutputArgs, counted, table},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate dead list
+  tidegate dead list --reason unknown_voucher --voucher 7
+  tidegate dead list --from -2h --limit 1000 --json
+  tidegate dead list --user 1001
+
+Counts all that match by reason and voucher, then shows the oldest of them. Voucher and user are found also in entries that
+are no orders, where they can be read. Of a letter that says `requeued 2`, this is the third death. Changes nothing.";
+
+/// What `tidegate dead list` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct DeadListArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Show so many, the oldest; all are counted
+    #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    limit: u32,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+struct Listed {
+    stream: String,
+    #[serde(flatten)]
+    counted: Counted,
+    /// The oldest of them.
+    first: Vec<Summary>,
+}
+
+/// Lists them.
+///
+/// # Errors
+/// When Redis cannot be reached, or the key holds no stream.
+pub async fn run(settings: &Settings, args: &DeadListArgs) -> anyhow::Result<Exit> {
+    let redis = connect::redis(settings).await?;
+    let dead = door(settings, &redis);
+    let all = dead.count().await.context("Failed to read the dead letters")?;
+    let selection = args.filter.resolve(&redis, &dead).await?;
+    let progress = Progress::new();
+    progress.expect(all, "letters looked at");
+    let (mut groups, mut first) = (Groups::default(), Vec::new());
+    let mut walk = selection.walk(&dead);
+    while let Some(page) = walk.next().await.context("Failed to read the dead letters")? {
+        progress.add(page.looked_at);
+        page.letters.iter().for_each(|letter| groups.add(letter));
+        let room = args.limit as usize - first.len();
+        first.extend(page.letters.iter().take(room).map(Summary::from));
+    }
+    drop(progress);
+    let listed = Listed { stream: settings.stream.dead.clone(), counted: groups.counted(), first };
+    args.output.print(&listed, render)?;
+    Ok(Exit::Ok)
+}
+
+fn render(listed: &Listed) -> String {
+    let Listed { stream, counted: Counted { letters, .. }, first, .. } = listed;
+    let mut text = format!("{stream}: {}\n{}", counted(*letters, "letter"), listed.counted.text());
+    if !first.is_empty() {
+        let mut table = table(&Summary::HEADER);
+        first.iter().for_each(|letter| _ = table.add_row(letter.cells()));
+        text += &format!("\n\n{table}");
+    }
+    match *letters - first.len() as u64 {
+        0 => text,
+        more => format!("{text}\nand {more} more: --limit shows them"),
+    }
+}

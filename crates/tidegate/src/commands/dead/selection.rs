@@ -1,0 +1,225 @@
+//! Which letters a command is about, and reading them page by page: there may be a million.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use clap::Args;
+use fred::clients::Pool;
+use tidegate_orders::{DeadLetters, wire};
+use tidegate_stream::{EntryId, Letter, StreamError, server_time_ms};
+
+use super::letter::reason_of;
+use crate::{
+    exit::WrongUsage,
+    moment::{self, Point},
+    selection::OnlyArgs,
+};
+
+/// Letters of a page at most: a step of a change, after which it can be stopped.
+const MOST_LETTERS: usize = 1_000;
+/// Letters of the first page, when nobody knows how large they are.
+const FIRST_LETTERS: u16 = 100;
+/// A page is to be about so many bytes: one letter may be a megabyte.
+const PAGE_BYTES: usize = 4 << 20;
+
+/// Flags that leave letters out.
+#[derive(Args, Clone, Debug)]
+pub struct FilterArgs {
+    /// Only letters with this reason, such as unknown_voucher
+    #[arg(long, value_name = "WORD")]
+    reason: Option<String>,
+    #[command(flatten)]
+    only: OnlyArgs,
+    /// Only letters of this time or later: RFC 3339, local time, -2h (so long ago), Unix milliseconds or a letter
+    #[arg(long, value_name = "TIME", value_parser = moment::parse_point, allow_hyphen_values = true)]
+    from: Option<Point>,
+    /// Only letters of this time or earlier, in the same ways
+    #[arg(long, value_name = "TIME", value_parser = moment::parse_point, allow_hyphen_values = true)]
+    to: Option<Point>,
+}
+
+/// Letters by their ids, by filter, or all.
+#[derive(Args, Clone, Debug)]
+pub struct SelectionArgs {
+    /// Letters, by their ids
+    #[arg(value_name = "LETTER", conflicts_with_all = ["all", "reason", "voucher", "user", "from", "to", "limit"])]
+    letters: Vec<EntryId>,
+    /// All letters
+    #[arg(long, conflicts_with_all = ["reason", "voucher", "user", "from", "to"])]
+    all: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// The oldest so many of them
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+}
+
+impl SelectionArgs {
+    /// Whether it was said which letters are meant.
+    ///
+    /// # Errors
+    /// When it was not: what changes letters does not begin with all of them by itself.
+    pub fn is_said(&self) -> Result<(), WrongUsage> {
+        let FilterArgs { reason, only, from, to } = &self.filter;
+        let filters =
+            [reason.is_some(), only.voucher.is_some(), only.user.is_some(), from.is_some(), to.is_some()];
+        if !self.letters.is_empty() || self.all || filters.contains(&true) {
+            return Ok(());
+        }
+        let message = "say which letters: their ids, a filter such as --reason or --voucher, or --all";
+        Err(WrongUsage(message.to_owned()))
+    }
+
+    /// The letters that are meant, of those that are there now.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key of the dead letters holds no stream.
+    pub async fn resolve(&self, redis: &Pool, dead: &DeadLetters) -> anyhow::Result<Selection> {
+        let mut selection = self.filter.resolve(redis, dead).await?;
+        selection.ids = (!self.letters.is_empty()).then(|| self.letters.iter().copied().collect());
+        selection.limit = self.limit;
+        Ok(selection)
+    }
+}
+
+impl FilterArgs {
+    /// As [`SelectionArgs::resolve`].
+    pub async fn resolve(&self, redis: &Pool, dead: &DeadLetters) -> anyhow::Result<Selection> {
+        let now_ms = server_time_ms(redis).await.context("Failed to read the clock of Redis")?;
+        let first = self.from.map_or(EntryId::MIN, |from| from.first(now_ms));
+        // What is buried from now on is not meant: what goes back and dies again would never end.
+        let end = dead.last_id().await.context("Failed to read the dead letters")?;
+        let last = self.to.map_or(end, |to| to.last(now_ms).min(end));
+        Ok(Selection { ids: None, reason: self.reason.clone(), only: self.only, first, last, limit: None })
+    }
+}
+
+/// The letters that are meant.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// These, or those that the rest describes.
+    ids: Option<BTreeSet<EntryId>>,
+    reason: Option<String>,
+    only: OnlyArgs,
+    first: EntryId,
+    last: EntryId,
+    limit: Option<u64>,
+}
+
+impl Selection {
+    /// Begins to read them.
+    pub fn walk<'a>(&self, dead: &'a DeadLetters) -> Walk<'a> {
+        let mut ids: Vec<EntryId> = self.ids.iter().flatten().rev().copied().collect();
+        ids.shrink_to_fit();
+        Walk {
+            dead,
+            selection: self.clone(),
+            ids,
+            after: self.first.previous(),
+            left: self.limit.unwrap_or(u64::MAX),
+            count: FIRST_LETTERS,
+        }
+    }
+
+    /// How many letters have to be looked at, at most; `all` are there.
+    pub fn length(&self, all: u64) -> u64 {
+        self.ids.as_ref().map_or(all, |ids| ids.len() as u64)
+    }
+
+    /// The same, but none after this letter, which was the last of them; and so many that nothing has to be counted.
+    pub fn up_to(self, last: Option<EntryId>) -> Self {
+        Self { last: last.unwrap_or(self.last), limit: None, ..self }
+    }
+
+    /// What to type for those of them that come after this one.
+    pub fn typed_after(&self, done: Option<EntryId>) -> String {
+        if let Some(ids) = &self.ids {
+            let rest = ids.iter().filter(|id| done.is_none_or(|done| **id > done));
+            return rest.map(|id| format!(" {id}")).collect();
+        }
+        let reason = self.reason.as_ref().map(|reason| {
+            let quoted = shlex::try_quote(reason).unwrap_or_else(|_| reason.into());
+            format!(" --reason {quoted}")
+        });
+        let from = done.map(EntryId::next).or(Some(self.first)).filter(|from| *from != EntryId::MIN);
+        let from = from.map(|from| format!(" --from {from}"));
+        let parts = [reason, Some(self.only.typed()), from, Some(format!(" --to {}", self.last))];
+        parts.into_iter().flatten().collect()
+    }
+
+    fn holds(&self, letter: &Letter) -> bool {
+        self.reason.as_deref().is_none_or(|reason| reason == reason_of(letter))
+            && wire::names(&letter.entry(), self.only.voucher, self.only.user)
+    }
+}
+
+/// A piece of the dead letters.
+#[derive(Debug)]
+pub struct Page {
+    /// Those that were selected, oldest first.
+    pub letters: Vec<Letter>,
+    /// Ids that were asked for and are not there.
+    pub missing: Vec<EntryId>,
+    /// How many letters were looked at.
+    pub looked_at: u64,
+}
+
+/// Reads the selected letters, oldest first.
+#[derive(Debug)]
+pub struct Walk<'a> {
+    dead: &'a DeadLetters,
+    selection: Selection,
+    /// Ids that are still to be read, the next one last.
+    ids: Vec<EntryId>,
+    after: EntryId,
+    left: u64,
+    count: u16,
+}
+
+impl Walk<'_> {
+    /// The next piece; None at the end.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key holds no stream.
+    pub async fn next(&mut self) -> Result<Option<Page>, StreamError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let page =
+            if self.selection.ids.is_some() { self.next_ids().await? } else { self.next_page().await? };
+        Ok(page.map(|mut page| {
+            page.letters.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.left -= page.letters.len() as u64;
+            page
+        }))
+    }
+
+    async fn next_ids(&mut self) -> Result<Option<Page>, StreamError> {
+        let rest = self.ids.len().saturating_sub(usize::from(FIRST_LETTERS));
+        let ids = self.ids.split_off(rest);
+        let mut page = Page { letters: Vec::new(), missing: Vec::new(), looked_at: ids.len() as u64 };
+        for id in ids.iter().rev() {
+            match self.dead.find(*id).await? {
+                Some(letter) => page.letters.push(letter),
+                None => page.missing.push(*id),
+            }
+        }
+        Ok((page.looked_at > 0).then_some(page))
+    }
+
+    async fn next_page(&mut self) -> Result<Option<Page>, StreamError> {
+        let mut letters = self.dead.page((self.after, self.selection.last), self.count).await?;
+        let Some(last) = letters.last() else { return Ok(None) };
+        self.after = last.id;
+        let looked_at = letters.len() as u64;
+        let bytes: usize = letters.iter().map(size).sum();
+        let next = (PAGE_BYTES / (bytes / letters.len()).max(1)).clamp(1, MOST_LETTERS);
+        self.count = u16::try_from(next).unwrap_or(FIRST_LETTERS);
+        letters.retain(|letter| self.selection.holds(letter));
+        Ok(Some(Page { letters, missing: Vec::new(), looked_at }))
+    }
+}
+
+fn size(letter: &Letter) -> usize {
+    letter.fields.iter().map(|(name, value)| name.len() + value.len()).sum()
+}

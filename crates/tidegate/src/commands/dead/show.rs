@@ -1,0 +1,95 @@
+//! `tidegate dead show`: everything that a letter holds.
+
+use anyhow::Context;
+use clap::Args;
+use tidegate_orders::dead_letters::order_of;
+use tidegate_stream::{Burial, EntryId, Letter};
+
+use super::{
+    door,
+    letter::{Whole, plain, reason_of, shown_time},
+};
+use crate::{
+    config::Settings,
+    connect,
+    exit::Exit,
+    output::{OutputArgs, counted},
+};
+
+/// Fields, and bytes of a name or value, that are shown to people.
+const SHOWN_FIELDS: usize = 50;
+const SHOWN_BYTES: usize = 200;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate dead show 1795175193179-0
+  tidegate dead show 1795175193179-0 --json | jq .dead.history
+
+For people, bytes that are no text are escaped, and long values are cut. --json holds everything, in the form of
+tidegate dead export. Exits with 1 where there is no such letter.";
+
+/// What `tidegate dead show` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct DeadShowArgs {
+    /// The letter
+    letter: EntryId,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Shows it.
+///
+/// # Errors
+/// When Redis cannot be reached, or the key holds no stream.
+pub async fn run(settings: &Settings, args: &DeadShowArgs) -> anyhow::Result<Exit> {
+    let redis = connect::redis(settings).await?;
+    let found = door(settings, &redis).find(args.letter).await.context("Failed to read the dead letters")?;
+    let Some(letter) = found else {
+        eprintln!("{} holds no letter {}: see tidegate dead list", settings.stream.dead, args.letter);
+        return Ok(Exit::No);
+    };
+    args.output.print(&Whole::from(&letter), |_| render(&letter))?;
+    Ok(Exit::Ok)
+}
+
+fn render(letter: &Letter) -> String {
+    let mut lines =
+        vec![format!("letter     {}", letter.id), format!("reason     {}", plain(reason_of(letter)))];
+    if let Some(burial) = &letter.burial {
+        lines.extend([
+            format!("error      {}", plain(&burial.error)),
+            format!("buried     {} by {}", shown_time(letter.id), plain(&burial.consumer)),
+            format!("entry      {}, delivered {}", burial.entry, counted(burial.deliveries, "time")),
+        ]);
+    }
+    lines.push(match order_of(letter) {
+        Ok(order) => format!(
+            "order      {} of user {} for {} of voucher {}, slot {}",
+            order.id, order.user, order.quantity, order.voucher, order.slot
+        ),
+        Err(error) => format!("order      none: {error}"),
+    });
+    lines.push(format!("requeued   {}", counted(letter.history.requeued, "time")));
+    lines.extend(letter.history.burials.iter().map(earlier));
+    lines.push(format!("fields     {}", letter.fields.len()));
+    let shown = letter.fields.iter().take(SHOWN_FIELDS);
+    lines.extend(shown.map(|(name, value)| format!("  {} = {}", escaped(name), escaped(value))));
+    let more = letter.fields.len().saturating_sub(SHOWN_FIELDS);
+    lines.extend((more > 0).then(|| format!("  and {more} more: --json shows them")));
+    lines.join("\n")
+}
+
+fn earlier(Burial { entry, reason, error, at_ms, .. }: &Burial) -> String {
+    let at = shown_time(EntryId { ms: *at_ms, seq: 0 });
+    format!("  buried {at} as {entry}: {}, {}", plain(reason), plain(error))
+}
+
+fn escaped(bytes: &[u8]) -> String {
+    let shown = bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii().to_string();
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) if text.len() <= SHOWN_BYTES && !text.contains(char::is_control) => text.to_owned(),
+        _ => shown,
+    };
+    if bytes.len() > SHOWN_BYTES { format!("{text}... ({} bytes)", bytes.len()) } else { text }
+}

@@ -1,0 +1,546 @@
+//! Dead letters in the hands of operators: real servers, real workers, the real program.
+
+mod program;
+mod site;
+mod terminal;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fred::{
+    interfaces::{ClientLike, SetsInterface, StreamsInterface},
+    types::{CustomCommand, Value},
+};
+use program::{Program, Run};
+use serde_json::{Value as Json, json};
+use site::{DEAD, GROUP, STREAM, Site, Worker, until};
+use terminal::Terminal;
+use tidegate_lab::Proxy;
+
+/// Field names and values, byte for byte, in order.
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn program(site: &Site) -> Program {
+    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
+}
+
+/// A site whose voucher 1 has 100 units, with the scripts of the operator's commands loaded.
+async fn open() -> (Site, Program) {
+    let site = Site::open().await;
+    site.load(1, 100).await;
+    let program = program(&site);
+    (site, program)
+}
+
+/// Adds an entry of any bytes; returns its id.
+async fn add(site: &Site, fields: &Fields) -> String {
+    let mut args: Vec<Value> = vec![STREAM.into(), "*".into()];
+    for (name, value) in fields {
+        args.extend([Value::from(name.as_slice()), Value::from(value.as_slice())]);
+    }
+    let command = CustomCommand::new_static("XADD", None, false);
+    site.client.custom::<String, _>(command, args).await.expect("the entry is added")
+}
+
+/// What a stream holds: ids and fields, byte for byte.
+async fn entries(site: &Site, key: &str) -> Vec<(String, Fields)> {
+    let entries: Vec<(String, Value)> = site.client.xrange(key, "-", "+", None).await.expect("Redis answers");
+    let bytes = |value: &Value| value.as_bytes().expect("a string").to_vec();
+    let pairs = |fields: Value| {
+        fields.into_array().chunks(2).map(|pair| (bytes(&pair[0]), bytes(&pair[1]))).collect()
+    };
+    entries.into_iter().map(|(id, fields)| (id, pairs(fields))).collect()
+}
+
+async fn letter_ids(site: &Site) -> Vec<String> {
+    entries(site, DEAD).await.into_iter().map(|(id, _)| id).collect()
+}
+
+/// Everything that Redis holds, byte for byte, but for the log of operators.
+async fn dump(site: &Site) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    for key in site.call("KEYS *").await.convert::<Vec<String>>().expect("keys") {
+        all.insert(key.clone(), site.redis_says(&["DUMP", &key]).await);
+    }
+    all.remove("tidegate:log");
+    all
+}
+
+/// Lets a worker write and bury what there is.
+async fn settled(site: &Site, name: &str) {
+    let worker = site.worker(name).start();
+    stopped(site, worker).await;
+}
+
+async fn stopped(site: &Site, worker: Worker) {
+    site.settled().await;
+    assert!(worker.stop().await.success());
+}
+
+#[track_caller]
+fn is_why(run: &Run, why: &str, letters: u64) {
+    let staying = run.json()["stay"].as_array().cloned().unwrap_or_default();
+    let found = staying.iter().find(|staying| staying["why"] == why);
+    assert_eq!(found.map(|staying| &staying["letters"]), Some(&json!(letters)), "{run:#?}");
+}
+
+async fn audit_holds(site: &Site) {
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    let report = site.tidegate(&["audit", "--json"]);
+    assert!(report.status.success(), "{report:?}");
+}
+
+/// Sells an order of voucher 77, of which MySQL has no row.
+async fn sell_unknown(site: &Site, id: i64, user: i64, quantity: i64) {
+    if site.redis_stock(77).await.is_none() {
+        site.redis_says(&["SET", "seckill:stock:77", "100"]).await;
+        site.book.write(|pages| _ = pages.loaded.insert(77, 100));
+    }
+    site.admit(id, user, 77, quantity).await;
+}
+
+async fn add_row_of_77(site: &Site) {
+    let insert = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time, initial_stock) \
+                  VALUES (77, 100, NOW(), NOW() + INTERVAL 1 DAY, 100)";
+    sqlx::query(insert).execute(&site.pool).await.expect("the row is inserted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_cause_is_mended_requeued_letters_become_orders_and_the_audit_holds_at_every_step() {
+    let (site, program) = open().await;
+    for at in 0..30 {
+        sell_unknown(&site, 1_000 + at, 10 + at, 1 + at % 3).await;
+        site.admit(2_000 + at, 10 + at, 1, 1).await;
+    }
+    settled(&site, "w").await;
+    audit_holds(&site).await;
+    let listed = program.run("dead list --json").expect(0).json();
+    assert_eq!((&listed["letters"], &listed["groups"][0]["voucher"]), (&json!(30), &json!("77")), "{listed}");
+
+    // Not mended yet: they die again, with their history.
+    program.run("dead requeue --reason unknown_voucher --yes").expect(0);
+    assert!(site.dead().await.is_empty());
+    audit_holds(&site).await;
+    settled(&site, "w").await;
+    audit_holds(&site).await;
+    assert_eq!(letter_ids(&site).await.len(), 30);
+
+    add_row_of_77(&site).await;
+    let done = program.run("dead requeue --voucher 77 --yes --json").expect(0).json();
+    assert_eq!((&done["letters"], &done["gone"]), (&json!(30), &json!(0)), "{done}");
+    audit_holds(&site).await;
+    settled(&site, "w").await;
+    assert_eq!(site.orders().await.len(), 60);
+    site.invariants().await;
+    let log = program.run("log --json").expect(0).json();
+    assert_eq!(log[0]["counts"], json!({ "requeued": 30, "gone": 0, "stay": 0 }), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_goes_round_byte_for_byte_and_its_history_is_kept() {
+    let (site, program) = open().await;
+    let all: Vec<u8> = (0..=255).collect();
+    let order: Fields = [("userId", "5"), ("voucherId", "77"), ("id", "106")]
+        .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
+        .into();
+    let mut strange = order.clone();
+    strange.extend([
+        (all.clone(), all.clone()),
+        (b"dead:requeued".to_vec(), b"9".to_vec()),
+        (vec![], vec![]),
+    ]);
+    let mut many = order.clone();
+    many.extend((0..2997).map(|at| (vec![0xff, b'0' + (at % 10) as u8], all[at % 256..].to_vec())));
+    let poison: Fields = vec![(b"userId".to_vec(), b"\xff".to_vec())];
+    let originals = [strange, many, poison];
+    for fields in &originals {
+        add(&site, fields).await;
+    }
+    settled(&site, "w").await;
+    for time in 1..=3 {
+        let before = entries(&site, STREAM).await.len();
+        let done = program.run("dead requeue --all --yes --json").expect(0).json();
+        assert_eq!(done["letters"], 3, "{done}");
+        let back = entries(&site, STREAM).await.split_off(before);
+        for ((id, fields), original) in back.iter().zip(&originals) {
+            assert!(fields.starts_with(original) && fields.len() == original.len() + 2, "{id}");
+            assert_eq!(fields[original.len()], (b"dead:requeued".to_vec(), time.to_string().into_bytes()));
+            assert_eq!(fields[original.len() + 1].0, b"dead:history");
+        }
+        audit_holds(&site).await;
+        settled(&site, "w").await;
+        audit_holds(&site).await;
+    }
+    // What was exported is what came in, with all that became of it.
+    let export = program.run("dead export").expect(0).stdout;
+    let lines: Vec<Json> = export.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for (line, original) in export.lines().zip(&originals) {
+        let entry = tidegate_stream::Line::parse(line.as_bytes()).expect("an entry");
+        let fields: Fields =
+            entry.fields.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+        assert_eq!(&fields, original);
+    }
+    let reasons: BTreeSet<&str> = lines.iter().map(|line| line["dead"]["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, BTreeSet::from(["bad_value", "unknown_voucher"]));
+    assert!(lines.iter().all(|line| line["dead"]["requeued"] == 3));
+    assert!(lines.iter().all(|line| line["dead"]["history"].as_array().unwrap().len() == 3));
+
+    let one = lines[2]["dead"]["letter"].as_str().unwrap();
+    let shown = program.run(&format!("dead show {one}")).expect(0).stdout;
+    assert!(shown.contains("bad_value") && shown.contains("requeued   3 times"), "{shown}");
+    assert!(shown.contains(r"userId = \xff"), "{shown}");
+    assert_eq!(program.run(&format!("dead show {one} --json")).expect(0).json(), lines[2]);
+    program.run("dead show 1-1").expect(1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_that_was_requeued_often_stays_until_somebody_insists() {
+    let (site, program) = open().await;
+    site.add(&[("userId", "nobody")]).await;
+    sell_unknown(&site, 1, 1, 1).await;
+    settled(&site, "w").await;
+    for _ in 0..2 {
+        program.run("dead requeue --reason bad_value --reason missing_field --yes").expect(2);
+        program.run("dead requeue --reason bad_value --yes --set operator.requeue_limit=2").expect(0);
+        settled(&site, "w").await;
+    }
+    let limited = "--set operator.requeue_limit=2";
+    let before = dump(&site).await;
+    let dry = program.run(&format!("dead requeue --all --dry-run --json {limited}")).expect(0);
+    is_why(&dry, "needs_force", 1);
+    assert_eq!(dry.json()["would"], 1);
+    let id = dry.json()["stay"][0]["first"][0].as_str().unwrap().to_owned();
+    let refused = program.run(&format!("dead requeue {id} --yes --json {limited}")).expect(1);
+    is_why(&refused, "needs_force", 1);
+    assert_eq!(dump(&site).await, before);
+
+    let partly = program.run(&format!("dead requeue --all --yes --json {limited}")).expect(1);
+    is_why(&partly, "needs_force", 1);
+    assert_eq!((&partly.json()["letters"], letter_ids(&site).await), (&json!(1), vec![id.clone()]));
+    program.run(&format!("dead requeue {id} --yes --force {limited}")).expect(0);
+    assert!(letter_ids(&site).await.is_empty());
+    program.run("dead requeue --all --yes").expect(0);
+    audit_holds(&site).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_gives_back_once_and_frees_the_user_and_nothing_brings_the_order_back() {
+    let (site, program) = open().await;
+    for at in 0..20 {
+        sell_unknown(&site, 1_000 + at, 10 + at, 2).await;
+    }
+    settled(&site, "w").await;
+    let left = site.redis_stock(77).await;
+    assert_eq!(left, Some(60));
+    let dry = program.run("dead cancel --all --dry-run").expect(0);
+    assert!(dry.stdout.contains("20 letters selected"), "{dry:?}");
+    let one = letter_ids(&site).await[3].clone();
+    let done = program.run(&format!("dead cancel {one} --yes")).expect(0);
+    assert!(done.stdout.contains("given back, order 1003"), "{done:?}");
+    assert_eq!(site.redis_stock(77).await, Some(62));
+    program.run(&format!("dead cancel {one} --yes")).expect(1);
+    assert_eq!(site.redis_stock(77).await, Some(62), "once");
+    audit_holds(&site).await;
+
+    program.run("dead cancel --voucher 77 --yes").expect(0);
+    assert_eq!(site.redis_stock(77).await, Some(100));
+    let buyers: u64 = site.client.scard("seckill:order:77").await.unwrap();
+    assert_eq!((buyers, letter_ids(&site).await.len()), (0, 0));
+    assert!(site.journal(77).await.values().all(|note| note.contains(r#""by":"operator:dead_cancel""#)));
+    audit_holds(&site).await;
+
+    // The row comes after all, and the group is made again: everything is delivered once more.
+    add_row_of_77(&site).await;
+    site.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
+    sell_unknown(&site, 2_000, 99, 2).await;
+    settled(&site, "w").await;
+    assert_eq!(site.orders().await.iter().map(|order| order.id).collect::<Vec<_>>(), [2_000]);
+    site.invariants().await;
+}
+
+/// A copy of the order that somebody else put back while the letter was being cancelled is refused, and given back once.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_written() {
+    let (site, program) = open().await;
+    site.admit(5, 50, 1, 3).await;
+    // The database refuses this one row, twice: a group that was made again buries it once more.
+    let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_50 CHECK (user_id <> 50)";
+    sqlx::query(check).execute(&site.pool).await.unwrap();
+    settled(&site, "w").await;
+    site.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
+    settled(&site, "w").await;
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_50").execute(&site.pool).await.unwrap();
+    let twins = letter_ids(&site).await;
+    assert_eq!(twins.len(), 2);
+    program.run(&format!("dead requeue {} --yes", twins[0])).expect(0);
+    program.run(&format!("dead cancel {} --yes", twins[1])).expect(0);
+    assert_eq!(site.redis_stock(1).await, Some(100));
+    settled(&site, "w").await;
+    assert!(site.orders().await.is_empty());
+    assert_eq!((site.redis_stock(1).await, site.mysql_stock(1).await), (Some(100), 100));
+    site.invariants().await;
+
+    // Killed between MySQL and Redis: the letter is there, and who puts it back gets it refused and given back.
+    site.admit(6, 60, 1, 3).await;
+    let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_60 CHECK (user_id <> 60)";
+    sqlx::query(check).execute(&site.pool).await.unwrap();
+    settled(&site, "w").await;
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_60").execute(&site.pool).await.unwrap();
+    let proxy = Proxy::start(site.redis.port()).await.unwrap();
+    let through =
+        Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
+    let held = proxy.hold_when("EVALSHA");
+    let mut child = through.command(&["dead", "cancel", "--all", "--yes"]).spawn().unwrap();
+    held.reached().await.unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    held.cut();
+    assert_eq!((letter_ids(&site).await.len(), site.redis_stock(1).await), (1, Some(97)));
+    audit_holds(&site).await;
+    program.run("dead requeue --all --yes").expect(0);
+    settled(&site, "w").await;
+    assert_eq!(site.redis_stock(1).await, Some(100));
+    site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_stands_in_mysql_is_not_cancelled_and_a_requeue_ends_its_letter() {
+    let (site, program) = open().await;
+    sell_unknown(&site, 1, 1, 1).await;
+    settled(&site, "w").await;
+    let twin = entries(&site, DEAD).await.remove(0).1;
+    program.run("dead requeue --all --yes").expect(0);
+    add_row_of_77(&site).await;
+    settled(&site, "w").await;
+    // Its letter comes back, as from a backup.
+    let mut words: Vec<String> = vec!["XADD".into(), DEAD.into(), "*".into()];
+    words.extend(
+        twin.iter()
+            .flat_map(|(name, value)| [name, value])
+            .map(|text| String::from_utf8(text.clone()).unwrap()),
+    );
+    site.redis_says(&words.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let before = dump(&site).await;
+    for line in ["dead cancel --all --dry-run --json", "dead cancel --all --yes --json"] {
+        is_why(&program.run(line).expect(1), "order_exists", 1);
+    }
+    is_why(&program.run("dead drop --all --yes --json").expect(1), "holds_order", 1);
+    assert_eq!(dump(&site).await, before);
+    program.run("dead requeue --all --yes").expect(0);
+    settled(&site, "w").await;
+    assert!(letter_ids(&site).await.is_empty());
+    site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_order_can_only_be_dropped_and_the_audit_holds_afterwards() {
+    let (site, program) = open().await;
+    site.admit(7, 70, 1, 1).await;
+    settled(&site, "w").await;
+    site.add(&[("userId", "nobody"), ("voucherId", "1"), ("id", "1")]).await;
+    // A forged order under the id of a real one.
+    site.add(&[("userId", "71"), ("voucherId", "1"), ("id", "7")]).await;
+    sell_unknown(&site, 8, 80, 1).await;
+    settled(&site, "w").await;
+    program.run("dead requeue --reason bad_value --yes").expect(0);
+    settled(&site, "w").await;
+    let cancelled = program.run("dead cancel --all --yes --json").expect(1);
+    is_why(&cancelled, "no_order", 1);
+    is_why(&cancelled, "id_taken", 1);
+    assert_eq!(cancelled.json()["letters"], 1);
+    audit_holds(&site).await;
+    program.run("dead drop --all --yes").expect(0);
+    assert!(letter_ids(&site).await.is_empty());
+    audit_holds(&site).await;
+    assert_eq!(site.redis_stock(1).await, Some(99), "nothing was given back");
+    assert_eq!(site.orders().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_operators_at_once_do_each_letter_once() {
+    let (site, program) = open().await;
+    for at in 0..300 {
+        site.redis_says(&["SET", "seckill:stock:77", "1000"]).await;
+        site.book.note(
+            at + 1,
+            site::rush::Wanted { user: at + 1, voucher: 77, quantity: 1, way: site::rush::Way::Xadd },
+        );
+        site.add(&[("userId", &(at + 1).to_string()), ("voucherId", "77"), ("id", &(at + 1).to_string())])
+            .await;
+    }
+    settled(&site, "w").await;
+    let both = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let children = [(); 3].map(|()| {
+            let mut command = program.command(&words);
+            command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+        });
+        let runs = children.map(|child| Run::from(child.wait_with_output().unwrap()).expect(0).json());
+        // Who comes when all is done finds nothing to do, and prints what was found.
+        runs.iter()
+            .filter(|run| run.get("what").is_some())
+            .map(|run| run["letters"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    let before = entries(&site, STREAM).await.len();
+    assert_eq!(both("dead requeue --all --yes --json"), 300);
+    assert_eq!(entries(&site, STREAM).await.len(), before + 300);
+    settled(&site, "w").await;
+    assert_eq!(both("dead cancel --all --yes --json"), 300);
+    assert_eq!(site.redis_stock(77).await, Some(1300), "each unit once");
+    audit_holds(&site).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_work_can_be_stopped_killed_and_continued() {
+    let (site, program) = open().await;
+    let script = "for at = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'userId', at, 'voucherId', '77', 'id', at, \
+                  'dead:entry', at .. '-1', 'dead:reason', 'unknown_voucher', 'dead:error', 'x', \
+                  'dead:consumer', 'w-0', 'dead:deliveries', '1', 'dead:at_ms', '1718000000000') end return 1";
+    site.redis_says(&["EVAL", script, "1", DEAD, "5000"]).await;
+    program.run("dead requeue --user 1 --yes").expect(0);
+    let proxy = Proxy::start(site.redis.port()).await.unwrap();
+    let through =
+        Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
+
+    let held = proxy.hold_when("EVALSHA");
+    let mut terminal = Terminal::start(&through.command(&["dead", "requeue", "--reason", "unknown_voucher"]));
+    terminal.shows("Put 4999 letters back into stream.orders? [y/N]");
+    terminal.types("y");
+    held.reached().await.unwrap();
+    terminal.shows("0/4,999");
+    terminal.presses_control('c');
+    terminal.shows("stopping after the step in hand");
+    held.release();
+    terminal.shows("Go on with: ");
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, 6, "{shown}");
+    let go_on = shown.replace(['\r', '\n'], "");
+    let words: Vec<&str> = go_on.split_whitespace().collect();
+    assert_eq!(words[..5], ["tidegate", "dead", "requeue", "--reason", "unknown_voucher"], "{shown}");
+    let left = letter_ids(&site).await.len();
+    assert!((1..4999).contains(&left), "{left}");
+
+    let users = async || -> Vec<u64> {
+        let fields = entries(&site, STREAM).await.into_iter().map(|(_, fields)| fields);
+        fields.map(|fields| String::from_utf8_lossy(&fields[0].1).parse().expect("a user")).collect()
+    };
+    assert!(users().await.is_sorted(), "what stood earlier stands earlier again");
+
+    // Killed in the middle of a page: each letter was put back or is there.
+    let held = proxy.hold_when("EVALSHA");
+    let mut child = through.command(&["dead", "requeue", "--all", "--yes"]).spawn().unwrap();
+    held.reached().await.unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    held.cut();
+    let conserved = async || letter_ids(&site).await.len() + entries(&site, STREAM).await.len();
+    assert_eq!(conserved().await, 5000);
+    let log = program.run("log --json").expect(0).json();
+    let outcomes: Vec<&str> =
+        log.as_array().unwrap().iter().map(|line| line["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["done", "stopped", "began"], "{log}");
+
+    let mut words = words[1..].to_vec();
+    words.push("--yes");
+    Run::from(program.command(&words).output().unwrap()).expect(0);
+    assert_eq!((letter_ids(&site).await.len(), conserved().await), (0, 5000));
+    assert_eq!(users().await.into_iter().collect::<BTreeSet<_>>().len(), 5000, "each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_are_found_by_reason_voucher_user_time_and_id_and_never_changed_unasked() {
+    let (site, program) = open().await;
+    for user in 1..=3 {
+        sell_unknown(&site, user, user, 1).await;
+    }
+    site.add(&[("userId", "2"), ("voucherId", "1"), ("id", "x")]).await;
+    site.add(&[("voucherId", "1")]).await;
+    settled(&site, "w").await;
+    site.call(&format!("XADD {DEAD} * who knows")).await;
+    let ids = letter_ids(&site).await;
+    let count =
+        |flags: &str| program.run(&format!("dead list --json {flags}")).expect(0).json()["letters"].clone();
+    for (flags, expected) in [
+        ("--limit 2", 6),
+        ("--reason bad_value", 1),
+        ("--reason foreign", 1),
+        ("--voucher 1", 2),
+        ("--user 2", 2),
+        ("--user 2 --voucher 77", 1),
+        ("--from -1h", 6),
+        ("--to -1h", 0),
+        (&format!("--from {} --to {}", ids[1], ids[3]), 3),
+    ] {
+        assert_eq!(count(flags), expected, "{flags}");
+    }
+    let listed = program.run("dead list --limit 2").expect(0).stdout;
+    assert!(listed.starts_with("stream.orders.dead: 6 letters\n"), "{listed}");
+    assert!(listed.contains("and 4 more: --limit shows them"), "{listed}");
+    let lines = |flags: &str| program.run(&format!("dead export{flags}")).expect(0).stdout.lines().count();
+    assert_eq!((lines(""), lines(" --limit 2"), lines(&format!(" {}", ids[0]))), (6, 2, 1));
+
+    let before = dump(&site).await;
+    for line in
+        ["dead requeue", "dead cancel --yes", "dead drop --limit 3 --yes", "dead requeue --all --user 2"]
+    {
+        program.run(line).expect(2);
+    }
+    for line in ["requeue --all", "cancel --voucher 77", "drop --reason bad_value"] {
+        let unasked = program.run(&format!("dead {line}")).expect(2);
+        assert!(unasked.stderr.contains("nothing was changed"), "{unasked:?}");
+        program.run(&format!("dead {line} --dry-run")).expect(0);
+        let mut terminal = Terminal::start(
+            &program.command(&[&["dead"][..], &line.split(' ').collect::<Vec<_>>()].concat()),
+        );
+        terminal.shows("[y/N]");
+        terminal.types("n");
+        assert_eq!(terminal.ends().0, 1);
+    }
+    assert_eq!(dump(&site).await, before);
+    assert!(program.run("log").expect(0).stdout.contains("The log is empty."));
+
+    let limited = program.run("dead requeue --voucher 77 --limit 2 --yes --json").expect(0).json();
+    let moved: Vec<&Json> = limited["first"].as_array().unwrap().iter().map(|note| &note["letter"]).collect();
+    assert_eq!(moved, [&json!(ids[0]), &json!(ids[1])], "the oldest first");
+    let foreign = program.run("dead requeue --reason foreign --yes --json").expect(1);
+    is_why(&foreign, "foreign", 1);
+    let missing = program.run(&format!("dead cancel {} 1-1 --yes --json", ids[2])).expect(1).json();
+    assert_eq!((&missing["letters"], &missing["missing"]), (&json!(1), &json!(["1-1"])), "{missing}");
+    audit_holds(&site).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_letters_there_is_nothing_to_do_and_a_key_of_another_type_is_told() {
+    let (site, program) = open().await;
+    for line in ["list", "export", "requeue --all", "cancel --all --yes", "drop --all --yes --json"] {
+        program.run(&format!("dead {line}")).expect(0);
+    }
+    let none = program.run("dead requeue 1795175193179-0 --yes").expect(1);
+    assert!(none.stdout.contains("not there: 1795175193179-0"), "{none:?}");
+    site.call(&format!("SET {DEAD} x")).await;
+    for line in
+        ["list", "show 1-1", "export", "requeue --all --yes", "cancel --all --yes", "drop --all --yes"]
+    {
+        let run = program.run(&format!("dead {line}")).expect(3);
+        assert!(run.stderr.contains("WRONGTYPE"), "{run:?}");
+    }
+    assert!(program.run("log").expect(0).stdout.contains("The log is empty."));
+}
+
+/// Redis has no room, or a key of one voucher is broken: letters stay, are told, and go on afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_redis_refuses_stays_and_its_neighbours_go_on() {
+    let (site, program) = open().await;
+    sell_unknown(&site, 1, 1, 1).await;
+    site.add(&[("userId", "2"), ("voucherId", "78"), ("id", "2")]).await;
+    settled(&site, "w").await;
+    site.redis_says(&["SET", "seckill:stock:78", "many"]).await;
+    let partly = program.run("dead cancel --all --yes --json").expect(1);
+    is_why(&partly, "failed", 1);
+    assert_eq!((&partly.json()["letters"], site.redis_stock(77).await), (&json!(1), Some(100)));
+    site.redis_says(&["SET", "seckill:stock:78", "5"]).await;
+    program.run("dead cancel --all --yes --json").expect(0);
+    assert_eq!(site.redis_stock(78).await, Some(6));
+    audit_holds(&site).await;
+    until("all is told", || async { letter_ids(&site).await.is_empty() }).await;
+}
