@@ -1,7 +1,7 @@
 -- Ends the order of a dead letter: gives it back as release.lua does, once for each order id, and deletes the
 -- letter. Its old entries are deleted, too, or a group that is made again would bring the order back; but not
--- where a group holds them pending. Only while the letter is there; an error leaves no trace. Before this, MySQL
--- must have been told never to write the order.
+-- where a group holds them pending. Only while the letter is there; an error leaves no trace. Before this,
+-- MySQL must have been told never to write the order.
 -- KEYS[1] dead: stream of the dead letters; KEYS[2] stream: the orders
 -- KEYS[3] stock: string, units left, at most 13 digits; never created here
 -- KEYS[4] buyers: set of the users who were admitted

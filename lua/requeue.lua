@@ -1,6 +1,7 @@
--- Puts a dead letter back into the stream: adds its entry again, under a new id, and deletes the letter. Only
--- while the letter is there: whoever comes second, or sends the call twice, changes nothing. XADD comes first:
--- when it fails (wrong type, memory limit), the letter stays. The fields come from the caller, who has read them.
+-- Puts a dead letter back into the stream: adds its entry again, under a new id, and deletes the letter.
+-- Only while the letter is there: whoever comes second, or sends the call twice, changes nothing. XADD comes
+-- first: when it fails (wrong type, memory limit), the letter stays. The fields come from the caller, who has
+-- read them.
 -- KEYS[1] dead: stream of the dead letters
 -- KEYS[2] stream: the orders
 -- KEYS[3] journal: hash of the order's voucher; absent where the letter holds no order

@@ -26,8 +26,7 @@ use std::{env, process::ExitCode};
 use clap::Parser;
 
 use crate::{
-    cli::{Cli, Command, ConsumersCommand, OrderCommand, PendingCommand, VoucherCommand},
-    cli::{Cli, Command, DeadCommand, VoucherCommand},
+    cli::{Cli, Command, ConsumersCommand, DeadCommand, OrderCommand, PendingCommand, VoucherCommand},
     config::Config,
     exit::Exit,
 };

@@ -22,7 +22,7 @@ const ID_TAKEN: &str = "id_taken";
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate dead export --reason bad_value > poison.jsonl && tidegate dead drop --reason bad_value
+  tidegate dead drop --reason bad_value --from -1h
   tidegate dead drop 1795175193179-0 --yes
   tidegate dead drop --reason id_taken --to -7d
 
