@@ -11,8 +11,9 @@ use crate::{
         doctor::DoctorArgs, export::ExportArgs, log::LogArgs, migrate::MigrateArgs,
         order_find::OrderFindArgs, order_show::OrderShowArgs, pause::PauseArgs,
         pending_bury::PendingBuryArgs, pending_claim::PendingClaimArgs, pending_list::PendingListArgs,
-        pending_show::PendingShowArgs, replay::ReplayArgs, resume::ResumeArgs, status::StatusArgs,
-        trim::TrimArgs, voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs, worker::WorkerArgs,
+        pending_show::PendingShowArgs, probe::ProbeArgs, replay::ReplayArgs, resume::ResumeArgs,
+        status::StatusArgs, trim::TrimArgs, voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs,
+        worker::WorkerArgs,
     },
     config::ConfigArgs,
     exit::{EXIT_CODES_HELP, Voice},
@@ -72,6 +73,8 @@ pub enum Command {
     Dead(DeadCommand),
     /// Show who changed what with which command
     Log(LogArgs),
+    /// Ask the worker of this machine or container whether it is alive, or ready
+    Probe(ProbeArgs),
     /// Print the configuration in effect, passwords hidden
     Config(ConfigCommandArgs),
     /// Print a completion script for a shell

@@ -18,6 +18,7 @@ pub mod pending_bury;
 pub mod pending_claim;
 pub mod pending_list;
 pub mod pending_show;
+pub mod probe;
 pub mod replay;
 pub mod resume;
 pub mod status;

@@ -17,7 +17,7 @@ use clap::Args;
 use self::{layers::Layers, reader::Reader};
 pub use self::{
     redacted::{RedactedUrl, Secret},
-    settings::{LogFormat, LogSettings, Settings, WorkerSettings},
+    settings::{AdminSettings, LogFormat, LogSettings, Settings, WorkerSettings},
 };
 
 /// Names the configuration file, as `--config` does.

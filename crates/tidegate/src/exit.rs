@@ -10,7 +10,8 @@ Exit codes:
   0  done; the answer is yes
   1  the answer is no: order refused, audit failed, doctor found errors, voucher is on sale
      already, migration refused, no such order or entry, a living worker has it in hand,
-     replay left entries that others hold, a question was answered with no
+     replay left entries that others hold, worker not alive or not ready, a question was
+     answered with no
   2  wrong usage or configuration; a question, and neither a terminal nor --yes
   3  failed: a store could not be reached, or something unexpected happened
   4  worker: ended with a batch in hand, by the stop deadline or a second signal (it stays

@@ -78,6 +78,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Dead(DeadCommand::Drop(args)) => commands::dead::drop::run(settings, args).await,
         Command::Dead(DeadCommand::Export(args)) => commands::dead::export::run(settings, args).await,
         Command::Log(args) => commands::log::run(settings, args).await,
+        Command::Probe(args) => commands::probe::run(settings, args).await,
         Command::Config(args) => commands::config::run(&config, args),
         Command::Completions(args) => commands::completions::run(args),
     }
