@@ -264,6 +264,12 @@ impl WorkerPlan {
         self
     }
 
+    /// Sets a variable that is no setting.
+    pub fn variable(mut self, name: &str, value: impl ToString) -> Self {
+        self.env.insert(name.to_owned(), value.to_string());
+        self
+    }
+
     /// Logs to a file of another name, beside that of a worker with the same name.
     pub fn log_as(mut self, name: &str) -> Self {
         self.log.set_file_name(format!("{name}.log"));

@@ -17,7 +17,7 @@ use tokio::{net::TcpListener, time::sleep};
 use self::pages::Pages;
 pub use self::{
     gather::{Gathered, STORES, label_of},
-    view::{Parts, View},
+    view::{Parts, Phase, View},
 };
 
 /// How often an address that another process has is tried again.

@@ -16,6 +16,7 @@ mod pending;
 mod replay;
 mod roster;
 mod selection;
+mod service;
 mod signals;
 mod status;
 mod telemetry;

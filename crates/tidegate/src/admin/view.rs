@@ -167,6 +167,15 @@ impl View {
         stuck
     }
 
+    /// Whether orders are taken: all lanes have begun, and no store is away. A pause is somebody's will and does not count.
+    pub fn takes_orders(&self) -> bool {
+        self.phase() == Phase::Running
+            && self.parts().is_some_and(|parts| {
+                !parts.breaker.is_open()
+                    && parts.lanes().iter().all(|lane| lane.activity != Activity::Starting)
+            })
+    }
+
     /// Writes the state of every lane to the log, and why they do not read.
     pub fn tell_lanes(&self) {
         for held in self.brake.held() {

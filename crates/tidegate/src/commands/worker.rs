@@ -11,6 +11,7 @@ use crate::{
     admin::{self, View},
     config::Settings,
     exit::Exit,
+    service,
     signals::{PauseSignals, Signals},
     worker::{NameTaken, Worker},
 };
@@ -47,6 +48,7 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
     tokio::spawn(async move { pauses.obey(&braking).await });
     let view = Arc::new(View::new(settings, stop.clone(), Arc::clone(&brake)));
     tokio::spawn(tell_lanes_on(questions, Arc::clone(&view)));
+    tokio::spawn(service::keep_told(Arc::clone(&view)));
     // First, so that it is seen when Redis or the name is waited for.
     admin::start(&view).await?;
     let work = async {
@@ -62,6 +64,7 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
         name = signals.next() => {
             tracing::info!(signal = name, "stopping: the batch in hand is finished first");
             stop.cancel();
+            service::tell_stopping();
         }
     }
     tokio::select! {
