@@ -12,7 +12,8 @@ use std::{path::Path, process::Command};
 use documents::{checks, markdown::Document, tree::Tree};
 use site::Site;
 
-const NAMES: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "RUNBOOK.md"];
+const NAMES: [&str; 5] =
+    ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "RUNBOOK.md", "deploy/README.md"];
 
 fn documents(tree: &Tree) -> Vec<Document> {
     NAMES.iter().map(|name| Document::parse(name, &tree.read(name))).collect()

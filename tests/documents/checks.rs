@@ -101,13 +101,15 @@ pub fn settings(tree: &Tree, document: &Document) -> Vec<String> {
 
 /// File names and links against the tree, links within a document against its headings.
 pub fn paths(tree: &Tree, document: &Document) -> Vec<String> {
-    let is_placeholder = |word: &str| word.contains("NAME") || word.contains("NNNN");
+    // Whoever runs it makes deploy/.env, and nobody commits it.
+    let is_placeholder =
+        |word: &str| word.contains("NAME") || word.contains("NNNN") || word.ends_with("/.env");
     let is_path = |word: &str| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
-        let top = ["crates/", "tests/", "lua/", "migrations/", "config/", ".ci/"];
+        let top = ["crates/", "tests/", "lua/", "migrations/", "config/", "deploy/", ".ci/"];
         let ending = [".rs", ".lua", ".toml", ".sql", ".sh", ".md"];
         word.chars().all(is_plain)
-            && !word.starts_with('.')
+            && !word.starts_with(['.', '/'])
             && (top.iter().any(|top| word.starts_with(top))
                 || ending.iter().any(|ending| word.ends_with(ending)))
     };

@@ -1,4 +1,5 @@
 //! As much of Markdown as our documents use.
+#![allow(dead_code, reason = "every test file uses a part of it")]
 
 /// What a document says in code, and where it points to.
 pub struct Document {

@@ -1,4 +1,5 @@
 //! The repository, as the documents see it.
+#![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::{
     collections::BTreeMap,
