@@ -96,6 +96,12 @@ async fn it_is_ready_when_it_takes_orders_and_not_before() {
     site.rush(1_000, 50).await;
     site.settled().await;
 
+    worker.signal(Signal::SIGTSTP);
+    manager.status_is("paused").await;
+    manager.is_calmed(4).await;
+    worker.signal(Signal::SIGCONT);
+    manager.status_is("writing orders").await;
+
     site.redis.kill9().expect("Redis is killed");
     manager.status_is("Redis is away").await;
     // Longer than the watchdog waits.

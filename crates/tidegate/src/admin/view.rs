@@ -167,7 +167,8 @@ impl View {
         stuck
     }
 
-    /// Whether orders are taken: all lanes have begun, and no store is away. A pause is somebody's will and does not count.
+    /// Whether orders are taken: all lanes have begun, and no store is away. A pause is somebody's will, and does not
+    /// count.
     pub fn takes_orders(&self) -> bool {
         self.phase() == Phase::Running
             && self.parts().is_some_and(|parts| {
