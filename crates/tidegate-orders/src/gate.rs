@@ -1,11 +1,16 @@
-//! The gate: who gets an order is decided here, in Redis, by `lua/admit.lua`; what was not sold comes back here.
+//! The gate: who gets an order is decided here, in Redis, by `lua/admit.lua`, and by `lua/admit_many.lua` for those who
+//! come at the same time; what was not sold comes back here.
 //!
 //! Every call may be sent again, by the client or by its caller, after a reply was lost: the order id decides, and
 //! the second answer says so ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::GivenBackBefore`]).
 
+mod entrance;
+mod turnstile;
+
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashSet},
+    sync::Arc,
 };
 
 use bytes::Bytes;
@@ -19,10 +24,10 @@ use futures_util::future::{join_all, try_join_all};
 use jiff::Timestamp;
 use tidegate_stream::{Script, readable};
 
+use self::entrance::Entrance;
 use crate::{
     keys::Keys,
     order::{OrderId, Quantity, UserId, VoucherId},
-    traceparent::is_traceparent,
 };
 
 const BEGIN_MS: &str = "begin_ms";
@@ -233,7 +238,7 @@ impl Scope {
 
 /// Why the gate gave no answer. Each says all in its own text, and names no source that would say it again. After any of
 /// them a call may be repeated with the same order id.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum GateError {
     /// No reply came. Whether the call was carried out is unknown.
     #[error("Redis does not answer: {}", readable(&.0.to_string()))]
@@ -275,8 +280,7 @@ impl From<Error> for GateError {
 pub struct Gate {
     pool: Pool,
     keys: Keys,
-    stream: Key,
-    admit: Script,
+    entrance: Arc<Entrance>,
     release: Script,
     load: Script,
     pause: Script,
@@ -287,11 +291,11 @@ impl Gate {
     /// A gate to the stream of that name.
     #[must_use]
     pub fn new(pool: Pool, keys: Keys, stream: impl Into<Key>) -> Self {
+        let entrance = Entrance::new(pool.clone(), keys.clone(), stream.into());
         Self {
             pool,
             keys,
-            stream: stream.into(),
-            admit: Script::new("admit", include_str!("../../../lua/admit.lua")),
+            entrance: Arc::new(entrance),
             release: Script::new("release", include_str!("../../../lua/release.lua")),
             load: Script::new("load", include_str!("../../../lua/load.lua")),
             pause: Script::new("pause", include_str!("../../../lua/pause.lua")),
@@ -301,27 +305,19 @@ impl Gate {
 
     /// Asks for an order. A refusal leaves no trace.
     ///
+    /// Callers who come while others of the same voucher are on their way go together, in one call; whoever comes alone
+    /// goes at once. Dropping the future does not withdraw the order, once it is on its way.
+    ///
     /// # Errors
     /// See [`GateError`]. Ask again with the same order id.
     pub async fn admit(&self, wanted: &Admission) -> Result<AdmitReply, GateError> {
-        let Admission { order, user, voucher, quantity, traceparent } = wanted;
-        let keys = vec![
-            self.keys.stock(*voucher),
-            self.keys.buyers(*voucher),
-            self.keys.voucher(*voucher),
-            self.keys.journal(*voucher),
-            self.stream.clone(),
-        ];
-        let traceparent = traceparent.as_deref().filter(|value| is_traceparent(value.as_bytes()));
-        let args = vec![
-            order.get().into(),
-            user.get().into(),
-            voucher.get().into(),
-            quantity.get().into(),
-            traceparent.unwrap_or_default().into(),
-        ];
-        let reply = self.admit.call(&self.pool, keys, args).await.map_err(|error| of_order(*order, error))?;
-        understood("admit.lua", &reply, AdmitReply::from_code)
+        self.entrance.admit(wanted).await
+    }
+
+    /// Asks for many orders. Each has its own answer, in the order of `wanted`: one that fails leaves its neighbours
+    /// alone. Orders of one voucher are decided on in that order, too.
+    pub async fn admit_all(&self, wanted: &[Admission]) -> Vec<Result<AdmitReply, GateError>> {
+        self.entrance.admit_all(wanted).await
     }
 
     /// Gives an order back: its units, and its user's right to order.

@@ -6,6 +6,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use fred::types::Value;
+use futures_util::future::join_all;
 use ground::{Ground, STREAM, TRACE, admission, connect, connect_with_patience, release, voucher};
 use jiff::{SignedDuration, Timestamp};
 use tidegate_lab::Proxy;
@@ -25,20 +26,33 @@ async fn with_a_sale() -> Result<Ground> {
     Ok(ground)
 }
 
-fn scripts() -> [Script; 3] {
+fn scripts() -> [Script; 4] {
     [
         Script::new("admit", include_str!("../../../lua/admit.lua")),
+        Script::new("admit_many", include_str!("../../../lua/admit_many.lua")),
         Script::new("release", include_str!("../../../lua/release.lua")),
         Script::new("load", include_str!("../../../lua/load.lua")),
     ]
 }
 
-/// Calls a script past the types of the gate.
+/// Calls a script past the types of the gate. Of many answers, which must be alike, the first.
 async fn raw(ground: &Ground, script: &Script, keys: &[&str], args: &[&str]) -> Result<i64, String> {
     let keys = keys.iter().map(|key| (*key).into()).collect();
     let args = args.iter().map(|arg| Value::from(*arg)).collect();
-    let reply = script.call(&ground.pool, keys, args).await.map_err(|error| error.to_string())?;
+    let mut reply = script.call(&ground.pool, keys, args).await.map_err(|error| error.to_string())?;
+    if let Value::Array(answers) = reply {
+        assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "{answers:?}");
+        reply = answers.into_iter().next().ok_or("no answer")?;
+    }
     reply.as_i64().ok_or_else(|| format!("{reply:?}"))
+}
+
+/// Of one order that comes alone, and of two in one call.
+async fn errors(ground: &Ground) -> Vec<GateError> {
+    let alone = ground.gate.admit(&admission(2, 2)).await;
+    let together = ground.gate.admit_all(&[admission(2, 2), admission(3, 3)]).await;
+    let errors = together.into_iter().chain([alone]).map(|reply| reply.expect_err("it cannot be admitted"));
+    errors.collect()
 }
 
 const STOCK: &str = "seckill:stock:7";
@@ -114,6 +128,99 @@ async fn an_order_whose_reply_was_lost_is_admitted_and_stands_in_the_stream_once
     assert!(gate.admit(&wanted).await?.is_admitted());
     assert_eq!(ground.orders().await?.len(), 2);
     assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(8));
+    Ok(())
+}
+
+/// On one thread all callers are in the queue before the first call is on its way.
+#[tokio::test]
+async fn callers_who_come_at_the_same_time_go_together_and_each_hears_of_its_own_order() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.gate.load(voucher(), 100, SaleWindow::default()).await?;
+    // The scripts are known from now on.
+    let first = ground.gate.admit_all(&[admission(1, 1), admission(2, 2)]).await;
+    assert!(first.iter().all(|reply| matches!(reply, Ok(AdmitReply::Admitted))), "{first:?}");
+    assert_eq!(ground.gate.admit(&admission(3, 3)).await?, AdmitReply::Admitted);
+    ground.typed("CONFIG RESETSTAT").await?;
+
+    // Each user comes twice.
+    let wanted: Vec<_> = (0..200).map(|at| admission(1000 + at, 1000 + at / 2)).collect();
+    let replies = join_all(wanted.iter().map(|wanted| ground.gate.admit(wanted))).await;
+    let mut admitted = HashSet::new();
+    for (wanted, reply) in wanted.iter().zip(replies) {
+        match reply? {
+            AdmitReply::Admitted => assert!(admitted.insert(wanted.order)),
+            reply => assert!(matches!(reply, AdmitReply::UserHasOrder | AdmitReply::SoldOut), "{reply:?}"),
+        }
+    }
+    assert_eq!(admitted.len(), 97);
+    let in_stream: HashSet<_> = ground.orders().await?.iter().skip(3).map(|order| order.id).collect();
+    assert_eq!(in_stream, admitted);
+
+    // Two that found nobody, three full ones, and one with who was left.
+    let stats: String = ground.typed("INFO commandstats").await?.convert()?;
+    assert!(stats.contains("cmdstat_evalsha:calls=6,"), "{stats}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_caller_who_does_not_wait_any_more_holds_up_nobody_and_wants_nothing() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let wanted: Vec<_> = (2..=7).map(|at| admission(at, at)).collect();
+    let mut callers: Vec<_> = wanted.iter().map(|wanted| Box::pin(ground.gate.admit(wanted))).collect();
+    for caller in &mut callers {
+        assert!(futures_util::poll!(caller).is_pending());
+    }
+    // The first is on its way, the last is not.
+    drop((callers.pop(), callers.remove(0)));
+    for reply in join_all(callers).await {
+        assert_eq!(reply?, AdmitReply::Admitted);
+    }
+    assert!(ground.gate.admit(&wanted[0]).await?.is_admitted());
+    assert_eq!(ground.gate.admit(&wanted[5]).await?, AdmitReply::Admitted);
+    assert_eq!(ground.orders().await?.len(), 7);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_whose_common_reply_was_lost_stand_in_the_stream_once() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let proxy = Proxy::start(ground.redis.port()).await?;
+    let gate = Gate::new(connect(&proxy.url_for(&ground.redis), 1).await?, ground.keys.clone(), STREAM);
+    // So that the reply that is lost is not the one that says NOSCRIPT.
+    gate.admit_all(&[admission(1, 1), admission(1, 1)]).await;
+    let wanted = [admission(693_106_606_080_001, 2), admission(693_106_606_080_002, 3)];
+    let lost = proxy.drop_next_reply("693106606080001");
+    for reply in gate.admit_all(&wanted).await {
+        assert_eq!(reply?, AdmitReply::AdmittedBefore);
+    }
+    lost.reached().await?;
+    assert_eq!(ground.orders().await?.len(), 3);
+    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(7));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let mut other = admission(5, 5);
+    other.voucher = VoucherId::try_from(8)?;
+    let wanted = [admission(2, 2), admission(1, 3), other, admission(4, 4), admission(4, 4)];
+    let replies = ground.gate.admit_all(&wanted).await;
+    assert!(
+        matches!(
+            replies[..],
+            [
+                Ok(AdmitReply::Admitted),
+                Err(GateError::IdTaken { .. }),
+                Ok(AdmitReply::NoStock),
+                Ok(AdmitReply::Admitted),
+                Ok(AdmitReply::AdmittedBefore),
+            ]
+        ),
+        "{replies:?}"
+    );
+    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!((state.stock, state.buyers, state.journaled), (Some(7), 3, 3));
     Ok(())
 }
 
@@ -219,10 +326,11 @@ async fn every_refusal_leaves_no_trace() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_a_wrong_type_is_an_error_that_leaves_no_trace_whichever_key_it_is() -> Result<()> {
     let ground = Ground::new().await?;
-    let [admit, release, load] = scripts();
-    let calls: [(&Script, &[&str], &[&str]); 4] = [
+    let [admit, admit_many, release, load] = scripts();
+    let calls: [(&Script, &[&str], &[&str]); 5] = [
         (&admit, &ADMIT_KEYS, &["2", "2", "7", "1", ""]),
         (&admit, &ADMIT_KEYS, &["3", "3", "7", "2", TRACE]),
+        (&admit_many, &ADMIT_KEYS, &["7", "2", "2", "1", "", "3", "3", "2", TRACE]),
         (&release, &RELEASE_KEYS, &["1", "1", "1", "1", "worker:test"]),
         (&load, &LOAD_KEYS, &["5", "", ""]),
     ];
@@ -247,11 +355,14 @@ async fn a_key_of_a_wrong_type_is_an_error_that_leaves_no_trace_whichever_key_it
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stock_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<()> {
     let ground = with_a_sale().await?;
-    let [admit, release, _] = scripts();
+    let [admit, admit_many, release, _] = scripts();
     for stock in ["5.5", "abc", "1e3", "", "007", "-0", "+5", "0x10", " 5", "5 5", "inf", "11111111111111"] {
         ground.words(&["SET", STOCK, stock]).await?;
         let before = ground.everything().await?;
         let reply = raw(&ground, &admit, &ADMIT_KEYS, &["2", "2", "7", "1", ""]).await;
+        assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
+        let many = ["7", "2", "2", "1", "", "3", "3", "1", ""];
+        let reply = raw(&ground, &admit_many, &ADMIT_KEYS, &many).await;
         assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
         let reply = raw(&ground, &release, &RELEASE_KEYS, &["1", "1", "1", "1", "worker:test"]).await;
         assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
@@ -266,8 +377,9 @@ async fn a_window_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result
     for field in ["begin_ms", "end_ms"] {
         ground.words(&["HSET", VOUCHER, field, "soon"]).await?;
         let before = ground.everything().await?;
-        let error = ground.gate.admit(&admission(2, 2)).await.expect_err("no window");
-        assert!(matches!(error, GateError::Refused(_)), "{error}");
+        for error in errors(&ground).await {
+            assert!(matches!(error, GateError::Refused(_)), "{error}");
+        }
         assert!(matches!(ground.gate.read_voucher(voucher()).await, Err(GateError::Unexpected { .. })));
         assert_eq!(ground.everything().await?, before);
         ground.words(&["HDEL", VOUCHER, field]).await?;
@@ -281,8 +393,9 @@ async fn a_stream_that_takes_no_more_entries_is_an_error_that_leaves_no_trace() 
     let last = format!("{}-{}", u64::MAX, u64::MAX);
     ground.words(&["XADD", STREAM, &last, "the", "last"]).await?;
     let before = ground.everything().await?;
-    let error = ground.gate.admit(&admission(2, 2)).await.expect_err("XADD fails");
-    assert!(matches!(error, GateError::Refused(_)), "{error}");
+    for error in errors(&ground).await {
+        assert!(matches!(error, GateError::Refused(_)), "{error}");
+    }
     assert_eq!(ground.everything().await?, before);
     Ok(())
 }
@@ -293,13 +406,13 @@ async fn a_memory_limit_leaves_no_trace_and_still_lets_refusals_through() -> Res
     let past_ms = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
     ground.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
     let before = ground.everything().await?;
-    for error in [
-        ground.gate.admit(&admission(2, 2)).await.expect_err("no memory"),
-        ground.gate.release(&release(1, 1)).await.expect_err("no memory"),
-    ] {
+    let not_released = ground.gate.release(&release(1, 1)).await.expect_err("no memory");
+    for error in errors(&ground).await.into_iter().chain([not_released]) {
         assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
     }
     assert_eq!(ground.gate.admit(&admission(1, 1)).await?, AdmitReply::AdmittedBefore);
+    let replies = ground.gate.admit_all(&[admission(1, 1), admission(1, 1)]).await;
+    assert!(replies.iter().all(|reply| matches!(reply, Ok(AdmitReply::AdmittedBefore))), "{replies:?}");
     assert_eq!(ground.gate.load(voucher(), 5, SaleWindow::default()).await?, LoadReply::OnSale);
     assert_eq!(ground.everything().await?, before);
 
@@ -321,7 +434,7 @@ async fn a_memory_limit_leaves_no_trace_and_still_lets_refusals_through() -> Res
 async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<()> {
     let ground = with_a_sale().await?;
     let before = ground.everything().await?;
-    let [admit, release, load] = scripts();
+    let [admit, admit_many, release, load] = scripts();
     let long = "x".repeat(129);
     let numbers = [
         "",
@@ -345,6 +458,8 @@ async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<
         for place in 0..4 {
             let mut args = vec!["2", "2", "7", "1", ""];
             args[place] = number;
+            let [order, user, voucher, quantity, trace] = args[..] else { unreachable!("five") };
+            calls.push((&admit_many, &ADMIT_KEYS, vec![voucher, order, user, quantity, trace]));
             calls.push((&admit, &ADMIT_KEYS, args));
         }
         for place in 0..3 {
@@ -362,6 +477,15 @@ async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<
         let mut args = vec!["2", "2", "7", "1", ""];
         args[zero] = "0";
         calls.push((&admit, &ADMIT_KEYS, args));
+    }
+    calls.push((&admit_many, &ADMIT_KEYS, vec!["7", "2", "2", "10001", ""]));
+    calls.push((&admit_many, &ADMIT_KEYS, vec!["7", "2", "2", "1", &long]));
+    for present in 0..9 {
+        let args = ["7", "2", "2", "1", "", "3", "3", "1", ""];
+        if present != 5 {
+            calls.push((&admit_many, &ADMIT_KEYS, args[..present].to_vec()));
+        }
+        calls.push((&admit_many, &ADMIT_KEYS[..present.min(4)], args.to_vec()));
     }
     calls.push((&admit, &ADMIT_KEYS, vec!["2", "2", "7", "10001", ""]));
     calls.push((&admit, &ADMIT_KEYS, vec!["2", "2", "7", "1", &long]));

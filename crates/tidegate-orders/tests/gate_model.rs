@@ -13,7 +13,7 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
     Quantity,
-    gate::{AdmitReply, GateError, LoadReply, Pause, ReleaseReply, SaleWindow, Scope, UserAfter},
+    gate::{Admission, AdmitReply, GateError, LoadReply, Pause, ReleaseReply, SaleWindow, Scope, UserAfter},
 };
 
 /// Where a bound of the sale window lies, seen from now.
@@ -26,7 +26,8 @@ enum Bound {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Admit { order: i64, user: i64, quantity: i64, traced: bool },
+    Admit(Wanted),
+    AdmitAll(Vec<Wanted>),
     Release { order: i64, user: i64, units: i64, freed: bool },
     Pause(Scope),
     Resume(Scope),
@@ -36,12 +37,38 @@ enum Step {
     LoseStock,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    order: i64,
+    user: i64,
+    quantity: i64,
+    traced: bool,
+}
+
+impl Wanted {
+    fn admission(self) -> Result<Admission> {
+        let mut wanted = admission(self.order, self.user);
+        wanted.quantity = Quantity::try_from(self.quantity)?;
+        wanted.traceparent = self.traced.then(|| TRACE.to_owned());
+        Ok(wanted)
+    }
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    (1..6_i64, 1..4_i64, 1..4_i64, any::<bool>()).prop_map(|(order, user, quantity, traced)| Wanted {
+        order,
+        user,
+        quantity,
+        traced,
+    })
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let bound = || prop_oneof![3 => Just(Bound::None), 1 => Just(Bound::Past), 1 => Just(Bound::Future)];
     let scope = || prop_oneof![Just(Scope::Own), Just(Scope::All)];
     let step = prop_oneof![
-        12 => (1..6_i64, 1..4_i64, 1..4_i64, any::<bool>())
-            .prop_map(|(order, user, quantity, traced)| Step::Admit { order, user, quantity, traced }),
+        8 => wanted().prop_map(Step::Admit),
+        8 => prop::collection::vec(wanted(), 0..5).prop_map(Step::AdmitAll),
         6 => (1..6_i64, 1..4_i64, 0..3_i64, any::<bool>())
             .prop_map(|(order, user, units, freed)| Step::Release { order, user, units, freed }),
         1 => scope().prop_map(Step::Pause),
@@ -71,6 +98,7 @@ struct Model {
 #[derive(Debug, PartialEq, Eq)]
 enum Reply {
     Admit(AdmitReply),
+    AdmitAll(Vec<Reply>),
     Release(ReleaseReply),
     Load(LoadReply),
     Changed(bool),
@@ -94,7 +122,10 @@ impl Model {
 
     fn apply(&mut self, step: &Step) -> Reply {
         match *step {
-            Step::Admit { order, user, quantity, traced } => self.admit(order, user, quantity, traced),
+            Step::Admit(wanted) => self.admit(wanted),
+            Step::AdmitAll(ref many) => {
+                Reply::AdmitAll(many.iter().map(|wanted| self.admit(*wanted)).collect())
+            }
             Step::Release { order, user, units, freed } => self.release(order, user, units, freed),
             Step::Load { stock, begin, end } => self.load(stock as i64, begin, end),
             Step::Pause(scope) => {
@@ -119,7 +150,8 @@ impl Model {
         Reply::Nothing
     }
 
-    fn admit(&mut self, order: i64, user: i64, quantity: i64, traced: bool) -> Reply {
+    fn admit(&mut self, wanted: Wanted) -> Reply {
+        let Wanted { order, user, quantity, traced } = wanted;
         if let Some(entry) = self.journal.get(&order) {
             return match (entry["action"].as_str(), entry["by"] == json!(user.to_string())) {
                 (Some("release"), _) => Reply::Admit(AdmitReply::GivenBack),
@@ -209,11 +241,11 @@ fn reply_of<T>(outcome: Result<T, GateError>, wrap: fn(T) -> Reply) -> Result<Re
 async fn apply(ground: &Ground, step: &Step) -> Result<Reply> {
     let (gate, pool, keys) = (&ground.gate, &ground.pool, &ground.keys);
     match *step {
-        Step::Admit { order, user, quantity, traced } => {
-            let mut wanted = admission(order, user);
-            wanted.quantity = Quantity::try_from(quantity)?;
-            wanted.traceparent = traced.then(|| TRACE.to_owned());
-            return reply_of(gate.admit(&wanted).await, Reply::Admit);
+        Step::Admit(wanted) => return reply_of(gate.admit(&wanted.admission()?).await, Reply::Admit),
+        Step::AdmitAll(ref many) => {
+            let many = many.iter().map(|wanted| wanted.admission()).collect::<Result<Vec<_>>>()?;
+            let replies = gate.admit_all(&many).await.into_iter().map(|reply| reply_of(reply, Reply::Admit));
+            return Ok(Reply::AdmitAll(replies.collect::<Result<_>>()?));
         }
         Step::Release { order, user, units, freed } => {
             let mut unwanted = release(order, user);
