@@ -48,7 +48,13 @@ impl Script {
             reply => reply,
         };
         reply.map_err(|error: Error| {
-            Error::new(error.kind().clone(), format!("{}.lua: {}", self.name, error.details()))
+            // Redis 7.0 does not say which one.
+            let hint = if error.details().contains("can't run this command") {
+                " (`ACL LOG` names the command; config/redis-users.acl has the rights that are needed)"
+            } else {
+                ""
+            };
+            Error::new(error.kind().clone(), format!("{}.lua: {}{hint}", self.name, error.details()))
         })
     }
 }
