@@ -70,7 +70,11 @@ impl Site {
     /// As [`Site::open`], with an empty database.
     pub async fn bare() -> Self {
         let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
-        let mysql = MysqlServer::start().expect("a MySQL");
+        Self::on(redis, MysqlServer::start().expect("a MySQL")).await
+    }
+
+    /// As [`Site::bare`], on these servers.
+    pub async fn on(redis: RedisServer, mysql: MysqlServer) -> Self {
         let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
         let client = connect(&redis.url()).await;
         let connections = redis_pool(&redis.url()).await;

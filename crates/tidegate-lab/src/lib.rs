@@ -29,6 +29,7 @@
 //! Starting, stopping and restarting block the calling thread for up to a few seconds. In an async test that is
 //! fine on a multi-threaded runtime; elsewhere call them through `tokio::task::spawn_blocking`.
 
+mod certificates;
 mod data_template;
 mod endpoint;
 mod external;
@@ -40,9 +41,12 @@ mod private_server;
 mod process;
 mod proxy;
 mod redis_server;
+mod sentinel;
 
+pub use certificates::Certificates;
 pub use endpoint::Endpoint;
 pub use flavour::{MysqlFlavour, RedisFlavour};
 pub use mysql_server::{MysqlOptions, MysqlServer};
 pub use proxy::{DroppedReply, Hold, Proxy};
 pub use redis_server::{RedisOptions, RedisServer};
+pub use sentinel::RedisSentinel;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::certificates::Certificates;
 use crate::data_template;
 use crate::endpoint::Endpoint;
 use crate::external::{self, ExternalMysql};
@@ -37,6 +38,15 @@ impl MysqlOptions {
     pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
+    }
+
+    /// Speaks TLS, too, with whoever asks for it. Clients need no certificate.
+    pub fn tls(self, certificates: &Certificates) -> Self {
+        self.args([
+            with_path("--ssl-ca=", &certificates.authority()),
+            with_path("--ssl-cert=", &certificates.server()),
+            with_path("--ssl-key=", &certificates.server_key()),
+        ])
     }
 
     /// This port instead of any free one.

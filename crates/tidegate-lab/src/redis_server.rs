@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
+use crate::certificates::Certificates;
 use crate::endpoint::Endpoint;
 use crate::external::ExternalRedis;
 use crate::flavour::RedisFlavour;
@@ -22,6 +23,7 @@ pub struct RedisOptions {
     args: Vec<OsString>,
     port: Option<u16>,
     folder: Option<PathBuf>,
+    speaks_tls: bool,
 }
 
 impl RedisOptions {
@@ -49,6 +51,18 @@ impl RedisOptions {
         self
     }
 
+    /// Speaks TLS, too, on a port of its own. Clients need no certificate.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.speaks_tls = true;
+        let files = [
+            ("--tls-cert-file", certificates.server()),
+            ("--tls-key-file", certificates.server_key()),
+            ("--tls-ca-cert-file", certificates.authority()),
+            ("--tls-auth-clients", "no".into()),
+        ];
+        self.args(files.into_iter().flat_map(|(name, value)| [OsString::from(name), value.into()]))
+    }
+
     /// Starts the server and waits until it answers.
     pub fn start(self) -> Result<RedisServer> {
         if self.may_be_external()
@@ -65,8 +79,12 @@ impl RedisOptions {
         let mut words = program.words;
         words.extend(settings(port.number, ground.path()));
         words.extend(self.args);
+        let tls_port = if self.speaks_tls { Some(ReservedPort::any()?) } else { None };
+        if let Some(port) = &tls_port {
+            words.extend(["--tls-port".into(), port.number.to_string().into()]);
+        }
         let server = PrivateServer::start(words, port, ground, answers_ping)?;
-        Ok(RedisServer { place: Place::Private(server) })
+        Ok(RedisServer { place: Place::Private(server), tls_port })
     }
 
     /// Who asks for a program, a port or a folder asks for a server of the lab's own.
@@ -81,7 +99,7 @@ impl RedisOptions {
                 self.args
             );
         }
-        Ok(RedisServer { place: Place::External(external) })
+        Ok(RedisServer { place: Place::External(external), tls_port: None })
     }
 }
 
@@ -92,6 +110,7 @@ impl RedisOptions {
 #[derive(Debug)]
 pub struct RedisServer {
     place: Place,
+    tls_port: Option<ReservedPort>,
 }
 
 #[derive(Debug)]
@@ -117,6 +136,11 @@ impl RedisServer {
             Place::Private(server) => format!("redis://127.0.0.1:{}", server.port()),
             Place::External(server) => server.url.clone(),
         }
+    }
+
+    /// `rediss://localhost:PORT`, if it was started with [`RedisOptions::tls`].
+    pub fn tls_url(&self) -> Option<String> {
+        Some(format!("rediss://localhost:{}", self.tls_port.as_ref()?.number))
     }
 
     /// The port it listens on; it stays the same over restarts.
@@ -200,7 +224,7 @@ fn settings(port: u16, folder: &Path) -> Vec<OsString> {
 }
 
 /// While it loads its file it answers -LOADING, which is not ready.
-fn answers_ping(port: u16) -> bool {
+pub(crate) fn answers_ping(port: u16) -> bool {
     let limit = Duration::from_secs(1);
     let ping = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), limit)?;

@@ -1,0 +1,54 @@
+//! Certificates for servers that speak TLS.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+
+/// A certificate authority that nobody knows, and a certificate of it for `localhost` and 127.0.0.1. The files are there
+/// as long as this value.
+#[derive(Debug)]
+pub struct Certificates {
+    folder: TempDir,
+}
+
+impl Certificates {
+    /// Makes new ones.
+    pub fn make() -> Result<Self> {
+        let folder = TempDir::new().context("Failed to make a folder for certificates")?;
+        let authority_key = KeyPair::generate()?;
+        let mut authority = CertificateParams::new([])?;
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority_pem = authority.self_signed(&authority_key)?.pem();
+        let server_key = KeyPair::generate()?;
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let issuer = Issuer::new(authority, authority_key);
+        let server_pem = CertificateParams::new(names)?.signed_by(&server_key, &issuer)?.pem();
+        let files = Self { folder };
+        for (path, pem) in [
+            (files.authority(), authority_pem),
+            (files.server(), server_pem),
+            (files.server_key(), server_key.serialize_pem()),
+        ] {
+            fs::write(path, pem).context("Failed to write a certificate")?;
+        }
+        Ok(files)
+    }
+
+    /// Whom a client has to trust (PEM).
+    pub fn authority(&self) -> PathBuf {
+        self.folder.path().join("authority.pem")
+    }
+
+    /// What a server shows (PEM).
+    pub fn server(&self) -> PathBuf {
+        self.folder.path().join("server.pem")
+    }
+
+    /// The server's private key (PEM, PKCS #8).
+    pub fn server_key(&self) -> PathBuf {
+        self.folder.path().join("server.key")
+    }
+}

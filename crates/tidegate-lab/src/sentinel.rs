@@ -1,0 +1,52 @@
+//! A private Redis Sentinel.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::flavour::RedisFlavour;
+use crate::ground::Ground;
+use crate::ports::ReservedPort;
+use crate::private_server::PrivateServer;
+use crate::redis_server::{RedisServer, answers_ping};
+
+/// How it names what it watches.
+const SERVICE: &str = "shop";
+/// Milliseconds without an answer after which a master counts as down.
+const DOWN_AFTER_MS: u32 = 500;
+
+/// A Sentinel that watches one master, and decides alone.
+#[derive(Debug)]
+pub struct RedisSentinel {
+    server: PrivateServer,
+}
+
+impl RedisSentinel {
+    /// Starts one; it finds the replicas of the master by itself.
+    pub fn watch(master: &RedisServer) -> Result<Self> {
+        let mut words = RedisFlavour::from_env()?.program()?.words;
+        let (port, ground) = (ReservedPort::any()?, Ground::temporary("sentinel-")?);
+        let file = ground.path().join("sentinel.conf");
+        let settings = format!(
+            "port {}\nbind 127.0.0.1\ndir {}\nsentinel monitor {SERVICE} 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n\
+             sentinel failover-timeout {SERVICE} 10000\n",
+            port.number,
+            ground.path().display(),
+            master.port(),
+        );
+        fs::write(&file, settings).context("Failed to write the settings of a Sentinel")?;
+        words.extend([file.into(), "--sentinel".into()]);
+        Ok(Self { server: PrivateServer::start(words, port, ground, answers_ping)? })
+    }
+
+    /// `redis-sentinel://127.0.0.1:PORT?...`, which leads to whoever is the master.
+    pub fn url(&self) -> String {
+        format!("redis-sentinel://127.0.0.1:{}?sentinelServiceName={SERVICE}", self.port())
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
+}
