@@ -8,6 +8,7 @@ mod connect;
 mod exit;
 mod fleet_pause;
 mod handover;
+mod help;
 mod metrics;
 mod moment;
 mod operator;
@@ -24,7 +25,7 @@ mod worker;
 
 use std::{env, process::ExitCode};
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::{
     cli::{Cli, Command, ConsumersCommand, DeadCommand, OrderCommand, PendingCommand, VoucherCommand},
@@ -34,7 +35,8 @@ use crate::{
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = help::filled(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let voice = cli.command.voice();
     exit::finish(run(cli).await, voice)
 }
