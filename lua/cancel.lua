@@ -36,6 +36,10 @@ local function is_pending(entry)
     if call('XPENDING', stream, group[2], entry, entry, 1)[1] then return true end
   end
 end
+local settled = {}
+for at = 7, #ARGV do
+  if not is_pending(ARGV[at]) then settled[#settled + 1] = ARGV[at] end
+end
 
 if not is_released then
   local time = call('TIME')
@@ -45,9 +49,7 @@ if not is_released then
   if free == '1' then call('SREM', KEYS[4], user) end
   if stock and change > 0 then call('INCRBY', KEYS[3], units) end
 end
-for at = 7, #ARGV do
-  if not is_pending(ARGV[at]) then call('XDEL', stream, ARGV[at]) end
-end
+for _, entry in ipairs(settled) do call('XDEL', stream, entry) end
 call('XDEL', dead, letter)
 if is_released then return 3 end
 if not stock and change > 0 then return 2 end

@@ -23,9 +23,11 @@ local function is_pending(entry)
     if call('XPENDING', stream, group[2], entry, entry, 1)[1] then return true end
   end
 end
-
+local settled = {}
 for at = 4, #ARGV do
-  if not is_pending(ARGV[at]) then call('XDEL', stream, ARGV[at]) end
+  if not is_pending(ARGV[at]) then settled[#settled + 1] = ARGV[at] end
 end
+
+for _, entry in ipairs(settled) do call('XDEL', stream, entry) end
 call('XDEL', dead, letter)
 return 1

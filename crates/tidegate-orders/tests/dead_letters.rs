@@ -189,7 +189,7 @@ async fn a_letter_whose_units_the_journal_knows_is_not_dropped() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_wrong_key_type_or_no_memory_leaves_no_trace() -> Result<()> {
+async fn a_wrong_key_type_a_missing_permission_or_no_memory_leaves_no_trace() -> Result<()> {
     let morgue = Morgue::new().await?;
     for key in ["stream.orders", "seckill:stock:7", "seckill:order:7", "seckill:journal:7"] {
         morgue.ground.typed("FLUSHALL").await?;
@@ -208,6 +208,17 @@ async fn a_wrong_key_type_or_no_memory_leaves_no_trace() -> Result<()> {
         }
         ensure!(morgue.ground.everything().await? == before, "{key}");
     }
+
+    // What is missing is noticed before the first write. Where there is no group, nothing can be pending.
+    morgue.ground.typed("FLUSHALL").await?;
+    let letter = morgue.buried_order(5, 1, 1).await?;
+    morgue.ground.typed("XGROUP CREATE stream.orders g1 0").await?;
+    let before = morgue.ground.everything().await?;
+    morgue.ground.typed("ACL SETUSER default -xpending").await?;
+    ensure!(morgue.cancel(&letter, UserAfter::Freed).await.is_err());
+    ensure!(morgue.letters.drop(&letter).await.is_err());
+    morgue.ground.typed("ACL SETUSER default +xpending").await?;
+    ensure!(morgue.ground.everything().await? == before);
 
     morgue.ground.typed("FLUSHALL").await?;
     let letter = morgue.buried_order(5, 1, 1).await?;
