@@ -96,18 +96,15 @@ fn decide_one(order: &Order, known: &mut Known) -> Decided {
     let owner = (order.user.get(), order.voucher.get());
     let old = |verdict| Decided { verdict, is_new: false };
     let new = |verdict| Decided { verdict, is_new: true };
-    // A refusal first: the swift way does not look for refusals of other vouchers, so an id may stand in both.
-    match known.refusals.get(&order.id) {
-        Some((user, voucher, refusal)) if (*user, *voucher) == owner => {
+    // The order's own row before all: it stands, so nothing of it may be given back. Then its own refusal: the swift way
+    // does not look for refusals of other vouchers, so an id may stand in both.
+    match (known.ids.get(&order.id), known.refusals.get(&order.id)) {
+        (Some(taken), _) if *taken == owner => return old(Verdict::AlreadyThere),
+        (_, Some((user, voucher, refusal))) if (*user, *voucher) == owner => {
             return old(Verdict::Refused(*refusal));
         }
-        _ => {}
-    }
-    if let Some(taken) = known.ids.get(&order.id) {
-        return old(if *taken == owner { Verdict::AlreadyThere } else { Verdict::IdTaken });
-    }
-    if known.refusals.contains_key(&order.id) {
-        return old(Verdict::IdTaken);
+        (None, None) => {}
+        _ => return old(Verdict::IdTaken),
     }
     let Some(stock) = known.stocks.get_mut(&order.voucher) else { return old(Verdict::UnknownVoucher) };
     let refusal = if known.seats.contains(&seat(order)) {
@@ -228,6 +225,15 @@ mod tests {
         known.refusals.insert(1.try_into().unwrap(), (1, 7, Refusal::OutOfStock));
         known.ids.insert(1.try_into().unwrap(), (1, 8));
         let expected = [Verdict::Refused(Refusal::OutOfStock), Verdict::IdTaken];
+        assert_eq!(verdicts(&[order(1, 1, 1), order(1, 2, 1)], known), expected);
+    }
+
+    #[test]
+    fn an_order_whose_row_stands_is_there_although_it_has_a_refusal_as_well() {
+        let mut known = stock(9);
+        known.refusals.insert(1.try_into().unwrap(), (1, 7, Refusal::OutOfStock));
+        known.ids.insert(1.try_into().unwrap(), (1, 7));
+        let expected = [Verdict::AlreadyThere, Verdict::IdTaken];
         assert_eq!(verdicts(&[order(1, 1, 1), order(1, 2, 1)], known), expected);
     }
 
