@@ -30,7 +30,7 @@ struct Admission {
 enum Row {
     None,
     Live,
-    /// Cancelled or refunded: written once, but it counts no units.
+    /// Cancelled or refunded: it counts no units. Most were written once; some only keep an order from being written.
     Cancelled,
     /// It belongs to another user or voucher, or is for another quantity.
     Other,
@@ -308,6 +308,11 @@ impl Evidence {
         voucher.admitted += 1;
         let fates = group.iter().map(|admission| admission.fate_among(group));
         match worst_if_wrong(fates) {
+            Fate::Written if is_half_cancelled(group) => {
+                voucher.dead += 1;
+                voucher.dead_units += units;
+                voucher.half_cancelled.add(first.order);
+            }
             Fate::Written => voucher.written += 1,
             Fate::Released => voucher.released += 1,
             Fate::Dead => {
@@ -399,6 +404,12 @@ fn worst_if_wrong(fates: impl Iterator<Item = Fate> + Clone) -> Fate {
     if worst >= Fate::Mismatched { worst } else { fates.min().unwrap_or(worst) }
 }
 
+/// Its row is cancelled, but its letter is there and holds its units.
+fn is_half_cancelled(group: &[Admission]) -> bool {
+    group.iter().any(|admission| admission.row == Row::Cancelled && admission.is_dead)
+        && !group.iter().any(|admission| admission.is_released)
+}
+
 fn narrow(quantity: i64) -> u16 {
     u16::try_from(quantity).unwrap_or(0)
 }
@@ -465,6 +476,26 @@ mod tests {
             (6, 1, 1, 1, 2)
         );
         assert_eq!((audit.lost.total, &audit.lost.first[..]), (1, &["5".to_owned()][..]));
+    }
+
+    #[test]
+    fn a_cancelled_order_that_has_a_letter_is_dead_until_it_is_given_back() {
+        for is_released in [false, true] {
+            let mut evidence = admitted(1);
+            // It was put back once: its first entry is settled, its second one buried.
+            evidence.note_entry(entry(2), &order(1, 1));
+            evidence.sort();
+            evidence.note_dead(&[letter(2, Some(order(1, 1)))]);
+            if is_released {
+                let released = vec![(1.try_into().unwrap(), Movement::Release)];
+                evidence.note_journal(VOUCHER.try_into().unwrap(), released);
+            }
+            evidence.note_row(&OrderRow { life: Life::Cancelled, ..row(&order(1, 1)) });
+            let audit = audited(evidence);
+            assert_eq!(audit.failures(), Vec::<String>::new());
+            let expected = if is_released { (1, 0, 0, 0) } else { (0, 1, 1, 1) };
+            assert_eq!((audit.written, audit.dead, audit.dead_units, audit.half_cancelled.total), expected);
+        }
     }
 
     #[test]

@@ -87,6 +87,8 @@ pub struct VoucherAudit {
     pub released: u64,
     /// Admitted, and buried.
     pub dead: u64,
+    /// Of these, the ones that are cancelled in MySQL and not given back: `tidegate dead cancel` was killed between the two.
+    pub half_cancelled: Offenders,
     /// Admitted, and not delivered or not settled yet.
     pub in_flight: u64,
     /// Admitted, and nowhere.
@@ -113,7 +115,7 @@ pub struct VoucherAudit {
     pub redis_stock: Option<i64>,
     /// Units of the orders in flight.
     pub in_flight_units: i64,
-    /// Units of the buried orders, which Redis holds until they are requeued or given back.
+    /// Units of the buried orders, which Redis holds until they are written or given back.
     pub dead_units: i64,
 }
 
@@ -125,6 +127,7 @@ impl VoucherAudit {
             written: 0,
             released: 0,
             dead: 0,
+            half_cancelled: Offenders::default(),
             in_flight: 0,
             lost: Offenders::default(),
             mismatched: Offenders::default(),

@@ -103,6 +103,14 @@ fn text(report: &AuditReport) -> String {
             counted(unknown, "order")
         ));
     }
+    for VoucherAudit { voucher, half_cancelled, .. } in &report.vouchers {
+        if half_cancelled.total > 0 {
+            parts.push(format!(
+                "Of voucher {voucher}, cancelled in MySQL and not given back to Redis: {half_cancelled}. `tidegate order show` \
+                 names the letter of each; `tidegate dead cancel LETTER` gives it back."
+            ));
+        }
+    }
     parts.join("\n\n")
 }
 
