@@ -134,11 +134,13 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
     site.add_order(201, 7, PLENTY).await;
     let unknown = site.add(&[("userId", "9"), ("voucherId", "999"), ("id", "300")]).await;
     let stolen = site.add(&[("userId", "8"), ("voucherId", "1"), ("id", "200")]).await;
+    // Its fields are packed into one when it is buried, because the first has a name of ours.
+    site.add(&[("dead:fields", "x"), ("userId", "9"), ("voucherId", "999"), ("id", "302")]).await;
     let no_order = site.add(&[("userId", "x"), ("voucherId", "1"), ("id", "301")]).await;
     says(&story(&site, "301", "undelivered"), "It is no order (the field userId");
     let worker = quick(&site, "w").start();
     site.settled().await;
-    until("all are buried", || async { site.dead().await.len() == 3 }).await;
+    until("all are buried", || async { site.dead().await.len() == 4 }).await;
     assert!(worker.stop().await.success());
 
     let told = story(&site, "112", "refused");
@@ -158,11 +160,17 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
     let letter = told["letters"][0]["id"].as_str().expect("an id");
     let typed = ["show", "requeue", "cancel"].map(|word| format!("tidegate dead {word} {letter}"));
     assert_eq!(commands(&told), typed);
+    assert_eq!(commands(&story(&site, "302", "dead")).len(), 3);
+    let found = operator(&site).run("order find --user 9 --json").expect(0).json();
+    let dead: Vec<&Json> = found["orders"].as_array().expect("an array").iter().collect();
+    assert_eq!((dead.len(), &dead[1]["entry"]), (2, &letter.into()), "{found:#}");
     let told = story(&site, "301", "dead");
     assert_eq!(
         (&told["letters"][0]["reason"], &told["letters"][0]["entry"]),
         (&"bad_value".into(), &no_order.into())
     );
+    assert_eq!(told["letters"][0]["wanted"]["voucher"], "1", "what can be read of it is shown: {told:#}");
+    assert!(commands(&told)[1].starts_with("tidegate dead drop "), "{told:#}");
     let told = story(&site, "200", "written");
     says(&told, "A dead letter of user 8 has the same id");
     assert_eq!(told["letters"][0]["entry"], stolen, "{told:#}");
@@ -212,7 +220,12 @@ async fn what_was_given_back_or_lost_is_told_apart_and_a_lost_order_can_be_broug
     );
     site.call(&format!("XDEL {STREAM} {}", first["entries"][0]["id"].as_str().expect("an id"))).await;
     let told = story(&site, "20", "lost");
-    assert_eq!(commands(&told), ["redis-cli XADD stream.orders '*' userId 20 voucherId 1 id 20 quantity 3"]);
+    assert_eq!(
+        commands(&told),
+        [
+            "redis-cli -u \"$TIDEGATE_REDIS_URL\" XADD stream.orders '*' userId 20 voucherId 1 id 20 quantity 3"
+        ]
+    );
     let told = story(&site, "22", "lost");
     assert_eq!(commands(&told), [format!("tidegate replay --from {entry} --to {entry}")], "{told:#}");
     operator(&site).run("audit").expect(1);

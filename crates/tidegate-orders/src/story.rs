@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, fmt::Display, time::Duration};
 
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_stream::{EntryId, readable};
+use tidegate_stream::{Entry, EntryId, Letter, readable};
 
 pub use mysql_side::{Decided, OrderRow, RefusalRow, decided, find_refusal, find_row, refusals_of, rows_of};
 pub use redis_side::{
@@ -244,11 +244,11 @@ async fn read_letters(trail: &Trail<'_>, question: &Question, story: &mut Story,
     // A second time, only what has come since.
     let after = story.letters.first().map_or(EntryId::MIN, |letter| letter.id.next());
     let mut budget = question.budget;
-    let is_meant = |entry: &tidegate_stream::Entry| carries(entry, question.order);
+    let is_meant = |entry: &Entry| carries(&Letter::parse(entry.clone()).entry(), question.order);
     let all = (after, EntryId::MAX);
     match trail.search(&names.dead, all, &mut budget, is_meant, seen).await {
         Ok((found, searched)) => {
-            story.letters.splice(..0, found.iter().map(letter));
+            story.letters.splice(..0, found.into_iter().map(|entry| letter(&Letter::parse(entry))));
             let before = &mut story.searched.dead;
             *before = Searched { entries: before.entries + searched.entries, ..searched };
         }
@@ -286,7 +286,7 @@ async fn search_stream(trail: &Trail<'_>, question: &Question, story: &mut Story
     let stream = trail.survey.names().stream.clone();
     // Half of it for where it should be, at most: what is said of the search is how far it came from the end on.
     let mut budget = question.budget / 2;
-    let is_meant = |entry: &tidegate_stream::Entry| carries(entry, question.order);
+    let is_meant = |entry: &Entry| carries(entry, question.order);
     story.searched.stream.complete = true;
     for place in places {
         if story.is_explained() {

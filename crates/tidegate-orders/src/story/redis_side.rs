@@ -8,22 +8,16 @@ use fred::{
 };
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
-use tidegate_stream::{Entry, EntryId, StreamError, Survey, is_offered};
+use tidegate_stream::{Entry, EntryId, Letter, StreamError, Survey, is_offered};
 
 use crate::{
     keys::{Keys, process_of},
     order::{OrderId, UserId, VoucherId},
-    wire,
+    wire::{self, Glimpse},
 };
 
 /// Entries a page: some milliseconds of the one thread that also admits.
 const PAGE: u16 = 1_000;
-
-// The fields that `lua/bury.lua` adds. The last of a name is ours: an entry may itself have a field of that name.
-const DEAD_ENTRY: &[u8] = b"dead:entry";
-const DEAD_REASON: &[u8] = b"dead:reason";
-const DEAD_ERROR: &[u8] = b"dead:error";
-const DEAD_AT_MS: &[u8] = b"dead:at_ms";
 
 /// What an entry wants, as far as it can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -87,14 +81,27 @@ pub struct LetterFacts {
     pub id: EntryId,
     /// The entry that was buried.
     pub entry: Option<String>,
-    /// Why, in a word.
+    /// Why, in a word; None: somebody else wrote it there.
     pub reason: Option<String>,
     /// Why, in a sentence.
     pub error: Option<String>,
     /// When, in Unix milliseconds.
     pub at_ms: Option<i64>,
+    /// How often it was put back before.
+    pub requeued: u32,
     /// What the entry wanted.
     pub wanted: Wanted,
+}
+
+impl LetterFacts {
+    /// Our program buried it, and it holds an order of this user for this voucher.
+    #[must_use]
+    pub fn is_order_of(&self, user: i64, voucher: i64) -> bool {
+        let Wanted { user: wanted, voucher: of, error, .. } = &self.wanted;
+        let is_same =
+            wanted.is_some_and(|wanted| wanted.get() == user) && of.is_some_and(|of| of.get() == voucher);
+        is_same && error.is_none() && self.reason.is_some()
+    }
 }
 
 /// What the journal of a voucher says of the order.
@@ -294,34 +301,27 @@ pub fn carries(entry: &Entry, order: OrderId) -> bool {
     wire::id_text(entry).is_some_and(|id| id == order.to_string().as_bytes())
 }
 
-/// What an entry wants.
+/// What an entry wants, as far as it can be read.
 #[must_use]
 pub fn wanted(entry: &Entry) -> Wanted {
-    match wire::decode(entry) {
-        Ok(order) => Wanted {
-            user: Some(order.user),
-            voucher: Some(order.voucher),
-            quantity: order.quantity.get(),
-            error: None,
-        },
-        Err(error) => Wanted { quantity: 1, error: Some(error.to_string()), ..Wanted::default() },
-    }
+    let Glimpse { user, voucher, .. } = wire::glimpse(entry);
+    let order = wire::decode(entry);
+    let quantity = order.as_ref().map_or(1, |order| order.quantity.get());
+    Wanted { user, voucher, quantity, error: order.err().map(|error| error.to_string()) }
 }
 
 /// Reads a dead letter.
 #[must_use]
-pub fn letter(entry: &Entry) -> LetterFacts {
-    let field = |wanted: &[u8]| {
-        let (_, value) = entry.fields.iter().rev().find(|(name, _)| name == wanted)?;
-        Some(String::from_utf8_lossy(value).into_owned())
-    };
+pub fn letter(letter: &Letter) -> LetterFacts {
+    let burial = letter.burial.as_ref();
     LetterFacts {
-        id: entry.id,
-        entry: field(DEAD_ENTRY),
-        reason: field(DEAD_REASON),
-        error: field(DEAD_ERROR),
-        at_ms: field(DEAD_AT_MS).and_then(|ms| ms.parse().ok()),
-        wanted: wanted(entry),
+        id: letter.id,
+        entry: burial.map(|burial| burial.entry.to_string()),
+        reason: burial.map(|burial| burial.reason.clone()),
+        error: burial.map(|burial| burial.error.clone()),
+        at_ms: burial.and_then(|burial| i64::try_from(burial.at_ms).ok()),
+        requeued: letter.history.requeued,
+        wanted: wanted(&letter.entry()),
     }
 }
 

@@ -12,7 +12,7 @@ use tidegate_orders::{
     story::{Trail, VOUCHER_LIMIT, refusals_of, rows_of},
     vouchers, wire,
 };
-use tidegate_stream::{Entry, EntryId, Survey};
+use tidegate_stream::{Entry, EntryId, Letter, Survey};
 use tokio::time::timeout;
 
 use super::order_show::SCAN;
@@ -185,7 +185,8 @@ impl Answer {
         self.pending(survey, args, &progress).await?;
         self.undelivered(survey, args, &progress).await?;
         let (mut budget, all) = (args.scan, (EntryId::MIN, EntryId::MAX));
-        let is_meant = |entry: &Entry| wanted(entry, args).is_some();
+        let buried = |entry: &Entry| Letter::parse(entry.clone()).entry();
+        let is_meant = |entry: &Entry| wanted(&buried(entry), args).is_some();
         let seen = |entries| progress.add(entries);
         let (letters, searched) =
             trail.search(&survey.names().dead, all, &mut budget, is_meant, seen).await?;
@@ -193,7 +194,10 @@ impl Answer {
             self.unsearched
                 .push(format!("only the last {} dead letters were looked through", searched.entries));
         }
-        self.orders.extend(letters.iter().filter_map(|letter| found(letter, args, Place::Dead)));
+        self.orders.extend(letters.iter().filter_map(|letter| {
+            // Its place is that of the letter, and not of the entry that was buried.
+            found(&Entry { id: letter.id, ..buried(letter) }, args, Place::Dead)
+        }));
         Ok(())
     }
 

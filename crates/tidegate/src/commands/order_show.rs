@@ -97,11 +97,11 @@ pub async fn run(settings: &Settings, args: &OrderShowArgs) -> anyhow::Result<Ex
     errors.extend(std::mem::take(&mut story.errors));
     story.errors = errors;
     let around = Surroundings {
-        order,
+        question,
         workers_live,
         claim_idle_ms: u64::try_from(settings.worker.claim_idle.as_millis()).unwrap_or(u64::MAX),
         stream: names.stream,
-        scan,
+        requeue_limit: settings.operator.requeue_limit,
     };
     let told = Told { order, fate: fate(&story, &around), story, question };
     args.output.print(&told, text::render)?;

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use tidegate_orders::{
-    OrderId,
-    story::{EntryFacts, EntryState, JournalFacts, LetterFacts, OrderRow, RefusalRow, Story},
+    UserId,
+    story::{EntryFacts, EntryState, JournalFacts, LetterFacts, OrderRow, Question, RefusalRow, Story},
 };
 
 use crate::{moment::utc, output::counted, pending::shell_word};
@@ -11,16 +11,16 @@ use crate::{moment::utc, output::counted, pending::shell_word};
 /// What the facts do not tell.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
-    /// The order.
-    pub order: OrderId,
+    /// What was asked.
+    pub question: Question,
     /// A worker lives.
     pub workers_live: bool,
     /// How long an entry lies before others claim it.
     pub claim_idle_ms: u64,
     /// The name of the stream.
     pub stream: String,
-    /// How many entries of each stream were looked at, at most.
-    pub scan: u64,
+    /// From how many burials on a letter is put back only if somebody insists.
+    pub requeue_limit: u32,
 }
 
 /// Where an order ended, or where it is.
@@ -29,7 +29,7 @@ pub struct Surroundings {
 pub enum Place {
     /// In MySQL.
     Written,
-    /// In MySQL, cancelled or refunded since.
+    /// In MySQL, cancelled or refunded: it was written once, or never will be.
     Cancelled,
     /// Refused by MySQL.
     Refused,
@@ -84,41 +84,29 @@ fn of(is: Place, sentence: impl Into<String>, commands: Vec<String>) -> Fate {
 
 fn written(story: &Story, row: &OrderRow, open: Option<&EntryFacts>, around: &Surroundings) -> Fate {
     let units = if row.quantity == 1 { String::new() } else { format!(" ({} units)", row.quantity) };
-    let wrote = format!(
-        "It is written: order {} of user {} for voucher {}{units}, {}",
-        row.order,
-        row.user,
-        row.voucher,
-        moment_of(row.created_ms)
-    );
-    let mut commands = Vec::new();
-    let (is, mut sentence) = if row.is_cancelled() {
-        (Place::Cancelled, format!("{wrote}, and {} since: it counts no units.", status(row.status)))
+    let order = format!("order {} of user {} for voucher {}{units}", row.order, row.user, row.voucher);
+    let (when, status) = (moment_of(row.created_ms), status(row.status));
+    let (is, mut sentence, mut commands) = if row.is_cancelled() {
+        let sentence = format!("It is {status}: {order}, whose row is of {when}, counts no units.");
+        let (more, commands) = cancelled(story, row);
+        (Place::Cancelled, sentence + &more, commands)
     } else {
-        (Place::Written, format!("{wrote}, {}.", status(row.status)))
+        let sentence = format!("It is written: {order}, {when}, {status}.");
+        let (more, commands) = live(story, row, around);
+        (Place::Written, sentence + &more, commands)
     };
-    let release =
-        story.journal.iter().find(|journal| journal.is_release() && is_voucher(journal, row.voucher));
-    if let (Some(release), false) = (release, row.is_cancelled()) {
-        sentence += &format!(
-            " It was given back to Redis all the same ({} by {}): its units are sold twice.",
-            moment_of(release.at_ms),
-            release.by.as_deref().unwrap_or("somebody")
-        );
-        commands.push(format!("tidegate audit --voucher {}", row.voucher));
-    }
     if let Some(entry) = open {
         sentence +=
             &format!(" Its entry {} is still open: whoever handles it next only acknowledges it.", entry.id);
         commands.extend(claim(entry));
     }
-    for letter in &story.letters {
+    for letter in story.letters.iter().filter(|letter| !letter.is_order_of(row.user, row.voucher)) {
         let who = match letter.wanted.user {
             Some(user) if user.get() != row.user => format!("of user {user} has the same id"),
-            _ => "of it is left".to_owned(),
+            _ => "has the same id".to_owned(),
         };
         sentence += &format!(" A dead letter {who}: {}.", letter.id);
-        commands.push(format!("tidegate dead show {}", letter.id));
+        commands.push(show(letter));
     }
     if commands.is_empty() {
         sentence += " Nothing is to be done.";
@@ -131,6 +119,41 @@ fn written(story: &Story, row: &OrderRow, open: Option<&EntryFacts>, around: &Su
     of(is, sentence, commands)
 }
 
+/// What else is to be said of an order that counts, and what to type.
+fn live(story: &Story, row: &OrderRow, around: &Surroundings) -> (String, Vec<String>) {
+    let (mut sentence, mut commands) = (String::new(), Vec::new());
+    if let Some((when, by)) = given_back(story, Some(row.voucher)) {
+        sentence +=
+            &format!(" It was given back to Redis all the same ({when} by {by}): its units are sold twice.");
+        commands.push(format!("tidegate audit --voucher {}", row.voucher));
+    }
+    for letter in story.letters.iter().filter(|letter| letter.is_order_of(row.user, row.voucher)) {
+        sentence += &format!(" A dead letter of it is left, {}: run again, it only ends.", letter.id);
+        commands.extend([show(letter), requeue(letter, around)]);
+    }
+    (sentence, commands)
+}
+
+/// What else is to be said of an order that counts no more, and what to type.
+fn cancelled(story: &Story, row: &OrderRow) -> (String, Vec<String>) {
+    let letters = story.letters.iter().filter(|letter| letter.is_order_of(row.user, row.voucher));
+    let (ids, commands): (Vec<String>, Vec<String>) =
+        letters.map(|letter| (letter.id.to_string(), cancel(letter))).unzip();
+    let ids = ids.join(", ");
+    let sentence = match (given_back(story, Some(row.voucher)), commands.is_empty()) {
+        (Some((when, by)), true) => format!(" It was given back to Redis {when} by {by}."),
+        (Some((when, by)), false) => {
+            format!(" It was given back to Redis {when} by {by}; its dead letter {ids} can be deleted.")
+        }
+        (None, false) => format!(" It was not given back to Redis: that is done when its dead letter {ids} is cancelled."),
+        (None, true) if story.journal.iter().any(|note| note.is_admission() && is_voucher(note, row.voucher)) => {
+            " In Redis, it still holds its units, and its user is barred, until lua/release.lua gives it back.".to_owned()
+        }
+        (None, true) => String::new(),
+    };
+    (sentence, commands)
+}
+
 fn refused(story: &Story, refusal: &RefusalRow, open: Option<&EntryFacts>, around: &Surroundings) -> Fate {
     let why = match refusal.reason.as_str() {
         "out_of_stock" => "MySQL had no unit left for it",
@@ -139,30 +162,37 @@ fn refused(story: &Story, refusal: &RefusalRow, open: Option<&EntryFacts>, aroun
     };
     let refused = format!("It was refused {}: {why}", moment_of(refusal.at_ms));
     let new_id = "A new attempt needs a new order id.";
-    if let Some(release) = story.journal.iter().find(|journal| journal.is_release()) {
-        let when = moment_of(release.at_ms);
-        return of(
-            Place::Refused,
-            format!("{refused}; it was given back to Redis {when}. {new_id}"),
-            Vec::new(),
-        );
+    let letter = story.letters.iter().find(|letter| letter.is_order_of(refusal.user, refusal.voucher));
+    let of = |more: String, commands| of(Place::Refused, format!("{refused}; {more} {new_id}"), commands);
+    if let Some((when, _)) = given_back(story, None) {
+        let back = format!("it was given back to Redis {when}.");
+        return match letter {
+            None => of(back, Vec::new()),
+            Some(letter) => of(
+                format!("{back} Its dead letter {} can be deleted: cancel does that.", letter.id),
+                vec![cancel(letter)],
+            ),
+        };
     }
     if let Some(entry) = open {
         let worker = if around.workers_live { "a worker" } else { "the first worker that is started" };
-        let sentence = format!(
-            "{refused}; {worker} gives it back to Redis when it handles entry {}. {new_id}",
-            entry.id
-        );
-        return of(Place::Refused, sentence, claim(entry).into_iter().collect());
+        let back = format!("{worker} gives it back to Redis when it handles entry {}.", entry.id);
+        return of(back, claim(entry).into_iter().collect());
     }
+    if let Some(letter) = letter {
+        let back = format!(
+            "it was not given back to Redis. That is done when its dead letter {} is cancelled.",
+            letter.id
+        );
+        return of(back, vec![show(letter), cancel(letter)]);
+    }
+    let audit = || format!("tidegate audit --voucher {}", refusal.voucher);
     if story.journal.is_empty() {
-        let sentence = format!("{refused}; no journal tells whether it was given back to Redis. {new_id}");
-        return of(Place::Refused, sentence, vec![format!("tidegate audit --voucher {}", refusal.voucher)]);
+        return of("no journal tells whether it was given back to Redis.".to_owned(), vec![audit()]);
     }
     let again = story.entries.iter().find(|entry| entry.wanted.is_some()).map(replay);
-    let sentence = format!("{refused}; it was not given back to Redis. Handled once more, it is. {new_id}");
-    let commands = vec![again.unwrap_or_else(|| format!("tidegate audit --voucher {}", refusal.voucher))];
-    of(Place::Refused, sentence, commands)
+    let back = "it was not given back to Redis. Handled once more, it is.".to_owned();
+    of(back, vec![again.unwrap_or_else(audit)])
 }
 
 fn in_flight(story: &Story, entry: &EntryFacts, around: &Surroundings) -> Fate {
@@ -178,10 +208,9 @@ fn in_flight(story: &Story, entry: &EntryFacts, around: &Surroundings) -> Fate {
     };
     if let Some(error) = entry.wanted.as_ref().and_then(|wanted| wanted.error.as_ref()) {
         fate.sentence += &format!(" It is no order ({error}): whoever handles it buries it.");
-    } else if let Some(release) = story.journal.iter().find(|journal| journal.is_release()) {
+    } else if let Some((when, _)) = given_back(story, None) {
         fate.sentence += &format!(
-            " It was given back {}, but what is in the stream is written all the same, and its units are sold twice.",
-            moment_of(release.at_ms)
+            " It was given back {when}, but what is in the stream is written all the same, and its units are sold twice."
         );
     }
     for letter in &story.letters {
@@ -248,13 +277,11 @@ fn pending(
 
 fn at_rest(story: &Story, around: &Surroundings) -> Fate {
     if let Some(letter) = story.letters.first() {
-        return dead(story, letter);
+        return dead(story, letter, around);
     }
-    if let Some(release) = story.journal.iter().find(|journal| journal.is_release()) {
+    if let Some((when, by)) = given_back(story, None) {
         let sentence = format!(
-            "It was given back {} by {}, and is not written. A new attempt needs a new order id.",
-            moment_of(release.at_ms),
-            release.by.as_deref().unwrap_or("somebody")
+            "It was given back {when} by {by}, and is not written. A new attempt needs a new order id."
         );
         return of(Place::GivenBack, sentence, Vec::new());
     }
@@ -279,21 +306,65 @@ fn at_rest(story: &Story, around: &Surroundings) -> Fate {
     }
 }
 
-fn dead(story: &Story, letter: &LetterFacts) -> Fate {
-    let reason = letter.reason.as_deref().unwrap_or("no reason given");
-    let error = letter.error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
+fn dead(story: &Story, letter: &LetterFacts, around: &Surroundings) -> Fate {
     let when = moment_of(letter.at_ms);
+    let Some(reason) = &letter.reason else {
+        let sentence =
+            format!("It stands among the dead letters, where somebody else wrote it ({}).", letter.id);
+        let drop = letter.wanted.error.is_some().then(|| drop(letter));
+        return of(Place::Dead, sentence, std::iter::once(show(letter)).chain(drop).collect());
+    };
+    let error = letter.error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
     let buried = format!("It is a dead letter, buried {when} for {reason}{error}");
-    let show = format!("tidegate dead show {}", letter.id);
-    if let Some(release) = story.journal.iter().find(|journal| journal.is_release()) {
-        let back =
-            format!("{buried}, and was given back {}: it must not be run again.", moment_of(release.at_ms));
-        return of(Place::Dead, back, vec![show]);
-    }
-    let id = letter.id;
-    let sentence = format!("{buried}: mend the cause and run it again, or cancel it, which gives it back.");
-    let commands = vec![show, format!("tidegate dead requeue {id}"), format!("tidegate dead cancel {id}")];
-    of(Place::Dead, sentence, commands)
+    let (what, commands) = if letter.wanted.error.is_some() {
+        (
+            "it is no order, so nothing can be given back of it: export it, then drop it".to_owned(),
+            vec![drop(letter)],
+        )
+    } else if let Some((when, _)) = given_back(story, None) {
+        let what =
+            format!("it was given back {when}, and is not written any more: cancel deletes the letter");
+        (what, vec![cancel(letter)])
+    } else if reason == "id_taken" && !is_admitted(story, letter.wanted.user) {
+        let what = "no journal says that it took units, so nothing can be given back of it: \
+                    compare it with the order that has its id (RUNBOOK, id_taken), then drop it";
+        (what.to_owned(), vec![drop(letter)])
+    } else {
+        let what = "mend the cause and run it again, or cancel it, which gives it back".to_owned();
+        (what, vec![requeue(letter, around), cancel(letter)])
+    };
+    let commands = std::iter::once(show(letter)).chain(commands).collect();
+    of(Place::Dead, format!("{buried}; {what}."), commands)
+}
+
+/// By a journal, this user was given the order.
+fn is_admitted(story: &Story, user: Option<UserId>) -> bool {
+    let is_by = |note: &JournalFacts| user.is_some_and(|user| note.by == Some(user.to_string()));
+    story.journal.iter().any(|note| note.is_admission() && is_by(note))
+}
+
+fn show(letter: &LetterFacts) -> String {
+    format!("tidegate dead show {}", letter.id)
+}
+
+fn requeue(letter: &LetterFacts, around: &Surroundings) -> String {
+    let force = if letter.requeued >= around.requeue_limit { " --force" } else { "" };
+    format!("tidegate dead requeue {}{force}", letter.id)
+}
+
+fn cancel(letter: &LetterFacts) -> String {
+    format!("tidegate dead cancel {}", letter.id)
+}
+
+fn drop(letter: &LetterFacts) -> String {
+    format!("tidegate dead drop {}", letter.id)
+}
+
+/// When it was given back, and by whom, as far as the journal of this voucher, or of any, tells.
+fn given_back(story: &Story, voucher: Option<i64>) -> Option<(String, &str)> {
+    let mut releases = story.journal.iter().filter(|note| note.is_release());
+    let release = releases.find(|note| voucher.is_none_or(|voucher| is_voucher(note, voucher)))?;
+    Some((moment_of(release.at_ms), release.by.as_deref().unwrap_or("somebody")))
 }
 
 /// Nothing holds it any more, as far as was searched.
@@ -352,7 +423,14 @@ fn again(story: &Story, around: &Surroundings) -> Vec<String> {
     if search.stream.complete && search.dead.complete {
         return Vec::new();
     }
-    vec![format!("tidegate order show {} --scan {}", around.order, around.scan.saturating_mul(100))]
+    let Question { order, voucher, user, entry, budget } = &around.question;
+    let hints = [
+        voucher.map(|voucher| format!(" --voucher {voucher}")),
+        user.map(|user| format!(" --user {user}")),
+        entry.map(|entry| format!(" --entry {entry}")),
+    ];
+    let hints: String = hints.into_iter().flatten().collect();
+    vec![format!("tidegate order show {order}{hints} --scan {}", budget.saturating_mul(100))]
 }
 
 /// Appends an order again of which only the journal is left.
@@ -361,8 +439,10 @@ fn append(story: &Story, around: &Surroundings) -> Option<String> {
     let user = journal.by.as_ref()?;
     let quantity = journal.change.map_or(1, i64::abs);
     let quantity = if quantity == 1 { String::new() } else { format!(" quantity {quantity}") };
-    let (stream, voucher, order) = (shell_word(&around.stream), journal.voucher, around.order);
-    Some(format!("redis-cli XADD {stream} '*' userId {user} voucherId {voucher} id {order}{quantity}"))
+    let (stream, voucher, order) = (shell_word(&around.stream), journal.voucher, around.question.order);
+    Some(format!(
+        "redis-cli -u \"$TIDEGATE_REDIS_URL\" XADD {stream} '*' userId {user} voucherId {voucher} id {order}{quantity}"
+    ))
 }
 
 fn replay(entry: &EntryFacts) -> String {

@@ -134,10 +134,10 @@ fn letter_text(letter: &LetterFacts) -> String {
 
 fn wanted(wanted: &Wanted) -> String {
     match (wanted.user, wanted.voucher, &wanted.error) {
-        (Some(user), Some(voucher), _) => {
+        (.., Some(error)) => format!("no order: {error}"),
+        (Some(user), Some(voucher), None) => {
             format!("user {user}, voucher {voucher}, {}", counted(wanted.quantity, "unit"))
         }
-        (.., Some(error)) => format!("no order: {error}"),
         _ => "no order".to_owned(),
     }
 }

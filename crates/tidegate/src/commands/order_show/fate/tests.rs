@@ -1,19 +1,27 @@
 //! Facts of an order in every state of its life, and what is said of them.
 
+use clap::Parser;
 use tidegate_orders::story::{LockFacts, Search, Searched, Wanted};
 use tidegate_stream::EntryId;
 
 use super::*;
+use crate::cli::Cli;
 
 const AT_MS: i64 = 1_795_168_800_000;
 
 fn around() -> Surroundings {
     Surroundings {
-        order: 60_001.try_into().unwrap(),
+        question: Question {
+            order: 60_001.try_into().unwrap(),
+            voucher: None,
+            user: None,
+            entry: None,
+            budget: 1_000,
+        },
         workers_live: true,
         claim_idle_ms: 60_000,
         stream: "stream.orders".to_owned(),
-        scan: 1_000,
+        requeue_limit: 5,
     }
 }
 
@@ -89,7 +97,20 @@ fn letter(user: i64) -> LetterFacts {
         reason: Some("unknown_voucher".to_owned()),
         error: Some("voucher 7 is not known".to_owned()),
         at_ms: Some(AT_MS),
-        wanted: Wanted { user: user.try_into().ok(), voucher: None, quantity: 1, error: None },
+        requeued: 0,
+        wanted: Wanted { user: user.try_into().ok(), voucher: 7.try_into().ok(), quantity: 1, error: None },
+    }
+}
+
+/// What is typed is understood: by the program itself, or by redis-cli.
+#[track_caller]
+fn can_be_typed(command: &str) {
+    let words = shlex::split(command).expect("words");
+    if words[0] == "tidegate" {
+        let parsed = Cli::try_parse_from(&words);
+        assert!(parsed.is_ok(), "{command}: {:?}", parsed.err());
+    } else {
+        assert_eq!(words[..4], ["redis-cli", "-u", "$TIDEGATE_REDIS_URL", "XADD"], "{command}");
     }
 }
 
@@ -99,6 +120,7 @@ fn told(story: &Story, around: &Surroundings, is: Place, sentence: &str, command
     assert_eq!(fate.is, is, "{fate:?}");
     assert!(fate.sentence.contains(sentence), "{fate:?}");
     assert_eq!(fate.commands, commands, "{fate:?}");
+    fate.commands.iter().for_each(|command| can_be_typed(command));
 }
 
 #[test]
@@ -112,11 +134,29 @@ fn what_is_written_is_written_whatever_else_is_left_of_it() {
     told(&twice, &around(), Place::Written, "its units are sold twice", &["tidegate audit --voucher 7"]);
     let cancelled = OrderRow { status: 4, slot: None, ..row() };
     let cancelled = Story { row: Some(cancelled), journal: vec![note("release", "x")], ..story.clone() };
-    told(&cancelled, &around(), Place::Cancelled, "cancelled since: it counts no units", &[]);
+    told(&cancelled, &around(), Place::Cancelled, "counts no units. It was given back to Redis", &[]);
     let taken = Story { letters: vec![letter(10)], ..story.clone() };
     told(&taken, &around(), Place::Written, "of user 10 has the same id: 5-0", &["tidegate dead show 5-0"]);
     let left = Story { letters: vec![letter(9)], ..story };
-    told(&left, &around(), Place::Written, "of it is left: 5-0", &["tidegate dead show 5-0"]);
+    let commands = ["tidegate dead show 5-0", "tidegate dead requeue 5-0"];
+    told(&left, &around(), Place::Written, "of it is left, 5-0: run again, it only ends", &commands);
+}
+
+#[test]
+fn what_is_cancelled_says_whether_redis_knows_and_how_it_gets_to_know() {
+    let row = OrderRow { status: 4, slot: None, ..row() };
+    let plain = Story { row: Some(row), ..nothing() };
+    told(&plain, &around(), Place::Cancelled, "counts no units. Nothing is to be done.", &[]);
+    let admitted = Story { journal: vec![note("admit", "9")], ..plain.clone() };
+    told(&admitted, &around(), Place::Cancelled, "until lua/release.lua gives it back.", &[]);
+    let half = Story { letters: vec![letter(9)], ..admitted };
+    let cancel = ["tidegate dead cancel 5-0"];
+    let until = "It was not given back to Redis: that is done when its dead letter 5-0 is cancelled.";
+    told(&half, &around(), Place::Cancelled, until, &cancel);
+    let back = Story { journal: vec![note("release", "operator:dead_cancel")], ..half.clone() };
+    told(&back, &around(), Place::Cancelled, "its dead letter 5-0 can be deleted", &cancel);
+    let of_another = Story { letters: vec![letter(10)], ..half };
+    told(&of_another, &around(), Place::Cancelled, "of user 10 has the same id", &["tidegate dead show 5-0"]);
 }
 
 #[test]
@@ -135,6 +175,11 @@ fn what_is_refused_says_whether_its_units_are_back() {
     };
     told(&kept, &around(), Place::Refused, "was not given back", &[replay]);
     told(&story, &around(), Place::Refused, "no journal tells", &["tidegate audit --voucher 7"]);
+    let both = Story { letters: vec![letter(9)], ..kept };
+    let commands = ["tidegate dead show 5-0", "tidegate dead cancel 5-0"];
+    told(&both, &around(), Place::Refused, "when its dead letter 5-0 is cancelled. A new", &commands);
+    let left = Story { letters: vec![letter(9)], ..back };
+    told(&left, &around(), Place::Refused, "5-0 can be deleted", &["tidegate dead cancel 5-0"]);
 }
 
 #[test]
@@ -202,12 +247,41 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
 }
 
 #[test]
-fn a_dead_letter_can_be_run_again_or_cancelled_but_not_after_it_was_given_back() {
+fn of_a_dead_letter_nothing_is_proposed_that_would_be_refused() {
     let story = Story { letters: vec![letter(9)], entries: vec![entry(EntryState::Settled)], ..nothing() };
     let commands = ["tidegate dead show 5-0", "tidegate dead requeue 5-0", "tidegate dead cancel 5-0"];
     told(&story, &around(), Place::Dead, "for unknown_voucher (voucher 7 is not known)", &commands);
-    let back = Story { journal: vec![note("release", "x")], ..story };
-    told(&back, &around(), Place::Dead, "it must not be run again", &["tidegate dead show 5-0"]);
+    let commands = ["tidegate dead show 5-0", "tidegate dead cancel 5-0"];
+    let back = Story { journal: vec![note("release", "x")], ..story.clone() };
+    told(&back, &around(), Place::Dead, "and is not written any more: cancel deletes the letter", &commands);
+    let with = |change: fn(&mut LetterFacts)| {
+        let mut letter = letter(9);
+        change(&mut letter);
+        Story { letters: vec![letter], ..story.clone() }
+    };
+    let often = with(|letter| letter.requeued = 5);
+    let forced = "tidegate dead requeue 5-0 --force";
+    told(&often, &around(), Place::Dead, "mend the cause", &[commands[0], forced, commands[1]]);
+    let drop = ["tidegate dead show 5-0", "tidegate dead drop 5-0"];
+    let no_order = with(|letter| letter.wanted.error = Some("the field id is missing".to_owned()));
+    told(&no_order, &around(), Place::Dead, "it is no order", &drop);
+    let taken = with(|letter| letter.reason = Some("id_taken".to_owned()));
+    told(&taken, &around(), Place::Dead, "then drop it", &drop);
+    let genuine = Story { journal: vec![note("admit", "9")], ..taken };
+    told(
+        &genuine,
+        &around(),
+        Place::Dead,
+        "or cancel it",
+        &[commands[0], "tidegate dead requeue 5-0", commands[1]],
+    );
+    let foreign = with(|letter| letter.reason = None);
+    told(&foreign, &around(), Place::Dead, "somebody else wrote it", &["tidegate dead show 5-0"]);
+    let strange = with(|letter| {
+        letter.reason = None;
+        letter.wanted.error = Some("the field id is missing".to_owned());
+    });
+    told(&strange, &around(), Place::Dead, "somebody else wrote it", &drop);
 }
 
 #[test]
@@ -221,7 +295,7 @@ fn what_is_lost_can_be_run_again_from_its_entry_or_from_the_journal() {
     let replay = "tidegate replay --from 1795168800000-0 --to 1795168800000-0";
     let story = Story { entries: vec![entry(EntryState::Settled)], ..nothing() };
     told(&story, &around(), Place::Lost, "is acknowledged, but it is neither written", &[replay]);
-    let append = "redis-cli XADD stream.orders '*' userId 9 voucherId 7 id 60001 quantity 2";
+    let append = "redis-cli -u \"$TIDEGATE_REDIS_URL\" XADD stream.orders '*' userId 9 voucherId 7 id 60001 quantity 2";
     let trimmed = Story { journal: vec![note("admit", "9")], ..nothing() };
     told(&trimmed, &around(), Place::Lost, "its entry is not there: it is lost", &[append]);
     let gone = Story { entries: vec![EntryFacts { wanted: None, ..held(true, Some(5), 1) }], ..trimmed };
@@ -242,6 +316,13 @@ fn what_was_not_searched_is_said_and_nothing_is_called_lost_before() {
         "only 1000 entries were looked at, the latest down to 1795168800000-0",
         &[more],
     );
+    let mut hinted = around();
+    hinted.question.voucher = 7.try_into().ok();
+    hinted.question.user = 9.try_into().ok();
+    hinted.question.entry = Some(id());
+    let more = format!("tidegate order show 60001 --voucher 7 --user 9 --entry {} --scan 100000", id());
+    told(&unsure, &hinted, Place::Unsure, "only 1000 entries were looked at", &[&more]);
+    let more = "tidegate order show 60001 --scan 100000";
     let mut failed = admitted.clone();
     failed.searched.dead = Searched::default();
     failed.errors = vec!["the dead letters: WRONGTYPE".to_owned()];
