@@ -6,7 +6,7 @@ CREATE TABLE IF NOT EXISTS tidegate_refusal (
   user_id BIGINT NOT NULL,
   voucher_id BIGINT NOT NULL,
   quantity INT UNSIGNED NOT NULL,
-  reason VARCHAR(32) NOT NULL COMMENT 'user_has_order, out_of_stock or cancelled',
+  reason VARCHAR(32) NOT NULL COMMENT 'user_has_order or out_of_stock',
   entry_id VARCHAR(41) NOT NULL COMMENT 'stream entry it came from',
   at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) COMMENT 'when it was refused',
   PRIMARY KEY (order_id)

@@ -4,7 +4,10 @@ mod program;
 mod site;
 mod terminal;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::{Child, Stdio},
+};
 
 use fred::{
     interfaces::{ClientLike, SetsInterface, StreamsInterface},
@@ -14,7 +17,7 @@ use program::{Program, Run};
 use serde_json::{Value as Json, json};
 use site::{DEAD, GROUP, STREAM, Site, Worker, until};
 use terminal::Terminal;
-use tidegate_lab::Proxy;
+use tidegate_lab::{Hold, Proxy};
 
 /// Field names and values, byte for byte, in order.
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
@@ -233,6 +236,7 @@ async fn cancelling_gives_back_once_and_frees_the_user_and_nothing_brings_the_or
     assert_eq!(left, Some(60));
     let dry = program.run("dead cancel --all --dry-run").expect(0);
     assert!(dry.stdout.contains("20 letters selected"), "{dry:?}");
+    let exported = program.run("dead export").expect(0).stdout;
     let one = letter_ids(&site).await[3].clone();
     let done = program.run(&format!("dead cancel {one} --yes")).expect(0);
     assert!(done.stdout.contains("given back, order 1003"), "{done:?}");
@@ -248,16 +252,105 @@ async fn cancelling_gives_back_once_and_frees_the_user_and_nothing_brings_the_or
     assert!(site.journal(77).await.values().all(|note| note.contains(r#""by":"operator:dead_cancel""#)));
     audit_holds(&site).await;
 
-    // The row comes after all, and the group is made again: everything is delivered once more.
+    // The row comes after all, and so do the orders: as new entries, and out of a file.
     add_row_of_77(&site).await;
-    site.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
+    for id in [1_000, 1_001] {
+        add_again(&site, id).await;
+    }
     sell_unknown(&site, 2_000, 99, 2).await;
     settled(&site, "w").await;
-    assert_eq!(site.orders().await.iter().map(|order| order.id).collect::<Vec<_>>(), [2_000]);
+    assert_eq!(ids(&site.live_orders().await), [2_000]);
+    replay(&site, &program, &exported);
+    assert_eq!(ids(&site.live_orders().await), [2_000]);
+    assert_eq!(ids(&site.cancelled_orders().await), (1_000..1_020).collect::<Vec<_>>());
+    assert_eq!((site.redis_stock(77).await, site.mysql_stock(77).await), (Some(98), 98), "once");
     site.invariants().await;
 }
 
-/// A copy of the order that somebody else put back while the letter was being cancelled is refused, and given back once.
+/// Adds the entry of an order of the book once more, in another order of fields than the first time.
+async fn add_again(site: &Site, id: i64) {
+    let wanted = site.book.read().orders[&id];
+    let [user, voucher, quantity] = [wanted.user, wanted.voucher, wanted.quantity].map(|it| it.to_string());
+    let id = id.to_string();
+    site.add(&[("id", &id), ("quantity", &quantity), ("voucherId", &voucher), ("userId", &user)]).await;
+}
+
+/// Runs entries of `tidegate dead export` again.
+fn replay(site: &Site, program: &Program, exported: &str) {
+    let file = site.file("exported.jsonl", exported);
+    program.run(&format!("replay --file {} --yes", file.display())).expect(0);
+}
+
+fn ids(orders: &[site::OrderRow]) -> Vec<i64> {
+    orders.iter().map(|order| order.id).collect()
+}
+
+/// Stops `tidegate dead cancel` between MySQL and Redis, by a kill.
+async fn cancel_half(site: &Site, letter: &str) {
+    let (_proxy, mut child, held) = cancel_up_to_redis(site, letter).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    held.cut();
+}
+
+/// Holds `tidegate dead cancel` between MySQL and Redis.
+async fn cancel_up_to_redis(site: &Site, letter: &str) -> (Proxy, Child, Hold) {
+    let proxy = Proxy::start(site.redis.port()).await.unwrap();
+    let through =
+        Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
+    let held = proxy.hold_when("EVALSHA");
+    let mut command = through.command(&["dead", "cancel", letter, "--yes"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    held.reached().await.unwrap();
+    (proxy, child, held)
+}
+
+/// The row of the voucher comes by hand, with nothing in it that tells of orders which were cancelled before.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_was_cancelled_before_its_voucher_had_a_row_is_never_written() {
+    let (site, program) = open().await;
+    for order in 1..=4 {
+        sell_unknown(&site, order, order, 1).await;
+    }
+    settled(&site, "w").await;
+    let letters = letter_ids(&site).await;
+    let exported = program.run("dead export").expect(0).stdout;
+    program.run(&format!("dead cancel {} --yes", letters[0])).expect(0);
+    cancel_half(&site, &letters[1]).await;
+    assert_eq!(site.redis_stock(77).await, Some(97), "one of the two was given back");
+    audit_holds(&site).await;
+
+    add_row_of_77(&site).await;
+    replay(&site, &program, &exported);
+    assert_eq!(ids(&site.live_orders().await), [3, 4]);
+    for order in 1..=4 {
+        add_again(&site, order).await;
+    }
+    sell_unknown(&site, 5, 5, 1).await;
+    settled(&site, "w").await;
+    assert_eq!(ids(&site.live_orders().await), [3, 4, 5]);
+    audit_holds(&site).await;
+
+    // The letter of an order that is cancelled and not given back stays until it is, and both tell how.
+    let audited = program.run("audit").expect(0).stdout;
+    assert!(
+        audited.contains("Of voucher 77, cancelled in MySQL and not given back to Redis: 2."),
+        "{audited}"
+    );
+    let told = program.run("order show 2 --json").expect(0).json();
+    assert_eq!(told["fate"]["is"], "cancelled", "{told:#}");
+    assert_eq!(told["fate"]["commands"], json!([format!("tidegate dead cancel {}", letters[1])]), "{told:#}");
+    let requeued = program.run("dead requeue --all --yes --json").expect(1);
+    is_why(&requeued, "cancelled", 1);
+    assert_eq!(letter_ids(&site).await, [letters[1].clone()]);
+    settled(&site, "w").await;
+    let done = program.run("dead cancel --all --yes").expect(0);
+    assert!(done.stdout.contains("given back, order 2"), "{done:?}");
+    assert_eq!((site.redis_stock(77).await, site.mysql_stock(77).await), (Some(97), 97));
+    site.invariants().await;
+}
+
+/// A copy of the order that somebody else put back while the letter was being cancelled changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_written() {
     let (site, program) = open().await;
@@ -275,30 +368,62 @@ async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_writt
     program.run(&format!("dead cancel {} --yes", twins[1])).expect(0);
     assert_eq!(site.redis_stock(1).await, Some(100));
     settled(&site, "w").await;
-    assert!(site.orders().await.is_empty());
+    assert!(site.live_orders().await.is_empty());
     assert_eq!((site.redis_stock(1).await, site.mysql_stock(1).await), (Some(100), 100));
     site.invariants().await;
 
-    // Killed between MySQL and Redis: the letter is there, and who puts it back gets it refused and given back.
+    // Killed between MySQL and Redis: the letter is there, and stays until somebody cancels it again.
     site.admit(6, 60, 1, 3).await;
     let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_60 CHECK (user_id <> 60)";
     sqlx::query(check).execute(&site.pool).await.unwrap();
     settled(&site, "w").await;
     sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_60").execute(&site.pool).await.unwrap();
-    let proxy = Proxy::start(site.redis.port()).await.unwrap();
-    let through =
-        Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
-    let held = proxy.hold_when("EVALSHA");
-    let mut child = through.command(&["dead", "cancel", "--all", "--yes"]).spawn().unwrap();
-    held.reached().await.unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    held.cut();
+    let letter = letter_ids(&site).await.remove(0);
+    cancel_half(&site, &letter).await;
     assert_eq!((letter_ids(&site).await.len(), site.redis_stock(1).await), (1, Some(97)));
     audit_holds(&site).await;
-    program.run("dead requeue --all --yes").expect(0);
+    is_why(&program.run("dead requeue --all --yes --json").expect(1), "cancelled", 1);
+    program.run("dead cancel --all --yes").expect(0);
+    assert_eq!((site.redis_stock(1).await, site.mysql_stock(1).await), (Some(100), 100));
+    site.invariants().await;
+
+    // Put back between MySQL and Redis: the copy changes nothing, so the command gives back.
+    site.admit(7, 70, 1, 3).await;
+    let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_70 CHECK (user_id <> 70)";
+    sqlx::query(check).execute(&site.pool).await.unwrap();
     settled(&site, "w").await;
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_70").execute(&site.pool).await.unwrap();
+    let letter = letter_ids(&site).await.remove(0);
+    let (_proxy, child, held) = cancel_up_to_redis(&site, &letter).await;
+    add_again(&site, 7).await;
+    site.call(&format!("XDEL {DEAD} {letter}")).await;
+    held.release();
+    Run::from(child.wait_with_output().unwrap()).expect(0);
     assert_eq!(site.redis_stock(1).await, Some(100));
+    settled(&site, "w").await;
+    site.invariants().await;
+}
+
+/// MySQL refuses rows of a user, cancelled ones as well: letters stay, are told, and go on afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_mysql_refuses_is_not_given_back_and_its_neighbours_go_on() {
+    let (site, program) = open().await;
+    let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_2 CHECK (user_id <> 2)";
+    sqlx::query(check).execute(&site.pool).await.unwrap();
+    for order in 1..=3 {
+        sell_unknown(&site, order, order, 1).await;
+    }
+    site.admit(4, 2, 1, 1).await;
+    settled(&site, "w").await;
+    program.run("dead cancel --all --dry-run").expect(0);
+    let partly = program.run("dead cancel --all --yes --json").expect(1);
+    is_why(&partly, "rejected", 2);
+    assert!(partly.json()["stay"][0]["error"].as_str().unwrap().contains("no_user_2"), "{partly:?}");
+    assert_eq!((site.redis_stock(77).await, site.redis_stock(1).await), (Some(99), Some(99)));
+    audit_holds(&site).await;
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_2").execute(&site.pool).await.unwrap();
+    program.run("dead cancel --all --yes").expect(0);
+    assert_eq!((site.redis_stock(77).await, site.redis_stock(1).await), (Some(100), Some(100)));
     site.invariants().await;
 }
 
@@ -352,7 +477,7 @@ async fn what_is_no_order_can_only_be_dropped_and_the_audit_holds_afterwards() {
     assert!(letter_ids(&site).await.is_empty());
     audit_holds(&site).await;
     assert_eq!(site.redis_stock(1).await, Some(99), "nothing was given back");
-    assert_eq!(site.orders().await.len(), 1);
+    assert_eq!(site.live_orders().await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -372,7 +497,7 @@ async fn two_operators_at_once_do_each_letter_once() {
         let words: Vec<&str> = line.split(' ').collect();
         let children = [(); 3].map(|()| {
             let mut command = program.command(&words);
-            command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         });
         let runs = children.map(|child| Run::from(child.wait_with_output().unwrap()).expect(0).json());
         // Who comes when all is done finds nothing to do, and prints what was found.

@@ -8,13 +8,15 @@ use tidegate_orders::audit::audit;
 use tidegate_stream::StreamNames;
 
 use super::{
-    DEAD, GROUP, STREAM, Site, keys,
+    DEAD, GROUP, OrderRow, STREAM, Site, keys,
     rush::{Pages, Wanted, Way},
 };
 
 /// What came out.
 struct Seen {
     orders: BTreeMap<i64, (i64, i64, i64)>,
+    /// Rows that keep their orders from being written.
+    cancelled: BTreeMap<i64, (i64, i64, i64)>,
     /// Refusals: order id → reason.
     refused: BTreeMap<i64, String>,
     /// Order ids whose journal entry is a release.
@@ -65,11 +67,14 @@ impl Site {
     }
 
     async fn look(&self, pages: &Pages) -> Seen {
-        let orders = self.orders().await;
+        let by_id = |rows: Vec<OrderRow>| {
+            rows.into_iter().map(|row| (row.id, (row.user, row.voucher, row.quantity))).collect()
+        };
         let sql = "SELECT order_id, reason FROM tidegate_refusal";
         let refused = sqlx::query(sql).fetch_all(&self.pool).await.expect("MySQL answers");
         let mut seen = Seen {
-            orders: orders.iter().map(|row| (row.id, (row.user, row.voucher, row.quantity))).collect(),
+            orders: by_id(self.live_orders().await),
+            cancelled: by_id(self.cancelled_orders().await),
             refused: refused.iter().map(|row| (row.get(0), row.get(1))).collect(),
             released: BTreeSet::new(),
             dead: self.dead().await.into_iter().map(|letter| letter["dead:entry"].clone()).collect(),
@@ -101,7 +106,7 @@ impl Site {
         let doubled: i64 = sqlx::query_scalar(doubled).fetch_one(&self.pool).await.expect("MySQL answers");
         let stocks = "SELECT CAST(v.voucher_id AS SIGNED), CAST(v.initial_stock AS SIGNED), CAST(v.stock AS SIGNED), \
                       CAST(COALESCE(SUM(o.quantity), 0) AS SIGNED) FROM tb_seckill_voucher v \
-                      LEFT JOIN tb_voucher_order o ON o.voucher_id = v.voucher_id \
+                      LEFT JOIN tb_voucher_order o ON o.voucher_id = v.voucher_id AND o.slot IS NOT NULL \
                       GROUP BY v.voucher_id, v.initial_stock, v.stock";
         let rows = sqlx::query(stocks).fetch_all(&self.pool).await.expect("MySQL answers");
         let mut wrong = Vec::new();
@@ -118,14 +123,17 @@ impl Site {
         wrong
     }
 
-    /// Redis has sold what it admitted, and got back what was refused for another reason than the stock, once.
+    /// Redis has sold what it admitted, and got back what was cancelled or refused for another reason than the stock, once.
     async fn redis_sums(&self, pages: &Pages, seen: &Seen) -> Vec<String> {
         let mut wrong = Vec::new();
         for (&voucher, &loaded) in &pages.loaded {
             let of_voucher = || pages.orders.iter().filter(|(_, wanted)| wanted.voucher == voucher);
             let units = |(_, wanted): (&i64, &Wanted)| wanted.quantity;
             let sold: i64 = of_voucher().filter(|(_, wanted)| wanted.way == Way::Gate).map(units).sum();
-            let is_free = |id: &i64| seen.refused.get(id).is_some_and(|reason| reason != "out_of_stock");
+            let is_free = |id: &i64| {
+                seen.cancelled.contains_key(id)
+                    || seen.refused.get(id).is_some_and(|reason| reason != "out_of_stock")
+            };
             let back: i64 = of_voucher().filter(|(id, _)| is_free(id)).map(units).sum();
             let left = self.redis_stock(voucher).await;
             if left != Some(loaded - sold + back) {
@@ -138,20 +146,21 @@ impl Site {
     }
 }
 
-/// Each order that was put in is an order or a refusal, and nothing else came out.
+/// Each order that was put in is an order, cancelled or a refusal, and nothing else came out.
 fn fates(pages: &Pages, seen: &Seen) -> Vec<String> {
     let mut wrong = Vec::new();
     for (id, wanted) in &pages.orders {
-        let order = seen.orders.get(id);
-        match (order, seen.refused.get(id)) {
-            (Some(found), None) if *found == (wanted.user, wanted.voucher, wanted.quantity) => {}
-            (None, Some(_)) => {}
-            (order, refused) => {
-                wrong.push(format!("order {id}: {wanted:?} became {order:?} and {refused:?}"))
-            }
+        let row = (wanted.user, wanted.voucher, wanted.quantity);
+        match (seen.orders.get(id), seen.cancelled.get(id), seen.refused.get(id)) {
+            (Some(found), None, None) | (None, Some(found), None) if *found == row => {}
+            (None, None, Some(_)) => {}
+            (order, cancelled, refused) => wrong.push(format!(
+                "order {id}: {wanted:?} became {order:?}, cancelled {cancelled:?}, refused {refused:?}"
+            )),
         }
     }
-    let strange = seen.orders.keys().filter(|id| !pages.orders.contains_key(id));
+    let rows = seen.orders.keys().chain(seen.cancelled.keys());
+    let strange = rows.filter(|id| !pages.orders.contains_key(id));
     wrong.extend(strange.map(|id| format!("order {id} was never admitted")));
     wrong
 }
@@ -163,18 +172,20 @@ fn letters(pages: &Pages, seen: &Seen) -> Option<String> {
     (dead != poison).then(|| format!("buried: {dead:?}; to be buried: {poison:?}"))
 }
 
-/// A refusal was given back, an order was not; a user is barred while an order of the user stands.
+/// What is refused or cancelled was given back, an order was not; a user is barred while an order of the user stands.
 fn gifts(pages: &Pages, seen: &Seen) -> Vec<String> {
     let mut wrong = Vec::new();
     for (id, wanted) in &pages.orders {
         let (refused, released) = (seen.refused.get(id), seen.released.contains(id));
-        if refused.is_some() != released {
-            wrong.push(format!("order {id}: refused: {refused:?}, given back: {released}"));
+        let is_cancelled = seen.cancelled.contains_key(id);
+        let told = format!("order {id}: refused: {refused:?}, cancelled: {is_cancelled}");
+        if (refused.is_some() || is_cancelled) != released {
+            wrong.push(format!("{told}, given back: {released}"));
         }
-        let may_buy_again = refused.is_some_and(|reason| reason != "user_has_order");
+        let may_buy_again = is_cancelled || refused.is_some_and(|reason| reason != "user_has_order");
         let is_buyer = seen.buyers.contains(&(wanted.voucher, wanted.user));
         if wanted.way == Way::Gate && is_buyer == may_buy_again {
-            wrong.push(format!("order {id}: refused: {refused:?}, its user is a buyer: {is_buyer}"));
+            wrong.push(format!("{told}, its user is a buyer: {is_buyer}"));
         }
     }
     wrong

@@ -22,7 +22,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use sqlx::{MySqlPool, Row};
+use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tempfile::TempDir;
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_orders::{Gate, KeyTemplates, Keys};
@@ -145,6 +145,13 @@ impl Site {
         WorkerPlan { env, log: self.folder.path().join(format!("{name}.log")) }
     }
 
+    /// Writes a file; it is gone with the site.
+    pub fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, content).expect("the file is written");
+        path
+    }
+
     /// Runs the program to its end.
     pub fn tidegate(&self, args: &[&str]) -> Output {
         let mut command = program();
@@ -168,9 +175,25 @@ impl Site {
 
     /// All orders, by id.
     pub async fn orders(&self) -> Vec<OrderRow> {
-        let sql = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
-                   CAST(quantity AS SIGNED) FROM tb_voucher_order ORDER BY id";
-        let rows = sqlx::query(sql).fetch_all(&self.pool).await.expect("MySQL answers");
+        self.order_rows("TRUE").await
+    }
+
+    /// Orders that count, by id.
+    pub async fn live_orders(&self) -> Vec<OrderRow> {
+        self.order_rows("slot IS NOT NULL").await
+    }
+
+    /// Rows that keep their orders from being written, or orders that a service has cancelled; by id.
+    pub async fn cancelled_orders(&self) -> Vec<OrderRow> {
+        self.order_rows("slot IS NULL AND status = 4").await
+    }
+
+    async fn order_rows(&self, condition: &str) -> Vec<OrderRow> {
+        let sql = format!(
+            "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
+             CAST(quantity AS SIGNED) FROM tb_voucher_order WHERE {condition} ORDER BY id"
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.pool).await.expect("MySQL answers");
         let row = |row: sqlx::mysql::MySqlRow| OrderRow {
             id: row.get(0),
             user: row.get(1),

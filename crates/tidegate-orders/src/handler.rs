@@ -152,12 +152,10 @@ fn decode(batch: &[Entry]) -> (Vec<Placed>, Vec<Outcome>) {
 
 /// What is given back for a refused order. Out of stock: the user may try again, but the stock in Redis is not
 /// raised, for MySQL says that there is none. User has an order: its unit is free, and the user stays barred.
-/// Cancelled: most often it was given back by the command that cancelled it; this is for a command that was killed.
 fn release(order: &crate::Order, refusal: Refusal) -> Release {
     let (units, user_after) = match refusal {
         Refusal::OutOfStock => (None, UserAfter::Freed),
         Refusal::UserHasOrder => (Some(order.quantity), UserAfter::StaysBuyer),
-        Refusal::Cancelled => (Some(order.quantity), UserAfter::Freed),
     };
     let by = format!("worker:{}", refusal.word()).into();
     Release { order: order.id, user: order.user, voucher: order.voucher, units, user_after, by }

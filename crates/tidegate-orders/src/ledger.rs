@@ -227,18 +227,7 @@ impl Ledger {
             Ok(None) => careful(&mut session, part).await,
             Err(fault) => Err(fault),
         };
-        let is_clean = match outcome {
-            Ok(_) => true,
-            // When this fails, too, the session is closed; the first fault is what happened to the batch.
-            Err(Fault::Row(_) | Fault::Contention(_) | Fault::Locked(_) | Fault::Doubtful(_)) => {
-                sql::run(&mut session, sql::ROLLBACK.to_owned()).await.is_ok()
-            }
-            Err(Fault::Outage(_)) => false,
-        };
-        if is_clean {
-            session.give_back();
-        }
-        outcome
+        session.end(outcome).await
     }
 
     fn too_late(&self) -> Outage {
@@ -289,6 +278,22 @@ impl Session {
 
     fn give_back(mut self) {
         drop(self.0.take());
+    }
+
+    /// Gives it back after all that has come of it, with nothing of a failed transaction left in it.
+    async fn end<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
+        let is_clean = match outcome {
+            Ok(_) => true,
+            // When this fails, too, the session is closed; the first fault is what happened.
+            Err(Fault::Row(_) | Fault::Contention(_) | Fault::Locked(_) | Fault::Doubtful(_)) => {
+                sql::run(&mut self, sql::ROLLBACK.to_owned()).await.is_ok()
+            }
+            Err(Fault::Outage(_)) => false,
+        };
+        if is_clean {
+            self.give_back();
+        }
+        outcome
     }
 }
 

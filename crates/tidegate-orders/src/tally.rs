@@ -21,7 +21,6 @@ pub struct Tally {
     already_there: AtomicU64,
     user_has_order: AtomicU64,
     out_of_stock: AtomicU64,
-    cancelled: AtomicU64,
     lock_refused: AtomicU64,
     contended: AtomicU64,
     lockings: Distribution,
@@ -39,8 +38,6 @@ pub struct TallyCounts {
     pub user_has_order: u64,
     /// Orders refused because the stock does not cover them.
     pub out_of_stock: u64,
-    /// Orders refused because an operator has cancelled them.
-    pub cancelled: u64,
     /// Times that an order had to wait because another worker held its user's lock.
     pub lock_refused: u64,
     /// Times that an order had to wait because another transaction held rows of its voucher.
@@ -54,7 +51,6 @@ impl Default for Tally {
             already_there: AtomicU64::default(),
             user_has_order: AtomicU64::default(),
             out_of_stock: AtomicU64::default(),
-            cancelled: AtomicU64::default(),
             lock_refused: AtomicU64::default(),
             contended: AtomicU64::default(),
             lockings: Distribution::of_times(),
@@ -77,14 +73,13 @@ impl TallyCounts {
     /// Orders refused, for whatever reason.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        self.user_has_order + self.out_of_stock + self.cancelled
+        self.user_has_order + self.out_of_stock
     }
 
     pub(crate) fn count_refusal(&mut self, verdict: &Verdict) {
         match verdict {
             Verdict::Refused(Refusal::UserHasOrder) => self.user_has_order += 1,
             Verdict::Refused(Refusal::OutOfStock) => self.out_of_stock += 1,
-            Verdict::Refused(Refusal::Cancelled) => self.cancelled += 1,
             _ => {}
         }
     }
@@ -92,20 +87,12 @@ impl TallyCounts {
 
 impl Tally {
     pub(crate) fn add(&self, batch: TallyCounts) {
-        let TallyCounts {
-            created,
-            already_there,
-            user_has_order,
-            out_of_stock,
-            cancelled,
-            lock_refused,
-            contended,
-        } = batch;
+        let TallyCounts { created, already_there, user_has_order, out_of_stock, lock_refused, contended } =
+            batch;
         self.created.fetch_add(created, Relaxed);
         self.already_there.fetch_add(already_there, Relaxed);
         self.user_has_order.fetch_add(user_has_order, Relaxed);
         self.out_of_stock.fetch_add(out_of_stock, Relaxed);
-        self.cancelled.fetch_add(cancelled, Relaxed);
         self.lock_refused.fetch_add(lock_refused, Relaxed);
         self.contended.fetch_add(contended, Relaxed);
     }
@@ -135,7 +122,6 @@ impl Tally {
             already_there: self.already_there.load(Relaxed),
             user_has_order: self.user_has_order.load(Relaxed),
             out_of_stock: self.out_of_stock.load(Relaxed),
-            cancelled: self.cancelled.load(Relaxed),
             lock_refused: self.lock_refused.load(Relaxed),
             contended: self.contended.load(Relaxed),
         }

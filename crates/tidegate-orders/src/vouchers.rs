@@ -115,22 +115,30 @@ pub async fn count_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i64, V
     Ok(count.bind(voucher.get()).fetch_one(pool).await?)
 }
 
-/// Makes the row of a voucher, unless there is one. Orders of it may have been cancelled before it had a row: they stay so.
+/// Number of orders of a voucher that hold units.
+///
+/// # Errors
+/// As [`find`].
+pub async fn count_live_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i64, VoucherError> {
+    let count =
+        sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = ? AND slot IS NOT NULL");
+    Ok(count.bind(voucher.get()).fetch_one(pool).await?)
+}
+
+/// Makes the row of a voucher, unless there is one.
 ///
 /// # Errors
 /// As [`find`], and when the stock does not fit the column.
 pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, VoucherError> {
     let inserted = sqlx::query(
-        "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time, refusals) \
-         VALUES (?, ?, ?, COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), FROM_UNIXTIME(?), \
-         (SELECT COUNT(*) FROM tidegate_refusal WHERE voucher_id = ?))",
+        "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time) \
+         VALUES (?, ?, ?, COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), FROM_UNIXTIME(?))",
     )
     .bind(new.voucher.get())
     .bind(new.stock)
     .bind(new.stock)
     .bind(new.begin_ms.map(to_seconds))
     .bind(to_seconds(new.end_ms.unwrap_or(NO_END_MS)))
-    .bind(new.voucher.get())
     .execute(pool)
     .await;
     match inserted {

@@ -10,11 +10,7 @@ use rand::{RngExt, seq::SliceRandom};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row, mysql::MySqlPoolOptions, prelude::*};
 use tidegate_lab::MysqlServer;
 use tidegate_orders::{
-    Foresight, Incoming, Ledger, Order, Refusal, Verdict,
-    gate::UserAfter,
-    ledger::Withdrawal,
-    schema,
-    vouchers::{self, Inserted, NewVoucher},
+    Foresight, Incoming, Ledger, Order, Refusal, Verdict, gate::UserAfter, ledger::Withdrawal, schema,
 };
 use tidegate_stream::EntryId;
 
@@ -271,13 +267,17 @@ async fn record(ledger: &Ledger, batch: &[Incoming]) -> (Vec<Verdict>, usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_order_is_written_or_withdrawn_and_never_both() -> Result<()> {
     const ORDERS: i64 = 400;
-    // Voucher 3 has no row.
+    // Voucher 3 gets its row, by hand, in the middle of it.
     let books = Books::open(&[1_000, 1_000]).await?;
     let orders: Vec<Incoming> = (1..=ORDERS).map(|id| order(id, id, 1 + id % 3)).collect();
     let chunks = |size: usize| orders.chunks(size).map(<[_]>::to_vec).collect::<Vec<_>>();
     let record = async {
         let mut verdicts = Vec::new();
-        for batch in chunks(7) {
+        for (at, batch) in chunks(7).into_iter().enumerate() {
+            if at == 15 {
+                let row = "INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES (3, 1000)";
+                books.run(row).await.expect("the row");
+            }
             verdicts.extend(books.ledger.record(&batch).await.expect("no outage"));
         }
         verdicts
@@ -294,40 +294,72 @@ async fn an_order_is_written_or_withdrawn_and_never_both() -> Result<()> {
     };
     let (verdicts, mut withdrawals) = tokio::join!(record, withdraw);
     withdrawals.reverse();
-    let mut written = 0;
+    let freed = Withdrawal::Withdrawn(UserAfter::Freed);
+    let mut written = Vec::new();
     for (verdict, (incoming, withdrawal)) in verdicts.iter().zip(&withdrawals) {
         let expected = match verdict {
             Verdict::Created => Withdrawal::OrderExists,
-            Verdict::Refused(Refusal::Cancelled) | Verdict::UnknownVoucher => {
-                Withdrawal::Withdrawn(UserAfter::Freed)
-            }
+            Verdict::AlreadyThere | Verdict::UnknownVoucher => freed.clone(),
             verdict => panic!("{incoming:?}: {verdict:?}"),
         };
         assert_eq!(*withdrawal, expected, "{incoming:?}: {verdict:?}");
-        written += usize::from(*verdict == Verdict::Created);
+        written.extend((*verdict == Verdict::Created).then_some(incoming.order.id.get()));
     }
-    assert_eq!(books.order_ids().await?.len(), written);
+    let counted = "SELECT SUM(stock) + (SELECT COUNT(*) FROM tb_voucher_order WHERE slot IS NOT NULL) \
+                   FROM tb_seckill_voucher";
+    assert_eq!(books.number(counted).await?, 3_000);
+    let live = "SELECT COUNT(*) FROM tb_voucher_order WHERE slot IS NOT NULL AND status = 1";
+    assert_eq!(books.number(live).await?, i64::try_from(written.len())?);
+    let cancelled =
+        "SELECT COUNT(*) FROM tb_voucher_order WHERE slot IS NULL AND status = 4 AND entry_id <> ''";
+    assert_eq!(books.number(cancelled).await?, ORDERS - i64::try_from(written.len())?);
+    assert_eq!(books.number("SELECT COUNT(*) FROM tidegate_refusal").await?, 0);
+
     let before = books.everything().await?;
-    let seen: Vec<Withdrawal> = withdrawals.iter().map(|(_, withdrawal)| *withdrawal).collect();
-    for orders in chunks(400) {
-        // By now the users of written orders are buyers; that says nothing of these.
-        assert_eq!(books.ledger.would_withdraw(&orders).await?, seen);
-        assert_eq!(books.ledger.withdraw(&orders).await?, seen);
-        let again = books.ledger.record(&orders).await?;
-        assert!(again.iter().all(|verdict| *verdict != Verdict::Created));
+    let seen: Vec<Withdrawal> = withdrawals.into_iter().map(|(_, withdrawal)| withdrawal).collect();
+    // By now the users of written orders are buyers; that says nothing of these.
+    assert_eq!(books.ledger.would_withdraw(&orders).await?, seen);
+    assert_eq!(books.ledger.withdraw(&orders).await?, seen);
+    // There is stock, each voucher has a row, and nothing in it tells of what was withdrawn.
+    assert_eq!(books.number("SELECT SUM(refusals) FROM tb_seckill_voucher").await?, 0);
+    for batch in [&orders[..], &orders[..1], &orders[ORDERS as usize / 2..]] {
+        let again = books.ledger.record(batch).await?;
+        assert!(again.iter().all(|verdict| *verdict == Verdict::AlreadyThere), "{again:?}");
     }
     assert_eq!(books.everything().await?, before);
-    let counted = "SELECT COUNT(*) = (SELECT SUM(refusals) FROM tb_seckill_voucher) FROM tidegate_refusal \
-                   WHERE voucher_id < 3";
-    assert_eq!(books.number(counted).await?, 1);
+    // Whose order was withdrawn may order anew.
+    let free = seen.iter().position(|withdrawal| *withdrawal == freed).context("one was withdrawn")?;
+    let anew = Order { id: 9_999.try_into()?, ..orders[free].order.clone() };
+    let anew = Incoming { order: anew, ..orders[free].clone() };
+    assert_eq!(books.ledger.record(&[anew]).await?, [Verdict::Created]);
+    Ok(())
+}
 
-    // A voucher that gets its row afterwards knows that there is something to look up.
-    let new = NewVoucher { voucher: 3.try_into()?, stock: 10, begin_ms: None, end_ms: None };
-    assert_eq!(vouchers::insert(&books.pool, &new).await?, Inserted::New);
-    let of_three: Vec<Incoming> =
-        orders.into_iter().filter(|incoming| incoming.order.voucher.get() == 3).collect();
-    let refused = Verdict::Refused(Refusal::Cancelled);
-    assert!(books.ledger.record(&of_three).await?.iter().all(|verdict| *verdict == refused));
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_cancelled_row_is_refused_is_not_withdrawn_and_its_neighbours_are() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    books
+        .run(
+            "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_3 CHECK (user_id <> 3);
+             CREATE TABLE tb_user (id BIGINT UNSIGNED PRIMARY KEY);
+             INSERT INTO tb_user VALUES (1), (2), (3), (5);
+             ALTER TABLE tb_voucher_order ADD FOREIGN KEY (user_id) REFERENCES tb_user (id)",
+        )
+        .await?;
+    let orders = [1, 2, 3, 4, 5].map(|user| order(user, user, 1));
+    assert_eq!(books.ledger.record(&orders[..1]).await?, [Verdict::Created]);
+    for _ in 0..2 {
+        let withdrawals = books.ledger.withdraw(&orders).await?;
+        let freed = Withdrawal::Withdrawn(UserAfter::Freed);
+        let [Withdrawal::OrderExists, second, Withdrawal::Rejected(check), Withdrawal::Rejected(key), fifth] =
+            &withdrawals[..]
+        else {
+            panic!("{withdrawals:?}")
+        };
+        assert!(check.contains("no_user_3") && key.contains("foreign key"), "{withdrawals:?}");
+        assert_eq!((second, fifth), (&freed, &freed));
+    }
+    assert_eq!(books.order_ids().await?, [1, 2, 5]);
     Ok(())
 }
 

@@ -42,11 +42,8 @@ fn add_counts(families: &mut Families, parts: &Parts) {
     let (entries, orders) = (parts.counters.counts(), parts.tally.counts());
     families.one(&catalog::ORDERS_CREATED, number(orders.created));
     families.one(&catalog::ORDERS_ALREADY_THERE, number(orders.already_there));
-    let refused = [
-        (Refusal::UserHasOrder, orders.user_has_order),
-        (Refusal::OutOfStock, orders.out_of_stock),
-        (Refusal::Cancelled, orders.cancelled),
-    ];
+    let refused =
+        [(Refusal::UserHasOrder, orders.user_has_order), (Refusal::OutOfStock, orders.out_of_stock)];
     let refused = refused.map(|(refusal, count)| ([refusal.word()], number(count)));
     families.each(&catalog::ORDERS_REFUSED, refused);
     families.one(&catalog::ENTRIES_ACKNOWLEDGED, number(entries.done));

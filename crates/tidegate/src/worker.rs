@@ -298,21 +298,13 @@ async fn report(counters: &Counters, tally: &Tally, every: Duration, stop: Cance
 
 fn tell(what: &str, counters: &Counters, tally: &Tally) {
     let Counts { batches, done: _, buried, gone, retried, claimed } = counters.counts();
-    let TallyCounts {
-        created,
-        already_there,
-        user_has_order,
-        out_of_stock,
-        cancelled,
-        lock_refused,
-        contended,
-    } = tally.counts();
+    let TallyCounts { created, already_there, user_has_order, out_of_stock, lock_refused, contended } =
+        tally.counts();
     tracing::info!(
         created,
         already_there,
         user_has_order,
         out_of_stock,
-        cancelled,
         buried,
         gone,
         claimed,

@@ -57,6 +57,13 @@ impl Snapshot {
         !self.0.ids.contains_key(&order.id) && !self.0.refusals.contains_key(&order.id)
     }
 
+    /// The order is cancelled, or withdrawn: it is there, and counts no units.
+    #[must_use]
+    pub fn is_cancelled(&self, order: &Order) -> bool {
+        let owner = (order.user.get(), order.voucher.get());
+        self.0.ids.get(&order.id) == Some(&owner) && self.0.cancelled.contains(&order.id)
+    }
+
     /// What would become of `orders`, which stand in stream order, if they were recorded after those that `before`
     /// knows of. They are noted there, too.
     #[must_use]

@@ -21,13 +21,16 @@ pub(super) const ROLLBACK: &str = "ROLLBACK";
 /// A durable write, and every table, column and grant that a batch needs: with one of them missing, a probe that
 /// succeeds would end an outage that goes on.
 pub(super) const PROBE: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP(3) WHERE id = 1;\
-    SELECT id, user_id, voucher_id, quantity, slot, entry_id FROM tb_voucher_order LIMIT 0;\
+    SELECT id, user_id, voucher_id, quantity, slot, status, entry_id FROM tb_voucher_order LIMIT 0;\
     SELECT order_id, user_id, voucher_id, quantity, reason, entry_id FROM tidegate_refusal LIMIT 0;\
     INSERT INTO tb_voucher_order (id, user_id, voucher_id, quantity, slot, entry_id) \
         SELECT 1, 1, 1, 1, 1, '' FROM DUAL WHERE FALSE;\
     INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) \
         SELECT 1, 1, 1, 1, '', '' FROM DUAL WHERE FALSE;\
     UPDATE tb_seckill_voucher SET stock = stock, refusals = refusals WHERE FALSE";
+
+/// The tutorial's number for a cancelled order.
+const CANCELLED: u8 = 4;
 
 /// What a row takes, at most, in the text of an INSERT.
 const ROW_CHARS: usize = 128;
@@ -123,6 +126,21 @@ pub(super) fn careful_writes(changes: &Changes) -> String {
     sql + COMMIT
 }
 
+/// Cancelled rows, with their COMMIT: they hold an id, and neither a slot nor units, so no stock changes.
+pub(super) fn cancelled_writes<'a>(orders: impl IntoIterator<Item = &'a Incoming>) -> String {
+    let rows = sorted_by_seat(orders).into_iter().map(|Incoming { order, entry }| {
+        let Order { id, user, voucher, quantity, .. } = order;
+        format!("({id},{user},{voucher},{quantity},NULL,{CANCELLED},'{entry}')")
+    });
+    let rows = list(rows);
+    if rows.is_empty() {
+        return COMMIT.to_owned();
+    }
+    format!(
+        "INSERT INTO tb_voucher_order (id,user_id,voucher_id,quantity,slot,status,entry_id) VALUES {rows};{COMMIT}"
+    )
+}
+
 /// In the order in which rows are written, so that transactions wait for each other and never in a circle.
 pub(super) fn sorted_by_seat<'a>(orders: impl IntoIterator<Item = &'a Incoming>) -> Vec<&'a Incoming> {
     let mut sorted: Vec<&Incoming> = orders.into_iter().collect();
@@ -182,13 +200,16 @@ pub(super) async fn look_up(
     }
 
     let sql = format!(
-        "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) \
-         FROM tb_voucher_order WHERE id IN ({})",
+        "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
+         CAST(slot IS NULL AND COALESCE(status, 1) IN (4, 6) AS SIGNED) FROM tb_voucher_order WHERE id IN ({})",
         list(&ids)
     );
     for row in rows(connection, sql).await? {
         if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(0)?) {
             known.ids.insert(id, (row.try_get(1)?, row.try_get(2)?));
+            if row.try_get::<i64, _>(3)? == 1 {
+                known.cancelled.insert(id);
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use crate::order::{Order, OrderId, Slot, UserId, VoucherId};
 pub enum Verdict {
     /// It was written now.
     Created,
-    /// It was there: delivered before, committed then.
+    /// It was there: delivered before, committed then. Cancelled since, or withdrawn, is there, too.
     AlreadyThere,
     /// It will never be written, and what Redis holds for it is to be given back.
     Refused(Refusal),
@@ -34,8 +34,6 @@ pub enum Refusal {
     UserHasOrder,
     /// The stock in MySQL does not cover it.
     OutOfStock,
-    /// An operator has cancelled it, for one of its entries had been buried.
-    Cancelled,
 }
 
 impl Refusal {
@@ -45,16 +43,12 @@ impl Refusal {
         match self {
             Self::UserHasOrder => "user_has_order",
             Self::OutOfStock => "out_of_stock",
-            Self::Cancelled => "cancelled",
         }
     }
 
     /// Reads the word back. An unknown word, of a newer version, reads as the one that raises no stock.
     pub(super) fn from_word(word: &str) -> Self {
-        [Self::UserHasOrder, Self::Cancelled]
-            .into_iter()
-            .find(|known| known.word() == word)
-            .unwrap_or(Self::OutOfStock)
+        if word == Self::UserHasOrder.word() { Self::UserHasOrder } else { Self::OutOfStock }
     }
 }
 
@@ -72,6 +66,8 @@ pub(super) struct Known {
     pub stocks: HashMap<VoucherId, i64>,
     /// Ids that are taken, by whom and for what. Numbers as they stand there, which may be any.
     pub ids: HashMap<OrderId, (i64, i64)>,
+    /// Of these, the ones whose row is cancelled or refunded.
+    pub cancelled: HashSet<OrderId>,
     /// Earlier refusals, with user and voucher.
     pub refusals: HashMap<OrderId, (i64, i64, Refusal)>,
     /// Places that are taken.

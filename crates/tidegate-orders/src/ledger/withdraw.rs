@@ -1,5 +1,9 @@
 //! Withdrawing orders that are not written: from then on nobody can write them, so that what Redis holds for them can
-//! be given back. It is a refusal, decided by a person instead of by the stock.
+//! be given back.
+//!
+//! A withdrawn order is a cancelled row, as a service leaves one: it has the id, and neither a slot nor units. So the
+//! primary key decides between this and whoever writes the order, whether the voucher has a row or not: who comes second
+//! finds the row, and for a worker it is there already.
 
 use std::time::Duration;
 
@@ -9,12 +13,12 @@ use super::{
     CONTENTION_ATTEMPTS, Incoming, Ledger, Session,
     fault::Fault,
     sql::{self, Stocks},
-    verdict::{Changes, Known, Refusal},
+    verdict::Known,
 };
 use crate::gate::UserAfter;
 
 /// What becomes of an order that is to be withdrawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Withdrawal {
     /// It will not be written, whoever brings it; what Redis holds for it has to be given back now. Its user stays a
     /// buyer where another order of the user for this voucher stands.
@@ -23,10 +27,13 @@ pub enum Withdrawal {
     OrderExists,
     /// Another order, of another user or voucher, has this id: nothing can be given back by it.
     IdTaken,
+    /// The database refuses its cancelled row, with these words: it may be written one day, so nothing can be given back.
+    Rejected(String),
 }
 
 impl Ledger {
-    /// What would become of these orders, by what stands in MySQL now. Changes nothing.
+    /// What would become of these orders, by what stands in MySQL now. Changes nothing. What MySQL itself refuses it says
+    /// only when it is tried.
     ///
     /// # Errors
     /// When MySQL does not answer.
@@ -35,66 +42,93 @@ impl Ledger {
         Ok(decide(orders, known).into_iter().map(|(withdrawal, _)| withdrawal).collect())
     }
 
-    /// Withdraws orders, in one transaction. The same again gives the same answer.
-    ///
-    /// A voucher without a row has no refusals counted. Until it gets one, none of its orders can be written.
+    /// Withdraws orders. The same again gives the same answer. An order whose row the database refuses is split off until
+    /// it stands alone; its neighbours are withdrawn.
     ///
     /// # Errors
-    /// When MySQL does not answer or refuses; each may be withdrawn or not.
+    /// When MySQL does not answer; each may be withdrawn or not.
     pub async fn withdraw(&self, orders: &[Incoming]) -> Result<Vec<Withdrawal>, Outage> {
-        if orders.is_empty() {
-            return Ok(Vec::new());
+        let mut withdrawals = Vec::with_capacity(orders.len());
+        let mut parts = vec![orders];
+        while let Some(part) = parts.pop().filter(|part| !part.is_empty()) {
+            match self.withdraw_part(part).await? {
+                Ok(part) => withdrawals.extend(part),
+                Err(error) if part.len() == 1 => {
+                    self.probe().await?;
+                    withdrawals.push(Withdrawal::Rejected(error));
+                }
+                Err(_) => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+            }
         }
+        Ok(withdrawals)
+    }
+
+    /// Withdraws a part whole. The inner error is the text of a row that the database refuses.
+    async fn withdraw_part(&self, part: &[Incoming]) -> Result<Result<Vec<Withdrawal>, String>, Outage> {
         let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let tried = tokio::time::timeout(self.timeout, self.try_to_withdraw(orders)).await;
+            let tried = tokio::time::timeout(self.timeout, self.try_to_withdraw(part)).await;
             match tried.unwrap_or_else(|_| Err(Fault::Outage(self.too_late()))) {
-                Ok(withdrawals) => return Ok(withdrawals),
-                Err(fault @ (Fault::Outage(_) | Fault::Row(_))) => return Err(outage(fault)),
+                Ok(withdrawals) => return Ok(Ok(withdrawals)),
+                Err(Fault::Row(error)) => return Ok(Err(error)),
+                // Most often somebody has written one of them just now, and the next look finds it. Should it last, it
+                // is a unique key of somebody else's.
+                Err(Fault::Doubtful(error)) if attempt == CONTENTION_ATTEMPTS => return Ok(Err(error)),
+                Err(fault @ Fault::Outage(_)) => return Err(outage(fault)),
                 Err(fault) if attempt == CONTENTION_ATTEMPTS => return Err(outage(fault)),
                 Err(_) => tokio::time::sleep(backoff.next_wait()).await,
             }
         }
     }
 
-    async fn try_to_withdraw(&self, orders: &[Incoming]) -> Result<Vec<Withdrawal>, Fault> {
+    async fn try_to_withdraw(&self, part: &[Incoming]) -> Result<Vec<Withdrawal>, Fault> {
         let mut session = Session::open(&self.pool).await?;
-        sql::run(&mut session, sql::BEGIN.to_owned()).await?;
-        // The locks of the vouchers keep workers from writing these orders between the look and the commit.
-        let known = sql::look_up(&mut session, orders, Stocks::Locked).await?;
-        let decided = decide(orders, known);
-        let new = orders.iter().zip(&decided).filter(|(_, (_, is_new))| *is_new);
-        let refused = new.map(|(incoming, _)| (incoming, Refusal::Cancelled)).collect();
-        sql::run(&mut session, sql::careful_writes(&Changes { created: Vec::new(), refused })).await?;
-        session.give_back();
-        Ok(decided.into_iter().map(|(withdrawal, _)| withdrawal).collect())
+        let withdrawals = withdraw(&mut session, part).await;
+        session.end(withdrawals).await
     }
 }
 
-/// What becomes of each, and whether that has to be written.
+async fn withdraw(session: &mut Session, part: &[Incoming]) -> Result<Vec<Withdrawal>, Fault> {
+    sql::run(session, sql::BEGIN.to_owned()).await?;
+    // The primary key is the guard. The locks only keep a worker from refusing the same order at this moment: it would be
+    // cancelled and refused.
+    let known = sql::look_up(session, part, Stocks::Locked).await?;
+    let decided = decide(part, known);
+    let new = part.iter().zip(&decided).filter(|(_, (_, is_new))| *is_new).map(|(incoming, _)| incoming);
+    sql::run(session, sql::cancelled_writes(new)).await?;
+    Ok(decided.into_iter().map(|(withdrawal, _)| withdrawal).collect())
+}
+
+/// What becomes of each, and whether it needs a row for that.
 fn decide(orders: &[Incoming], mut known: Known) -> Vec<(Withdrawal, bool)> {
     orders.iter().map(|incoming| decide_one(incoming, &mut known)).collect()
 }
 
 fn decide_one(Incoming { order, .. }: &Incoming, known: &mut Known) -> (Withdrawal, bool) {
     let owner = (order.user.get(), order.voucher.get());
-    match known.ids.get(&order.id) {
-        Some(taken) if *taken == owner => return (Withdrawal::OrderExists, false),
-        // Their units stand under one id in one journal.
-        Some((_, voucher)) if *voucher == owner.1 => return (Withdrawal::IdTaken, false),
-        _ => {}
-    }
     let is_buyer =
         known.seats.iter().any(|(voucher, user, _)| (*voucher, *user) == (order.voucher, order.user));
-    let user_after = if is_buyer { UserAfter::StaysBuyer } else { UserAfter::Freed };
-    match known.refusals.get(&order.id) {
-        Some((user, voucher, _)) if (*user, *voucher) == owner => (Withdrawal::Withdrawn(user_after), false),
-        Some(_) => (Withdrawal::IdTaken, false),
-        None => {
-            known.refusals.insert(order.id, (owner.0, owner.1, Refusal::Cancelled));
-            (Withdrawal::Withdrawn(user_after), true)
+    let withdrawn = Withdrawal::Withdrawn(if is_buyer { UserAfter::StaysBuyer } else { UserAfter::Freed });
+    match (known.ids.get(&order.id), known.refusals.get(&order.id)) {
+        (Some(taken), _) if *taken == owner && !known.cancelled.contains(&order.id) => {
+            (Withdrawal::OrderExists, false)
+        }
+        (Some(taken), _) if *taken == owner => (withdrawn, false),
+        // Their units stand under one id in one journal.
+        (Some((_, voucher)), _) if *voucher == owner.1 => (Withdrawal::IdTaken, false),
+        (_, Some((user, voucher, _))) if (*user, *voucher) == owner => (withdrawn, false),
+        (_, Some(_)) => (Withdrawal::IdTaken, false),
+        // The id is taken under another voucher, so this order can never be written.
+        (Some(_), None) => (withdrawn, false),
+        (None, None) => {
+            known.ids.insert(order.id, owner);
+            known.cancelled.insert(order.id);
+            (withdrawn, true)
         }
     }
 }
@@ -113,13 +147,24 @@ mod tests {
     use tidegate_stream::EntryId;
 
     use super::*;
-    use crate::order::{Order, Quantity, Slot};
+    use crate::{
+        ledger::Refusal,
+        order::{Order, OrderId, Quantity, Slot, VoucherId},
+    };
 
-    fn order(id: i64, user: i64) -> Incoming {
+    fn voucher() -> VoucherId {
+        7.try_into().unwrap()
+    }
+
+    fn id(id: i64) -> OrderId {
+        id.try_into().unwrap()
+    }
+
+    fn order(at: i64) -> Incoming {
         let order = Order {
-            id: id.try_into().unwrap(),
-            user: user.try_into().unwrap(),
-            voucher: 7.try_into().unwrap(),
+            id: id(at),
+            user: at.try_into().unwrap(),
+            voucher: voucher(),
             quantity: Quantity::ONE,
             slot: Slot::FIRST,
         };
@@ -128,33 +173,35 @@ mod tests {
 
     #[test]
     fn only_what_is_not_written_and_shares_its_id_with_nobody_is_withdrawn_once() {
-        let id = |id: i64| id.try_into().unwrap();
         let mut known = Known::default();
-        known.ids.extend([(id(1), (1, 7)), (id(2), (99, 7)), (id(3), (99, 8))]);
-        known.refusals.extend([
-            (id(4), (4, 7, Refusal::Cancelled)),
-            (id(5), (99, 8, Refusal::OutOfStock)),
-            (id(6), (6, 7, Refusal::UserHasOrder)),
-        ]);
-        known.seats.insert((id_of_voucher(), 8.try_into().unwrap(), Slot::FIRST));
-        let orders: Vec<Incoming> = [1, 2, 3, 4, 5, 6, 7, 7, 8].map(|id| order(id, id)).into();
-        let (freed, buyer) =
-            (Withdrawal::Withdrawn(UserAfter::Freed), Withdrawal::Withdrawn(UserAfter::StaysBuyer));
+        known.ids.extend([(id(1), (1, 7)), (id(2), (99, 7)), (id(3), (99, 8)), (id(4), (4, 7))]);
+        known.cancelled.insert(id(4));
+        known
+            .refusals
+            .extend([(id(5), (99, 8, Refusal::OutOfStock)), (id(6), (6, 7, Refusal::UserHasOrder))]);
+        known.seats.insert((voucher(), 8.try_into().unwrap(), Slot::FIRST));
+        let orders = [1, 2, 3, 4, 5, 6, 7, 7, 8].map(order);
+        let freed = || Withdrawal::Withdrawn(UserAfter::Freed);
         let expected = [
             (Withdrawal::OrderExists, false),
             (Withdrawal::IdTaken, false),
-            (freed, true),
-            (freed, false),
+            (freed(), false),
+            (freed(), false),
             (Withdrawal::IdTaken, false),
-            (freed, false),
-            (freed, true),
-            (freed, false),
-            (buyer, true),
+            (freed(), false),
+            (freed(), true),
+            (freed(), false),
+            (Withdrawal::Withdrawn(UserAfter::StaysBuyer), true),
         ];
         assert_eq!(decide(&orders, known), expected);
     }
 
-    fn id_of_voucher() -> crate::VoucherId {
-        7.try_into().unwrap()
+    #[test]
+    fn of_two_orders_with_one_id_the_first_is_withdrawn() {
+        let mut second = order(1);
+        second.order.user = 2.try_into().unwrap();
+        let decided = decide(&[order(1), second], Known::default());
+        let expected = [(Withdrawal::Withdrawn(UserAfter::Freed), true), (Withdrawal::IdTaken, false)];
+        assert_eq!(decided, expected);
     }
 }

@@ -3,9 +3,9 @@
 use clap::Args;
 use futures_util::future::join_all;
 use tidegate_orders::{
-    DeadLetters, Incoming, Ledger,
+    DeadLetters, Gate, Incoming, Keys, Ledger, Order,
     dead_letters::{CancelReply, order_of},
-    gate::{GateError, ReleaseReply},
+    gate::{GateError, Release, ReleaseReply, UserAfter},
     ledger::Withdrawal,
 };
 use tidegate_stream::{Letter, Outage};
@@ -23,10 +23,11 @@ Examples:
   tidegate dead cancel 1795175193179-0 --yes
   tidegate dead cancel --all --dry-run
 
-For orders that are not to be written any more. MySQL is told first, so that no copy of the order can be written, ever. Then,
-in one step: its units go back to the stock in Redis, its user may order again, the journal says so, the letter is
-deleted. It happens once for each order id, however often it is asked. An order that stands in MySQL stays, and so does
-what is no order. Exits with 1 where letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
+For orders that are not to be written any more. MySQL is told first, by a cancelled order (status 4) under its id, so that
+no copy of it can be written, ever. Then, in one step: its units go back to the stock in Redis, its user may order again,
+the journal says so, the letter is deleted. It happens once for each order id, however often it is asked. An order that
+stands in MySQL stays, and so do what is no order and an order whose cancelled row MySQL refuses (a foreign key, a check).
+Exits with 1 where letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
 
 /// What `tidegate dead cancel` takes.
 #[derive(Args, Debug)]
@@ -41,6 +42,7 @@ pub struct DeadCancelArgs {
 struct Cancel<'a> {
     dead: &'a DeadLetters,
     ledger: Ledger,
+    gate: Gate,
 }
 
 impl Deed for Cancel<'_> {
@@ -89,9 +91,19 @@ impl Cancel<'_> {
             Withdrawal::Withdrawn(user_after) => user_after,
             Withdrawal::OrderExists => return Ok(Fate::Stays(Obstacle::OrderExists)),
             Withdrawal::IdTaken => return Ok(Fate::Stays(Obstacle::IdTaken)),
+            Withdrawal::Rejected(error) => return Ok(Fate::Rejected(error)),
         };
-        Ok(match self.dead.cancel(letter, order, user_after).await {
-            Ok(CancelReply::Cancelled(reply)) => Fate::Done(Note {
+        let reply = match self.dead.cancel(letter, order, user_after).await {
+            // Somebody has put the letter back, and now the order is withdrawn: nobody else would give it back.
+            Ok(CancelReply::Gone) => match self.gate.release(&release(order, user_after)).await {
+                Ok(ReleaseReply::GivenBackBefore) => return Ok(Fate::Gone),
+                reply => reply,
+            },
+            Ok(CancelReply::Cancelled(reply)) => Ok(reply),
+            Err(error) => Err(error),
+        };
+        Ok(match reply {
+            Ok(reply) => Fate::Done(Note {
                 letter: letter.id.to_string(),
                 outcome: match reply {
                     ReleaseReply::GivenBack => "given_back",
@@ -101,12 +113,16 @@ impl Cancel<'_> {
                 order: Some(order.id.to_string()),
                 entry: None,
             }),
-            Ok(CancelReply::Gone) => Fate::Gone,
             Err(GateError::IdTaken { .. }) => Fate::Stays(Obstacle::IdTaken),
             Err(GateError::Unreachable(error)) => return Err(Outage::new("Redis", error)),
             Err(error) => Fate::Failed(error),
         })
     }
+}
+
+fn release(order: &Order, user_after: UserAfter) -> Release {
+    let Order { id, user, voucher, quantity, .. } = *order;
+    Release { order: id, user, voucher, units: Some(quantity), user_after, by: "operator:dead_cancel".into() }
 }
 
 fn orders_of(letters: &[Letter]) -> Vec<Result<Incoming, Obstacle>> {
@@ -127,6 +143,7 @@ fn obstacle(withdrawal: Withdrawal) -> Option<Obstacle> {
         Withdrawal::Withdrawn(_) => None,
         Withdrawal::OrderExists => Some(Obstacle::OrderExists),
         Withdrawal::IdTaken => Some(Obstacle::IdTaken),
+        Withdrawal::Rejected(_) => Some(Obstacle::Rejected),
     }
 }
 
@@ -139,6 +156,7 @@ pub async fn run(settings: &Settings, args: &DeadCancelArgs) -> anyhow::Result<E
     let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
     let dead = door(settings, &redis);
     let selection = args.selection.resolve(&redis, &dead).await?;
-    let deed = Cancel { dead: &dead, ledger: Ledger::new(mysql, settings.mysql.statement_timeout) };
+    let gate = Gate::new(redis, Keys::new(settings.keys.clone()), settings.stream.name.as_str());
+    let deed = Cancel { dead: &dead, ledger: Ledger::new(mysql, settings.mysql.statement_timeout), gate };
     course::run(settings, &args.change, (&dead, selection), &deed).await
 }

@@ -51,6 +51,8 @@ pub enum Fate {
     Gone,
     /// It stays.
     Stays(Obstacle),
+    /// It stays, because MySQL refuses a row.
+    Rejected(String),
     /// It stays, because Redis refuses.
     Failed(GateError),
 }
@@ -80,6 +82,8 @@ pub enum Obstacle {
     TooManyFields,
     /// Its order was given back.
     GivenBack,
+    /// Its order is cancelled in MySQL.
+    Cancelled,
     /// Its order is written.
     OrderExists,
     /// Its order id is another order's.
@@ -92,6 +96,8 @@ pub enum Obstacle {
     HoldsOrder,
     /// By the journal, its order took units.
     HoldsUnits,
+    /// MySQL refuses a row.
+    Rejected,
     /// Redis refuses.
     Failed,
 }
@@ -104,6 +110,9 @@ impl Obstacle {
             Self::GivenBack => {
                 "the order was given back: a new attempt needs a new order id; cancel deletes the letter"
             }
+            Self::Cancelled => {
+                "the order is cancelled in MySQL and would not be written: cancel gives it back and deletes the letter"
+            }
             Self::OrderExists => "the order stands in MySQL: after a requeue it counts as already there",
             Self::IdTaken => {
                 "the order id is another order's, so nothing can be given back by it: see RUNBOOK, id_taken"
@@ -113,6 +122,9 @@ impl Obstacle {
             Self::HoldsOrder => "an order: requeue or cancel it",
             Self::HoldsUnits => {
                 "by the journal the order took units, which nobody has given back: see RUNBOOK, id_taken"
+            }
+            Self::Rejected => {
+                "MySQL refused the cancelled row that keeps the order from being written, so nothing was given back"
             }
             Self::Failed => "Redis refused",
         }
@@ -126,7 +138,7 @@ struct Staying {
     letters: u64,
     /// The first of them.
     first: Vec<String>,
-    /// What Redis said of the first.
+    /// What the store said of the first.
     error: Option<String>,
 }
 
@@ -324,6 +336,7 @@ async fn go<D: Deed>(dead: &DeadLetters, selection: &Selection, deed: &D, found:
                 }
                 Fate::Gone => gone += 1,
                 Fate::Stays(obstacle) => stays.add(obstacle, letter, None),
+                Fate::Rejected(error) => stays.add(Obstacle::Rejected, letter, Some(error)),
                 Fate::Failed(error) => stays.add(Obstacle::Failed, letter, Some(error.to_string())),
             }
         }

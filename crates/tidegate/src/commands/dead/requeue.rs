@@ -3,7 +3,7 @@
 use clap::Args;
 use futures_util::future::join_all;
 use tidegate_orders::{
-    DeadLetters, Gate, Keys,
+    DeadLetters, Gate, Incoming, Keys, Ledger, Order,
     dead_letters::{MOST_FIELDS, RequeueReply, order_of},
     gate::GateError,
 };
@@ -25,8 +25,8 @@ Examples:
 
 Adds the entry to the stream again, byte for byte and with its history, and deletes the letter, in one step: workers write
 it as any other. What is not mended dies again, as a new letter that says so. A letter that was requeued
-operator.requeue_limit times stays, unless --force is given. Two at once, or the same again, do it once. Exits with 1
-where letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
+operator.requeue_limit times stays, unless --force is given. An order that was cancelled or given back stays: it would not
+be written. Two at once, or the same again, do it once. Exits with 1 where letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
 
 /// What `tidegate dead requeue` takes.
 #[derive(Args, Debug)]
@@ -44,6 +44,7 @@ pub struct DeadRequeueArgs {
 struct Requeue<'a> {
     dead: &'a DeadLetters,
     gate: Gate,
+    ledger: Ledger,
     stream: &'a str,
     /// None: however often.
     limit: Option<u32>,
@@ -65,21 +66,43 @@ impl Deed for Requeue<'_> {
         let orders: Vec<_> = letters.iter().filter_map(|letter| order_of(letter).ok()).collect();
         let ids: Vec<_> = orders.iter().map(|order| (order.voucher, order.id)).collect();
         let given_back = self.gate.given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
-        let is_given_back = |letter| order_of(letter).is_ok_and(|order| given_back.contains(&order.id));
-        let judge = |letter| self.obstacle(letter).or(is_given_back(letter).then_some(Obstacle::GivenBack));
-        Ok(letters.iter().map(judge).collect())
+        let is_given_back =
+            |letter: &Letter| order_of(letter).is_ok_and(|order| given_back.contains(&order.id));
+        let judge = |(letter, obstacle): (&Letter, Option<Obstacle>)| match obstacle {
+            None | Some(Obstacle::Cancelled) if is_given_back(letter) => Some(Obstacle::GivenBack),
+            obstacle => obstacle,
+        };
+        Ok(letters.iter().zip(self.obstacles(letters).await?).map(judge).collect())
     }
 
     async fn act(&self, letters: &[Letter]) -> Result<Vec<Fate>, Outage> {
         // The first alone: where Redis does not know the script yet, the others would overtake each other.
-        let Some((first, others)) = letters.split_first() else { return Ok(Vec::new()) };
-        let first = self.requeue(first).await;
-        let others = join_all(others.iter().map(|letter| self.requeue(letter))).await;
+        let obstacles = self.obstacles(letters).await?;
+        let mut all = letters.iter().zip(obstacles).map(|(letter, obstacle)| self.requeue(letter, obstacle));
+        let Some(first) = all.next() else { return Ok(Vec::new()) };
+        let (first, others) = (first.await, join_all(all).await);
         std::iter::once(first).chain(others).collect()
     }
 }
 
 impl Requeue<'_> {
+    /// Which of them stay, by what they are and what MySQL says of them. A worker that was given a cancelled order would
+    /// acknowledge it, and nothing would be left by which what Redis holds for it could be given back.
+    async fn obstacles(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage> {
+        let orders: Vec<Option<Order>> = letters.iter().map(|letter| order_of(letter).ok()).collect();
+        let of = |(letter, order): (&Letter, &Option<Order>)| {
+            order.clone().map(|order| Incoming { order, entry: letter.id })
+        };
+        let all: Vec<Incoming> = letters.iter().zip(&orders).filter_map(of).collect();
+        let seen = self.ledger.look(&all).await?;
+        let is_cancelled =
+            |order: &Option<Order>| order.as_ref().is_some_and(|order| seen.is_cancelled(order));
+        let obstacle = |(letter, order)| {
+            self.obstacle(letter).or_else(|| is_cancelled(order).then_some(Obstacle::Cancelled))
+        };
+        Ok(letters.iter().zip(&orders).map(obstacle).collect())
+    }
+
     fn obstacle(&self, letter: &Letter) -> Option<Obstacle> {
         if letter.burial.is_none() {
             return Some(Obstacle::Foreign);
@@ -91,8 +114,8 @@ impl Requeue<'_> {
         is_too_often.then_some(Obstacle::NeedsForce)
     }
 
-    async fn requeue(&self, letter: &Letter) -> Result<Fate, Outage> {
-        if let Some(obstacle) = self.obstacle(letter) {
+    async fn requeue(&self, letter: &Letter, obstacle: Option<Obstacle>) -> Result<Fate, Outage> {
+        if let Some(obstacle) = obstacle {
             return Ok(Fate::Stays(obstacle));
         }
         Ok(match self.dead.requeue(letter).await {
@@ -113,16 +136,17 @@ impl Requeue<'_> {
 /// Puts them back.
 ///
 /// # Errors
-/// When Redis cannot be reached, the key holds no stream, or it was not said which letters.
+/// When a store cannot be reached, the key holds no stream, or it was not said which letters.
 pub async fn run(settings: &Settings, args: &DeadRequeueArgs) -> anyhow::Result<Exit> {
     args.selection.is_said()?;
     // Earlier orders win where the stock does not suffice for all.
-    let redis = connect::redis_in_order(settings).await?;
+    let (redis, mysql) = tokio::try_join!(connect::redis_in_order(settings), connect::mysql(settings))?;
     let dead = door(settings, &redis);
     let selection = args.selection.resolve(&redis, &dead).await?;
     let stream = settings.stream.name.as_str();
     let gate = Gate::new(redis, Keys::new(settings.keys.clone()), stream);
     let limit = (!args.force).then_some(settings.operator.requeue_limit);
-    let deed = Requeue { dead: &dead, gate, stream, limit };
+    let ledger = Ledger::new(mysql, settings.mysql.statement_timeout);
+    let deed = Requeue { dead: &dead, gate, ledger, stream, limit };
     course::run(settings, &args.change, (&dead, selection), &deed).await
 }
