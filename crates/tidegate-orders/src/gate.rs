@@ -353,7 +353,10 @@ impl Gate {
     ///
     /// # Errors
     /// See [`GateError`].
-    pub async fn given_back(&self, orders: &[(VoucherId, OrderId)]) -> Result<HashSet<OrderId>, GateError> {
+    pub async fn given_back(
+        &self,
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
         let mut by_voucher: BTreeMap<VoucherId, Vec<OrderId>> = BTreeMap::new();
         for (voucher, order) in orders {
             by_voucher.entry(*voucher).or_default().push(*order);
@@ -362,9 +365,8 @@ impl Gate {
             let names: Vec<String> = orders.iter().map(OrderId::to_string).collect();
             let notes: Vec<Option<Bytes>> = self.pool.hmget(self.keys.journal(voucher), names).await?;
             let noted = orders.into_iter().zip(notes);
-            Ok::<_, GateError>(
-                noted.filter(|(_, note)| note.as_deref().is_some_and(is_release)).map(|(order, _)| order),
-            )
+            let given_back = noted.filter(|(_, note)| note.as_deref().is_some_and(is_release));
+            Ok::<_, GateError>(given_back.map(move |(order, _)| (voucher, order)))
         };
         Ok(try_join_all(by_voucher.into_iter().map(of_voucher)).await?.into_iter().flatten().collect())
     }

@@ -241,6 +241,16 @@ async fn an_order_whose_release_lost_its_reply_is_given_back_once() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_was_given_back_for_one_voucher_is_not_for_another() -> Result<()> {
+    let ground = with_a_sale().await?;
+    ground.gate.release(&release(1, 1)).await?;
+    let (ours, other, order) = (voucher(), VoucherId::try_from(8)?, admission(1, 1).order);
+    let found = ground.gate.given_back(&[(ours, order), (other, order)]).await?;
+    assert_eq!(found, HashSet::from([(ours, order)]));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_forgot_its_scripts_is_taught_them_again_unseen() -> Result<()> {
     let ground = with_a_sale().await?;
     ground.typed("SCRIPT FLUSH").await?;

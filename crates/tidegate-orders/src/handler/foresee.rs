@@ -38,7 +38,9 @@ impl OrderHandler {
         let unknown: Vec<_> = unknown.map(|order| (order.voucher, order.id)).collect();
         let given_back = self.gate.given_back(&unknown).await.map_err(|error| Outage::new("Redis", error))?;
         let (orders, given_back): (Vec<Placed>, Vec<Placed>) =
-            orders.into_iter().partition(|placed| !given_back.contains(&placed.incoming.order.id));
+            orders.into_iter().partition(|Placed { incoming: Incoming { order, .. }, .. }| {
+                !given_back.contains(&(order.voucher, order.id))
+            });
         for placed in given_back {
             foreseen[placed.at] = Foreseen::GivenBack;
         }

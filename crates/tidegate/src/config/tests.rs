@@ -270,8 +270,9 @@ fn what_is_printed_can_be_read_back() {
 #[test]
 fn the_example_files_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
-    for file in fs::read_dir(folder).unwrap() {
-        let args = ConfigArgs { config: Some(file.unwrap().path()), ..ConfigArgs::default() };
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    for file in files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")) {
+        let args = ConfigArgs { config: Some(file), ..ConfigArgs::default() };
         load(&args, &[]).unwrap();
     }
 }

@@ -66,8 +66,9 @@ impl Deed for Requeue<'_> {
         let orders: Vec<_> = letters.iter().filter_map(|letter| order_of(letter).ok()).collect();
         let ids: Vec<_> = orders.iter().map(|order| (order.voucher, order.id)).collect();
         let given_back = self.gate.given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
-        let is_given_back =
-            |letter: &Letter| order_of(letter).is_ok_and(|order| given_back.contains(&order.id));
+        let is_given_back = |letter: &Letter| {
+            order_of(letter).is_ok_and(|order| given_back.contains(&(order.voucher, order.id)))
+        };
         let judge = |(letter, obstacle): (&Letter, Option<Obstacle>)| match obstacle {
             None | Some(Obstacle::Cancelled) if is_given_back(letter) => Some(Obstacle::GivenBack),
             obstacle => obstacle,
