@@ -16,6 +16,7 @@ use crate::{
     counters::Counters,
     entry::{Delivery, Entry, EntryId},
     handler::{Death, Handler, Outage, Outcome},
+    observer::{Observer, Origin, Settling, Stage, WorkedOff},
     pulse::{Activity, Pulse},
     redis::is_refusal,
     schedule::{Schedule, Source},
@@ -58,6 +59,7 @@ pub struct Lane<H> {
     brake: Arc<Brake>,
     counters: Arc<Counters>,
     pulse: Arc<Pulse>,
+    observer: Option<Arc<dyn Observer>>,
     settings: LaneSettings,
 }
 
@@ -88,13 +90,19 @@ impl<H: Handler> Lane<H> {
         let settings = LaneSettings { batch: settings.batch.max(1), ..settings };
         let pulse = Arc::new(Pulse::new(reader.consumer()));
         let brake = Arc::default();
-        Self { reader, stream, handler, breaker, brake, counters, pulse, settings }
+        Self { reader, stream, handler, breaker, brake, counters, pulse, observer: None, settings }
     }
 
     /// The same lane, which reads nothing while `brake` is on.
     #[must_use]
     pub fn with_brake(self, brake: Arc<Brake>) -> Self {
         Self { brake, ..self }
+    }
+
+    /// Lets `observer` look on.
+    #[must_use]
+    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// What it does now, for others to look at while it runs.
@@ -178,7 +186,7 @@ impl<H: Handler> Lane<H> {
             self.counters.read(read, begun.elapsed());
         }
         let span = tracing::info_span!("batch", consumer = self.reader.consumer(), size = read);
-        let report = self.run_batch(delivery).instrument(span).await?;
+        let report = self.run_batch(delivery, source.origin()).instrument(span).await?;
         schedule.handled(source, read, last_id, report, Instant::now());
         Ok(source)
     }
@@ -228,13 +236,13 @@ impl<H: Handler> Lane<H> {
     ///
     /// # Errors
     /// An outage, of whichever store; the whole delivery counts as pending then.
-    pub async fn run_batch(&self, delivery: Delivery) -> Result<BatchReport, Outage> {
+    pub async fn run_batch(&self, delivery: Delivery, origin: Origin) -> Result<BatchReport, Outage> {
         if delivery.is_empty() {
             return Ok(BatchReport::default());
         }
         self.pulse.handle(delivery.len());
         let mut report = BatchReport::default();
-        let settled = self.work_off(&delivery, &mut report).await;
+        let settled = self.work_off(&delivery, origin, &mut report).await;
         // Also when only a part could be settled: that part is never seen again.
         if report != BatchReport::default() {
             self.counters.batch(report);
@@ -250,14 +258,32 @@ impl<H: Handler> Lane<H> {
         Ok(report)
     }
 
-    async fn work_off(&self, delivery: &Delivery, report: &mut BatchReport) -> Result<(), Outage> {
+    async fn work_off(
+        &self,
+        delivery: &Delivery,
+        origin: Origin,
+        report: &mut BatchReport,
+    ) -> Result<(), Outage> {
+        let came = Instant::now();
         self.acknowledge_gone(&delivery.gone, report).await?;
-        let outcomes = self.handle(&delivery.entries).await?;
-        self.pulse.enter(Activity::Settling);
-        let begun = Instant::now();
-        self.settle(&delivery.entries, &outcomes, report).await?;
-        self.counters.settled(begun.elapsed());
-        Ok(())
+        let entries = delivery.entries.as_slice();
+        let outcomes = self.handle(entries).await;
+        let settling = match &outcomes {
+            Ok(outcomes) => Some(self.settle(entries, outcomes, report).await),
+            Err(_) => None,
+        };
+        if let Some(observer) = self.observer.as_ref().filter(|_| !entries.is_empty()) {
+            observer.worked_off(&WorkedOff {
+                consumer: self.reader.consumer(),
+                origin,
+                came,
+                entries,
+                outcomes: outcomes.as_deref(),
+                settling: settling.as_ref(),
+            });
+        }
+        outcomes?;
+        settling.and_then(|settling| settling.outage).map_or(Ok(()), Err)
     }
 
     /// Comes first, so that it is told once, however often the rest has to be handled.
@@ -294,12 +320,24 @@ impl<H: Handler> Lane<H> {
         Ok(outcomes)
     }
 
+    async fn settle(&self, entries: &[Entry], outcomes: &[Outcome], report: &mut BatchReport) -> Settling {
+        self.pulse.enter(Activity::Settling);
+        let (began, mut unburied) = (Instant::now(), Vec::new());
+        let settled = self.settle_each(entries, outcomes, report, &mut unburied).await;
+        let stage = Stage::since(began);
+        if settled.is_ok() {
+            self.counters.settled(stage.time());
+        }
+        Settling { stage, unburied, outage: settled.err() }
+    }
+
     /// Acknowledges what is done, then buries what is dead: a letter that cannot be buried holds up nobody.
-    async fn settle(
+    async fn settle_each(
         &self,
         entries: &[Entry],
         outcomes: &[Outcome],
         report: &mut BatchReport,
+        unburied: &mut Vec<EntryId>,
     ) -> Result<(), Outage> {
         let outcomes = || entries.iter().zip(outcomes);
         let done = outcomes().filter(|(_, outcome)| **outcome == Outcome::Done);
@@ -313,13 +351,14 @@ impl<H: Handler> Lane<H> {
             Outcome::Dead(death) => Some((entry, death)),
             Outcome::Done | Outcome::Retry => None,
         });
-        self.bury(dead, report).await
+        self.bury(dead, report, unburied).await
     }
 
     async fn bury<'a>(
         &self,
         dead: impl Iterator<Item = (&'a Entry, &'a Death)>,
         report: &mut BatchReport,
+        unburied: &mut Vec<EntryId>,
     ) -> Result<(), Outage> {
         let mut refusal = None;
         for (entry, death) in dead {
@@ -333,6 +372,7 @@ impl<H: Handler> Lane<H> {
                 Ok(false) => {}
                 Err(StreamError::Redis(error)) if is_refusal(&error) => {
                     report.left += 1;
+                    unburied.push(entry.id);
                     refusal = Some(error);
                 }
                 Err(error) => return Err(error.into()),

@@ -6,6 +6,7 @@ use crate::{
     backoff::Backoff,
     entry::EntryId,
     lane::{BatchReport, LaneSettings},
+    observer::Origin,
 };
 
 /// Retries of entries that could not be done slow down to this.
@@ -22,6 +23,17 @@ pub(crate) enum Source {
     New { count: usize, block: Duration },
     /// Nowhere yet: the hands are full of entries that wait for another try.
     Wait { time: Duration },
+}
+
+impl Source {
+    /// How entries that were read from here came to this consumer.
+    pub(crate) fn origin(self) -> Origin {
+        match self {
+            Self::Pending { .. } => Origin::Pending,
+            Self::Claim { .. } => Origin::Claimed,
+            Self::New { .. } | Self::Wait { .. } => Origin::New,
+        }
+    }
 }
 
 /// What a lane has to remember between reads. All of it can be forgotten: [`Schedule::start_over`].

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate_stream::{EntryId, LaneSettings, Outcome};
+use tidegate_stream::{EntryId, LaneSettings, Origin, Outcome};
 
 use crate::rig::{RecordingHandler, Rig, eventually, ms, number, settings};
 
@@ -94,7 +94,7 @@ async fn a_long_batch_is_kept_whole_although_others_of_its_own_stand_between() {
     let mut delivery = rig.reader("slow").await.read_pending(10, EntryId::MIN).await.unwrap();
     delivery.entries.drain(1..9);
     let begun = Instant::now();
-    let batch = tokio::spawn(async move { lane.run_batch(delivery).await });
+    let batch = tokio::spawn(async move { lane.run_batch(delivery, Origin::Pending).await });
     slow.until_seen(2).await;
     let thief_lane = rig.run("thief", &thief, greedy).await;
     eventually("scans for many times as long", async || begun.elapsed() > ms(2400)).await;

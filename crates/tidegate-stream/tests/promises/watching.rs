@@ -1,6 +1,10 @@
 //! What a lane shows of itself while it works.
 
-use tidegate_stream::{Activity, LaneSettings, Outcome, has_group, inspect};
+use std::sync::{Arc, Mutex};
+
+use tidegate_stream::{
+    Activity, EntryId, LaneSettings, Observer, Origin, Outcome, Stage, WorkedOff, has_group, inspect,
+};
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, ms, number, settings};
 
@@ -74,4 +78,68 @@ async fn whether_the_group_is_there_is_seen() {
     assert!(!has_group(&rig.pool, &rig.names).await.unwrap());
     let _: String = rig.call("SET s text").await;
     has_group(&rig.pool, &rig.names).await.unwrap_err();
+}
+
+/// Remembers what it was told of each batch.
+#[derive(Debug, Default)]
+struct Onlooker(Mutex<Vec<Seen>>);
+
+#[derive(Clone, Debug)]
+struct Seen {
+    origin: Origin,
+    ids: Vec<EntryId>,
+    handling: Stage,
+    outcomes: Option<Vec<Outcome>>,
+    settled: bool,
+    unburied: usize,
+}
+
+impl Observer for Onlooker {
+    fn worked_off(&self, batch: &WorkedOff<'_>) {
+        assert_eq!(batch.consumer, "c1");
+        let settling = batch.settling;
+        let ended = settling.map_or(batch.came, |settling| settling.stage.began);
+        self.0.lock().unwrap().push(Seen {
+            origin: batch.origin,
+            ids: batch.entries.iter().map(|entry| entry.id).collect(),
+            handling: Stage { began: batch.came, ended },
+            outcomes: batch.outcomes.ok().map(<[Outcome]>::to_vec),
+            settled: settling.is_some_and(|settling| settling.outage.is_none()),
+            unburied: settling.map_or(0, |settling| settling.unburied.len()),
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_looks_on_is_told_of_every_batch_and_of_what_became_of_each_entry() {
+    let rig = Rig::start().await;
+    // A letter cannot be buried while its stream is of another type.
+    let _set: String = rig.call("SET s.dead text").await;
+    let old = rig.add_delivered(2, "c1").await;
+    let handler =
+        RecordingHandler::new(|entry| if number(entry) == 3 { dead("third") } else { Outcome::Done });
+    let onlooker = Arc::new(Onlooker::default());
+    let lane = rig.lane("c1", &handler, settings()).await.observed_by(onlooker.clone());
+    handler.set_store(false);
+    let lane = rig.run_lane(lane);
+    let seen = || onlooker.0.lock().unwrap().clone();
+    eventually("an outage is seen", async || !seen().is_empty()).await;
+    handler.set_store(true);
+    let new = rig.add(1).await;
+    eventually("a letter is refused", async || seen().iter().any(|seen| seen.unburied == 1)).await;
+    let _gone: i64 = rig.call("DEL s.dead").await;
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+
+    let seen = seen();
+    assert_eq!((&seen[0].ids, seen[0].origin), (&old, Origin::Pending));
+    assert!(seen[0].outcomes.is_none() && !seen[0].settled, "{seen:#?}");
+    let again = seen.iter().find(|seen| seen.ids == old && seen.settled).expect("they come again");
+    assert_eq!((again.origin, &again.outcomes), (Origin::Pending, &Some(vec![Outcome::Done; 2])));
+    assert!(again.handling.time() < ms(30_000));
+    let third: Vec<_> = seen.iter().filter(|seen| seen.ids == new).collect();
+    assert_eq!((third[0].origin, third[0].unburied), (Origin::New, 1));
+    let last = third.last().expect("it was buried");
+    assert_eq!((last.origin, last.unburied, last.settled), (Origin::Pending, 0, true));
+    assert_eq!(last.outcomes, Some(vec![dead("third")]));
 }
