@@ -4,9 +4,10 @@ mod foresee;
 
 use std::{sync::Arc, time::Instant};
 
-use tidegate_stream::{Death, Entry, Handler, Outage, Outcome};
+use tidegate_stream::{Death, Entry, Handler, Outage, Outcome, Stage};
 
 use crate::{
+    account::{Account, Accountant},
     gate::{Gate, GateError, Release, ReleaseReply, UserAfter},
     ledger::{Incoming, Ledger, Refusal, Verdict},
     tally::{Tally, TallyCounts},
@@ -16,12 +17,13 @@ use crate::{
 pub use foresee::Foreseen;
 
 /// Turns stream entries into orders in MySQL.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OrderHandler {
     gate: Gate,
     locks: UserLocks,
     ledger: Ledger,
     tally: Arc<Tally>,
+    accountant: Option<Arc<dyn Accountant>>,
 }
 
 /// An order on its way through a batch, with the place in the batch that its outcome belongs to.
@@ -34,7 +36,35 @@ impl OrderHandler {
     /// A handler that locks with `locks`, writes to `ledger` and gives refused units back through `gate`.
     #[must_use]
     pub fn new(gate: Gate, locks: UserLocks, ledger: Ledger, tally: Arc<Tally>) -> Self {
-        Self { gate, locks, ledger, tally }
+        Self { gate, locks, ledger, tally, accountant: None }
+    }
+
+    /// Gives `accountant` an account of every batch that it wants one of.
+    #[must_use]
+    pub fn accounted_to(self, accountant: Arc<dyn Accountant>) -> Self {
+        Self { accountant: Some(accountant), ..self }
+    }
+
+    async fn work_off(
+        &self,
+        batch: &[Entry],
+        mut account: Option<&mut Account>,
+    ) -> Result<Vec<Outcome>, Outage> {
+        let (orders, mut outcomes) = decode(batch);
+        if !orders.is_empty() {
+            let began = Instant::now();
+            let locked = self.locks.lock(orders.iter().map(|placed| placed.incoming.order.user)).await;
+            let stage = Stage::since(began);
+            if let Some(account) = &mut account {
+                account.locking = Some(stage);
+            }
+            let locked = locked?;
+            self.tally.locked_in(stage.time());
+            let written = self.locks.hold(&locked, self.write(&locked, orders, &mut outcomes, account)).await;
+            self.locks.unlock(locked).await;
+            written?;
+        }
+        Ok(outcomes)
     }
 
     /// Writes the orders whose users are locked; the others stay pending.
@@ -43,15 +73,22 @@ impl OrderHandler {
         locked: &Locked,
         orders: Vec<Placed>,
         outcomes: &mut [Outcome],
+        account: Option<&mut Account>,
     ) -> Result<(), Outage> {
         let (waiting, orders): (Vec<_>, Vec<_>) =
             orders.into_iter().partition(|placed| locked.is_refused(placed.incoming.order.user));
         self.tally.lock_refused(waiting.len());
         let (places, incoming): (Vec<usize>, Vec<Incoming>) =
             orders.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
-        let begun = Instant::now();
-        let verdicts = self.ledger.record(&incoming).await?;
-        self.tally.written(&verdicts, begun.elapsed());
+        let began = Instant::now();
+        let verdicts = self.ledger.record(&incoming).await;
+        let stage = Stage::since(began);
+        if let Some(account) = account {
+            account.writing = Some(stage);
+            account.wrote(&places, verdicts.as_deref().unwrap_or_default());
+        }
+        let verdicts = verdicts?;
+        self.tally.written(&verdicts, stage.time());
         let given_back = self.give_back(&incoming, &verdicts).await?;
         let mut refused = TallyCounts::default();
         for (((at, incoming), verdict), given_back) in
@@ -122,16 +159,13 @@ fn tell_withheld(Incoming { order, entry }: &Incoming, error: &GateError, nth: u
 
 impl Handler for OrderHandler {
     async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
-        let (orders, mut outcomes) = decode(batch);
-        if !orders.is_empty() {
-            let begun = Instant::now();
-            let locked = self.locks.lock(orders.iter().map(|placed| placed.incoming.order.user)).await?;
-            self.tally.locked_in(begun.elapsed());
-            let written = self.locks.hold(&locked, self.write(&locked, orders, &mut outcomes)).await;
-            self.locks.unlock(locked).await;
-            written?;
-        }
-        Ok(outcomes)
+        let Some(accountant) = self.accountant.as_ref().filter(|accountant| accountant.wants(batch)) else {
+            return self.work_off(batch, None).await;
+        };
+        let mut account = Account::of(batch.len());
+        let outcomes = self.work_off(batch, Some(&mut account)).await;
+        accountant.take(account);
+        outcomes
     }
 }
 

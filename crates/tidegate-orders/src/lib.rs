@@ -1,5 +1,6 @@
 //! What an order is, how it is admitted in Redis, how its user is locked, how it is written to MySQL.
 
+pub mod account;
 pub mod audit;
 pub mod dead_letters;
 pub mod gate;
@@ -18,6 +19,7 @@ pub mod user_lock;
 pub mod vouchers;
 pub mod wire;
 
+pub use account::{Account, Accountant};
 pub use dead_letters::DeadLetters;
 pub use gate::Gate;
 pub use handler::{Foreseen, OrderHandler};

@@ -1,43 +1,76 @@
-//! The W3C trace context of a caller, which travels with the order for whoever reads the stream besides the worker.
+//! The W3C trace context of a caller, which travels with the order.
 
-/// Whether this is a W3C `traceparent`: `version-trace id-parent id-flags` in lower-case hexadecimal. Versions
-/// above 00 may say more behind a further dash.
-#[must_use]
-pub fn is_traceparent(value: &[u8]) -> bool {
-    let Some((known, more)) = value.split_at_checked(55) else { return false };
-    let mut parts = known.split(|byte| *byte == b'-');
-    let mut hex = |len: usize| {
-        parts.next().filter(|part| {
-            part.len() == len && part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        })
-    };
-    let (Some(version), Some(trace), Some(parent), Some(_flags)) = (hex(2), hex(32), hex(16), hex(2)) else {
-        return false;
-    };
-    let is_zero = |part: &[u8]| part.iter().all(|byte| *byte == b'0');
-    let may_say_more =
-        version != b"00" && value.len() <= 128 && more.first() == Some(&b'-') && more.is_ascii();
-    version != b"ff" && !is_zero(trace) && !is_zero(parent) && (more.is_empty() || may_say_more)
+/// Longest text that is looked at: versions above 00 may say more behind a further dash.
+const LONGEST: usize = 128;
+
+/// What a `traceparent` says: which trace the caller is in, and which of its spans is the parent of what follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traceparent {
+    /// Id of the trace; never 0.
+    pub trace: u128,
+    /// Id of the caller's span; never 0.
+    pub parent: u64,
+    /// The flags, as they stand there.
+    pub flags: u8,
+}
+
+impl Traceparent {
+    /// Parses `version-trace id-parent id-flags` in lower-case hexadecimal. None for anything else: as the standard
+    /// wants it, who cannot read it goes on without.
+    #[must_use]
+    pub fn parse(value: &[u8]) -> Option<Self> {
+        let (known, more) = value.split_at_checked(55)?;
+        let mut parts = known.split(|byte| *byte == b'-');
+        let mut hex = |digits: usize| parts.next().filter(|part| part.len() == digits).and_then(number);
+        let (version, trace, parent, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
+        let may_say_more =
+            version > 0 && value.len() <= LONGEST && more.first() == Some(&b'-') && more.is_ascii();
+        let is_known = version != 0xff && (more.is_empty() || may_say_more);
+        let (parent, flags) = (u64::try_from(parent).ok()?, u8::try_from(flags).ok()?);
+        (is_known && trace != 0 && parent != 0).then_some(Self { trace, parent, flags })
+    }
+
+    /// Whether the caller records its part of the trace.
+    #[must_use]
+    pub fn is_sampled(self) -> bool {
+        self.flags & 1 == 1
+    }
+}
+
+fn number(hex: &[u8]) -> Option<u128> {
+    let is_hex = hex.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let text = str::from_utf8(hex).ok().filter(|_| is_hex)?;
+    u128::from_str_radix(text, 16).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_traceparent;
+    use super::Traceparent;
 
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
     fn only_what_the_standard_allows_is_a_traceparent() {
-        assert!(is_traceparent(TRACE.as_bytes()));
-        assert!(is_traceparent(format!("01{}-more", &TRACE[2..]).as_bytes()));
+        let read = Traceparent::parse(TRACE.as_bytes()).unwrap();
+        assert_eq!(
+            (read.trace, read.parent),
+            (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7)
+        );
+        assert!(read.is_sampled());
+        let not_sampled = Traceparent::parse(format!("{}02", &TRACE[..53]).as_bytes()).unwrap();
+        assert!(!not_sampled.is_sampled() && not_sampled.flags == 2);
+        assert!(Traceparent::parse(format!("01{}-more", &TRACE[2..]).as_bytes()).is_some());
         let zero_trace = format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32));
         let zero_parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", "0".repeat(16));
         let forbidden = format!("ff{}", &TRACE[2..]);
+        let signed = format!("00-+{}", &TRACE[4..]);
         let longer = format!("{TRACE}-more");
         let upper = TRACE.to_uppercase();
-        for bad in ["", "x", "\u{e9}", &TRACE[..54], &zero_trace, &zero_parent, &forbidden, &longer, &upper] {
-            assert!(!is_traceparent(bad.as_bytes()), "{bad}");
+        for bad in
+            ["", "x", "\u{e9}", &TRACE[..54], &zero_trace, &zero_parent, &forbidden, &signed, &longer, &upper]
+        {
+            assert_eq!(Traceparent::parse(bad.as_bytes()), None, "{bad}");
         }
-        assert!(!is_traceparent(&[0xff; 55]));
+        assert_eq!(Traceparent::parse(&[0xff; 55]), None);
     }
 }

@@ -2,13 +2,17 @@
 
 use tidegate_stream::Entry;
 
-use crate::order::{BadNumber, Order, OrderId, Quantity, Slot, UserId, VoucherId};
+use crate::{
+    order::{BadNumber, Order, OrderId, Quantity, Slot, UserId, VoucherId},
+    traceparent::Traceparent,
+};
 
 const USER_ID: &str = "userId";
 const VOUCHER_ID: &str = "voucherId";
 const ID: &str = "id";
 const QUANTITY: &str = "quantity";
 const SLOT: &str = "slot";
+const TRACEPARENT: &str = "traceparent";
 
 /// Longest piece of a bad value that an error shows, in characters.
 const SHOWN_CHARS: usize = 64;
@@ -106,6 +110,15 @@ pub fn glimpse(entry: &Entry) -> Glimpse {
         user: value(USER_ID).and_then(|value| UserId::parse(value).ok()),
         voucher: value(VOUCHER_ID).and_then(|value| VoucherId::parse(value).ok()),
     }
+}
+
+/// The trace that the producer was in. None as well where the field says nothing that can be read, or stands twice:
+/// that is no reason to refuse an order. Whether the rest of the entry is an order does not matter.
+#[must_use]
+pub fn traceparent(entry: &Entry) -> Option<Traceparent> {
+    let mut found = entry.fields.iter().filter(|(name, _)| name == TRACEPARENT);
+    let (_, value) = found.next()?;
+    if found.next().is_some() { None } else { Traceparent::parse(value) }
 }
 
 /// The values of the known fields; borrowed, so that decoding allocates nothing per field.
@@ -276,6 +289,18 @@ mod tests {
     fn what_is_shown_of_a_value_fits_on_one_line() {
         assert_eq!(shown(b"a\n\xff"), "a\\n\u{fffd}");
         assert_eq!(shown("\u{1f600}".repeat(1000).as_bytes()), "\u{1f600}".repeat(64));
+    }
+
+    #[test]
+    fn a_traceparent_is_read_unless_it_is_none_or_stands_twice() {
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let order = |more: &[(&str, &str)]| {
+            entry(&[&[("userId", "1"), ("voucherId", "2"), ("id", "3")], more].concat())
+        };
+        assert!(traceparent(&order(&[(TRACEPARENT, trace)])).is_some_and(Traceparent::is_sampled));
+        assert_eq!(traceparent(&order(&[])), None);
+        assert_eq!(traceparent(&order(&[(TRACEPARENT, "x")])), None);
+        assert_eq!(traceparent(&order(&[(TRACEPARENT, trace), (TRACEPARENT, trace)])), None);
     }
 
     /// As a producer writes them; quantity and slot are left out where they are 1.

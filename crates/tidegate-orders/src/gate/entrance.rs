@@ -19,7 +19,7 @@ use super::{
 use crate::{
     keys::Keys,
     order::{OrderId, VoucherId},
-    traceparent::is_traceparent,
+    traceparent::Traceparent,
 };
 
 /// Where callers come in.
@@ -171,7 +171,7 @@ impl Drop for EndOfTurn<'_> {
 
 /// Empty where it is missing or invalid: it is never worth an order.
 fn traceparent(wanted: &Admission) -> Value {
-    let valid = wanted.traceparent.as_deref().filter(|value| is_traceparent(value.as_bytes()));
+    let valid = wanted.traceparent.as_deref().filter(|value| Traceparent::parse(value.as_bytes()).is_some());
     valid.unwrap_or_default().into()
 }
 
