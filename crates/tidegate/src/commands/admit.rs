@@ -8,6 +8,7 @@ use serde::Serialize;
 use tidegate_orders::{
     Gate, Keys, OrderId, OrderIdAllocator, Quantity, UserId, VoucherId,
     gate::{Admission, AdmitReply, GateError},
+    traceparent::Traceparent,
 };
 
 use crate::{config::Settings, connect, exit::Exit, output::OutputArgs};
@@ -17,6 +18,7 @@ Examples:
   tidegate admit --voucher 7 --user 1001
   tidegate admit --voucher 7 --user 1001 --quantity 2 --json
   tidegate admit --voucher 7 --user 1001 --order 658234985123840001   # again, after a lost reply
+  tidegate admit --voucher 7 --user 1001 --traceparent 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 
 Prints the order id and what became of it. Exits with 0 when the order is admitted, now or since before, and with 1
 when it is refused.";
@@ -37,8 +39,18 @@ pub struct AdmitArgs {
     /// How many units, up to 10,000
     #[arg(long, value_name = "UNITS", default_value = "1")]
     quantity: Quantity,
+    /// W3C trace context of whoever asks: workers that send traces go on with that trace. '' for none
+    #[arg(long, value_name = "TRACEPARENT", value_parser = parse_traceparent)]
+    traceparent: Option<String>,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// The text as it is. The gate would leave out what is no traceparent; who types one wants to know.
+fn parse_traceparent(text: &str) -> Result<String, String> {
+    let is_good = text.is_empty() || Traceparent::parse(text.as_bytes()).is_some();
+    let example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    is_good.then(|| text.to_owned()).ok_or_else(|| format!("it looks like {example}"))
 }
 
 /// What `tidegate admit` prints.
@@ -71,7 +83,8 @@ pub async fn run(settings: &Settings, args: &AdmitArgs) -> anyhow::Result<Exit> 
     };
     let gate = Gate::new(redis, keys, settings.stream.name.as_str());
     let AdmitArgs { voucher, user, quantity, .. } = *args;
-    let reply = gate.admit(&Admission { order, user, voucher, quantity, traceparent: None }).await;
+    let traceparent = args.traceparent.clone();
+    let reply = gate.admit(&Admission { order, user, voucher, quantity, traceparent }).await;
     let (outcome, sentence) = describe(&reply);
     let answer = Answer { order, user, voucher, quantity, outcome, sentence };
     args.output.print(&answer, |answer| format!("order {}: {}", answer.order, answer.sentence))?;
