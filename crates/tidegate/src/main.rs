@@ -21,6 +21,7 @@ mod service;
 mod signals;
 mod status;
 mod telemetry;
+mod trace;
 mod worker;
 
 use std::{env, process::ExitCode};

@@ -31,6 +31,7 @@ use crate::{
     admin::Parts,
     config::{Settings, WorkerSettings},
     connect, fleet_pause,
+    trace::Traces,
 };
 use name::Name;
 pub use name::NameTaken;
@@ -56,8 +57,12 @@ pub struct Worker {
 
 impl Worker {
     /// Connects, makes the group, takes the name, looks whether all workers are paused. Waits for Redis for as long as it
-    /// takes. Nothing is read while `brake` is on.
-    pub async fn build(settings: &Settings, brake: Arc<Brake>) -> anyhow::Result<Self> {
+    /// takes. Nothing is read while `brake` is on. `traces`, where there are some, look on in every lane.
+    pub async fn build(
+        settings: &Settings,
+        brake: Arc<Brake>,
+        traces: Option<&Traces>,
+    ) -> anyhow::Result<Self> {
         let worker = &settings.worker;
         let keys = Keys::new(settings.keys.clone());
         let names = settings.stream_names();
@@ -90,15 +95,15 @@ impl Worker {
             let client = connect_reader(&settings.redis.connection()).await?;
             let reader = Reader::new(client, names.clone(), format!("{}-{lane}", worker.name));
             let (breaker, counters) = (Arc::clone(&breaker), Arc::clone(&counters));
-            let lane = Lane::new(
-                reader,
-                stream.clone(),
-                Arc::clone(&handler),
-                breaker,
-                counters,
-                lane_settings(worker),
-            );
-            lanes.push(lane.with_brake(Arc::clone(&brake)));
+            let settings = lane_settings(worker);
+            let lane = |handler| {
+                let lane = Lane::new(reader, stream.clone(), handler, breaker, counters, settings);
+                lane.with_brake(Arc::clone(&brake))
+            };
+            lanes.push(match traces.map(|traces| traces.watch(OrderHandler::clone(&handler))) {
+                Some((handler, observer)) => lane(Arc::new(handler)).observed_by(observer),
+                None => lane(Arc::clone(&handler)),
+            });
         }
         Ok(Self {
             name,

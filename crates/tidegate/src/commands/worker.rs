@@ -1,6 +1,9 @@
 //! `tidegate worker`: writes the stream's orders to MySQL until told to stop.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 use tidegate_stream::Brake;
@@ -13,6 +16,7 @@ use crate::{
     exit::Exit,
     service,
     signals::{PauseSignals, Signals},
+    trace::Traces,
     worker::{NameTaken, Worker},
 };
 
@@ -49,35 +53,47 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
     let view = Arc::new(View::new(settings, stop.clone(), Arc::clone(&brake)));
     tokio::spawn(tell_lanes_on(questions, Arc::clone(&view)));
     tokio::spawn(service::keep_told(Arc::clone(&view)));
+    let traces = Traces::start(settings)?;
     // First, so that it is seen when Redis or the name is waited for.
     admin::start(&view).await?;
     let work = async {
         // Nothing is in hand yet, however long Redis or the name is waited for.
-        let built = stop.run_until_cancelled(Worker::build(settings, brake)).await;
+        let built = stop.run_until_cancelled(Worker::build(settings, brake, traces.as_ref())).await;
         let Some(worker) = built.transpose()? else { return Ok(()) };
         view.open(worker.parts());
         worker.run_until_stopped(stop.clone()).await
     };
     let mut work = std::pin::pin!(work);
-    tokio::select! {
-        ended = &mut work => return exit(ended),
+    let mut stopping = None;
+    let ended = tokio::select! {
+        ended = &mut work => ended,
         name = signals.next() => {
             tracing::info!(signal = name, "stopping: the batch in hand is finished first");
             stop.cancel();
             service::tell_stopping();
+            stopping = Some(Instant::now());
+            tokio::select! {
+                ended = work => ended,
+                name = signals.next() => {
+                    tracing::warn!(signal = name, "second signal: exit now; what is in hand stays pending");
+                    return Ok(Exit::DeadlinePassed);
+                }
+                () = tokio::time::sleep(settings.worker.stop_deadline) => {
+                    tracing::error!("stop deadline passed: exit now; what is in hand stays pending");
+                    return Ok(Exit::DeadlinePassed);
+                }
+            }
+        }
+    };
+    if let Some(traces) = &traces {
+        let spent = stopping.map_or(Duration::ZERO, |since| since.elapsed());
+        let rest = settings.worker.stop_deadline.saturating_sub(spent);
+        tokio::select! {
+            () = traces.finish(rest) => {}
+            _ = signals.next() => {}
         }
     }
-    tokio::select! {
-        ended = work => exit(ended),
-        name = signals.next() => {
-            tracing::warn!(signal = name, "second signal: exit now; what is in hand stays pending");
-            Ok(Exit::DeadlinePassed)
-        }
-        () = tokio::time::sleep(settings.worker.stop_deadline) => {
-            tracing::error!("stop deadline passed: exit now; what is in hand stays pending");
-            Ok(Exit::DeadlinePassed)
-        }
-    }
+    exit(ended)
 }
 
 /// Writes the state of every lane to the log, as often as the signal comes.

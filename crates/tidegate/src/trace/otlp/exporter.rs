@@ -1,0 +1,91 @@
+//! Tells when traces cannot be sent, and when they are again. The library would tell of every single try.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use opentelemetry_sdk::{
+    Resource,
+    error::{OTelSdkError, OTelSdkResult},
+    trace::{SpanData, SpanExporter},
+};
+
+use super::{
+    client::Failure,
+    room::{Room, TELL_EVERY},
+};
+
+/// An exporter that swallows its errors: spans that cannot be sent are lost, and nothing else comes of it.
+#[derive(Debug)]
+pub struct TellingExporter<E> {
+    exporter: E,
+    room: Arc<Room>,
+    failure: Failure,
+    trouble: Mutex<Trouble>,
+}
+
+#[derive(Debug, Default)]
+struct Trouble {
+    told: Option<Instant>,
+    is_open: bool,
+    lost: usize,
+}
+
+impl<E> TellingExporter<E> {
+    /// Frees places in `room` as it sends; why the network failed stands in `failure`.
+    pub fn new(exporter: E, room: Arc<Room>, failure: Failure) -> Self {
+        Self { exporter, room, failure, trouble: Mutex::default() }
+    }
+
+    fn why(&self, error: &OTelSdkError) -> String {
+        let network = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        network.unwrap_or_else(|| match error {
+            OTelSdkError::InternalFailure(what) => what.clone(),
+            other => other.to_string(),
+        })
+    }
+
+    fn tell(&self, result: OTelSdkResult, spans: usize) {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            Ok(()) if trouble.is_open => {
+                tracing::info!(lost = trouble.lost, "traces are sent again");
+                (trouble.is_open, trouble.lost) = (false, 0);
+            }
+            Ok(()) => {}
+            Err(error) => {
+                trouble.lost += spans;
+                if !trouble.is_open && trouble.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                    (trouble.is_open, trouble.told) = (true, Some(Instant::now()));
+                    tracing::warn!(
+                        error = self.why(&error),
+                        "traces cannot be sent: they are lost, and orders go on"
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl<E: SpanExporter> SpanExporter for TellingExporter<E> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len();
+        self.room.give_back(spans);
+        let result = self.exporter.export(batch).await;
+        self.tell(result, spans);
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
