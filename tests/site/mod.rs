@@ -260,8 +260,10 @@ pub async fn connect(url: &str) -> Client {
 /// The program, with nothing of the environment that configures it.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIDEGATE_")) {
-        command.env_remove(name);
+    for (name, _) in std::env::vars() {
+        if name.starts_with("TIDEGATE_") || name.starts_with("OTEL_") {
+            command.env_remove(name);
+        }
     }
     command
 }

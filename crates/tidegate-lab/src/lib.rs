@@ -30,6 +30,8 @@
 //! fine on a multi-threaded runtime; elsewhere call them through `tokio::task::spawn_blocking`.
 
 mod certificates;
+#[cfg(feature = "collector")]
+mod collector;
 mod data_template;
 mod endpoint;
 mod external;
@@ -44,6 +46,8 @@ mod redis_server;
 mod sentinel;
 
 pub use certificates::Certificates;
+#[cfg(feature = "collector")]
+pub use collector::{Collector, ReceivedSpan, SpanKind};
 pub use endpoint::Endpoint;
 pub use flavour::{MysqlFlavour, RedisFlavour};
 pub use mysql_server::{MysqlOptions, MysqlServer};
