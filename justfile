@@ -20,6 +20,11 @@ bench *args: servers
 # All tests, on real private servers (Debian's Redis and MariaDB)
 test *args: servers
     cargo test --workspace {{ args }}
+    {{ if args == "" { "cargo test --package tidegate --features otel --test traces" } else { "" } }}
+
+# The tests of traces, which need the program with its feature otel
+traces *args: servers
+    cargo test --package tidegate --features otel --test traces {{ args }}
 
 # Everything that CI runs
 ci: fmt-check lint doc test matrix
@@ -35,10 +40,11 @@ fmt-check:
 # Clippy on everything; warnings are errors
 lint:
     cargo clippy --workspace --all-targets -- --deny warnings
+    cargo clippy --package tidegate --features otel --all-targets -- --deny warnings
 
 # The documentation of all crates; warnings are errors
 doc:
-    RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps
+    RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --all-features --no-deps
 
 # Install Debian's Redis and MariaDB, without starting them as services, and promtool
 servers:

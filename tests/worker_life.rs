@@ -197,3 +197,16 @@ async fn a_name_is_free_as_soon_as_its_worker_has_stopped() {
     second.says("worker started").await;
     assert!(second.stop().await.success());
 }
+
+#[cfg(not(feature = "otel"))]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_was_built_without_traces_says_so_where_some_are_wanted() {
+    let site = Site::open().await;
+    let worker = site.worker("w").variable("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318").start();
+    worker.says("worker started").await;
+    assert!(worker.log().contains("this program was built without traces"), "{}", worker.log());
+    assert!(worker.stop().await.success());
+    let worker = site.worker("w").variable("OTEL_SDK_DISABLED", "true").log_as("w-2").start();
+    worker.says("worker started").await;
+    assert!(!worker.log().contains("traces"), "{}", worker.log());
+}
