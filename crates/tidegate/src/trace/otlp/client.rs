@@ -3,6 +3,7 @@
 use std::{
     error::Error,
     fmt::Debug,
+    io, mem,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -16,7 +17,7 @@ use opentelemetry_otlp::{
     OTEL_EXPORTER_OTLP_TIMEOUT, OTEL_EXPORTER_OTLP_TIMEOUT_DEFAULT, OTEL_EXPORTER_OTLP_TRACES_TIMEOUT,
     WithHttpConfig,
 };
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
 
 use crate::trace::variable;
 
@@ -26,16 +27,26 @@ pub type Failure = Arc<Mutex<Option<String>>>;
 /// Gives an exporter a client for this endpoint. TLS trusts the system's certificate authorities.
 ///
 /// # Errors
-/// When TLS is wanted and the system has none.
+/// When TLS is wanted and the system has none, or the system gives no thread.
 pub fn attach<B: WithHttpConfig>(builder: B, endpoint: &str, failure: &Failure) -> anyhow::Result<B> {
+    let runtime = runtime().context("Failed to start a thread that sends traces")?;
     if !endpoint.starts_with("https://") {
-        return Ok(builder.with_http_client(Client::new(HttpConnector::new(), failure)));
+        return Ok(builder.with_http_client(Client::new(HttpConnector::new(), runtime, failure)));
     }
     let https = HttpsConnectorBuilder::new().with_native_roots().context(
         "Failed to find the system's certificate authorities, for traces (SSL_CERT_FILE names others)",
     )?;
     let connector = https.https_only().enable_http1().build();
-    Ok(builder.with_http_client(Client::new(connector, failure)))
+    Ok(builder.with_http_client(Client::new(connector, runtime, failure)))
+}
+
+/// Where the client works. Not where the lanes do: a name that is looked up holds a thread until the system gives up, and
+/// a runtime that ends waits for such threads. This one never ends, so the process does not wait for a name server.
+fn runtime() -> io::Result<Handle> {
+    let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("traces").enable_all().build()?;
+    let handle = runtime.handle().clone();
+    mem::forget(runtime);
+    Ok(handle)
 }
 
 fn timeout() -> Duration {
@@ -53,9 +64,9 @@ struct Client<C: Connect + Clone + Send + Sync + 'static> {
 }
 
 impl<C: Connect + Clone + Send + Sync + 'static> Client<C> {
-    fn new(connector: C, failure: &Failure) -> Self {
+    fn new(connector: C, runtime: Handle, failure: &Failure) -> Self {
         let client = HyperClient::new(connector, timeout(), None);
-        Self { client, runtime: Handle::current(), failure: Arc::clone(failure) }
+        Self { client, runtime, failure: Arc::clone(failure) }
     }
 }
 
