@@ -271,6 +271,11 @@ async fn a_full_queue_leaves_out_whole_orders_and_a_silent_collector_does_not_ho
     assert_eq!(worker.ended().await.code(), Some(0));
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     worker.says("the last traces were not sent in time").await;
+    assert!(
+        !worker.log().contains("not sent in time spans=0"),
+        "what is on its way is not sent: {}",
+        worker.log()
+    );
     drop(worker);
 
     // One batch of 200 orders, and room for the spans of 10 or some more.

@@ -97,7 +97,7 @@ impl Traces {
         // Not one of the runtime's threads: a runtime that ends waits for those.
         std::thread::spawn(move || done.send(provider.shutdown_with_timeout(within).is_ok()));
         if !finished.await.unwrap_or(false) {
-            let spans = self.room.waiting();
+            let spans = self.room.unsent();
             tracing::warn!(spans, "the last traces were not sent in time");
         }
     }

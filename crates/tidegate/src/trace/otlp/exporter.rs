@@ -71,8 +71,9 @@ impl<E> TellingExporter<E> {
 impl<E: SpanExporter> SpanExporter for TellingExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        self.room.give_back(spans);
+        self.room.leave(spans);
         let result = self.exporter.export(batch).await;
+        self.room.arrive(spans);
         self.tell(result, spans);
         Ok(())
     }

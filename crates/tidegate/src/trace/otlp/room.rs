@@ -20,6 +20,7 @@ pub const TELL_EVERY: Duration = Duration::from_secs(60);
 pub struct Room {
     capacity: usize,
     waiting: AtomicUsize,
+    under_way: AtomicUsize,
     untraced: AtomicU64,
     told: Mutex<Option<Instant>>,
 }
@@ -30,14 +31,15 @@ impl Room {
         Self {
             capacity,
             waiting: AtomicUsize::default(),
+            under_way: AtomicUsize::default(),
             untraced: AtomicU64::default(),
             told: Mutex::default(),
         }
     }
 
-    /// Spans that wait to be sent.
-    pub fn waiting(&self) -> usize {
-        self.waiting.load(Acquire)
+    /// Spans that wait to be sent, and those that are on their way.
+    pub fn unsent(&self) -> usize {
+        self.waiting.load(Acquire) + self.under_way.load(Acquire)
     }
 
     /// Takes the place of an order's spans. Where there is none, that is counted, and told now and then.
@@ -55,7 +57,18 @@ impl Room {
         false
     }
 
-    /// Frees places whose spans are on their way, or were not made.
+    /// Frees places whose spans are on their way now.
+    pub fn leave(&self, spans: usize) {
+        self.under_way.fetch_add(spans, AcqRel);
+        self.give_back(spans);
+    }
+
+    /// What became of them is known.
+    pub fn arrive(&self, spans: usize) {
+        self.under_way.fetch_sub(spans, AcqRel);
+    }
+
+    /// Frees places whose spans were not made.
     pub fn give_back(&self, spans: usize) {
         self.waiting.fetch_sub(spans, AcqRel);
     }
