@@ -8,7 +8,7 @@ use std::{
 };
 
 use nix::sys::signal::Signal;
-use site::{Site, WorkerPlan, until};
+use site::{Site, WorkerPlan, program, until};
 use tidegate_lab::{Collector, Endpoint, Proxy, ReceivedSpan, SpanKind};
 use tidegate_stream::EntryId;
 
@@ -158,6 +158,10 @@ async fn every_outcome_is_told_with_its_reason() {
         ("unknown_voucher", "unknown_voucher")
     );
     assert!(buried.error.is_some_and(|error| error.contains("voucher 999")));
+    site.load(999, 1).await;
+    let requeued = site.tidegate(&["dead", "requeue", "--reason", "unknown_voucher", "--yes"]);
+    assert!(requeued.status.success(), "{requeued:?}");
+    assert_eq!(told_of(4, "created").await.parent, PARENT, "a letter that is put back goes on in its trace");
     add(5, "nobody", "7", "5").await;
     let (no_order, stages) = told(&collector, &trace(5, "01").0, "buried").await;
     assert_eq!(
@@ -304,6 +308,23 @@ async fn what_is_left_is_sent_at_the_end() {
     assert_eq!(collector.spans(), []);
     assert!(worker.stop().await.success());
     assert_eq!(of_trace(&collector, &trace).len(), SPANS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_for_the_collector_reaches_it_and_stands_nowhere_else() {
+    let (site, collector) = (site_on_sale().await, Collector::start().await.expect("a collector"));
+    let (name, value) = ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20hush");
+    let plan = traced(&site, &collector.url()).variable(name, value).variable("RUST_LOG", "trace");
+    let mut worker = plan.start();
+    add(&site, 1, &[&trace(1, "01").1]).await;
+    until("the trace has come", || async { !collector.spans().is_empty() }).await;
+    assert_eq!(collector.authorizations()[0].as_deref(), Some("Bearer hush"));
+    worker.signal(Signal::SIGTERM);
+    assert!(worker.ended().await.success());
+    assert!(!worker.log().contains("hush"), "{}", worker.log());
+    let config = program().env(name, value).args(["config", "--json"]).output().expect("the program runs");
+    assert!(config.status.success());
+    assert!(!String::from_utf8_lossy(&config.stdout).contains("hush"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

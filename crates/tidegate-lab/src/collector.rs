@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
-    header::CONTENT_TYPE,
+    header::{AUTHORIZATION, CONTENT_TYPE},
     server::conn::http1,
     service::service_fn,
 };
@@ -43,6 +43,7 @@ pub struct Collector {
 #[derive(Debug, Default)]
 struct Received {
     spans: Vec<ReceivedSpan>,
+    authorizations: Vec<Option<String>>,
     complaints: Vec<String>,
 }
 
@@ -100,6 +101,12 @@ impl Collector {
         self.received().spans.clone()
     }
 
+    /// How each request proved that it may send; None where it did not try.
+    #[must_use]
+    pub fn authorizations(&self) -> Vec<Option<String>> {
+        self.received().authorizations.clone()
+    }
+
     /// What was wrong with requests.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
@@ -139,6 +146,8 @@ async fn serve(listener: TcpListener, received: Arc<Mutex<Received>>) {
 }
 
 async fn answer(request: Request<Incoming>, received: &Mutex<Received>) -> Response<Full<Bytes>> {
+    let authorization = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    lock(received).authorizations.push(authorization.map(str::to_owned));
     match take(request).await {
         Ok(spans) => {
             lock(received).spans.extend(spans);
