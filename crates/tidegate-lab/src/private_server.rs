@@ -92,6 +92,11 @@ impl PrivateServer {
         Ok(())
     }
 
+    /// No file of it may grow beyond this: a number of bytes, or `unlimited`. A restart ends it.
+    pub fn limit_files(&self, bytes: &str) -> Result<()> {
+        self.process().as_ref().context("The server is not running")?.limit_files(bytes)
+    }
+
     fn signal(&self, signal: Signal) -> Result<()> {
         self.process().as_ref().context("The server is not running")?.signal(signal)
     }

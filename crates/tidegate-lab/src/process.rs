@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::{io, iter};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -37,7 +37,8 @@ impl Launch {
         let log =
             File::options().create(true).append(true).open(&self.log).context("Failed to open the log")?;
         let wrapper: &[&str] = match self.lifetime {
-            Lifetime::WithOwner => &["setpriv", "--pdeathsig", "KILL"],
+            // A limit on files is an error to a server then, as a full disk is, not its end.
+            Lifetime::WithOwner => &["env", "--ignore-signal=XFSZ", "setpriv", "--pdeathsig", "KILL"],
             Lifetime::Detached => &["setsid"],
         };
         let mut words = wrapper.iter().map(OsString::from).chain(self.words.iter().cloned());
@@ -74,6 +75,16 @@ impl ServerProcess {
     pub fn signal(&self, signal: Signal) -> Result<()> {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal)
             .with_context(|| format!("Failed to send {signal} to server {}", self.pid()))
+    }
+
+    /// No file of it may grow beyond this: a number, or `unlimited`. (Only the soft limit: raising it takes no root.)
+    pub fn limit_files(&self, bytes: &str) -> Result<()> {
+        let status = Command::new("prlimit")
+            .args(["--pid", &self.pid().to_string(), &format!("--fsize={bytes}:")])
+            .status()
+            .context("Failed to run prlimit (it is in util-linux)")?;
+        ensure!(status.success(), "prlimit ended with {status}");
+        Ok(())
     }
 
     /// Waits until `is_ready` says so, the server ends, or the time is up.

@@ -186,6 +186,17 @@ impl RedisServer {
         self.private()?.restart()
     }
 
+    /// None of its files can grow any more, as on a full disk; it says `File too large` where that would say `No space
+    /// left on device`. With `appendfsync always`, it ends at its next write.
+    pub fn fill_disk(&self) -> Result<()> {
+        self.private()?.limit_files("1")
+    }
+
+    /// There is room again, after [`fill_disk`](Self::fill_disk).
+    pub fn free_disk(&self) -> Result<()> {
+        self.private()?.limit_files("unlimited")
+    }
+
     fn private(&self) -> Result<&PrivateServer> {
         match &self.place {
             Place::Private(server) => Ok(server),

@@ -88,6 +88,15 @@ fn a_stopped_server_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_full_disk_stops_writes_until_there_is_room() {
+    let redis = RedisServer::start().unwrap();
+    redis.fill_disk().unwrap();
+    eventually("it refuses writes", || call(redis.port(), "SET voucher 7").starts_with("-MISCONF"));
+    redis.free_disk().unwrap();
+    eventually("it takes writes again", || call(redis.port(), "SET voucher 8") == "+OK\r\n");
+}
+
+#[test]
 fn arguments_of_a_test_win() {
     let redis = RedisServer::options().args(["--maxmemory", "10mb"]).start().unwrap();
     assert!(call(redis.port(), "CONFIG GET maxmemory").contains("10485760"));
