@@ -44,7 +44,8 @@ pub use offer::{Holder, Offer, Offerer, is_offered};
 pub use outlook::{Hold, Need, Outlook, count_before};
 pub use pulse::{Activity, LaneState, Pulse};
 pub use redis::{
-    RedisSettings, connect_pool, connect_reader, count_reconnects, is_out_of_memory, is_refusal, readable,
+    RedisSettings, connect_pool, connect_reader, count_reconnects, is_disk_full, is_out_of_memory,
+    is_refusal, readable,
 };
 pub use retire::Retirer;
 pub use script::Script;

@@ -81,6 +81,13 @@ pub fn is_refusal(error: &Error) -> bool {
     ["WRONGTYPE ", "OOM command", "NOPERM "].iter().any(|words| error.details().contains(words))
 }
 
+/// Redis takes no more writes, because it cannot write its own file. So says a text, for it is within scripts' errors,
+/// too, and in what is told of them.
+#[must_use]
+pub fn is_disk_full(error: &str) -> bool {
+    error.contains("MISCONF ")
+}
+
 fn builder(settings: &RedisSettings) -> FredResult<Builder> {
     let mut builder = Builder::from_config(Config::from_url(&settings.url)?);
     // 0 attempts = without end; fred's default is none at all, and the next command would hang for ever.
@@ -101,6 +108,9 @@ fn builder(settings: &RedisSettings) -> FredResult<Builder> {
 /// kind: ConnectionRefused, message: "Connection refused" }`, of which only the message is left here.
 #[must_use]
 pub fn readable(error: &str) -> String {
+    if is_disk_full(error) {
+        return format!("{error} (Redis cannot write its file: is its disk full?)");
+    }
     for (opening, message) in [("Os { code: ", "message: \""), ("Custom { kind: ", "error: \"")] {
         if let Some((before, rest)) = error.split_once(opening)
             && let Some((_, rest)) = rest.split_once(message)
@@ -117,6 +127,12 @@ mod tests {
     use std::io::{Error, ErrorKind};
 
     use super::readable;
+
+    #[test]
+    fn a_redis_that_cannot_write_its_file_is_asked_about_its_disk() {
+        let full = "lock.lua: MISCONF Errors writing to the AOF file: No space left on device";
+        assert_eq!(readable(full), format!("{full} (Redis cannot write its file: is its disk full?)"));
+    }
 
     #[test]
     fn of_an_error_of_the_operating_system_only_its_message_is_left() {

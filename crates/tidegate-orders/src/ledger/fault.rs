@@ -53,6 +53,7 @@ pub(super) fn explain(error: &sqlx::Error) -> String {
         Some(1146 | 1054) => " (the schema is not up to date: run `tidegate migrate`)",
         Some(1044 | 1045 | 1142 | 1143 | 1227) => " (check the user and its grants)",
         Some(1290 | 1836) => " (the server is read-only: is this a replica?)",
+        Some(number) if is_file(number) => " (is the disk of the server full?)",
         None if matches!(error, sqlx::Error::PoolTimedOut) => " (no connection to be had: is the server up?)",
         _ => "",
     };
@@ -71,13 +72,20 @@ enum Blame {
     Unclear,
 }
 
+/// A file of the server could not be written or grow. Below 1000 are the errors of its file layer, such as 3 for a
+/// full folder of temporary files; 1021 and 1026 are its files, 1114 is a table that finds no room.
+fn is_file(number: u16) -> bool {
+    matches!(number, 1..=999 | 1021 | 1026 | 1114)
+}
+
 fn blame(number: u16, sqlstate: &str) -> Blame {
     match number {
+        _ if is_file(number) => Blame::Store,
         // Lock wait timeout, deadlock, record changed since last read, rolled back by group replication.
         1205 | 1213 | 1020 | 3101 => Blame::Others,
-        // Disk, memory, engine, tables: 1004-1016 files, 1021 disk full, 1026 write, 1030 engine, 1033-1041
-        // damaged or out of memory, 1114 table full, 1194/1195 crashed, 1206 lock table full.
-        1004..=1019 | 1021 | 1023..=1041 | 1114 | 1194 | 1195 | 1206 => Blame::Store,
+        // Memory, engine, tables: 1004-1019 files, 1030 engine, 1033-1041 damaged or out of memory,
+        // 1194/1195 crashed, 1206 lock table full.
+        1004..=1019 | 1023..=1041 | 1194 | 1195 | 1206 => Blame::Store,
         // Connections, shutdown, killed or timed-out statements.
         1053
         | 1077..=1080
@@ -127,7 +135,9 @@ mod tests {
             (1146, "42S02"),
             (1054, "42S22"),
             (1290, "HY000"),
+            (3, "HY000"),
             (1021, "HY000"),
+            (1026, "HY000"),
             (1114, "HY000"),
             (1317, "70100"),
             (4031, "HY000"),

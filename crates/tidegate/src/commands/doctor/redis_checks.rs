@@ -9,18 +9,24 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use tidegate_orders::Keys;
-use tidegate_stream::{GroupStatus, KeyKind, StreamStatus, age_ms, inspect, server_time_ms};
+use tidegate_stream::{GroupStatus, KeyKind, StreamStatus, age_ms, inspect, is_disk_full, server_time_ms};
 
 use super::{clock, finding::Findings};
 use crate::{config::Settings, connect, fleet_pause::FleetPause, output::counted};
 
 const OLDEST: (u64, u64) = (6, 2);
+const MAKE_ROOM: &str =
+    "make room on its disk; do not restart it before: it would forget what is not in its file";
 
 /// All checks of Redis.
 pub async fn run(settings: &Settings, findings: &mut Findings) {
     let redis = match connect::redis(settings).await {
         Ok(redis) => redis,
-        Err(error) => return findings.error(format!("{error:#}"), "start it, or correct redis.url"),
+        Err(error) => {
+            let what = format!("{error:#}");
+            let advice = if is_disk_full(&what) { MAKE_ROOM } else { "start it, or correct redis.url" };
+            return findings.error(what, advice);
+        }
     };
     findings.ok(format!("reachable at {}", settings.redis.url));
     match info(&redis).await {
@@ -29,6 +35,7 @@ pub async fn run(settings: &Settings, findings: &mut Findings) {
             check_role(findings, &info);
             check_eviction(findings, &info);
             check_persistence(findings, &info);
+            check_disk(findings, &info);
         }
         Err(error) => findings.warning(
             format!("its version and settings could not be read: {}", error.details()),
@@ -113,6 +120,16 @@ fn check_persistence(findings: &mut Findings, info: &HashMap<String, String>) {
             format!("the append-only file is off; only its replicas ({replicas}) keep what was admitted"),
             advice,
         ),
+    }
+}
+
+/// A client that gives a password is let in while Redis cannot write its file; others are told at the door.
+fn check_disk(findings: &mut Findings, info: &HashMap<String, String>) {
+    if value(info, "aof_last_write_status") == "err" {
+        findings.error("its append-only file cannot be written", MAKE_ROOM);
+    }
+    if value(info, "rdb_last_bgsave_status") == "err" {
+        findings.warning("its last snapshot could not be written", "make room on its disk, or see its log");
     }
 }
 
