@@ -76,8 +76,10 @@ pub async fn count_before(
     seen: impl Fn(u64),
 ) -> Result<u64, StreamError> {
     let (mut counted, mut after) = (0, EntryId::MIN);
+    // Not `(end`: Redis knows nothing before 0-0, which is where a group stands that has read nothing yet.
+    let last = end.previous().to_string();
     loop {
-        let page = entries_between(pool, stream, after, &format!("({end}"), COUNT_PAGE).await?;
+        let page = entries_between(pool, stream, after, &last, COUNT_PAGE).await?;
         counted += page.len() as u64;
         seen(page.len() as u64);
         match page.last() {
