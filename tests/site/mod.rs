@@ -62,9 +62,13 @@ pub struct OrderRow {
 impl Site {
     /// Starts a Redis that loses nothing when it is killed, and a MySQL, and makes the schema.
     pub async fn open() -> Self {
-        let site = Self::bare().await;
-        tidegate_orders::schema::migrate(&site.pool).await.expect("the schema is made");
-        site
+        Self::bare().await.migrated().await
+    }
+
+    /// With the schema in place.
+    pub async fn migrated(self) -> Self {
+        tidegate_orders::schema::migrate(&self.pool).await.expect("the schema is made");
+        self
     }
 
     /// As [`Site::open`], with an empty database.

@@ -4,7 +4,10 @@
 use std::process::Command;
 
 use nix::sys::wait::WaitStatus;
-use rexpect::session::{PtySession, spawn_command};
+use rexpect::{
+    ReadUntil,
+    session::{PtySession, spawn_command},
+};
 
 /// Longer than anything here takes on a busy machine; waiting ends as soon as the text is there.
 const DEADLINE_MS: u64 = 60_000;
@@ -47,9 +50,28 @@ impl Terminal {
         self.session.flush().expect("it listens");
     }
 
+    /// Says yes to every question; answers as [`Terminal::ends`].
+    pub fn says_yes(mut self) -> (i32, String) {
+        let mut shown = String::new();
+        loop {
+            let found = self.session.exp_any(vec![ReadUntil::String("[y/N] ".into()), ReadUntil::EOF]);
+            let (before, found) = found.expect("it asks or ends");
+            shown += &before;
+            shown += &found;
+            if found != "[y/N] " {
+                return self.ended(shown);
+            }
+            self.types("y");
+        }
+    }
+
     /// Waits for its end; answers with its exit code and with what it showed before.
     pub fn ends(mut self) -> (i32, String) {
         let shown = self.session.exp_eof().expect("it ends");
+        self.ended(shown)
+    }
+
+    fn ended(self, shown: String) -> (i32, String) {
         match self.session.process().wait().expect("it is our child") {
             WaitStatus::Exited(_, code) => (code, shown),
             status => panic!("it ended with {status:?}: {shown}"),
