@@ -1,0 +1,285 @@
+//! Stores that are away, come back, or come back with less than they had.
+
+use fred::interfaces::KeysInterface;
+use jiff::{Timestamp, ToSpan, Zoned};
+use tidegate_lab::{MysqlServer, RedisServer};
+
+use crate::{
+    runbook::recipes::Operator,
+    site::{
+        GROUP, STREAM, Site, Worker, WorkerPlan,
+        rush::{Wanted, Way},
+        until,
+    },
+};
+
+/// A worker that notices quickly that a store does not answer, and that it does again.
+fn impatient(site: &Site, name: &str) -> WorkerPlan {
+    let plan = site.worker(name).set("WORKER_BACKOFF_MAX_MS", 300).set("MYSQL_ACQUIRE_TIMEOUT_MS", 500);
+    plan.set("REDIS_COMMAND_TIMEOUT_MS", 500).set("REDIS_CONNECT_TIMEOUT_MS", 500)
+}
+
+/// A site that sells voucher 7, somebody who operates it, and a worker.
+async fn at_work() -> (Worker, Operator, Site) {
+    let site = Site::open().await;
+    site.load(7, 1_000).await;
+    let worker = impatient(&site, "w").start();
+    worker.says("worker started").await;
+    (worker, Operator::at(&site), site)
+}
+
+async fn stops_in_good_order(worker: Worker) {
+    assert!(worker.stop().await.success());
+}
+
+/// Sells orders with these ids, to users of the same numbers.
+async fn sell(site: &Site, ids: std::ops::Range<i64>) {
+    for id in ids {
+        site.admit(id, id, 7, 1).await;
+    }
+}
+
+/// An order every twelve seconds of the last hour, by another producer than the gate.
+async fn an_hour_of_orders(site: &Site) {
+    let begin = Timestamp::now().as_millisecond() - 3_600_000;
+    for at in 0..300 {
+        let (entry, id) = (format!("{}-0", begin + at * 12_000), 10_000 + at);
+        let text = id.to_string();
+        site.redis_says(&["XADD", STREAM, &entry, "userId", &text, "voucherId", "7", "id", &text]).await;
+        site.book.note(id, Wanted { user: id, voucher: 7, quantity: 1, way: Way::Xadd });
+    }
+}
+
+/// MySQL is as it was before the orders from this one on.
+async fn mysql_forgets_from(site: &Site, order: i64) {
+    let orders = sqlx::query("DELETE FROM tb_voucher_order WHERE id >= ?").bind(order);
+    orders.execute(&site.pool).await.expect("the orders are deleted");
+    let stock =
+        "UPDATE tb_seckill_voucher SET stock = initial_stock - (SELECT COUNT(*) FROM tb_voucher_order)";
+    sqlx::query(stock).execute(&site.pool).await.expect("the stock is set");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysql_is_down_for_an_hour_and_comes_back_then_it_comes_back_without_that_hour() {
+    let (worker, operator, site) = at_work().await;
+    site.mysql.kill9().expect("MySQL is killed");
+    an_hour_of_orders(&site).await;
+    sell(&site, 1_000..1_020).await;
+    worker.says("outage began").await;
+    operator.types("MySQL is down", "tidegate doctor", &[]).ends_with(&[1, 3]).shows(&[
+        "error mysql Failed to reach MySQL",
+        "do: start it",
+        "undelivered 31",
+        "pending",
+    ]);
+
+    site.mysql.restart().expect("MySQL starts");
+    worker.says("outage over").await;
+    site.settled().await;
+    assert_eq!(worker.log().matches("outage began").count(), 1);
+    operator.types("MySQL is down", "tidegate status", &[]).succeeds().shows(&[
+        "undelivered 0",
+        "pending 0",
+        "It holds: 320 admitted orders",
+    ]);
+    site.invariants().await;
+
+    // The disk was exchanged for last night's backup.
+    mysql_forgets_from(&site, 10_100).await;
+    operator.types("The audit fails", "tidegate audit --voucher 7", &[]).ends_with(&[1]).shows(&["lost"]);
+    let minute = |moment: Zoned| moment.strftime("%Y-%m-%d %H:%M").to_string();
+    let from = minute(&Zoned::now() - 2.hours());
+    let to = minute(&Zoned::now() + 1.minute());
+    let hour = [("2026-11-20 10:00", from.as_str()), ("2026-11-20 11:00", to.as_str())];
+    operator
+        .types(
+            "Orders are to be run again",
+            "tidegate replay --from '2026-11-20 10:00' --to '2026-11-20 11:00' --dry-run",
+            &hour,
+        )
+        .succeeds()
+        .shows(&["200 would be created"]);
+    assert_eq!(site.orders().await.len(), 120, "it has changed nothing");
+    operator
+        .types(
+            "Orders are to be run again",
+            "tidegate replay --from '2026-11-20 10:00' --to '2026-11-20 11:00'\n",
+            &hour,
+        )
+        .succeeds()
+        .shows(&["200 created", "It holds"]);
+    site.invariants().await;
+    stops_in_good_order(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_down_and_is_restarted_with_its_file() {
+    let (worker, operator, site) = at_work().await;
+    sell(&site, 1_000..1_020).await;
+    site.redis.kill9().expect("Redis is killed");
+    worker.says("outage began").await;
+    operator.types("MySQL is down", "tidegate doctor", &[]).shows(&["error redis", "do: start it"]);
+    site.redis.restart().expect("Redis starts");
+    worker.says("outage over").await;
+    sell(&site, 1_020..1_040).await;
+    site.settled().await;
+    operator.types("Redis is down", "tidegate doctor", &[]).succeeds().shows(&[
+        "All is well.",
+        "pending 0",
+        "It holds: 40 admitted orders",
+    ]);
+    site.invariants().await;
+    stops_in_good_order(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_loses_its_data_and_is_filled_from_mysql() {
+    let (worker, operator, site) = at_work().await;
+    sell(&site, 1_000..1_020).await;
+    site.settled().await;
+    site.call("FLUSHALL").await;
+    // It still has a stock, for somebody was quick to load it anew: nobody may buy before Redis knows its buyers.
+    site.call("SET seckill:stock:7 500").await;
+    operator.types("Redis lost data", "tidegate pause --voucher 7", &[]).succeeds();
+    worker.says("the consumer group was gone and has been made again").await;
+    operator.types("Redis lost data", "tidegate voucher show --voucher 7", &[]).succeeds().shows(&["980"]);
+    site.redis_has_forgotten().await;
+
+    operator.types("Redis lost data", "mysql -N -e", &[]).succeeds().shows(&["20 1", "OK"]);
+    assert_eq!(site.redis_stock(7).await, Some(980));
+    operator.types("Redis lost data", "tidegate resume --voucher 7", &[]).succeeds();
+    let buy = |user| site.tidegate(&["admit", "--voucher", "7", "--user", user]);
+    let refused = buy("1001");
+    assert!(String::from_utf8_lossy(&refused.stdout).contains("has an order"), "{refused:?}");
+    assert!(buy("5000").status.success());
+    until("the new order is written", || async { site.orders().await.len() == 21 }).await;
+    site.settled().await;
+    let audit = operator.types("Redis lost data", "tidegate audit", &[]).succeeds();
+    audit.shows(&["orders that Redis does not know"]);
+    assert_eq!(site.redis_stock(7).await, Some(site.mysql_stock(7).await));
+    stops_in_good_order(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_group_is_destroyed() {
+    let (worker, operator, site) = at_work().await;
+    sell(&site, 1_000..1_050).await;
+    site.settled().await;
+    site.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
+    worker.says("the consumer group was gone and has been made again").await;
+    site.settled().await;
+    operator.types("The consumer group was lost", "tidegate status", &[]).succeeds().shows(&[
+        "in the stream 50",
+        "undelivered 0",
+        "pending 0",
+        "It holds: 50 admitted orders",
+    ]);
+    site.invariants().await;
+    let log = worker.log();
+    stops_in_good_order(worker).await;
+    assert!(!log.contains("entry buried"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_out_of_memory() {
+    let (worker, operator, site) = at_work().await;
+    sell(&site, 1_000..1_020).await;
+    site.settled().await;
+    site.call("CONFIG SET maxmemory 1").await;
+    let refused = site.tidegate(&["admit", "--voucher", "7", "--user", "5000"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("OOM command not allowed"), "{refused:?}");
+    for (command, shows) in [
+        (operator.types("Redis is out of memory", "redis INFO memory", &[]), "maxmemory:1"),
+        (operator.types("Redis is out of memory", "redis --scan", &[]), "seckill:journal:7"),
+        (operator.types("Redis is out of memory", "redis CONFIG SET maxmemory 8gb", &[]), "OK"),
+    ] {
+        command.succeeds().shows(&[shows]);
+    }
+    operator.types("Redis is out of memory", "redis MEMORY USAGE stream.orders", &[]).succeeds();
+    sell(&site, 2_000..2_010).await;
+    site.settled().await;
+    site.invariants().await;
+    operator.types("Redis is out of memory", "redis UNLINK seckill:journal:7", &[]).succeeds().shows(&["1"]);
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    stops_in_good_order(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_disk_of_redis_is_full() {
+    // Not `appendfsync always`: that Redis would end.
+    let redis = RedisServer::start().expect("a Redis");
+    let site = Site::on(redis, MysqlServer::start().expect("a MySQL")).await.migrated().await;
+    site.load(7, 1_000).await;
+    let operator = Operator::at(&site);
+    let worker = impatient(&site, "w").start();
+    sell(&site, 1_000..1_020).await;
+    site.settled().await;
+
+    site.call("ACL SETUSER operator on >secret ~* &* +@all").await;
+    site.redis.fill_disk().expect("its files cannot grow");
+    until("Redis refuses writes", || async {
+        let set = site.client.set::<(), _, _>("written", 1, None, None, false);
+        set.await.is_err()
+    })
+    .await;
+    worker.says("outage began").await;
+    worker.says("is its disk full?").await;
+    let refused = site.tidegate(&["admit", "--voucher", "7", "--user", "5000"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("MISCONF"), "{refused:?}");
+    operator.types("A disk is full", "tidegate doctor", &[]).ends_with(&[1, 0, 0]).shows(&[
+        "MISCONF",
+        "is its disk full?",
+        "do: make room on its disk; do not restart it before",
+        "aof_last_write_status:err",
+        "20",
+    ]);
+
+    // Who logs in is let in, and sees more.
+    let url = format!("redis://operator:secret@127.0.0.1:{}", site.redis.port());
+    let doctor = site.tidegate(&["--redis-url", &url, "doctor"]);
+    let found = String::from_utf8_lossy(&doctor.stdout);
+    assert!(found.contains("its append-only file cannot be written"), "{doctor:?}");
+
+    site.redis.free_disk().expect("there is room");
+    worker.says("outage over").await;
+    sell(&site, 2_000..2_020).await;
+    site.settled().await;
+    operator.types("A disk is full", "tidegate status", &[]).succeeds().shows(&[
+        "undelivered 0",
+        "pending 0",
+        "dead letters 0",
+        "It holds: 40 admitted orders",
+    ]);
+    site.invariants().await;
+    stops_in_good_order(worker).await;
+}
+
+/// The words of a full disk, from a trigger: a real one was filled by hand, and would take a file system of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_disk_of_mysql_is_full() {
+    let (worker, operator, site) = at_work().await;
+    let sql = async |text: &'static str| sqlx::raw_sql(text).execute(&site.pool).await.expect(text);
+    let full = "CREATE TRIGGER full BEFORE INSERT ON tb_voucher_order FOR EACH ROW SIGNAL SQLSTATE 'HY000' \
+                SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table ''tb_voucher_order'' is full'";
+    sql(full).await;
+    sell(&site, 1_000..1_200).await;
+    worker.says("is the disk of the server full?").await;
+    // More often than an entry may fail by its own fault.
+    until("it was tried ten times", || async { worker.log().matches("outage began").count() >= 10 }).await;
+    assert!(
+        site.dead().await.is_empty() && site.orders().await.is_empty(),
+        "nobody is to blame for a full disk"
+    );
+    assert_eq!(site.open_entries().await, Some(200));
+
+    sql("DROP TRIGGER full").await;
+    site.settled().await;
+    operator.types("A disk is full", "tidegate status", &[]).succeeds().shows(&[
+        "undelivered 0",
+        "pending 0",
+        "dead letters 0",
+        "It holds: 200 admitted orders",
+    ]);
+    site.invariants().await;
+    stops_in_good_order(worker).await;
+}
