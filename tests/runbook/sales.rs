@@ -1,0 +1,141 @@
+//! Sales and fleets: wrong stocks, pauses, old entries, two deployments.
+
+use std::{process::Output, time::Duration};
+
+use crate::{
+    runbook::recipes::Operator,
+    site::{STREAM, Site, Worker, until},
+};
+
+/// A site that sells 1000 units of voucher 7, somebody who operates it, and a worker.
+async fn at_work() -> (Worker, Operator, Site) {
+    let site = Site::open().await;
+    site.load(7, 1_000).await;
+    let worker = site.worker("w").start();
+    worker.says("worker started").await;
+    (worker, Operator::at(&site), site)
+}
+
+fn buys(site: &Site, user: &str) -> Output {
+    site.tidegate(&["admit", "--voucher", "7", "--user", user])
+}
+
+#[track_caller]
+fn is_paused(output: &Output) {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("paused"), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn units_are_added_to_a_sale_that_is_on() {
+    let (worker, operator, site) = at_work().await;
+    for id in 1_000..1_090 {
+        site.admit(id, id, 7, 1).await;
+    }
+    operator.types("The wrong stock was loaded", "tidegate pause --voucher 7", &[]).succeeds();
+    is_paused(&buys(&site, "5000"));
+    operator.types("The wrong stock was loaded", "UPDATE tb_seckill_voucher SET stock", &[]).succeeds();
+    operator.types("The wrong stock was loaded", "redis INCRBY seckill:stock:7 500", &[]).succeeds();
+    site.book.write(|pages| _ = pages.loaded.insert(7, 1_500));
+    site.settled().await;
+    operator
+        .types("The wrong stock was loaded", "tidegate voucher show --voucher 7", &[])
+        .succeeds()
+        .shows(&["1410", "1410"]);
+    site.admit(2_000, 2_000, 7, 1).await;
+    site.settled().await;
+    site.invariants().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_entries_are_deleted_once_no_group_needs_them() {
+    let (worker, operator, site) = at_work().await;
+    let begin = jiff::Timestamp::now().as_millisecond() - 13 * 3_600_000;
+    for at in 0..220 {
+        let (entry, id) = (format!("{}-0", begin + at), (1_000 + at).to_string());
+        site.redis_says(&["XADD", STREAM, &entry, "userId", &id, "voucherId", "7", "id", &id]).await;
+    }
+    site.call(&format!("XGROUP CREATE {STREAM} old 0")).await;
+    until("all are written", || async { site.orders().await.len() == 220 }).await;
+    site.admit(2_000, 2_000, 7, 1).await;
+    site.settled().await;
+    operator
+        .types("The stream takes too much memory", "tidegate trim --dry-run --older-than 12h", &[])
+        .shows(&["old"]);
+    operator
+        .types("The stream takes too much memory", "redis XGROUP DESTROY stream.orders old", &[])
+        .succeeds()
+        .shows(&["1"]);
+    operator
+        .types("The stream takes too much memory", "tidegate audit\ntidegate trim --older-than 12h", &[])
+        .succeeds()
+        .shows(&["It holds", "200 entries deleted"]);
+    let left = site.call(&format!("XLEN {STREAM}")).await.as_i64();
+    assert_eq!(left, Some(21), "whole blocks of a hundred go");
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_deployment_ends_where_its_names_are_taken_and_is_removed_where_its_group_differs() {
+    let (worker, operator, site) = at_work().await;
+    let mut same = site.worker("w").log_as("same").start();
+    assert_eq!(same.ended().await.code(), Some(5));
+    same.says("another live worker is named").await;
+
+    let other = site.worker("x").set("STREAM_GROUP", "g2").start();
+    other.says("worker started").await;
+    for id in 1_000..1_020 {
+        site.admit(id, id, 7, 1).await;
+    }
+    site.settled().await;
+    until("the other one has read all", || async {
+        let groups = site.call(&format!("XPENDING {STREAM} g2")).await.into_array();
+        groups[0].as_i64() == Some(0) && site.orders().await.len() == 20
+    })
+    .await;
+    operator
+        .types("Two deployments at once", "redis XINFO GROUPS stream.orders", &[])
+        .succeeds()
+        .shows(&["g1", "g2"]);
+    assert!(other.stop().await.success());
+    operator
+        .types("Two deployments at once", "redis XGROUP DESTROY stream.orders g2", &[])
+        .succeeds()
+        .shows(&["1"]);
+    site.invariants().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sales_and_workers_are_paused_and_go_on() {
+    let (worker, operator, site) = at_work().await;
+    operator.types("Pause and go on", "tidegate pause --yes", &[]).succeeds();
+    is_paused(&buys(&site, "5000"));
+    operator.types("Pause and go on", "tidegate resume\n", &[]).succeeds();
+    operator.types("Stop and start the fleet", "tidegate pause\n", &[]).succeeds();
+    is_paused(&buys(&site, "5000"));
+    operator.types("Pause and go on", "tidegate resume\n", &[]).succeeds();
+
+    operator.types("Pause and go on", "tidegate pause --workers --for 30m", &[]).succeeds();
+    worker.says("paused: nothing is read").await;
+    // RUNBOOK: within 2 s nothing is read. It cannot be seen from without when that is so.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    site.admit(999, 999, 7, 1).await;
+    operator
+        .types("Pause and go on", "tidegate status", &[])
+        .succeeds()
+        .shows(&["undelivered 1", "pending 0"]);
+    operator.types("Pause and go on", "tidegate resume --workers", &[]).succeeds();
+    site.settled().await;
+
+    operator.types("Pause and go on", "redis SET tidegate:pause 1", &[]).succeeds().shows(&["OK"]);
+    until("they are paused again", || async { worker.log().matches("paused: nothing is read").count() == 2 })
+        .await;
+    operator.types("Pause and go on", "redis DEL tidegate:pause", &[]).succeeds().shows(&["1"]);
+    site.admit(1_000, 1_000, 7, 1).await;
+    site.settled().await;
+    site.invariants().await;
+    assert!(worker.stop().await.success());
+}
