@@ -35,6 +35,8 @@ const UNIT: &str = "deploy/systemd/tidegate.service";
 /// Labels that Prometheus itself gives.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
 
+/// Whether it could scrape, which it notes itself.
+const UP: &str = "up";
 #[test]
 fn alerts_and_dashboard_use_metrics_and_labels_that_exist() {
     let tree = Tree::read_all();
@@ -43,7 +45,7 @@ fn alerts_and_dashboard_use_metrics_and_labels_that_exist() {
         let uses = promql::uses(&expression);
         assert!(!uses.selectors.is_empty(), "{place}: {expression}");
         let mut labels: BTreeSet<&str> = OF_PROMETHEUS.into();
-        for selector in &uses.selectors {
+        for selector in uses.selectors.iter().filter(|selector| selector.metric != UP) {
             let Some(metric) = metric(&selector.metric) else {
                 complaints.push(format!("{place}: no metric {}", selector.metric));
                 continue;
@@ -89,7 +91,10 @@ async fn every_selector_of_alerts_and_dashboard_finds_something_on_a_workers_pag
     };
     for (place, expression) in expressions(&tree) {
         for selector in promql::uses(&expression).selectors {
-            assert!(finds(&selector), "{place}: nothing is {selector:?} on the page");
+            assert!(
+                selector.metric == UP || finds(&selector),
+                "{place}: nothing is {selector:?} on the page"
+            );
         }
     }
     assert!(worker.stop().await.success());

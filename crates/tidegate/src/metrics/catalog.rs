@@ -51,7 +51,7 @@ catalog! {
     ORDERS_ALREADY_THERE: Counter "tidegate_orders_already_there_total" []
         "Orders that were delivered again and had their row already."
     ORDERS_REFUSED: Counter "tidegate_orders_refused_total" ["reason"]
-        "Orders that MySQL's constraints refused, and that were given back to Redis."
+        "Orders that were not written but given back: MySQL's constraints refused them, or they had been cancelled."
     ENTRIES_ACKNOWLEDGED: Counter "tidegate_entries_acknowledged_total" []
         "Entries acknowledged with a durable outcome: order written, there already, or refused."
     ENTRIES_BURIED: Counter "tidegate_entries_buried_total" ["reason"]
