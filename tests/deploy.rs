@@ -31,12 +31,13 @@ use site::Site;
 
 const COMPOSE: &str = "deploy/compose.yaml";
 const FLEET: &str = "deploy/kubernetes/fleet/statefulset.yaml";
+const SIDECAR: &str = "deploy/kubernetes/sidecar/deployment.yaml";
 const UNIT: &str = "deploy/systemd/tidegate.service";
 /// Labels that Prometheus itself gives.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
-
 /// Whether it could scrape, which it notes itself.
 const UP: &str = "up";
+
 #[test]
 fn alerts_and_dashboard_use_metrics_and_labels_that_exist() {
     let tree = Tree::read_all();
@@ -152,7 +153,7 @@ fn every_alert_is_tested_and_leads_to_a_section_of_the_runbook_which_lists_it() 
 }
 
 fn all_containers(tree: &Tree) -> Vec<Container> {
-    let sidecar = containers::of_kubernetes(tree, "deploy/kubernetes/sidecar/deployment.yaml");
+    let sidecar = containers::of_kubernetes(tree, SIDECAR);
     let migrate = containers::of_kubernetes(tree, "deploy/kubernetes/fleet/migrate.yaml");
     let all =
         [containers::of_compose(tree, COMPOSE), containers::of_kubernetes(tree, FLEET), sidecar, migrate];
@@ -238,6 +239,25 @@ fn whoever_scrapes_asks_the_port_on_which_workers_listen() {
     let budget = containers::documents(&tree, "deploy/kubernetes/fleet/poddisruptionbudget.yaml").remove(0);
     for selector in [&monitor["spec"]["selector"], &budget["spec"]["selector"], &fleet["spec"]["selector"]] {
         assert_eq!(selector["matchLabels"], fleet["spec"]["template"]["metadata"]["labels"]);
+    }
+}
+
+#[test]
+fn a_worker_in_the_pod_of_an_application_is_scraped_too() {
+    let tree = Tree::read_all();
+    let shop = containers::documents(&tree, SIDECAR).remove(0);
+    let monitor = containers::documents(&tree, "deploy/kubernetes/monitoring/podmonitor.yaml").remove(1);
+    let pod = &shop["spec"]["template"];
+    let chosen = monitor["spec"]["selector"]["matchLabels"].as_mapping().expect("labels");
+    assert!(!chosen.is_empty());
+    for (label, value) in chosen {
+        assert_eq!(&pod["metadata"]["labels"][label], value, "{label:?}");
+    }
+    let port = &pod["spec"]["initContainers"][0]["ports"][0];
+    assert_eq!(monitor["spec"]["podMetricsEndpoints"][0]["port"], port["name"]);
+    for container in all_containers(&tree).iter().filter(|container| container.is_worker()) {
+        let listen = container.env.get("TIDEGATE_ADMIN_LISTEN").map_or("", String::as_str);
+        assert!(listen.starts_with("0.0.0.0:"), "{}: nobody can scrape {listen:?}", container.place);
     }
 }
 
