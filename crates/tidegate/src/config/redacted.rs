@@ -59,8 +59,13 @@ impl RedactedUrl {
 impl fmt::Display for RedactedUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without a scheme nobody knows which part the password is.
-        let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str("***") };
+        let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str(HIDDEN) };
         write!(f, "{scheme}://")?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // An unescaped @ in a password of the query, or an unescaped ? in the other one: nobody knows which part is what.
+        if query.contains('@') {
+            return f.write_str(HIDDEN);
+        }
         // The last @: an unescaped one may stand in the password.
         let address = match rest.rsplit_once('@') {
             Some((user_info, address)) => {
@@ -74,7 +79,6 @@ impl fmt::Display for RedactedUrl {
             }
             None => rest,
         };
-        let (address, query) = address.split_once('?').unwrap_or((address, ""));
         f.write_str(address)?;
         let mut separator = '?';
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -116,6 +120,13 @@ mod tests {
                 "redis-sentinel://a:hunter2@h:1/0?sentinelServiceName=m&sentinelPassword=hunter2&node=b:2",
                 "redis-sentinel://a:***@h:1/0?sentinelServiceName=m&sentinelPassword=***&node=b:2",
             ),
+            (
+                "redis-sentinel://h:1/0?sentinelServiceName=m&sentinelPassword=hun@ter2",
+                "redis-sentinel://***",
+            ),
+            ("redis-sentinel://a:hunter2@h:1/0?sentinelPassword=hun@ter2&node=b:2", "redis-sentinel://***"),
+            ("mysql://root:12?hunter2@host/hmdp", "mysql://***"),
+            ("mysql://root:hun@12?hunter2@host/hmdp", "mysql://***"),
             ("root:hunter2@host/hmdp", "***"),
             ("hunter2", "***"),
         ] {
