@@ -26,6 +26,7 @@ use hyper::Method;
 use nix::sys::signal::Signal;
 use program::Program;
 use site::{Site, Worker, WorkerPlan, rush::PLENTY, rush::SHORT, until};
+use tidegate_lab::Proxy;
 use tokio::{io::AsyncReadExt, net::TcpStream, task::JoinSet, time::timeout};
 
 const TOKEN: &str = "0123456789abcdef-not-a-secret";
@@ -198,7 +199,7 @@ async fn is_away(worker: &Worker, store: &str, created: f64) {
     until_sample(worker, &format!("tidegate_gather_success{{store=\"{label}\"}}"), 0.0).await;
     let begun = Instant::now();
     let page = get(worker, "/metrics").await;
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     let samples = page.samples();
     assert_eq!(samples["tidegate_orders_created_total"], created, "what the worker knows itself is there");
     assert_eq!(samples[&format!("tidegate_breaker_open{{store=\"{label}\"}}")], 1.0);
@@ -253,6 +254,44 @@ async fn a_mysql_that_says_nothing_makes_a_worker_unready_and_not_dead() {
     }
     site.mysql.cont().expect("MySQL goes on");
     is_back(&site, &worker, "MySQL").await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_looks_waits_for_a_silent_redis_once_and_not_for_each_question() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let worker = site.worker("w").start();
+    until_page(&worker, "/readyz", 200, "ready").await;
+    site.redis.stop().expect("Redis is stopped");
+    let begun = Instant::now();
+    let samples = samples(&worker).await;
+    let took = begun.elapsed();
+    site.redis.cont().expect("Redis goes on");
+    assert_eq!(samples["tidegate_gather_success{store=\"redis\"}"], 0.0);
+    assert_eq!(samples["tidegate_gather_success{store=\"mysql\"}"], 1.0);
+    assert!(took < Duration::from_millis(3_500), "{took:?}");
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_lane_waits_for_a_connection_over_which_somebody_looks() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let proxy = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let plan = site.worker("w").set("WORKER_LANES", 1).set("MYSQL_URL", proxy.url_for(&site.mysql));
+    let worker = plan.set("MYSQL_CONNECTIONS", 1).set("MYSQL_ACQUIRE_TIMEOUT_MS", 1_000).start();
+    until_page(&worker, "/readyz", 200, "ready").await;
+    let looks = proxy.hold_when("ORDER BY voucher_id DESC");
+    let rush = async {
+        looks.reached().await.expect("somebody looks");
+        site.rush(1_000, 50).await;
+        site.settled().await;
+    };
+    // The look is given up after 2 s.
+    let (page, ()) = tokio::join!(get(&worker, "/metrics"), rush);
+    assert_eq!(page.samples()["tidegate_gather_success{store=\"mysql\"}"], 0.0);
+    assert!(!worker.log().contains("outage began"), "{}", worker.log());
     assert!(worker.stop().await.success());
 }
 

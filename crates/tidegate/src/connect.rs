@@ -72,12 +72,25 @@ pub async fn mysql(settings: &Settings) -> anyhow::Result<MySqlPool> {
 /// # Errors
 /// When the URL is wrong, which the configuration has ruled out.
 pub fn mysql_lazily(settings: &Settings, opened: &Arc<AtomicU64>) -> anyhow::Result<MySqlPool> {
+    mysql_pool(settings, settings.mysql.connections, opened)
+}
+
+/// As [`mysql_lazily`], for those who look at a worker: a lane that waits for a connection counts that as an outage, so
+/// none may wait for a looker. There are two questions, and neither waits for the other.
+///
+/// # Errors
+/// As [`mysql_lazily`].
+pub fn mysql_for_lookers(settings: &Settings, opened: &Arc<AtomicU64>) -> anyhow::Result<MySqlPool> {
+    mysql_pool(settings, 2, opened)
+}
+
+fn mysql_pool(settings: &Settings, connections: u32, opened: &Arc<AtomicU64>) -> anyhow::Result<MySqlPool> {
     let mysql = &settings.mysql;
     let silence = session_silence(settings.worker.claim_idle);
     let setup = session_setup(mysql.lock_wait_timeout_s, silence);
     let opened = Arc::clone(opened);
     let pool = MySqlPoolOptions::new()
-        .max_connections(mysql.connections)
+        .max_connections(connections)
         .acquire_timeout(mysql.acquire_timeout)
         // A round trip for each batch; a broken connection shows at the first statement, and the batch is retried.
         .test_before_acquire(false)

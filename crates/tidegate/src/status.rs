@@ -15,7 +15,7 @@ use tidegate_orders::{
     vouchers::{self, VoucherRow},
 };
 use tidegate_stream::{EntryId, GroupStatus, StreamStatus, Undelivered, age_ms, beating, inspect};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::{config::Settings, fleet_pause::FleetPause};
 
@@ -95,8 +95,8 @@ pub struct Stocks {
 }
 
 impl Status {
-    /// Reads what can be seen, giving each store no more time than `within` for each of its parts. A store that cannot
-    /// be reached says why.
+    /// Reads what can be seen. Once `redis` and `mysql` have been reached or not, all that is asked takes no longer than
+    /// `within`. A store that does not answer says why.
     pub async fn read(
         settings: &Settings,
         redis: impl Future<Output = anyhow::Result<Pool>>,
@@ -105,13 +105,15 @@ impl Status {
     ) -> Self {
         let keys = Keys::new(settings.keys.clone());
         let mut status = Self::default();
-        let rows = async { voucher_rows(&mysql.await?, within).await };
+        let (redis, mysql) = tokio::join!(redis, mysql);
+        let end = Instant::now() + within;
+        let rows = async { voucher_rows(&mysql?, within).await };
         let stream = async {
-            let redis = redis.await?;
-            let view = in_time("Redis", within, read_stream(&redis, settings, &keys)).await;
+            let redis = redis?;
+            let view = in_time("Redis", until(end), read_stream(&redis, settings, &keys)).await;
             let view = view.context("Failed to read the stream");
             let pause = async { Ok(FleetPause::read(&redis, &keys).await?) };
-            let pause = in_time("Redis", within, pause).await;
+            let pause = in_time("Redis", until(end), pause).await;
             anyhow::Ok((redis, view, pause.context("Failed to look whether the workers are paused")))
         };
         let (stream, rows) = tokio::join!(stream, rows);
@@ -121,7 +123,7 @@ impl Status {
             status.stream.is_some().then_some(redis)
         });
         if let Some(rows) = status.keep(rows) {
-            status.add_vouchers(rows, redis.as_ref(), &keys, within).await;
+            status.add_vouchers(rows, redis.as_ref(), &keys, end).await;
         }
         status
     }
@@ -135,7 +137,7 @@ impl Status {
         mut rows: Vec<VoucherRow>,
         redis: Option<&Pool>,
         keys: &Keys,
-        within: Duration,
+        end: Instant,
     ) {
         self.more_vouchers = rows.len() > VOUCHER_LIMIT as usize;
         rows.truncate(VOUCHER_LIMIT as usize);
@@ -144,11 +146,11 @@ impl Status {
         let mut pauses = vec![None; ids.len()];
         if let Some(redis) = redis {
             let read = async { Ok(sale::read_stocks(redis, keys, &ids).await?) };
-            let read = in_time("Redis", within, read).await.context("Failed to read the stocks in Redis");
+            let read = in_time("Redis", until(end), read).await.context("Failed to read the stocks in Redis");
             stocks = self.keep(read).unwrap_or(stocks);
             let gate = Gate::new(redis.clone(), keys.clone(), "");
             let read = async { Ok(gate.read_pauses(&ids).await) };
-            let read = in_time("Redis", within, read).await.context("Failed to read the pauses in Redis");
+            let read = in_time("Redis", until(end), read).await.context("Failed to read the pauses in Redis");
             let read = self.keep(read).into_iter().flatten();
             pauses
                 .iter_mut()
@@ -177,11 +179,17 @@ pub async fn in_time<T>(
         .with_context(|| format!("{store} did not answer within {} ms", within.as_millis()))?
 }
 
+/// How much time is left: what is asked one after the other shares it.
+pub fn until(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now())
+}
+
 async fn voucher_rows(mysql: &MySqlPool, within: Duration) -> anyhow::Result<Vec<VoucherRow>> {
+    let end = Instant::now() + within;
     let mut session = in_time("MySQL", within, async { Ok(mysql.acquire().await?) }).await?;
     // One more than is shown tells whether there are more.
     let rows = async { Ok(vouchers::latest(&mut *session, VOUCHER_LIMIT + 1).await?) };
-    let rows = in_time("MySQL", within, rows).await;
+    let rows = in_time("MySQL", until(end), rows).await;
     if rows.is_err() {
         // The answer may still come, and would be taken for that to another question.
         session.close_on_drop();

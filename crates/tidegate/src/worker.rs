@@ -42,7 +42,7 @@ pub struct Worker {
     name: Name,
     keys: Keys,
     pool: Pool,
-    mysql: MySqlPool,
+    for_lookers: MySqlPool,
     mysql_opened: Arc<AtomicU64>,
     ledger: Ledger,
     stream: Stream,
@@ -79,8 +79,9 @@ impl Worker {
 
         let mysql_opened = Arc::default();
         let mysql = connect::mysql_lazily(settings, &mysql_opened)?;
+        let for_lookers = connect::mysql_for_lookers(settings, &mysql_opened)?;
         let ledger =
-            Ledger::new(mysql.clone(), settings.mysql.statement_timeout).with_writers(settings.mysql.writers);
+            Ledger::new(mysql, settings.mysql.statement_timeout).with_writers(settings.mysql.writers);
         let (counters, tally) = (Arc::new(Counters::default()), Arc::new(Tally::default()));
         count_reconnects(&pool, &counters);
         let handler = Arc::new(OrderHandler::new(
@@ -109,7 +110,7 @@ impl Worker {
             name,
             keys,
             pool,
-            mysql,
+            for_lookers,
             mysql_opened,
             ledger,
             stream,
@@ -128,9 +129,8 @@ impl Worker {
     pub fn parts(&self) -> Parts {
         Parts {
             redis: self.pool.clone(),
-            mysql: self.mysql.clone(),
+            mysql: self.for_lookers.clone(),
             mysql_opened: Arc::clone(&self.mysql_opened),
-            ledger: self.ledger.clone(),
             pulses: self.lanes.iter().map(Lane::pulse).collect(),
             breaker: Arc::clone(&self.breaker),
             counters: Arc::clone(&self.counters),

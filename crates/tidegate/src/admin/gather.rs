@@ -65,9 +65,6 @@ impl Gatherer {
                 let redis = async { Ok(view.parts().with_context(not_yet)?.redis.clone()) };
                 let mysql = async { Ok(view.parts().with_context(not_yet)?.mysql.clone()) };
                 let status = Status::read(view.settings(), redis, mysql, PATIENCE).await;
-                if let Some(parts) = view.parts().filter(|_| status.vouchers.is_none()) {
-                    parts.ledger.forget_idle_connections();
-                }
                 let mut gathered = Gathered { status, failures: STORES.map(|store| (store, 0)) };
                 for (at, (_, is_told)) in gathered.told().into_iter().enumerate() {
                     let failed = failures[at].fetch_add(u64::from(!is_told), Relaxed) + u64::from(!is_told);

@@ -12,6 +12,7 @@ use hyper::{
 use serde::Serialize;
 use subtle::ConstantTimeEq;
 use tidegate_stream::{breaker::State, has_group};
+use tokio::time::Instant;
 
 use super::{
     cached::Cached,
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     metrics,
-    status::{Status, in_time},
+    status::{Status, in_time, until},
 };
 
 /// As long, the stores' last word on whether they answer is taken for their present one.
@@ -141,14 +142,14 @@ async fn ask_redis(view: &View, parts: &Parts) -> anyhow::Result<()> {
 
 async fn ask_mysql(parts: &Parts) -> anyhow::Result<()> {
     let [_, mysql] = STORES;
+    let end = Instant::now() + READY_PATIENCE;
     let connected = async { Ok(parts.mysql.acquire().await?) };
-    let mut session = in_time(mysql, READY_PATIENCE, connected).await.context(mysql)?;
+    let mut session = in_time(mysql, until(end), connected).await.context(mysql)?;
     let pinged = async { Ok(sqlx::Connection::ping(&mut *session).await?) };
-    let pinged = in_time(mysql, READY_PATIENCE, pinged).await;
+    let pinged = in_time(mysql, until(end), pinged).await;
     if pinged.is_err() {
         // The answer may still come, and would be taken for that to another question.
         session.close_on_drop();
-        parts.ledger.forget_idle_connections();
     }
     pinged.context(mysql)
 }

@@ -11,7 +11,7 @@ use std::{
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_orders::{Ledger, Tally, tally::TallyCounts};
+use tidegate_orders::{Tally, tally::TallyCounts};
 use tidegate_stream::{Activity, Brake, Breaker, Counters, Counts, Held, LaneState, Pulse, breaker::State};
 use tokio_util::sync::CancellationToken;
 
@@ -22,12 +22,10 @@ use crate::config::Settings;
 pub struct Parts {
     /// Its connections for commands.
     pub redis: Pool,
-    /// Its connections to MySQL.
+    /// Connections to MySQL that no lane ever waits for.
     pub mysql: MySqlPool,
-    /// How many of these were opened.
+    /// How many connections to MySQL were opened, these and those of the lanes.
     pub mysql_opened: Arc<AtomicU64>,
-    /// What writes over them.
-    pub ledger: Ledger,
     /// What each lane does.
     pub pulses: Vec<Arc<Pulse>>,
     /// Whether a store is away.
