@@ -6,7 +6,7 @@ use fred::{
     clients::Pool,
     error::Error,
     interfaces::{ClientLike, KeysInterface, StreamsInterface},
-    types::{ClusterHash, CustomCommand, Key, Value},
+    types::{ClusterHash, CustomCommand, Value},
 };
 
 use crate::{
@@ -162,18 +162,6 @@ pub async fn server_time_ms(pool: &Pool) -> Result<u64, StreamError> {
     let command = CustomCommand::new_static("TIME", ClusterHash::Random, false);
     let (seconds, micros): (u64, u64) = pool.next().custom(command, Vec::<Value>::new()).await?;
     Ok(seconds * 1000 + micros / 1000)
-}
-
-/// Which of these keys exist, in that order, in one round trip: heartbeats of worker processes.
-///
-/// # Errors
-/// When Redis does not answer.
-pub async fn beating(pool: &Pool, heartbeats: Vec<Key>) -> Result<Vec<bool>, StreamError> {
-    if heartbeats.is_empty() {
-        return Ok(Vec::new());
-    }
-    let beats: Vec<Value> = pool.mget(heartbeats).await?;
-    Ok(beats.iter().map(|beat| !beat.is_null()).collect())
 }
 
 pub(crate) async fn key_kind(pool: &Pool, key: &str) -> Result<KeyKind, StreamError> {

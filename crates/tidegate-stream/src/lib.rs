@@ -32,7 +32,7 @@ pub use distribution::{Distribution, Spread};
 pub use entry::{Delivery, Entry, EntryId};
 pub use handler::{Death, Handler, Outage, Outcome};
 pub use inspect::{
-    ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, beating, has_group, inspect,
+    ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect,
     server_time_ms,
 };
 pub use jsonl::{BadLine, Line};

@@ -6,7 +6,7 @@ use anyhow::Context;
 use fred::{clients::Pool, interfaces::KeysInterface, types::Value};
 use serde::Serialize;
 use tidegate_orders::{Keys, keys::process_of};
-use tidegate_stream::{StreamError, StreamNames, inspect};
+use tidegate_stream::{ConsumerInfo, StreamError, StreamNames, inspect};
 
 /// A consumer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,16 +36,24 @@ impl Roster {
     /// # Errors
     /// When it does not answer, or the key holds no stream.
     pub async fn read(redis: &Pool, keys: &Keys, names: &StreamNames) -> anyhow::Result<Self> {
-        let mut infos = match inspect::consumers(redis, names).await {
+        let infos = match inspect::consumers(redis, names).await {
             Ok(infos) => infos,
             Err(StreamError::NoGroup(_)) => Vec::new(),
             Err(StreamError::Redis(error)) if error.details().contains("no such key") => Vec::new(),
             Err(error) => return Err(error).context("Failed to read the consumers"),
         };
+        Self::of(redis, keys, infos).await
+    }
+
+    /// Asks Redis whose process lives, of consumers that are known.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn of(redis: &Pool, keys: &Keys, mut infos: Vec<ConsumerInfo>) -> anyhow::Result<Self> {
         infos.sort_by(|one, other| one.name.cmp(&other.name));
         let processes: Vec<&str> = infos.iter().map(|info| process_of(&info.name)).collect();
         let beats = heartbeats(redis, keys, &processes).await.context("Failed to read the heartbeats")?;
-        let member = |info: &inspect::ConsumerInfo| {
+        let member = |info: &ConsumerInfo| {
             let process = beats.get(process_of(&info.name)).cloned().flatten();
             Member {
                 name: info.name.clone(),

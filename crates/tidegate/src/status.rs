@@ -1,7 +1,7 @@
 //! How far the stream is behind, who works on it, and the stocks of both sides: read for `tidegate status`, and for
 //! whoever watches a worker.
 
-use std::{collections::BTreeSet, future::Future, time::Duration};
+use std::{future::Future, time::Duration};
 
 use anyhow::Context;
 use fred::clients::Pool;
@@ -10,14 +10,17 @@ use sqlx::MySqlPool;
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     gate::Pause,
-    keys::process_of,
     sale,
     vouchers::{self, VoucherRow},
 };
-use tidegate_stream::{EntryId, GroupStatus, StreamStatus, Undelivered, age_ms, beating, inspect};
+use tidegate_stream::{EntryId, StreamStatus, Undelivered, age_ms, inspect};
 use tokio::time::{Instant, timeout};
 
-use crate::{config::Settings, fleet_pause::FleetPause};
+use crate::{
+    config::Settings,
+    fleet_pause::FleetPause,
+    roster::{Member, Roster, seconds},
+};
 
 /// Vouchers that are shown at most; the highest ids first.
 const VOUCHER_LIMIT: u32 = 50;
@@ -65,20 +68,7 @@ pub struct StreamView {
     /// Entries in the stream of dead letters.
     pub dead_letters: u64,
     /// Who reads.
-    pub consumers: Vec<Consumer>,
-}
-
-/// A consumer of the group.
-#[derive(Debug, Serialize)]
-pub struct Consumer {
-    /// Its name.
-    pub name: String,
-    /// Entries that it holds.
-    pub pending: u64,
-    /// Since it last asked for anything.
-    pub idle_s: f64,
-    /// Its process has a heartbeat.
-    pub alive: bool,
+    pub consumers: Vec<Member>,
 }
 
 /// A voucher's stock on both sides.
@@ -199,26 +189,12 @@ async fn voucher_rows(mysql: &MySqlPool, within: Duration) -> anyhow::Result<Vec
 
 async fn read_stream(redis: &Pool, settings: &Settings, keys: &Keys) -> anyhow::Result<StreamView> {
     let status = inspect(redis, &settings.stream_names()).await?;
-    let consumers = consumers(redis, keys, status.group.as_ref()).await?;
-    Ok(view(settings, &status, consumers))
+    let consumers = status.group.as_ref().map_or_else(Vec::new, |group| group.consumers.clone());
+    let roster = Roster::of(redis, keys, consumers).await?;
+    Ok(view(settings, &status, roster.members))
 }
 
-async fn consumers(redis: &Pool, keys: &Keys, group: Option<&GroupStatus>) -> anyhow::Result<Vec<Consumer>> {
-    let consumers = group.map_or(&[][..], |group| &group.consumers);
-    let processes: BTreeSet<&str> = consumers.iter().map(|consumer| process_of(&consumer.name)).collect();
-    let beats = beating(redis, processes.iter().map(|process| keys.heartbeat(process)).collect()).await?;
-    let living: BTreeSet<&str> =
-        processes.into_iter().zip(beats).filter(|(_, beats)| *beats).map(|(process, _)| process).collect();
-    let seen = consumers.iter().map(|consumer| Consumer {
-        name: consumer.name.clone(),
-        pending: consumer.pending,
-        idle_s: seconds(consumer.idle_ms),
-        alive: living.contains(process_of(&consumer.name)),
-    });
-    Ok(seen.collect())
-}
-
-fn view(settings: &Settings, status: &StreamStatus, consumers: Vec<Consumer>) -> StreamView {
+fn view(settings: &Settings, status: &StreamStatus, consumers: Vec<Member>) -> StreamView {
     let group = status.group.as_ref();
     let age = |id: Option<EntryId>| id.map(|id| seconds(age_ms(status.now_ms, id)));
     let undelivered = group.map(|group| group.undelivered);
@@ -237,8 +213,4 @@ fn view(settings: &Settings, status: &StreamStatus, consumers: Vec<Consumer>) ->
         dead_letters: status.dead,
         consumers,
     }
-}
-
-fn seconds(ms: u64) -> f64 {
-    Duration::from_millis(ms).as_secs_f64()
 }

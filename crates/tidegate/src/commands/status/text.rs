@@ -2,6 +2,8 @@
 
 use crate::{
     output::table,
+    pending::life,
+    roster::Member,
     status::{Status, Stocks, StreamView},
 };
 
@@ -22,7 +24,7 @@ pub fn render(status: &Status) -> String {
             parts.push(format!("There is no group {} yet: a worker makes it.", stream.group));
         }
         if !stream.consumers.is_empty() {
-            parts.push(consumers(stream));
+            parts.push(consumers(&stream.consumers));
         }
     }
     if let Some(vouchers) = status.vouchers.as_ref().filter(|vouchers| !vouchers.is_empty()) {
@@ -46,11 +48,15 @@ fn numbers(stream: &StreamView) -> String {
     table.to_string()
 }
 
-fn consumers(stream: &StreamView) -> String {
+fn consumers(members: &[Member]) -> String {
     let mut table = table(&["consumer", "pending", "idle", "process"]);
-    for consumer in &stream.consumers {
-        let process = if consumer.alive { "alive" } else { "gone" };
-        table.add_row([&consumer.name, &consumer.pending.to_string(), &age(Some(consumer.idle_s)), process]);
+    for consumer in members {
+        table.add_row([
+            &consumer.name,
+            &consumer.pending.to_string(),
+            &age(Some(consumer.idle_s)),
+            life(consumer.alive),
+        ]);
     }
     table.to_string()
 }
