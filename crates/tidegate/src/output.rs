@@ -49,7 +49,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 }
 
 fn is_read(text: &str) -> anyhow::Result<bool> {
-    match writeln!(io::stdout(), "{}", text.trim_end()) {
+    match writeln!(io::stdout(), "{}", printable_lines(text.trim_end())) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         written => written.context("Failed to write to stdout").map(|()| true),
     }
@@ -58,6 +58,11 @@ fn is_read(text: &str) -> anyhow::Result<bool> {
 /// Text that others wrote, for a terminal: whoever may write to Redis could otherwise steer it.
 pub fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
+}
+
+/// As [`printable`], for text of several lines.
+pub fn printable_lines(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), " ")
 }
 
 /// A number with its noun: `1 order`, `2 orders`, `2 entries`.
@@ -86,4 +91,15 @@ pub fn table(header: &[&str]) -> Table {
     }
     table.set_header(header);
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_steers_no_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\nc\u{9b}1m"), "a [2Jb c 1m");
+        assert_eq!(printable_lines("a\u{1b}[2J\n\tb\r\u{7}"), "a [2J\n\tb  ");
+    }
 }

@@ -99,7 +99,8 @@ impl Plan for Outlook {
         let forced = if self.living.is_empty() {
             String::new()
         } else {
-            format!("\n{} lives: what it has in hand just now will be handled twice.", self.living.join(", "))
+            let living = printable(&self.living.join(", "));
+            format!("\n{living} lives: what it has in hand just now will be handled twice.")
         };
         format!("{}{forced}\n{}", each.join("\n"), outlook(self.workers_live, self.taken_within_s))
     }

@@ -15,7 +15,7 @@ use crate::{
     exit::{Exit, WrongUsage},
     moment,
     operator::{Change, ChangeArgs, Ending, Job, Next, Plan, Progress, Report},
-    output::counted,
+    output::{counted, printable},
 };
 
 const EXAMPLES: &str = "\
@@ -86,9 +86,12 @@ impl Plan for Outlook {
         if self.no_group {
             return format!("{stream}: nothing can be deleted, it has no group that says what it needs");
         }
-        let held = self.held_by.as_ref().map_or_else(String::new, |HeldBy { group, id, why }| match *why {
-            "pending" => format!("; group {group} keeps all from {id} on, which is pending"),
-            _ => format!("; group {group} has read nothing after {id} and keeps all from there on"),
+        let held = self.held_by.as_ref().map_or_else(String::new, |HeldBy { group, id, why }| {
+            let group = printable(group);
+            match *why {
+                "pending" => format!("; group {group} keeps all from {id} on, which is pending"),
+                _ => format!("; group {group} has read nothing after {id} and keeps all from there on"),
+            }
         });
         let of = counted(*length, "entry");
         format!("{stream}: {entries} of {of} are old enough and needed by no group{held}")

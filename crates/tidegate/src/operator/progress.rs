@@ -2,6 +2,8 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::output::printable_lines;
+
 const TEMPLATE: &str = "{msg} {wide_bar} {human_pos}/{human_len}, {per_sec}, {eta} left";
 
 /// A bar on stderr, where that is a terminal. It shows once the total is known, and goes when the work ends.
@@ -33,7 +35,7 @@ impl Progress {
 
     /// Writes a line to stderr, above the bar.
     pub fn say(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| eprintln!("{}", printable_lines(line)));
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::Context;
 
-use crate::exit::WrongUsage;
+use crate::{exit::WrongUsage, output::printable_lines};
 
 /// Shows what would be done and asks, on stderr: stdout is for data. Everything but `y` and `yes` is a no.
 ///
@@ -18,7 +18,7 @@ pub fn ask(plan: &str, question: &str) -> anyhow::Result<bool> {
         );
         return Err(WrongUsage(message).into());
     }
-    write!(stderr, "{plan}\n{question} [y/N] ").context("Failed to ask")?;
+    write!(stderr, "{} [y/N] ", printable_lines(&format!("{plan}\n{question}"))).context("Failed to ask")?;
     stderr.flush().context("Failed to ask")?;
     let mut answer = String::new();
     stdin.lock().read_line(&mut answer).context("Failed to read the answer")?;

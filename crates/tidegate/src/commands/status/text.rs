@@ -1,7 +1,7 @@
 //! The status for eyes.
 
 use crate::{
-    output::table,
+    output::{printable, table},
     pending::life,
     roster::Member,
     status::{Status, Stocks, StreamView},
@@ -33,7 +33,7 @@ pub fn render(status: &Status) -> String {
     if status.more_vouchers {
         parts.push("Only the vouchers with the highest ids are shown.".to_owned());
     }
-    parts.extend(status.errors.iter().map(|error| format!("error: {error}")));
+    parts.extend(status.errors.iter().map(|error| format!("error: {}", printable(error))));
     parts.join("\n\n")
 }
 
@@ -52,7 +52,7 @@ fn consumers(members: &[Member]) -> String {
     let mut table = table(&["consumer", "pending", "idle", "process"]);
     for consumer in members {
         table.add_row([
-            &consumer.name,
+            &printable(&consumer.name),
             &consumer.pending.to_string(),
             &age(Some(consumer.idle_s)),
             life(consumer.alive),
@@ -73,4 +73,24 @@ fn stocks(vouchers: &[Stocks]) -> String {
 
 fn age(seconds: Option<f64>) -> String {
     seconds.map_or_else(String::new, |seconds| format!("{seconds:.1} s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_of_a_consumer_and_no_error_of_a_store_steers_the_terminal() {
+        let consumer = Member {
+            name: "w\u{1b}[2J\nw-9".to_owned(),
+            pending: 1,
+            idle_s: 0.0,
+            alive: true,
+            process: None,
+        };
+        let errors = vec!["Redis: \u{1b}]0;x\u{7}\nfine".to_owned()];
+        let text = consumers(&[consumer]) + &render(&Status { errors, ..Status::default() });
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        assert!(text.contains("w [2J w-9") && text.contains("error: Redis:  ]0;x  fine"), "{text}");
+    }
 }
