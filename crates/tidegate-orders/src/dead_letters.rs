@@ -7,7 +7,7 @@ use fred::{
     clients::Pool,
     types::{Key, Value},
 };
-use tidegate_stream::{Entry, EntryId, Letter, Script, StreamError, StreamNames, Survey};
+use tidegate_stream::{EntryId, Letter, Script, StreamError, StreamNames, Survey};
 
 use crate::{
     Order,
@@ -105,7 +105,7 @@ impl DeadLetters {
     /// # Errors
     /// As [`DeadLetters::count`].
     pub async fn find(&self, id: EntryId) -> Result<Option<Letter>, StreamError> {
-        Ok(self.survey.find(&self.survey.names().dead, id).await?.map(Letter::parse))
+        Ok(self.survey.entry(&self.survey.names().dead, id).await?.map(Letter::parse))
     }
 
     /// Puts a letter back into the stream, with its history.
@@ -152,7 +152,7 @@ impl DeadLetters {
             frees.into(),
             "operator:dead_cancel".into(),
         ];
-        args.extend(self.old_entries(letter, |entry| letter.is_of(entry)).await?);
+        args.extend(self.old_entries(letter).await?);
         let reply = self.cancel.call(&self.pool, keys, args).await.map_err(|error| of_order(*id, error))?;
         understood("cancel.lua", &reply, |code| match code {
             0 => Some(CancelReply::Gone),
@@ -175,7 +175,7 @@ impl DeadLetters {
         let mut args: Vec<Value> =
             vec![letter.id.to_string().into(), id_of(order.as_ref()).into(), user.into()];
         // Its own entry, with or without a history: whoever forges a letter must not reach the entry of another.
-        args.extend(self.old_entries(letter, |entry| letter.is_of(entry)).await?);
+        args.extend(self.old_entries(letter).await?);
         let reply = self.drop.call(&self.pool, keys, args).await?;
         understood("drop.lua", &reply, |code| match code {
             0 => Some(DropReply::Gone),
@@ -191,15 +191,11 @@ impl DeadLetters {
     }
 
     /// The entries of the stream that the letter once was, if they are still there and are its own.
-    async fn old_entries(
-        &self,
-        letter: &Letter,
-        is_own: impl Fn(&Entry) -> bool,
-    ) -> Result<Vec<Value>, GateError> {
+    async fn old_entries(&self, letter: &Letter) -> Result<Vec<Value>, GateError> {
         let mut own = Vec::new();
         for id in letter.entries() {
-            let entry = self.survey.find(&self.survey.names().stream, id).await.map_err(unread)?;
-            own.extend(entry.filter(&is_own).map(|entry| entry.id.to_string().into()));
+            let entry = self.survey.entry(&self.survey.names().stream, id).await.map_err(unread)?;
+            own.extend(entry.filter(|entry| letter.is_of(entry)).map(|entry| entry.id.to_string().into()));
         }
         Ok(own)
     }

@@ -95,7 +95,7 @@ async fn a_letter_goes_back_once_byte_for_byte_with_its_history() -> Result<()> 
             let mut replies = [first?, second?];
             replies.sort_by_key(|reply| *reply == RequeueReply::Gone);
             let [RequeueReply::Requeued(id), RequeueReply::Gone] = replies else { panic!("{replies:?}") };
-            let entry = morgue.survey.find(STREAM, id).await?.context("the entry")?;
+            let entry = morgue.survey.entry(STREAM, id).await?.context("the entry")?;
             ensure!(entry.fields.starts_with(&fields) && entry.fields.len() == fields.len() + 2);
             let history = History::of(&entry);
             ensure!(history.requeued == time && history.burials.len() == time as usize, "{history:?}");
@@ -162,12 +162,12 @@ async fn old_entries_are_deleted_unless_a_group_holds_them_or_they_are_anothers(
     morgue.ground.typed("XREADGROUP GROUP g2 c COUNT 2 STREAMS stream.orders >").await?;
 
     ensure!(morgue.letters.drop(&forged).await? == DropReply::Dropped);
-    ensure!(morgue.survey.find(STREAM, others_entry).await?.is_some());
+    ensure!(morgue.survey.entry(STREAM, others_entry).await?.is_some());
     morgue.cancel(&cancelled, UserAfter::Freed).await?;
     ensure!(morgue.letters.drop(&dropped).await? == DropReply::Dropped);
     ensure!(morgue.lengths().await? == (3, 1), "a group has them in hand");
     morgue.cancel(&other, UserAfter::Freed).await?;
-    ensure!(morgue.survey.find(STREAM, others_entry).await?.is_none());
+    ensure!(morgue.survey.entry(STREAM, others_entry).await?.is_none());
     ensure!(morgue.letters.drop(&dropped).await? == DropReply::Gone);
     Ok(())
 }

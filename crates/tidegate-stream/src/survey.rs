@@ -82,15 +82,6 @@ impl Survey {
         Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries)
     }
 
-    /// The entry of the stream `key` that has this id, if it is there.
-    ///
-    /// # Errors
-    /// As for every call here.
-    pub async fn find(&self, key: &str, id: EntryId) -> Result<Option<Entry>, StreamError> {
-        let args = vec![key.into(), id.to_string().into(), id.to_string().into()];
-        Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries.pop())
-    }
-
     /// The last entry that was delivered to the group; `None` without a group.
     ///
     /// # Errors

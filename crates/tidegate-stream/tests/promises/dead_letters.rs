@@ -111,13 +111,13 @@ async fn a_letter_is_read_back_as_the_entry_was_whatever_its_fields_are_called()
         assert!(rig.stream.bury(&entry, &death()).await.unwrap());
         let survey = Survey::new(rig.pool.clone(), rig.names.clone());
         let last = survey.last_id("s.dead").await.unwrap();
-        let letter = Letter::parse(survey.find("s.dead", last).await.unwrap().unwrap());
+        let letter = Letter::parse(survey.entry("s.dead", last).await.unwrap().unwrap());
         assert_eq!(letter.entry(), entry);
         let burial = letter.burial.unwrap();
         assert_eq!((burial.reason.as_str(), burial.error), (death().reason, death().error));
         assert_eq!((burial.consumer.as_str(), burial.deliveries), ("c1", 1));
         assert!(burial.at_ms.abs_diff(last.ms) < 1000);
-        assert!(survey.find("s.dead", entry.id).await.unwrap().is_none());
+        assert!(survey.entry("s.dead", entry.id).await.unwrap().is_none());
     }
 }
 

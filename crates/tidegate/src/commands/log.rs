@@ -90,7 +90,7 @@ async fn read_all(log: &OperatorLog, since: EntryId) -> anyhow::Result<Vec<Line>
         let is_last = (page.len() as u64) < PAGE;
         lines.extend(page);
         match lines.last() {
-            Some(line) if !is_last => from = after(line.id),
+            Some(line) if !is_last => from = line.id.next(),
             _ => return Ok(lines),
         }
     }
@@ -114,15 +114,11 @@ async fn follow(
             if !output.print_line(line, sentence)? {
                 return Ok(Exit::Ok);
             }
-            from = after(line.id);
+            from = line.id.next();
         }
         sleep(LOOK_EVERY).await;
         lines = log.read(from, PAGE).await.context("Failed to read the log")?;
     }
-}
-
-fn after(id: EntryId) -> EntryId {
-    EntryId { ms: id.ms, seq: id.seq + 1 }
 }
 
 fn render(lines: &[Line]) -> String {
