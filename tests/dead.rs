@@ -193,6 +193,7 @@ async fn a_letter_goes_round_byte_for_byte_and_its_history_is_kept() {
     assert!(shown.contains(r"userId = \xff"), "{shown}");
     assert_eq!(program.run(&format!("dead show {one} --json")).expect(0).json(), lines[2]);
     program.run("dead show 1-1").expect(1);
+    assert!(program.run("dead show 1-1 --json").expect(1).json().is_null());
 }
 
 #[tokio::test(flavor = "multi_thread")]

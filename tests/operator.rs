@@ -193,11 +193,16 @@ async fn long_work_shows_how_far_it_is_and_ctrl_c_ends_it_after_the_step_in_hand
     let program = with_stores(&server.url(), NOWHERE);
     // The scripts are there, so that the first request with this name of it is a step.
     program.run("trim --yes --older-than 9000d").expect(0);
+    call::<String>(&client, "CONFIG RESETSTAT").await;
     let held = proxy.hold_when("EVALSHA");
 
     let mut terminal = Terminal::start(&through.command(&["trim", "--yes"]));
     held.reached().await.unwrap();
-    terminal.shows("0/24,999");
+    terminal.shows("0/25,000");
+    let stats: String = call(&client, "INFO commandstats").await;
+    let reads = stats.lines().find_map(|line| line.strip_prefix("cmdstat_xrange:calls=")?.split(',').next());
+    let reads = reads.expect("it reads").parse::<u64>().expect("a number");
+    assert!(reads < 10, "nobody reads how many of 25 pages are old: {reads}");
     terminal.presses_control('c');
     terminal.shows("stopping after the step in hand");
     held.release();

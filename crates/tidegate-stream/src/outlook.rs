@@ -65,7 +65,7 @@ async fn hold(pool: &Pool, stream: &str, group: &HashMap<String, Value>) -> Resu
     })
 }
 
-/// Counts the entries before an id, page by page; `seen` is told of each page.
+/// Counts the entries before an id, page by page, and ends once there are `enough`; `seen` is told of each page.
 ///
 /// # Errors
 /// When Redis does not answer, or the key holds no stream.
@@ -73,6 +73,7 @@ pub async fn count_before(
     pool: &Pool,
     stream: &str,
     end: EntryId,
+    enough: u64,
     seen: impl Fn(u64),
 ) -> Result<u64, StreamError> {
     let (mut counted, mut after) = (0, EntryId::MIN);
@@ -83,7 +84,7 @@ pub async fn count_before(
         counted += page.len() as u64;
         seen(page.len() as u64);
         match page.last() {
-            Some(last) if page.len() as u64 == COUNT_PAGE => after = *last,
+            Some(last) if page.len() as u64 == COUNT_PAGE && counted < enough => after = *last,
             _ => return Ok(counted),
         }
     }

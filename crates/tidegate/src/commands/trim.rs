@@ -49,7 +49,7 @@ struct Outlook {
     length: u64,
     /// Only entries before this one are old enough.
     cutoff: String,
-    /// How many would go, at most.
+    /// How many would go, at most. Where nobody reads this, it is only told apart whether any would.
     entries: u64,
     /// Why no more; None: all that are old enough would go.
     held_by: Option<HeldBy>,
@@ -130,9 +130,10 @@ pub async fn run(settings: &Settings, args: &TrimArgs) -> anyhow::Result<Exit> {
     })?;
     let redis = connect::redis(settings).await?;
     let trimmer = Trimmer::new(redis.clone(), settings.stream_names(), retention);
-    let plan = look(&redis, settings, &trimmer).await.context("Failed to read the stream")?;
+    let enough = if args.change.is_plan_read() { u64::MAX } else { 1 };
+    let plan = look(&redis, settings, &trimmer, enough).await.context("Failed to read the stream")?;
     let work = async |plan: Outlook, job: &Job| {
-        job.progress.expect(plan.entries, "entries");
+        job.progress.expect(if enough == 1 { plan.length } else { plan.entries }, "entries, at most");
         let (mut deleted, mut is_done) = (0, false);
         while !is_done && !job.is_stopped() {
             let now = trimmer.step(plan.before).await.context("Failed to trim the stream")?;
@@ -148,7 +149,7 @@ pub async fn run(settings: &Settings, args: &TrimArgs) -> anyhow::Result<Exit> {
     Change::new(settings, &args.change).run(plan, work).await
 }
 
-async fn look(redis: &Pool, settings: &Settings, trimmer: &Trimmer) -> anyhow::Result<Outlook> {
+async fn look(redis: &Pool, settings: &Settings, trimmer: &Trimmer, enough: u64) -> anyhow::Result<Outlook> {
     let names = settings.stream_names();
     let status = inspect(redis, &names).await?;
     if let KeyKind::Other(kind) = status.kind {
@@ -161,7 +162,7 @@ async fn look(redis: &Pool, settings: &Settings, trimmer: &Trimmer) -> anyhow::R
         None => 0,
         Some(before) => {
             progress.expect(status.length, "entries looked at");
-            count_before(redis, &names.stream, before, |seen| progress.add(seen)).await?
+            count_before(redis, &names.stream, before, enough, |seen| progress.add(seen)).await?
         }
     };
     Ok(Outlook {

@@ -26,7 +26,7 @@ Examples:
   tidegate dead show 1795175193179-0 --json | jq .dead.history
 
 For people, bytes that are no text are escaped, and long values are cut. --json holds everything, in the form of
-tidegate dead export. Exits with 1 where there is no such letter.";
+tidegate dead export. Exits with 1 where there is no such letter; that is null as JSON.";
 
 /// What `tidegate dead show` takes.
 #[derive(Args, Debug)]
@@ -45,12 +45,11 @@ pub struct DeadShowArgs {
 pub async fn run(settings: &Settings, args: &DeadShowArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
     let found = door(settings, &redis).find(args.letter).await.context("Failed to read the dead letters")?;
-    let Some(letter) = found else {
-        eprintln!("{} holds no letter {}: see tidegate dead list", settings.stream.dead, args.letter);
-        return Ok(Exit::No);
-    };
-    args.output.print(&Whole::from(&letter), |_| render(&letter))?;
-    Ok(Exit::Ok)
+    args.output.print(&found.as_ref().map(Whole::from), |_| match &found {
+        Some(letter) => render(letter),
+        None => format!("{} holds no letter {}: see tidegate dead list", settings.stream.dead, args.letter),
+    })?;
+    Ok(if found.is_some() { Exit::Ok } else { Exit::No })
 }
 
 fn render(letter: &Letter) -> String {
