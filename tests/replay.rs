@@ -684,7 +684,7 @@ async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
     let entry = |line: usize| -> Json {
         serde_json::from_str(whole.lines().nth(line).expect("a line")).expect("JSON")
     };
-    let second_page = format!("({}", entry(999)["entry"].as_str().expect("an id"));
+    let second_page = format!("({}", entry(99)["entry"].as_str().expect("an id"));
     let held = redis.hold_when(second_page);
     let args = [&["export"], &ALL[..], &["--out", out, "--json"]].concat();
     let child = command(&redis.url_for(&site.redis), &site.mysql.url(), &args);
@@ -695,7 +695,7 @@ async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
     kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it is there");
     let output = child.wait_with_output().await.expect("it ends");
     held.cut();
-    counts(&told(&output, 6), &[("entries", 1_000)]);
+    counts(&told(&output, 6), &[("entries", 100)]);
     let rest = go_on(&shown(&output));
     let shell = rest.iter().position(|word| word == ">>").expect("it is to be appended");
     let rest = site.tidegate(&strs(&rest[..shell]));

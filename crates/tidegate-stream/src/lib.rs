@@ -15,6 +15,7 @@ pub mod letter;
 pub mod observer;
 pub mod offer;
 pub mod outlook;
+pub mod page_size;
 pub mod pulse;
 pub mod redis;
 pub mod retire;
@@ -32,8 +33,7 @@ pub use distribution::{Distribution, Spread};
 pub use entry::{Delivery, Entry, EntryId};
 pub use handler::{Death, Handler, Outage, Outcome};
 pub use inspect::{
-    ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect,
-    server_time_ms,
+    ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect, server_time_ms,
 };
 pub use jsonl::{BadLine, Line};
 pub use lane::{BatchReport, Lane, LaneSettings};
@@ -42,6 +42,7 @@ pub use letter::{Burial, Fields, History, Letter};
 pub use observer::{Observer, Origin, Settling, Stage, WorkedOff};
 pub use offer::{Holder, Offer, Offerer, is_offered};
 pub use outlook::{Hold, Need, Outlook, count_before};
+pub use page_size::PageSize;
 pub use pulse::{Activity, LaneState, Pulse};
 pub use redis::{
     RedisSettings, connect_pool, connect_reader, count_reconnects, is_disk_full, is_out_of_memory,

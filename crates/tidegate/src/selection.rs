@@ -2,7 +2,7 @@
 
 use clap::Args;
 use tidegate_orders::{UserId, VoucherId, wire};
-use tidegate_stream::{Entry, EntryId, StreamError, Survey};
+use tidegate_stream::{Entry, EntryId, PageSize, StreamError, Survey};
 
 /// Flags that leave entries out.
 #[derive(Args, Clone, Copy, Debug)]
@@ -57,21 +57,24 @@ pub struct StreamPages {
     survey: Survey,
     selection: Selection,
     after: EntryId,
+    size: PageSize,
 }
 
 impl StreamPages {
     /// From the first of them on.
     pub fn new(survey: Survey, selection: Selection) -> Self {
-        Self { survey, selection, after: selection.first.previous() }
+        Self { survey, selection, after: selection.first.previous(), size: PageSize::new(u16::MAX) }
     }
 
-    /// The next `count` entries; None when all were seen.
+    /// The next `most` entries, or fewer where they are large; None when all were seen.
     ///
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
-    pub async fn next(&mut self, count: u16) -> Result<Option<Page>, StreamError> {
+    pub async fn next(&mut self, most: u16) -> Result<Option<Page>, StreamError> {
         let (stream, until) = (self.survey.names().stream.clone(), self.selection.last);
+        let count = self.size.count(most.into());
         let mut entries = self.survey.page(&stream, (self.after, until), count).await?;
+        self.size.learn(entries.iter().map(|entry| &entry.fields));
         let Some(last) = entries.last() else { return Ok(None) };
         self.after = last.id;
         let looked_at = entries.len() as u64;

@@ -8,12 +8,12 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use serde::Deserialize;
-use tidegate_stream::{Entry, EntryId, History, StreamError, Survey, letter as dead};
+use tidegate_stream::{Entry, EntryId, History, PageSize, StreamError, Survey, letter as dead};
 
 use super::evidence::{Evidence, Letter, Movement, Suspect};
 use crate::{Keys, Order, OrderId, VoucherId, dead_letters::order_of, wire};
 
-/// Entries a page: some milliseconds of the one thread that also admits.
+/// Entries a page, at most: some milliseconds of the one thread that also admits.
 const PAGE: u16 = 2_000;
 /// Fields a page of a journal, and ids a lookup.
 const JOURNAL_PAGE: i64 = 1_000;
@@ -29,6 +29,18 @@ pub(super) struct RedisSide<'a> {
     dead_read_to: EntryId,
 }
 
+/// How far a stream was read.
+struct At {
+    after: EntryId,
+    size: PageSize,
+}
+
+impl At {
+    fn after(after: EntryId) -> Self {
+        Self { after, size: PageSize::new(PAGE) }
+    }
+}
+
 impl<'a> RedisSide<'a> {
     pub(super) fn new(pool: &'a Pool, survey: Survey, keys: &'a Keys, only: Option<VoucherId>) -> Self {
         Self { pool, survey, keys, only, read_to: EntryId::MIN, dead_read_to: EntryId::MIN }
@@ -40,8 +52,8 @@ impl<'a> RedisSide<'a> {
         let length = self.survey.length(&stream).await?;
         evidence.reserve(usize::try_from(length).unwrap_or(0));
         let last = self.survey.last_id(&stream).await?;
-        let mut after = EntryId::MIN;
-        while let Some(page) = self.next_page(&stream, &mut after, last).await? {
+        let mut at = At::after(EntryId::MIN);
+        while let Some(page) = self.next_page(&stream, &mut at, last).await? {
             for entry in page {
                 match decode(&entry) {
                     Some(order) if self.is_wanted(order.voucher) => evidence.note_entry(entry.id, &order),
@@ -105,9 +117,9 @@ impl<'a> RedisSide<'a> {
         evidence: &mut Evidence,
         suspects: &[Suspect],
     ) -> Result<(), StreamError> {
-        let (stream, mut after) = (self.survey.names().stream.clone(), self.read_to);
+        let (stream, mut at) = (self.survey.names().stream.clone(), At::after(self.read_to));
         let last = self.survey.last_id(&stream).await?;
-        while let Some(page) = self.next_page(&stream, &mut after, last).await? {
+        while let Some(page) = self.next_page(&stream, &mut at, last).await? {
             for entry in page {
                 match decode(&entry) {
                     Some(order) => evidence.note_late(order.voucher, order.id),
@@ -140,8 +152,8 @@ impl<'a> RedisSide<'a> {
         let dead = self.survey.names().dead.clone();
         let last = self.survey.last_id(&dead).await?;
         let mut letters = Vec::new();
-        let mut after = self.dead_read_to;
-        while let Some(page) = self.next_page(&dead, &mut after, last).await? {
+        let mut at = At::after(self.dead_read_to);
+        while let Some(page) = self.next_page(&dead, &mut at, last).await? {
             letters.extend(page.into_iter().filter_map(letter));
         }
         self.dead_read_to = last;
@@ -154,12 +166,13 @@ impl<'a> RedisSide<'a> {
     async fn next_page(
         &self,
         key: &str,
-        after: &mut EntryId,
+        at: &mut At,
         last: EntryId,
     ) -> Result<Option<Vec<Entry>>, StreamError> {
-        let page = self.survey.page(key, (*after, last), PAGE).await?;
+        let page = self.survey.page(key, (at.after, last), at.size.count(u64::MAX)).await?;
+        at.size.learn(page.iter().map(|entry| &entry.fields));
         Ok(page.last().map(|entry| entry.id).map(|id| {
-            *after = id;
+            at.after = id;
             page
         }))
     }

@@ -8,7 +8,7 @@ use fred::{
 };
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
-use tidegate_stream::{Entry, EntryId, Letter, StreamError, Survey, is_offered};
+use tidegate_stream::{Entry, EntryId, Letter, PageSize, StreamError, Survey, is_offered};
 
 use crate::{
     keys::{Keys, process_of},
@@ -273,10 +273,11 @@ impl Trail<'_> {
     ) -> Result<(Vec<Entry>, Searched), StreamError> {
         let mut searched = Searched { down_to: last, ..Searched::default() };
         let mut found = Vec::new();
-        let mut before = last;
+        let (mut before, mut size) = (last, PageSize::new(PAGE));
         while *budget > 0 {
-            let count = PAGE.min(u16::try_from(*budget).unwrap_or(PAGE));
+            let count = size.count(*budget);
             let page = self.survey.page_back(key, (first, before), count).await?;
+            size.learn(page.iter().map(|entry| &entry.fields));
             let read = page.len() as u64;
             *budget -= read;
             searched.entries += read;

@@ -12,7 +12,7 @@ use tidegate_orders::{
     story::{Trail, VOUCHER_LIMIT, refusals_of, rows_of},
     vouchers, wire,
 };
-use tidegate_stream::{Entry, EntryId, Letter, Survey};
+use tidegate_stream::{Entry, EntryId, Letter, PageSize, Survey};
 use tokio::time::timeout;
 
 use super::order_show::SCAN;
@@ -25,7 +25,7 @@ use crate::{
     output::{OutputArgs, counted, table},
 };
 
-/// Entries that are read at once.
+/// Entries that are read at once, at most.
 const PAGE: u16 = 500;
 
 const EXAMPLES: &str = "\
@@ -207,11 +207,12 @@ impl Answer {
         args: &OrderFindArgs,
         progress: &Progress,
     ) -> anyhow::Result<()> {
-        let (mut after, mut left) = (EntryId::MIN, args.scan);
+        let (mut after, mut left, mut size) = (EntryId::MIN, args.scan, PageSize::new(PAGE));
         while left > 0 {
-            let count = PAGE.min(u16::try_from(left).unwrap_or(PAGE));
+            let count = size.count(left);
             let ids = survey.pending(after, count).await?;
             let entries = survey.entries(&survey.names().stream, &ids).await?;
+            size.learn(entries.iter().flatten().map(|entry| &entry.fields));
             self.orders
                 .extend(entries.iter().flatten().filter_map(|entry| found(entry, args, Place::Pending)));
             progress.add(ids.len() as u64);
@@ -233,10 +234,11 @@ impl Answer {
         progress: &Progress,
     ) -> anyhow::Result<()> {
         let mut after = survey.last_delivered().await?.unwrap_or(EntryId::MIN);
-        let mut left = args.scan;
+        let (mut left, mut size) = (args.scan, PageSize::new(PAGE));
         while left > 0 {
-            let count = PAGE.min(u16::try_from(left).unwrap_or(PAGE));
+            let count = size.count(left);
             let page = survey.page(&survey.names().stream, (after, EntryId::MAX), count).await?;
+            size.learn(page.iter().map(|entry| &entry.fields));
             self.orders.extend(page.iter().filter_map(|entry| found(entry, args, Place::Undelivered)));
             progress.add(page.len() as u64);
             match page.last() {

@@ -14,6 +14,9 @@ use crate::{
     selection::{Page, Selection, StreamPages},
 };
 
+/// What is read of a file at once, up to the end of a line: one line may be a megabyte.
+const PAGE_BYTES: u64 = 4 << 20;
+
 /// Where entries come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -33,7 +36,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The next `count` entries; None when all were seen.
+    /// The next `count` entries, or fewer where they are large; None when all were seen.
     ///
     /// # Errors
     /// When Redis does not answer, or the file cannot be read.
@@ -89,6 +92,9 @@ impl FileLines {
         let mut page = Page { entries: Vec::new(), looked_at: 0 };
         let mut line = Vec::new();
         for _ in 0..count {
+            if page.looked_at > PAGE_BYTES {
+                break;
+            }
             line.clear();
             let path = self.path.display();
             self.reader.read_until(b'\n', &mut line).with_context(|| format!("Failed to read {path}"))?;

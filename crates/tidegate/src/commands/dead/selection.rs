@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
 use tidegate_orders::{DeadLetters, wire};
-use tidegate_stream::{EntryId, Letter, StreamError, server_time_ms};
+use tidegate_stream::{EntryId, Letter, PageSize, StreamError, server_time_ms};
 
 use super::letter::reason_of;
 use crate::{
@@ -16,11 +16,9 @@ use crate::{
 };
 
 /// Letters of a page at most: a step of a change, after which it can be stopped.
-const MOST_LETTERS: usize = 1_000;
-/// Letters of the first page, when nobody knows how large they are.
-const FIRST_LETTERS: u16 = 100;
-/// A page is to be about so many bytes: one letter may be a megabyte.
-const PAGE_BYTES: usize = 4 << 20;
+const MOST_LETTERS: u16 = 1_000;
+/// Letters that are looked for by their ids, at once.
+const NAMED_LETTERS: usize = 100;
 
 /// Flags that leave letters out.
 #[derive(Args, Clone, Debug)]
@@ -117,7 +115,7 @@ impl Selection {
             ids,
             after: self.first.previous(),
             left: self.limit.unwrap_or(u64::MAX),
-            count: FIRST_LETTERS,
+            size: PageSize::new(MOST_LETTERS),
         }
     }
 
@@ -173,7 +171,7 @@ pub struct Walk<'a> {
     ids: Vec<EntryId>,
     after: EntryId,
     left: u64,
-    count: u16,
+    size: PageSize,
 }
 
 impl Walk<'_> {
@@ -195,7 +193,7 @@ impl Walk<'_> {
     }
 
     async fn next_ids(&mut self) -> Result<Option<Page>, StreamError> {
-        let rest = self.ids.len().saturating_sub(usize::from(FIRST_LETTERS));
+        let rest = self.ids.len().saturating_sub(NAMED_LETTERS);
         let ids = self.ids.split_off(rest);
         let mut page = Page { letters: Vec::new(), missing: Vec::new(), looked_at: ids.len() as u64 };
         for id in ids.iter().rev() {
@@ -208,18 +206,13 @@ impl Walk<'_> {
     }
 
     async fn next_page(&mut self) -> Result<Option<Page>, StreamError> {
-        let mut letters = self.dead.page((self.after, self.selection.last), self.count).await?;
+        let count = self.size.count(u64::MAX);
+        let mut letters = self.dead.page((self.after, self.selection.last), count).await?;
+        self.size.learn(letters.iter().map(|letter| &letter.fields));
         let Some(last) = letters.last() else { return Ok(None) };
         self.after = last.id;
         let looked_at = letters.len() as u64;
-        let bytes: usize = letters.iter().map(size).sum();
-        let next = (PAGE_BYTES / (bytes / letters.len()).max(1)).clamp(1, MOST_LETTERS);
-        self.count = u16::try_from(next).unwrap_or(FIRST_LETTERS);
         letters.retain(|letter| self.selection.holds(letter));
         Ok(Some(Page { letters, missing: Vec::new(), looked_at }))
     }
-}
-
-fn size(letter: &Letter) -> usize {
-    letter.fields.iter().map(|(name, value)| name.len() + value.len()).sum()
 }

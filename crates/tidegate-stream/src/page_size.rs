@@ -1,0 +1,67 @@
+//! How many entries to read at once, so that a page weighs about as much as it should: one entry may be a megabyte, and
+//! Redis counts entries only.
+
+use bytes::Bytes;
+
+/// Entries of the first page, when nobody knows how large they are.
+const FIRST: u16 = 100;
+/// A page is to be about so many bytes.
+const PAGE_BYTES: usize = 4 << 20;
+
+/// As many entries as weigh about 4 MiB, by what those before weighed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageSize {
+    most: u16,
+    next: u16,
+}
+
+impl PageSize {
+    /// Never more than `most` entries.
+    #[must_use]
+    pub fn new(most: u16) -> Self {
+        Self { most, next: FIRST.min(most) }
+    }
+
+    /// Entries of the next page, at least one and no more than `left`.
+    #[must_use]
+    pub fn count(self, left: u64) -> u16 {
+        u16::try_from(left).map_or(self.next, |left| self.next.min(left)).max(1)
+    }
+
+    /// Takes note of a page that was read, by the fields of its entries.
+    pub fn learn<'a>(&mut self, page: impl IntoIterator<Item = &'a Vec<(Bytes, Bytes)>>) {
+        let sizes = page
+            .into_iter()
+            .map(|fields| fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>().max(1));
+        let (entries, bytes) = sizes.fold((0, 0), |(entries, bytes), size| (entries + 1, bytes + size));
+        if let Some(fitting) = (PAGE_BYTES * entries).checked_div(bytes) {
+            self.next = u16::try_from(fitting).unwrap_or(u16::MAX).clamp(1, self.most.max(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(entries: usize, bytes: usize) -> Vec<Vec<(Bytes, Bytes)>> {
+        vec![vec![(Bytes::from_static(b"f"), Bytes::from(vec![0; bytes - 1]))]; entries]
+    }
+
+    #[test]
+    fn the_larger_the_entries_the_fewer_are_read_at_once() {
+        let mut size = PageSize::new(1_000);
+        assert_eq!(size.count(u64::MAX), 100, "nothing is known of them");
+        size.learn(&page(100, 60));
+        assert_eq!((size.count(u64::MAX), size.count(7), size.count(0)), (1_000, 7, 1));
+        size.learn(&page(2, 1 << 20));
+        assert_eq!(size.count(u64::MAX), 4);
+        size.learn(&page(1, 8 << 20));
+        assert_eq!(size.count(u64::MAX), 1);
+        size.learn(&[]);
+        assert_eq!(size.count(u64::MAX), 1, "an empty page tells nothing");
+        size.learn(&page(1, 60));
+        assert_eq!(size.count(u64::MAX), 1_000);
+        assert_eq!(PageSize::new(50).count(u64::MAX), 50);
+    }
+}
