@@ -1,7 +1,7 @@
 //! What would become of orders: the decisions of [`super::verdict`] over what the database holds now, with nothing locked
 //! and nothing written.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{
     Incoming, Ledger,
@@ -75,16 +75,42 @@ impl Snapshot {
     }
 }
 
-/// What orders that were foreseen would have changed.
-#[derive(Debug, Default)]
+/// Orders whose ids and seats are remembered: some 30 MB. An order that comes twice most often comes soon.
+const MOST_ORDERS: usize = 200_000;
+
+/// What orders that were foreseen would have changed. It remembers what all of them would take from the stocks, but the
+/// ids and seats of the last ones only: a stream may hold more orders than memory does.
+#[derive(Debug)]
 pub struct Foresight {
+    most: usize,
+    has_forgotten: bool,
+    /// Those that are remembered, the oldest first.
+    noted: VecDeque<(OrderId, Option<Seat>)>,
     taken: HashMap<VoucherId, i64>,
     seats: HashSet<Seat>,
     ids: HashMap<OrderId, (i64, i64)>,
     refusals: HashMap<OrderId, (i64, i64, verdict::Refusal)>,
 }
 
+impl Default for Foresight {
+    fn default() -> Self {
+        Self::of_the_last(MOST_ORDERS)
+    }
+}
+
 impl Foresight {
+    fn of_the_last(most: usize) -> Self {
+        let (noted, taken, seats) = (VecDeque::new(), HashMap::new(), HashSet::new());
+        let (ids, refusals) = (HashMap::new(), HashMap::new());
+        Self { most, has_forgotten: false, noted, taken, seats, ids, refusals }
+    }
+
+    /// There were too many orders to remember: one that came before and came again may have been taken for a new one.
+    #[must_use]
+    pub fn has_forgotten(&self) -> bool {
+        self.has_forgotten
+    }
+
     /// Makes it known, as far as it matters to these orders.
     fn show(&self, orders: &[Incoming], known: &mut Known) {
         for (voucher, stock) in &mut known.stocks {
@@ -107,12 +133,65 @@ impl Foresight {
                     *self.taken.entry(order.voucher).or_default() += order.quantity.get();
                     self.seats.insert(seat(order));
                     self.ids.insert(order.id, owner);
+                    self.noted.push_back((order.id, Some(seat(order))));
                 }
                 Verdict::Refused(refusal) => {
                     self.refusals.insert(order.id, (owner.0, owner.1, refusal));
+                    self.noted.push_back((order.id, None));
                 }
                 _ => {}
             }
         }
+        self.forget_the_oldest();
+    }
+
+    fn forget_the_oldest(&mut self) {
+        let too_many = self.noted.len().saturating_sub(self.most);
+        for (id, seat) in self.noted.drain(..too_many) {
+            self.has_forgotten = true;
+            match seat {
+                Some(seat) => {
+                    self.ids.remove(&id);
+                    self.seats.remove(&seat);
+                }
+                None => _ = self.refusals.remove(&id),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_stream::EntryId;
+
+    use super::*;
+    use crate::order::Slot;
+
+    fn foreseen(id: i64, before: &mut Foresight) -> Verdict {
+        let voucher = 7.try_into().unwrap();
+        let (id, user) = (id.try_into().unwrap(), id.try_into().unwrap());
+        let order = Order { id, user, voucher, quantity: 1.try_into().unwrap(), slot: Slot::FIRST };
+        let known = Known { stocks: HashMap::from([(voucher, 3)]), ..Known::default() };
+        let incoming = Incoming { order, entry: EntryId::MIN };
+        Snapshot(known).foresee(&[incoming], before).remove(0).verdict
+    }
+
+    #[test]
+    fn of_many_orders_the_last_are_remembered_and_what_all_of_them_took() {
+        let mut before = Foresight::of_the_last(2);
+        assert_eq!(foreseen(1, &mut before), Verdict::Created);
+        assert_eq!(foreseen(2, &mut before), Verdict::Created);
+        assert_eq!(foreseen(1, &mut before), Verdict::AlreadyThere);
+        assert!(!before.has_forgotten());
+        assert_eq!(foreseen(3, &mut before), Verdict::Created);
+        assert!(before.has_forgotten());
+        assert_eq!(foreseen(3, &mut before), Verdict::AlreadyThere);
+        // The stock of three is gone, although the first order is not remembered.
+        for id in 4..1_000 {
+            let refused = Verdict::Refused(verdict::Refusal::OutOfStock);
+            assert_eq!(foreseen(id, &mut before), refused);
+        }
+        let remembered = (before.noted.len(), before.ids.len(), before.seats.len(), before.refusals.len());
+        assert_eq!(remembered, (2, 0, 0, 2));
     }
 }

@@ -79,6 +79,8 @@ struct Outlook {
     unread: u64,
     /// What would become of them; None where nobody would read it.
     foreseen: Option<Tidings>,
+    /// There are so many that this is about right, and no more: orders that come twice may count as two.
+    about: bool,
     #[serde(skip)]
     selection: Selection,
     #[serde(skip)]
@@ -108,8 +110,9 @@ impl Plan for Outlook {
         }
         if let Some(Tidings { counts, notes }) = &self.foreseen {
             let Counts { already_there, created, refused, buried, .. } = counts;
+            let about = if self.about { "about " } else { "" };
             text += &format!(
-                "\n{already_there} already there, {created} would be created, {refused} would be refused, {buried} would \
+                "\n{about}{already_there} already there, {created} would be created, {refused} would be refused, {buried} would \
                  be buried{}",
                 rest(counts)
             );
@@ -263,6 +266,7 @@ impl Command<'_> {
             entries: 0,
             unread: 0,
             foreseen: is_foreseen.then(Tidings::default),
+            about: false,
             selection,
             is_sorted: true,
         };
@@ -282,6 +286,7 @@ impl Command<'_> {
         }
         (outlook.from, outlook.to) =
             bounds.map(|(first, last)| (first.to_string(), last.to_string())).unzip();
+        outlook.about = before.has_forgotten();
         if let Source::File(lines) = source {
             outlook.is_sorted = lines.is_sorted();
         }
