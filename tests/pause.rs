@@ -17,6 +17,7 @@ use program::Program;
 use serde_json::Value as Json;
 use site::{GROUP, STREAM, Site, Worker, rush::PLENTY, until};
 use terminal::Terminal;
+use tidegate_lab::Proxy;
 
 /// What is promised: a batch here takes milliseconds.
 const SOON: Duration = Duration::from_secs(2);
@@ -312,4 +313,23 @@ async fn a_pause_that_changed_while_somebody_was_asked_is_left_alone() {
     let (code, shown) = terminal.ends();
     assert!(code == 1 && shown.contains("somebody has changed their pause meanwhile"), "{code}: {shown}");
     assert_eq!(site.call("GET tidegate:pause").await.as_string().as_deref(), Some("again"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_does_not_make_our_own_pause_somebody_elses() {
+    let site = Site::open().await;
+    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let (url, mysql_url) = (proxy.url_for(&site.redis), site.mysql.url());
+    let through = Program::with_flags(&["--redis-url", &url, "--mysql-url", &mysql_url]);
+    let lost = proxy.drop_next_reply("\r\nSET\r\n");
+    let paused = through.run("pause --workers --yes --json").expect(0);
+    lost.reached().await.expect("it was lost");
+    assert_eq!(paused.json()["outcome"], "paused", "{paused:?}");
+
+    program(&site).run("resume --yes").expect(0);
+    program(&site).run("pause --workers --yes").expect(0);
+    let lost = proxy.drop_next_reply("\r\nEVALSHA\r\n");
+    let resumed = through.run("resume --yes --json").expect(0);
+    lost.reached().await.expect("it was lost");
+    assert_eq!(resumed.json()["workers"], "resumed", "{resumed:?}");
 }

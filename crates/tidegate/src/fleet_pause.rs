@@ -113,7 +113,7 @@ impl FleetPause {
     }
 }
 
-/// Pauses the workers, in place of the pause `before`. False: there was none, but there is one now.
+/// Pauses the workers, in place of the pause `before`. False: there was none, but there is another one now.
 ///
 /// # Errors
 /// When Redis does not answer or refuses; the workers may be paused then.
@@ -129,16 +129,19 @@ pub async fn set(
     let expiry = wanted.span.map(|span| Expiration::PX(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)));
     // In one step also where one is replaced: workers that saw none in between would read.
     let only_new = before.is_none().then_some(SetOptions::NX);
-    let set: Value = redis.set(keys.pause(), value, expiry, only_new, false).await?;
-    Ok(!set.is_null())
+    let set: Value = redis.set(keys.pause(), value.clone(), expiry, only_new, false).await?;
+    // It is sent again where its reply was lost: then it finds its own pause.
+    Ok(!set.is_null() || redis.get::<Option<String>, _>(keys.pause()).await?.as_ref() == Some(&value))
 }
 
-/// Ends this very pause. False: it is not there any more, or another one is.
+/// Ends this very pause. False: another one is there now.
 ///
 /// # Errors
 /// When Redis does not answer; the pause may be over then.
 pub async fn end(redis: &Pool, keys: &Keys, pause: &FleetPause) -> FredResult<bool> {
-    Ok(Leases::new(redis.clone()).end(vec![keys.pause()], &pause.raw).await? == 1)
+    let ended = Leases::new(redis.clone()).end(vec![keys.pause()], &pause.raw).await? == 1;
+    // It is sent again where its reply was lost: then it finds none.
+    Ok(ended || !redis.exists::<bool, _>(keys.pause()).await?)
 }
 
 /// Looks once, and holds or releases the brake.
