@@ -6,14 +6,19 @@ mod terminal;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    process::{Child, Stdio},
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, Stdio},
 };
 
 use fred::{
     interfaces::{ClientLike, SetsInterface, StreamsInterface},
     types::{CustomCommand, Value},
 };
-use program::{Program, Run};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use program::{Program, Run, go_on, pastes};
 use serde_json::{Value as Json, json};
 use site::{DEAD, GROUP, STREAM, Site, Worker, until};
 use terminal::Terminal;
@@ -340,7 +345,9 @@ async fn an_order_that_was_cancelled_before_its_voucher_had_a_row_is_never_writt
     );
     let told = program.run("order show 2 --json").expect(0).json();
     assert_eq!(told["fate"]["is"], "cancelled", "{told:#}");
-    assert_eq!(told["fate"]["commands"], json!([format!("tidegate dead cancel {}", letters[1])]), "{told:#}");
+    let cancel = told["fate"]["commands"][0].as_str().unwrap();
+    assert!(cancel.ends_with(&format!(" dead cancel {}", letters[1])), "{told:#}");
+    assert!(cancel.starts_with("tidegate --redis-url redis://"), "{cancel}");
     let requeued = program.run("dead requeue --all --yes --json").expect(1);
     is_why(&requeued, "cancelled", 1);
     assert_eq!(letter_ids(&site).await, [letters[1].clone()]);
@@ -537,12 +544,10 @@ async fn long_work_can_be_stopped_killed_and_continued() {
     terminal.presses_control('c');
     terminal.shows("stopping after the step in hand");
     held.release();
-    terminal.shows("Go on with: ");
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
-    let go_on = shown.replace(['\r', '\n'], "");
-    let words: Vec<&str> = go_on.split_whitespace().collect();
-    assert_eq!(words[..5], ["tidegate", "dead", "requeue", "--reason", "unknown_voucher"], "{shown}");
+    let rest = go_on(&shown);
+    assert!(rest.contains(" dead requeue --reason unknown_voucher --from "), "{shown}");
     let left = letter_ids(&site).await.len();
     assert!((1..4999).contains(&left), "{left}");
 
@@ -566,9 +571,7 @@ async fn long_work_can_be_stopped_killed_and_continued() {
         log.as_array().unwrap().iter().map(|line| line["outcome"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["done", "stopped", "began"], "{log}");
 
-    let mut words = words[1..].to_vec();
-    words.push("--yes");
-    Run::from(program.command(&words).output().unwrap()).expect(0);
+    pastes(&format!("{rest} --yes"), &[]).expect(0);
     assert_eq!((letter_ids(&site).await.len(), conserved().await), (0, 5000));
     assert_eq!(users().await.into_iter().collect::<BTreeSet<_>>().len(), 5000, "each once");
 }
@@ -669,4 +672,114 @@ async fn what_redis_refuses_stays_and_its_neighbours_go_on() {
     assert_eq!(site.redis_stock(78).await, Some(6));
     audit_holds(&site).await;
     until("all is told", || async { letter_ids(&site).await.is_empty() }).await;
+}
+
+/// Redis goes away when some letters of a page are done and others are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_outage_leaves_of_a_page_is_told_with_what_was_done_and_the_line_that_is_shown_does_the_rest()
+{
+    let (site, program) = open().await;
+    for (round, by_ids) in [(0, false), (1, true)] {
+        let first = 7_700_000 + round * 1_000;
+        for id in first..first + 50 {
+            sell_unknown(&site, id, id, 1).await;
+        }
+        settled(&site, &format!("w{round}")).await;
+        let letters = letter_ids(&site).await;
+        let proxy = Proxy::start(site.redis.port()).await.unwrap();
+        let mut flags = vec!["--redis-url".to_owned(), proxy.url_for(&site.redis)];
+        flags.extend(["--set", "redis.command_timeout_ms=1000", "--set"].map(str::to_owned));
+        flags.push(format!("mysql.url={}", site.mysql.url()));
+        let through = Program::with_flags(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+
+        let held = proxy.hold_when((first + 30).to_string());
+        let mut words = vec!["dead", "cancel", "--yes", "--json"];
+        match by_ids {
+            true => words.extend(letters.iter().map(String::as_str)),
+            false => words.extend(["--reason", "unknown_voucher"]),
+        }
+        let child = spawned(&mut through.command(&words));
+        held.reached().await.unwrap();
+        // What the other connection has sent, and what came before in this one.
+        until("some are done", || async { letter_ids(&site).await.len() <= 35 }).await;
+        proxy.cut().await;
+        let failed = Run::from(child.wait_with_output().unwrap()).expect(3);
+        let done = 50 - letter_ids(&site).await.len() as u64;
+        let told = failed.json();
+        let count = told["letters"].as_u64().unwrap();
+        assert!((1..=done).contains(&count), "{done} are done: {failed:?}");
+        assert!(told["error"].as_str().unwrap().starts_with("Redis: "), "{told}");
+
+        proxy.pass();
+        let line = go_on(&failed.stderr);
+        assert_eq!(told["go_on"], line, "{failed:?}");
+        assert!(line.starts_with("tidegate ") && line.contains("redis.command_timeout_ms=1000"), "{line}");
+        for note in told["first"].as_array().unwrap() {
+            assert!(!line.contains(note["letter"].as_str().unwrap()) || !by_ids, "{line}");
+        }
+        let rest = pastes(&line, &[]);
+        assert_eq!(rest.json()["letters"], 50 - done, "{rest:?}");
+        assert_eq!((letter_ids(&site).await.len(), site.redis_stock(77).await), (0, Some(100)));
+        audit_holds(&site).await;
+    }
+    program.run("dead cancel --all --yes").expect(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_during_the_last_page_leaves_nothing_to_go_on_with() {
+    let (site, program) = open().await;
+    sell_unknown(&site, 7_700_001, 1, 1).await;
+    sell_unknown(&site, 7_700_002, 2, 1).await;
+    settled(&site, "w").await;
+    let letters = letter_ids(&site).await;
+    let proxy = Proxy::start(site.redis.port()).await.unwrap();
+    let through =
+        Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
+    let requeue = fred::util::sha1_hash(include_str!("../lua/requeue.lua"));
+    for (words, step) in [
+        (vec!["dead", "cancel", &letters[0], "--yes"], "7700001"),
+        (vec!["dead", "requeue", "--all", "--yes"], &requeue),
+    ] {
+        let held = proxy.hold_when(step);
+        let mut child = spawned(&mut through.command(&words));
+        held.reached().await.unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        interrupt(&child);
+        let mut said = String::new();
+        errors.read_line(&mut said).unwrap();
+        assert!(said.contains("stopping after the step in hand"), "{said}");
+        held.release();
+        errors.read_to_string(&mut said).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
+        assert!(!said.contains("with:"), "{words:?}: {said}");
+    }
+    assert!(letter_ids(&site).await.is_empty());
+
+    // More than a pipe holds.
+    let large = "x".repeat(300_000);
+    let letter = site.redis_says(&["XADD", DEAD, "*", "note", &large]).await.as_string().unwrap();
+    site.redis_says(&["DEL", STREAM]).await;
+    let entry = site.redis_says(&["XADD", STREAM, "*", "note", &large]).await.as_string().unwrap();
+    for words in [
+        vec!["dead", "export", &letter],
+        vec!["dead", "export"],
+        vec!["export", "--from", &entry, "--to", &entry],
+    ] {
+        let mut child = spawned(&mut program.command(&words));
+        let mut first = [0];
+        child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        interrupt(&child);
+        let run = Run::from(child.wait_with_output().unwrap()).expect(0);
+        assert!(run.stdout.len() > large.len() && !run.stderr.contains("with:"), "{}", run.stderr);
+    }
+}
+
+fn spawned(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
+}
+
+fn interrupt(child: &Child) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    kill(pid, Signal::SIGINT).expect("it is there");
 }

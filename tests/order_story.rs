@@ -15,7 +15,7 @@ fn operator(site: &Site) -> Program {
 }
 
 fn with_stores(redis_url: &str, mysql_url: &str) -> Program {
-    Program::with_flags(&["--redis-url", redis_url, "--mysql-url", mysql_url])
+    Program::with_variables(redis_url, mysql_url)
 }
 
 fn quick(site: &Site, name: &str) -> WorkerPlan {

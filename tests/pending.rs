@@ -12,7 +12,7 @@ use std::{
 
 use fred::types::Value;
 use nix::sys::signal::Signal;
-use program::{Program, Run};
+use program::{Program, Run, go_on, pastes};
 use serde_json::Value as Json;
 use site::{DEAD, STREAM, Site, Worker, WorkerPlan, rush::PLENTY, until};
 use terminal::Terminal;
@@ -431,7 +431,10 @@ async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_t
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
     assert!(shown.contains("30 entries not taken yet"), "{shown}");
-    assert!(shown.contains("Go on with: tidegate pending claim --dead --wait 600000ms"), "{shown}");
+    assert!(
+        go_on(&shown).ends_with(" --set worker.lock_lease_ms=600 pending claim --dead --wait 10m"),
+        "{shown}"
+    );
     assert_eq!(logged(&site)["outcome"], "stopped");
 
     let mut terminal = Terminal::start(&operator.command(&["consumers", "remove", "dead-0"]));
@@ -441,7 +444,7 @@ async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_t
     terminal.presses_control('c');
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
-    assert!(shown.contains("Go on with: tidegate consumers remove dead-0"), "{shown}");
+    assert!(go_on(&shown).ends_with(" consumers remove dead-0"), "{shown}");
     assert_eq!(site.pending().await, 30, "nothing is gone");
     busy.kill9();
 
@@ -483,7 +486,7 @@ async fn pending_entries_are_shown_with_what_is_in_them_also_when_nothing_is() {
     assert!(limited.stdout.contains("2 shown of 3 entries pending, and there are more"), "{limited:?}");
 
     let shown = |id: &str, code| operator.run(&format!("pending show {id}")).expect(code).stdout;
-    assert!(shown(&order, 0).contains("tidegate pending claim --consumer c1"));
+    assert!(shown(&order, 0).contains(" pending claim --consumer c1"));
     assert!(shown(&no_order, 0).contains("no order: the field userId"));
     assert!(shown(&gone, 0).contains("its payload is gone"));
     assert!(shown(&unread, 1).contains("no worker has read it yet"));
@@ -516,4 +519,145 @@ async fn keys_of_a_wrong_type_are_told_and_nothing_is_done() {
         let failed = operator.run(line).expect(3);
         assert!(failed.stderr.contains("WRONGTYPE"), "{line}: {failed:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burial_tells_what_it_left_and_what_is_over_its_limit() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 9).await;
+    delivered_to(&site, "dead-0", 9).await;
+    let operator = operator(&site);
+    let list = operator.run("pending list --json").expect(0).json();
+    let gone = list["entries"][0]["entry"].as_str().expect("an id").to_owned();
+    site.call(&format!("XDEL {STREAM} {gone}")).await;
+
+    let some = operator.run_with(
+        &["pending", "bury", "--dead", "--limit", "5", "--why", "it's bad", "--yes", "--json"],
+        &[],
+    );
+    let some = some.expect(1);
+    let told = some.json();
+    assert_eq!((told["buried"].as_array().map(Vec::len), &told["more"]), (Some(4), &true.into()), "{told}");
+    assert_eq!(
+        (&told["left"][0]["entry"], &told["left"][0]["why"]),
+        (&gone.into(), &"gone".into()),
+        "{told}"
+    );
+    let logged_now = logged(&site);
+    assert_eq!(logged_now["outcome"], "refused", "{logged_now}");
+    assert_eq!(
+        logged_now["counts"],
+        serde_json::json!({ "buried": 4, "left": 1, "over_limit": 1 }),
+        "{logged_now}"
+    );
+
+    // Only the one without payload is left then, which no burial ends.
+    let rest = pastes(&go_on(&some.stderr), &[]).expect(1);
+    assert_eq!(rest.json()["buried"].as_array().map(Vec::len), Some(4), "{rest:?}");
+    let last = operator.run_with(&["pending", "bury", "--dead", "--why", "x", "--yes"], &[]).expect(1);
+    assert!(last.stdout.contains("its payload is gone"), "{last:?}");
+    assert_eq!((site.dead().await.len(), site.pending().await), (8, 1));
+    assert_eq!(site.dead().await[7]["dead:error"], "it's bad");
+}
+
+/// MySQL goes away between a hundred entries and the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burial_that_loses_mysql_half_way_tells_what_it_has_buried_and_goes_on_with_the_rest() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 150).await;
+    delivered_to(&site, "dead-0", 150).await;
+    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let (redis_url, mysql_url) = (redis.url_for(&site.redis), mysql.url_for(&site.mysql));
+    let through = Program::with_flags(&["--redis-url", &redis_url, "--mysql-url", &mysql_url]);
+    let held = redis.hold_when(fred::util::sha1_hash(include_str!("../lua/bury.lua")));
+    let words = ["pending", "bury", "--dead", "--limit", "200", "--why", "x", "--yes", "--json"];
+    let child = spawned(&mut through.command(&words));
+    held.reached().await.expect("it buries the first");
+    mysql.cut().await;
+    held.release();
+    let failed = Run::from(child.wait_with_output().expect("it ends")).expect(3);
+    assert_eq!(failed.json()["buried"].as_array().map(Vec::len), Some(100), "{failed:?}");
+    assert_eq!((site.dead().await.len(), site.pending().await), (100, 50));
+    let line = logged(&site);
+    assert_eq!((&line["outcome"], &line["counts"]["buried"]), (&"failed".into(), &100.into()), "{line}");
+
+    mysql.pass();
+    let rest = pastes(&go_on(&failed.stderr), &[]).expect(0);
+    assert_eq!(rest.json()["buried"].as_array().map(Vec::len), Some(50), "{rest:?}");
+}
+
+/// Redis goes away when the entries of one consumer are offered, and those of the other are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handover_that_loses_redis_half_way_tells_what_it_has_offered() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 30).await;
+    delivered_to(&site, "first-0", 10).await;
+    site.redis_says(&["XREADGROUP", "GROUP", "g1", "second-0", "COUNT", "20", "STREAMS", STREAM, ">"]).await;
+    until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
+    let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    busy.says("worker started").await;
+    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let url = proxy.url_for(&site.redis);
+    let mysql_url = site.mysql.url();
+    let flags = ["--redis-url", &url, "--mysql-url", &mysql_url, "--set", "worker.lock_lease_ms=600"];
+    let through = Program::with_flags(&[&flags[..], &["--set", "redis.command_timeout_ms=500"]].concat());
+    for (line, told, done) in [
+        ("pending claim --dead --yes --json", "offered", 10),
+        // Offered before, so these are not offered again.
+        ("consumers remove --dead --yes --json", "handed_over", 0),
+    ] {
+        let held = proxy.hold_when("second-0");
+        let child = spawned(&mut through.command(&line.split(' ').collect::<Vec<_>>()));
+        held.reached().await.expect("it comes to the second");
+        proxy.cut().await;
+        let failed = Run::from(child.wait_with_output().expect("it ends")).expect(3);
+        assert_eq!(failed.json()[told], done, "{line}: {failed:?}");
+        proxy.pass();
+        assert!(go_on(&failed.stderr).ends_with(line), "{failed:?}");
+    }
+    let rest =
+        pastes(&format!("tidegate {} pending claim --dead --yes --json", flags.join(" ")), &[]).expect(0);
+    assert_eq!(rest.json()["offered"], 20, "{rest:?}");
+    busy.kill9();
+    let heir = patient(&site, "heir").start();
+    site.settled().await;
+    site.invariants().await;
+    assert!(heir.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_does_not_read_all_of_it_again_and_again() {
+    let site = Site::open().await;
+    for id in 1..=5_000 {
+        site.redis_says(&["XADD", STREAM, "*", "id", &id.to_string()]).await;
+    }
+    delivered_to(&site, "dead-0", 5_000).await;
+    // Somebody lives, and takes nothing.
+    site.call("SET tidegate:worker:busy somebody").await;
+    site.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, "g1", "busy-0"]).await;
+    until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
+    let calls = async |name: &str| -> u64 {
+        let stats = site.call("INFO commandstats").await.as_string().expect("a text");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
+        line.and_then(|rest| rest.split(',').next()).map_or(0, |calls| calls.parse().expect("a number"))
+    };
+    let operator = operator(&site);
+    let reads = async |line: &str, code: i32| {
+        let before = calls("xpending").await;
+        operator.run(line).expect(code);
+        calls("xpending").await - before
+    };
+    let offering = reads("pending claim --dead --yes", 0).await;
+    let looks = reads("pending claim --dead --wait 3s --yes", 1).await - offering;
+    // Once at the end it is counted whole.
+    assert!(looks <= 20, "{looks} times a page of the pending list was read, which has six of them");
+
+    let before = calls("xinfo|consumers").await + calls("xinfo").await;
+    operator.run("consumers remove dead-0 --wait 3s --yes").expect(1);
+    let looks = calls("xinfo|consumers").await + calls("xinfo").await - before;
+    assert!(looks < 5, "{looks} times the consumers were read");
 }

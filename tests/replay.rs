@@ -1,13 +1,15 @@
 //! Running entries again: what is there stays, what is missing is written, and it can be stopped, killed and repeated.
 
+mod program;
 mod site;
 mod terminal;
 
 use std::{
     collections::BTreeMap,
     fs,
+    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -19,6 +21,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use program::pastes;
 use serde_json::Value as Json;
 use site::{
     DEAD, STREAM, Site,
@@ -161,11 +164,11 @@ fn command(redis: &str, mysql: &str, args: &[&str]) -> Command {
 
 /// What it says to type to go on.
 fn go_on(shown: &str) -> Vec<String> {
-    let hint =
-        shown.lines().find_map(|line| line.split_once("go on with: ").or(line.split_once("Go on with: ")));
-    let words = hint.unwrap_or_else(|| panic!("no hint: {shown}")).1.trim();
-    let words = words.strip_prefix("tidegate ").expect("a command of ours");
-    words.split(' ').map(|word| word.trim_matches('\'').to_owned()).collect()
+    let hint = shown.lines().skip_while(|line| !line.to_lowercase().contains("go on with:")).nth(1);
+    let words = hint.unwrap_or_else(|| panic!("no hint: {shown}")).trim();
+    let words = words.split_once(' ').expect("a command of ours").1;
+    let words = words.split(' ').filter(|word| !["--yes", "--json"].contains(word));
+    words.map(|word| word.trim_matches('\'').to_owned()).collect()
 }
 
 fn strs(words: &[String]) -> Vec<&str> {
@@ -508,8 +511,15 @@ async fn an_order_whose_user_is_locked_by_another_is_tried_again_and_holds_up_no
     counts(&some, &[("created", 49), ("left", 1)]);
     assert_eq!(some["notes"][0]["what"], "left", "{some:#}");
     site.call("DEL lock:order:1009").await;
+    // What it says to type begins with the one that is left.
+    let stores = [("TIDEGATE_REDIS_URL", site.redis.url()), ("TIDEGATE_MYSQL_URL", site.mysql.url())];
+    let stores = stores.each_ref().map(|(name, url)| (*name, url.as_str()));
+    let line = some["go_on"].as_str().expect("a line");
+    assert!(line.starts_with("tidegate --set worker.lock_lease_ms=2000 replay --from "), "{line}");
+    let rest = pastes(line, &stores).expect(0).json();
+    counts(&rest, &[("created", 1), ("left", 0)]);
     let all = told(&site.tidegate(&[&quick[..], &ALL, &["--yes", "--json"]].concat()), 0);
-    counts(&all, &[("created", 1), ("already_there", 49), ("left", 0)]);
+    counts(&all, &[("created", 0), ("already_there", 50), ("left", 0)]);
     work(&site, "w").await;
     site.invariants().await;
 }
@@ -687,16 +697,20 @@ async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
     let second_page = format!("({}", entry(99)["entry"].as_str().expect("an id"));
     let held = redis.hold_when(second_page);
     let args = [&["export"], &ALL[..], &["--out", out, "--json"]].concat();
-    let child = command(&redis.url_for(&site.redis), &site.mysql.url(), &args);
-    let child = tokio::process::Command::from(child).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = child.expect("it starts");
+    let mut command = command(&redis.url_for(&site.redis), &site.mysql.url(), &args);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("it starts");
     held.reached().await.expect("it comes to its second page");
-    let pid = i32::try_from(child.id().expect("it lives")).expect("a pid");
-    kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it is there");
-    let output = child.wait_with_output().await.expect("it ends");
-    held.cut();
+    let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
+    interrupt(&child);
+    let mut said = String::new();
+    errors.read_line(&mut said).expect("it speaks");
+    assert!(said.contains("stopping after the step in hand"), "{said}");
+    held.release();
+    errors.read_to_string(&mut said).expect("it speaks");
+    let output = child.wait_with_output().expect("it ends");
     counts(&told(&output, 6), &[("entries", 100)]);
-    let rest = go_on(&shown(&output));
+    let rest = go_on(&said);
     let shell = rest.iter().position(|word| word == ">>").expect("it is to be appended");
     let rest = site.tidegate(&strs(&rest[..shell]));
     let part = fs::read_to_string(&path).expect("the file is there");
@@ -704,4 +718,45 @@ async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
     dump(&site).await.expect(&before);
     until("nobody has read it", || async { site.open_entries().await.is_none() }).await;
     assert!(site.dead().await.is_empty(), "{DEAD}");
+}
+
+fn interrupt(child: &Child) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    kill(pid, Signal::SIGINT).expect("it is there");
+}
+
+/// The other end of the pipe stands still, with a page half written.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_into_a_pipe_that_nobody_empties_can_be_stopped() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    // More than a pipe holds.
+    site.add(&[("note", &"x".repeat(300_000))]).await;
+    site.plain_rush(1_000, 2_500).await;
+    let args = [&["export"], &ALL[..]].concat();
+    let mut command = command(&site.redis.url(), &site.mysql.url(), &args);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut first = [0];
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("it has begun to write");
+    let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
+    interrupt(&child);
+    let mut said = String::new();
+    errors.read_line(&mut said).expect("it speaks");
+    assert!(said.contains("once more to stop at once"), "{said}");
+    interrupt(&child);
+    until("it has ended", || {
+        let ended = child.try_wait().expect("it is our child");
+        async move { ended.is_some() }
+    })
+    .await;
+    errors.read_to_string(&mut said).expect("it speaks");
+    assert_eq!(child.wait().expect("it is our child").code(), Some(6), "{said}");
+    assert!(said.contains("its last line may be cut off"), "{said}");
+    let rest = go_on(&said);
+    let rest = site.tidegate(&strs(&rest));
+    assert_eq!(
+        String::from_utf8(rest.stdout).expect("text").lines().count(),
+        2_501,
+        "from the page in hand on"
+    );
 }

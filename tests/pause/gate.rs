@@ -1,9 +1,13 @@
 //! The gate is paused for one voucher or for all; and what all these commands have in common.
 
+use std::process::Stdio;
+
+use tidegate_lab::Proxy;
+
 use crate::{
     program,
-    program::Program,
-    site::{Site, stock_key},
+    program::{Program, Run, go_on, pastes},
+    site::{Site, stock_key, until},
     terminal::Terminal,
 };
 
@@ -167,4 +171,42 @@ async fn a_dry_run_and_a_missing_terminal_change_nothing() {
     assert!(code == 0 && shown.contains("the workers go on within a second"), "{code}: {shown}");
     assert!(shown.contains("1 sale goes on: 7"), "{shown}");
     assert_eq!(asks(&program, 7, 1), "admitted");
+}
+
+/// Redis goes away when some vouchers of a step are changed and others are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_of_all_sales_that_loses_redis_half_way_tells_which_are_paused() {
+    let site = Site::open().await;
+    for voucher in 1..=60 {
+        site.redis_says(&["SET", &format!("seckill:stock:{voucher}"), "5"]).await;
+    }
+    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let (url, mysql_url) = (proxy.url_for(&site.redis), site.mysql.url());
+    let flags = ["--redis-url", &url, "--mysql-url", &mysql_url, "--set", "redis.command_timeout_ms=1000"];
+    let through = Program::with_flags(&flags);
+    for (line, script) in [
+        ("pause --reason its-late --yes --json", include_str!("../../lua/pause.lua")),
+        ("resume --yes --json", include_str!("../../lua/resume.lua")),
+    ] {
+        let paused = async || {
+            let status = program(&site).run("pause --dry-run --json").json();
+            status["paused_before"].as_array().map_or(0, Vec::len)
+        };
+        let before = paused().await;
+        let held = proxy.hold_when(fred::util::sha1_hash(script));
+        let mut command = through.command(&line.split(' ').collect::<Vec<_>>());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        held.reached().await.expect("it comes to the first");
+        // The other connection goes on.
+        until("half of them are changed", || async { paused().await.abs_diff(before) >= 30 }).await;
+        proxy.cut().await;
+        let failed = Run::from(child.wait_with_output().expect("it ends")).expect(3);
+        let changed = failed.json()["vouchers"].as_array().map_or(0, Vec::len);
+        assert!(changed > 0 && changed <= paused().await.abs_diff(before), "{failed:?}");
+        proxy.pass();
+        let rest = pastes(&go_on(&failed.stderr), &[]).expect(0);
+        assert!(go_on(&failed.stderr).ends_with(line), "{failed:?}");
+        assert!(rest.json()["vouchers"].as_array().is_some_and(|rest| !rest.is_empty()), "{rest:?}");
+        assert_eq!(paused().await.abs_diff(before), 60);
+    }
 }

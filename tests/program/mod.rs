@@ -1,7 +1,11 @@
 //! Runs the real binary, and talks to its stores behind its back.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use std::process::{Command, Output};
+use std::{
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
 
 use fred::{
     clients::Client,
@@ -12,6 +16,7 @@ use fred::{
 /// The binary with the stores of one test.
 pub struct Program {
     flags: Vec<String>,
+    variables: Vec<(String, String)>,
 }
 
 /// How a run of it ended.
@@ -25,7 +30,14 @@ pub struct Run {
 impl Program {
     /// With these flags before each command.
     pub fn with_flags(flags: &[&str]) -> Self {
-        Self { flags: flags.iter().map(ToString::to_string).collect() }
+        Self { flags: flags.iter().map(ToString::to_string).collect(), variables: Vec::new() }
+    }
+
+    /// With stores that variables name, so that no line that it shows has to.
+    pub fn with_variables(redis_url: &str, mysql_url: &str) -> Self {
+        let variables = [("TIDEGATE_REDIS_URL", redis_url), ("TIDEGATE_MYSQL_URL", mysql_url)];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        Self { flags: Vec::new(), variables }
     }
 
     /// Runs a command line, split at spaces.
@@ -47,9 +59,30 @@ impl Program {
                 command.env_remove(name);
             }
         }
-        command.args(&self.flags).args(args);
+        // As it is typed where it is in a folder of PATH.
+        command.arg0("tidegate").args(&self.flags).args(args);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
+}
+
+/// The line that it says to type, to go on.
+#[track_caller]
+pub fn go_on(shown: &str) -> String {
+    let mut lines = shown.lines();
+    lines
+        .find(|line| line.to_lowercase().contains("go on with:"))
+        .unwrap_or_else(|| panic!("no hint: {shown}"));
+    lines.next().unwrap_or_else(|| panic!("no line: {shown}")).trim().to_owned()
+}
+
+/// Pastes a line into a shell that has these variables and finds the program in its PATH.
+pub fn pastes(line: &str, variables: &[(&str, &str)]) -> Run {
+    let folder = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().expect("a folder");
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]).env("PATH", path).envs(variables.iter().copied()).stdin(Stdio::null());
+    shell.output().expect("the shell runs").into()
 }
 
 impl From<Output> for Run {

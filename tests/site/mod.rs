@@ -7,6 +7,7 @@ pub mod rush;
 use std::{
     collections::BTreeMap,
     fs::File,
+    os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
@@ -264,6 +265,8 @@ pub async fn connect(url: &str) -> Client {
 /// The program, with nothing of the environment that configures it.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    // As it is typed where it is in a folder of PATH.
+    command.arg0("tidegate");
     for (name, _) in std::env::vars() {
         if name.starts_with("TIDEGATE_") || name.starts_with("OTEL_") {
             command.env_remove(name);

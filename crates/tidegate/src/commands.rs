@@ -9,6 +9,7 @@ pub mod consumers_remove;
 pub mod dead;
 pub mod doctor;
 pub mod export;
+mod lines;
 pub mod log;
 pub mod migrate;
 pub mod order_find;

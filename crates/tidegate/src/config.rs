@@ -19,6 +19,7 @@ pub use self::{
     redacted::{RedactedUrl, Secret},
     settings::{AdminSettings, LogFormat, LogSettings, Settings, WorkerSettings},
 };
+use crate::command_line::add_flag;
 
 /// Names the configuration file, as `--config` does.
 const CONFIG_VARIABLE: &str = "TIDEGATE_CONFIG";
@@ -38,6 +39,35 @@ pub struct ConfigArgs {
     /// Any other setting, as often as needed; `tidegate config` lists them
     #[arg(long, global = true, value_name = "KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<SecretArg>,
+}
+
+impl ConfigArgs {
+    /// The flags as they can be typed again, and the names of those that are left out, because they may hold a secret.
+    pub fn without_secrets(&self) -> (Vec<String>, Vec<String>) {
+        let (mut typed, mut hidden) = (Vec::new(), Vec::new());
+        if let Some(path) = &self.config {
+            add_flag(&mut typed, "--config", path.to_string_lossy().into_owned());
+        }
+        for (flag, key, value) in self.urls() {
+            let Some(SecretArg(value)) = value else { continue };
+            match layers::may_be_shown(key, value) {
+                true => add_flag(&mut typed, flag, value.clone()),
+                false => hidden.push(flag.to_owned()),
+            }
+        }
+        for SecretArg(pair) in &self.set {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match layers::may_be_shown(key.trim(), value) {
+                true => add_flag(&mut typed, "--set", pair.clone()),
+                false => hidden.push(format!("--set {}", key.trim())),
+            }
+        }
+        (typed, hidden)
+    }
+
+    fn urls(&self) -> [(&'static str, &'static str, &Option<SecretArg>); 2] {
+        [("--redis-url", "redis.url", &self.redis_url), ("--mysql-url", "mysql.url", &self.mysql_url)]
+    }
 }
 
 /// A flag's value that may hold a password; its `Debug` hides all of it.
@@ -108,9 +138,7 @@ impl Config {
             layers.add_file(&path);
         }
         layers.add_variables(&variables);
-        for (flag, key, value) in
-            [("--redis-url", "redis.url", &args.redis_url), ("--mysql-url", "mysql.url", &args.mysql_url)]
-        {
+        for (flag, key, value) in args.urls() {
             if let Some(value) = value {
                 layers.add_flag(flag, key, &value.0);
             }

@@ -6,12 +6,12 @@ use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
 use tidegate_orders::{Keys, keys::process_of};
-use tidegate_stream::{EntryId, Holder, Offerer, Survey, is_offered};
+use tidegate_stream::{Backoff, EntryId, Holder, Offer, Offerer, PendingEntry, Survey, is_offered};
 
 use crate::{config::Settings, operator::Job};
 
-/// Between two looks whether entries were taken.
-pub const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Between two looks whether entries were taken: at first, and later.
+const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
 
 /// Entries that are read at once.
 const PAGE: u16 = 1_000;
@@ -23,6 +23,22 @@ pub struct Handover {
     survey: Survey,
     keys: Keys,
     young_ms: u64,
+}
+
+/// The waits between looks whether entries were taken.
+pub fn looks() -> Backoff {
+    Backoff::new(LOOK_EVERY[0], LOOK_EVERY[1])
+}
+
+/// How offering ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offering {
+    /// All was looked at.
+    Whole,
+    /// Its process lives, so the rest was left.
+    Lives,
+    /// The job was stopped.
+    Stopped,
 }
 
 /// What became of one consumer's entries.
@@ -57,44 +73,80 @@ impl Handover {
     }
 
     /// Offers all that `consumer` holds, unless its process lives; with `forced` even then, and what was delivered a
-    /// moment ago, too. Ends early when the job is stopped.
-    pub async fn offer(&self, consumer: &str, forced: bool, job: &Job) -> anyhow::Result<Offered> {
+    /// moment ago, too. Tells each step to `told`.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or stream or group are missing.
+    pub async fn offer(
+        &self,
+        consumer: &str,
+        forced: bool,
+        job: &Job,
+        mut told: impl FnMut(&Offer),
+    ) -> anyhow::Result<Offering> {
         let holder = Holder {
             consumer: consumer.to_owned(),
             heartbeat: (!forced).then(|| self.keys.heartbeat(process_of(consumer))),
             young_ms: if forced { 0 } else { self.young_ms },
         };
-        let mut all = Offered { consumer: consumer.to_owned(), ..Offered::default() };
         let mut after = EntryId::MIN;
         while !job.is_stopped() {
             let step = self.offerer.step(&holder, after).await;
-            let Some(step) = step.with_context(|| format!("Failed to offer the entries of {consumer}"))?
-            else {
-                all.lives = true;
-                break;
-            };
-            all.offered += step.offered;
-            all.before += step.before;
-            all.young += step.young;
-            all.gone += step.gone;
+            let step = step.with_context(|| format!("Failed to offer the entries of {consumer}"))?;
+            let Some(step) = step else { return Ok(Offering::Lives) };
+            told(&step);
             job.progress.add(step.offered + step.before + step.young + step.gone);
-            let Some(last) = step.last else { break };
+            let Some(last) = step.last else { return Ok(Offering::Whole) };
             after = last;
         }
-        Ok(all)
+        Ok(Offering::Stopped)
+    }
+
+    /// Whether `consumer` holds anything.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn holds_anything(&self, consumer: &str) -> anyhow::Result<bool> {
+        Ok(!self.page(consumer, EntryId::MIN, 1).await?.is_empty())
+    }
+
+    /// The first entry of `consumer` from `first` on that is on offer and not taken.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn first_on_offer(&self, consumer: &str, first: EntryId) -> anyhow::Result<Option<EntryId>> {
+        // Mostly it is still the same.
+        let (mut after, mut count) = (first.previous(), 1);
+        loop {
+            let page = self.page(consumer, after, count).await?;
+            if let Some(offered) = page.iter().find(|pending| is_offered(pending.idle_ms)) {
+                return Ok(Some(offered.id));
+            }
+            match page.last() {
+                Some(last) if page.len() == usize::from(count) => (after, count) = (last.id, PAGE),
+                _ => return Ok(None),
+            }
+        }
     }
 
     /// How many entries of `consumer` are on offer and not taken.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
     pub async fn on_offer(&self, consumer: &str) -> anyhow::Result<u64> {
         let (mut count, mut after) = (0, EntryId::MIN);
         loop {
-            let page = self.survey.pending_entries((after, EntryId::MAX), PAGE, Some(consumer)).await;
-            let page = page.context("Failed to read the pending list")?;
+            let page = self.page(consumer, after, PAGE).await?;
             count += page.iter().filter(|pending| is_offered(pending.idle_ms)).count() as u64;
             match page.last() {
                 Some(last) if page.len() == usize::from(PAGE) => after = last.id,
                 _ => return Ok(count),
             }
         }
+    }
+
+    async fn page(&self, consumer: &str, after: EntryId, count: u16) -> anyhow::Result<Vec<PendingEntry>> {
+        let page = self.survey.pending_entries((after, EntryId::MAX), count, Some(consumer)).await;
+        page.context("Failed to read the pending list")
     }
 }

@@ -2,6 +2,7 @@
 
 mod admin;
 mod cli;
+mod command_line;
 mod commands;
 mod config;
 mod connect;

@@ -1,27 +1,30 @@
 //! How every command goes that changes something: it reads, shows what it would do, asks, does it, says what it did, and
 //! leaves two lines in the operators' log.
 //!
-//! A command brings a [`Plan`] (what it read) and a [`Report`] (what it did); [`Change::run`] does the rest.
+//! A command brings a [`Plan`] (what it read) and a [`Report`] (what it did); [`Change::run`] does the rest, or
+//! [`Change::run_in_steps`], where a part of the work may be done when it ends.
 
+mod ending;
 mod log;
 mod progress;
 mod question;
 mod typed;
 
-use std::pin::pin;
-
-use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value as Json;
-use tokio_util::sync::CancellationToken;
 
-use self::{log::Record, typed::Typed};
+use self::{
+    ending::{Conclusion, Ended, work_off},
+    log::Record,
+    typed::Typed,
+};
 pub use self::{
+    ending::{End, Ending, Job},
     log::{Line, OperatorLog, Outcome},
     progress::Progress,
 };
-use crate::{config::Settings, exit::Exit, output::OutputArgs, signals::Signals};
+use crate::{command_line::CommandLine, config::Settings, exit::Exit, output::OutputArgs};
 
 /// The flags of every command that changes something.
 #[derive(Args, Clone, Debug)]
@@ -43,6 +46,11 @@ impl ChangeArgs {
     /// Who does this.
     pub fn who(&self) -> String {
         self.name.clone().unwrap_or_else(typed::who)
+    }
+
+    /// `command` with those of these flags that were given.
+    fn typed(&self, command: CommandLine) -> CommandLine {
+        self.output.typed(command.switch("--yes", self.yes).flag("--as", self.name.as_ref()))
     }
 
     /// Somebody reads the plan before anything is done: it may say more than is needed to do it.
@@ -71,7 +79,7 @@ pub enum Next {
     Ask(String),
 }
 
-/// What a command did. As JSON it is what the command prints.
+/// What a command did, or has done so far. As JSON it is what the command prints.
 pub trait Report: Serialize {
     /// For people.
     fn text(&self) -> String;
@@ -79,46 +87,19 @@ pub trait Report: Serialize {
     /// The numbers for the log, as a JSON object: `json!({"deleted": 12})`.
     fn counts(&self) -> Json;
 
-    /// How it ended.
+    /// How it ended, if the work came to its end.
     fn ending(&self) -> Ending {
         Ending::Done
     }
-}
 
-/// How a change ended that did not fail.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// All is done.
-    Done,
-    /// The stores refused it after all, or a part of it: the exit code is 1.
-    Refused,
-    /// [`Job::is_stopped`] was obeyed before all was done. What to type to go on with the rest.
-    Stopped {
-        /// Such as `tidegate replay --from 1718000000000-0`.
-        go_on: String,
-    },
-    /// It failed when a part was done, which the report tells of: the exit code is 3.
-    Failed {
-        /// Why.
-        error: String,
-        /// What to type to go on with the rest.
-        go_on: String,
-    },
-}
+    /// What to type for what is left, without the flags of [`ChangeArgs`]. None: the same command again.
+    fn go_on(&self) -> Option<CommandLine> {
+        None
+    }
 
-/// What the work of a change is given.
-#[derive(Debug)]
-pub struct Job {
-    /// Cancelled by a signal. For waits between steps, never around a step; see [`Job::is_stopped`].
-    pub stop: CancellationToken,
-    /// How far it is; to be told its total before it shows.
-    pub progress: Progress,
-}
-
-impl Job {
-    /// Whether to end after the step in hand, with [`Ending::Stopped`]. Ask between any two steps.
-    pub fn is_stopped(&self) -> bool {
-        self.stop.is_cancelled()
+    /// What a second signal may have left.
+    fn torn(&self) -> &'static str {
+        "the step in hand may be done or not"
     }
 }
 
@@ -136,6 +117,7 @@ impl<'a> Change<'a> {
     }
 
     /// Shows the plan or asks, as the flags say; then does the work between two lines of the log, and prints the report.
+    /// The work is one step: where it fails there is nothing to report.
     ///
     /// The answer to a question may take its time: the work has to hold whatever has changed since the plan was made.
     ///
@@ -146,93 +128,90 @@ impl<'a> Change<'a> {
         plan: P,
         work: impl AsyncFnOnce(P, &Job) -> anyhow::Result<R>,
     ) -> anyhow::Result<Exit> {
+        if let Some(exit) = self.is_answered(&plan)? {
+            return Ok(exit);
+        }
+        let (record, mut report) = (self.begin().await, None);
+        let ended = work_off(async |job: &Job| {
+            report = Some(work(plan, job).await?);
+            Ok(End::Whole)
+        });
+        let ended = ended.await;
+        self.finish(record, report.as_ref(), ended).await
+    }
+
+    /// As [`Change::run`], for work of many steps, each of which is told to `report` as soon as it is done. Whichever way
+    /// the work ends then, what was done by then is printed and logged, with what to type for the rest.
+    ///
+    /// # Errors
+    /// When nobody can be asked, or stdout cannot be written to.
+    pub async fn run_in_steps<P: Plan, R: Report>(
+        &self,
+        plan: P,
+        mut report: R,
+        work: impl AsyncFnOnce(P, &mut R, &Job) -> anyhow::Result<End>,
+    ) -> anyhow::Result<Exit> {
+        if let Some(exit) = self.is_answered(&plan)? {
+            return Ok(exit);
+        }
+        let record = self.begin().await;
+        let ended = work_off(async |job: &Job| work(plan, &mut report, job).await).await;
+        self.finish(record, Some(&report), ended).await
+    }
+
+    /// Shows the plan, and asks. None: the work is to be done.
+    fn is_answered<P: Plan>(&self, plan: &P) -> anyhow::Result<Option<Exit>> {
         let ChangeArgs { dry_run, yes, output, .. } = *self.args;
         let next = plan.next();
         if let Next::Nothing(exit) = next {
-            output.print(&plan, P::text)?;
-            return Ok(exit);
+            output.print(plan, P::text)?;
+            return Ok(Some(exit));
         }
         if dry_run {
-            output.print(&plan, |plan| format!("{}\nNothing was changed (dry run).", plan.text()))?;
-            return Ok(Exit::Ok);
+            output.print(plan, |plan| format!("{}\nNothing was changed (dry run).", plan.text()))?;
+            return Ok(Some(Exit::Ok));
         }
         if let Next::Ask(question) = next
             && !yes
             && !question::ask(&plan.text(), &question)?
         {
             eprintln!("Nothing was changed.");
-            return Ok(Exit::No);
+            return Ok(Some(Exit::No));
         }
-        let report = self.recorded(plan, work).await?;
-        output.print(&report, R::text)?;
-        Ok(match report.ending() {
-            Ending::Done => Exit::Ok,
-            Ending::Refused => Exit::No,
-            Ending::Stopped { go_on } => {
-                eprintln!("Stopped before all was done. Go on with: {go_on}");
-                Exit::Stopped
-            }
-            Ending::Failed { error, go_on } => {
-                eprintln!("error: {error}. When that is mended, go on with: {go_on}");
-                Exit::Failed
-            }
-        })
+        Ok(None)
     }
 
-    /// The work between two lines of the log: without the first, nobody would learn of a command that was killed.
-    async fn recorded<P, R: Report>(
+    /// The first of two lines of the log: without it, nobody would learn of a command that was killed.
+    async fn begin(&self) -> Record {
+        Record::begin(self.settings, Typed::here(self.args.who())).await
+    }
+
+    async fn finish<R: Report>(
         &self,
-        plan: P,
-        work: impl AsyncFnOnce(P, &Job) -> anyhow::Result<R>,
-    ) -> anyhow::Result<R> {
-        let record = Record::begin(self.settings, Typed::here(self.args.who())).await;
-        let ended = stoppable(plan, work).await;
-        let (outcome, counts, error) = match &ended {
-            Ok(report) => {
-                let ending = report.ending();
-                let error = match &ending {
-                    Ending::Failed { error, .. } => Some(error.clone()),
-                    _ => None,
-                };
-                (ending.into(), report.counts(), error)
-            }
-            Err(error) => (Outcome::Failed, Json::Null, Some(format!("{error:#}"))),
-        };
-        record.end(outcome, &counts, error.as_deref()).await;
-        ended
+        record: Record,
+        report: Option<&R>,
+        ended: Ended,
+    ) -> anyhow::Result<Exit> {
+        let go_on = report.and_then(R::go_on).map(|command| self.args.typed(command));
+        let go_on = go_on.unwrap_or_else(|| record.typed().again());
+        let conclusion = Conclusion { report, ended, go_on };
+        let counts = report.map_or(Json::Null, R::counts);
+        record.end(conclusion.outcome(), &counts, conclusion.error().as_deref()).await;
+        conclusion.tell(Some(self.args.output))
     }
 }
 
-impl From<Ending> for Outcome {
-    fn from(ending: Ending) -> Self {
-        match ending {
-            Ending::Done => Self::Done,
-            Ending::Refused => Self::Refused,
-            Ending::Stopped { .. } => Self::Stopped,
-            Ending::Failed { .. } => Self::Failed,
-        }
-    }
-}
-
-/// Whoever did not wait for the end of the step in hand.
-#[derive(Debug, thiserror::Error)]
-#[error("stopped at once by a second {0}: the step in hand may be done or not")]
-pub struct Aborted(&'static str);
-
-/// Works until done. The first signal ends it after the step in hand, the second at once.
-async fn stoppable<P, R>(plan: P, work: impl AsyncFnOnce(P, &Job) -> anyhow::Result<R>) -> anyhow::Result<R> {
-    let mut signals = Signals::listen().context("Failed to listen to signals")?;
-    let job = Job { stop: CancellationToken::new(), progress: Progress::new() };
-    let mut work = pin!(work(plan, &job));
-    tokio::select! {
-        ended = &mut work => return ended,
-        name = signals.next() => {
-            job.progress.say(&format!("{name}: stopping after the step in hand; once more to stop at once"));
-            job.stop.cancel();
-        }
-    }
-    tokio::select! {
-        ended = work => ended,
-        name = signals.next() => Err(Aborted(name).into()),
-    }
+/// Long work that changes nothing: it can be stopped, and is reported and gone on with as a change, but is neither asked
+/// about nor logged. The report is printed where `output` says how.
+///
+/// # Errors
+/// When stdout cannot be written to.
+pub async fn read_in_steps<R: Report>(
+    output: Option<OutputArgs>,
+    mut report: R,
+    work: impl AsyncFnOnce(&mut R, &Job) -> anyhow::Result<End>,
+) -> anyhow::Result<Exit> {
+    let ended = work_off(async |job: &Job| work(&mut report, job).await).await;
+    let go_on = report.go_on().unwrap_or_else(|| Typed::here(String::new()).again());
+    Conclusion { report: Some(&report), ended, go_on }.tell(output)
 }

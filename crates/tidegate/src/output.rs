@@ -7,6 +7,8 @@ use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
+use crate::command_line::CommandLine;
+
 /// The flag of every command that prints data.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct OutputArgs {
@@ -16,6 +18,11 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
+    /// `command` with this flag, if it was given.
+    pub fn typed(self, command: CommandLine) -> CommandLine {
+        command.switch("--json", self.json)
+    }
+
     /// Prints `data` as JSON, or what `text` makes of it.
     ///
     /// # Errors

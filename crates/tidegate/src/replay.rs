@@ -96,6 +96,9 @@ pub struct Done {
     pub tidings: Tidings,
     /// Entries that are still to be done: others hold their users or vouchers for too long, or Redis takes no dead letter.
     pub left: u64,
+    /// The first of these.
+    #[serde(skip)]
+    pub first_left: Option<EntryId>,
     /// How many of all were pending in the group and are acknowledged now, buried ones not counted.
     pub acknowledged: u64,
 }
@@ -103,6 +106,7 @@ pub struct Done {
 impl Done {
     fn left(&mut self, id: EntryId, why: impl Into<String>) {
         self.left += 1;
+        self.first_left = Some(self.first_left.map_or(id, |first| first.min(id)));
         self.tidings.note(id, "left", why);
     }
 }

@@ -4,6 +4,8 @@ use clap::Args;
 use tidegate_orders::{UserId, VoucherId, wire};
 use tidegate_stream::{Entry, EntryId, PageSize, StreamError, Survey};
 
+use crate::command_line::CommandLine;
+
 /// Flags that leave entries out.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct OnlyArgs {
@@ -16,11 +18,9 @@ pub struct OnlyArgs {
 }
 
 impl OnlyArgs {
-    /// As they are typed, each with a space before it.
-    pub fn typed(self) -> String {
-        let voucher = self.voucher.map(|voucher| format!(" --voucher {voucher}"));
-        let user = self.user.map(|user| format!(" --user {user}"));
-        [voucher, user].into_iter().flatten().collect()
+    /// `command` with those of these flags that were given.
+    pub fn typed(self, command: CommandLine) -> CommandLine {
+        command.flag("--voucher", self.voucher).flag("--user", self.user)
     }
 }
 
@@ -66,12 +66,20 @@ impl StreamPages {
         Self { survey, selection, after: selection.first.previous(), size: PageSize::new(u16::MAX) }
     }
 
+    /// The first that was not looked at.
+    pub fn at(&self) -> EntryId {
+        self.after.next().max(self.selection.first)
+    }
+
     /// The next `most` entries, or fewer where they are large; None when all were seen.
     ///
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
     pub async fn next(&mut self, most: u16) -> Result<Option<Page>, StreamError> {
         let (stream, until) = (self.survey.names().stream.clone(), self.selection.last);
+        if self.after >= until {
+            return Ok(None);
+        }
         let count = self.size.count(most.into());
         let mut entries = self.survey.page(&stream, (self.after, until), count).await?;
         self.size.learn(entries.iter().map(|entry| &entry.fields));

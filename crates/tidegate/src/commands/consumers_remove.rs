@@ -8,18 +8,18 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_orders::{Keys, keys::process_of};
-use tidegate_stream::Retirer;
+use tidegate_stream::{Offer, Retirer};
 use tokio::time::{Instant, sleep};
 
 use crate::{
     config::Settings,
     connect,
     exit::Exit,
-    handover::{Handover, LOOK_EVERY, Offered},
+    handover::{Handover, Offering, looks},
     moment,
-    operator::{Change, ChangeArgs, Ending, Job, Next, Plan, Report},
+    operator::{Change, ChangeArgs, End, Ending, Job, Next, Plan, Report},
     output::counted,
-    pending::{printable, shell_word},
+    pending::printable,
     roster::{Member, Roster},
 };
 
@@ -127,9 +127,6 @@ struct Removed {
     kept: Vec<Kept>,
     /// Entries that were offered to workers.
     handed_over: u64,
-    stopped: bool,
-    #[serde(skip)]
-    go_on: String,
 }
 
 /// Who could not be removed.
@@ -166,10 +163,10 @@ impl Report for Removed {
     }
 
     fn ending(&self) -> Ending {
-        match (self.kept.is_empty(), self.stopped) {
+        match (self.kept.is_empty(), self.kept.iter().all(|kept| kept.alive)) {
             (true, _) => Ending::Done,
-            (false, true) => Ending::Stopped { go_on: self.go_on.clone() },
-            (false, false) => Ending::Refused,
+            (false, true) => Ending::Refused,
+            (false, false) => Ending::Left,
         }
     }
 }
@@ -189,33 +186,33 @@ pub async fn run(settings: &Settings, args: &ConsumersRemoveArgs) -> anyhow::Res
         settings,
     };
     let plan = look(settings, args, &removal.roster().await?);
-    let work = async |plan: Outlook, job: &Job| {
+    let work = async |plan: Outlook, done: &mut Removed, job: &Job| {
         job.progress.expect(plan.pending, "entries");
         let end = Instant::now() + args.wait;
-        let mut done = Removed { go_on: go_on(args), ..Removed::default() };
-        let mut offers = Vec::new();
+        let mut consumers = Vec::new();
         for member in &plan.consumers {
-            offers.push(removal.handover.offer(&member.name, false, job).await?);
+            let mut handing = Handing { consumer: &member.name, young: 0, lives: false };
+            removal.offer(&mut handing, done, job).await?;
+            consumers.push(handing);
         }
-        for (member, offer) in plan.consumers.iter().zip(offers) {
-            done.handed_over += offer.offered + removal.wait_until_empty(offer, end, job).await?;
-            if !job.is_stopped() && removal.remove(&member.name).await? {
-                done.removed.push(member.name.clone());
+        for handing in &mut consumers {
+            removal.wait_until_empty(handing, end, done, job).await?;
+            if !job.is_stopped() && removal.remove(handing.consumer).await? {
+                done.removed.push(handing.consumer.to_owned());
                 continue;
             }
-            match removal.roster().await?.find(&member.name) {
+            match removal.roster().await?.find(handing.consumer) {
                 Some(left) => {
                     let (pending, alive) = (left.pending, left.alive);
-                    done.kept.push(Kept { consumer: member.name.clone(), pending, alive });
+                    done.kept.push(Kept { consumer: handing.consumer.to_owned(), pending, alive });
                 }
                 // Somebody else has removed it meanwhile.
-                None => done.removed.push(member.name.clone()),
+                None => done.removed.push(handing.consumer.to_owned()),
             }
         }
-        done.stopped = job.is_stopped();
-        Ok(done)
+        Ok(if job.is_stopped() && !done.kept.is_empty() { End::Stopped } else { End::Whole })
     };
-    Change::new(settings, &args.change).run(plan, work).await
+    Change::new(settings, &args.change).run_in_steps(plan, Removed::default(), work).await
 }
 
 fn look(settings: &Settings, args: &ConsumersRemoveArgs, roster: &Roster) -> Outlook {
@@ -233,10 +230,12 @@ fn look(settings: &Settings, args: &ConsumersRemoveArgs, roster: &Roster) -> Out
     }
 }
 
-fn go_on(args: &ConsumersRemoveArgs) -> String {
-    let names: Vec<String> = args.names.iter().map(|name| shell_word(name)).collect();
-    let whom = if args.dead { "--dead".to_owned() } else { names.join(" ") };
-    format!("tidegate consumers remove {whom}")
+/// A consumer whose entries are handed over.
+struct Handing<'a> {
+    consumer: &'a str,
+    /// Entries that were too young for it, when it was looked at last.
+    young: u64,
+    lives: bool,
 }
 
 /// The steps of a removal.
@@ -253,24 +252,36 @@ impl Removal<'_> {
         Roster::read(&self.redis, &self.keys, &self.settings.stream_names()).await
     }
 
+    /// Offers what the consumer holds.
+    async fn offer(&self, handing: &mut Handing<'_>, done: &mut Removed, job: &Job) -> anyhow::Result<()> {
+        handing.young = 0;
+        let told = |step: &Offer| {
+            handing.young += step.young;
+            done.handed_over += step.offered;
+        };
+        handing.lives = self.handover.offer(handing.consumer, false, job, told).await? == Offering::Lives;
+        Ok(())
+    }
+
     /// Waits until the consumer holds nothing, or the time is over, and offers what was too young for it before.
-    /// Returns how many these were.
-    async fn wait_until_empty(&self, mut last: Offered, end: Instant, job: &Job) -> anyhow::Result<u64> {
-        let mut offered = 0;
-        loop {
-            let pending = self.roster().await?.find(&last.consumer).map_or(0, |member| member.pending);
-            if pending == 0 || last.lives || job.is_stopped() || Instant::now() >= end {
-                return Ok(offered);
+    async fn wait_until_empty(
+        &self,
+        handing: &mut Handing<'_>,
+        end: Instant,
+        done: &mut Removed,
+        job: &Job,
+    ) -> anyhow::Result<()> {
+        let mut looks = looks();
+        while self.handover.holds_anything(handing.consumer).await? {
+            if handing.lives || job.is_stopped() || Instant::now() >= end {
+                break;
             }
-            if last.young > 0 {
-                last = self.handover.offer(&last.consumer, false, job).await?;
-                offered += last.offered;
+            if handing.young > 0 {
+                self.offer(handing, done, job).await?;
             }
-            tokio::select! {
-                () = sleep(LOOK_EVERY) => {}
-                () = job.stop.cancelled() => {}
-            }
+            job.stop.run_until_cancelled(sleep(looks.next_wait())).await;
         }
+        Ok(())
     }
 
     /// False: it lives, holds something, or is not there.

@@ -1,26 +1,18 @@
 //! `tidegate export`: entries of the stream as lines of JSON.
 
-use std::{
-    fs::File,
-    io::{self, BufWriter, ErrorKind, IsTerminal, Write},
-    path::{Path, PathBuf},
-};
-
 use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
-use serde::Serialize;
 use tidegate_stream::{EntryId, Line, Survey, server_time_ms};
 
+use super::lines::{self, Lines, LinesArgs};
 use crate::{
+    command_line::CommandLine,
     config::Settings,
     connect,
     exit::{Exit, WrongUsage},
     moment::{self, Point},
-    operator::Progress,
-    output::{OutputArgs, counted},
     selection::{OnlyArgs, Page, Selection, StreamPages},
-    signals::Signals,
 };
 
 /// Entries that are read at once.
@@ -36,8 +28,8 @@ Writes one entry a line, as it stands in the stream, acknowledged or not:
   {\"entry\":\"1763632800000-0\",\"fields\":[[\"userId\",\"1001\"],[\"voucherId\",\"7\"],[\"id\",\"693106606080001\"]]}
 A name or value that is no UTF-8 is written as {\"base64\":\"//4=\"}. Entries that are no orders are written, too.
 tidegate replay --file runs them. Changes nothing in Redis, and never writes over a file. --to is cut at the last entry
-that is there now. Ctrl-C ends it after whole lines with exit code 6, and says how to go on. With --out, what was done
-is printed; --json makes that JSON.";
+that is there now. Ctrl-C ends it after whole lines with exit code 6, and says how to go on; once more, at once. With --out,
+what was done is printed; --json makes that JSON.";
 
 /// What `tidegate export` takes.
 #[derive(Args, Debug)]
@@ -51,21 +43,35 @@ pub struct ExportArgs {
     to: Point,
     #[command(flatten)]
     only: OnlyArgs,
-    /// Write to this file, which must not be there; stdout by default
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
     #[command(flatten)]
-    output: OutputArgs,
+    lines: LinesArgs,
 }
 
-/// What was written.
-#[derive(Debug, Serialize)]
-struct Exported {
-    stream: String,
-    out: Option<PathBuf>,
-    entries: u64,
-    /// What to type for the rest.
-    go_on: Option<String>,
+/// The entries that are meant.
+struct Entries {
+    pages: StreamPages,
+    selection: Selection,
+}
+
+impl lines::Pages for Entries {
+    async fn next(&mut self) -> anyhow::Result<Option<Lines>> {
+        let page = self.pages.next(PAGE).await.context("Failed to read the stream")?;
+        Ok(page.map(|Page { entries, looked_at }| Lines {
+            text: entries.iter().map(|entry| Line::from(entry).to_json() + "\n").collect(),
+            count: entries.len() as u64,
+            looked_at,
+            missing: Vec::new(),
+        }))
+    }
+
+    fn rest(&self) -> CommandLine {
+        typed_from(self.pages.at(), self.selection)
+    }
+}
+
+/// The command for the entries from `at` on.
+fn typed_from(at: EntryId, Selection { last, only, .. }: Selection) -> CommandLine {
+    only.typed(CommandLine::new("export").flag("--from", Some(at)).flag("--to", Some(last)))
 }
 
 /// Writes them.
@@ -77,49 +83,9 @@ pub async fn run(settings: &Settings, args: &ExportArgs) -> anyhow::Result<Exit>
     let (survey, stream) =
         (Survey::new(redis.clone(), settings.stream_names()), settings.stream_names().stream);
     let selection = selection(args, &redis, &survey).await?;
-    let mut signals = Signals::listen().context("Failed to listen to signals")?;
-    let progress = Progress::new();
-    if io::stderr().is_terminal() {
-        progress.expect(survey.length(&stream).await?, "entries, at most");
-    }
-    let mut out = Out::open(args.out.as_deref())?;
-    let mut pages = StreamPages::new(survey, selection);
-    let (mut entries, mut next) = (0, selection.first);
-    let mut go_on = None;
-    loop {
-        let page = tokio::select! {
-            biased;
-            _ = signals.next() => {
-                go_on = Some(again(args, next, selection.last));
-                break;
-            }
-            page = pages.next(PAGE) => page.with_context(|| {
-                format!("Failed to read the stream; go on with: {}", again(args, next, selection.last))
-            })?,
-        };
-        let Some(Page { entries: page, looked_at }) = page else { break };
-        let lines: String = page.iter().map(|entry| Line::from(entry).to_json() + "\n").collect();
-        if !out.write(&lines)? {
-            return Ok(Exit::Ok);
-        }
-        entries += page.len() as u64;
-        next = page.last().map_or(next, |last| last.id.next());
-        progress.add(looked_at);
-    }
-    out.finish()?;
-    drop(progress);
-    let exit = if go_on.is_some() { Exit::Stopped } else { Exit::Ok };
-    if let Some(go_on) = &go_on {
-        eprintln!("Stopped before all was done. Go on with: {go_on}");
-    }
-    if args.out.is_some() {
-        let exported = Exported { stream, out: args.out.clone(), entries, go_on };
-        args.output.print(&exported, |exported| {
-            let out = exported.out.as_ref().map(|out| out.display().to_string()).unwrap_or_default();
-            format!("{out}: {} of {} written", counted(exported.entries, "entry"), exported.stream)
-        })?;
-    }
-    Ok(exit)
+    let total = survey.length(&stream).await?;
+    let entries = Entries { pages: StreamPages::new(survey, selection), selection };
+    lines::export(&args.lines, (stream, total), entries).await
 }
 
 async fn selection(args: &ExportArgs, redis: &Pool, survey: &Survey) -> anyhow::Result<Selection> {
@@ -133,58 +99,20 @@ async fn selection(args: &ExportArgs, redis: &Pool, survey: &Survey) -> anyhow::
     Ok(Selection { first, last: last.min(end), only: args.only })
 }
 
-/// What to type to go on at an entry; the lines are to be appended.
-fn again(args: &ExportArgs, at: EntryId, last: EntryId) -> String {
-    let out = args.out.as_ref().map(|out| {
-        let out = out.to_string_lossy();
-        let quoted = shlex::try_quote(&out).unwrap_or_else(|_| out.as_ref().into());
-        format!(" >> {quoted}")
-    });
-    format!("tidegate export --from {at} --to {last}{}{}", args.only.typed(), out.unwrap_or_default())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Command;
 
-/// Where the lines go.
-enum Out {
-    Stdout,
-    File(BufWriter<File>, PathBuf),
-}
-
-impl Out {
-    fn open(path: Option<&Path>) -> anyhow::Result<Self> {
-        let Some(path) = path else { return Ok(Self::Stdout) };
-        match File::create_new(path) {
-            Ok(file) => Ok(Self::File(BufWriter::new(file), path.to_owned())),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                Err(WrongUsage(format!("{} is there already, and is not written over", path.display()))
-                    .into())
-            }
-            Err(error) => Err(error).with_context(|| format!("Failed to make {}", path.display())),
-        }
+    #[test]
+    fn the_command_for_the_rest_is_about_the_rest() {
+        let only = OnlyArgs { voucher: Some(7.try_into().unwrap()), user: Some(8.try_into().unwrap()) };
+        let id = |ms: u64| EntryId { ms: 1_763_632_800_000 + ms, seq: 3 };
+        let rest = typed_from(id(5), Selection { first: id(1), last: id(9), only });
+        let (words, cli) = rest.parsed();
+        let bounds = format!("--from {} --to {}", id(5), id(9));
+        assert_eq!(words.join(" "), format!("tidegate export {bounds} --voucher 7 --user 8"));
+        let Command::Export(args) = cli.command else { panic!("{words:?}") };
+        assert_eq!((args.from.first(0), args.to.last(0)), (id(5), id(9)));
     }
-
-    /// Writes whole lines. Answers whether anybody still reads.
-    fn write(&mut self, lines: &str) -> anyhow::Result<bool> {
-        match self {
-            Self::Stdout => match io::stdout().write_all(lines.as_bytes()) {
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-                written => written.context("Failed to write to stdout").map(|()| true),
-            },
-            Self::File(file, path) => {
-                let written = file.write_all(lines.as_bytes());
-                written.with_context(|| format!("Failed to write to {}", path.display())).map(|()| true)
-            }
-        }
-    }
-
-    /// To the disk: the stream may be trimmed next.
-    fn finish(self) -> anyhow::Result<()> {
-        let Self::File(mut file, path) = self else { return Ok(io::stdout().flush().or_else(is_gone)?) };
-        let synced = file.flush().and_then(|()| file.get_ref().sync_all());
-        synced.with_context(|| format!("Failed to write to {}", path.display()))
-    }
-}
-
-/// A reader who went away early (`| head`) is no failure.
-fn is_gone(error: io::Error) -> io::Result<()> {
-    if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
 }

@@ -12,7 +12,10 @@ use tidegate_orders::{
 use tidegate_stream::{EntryId, Survey};
 
 use self::fate::{Fate, Surroundings, fate};
-use crate::{config::Settings, connect, exit::Exit, operator::Progress, output::OutputArgs, roster::Roster};
+use crate::{
+    command_line::Shell, config::Settings, connect, exit::Exit, operator::Progress, output::OutputArgs,
+    roster::Roster,
+};
 
 /// Of each stream.
 pub const SCAN: u64 = 100_000;
@@ -64,6 +67,9 @@ struct Told {
     story: Story,
     #[serde(skip)]
     question: Question,
+    /// What the commands need besides.
+    #[serde(skip)]
+    note: Option<String>,
 }
 
 /// Tells the story.
@@ -103,7 +109,10 @@ pub async fn run(settings: &Settings, args: &OrderShowArgs) -> anyhow::Result<Ex
         stream: names.stream,
         requeue_limit: settings.operator.requeue_limit,
     };
-    let told = Told { order, fate: fate(&story, &around), story, question };
+    let (mut fate, shell) = (fate(&story, &around), Shell::here());
+    let note = shell.note().filter(|_| fate.commands.iter().any(|command| command.starts_with("tidegate ")));
+    fate.commands.iter_mut().for_each(|command| *command = shell.complete(command));
+    let told = Told { order, fate, story, question, note };
     args.output.print(&told, text::render)?;
     Ok(match (told.story.errors.is_empty(), told.story.is_unknown()) {
         (false, _) => Exit::Failed,

@@ -19,7 +19,7 @@ use crate::{
     config::Settings,
     connect,
     exit::{Exit, WrongUsage},
-    operator::{Change, ChangeArgs, Ending, Job, Next, Plan, Report},
+    operator::{Change, ChangeArgs, End, Ending, Job, Next, Plan, Report},
     output::{counted, table},
     pending::{Pending, PendingReader, SelectionArgs, printable},
     roster::Roster,
@@ -40,7 +40,8 @@ one step. Nothing is given back: the unit stays taken and the user barred until 
 
 Left as they are, each with its reason: what a consumer holds whose process lives, because it may be writing it just now (stop
 that worker first, and bury before others claim it); orders that MySQL has written or refused already, which any worker
-acknowledges; entries without payload. Exits with 1 where nothing could be buried, or less than was shown before.";
+acknowledges; entries without payload. Exits with 1 where any that was meant is left, also by --limit. Ctrl-C ends it with 6; the
+same command again goes on.";
 
 /// What `tidegate pending bury` takes.
 #[derive(Args, Debug)]
@@ -96,7 +97,7 @@ struct Outlook {
 }
 
 /// An entry that is left as it is.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct LeftEntry {
     entry: String,
     why: Left,
@@ -128,31 +129,33 @@ impl Plan for Outlook {
 }
 
 /// What was done.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 struct Buried {
     buried: Vec<String>,
+    /// Entries that were meant and are left, also those of which that was known before.
     left: Vec<LeftEntry>,
-    /// Entries that were not come to.
-    not_done: usize,
+    /// There are more that are meant than the limit.
+    more: bool,
 }
 
 impl Report for Buried {
     fn text(&self) -> String {
         let mut lines = vec![format!("{} buried.", counted(self.buried.len() as u64, "entry"))];
         lines.extend(self.left.iter().map(|left| format!("{} left: {}.", left.entry, left.why.reason())));
+        lines.extend(self.more.then(|| "There are more of them than --limit.".to_owned()));
         lines.join("\n")
     }
 
     fn counts(&self) -> Json {
-        json!({ "buried": self.buried.len(), "left": self.left.len() })
+        json!({ "buried": self.buried.len(), "left": self.left.len(), "over_limit": u8::from(self.more) })
     }
 
     fn ending(&self) -> Ending {
-        if self.not_done > 0 {
-            return Ending::Stopped { go_on: "the same command again".to_owned() };
+        match (self.more, self.left.is_empty()) {
+            (true, _) => Ending::Left,
+            (false, false) => Ending::Refused,
+            (false, true) => Ending::Done,
         }
-        // Whatever was settled meanwhile has had its end.
-        if self.left.iter().all(|left| left.why == Left::NotPending) { Ending::Done } else { Ending::Refused }
     }
 }
 
@@ -172,15 +175,17 @@ pub async fn run(settings: &Settings, args: &PendingBuryArgs) -> anyhow::Result<
     let reader = PendingReader { survey: &survey, roster: &roster, now_ms: server_time_ms(&redis).await? };
     let grave = Grave { stream: Stream::new(redis.clone(), names), mysql, settings, keys };
     let plan = grave.look(&reader, args).await?;
-    let work = async |plan: Outlook, job: &Job| {
+    let report = Buried { buried: Vec::new(), left: plan.left.clone(), more: plan.more };
+    let work = async |plan: Outlook, done: &mut Buried, job: &Job| {
         job.progress.expect(plan.bury.len() as u64, "entries");
-        let mut done = Buried::default();
         for some in plan.bury.chunks(CHUNK) {
-            grave.bury(some, &args.why, job, &mut done).await?;
+            if grave.bury(some, &args.why, job, done).await? == End::Stopped {
+                return Ok(End::Stopped);
+            }
         }
-        Ok(done)
+        Ok(End::Whole)
     };
-    Change::new(settings, &args.change).run(plan, work).await
+    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
 }
 
 /// The steps of a burial.
@@ -221,13 +226,12 @@ impl Grave<'_> {
     }
 
     /// Buries some, after a last look into MySQL: the answer to the question may have taken its time.
-    async fn bury(&self, some: &[Pending], why: &str, job: &Job, done: &mut Buried) -> anyhow::Result<()> {
+    async fn bury(&self, some: &[Pending], why: &str, job: &Job, done: &mut Buried) -> anyhow::Result<End> {
         let decided = self.decided(some).await?;
         let death = Death { reason: BY_OPERATOR, error: why.to_owned() };
         for pending in some {
             if job.is_stopped() {
-                done.not_done += 1;
-                continue;
+                return Ok(End::Stopped);
             }
             let left = match (&pending.content, is_decided(pending, &decided)) {
                 (_, Some(why)) => Some(why),
@@ -248,7 +252,7 @@ impl Grave<'_> {
             }
             job.progress.add(1);
         }
-        Ok(())
+        Ok(End::Whole)
     }
 
     async fn decided(&self, some: &[Pending]) -> anyhow::Result<HashMap<OrderId, Decided>> {

@@ -6,17 +6,18 @@ use clap::{ArgGroup, Args};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_orders::Keys;
+use tidegate_stream::{EntryId, Offer};
 use tokio::time::{Instant, sleep};
 
 use crate::{
     config::Settings,
     connect,
     exit::Exit,
-    handover::{Handover, LOOK_EVERY, Offered},
+    handover::{Handover, Offered, Offering, looks},
     moment,
-    operator::{Change, ChangeArgs, Ending, Job, Next, Plan, Report},
+    operator::{Change, ChangeArgs, End, Ending, Job, Next, Plan, Report},
     output::counted,
-    pending::{printable, shell_word},
+    pending::printable,
     roster::{Member, Roster},
 };
 
@@ -131,7 +132,7 @@ fn outlook(workers_live: bool, within_s: f64) -> String {
 }
 
 /// What was done.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Claimed {
     consumers: Vec<Offered>,
     offered: u64,
@@ -142,13 +143,24 @@ struct Claimed {
     /// Still on offer at the end; None: it was not waited for.
     left: Option<u64>,
     workers_live: bool,
-    stopped: bool,
     #[serde(skip)]
     taken_within_s: f64,
     #[serde(skip)]
     young_for_s: f64,
-    #[serde(skip)]
-    go_on: String,
+}
+
+impl Claimed {
+    fn add(&mut self, step: &Offer) {
+        self.offered += step.offered;
+        self.young += step.young;
+        self.gone += step.gone;
+        if let Some(now) = self.consumers.last_mut() {
+            now.offered += step.offered;
+            now.before += step.before;
+            now.young += step.young;
+            now.gone += step.gone;
+        }
+    }
 }
 
 impl Report for Claimed {
@@ -185,14 +197,11 @@ impl Report for Claimed {
     }
 
     fn ending(&self) -> Ending {
-        if self.stopped {
-            return Ending::Stopped { go_on: self.go_on.clone() };
-        }
-        let is_all_taken = self.left.is_none_or(|left| left == 0);
-        if self.young == 0 && is_all_taken && self.consumers.iter().all(|consumer| !consumer.lives) {
-            Ending::Done
-        } else {
-            Ending::Refused
+        let is_any_left = self.young > 0 || self.left.is_some_and(|left| left > 0);
+        match (is_any_left, self.consumers.iter().any(|consumer| consumer.lives)) {
+            (true, _) => Ending::Left,
+            (false, true) => Ending::Refused,
+            (false, false) => Ending::Done,
         }
     }
 }
@@ -207,31 +216,32 @@ pub async fn run(settings: &Settings, args: &PendingClaimArgs) -> anyhow::Result
     let roster = Roster::read(&redis, &keys, &names).await?;
     let plan = look(settings, args, &roster);
     let handover = Handover::new(&redis, settings);
-    let work = async |plan: Outlook, job: &Job| {
-        job.progress.expect(plan.pending, "entries");
-        let mut consumers = Vec::new();
-        for member in &plan.consumers {
-            consumers.push(handover.offer(&member.name, args.force, job).await?);
-        }
-        let left = match args.wait {
-            Some(wait) => Some(wait_until_taken(&handover, &consumers, wait, job).await?),
-            None => None,
-        };
-        let sum = |count: fn(&Offered) -> u64| consumers.iter().map(count).sum();
-        Ok(Claimed {
-            offered: sum(|consumer| consumer.offered),
-            young: sum(|consumer| consumer.young),
-            gone: sum(|consumer| consumer.gone),
-            stopped: job.is_stopped() && left.is_none_or(|left| left > 0),
-            left,
-            workers_live: plan.workers_live,
-            taken_within_s: plan.taken_within_s,
-            young_for_s: settings.worker.lock_lease.as_secs_f64(),
-            go_on: go_on(args),
-            consumers,
-        })
+    let report = Claimed {
+        workers_live: plan.workers_live,
+        taken_within_s: plan.taken_within_s,
+        young_for_s: settings.worker.lock_lease.as_secs_f64(),
+        ..Claimed::default()
     };
-    Change::new(settings, &args.change).run(plan, work).await
+    let work = async |plan: Outlook, done: &mut Claimed, job: &Job| {
+        job.progress.expect(plan.pending, "entries");
+        for member in &plan.consumers {
+            done.consumers.push(Offered { consumer: member.name.clone(), ..Offered::default() });
+            match handover.offer(&member.name, args.force, job, |step| done.add(step)).await? {
+                Offering::Whole => {}
+                Offering::Lives => done.consumers.last_mut().into_iter().for_each(|now| now.lives = true),
+                Offering::Stopped => return Ok(End::Stopped),
+            }
+        }
+        let Some(wait) = args.wait else { return Ok(End::Whole) };
+        wait_until_taken(&handover, &plan.consumers, wait, job).await?;
+        let mut left = 0;
+        for member in &plan.consumers {
+            left += handover.on_offer(&member.name).await?;
+        }
+        done.left = Some(left);
+        Ok(if left > 0 && job.is_stopped() { End::Stopped } else { End::Whole })
+    };
+    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
 }
 
 fn look(settings: &Settings, args: &PendingClaimArgs, roster: &Roster) -> Outlook {
@@ -250,33 +260,24 @@ fn look(settings: &Settings, args: &PendingClaimArgs, roster: &Roster) -> Outloo
     }
 }
 
+/// Waits until nothing of theirs is on offer, or the time is over, or the job is stopped.
 async fn wait_until_taken(
     handover: &Handover,
-    consumers: &[Offered],
+    consumers: &[Member],
     wait: Duration,
     job: &Job,
-) -> anyhow::Result<u64> {
-    let end = Instant::now() + wait;
-    loop {
-        let mut left = 0;
-        for consumer in consumers {
-            left += handover.on_offer(&consumer.consumer).await?;
-        }
-        if left == 0 || job.is_stopped() || Instant::now() >= end {
-            return Ok(left);
-        }
-        tokio::select! {
-            () = sleep(LOOK_EVERY) => {}
-            () = job.stop.cancelled() => {}
+) -> anyhow::Result<()> {
+    let (end, mut looks) = (Instant::now() + wait, looks());
+    for member in consumers {
+        // Workers take the oldest first: what was taken needs no second look.
+        let mut first = EntryId::MIN;
+        while let Some(offered) = handover.first_on_offer(&member.name, first).await? {
+            first = offered;
+            if job.is_stopped() || Instant::now() >= end {
+                return Ok(());
+            }
+            job.stop.run_until_cancelled(sleep(looks.next_wait())).await;
         }
     }
-}
-
-fn go_on(args: &PendingClaimArgs) -> String {
-    let mut words = vec!["tidegate pending claim".to_owned()];
-    words.extend(args.consumers.iter().map(|name| format!("--consumer {}", shell_word(name))));
-    words.extend(args.dead.then(|| "--dead".to_owned()));
-    words.extend(args.force.then(|| "--force".to_owned()));
-    words.extend(args.wait.map(|wait| format!("--wait {}ms", wait.as_millis())));
-    words.join(" ")
+    Ok(())
 }

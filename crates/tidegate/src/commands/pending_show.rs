@@ -7,11 +7,12 @@ use tidegate_orders::{Keys, keys::process_of};
 use tidegate_stream::{EntryId, Survey, server_time_ms};
 
 use crate::{
+    command_line::{CommandLine, Shell},
     config::Settings,
     connect,
     exit::Exit,
     output::OutputArgs,
-    pending::{Pending, PendingReader, life, printable, shell_word},
+    pending::{Pending, PendingReader, life, printable},
     roster::Roster,
 };
 
@@ -113,9 +114,8 @@ fn hint(pending: &Pending, has_life: bool) -> String {
         );
     }
     format!(
-        "its process is gone: others take it once it was idle for worker.claim_idle_ms, or at once after \
-         tidegate pending claim --consumer {}",
-        shell_word(consumer)
+        "its process is gone: others take it once it was idle for worker.claim_idle_ms, or at once after {}",
+        Shell::here().line(&CommandLine::new("pending claim").flag("--consumer", Some(consumer)))
     )
 }
 

@@ -11,11 +11,12 @@ use tidegate_orders::Foresight;
 use tidegate_stream::{EntryId, Survey, server_time_ms};
 
 use crate::{
+    command_line::CommandLine,
     config::Settings,
     connect,
     exit::{Exit, WrongUsage},
     moment::{self, Point},
-    operator::{Change, ChangeArgs, Ending, Job, Next, Plan, Progress, Report},
+    operator::{Change, ChangeArgs, End, Ending, Job, Next, Plan, Progress, Report},
     output::counted,
     replay::{Counts, Done, FileLines, Origin, Pace, Replay, Source, Tidings},
     selection::{OnlyArgs, Page, Selection, StreamPages},
@@ -82,22 +83,24 @@ struct Outlook {
     /// There are so many that this is about right, and no more: orders that come twice may count as two.
     about: bool,
     #[serde(skip)]
-    selection: Selection,
-    #[serde(skip)]
     is_sorted: bool,
 }
 
 /// What was done.
 #[derive(Debug, Serialize)]
-struct Replayed {
+struct Replayed<'a> {
     source: String,
     #[serde(flatten)]
     done: Done,
-    /// Why it ended before the end.
-    error: Option<String>,
-    stopped: bool,
-    /// What to type for the rest.
-    go_on: Option<String>,
+    #[serde(skip)]
+    args: &'a ReplayArgs,
+    #[serde(skip)]
+    selection: Selection,
+    #[serde(skip)]
+    is_sorted: bool,
+    /// This one and all after it are still to be run.
+    #[serde(skip)]
+    next: EntryId,
 }
 
 impl Plan for Outlook {
@@ -131,9 +134,9 @@ impl Plan for Outlook {
     }
 }
 
-impl Report for Replayed {
+impl Report for Replayed<'_> {
     fn text(&self) -> String {
-        let Done { tidings: Tidings { counts, notes }, left, acknowledged } = &self.done;
+        let Done { tidings: Tidings { counts, notes }, left, acknowledged, .. } = &self.done;
         let Counts { entries, already_there, created, refused, buried, .. } = counts;
         let mut text = format!(
             "{}: {} run again\n{already_there} already there, {created} created, {refused} refused, {buried} buried{}; \
@@ -143,7 +146,7 @@ impl Report for Replayed {
             rest(counts),
         );
         if *left > 0 {
-            text += &format!("\n{left} left: others are in the way; run them again later");
+            text += &format!("\n{left} left: others are in the way");
         }
         for note in notes {
             text += &format!("\n{}", note.text());
@@ -159,12 +162,37 @@ impl Report for Replayed {
     }
 
     fn ending(&self) -> Ending {
-        match (&self.error, &self.go_on) {
-            (Some(error), Some(go_on)) => Ending::Failed { error: error.clone(), go_on: go_on.clone() },
-            (_, Some(go_on)) if self.stopped => Ending::Stopped { go_on: go_on.clone() },
-            _ if self.done.left > 0 => Ending::Refused,
-            _ => Ending::Done,
-        }
+        if self.done.left > 0 { Ending::Left } else { Ending::Done }
+    }
+
+    fn go_on(&self) -> Option<CommandLine> {
+        Some(self.args.typed_from(self.first_left(), self.selection, self.is_sorted))
+    }
+}
+
+impl Replayed<'_> {
+    /// What others were in the way of comes first: what was done since is found done.
+    fn first_left(&self) -> EntryId {
+        self.done.first_left.map_or(self.next, |left| left.min(self.next))
+    }
+}
+
+impl ReplayArgs {
+    /// The command for the entries from `at` on, but for the flags of every change.
+    fn typed_from(
+        &self,
+        at: EntryId,
+        Selection { first, last, only }: Selection,
+        is_sorted: bool,
+    ) -> CommandLine {
+        let file = self.file.as_ref();
+        let command = CommandLine::new("replay").flag("--file", file.map(|path| path.display()));
+        // In a file that is not sorted, nothing can be left out: what is done is found done.
+        let from = if is_sorted { Some(at) } else { self.from.map(|_| first) };
+        // Nothing is meant that is so old.
+        let from = from.map(|from| from.to_string()).filter(|from| moment::parse_point(from).is_ok());
+        let to = (file.is_none() || self.to.is_some()).then_some(last);
+        only.typed(command.flag("--from", from).flag("--to", to)).flag("--rate", self.rate)
     }
 }
 
@@ -191,21 +219,26 @@ pub async fn run(settings: &Settings, args: &ReplayArgs) -> anyhow::Result<Exit>
     let mut source = command.open(selection)?;
     let origin = if args.file.is_some() { Origin::File } else { Origin::Stream };
     let replay = Replay::open(settings, redis.clone(), origin).await?;
-    let plan = command.look(selection, &mut source, &replay).await?;
-    let work = async |plan: Outlook, job: &Job| command.work(plan, &replay, job).await;
-    Change::new(settings, &args.change).run(plan, work).await
+    let plan = command.look(&mut source, &replay).await?;
+    let report = Replayed {
+        source: plan.source.clone(),
+        done: Done::default(),
+        args,
+        selection,
+        is_sorted: plan.is_sorted,
+        next: selection.first,
+    };
+    let work = async |plan: Outlook, done: &mut Replayed<'_>, job: &Job| {
+        job.progress.expect(plan.entries, "entries");
+        command.run_all(&replay, done, job).await
+    };
+    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
 }
 
 struct Command<'a> {
     settings: &'a Settings,
     args: &'a ReplayArgs,
     redis: &'a Pool,
-}
-
-/// Why it ended before the end.
-enum End {
-    Stopped,
-    Failed(String),
 }
 
 impl Command<'_> {
@@ -240,12 +273,7 @@ impl Command<'_> {
         })
     }
 
-    async fn look(
-        &self,
-        selection: Selection,
-        source: &mut Source,
-        replay: &Replay,
-    ) -> anyhow::Result<Outlook> {
+    async fn look(&self, source: &mut Source, replay: &Replay) -> anyhow::Result<Outlook> {
         let is_foreseen = self.args.change.is_plan_read();
         let names = self.settings.stream_names();
         let (source_name, delivered) = match &self.args.file {
@@ -267,7 +295,6 @@ impl Command<'_> {
             unread: 0,
             foreseen: is_foreseen.then(Tidings::default),
             about: false,
-            selection,
             is_sorted: true,
         };
         let (mut before, mut bounds) = (Foresight::default(), None);
@@ -293,71 +320,68 @@ impl Command<'_> {
         Ok(outlook)
     }
 
-    async fn work(&self, plan: Outlook, replay: &Replay, job: &Job) -> anyhow::Result<Replayed> {
-        job.progress.expect(plan.entries, "entries");
-        let mut done = Done::default();
-        let end = self.run_all(&plan, replay, job, &mut done).await?;
-        let (stopped, error) = match &end {
-            Some((End::Stopped, _)) => (true, None),
-            Some((End::Failed(error), _)) => (false, Some(error.clone())),
-            None => (false, None),
-        };
-        let go_on = end.map(|(_, at)| self.again(&plan, at));
-        Ok(Replayed { source: plan.source, done, error, stopped, go_on })
-    }
-
-    /// Runs all, or up to the entry that it answers with: that and all after it are left.
-    async fn run_all(
-        &self,
-        plan: &Outlook,
-        replay: &Replay,
-        job: &Job,
-        done: &mut Done,
-    ) -> anyhow::Result<Option<(End, EntryId)>> {
-        let mut source = self.open(plan.selection)?;
+    async fn run_all(&self, replay: &Replay, all: &mut Replayed<'_>, job: &Job) -> anyhow::Result<End> {
+        let mut source = self.open(all.selection)?;
         let mut pace = Pace::new(self.args.rate);
         let step = pace.step(self.page().into());
-        let mut next = plan.selection.first;
-        loop {
-            let page = match source.next(self.page()).await {
-                Ok(Some(page)) => page.entries,
-                Ok(None) => return Ok(None),
-                Err(error) => return Ok(Some((End::Failed(format!("{error:#}")), next))),
-            };
-            for batch in page.chunks(step) {
-                next = batch[0].id;
+        while let Some(page) = source.next(self.page()).await? {
+            for batch in page.entries.chunks(step) {
+                all.next = batch[0].id;
                 if job.is_stopped() || !pace.wait_for(batch.len(), &job.stop).await {
-                    return Ok(Some((End::Stopped, next)));
+                    return Ok(End::Stopped);
                 }
-                match replay.run(batch, done, &job.stop).await {
-                    Ok(None) => {}
-                    Ok(Some(left)) => return Ok(Some((End::Stopped, left))),
-                    Err(outage) => return Ok(Some((End::Failed(outage.to_string()), next))),
+                if let Some(left) = replay.run(batch, &mut all.done, &job.stop).await? {
+                    all.next = left;
+                    return Ok(End::Stopped);
                 }
                 job.progress.add(batch.len() as u64);
             }
-            next = page.last().map_or(next, |last| last.id.next());
-        }
-    }
-
-    /// What to type to go on at an entry.
-    fn again(&self, plan: &Outlook, at: EntryId) -> String {
-        let Selection { last, only, .. } = plan.selection;
-        let rate = self.args.rate.map(|rate| format!(" --rate {rate}")).unwrap_or_default();
-        let (only, to) = (only.typed(), format!(" --to {last}"));
-        match &self.args.file {
-            None => format!("tidegate replay --from {at}{to}{only}{rate}"),
-            Some(path) => {
-                let path = path.to_string_lossy();
-                let path = shlex::try_quote(&path).unwrap_or_else(|_| path.as_ref().into());
-                // In a file that is not sorted, nothing can be left out: what is done is found done.
-                let from = if plan.is_sorted { format!(" --from {at}") } else { String::new() };
-                let to = if self.args.to.is_some() { to } else { String::new() };
-                format!("tidegate replay --file {path}{from}{to}{only}{rate}")
+            all.next = page.entries.last().map_or(all.next, |last| last.id.next());
+            if page.entries.is_empty() && job.is_stopped() {
+                return Ok(End::Stopped);
             }
         }
+        Ok(End::Whole)
     }
 }
 
 /// No entry has a larger id.
 const LARGEST: EntryId = EntryId { ms: u64::MAX, seq: u64::MAX };
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli;
+
+    #[test]
+    fn the_command_for_the_rest_keeps_source_bounds_and_speed() {
+        let id = |ms| EntryId { ms, seq: 0 };
+        let (first, at, last) = (id(1_763_632_800_001), id(1_763_632_800_005), id(1_763_632_800_009));
+        let bounds = &format!("--from -2h --to {last}");
+        let rest_of = &format!("--from {at}");
+        for (typed, is_sorted, rest) in [
+            (
+                format!("{bounds} --voucher 7 --rate 20"),
+                true,
+                format!("{rest_of} --to {last} --voucher 7 --rate 20"),
+            ),
+            ("--file f.jsonl".to_owned(), true, format!("--file f.jsonl {rest_of}")),
+            ("--file f.jsonl --user 8".to_owned(), false, "--file f.jsonl --user 8".to_owned()),
+            (format!("--file=-f {bounds}"), false, format!("--file=-f --from {first} --to {last}")),
+        ] {
+            let line = format!("tidegate replay {typed}");
+            let cli = cli::Cli::try_parse_from(line.split(' ')).unwrap();
+            let cli::Command::Replay(args) = cli.command else { panic!("{line}") };
+            let selection = Selection { first, last, only: args.only };
+            let again = args.typed_from(at, selection, is_sorted);
+            assert_eq!(again.parsed().0.join(" "), format!("tidegate replay {rest}"), "{line}");
+        }
+        let cli = cli::Cli::try_parse_from(["tidegate", "replay", "--file", "f.jsonl"]).unwrap();
+        let cli::Command::Replay(args) = cli.command else { panic!("another command") };
+        let selection = Selection { first: EntryId::MIN, last, only: args.only };
+        let again = args.typed_from(EntryId::MIN, selection, true);
+        assert_eq!(again.parsed().0.join(" "), "tidegate replay --file f.jsonl");
+    }
+}

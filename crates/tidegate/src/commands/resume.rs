@@ -62,7 +62,8 @@ struct Found {
 /// What was done.
 #[derive(Debug, Serialize)]
 struct Resumed {
-    /// `resumed`, `not_paused`, or `refused`: somebody has paused them anew meanwhile, or they went on.
+    /// `resumed`, `not_paused`, or `refused`: somebody has paused them anew meanwhile; `unknown`, where Redis did not
+    /// answer.
     workers: &'static str,
     #[serde(flatten)]
     changed: Changed,
@@ -99,6 +100,7 @@ impl Report for Resumed {
         let workers = match self.workers {
             "resumed" => Some("the workers go on within a second".to_owned()),
             "refused" => Some("the workers: somebody has changed their pause meanwhile".to_owned()),
+            "unknown" => Some("the workers: Redis did not say whether they go on".to_owned()),
             _ => None,
         };
         let vouchers = &self.changed.vouchers;
@@ -106,6 +108,9 @@ impl Report for Resumed {
             .then(|| format!("{} on: {}", going(vouchers.len() as u64), names(vouchers)));
         let parts: Vec<String> =
             [workers, sales, stay_paused(&self.stay_paused)].into_iter().flatten().collect();
+        if parts.is_empty() {
+            return format!("no sale goes on{}", self.changed.failures());
+        }
         format!("{}{}", parts.join("\n"), self.changed.failures())
     }
 
@@ -118,10 +123,7 @@ impl Report for Resumed {
     }
 
     fn ending(&self) -> Ending {
-        match self.changed.ending("tidegate resume") {
-            Ending::Done if self.workers == "refused" => Ending::Refused,
-            ending => ending,
-        }
+        if self.workers == "refused" { Ending::Refused } else { self.changed.ending() }
     }
 }
 
@@ -152,20 +154,20 @@ pub async fn run(settings: &Settings, args: &ResumeArgs) -> anyhow::Result<Exit>
     if !args.workers {
         find_paused(&redis, &keys, &gate, &mut plan).await.context("Failed to look for paused vouchers")?;
     }
-    let work = async |plan: Found, job: &Job| {
-        let workers = match &plan.workers {
-            None => "not_paused",
-            Some(pause) => {
-                let ended = fleet_pause::end(&redis, &keys, pause).await;
-                if ended.context("Failed to resume the workers")? { "resumed" } else { "refused" }
-            }
-        };
-        let changed =
-            Changed::by(&plan.vouchers, job, async |voucher| gate.resume(voucher, Scope::All).await);
-        let changed = changed.await.context("Failed to go on with all sales")?;
-        Ok(Resumed { workers, changed, stay_paused: plan.stay_paused })
+    let report = Resumed {
+        workers: if plan.workers.is_some() { "unknown" } else { "not_paused" },
+        changed: Changed::default(),
+        stay_paused: plan.stay_paused.clone(),
     };
-    Change::new(settings, &args.change).run(plan, work).await
+    let work = async |plan: Found, done: &mut Resumed, job: &Job| {
+        if let Some(pause) = &plan.workers {
+            let ended = fleet_pause::end(&redis, &keys, pause).await;
+            done.workers = if ended.context("Failed to resume the workers")? { "resumed" } else { "refused" };
+        }
+        let resume = async |voucher| gate.resume(voucher, Scope::All).await;
+        done.changed.all(&plan.vouchers, job, resume).await.context("Failed to go on with all sales")
+    };
+    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
 }
 
 async fn find_paused(redis: &Pool, keys: &Keys, gate: &Gate, plan: &mut Found) -> anyhow::Result<()> {

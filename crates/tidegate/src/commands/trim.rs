@@ -14,7 +14,7 @@ use crate::{
     connect,
     exit::{Exit, WrongUsage},
     moment,
-    operator::{Change, ChangeArgs, Ending, Job, Next, Plan, Progress, Report},
+    operator::{Change, ChangeArgs, End, Job, Next, Plan, Progress, Report},
     output::{counted, printable},
 };
 
@@ -73,11 +73,8 @@ struct HeldBy {
 struct Trimmed {
     stream: String,
     deleted: u64,
-    /// Entries that are left.
-    length: u64,
-    stopped: bool,
-    #[serde(skip)]
-    go_on: String,
+    /// Entries that are left; None: Redis does not tell any more.
+    length: Option<u64>,
 }
 
 impl Plan for Outlook {
@@ -107,16 +104,12 @@ impl Plan for Outlook {
 
 impl Report for Trimmed {
     fn text(&self) -> String {
-        let (deleted, left) = (counted(self.deleted, "entry"), counted(self.length, "entry"));
-        format!("{}: {deleted} deleted, {left} left", self.stream)
+        let left = self.length.map(|length| format!(", {} left", counted(length, "entry")));
+        format!("{}: {} deleted{}", self.stream, counted(self.deleted, "entry"), left.unwrap_or_default())
     }
 
     fn counts(&self) -> Json {
         json!({ "deleted": self.deleted })
-    }
-
-    fn ending(&self) -> Ending {
-        if self.stopped { Ending::Stopped { go_on: self.go_on.clone() } } else { Ending::Done }
     }
 }
 
@@ -132,21 +125,23 @@ pub async fn run(settings: &Settings, args: &TrimArgs) -> anyhow::Result<Exit> {
     let trimmer = Trimmer::new(redis.clone(), settings.stream_names(), retention);
     let enough = if args.change.is_plan_read() { u64::MAX } else { 1 };
     let plan = look(&redis, settings, &trimmer, enough).await.context("Failed to read the stream")?;
-    let work = async |plan: Outlook, job: &Job| {
+    let report = Trimmed { stream: plan.stream.clone(), deleted: 0, length: None };
+    let work = async |plan: Outlook, done: &mut Trimmed, job: &Job| {
         job.progress.expect(if enough == 1 { plan.length } else { plan.entries }, "entries, at most");
-        let (mut deleted, mut is_done) = (0, false);
-        while !is_done && !job.is_stopped() {
+        let mut end = End::Stopped;
+        while !job.is_stopped() {
             let now = trimmer.step(plan.before).await.context("Failed to trim the stream")?;
+            if now == 0 {
+                end = End::Whole;
+                break;
+            }
             job.progress.add(now);
-            deleted += now;
-            is_done = now == 0;
+            done.deleted += now;
         }
-        let length = redis.xlen(&plan.stream).await.context("Failed to read the stream")?;
-        let span = args.older_than.map(|span| format!(" --older-than {}ms", span.as_millis()));
-        let go_on = format!("tidegate trim{}", span.unwrap_or_default());
-        Ok(Trimmed { stream: plan.stream, deleted, length, stopped: !is_done, go_on })
+        done.length = Some(redis.xlen(&plan.stream).await.context("Failed to read the stream")?);
+        Ok(end)
     };
-    Change::new(settings, &args.change).run(plan, work).await
+    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
 }
 
 async fn look(redis: &Pool, settings: &Settings, trimmer: &Trimmer, enough: u64) -> anyhow::Result<Outlook> {

@@ -4,7 +4,7 @@ use std::{ffi::OsString, fmt, fs, path::Path};
 
 use toml::{Table, Value};
 
-use super::{CONFIG_VARIABLE, Problem, suggest::did_you_mean};
+use super::{CONFIG_VARIABLE, Problem, RedactedUrl, suggest::did_you_mean};
 
 /// The commented defaults; they are also the list of keys and of their types.
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
@@ -55,13 +55,26 @@ impl Setting {
 
     /// Whether the value is a URL, which may hold a password.
     pub fn is_url(&self) -> bool {
-        self.key.ends_with(".url")
+        is_url(&self.key)
     }
 
     /// Whether the value is a secret, or may hold one.
     pub fn is_secret(&self) -> bool {
-        self.is_url() || self.key.ends_with(".token")
+        is_secret(&self.key)
     }
+}
+
+fn is_url(key: &str) -> bool {
+    key.ends_with(".url")
+}
+
+fn is_secret(key: &str) -> bool {
+    is_url(key) || key.ends_with(".token")
+}
+
+/// Whether this value of this key holds no secret for sure.
+pub fn may_be_shown(key: &str, value: &str) -> bool {
+    !is_secret(key) || (is_url(key) && RedactedUrl::new(value).hides_nothing())
 }
 
 /// All settings, in the order of `config/default.toml`, and the mistakes found while merging.

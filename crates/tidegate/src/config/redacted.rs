@@ -50,6 +50,13 @@ impl RedactedUrl {
         &self.0
     }
 
+    /// Whether all of it is shown.
+    pub fn hides_nothing(&self) -> bool {
+        // An @ there may belong to a password: of the one before it, or of its own.
+        let has_plain_query = self.0.split_once('?').is_none_or(|(_, query)| !query.contains('@'));
+        has_plain_query && self.to_string() == self.0
+    }
+
     /// Whether the URL may be shown as it is.
     pub fn holds_no_secret(&self) -> bool {
         !self.0.contains('@') && !self.0.contains('?') && self.0.contains("://")
@@ -115,6 +122,7 @@ mod tests {
             ("rediss://app:hunter2@host/0", "rediss://app:***@host/0"),
             ("redis://hunter2@host", "redis://***@host"),
             ("mysql://root@host/hmdp", "mysql://root@host/hmdp"),
+            ("mysql://root@host/hmdp?ssl-mode=disabled", "mysql://root@host/hmdp?ssl-mode=disabled"),
             ("mysql://root:hun@ter2/x@host/hmdp", "mysql://root:***@host/hmdp"),
             (
                 "redis-sentinel://a:hunter2@h:1/0?sentinelServiceName=m&sentinelPassword=hunter2&node=b:2",
@@ -132,6 +140,7 @@ mod tests {
         ] {
             assert_eq!(RedactedUrl::new(url).to_string(), shown, "{url}");
             assert_eq!(format!("{:?}", RedactedUrl::new(url)), shown, "{url}");
+            assert_eq!(RedactedUrl::new(url).hides_nothing(), shown == url, "{url}");
         }
     }
 }

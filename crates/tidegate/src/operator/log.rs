@@ -169,6 +169,11 @@ impl Record {
         record
     }
 
+    /// What was typed.
+    pub(super) fn typed(&self) -> &Typed {
+        &self.typed
+    }
+
     /// Writes the second line.
     pub(super) async fn end(&self, outcome: Outcome, counts: &Json, error: Option<&str>) {
         let mut fields = vec![(OUTCOME, outcome.word().to_owned())];
@@ -182,8 +187,8 @@ impl Record {
 
     async fn write(&self, mut fields: Vec<(&'static str, String)>) -> Option<String> {
         let log = self.log.as_ref()?;
-        let Typed { who, command, arguments } = self.typed.clone();
-        fields.splice(..0, [(WHO, who), (COMMAND, command), (ARGUMENTS, arguments)]);
+        let Typed { who, command, .. } = self.typed.clone();
+        fields.splice(..0, [(WHO, who), (COMMAND, command), (ARGUMENTS, self.typed.quoted())]);
         let written = log.add(fields).await.context("Failed to write to the log");
         written
             .map_err(|error| eprintln!("warning: `tidegate log` will not show all of this: {error:#}"))

@@ -3,7 +3,11 @@
 use clap::{ArgMatches, Args, Command, CommandFactory, parser::ValueSource};
 use nix::unistd::{Uid, User};
 
-use crate::{cli::Cli, config::ConfigArgs};
+use crate::{
+    cli::Cli,
+    command_line::{CommandLine, add_flag},
+    config::ConfigArgs,
+};
 
 /// A command as it was typed, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +17,7 @@ pub struct Typed {
     /// Its words, such as `voucher load`.
     pub command: String,
     /// The flags and values of the command itself. Those of the configuration are left out: a URL holds a password.
-    pub arguments: String,
+    pub arguments: Vec<String>,
 }
 
 impl Typed {
@@ -22,6 +26,18 @@ impl Typed {
         let cli = Cli::command();
         let (command, arguments) = words(&cli, &cli.clone().get_matches());
         Self { who, command, arguments }
+    }
+
+    /// Its arguments as a shell takes them.
+    pub fn quoted(&self) -> String {
+        let words = self.arguments.iter();
+        let quoted = words.map(|word| shlex::try_quote(word).unwrap_or_else(|_| word.into()));
+        quoted.collect::<Vec<_>>().join(" ")
+    }
+
+    /// The same once more.
+    pub fn again(&self) -> CommandLine {
+        self.arguments.iter().fold(CommandLine::new(&self.command), CommandLine::word)
     }
 }
 
@@ -33,7 +49,7 @@ pub fn who() -> String {
     format!("{user}@{}", gethostname::gethostname().to_string_lossy())
 }
 
-fn words(mut command: &Command, mut matches: &ArgMatches) -> (String, String) {
+fn words(mut command: &Command, mut matches: &ArgMatches) -> (String, Vec<String>) {
     let mut path = Vec::new();
     while let Some((name, inner)) = matches.subcommand() {
         path.push(name);
@@ -54,26 +70,29 @@ fn words(mut command: &Command, mut matches: &ArgMatches) -> (String, String) {
             continue;
         }
         for value in matches.get_raw(id).into_iter().flatten() {
-            arguments.extend(flag.clone());
-            arguments.push(value.to_string_lossy().into_owned());
+            let value = value.to_string_lossy().into_owned();
+            match &flag {
+                Some(flag) => add_flag(&mut arguments, flag, value),
+                None => arguments.push(value),
+            }
         }
     }
-    let quoted = arguments.iter().map(|word| shlex::try_quote(word).unwrap_or_else(|_| word.into()));
-    (path.join(" "), quoted.collect::<Vec<_>>().join(" "))
+    (path.join(" "), arguments)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn typed(line: &[&str]) -> (String, String) {
+    fn typed(line: &[&str]) -> Typed {
         let cli = Cli::command();
-        words(&cli, &cli.clone().try_get_matches_from(line).unwrap())
+        let (command, arguments) = words(&cli, &cli.clone().try_get_matches_from(line).unwrap());
+        Typed { who: String::new(), command, arguments }
     }
 
     #[test]
     fn a_line_can_be_typed_again_and_holds_no_password() {
-        let (command, arguments) = typed(&[
+        let typed = typed(&[
             "tidegate",
             "--redis-url=redis://:hunter2@host",
             "voucher",
@@ -87,7 +106,24 @@ mod tests {
             "mysql.url=mysql://root:hunter2@host/db",
             "--json",
         ]);
-        assert_eq!(command, "voucher load");
-        assert_eq!(arguments, "--voucher 7 --stock 10 --begin '2026-11-20 10:00' --json");
+        assert_eq!(typed.command, "voucher load");
+        assert_eq!(typed.quoted(), "--voucher 7 --stock 10 --begin '2026-11-20 10:00' --json");
+    }
+
+    /// Commands that go on by being typed again.
+    #[test]
+    fn a_command_that_is_typed_again_is_the_same_command() {
+        for line in [
+            "tidegate trim --older-than 12h --yes --as 'a b'",
+            "tidegate pause --reason='--x' --json",
+            "tidegate resume --workers",
+            "tidegate pending claim --consumer=-x --consumer 'a b' --wait 10m --force",
+            "tidegate consumers remove 'a b' c --wait 5m",
+            "tidegate pending bury --dead --deliveries 20 --limit 7 --why=-1",
+            "tidegate pending bury 1-1 2-2 --why \"it's\"",
+        ] {
+            let first = typed(&shlex::split(line).unwrap().iter().map(String::as_str).collect::<Vec<_>>());
+            assert_eq!(typed(&first.again().parsed().0), first, "{line}");
+        }
     }
 }

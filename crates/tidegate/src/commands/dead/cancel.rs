@@ -34,7 +34,7 @@ Exits with 1 where letters stay. Ctrl-C ends it between two pages with exit code
 #[command(after_help = EXAMPLES)]
 pub struct DeadCancelArgs {
     #[command(flatten)]
-    selection: SelectionArgs,
+    pub(super) selection: SelectionArgs,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -46,15 +46,11 @@ struct Cancel<'a> {
 }
 
 impl Deed for Cancel<'_> {
-    const COMMAND: &'static str = "cancel";
+    const COMMAND: &'static str = "dead cancel";
     const DONE: &'static str = "cancelled";
 
     fn question(&self, letters: &str) -> String {
         format!("Give the orders of {letters} back, for good?")
-    }
-
-    fn typed(&self) -> &'static str {
-        ""
     }
 
     async fn judge(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage> {
@@ -67,7 +63,7 @@ impl Deed for Cancel<'_> {
         Ok(orders.iter().map(judge).collect())
     }
 
-    async fn act(&self, letters: &[Letter]) -> Result<Vec<Fate>, Outage> {
+    async fn act(&self, letters: &[Letter]) -> Result<Vec<Result<Fate, Outage>>, Outage> {
         let orders = orders_of(letters);
         let mut withdrawals = self.ledger.withdraw(&flat(&orders)).await?.into_iter();
         let withdrawn = orders.into_iter().map(|order| order.map(|order| (order, withdrawals.next())));
@@ -76,7 +72,7 @@ impl Deed for Cancel<'_> {
             Ok((_, None)) => Ok(Fate::Gone),
             Err(obstacle) => Ok(Fate::Stays(obstacle)),
         });
-        join_all(cancelled).await.into_iter().collect()
+        Ok(join_all(cancelled).await)
     }
 }
 

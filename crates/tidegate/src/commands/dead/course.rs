@@ -1,9 +1,9 @@
 //! What requeue, cancel and drop have in common: look at the letters that were selected, ask, go through them page by page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 use tidegate_orders::{DeadLetters, gate::GateError};
 use tidegate_stream::{EntryId, Letter, Outage};
@@ -13,9 +13,10 @@ use super::{
     selection::Selection,
 };
 use crate::{
+    command_line::CommandLine,
     config::Settings,
     exit::Exit,
-    operator::{Change, ChangeArgs, Ending, Job, Next, Plan, Progress, Report},
+    operator::{Change, ChangeArgs, End, Ending, Job, Next, Plan, Progress, Report},
     output::counted,
 };
 
@@ -24,7 +25,7 @@ const MOST_NAMED: usize = 20;
 
 /// What is done to letters.
 pub trait Deed {
-    /// Its command: `requeue`.
+    /// Its command: `dead requeue`.
     const COMMAND: &'static str;
     /// What was done: `requeued`.
     const DONE: &'static str;
@@ -32,14 +33,21 @@ pub trait Deed {
     /// What is asked before it is done to so many: `Put 3 letters back into stream.orders?`
     fn question(&self, letters: &str) -> String;
 
-    /// What of the command line belongs to it, to go on with the rest: ` --force`.
-    fn typed(&self) -> &'static str;
+    /// `command` with the flags that belong to it.
+    fn typed(&self, command: CommandLine) -> CommandLine {
+        command
+    }
 
     /// Which of them stay, and why. Changes nothing.
     async fn judge(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage>;
 
-    /// Does it, to each of them or not. An error that concerns one letter only is its [`Fate::Failed`].
-    async fn act(&self, letters: &[Letter]) -> Result<Vec<Fate>, Outage>;
+    /// Does it, to each of them or not. An error that concerns one letter only is its [`Fate::Failed`]. With an outage
+    /// among the fates, nothing was done to letters that have none, and nobody knows whether it was to those with the
+    /// outage.
+    ///
+    /// # Errors
+    /// When nothing was done.
+    async fn act(&self, letters: &[Letter]) -> Result<Vec<Result<Fate, Outage>>, Outage>;
 }
 
 /// What became of a letter.
@@ -145,6 +153,12 @@ struct Staying {
 #[derive(Clone, Debug, Default)]
 struct Stays(BTreeMap<Obstacle, Staying>);
 
+impl Serialize for Stays {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.values())
+    }
+}
+
 impl Stays {
     fn add(&mut self, why: Obstacle, letter: &Letter, error: Option<String>) {
         let new = || Staying { why, letters: 0, first: Vec::new(), error };
@@ -154,14 +168,10 @@ impl Stays {
             staying.first.push(letter.id.to_string());
         }
     }
-
-    fn list(self) -> Vec<Staying> {
-        self.0.into_values().collect()
-    }
 }
 
-fn lines_of(staying: &[Staying], missing: &[String]) -> Vec<String> {
-    let stay = staying.iter().map(|Staying { why, letters, first, error }| {
+fn lines_of(stays: &Stays, missing: &[String]) -> Vec<String> {
+    let stay = stays.0.values().map(|Staying { why, letters, first, error }| {
         let error = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         let ids = shortened(first, *letters);
         let verb = if *letters == 1 { "stays" } else { "stay" };
@@ -184,7 +194,7 @@ struct Found {
     counted: Counted,
     /// How many of them it would be done to.
     would: u64,
-    stay: Vec<Staying>,
+    stay: Stays,
     /// Ids that were typed and are not there.
     missing: Vec<String>,
     #[serde(skip)]
@@ -221,10 +231,10 @@ struct Answer {
     first: Vec<Note>,
     /// Letters that were not there any more: somebody else was faster.
     gone: u64,
-    stay: Vec<Staying>,
+    stay: Stays,
     missing: Vec<String>,
     #[serde(skip)]
-    ending: Ending,
+    rest: CommandLine,
 }
 
 impl Report for Answer {
@@ -244,12 +254,32 @@ impl Report for Answer {
     }
 
     fn counts(&self) -> Json {
-        let stay: u64 = self.stay.iter().map(|staying| staying.letters).sum();
+        let stay: u64 = self.stay.0.values().map(|staying| staying.letters).sum();
         json!({ self.what: self.letters, "gone": self.gone, "stay": stay + self.missing.len() as u64 })
     }
 
     fn ending(&self) -> Ending {
-        self.ending.clone()
+        let is_all_done = self.stay.0.is_empty() && self.missing.is_empty();
+        if is_all_done { Ending::Done } else { Ending::Refused }
+    }
+
+    fn go_on(&self) -> Option<CommandLine> {
+        Some(self.rest.clone())
+    }
+}
+
+impl Answer {
+    fn add(&mut self, letter: &Letter, fate: Fate) {
+        match fate {
+            Fate::Done(note) => {
+                self.letters += 1;
+                self.first.extend((self.first.len() < MOST_NAMED).then_some(note));
+            }
+            Fate::Gone => self.gone += 1,
+            Fate::Stays(obstacle) => self.stay.add(obstacle, letter, None),
+            Fate::Rejected(error) => self.stay.add(Obstacle::Rejected, letter, Some(error)),
+            Fate::Failed(error) => self.stay.add(Obstacle::Failed, letter, Some(error.to_string())),
+        }
     }
 }
 
@@ -265,8 +295,20 @@ pub async fn run<D: Deed>(
 ) -> anyhow::Result<Exit> {
     let found = look(settings, dead, &selection, deed).await?;
     let selection = selection.up_to(found.last);
-    let work = async |found: Found, job: &Job| Ok(go(dead, &selection, deed, found, job).await);
-    Change::new(settings, change).run(found, work).await
+    let report = Answer {
+        stream: found.stream.clone(),
+        what: D::DONE,
+        letters: 0,
+        first: Vec::new(),
+        gone: 0,
+        stay: Stays::default(),
+        missing: found.missing.clone(),
+        rest: CommandLine::new(D::COMMAND),
+    };
+    let work = async |found: Found, done: &mut Answer, job: &Job| {
+        go(dead, &selection, deed, &found.counted, done, job).await
+    };
+    Change::new(settings, change).run_in_steps(found, report, work).await
 }
 
 async fn look<D: Deed>(
@@ -298,56 +340,51 @@ async fn look<D: Deed>(
         stream: settings.stream.dead.clone(),
         counted: groups.counted(),
         would,
-        stay: stays.list(),
+        stay: stays,
         missing,
         question: deed.question(&counted(would, "letter")),
         last,
     })
 }
 
-/// Goes through the letters, page by page. What was done before an error is told with it.
-async fn go<D: Deed>(dead: &DeadLetters, selection: &Selection, deed: &D, found: Found, job: &Job) -> Answer {
-    let Found { stream, counted, missing, .. } = found;
+/// Goes through the letters, page by page.
+async fn go<D: Deed>(
+    dead: &DeadLetters,
+    selection: &Selection,
+    deed: &D,
+    counted: &Counted,
+    done: &mut Answer,
+    job: &Job,
+) -> anyhow::Result<End> {
     job.progress.expect(counted.letters, "letters");
-    let (mut letters, mut gone, mut seen) = (0, 0, 0);
-    let (mut first, mut stays, mut last) = (Vec::new(), Stays::default(), None);
-    let mut walk = selection.walk(dead);
-    let go_on = |last| format!("tidegate dead {}{}{}", D::COMMAND, selection.typed_after(last), deed.typed());
-    let ending = loop {
+    let (mut walk, mut seen) = (selection.walk(dead), 0);
+    let command = || deed.typed(CommandLine::new(D::COMMAND));
+    loop {
+        done.rest = walk.typed_rest(command());
+        let Some(page) = walk.next().await.context("Failed to read the dead letters")? else { break };
         if job.is_stopped() {
-            break Ending::Stopped { go_on: go_on(last) };
+            return Ok(End::Stopped);
         }
-        let step = async {
-            let Some(page) = walk.next().await? else { return Ok(None) };
-            let fates = deed.act(&page.letters).await?;
-            Ok::<_, Outage>(Some((page, fates)))
-        };
-        let (page, fates) = match step.await {
-            Ok(Some(step)) => step,
-            Ok(None) => break Ending::Done,
-            Err(error) => break Ending::Failed { error: error.to_string(), go_on: go_on(last) },
-        };
-        for (letter, fate) in page.letters.iter().zip(fates) {
-            seen += 1;
+        let (mut settled, mut outage) = (BTreeSet::new(), None);
+        for (letter, fate) in page.letters.iter().zip(deed.act(&page.letters).await?) {
             match fate {
-                Fate::Done(note) => {
-                    letters += 1;
-                    first.extend((first.len() < MOST_NAMED).then_some(note));
+                Ok(fate) => {
+                    done.add(letter, fate);
+                    settled.insert(letter.id);
                 }
-                Fate::Gone => gone += 1,
-                Fate::Stays(obstacle) => stays.add(obstacle, letter, None),
-                Fate::Rejected(error) => stays.add(Obstacle::Rejected, letter, Some(error)),
-                Fate::Failed(error) => stays.add(Obstacle::Failed, letter, Some(error.to_string())),
+                Err(error) => outage = Some(error),
             }
         }
-        last = page.letters.last().map(|letter| letter.id).or(last);
+        if let Some(outage) = outage {
+            let left = page.letters.iter().find(|letter| !settled.contains(&letter.id));
+            let after = left.map(|letter| letter.id.previous());
+            done.rest = selection.typed_after(after, &settled, command());
+            return Err(outage.into());
+        }
+        seen += page.letters.len() as u64;
         job.progress.add(page.letters.len() as u64);
-    };
-    let stay = stays.list();
-    let is_refused = !stay.is_empty() || !missing.is_empty();
-    if ending == Ending::Done {
-        gone += counted.letters.saturating_sub(seen);
     }
-    let ending = if ending == Ending::Done && is_refused { Ending::Refused } else { ending };
-    Answer { stream, what: D::DONE, letters, first, gone, stay, missing, ending }
+    // What was there when it was asked about.
+    done.gone += counted.letters.saturating_sub(seen);
+    Ok(End::Whole)
 }

@@ -36,7 +36,7 @@ letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to
 #[command(after_help = EXAMPLES)]
 pub struct DeadDropArgs {
     #[command(flatten)]
-    selection: SelectionArgs,
+    pub(super) selection: SelectionArgs,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -46,23 +46,19 @@ struct Drop<'a> {
 }
 
 impl Deed for Drop<'_> {
-    const COMMAND: &'static str = "drop";
+    const COMMAND: &'static str = "dead drop";
     const DONE: &'static str = "dropped";
 
     fn question(&self, letters: &str) -> String {
         format!("Delete {letters} for good?")
     }
 
-    fn typed(&self) -> &'static str {
-        ""
-    }
-
     async fn judge(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage> {
         Ok(letters.iter().map(obstacle).collect())
     }
 
-    async fn act(&self, letters: &[Letter]) -> Result<Vec<Fate>, Outage> {
-        join_all(letters.iter().map(|letter| self.drop(letter))).await.into_iter().collect()
+    async fn act(&self, letters: &[Letter]) -> Result<Vec<Result<Fate, Outage>>, Outage> {
+        Ok(join_all(letters.iter().map(|letter| self.drop(letter))).await)
     }
 }
 

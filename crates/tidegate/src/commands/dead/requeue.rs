@@ -14,7 +14,7 @@ use super::{
     door,
     selection::SelectionArgs,
 };
-use crate::{config::Settings, connect, exit::Exit, operator::ChangeArgs};
+use crate::{command_line::CommandLine, config::Settings, connect, exit::Exit, operator::ChangeArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,7 +33,7 @@ be written. Two at once, or the same again, do it once. Exits with 1 where lette
 #[command(after_help = EXAMPLES)]
 pub struct DeadRequeueArgs {
     #[command(flatten)]
-    selection: SelectionArgs,
+    pub(super) selection: SelectionArgs,
     /// Also those that were requeued operator.requeue_limit times
     #[arg(long)]
     force: bool,
@@ -51,15 +51,15 @@ struct Requeue<'a> {
 }
 
 impl Deed for Requeue<'_> {
-    const COMMAND: &'static str = "requeue";
+    const COMMAND: &'static str = "dead requeue";
     const DONE: &'static str = "requeued";
 
     fn question(&self, letters: &str) -> String {
         format!("Put {letters} back into {}?", self.stream)
     }
 
-    fn typed(&self) -> &'static str {
-        if self.limit.is_none() { " --force" } else { "" }
+    fn typed(&self, command: CommandLine) -> CommandLine {
+        command.switch("--force", self.limit.is_none())
     }
 
     async fn judge(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage> {
@@ -76,13 +76,16 @@ impl Deed for Requeue<'_> {
         Ok(letters.iter().zip(self.obstacles(letters).await?).map(judge).collect())
     }
 
-    async fn act(&self, letters: &[Letter]) -> Result<Vec<Fate>, Outage> {
+    async fn act(&self, letters: &[Letter]) -> Result<Vec<Result<Fate, Outage>>, Outage> {
         // The first alone: where Redis does not know the script yet, the others would overtake each other.
         let obstacles = self.obstacles(letters).await?;
         let mut all = letters.iter().zip(obstacles).map(|(letter, obstacle)| self.requeue(letter, obstacle));
         let Some(first) = all.next() else { return Ok(Vec::new()) };
-        let (first, others) = (first.await, join_all(all).await);
-        std::iter::once(first).chain(others).collect()
+        let mut fates = vec![first.await];
+        if fates[0].is_ok() {
+            fates.extend(join_all(all).await);
+        }
+        Ok(fates)
     }
 }
 

@@ -10,6 +10,7 @@ use tidegate_stream::{EntryId, Letter, PageSize, StreamError, server_time_ms};
 
 use super::letter::reason_of;
 use crate::{
+    command_line::CommandLine,
     exit::WrongUsage,
     moment::{self, Point},
     selection::OnlyArgs,
@@ -113,6 +114,7 @@ impl Selection {
             dead,
             selection: self.clone(),
             ids,
+            seen: None,
             after: self.first.previous(),
             left: self.limit.unwrap_or(u64::MAX),
             size: PageSize::new(MOST_LETTERS),
@@ -129,20 +131,20 @@ impl Selection {
         Self { last: last.unwrap_or(self.last), limit: None, ..self }
     }
 
-    /// What to type for those of them that come after this one.
-    pub fn typed_after(&self, done: Option<EntryId>) -> String {
+    /// `command` for those of them that come after this letter, but for those that are done. There must be any.
+    pub fn typed_after(
+        &self,
+        after: Option<EntryId>,
+        done: &BTreeSet<EntryId>,
+        command: CommandLine,
+    ) -> CommandLine {
         if let Some(ids) = &self.ids {
-            let rest = ids.iter().filter(|id| done.is_none_or(|done| **id > done));
-            return rest.map(|id| format!(" {id}")).collect();
+            let rest = ids.iter().filter(|id| after.is_none_or(|after| **id > after) && !done.contains(id));
+            return rest.fold(command, CommandLine::word);
         }
-        let reason = self.reason.as_ref().map(|reason| {
-            let quoted = shlex::try_quote(reason).unwrap_or_else(|_| reason.into());
-            format!(" --reason {quoted}")
-        });
-        let from = done.map(EntryId::next).or(Some(self.first)).filter(|from| *from != EntryId::MIN);
-        let from = from.map(|from| format!(" --from {from}"));
-        let parts = [reason, Some(self.only.typed()), from, Some(format!(" --to {}", self.last))];
-        parts.into_iter().flatten().collect()
+        let from = after.map(EntryId::next).or(Some(self.first)).filter(|from| *from != EntryId::MIN);
+        let command = self.only.typed(command.flag("--reason", self.reason.as_ref()));
+        command.flag("--from", from).flag("--to", Some(self.last)).flag("--limit", self.limit)
     }
 
     fn holds(&self, letter: &Letter) -> bool {
@@ -169,12 +171,20 @@ pub struct Walk<'a> {
     selection: Selection,
     /// Ids that are still to be read, the next one last.
     ids: Vec<EntryId>,
+    /// The last that was looked at.
+    seen: Option<EntryId>,
     after: EntryId,
     left: u64,
     size: PageSize,
 }
 
 impl Walk<'_> {
+    /// `command` for what comes after the pages that were read. There must be anything.
+    pub fn typed_rest(&self, command: CommandLine) -> CommandLine {
+        let limit = self.selection.limit.map(|_| self.left);
+        Selection { limit, ..self.selection.clone() }.typed_after(self.seen, &BTreeSet::new(), command)
+    }
+
     /// The next piece; None at the end.
     ///
     /// # Errors
@@ -195,6 +205,7 @@ impl Walk<'_> {
     async fn next_ids(&mut self) -> Result<Option<Page>, StreamError> {
         let rest = self.ids.len().saturating_sub(NAMED_LETTERS);
         let ids = self.ids.split_off(rest);
+        self.seen = ids.first().copied().or(self.seen);
         let mut page = Page { letters: Vec::new(), missing: Vec::new(), looked_at: ids.len() as u64 };
         for id in ids.iter().rev() {
             match self.dead.find(*id).await? {
@@ -206,13 +217,56 @@ impl Walk<'_> {
     }
 
     async fn next_page(&mut self) -> Result<Option<Page>, StreamError> {
+        if self.after >= self.selection.last {
+            return Ok(None);
+        }
         let count = self.size.count(u64::MAX);
         let mut letters = self.dead.page((self.after, self.selection.last), count).await?;
         self.size.learn(letters.iter().map(|letter| &letter.fields));
         let Some(last) = letters.last() else { return Ok(None) };
-        self.after = last.id;
+        (self.after, self.seen) = (last.id, Some(last.id));
         let looked_at = letters.len() as u64;
         letters.retain(|letter| self.selection.holds(letter));
         Ok(Some(Page { letters, missing: Vec::new(), looked_at }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Command, DeadCommand};
+
+    fn id(ms: u64) -> EntryId {
+        EntryId { ms: 1_763_632_800_000 + ms, seq: 0 }
+    }
+
+    #[test]
+    fn the_command_for_the_rest_says_which_letters_and_not_more() {
+        let only = OnlyArgs { voucher: Some(7.try_into().unwrap()), user: None };
+        let (reason, limit) = (Some("it's bad".to_owned()), Some(4));
+        let by_filter = Selection { ids: None, reason, only, first: EntryId::MIN, last: id(9), limit };
+        let by_ids = Selection { ids: Some((1..=9).map(id).collect()), ..by_filter.clone() };
+        let done = BTreeSet::from([id(7)]);
+        for name in ["dead requeue", "dead cancel", "dead drop", "dead export"] {
+            let typed = |selection: &Selection, after| {
+                let command = selection.typed_after(after, &done, CommandLine::new(name));
+                let (words, cli) = command.parsed();
+                let Command::Dead(command) = cli.command else { panic!("{words:?}") };
+                let is_said = match command {
+                    DeadCommand::Requeue(args) => args.selection.is_said(),
+                    DeadCommand::Cancel(args) => args.selection.is_said(),
+                    DeadCommand::Drop(args) => args.selection.is_said(),
+                    _ => Ok(()),
+                };
+                assert!(is_said.is_ok(), "{words:?}");
+                words[3..].join(" ")
+            };
+            let filter = "--reason it's bad --voucher 7";
+            let rest = format!("--to {} --limit 4", id(9));
+            assert_eq!(typed(&by_filter, None), format!("{filter} {rest}"));
+            let from = id(5).next();
+            assert_eq!(typed(&by_filter, Some(id(5))), format!("{filter} --from {from} {rest}"));
+            assert_eq!(typed(&by_ids, Some(id(5))), format!("{} {} {}", id(6), id(8), id(9)));
+        }
     }
 }

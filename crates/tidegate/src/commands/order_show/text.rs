@@ -47,6 +47,7 @@ pub fn render(told: &Told) -> String {
     lines.push(String::new());
     lines.push(told.fate.sentence.clone());
     lines.extend(told.fate.commands.iter().map(|command| format!("  {command}")));
+    lines.extend(told.note.clone());
     lines.iter().map(|line| printable(line)).collect::<Vec<_>>().join("\n")
 }
 

@@ -16,7 +16,7 @@ use crate::{
     config::Settings,
     connect,
     exit::Exit,
-    operator::{Change, ChangeArgs, Ending, Job, Next, Plan, Progress, Report},
+    operator::{Change, ChangeArgs, End, Ending, Job, Next, Plan, Progress, Report},
     output::counted,
 };
 
@@ -47,8 +47,6 @@ pub struct Changed {
     pub vouchers: Vec<VoucherId>,
     /// Redis refused these.
     pub failed: Vec<FailedVoucher>,
-    /// A signal came before all were done.
-    pub stopped: bool,
 }
 
 /// A voucher that could not be changed.
@@ -89,7 +87,7 @@ impl Report for Paused {
     }
 
     fn ending(&self) -> Ending {
-        self.changed.ending("tidegate pause")
+        self.changed.ending()
     }
 }
 
@@ -97,34 +95,37 @@ impl Changed {
     /// Changes vouchers one after the other, some of them at a time, until a signal comes.
     ///
     /// # Errors
-    /// When Redis does not answer any more.
-    pub async fn by(
+    /// When Redis does not answer any more. What it has answered by then is told.
+    pub async fn all(
+        &mut self,
         vouchers: &[VoucherId],
         job: &Job,
         change: impl AsyncFn(VoucherId) -> Result<bool, GateError>,
-    ) -> Result<Self, GateError> {
+    ) -> Result<End, GateError> {
         job.progress.expect(vouchers.len() as u64, "vouchers");
-        let mut changed = Self::default();
         for step in vouchers.chunks(STEP) {
             if job.is_stopped() {
-                changed.stopped = true;
-                break;
+                return Ok(End::Stopped);
             }
             let answers = join_all(step.iter().map(|voucher| change(*voucher))).await;
+            let mut outage = None;
             for (voucher, answer) in step.iter().zip(answers) {
                 match answer {
-                    Ok(true) => changed.vouchers.push(*voucher),
+                    Ok(true) => self.vouchers.push(*voucher),
                     // Somebody else has changed it meanwhile.
                     Ok(false) => {}
-                    Err(error @ GateError::Unreachable(_)) => return Err(error),
+                    Err(error @ GateError::Unreachable(_)) => outage = Some(error),
                     Err(error) => {
-                        changed.failed.push(FailedVoucher { voucher: *voucher, error: error.to_string() });
+                        self.failed.push(FailedVoucher { voucher: *voucher, error: error.to_string() });
                     }
                 }
             }
+            if let Some(error) = outage {
+                return Err(error);
+            }
             job.progress.add(step.len() as u64);
         }
-        Ok(changed)
+        Ok(End::Whole)
     }
 
     /// The vouchers that could not be changed, in sentences.
@@ -134,12 +135,8 @@ impl Changed {
     }
 
     /// How the command ended.
-    pub fn ending(&self, go_on: &str) -> Ending {
-        match self.stopped {
-            true => Ending::Stopped { go_on: go_on.to_owned() },
-            false if self.failed.is_empty() => Ending::Done,
-            false => Ending::Refused,
-        }
+    pub fn ending(&self) -> Ending {
+        if self.failed.is_empty() { Ending::Done } else { Ending::Refused }
     }
 }
 
@@ -155,12 +152,12 @@ pub async fn pause(settings: &Settings, args: &ChangeArgs) -> anyhow::Result<Exi
     let redis = connect::redis(settings).await?;
     let gate = gate(settings, &redis);
     let plan = look(&redis, settings, &gate).await.context("Failed to look for the vouchers in Redis")?;
-    let work = async |plan: Sales, job: &Job| {
-        let changed = Changed::by(&plan.running, job, async |voucher| gate.pause(voucher, Scope::All).await);
-        let changed = changed.await.context("Failed to pause all sales")?;
-        Ok(Paused { changed, paused_before: plan.paused_before })
+    let report = Paused { changed: Changed::default(), paused_before: plan.paused_before.clone() };
+    let work = async |plan: Sales, done: &mut Paused, job: &Job| {
+        let pause = async |voucher| gate.pause(voucher, Scope::All).await;
+        done.changed.all(&plan.running, job, pause).await.context("Failed to pause all sales")
     };
-    Change::new(settings, args).run(plan, work).await
+    Change::new(settings, args).run_in_steps(plan, report, work).await
 }
 
 async fn look(redis: &Pool, settings: &Settings, gate: &Gate) -> anyhow::Result<Sales> {
