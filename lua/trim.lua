@@ -7,10 +7,11 @@
 -- Reply above 0: how many went; whole nodes only, so up to a hundred older ones may stay
 local stream, cutoff, most = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
--- Ids are compared as numbers, milliseconds first; each half stays far below 2^53.
+-- Ids are compared as text, each half by its length first: as numbers they would lose digits above 2^53.
 local function is_less(a, b)
   local a_ms, a_seq, b_ms, b_seq = a:match('^%d+'), a:match('%d+$'), b:match('^%d+'), b:match('%d+$')
-  return tonumber(a_ms) < tonumber(b_ms) or a_ms == b_ms and tonumber(a_seq) < tonumber(b_seq)
+  if a_ms == b_ms then a_ms, b_ms = a_seq, b_seq end
+  return #a_ms < #b_ms or #a_ms == #b_ms and a_ms < b_ms
 end
 if call('EXISTS', stream) == 0 then return 0 end
 local groups = call('XINFO', 'GROUPS', stream)

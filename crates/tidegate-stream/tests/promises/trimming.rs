@@ -48,3 +48,21 @@ async fn what_is_within_the_retention_stays_and_a_long_stream_is_trimmed_whole()
     let nothing = Rig::start().await;
     assert_eq!(Trimmer::new(nothing.pool.clone(), nothing.names.clone(), ms(0)).run_once().await.unwrap(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_of_twenty_digits_are_told_apart() {
+    let rig = Rig::start().await;
+    // Neighbours that are one number to a double. The first group needs the later one, the second the earlier.
+    let [first, second, third] = ["18446744073709551612", "18446744073709551613", "18446744073709551614"];
+    let _set: Value = rig.call("CONFIG SET stream-node-max-entries 1").await;
+    for sequence in [first, second, third] {
+        let _added: Value = rig.call(&format!("XADD s 5-{sequence} f v")).await;
+    }
+    let _moved: Value = rig.call(&format!("XGROUP SETID s g1 5-{third}")).await;
+    let _made: Value = rig.call("XGROUP CREATE s slow 0").await;
+    let _read: Value = rig.call("XREADGROUP GROUP slow c COUNT 2 STREAMS s >").await;
+    let _acked: Value = rig.call(&format!("XACK s slow 5-{first}")).await;
+    Trimmer::new(rig.pool.clone(), rig.names.clone(), ms(0)).run_once().await.unwrap();
+    let pending: Vec<Value> = rig.call(&format!("XRANGE s 5-{second} 5-{second}")).await;
+    assert_eq!(pending.len(), 1, "it is pending");
+}
