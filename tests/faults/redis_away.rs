@@ -217,6 +217,25 @@ async fn a_worker_that_starts_without_redis_waits_for_it_and_says_so_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_waits_for_its_name_waits_for_redis_too() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.rush(1_000, 100).await;
+    let first = impatient(&site, "w").set("WORKER_HEARTBEAT_TTL_MS", 5_000).start();
+    site.settled().await;
+    first.kill9();
+    site.rush(2_000, 100).await;
+    let second = impatient(&site, "w").log_as("second").set("WORKER_HEARTBEAT_TTL_MS", 5_000).start();
+    second.says("the name has a heartbeat").await;
+    site.redis.kill9().expect("Redis is killed");
+    second.says("Waiting for it").await;
+    site.redis.restart().expect("Redis starts");
+    site.settled().await;
+    site.invariants().await;
+    assert!(second.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn redis_comes_back_empty_and_that_is_told() {
     let site = Site::open().await;
     site.open_sale().await;

@@ -19,7 +19,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{
     Backoff, Brake, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader,
-    Retirer, Stream, StreamNames, Trimmer, connect_reader, count_reconnects,
+    Retirer, Stream, StreamNames, Trimmer, connect_reader, count_reconnects, is_refusal,
 };
 use tokio::{
     task::JoinSet,
@@ -67,13 +67,16 @@ impl Worker {
         let keys = Keys::new(settings.keys.clone());
         let names = settings.stream_names();
 
-        let (pool, stream) = wait_for_redis(settings, &names).await;
+        // Also by a write, which the group is.
+        let (pool, stream) =
+            patiently(worker, |_| false, async || open_stream(settings, &names).await).await?;
         let leases = Leases::new(pool.clone());
         let heartbeat = keys.heartbeat(&worker.name);
         let name = Name::new(leases.clone(), pool.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
-        name.take().await?;
+        patiently(worker, is_a_no, async || name.take().await).await?;
         // Here a look that fails must not pass for a no: the lanes would begin to read.
-        fleet_pause::look(&pool, &keys, &brake).await.with_context(|| {
+        let look = async || Ok(fleet_pause::look(&pool, &keys, &brake).await?);
+        patiently(worker, is_a_no, look).await.with_context(|| {
             format!("Failed to look whether the workers are paused ({})", settings.keys.pause)
         })?;
 
@@ -93,7 +96,8 @@ impl Worker {
         let breaker = Arc::new(Breaker::default());
         let mut lanes = Vec::with_capacity(worker.lanes);
         for lane in 0..worker.lanes {
-            let client = connect_reader(&settings.redis.connection()).await?;
+            let connect = async || Ok(connect_reader(&settings.redis.connection()).await?);
+            let client = patiently(worker, is_a_no, connect).await?;
             let reader = Reader::new(client, names.clone(), format!("{}-{lane}", worker.name));
             let (breaker, counters) = (Arc::clone(&breaker), Arc::clone(&counters));
             let settings = lane_settings(worker);
@@ -224,22 +228,32 @@ async fn probe(ledger: &Ledger, stream: &Stream) -> Result<(), Outage> {
     Ok(stream.probe().await?)
 }
 
-/// Waits until Redis answers and takes a write, which the group is: a Redis that loads its file, has no memory or
-/// is a replica (a failover is under way) is no reason to give up.
-async fn wait_for_redis(settings: &Settings, names: &StreamNames) -> (Pool, Stream) {
-    let mut backoff = Backoff::new(settings.worker.backoff_min, settings.worker.backoff_max);
+/// Tries for as long as Redis is away: one that loads its file, has no memory or is a replica (a failover is under way) is
+/// no reason to give up. `is_final` names the errors that are.
+async fn patiently<T>(
+    settings: &WorkerSettings,
+    is_final: fn(&anyhow::Error) -> bool,
+    mut attempt: impl AsyncFnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let mut backoff = Backoff::new(settings.backoff_min, settings.backoff_max);
     let mut is_told = false;
     loop {
-        match open_stream(settings, names).await {
-            Ok(opened) => return opened,
+        match attempt().await {
+            Err(error) if is_final(&error) => return Err(error),
             Err(error) if !is_told => {
                 tracing::warn!("{error:#}. Waiting for it");
                 is_told = true;
             }
             Err(error) => tracing::debug!("{error:#}"),
+            done => return done,
         }
         sleep(backoff.next_wait()).await;
     }
+}
+
+/// Redis answers, and says no; or it is not Redis that ends the start.
+fn is_a_no(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<fred::error::Error>().is_none_or(is_refusal)
 }
 
 async fn open_stream(settings: &Settings, names: &StreamNames) -> anyhow::Result<(Pool, Stream)> {
