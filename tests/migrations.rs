@@ -48,6 +48,30 @@ async fn a_dry_run_changes_nothing_a_run_says_what_it_did_and_the_next_that_ther
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_is_at_work_is_waited_for_and_its_half_tables_are_no_fault() {
+    let mysql = MysqlServer::start().expect("a MySQL");
+    let url = mysql.url();
+    let pool = MySqlPool::connect(&url).await.expect("MySQL answers");
+    let mut other = pool.acquire().await.expect("a connection");
+    let lock = "SELECT CAST(GET_LOCK(CONCAT('tidegate.migrate:', DATABASE()), 0) AS SIGNED)";
+    let locked: i64 = sqlx::query_scalar(lock).fetch_one(&mut *other).await.expect("MySQL answers");
+    assert_eq!(locked, 1);
+    let half = "CREATE TABLE tb_voucher_order (half INT)";
+    sqlx::query(half).execute(&mut *other).await.expect("a table");
+    let second = tokio::task::spawn_blocking(move || migrate(&url, &["--yes"]));
+    site::until("it waits", || async {
+        let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%GET_LOCK%' AND \
+                   id <> CONNECTION_ID()";
+        sqlx::query_scalar::<_, i64>(sql).fetch_one(&pool).await.expect("MySQL answers") == 1
+    })
+    .await;
+    sqlx::query("DROP TABLE tb_voucher_order").execute(&mut *other).await.expect("it is gone");
+    sqlx::query("DO RELEASE_ALL_LOCKS()").execute(&mut *other).await.expect("MySQL answers");
+    let output = second.await.expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn duplicates_are_listed_with_ids_that_lose_no_digit_and_the_exit_code_is_1() {
     let mysql = MysqlServer::start().expect("a MySQL");
     let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");

@@ -159,19 +159,38 @@ pub async fn migrate_waiting(pool: &MySqlPool, lock_wait: Duration) -> Result<Mi
     Ok(MigrationReport { database, applied, other_unique_keys: found.other_unique_keys() })
 }
 
-/// Reads what the database has and lacks; changes nothing and takes no lock.
+/// Reads what the database has and lacks; changes nothing and waits for nobody.
 ///
-/// Without our unique key this reads all orders, to find those that would break it.
+/// Without our unique key this reads all orders, to find those that would break it. While a migration is at work, it may
+/// find half of a table.
 ///
 /// # Errors
 /// When the database does not exist or cannot be read.
 pub async fn check(pool: &MySqlPool) -> Result<SchemaState, MigrateError> {
     let mut connection = pool.acquire().await.map_err(explain_connect)?;
     let database = found::database(&mut connection).await?;
-    let found = Found::read(&mut connection).await?;
+    state(&mut connection, database).await
+}
+
+/// [`check`], after a migration that is already at work, or the last statement of one that was killed.
+///
+/// # Errors
+/// As [`check`]; when a migration is still running after [`LOCK_WAIT`].
+pub async fn check_alone(pool: &MySqlPool) -> Result<SchemaState, MigrateError> {
+    let mut connection = pool.acquire().await.map_err(explain_connect)?.detach();
+    let database = found::database(&mut connection).await?;
+    lock(&mut connection, &database, LOCK_WAIT).await?;
+    let state = state(&mut connection, database).await?;
+    // The lock must be free when somebody decides by this.
+    let _closed = connection.close().await;
+    Ok(state)
+}
+
+async fn state(connection: &mut MySqlConnection, database: String) -> Result<SchemaState, MigrateError> {
+    let found = Found::read(connection).await?;
     Ok(SchemaState {
         database,
-        problems: problems(&mut connection, &found).await?,
+        problems: problems(connection, &found).await?,
         missing: missing(&found).into_iter().map(Change::from).collect(),
         alters: missing(&found).iter().any(|step| step.alters().is_some_and(|table| found.has_table(table))),
         unique_key: found.has_unique_key(),

@@ -88,7 +88,7 @@ impl Report for Migration {
 /// When MySQL cannot be reached, the database does not exist, or a statement fails.
 pub async fn run(settings: &Settings, args: &MigrateArgs) -> anyhow::Result<Exit> {
     let pool = connect::mysql(settings).await.map_err(name_missing_database)?;
-    let state = schema::check(&pool).await?;
+    let state = schema::check_alone(&pool).await?;
     let plan = Migration {
         database: state.database,
         missing: state.missing,
