@@ -319,3 +319,11 @@ async fn a_store_that_is_away_is_named_with_the_setting_to_look_at() {
     assert!(run.stderr.contains("TIDEGATE_REDIS_URL") && run.stdout.is_empty(), "{run:?}");
     assert!(run.stderr.contains("Connection refused") && !run.stderr.contains("Os {"), "{run:?}");
 }
+
+#[test]
+fn where_nobody_hears_what_went_wrong_the_exit_code_says_it() {
+    let redis_url = format!("redis://127.0.0.1:{}", closed_port());
+    let mut command = with_stores(&redis_url, NOWHERE).command(&["admit", "--voucher", "1", "--user", "1"]);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(command.stderr(full).status().unwrap().code(), Some(3));
+}

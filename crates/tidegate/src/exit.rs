@@ -2,7 +2,7 @@
 
 use std::{fmt, process::ExitCode};
 
-use crate::{config::InvalidConfig, output::printable_lines};
+use crate::{config::InvalidConfig, output::tell};
 
 /// The exit codes, for `tidegate --help`.
 pub const EXIT_CODES_HELP: &str = "\
@@ -79,6 +79,6 @@ fn report(error: &anyhow::Error, voice: Voice) {
     if voice == Voice::Log && tracing::dispatcher::has_been_set() {
         tracing::error!("{error:#}");
     } else {
-        eprintln!("error: {}", printable_lines(&format!("{error:#}")));
+        tell(&format!("error: {error:#}"));
     }
 }

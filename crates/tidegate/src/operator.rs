@@ -24,7 +24,12 @@ pub use self::{
     log::{Line, OperatorLog, Outcome},
     progress::Progress,
 };
-use crate::{command_line::CommandLine, config::Settings, exit::Exit, output::OutputArgs};
+use crate::{
+    command_line::CommandLine,
+    config::Settings,
+    exit::Exit,
+    output::{OutputArgs, tell},
+};
 
 /// The flags of every command that changes something.
 #[derive(Args, Clone, Debug)]
@@ -175,7 +180,7 @@ impl<'a> Change<'a> {
             && !yes
             && !question::ask(&plan.text(), &question)?
         {
-            eprintln!("Nothing was changed.");
+            tell("Nothing was changed.");
             return Ok(Some(Exit::No));
         }
         Ok(None)

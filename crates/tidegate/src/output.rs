@@ -62,6 +62,11 @@ fn is_read(text: &str) -> anyhow::Result<bool> {
     }
 }
 
+/// Says something beside the data, on stderr. Where nobody can hear it, the work and its exit code are what counts.
+pub fn tell(text: &str) {
+    let _unheard = writeln!(io::stderr(), "{}", printable_lines(text));
+}
+
 /// Text that others wrote, for a terminal: whoever may write to Redis could otherwise steer it.
 pub fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")

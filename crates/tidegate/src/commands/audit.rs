@@ -13,7 +13,7 @@ use crate::{
     config::Settings,
     connect,
     exit::Exit,
-    output::{OutputArgs, counted, table},
+    output::{OutputArgs, counted, table, tell},
 };
 
 const EXAMPLES: &str = "\
@@ -59,9 +59,9 @@ pub async fn run(settings: &Settings, args: &AuditArgs) -> anyhow::Result<Exit> 
     let began = Instant::now();
     let report = audit(&redis, &mysql, &keys, &settings.stream_names(), args.voucher).await?;
     if let Some(voucher) = args.voucher.filter(|_| report.vouchers.iter().all(is_unknown)) {
-        eprintln!(
+        tell(&format!(
             "voucher {voucher} is unknown: MySQL has no row of it, and Redis has admitted no order for it"
-        );
+        ));
         return Ok(Exit::No);
     }
     let failures = report.failures();

@@ -64,6 +64,11 @@ pub struct PauseArgs {
 /// When Redis cannot be reached or does not answer.
 pub async fn run(settings: &Settings, args: &PauseArgs) -> anyhow::Result<Exit> {
     match (args.voucher, args.workers) {
+        // clap takes what --workers conflicts with for the --workers that --for requires.
+        (Some(_), _) | (None, false) if args.span.is_some() => {
+            Err(WrongUsage("--for belongs to --workers: the gate is opened by tidegate resume".to_owned())
+                .into())
+        }
         (Some(voucher), _) => voucher::pause(settings, voucher, &args.change).await,
         (None, false) => all::pause(settings, &args.change).await,
         (None, true) => {

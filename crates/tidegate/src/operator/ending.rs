@@ -10,7 +10,7 @@ use super::{Outcome, Progress, Report};
 use crate::{
     command_line::{CommandLine, Shell},
     exit::Exit,
-    output::OutputArgs,
+    output::{OutputArgs, tell},
     signals::Signals,
 };
 
@@ -172,8 +172,8 @@ impl<R: Report> Conclusion<'_, R> {
         }
         if let (Some((lead, shell)), Some(line)) = (go_on, line) {
             // On a line of its own: it is to be pasted.
-            eprintln!("{lead}\n  {line}");
-            shell.note().inspect(|note| eprintln!("{note}"));
+            tell(&format!("{lead}\n  {line}"));
+            shell.note().inspect(|note| tell(note));
         }
         Ok(match outcome {
             Outcome::Began | Outcome::Done => Exit::Ok,

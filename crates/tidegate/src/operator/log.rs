@@ -12,7 +12,7 @@ use tidegate_stream::EntryId;
 use tokio::time::timeout;
 
 use super::typed::Typed;
-use crate::{config::Settings, connect};
+use crate::{config::Settings, connect, output::tell};
 
 const WHO: &str = "who";
 const COMMAND: &str = "command";
@@ -160,7 +160,7 @@ impl Record {
         let log = match connect::redis(settings).await {
             Ok(pool) => Some(OperatorLog::new(pool, settings)),
             Err(error) => {
-                eprintln!("warning: `tidegate log` will not show this: {error:#}");
+                tell(&format!("warning: `tidegate log` will not show this: {error:#}"));
                 None
             }
         };
@@ -191,7 +191,7 @@ impl Record {
         fields.splice(..0, [(WHO, who), (COMMAND, command), (ARGUMENTS, self.typed.quoted())]);
         let written = log.add(fields).await.context("Failed to write to the log");
         written
-            .map_err(|error| eprintln!("warning: `tidegate log` will not show all of this: {error:#}"))
+            .map_err(|error| tell(&format!("warning: `tidegate log` will not show all of this: {error:#}")))
             .ok()
     }
 }

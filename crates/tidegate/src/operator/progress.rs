@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::output::printable_lines;
+use crate::output::tell;
 
 const TEMPLATE: &str = "{msg} {wide_bar} {human_pos}/{human_len}, {per_sec}, {eta} left";
 
@@ -35,7 +35,7 @@ impl Progress {
 
     /// Writes a line to stderr, above the bar.
     pub fn say(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{}", printable_lines(line)));
+        self.bar.suspend(|| tell(line));
     }
 }
 
