@@ -70,6 +70,9 @@ pub struct GroupStatus {
     pub pending: u64,
     /// The first of them.
     pub oldest_pending: Option<EntryId>,
+    /// Entries that were ever read and are not pending any more: acknowledged, whatever came of them. None where the
+    /// server cannot tell (before Redis 7, and for a while after somebody deleted entries or moved the group).
+    pub settled: Option<u64>,
     /// Who reads.
     pub consumers: Vec<ConsumerInfo>,
 }
@@ -190,8 +193,15 @@ async fn group(pool: &Pool, names: &StreamNames, length: u64) -> Result<Option<G
         oldest_undelivered,
         pending,
         oldest_pending,
+        settled: settled(group),
         consumers: consumers(pool, names).await?,
     }))
+}
+
+/// Both numbers from one reply, so that nothing is settled between them.
+fn settled(group: &HashMap<String, Value>) -> Option<u64> {
+    let number = |field: &str| group.get(field).and_then(Value::as_u64);
+    number("entries-read")?.checked_sub(number("pending")?)
 }
 
 /// The consumers of the group.

@@ -65,6 +65,8 @@ pub struct StreamView {
     pub pending: u64,
     /// Age of the first of them.
     pub oldest_pending_s: Option<f64>,
+    /// Entries that were ever read and acknowledged, whatever came of them; None where Redis cannot tell.
+    pub entries_settled: Option<u64>,
     /// Entries in the stream of dead letters.
     pub dead_letters: u64,
     /// Who reads.
@@ -210,6 +212,7 @@ fn view(settings: &Settings, status: &StreamStatus, consumers: Vec<Member>) -> S
         oldest_undelivered_s: age(group.and_then(|group| group.oldest_undelivered)),
         pending: group.map_or(0, |group| group.pending),
         oldest_pending_s: age(group.and_then(|group| group.oldest_pending)),
+        entries_settled: group.and_then(|group| group.settled),
         dead_letters: status.dead,
         consumers,
     }

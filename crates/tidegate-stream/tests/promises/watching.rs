@@ -66,6 +66,7 @@ async fn what_is_counted_is_what_happened() {
     assert_eq!(rig.counters.settlings().spread().count, 3);
     let status = inspect(&rig.pool, &rig.names).await.unwrap();
     assert_eq!((status.length, status.entries_added), (30, Some(30)));
+    assert_eq!(status.group.unwrap().settled, Some(30), "buried ones, too");
 }
 
 #[tokio::test(flavor = "multi_thread")]
