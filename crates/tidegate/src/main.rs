@@ -1,6 +1,7 @@
 //! Tidegate's one binary: parses, configures, and hands over to one role.
 
 mod admin;
+mod beside;
 mod cli;
 mod command_line;
 mod commands;

@@ -1,24 +1,15 @@
 //! `tidegate probe`: asks the worker beside it for `/livez` or `/readyz`, for probes that run a command.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    time::Duration,
-};
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{
-    Request, StatusCode,
-    body::Bytes,
-    client::conn::http1,
-    header::{AUTHORIZATION, HOST},
-};
-use hyper_util::rt::TokioIo;
+use hyper::StatusCode;
 use serde::Serialize;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::time::timeout;
 
 use crate::{
+    beside,
     config::{AdminSettings, Settings},
     exit::{Exit, WrongUsage},
     output::OutputArgs,
@@ -54,8 +45,6 @@ enum Page {
 
 /// Longer than `/readyz` waits for the stores.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// More than a worker has to say; what listens there may be something else.
-const ANSWER_BYTES: usize = 64 * 1024;
 
 /// What `tidegate probe` prints.
 #[derive(Debug, Serialize)]
@@ -69,7 +58,7 @@ struct Answer {
 /// # Errors
 /// When the configuration names no address, or stdout cannot be written to.
 pub async fn run(settings: &Settings, args: &ProbeArgs) -> anyhow::Result<Exit> {
-    let address = address(&settings.admin)?;
+    let address = beside::address(&settings.admin).map_err(|why| WrongUsage(why.into()))?;
     let path = match args.page {
         Page::Livez => "/livez",
         Page::Readyz => "/readyz",
@@ -83,36 +72,8 @@ pub async fn run(settings: &Settings, args: &ProbeArgs) -> anyhow::Result<Exit> 
     Ok(if answer.yes { Exit::Ok } else { Exit::No })
 }
 
-/// Where the worker is to be asked from beside it.
-fn address(admin: &AdminSettings) -> Result<SocketAddr, WrongUsage> {
-    let Some(mut address) = admin.listen else {
-        return Err(WrongUsage("admin.listen is off: the worker cannot be asked".into()));
-    };
-    if address.port() == 0 {
-        return Err(WrongUsage("admin.listen has port 0: name the port to ask".into()));
-    }
-    if address.ip().is_unspecified() {
-        address.set_ip(match address {
-            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        });
-    }
-    Ok(address)
-}
-
 async fn ask(address: SocketAddr, path: &str, admin: &AdminSettings) -> anyhow::Result<Answer> {
-    let stream = TcpStream::connect(address).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let connection = tokio::spawn(connection);
-    let mut request = Request::get(path).header(HOST, address.to_string());
-    if let Some(token) = &admin.token {
-        request = request.header(AUTHORIZATION, format!("Bearer {}", token.reveal()));
-    }
-    let response = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await;
-    let body = body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();
-    connection.abort();
+    let (status, body) = beside::ask(address, path, admin).await?;
     let text = String::from_utf8_lossy(&body).trim_end().to_owned();
     Ok(match status {
         StatusCode::OK => Answer { yes: true, says: text },
