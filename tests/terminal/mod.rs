@@ -1,9 +1,14 @@
 //! The program on a pseudo-terminal, as a person has it before them.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use std::process::Command;
+use std::{
+    num::NonZeroU16,
+    process::{Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
-use nix::sys::wait::WaitStatus;
+use nix::sys::{signal::Signal, wait::WaitStatus};
 use rexpect::{
     ReadUntil,
     session::{PtySession, spawn_command},
@@ -12,16 +17,22 @@ use rexpect::{
 /// Longer than anything here takes on a busy machine; waiting ends as soon as the text is there.
 const DEADLINE_MS: u64 = 60_000;
 
-/// A program on a terminal of 40 lines and 120 columns. It is killed when dropped.
+/// A program on a terminal. It is killed when dropped.
 pub struct Terminal {
     session: PtySession,
+    screen: vt100::Parser,
 }
 
 impl Terminal {
-    /// Starts it.
+    /// Starts it on a terminal of 40 lines and 120 columns.
     pub fn start(command: &Command) -> Self {
+        Self::start_sized(command, 40, 120)
+    }
+
+    /// Starts it on a terminal of this size.
+    pub fn start_sized(command: &Command, rows: u16, columns: u16) -> Self {
         let mut sized = Command::new("sh");
-        sized.args(["-c", "stty rows 40 cols 120 && exec \"$0\" \"$@\""]);
+        sized.args(["-c", &format!("stty rows {rows} cols {columns} && exec \"$0\" \"$@\"")]);
         sized.arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
             match value {
@@ -30,7 +41,7 @@ impl Terminal {
             };
         }
         let session = spawn_command(sized, Some(DEADLINE_MS)).expect("a terminal");
-        Self { session }
+        Self { session, screen: vt100::Parser::new(size(rows), size(columns), 0) }
     }
 
     /// Waits until it shows this; answers with what it showed before.
@@ -39,9 +50,40 @@ impl Terminal {
         self.session.exp_string(text).unwrap_or_else(|error| panic!("{text:?} is not shown: {error}"))
     }
 
+    /// What stands on the screen now, for programs that draw.
+    pub fn screen(&mut self) -> &vt100::Screen {
+        while let Some(byte) = self.session.try_read() {
+            // The reader takes every byte for a character of its own.
+            self.screen.process(&[u8::try_from(byte).expect("a byte")]);
+        }
+        self.screen.screen()
+    }
+
+    /// Waits until the screen shows what is wanted; answers with its lines.
+    #[track_caller]
+    pub fn draws(&mut self, what: &str, is_so: impl Fn(&[String]) -> bool) -> Vec<String> {
+        let began = Instant::now();
+        loop {
+            let text = self.screen().contents();
+            let lines: Vec<String> = text.lines().map(|line| line.trim_end().to_owned()).collect();
+            if is_so(&lines) {
+                return lines;
+            }
+            let is_late = began.elapsed() > Duration::from_millis(DEADLINE_MS);
+            assert!(!is_late, "the screen does not show {what}: {lines:#?}");
+            sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Types a line.
     pub fn types(&mut self, line: &str) {
         self.session.send_line(line).expect("it listens");
+    }
+
+    /// Presses a key.
+    pub fn presses(&mut self, key: char) {
+        self.session.send(&key.to_string()).expect("it listens");
+        self.session.flush().expect("it listens");
     }
 
     /// Presses Ctrl and a letter.
@@ -59,22 +101,58 @@ impl Terminal {
             shown += &before;
             shown += &found;
             if found != "[y/N] " {
-                return self.ended(shown);
+                return (self.code(&shown), shown);
             }
             self.types("y");
         }
     }
 
+    /// Sends it a signal.
+    pub fn signal(&mut self, signal: Signal) {
+        self.session.process_mut().signal(signal).expect("it is our child");
+    }
+
+    /// Makes the window another size, as dragging its corner does.
+    pub fn resize(&mut self, rows: u16, columns: u16) {
+        self.stty(&["rows", &rows.to_string(), "cols", &columns.to_string()]);
+        self.screen.set_size(size(rows), size(columns));
+    }
+
+    /// Whether the terminal hands over whole lines, as a shell expects it.
+    pub fn is_cooked(&self) -> bool {
+        self.stty(&["-a"]).split_whitespace().any(|word| word == "icanon")
+    }
+
     /// Waits for its end; answers with its exit code and with what it showed before.
     pub fn ends(mut self) -> (i32, String) {
         let shown = self.session.exp_eof().expect("it ends");
-        self.ended(shown)
+        (self.code(&shown), shown)
     }
 
-    fn ended(self, shown: String) -> (i32, String) {
+    /// Waits for its end; answers with its exit code and with the terminal that it leaves behind.
+    pub fn leaves(mut self) -> (i32, Self) {
+        let shown = self.session.exp_eof().expect("it ends");
+        let bytes: Vec<u8> = shown.chars().map(|byte| u8::try_from(byte).expect("a byte")).collect();
+        self.screen.process(&bytes);
+        (self.code(&shown), self)
+    }
+
+    fn code(&self, shown: &str) -> i32 {
         match self.session.process().wait().expect("it is our child") {
-            WaitStatus::Exited(_, code) => (code, shown),
+            WaitStatus::Exited(_, code) => code,
             status => panic!("it ended with {status:?}: {shown}"),
         }
     }
+
+    fn stty(&self, args: &[&str]) -> String {
+        let terminal = self.session.process().get_file_handle().expect("a terminal");
+        let output = Command::new("stty").args(args).stdin(Stdio::from(terminal)).output();
+        let output = output.expect("stty runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+fn size(number: u16) -> NonZeroU16 {
+    NonZeroU16::new(number).expect("a size")
 }
