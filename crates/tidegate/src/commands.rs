@@ -23,6 +23,7 @@ pub mod probe;
 pub mod replay;
 pub mod resume;
 pub mod status;
+pub mod top;
 pub mod trim;
 pub mod voucher_load;
 pub mod voucher_show;

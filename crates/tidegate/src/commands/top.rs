@@ -1,0 +1,5 @@
+//! `tidegate top`: a live view on a terminal.
+#![expect(dead_code, reason = "the command comes when its parts are there")]
+
+mod facts;
+mod worker_page;
