@@ -99,7 +99,8 @@ impl Status {
         let mut status = Self::default();
         let (redis, mysql) = tokio::join!(redis, mysql);
         let end = Instant::now() + within;
-        let rows = async { voucher_rows(&mysql?, within).await };
+        // One more than is shown tells whether there are more.
+        let rows = async { voucher_rows(&mysql?, VOUCHER_LIMIT + 1, within).await };
         let stream = async {
             let redis = redis?;
             let view = in_time("Redis", until(end), read_stream(&redis, settings, &keys)).await;
@@ -176,11 +177,18 @@ pub fn until(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now())
 }
 
-async fn voucher_rows(mysql: &MySqlPool, within: Duration) -> anyhow::Result<Vec<VoucherRow>> {
+/// The vouchers with the highest ids, up to `limit`.
+///
+/// # Errors
+/// When MySQL does not answer in time, or its tables are not ready.
+pub async fn voucher_rows(
+    mysql: &MySqlPool,
+    limit: u32,
+    within: Duration,
+) -> anyhow::Result<Vec<VoucherRow>> {
     let end = Instant::now() + within;
     let mut session = in_time("MySQL", within, async { Ok(mysql.acquire().await?) }).await?;
-    // One more than is shown tells whether there are more.
-    let rows = async { Ok(vouchers::latest(&mut *session, VOUCHER_LIMIT + 1).await?) };
+    let rows = async { Ok(vouchers::latest(&mut *session, limit).await?) };
     let rows = in_time("MySQL", until(end), rows).await;
     if rows.is_err() {
         // The answer may still come, and would be taken for that to another question.
@@ -189,7 +197,11 @@ async fn voucher_rows(mysql: &MySqlPool, within: Duration) -> anyhow::Result<Vec
     rows.context("Failed to read the vouchers")
 }
 
-async fn read_stream(redis: &Pool, settings: &Settings, keys: &Keys) -> anyhow::Result<StreamView> {
+/// The stream, its group and its consumers.
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn read_stream(redis: &Pool, settings: &Settings, keys: &Keys) -> anyhow::Result<StreamView> {
     let status = inspect(redis, &settings.stream_names()).await?;
     let consumers = status.group.as_ref().map_or_else(Vec::new, |group| group.consumers.clone());
     let roster = Roster::of(redis, keys, consumers).await?;

@@ -2,4 +2,5 @@
 #![expect(dead_code, reason = "the command comes when its parts are there")]
 
 mod facts;
+mod looks;
 mod worker_page;
