@@ -2,5 +2,9 @@
 #![expect(dead_code, reason = "the command comes when its parts are there")]
 
 mod facts;
+mod grid;
 mod looks;
+#[cfg(test)]
+mod tests;
+mod wording;
 mod worker_page;

@@ -1,0 +1,112 @@
+//! Numbers, ages and foreign text as they stand in the picture: short, and never cut in the middle of a number.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use ratatui::text::Span;
+
+/// What is not known.
+pub const UNKNOWN: &str = "-";
+
+/// A count: exact below a thousand million, which keeps columns narrow.
+pub fn count(number: impl Into<i128>) -> String {
+    let number = number.into();
+    match number.unsigned_abs() {
+        0..=999_999_999 => grouped(number),
+        1_000_000_000..=999_999_999_999 => format!("{:.2}G", number as f64 / 1e9),
+        _ => format!("{:.2}T", number as f64 / 1e12),
+    }
+}
+
+/// A number that may be unknown.
+pub fn or_unknown(text: Option<String>) -> String {
+    text.unwrap_or_else(|| UNKNOWN.to_owned())
+}
+
+/// A rate per second.
+pub fn rate(rate: f64) -> String {
+    // The number ends up with six digits at most; more are not exact anyway.
+    match rate {
+        ..9.95 => format!("{rate:.1}"),
+        ..999_999.5 => grouped(rate.round() as i128),
+        _ => format!("{:.2}M", rate / 1e6),
+    }
+}
+
+/// A length of time.
+pub fn age(seconds: f64) -> String {
+    match seconds {
+        ..60.0 => format!("{:.1} s", (seconds * 10.0).floor() / 10.0),
+        ..3_600.0 => format!("{:.0} min", (seconds / 60.0).floor()),
+        ..172_800.0 => format!("{:.1} h", seconds / 3_600.0),
+        _ => format!("{:.0} d", (seconds / 86_400.0).floor()),
+    }
+}
+
+/// For how long something lasts: whole seconds, because the picture is drawn anew about once a second.
+pub fn lasting(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ ..60 => format!("{seconds} s"),
+        seconds => age(Duration::from_secs(seconds).as_secs_f64()),
+    }
+}
+
+/// The time of day, `ago` before `now`.
+pub fn time_of_day(now: Timestamp, ago: Duration) -> String {
+    let ago = SignedDuration::try_from(ago).unwrap_or_default();
+    let moment = now.checked_sub(ago).unwrap_or(now);
+    moment.strftime("%H:%M:%S UTC").to_string()
+}
+
+/// Columns that a text takes.
+pub fn width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// The end of a name that is too long: what differs stands there (`~7f9c-x2x9q-3`).
+pub fn tail(name: &str, columns: usize) -> String {
+    if width(name) <= columns {
+        return name.to_owned();
+    }
+    let ends = name.char_indices().map(|(at, _)| &name[at..]);
+    let end = ends.into_iter().find(|end| width(end) < columns).unwrap_or_default();
+    format!("~{end}")
+}
+
+/// The beginning of a note that is too long. Whole words: half a number would be another number.
+pub fn head(note: &str, columns: usize) -> String {
+    if width(note) <= columns {
+        return note.to_owned();
+    }
+    let whole = wrap(note, columns.saturating_sub(2)).swap_remove(0);
+    format!("{whole} ~")
+}
+
+/// Breaks a text into lines between words.
+pub fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("there is one from the beginning on");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if width(last) + 1 + width(word) <= columns {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+fn grouped(number: i128) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3 + 1);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if number < 0 { format!("-{text}") } else { text }
+}
