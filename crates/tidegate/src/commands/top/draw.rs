@@ -1,0 +1,118 @@
+//! Draws the picture: plain ASCII, and colours that a terminal may leave out, because words say the same.
+
+use ratatui::{
+    Frame,
+    style::{Color, Modifier, Style},
+    text::{Line, Span, Text},
+};
+
+use super::{
+    grid::{Grid, Tone},
+    view::View,
+    wording::{width, wrap},
+};
+
+const KEYS: &str = "q quits";
+/// From this height on, sections stand apart.
+const ROOMY: usize = 24;
+/// Below this height, the keys are not told: whoever opened it will find them.
+const SMALL: usize = 8;
+/// A section with fewer rows is its header and `and 8 more`.
+const SECTION_LEAST: usize = 3;
+
+/// Draws it, as much of it as fits.
+pub fn draw(frame: &mut Frame<'_>, view: &View) {
+    let area = frame.area();
+    let lines = lines(view, usize::from(area.width), usize::from(area.height));
+    frame.render_widget(Text::from(lines), area);
+}
+
+fn lines(view: &View, columns: usize, height: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![title(view, columns)];
+    lines.extend(alerts(view, columns, height / 4));
+    let space = usize::from(height >= ROOMY);
+    section(&mut lines, &view.stream, columns, space + view.stream.height(), space);
+    let keys = usize::from(height >= SMALL);
+    let rest = height.saturating_sub(lines.len() + keys);
+    let (above, below) = share(rest, space + view.consumers.height(), space + view.vouchers.height());
+    section(&mut lines, &view.consumers, columns, above, space);
+    section(&mut lines, &view.vouchers, columns, below, space);
+    if keys > 0 {
+        lines.resize(height - keys, Line::default());
+        lines.push(Line::styled(KEYS, tint(Tone::Old)));
+    }
+    lines
+}
+
+fn title(view: &View, columns: usize) -> Line<'static> {
+    let state: usize = view.state.iter().map(|cell| width(&cell.text) + 2).sum();
+    let room = columns.saturating_sub(state);
+    let subject: String = view.subject.chars().take(room).collect();
+    let space = " ".repeat(room.saturating_sub(width(&subject)));
+    let mut spans = vec![Span::styled(format!("{subject}{space}"), Modifier::BOLD)];
+    spans.extend(view.state.iter().map(|cell| Span::styled(format!("  {}", cell.text), tint(cell.tone))));
+    Line::from(spans).style(Modifier::REVERSED)
+}
+
+fn alerts(view: &View, columns: usize, most: usize) -> Vec<Line<'static>> {
+    let lines = view.alerts.iter().flat_map(|alert| {
+        let style = tint(alert.tone);
+        wrap(&alert.text, columns).into_iter().map(move |line| Line::styled(line, style))
+    });
+    lines.take(most).collect()
+}
+
+fn section(lines: &mut Vec<Line<'static>>, grid: &Grid, columns: usize, height: usize, space: usize) {
+    let height = height.saturating_sub(space);
+    // A header without rows says nothing.
+    if height < 2 {
+        return;
+    }
+    lines.extend(std::iter::repeat_n(Line::default(), space));
+    for (at, cells) in grid.lines(columns, height).into_iter().enumerate() {
+        let line = Line::from_iter(cells.into_iter().map(|cell| Span::styled(cell.text, tint(cell.tone))));
+        lines.push(if at == 0 { line.style(Modifier::BOLD | Modifier::UNDERLINED) } else { line });
+    }
+}
+
+/// How the rest is shared between two sections: what one does not need is the other's. Where there is no room for both,
+/// it is the upper one's.
+fn share(rest: usize, above: usize, below: usize) -> (usize, usize) {
+    if rest < above.min(SECTION_LEAST) + below.min(SECTION_LEAST) {
+        return (above.min(rest), 0);
+    }
+    let given = above.min(rest.saturating_sub(below).max(rest - rest / 2));
+    (given, below.min(rest - given))
+}
+
+fn tint(tone: Tone) -> Style {
+    match tone {
+        Tone::Plain => Style::new(),
+        Tone::Old => Style::new().add_modifier(Modifier::DIM),
+        Tone::Good => Style::new().fg(Color::Green),
+        Tone::Warn => Style::new().fg(Color::Yellow),
+        Tone::Bad => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn what_one_section_does_not_need_is_the_others() {
+        assert_eq!(share(10, 20, 20), (5, 5));
+        assert_eq!(share(11, 20, 20), (6, 5));
+        assert_eq!(share(10, 3, 20), (3, 7));
+        assert_eq!(share(10, 20, 2), (8, 2));
+        assert_eq!(share(50, 5, 6), (5, 6));
+        assert_eq!(share(0, 5, 6), (0, 0));
+    }
+
+    #[test]
+    fn no_section_is_a_header_alone() {
+        assert_eq!(share(6, 20, 20), (3, 3));
+        assert_eq!(share(5, 20, 20), (5, 0));
+        assert_eq!(share(5, 20, 2), (3, 2));
+    }
+}
