@@ -8,3 +8,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON hmdp.* TO 'tidegate-worker'@'%';
 -- `tidegate migrate`.
 CREATE USER 'tidegate-owner'@'%' IDENTIFIED BY 'CHANGE-ME';
 GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX ON hmdp.* TO 'tidegate-owner'@'%';
+
+-- `tidegate status`, `tidegate top`.
+CREATE USER 'tidegate-reader'@'%' IDENTIFIED BY 'CHANGE-ME';
+GRANT SELECT ON hmdp.* TO 'tidegate-reader'@'%';

@@ -148,6 +148,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     ] {
         operator.run(line).expect(code);
     }
+    program(&site, "tidegate-reader", "tidegate-reader").run("status").expect(0);
     assert_eq!(denied(&site).await, [""; 0]);
 }
 

@@ -12,8 +12,8 @@ use crate::{
         order_find::OrderFindArgs, order_show::OrderShowArgs, pause::PauseArgs,
         pending_bury::PendingBuryArgs, pending_claim::PendingClaimArgs, pending_list::PendingListArgs,
         pending_show::PendingShowArgs, probe::ProbeArgs, replay::ReplayArgs, resume::ResumeArgs,
-        status::StatusArgs, trim::TrimArgs, voucher_load::VoucherLoadArgs, voucher_show::VoucherShowArgs,
-        worker::WorkerArgs,
+        status::StatusArgs, top::TopArgs, trim::TrimArgs, voucher_load::VoucherLoadArgs,
+        voucher_show::VoucherShowArgs, worker::WorkerArgs,
     },
     config::ConfigArgs,
     exit::{EXIT_CODES_HELP, Voice},
@@ -51,6 +51,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Show how far the stream is behind
     Status(StatusArgs),
+    /// Watch the stream, consumers, lanes and stocks live on a terminal
+    Top(TopArgs),
     /// Count every order on both sides: is one lost, doubled or oversold?
     Audit(AuditArgs),
     /// Run entries of the stream or of a file again: what is there already stays as it is
@@ -145,5 +147,10 @@ impl Command {
             Self::Worker(_) => Voice::Log,
             _ => Voice::Person,
         }
+    }
+
+    /// Whether it draws on the whole terminal: log lines would tear the picture.
+    pub fn is_drawn(&self) -> bool {
+        matches!(self, Self::Top(_))
     }
 }

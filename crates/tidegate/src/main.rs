@@ -26,7 +26,11 @@ mod telemetry;
 mod trace;
 mod worker;
 
-use std::{env, process::ExitCode};
+use std::{
+    env,
+    io::{self, IsTerminal},
+    process::ExitCode,
+};
 
 use clap::{CommandFactory, FromArgMatches};
 
@@ -50,7 +54,9 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
     }
     let config = Config::load(&cli.config, env::vars_os())?;
     let settings = &config.settings;
-    telemetry::init(&settings.log)?;
+    if !(cli.command.is_drawn() && io::stderr().is_terminal()) {
+        telemetry::init(&settings.log)?;
+    }
     match &cli.command {
         Command::Worker(args) => commands::worker::run(settings, args).await,
         Command::Admit(args) => commands::admit::run(settings, args).await,
@@ -61,6 +67,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Migrate(args) => commands::migrate::run(settings, args).await,
         Command::Doctor(args) => commands::doctor::run(settings, args).await,
         Command::Status(args) => commands::status::run(settings, args).await,
+        Command::Top(args) => commands::top::run(settings, args).await,
         Command::Audit(args) => commands::audit::run(settings, args).await,
         Command::Replay(args) => commands::replay::run(settings, args).await,
         Command::Export(args) => commands::export::run(settings, args).await,
