@@ -9,6 +9,13 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON hmdp.* TO 'tidegate-worker'@'%';
 CREATE USER 'tidegate-owner'@'%' IDENTIFIED BY 'CHANGE-ME';
 GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX ON hmdp.* TO 'tidegate-owner'@'%';
 
+-- Whoever operates: as a worker, and sees whose transaction holds a row (PROCESS) and may end it (the right to KILL the
+-- connections of others has another name on MariaDB; each server reads its own and takes the other for a comment). On
+-- MySQL, a user with SYSTEM_USER, such as root, can be ended only by another one that has it.
+CREATE USER 'tidegate-operator'@'%' IDENTIFIED BY 'CHANGE-ME';
+GRANT SELECT, INSERT, UPDATE, DELETE ON hmdp.* TO 'tidegate-operator'@'%';
+GRANT PROCESS /*M!, CONNECTION ADMIN */ /*!80000 , CONNECTION_ADMIN */ ON *.* TO 'tidegate-operator'@'%';
+
 -- `tidegate status`, `tidegate top`.
 CREATE USER 'tidegate-reader'@'%' IDENTIFIED BY 'CHANGE-ME';
 GRANT SELECT ON hmdp.* TO 'tidegate-reader'@'%';

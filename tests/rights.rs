@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use fred::types::Value;
 use program::Program;
 use site::{GROUP, STREAM, Site, Worker, until};
-use sqlx::{AssertSqlSafe, Executor};
+use sqlx::{AssertSqlSafe, Executor, MySqlPool};
 
 const REDIS_USERS: &str = include_str!("../config/redis-users.acl");
 const MYSQL_USERS: &str = include_str!("../config/mysql-users.sql");
@@ -86,7 +86,7 @@ async fn denied(site: &Site) -> Vec<String> {
 async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     let site = open().await;
     let owner = program(&site, "tidegate-operator", "tidegate-owner");
-    let operator = program(&site, "tidegate-operator", "tidegate-worker");
+    let operator = program(&site, "tidegate-operator", "tidegate-operator");
     let producer = program(&site, "tidegate-producer", "tidegate-worker");
     for line in ["migrate --dry-run", "migrate --yes", "migrate --yes"] {
         owner.run(line).expect(0);
@@ -167,4 +167,21 @@ async fn what_redis_denies_is_named_and_holds_up_no_order_for_ever() {
     site.settled().await;
     assert_eq!(site.orders().await.len(), 20);
     site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_sees_who_holds_a_row_and_ends_it() {
+    let site = open().await;
+    tidegate_orders::schema::migrate(&site.pool).await.expect("the schema is made");
+    site.open_sale().await;
+    let connect = async |user| MySqlPool::connect(&mysql_url(&site, user)).await.expect("the user logs in");
+    let (owner, operator) = (connect("tidegate-owner").await, connect("tidegate-operator").await);
+
+    let mut holder = owner.begin().await.expect("a transaction");
+    holder.execute("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await.expect("the rows are locked");
+    let seen = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_rows_locked > 0";
+    let threads: Vec<u64> = sqlx::query_scalar(seen).fetch_all(&operator).await.expect("they are seen");
+    assert_eq!(threads.len(), 1);
+    operator.execute(AssertSqlSafe(format!("KILL {}", threads[0]))).await.expect("it is ended");
+    holder.execute("SELECT 1").await.expect_err("its connection is gone");
 }
