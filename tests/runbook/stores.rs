@@ -2,6 +2,7 @@
 
 use fred::interfaces::KeysInterface;
 use jiff::{Timestamp, ToSpan, Zoned};
+use sqlx::Executor;
 use tidegate_lab::{MysqlServer, RedisServer};
 
 use crate::{
@@ -250,6 +251,32 @@ async fn the_disk_of_redis_is_full() {
         "dead letters 0",
         "It holds: 40 admitted orders",
     ]);
+    site.invariants().await;
+    stops_in_good_order(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_holds_the_row_of_a_voucher_is_found_and_killed() {
+    let site = Site::open().await;
+    site.load(7, 1_000).await;
+    let operator = Operator::at(&site);
+    let worker = impatient(&site, "w").set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1).start();
+    // A backup is older, and holds no row.
+    let mut backup = site.pool.acquire().await.expect("a connection");
+    backup.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.expect("it begins");
+    let mut holder = site.pool.begin().await.expect("a transaction");
+    holder.execute("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await.expect("the row is locked");
+    sell(&site, 1_000..1_020).await;
+    worker.says("rows stay locked by others").await;
+
+    let seen = operator.types("Rows are locked", "SELECT t.trx_mysql_thread_id", &[]).succeeds();
+    let [_, line] = seen.shown.lines().collect::<Vec<_>>()[..] else { panic!("not one: {}", seen.shown) };
+    let (id, rest) = line.split_once(' ').expect("an id and more");
+    assert!(rest.contains("Sleep"), "{rest}");
+    operator.types("Rows are locked", "KILL 156", &[("156", id)]).succeeds();
+    site.settled().await;
+    holder.execute("SELECT 1").await.expect_err("its connection is gone");
+    backup.execute("COMMIT").await.expect("the backup went on");
     site.invariants().await;
     stops_in_good_order(worker).await;
 }
