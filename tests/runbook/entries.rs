@@ -93,9 +93,11 @@ async fn a_voucher_without_a_row_gets_one_and_its_letters_are_requeued() {
         .succeeds()
         .shows(&["10 letters", "unknown_voucher", "7"]);
 
-    let row = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time, initial_stock) \
-               VALUES (7, 100, NOW(), NOW() + INTERVAL 1 DAY, 100)";
-    sqlx::query(row).execute(&site.pool).await.expect("the row is inserted");
+    operator
+        .types("Dead letters appear", "INSERT INTO tb_seckill_voucher", &[("2026-11-21", "2037-11-21")])
+        .succeeds();
+    // Loaded, the stock in MySQL, that in Redis, and the surplus.
+    operator.types("Dead letters appear", "tidegate audit --voucher 7", &[]).shows(&["100 100 90 0"]);
     operator
         .types("Dead letters appear", "tidegate dead requeue --reason unknown_voucher", &[])
         .succeeds()
@@ -183,10 +185,16 @@ async fn an_order_whose_id_was_forged_gets_another_one() {
 async fn pending_entries_are_shown_and_one_is_buried_by_hand() {
     let (operator, site) = open().await;
     for (entry, id) in [("1000-0", "501"), ("2000-0", "502")] {
-        site.redis_says(&["XADD", STREAM, entry, "userId", id, "voucherId", "7", "id", id]).await;
+        let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+        let order = ["userId", id, "voucherId", "7", "id", id, "traceparent", trace];
+        site.redis_says(&[&["XADD", STREAM, entry], &order[..]].concat()).await;
     }
     all_is_held_by(&site, "shop-7-0").await;
     let own = [("1795174742858-0", "1000-0")];
+    operator
+        .types("An order has no trace", "redis XRANGE stream.orders", &own)
+        .succeeds()
+        .shows(&["traceparent", "203331-00"]);
     operator
         .types("Pending grows, or its oldest entry gets old", "tidegate consumers list", &own)
         .succeeds()
@@ -215,10 +223,22 @@ async fn a_lock_of_nobody_is_deleted_and_the_order_is_written() {
     site.admit(1_001, 1_001, 7, 1).await;
     until("the other one is written", || async { site.orders().await.len() == 1 }).await;
     operator
-        .types("A lock that is stuck", "tidegate pending list --deliveries 10", &[])
-        .ends_with(&[0, 0, 0, 0])
-        .shows(&["pending", "somebody", "-1"]);
+        .types("A lock that is stuck", "tidegate pending list --older-than 10s", &[("10s", "0s")])
+        .ends_with(&[0, 0, 0, 0, 0])
+        .shows(&["pending", "string", "-1", "somebody"]);
     operator.types("A lock that is stuck", "redis DEL lock:order:3001", &[]).succeeds().shows(&["1"]);
+    site.settled().await;
+
+    // A lock of Redisson.
+    site.call("HSET lock:order:3002 c0ffee:41 1").await;
+    site.admit(1_002, 3_002, 7, 1).await;
+    let own = [("3001", "3002")];
+    operator
+        .types("A lock that is stuck", "redis HGETALL lock:order:3001", &own)
+        .succeeds()
+        .shows(&["c0ffee:41"]);
+    assert_eq!(site.orders().await.len(), 2);
+    operator.types("A lock that is stuck", "redis DEL lock:order:3001", &own).succeeds().shows(&["1"]);
     site.settled().await;
     site.invariants().await;
     operator
