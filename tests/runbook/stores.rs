@@ -143,6 +143,7 @@ async fn redis_loses_its_data_and_is_filled_from_mysql() {
     site.call("SET seckill:stock:7 500").await;
     operator.types("Redis lost data", "tidegate pause --voucher 7", &[]).succeeds();
     worker.says("the consumer group was gone and has been made again").await;
+    operator.types("Redis lost data", "SELECT v.voucher_id", &[]).succeeds().shows(&["7 980 20"]);
     operator.types("Redis lost data", "tidegate voucher show --voucher 7", &[]).succeeds().shows(&["980"]);
     site.redis_has_forgotten().await;
 
@@ -158,6 +159,44 @@ async fn redis_loses_its_data_and_is_filled_from_mysql() {
     let audit = operator.types("Redis lost data", "tidegate audit", &[]).succeeds();
     audit.shows(&["orders that Redis does not know"]);
     assert_eq!(site.redis_stock(7).await, Some(site.mysql_stock(7).await));
+    stops_in_good_order(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flushall_is_cut_off_the_end_of_the_file() {
+    let (worker, operator, site) = at_work().await;
+    sell(&site, 1_000..1_020).await;
+    site.settled().await;
+    site.call("FLUSHALL").await;
+    worker.says("the consumer group was gone and has been made again").await;
+    operator.types("The consumer group was lost", "redis INFO commandstats", &[]).succeeds().shows(&[
+        "cmdstat_flushall",
+        "uptime_in_seconds",
+        "in the stream 0",
+    ]);
+
+    // Its producer needs no stock, and goes on.
+    site.add_order(5_000, 5_000, 7).await;
+    site.settled().await;
+    operator.types("Redis lost data", "tidegate export --from -1h", &[]).succeeds();
+
+    let shown = operator.types("Redis lost data", "redis CONFIG SET auto-aof", &[]).succeeds();
+    let shown = shown.shows(&["OK", "flushall", "dir"]).shown;
+    let dir = shown.lines().last().and_then(|line| line.split('"').nth(1)).expect("the folder");
+    site.redis.shutdown().expect("Redis stops");
+    let folder = ("/var/lib/redis", dir);
+    let found = operator.types("Redis lost data", "grep -abioHE", &[folder]).succeeds().shown;
+    let mut last = found.lines().last().expect("it is found").split(':');
+    let (Some(file), Some(place)) = (last.next(), last.next()) else { panic!("no place: {found}") };
+    assert!(file.ends_with("/appendonly.aof.1.incr.aof"), "{file}");
+    operator.types("Redis lost data", "cp -a", &[folder, ("123464", place)]).succeeds();
+    site.redis.restart().expect("Redis starts");
+    worker.says("outage over").await;
+    assert_eq!(site.redis_stock(7).await, Some(980));
+    operator.types("Redis lost data", "tidegate replay --file since.jsonl", &[]).succeeds();
+    sell(&site, 1_020..1_040).await;
+    site.settled().await;
+    site.invariants().await;
     stops_in_good_order(worker).await;
 }
 
