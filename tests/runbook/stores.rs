@@ -169,6 +169,7 @@ async fn a_flushall_is_cut_off_the_end_of_the_file() {
     site.settled().await;
     site.call("FLUSHALL").await;
     worker.says("the consumer group was gone and has been made again").await;
+    worker.says(&format!("group=\"{GROUP}\" entries=0")).await;
     operator.types("The consumer group was lost", "redis INFO commandstats", &[]).succeeds().shows(&[
         "cmdstat_flushall",
         "uptime_in_seconds",
@@ -207,6 +208,7 @@ async fn the_group_is_destroyed() {
     site.settled().await;
     site.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
     worker.says("the consumer group was gone and has been made again").await;
+    worker.says(&format!("group=\"{GROUP}\" entries=50")).await;
     site.settled().await;
     operator.types("The consumer group was lost", "redis INFO commandstats", &[]).succeeds().shows(&[
         "xgroup|destroy",

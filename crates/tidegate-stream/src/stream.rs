@@ -136,9 +136,12 @@ impl Stream {
     /// As [`Stream::ensure_group`].
     pub async fn restore_group(&self) -> Result<(), StreamError> {
         if self.ensure_group().await? == GroupState::Created {
+            // Tells a group that is gone from a Redis that is empty.
+            let entries: Option<u64> = self.pool.xlen(&self.names.stream).await.ok();
             tracing::error!(
                 stream = self.names.stream,
                 group = self.names.group,
+                entries,
                 "the consumer group was gone and has been made again from the first entry of the stream: if Redis \
                  lost data, orders may be missing; run `tidegate audit`"
             );
