@@ -274,6 +274,19 @@ async fn what_a_dead_pod_held_is_taken_over_at_once_and_its_names_are_removed() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_the_name_of_a_dead_one_goes_on_at_once() {
+    let (_, site) = open().await;
+    for id in 1_000..1_020 {
+        site.admit(id, id, 7, 1).await;
+    }
+    all_is_held_by(&site, "shop-7-0").await;
+    let worker = site.worker("shop-7").set("WORKER_CLAIM_IDLE_MS", 600_000).start();
+    site.settled().await;
+    site.invariants().await;
+    stopped(&site, worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_was_acknowledged_by_hand_is_appended_again_and_wrong_stocks_are_mended() {
     let (operator, site) = open().await;
     site.admit(662_196_605_998_333_958, 7_001, 7, 1).await;
