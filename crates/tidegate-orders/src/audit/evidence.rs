@@ -377,8 +377,9 @@ impl Admission {
 
     fn fate(&self) -> Fate {
         match self.row {
-            Row::Live | Row::Cancelled => Fate::Written,
+            Row::Live => Fate::Written,
             _ if self.is_released => Fate::Released,
+            Row::Cancelled => Fate::Written,
             _ if self.is_dead => Fate::Dead,
             _ if self.is_in_flight => Fate::InFlight,
             Row::Other => Fate::Mismatched,
@@ -493,8 +494,9 @@ mod tests {
             evidence.note_row(&OrderRow { life: Life::Cancelled, ..row(&order(1, 1)) });
             let audit = audited(evidence);
             assert_eq!(audit.failures(), Vec::<String>::new());
-            let expected = if is_released { (1, 0, 0, 0) } else { (0, 1, 1, 1) };
-            assert_eq!((audit.written, audit.dead, audit.dead_units, audit.half_cancelled.total), expected);
+            assert_eq!((audit.written, audit.released), (0, u64::from(is_released)));
+            let expected = if is_released { (0, 0, 0) } else { (1, 1, 1) };
+            assert_eq!((audit.dead, audit.dead_units, audit.half_cancelled.total), expected);
         }
     }
 

@@ -81,9 +81,9 @@ pub struct VoucherAudit {
     pub voucher: VoucherId,
     /// Order ids that Redis admitted: in the journal, the stream or the dead stream.
     pub admitted: u64,
-    /// Admitted, and a row in MySQL, live or cancelled since.
+    /// Admitted, and a row in MySQL, live, or cancelled since and not given back.
     pub written: u64,
-    /// Admitted, and given back.
+    /// Admitted, and given back; cancelled in MySQL, or never written there.
     pub released: u64,
     /// Admitted, and buried.
     pub dead: u64,
