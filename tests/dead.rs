@@ -340,7 +340,7 @@ async fn an_order_that_was_cancelled_before_its_voucher_had_a_row_is_never_writt
     // The letter of an order that is cancelled and not given back stays until it is, and both tell how.
     let audited = program.run("audit").expect(0).stdout;
     assert!(
-        audited.contains("Of voucher 77, cancelled in MySQL and not given back to Redis: 2."),
+        audited.contains("Of voucher 77, 1 order is cancelled in MySQL and not given back to Redis (id 2)."),
         "{audited}"
     );
     let told = program.run("order show 2 --json").expect(0).json();

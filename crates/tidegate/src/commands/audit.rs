@@ -105,9 +105,11 @@ fn text(report: &AuditReport) -> String {
     }
     for VoucherAudit { voucher, half_cancelled, .. } in &report.vouchers {
         if half_cancelled.total > 0 {
+            let orders = counted(half_cancelled.total, "order");
+            let (are, ids) = if half_cancelled.total == 1 { ("is", "id") } else { ("are", "ids") };
             parts.push(format!(
-                "Of voucher {voucher}, cancelled in MySQL and not given back to Redis: {half_cancelled}. `tidegate order show` \
-                 names the letter of each; `tidegate dead cancel LETTER` gives it back."
+                "Of voucher {voucher}, {orders} {are} cancelled in MySQL and not given back to Redis ({ids} {half_cancelled}). \
+                 `tidegate order show` names the letter of each; `tidegate dead cancel LETTER` gives it back."
             ));
         }
     }
