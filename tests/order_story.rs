@@ -300,7 +300,7 @@ async fn keys_of_a_wrong_type_and_stores_that_are_away_are_told_and_the_rest_is_
     site.call("SET lock:order:50 x").await;
     site.call("DEL seckill:journal:1").await;
     site.call("SET seckill:journal:1 x").await;
-    failed(&operator, "written", "the journals: Invalid Argument: WRONGTYPE");
+    failed(&operator, "written", "the journals: Invalid Argument: seckill:journal:1: WRONGTYPE");
     site.call(&format!("SET {DEAD} x")).await;
     failed(&operator, "written", "the dead letters: Invalid Argument: WRONGTYPE");
     let closed = program::closed_port();

@@ -26,7 +26,7 @@ use tidegate_stream::{Script, readable};
 
 use self::entrance::Entrance;
 use crate::{
-    keys::Keys,
+    keys::{Keys, naming},
     order::{OrderId, Quantity, UserId, VoucherId},
 };
 
@@ -363,7 +363,9 @@ impl Gate {
         }
         let of_voucher = async |(voucher, orders): (VoucherId, Vec<OrderId>)| {
             let names: Vec<String> = orders.iter().map(OrderId::to_string).collect();
-            let notes: Vec<Option<Bytes>> = self.pool.hmget(self.keys.journal(voucher), names).await?;
+            let key = self.keys.journal(voucher);
+            let notes = self.pool.hmget(&key, names).await;
+            let notes: Vec<Option<Bytes>> = notes.map_err(|error| naming(&key, error))?;
             let noted = orders.into_iter().zip(notes);
             let given_back = noted.filter(|(_, note)| note.as_deref().is_some_and(is_release));
             Ok::<_, GateError>(given_back.map(move |(order, _)| (voucher, order)))

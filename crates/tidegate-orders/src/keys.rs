@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use bytes::Bytes;
-use fred::types::Key;
+use fred::{error::Error, types::Key};
 use serde::Deserialize;
 
 use crate::order::{UserId, VoucherId};
@@ -179,6 +179,14 @@ pub fn process_of(consumer: &str) -> &str {
         }
         _ => consumer,
     }
+}
+
+/// Names the key that holds something else than it should: Redis does not.
+pub(crate) fn naming(key: &Key, error: Error) -> Error {
+    if !error.details().starts_with("WRONGTYPE") {
+        return error;
+    }
+    Error::new(error.kind().clone(), format!("{}: {}", key.as_str_lossy(), error.details()))
 }
 
 fn fill(template: &str, placeholder: &str, value: impl Display) -> Key {

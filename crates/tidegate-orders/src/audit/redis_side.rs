@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 use fred::{
     clients::Pool,
     interfaces::ClientLike,
-    types::{ClusterHash, CustomCommand, Value},
+    types::{ClusterHash, CustomCommand, Key, Value},
 };
 use serde::Deserialize;
 use tidegate_stream::{Entry, EntryId, History, PageSize, StreamError, Survey, letter as dead};
 
 use super::evidence::{Evidence, Letter, Movement, Suspect};
-use crate::{Keys, Order, OrderId, VoucherId, dead_letters::order_of, wire};
+use crate::{Keys, Order, OrderId, VoucherId, dead_letters::order_of, keys::naming, wire};
 
 /// Entries a page, at most: some milliseconds of the one thread that also admits.
 const PAGE: u16 = 2_000;
@@ -93,13 +93,13 @@ impl<'a> RedisSide<'a> {
     /// The journals and stocks of all vouchers that were named so far.
     pub(super) async fn read_journals(&self, evidence: &mut Evidence) -> Result<(), StreamError> {
         for voucher in evidence.vouchers() {
-            let stock = self.call("GET", vec![self.keys.stock(voucher).into()]).await?;
+            let stock = self.call("GET", &self.keys.stock(voucher), Vec::new()).await?;
             evidence.voucher(voucher).redis_stock = stock.as_i64();
             let mut cursor = Value::from("0");
             loop {
-                let args =
-                    vec![self.keys.journal(voucher).into(), cursor, "COUNT".into(), JOURNAL_PAGE.into()];
-                let (next, fields): (Value, Vec<Value>) = self.call("HSCAN", args).await?.convert()?;
+                let args = vec![cursor, "COUNT".into(), JOURNAL_PAGE.into()];
+                let page = self.call("HSCAN", &self.keys.journal(voucher), args).await?;
+                let (next, fields): (Value, Vec<Value>) = page.convert()?;
                 evidence.note_journal(voucher, movements(&fields));
                 cursor = next;
                 if cursor.as_bytes() == Some(b"0") {
@@ -135,10 +135,9 @@ impl<'a> RedisSide<'a> {
         }
         for (voucher, orders) in by_voucher {
             for orders in orders.chunks(LOOKUP) {
-                let journal = Value::from(self.keys.journal(voucher));
-                let args =
-                    std::iter::once(journal).chain(orders.iter().map(|order| order.to_string().into()));
-                let values: Vec<Value> = self.call("HMGET", args.collect()).await?.convert()?;
+                let ids = orders.iter().map(|order| order.to_string().into()).collect();
+                let values = self.call("HMGET", &self.keys.journal(voucher), ids).await?;
+                let values: Vec<Value> = values.convert()?;
                 let known =
                     orders.iter().zip(&values).filter_map(|(order, value)| Some((*order, movement(value)?)));
                 evidence.note_journal(voucher, known.collect());
@@ -181,9 +180,10 @@ impl<'a> RedisSide<'a> {
         self.only.is_none_or(|only| only == voucher)
     }
 
-    async fn call(&self, command: &'static str, args: Vec<Value>) -> Result<Value, StreamError> {
+    async fn call(&self, command: &'static str, key: &Key, args: Vec<Value>) -> Result<Value, StreamError> {
         let command = CustomCommand::new_static(command, ClusterHash::FirstKey, false);
-        Ok(self.pool.next().custom(command, args).await?)
+        let args: Vec<Value> = std::iter::once(key.clone().into()).chain(args).collect();
+        Ok(self.pool.next().custom(command, args).await.map_err(|error| naming(key, error))?)
     }
 }
 

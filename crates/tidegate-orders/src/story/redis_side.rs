@@ -11,13 +11,15 @@ use serde::{Deserialize, Serialize};
 use tidegate_stream::{Entry, EntryId, Letter, PageSize, StreamError, Survey, is_offered};
 
 use crate::{
-    keys::{Keys, process_of},
+    keys::{Keys, naming, process_of},
     order::{OrderId, UserId, VoucherId},
     wire::{self, Glimpse},
 };
 
 /// Entries a page: some milliseconds of the one thread that also admits.
 const PAGE: u16 = 1_000;
+/// Vouchers that are asked for at once.
+const AT_ONCE: usize = 1_000;
 
 /// What an entry wants, as far as it can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -179,12 +181,17 @@ impl Trail<'_> {
         vouchers: &[VoucherId],
         order: OrderId,
     ) -> Result<Vec<JournalFacts>, StreamError> {
-        let notes = vouchers.iter().map(|voucher| async {
-            let note: Option<Vec<u8>> =
-                self.pool.hget(self.keys.journal(*voucher), order.to_string()).await?;
-            Ok::<_, Error>(note.map(|note| journal(*voucher, &note)))
-        });
-        Ok(try_join_all(notes).await?.into_iter().flatten().collect())
+        let mut found = Vec::new();
+        for vouchers in vouchers.chunks(AT_ONCE) {
+            let notes = vouchers.iter().map(|voucher| async {
+                let key = self.keys.journal(*voucher);
+                let note = self.pool.hget(&key, order.to_string()).await;
+                let note: Option<Vec<u8>> = note.map_err(|error| naming(&key, error))?;
+                Ok::<_, Error>(note.map(|note| journal(*voucher, &note)))
+            });
+            found.extend(try_join_all(notes).await?.into_iter().flatten());
+        }
+        Ok(found)
     }
 
     /// Which of these vouchers have the user among their buyers.
@@ -192,11 +199,17 @@ impl Trail<'_> {
     /// # Errors
     /// As for every call here.
     pub async fn bought(&self, vouchers: &[VoucherId], user: UserId) -> Result<Vec<VoucherId>, StreamError> {
-        let asked = vouchers.iter().map(|voucher| async {
-            let is_buyer: bool = self.pool.sismember(self.keys.buyers(*voucher), user.to_string()).await?;
-            Ok::<_, Error>(is_buyer.then_some(*voucher))
-        });
-        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
+        let mut found = Vec::new();
+        for vouchers in vouchers.chunks(AT_ONCE) {
+            let asked = vouchers.iter().map(|voucher| async {
+                let key = self.keys.buyers(*voucher);
+                let is_buyer = self.pool.sismember(&key, user.to_string()).await;
+                let is_buyer: bool = is_buyer.map_err(|error| naming(&key, error))?;
+                Ok::<_, Error>(is_buyer.then_some(*voucher))
+            });
+            found.extend(try_join_all(asked).await?.into_iter().flatten());
+        }
+        Ok(found)
     }
 
     /// The lock of a user, if somebody holds it.
