@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use site::Site;
+use tidegate_orders::{
+    Quantity,
+    gate::{Release, UserAfter},
+};
 
 const BIG: i64 = 9_007_199_254_740_993;
 /// How long a pipeline is audited while it moves.
@@ -87,6 +91,59 @@ async fn an_audit_of_a_moving_pipeline_raises_no_false_alarm() {
     for worker in workers {
         assert!(worker.stop().await.success());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_of_vouchers_that_only_redis_knows_are_followed() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.load(7, 100).await;
+    let gate = site.gate().await;
+    for order in 1..=5 {
+        site.admit(order, order, 7, 1).await;
+    }
+    let worker = site.worker("w").start();
+    site.settled().await;
+    // As if from an older backup: MySQL knows nothing of the sale, and the stream was trimmed.
+    for sql in ["DELETE FROM tb_voucher_order", "DELETE FROM tb_seckill_voucher WHERE voucher_id = 7"] {
+        sqlx::query(sql).execute(&site.pool).await.expect("a statement");
+    }
+    assert!(worker.stop().await.success());
+    site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
+    // Many other keys, one of them no text.
+    let others = "for at = 1, 5000 do redis.call('SET', 'other:' .. at, '') end \
+                  redis.call('SET', 'seckill:journal:\\255', '') return 1";
+    site.redis_says(&["EVAL", others, "0"]).await;
+    for flags in [&["audit"][..], &["audit", "--voucher", "7"]] {
+        let audit = site.tidegate(flags);
+        let text = String::from_utf8_lossy(&audit.stdout).into_owned();
+        assert_eq!(audit.status.code(), Some(1), "{audit:?}");
+        assert!(text.contains("voucher 7: 5 admitted orders are lost: 1, 2, 3, 4, 5"), "{text}");
+    }
+
+    // What was given back needs no row.
+    for order in 1..=5 {
+        let release = Release {
+            order: order.try_into().expect("an id"),
+            user: order.try_into().expect("an id"),
+            voucher: 7.try_into().expect("an id"),
+            units: Some(Quantity::ONE),
+            user_after: UserAfter::Freed,
+            by: "operator:test".into(),
+        };
+        gate.release(&release).await.expect("the gate answers");
+    }
+    let held = site.tidegate(&["audit"]);
+    assert_eq!(held.status.code(), Some(0), "{held:?}");
+    assert!(String::from_utf8_lossy(&held.stdout).contains("It holds: 5 admitted orders"), "{held:?}");
+    assert_eq!(site.tidegate(&["audit", "--voucher", "7"]).status.code(), Some(0));
+
+    // A journal that is none is named.
+    site.redis_says(&["SET", "seckill:journal:8", "x"]).await;
+    let failed = site.tidegate(&["audit"]);
+    assert_eq!(failed.status.code(), Some(3), "{failed:?}");
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("seckill:journal:8: WRONGTYPE"), "{failed:?}");
+    assert_eq!(site.tidegate(&["audit", "--voucher", "7"]).status.code(), Some(0), "others can be audited");
 }
 
 async fn until_dead(site: &Site, letters: usize) {

@@ -387,3 +387,28 @@ async fn orders_are_found_by_user_and_by_voucher_wherever_they_are() {
     );
     operator.run("order find --user 600").expect(1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_of_vouchers_that_mysql_does_not_know_are_found_by_what_redis_holds() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.admit(90, 9, PLENTY, 1).await;
+    site.admit(91, 9, SHORT, 1).await;
+    let worker = quick(&site, "w").start();
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    // An older backup: the rows of a voucher are gone, the order of the other one is left.
+    for sql in ["DELETE FROM tb_voucher_order WHERE id = 90", "DELETE FROM tb_seckill_voucher"] {
+        sqlx::query(sql).execute(&site.pool).await.expect("a statement");
+    }
+    site.call(&format!("XTRIM {STREAM} MAXLEN 0")).await;
+
+    let told = story(&site, "90", "lost");
+    assert_eq!((&told["journal"][0]["voucher"], &told["journal"][0]["by"]), (&"1".into(), &"9".into()));
+    assert_eq!(
+        commands(&told),
+        ["redis-cli -u \"$TIDEGATE_REDIS_URL\" XADD stream.orders '*' userId 9 voucherId 1 id 90"]
+    );
+    let operator = operator(&site);
+    assert!(operator.run("order show 92").expect(1).stdout.contains("Nobody has heard of it"));
+}

@@ -64,6 +64,7 @@ pub async fn audit(
     redis.read_in_flight(&mut evidence).await?;
     redis.read_dead(&mut evidence).await?;
     evidence.note_vouchers(mysql.vouchers().await?);
+    evidence.note_vouchers(redis.vouchers().await?);
     redis.read_journals(&mut evidence).await?;
     mysql.read(&mut evidence).await?;
 

@@ -134,6 +134,12 @@ impl Keys {
         Pattern::new(&self.templates.stock, "<voucher>")
     }
 
+    /// All journals there are, for SCAN.
+    #[must_use]
+    pub(crate) fn journals(&self) -> Pattern<'_> {
+        Pattern::new(&self.templates.journal, "<voucher>")
+    }
+
     /// The windows and states of all vouchers there are, for SCAN.
     #[must_use]
     pub(crate) fn vouchers(&self) -> Pattern<'_> {

@@ -30,7 +30,7 @@ pub async fn read_stocks(pool: &Pool, keys: &Keys, vouchers: &[VoucherId]) -> Fr
     Ok(stocks.iter().map(Value::as_i64).collect())
 }
 
-/// How many keys Redis holds, of whatever kind: as many are looked at by [`find_loaded`] and [`find_known`].
+/// How many keys Redis holds, of whatever kind: as many are looked at by each `find` here.
 ///
 /// # Errors
 /// When Redis does not answer.
@@ -55,6 +55,14 @@ pub async fn find_known(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> Fr
     find(pool, keys.vouchers(), looked).await
 }
 
+/// All vouchers that have a journal in Redis: orders were admitted for them, whatever MySQL knows. As [`find_loaded`].
+///
+/// # Errors
+/// As [`find_loaded`].
+pub async fn find_journaled(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
+    find(pool, keys.journals(), looked).await
+}
+
 async fn find(pool: &Pool, pattern: Pattern<'_>, mut looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
     let scan = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
     let (glob, mut cursor) = (pattern.glob(), "0".to_owned());
@@ -68,8 +76,8 @@ async fn find(pool: &Pool, pattern: Pattern<'_>, mut looked: impl FnMut(u64)) ->
             "COUNT".into(),
             KEYS_A_STEP.to_string().into(),
         ];
-        let (next, keys): (String, Vec<String>) = pool.next().custom(scan.clone(), args).await?;
-        found.extend(keys.iter().filter_map(|key| pattern.voucher(key)));
+        let (next, keys): (String, Vec<Value>) = pool.next().custom(scan.clone(), args).await?;
+        found.extend(keys.iter().filter_map(|key| pattern.voucher(&key.as_str()?)));
         looked(KEYS_A_STEP);
         if next == "0" {
             return Ok(found.into_iter().collect());

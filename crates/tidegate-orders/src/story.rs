@@ -22,10 +22,11 @@ pub use redis_side::{
 use crate::{
     order::{OrderId, UserId, VoucherId},
     order_id::{self, EPOCH_SECONDS},
+    sale,
     vouchers::{self, VoucherError},
 };
 
-/// Vouchers whose journals are looked into, those with the highest ids, where nothing tells which one is meant.
+/// Vouchers of MySQL that are looked through, those with the highest ids, where nothing tells which one is meant.
 pub const VOUCHER_LIMIT: u32 = 1_000;
 
 /// Around the time in the journal: the script that wrote it added the entry, too.
@@ -158,23 +159,30 @@ impl Stores<'_> {
     }
 
     async fn read_journals(&self, trail: &Trail<'_>, question: &Question, story: &mut Story) {
-        let mut vouchers: Vec<VoucherId> = story.vouchers(question).into_iter().collect();
-        story.searched.all_journals = !vouchers.is_empty();
-        if vouchers.is_empty()
-            && let Some(mysql) = self.mysql
-        {
+        let mut known = story.vouchers(question);
+        if !known.is_empty() {
+            story.searched.all_journals = true;
+            return look_into(trail, &known, question, story).await;
+        }
+        // These first: it is most often for one of them, and all keys of Redis take longer.
+        if let Some(mysql) = self.mysql {
             match self.in_time(vouchers::latest(mysql, VOUCHER_LIMIT)).await {
-                Ok(rows) => {
-                    story.searched.all_journals = rows.len() < VOUCHER_LIMIT as usize;
-                    vouchers = rows.iter().map(|row| row.voucher).collect();
-                }
+                Ok(rows) => known = rows.iter().map(|row| row.voucher).collect(),
                 Err(error) => story.fail("MySQL", error),
             }
         }
-        story.searched.journals = vouchers.len() as u64;
-        match trail.journals(&vouchers, question.order).await {
-            Ok(journal) => story.journal = journal,
-            Err(error) => story.fail("the journals", error),
+        look_into(trail, &known, question, story).await;
+        story.searched.all_journals = !story.journal.is_empty() && known.len() < VOUCHER_LIMIT as usize;
+        if story.searched.all_journals {
+            return;
+        }
+        match sale::find_journaled(trail.pool, trail.keys, |_| {}).await {
+            Ok(journaled) => {
+                let others = journaled.into_iter().filter(|voucher| !known.contains(voucher)).collect();
+                look_into(trail, &others, question, story).await;
+                story.searched.all_journals = true;
+            }
+            Err(error) => story.fail("the keys", error),
         }
     }
 }
@@ -253,6 +261,20 @@ async fn read_letters(trail: &Trail<'_>, question: &Question, story: &mut Story,
             *before = Searched { entries: before.entries + searched.entries, ..searched };
         }
         Err(error) => story.fail("the dead letters", error),
+    }
+}
+
+async fn look_into(
+    trail: &Trail<'_>,
+    vouchers: &BTreeSet<VoucherId>,
+    question: &Question,
+    story: &mut Story,
+) {
+    story.searched.journals += vouchers.len() as u64;
+    let vouchers: Vec<VoucherId> = vouchers.iter().copied().collect();
+    match trail.journals(&vouchers, question.order).await {
+        Ok(journal) => story.journal.extend(journal),
+        Err(error) => story.fail("the journals", error),
     }
 }
 

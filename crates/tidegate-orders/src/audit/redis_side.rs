@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tidegate_stream::{Entry, EntryId, History, PageSize, StreamError, Survey, letter as dead};
 
 use super::evidence::{Evidence, Letter, Movement, Suspect};
-use crate::{Keys, Order, OrderId, VoucherId, dead_letters::order_of, keys::naming, wire};
+use crate::{Keys, Order, OrderId, VoucherId, dead_letters::order_of, keys::naming, sale, wire};
 
 /// Entries a page, at most: some milliseconds of the one thread that also admits.
 const PAGE: u16 = 2_000;
@@ -88,6 +88,15 @@ impl<'a> RedisSide<'a> {
         let letters = self.new_letters().await?;
         evidence.note_dead(&letters);
         Ok(())
+    }
+
+    /// The vouchers that have a journal, or the one that is wanted: MySQL may have lost its row, and the stream its
+    /// entries.
+    pub(super) async fn vouchers(&self) -> Result<Vec<VoucherId>, StreamError> {
+        match self.only {
+            Some(voucher) => Ok(vec![voucher]),
+            None => Ok(sale::find_journaled(self.pool, self.keys, |_| {}).await?),
+        }
     }
 
     /// The journals and stocks of all vouchers that were named so far.

@@ -23,7 +23,8 @@ Examples:
   tidegate audit --json | jq .failures
 
 Follows every order id that Redis admitted: written, given back, dead, in flight, or lost. It may run at any time,
-changes nothing, and exits with 1 when an order is lost, doubled or oversold.
+changes nothing, and exits with 1 when an order is lost, doubled or oversold. Vouchers that MySQL does not know are
+found by their journals, for which all keys of Redis are looked through; --voucher saves that.
 
 A surplus is what Redis offers beyond what MySQL will have once everything in flight and dead is written: negative
 after refusals for want of stock are given back, and no failure, because MySQL decides.";

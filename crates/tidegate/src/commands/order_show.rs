@@ -30,8 +30,8 @@ Shows what MySQL, the journal, the stream, the pending list and the dead letters
 sentence and what to type. Fates: written, cancelled, refused, given_back, dead, undelivered, pending, lost, unsure, unknown.
 
 An id tells neither voucher nor entry. Where MySQL and the dead letters do not know it, the journals of the vouchers with
-the highest ids are looked into, and the stream is searched: around the time within the id, if it is one of
-`tidegate admit`, then from its end on. --voucher, --user and --entry save that. What was not searched is said.
+the highest ids are looked into, then all that Redis holds, and the stream is searched: around the time within the id, if
+it is one of `tidegate admit`, then from its end on. --voucher, --user and --entry save that. What was not searched is said.
 
 Exits with 1 where nothing was found, and with 3 where a store is away, after showing what it can.";
 
