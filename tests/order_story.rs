@@ -411,4 +411,10 @@ async fn orders_of_vouchers_that_mysql_does_not_know_are_found_by_what_redis_hol
     );
     let operator = operator(&site);
     assert!(operator.run("order show 92").expect(1).stdout.contains("Nobody has heard of it"));
+
+    let found = operator.run("order find --user 9 --json").expect(0).json();
+    assert_eq!(found["orders"][0]["order"], "91", "{found:#}");
+    assert_eq!(found["buyer_of"], Json::from(vec!["1", "2"]), "{found:#}");
+    assert_eq!(found["unsearched"], Json::Array(Vec::new()), "{found:#}");
+    operator.run("order find --user 10").expect(1);
 }

@@ -134,6 +134,12 @@ impl Keys {
         Pattern::new(&self.templates.stock, "<voucher>")
     }
 
+    /// All sets of buyers there are, for SCAN.
+    #[must_use]
+    pub(crate) fn all_buyers(&self) -> Pattern<'_> {
+        Pattern::new(&self.templates.buyers, "<voucher>")
+    }
+
     /// All journals there are, for SCAN.
     #[must_use]
     pub(crate) fn journals(&self) -> Pattern<'_> {

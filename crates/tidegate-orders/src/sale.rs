@@ -63,6 +63,14 @@ pub async fn find_journaled(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -
     find(pool, keys.journals(), looked).await
 }
 
+/// All vouchers that have buyers in Redis. As [`find_loaded`].
+///
+/// # Errors
+/// As [`find_loaded`].
+pub async fn find_bought(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
+    find(pool, keys.all_buyers(), looked).await
+}
+
 async fn find(pool: &Pool, pattern: Pattern<'_>, mut looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
     let scan = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
     let (glob, mut cursor) = (pattern.glob(), "0".to_owned());

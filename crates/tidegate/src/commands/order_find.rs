@@ -8,7 +8,7 @@ use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Keys, Order, OrderId, UserId, VoucherId,
+    Keys, Order, OrderId, UserId, VoucherId, sale,
     story::{Trail, VOUCHER_LIMIT, refusals_of, rows_of},
     vouchers, wire,
 };
@@ -35,7 +35,8 @@ Examples:
   tidegate order find --voucher 7 --limit 20 --json | jq -r .orders[].order
 
 Looks into MySQL (orders and refusals), the buyers of vouchers, what is pending or unread, and the dead letters. Without
---voucher, the vouchers with the highest ids are looked through. `tidegate order show` tells the whole story of each.
+--voucher, all keys of Redis are looked through for vouchers with buyers; besides these, the vouchers of MySQL with the
+highest ids are searched. `tidegate order show` tells the whole story of each order.
 
 Exits with 1 where nothing was found. What was not searched is said.";
 
@@ -117,7 +118,11 @@ pub async fn run(settings: &Settings, args: &OrderFindArgs) -> anyhow::Result<Ex
     let keys = Keys::new(settings.keys.clone());
     let survey = Survey::new(redis.clone(), settings.stream_names());
     let mut answer = Answer { orders: Vec::new(), buyer_of: Vec::new(), unsearched: Vec::new() };
-    let vouchers = timeout(settings.mysql.statement_timeout, answer.in_mysql(&mysql, args)).await;
+    let vouchers = match args.voucher {
+        Some(voucher) => vec![voucher],
+        None => bought(&redis, &keys).await.context("Failed to read Redis")?,
+    };
+    let vouchers = timeout(settings.mysql.statement_timeout, answer.in_mysql(&mysql, args, vouchers)).await;
     let vouchers = vouchers.context("MySQL did not answer in time")??;
     answer.in_redis(&redis, &survey, &keys, args, &vouchers).await.context("Failed to read Redis")?;
     answer.orders.sort_by_key(|found| (std::cmp::Reverse(found.at_ms), found.order));
@@ -130,21 +135,27 @@ pub async fn run(settings: &Settings, args: &OrderFindArgs) -> anyhow::Result<Ex
 }
 
 impl Answer {
-    /// Rows and refusals. Answers with the vouchers that were looked through.
-    async fn in_mysql(&mut self, mysql: &MySqlPool, args: &OrderFindArgs) -> anyhow::Result<Vec<VoucherId>> {
-        let vouchers = match args.voucher {
-            Some(voucher) => vec![voucher],
-            None => {
-                let latest =
-                    vouchers::latest(mysql, VOUCHER_LIMIT).await.context("Failed to read the vouchers")?;
-                if latest.len() == VOUCHER_LIMIT as usize {
-                    self.unsearched.push(format!(
-                        "only the {VOUCHER_LIMIT} vouchers with the highest ids were looked through"
-                    ));
-                }
-                latest.iter().map(|row| row.voucher).collect()
+    /// Rows and refusals: of these vouchers, and of those in MySQL unless one is meant. Answers with all that were looked
+    /// through.
+    async fn in_mysql(
+        &mut self,
+        mysql: &MySqlPool,
+        args: &OrderFindArgs,
+        mut vouchers: Vec<VoucherId>,
+    ) -> anyhow::Result<Vec<VoucherId>> {
+        if args.voucher.is_none() {
+            let latest =
+                vouchers::latest(mysql, VOUCHER_LIMIT).await.context("Failed to read the vouchers")?;
+            if latest.len() == VOUCHER_LIMIT as usize {
+                self.unsearched.push(format!(
+                    "of the vouchers that have no buyers in Redis, only those among the {VOUCHER_LIMIT} with the highest \
+                     ids were looked through"
+                ));
             }
-        };
+            vouchers.extend(latest.iter().map(|row| row.voucher));
+            vouchers.sort_unstable();
+            vouchers.dedup();
+        }
         // One more than is shown tells whether there are more.
         let limit = usize::from(args.limit) + 1;
         let rows = rows_of(mysql, args.user, &vouchers, limit).await.context("Failed to read the orders")?;
@@ -251,6 +262,13 @@ impl Answer {
             .push(format!("only the first {} were looked through", counted(args.scan, "unread entry")));
         Ok(())
     }
+}
+
+/// All vouchers that have buyers in Redis: MySQL may know nothing of them.
+async fn bought(redis: &Pool, keys: &Keys) -> anyhow::Result<Vec<VoucherId>> {
+    let progress = Progress::new();
+    progress.expect(sale::count_keys(redis).await?, "keys looked at");
+    Ok(sale::find_bought(redis, keys, |keys| progress.add(keys)).await?)
 }
 
 /// The order in an entry, if it is one that is looked for.
