@@ -125,7 +125,7 @@ async fn redis_is_down_and_is_restarted_with_its_file() {
     sell(&site, 1_020..1_040).await;
     site.settled().await;
     operator.types("Redis is down", "tidegate doctor", &[]).succeeds().shows(&[
-        "All is well.",
+        "The servers are set up well, and nothing waits for long.",
         "pending 0",
         "It holds: 40 admitted orders",
     ]);

@@ -9,6 +9,7 @@ pub mod keys;
 pub mod ledger;
 pub mod order;
 pub mod order_id;
+pub mod row_locks;
 pub mod sale;
 pub mod schema;
 pub mod server_facts;

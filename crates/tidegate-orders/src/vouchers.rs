@@ -106,6 +106,20 @@ pub async fn latest(
     rows.bind(limit).fetch_all(db).await?.iter().map(parse).collect()
 }
 
+/// Reads vouchers that have orders, may be sold now and have units left, the highest ids first, up to `limit`.
+///
+/// # Errors
+/// As [`find`].
+pub async fn on_sale_with_orders(pool: &MySqlPool, limit: u32) -> Result<Vec<VoucherRow>, VoucherError> {
+    let rows = sqlx::query(select_row!(
+        "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807 AND stock > 0 \
+         AND (begin_time IS NULL OR begin_time <= NOW()) AND (end_time IS NULL OR end_time > NOW()) \
+         AND EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) \
+         ORDER BY voucher_id DESC LIMIT ?"
+    ));
+    rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
+}
+
 /// Number of orders of a voucher, cancelled ones included.
 ///
 /// # Errors

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use sqlx::MySqlPool;
-use tidegate_orders::{ServerFacts, schema};
+use tidegate_orders::{
+    ServerFacts,
+    row_locks::{self, Blocker},
+    schema,
+};
 use tokio::time::timeout;
 
 use super::{clock, finding::Findings};
@@ -11,17 +15,24 @@ use crate::{config::Settings, connect};
 
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 const OLDEST_MARIADB: (u64, u64) = (10, 6);
+/// Batches of one voucher wait for each other, for much less than this.
+const HELD_S: i64 = 3;
 
-/// All checks of MySQL.
-pub async fn run(settings: &Settings, findings: &mut Findings) {
+/// All checks of MySQL. Answers with the connections to it, where it can be reached.
+pub async fn run(settings: &Settings, findings: &mut Findings) -> Option<MySqlPool> {
     let mysql = match connect::mysql(settings).await {
         Ok(mysql) => mysql,
-        Err(error) => return findings.error(format!("{error:#}"), "start it, or correct mysql.url"),
+        Err(error) => {
+            findings.error(format!("{error:#}"), "start it, or correct mysql.url");
+            return None;
+        }
     };
     findings.ok(format!("reachable at {}", settings.mysql.url));
     let within = settings.mysql.statement_timeout;
     check_server(findings, &mysql, within).await;
     check_schema(findings, &mysql, within).await;
+    check_row_locks(findings, &mysql, within).await;
+    Some(mysql)
 }
 
 async fn check_server(findings: &mut Findings, mysql: &MySqlPool, within: Duration) {
@@ -94,6 +105,22 @@ fn check_strictness(findings: &mut Findings, facts: &ServerFacts) {
         findings.warning(
             "sql_mode is not strict: other programs' bad values are cut to fit (our sessions set it)",
             "add STRICT_TRANS_TABLES to sql_mode",
+        );
+    }
+}
+
+/// Who may not see the transactions of others is told nothing of them.
+async fn check_row_locks(findings: &mut Findings, mysql: &MySqlPool, within: Duration) {
+    let Ok(Ok(Some(blocker))) = timeout(within, row_locks::blocker(mysql)).await else { return };
+    let Blocker { waiting, connection, age_s } = blocker;
+    if age_s >= HELD_S {
+        findings.warning(
+            format!(
+                "{} for rows that others hold; the oldest that holds rows and does not wait is connection {connection}, \
+                 for {age_s} s",
+                if waiting == 1 { "1 transaction waits".to_owned() } else { format!("{waiting} transactions wait") }
+            ),
+            format!("see whose it is: SELECT * FROM information_schema.processlist WHERE id = {connection}; then KILL {connection}"),
         );
     }
 }

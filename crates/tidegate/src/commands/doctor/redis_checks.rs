@@ -9,23 +9,24 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use tidegate_orders::Keys;
-use tidegate_stream::{GroupStatus, KeyKind, StreamStatus, age_ms, inspect, is_disk_full, server_time_ms};
+use tidegate_stream::{KeyKind, StreamStatus, inspect, is_disk_full, server_time_ms};
 
-use super::{clock, finding::Findings};
+use super::{clock, finding::Findings, waiting};
 use crate::{config::Settings, connect, fleet_pause::FleetPause, output::counted};
 
 const OLDEST: (u64, u64) = (6, 2);
 const MAKE_ROOM: &str =
     "make room on its disk; do not restart it before: it would forget what is not in its file";
 
-/// All checks of Redis.
-pub async fn run(settings: &Settings, findings: &mut Findings) {
+/// All checks of Redis. Answers with the connections to it, where it can be reached.
+pub async fn run(settings: &Settings, findings: &mut Findings) -> Option<Pool> {
     let redis = match connect::redis(settings).await {
         Ok(redis) => redis,
         Err(error) => {
             let what = format!("{error:#}");
             let advice = if is_disk_full(&what) { MAKE_ROOM } else { "start it, or correct redis.url" };
-            return findings.error(what, advice);
+            findings.error(what, advice);
+            return None;
         }
     };
     findings.ok(format!("reachable at {}", settings.redis.url));
@@ -46,6 +47,7 @@ pub async fn run(settings: &Settings, findings: &mut Findings) {
     check_clock(findings, &redis).await;
     check_stream(settings, findings, &redis).await;
     check_pause(settings, findings, &redis).await;
+    Some(redis)
 }
 
 async fn info(redis: &Pool) -> FredResult<HashMap<String, String>> {
@@ -164,7 +166,10 @@ async fn check_clock(findings: &mut Findings, redis: &Pool) {
 async fn check_stream(settings: &Settings, findings: &mut Findings, redis: &Pool) {
     let names = settings.stream_names();
     match inspect(redis, &names).await {
-        Ok(status) => report_stream(settings, findings, &status),
+        Ok(status) => {
+            report_stream(settings, findings, &status);
+            waiting::check(settings, findings, redis, &status).await;
+        }
         Err(error) => findings.error(
             format!("the stream {} could not be read: {error}", names.stream),
             "allow this user TYPE, XLEN, XRANGE, XINFO and XPENDING on it",
@@ -205,9 +210,8 @@ fn report_stream(settings: &Settings, findings: &mut Findings, status: &StreamSt
             format!("the stream {name} has no group {group} yet"),
             "start a worker, which makes it; if workers run, check stream.group",
         ),
-        (KeyKind::Stream, Some(group_status)) => {
-            findings.ok(format!("stream {name} with {}, group {group}", entries(status.length)));
-            report_group(findings, group_status, status.now_ms);
+        (KeyKind::Stream, Some(_)) => {
+            findings.ok(format!("stream {name} with {}, group {group}", counted(status.length, "entry")));
         }
     }
     if let KeyKind::Other(kind) = &status.dead_kind {
@@ -219,39 +223,4 @@ fn report_stream(settings: &Settings, findings: &mut Findings, status: &StreamSt
             "rename that key, or set stream.dead; workers go on by themselves",
         );
     }
-    if status.dead > 0 {
-        findings.warning(
-            format!("{} in {}", counted(status.dead, "dead letter"), settings.stream.dead),
-            format!("look at their reasons: XRANGE {} - + COUNT 10", settings.stream.dead),
-        );
-    }
-}
-
-/// Older than this, an entry does not wait for its turn but for help.
-const OLD_MS: u64 = 60_000;
-
-fn report_group(findings: &mut Findings, group: &GroupStatus, now_ms: u64) {
-    for (oldest, state) in [(group.oldest_undelivered, "undelivered"), (group.oldest_pending, "pending")] {
-        let age_ms = oldest.map_or(0, |id| age_ms(now_ms, id));
-        if age_ms > OLD_MS {
-            findings.warning(
-                format!("the oldest {state} entry is {} s old", age_ms / 1000),
-                "look at the workers and their logs; RUNBOOK: `Undelivered grows`, `Pending grows`",
-            );
-        }
-    }
-
-    if group.consumers.is_empty() {
-        findings.warning("the group has no consumers", "start a worker: tidegate worker");
-    } else {
-        findings.ok(format!(
-            "{}, {} pending",
-            counted(group.consumers.len() as u64, "consumer"),
-            entries(group.pending)
-        ));
-    }
-}
-
-fn entries(count: u64) -> String {
-    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
 }
