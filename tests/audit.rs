@@ -62,8 +62,90 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     assert_eq!(site.tidegate(&["audit", "--voucher", "11"]).status.code(), Some(0));
     // Nobody knows what Redis has forgotten, but that it has is said.
     site.redis_says(&["FLUSHALL"]).await;
-    let text = String::from_utf8_lossy(&site.tidegate(&["audit"]).stdout).into_owned();
+    let (code, text) = audit(&site);
     assert!(text.contains("MySQL holds 19 orders that Redis does not know"), "{text}");
+    let forgotten = "voucher 10: Redis has forgotten it: its sale is on, MySQL has 80 units of it and 19 orders that came \
+                     through Redis, and Redis has nothing; RUNBOOK: `Redis lost data`";
+    assert!(code == Some(1) && text.contains(forgotten), "{text}");
+    assert!(!text.contains("voucher 11: "), "nobody has bought of it: {text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_redis_need_not_know_are_no_failure() {
+    let site = Site::open().await;
+    site.load(10, 100).await;
+    site.add_order(1, 1_001, 10).await;
+    let worker = site.worker("w").start();
+    site::until("it is written", || async { site.orders().await.len() == 1 }).await;
+    assert!(worker.stop().await.success());
+    site.call("FLUSHALL").await;
+    assert_eq!(audit(&site).0, Some(1));
+    for (change, back) in [
+        // It was taken over, or another program sells it.
+        ("UPDATE tb_voucher_order SET entry_id = NULL", "UPDATE tb_voucher_order SET entry_id = '1-0'"),
+        (
+            "UPDATE tb_seckill_voucher SET begin_time = NOW() - INTERVAL 2 HOUR, end_time = NOW() - INTERVAL 1 HOUR",
+            "UPDATE tb_seckill_voucher SET end_time = NOW() + INTERVAL 1 HOUR",
+        ),
+        (
+            "UPDATE tb_seckill_voucher SET stock = 0, initial_stock = 1",
+            "UPDATE tb_seckill_voucher SET stock = 99, initial_stock = 100",
+        ),
+    ] {
+        sqlx::query(change).execute(&site.pool).await.expect("the row is changed");
+        let (code, text) = audit(&site);
+        assert!(code == Some(0) && text.contains("It holds"), "{change}: {text}");
+        sqlx::query(back).execute(&site.pool).await.expect("the row is changed back");
+        assert_eq!(audit(&site).0, Some(1), "{back}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them() {
+    let site = Site::open().await;
+    site.load(10, 100).await;
+    let worker = site.worker("w").start();
+    worker.says("consumer group made").await;
+    assert!(worker.stop().await.success());
+    for order in 1..=3 {
+        site.admit(order, 1_000 + order, 10, 1).await;
+    }
+    let entries = site.call("XRANGE stream.orders - +").await.into_array();
+    let entries: Vec<String> =
+        entries.into_iter().map(|entry| entry.into_array()[0].as_string().expect("an id")).collect();
+    site.call("XREADGROUP GROUP g1 hand STREAMS stream.orders >").await;
+    for entry in &entries {
+        site.call(&format!("XACK stream.orders g1 {entry}")).await;
+    }
+    site.call(&format!("XDEL stream.orders {}", entries[0])).await;
+    let (code, text) = audit(&site);
+    let command = format!("tidegate replay --voucher 10 --from {} --to {} --dry-run", entries[1], entries[2]);
+    assert!(code == Some(1) && text.contains(&command), "{text}");
+    assert!(text.contains("Lost orders of voucher 10 were admitted from 20"), "{text}");
+    assert!(text.contains("Of 1 the entry is gone"), "{text}");
+
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    let plan = site.tidegate(&words);
+    assert!(String::from_utf8_lossy(&plan.stdout).contains("2 would be created"), "{plan:?}");
+    let words: Vec<&str> = words.into_iter().filter(|word| *word != "--dry-run").chain(["--yes"]).collect();
+    assert_eq!(site.tidegate(&words).status.code(), Some(0));
+    let (_, text) = audit(&site);
+    assert!(
+        !text.contains("tidegate replay") && text.contains("voucher 10: 1 admitted order is lost: 1"),
+        "{text}"
+    );
+    let json = site.tidegate(&["audit", "--json"]);
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let span = &json["vouchers"][0]["lost_span"];
+    assert_eq!((&span["in_stream"], &span["entries"]), (&Value::from(0), &Value::Null), "{json}");
+    // The journal says when.
+    assert!(span["from_ms"].as_u64().expect("a time") > 1_700_000_000_000, "{json}");
+}
+
+/// With which code it ends, and what it says.
+fn audit(site: &Site) -> (Option<i32>, String) {
+    let output = site.tidegate(&["audit"]);
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ use crate::{Keys, VoucherId};
 use evidence::Evidence;
 use mysql_side::MysqlSide;
 use redis_side::RedisSide;
-pub use report::{AuditReport, Offenders, Unreadable, VoucherAudit};
+pub use report::{AuditReport, LostSpan, Offenders, Unreadable, VoucherAudit};
 
 /// Why an audit could not be made. Each says all in its own text, and names no source that would say it again.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@ use std::{fmt, str::FromStr};
 
 use bytes::Bytes;
 use fred::types::{Resp3Frame as Frame, Value};
+use serde::{Serialize, Serializer};
 
 /// The id of a stream entry: milliseconds of the server's clock, then a sequence within that millisecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +39,13 @@ impl EntryId {
             (None, Some(ms)) => Self { ms, seq: u64::MAX },
             (None, None) => self,
         }
+    }
+}
+
+impl Serialize for EntryId {
+    /// As Redis writes it.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

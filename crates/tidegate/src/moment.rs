@@ -8,6 +8,7 @@ use tidegate_stream::EntryId;
 
 /// 2001-09-09, in milliseconds; a smaller number is a time in seconds.
 const EARLIEST_MS: i64 = 1_000_000_000_000;
+const NOW: &str = "now";
 const IN_SECONDS: &str = "lies before 2001; Unix times are taken as milliseconds, not seconds";
 
 /// Unix milliseconds, for people; UTC, as in the log.
@@ -16,13 +17,13 @@ pub fn utc(ms: i64) -> String {
     moment.map_or_else(|_| ms.to_string(), |moment| moment.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
 }
 
-/// Parses RFC 3339, a local date with or without a time, or Unix milliseconds.
+/// Parses RFC 3339, a local date with or without a time, Unix milliseconds, or `now`.
 ///
 /// # Errors
 /// When it is none of them, or MySQL's TIMESTAMP cannot hold it.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
     let moment = parse_moment(text.trim())
-        .ok_or("give 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time) or Unix milliseconds")?;
+        .ok_or("give now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time) or Unix milliseconds")?;
     match moment.as_millisecond() {
         ..EARLIEST_MS => Err(IN_SECONDS.to_owned()),
         ms if ms > LATEST_MS => Err("lies after 2038-01-19, which MySQL's TIMESTAMP cannot hold".to_owned()),
@@ -67,14 +68,16 @@ impl Point {
     }
 }
 
-/// Parses a point in a stream: what [`parse`] takes, `-2h` or `90m` for so long ago, or the id of an entry. Flags that
+/// Parses a point in a stream: what [`parse`] takes (`now` is that of Redis), `-2h` or `90m` for so long ago, or the id of an entry. Flags that
 /// take it need `allow_hyphen_values`.
 ///
 /// # Errors
 /// When it is none of them, or lies before 2001: `2026-11` is no entry id, though it looks like one.
 pub fn parse_point(text: &str) -> Result<Point, String> {
     let text = text.trim();
-    let point = if is_entry_id(text) {
+    let point = if text == NOW {
+        Some(Point::Ago(Duration::ZERO))
+    } else if is_entry_id(text) {
         text.parse().ok().map(Point::Entry)
     } else if let Some(moment) = parse_moment(text) {
         u64::try_from(moment.as_millisecond()).ok().map(Point::At)
@@ -82,7 +85,7 @@ pub fn parse_point(text: &str) -> Result<Point, String> {
         parse_span(text.strip_prefix('-').unwrap_or(text)).ok().map(Point::Ago)
     };
     let point = point.ok_or(
-        "give 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time), -2h or 90m (so long ago), Unix milliseconds, or \
+        "give now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time), -2h or 90m (so long ago), Unix milliseconds, or \
          the id of an entry",
     )?;
     match point {
@@ -110,6 +113,9 @@ fn is_entry_id(text: &str) -> bool {
 }
 
 fn parse_moment(text: &str) -> Option<Timestamp> {
+    if text == NOW {
+        return Some(Timestamp::now());
+    }
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     }
@@ -154,6 +160,7 @@ mod tests {
             assert_eq!(first(an_hour_ago), "1795165200000-0", "{an_hour_ago}");
         }
         assert_eq!(first("-7d"), "1794564000000-0");
+        assert_eq!(first("now"), "1795168800000-0");
         let local = parse("2026-11-20 10:00").unwrap().as_millisecond();
         assert_eq!(first("2026-11-20 10:00"), format!("{local}-0"));
         let last = parse_point("-1h").unwrap().last(now);

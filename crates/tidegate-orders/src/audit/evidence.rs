@@ -1,6 +1,6 @@
 //! What both sides said of each order id, and what follows from it. Pure.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use tidegate_stream::EntryId;
 
@@ -15,8 +15,11 @@ struct Admission {
     voucher: VoucherId,
     /// Unknown where only a release is left in the journal.
     user: Option<UserId>,
-    /// [`EntryId::MIN`], which no entry has, where there is only the journal.
+    /// Where there is only the journal: when it was admitted, in the form of an id, and [`EntryId::MIN`] if not even
+    /// that is known.
     entry: EntryId,
+    /// Its entry is in the stream, or was when it was buried.
+    has_entry: bool,
     /// 0 where it is unknown.
     quantity: u16,
     row: Row,
@@ -55,6 +58,17 @@ pub(super) struct OrderRow {
     pub(super) voucher: VoucherId,
     pub(super) quantity: i64,
     pub(super) life: Life,
+    /// It names the entry of the stream that it came from.
+    pub(super) has_entry: bool,
+}
+
+/// What MySQL holds of a voucher.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StockRow {
+    pub(super) voucher: VoucherId,
+    pub(super) stock: Option<i64>,
+    pub(super) initial_stock: Option<i64>,
+    pub(super) is_on_sale: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +80,7 @@ pub(super) enum Life {
 /// A movement of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Movement {
-    Admit { user: Option<UserId>, quantity: u16 },
+    Admit { user: Option<UserId>, quantity: u16, at_ms: u64 },
     Release,
 }
 
@@ -95,6 +109,10 @@ pub(super) struct Evidence {
     /// Of these, the ones that were put back out of the dead letters, with the latest entry that is known.
     followed: BTreeMap<EntryId, EntryId>,
     vouchers: BTreeMap<VoucherId, VoucherAudit>,
+    /// Vouchers that Redis was asked for.
+    asked: BTreeSet<VoucherId>,
+    /// Vouchers that have units left and are inside their sale window, by MySQL.
+    on_sale: BTreeSet<VoucherId>,
 }
 
 impl Evidence {
@@ -125,6 +143,7 @@ impl Evidence {
             voucher: order.voucher,
             user: Some(order.user),
             entry,
+            has_entry: true,
             quantity: narrow(order.quantity.get()),
             ..Admission::unknown(order.voucher, order.id)
         });
@@ -211,7 +230,8 @@ impl Evidence {
             }
             let mut admission = Admission::unknown(voucher, order);
             match movement {
-                Movement::Admit { user, quantity } => {
+                Movement::Admit { user, quantity, at_ms } => {
+                    admission.entry = EntryId { ms: at_ms, seq: 0 };
                     admission.user = user;
                     admission.quantity = quantity;
                 }
@@ -242,6 +262,22 @@ impl Evidence {
             Life::Cancelled => voucher.cancelled_orders += 1,
         }
         voucher.unknown_orders += u64::from(!is_known);
+        voucher.forgotten_orders += u64::from(!is_known && row.has_entry);
+    }
+
+    /// What Redis holds of a voucher, which it was asked for.
+    pub(super) fn note_redis_stock(&mut self, voucher: VoucherId, stock: Option<i64>) {
+        self.asked.insert(voucher);
+        self.voucher(voucher).redis_stock = stock;
+    }
+
+    /// A voucher's row.
+    pub(super) fn note_stock(&mut self, row: &StockRow) {
+        if row.is_on_sale && row.stock.is_some_and(|stock| stock > 0) {
+            self.on_sale.insert(row.voucher);
+        }
+        let voucher = self.voucher(row.voucher);
+        (voucher.stock, voucher.initial_stock) = (row.stock, row.initial_stock);
     }
 
     /// Compares a row with the admissions of its id; false when Redis knows none for its voucher.
@@ -288,6 +324,7 @@ impl Evidence {
         for group in admissions.chunk_by(|a, b| (a.order, a.voucher) == (b.order, b.voucher)) {
             self.count(group);
         }
+        self.find_forgotten();
         let mut unreadable = Unreadable::default();
         for entry in self.unreadable.keys() {
             unreadable.total += 1;
@@ -298,6 +335,17 @@ impl Evidence {
             }
         }
         AuditReport { vouchers: self.vouchers.into_values().collect(), unreadable }
+    }
+
+    /// A voucher that came on sale while this was going on was asked for in MySQL only. Of one that was taken over, or sold
+    /// by another program, no order came out of a stream.
+    fn find_forgotten(&mut self) {
+        for voucher in self.on_sale.intersection(&self.asked) {
+            if let Some(audit) = self.vouchers.get_mut(voucher) {
+                audit.is_forgotten =
+                    audit.redis_stock.is_none() && audit.admitted == 0 && audit.forgotten_orders > 0;
+            }
+        }
     }
 
     /// Counts all admissions of one order.
@@ -324,7 +372,10 @@ impl Evidence {
                 voucher.in_flight_units += units;
             }
             Fate::Mismatched => voucher.mismatched.add(first.order),
-            Fate::Lost => voucher.lost.add(first.order),
+            Fate::Lost => {
+                voucher.lost.add(first.order);
+                voucher.note_lost(group.iter().map(|admission| (admission.entry, admission.has_entry)));
+            }
         }
         if group.iter().any(|admission| admission.is_released && admission.row == Row::Live) {
             voucher.doubled_back.add(first.order);
@@ -356,6 +407,7 @@ impl Admission {
             voucher,
             user: None,
             entry: EntryId::MIN,
+            has_entry: false,
             quantity: 0,
             row: Row::None,
             is_released: false,
@@ -434,7 +486,7 @@ mod tests {
 
     fn row(order: &Order) -> OrderRow {
         let Order { id, user, voucher, .. } = *order;
-        OrderRow { id, user: user.get(), voucher, quantity: 1, life: Life::Live }
+        OrderRow { id, user: user.get(), voucher, quantity: 1, life: Life::Live, has_entry: true }
     }
 
     fn entry(seq: u64) -> EntryId {
@@ -576,7 +628,7 @@ mod tests {
     #[test]
     fn a_trimmed_entry_is_followed_by_its_journal() {
         let mut evidence = Evidence::default();
-        let admit = |user: i64| Movement::Admit { user: user.try_into().ok(), quantity: 1 };
+        let admit = |user: i64| Movement::Admit { user: user.try_into().ok(), quantity: 1, at_ms: 0 };
         let id = |id: i64| OrderId::try_from(id).unwrap();
         evidence.note_journal(
             VOUCHER.try_into().unwrap(),

@@ -3,7 +3,7 @@
 use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, Row, mysql::MySqlRow};
 
-use super::evidence::{Evidence, Life, OrderRow, Suspect};
+use super::evidence::{Evidence, Life, OrderRow, StockRow, Suspect};
 use crate::VoucherId;
 
 /// Ids a lookup.
@@ -11,9 +11,10 @@ const LOOKUP: usize = 1_000;
 
 // Ids may be signed or not; those beyond 2^63-1 are none of ours and become negative here.
 const ORDERS: &str = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
-    CAST(quantity AS SIGNED), CAST(COALESCE(status, 1) IN (4, 6) AS SIGNED) FROM tb_voucher_order";
-const VOUCHERS: &str = "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(initial_stock AS SIGNED) \
-    FROM tb_seckill_voucher";
+    CAST(quantity AS SIGNED), CAST(COALESCE(status, 1) IN (4, 6) AS SIGNED), CAST(entry_id IS NOT NULL AS SIGNED) \
+    FROM tb_voucher_order";
+const VOUCHERS: &str = "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(initial_stock AS SIGNED), \
+    CAST(COALESCE(begin_time <= NOW(), 1) AND COALESCE(end_time > NOW(), 1) AS SIGNED) FROM tb_seckill_voucher";
 const SHARED_SLOTS: &str = "SELECT CAST(voucher_id AS SIGNED), CAST(CONCAT(user_id, '/', slot) AS CHAR) \
     FROM tb_voucher_order WHERE slot IS NOT NULL AND COALESCE(status, 1) NOT IN (4, 6)";
 const SHARED_SLOTS_END: &str = " GROUP BY voucher_id, user_id, slot HAVING COUNT(*) > 1 ORDER BY 1, 2";
@@ -77,8 +78,9 @@ impl<'a> MysqlSide<'a> {
         let sql = self.of_voucher(VOUCHERS, "WHERE");
         for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await? {
             if let Some(voucher) = voucher(&row, 0)? {
-                let voucher = evidence.voucher(voucher);
-                (voucher.stock, voucher.initial_stock) = (row.try_get(1)?, row.try_get(2)?);
+                let (stock, initial_stock) = (row.try_get(1)?, row.try_get(2)?);
+                let is_on_sale = row.try_get::<i64, _>(3)? == 1;
+                evidence.note_stock(&StockRow { voucher, stock, initial_stock, is_on_sale });
             }
         }
         Ok(())
@@ -139,5 +141,6 @@ fn order_row(row: &MySqlRow) -> sqlx::Result<Option<OrderRow>> {
         return Ok(None);
     };
     let life = if row.try_get::<i64, _>(4)? == 1 { Life::Cancelled } else { Life::Live };
-    Ok(Some(OrderRow { id, user: row.try_get(1)?, voucher, quantity: row.try_get(3)?, life }))
+    let has_entry = row.try_get::<i64, _>(5)? == 1;
+    Ok(Some(OrderRow { id, user: row.try_get(1)?, voucher, quantity: row.try_get(3)?, life, has_entry }))
 }

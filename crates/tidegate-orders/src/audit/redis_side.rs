@@ -103,7 +103,7 @@ impl<'a> RedisSide<'a> {
     pub(super) async fn read_journals(&self, evidence: &mut Evidence) -> Result<(), StreamError> {
         for voucher in evidence.vouchers() {
             let stock = self.call("GET", &self.keys.stock(voucher), Vec::new()).await?;
-            evidence.voucher(voucher).redis_stock = stock.as_i64();
+            evidence.note_redis_stock(voucher, stock.as_i64());
             let mut cursor = Value::from("0");
             loop {
                 let args = vec![cursor, "COUNT".into(), JOURNAL_PAGE.into()];
@@ -220,6 +220,7 @@ struct Note<'a> {
     action: &'a str,
     change: Option<i64>,
     by: Option<&'a str>,
+    timestamp: Option<u64>,
 }
 
 fn movements(fields: &[Value]) -> Vec<(OrderId, Movement)> {
@@ -229,7 +230,7 @@ fn movements(fields: &[Value]) -> Vec<(OrderId, Movement)> {
 
 /// A note that cannot be read still says that the order was admitted.
 fn movement(value: &Value) -> Option<Movement> {
-    let unreadable = Movement::Admit { user: None, quantity: 0 };
+    let unreadable = Movement::Admit { user: None, quantity: 0, at_ms: 0 };
     let Ok(note) = serde_json::from_slice::<Note<'_>>(value.as_bytes()?) else { return Some(unreadable) };
     if note.action == "release" {
         return Some(Movement::Release);
@@ -238,6 +239,7 @@ fn movement(value: &Value) -> Option<Movement> {
     Some(Movement::Admit {
         user: note.by.and_then(|user| user.parse().ok()),
         quantity: u16::try_from(units).unwrap_or(0),
+        at_ms: note.timestamp.unwrap_or(0),
     })
 }
 
@@ -249,11 +251,11 @@ mod tests {
     fn the_journal_of_the_scripts_is_read() {
         let admit = r#"{"action":"admit","from":5,"to":3,"change":-2,"by":"77","timestamp":1}"#;
         let user = 77.try_into().ok();
-        assert_eq!(movement(&admit.into()), Some(Movement::Admit { user, quantity: 2 }));
+        assert_eq!(movement(&admit.into()), Some(Movement::Admit { user, quantity: 2, at_ms: 1 }));
         let release =
             r#"{"action":"release","from":null,"to":null,"change":0,"by":"worker:x","timestamp":1}"#;
         assert_eq!(movement(&release.into()), Some(Movement::Release));
-        assert_eq!(movement(&"{".into()), Some(Movement::Admit { user: None, quantity: 0 }));
+        assert_eq!(movement(&"{".into()), Some(Movement::Admit { user: None, quantity: 0, at_ms: 0 }));
         assert_eq!(movement(&Value::Null), None);
     }
 }

@@ -4,6 +4,8 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
+use tidegate_stream::EntryId;
+
 use crate::VoucherId;
 
 /// How many offending ids are listed.
@@ -61,6 +63,19 @@ impl Display for Offenders {
     }
 }
 
+/// Where lost orders stood in time and in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LostSpan {
+    /// When the first of those of which it is known was admitted, Unix time in milliseconds.
+    pub from_ms: u64,
+    /// When the last of them was.
+    pub to_ms: u64,
+    /// How many of them the stream still holds: `tidegate replay` can write these.
+    pub in_stream: u64,
+    /// From the first to the last of these.
+    pub entries: Option<(EntryId, EntryId)>,
+}
+
 /// Entries without a readable order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unreadable {
@@ -93,6 +108,8 @@ pub struct VoucherAudit {
     pub in_flight: u64,
     /// Admitted, and nowhere.
     pub lost: Offenders,
+    /// When they were admitted, and which of them can be run again; None where nothing is known of it.
+    pub lost_span: Option<LostSpan>,
     /// Admitted, settled, and the row with their id is of another user, voucher or quantity.
     pub mismatched: Offenders,
     /// Given back although they have a live row: their units were sold twice.
@@ -107,6 +124,11 @@ pub struct VoucherAudit {
     pub cancelled_orders: u64,
     /// Rows in MySQL that Redis does not know: older than its data, or of another producer.
     pub unknown_orders: u64,
+    /// Of these, the ones that name the entry of the stream that they came from.
+    pub forgotten_orders: u64,
+    /// Its sale is on and has units left by MySQL, orders of it came through Redis, and Redis holds nothing of it: nobody can
+    /// buy it.
+    pub is_forgotten: bool,
     /// Units left by MySQL; `None` when it does not know the voucher.
     pub stock: Option<i64>,
     /// Units that were loaded; `None` for vouchers that were taken over.
@@ -130,6 +152,7 @@ impl VoucherAudit {
             half_cancelled: Offenders::default(),
             in_flight: 0,
             lost: Offenders::default(),
+            lost_span: None,
             mismatched: Offenders::default(),
             doubled_back: Offenders::default(),
             shared_slots: Offenders::default(),
@@ -137,11 +160,31 @@ impl VoucherAudit {
             live_units: 0,
             cancelled_orders: 0,
             unknown_orders: 0,
+            forgotten_orders: 0,
+            is_forgotten: false,
             stock: None,
             initial_stock: None,
             redis_stock: None,
             in_flight_units: 0,
             dead_units: 0,
+        }
+    }
+
+    /// Takes a lost order into the span, by its entries, the oldest first, or what the journal says of them.
+    pub(super) fn note_lost(&mut self, entries: impl Iterator<Item = (EntryId, bool)> + Clone) {
+        let Some(at_ms) = entries.clone().map(|(entry, _)| entry.ms).find(|ms| *ms > 0) else { return };
+        let entry = entries.filter(|(_, is_there)| *is_there).map(|(entry, _)| entry).next();
+        let span = self.lost_span.get_or_insert(LostSpan {
+            from_ms: at_ms,
+            to_ms: at_ms,
+            in_stream: 0,
+            entries: None,
+        });
+        (span.from_ms, span.to_ms) = (span.from_ms.min(at_ms), span.to_ms.max(at_ms));
+        if let Some(entry) = entry {
+            span.in_stream += 1;
+            let (first, last) = span.entries.unwrap_or((entry, entry));
+            span.entries = Some((first.min(entry), last.max(entry)));
         }
     }
 
@@ -183,6 +226,17 @@ impl VoucherAudit {
         failures.extend(
             self.stock_failures().into_iter().map(|what| format!("voucher {}: {what}", self.voucher)),
         );
+        failures.extend(self.is_forgotten.then(|| {
+            let orders = either(self.forgotten_orders, "order that came through Redis", "orders that came through Redis");
+            format!(
+                "voucher {}: Redis has forgotten it: its sale is on, MySQL has {} {} of it and {} {orders}, and Redis has \
+                 nothing; RUNBOOK: `Redis lost data`",
+                self.voucher,
+                self.stock.unwrap_or_default(),
+                either(self.stock.unwrap_or_default().unsigned_abs(), "unit", "units"),
+                self.forgotten_orders,
+            )
+        }));
         failures
     }
 

@@ -6,13 +6,14 @@ use clap::Args;
 use serde::Serialize;
 use tidegate_orders::{
     Keys, VoucherId,
-    audit::{AuditReport, VoucherAudit, audit},
+    audit::{AuditReport, LostSpan, VoucherAudit, audit},
 };
 
 use crate::{
     config::Settings,
     connect,
     exit::Exit,
+    moment,
     output::{OutputArgs, counted, table, tell},
 };
 
@@ -23,8 +24,11 @@ Examples:
   tidegate audit --json | jq .failures
 
 Follows every order id that Redis admitted: written, given back, dead, in flight, or lost. It may run at any time,
-changes nothing, and exits with 1 when an order is lost, doubled or oversold. Vouchers that MySQL does not know are
-found by their journals, for which all keys of Redis are looked through; --voucher saves that.
+changes nothing, and exits with 1 when an order is lost, doubled or oversold, or when Redis has forgotten a whole sale:
+one that is on and has units left by MySQL, with orders that came through Redis, and of which Redis holds nothing. Orders
+from before Tidegate, of other programs, and of sales that are over may be unknown to Redis: that is no failure.
+Vouchers that MySQL does not know are found by their journals, for which all keys of Redis are looked through;
+--voucher saves that.
 
 A surplus is what Redis offers beyond what MySQL will have once everything in flight and dead is written: negative
 after refusals for want of stock are given back, and no failure, because MySQL decides.";
@@ -45,6 +49,8 @@ pub struct AuditArgs {
 struct Audit {
     holds: bool,
     failures: Vec<String>,
+    /// Since when orders are lost, and what to type.
+    repairs: Vec<String>,
     took_ms: u128,
     #[serde(flatten)]
     report: AuditReport,
@@ -66,7 +72,9 @@ pub async fn run(settings: &Settings, args: &AuditArgs) -> anyhow::Result<Exit> 
         return Ok(Exit::No);
     }
     let failures = report.failures();
-    let audit = Audit { holds: failures.is_empty(), failures, took_ms: began.elapsed().as_millis(), report };
+    let repairs = report.vouchers.iter().filter_map(repair).collect();
+    let (holds, took_ms) = (failures.is_empty(), began.elapsed().as_millis());
+    let audit = Audit { holds, failures, repairs, took_ms, report };
     args.output.print(&audit, render)?;
     Ok(if audit.holds { Exit::Ok } else { Exit::No })
 }
@@ -125,7 +133,29 @@ fn verdict(audit: &Audit) -> String {
         return format!("It holds: {orders}, none lost, none doubled, nothing oversold.");
     }
     let lines: Vec<String> = audit.failures.iter().map(|failure| format!("  - {failure}")).collect();
-    format!("It does NOT hold:\n{}", lines.join("\n"))
+    let repairs: String = audit.repairs.iter().map(|repair| format!("{repair}\n")).collect();
+    format!("{repairs}It does NOT hold:\n{}", lines.join("\n"))
+}
+
+/// When the lost orders of a voucher were admitted, and what writes those that the stream still holds.
+fn repair(audit: &VoucherAudit) -> Option<String> {
+    let VoucherAudit { voucher, lost, lost_span, .. } = audit;
+    let LostSpan { from_ms, to_ms, in_stream, entries } = (*lost_span)?;
+    let utc = |ms: u64| i64::try_from(ms).map_or_else(|_| ms.to_string(), moment::utc);
+    let when =
+        format!("Lost orders of voucher {voucher} were admitted from {} to {}.", utc(from_ms), utc(to_ms));
+    let gone = lost.total.saturating_sub(in_stream);
+    let gone = (gone > 0).then(|| {
+        format!("Of {gone} the entry is gone: tidegate order show ORDER says for each what to append.")
+    });
+    let again = entries.map(|(first, last)| {
+        format!(
+            "What the stream holds of them ({}) can be run again; this says what would come of it: \
+             tidegate replay --voucher {voucher} --from {first} --to {last} --dry-run",
+            counted(in_stream, "order")
+        )
+    });
+    Some([Some(when), again, gone].into_iter().flatten().collect::<Vec<_>>().join("\n  "))
 }
 
 fn fates(voucher: &VoucherAudit) -> [String; 8] {

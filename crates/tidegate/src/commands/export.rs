@@ -21,7 +21,7 @@ const PAGE: u16 = 1_000;
 const EXAMPLES: &str = "\
 Examples:
   tidegate export --from 2026-11-20 --to 2026-11-21 --out orders.jsonl
-  tidegate export --from -2h --to 0s --voucher 7 | gzip > orders.jsonl.gz
+  tidegate export --from -2h --to now --voucher 7 | gzip > orders.jsonl.gz
   tidegate export --from 1763632800000-0 --to 1763636399999-5 --user 1001
 
 Writes one entry a line, as it stands in the stream, acknowledged or not:

@@ -24,7 +24,7 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate replay --from -2h --to 0s --dry-run
+  tidegate replay --from -2h --to now --dry-run
   tidegate replay --from '2026-11-20 10:00' --to '2026-11-20 11:00' --voucher 7
   tidegate replay --from 1763632800000-0 --to 1763636399999-5 --rate 2000 --yes
   tidegate replay --file orders.jsonl
