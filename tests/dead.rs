@@ -783,3 +783,58 @@ fn interrupt(child: &Child) {
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
     kill(pid, Signal::SIGINT).expect("it is there");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_says_how_many_would_die_again_and_what_mends_them() {
+    let (site, program) = open().await;
+    let worker = site.worker("w").start();
+    for order in 1..=3 {
+        site.add_order(order, 1_000 + order, 999).await;
+    }
+    site.add(&[("userId", "1"), ("voucherId", "1"), ("id", "nothing")]).await;
+    until("all are buried", || async { letter_ids(&site).await.len() == 4 }).await;
+    let shown = program.run("voucher show --voucher 999").expect(1).stdout;
+    for part in [
+        "it is unknown, and there are 3 dead letters of it, whose orders took no units in Redis",
+        "tidegate dead requeue --reason unknown_voucher --voucher 999; then redis DECRBY seckill:stock:999 3",
+    ] {
+        assert!(shown.replace('\n', " ").contains(part), "{part}: {shown}");
+    }
+
+    let dry = program.run("dead requeue --all --dry-run").expect(0).stdout;
+    assert!(dry.contains("3 letters would die again: MySQL has no row of voucher 999"), "{dry}");
+    assert!(dry.contains("1 letter would die again: it holds no order"), "{dry}");
+    program.run("voucher load --voucher 999 --stock 10").expect(0);
+    let dry = program.run("dead requeue --reason unknown_voucher --dry-run --json").expect(0).json();
+    assert_eq!((&dry["would"], &dry["again"]), (&json!(3), &json!([])), "{dry:#}");
+    program.run("dead requeue --reason unknown_voucher --voucher 999 --yes").expect(0);
+    until("they are written", || async { site.orders().await.len() == 3 }).await;
+    site.call("DECRBY seckill:stock:999 3").await;
+    assert_eq!((site.mysql_stock(999).await, site.redis_stock(999).await), (7, Some(7)));
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_row_that_a_voucher_lacks_is_told_with_its_stock() {
+    let (site, program) = open().await;
+    site.call("SET seckill:stock:999 500").await;
+    for order in 1..=3 {
+        site.admit(order, 1_000 + order, 999, 1).await;
+    }
+    let worker = site.worker("w").start();
+    until("all are buried", || async { letter_ids(&site).await.len() == 3 }).await;
+    let shown = program.run("voucher show --voucher 999 --json").expect(0).json();
+    let hint = shown["hints"][0].as_str().expect("a hint");
+    assert!(
+        hint.contains("there are 3 dead letters of it, with 3 units, which were taken in Redis"),
+        "{hint}"
+    );
+    let insert = &hint[hint.find("INSERT").expect("a statement")..];
+    let insert = insert.split(';').next().expect("a statement").to_owned();
+    sqlx::query(sqlx::AssertSqlSafe(insert)).execute(&site.pool).await.expect("the row is made");
+    program.run("dead requeue --reason unknown_voucher --voucher 999 --yes").expect(0);
+    until("they are written", || async { site.orders().await.len() == 3 }).await;
+    assert_eq!((site.mysql_stock(999).await, site.redis_stock(999).await), (497, Some(497)));
+    assert!(worker.stop().await.success());
+    program.run("audit").expect(0);
+}

@@ -24,7 +24,8 @@ const GLANCED_AT: u16 = 100;
 /// Reasons that are named in it.
 const NAMED_REASONS: usize = 5;
 
-fn door(settings: &Settings, redis: &Pool) -> DeadLetters {
+/// The door to them.
+pub fn door(settings: &Settings, redis: &Pool) -> DeadLetters {
     DeadLetters::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream_names())
 }
 

@@ -174,15 +174,24 @@ fn refusal(
     if let Some(left) = sale.stock.filter(|_| !is_over) {
         return Some(format!("it is on sale in Redis with {left} units left"));
     }
+    let ended = is_over || row.and_then(|row| row.end_ms).is_some_and(|end| end <= now.as_millisecond());
+    if orders > 0 && !ended {
+        return Some(format!(
+            "MySQL holds {} of it, so it was on sale, and Redis lost its stock: see RUNBOOK, `Redis lost data`. \
+             Another voucher id is for another sale only",
+            counted(orders, "order")
+        ));
+    }
     if sale.buyers > 0 {
         return Some(format!(
-            "Redis holds {} buyers of it, so it was on sale; take another voucher id",
-            sale.buyers
+            "Redis holds {} of it, so it was on sale; a new sale takes another voucher id",
+            counted(sale.buyers, "buyer")
         ));
     }
     if orders > 0 {
         return Some(format!(
-            "MySQL holds {orders} orders of it, so it was on sale; take another voucher id"
+            "MySQL holds {} of it, so it was on sale; a new sale takes another voucher id",
+            counted(orders, "order")
         ));
     }
     let row = row?;

@@ -1,11 +1,14 @@
 //! What requeue, cancel and drop have in common: look at the letters that were selected, ask, go through them page by page.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use anyhow::Context;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
-use tidegate_orders::{DeadLetters, gate::GateError};
+use tidegate_orders::{DeadLetters, VoucherId, gate::GateError};
 use tidegate_stream::{EntryId, Letter, Outage};
 
 use super::{
@@ -40,6 +43,11 @@ pub trait Deed {
 
     /// Which of them stay, and why. Changes nothing.
     async fn judge(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage>;
+
+    /// What of these, which nothing keeps from it, it would not help, because they would die again. Changes nothing.
+    async fn doomed(&self, _letters: &[&Letter]) -> Result<Vec<Doom>, Outage> {
+        Ok(Vec::new())
+    }
 
     /// Does it, to each of them or not. An error that concerns one letter only is its [`Fate::Failed`]. With an outage
     /// among the fates, nothing was done to letters that have none, and nobody knows whether it was to those with the
@@ -139,6 +147,50 @@ impl Obstacle {
     }
 }
 
+/// Why a letter would die again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doom {
+    /// MySQL has no row of its voucher.
+    UnknownVoucher(VoucherId),
+    /// Its order id is another order's.
+    IdTaken,
+    /// It holds no order.
+    NoOrder,
+}
+
+/// Letters that would die again, for one reason.
+#[derive(Clone, Debug, Serialize)]
+struct Again {
+    /// The reason that their next letters would have, or `no_order`.
+    reason: &'static str,
+    voucher: Option<VoucherId>,
+    letters: u64,
+}
+
+impl Again {
+    fn of((doom, letters): (Doom, u64)) -> Self {
+        let (reason, voucher) = match doom {
+            Doom::UnknownVoucher(voucher) => ("unknown_voucher", Some(voucher)),
+            Doom::IdTaken => ("id_taken", None),
+            Doom::NoOrder => ("no_order", None),
+        };
+        Self { reason, voucher, letters }
+    }
+
+    fn text(&self) -> String {
+        let why = match (self.voucher, self.reason) {
+            (Some(voucher), _) => {
+                format!(
+                    "MySQL has no row of voucher {voucher}; see tidegate voucher show --voucher {voucher}"
+                )
+            }
+            (None, "id_taken") => "the order id is another order's".to_owned(),
+            (None, _) => "it holds no order".to_owned(),
+        };
+        format!("{} would die again: {why}", counted(self.letters, "letter"))
+    }
+}
+
 /// Letters that stay, for one reason.
 #[derive(Clone, Debug, Serialize)]
 struct Staying {
@@ -194,6 +246,8 @@ struct Found {
     counted: Counted,
     /// How many of them it would be done to.
     would: u64,
+    /// Of these, the ones that it would not help, for the most frequent reasons.
+    again: Vec<Again>,
     stay: Stays,
     /// Ids that were typed and are not there.
     missing: Vec<String>,
@@ -207,8 +261,8 @@ impl Plan for Found {
     fn text(&self) -> String {
         let head = format!("{}: {} selected", self.stream, counted(self.counted.letters, "letter"));
         let table = Some(self.counted.text()).filter(|table| !table.is_empty());
-        let lines = [Some(head), table].into_iter().flatten().chain(lines_of(&self.stay, &self.missing));
-        lines.collect::<Vec<_>>().join("\n")
+        let lines = [Some(head), table].into_iter().flatten().chain(self.again.iter().map(Again::text));
+        lines.chain(lines_of(&self.stay, &self.missing)).collect::<Vec<_>>().join("\n")
     }
 
     fn next(&self) -> Next {
@@ -321,25 +375,34 @@ async fn look<D: Deed>(
     let progress = Progress::new();
     progress.expect(selection.length(all), "letters looked at");
     let (mut groups, mut stays, mut missing) = (Groups::default(), Stays::default(), Vec::new());
-    let (mut would, mut last) = (0, None);
+    let (mut would, mut last, mut dooms) = (0, None, BTreeMap::<Doom, u64>::new());
     let mut walk = selection.walk(dead);
     while let Some(page) = walk.next().await.context("Failed to read the dead letters")? {
         progress.add(page.looked_at);
         missing.extend(page.missing.iter().map(EntryId::to_string));
         let judged = deed.judge(&page.letters).await.context("Failed to look at the orders")?;
+        let mut free = Vec::new();
         for (letter, obstacle) in page.letters.iter().zip(judged) {
             groups.add(letter);
             last = Some(letter.id);
             match obstacle {
                 Some(obstacle) => stays.add(obstacle, letter, None),
-                None => would += 1,
+                None => free.push(letter),
             }
         }
+        would += free.len() as u64;
+        for doom in deed.doomed(&free).await.context("Failed to look at the orders")? {
+            *dooms.entry(doom).or_default() += 1;
+        }
     }
+    let mut again: Vec<Again> = dooms.into_iter().map(Again::of).collect();
+    again.sort_by_key(|again| Reverse(again.letters));
+    again.truncate(MOST_NAMED);
     Ok(Found {
         stream: settings.stream.dead.clone(),
         counted: groups.counted(),
         would,
+        again,
         stay: stays,
         missing,
         question: deed.question(&counted(would, "letter")),

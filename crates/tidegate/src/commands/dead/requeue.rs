@@ -3,14 +3,15 @@
 use clap::Args;
 use futures_util::future::join_all;
 use tidegate_orders::{
-    DeadLetters, Gate, Incoming, Keys, Ledger, Order,
+    DeadLetters, Foresight, Gate, Incoming, Keys, Ledger, Order, Verdict,
     dead_letters::{MOST_FIELDS, RequeueReply, order_of},
     gate::GateError,
+    ledger::Decided,
 };
 use tidegate_stream::{Letter, Outage};
 
 use super::{
-    course::{self, Deed, Fate, Note, Obstacle},
+    course::{self, Deed, Doom, Fate, Note, Obstacle},
     door,
     selection::SelectionArgs,
 };
@@ -24,7 +25,8 @@ Examples:
   tidegate dead requeue --reason rejected_by_database --force
 
 Adds the entry to the stream again, byte for byte and with its history, and deletes the letter, in one step: workers write
-it as any other. What is not mended dies again, as a new letter that says so. A letter that was requeued
+it as any other. What is not mended dies again, as a new letter that says so; --dry-run and the question say how many would,
+as things stand. A letter that was requeued
 operator.requeue_limit times stays, unless --force is given. An order that was cancelled or given back stays: it would not
 be written. Two at once, or the same again, do it once. Exits with 1 where letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
 
@@ -74,6 +76,21 @@ impl Deed for Requeue<'_> {
             obstacle => obstacle,
         };
         Ok(letters.iter().zip(self.obstacles(letters).await?).map(judge).collect())
+    }
+
+    async fn doomed(&self, letters: &[&Letter]) -> Result<Vec<Doom>, Outage> {
+        let incoming = letters
+            .iter()
+            .filter_map(|letter| order_of(letter).ok().map(|order| Incoming { order, entry: letter.id }));
+        let incoming: Vec<Incoming> = incoming.collect();
+        let decided = self.ledger.look(&incoming).await?.foresee(&incoming, &mut Foresight::default());
+        let doom = |(incoming, decided): (&Incoming, Decided)| match decided.verdict {
+            Verdict::UnknownVoucher => Some(Doom::UnknownVoucher(incoming.order.voucher)),
+            Verdict::IdTaken => Some(Doom::IdTaken),
+            _ => None,
+        };
+        let no_order = vec![Doom::NoOrder; letters.len() - incoming.len()];
+        Ok(incoming.iter().zip(decided).filter_map(doom).chain(no_order).collect())
     }
 
     async fn act(&self, letters: &[Letter]) -> Result<Vec<Result<Fate, Outage>>, Outage> {
