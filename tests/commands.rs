@@ -303,6 +303,7 @@ async fn status_tells_numbers_and_ages_of_what_waits() {
     call::<String>(&client, "XADD stream.orders.dead * reason malformed").await;
 
     let program = with_stores(&server.url(), migrated_mysql().await);
+    program.run("voucher load --voucher 151 --stock 4").expect(0);
     program.run("voucher load --voucher 150 --stock 4").expect(0);
     let status = program.run("status --json").expect(0).json();
     let stream = &status["stream"];
@@ -316,6 +317,9 @@ async fn status_tells_numbers_and_ages_of_what_waits() {
     let alive: Vec<_> =
         stream["consumers"].as_array().unwrap().iter().map(|one| (&one["name"], &one["alive"])).collect();
     assert_eq!(alive, [(&"gone-0".into(), &false.into()), (&"shop-7-0".into(), &true.into())]);
+    let vouchers = status["vouchers"].as_array().unwrap().iter();
+    let vouchers: Vec<u64> = vouchers.map(|one| one["voucher"].as_str().unwrap().parse().unwrap()).collect();
+    assert!(vouchers.is_sorted() && vouchers.len() > 1, "{vouchers:?}");
     let stocks = status["vouchers"].as_array().unwrap().iter().find(|one| one["voucher"] == "150").unwrap();
     assert_eq!((&stocks["mysql"], &stocks["redis"]), (&4.into(), &4.into()));
 
@@ -345,6 +349,14 @@ async fn a_store_that_is_away_is_named_with_the_setting_to_look_at() {
     assert!(run.stderr.contains("Failed to reach Redis at redis://:***@127.0.0.1"), "{run:?}");
     assert!(run.stderr.contains("TIDEGATE_REDIS_URL") && run.stdout.is_empty(), "{run:?}");
     assert!(run.stderr.contains("Connection refused") && !run.stderr.contains("Os {"), "{run:?}");
+
+    let server = RedisServer::start().unwrap();
+    let away = format!("mysql://root@127.0.0.1:{}/hmdp", closed_port());
+    for line in ["audit", "doctor", "status"] {
+        let run = with_stores(&server.url(), &away).run(line);
+        let told = run.all();
+        assert_eq!(told.matches("Connection refused").count(), 1, "said once by {line}: {told}");
+    }
 }
 
 #[test]

@@ -121,6 +121,16 @@ async fn without_a_terminal_and_without_yes_nothing_is_changed_and_the_error_say
     assert_eq!((&done["deleted"], &done["length"]), (&900.into(), &100.into()), "{done}");
     let again = program.run("trim --json --dry-run").expect(0).json();
     assert_eq!(again["entries"], 99, "whole nodes go: {again}");
+    let none = program.run("trim --older-than 7000d --dry-run").expect(0).stdout;
+    for part in
+        ["none of 100 entries can go", "the oldest is of 2023-", "is old enough", "Nothing was changed."]
+    {
+        assert!(none.contains(part), "{part}: {none}");
+    }
+    // Nodes that are too young as a whole: nothing is deleted, and a line of the log counts nothing.
+    program.run("trim --yes").expect(0);
+    let log = program.run("log").expect(0).stdout;
+    assert!(log.contains("900 deleted") && !log.contains(" 0 deleted"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -49,6 +49,19 @@ fn audit_holds(site: &Site) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_time_within_an_id_is_told_unless_its_entry_is_of_another() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.admit(BIG, 42, PLENTY, 1).await;
+    let told = story(&site, &BIG.to_string(), "undelivered");
+    assert_eq!(told["made_ms"], Json::Null, "by this id, which is none of ours, it would be of 2022");
+    let admitted =
+        operator(&site).run(&format!("admit --voucher {PLENTY} --user 43 --json")).expect(0).json();
+    let told = story(&site, admitted["order"].as_str().expect("an id"), "undelivered");
+    assert!(told["made_ms"].as_u64().is_some(), "{told:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_followed_from_its_admission_to_its_row() {
     let site = Site::open().await;
     site.open_sale().await;

@@ -118,6 +118,7 @@ impl Stores<'_> {
                 read_letters(trail, question, &mut story, seen).await;
             }
         }
+        story.made_ms = story.made_ms.filter(|made_ms| is_likely(*made_ms, story.earliest_ms()));
         story
     }
 
@@ -204,6 +205,16 @@ impl Story {
             && self.letters.is_empty()
     }
 
+    /// When it was first heard of: entries and journals have the time of Redis.
+    fn earliest_ms(&self) -> Option<u64> {
+        let admitted = self.journal.iter().filter(|journal| journal.is_admission());
+        let admitted = admitted.filter_map(|journal| u64::try_from(journal.at_ms?).ok());
+        let named = self.row.iter().filter_map(|row| row.entry.as_ref());
+        let named = named.chain(self.letters.iter().filter_map(|letter| letter.entry.as_ref()));
+        let named = named.filter_map(|entry| Some(entry.parse::<EntryId>().ok()?.ms));
+        admitted.chain(named).chain(self.entries.iter().map(|entry| entry.id.ms)).min()
+    }
+
     /// Vouchers that it is for, after all that is known.
     fn vouchers(&self, question: &Question) -> BTreeSet<VoucherId> {
         let mysql = self.row.iter().map(|row| row.voucher);
@@ -238,6 +249,12 @@ impl Story {
             self.errors.push(error);
         }
     }
+}
+
+/// A time within an id is none where the order was first heard of at quite another one: many numbers look like our ids.
+fn is_likely(made_ms: u64, earliest_ms: Option<u64>) -> bool {
+    let (before, after) = BESIDE_ID_MS;
+    earliest_ms.is_none_or(|ms| (made_ms.saturating_sub(before)..=made_ms + after).contains(&ms))
 }
 
 /// When an order was made, if its id is one of ours.

@@ -2,7 +2,10 @@
 
 use std::{fmt, process::ExitCode};
 
-use crate::{config::InvalidConfig, output::tell};
+use crate::{
+    config::InvalidConfig,
+    output::{tell, told},
+};
 
 /// The exit codes, for `tidegate --help`.
 pub const EXIT_CODES_HELP: &str = "\
@@ -77,8 +80,8 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 fn report(error: &anyhow::Error, voice: Voice) {
     // Before the log is set up there is only stderr.
     if voice == Voice::Log && tracing::dispatcher::has_been_set() {
-        tracing::error!("{error:#}");
+        tracing::error!("{}", told(error));
     } else {
-        tell(&format!("error: {error:#}"));
+        tell(&format!("error: {}", told(error)));
     }
 }

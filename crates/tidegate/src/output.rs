@@ -67,6 +67,19 @@ pub fn tell(text: &str) {
     let _unheard = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
+/// What an error says, with its causes. Some of them repeat their cause: it is said once.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 /// Text that others wrote, for a terminal: whoever may write to Redis could otherwise steer it.
 pub fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")

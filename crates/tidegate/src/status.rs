@@ -19,10 +19,11 @@ use tokio::time::{Instant, timeout};
 use crate::{
     config::Settings,
     fleet_pause::FleetPause,
+    output::told,
     roster::{Member, Roster, seconds},
 };
 
-/// Vouchers that are shown at most; the highest ids first.
+/// Vouchers that are shown at most: those with the highest ids, ascending.
 const VOUCHER_LIMIT: u32 = 50;
 
 /// Everything that `tidegate status` shows.
@@ -122,7 +123,7 @@ impl Status {
     }
 
     fn keep<T>(&mut self, read: anyhow::Result<T>) -> Option<T> {
-        read.map_err(|error| self.errors.push(format!("{error:#}"))).ok()
+        read.map_err(|error| self.errors.push(told(&error))).ok()
     }
 
     async fn add_vouchers(
@@ -134,6 +135,7 @@ impl Status {
     ) {
         self.more_vouchers = rows.len() > VOUCHER_LIMIT as usize;
         rows.truncate(VOUCHER_LIMIT as usize);
+        rows.reverse();
         let ids: Vec<VoucherId> = rows.iter().map(|row| row.voucher).collect();
         let mut stocks = vec![None; ids.len()];
         let mut pauses = vec![None; ids.len()];

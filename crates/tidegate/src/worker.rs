@@ -31,6 +31,7 @@ use crate::{
     admin::Parts,
     config::{Settings, WorkerSettings},
     connect, fleet_pause,
+    output::told,
     trace::Traces,
 };
 use name::Name;
@@ -241,10 +242,10 @@ async fn patiently<T>(
         match attempt().await {
             Err(error) if is_final(&error) => return Err(error),
             Err(error) if !is_told => {
-                tracing::warn!("{error:#}. Waiting for it");
+                tracing::warn!("{}. Waiting for it", told(&error));
                 is_told = true;
             }
-            Err(error) => tracing::debug!("{error:#}"),
+            Err(error) => tracing::debug!("{}", told(&error)),
             done => return done,
         }
         sleep(backoff.next_wait()).await;

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     metrics,
+    output::told,
     status::{Status, in_time, until},
 };
 
@@ -125,7 +126,7 @@ impl Pages {
         let view = Arc::clone(&self.view);
         let troubles = self.stores.get(async move {
             let (redis, mysql) = tokio::join!(ask_redis(&view, &parts), ask_mysql(&parts));
-            [redis, mysql].into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect()
+            [redis, mysql].into_iter().filter_map(Result::err).map(|error| told(&error)).collect()
         });
         troubles.await.to_vec()
     }

@@ -31,7 +31,7 @@ Examples:
 
 A command that changes something leaves two lines: when it begins and when it ends. Shown is the second; the first
 only where there is no second, because the command is still at work or was killed. Outcomes: began, done, refused,
-stopped (by a signal), failed. With --follow, every line is shown as it comes, as JSON one object in a line, until
+stopped (by a signal), failed. Counts of 0 are in --json only. With --follow, every line is shown as it comes, as JSON one object in a line, until
 Ctrl-C. About operator.log_lines lines are kept.";
 
 /// What `tidegate log` takes.
@@ -136,6 +136,7 @@ fn sentence(line: &Line) -> String {
 fn cells(line: &Line) -> [String; 5] {
     let outcome = line.outcome.map_or("?", Outcome::word);
     let counts = line.counts.as_ref().and_then(|counts| counts.as_object()).into_iter().flatten();
+    let counts = counts.filter(|(_, count)| count.as_u64() != Some(0));
     let counts: Vec<String> = counts.map(|(name, count)| format!("{count} {name}")).collect();
     let error = line.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     let time = line.at.map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());

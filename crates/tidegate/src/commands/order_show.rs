@@ -13,7 +13,12 @@ use tidegate_stream::{EntryId, Survey};
 
 use self::fate::{Fate, Surroundings, fate};
 use crate::{
-    command_line::Shell, config::Settings, connect, exit::Exit, operator::Progress, output::OutputArgs,
+    command_line::Shell,
+    config::Settings,
+    connect,
+    exit::Exit,
+    operator::Progress,
+    output::{OutputArgs, told},
     roster::Roster,
 };
 
@@ -81,7 +86,7 @@ pub async fn run(settings: &Settings, args: &OrderShowArgs) -> anyhow::Result<Ex
     let question = Question { order, voucher, user, entry, budget: scan };
     let (redis, mysql) = tokio::join!(connect::redis(settings), connect::mysql(settings));
     let mut errors = Vec::new();
-    let mut keep = |error: anyhow::Error| errors.push(format!("{error:#}"));
+    let mut keep = |error: anyhow::Error| errors.push(told(&error));
     let (redis, mysql) = (redis.map_err(&mut keep).ok(), mysql.map_err(&mut keep).ok());
 
     let (keys, names) = (Keys::new(settings.keys.clone()), settings.stream_names());

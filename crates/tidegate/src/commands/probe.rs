@@ -12,7 +12,7 @@ use crate::{
     beside,
     config::{AdminSettings, Settings},
     exit::{Exit, WrongUsage},
-    output::OutputArgs,
+    output::{OutputArgs, told},
 };
 
 const EXAMPLES: &str = "\
@@ -45,6 +45,8 @@ enum Page {
 
 /// Longer than `/readyz` waits for the stores.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Whoever types this far from the worker would take the answer for that of the worker.
+const ELSEWHERE: &str = "This is admin.listen of this configuration: it says nothing of workers on other machines or with another address";
 
 /// What `tidegate probe` prints.
 #[derive(Debug, Serialize)]
@@ -67,7 +69,7 @@ pub async fn run(settings: &Settings, args: &ProbeArgs) -> anyhow::Result<Exit> 
     let asked = asked.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {PATIENCE:?}")));
     let answer = asked
         .with_context(|| format!("Failed to ask the worker at {address}"))
-        .unwrap_or_else(|error| Answer { yes: false, says: format!("{error:#}") });
+        .unwrap_or_else(|error| Answer { yes: false, says: format!("{}. {ELSEWHERE}", told(&error)) });
     args.output.print(&answer, |answer| answer.says.clone())?;
     Ok(if answer.yes { Exit::Ok } else { Exit::No })
 }

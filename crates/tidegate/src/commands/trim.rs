@@ -7,7 +7,7 @@ use clap::Args;
 use fred::{clients::Pool, interfaces::StreamsInterface};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
-use tidegate_stream::{EntryId, Hold, KeyKind, Need, Trimmer, count_before, inspect};
+use tidegate_stream::{EntryId, Hold, KeyKind, Need, Survey, Trimmer, count_before, inspect};
 
 use crate::{
     config::Settings,
@@ -49,6 +49,8 @@ struct Outlook {
     length: u64,
     /// Only entries before this one are old enough.
     cutoff: String,
+    /// The first entry there is.
+    oldest: Option<String>,
     /// How many would go, at most. Where nobody reads this, it is only told apart whether any would.
     entries: u64,
     /// Why no more; None: all that are old enough would go.
@@ -91,6 +93,9 @@ impl Plan for Outlook {
             }
         });
         let of = counted(*length, "entry");
+        if *entries == 0 {
+            return format!("{stream}: none of {of} can go{}{held}. Nothing was changed.", self.age());
+        }
         format!("{stream}: {entries} of {of} are old enough and needed by no group{held}")
     }
 
@@ -99,6 +104,18 @@ impl Plan for Outlook {
             0 => Next::Nothing(Exit::Ok),
             entries => Next::Ask(format!("Delete up to {} of {}?", counted(entries, "entry"), self.stream)),
         }
+    }
+}
+
+impl Outlook {
+    /// How old the oldest entry is, beside how old it would have to be.
+    fn age(&self) -> String {
+        let time = |id: &str| {
+            id.parse().ok().map(|id: EntryId| moment::utc(i64::try_from(id.ms).unwrap_or(i64::MAX)))
+        };
+        let (oldest, cutoff) = (self.oldest.as_deref().and_then(time), time(&self.cutoff));
+        let (Some(oldest), Some(cutoff)) = (oldest, cutoff) else { return String::new() };
+        format!("; the oldest is of {oldest}, and only what came before {cutoff} is old enough")
     }
 }
 
@@ -152,6 +169,8 @@ async fn look(redis: &Pool, settings: &Settings, trimmer: &Trimmer, enough: u64)
     }
     let cutoff = trimmer.cutoff().await?;
     let outlook = trimmer.outlook(cutoff).await?;
+    let survey = Survey::new(redis.clone(), names.clone());
+    let oldest = survey.page(&names.stream, (EntryId::MIN, EntryId::MAX), 1).await?;
     let progress = Progress::new();
     let entries = match outlook.keep_from {
         None => 0,
@@ -164,6 +183,7 @@ async fn look(redis: &Pool, settings: &Settings, trimmer: &Trimmer, enough: u64)
         stream: names.stream,
         length: status.length,
         cutoff: cutoff.to_string(),
+        oldest: oldest.first().map(|entry| entry.id.to_string()),
         entries,
         held_by: outlook.held_by.map(held_by),
         no_group: outlook.keep_from.is_none(),

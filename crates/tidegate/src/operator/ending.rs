@@ -10,7 +10,7 @@ use super::{Outcome, Progress, Report};
 use crate::{
     command_line::{CommandLine, Shell},
     exit::Exit,
-    output::{OutputArgs, tell},
+    output::{OutputArgs, tell, told},
     signals::Signals,
 };
 
@@ -135,7 +135,7 @@ impl<R: Report> Conclusion<'_, R> {
     /// Why it ended before its end, unless that was by a signal which waited for the step in hand.
     pub(super) fn error(&self) -> Option<String> {
         match &self.ended {
-            Ended::Failed(error) => Some(format!("{error:#}")),
+            Ended::Failed(error) => Some(told(error)),
             Ended::Aborted(name) => {
                 let torn = self.report.map_or("the step in hand may be done or not", R::torn);
                 Some(format!("stopped at once by a second {name}: {torn}"))

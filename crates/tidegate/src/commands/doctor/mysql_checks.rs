@@ -11,7 +11,7 @@ use tidegate_orders::{
 use tokio::time::timeout;
 
 use super::{clock, finding::Findings};
-use crate::{config::Settings, connect};
+use crate::{config::Settings, connect, output::told};
 
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 const OLDEST_MARIADB: (u64, u64) = (10, 6);
@@ -23,7 +23,7 @@ pub async fn run(settings: &Settings, findings: &mut Findings) -> Option<MySqlPo
     let mysql = match connect::mysql(settings).await {
         Ok(mysql) => mysql,
         Err(error) => {
-            findings.error(format!("{error:#}"), "start it, or correct mysql.url");
+            findings.error(told(&error), "start it, or correct mysql.url");
             return None;
         }
     };

@@ -12,7 +12,12 @@ use tidegate_orders::Keys;
 use tidegate_stream::{KeyKind, StreamStatus, inspect, is_disk_full, server_time_ms};
 
 use super::{clock, finding::Findings, waiting};
-use crate::{config::Settings, connect, fleet_pause::FleetPause, output::counted};
+use crate::{
+    config::Settings,
+    connect,
+    fleet_pause::FleetPause,
+    output::{counted, told},
+};
 
 const OLDEST: (u64, u64) = (6, 2);
 const MAKE_ROOM: &str =
@@ -23,7 +28,7 @@ pub async fn run(settings: &Settings, findings: &mut Findings) -> Option<Pool> {
     let redis = match connect::redis(settings).await {
         Ok(redis) => redis,
         Err(error) => {
-            let what = format!("{error:#}");
+            let what = told(&error);
             let advice = if is_disk_full(&what) { MAKE_ROOM } else { "start it, or correct redis.url" };
             findings.error(what, advice);
             return None;

@@ -9,7 +9,10 @@ use tidegate_orders::{
 use tokio::time::timeout;
 
 use super::finding::Findings;
-use crate::{config::Settings, output::counted};
+use crate::{
+    config::Settings,
+    output::{counted, told},
+};
 
 /// Vouchers on sale that are compared, the highest ids first; more are hardly on sale at once.
 const MOST_VOUCHERS: u32 = 1_000;
@@ -34,7 +37,7 @@ pub async fn check(settings: &Settings, findings: &mut Findings, redis: &Pool, m
             .ok(format!("it knows what is on sale by MySQL ({} with orders)", counted(on_sale, "voucher"))),
         Ok((_, forgotten)) => report(findings, mysql, &forgotten).await,
         Err(error) => findings.warning(
-            format!("nobody can say whether it knows the vouchers that are on sale: {error:#}"),
+            format!("nobody can say whether it knows the vouchers that are on sale: {}", told(&error)),
             "tidegate voucher show --voucher ID, for each that is on sale",
         ),
     }

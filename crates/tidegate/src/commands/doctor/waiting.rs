@@ -8,7 +8,7 @@ use super::finding::Findings;
 use crate::{
     commands::dead,
     config::Settings,
-    output::{counted, printable},
+    output::{counted, printable, told},
     roster::{Member, Roster},
 };
 
@@ -54,7 +54,7 @@ async fn check_consumers(settings: &Settings, findings: &mut Findings, redis: &P
     match Roster::of(redis, &Keys::new(settings.keys.clone()), group.consumers.clone()).await {
         Ok(roster) => report_gone(findings, &roster),
         Err(error) => findings.warning(
-            format!("nobody can say which workers live: {error:#}"),
+            format!("nobody can say which workers live: {}", told(&error)),
             format!("allow this user MGET on {}", settings.keys.heartbeat),
         ),
     }
