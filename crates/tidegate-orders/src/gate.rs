@@ -5,6 +5,7 @@
 //! the second answer says so ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::GivenBackBefore`]).
 
 mod entrance;
+mod restock;
 mod turnstile;
 
 use std::{
@@ -25,6 +26,7 @@ use jiff::Timestamp;
 use tidegate_stream::{Script, readable};
 
 use self::entrance::Entrance;
+pub use self::restock::{ChangeState, RestockReply, StockChange};
 use crate::{
     keys::{Keys, naming},
     order::{OrderId, Quantity, UserId, VoucherId},
@@ -283,6 +285,7 @@ pub struct Gate {
     entrance: Arc<Entrance>,
     release: Script,
     load: Script,
+    restock: Script,
     pause: Script,
     resume: Script,
 }
@@ -298,6 +301,7 @@ impl Gate {
             entrance: Arc::new(entrance),
             release: Script::new("release", include_str!("../../../lua/release.lua")),
             load: Script::new("load", include_str!("../../../lua/load.lua")),
+            restock: Script::new("restock", include_str!("../../../lua/restock.lua")),
             pause: Script::new("pause", include_str!("../../../lua/pause.lua")),
             resume: Script::new("resume", include_str!("../../../lua/resume.lua")),
         }

@@ -13,6 +13,7 @@ pub const LATEST_MS: i64 = 2_147_483_647_000;
 const DUPLICATE_KEY: u16 = 1062;
 const NO_SUCH_COLUMN: u16 = 1054;
 const NO_SUCH_TABLE: u16 = 1146;
+const OUT_OF_RANGE: u16 = 1264;
 
 /// The row of a voucher and what was ordered of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,6 +50,19 @@ pub enum Inserted {
     New,
     /// There was one; it was left as it is.
     Existed,
+}
+
+/// What became of a change of the stock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restocked {
+    /// The row has it, now or since before.
+    Done,
+    /// Refused: it has fewer units than are to be taken.
+    TooFew,
+    /// Refused: the column cannot hold so many.
+    TooMany,
+    /// Refused: the initial stock is neither the one before the change nor the one after it; None: unknown, or no row.
+    Apart(Option<i64>),
 }
 
 /// Why a voucher's row could not be read or written.
@@ -181,6 +195,36 @@ pub async fn adopt(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, VoucherEr
     .await?;
     // Counts the rows found, changed or not: sqlx always asks for that.
     Ok(adopted.rows_affected() > 0)
+}
+
+/// Changes stock and initial stock by `units`, where the initial stock is `before`: orders never change that, so the
+/// same change is made once, however often this is asked.
+///
+/// # Errors
+/// As [`find`]. Whether it was made is unknown then.
+pub async fn restock(
+    pool: &MySqlPool,
+    voucher: VoucherId,
+    before: i64,
+    units: i64,
+) -> Result<Restocked, VoucherError> {
+    let updated = sqlx::query(
+        "UPDATE tb_seckill_voucher SET stock = CAST(stock AS SIGNED) + ?, initial_stock = initial_stock + ? \
+         WHERE voucher_id = ? AND initial_stock = ? AND CAST(stock AS SIGNED) + ? >= 0",
+    );
+    let updated = updated.bind(units).bind(units).bind(voucher.get()).bind(before).bind(units);
+    match updated.execute(pool).await {
+        Ok(done) if done.rows_affected() > 0 => return Ok(Restocked::Done),
+        Ok(_) => {}
+        Err(error) if error_number(&error) == Some(OUT_OF_RANGE) => return Ok(Restocked::TooMany),
+        Err(error) => return Err(error.into()),
+    }
+    let initial = find(pool, voucher).await?.and_then(|row| row.initial_stock);
+    Ok(match initial {
+        Some(initial) if initial == before.saturating_add(units) => Restocked::Done,
+        Some(initial) if initial == before => Restocked::TooFew,
+        other => Restocked::Apart(other),
+    })
 }
 
 fn parse(row: &MySqlRow) -> Result<VoucherRow, VoucherError> {

@@ -382,6 +382,52 @@ async fn a_stock_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_the_stock_is_made_once_and_every_refusal_and_error_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let restock = Script::new("restock", include_str!("../../../lua/restock.lua"));
+    let call = async |args: &[&str]| raw(&ground, &restock, &LOAD_KEYS, args).await;
+    for (args, reply, left) in [
+        (["", "a open", "-4"], 0, "5"),
+        (["", "a open", "-4"], 1, "5"),
+        (["", "b open", "3"], 2, "5"),
+        (["a open", "a done", "0"], 0, "5"),
+        (["a done", "b open", "-6"], 4, "5"),
+        (["a done", "b open", "3"], 0, "8"),
+        (["a done", "b open", "3"], 1, "8"),
+        (["a done", "c open", "3"], 2, "8"),
+    ] {
+        assert_eq!(call(&args).await, Ok(reply), "{args:?}");
+        assert_eq!(ground.words(&["GET", STOCK]).await?.as_string().as_deref(), Some(left), "{args:?}");
+    }
+    let is_bad =
+        |reply: &Result<i64, String>, error: &str| reply.as_ref().is_err_and(|told| told.contains(error));
+    let before = ground.everything().await?;
+    for units in ["", "1.5", "x", "+1", "01", "-0", "1e3", "99999999999999", "9999999999999"] {
+        let reply = call(&["b open", "b done", units]).await;
+        assert!(is_bad(&reply, "BADARG"), "{units}: {reply:?}");
+    }
+    assert!(is_bad(&call(&["b open", "", "1"]).await, "BADARG"), "a note is wanted");
+    assert_eq!(ground.everything().await?, before);
+    ground.words(&["SET", STOCK, "abc"]).await?;
+    assert!(is_bad(&call(&["b open", "b done", "1"]).await, "BADARG"), "the stock is no number");
+    ground.words(&["DEL", STOCK]).await?;
+    assert_eq!(call(&["b open", "b done", "1"]).await, Ok(3));
+    for wrong in LOAD_KEYS {
+        ground.words(&["DEL", wrong]).await?;
+        ground.words(&["RPUSH", wrong, "of another type"]).await?;
+        let before = ground.everything().await?;
+        assert!(is_bad(&call(&["b open", "b done", "1"]).await, "WRONGTYPE"), "{wrong}");
+        assert_eq!(ground.everything().await?, before, "{wrong}");
+        ground.words(&["DEL", wrong]).await?;
+        ground.words(&["SET", STOCK, "8"]).await?;
+    }
+    ground.typed("CONFIG SET maxmemory 1").await?;
+    assert!(is_bad(&call(&["", "b open", "1"]).await, "OOM"));
+    assert_eq!(ground.words(&["GET", STOCK]).await?.as_string().as_deref(), Some("8"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_window_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<()> {
     let ground = with_a_sale().await?;
     for field in ["begin_ms", "end_ms"] {

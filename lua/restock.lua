@@ -1,0 +1,32 @@
+-- Changes the stock of a sale by a difference and leaves a note of it, in one step. Who changes both sides
+-- notes that first, the change open, and ends the note last: who finds an open one can go on with it.
+-- A refusal or an error leaves no trace.
+-- KEYS[1] stock: string, units left; never created here: it would be wrong
+-- KEYS[2] voucher: hash of, among others, change (the note, in the words of its writer)
+-- ARGV[1] expected: the note that stands there now, '' for none
+-- ARGV[2] note: the one that shall stand there
+-- ARGV[3] units: to be added, or taken with a minus; 0 changes the note only; at most 13 digits
+-- Reply 0: done
+-- Reply 1: was done before, nothing changed: this very note stands there
+-- Reply 2: refused, another note stands there than expected
+-- Reply 3: refused, no stock is loaded
+-- Reply 4: refused, fewer units are left than are to be taken
+-- Error BADARG: an argument or the stock is not what it must be
+local expected, note, units = ARGV[1], ARGV[2], ARGV[3]
+local call, find = redis.call, string.find
+local function is_number(text) return #text <= 14 and (text == '0' or find(text, '^%-?[1-9]%d*$')) end
+if #KEYS ~= 2 or #ARGV ~= 3 or note == '' or not is_number(units) then
+  return redis.error_reply('BADARG wanted: 2 keys, the note that is there, a note, units')
+end
+local stock, found = call('GET', KEYS[1]), call('HGET', KEYS[2], 'change') or ''
+if found == note then return 1 end
+if found ~= expected then return 2 end
+if not stock then return 3 end
+if not is_number(stock) or #string.format('%.0f', stock + units) > 13 then
+  return redis.error_reply('BADARG the stock is no number of at most 13 digits, or would be none')
+end
+if units - 0 < 0 and stock + units < 0 then return 4 end
+-- HSET comes first: it is refused when memory is short.
+call('HSET', KEYS[2], 'change', note)
+if units ~= '0' then call('INCRBY', KEYS[1], units) end
+return 0
