@@ -102,6 +102,7 @@ async fn voucher_load_writes_both_sides_and_refuses_a_voucher_that_is_on_sale() 
 
     let refused = program.run("voucher load --voucher 120 --stock 9").expect(1);
     assert!(refused.stdout.contains("on sale in Redis with 7 units left"), "{refused:?}");
+    assert!(refused.stdout.contains("tidegate voucher add"), "{refused:?}");
     assert_eq!(program.run("voucher show --voucher 120 --json").json(), shown, "nothing was changed");
 
     // Redis was lost; MySQL still knows that another stock is on sale.

@@ -111,6 +111,8 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
         ("status", 0),
         ("voucher load --voucher 3 --stock 5 --yes", 0),
         ("voucher show --voucher 1", 0),
+        ("voucher add --voucher 3 --units 5 --yes", 0),
+        ("voucher take --voucher 3 --units 5 --yes", 0),
         ("pause --voucher 1 --yes", 0),
         ("pause --yes", 0),
         ("resume --yes", 0),

@@ -13,7 +13,7 @@ use crate::{
         pending_bury::PendingBuryArgs, pending_claim::PendingClaimArgs, pending_list::PendingListArgs,
         pending_show::PendingShowArgs, probe::ProbeArgs, replay::ReplayArgs, resume::ResumeArgs,
         status::StatusArgs, top::TopArgs, trim::TrimArgs, voucher_load::VoucherLoadArgs,
-        voucher_show::VoucherShowArgs, worker::WorkerArgs,
+        voucher_restock::VoucherRestockArgs, voucher_show::VoucherShowArgs, worker::WorkerArgs,
     },
     config::ConfigArgs,
     exit::{EXIT_CODES_HELP, Voice},
@@ -38,7 +38,7 @@ pub enum Command {
     Worker(WorkerArgs),
     /// Admit one order, as a producer does
     Admit(AdmitArgs),
-    /// Put a voucher on sale, or look at one
+    /// Put a voucher on sale, add units to it or take some, or look at one
     #[command(subcommand)]
     Voucher(VoucherCommand),
     /// Stop the gate, for one voucher or for all, or the workers
@@ -90,6 +90,10 @@ pub enum VoucherCommand {
     Load(VoucherLoadArgs),
     /// Show what both sides hold of a voucher
     Show(VoucherShowArgs),
+    /// Add units to a voucher on sale, on both sides
+    Add(VoucherRestockArgs),
+    /// Take units from a voucher on sale, on both sides
+    Take(VoucherRestockArgs),
 }
 
 /// What can be asked of orders.

@@ -26,5 +26,6 @@ pub mod status;
 pub mod top;
 pub mod trim;
 pub mod voucher_load;
+pub mod voucher_restock;
 pub mod voucher_show;
 pub mod worker;

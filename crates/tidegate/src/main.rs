@@ -61,6 +61,8 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Worker(args) => commands::worker::run(settings, args).await,
         Command::Admit(args) => commands::admit::run(settings, args).await,
         Command::Voucher(VoucherCommand::Load(args)) => commands::voucher_load::run(settings, args).await,
+        Command::Voucher(VoucherCommand::Add(args)) => commands::voucher_restock::add(settings, args).await,
+        Command::Voucher(VoucherCommand::Take(args)) => commands::voucher_restock::take(settings, args).await,
         Command::Voucher(VoucherCommand::Show(args)) => commands::voucher_show::run(settings, args).await,
         Command::Pause(args) => commands::pause::run(settings, args).await,
         Command::Resume(args) => commands::resume::run(settings, args).await,

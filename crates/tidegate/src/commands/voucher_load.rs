@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// What the gate's script can count with.
-const MAX_STOCK: i64 = 9_999_999_999_999;
+pub const MAX_STOCK: i64 = 9_999_999_999_999;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -172,7 +172,10 @@ fn refusal(
 ) -> Option<String> {
     let is_over = sale.window.end.is_some_and(|end| end <= now);
     if let Some(left) = sale.stock.filter(|_| !is_over) {
-        return Some(format!("it is on sale in Redis with {left} units left"));
+        return Some(format!(
+            "it is on sale in Redis with {left} units left; for more or fewer: tidegate voucher add, tidegate voucher \
+             take"
+        ));
     }
     let ended = is_over || row.and_then(|row| row.end_ms).is_some_and(|end| end <= now.as_millisecond());
     if orders > 0 && !ended {
