@@ -27,21 +27,25 @@ fn is_paused(output: &Output) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn units_are_added_to_a_sale_that_is_on() {
+async fn units_are_added_to_a_sale_that_is_on_and_taken_from_it() {
     let (worker, operator, site) = at_work().await;
     for id in 1_000..1_090 {
         site.admit(id, id, 7, 1).await;
     }
-    operator.types("The wrong stock was loaded", "tidegate pause --voucher 7", &[]).succeeds();
-    is_paused(&buys(&site, "5000"));
-    operator.types("The wrong stock was loaded", "UPDATE tb_seckill_voucher SET stock", &[]).succeeds();
-    operator.types("The wrong stock was loaded", "redis INCRBY seckill:stock:7 500", &[]).succeeds();
-    site.book.write(|pages| _ = pages.loaded.insert(7, 1_500));
-    site.settled().await;
     operator
-        .types("The wrong stock was loaded", "tidegate voucher show --voucher 7", &[])
+        .types("The wrong stock was loaded", "tidegate voucher show --voucher 7\ntidegate voucher add", &[])
         .succeeds()
-        .shows(&["1410", "1410"]);
+        .shows(&["500 units added on both sides", "from 1000 to 1500"]);
+    operator
+        .types("The wrong stock was loaded", "tidegate voucher take", &[])
+        .succeeds()
+        .shows(&["300 units taken on both sides"]);
+    site.book.write(|pages| _ = pages.loaded.insert(7, 1_200));
+    site.settled().await;
+    assert_eq!((site.mysql_stock(7).await, site.redis_stock(7).await), (1_110, Some(1_110)));
+    operator
+        .types("The wrong stock was loaded", "tidegate voucher show --voucher 7\ntidegate voucher add", &[])
+        .shows(&["1110", "is 1200 and not 1000"]);
     site.admit(2_000, 2_000, 7, 1).await;
     site.settled().await;
     site.invariants().await;
