@@ -123,6 +123,9 @@ async fn after_the_cause_is_mended_requeued_letters_become_orders_and_the_audit_
     audit_holds(&site).await;
     let listed = program.run("dead list --json").expect(0).json();
     assert_eq!((&listed["letters"], &listed["groups"][0]["voucher"]), (&json!(30), &json!("77")), "{listed}");
+    assert_eq!(listed["newest"].as_array().unwrap().len(), 10, "{listed}");
+    let shown = program.run("dead list").expect(0).stdout;
+    assert_eq!((shown.matches("as above").count(), shown.matches("and 20 older").count()), (9, 1), "{shown}");
 
     // Not mended yet: they die again, with their history.
     program.run("dead requeue --reason unknown_voucher --yes").expect(0);
@@ -604,7 +607,10 @@ async fn letters_are_found_by_reason_voucher_user_time_and_id_and_never_changed_
     }
     let listed = program.run("dead list --limit 2").expect(0).stdout;
     assert!(listed.starts_with("stream.orders.dead: 6 letters\n"), "{listed}");
-    assert!(listed.contains("and 4 more: --limit shows them"), "{listed}");
+    assert!(listed.contains("and 4 older: --limit 6 shows all"), "{listed}");
+    let shown: Vec<bool> = ids.iter().map(|id| listed.contains(id)).collect();
+    assert_eq!(shown, [false, false, false, false, true, true], "the newest: {listed}");
+    assert!(listed.find(&ids[5]) < listed.find(&ids[4]), "they come first: {listed}");
     let lines = |flags: &str| program.run(&format!("dead export{flags}")).expect(0).stdout.lines().count();
     assert_eq!((lines(""), lines(" --limit 2"), lines(&format!(" {}", ids[0]))), (6, 2, 1));
 

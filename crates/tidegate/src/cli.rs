@@ -130,7 +130,7 @@ pub enum ConsumersCommand {
 /// What can be done with dead letters.
 #[derive(Debug, Subcommand)]
 pub enum DeadCommand {
-    /// Count them by reason and voucher, and list the oldest
+    /// Count them by reason and voucher, and list the newest
     List(DeadListArgs),
     /// Show all that a letter holds
     Show(DeadShowArgs),

@@ -10,6 +10,9 @@ const FOREIGN: &str = "foreign";
 /// Characters of an error in a table.
 const SHOWN_CHARS: usize = 80;
 
+/// An error that stands in the row above, too.
+const AS_ABOVE: &str = "as above";
+
 /// Why it died, in a word.
 pub fn reason_of(letter: &Letter) -> &str {
     letter.burial.as_ref().map_or(FOREIGN, |burial| &burial.reason)
@@ -73,9 +76,11 @@ impl Summary {
     pub const HEADER: [&str; 8] =
         ["letter", "buried", "reason", "order", "user", "voucher", "requeued", "error"];
 
-    /// For a row of a table.
-    pub fn cells(&self) -> [String; 8] {
-        let error: String = self.error.chars().take(SHOWN_CHARS).collect();
+    /// For a row of a table, below that of `above`: what both died of is not said again.
+    pub fn cells(&self, above: Option<&Self>) -> [String; 8] {
+        let is_same = above.is_some_and(|above| !self.error.is_empty() && above.error == self.error);
+        let error: String =
+            if is_same { AS_ABOVE.to_owned() } else { self.error.chars().take(SHOWN_CHARS).collect() };
         [
             self.letter.clone(),
             shown_time(self.id),

@@ -1,5 +1,7 @@
 //! `tidegate dead list`: what died, and why.
 
+use std::collections::VecDeque;
+
 use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
@@ -25,7 +27,7 @@ Examples:
   tidegate dead list --from -2h --limit 1000 --json
   tidegate dead list --user 1001
 
-Counts all that match by reason and voucher, then shows the oldest of them. Voucher and user are found also in entries that
+Counts all that match by reason and voucher, then shows the newest of them: 10, or as many as --limit says. Voucher and user are found also in entries that
 are no orders, where they can be read. Of a letter that says `requeued 2`, this is the third death. Changes nothing.";
 
 /// What `tidegate dead list` takes.
@@ -34,8 +36,8 @@ are no orders, where they can be read. Of a letter that says `requeued 2`, this 
 pub struct DeadListArgs {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Show so many, the oldest; all are counted
-    #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    /// Show so many, the newest; all are counted
+    #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     limit: u32,
     #[command(flatten)]
     output: OutputArgs,
@@ -47,8 +49,8 @@ struct Listed {
     stream: String,
     #[serde(flatten)]
     counted: Counted,
-    /// The oldest of them.
-    first: Vec<Summary>,
+    /// The newest of them, which come first.
+    newest: VecDeque<Summary>,
 }
 
 /// Lists them.
@@ -62,30 +64,36 @@ pub async fn run(settings: &Settings, args: &DeadListArgs) -> anyhow::Result<Exi
     let selection = args.filter.resolve(&redis, &dead).await?;
     let progress = Progress::new();
     progress.expect(all, "letters looked at");
-    let (mut groups, mut first) = (Groups::default(), Vec::new());
+    let (mut groups, mut newest) = (Groups::default(), VecDeque::new());
     let mut walk = selection.walk(&dead);
     while let Some(page) = walk.next().await.context("Failed to read the dead letters")? {
         progress.add(page.looked_at);
-        page.letters.iter().for_each(|letter| groups.add(letter));
-        let room = args.limit as usize - first.len();
-        first.extend(page.letters.iter().take(room).map(Summary::from));
+        for letter in &page.letters {
+            groups.add(letter);
+            newest.push_front(Summary::from(letter));
+            newest.truncate(args.limit as usize);
+        }
     }
     drop(progress);
-    let listed = Listed { stream: settings.stream.dead.clone(), counted: groups.counted(), first };
+    let listed = Listed { stream: settings.stream.dead.clone(), counted: groups.counted(), newest };
     args.output.print(&listed, render)?;
     Ok(Exit::Ok)
 }
 
 fn render(listed: &Listed) -> String {
-    let Listed { stream, counted: Counted { letters, .. }, first, .. } = listed;
+    let Listed { stream, counted: Counted { letters, .. }, newest, .. } = listed;
     let mut text = format!("{stream}: {}\n{}", counted(*letters, "letter"), listed.counted.text());
-    if !first.is_empty() {
+    if !newest.is_empty() {
         let mut table = table(&Summary::HEADER);
-        first.iter().for_each(|letter| _ = table.add_row(letter.cells()));
+        let mut above = None;
+        for letter in newest {
+            table.add_row(letter.cells(above));
+            above = Some(letter);
+        }
         text += &format!("\n\n{table}");
     }
-    match *letters - first.len() as u64 {
+    match *letters - newest.len() as u64 {
         0 => text,
-        more => format!("{text}\nand {more} more: --limit shows them"),
+        older => format!("{text}\nand {older} older: --limit {letters} shows all"),
     }
 }
