@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fred::error::ErrorKind;
+use fred::error::{Error, ErrorKind};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -13,6 +13,7 @@ use crate::{
     backoff::Backoff,
     brake::Brake,
     breaker::Breaker,
+    burials::Burials,
     counters::Counters,
     entry::{Delivery, Entry, EntryId},
     handler::{Death, Handler, Outage, Outcome},
@@ -360,11 +361,29 @@ impl<H: Handler> Lane<H> {
         report: &mut BatchReport,
         unburied: &mut Vec<EntryId>,
     ) -> Result<(), Outage> {
+        let mut burials = Burials::default();
+        let buried = self.bury_each(dead, report, unburied, &mut burials).await;
+        burials.tell_rest();
+        if let Some(error) = buried? {
+            let dead = &self.stream.names().dead;
+            tracing::error!(%error, %dead, "cannot bury: dead entries stay pending and are tried again");
+        }
+        Ok(())
+    }
+
+    /// Answers with what Redis said of one that it did not let be buried.
+    async fn bury_each<'a>(
+        &self,
+        dead: impl Iterator<Item = (&'a Entry, &'a Death)>,
+        report: &mut BatchReport,
+        unburied: &mut Vec<EntryId>,
+        burials: &mut Burials,
+    ) -> Result<Option<Error>, Outage> {
         let mut refusal = None;
         for (entry, death) in dead {
             match self.stream.bury(entry, death).await {
                 Ok(true) => {
-                    tracing::warn!(entry = %entry.id, reason = death.reason, error = death.error, "entry buried");
+                    burials.tell(entry, death);
                     report.buried += 1;
                     self.counters.buried(death.reason);
                 }
@@ -378,11 +397,7 @@ impl<H: Handler> Lane<H> {
                 Err(error) => return Err(error.into()),
             }
         }
-        if let Some(error) = refusal {
-            let dead = &self.stream.names().dead;
-            tracing::error!(%error, %dead, "cannot bury: dead entries stay pending and are tried again");
-        }
-        Ok(())
+        Ok(refusal)
     }
 
     /// The one place where a lane's errors are told.

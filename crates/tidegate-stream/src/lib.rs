@@ -3,6 +3,7 @@
 pub mod backoff;
 pub mod brake;
 pub mod breaker;
+mod burials;
 pub mod counters;
 pub mod distribution;
 pub mod entry;

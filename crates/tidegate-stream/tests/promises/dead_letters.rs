@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::{LuaInterface, StreamsInterface};
 use fred::types::Value;
-use tidegate_stream::{BuryReply, Death, Entry, EntryId, Letter, Outcome, Survey};
+use tidegate_stream::{BuryReply, Death, Entry, EntryId, LaneSettings, Letter, Outcome, Survey};
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, number, settings};
 
@@ -166,6 +166,25 @@ async fn what_was_trimmed_after_reading_is_buried_whole() {
     assert!(rig.stream.bury(&entry, &death()).await.unwrap());
     assert_eq!(letter(&rig).await[..1], fields);
     assert_eq!(rig.pending().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wave_of_poison_does_not_fill_the_log() {
+    let rig = Rig::start().await;
+    rig.add(40).await;
+    let handler = RecordingHandler::new(|entry| {
+        let reason = if number(entry) < 10 { "small" } else { "large" };
+        Outcome::Dead(Death { reason, error: "no good".to_owned() })
+    });
+    let lane = rig.run("c1", &handler, LaneSettings { batch: 100, ..settings() }).await;
+    eventually("all are buried", async || rig.counters.counts().buried == 40).await;
+    lane.stop().await;
+    assert_eq!(rig.log.count("WARN entry buried"), 3);
+    assert_eq!(rig.log.count("WARN more entries of this batch buried"), 2);
+    for sum in ["count=6", "count=31"] {
+        assert_eq!(rig.log.count(sum), 1, "{sum}");
+    }
+    assert_eq!(rig.call::<usize>("XLEN s.dead").await, 40);
 }
 
 /// While Redis does not take dead letters, the dead stay pending and all else goes on; afterwards they are buried.
