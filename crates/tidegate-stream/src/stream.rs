@@ -1,6 +1,6 @@
 //! The one door to the stream: its group, reading, claiming, settling, burying.
 
-use std::{fmt::Write, iter, time::Duration};
+use std::{collections::HashMap, fmt::Write, iter, time::Duration};
 
 use fred::{
     bytes::Bytes,
@@ -136,17 +136,39 @@ impl Stream {
     /// As [`Stream::ensure_group`].
     pub async fn restore_group(&self) -> Result<(), StreamError> {
         if self.ensure_group().await? == GroupState::Created {
-            // Tells a group that is gone from a Redis that is empty.
-            let entries: Option<u64> = self.pool.xlen(&self.names.stream).await.ok();
+            let found = self.found_without_group().await;
             tracing::error!(
                 stream = self.names.stream,
                 group = self.names.group,
-                entries,
-                "the consumer group was gone and has been made again from the first entry of the stream: if Redis \
-                 lost data, orders may be missing; run `tidegate audit`"
+                "the consumer group was gone and has been made again from the first entry of the stream: {found}; \
+                 run `tidegate audit`"
             );
         }
         Ok(())
+    }
+
+    /// What is left where the group was gone: whether Redis lost data, or only the group.
+    async fn found_without_group(&self) -> String {
+        let info: Result<HashMap<String, Value>, Error> =
+            self.pool.xinfo_stream(&self.names.stream, false, None).await;
+        let Ok(info) = info else {
+            return "whether Redis lost data as well is not known, for it did not answer".to_owned();
+        };
+        let text = |name: &str| info.get(name).and_then(Value::as_string).unwrap_or_default();
+        if text("last-generated-id") == "0-0" {
+            return "the stream was gone, too, and is new and empty, so Redis lost data or somebody deleted it"
+                .to_owned();
+        }
+        let length = text("length");
+        let oldest = match info.get("first-entry") {
+            Some(Value::Array(entry)) => entry.first().and_then(Value::as_string),
+            _ => None,
+        };
+        let oldest = oldest.map_or_else(String::new, |id| format!(", the oldest is {id}"));
+        format!(
+            "the stream is there (entries: {length}{oldest}), so the group alone was gone, unless older ones are \
+             missing"
+        )
     }
 
     /// Shows that Redis takes a write, and that all connections are there: each comes back at a time of its own, and
