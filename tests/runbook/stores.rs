@@ -169,7 +169,7 @@ async fn a_flushall_is_cut_off_the_end_of_the_file() {
     site.settled().await;
     site.call("FLUSHALL").await;
     worker.says("the consumer group was gone and has been made again").await;
-    worker.says(&format!("group=\"{GROUP}\" entries=0")).await;
+    worker.says("the stream was gone, too, and is new and empty").await;
     operator.types("The consumer group was lost", "redis INFO commandstats", &[]).succeeds().shows(&[
         "cmdstat_flushall",
         "uptime_in_seconds",
@@ -208,7 +208,7 @@ async fn the_group_is_destroyed() {
     site.settled().await;
     site.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
     worker.says("the consumer group was gone and has been made again").await;
-    worker.says(&format!("group=\"{GROUP}\" entries=50")).await;
+    worker.says("the stream is there (entries: 50, ").await;
     site.settled().await;
     operator.types("The consumer group was lost", "redis INFO commandstats", &[]).succeeds().shows(&[
         "xgroup|destroy",
