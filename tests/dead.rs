@@ -304,11 +304,16 @@ async fn cancel_half(site: &Site, letter: &str) {
 
 /// Holds `tidegate dead cancel` between MySQL and Redis.
 async fn cancel_up_to_redis(site: &Site, letter: &str) -> (Proxy, Child, Hold) {
+    up_to_script(site, &["dead", "cancel", letter, "--yes"]).await
+}
+
+/// Holds a command before its first script: MySQL has answered, or was told.
+async fn up_to_script(site: &Site, words: &[&str]) -> (Proxy, Child, Hold) {
     let proxy = Proxy::start(site.redis.port()).await.unwrap();
     let through =
         Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
     let held = proxy.hold_when("EVALSHA");
-    let mut command = through.command(&["dead", "cancel", letter, "--yes"]);
+    let mut command = through.command(words);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     held.reached().await.unwrap();
     (proxy, child, held)
@@ -412,6 +417,35 @@ async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_writt
     Run::from(child.wait_with_output().unwrap()).expect(0);
     assert_eq!(site.redis_stock(1).await, Some(100));
     settled(&site, "w").await;
+    site.invariants().await;
+}
+
+/// The journal tells whose the id is. MySQL must not hear of a forgery: a row of it would bar the genuine order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_letter_is_not_cancelled_in_the_place_of_the_genuine_order() {
+    let (site, program) = open().await;
+    sell_unknown(&site, 58, 1, 1).await;
+    site.add(&[("userId", "666"), ("voucherId", "77"), ("id", "58")]).await;
+    settled(&site, "w").await;
+    let [genuine, forged] = <[String; 2]>::try_from(letter_ids(&site).await).expect("two letters");
+    let before = dump(&site).await;
+    for how in ["--dry-run", "--yes"] {
+        is_why(&program.run(&format!("dead cancel {forged} --json {how}")).expect(1), "id_taken", 1);
+    }
+    assert!(site.cancelled_orders().await.is_empty(), "nothing was written");
+    assert_eq!(dump(&site).await, before);
+    is_why(&program.run(&format!("dead drop {genuine} --yes --json")).expect(1), "holds_order", 1);
+
+    add_row_of_77(&site).await;
+    program.run(&format!("dead requeue {genuine} --yes")).expect(0);
+    settled(&site, "w").await;
+    assert_eq!(
+        site.live_orders().await.iter().map(|order| (order.id, order.user)).collect::<Vec<_>>(),
+        [(58, 1)]
+    );
+    program.run(&format!("dead drop {forged} --yes")).expect(0);
+    assert!(letter_ids(&site).await.is_empty());
+    audit_holds(&site).await;
     site.invariants().await;
 }
 
@@ -698,7 +732,8 @@ async fn what_an_outage_leaves_of_a_page_is_told_with_what_was_done_and_the_line
         flags.push(format!("mysql.url={}", site.mysql.url()));
         let through = Program::with_flags(&flags.iter().map(String::as_str).collect::<Vec<_>>());
 
-        let held = proxy.hold_when((first + 30).to_string());
+        // In its script order and user stand side by side; the journal is asked before, and must not be held.
+        let held = proxy.hold_when(format!("{0}\r\n$7\r\n{0}", first + 30));
         let mut words = vec!["dead", "cancel", "--yes", "--json"];
         match by_ids {
             true => words.extend(letters.iter().map(String::as_str)),
@@ -743,7 +778,7 @@ async fn a_signal_during_the_last_page_leaves_nothing_to_go_on_with() {
         Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
     let requeue = fred::util::sha1_hash(include_str!("../lua/requeue.lua"));
     for (words, step) in [
-        (vec!["dead", "cancel", &letters[0], "--yes"], "7700001"),
+        (vec!["dead", "cancel", &letters[0], "--yes"], "EVALSHA"),
         (vec!["dead", "requeue", "--all", "--yes"], &requeue),
     ] {
         let held = proxy.hold_when(step);

@@ -10,7 +10,7 @@ mod turnstile;
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -29,7 +29,7 @@ use self::entrance::Entrance;
 pub use self::restock::{ChangeState, RestockReply, StockChange};
 use crate::{
     keys::{Keys, naming},
-    order::{OrderId, Quantity, UserId, VoucherId},
+    order::{Order, OrderId, Quantity, UserId, VoucherId},
 };
 
 const BEGIN_MS: &str = "begin_ms";
@@ -361,6 +361,29 @@ impl Gate {
         &self,
         orders: &[(VoucherId, OrderId)],
     ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
+        let notes = self.notes(orders).await?;
+        Ok(notes.into_iter().filter(|(_, note)| is_release(note)).map(|(order, _)| order).collect())
+    }
+
+    /// Of each of these orders, whether its id is admitted, by the journal, for another user: nothing can be given back
+    /// by it. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn are_of_others(&self, orders: &[Order]) -> Result<Vec<bool>, GateError> {
+        let ids: Vec<_> = orders.iter().map(|order| (order.voucher, order.id)).collect();
+        let notes = self.notes(&ids).await?;
+        let is_of_another = |order: &Order| {
+            notes.get(&(order.voucher, order.id)).is_some_and(|note| is_of_another(note, order.user))
+        };
+        Ok(orders.iter().map(is_of_another).collect())
+    }
+
+    /// What the journals say of these orders.
+    async fn notes(
+        &self,
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashMap<(VoucherId, OrderId), Bytes>, GateError> {
         let mut by_voucher: BTreeMap<VoucherId, Vec<OrderId>> = BTreeMap::new();
         for (voucher, order) in orders {
             by_voucher.entry(*voucher).or_default().push(*order);
@@ -371,8 +394,7 @@ impl Gate {
             let notes = self.pool.hmget(&key, names).await;
             let notes: Vec<Option<Bytes>> = notes.map_err(|error| naming(&key, error))?;
             let noted = orders.into_iter().zip(notes);
-            let given_back = noted.filter(|(_, note)| note.as_deref().is_some_and(is_release));
-            Ok::<_, GateError>(given_back.map(move |(order, _)| (voucher, order)))
+            Ok::<_, GateError>(noted.filter_map(move |(order, note)| Some(((voucher, order), note?))))
         };
         Ok(try_join_all(by_voucher.into_iter().map(of_voucher)).await?.into_iter().flatten().collect())
     }
@@ -476,6 +498,11 @@ fn flag(code: i64) -> Option<bool> {
 /// By the same words as the scripts.
 fn is_release(note: &[u8]) -> bool {
     String::from_utf8_lossy(note).contains(r#""action":"release""#)
+}
+
+/// By the same words as the scripts, too.
+fn is_of_another(note: &[u8], user: UserId) -> bool {
+    !is_release(note) && !String::from_utf8_lossy(note).contains(&format!(r#""by":"{user}""#))
 }
 
 fn moment(key: &Key, ms: Option<String>) -> Result<Option<Timestamp>, GateError> {

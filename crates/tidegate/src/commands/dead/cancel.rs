@@ -26,7 +26,8 @@ Examples:
 For orders that are not to be written any more. MySQL is told first, by a cancelled order (status 4) under its id, so that
 no copy of it can be written, ever. Then, in one step: its units go back to the stock in Redis, its user may order again,
 the journal says so, the letter is deleted. It happens once for each order id, however often it is asked. An order that
-stands in MySQL stays, and so do what is no order and an order whose cancelled row MySQL refuses (a foreign key, a check).
+stands in MySQL stays, and so do what is no order, an order whose id the journal or MySQL knows as another user's, and one
+whose cancelled row MySQL refuses (a foreign key, a check).
 Exits with 1 where letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
 
 /// What `tidegate dead cancel` takes.
@@ -54,7 +55,7 @@ impl Deed for Cancel<'_> {
     }
 
     async fn judge(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage> {
-        let orders = orders_of(letters);
+        let orders = self.orders_of(letters).await?;
         let mut withdrawals = self.ledger.would_withdraw(&flat(&orders)).await?.into_iter();
         let judge = |order: &Result<Incoming, Obstacle>| match order {
             Ok(_) => withdrawals.next().and_then(obstacle),
@@ -64,7 +65,7 @@ impl Deed for Cancel<'_> {
     }
 
     async fn act(&self, letters: &[Letter]) -> Result<Vec<Result<Fate, Outage>>, Outage> {
-        let orders = orders_of(letters);
+        let orders = self.orders_of(letters).await?;
         let mut withdrawals = self.ledger.withdraw(&flat(&orders)).await?.into_iter();
         let withdrawn = orders.into_iter().map(|order| order.map(|order| (order, withdrawals.next())));
         let cancelled = letters.iter().zip(withdrawn).map(async |(letter, order)| match order {
@@ -77,6 +78,25 @@ impl Deed for Cancel<'_> {
 }
 
 impl Cancel<'_> {
+    /// What the letters hold. The journal is asked whose the ids are before MySQL is told of any: a cancelled row of a
+    /// forged order would keep the genuine one, of the same id, from being written.
+    async fn orders_of(&self, letters: &[Letter]) -> Result<Vec<Result<Incoming, Obstacle>>, Outage> {
+        let order = |letter: &Letter| match (order_of(letter), &letter.burial) {
+            (_, None) => Err(Obstacle::Foreign),
+            (Err(_), _) => Err(Obstacle::NoOrder),
+            (Ok(order), Some(burial)) => Ok(Incoming { order, entry: burial.entry }),
+        };
+        let orders: Vec<_> = letters.iter().map(order).collect();
+        let known: Vec<Order> = orders.iter().flatten().map(|incoming| incoming.order.clone()).collect();
+        let are_of_others = self.gate.are_of_others(&known).await;
+        let mut are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?.into_iter();
+        let mut own = |order: Incoming| match are_of_others.next() {
+            Some(true) => Err(Obstacle::IdTaken),
+            _ => Ok(order),
+        };
+        Ok(orders.into_iter().map(|order| order.and_then(&mut own)).collect())
+    }
+
     async fn cancel(
         &self,
         letter: &Letter,
@@ -116,18 +136,10 @@ impl Cancel<'_> {
     }
 }
 
-fn release(order: &Order, user_after: UserAfter) -> Release {
+/// Gives the order of a letter back that is gone.
+pub(super) fn release(order: &Order, user_after: UserAfter) -> Release {
     let Order { id, user, voucher, quantity, .. } = *order;
     Release { order: id, user, voucher, units: Some(quantity), user_after, by: "operator:dead_cancel".into() }
-}
-
-fn orders_of(letters: &[Letter]) -> Vec<Result<Incoming, Obstacle>> {
-    let order = |letter: &Letter| match (order_of(letter), &letter.burial) {
-        (_, None) => Err(Obstacle::Foreign),
-        (Err(_), _) => Err(Obstacle::NoOrder),
-        (Ok(order), Some(burial)) => Ok(Incoming { order, entry: burial.entry }),
-    };
-    letters.iter().map(order).collect()
 }
 
 fn flat(orders: &[Result<Incoming, Obstacle>]) -> Vec<Incoming> {

@@ -3,7 +3,7 @@
 use clap::Args;
 use futures_util::future::join_all;
 use tidegate_orders::{
-    DeadLetters,
+    DeadLetters, Gate, Keys, Order,
     dead_letters::{DropReply, order_of},
     gate::GateError,
 };
@@ -26,8 +26,8 @@ Examples:
   tidegate dead drop 1795175193179-0 --yes
   tidegate dead drop --reason id_taken --to -7d
 
-For letters that are no orders, and for those whose order id is another order's (id_taken): nothing can be given back of
-them. Deletes the letter and what is left of its entry in the stream. An order stays, and so does one of which the journal
+For letters that are no orders, and for those whose order id is another order's (id_taken, or the journal knows it as
+another user's): nothing can be given back of them. Deletes the letter and what is left of its entry in the stream. An order stays, and so does one of which the journal
 says that it took units: see tidegate dead cancel. Nothing brings a letter back: export it before. Exits with 1 where
 letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
 
@@ -43,6 +43,7 @@ pub struct DeadDropArgs {
 
 struct Drop<'a> {
     dead: &'a DeadLetters,
+    gate: Gate,
 }
 
 impl Deed for Drop<'_> {
@@ -54,17 +55,27 @@ impl Deed for Drop<'_> {
     }
 
     async fn judge(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage> {
-        Ok(letters.iter().map(obstacle).collect())
+        let orders: Vec<Option<Order>> = letters.iter().map(|letter| order_of(letter).ok()).collect();
+        let known: Vec<Order> = orders.iter().flatten().cloned().collect();
+        let are_of_others = self.gate.are_of_others(&known).await;
+        let mut are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?.into_iter();
+        let obstacle = |(letter, order): (&Letter, &Option<Order>)| {
+            let is_of_another = order.is_some() && are_of_others.next().unwrap_or(false);
+            let is_of_no_use = order.is_none() || is_of_another || reason_of(letter) == ID_TAKEN;
+            (!is_of_no_use).then_some(Obstacle::HoldsOrder)
+        };
+        Ok(letters.iter().zip(&orders).map(obstacle).collect())
     }
 
     async fn act(&self, letters: &[Letter]) -> Result<Vec<Result<Fate, Outage>>, Outage> {
-        Ok(join_all(letters.iter().map(|letter| self.drop(letter))).await)
+        let judged = letters.iter().zip(self.judge(letters).await?);
+        Ok(join_all(judged.map(|(letter, obstacle)| self.drop(letter, obstacle))).await)
     }
 }
 
 impl Drop<'_> {
-    async fn drop(&self, letter: &Letter) -> Result<Fate, Outage> {
-        if let Some(obstacle) = obstacle(letter) {
+    async fn drop(&self, letter: &Letter, obstacle: Option<Obstacle>) -> Result<Fate, Outage> {
+        if let Some(obstacle) = obstacle {
             return Ok(Fate::Stays(obstacle));
         }
         Ok(match self.dead.drop(letter).await {
@@ -82,11 +93,6 @@ impl Drop<'_> {
     }
 }
 
-fn obstacle(letter: &Letter) -> Option<Obstacle> {
-    let is_of_no_use = order_of(letter).is_err() || reason_of(letter) == ID_TAKEN;
-    (!is_of_no_use).then_some(Obstacle::HoldsOrder)
-}
-
 /// Deletes them.
 ///
 /// # Errors
@@ -96,5 +102,6 @@ pub async fn run(settings: &Settings, args: &DeadDropArgs) -> anyhow::Result<Exi
     let redis = connect::redis(settings).await?;
     let dead = door(settings, &redis);
     let selection = args.selection.resolve(&redis, &dead).await?;
-    course::run(settings, &args.change, (&dead, selection), &Drop { dead: &dead }).await
+    let gate = Gate::new(redis, Keys::new(settings.keys.clone()), settings.stream.name.as_str());
+    course::run(settings, &args.change, (&dead, selection), &Drop { dead: &dead, gate }).await
 }
