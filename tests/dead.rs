@@ -420,6 +420,71 @@ async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_writt
     site.invariants().await;
 }
 
+/// Cancel writes the cancelled row between the look and the script of a requeue, and dies before it gives back: no
+/// letter is left by which anybody could, so the requeue does.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_cancelled_while_it_is_requeued_is_given_back_once_though_the_cancel_dies() {
+    let (site, program) = open().await;
+    for order in 1..=3 {
+        sell_unknown(&site, order, order, 2).await;
+    }
+    settled(&site, "w").await;
+    let letters = letter_ids(&site).await;
+    let patient = ["--set", "redis.command_timeout_ms=60000"];
+    let words = [&["dead", "requeue", "--all", "--yes", "--json"][..], &patient].concat();
+    let (_proxy, requeue, held) = up_to_script(&site, &words).await;
+    cancel_half(&site, &letters[0]).await;
+    // This one loses Redis, and this one is whole: it comes back when the requeue has given back.
+    let (cut, without_redis, held_cancel) = cancel_up_to_redis(&site, &letters[1]).await;
+    cut.cut().await;
+    drop(held_cancel);
+    Run::from(without_redis.wait_with_output().unwrap()).expect(3);
+    let (_through, whole, held_whole) = cancel_up_to_redis(&site, &letters[2]).await;
+    assert_eq!(ids(&site.cancelled_orders().await), [1, 2, 3]);
+    held.release();
+    let requeued = Run::from(requeue.wait_with_output().unwrap()).expect(0).json();
+    assert_eq!([&requeued["letters"], &requeued["gone"], &requeued["given_back"]], [0, 3, 3], "{requeued}");
+    held_whole.release();
+    Run::from(whole.wait_with_output().unwrap()).expect(0);
+    settled(&site, "w").await;
+
+    assert!(letter_ids(&site).await.is_empty());
+    assert_eq!(site.redis_stock(77).await, Some(100), "once");
+    assert_eq!(site.client.scard::<u64, _>("seckill:order:77").await.unwrap(), 0);
+    audit_holds(&site).await;
+    assert!(!program.run("audit").expect(0).stdout.contains("not given back"), "all is given back");
+    site.invariants().await;
+}
+
+/// As a service that cancels without the journal leaves them, or two commands that were killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_cancelled_and_stays_in_the_journal_is_named_with_what_to_type() {
+    let (site, program) = open().await;
+    sell_unknown(&site, 7, 70, 3).await;
+    settled(&site, "w").await;
+    let letter = letter_ids(&site).await.remove(0);
+    cancel_half(&site, &letter).await;
+    add_again(&site, 7).await;
+    site.call(&format!("XDEL {DEAD} {letter}")).await;
+    settled(&site, "w").await;
+    audit_holds(&site).await;
+    let audited = program.run("audit").expect(0).stdout;
+    assert!(audited.contains("still stand in its journal as admitted: 7."), "{audited}");
+
+    let told = program.run("order show 7 --json").expect(0).json();
+    let release = told["fate"]["commands"][0].as_str().unwrap();
+    for _ in 0..2 {
+        let mut typed = Command::new("sh");
+        typed.args(["-c", release]).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let typed = typed.env("TIDEGATE_REDIS_URL", site.redis.url()).output().unwrap();
+        assert!(typed.status.success(), "{release}: {typed:?}");
+        assert_eq!(site.redis_stock(77).await, Some(100), "once: {release}: {typed:?}");
+    }
+    let audited = program.run("audit").expect(0).stdout;
+    assert!(!audited.contains("still stand in its journal"), "{audited}");
+    site.invariants().await;
+}
+
 /// The journal tells whose the id is. MySQL must not hear of a forgery: a row of it would bar the genuine order.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_letter_is_not_cancelled_in_the_place_of_the_genuine_order() {

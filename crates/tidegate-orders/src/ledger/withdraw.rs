@@ -15,7 +15,7 @@ use super::{
     sql::{self, Stocks},
     verdict::Known,
 };
-use crate::gate::UserAfter;
+use crate::{gate::UserAfter, order::Order};
 
 /// What becomes of an order that is to be withdrawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,21 @@ impl Ledger {
     pub async fn would_withdraw(&self, orders: &[Incoming]) -> Result<Vec<Withdrawal>, Outage> {
         let known = self.known(orders).await.map_err(outage)?;
         Ok(decide(orders, known).into_iter().map(|(withdrawal, _)| withdrawal).collect())
+    }
+
+    /// Which of these orders stand cancelled in MySQL, be it that they were withdrawn, and whether their users may order
+    /// again then. Changes nothing.
+    ///
+    /// # Errors
+    /// When MySQL does not answer.
+    pub async fn withdrawn(&self, orders: &[Incoming]) -> Result<Vec<Option<UserAfter>>, Outage> {
+        let known = self.known(orders).await.map_err(outage)?;
+        let withdrawn = |Incoming { order, .. }: &Incoming| {
+            let is_cancelled = known.ids.get(&order.id) == Some(&(order.user.get(), order.voucher.get()))
+                && known.cancelled.contains(&order.id);
+            is_cancelled.then(|| user_after(order, &known))
+        };
+        Ok(orders.iter().map(withdrawn).collect())
     }
 
     /// Withdraws orders. The same again gives the same answer. An order whose row the database refuses is split off until
@@ -111,9 +126,7 @@ fn decide(orders: &[Incoming], mut known: Known) -> Vec<(Withdrawal, bool)> {
 
 fn decide_one(Incoming { order, .. }: &Incoming, known: &mut Known) -> (Withdrawal, bool) {
     let owner = (order.user.get(), order.voucher.get());
-    let is_buyer =
-        known.seats.iter().any(|(voucher, user, _)| (*voucher, *user) == (order.voucher, order.user));
-    let withdrawn = Withdrawal::Withdrawn(if is_buyer { UserAfter::StaysBuyer } else { UserAfter::Freed });
+    let withdrawn = Withdrawal::Withdrawn(user_after(order, known));
     match (known.ids.get(&order.id), known.refusals.get(&order.id)) {
         (Some(taken), _) if *taken == owner && !known.cancelled.contains(&order.id) => {
             (Withdrawal::OrderExists, false)
@@ -133,6 +146,12 @@ fn decide_one(Incoming { order, .. }: &Incoming, known: &mut Known) -> (Withdraw
     }
 }
 
+fn user_after(order: &Order, known: &Known) -> UserAfter {
+    let is_buyer =
+        known.seats.iter().any(|(voucher, user, _)| (*voucher, *user) == (order.voucher, order.user));
+    if is_buyer { UserAfter::StaysBuyer } else { UserAfter::Freed }
+}
+
 fn outage(fault: Fault) -> Outage {
     match fault {
         Fault::Outage(outage) => outage,
@@ -149,7 +168,7 @@ mod tests {
     use super::*;
     use crate::{
         ledger::Refusal,
-        order::{Order, OrderId, Quantity, Slot, VoucherId},
+        order::{OrderId, Quantity, Slot, VoucherId},
     };
 
     fn voucher() -> VoucherId {

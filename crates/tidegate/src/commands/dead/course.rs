@@ -65,6 +65,8 @@ pub enum Fate {
     Done(Note),
     /// There was no such letter any more: somebody else was faster.
     Gone,
+    /// It is gone, and its order, which somebody else cancelled at the same time, is given back now.
+    GivenBack,
     /// It stays.
     Stays(Obstacle),
     /// It stays, because MySQL refuses a row.
@@ -131,7 +133,8 @@ impl Obstacle {
             }
             Self::OrderExists => "the order stands in MySQL: after a requeue it counts as already there",
             Self::IdTaken => {
-                "the order id is another order's, so nothing can be given back by it: see RUNBOOK, id_taken"
+                "the order id is another order's, so nothing can be given back by it: drop deletes the letter, unless \
+                 the journal names its user (RUNBOOK, id_taken)"
             }
             Self::NoOrder => "no order, so there is nothing to give back: export, then drop",
             Self::Foreign => "no letter of tidegate: somebody else wrote it there",
@@ -285,6 +288,8 @@ struct Answer {
     first: Vec<Note>,
     /// Letters that were not there any more: somebody else was faster.
     gone: u64,
+    /// Of these, the ones whose orders somebody else cancelled, and which were given back here.
+    given_back: u64,
     stay: Stays,
     missing: Vec<String>,
     #[serde(skip)]
@@ -303,6 +308,11 @@ impl Report for Answer {
         lines.extend((more > 0).then(|| format!("  and {more} more")));
         let gone = counted(self.gone, "letter");
         lines.extend((self.gone > 0).then(|| format!("{gone} not there any more: somebody else was faster")));
+        let given_back = counted(self.given_back, "order");
+        lines.extend(
+            (self.given_back > 0)
+                .then(|| format!("of these, {given_back} cancelled meanwhile: given back now")),
+        );
         lines.extend(lines_of(&self.stay, &self.missing));
         lines.join("\n")
     }
@@ -330,6 +340,10 @@ impl Answer {
                 self.first.extend((self.first.len() < MOST_NAMED).then_some(note));
             }
             Fate::Gone => self.gone += 1,
+            Fate::GivenBack => {
+                self.gone += 1;
+                self.given_back += 1;
+            }
             Fate::Stays(obstacle) => self.stay.add(obstacle, letter, None),
             Fate::Rejected(error) => self.stay.add(Obstacle::Rejected, letter, Some(error)),
             Fate::Failed(error) => self.stay.add(Obstacle::Failed, letter, Some(error.to_string())),
@@ -355,6 +369,7 @@ pub async fn run<D: Deed>(
         letters: 0,
         first: Vec::new(),
         gone: 0,
+        given_back: 0,
         stay: Stays::default(),
         missing: found.missing.clone(),
         rest: CommandLine::new(D::COMMAND),

@@ -5,12 +5,13 @@ use futures_util::future::join_all;
 use tidegate_orders::{
     DeadLetters, Foresight, Gate, Incoming, Keys, Ledger, Order, Verdict,
     dead_letters::{MOST_FIELDS, RequeueReply, order_of},
-    gate::GateError,
+    gate::{GateError, ReleaseReply},
     ledger::Decided,
 };
 use tidegate_stream::{Letter, Outage};
 
 use super::{
+    cancel::release,
     course::{self, Deed, Doom, Fate, Note, Obstacle},
     door,
     selection::SelectionArgs,
@@ -28,7 +29,8 @@ Adds the entry to the stream again, byte for byte and with its history, and dele
 it as any other. What is not mended dies again, as a new letter that says so; --dry-run and the question say how many would,
 as things stand. A letter that was requeued
 operator.requeue_limit times stays, unless --force is given. An order that was cancelled or given back stays: it would not
-be written. Two at once, or the same again, do it once. Exits with 1 where letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
+be written; one that somebody else cancels at the same moment is given back. Two at once, or the same again, do it once.
+Exits with 1 where letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
 
 /// What `tidegate dead requeue` takes.
 #[derive(Args, Debug)]
@@ -102,6 +104,7 @@ impl Deed for Requeue<'_> {
         if fates[0].is_ok() {
             fates.extend(join_all(all).await);
         }
+        self.give_back_cancelled(letters, &mut fates).await;
         Ok(fates)
     }
 }
@@ -133,6 +136,31 @@ impl Requeue<'_> {
         }
         let is_too_often = self.limit.is_some_and(|limit| letter.history.requeued >= limit);
         is_too_often.then_some(Obstacle::NeedsForce)
+    }
+
+    /// Asks MySQL once more. Whoever cancels an order writes that down before its letter is ended: if the letter is put
+    /// back in between, workers only acknowledge the order, and should the other die now, nobody would give it back.
+    async fn give_back_cancelled(&self, letters: &[Letter], fates: &mut [Result<Fate, Outage>]) {
+        let moved =
+            letters.iter().zip(fates).filter(|(_, fate)| matches!(fate, Ok(Fate::Done(_) | Fate::Gone)));
+        let moved = moved.filter_map(|(letter, fate)| {
+            Some((Incoming { order: order_of(letter).ok()?, entry: letter.id }, fate))
+        });
+        let (orders, fates): (Vec<Incoming>, Vec<_>) = moved.unzip();
+        let withdrawn = match self.ledger.withdrawn(&orders).await {
+            Ok(withdrawn) => withdrawn,
+            Err(outage) => return fates.into_iter().for_each(|fate| *fate = Err(outage.clone())),
+        };
+        let releases = orders.iter().zip(withdrawn).zip(fates).map(async |((incoming, withdrawn), fate)| {
+            let Some(user_after) = withdrawn else { return };
+            *fate = match self.gate.release(&release(&incoming.order, user_after)).await {
+                Ok(ReleaseReply::GivenBackBefore) | Err(GateError::IdTaken { .. }) => Ok(Fate::Gone),
+                Ok(ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock) => Ok(Fate::GivenBack),
+                Err(GateError::Unreachable(error)) => Err(Outage::new("Redis", error)),
+                Err(error) => Ok(Fate::Failed(error)),
+            };
+        });
+        join_all(releases).await;
     }
 
     async fn requeue(&self, letter: &Letter, obstacle: Option<Obstacle>) -> Result<Fate, Outage> {
