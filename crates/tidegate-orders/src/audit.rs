@@ -68,7 +68,7 @@ pub async fn audit(
     redis.read_journals(&mut evidence).await?;
     mysql.read(&mut evidence).await?;
 
-    let suspects = evidence.lost_orders();
+    let suspects = evidence.suspects();
     if !suspects.is_empty() || evidence.has_lost_unreadable() {
         redis.look_again(&mut evidence, &suspects).await?;
         mysql.look_again(&mut evidence, &suspects).await?;

@@ -23,9 +23,18 @@ struct Admission {
     /// 0 where it is unknown.
     quantity: u16,
     row: Row,
+    /// By the journal, it is admitted, and for this very user or for another.
+    holder: Option<Holder>,
     is_released: bool,
     is_dead: bool,
     is_in_flight: bool,
+}
+
+/// For whom the journal has an order id as admitted, seen from an entry with this id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    Own,
+    Other,
 }
 
 /// The row of MySQL that has this order id.
@@ -224,6 +233,10 @@ impl Evidence {
             for admission in self.of(voucher, order) {
                 is_known = true;
                 admission.is_released |= movement == Movement::Release;
+                if let Movement::Admit { user, .. } = movement {
+                    let is_own = user.is_none() || user == admission.user;
+                    admission.holder = Some(if is_own { Holder::Own } else { Holder::Other });
+                }
             }
             if is_known {
                 continue;
@@ -234,6 +247,7 @@ impl Evidence {
                     admission.entry = EntryId { ms: at_ms, seq: 0 };
                     admission.user = user;
                     admission.quantity = quantity;
+                    admission.holder = Some(Holder::Own);
                 }
                 Movement::Release => admission.is_released = true,
             }
@@ -297,11 +311,13 @@ impl Evidence {
         }
     }
 
-    /// Orders with an admission of which nothing is known.
-    pub(super) fn lost_orders(&mut self) -> Vec<Suspect> {
+    /// Orders with an admission of which nothing is known, or that is cancelled and may have been given back since.
+    pub(super) fn suspects(&mut self) -> Vec<Suspect> {
         self.sort();
-        let lost = self.admissions.iter().filter(|admission| admission.fate() >= Fate::Mismatched);
-        let mut suspects: Vec<Suspect> = lost.map(|admission| (admission.voucher, admission.order)).collect();
+        let is_suspect = |it: &&Admission| it.fate() >= Fate::Mismatched || it.is_kept();
+        let suspects = self.admissions.iter().filter(is_suspect);
+        let mut suspects: Vec<Suspect> =
+            suspects.map(|admission| (admission.voucher, admission.order)).collect();
         suspects.dedup();
         suspects
     }
@@ -359,9 +375,17 @@ impl Evidence {
             Fate::Written if is_half_cancelled(group) => {
                 voucher.dead += 1;
                 voucher.dead_units += units;
-                voucher.half_cancelled.add(first.order);
+                // What is another's by the journal cannot be given back by its letter.
+                if group.iter().any(|it| it.row == Row::Cancelled && it.holder != Some(Holder::Other)) {
+                    voucher.half_cancelled.add(first.order);
+                }
             }
-            Fate::Written => voucher.written += 1,
+            Fate::Written => {
+                voucher.written += 1;
+                if group.iter().any(Admission::is_kept) && !group.iter().any(Admission::is_open) {
+                    voucher.kept.add(first.order);
+                }
+            }
             Fate::Released => voucher.released += 1,
             Fate::Dead => {
                 voucher.dead += 1;
@@ -410,6 +434,7 @@ impl Admission {
             has_entry: false,
             quantity: 0,
             row: Row::None,
+            holder: None,
             is_released: false,
             is_dead: false,
             is_in_flight: false,
@@ -425,6 +450,15 @@ impl Admission {
             Life::Live => Row::Live,
             Life::Cancelled => Row::Cancelled,
         }
+    }
+
+    /// It is cancelled, and Redis keeps its units.
+    fn is_kept(&self) -> bool {
+        self.row == Row::Cancelled && self.holder == Some(Holder::Own) && !self.is_released
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_in_flight || self.is_dead
     }
 
     fn fate(&self) -> Fate {

@@ -104,6 +104,9 @@ pub struct VoucherAudit {
     pub dead: u64,
     /// Of these, the ones that are cancelled in MySQL and not given back: `tidegate dead cancel` was killed between the two.
     pub half_cancelled: Offenders,
+    /// Cancelled in MySQL, neither in flight nor dead, and admitted still by the journal. No failure: a service that
+    /// cancels without `lua/release.lua` leaves them, too.
+    pub kept: Offenders,
     /// Admitted, and not delivered or not settled yet.
     pub in_flight: u64,
     /// Admitted, and nowhere.
@@ -150,6 +153,7 @@ impl VoucherAudit {
             released: 0,
             dead: 0,
             half_cancelled: Offenders::default(),
+            kept: Offenders::default(),
             in_flight: 0,
             lost: Offenders::default(),
             lost_span: None,

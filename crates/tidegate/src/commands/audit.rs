@@ -112,13 +112,20 @@ fn text(report: &AuditReport) -> String {
             counted(unknown, "order")
         ));
     }
-    for VoucherAudit { voucher, half_cancelled, .. } in &report.vouchers {
+    for VoucherAudit { voucher, half_cancelled, kept, .. } in &report.vouchers {
         if half_cancelled.total > 0 {
             let orders = counted(half_cancelled.total, "order");
             let (are, ids) = if half_cancelled.total == 1 { ("is", "id") } else { ("are", "ids") };
             parts.push(format!(
                 "Of voucher {voucher}, {orders} {are} cancelled in MySQL and not given back to Redis ({ids} {half_cancelled}). \
                  `tidegate order show` names the letter of each; `tidegate dead cancel LETTER` gives it back."
+            ));
+        }
+        if kept.total > 0 {
+            parts.push(format!(
+                "Of voucher {voucher}, orders that are cancelled in MySQL and still stand in its journal as admitted: {kept}. \
+                 A service that cancels without lua/release.lua leaves them so; otherwise a command was killed, and Redis keeps \
+                 their units and users. `tidegate order show ORDER` says what to type."
             ));
         }
     }

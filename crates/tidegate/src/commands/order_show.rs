@@ -112,6 +112,7 @@ pub async fn run(settings: &Settings, args: &OrderShowArgs) -> anyhow::Result<Ex
         workers_live,
         claim_idle_ms: u64::try_from(settings.worker.claim_idle.as_millis()).unwrap_or(u64::MAX),
         stream: names.stream,
+        keys,
         requeue_limit: settings.operator.requeue_limit,
     };
     let (mut fate, shell) = (fate(&story, &around), Shell::here());

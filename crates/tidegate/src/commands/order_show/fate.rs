@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tidegate_orders::{
-    UserId,
+    Keys, UserId,
     story::{EntryFacts, EntryState, JournalFacts, LetterFacts, OrderRow, Question, RefusalRow, Story},
 };
 
@@ -19,6 +19,8 @@ pub struct Surroundings {
     pub claim_idle_ms: u64,
     /// The name of the stream.
     pub stream: String,
+    /// The names of the other keys.
+    pub keys: Keys,
     /// From how many burials on a letter is put back only if somebody insists.
     pub requeue_limit: u32,
 }
@@ -88,7 +90,7 @@ fn written(story: &Story, row: &OrderRow, open: Option<&EntryFacts>, around: &Su
     let (when, status) = (moment_of(row.created_ms), status(row.status));
     let (is, mut sentence, mut commands) = if row.is_cancelled() {
         let sentence = format!("It is {status}: {order}, whose row is of {when}, counts no units.");
-        let (more, commands) = cancelled(story, row);
+        let (more, commands) = cancelled(story, row, around);
         (Place::Cancelled, sentence + &more, commands)
     } else {
         let sentence = format!("It is written: {order}, {when}, {status}.");
@@ -135,23 +137,52 @@ fn live(story: &Story, row: &OrderRow, around: &Surroundings) -> (String, Vec<St
 }
 
 /// What else is to be said of an order that counts no more, and what to type.
-fn cancelled(story: &Story, row: &OrderRow) -> (String, Vec<String>) {
-    let letters = story.letters.iter().filter(|letter| letter.is_order_of(row.user, row.voucher));
-    let (ids, commands): (Vec<String>, Vec<String>) =
-        letters.map(|letter| (letter.id.to_string(), cancel(letter))).unzip();
-    let ids = ids.join(", ");
-    let sentence = match (given_back(story, Some(row.voucher)), commands.is_empty()) {
-        (Some((when, by)), true) => format!(" It was given back to Redis {when} by {by}."),
-        (Some((when, by)), false) => {
-            format!(" It was given back to Redis {when} by {by}; its dead letter {ids} can be deleted.")
+fn cancelled(story: &Story, row: &OrderRow, around: &Surroundings) -> (String, Vec<String>) {
+    let letters: Vec<_> = story.letters.iter().filter(|it| it.is_order_of(row.user, row.voucher)).collect();
+    let ids: Vec<String> = letters.iter().map(|letter| letter.id.to_string()).collect();
+    let (ids, cancels) = (ids.join(", "), letters.iter().map(|letter| cancel(letter)).collect());
+    let is_here = |note: &&JournalFacts| note.is_admission() && is_voucher(note, row.voucher);
+    let admission = story.journal.iter().find(is_here);
+    match (given_back(story, Some(row.voucher)), admission, letters.is_empty()) {
+        (Some((when, by)), _, true) => (format!(" It was given back to Redis {when} by {by}."), cancels),
+        (Some((when, by)), _, false) => {
+            let back =
+                format!(" It was given back to Redis {when} by {by}; its dead letter {ids} can be deleted.");
+            (back, cancels)
         }
-        (None, false) => format!(" It was not given back to Redis: that is done when its dead letter {ids} is cancelled."),
-        (None, true) if story.journal.iter().any(|note| note.is_admission() && is_voucher(note, row.voucher)) => {
-            " In Redis, it still holds its units, and its user is barred, until lua/release.lua gives it back.".to_owned()
+        (None, Some(note), _) if note.by.as_ref().is_some_and(|by| *by != row.user.to_string()) => {
+            let sentence = " By the journal, its id is an order of another user, so nothing can be given back by it \
+                            (RUNBOOK, id_taken).";
+            (sentence.to_owned(), letters.iter().map(|letter| drop(letter)).collect())
         }
-        (None, true) => String::new(),
-    };
-    (sentence, commands)
+        (None, _, false) => (
+            format!(" It was not given back to Redis: that is done when its dead letter {ids} is cancelled."),
+            cancels,
+        ),
+        (None, Some(note), true) => {
+            let sentence = " In Redis, it still holds its units, and its user is barred, until lua/release.lua gives it \
+                            back. Type it where the directory lua is; with 0 for its last 1 if another order of the user \
+                            for this voucher stands.";
+            (sentence.to_owned(), vec![release(note, row, around)])
+        }
+        (None, None, true) => (String::new(), cancels),
+    }
+}
+
+/// Gives back what no letter is left of.
+fn release(note: &JournalFacts, row: &OrderRow, around: &Surroundings) -> String {
+    let keys = [
+        &around.keys.stock(note.voucher),
+        &around.keys.buyers(note.voucher),
+        &around.keys.journal(note.voucher),
+    ]
+    .map(|key| shell_word(&key.as_str_lossy()));
+    let (order, user) = (around.question.order, row.user);
+    format!(
+        "redis-cli -u \"$TIDEGATE_REDIS_URL\" --eval lua/release.lua {} , {order} {user} {} 1 operator:by_hand",
+        keys.join(" "),
+        row.quantity
+    )
 }
 
 fn refused(story: &Story, refusal: &RefusalRow, open: Option<&EntryFacts>, around: &Surroundings) -> Fate {
@@ -325,6 +356,10 @@ fn dead(story: &Story, letter: &LetterFacts, around: &Surroundings) -> Fate {
         let what =
             format!("it was given back {when}, and is not written any more: cancel deletes the letter");
         (what, vec![cancel(letter)])
+    } else if is_of_another(story, letter) {
+        let what = "by the journal, its id is an order of another user, so nothing can be given back of it: \
+                    compare the two (RUNBOOK, id_taken), then drop it";
+        (what.to_owned(), vec![drop(letter)])
     } else if reason == "id_taken" && !is_admitted(story, letter.wanted.user) {
         let what = "no journal says that it took units, so nothing can be given back of it: \
                     compare it with the order that has its id (RUNBOOK, id_taken), then drop it";
@@ -341,6 +376,13 @@ fn dead(story: &Story, letter: &LetterFacts, around: &Surroundings) -> Fate {
 fn is_admitted(story: &Story, user: Option<UserId>) -> bool {
     let is_by = |note: &JournalFacts| user.is_some_and(|user| note.by == Some(user.to_string()));
     story.journal.iter().any(|note| note.is_admission() && is_by(note))
+}
+
+/// By the journal of its voucher, the order is another user's.
+fn is_of_another(story: &Story, letter: &LetterFacts) -> bool {
+    let of_voucher =
+        |note: &&JournalFacts| Some(note.voucher) == letter.wanted.voucher && note.is_admission();
+    story.journal.iter().any(|note| of_voucher(&note)) && !is_admitted(story, letter.wanted.user)
 }
 
 fn show(letter: &LetterFacts) -> String {

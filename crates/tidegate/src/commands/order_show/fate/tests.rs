@@ -1,7 +1,10 @@
 //! Facts of an order in every state of its life, and what is said of them.
 
 use clap::Parser;
-use tidegate_orders::story::{LockFacts, Search, Searched, Wanted};
+use tidegate_orders::{
+    KeyTemplates,
+    story::{LockFacts, Search, Searched, Wanted},
+};
 use tidegate_stream::EntryId;
 
 use super::*;
@@ -21,6 +24,7 @@ fn around() -> Surroundings {
         workers_live: true,
         claim_idle_ms: 60_000,
         stream: "stream.orders".to_owned(),
+        keys: Keys::new(KeyTemplates::default()),
         requeue_limit: 5,
     }
 }
@@ -148,7 +152,11 @@ fn what_is_cancelled_says_whether_redis_knows_and_how_it_gets_to_know() {
     let plain = Story { row: Some(row), ..nothing() };
     told(&plain, &around(), Place::Cancelled, "counts no units. Nothing is to be done.", &[]);
     let admitted = Story { journal: vec![note("admit", "9")], ..plain.clone() };
-    told(&admitted, &around(), Place::Cancelled, "until lua/release.lua gives it back.", &[]);
+    let release = "redis-cli -u \"$TIDEGATE_REDIS_URL\" --eval lua/release.lua seckill:stock:7 seckill:order:7 \
+                   seckill:journal:7 , 60001 9 1 1 operator:by_hand";
+    told(&admitted, &around(), Place::Cancelled, "until lua/release.lua gives it back.", &[release]);
+    let forged = Story { journal: vec![note("admit", "10")], letters: vec![letter(9)], ..plain.clone() };
+    told(&forged, &around(), Place::Cancelled, "an order of another user", &["tidegate dead drop 5-0"]);
     let half = Story { letters: vec![letter(9)], ..admitted };
     let cancel = ["tidegate dead cancel 5-0"];
     let until = "It was not given back to Redis: that is done when its dead letter 5-0 is cancelled.";
@@ -267,6 +275,8 @@ fn of_a_dead_letter_nothing_is_proposed_that_would_be_refused() {
     told(&no_order, &around(), Place::Dead, "it is no order", &drop);
     let taken = with(|letter| letter.reason = Some("id_taken".to_owned()));
     told(&taken, &around(), Place::Dead, "then drop it", &drop);
+    let forged = Story { journal: vec![note("admit", "10")], ..story.clone() };
+    told(&forged, &around(), Place::Dead, "is an order of another user", &drop);
     let genuine = Story { journal: vec![note("admit", "9")], ..taken };
     told(
         &genuine,
