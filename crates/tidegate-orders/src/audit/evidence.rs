@@ -587,6 +587,26 @@ mod tests {
     }
 
     #[test]
+    fn a_cancelled_order_that_the_journal_has_as_admitted_is_named_unless_it_is_open_or_of_another() {
+        let mut evidence = admitted(4);
+        evidence.note_in_flight(entry(4), &HashSet::from([entry(2)]));
+        evidence.note_dead(&[letter(3, Some(order(3, 3)))]);
+        // The third is another's by the journal, and the fourth was given back.
+        let admit = |user: i64| Movement::Admit { user: user.try_into().ok(), quantity: 1 };
+        let notes = [(1, admit(1)), (2, admit(2)), (3, admit(9)), (4, Movement::Release)];
+        let notes = notes.map(|(id, note)| (id.try_into().unwrap(), note)).into();
+        evidence.note_journal(VOUCHER.try_into().unwrap(), notes);
+        for id in 1..=4 {
+            evidence.note_row(&OrderRow { life: Life::Cancelled, ..row(&order(id, id)) });
+        }
+        assert_eq!(evidence.suspects().len(), 2, "they may have been given back by now");
+        let audit = audited(evidence);
+        assert_eq!(audit.failures(), Vec::<String>::new());
+        assert_eq!((audit.written, audit.dead, audit.half_cancelled.total), (3, 1, 0));
+        assert_eq!((audit.kept.total, &audit.kept.first[..]), (1, &["1".to_owned()][..]));
+    }
+
+    #[test]
     fn a_second_entry_of_the_same_order_is_the_same_order() {
         let mut evidence = admitted(1);
         evidence.note_entry(entry(2), &order(1, 1));

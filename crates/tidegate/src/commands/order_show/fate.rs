@@ -161,8 +161,8 @@ fn cancelled(story: &Story, row: &OrderRow, around: &Surroundings) -> (String, V
         ),
         (None, Some(note), true) => {
             let sentence = " In Redis, it still holds its units, and its user is barred, until lua/release.lua gives it \
-                            back. Type it where the directory lua is; with 0 for its last 1 if another order of the user \
-                            for this voucher stands.";
+                            back. Unless whoever cancelled it did that in another way, type it where the directory lua \
+                            is; with 0 for its last 1 if another order of the user for this voucher stands.";
             (sentence.to_owned(), vec![release(note, row, around)])
         }
         (None, None, true) => (String::new(), cancels),
