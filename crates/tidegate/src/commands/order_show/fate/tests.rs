@@ -165,7 +165,8 @@ fn what_is_cancelled_says_whether_redis_knows_and_how_it_gets_to_know() {
     let back = Story { journal: vec![note("release", "operator:dead_cancel")], ..half.clone() };
     told(&back, &around(), Place::Cancelled, "its dead letter 5-0 can be deleted", &cancel);
     let of_another = Story { letters: vec![letter(10)], ..half };
-    told(&of_another, &around(), Place::Cancelled, "of user 10 has the same id", &["tidegate dead show 5-0"]);
+    let commands = [release, "tidegate dead show 5-0"];
+    told(&of_another, &around(), Place::Cancelled, "of user 10 has the same id", &commands);
 }
 
 #[test]
