@@ -592,7 +592,7 @@ mod tests {
         evidence.note_in_flight(entry(4), &HashSet::from([entry(2)]));
         evidence.note_dead(&[letter(3, Some(order(3, 3)))]);
         // The third is another's by the journal, and the fourth was given back.
-        let admit = |user: i64| Movement::Admit { user: user.try_into().ok(), quantity: 1 };
+        let admit = |user: i64| Movement::Admit { user: user.try_into().ok(), quantity: 1, at_ms: 0 };
         let notes = [(1, admit(1)), (2, admit(2)), (3, admit(9)), (4, Movement::Release)];
         let notes = notes.map(|(id, note)| (id.try_into().unwrap(), note)).into();
         evidence.note_journal(VOUCHER.try_into().unwrap(), notes);
