@@ -361,7 +361,7 @@ async fn the_log_can_be_cut_at_a_number_or_a_time_and_followed() {
     call::<String>(&client, "XADD tidegate:log * who eve\u{1b}[2J command trim arguments - outcome failed")
         .await;
     assert_eq!(next()["outcome"], "failed");
-    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
     child.wait().unwrap();
     let table = program.run("log").expect(0);
     assert!(!table.stdout.contains('\u{1b}'), "the terminal is not steered by it: {table:?}");

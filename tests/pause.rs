@@ -336,3 +336,15 @@ async fn a_lost_reply_does_not_make_our_own_pause_somebody_elses() {
     lost.reached().await.expect("it was lost");
     assert_eq!(resumed.json()["workers"], "resumed", "{resumed:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_whose_other_keys_are_of_another_type_is_stopped_all_the_same() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.call("RPUSH seckill:order:1 x").await;
+    site.call("RPUSH seckill:journal:1 x").await;
+    let program = program(&site);
+    program.run("pause --voucher 1 --yes").expect(0);
+    assert_eq!(site.call("HGET seckill:voucher:1 state").await.as_string().as_deref(), Some("paused"));
+    program.run("resume --voucher 1 --yes").expect(0);
+}

@@ -4,16 +4,39 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     commands::{
-        admit::AdmitArgs, audit::AuditArgs, completions::CompletionsArgs, config::ConfigCommandArgs,
-        consumers_list::ConsumersListArgs, consumers_remove::ConsumersRemoveArgs,
-        dead::cancel::DeadCancelArgs, dead::drop::DeadDropArgs, dead::export::DeadExportArgs,
-        dead::list::DeadListArgs, dead::requeue::DeadRequeueArgs, dead::show::DeadShowArgs,
-        doctor::DoctorArgs, export::ExportArgs, log::LogArgs, migrate::MigrateArgs,
-        order_find::OrderFindArgs, order_show::OrderShowArgs, pause::PauseArgs,
-        pending_bury::PendingBuryArgs, pending_claim::PendingClaimArgs, pending_list::PendingListArgs,
-        pending_show::PendingShowArgs, probe::ProbeArgs, replay::ReplayArgs, resume::ResumeArgs,
-        status::StatusArgs, top::TopArgs, trim::TrimArgs, voucher_load::VoucherLoadArgs,
-        voucher_restock::VoucherRestockArgs, voucher_show::VoucherShowArgs, worker::WorkerArgs,
+        admit::AdmitArgs,
+        audit::AuditArgs,
+        completions::CompletionsArgs,
+        config::ConfigCommandArgs,
+        consumers_list::ConsumersListArgs,
+        consumers_remove::ConsumersRemoveArgs,
+        dead::cancel::DeadCancelArgs,
+        dead::drop::DeadDropArgs,
+        dead::export::DeadExportArgs,
+        dead::list::DeadListArgs,
+        dead::requeue::DeadRequeueArgs,
+        dead::show::DeadShowArgs,
+        doctor::DoctorArgs,
+        export::ExportArgs,
+        log::LogArgs,
+        migrate::MigrateArgs,
+        order_find::OrderFindArgs,
+        order_show::OrderShowArgs,
+        pause::PauseArgs,
+        pending_bury::PendingBuryArgs,
+        pending_claim::PendingClaimArgs,
+        pending_list::PendingListArgs,
+        pending_show::PendingShowArgs,
+        probe::ProbeArgs,
+        replay::ReplayArgs,
+        resume::ResumeArgs,
+        status::StatusArgs,
+        top::TopArgs,
+        trim::TrimArgs,
+        voucher_load::VoucherLoadArgs,
+        voucher_restock::{ADD_HELP, TAKE_HELP, VoucherRestockArgs},
+        voucher_show::VoucherShowArgs,
+        worker::WorkerArgs,
     },
     config::ConfigArgs,
     exit::{EXIT_CODES_HELP, Voice},
@@ -91,8 +114,10 @@ pub enum VoucherCommand {
     /// Show what both sides hold of a voucher
     Show(VoucherShowArgs),
     /// Add units to a voucher on sale, on both sides
+    #[command(after_help = ADD_HELP)]
     Add(VoucherRestockArgs),
     /// Take units from a voucher on sale, on both sides
+    #[command(after_help = TAKE_HELP)]
     Take(VoucherRestockArgs),
 }
 

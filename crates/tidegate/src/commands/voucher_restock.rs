@@ -32,20 +32,38 @@ use crate::{
     output::counted,
 };
 
-const EXAMPLES: &str = "\
-Examples:
-  tidegate voucher add --voucher 7 --units 500
-  tidegate voucher take --voucher 7 --units 500 --dry-run
-  tidegate voucher add --voucher 7 --units 500 --initial-stock 1000 --yes
+macro_rules! help {
+    ($examples:literal) => {
+        concat!(
+            $examples,
+            "\n\nChanges stock and initial stock in MySQL and the stock in Redis by the same difference, while the sale \
+             goes on. If it fails or is killed half-way, the same command again completes it. When both sides have it, \
+             the same command again is refused, unless --initial-stock says that it is meant. Exits with 1, changing \
+             nothing, where the voucher is not on sale on both sides, or fewer units are left."
+        )
+    };
+}
 
-Changes stock and initial stock in MySQL and the stock in Redis by the same difference, while the sale goes on. If it
-fails or is killed half-way, the same command again completes it. When both sides have it, the same command again is
-refused, unless --initial-stock says that it is meant. Exits with 1, changing nothing, where the voucher is not on sale
-on both sides, or fewer units are left.";
+/// Help of `tidegate voucher add`.
+pub const ADD_HELP: &str = help!(
+    "\
+Examples:
+  tidegate voucher add --voucher 7 --units 500 --dry-run
+  tidegate voucher add --voucher 7 --units 500
+  tidegate voucher add --voucher 7 --units 500 --initial-stock 1000 --yes"
+);
+
+/// Help of `tidegate voucher take`.
+pub const TAKE_HELP: &str = help!(
+    "\
+Examples:
+  tidegate voucher take --voucher 7 --units 500 --dry-run
+  tidegate voucher take --voucher 7 --units 500
+  tidegate voucher take --voucher 7 --units 500 --initial-stock 1500 --yes"
+);
 
 /// What `tidegate voucher add` and `tidegate voucher take` take.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
 pub struct VoucherRestockArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]

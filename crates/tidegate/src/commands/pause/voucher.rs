@@ -4,8 +4,9 @@ use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
-    VoucherId,
-    gate::{Pause, Scope, VoucherState},
+    Gate, Keys, VoucherId,
+    gate::{Pause, Scope},
+    sale,
 };
 
 use super::gate;
@@ -55,8 +56,8 @@ impl Report for Answer {
 
 /// Stops the sale.
 pub async fn pause(settings: &Settings, voucher: VoucherId, args: &ChangeArgs) -> anyhow::Result<Exit> {
-    let (gate, sale) = look(settings, voucher).await?;
-    let (outcome, sentence) = match (sale.pause, sale.stock) {
+    let (gate, found) = look(settings, voucher).await?;
+    let (outcome, sentence) = match (found.pause, found.stock) {
         (Pause::Paused(Scope::Own), _) => ("paused_before", "its sale was paused before"),
         (Pause::Paused(Scope::All), _) => {
             ("would_pause", "its sale is paused with all others, and would stay paused when they go on")
@@ -64,7 +65,7 @@ pub async fn pause(settings: &Settings, voucher: VoucherId, args: &ChangeArgs) -
         (Pause::Running, None) => ("no_stock", "Redis has no stock of it; nothing was changed"),
         (Pause::Running, Some(_)) => ("would_pause", "its sale would be paused"),
     };
-    let plan = Answer { voucher, outcome, stock: sale.stock, sentence };
+    let plan = Answer { voucher, outcome, stock: found.stock, sentence };
     let work = async |plan: Answer, _job: &Job| {
         gate.pause(plan.voucher, Scope::Own).await.context("Failed to pause the sale")?;
         Ok(Answer { outcome: "paused", sentence: "its sale is paused", ..plan })
@@ -74,13 +75,13 @@ pub async fn pause(settings: &Settings, voucher: VoucherId, args: &ChangeArgs) -
 
 /// Ends the pause of a sale, however it was paused.
 pub async fn resume(settings: &Settings, voucher: VoucherId, args: &ChangeArgs) -> anyhow::Result<Exit> {
-    let (gate, sale) = look(settings, voucher).await?;
-    let (outcome, sentence) = match (sale.pause, sale.stock) {
+    let (gate, found) = look(settings, voucher).await?;
+    let (outcome, sentence) = match (found.pause, found.stock) {
         (Pause::Paused(_), _) => ("would_resume", "its sale would go on"),
         (Pause::Running, None) => ("no_stock", "Redis has no stock of it; nothing was changed"),
         (Pause::Running, Some(_)) => ("not_paused", "its sale was not paused"),
     };
-    let plan = Answer { voucher, outcome, stock: sale.stock, sentence };
+    let plan = Answer { voucher, outcome, stock: found.stock, sentence };
     let work = async |plan: Answer, _job: &Job| {
         gate.resume(plan.voucher, Scope::Own).await.context("Failed to end the pause of the sale")?;
         Ok(Answer { outcome: "resumed", sentence: "its sale is not paused any more", ..plan })
@@ -88,11 +89,19 @@ pub async fn resume(settings: &Settings, voucher: VoucherId, args: &ChangeArgs) 
     Change::new(settings, args).run(plan, work).await
 }
 
-async fn look(
-    settings: &Settings,
-    voucher: VoucherId,
-) -> anyhow::Result<(tidegate_orders::Gate, VoucherState)> {
-    let gate = gate(settings, &connect::redis(settings).await?);
-    let sale = gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
-    Ok((gate, sale))
+/// What a pause needs to know.
+struct Sale {
+    stock: Option<i64>,
+    pause: Pause,
+}
+
+/// Reads no more than that: what else is wrong with a voucher must not be in the way of whoever stops its sale.
+async fn look(settings: &Settings, voucher: VoucherId) -> anyhow::Result<(Gate, Sale)> {
+    let redis = connect::redis(settings).await?;
+    let gate = gate(settings, &redis);
+    let stocks = sale::read_stocks(&redis, &Keys::new(settings.keys.clone()), &[voucher]).await;
+    let stock = stocks.context("Failed to read the stock in Redis")?.pop().flatten();
+    let pause = gate.read_pauses(&[voucher]).await.pop().unwrap_or(Ok(Pause::Running));
+    let pause = pause.context("Failed to read the pause in Redis")?;
+    Ok((gate, Sale { stock, pause }))
 }
