@@ -1,4 +1,4 @@
--- Users of MySQL, each with the rights that it needs and no others; tests/rights.rs runs Tidegate with exactly these.
+-- Users of MySQL, each with the rights that it needs and no others; tests/pipeline/rights.rs runs Tidegate with exactly these.
 -- Change passwords, hosts and the name of the database.
 
 -- `tidegate worker`, and every command that changes no tables.

@@ -1,0 +1,328 @@
+//! The scripts that end a dead letter: once, in one step, and a refusal leaves no trace.
+
+use std::collections::BTreeMap;
+
+use crate::ground::{Ground, STREAM, release, voucher};
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use fred::interfaces::StreamsInterface;
+use proptest::{prelude::*, test_runner::TestRunner};
+use tidegate_orders::{
+    DeadLetters, Quantity,
+    dead_letters::{CancelReply, DropReply, MOST_FIELDS, RequeueReply, order_of},
+    gate::{GateError, Release, ReleaseReply, UserAfter},
+};
+use tidegate_stream::{History, Letter, StreamNames, Survey};
+
+const DEAD: &str = "stream.orders.dead";
+
+struct Morgue {
+    ground: Ground,
+    letters: DeadLetters,
+    survey: Survey,
+}
+
+impl Morgue {
+    async fn new() -> Result<Self> {
+        let ground = Ground::new().await?;
+        let names = StreamNames { stream: STREAM.into(), dead: DEAD.into(), group: "g1".into() };
+        let letters = DeadLetters::new(ground.pool.clone(), ground.keys.clone(), names.clone());
+        Ok(Self { survey: Survey::new(ground.pool.clone(), names), ground, letters })
+    }
+
+    /// An entry and its letter, as `lua/bury.lua` leaves them.
+    async fn buried(&self, fields: &[(Bytes, Bytes)]) -> Result<Letter> {
+        let fields = fields.to_vec();
+        let entry: String = self.ground.pool.xadd(STREAM, false, None, "*", fields.clone()).await?;
+        self.letter_of(&entry, fields).await
+    }
+
+    async fn letter_of(&self, entry: &str, mut fields: Vec<(Bytes, Bytes)>) -> Result<Letter> {
+        let about = [
+            ("dead:entry", entry),
+            ("dead:reason", "unknown_voucher"),
+            ("dead:error", "voucher 7 is unknown"),
+            ("dead:consumer", "w-0"),
+            ("dead:deliveries", "1"),
+            ("dead:at_ms", "1718000000000"),
+        ];
+        fields.extend(about.map(|(name, value)| (Bytes::from(name), Bytes::from(value.to_owned()))));
+        let id: String = self.ground.pool.xadd(DEAD, false, None, "*", fields).await?;
+        self.letters.find(id.parse()?).await?.context("the letter")
+    }
+
+    async fn buried_order(&self, order: i64, user: i64, quantity: i64) -> Result<Letter> {
+        self.buried(&order_fields(order, user, quantity)).await
+    }
+
+    async fn cancel(&self, letter: &Letter, user_after: UserAfter) -> Result<CancelReply, GateError> {
+        self.letters.cancel(letter, &order_of(letter).expect("an order"), user_after).await
+    }
+
+    async fn lengths(&self) -> Result<(u64, u64)> {
+        Ok((self.survey.length(STREAM).await?, self.survey.length(DEAD).await?))
+    }
+}
+
+fn order_fields(order: i64, user: i64, quantity: i64) -> Vec<(Bytes, Bytes)> {
+    let numbers = [("userId", user), ("voucherId", voucher().get()), ("id", order), ("quantity", quantity)];
+    numbers.map(|(name, number)| (name.into(), number.to_string().into())).into()
+}
+
+/// Counts how often each reply came.
+fn counted<T: std::fmt::Debug>(replies: impl IntoIterator<Item = T>) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for reply in replies {
+        *counts.entry(format!("{reply:?}")).or_default() += 1;
+    }
+    counts
+}
+
+#[tokio::test]
+async fn a_letter_goes_back_once_byte_for_byte_with_its_history() -> Result<()> {
+    let morgue = Morgue::new().await?;
+    let all_bytes: Bytes = (0..=255).collect::<Vec<u8>>().into();
+    let many = vec![(all_bytes.clone(), all_bytes.clone()); MOST_FIELDS];
+    let strange =
+        vec![("dead:requeued".into(), "x".into()), ("".into(), "".into()), (all_bytes.clone(), all_bytes)];
+    for mut fields in [strange, many] {
+        let mut letter = morgue.buried(&fields).await?;
+        for time in 1..=3 {
+            let (first, second) =
+                tokio::join!(morgue.letters.requeue(&letter), morgue.letters.requeue(&letter));
+            let mut replies = [first?, second?];
+            replies.sort_by_key(|reply| *reply == RequeueReply::Gone);
+            let [RequeueReply::Requeued(id), RequeueReply::Gone] = replies else { panic!("{replies:?}") };
+            let entry = morgue.survey.entry(STREAM, id).await?.context("the entry")?;
+            ensure!(entry.fields.starts_with(&fields) && entry.fields.len() == fields.len() + 2);
+            let history = History::of(&entry);
+            ensure!(history.requeued == time && history.burials.len() == time as usize, "{history:?}");
+            ensure!(history.burials.last() == letter.burial.as_ref());
+            ensure!(morgue.survey.length(DEAD).await? == 0);
+            letter = morgue.letter_of(&id.to_string(), entry.fields).await?;
+            ensure!(letter.fields == fields);
+        }
+        fields.clear();
+        morgue.ground.typed("FLUSHALL").await?;
+    }
+    // One more is more than Lua can pass on.
+    let letter = morgue.buried(&vec![("a".into(), "b".into()); 8_000]).await?;
+    let before = morgue.ground.everything().await?;
+    ensure!(morgue.letters.requeue(&letter).await.is_err());
+    ensure!(morgue.ground.everything().await? == before);
+    Ok(())
+}
+
+#[tokio::test]
+async fn however_many_ask_at_once_an_order_is_given_back_once() -> Result<()> {
+    let morgue = Morgue::new().await?;
+    morgue.ground.typed("SET seckill:stock:7 10").await?;
+    morgue.ground.typed("SADD seckill:order:7 1").await?;
+    // Two letters of one order, as after a group was made again, and ten operators.
+    let twins = [morgue.buried_order(5, 1, 2).await?, morgue.buried_order(5, 1, 2).await?];
+    let asked = (0..10).map(|at| morgue.cancel(&twins[at % 2], UserAfter::Freed));
+    let replies = futures_util::future::try_join_all(asked).await?;
+    let expected = [
+        (CancelReply::Cancelled(ReleaseReply::GivenBack), 1),
+        (CancelReply::Cancelled(ReleaseReply::GivenBackBefore), 1),
+        (CancelReply::Gone, 8),
+    ];
+    ensure!(counted(replies) == expected.map(|(reply, count)| (format!("{reply:?}"), count)).into());
+    ensure!(morgue.ground.typed("GET seckill:stock:7").await?.as_i64() == Some(12));
+    ensure!(morgue.ground.typed("SCARD seckill:order:7").await?.as_i64() == Some(0));
+    ensure!(morgue.lengths().await? == (0, 0), "a group that is made again brings nothing back");
+    // Whoever goes by the journal hears of it.
+    ensure!(morgue.ground.gate.release(&release(5, 1)).await? == ReleaseReply::GivenBackBefore);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_given_back_is_not_put_back() -> Result<()> {
+    let morgue = Morgue::new().await?;
+    let letter = morgue.buried_order(5, 1, 1).await?;
+    morgue.ground.gate.release(&release(5, 1)).await?;
+    let before = morgue.ground.everything().await?;
+    ensure!(morgue.letters.requeue(&letter).await? == RequeueReply::GivenBack);
+    ensure!(morgue.ground.everything().await? == before);
+    Ok(())
+}
+
+#[tokio::test]
+async fn old_entries_are_deleted_unless_a_group_holds_them_or_they_are_anothers() -> Result<()> {
+    let morgue = Morgue::new().await?;
+    let cancelled = morgue.buried_order(5, 1, 1).await?;
+    let dropped = morgue.buried(&[("userId".into(), "nobody".into())]).await?;
+    // A forged letter points at an order of somebody else.
+    let other = morgue.buried_order(6, 2, 1).await?;
+    let others_entry = other.entry().id;
+    let forged = morgue.letter_of(&others_entry.to_string(), vec![("userId".into(), "2".into())]).await?;
+    morgue.ground.typed("XGROUP CREATE stream.orders g2 0").await?;
+    morgue.ground.typed("XREADGROUP GROUP g2 c COUNT 2 STREAMS stream.orders >").await?;
+
+    ensure!(morgue.letters.drop(&forged).await? == DropReply::Dropped);
+    ensure!(morgue.survey.entry(STREAM, others_entry).await?.is_some());
+    morgue.cancel(&cancelled, UserAfter::Freed).await?;
+    ensure!(morgue.letters.drop(&dropped).await? == DropReply::Dropped);
+    ensure!(morgue.lengths().await? == (3, 1), "a group has them in hand");
+    morgue.cancel(&other, UserAfter::Freed).await?;
+    ensure!(morgue.survey.entry(STREAM, others_entry).await?.is_none());
+    ensure!(morgue.letters.drop(&dropped).await? == DropReply::Gone);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_letter_whose_units_the_journal_knows_is_not_dropped() -> Result<()> {
+    let morgue = Morgue::new().await?;
+    let letter = morgue.buried_order(5, 1, 1).await?;
+    let note = |user: &str| {
+        format!(r#"{{"action":"admit","from":1,"to":0,"change":-1,"by":"{user}","timestamp":1}}"#)
+    };
+    morgue.ground.words(&["HSET", "seckill:journal:7", "5", &note("1")]).await?;
+    let before = morgue.ground.everything().await?;
+    ensure!(morgue.letters.drop(&letter).await? == DropReply::HoldsUnits);
+    ensure!(morgue.ground.everything().await? == before);
+    morgue.ground.words(&["HSET", "seckill:journal:7", "5", &note("11")]).await?;
+    ensure!(morgue.letters.drop(&letter).await? == DropReply::Dropped);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wrong_key_type_a_missing_permission_or_no_memory_leaves_no_trace() -> Result<()> {
+    let morgue = Morgue::new().await?;
+    for key in ["stream.orders", "seckill:stock:7", "seckill:order:7", "seckill:journal:7"] {
+        morgue.ground.typed("FLUSHALL").await?;
+        let letter = morgue.buried_order(5, 1, 1).await?;
+        // Another one: when the key of the stream is lost, so are its entries.
+        morgue.ground.typed(&format!("DEL {key}")).await?;
+        let wrong = if key == "seckill:journal:7" { "SET" } else { "LPUSH" };
+        morgue.ground.typed(&format!("{wrong} {key} 1")).await?;
+        let before = morgue.ground.everything().await?;
+        let error = morgue.cancel(&letter, UserAfter::Freed).await.expect_err(key);
+        ensure!(matches!(error, GateError::Refused(_)), "{key}: {error}");
+        if key == "stream.orders" || key == "seckill:journal:7" {
+            ensure!(
+                morgue.letters.requeue(&letter).await.is_err() && morgue.letters.drop(&letter).await.is_err()
+            );
+        }
+        ensure!(morgue.ground.everything().await? == before, "{key}");
+    }
+
+    // What is missing is noticed before the first write. Where there is no group, nothing can be pending.
+    morgue.ground.typed("FLUSHALL").await?;
+    let letter = morgue.buried_order(5, 1, 1).await?;
+    morgue.ground.typed("XGROUP CREATE stream.orders g1 0").await?;
+    let before = morgue.ground.everything().await?;
+    morgue.ground.typed("ACL SETUSER default -xpending").await?;
+    ensure!(morgue.cancel(&letter, UserAfter::Freed).await.is_err());
+    ensure!(morgue.letters.drop(&letter).await.is_err());
+    morgue.ground.typed("ACL SETUSER default +xpending").await?;
+    ensure!(morgue.ground.everything().await? == before);
+
+    morgue.ground.typed("FLUSHALL").await?;
+    let letter = morgue.buried_order(5, 1, 1).await?;
+    let before = morgue.ground.everything().await?;
+    morgue.ground.typed("CONFIG SET maxmemory 1mb").await?;
+    for error in
+        [morgue.cancel(&letter, UserAfter::Freed).await.err(), morgue.letters.requeue(&letter).await.err()]
+    {
+        ensure!(error.as_ref().is_some_and(|error| error.to_string().contains("OOM")), "{error:?}");
+    }
+    ensure!(morgue.ground.everything().await? == before);
+    ensure!(morgue.letters.drop(&letter).await? == DropReply::Dropped, "what makes room works");
+    Ok(())
+}
+
+/// What Redis may hold of an order when it is cancelled.
+#[derive(Clone, Debug)]
+struct State {
+    stock: Option<i64>,
+    is_buyer: bool,
+    /// Who was admitted by the journal; 0: it was given back.
+    journal: Option<i64>,
+    quantity: i64,
+    is_freed: bool,
+}
+
+fn state() -> impl Strategy<Value = State> {
+    let stock = prop::option::of(-2..5_i64);
+    let journal = prop::option::of(0..3_i64);
+    (stock, any::<bool>(), journal, 1..4_i64, any::<bool>()).prop_map(
+        |(stock, is_buyer, journal, quantity, is_freed)| State {
+            stock,
+            is_buyer,
+            journal,
+            quantity,
+            is_freed,
+        },
+    )
+}
+
+async fn set_up(morgue: &Morgue, state: &State) -> Result<()> {
+    morgue.ground.typed("FLUSHALL").await?;
+    if let Some(stock) = state.stock {
+        morgue.ground.typed(&format!("SET seckill:stock:7 {stock}")).await?;
+    }
+    if state.is_buyer {
+        morgue.ground.typed("SADD seckill:order:7 1").await?;
+    }
+    if let Some(user) = state.journal {
+        let (action, by) = if user == 0 { ("release", "x".to_owned()) } else { ("admit", user.to_string()) };
+        let note =
+            format!(r#"{{"action":"{action}","from":9,"to":8,"change":-1,"by":"{by}","timestamp":1}}"#);
+        morgue.ground.words(&["HSET", "seckill:journal:7", "5", &note]).await?;
+    }
+    Ok(())
+}
+
+/// What a release changes, without its time.
+async fn outcome(morgue: &Morgue) -> Result<(String, String, String)> {
+    let shown =
+        async |command: &str| Ok::<_, anyhow::Error>(format!("{:?}", morgue.ground.typed(command).await?));
+    let journal = shown("HGETALL seckill:journal:7").await?;
+    let journal = journal.split("timestamp").next().unwrap_or_default().to_owned();
+    Ok((shown("GET seckill:stock:7").await?, shown("SMEMBERS seckill:order:7").await?, journal))
+}
+
+/// `lua/cancel.lua` gives back as `lua/release.lua` does, whatever it finds.
+#[test]
+fn cancelling_is_a_release_and_the_end_of_the_letter() -> Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let morgue = runtime.block_on(Morgue::new())?;
+    let compare = async |state: &State| -> Result<()> {
+        let user_after = if state.is_freed { UserAfter::Freed } else { UserAfter::StaysBuyer };
+        set_up(&morgue, state).await?;
+        let wanted = Release {
+            units: Quantity::try_from(state.quantity).ok(),
+            user_after,
+            by: "operator:dead_cancel".into(),
+            ..release(5, 1)
+        };
+        let released = morgue.ground.gate.release(&wanted).await;
+        let expected = outcome(&morgue).await?;
+
+        set_up(&morgue, state).await?;
+        let letter = morgue.buried_order(5, 1, state.quantity).await?;
+        let cancelled = morgue.cancel(&letter, user_after).await;
+        ensure!(outcome(&morgue).await? == expected, "{expected:?} was expected");
+        match released {
+            Ok(reply) => {
+                ensure!(
+                    matches!(cancelled, Ok(CancelReply::Cancelled(same)) if same == reply),
+                    "{cancelled:?}"
+                );
+                ensure!(morgue.lengths().await? == (0, 0));
+            }
+            Err(GateError::IdTaken { .. }) => {
+                ensure!(matches!(cancelled, Err(GateError::IdTaken { .. })), "{cancelled:?}");
+                ensure!(morgue.lengths().await? == (1, 1));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    };
+    let config = ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() };
+    TestRunner::new(config).run(&state(), |state| {
+        runtime.block_on(compare(&state)).map_err(|error| TestCaseError::fail(format!("{error:#}")))
+    })?;
+    Ok(())
+}

@@ -1,0 +1,673 @@
+//! The gate on a real Redis: races, lost replies, forgotten scripts, and errors that leave no trace.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use crate::ground::{Ground, STREAM, TRACE, admission, connect, connect_with_patience, release, voucher};
+use anyhow::Result;
+use fred::types::Value;
+use futures_util::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use tidegate_lab::Proxy;
+use tidegate_orders::{
+    Gate, Quantity, VoucherId,
+    gate::{AdmitReply, GateError, LoadReply, Pause, ReleaseReply, SaleWindow, Scope, UserAfter},
+    sale,
+};
+use tidegate_stream::Script;
+
+/// As `Gate` does it: a stock of ten, and one order that stands already, so that every key is there.
+async fn with_a_sale() -> Result<Ground> {
+    let ground = Ground::new().await?;
+    let window = SaleWindow { begin: Some(Timestamp::now() - SignedDuration::from_hours(1)), end: None };
+    assert_eq!(ground.gate.load(voucher(), 10, window).await?, LoadReply::Loaded);
+    assert_eq!(ground.gate.admit(&admission(1, 1)).await?, AdmitReply::Admitted);
+    Ok(ground)
+}
+
+fn scripts() -> [Script; 4] {
+    [
+        Script::new("admit", include_str!("../../../../lua/admit.lua")),
+        Script::new("admit_many", include_str!("../../../../lua/admit_many.lua")),
+        Script::new("release", include_str!("../../../../lua/release.lua")),
+        Script::new("load", include_str!("../../../../lua/load.lua")),
+    ]
+}
+
+/// Calls a script past the types of the gate. Of many answers, which must be alike, the first.
+async fn raw(ground: &Ground, script: &Script, keys: &[&str], args: &[&str]) -> Result<i64, String> {
+    let keys = keys.iter().map(|key| (*key).into()).collect();
+    let args = args.iter().map(|arg| Value::from(*arg)).collect();
+    let mut reply = script.call(&ground.pool, keys, args).await.map_err(|error| error.to_string())?;
+    if let Value::Array(answers) = reply {
+        assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "{answers:?}");
+        reply = answers.into_iter().next().ok_or("no answer")?;
+    }
+    reply.as_i64().ok_or_else(|| format!("{reply:?}"))
+}
+
+/// Of one order that comes alone, and of two in one call.
+async fn errors(ground: &Ground) -> Vec<GateError> {
+    let alone = ground.gate.admit(&admission(2, 2)).await;
+    let together = ground.gate.admit_all(&[admission(2, 2), admission(3, 3)]).await;
+    let errors = together.into_iter().chain([alone]).map(|reply| reply.expect_err("it cannot be admitted"));
+    errors.collect()
+}
+
+const STOCK: &str = "seckill:stock:7";
+const BUYERS: &str = "seckill:order:7";
+const VOUCHER: &str = "seckill:voucher:7";
+const JOURNAL: &str = "seckill:journal:7";
+const ADMIT_KEYS: [&str; 5] = [STOCK, BUYERS, VOUCHER, JOURNAL, STREAM];
+const RELEASE_KEYS: [&str; 3] = [STOCK, BUYERS, JOURNAL];
+const LOAD_KEYS: [&str; 2] = [STOCK, VOUCHER];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_one_each() -> Result<()> {
+    let ground = Arc::new(Ground::new().await?);
+    ground.gate.load(voucher(), 100, SaleWindow::default()).await?;
+    let tasks: Vec<_> = (0..50)
+        .map(|task| {
+            let ground = Arc::clone(&ground);
+            // 150 users, each of whom tries twice, from two tasks.
+            let attempts = (task * 6..task * 6 + 6).map(|at| admission(1000 + at, 1 + at % 150));
+            tokio::spawn(async move {
+                let mut admitted = Vec::new();
+                for attempt in attempts {
+                    match ground.gate.admit(&attempt).await? {
+                        AdmitReply::Admitted => admitted.push(attempt.user),
+                        reply => assert!(matches!(reply, AdmitReply::SoldOut | AdmitReply::UserHasOrder)),
+                    }
+                }
+                Ok::<_, GateError>(admitted)
+            })
+        })
+        .collect();
+    let mut admitted = Vec::new();
+    for task in tasks {
+        admitted.extend(task.await??);
+    }
+    assert_eq!((admitted.len(), admitted.iter().collect::<HashSet<_>>().len()), (100, 100));
+    let in_stream: HashSet<_> = ground.orders().await?.into_iter().map(|order| order.user).collect();
+    assert_eq!(in_stream, admitted.into_iter().collect());
+    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!((state.stock, state.buyers, state.journaled), (Some(0), 100, 100));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_tasks_that_send_the_same_order_place_it_once() -> Result<()> {
+    let ground = Arc::new(with_a_sale().await?);
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let ground = Arc::clone(&ground);
+            tokio::spawn(async move { ground.gate.admit(&admission(2, 2)).await })
+        })
+        .collect();
+    let mut replies = Vec::new();
+    for task in tasks {
+        replies.push(task.await??);
+    }
+    assert_eq!(replies.iter().filter(|reply| **reply == AdmitReply::Admitted).count(), 1);
+    assert!(replies.into_iter().all(AdmitReply::is_admitted));
+    assert_eq!(ground.orders().await?.len(), 2);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_reply_was_lost_is_admitted_and_stands_in_the_stream_once() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let proxy = Proxy::start(ground.redis.port()).await?;
+    let gate = Gate::new(connect(&proxy.url_for(&ground.redis), 1).await?, ground.keys.clone(), STREAM);
+    let wanted = admission(693_106_606_080_001, 2);
+    let lost = proxy.drop_next_reply("693106606080001");
+    // The client sends it again by itself; whoever asks once more hears the same.
+    assert_eq!(gate.admit(&wanted).await?, AdmitReply::AdmittedBefore);
+    lost.reached().await?;
+    assert!(gate.admit(&wanted).await?.is_admitted());
+    assert_eq!(ground.orders().await?.len(), 2);
+    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(8));
+    Ok(())
+}
+
+/// On one thread all callers are in the queue before the first call is on its way.
+#[tokio::test]
+async fn callers_who_come_at_the_same_time_go_together_and_each_hears_of_its_own_order() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.gate.load(voucher(), 100, SaleWindow::default()).await?;
+    // The scripts are known from now on.
+    let first = ground.gate.admit_all(&[admission(1, 1), admission(2, 2)]).await;
+    assert!(first.iter().all(|reply| matches!(reply, Ok(AdmitReply::Admitted))), "{first:?}");
+    assert_eq!(ground.gate.admit(&admission(3, 3)).await?, AdmitReply::Admitted);
+    ground.typed("CONFIG RESETSTAT").await?;
+
+    // Each user comes twice.
+    let wanted: Vec<_> = (0..200).map(|at| admission(1000 + at, 1000 + at / 2)).collect();
+    let replies = join_all(wanted.iter().map(|wanted| ground.gate.admit(wanted))).await;
+    let mut admitted = HashSet::new();
+    for (wanted, reply) in wanted.iter().zip(replies) {
+        match reply? {
+            AdmitReply::Admitted => assert!(admitted.insert(wanted.order)),
+            reply => assert!(matches!(reply, AdmitReply::UserHasOrder | AdmitReply::SoldOut), "{reply:?}"),
+        }
+    }
+    assert_eq!(admitted.len(), 97);
+    let in_stream: HashSet<_> = ground.orders().await?.iter().skip(3).map(|order| order.id).collect();
+    assert_eq!(in_stream, admitted);
+
+    // Two that found nobody, three full ones, and one with who was left.
+    let stats: String = ground.typed("INFO commandstats").await?.convert()?;
+    assert!(stats.contains("cmdstat_evalsha:calls=6,"), "{stats}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_caller_who_does_not_wait_any_more_holds_up_nobody_and_wants_nothing() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let wanted: Vec<_> = (2..=7).map(|at| admission(at, at)).collect();
+    let mut callers: Vec<_> = wanted.iter().map(|wanted| Box::pin(ground.gate.admit(wanted))).collect();
+    for caller in &mut callers {
+        assert!(futures_util::poll!(caller).is_pending());
+    }
+    // The first is on its way, the last is not.
+    drop((callers.pop(), callers.remove(0)));
+    for reply in join_all(callers).await {
+        assert_eq!(reply?, AdmitReply::Admitted);
+    }
+    assert!(ground.gate.admit(&wanted[0]).await?.is_admitted());
+    assert_eq!(ground.gate.admit(&wanted[5]).await?, AdmitReply::Admitted);
+    assert_eq!(ground.orders().await?.len(), 7);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_whose_common_reply_was_lost_stand_in_the_stream_once() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let proxy = Proxy::start(ground.redis.port()).await?;
+    let gate = Gate::new(connect(&proxy.url_for(&ground.redis), 1).await?, ground.keys.clone(), STREAM);
+    // So that the reply that is lost is not the one that says NOSCRIPT.
+    gate.admit_all(&[admission(1, 1), admission(1, 1)]).await;
+    let wanted = [admission(693_106_606_080_001, 2), admission(693_106_606_080_002, 3)];
+    let lost = proxy.drop_next_reply("693106606080001");
+    for reply in gate.admit_all(&wanted).await {
+        assert_eq!(reply?, AdmitReply::AdmittedBefore);
+    }
+    lost.reached().await?;
+    assert_eq!(ground.orders().await?.len(), 3);
+    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(7));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let mut other = admission(5, 5);
+    other.voucher = VoucherId::try_from(8)?;
+    let wanted = [admission(2, 2), admission(1, 3), other, admission(4, 4), admission(4, 4)];
+    let replies = ground.gate.admit_all(&wanted).await;
+    assert!(
+        matches!(
+            replies[..],
+            [
+                Ok(AdmitReply::Admitted),
+                Err(GateError::IdTaken { .. }),
+                Ok(AdmitReply::NoStock),
+                Ok(AdmitReply::Admitted),
+                Ok(AdmitReply::AdmittedBefore),
+            ]
+        ),
+        "{replies:?}"
+    );
+    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!((state.stock, state.buyers, state.journaled), (Some(7), 3, 3));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_release_lost_its_reply_is_given_back_once() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let order = 693_106_606_080_001;
+    ground.gate.admit(&admission(order, 2)).await?;
+    let proxy = Proxy::start(ground.redis.port()).await?;
+    let gate = Gate::new(connect(&proxy.url_for(&ground.redis), 1).await?, ground.keys.clone(), STREAM);
+    // So that the reply that is lost is not the one that says NOSCRIPT.
+    assert_eq!(gate.release(&release(1, 1)).await?, ReleaseReply::GivenBack);
+    let lost = proxy.drop_next_reply("693106606080001");
+    assert_eq!(gate.release(&release(order, 2)).await?, ReleaseReply::GivenBackBefore);
+    lost.reached().await?;
+    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(10));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_was_given_back_for_one_voucher_is_not_for_another() -> Result<()> {
+    let ground = with_a_sale().await?;
+    ground.gate.release(&release(1, 1)).await?;
+    let (ours, other, order) = (voucher(), VoucherId::try_from(8)?, admission(1, 1).order);
+    let found = ground.gate.given_back(&[(ours, order), (other, order)]).await?;
+    assert_eq!(found, HashSet::from([(ours, order)]));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_forgot_its_scripts_is_taught_them_again_unseen() -> Result<()> {
+    let ground = with_a_sale().await?;
+    ground.typed("SCRIPT FLUSH").await?;
+    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::Admitted);
+    ground.typed("SCRIPT FLUSH").await?;
+    let replies = ground.gate.release_all(&[release(1, 1), release(2, 2)]).await;
+    assert!(replies.iter().all(|reply| matches!(reply, Ok(ReleaseReply::GivenBack))), "{replies:?}");
+    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(10));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_beyond_2_to_the_53_and_the_callers_trace_pass_the_gate_exactly() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.gate.load(voucher(), 10, SaleWindow::default()).await?;
+    let mut wanted = admission(i64::MAX, 9_007_199_254_740_993);
+    wanted.quantity = Quantity::try_from(3)?;
+    wanted.traceparent = Some(TRACE.to_owned());
+    assert_eq!(ground.gate.admit(&wanted).await?, AdmitReply::Admitted);
+    let [(order, trace)] = &ground.traced_orders().await?[..] else { panic!("one order") };
+    assert_eq!((order.id, order.user, order.quantity), (wanted.order, wanted.user, wanted.quantity));
+    assert_eq!(trace.as_deref(), Some(TRACE.as_bytes()));
+    // A neighbour that a double could not tell from it.
+    let neighbour = admission(i64::MAX - 1, 9_007_199_254_740_992);
+    assert_eq!(ground.gate.admit(&neighbour).await?, AdmitReply::Admitted);
+    assert_eq!(ground.gate.read_voucher(voucher()).await?.buyers, 2);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invalid_traceparent_does_not_cost_the_order() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let mut wanted = admission(2, 2);
+    wanted.traceparent = Some("x".repeat(1 << 20));
+    assert_eq!(ground.gate.admit(&wanted).await?, AdmitReply::Admitted);
+    assert_eq!(ground.traced_orders().await?[1].1, None);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_id_of_another_user_is_refused_and_changes_nothing() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let before = ground.everything().await?;
+    let error = ground.gate.admit(&admission(1, 2)).await.expect_err("the order is user 1's");
+    assert!(matches!(error, GateError::IdTaken { order } if order.get() == 1), "{error}");
+    let error = ground.gate.release(&release(1, 2)).await.expect_err("the order is user 1's");
+    assert!(matches!(error, GateError::IdTaken { .. }), "{error}");
+    assert_eq!(ground.everything().await?, before);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    ground.gate.admit(&admission(2, 2)).await?;
+    ground.gate.release(&release(2, 2)).await?;
+    let hours = |hours| Some(Timestamp::now() + SignedDuration::from_hours(hours));
+    let future_ms = hours(1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
+    let past_ms = hours(-1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
+    let cases = [
+        (AdmitReply::AdmittedBefore, admission(1, 1), vec![]),
+        (AdmitReply::UserHasOrder, admission(3, 1), vec![]),
+        (AdmitReply::GivenBack, admission(2, 2), vec![]),
+        (AdmitReply::Paused, admission(3, 3), vec!["HSET", VOUCHER, "state", "paused"]),
+        (AdmitReply::NotBegun, admission(3, 3), vec!["HSET", VOUCHER, "state", "", "begin_ms", &future_ms]),
+        (AdmitReply::Over, admission(3, 3), vec!["HSET", VOUCHER, "begin_ms", "0", "end_ms", &past_ms]),
+        (AdmitReply::SoldOut, admission(3, 3), vec!["SET", STOCK, "0"]),
+        (AdmitReply::SoldOut, admission(3, 3), vec!["SET", STOCK, "-3"]),
+        (AdmitReply::NoStock, admission(3, 3), vec!["DEL", STOCK]),
+        (AdmitReply::AdmittedBefore, admission(1, 1), vec![]),
+    ];
+    for (reply, wanted, change) in cases {
+        if !change.is_empty() {
+            ground.words(&change).await?;
+        }
+        let before = ground.everything().await?;
+        assert_eq!(ground.gate.admit(&wanted).await?, reply, "{change:?}");
+        assert_eq!(ground.everything().await?, before, "{reply:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_a_wrong_type_is_an_error_that_leaves_no_trace_whichever_key_it_is() -> Result<()> {
+    let ground = Ground::new().await?;
+    let [admit, admit_many, release, load] = scripts();
+    let calls: [(&Script, &[&str], &[&str]); 5] = [
+        (&admit, &ADMIT_KEYS, &["2", "2", "7", "1", ""]),
+        (&admit, &ADMIT_KEYS, &["3", "3", "7", "2", TRACE]),
+        (&admit_many, &ADMIT_KEYS, &["7", "2", "2", "1", "", "3", "3", "2", TRACE]),
+        (&release, &RELEASE_KEYS, &["1", "1", "1", "1", "worker:test"]),
+        (&load, &LOAD_KEYS, &["5", "", ""]),
+    ];
+    for (script, keys, args) in calls {
+        for (wrong, sale_is_on) in keys.iter().flat_map(|key| [(key, true), (key, false)]) {
+            ground.typed("FLUSHALL").await?;
+            ground.words(&["SET", STOCK, "10"]).await?;
+            if sale_is_on {
+                ground.gate.admit(&admission(1, 1)).await?;
+            }
+            ground.words(&["DEL", wrong]).await?;
+            ground.words(&["RPUSH", wrong, "of another type"]).await?;
+            let before = ground.everything().await?;
+            let reply = raw(&ground, script, keys, args).await;
+            assert!(reply.as_ref().is_err_and(|error| error.contains("WRONGTYPE")), "{wrong}: {reply:?}");
+            assert_eq!(ground.everything().await?, before, "{wrong} of a wrong type left a trace");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stock_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let [admit, admit_many, release, _] = scripts();
+    for stock in ["5.5", "abc", "1e3", "", "007", "-0", "+5", "0x10", " 5", "5 5", "inf", "11111111111111"] {
+        ground.words(&["SET", STOCK, stock]).await?;
+        let before = ground.everything().await?;
+        let reply = raw(&ground, &admit, &ADMIT_KEYS, &["2", "2", "7", "1", ""]).await;
+        assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
+        let many = ["7", "2", "2", "1", "", "3", "3", "1", ""];
+        let reply = raw(&ground, &admit_many, &ADMIT_KEYS, &many).await;
+        assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
+        let reply = raw(&ground, &release, &RELEASE_KEYS, &["1", "1", "1", "1", "worker:test"]).await;
+        assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
+        assert_eq!(ground.everything().await?, before, "{stock}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_the_stock_is_made_once_and_every_refusal_and_error_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let restock = Script::new("restock", include_str!("../../../../lua/restock.lua"));
+    let call = async |args: &[&str]| raw(&ground, &restock, &LOAD_KEYS, args).await;
+    for (args, reply, left) in [
+        (["", "a open", "-4"], 0, "5"),
+        (["", "a open", "-4"], 1, "5"),
+        (["", "b open", "3"], 2, "5"),
+        (["a open", "a done", "0"], 0, "5"),
+        (["a done", "b open", "-6"], 4, "5"),
+        (["a done", "b open", "3"], 0, "8"),
+        (["a done", "b open", "3"], 1, "8"),
+        (["a done", "c open", "3"], 2, "8"),
+    ] {
+        assert_eq!(call(&args).await, Ok(reply), "{args:?}");
+        assert_eq!(ground.words(&["GET", STOCK]).await?.as_string().as_deref(), Some(left), "{args:?}");
+    }
+    let is_bad =
+        |reply: &Result<i64, String>, error: &str| reply.as_ref().is_err_and(|told| told.contains(error));
+    let before = ground.everything().await?;
+    for units in ["", "1.5", "x", "+1", "01", "-0", "1e3", "99999999999999", "9999999999999"] {
+        let reply = call(&["b open", "b done", units]).await;
+        assert!(is_bad(&reply, "BADARG"), "{units}: {reply:?}");
+    }
+    assert!(is_bad(&call(&["b open", "", "1"]).await, "BADARG"), "a note is wanted");
+    assert_eq!(ground.everything().await?, before);
+    ground.words(&["SET", STOCK, "abc"]).await?;
+    assert!(is_bad(&call(&["b open", "b done", "1"]).await, "BADARG"), "the stock is no number");
+    ground.words(&["DEL", STOCK]).await?;
+    assert_eq!(call(&["b open", "b done", "1"]).await, Ok(3));
+    for wrong in LOAD_KEYS {
+        ground.words(&["DEL", wrong]).await?;
+        ground.words(&["RPUSH", wrong, "of another type"]).await?;
+        let before = ground.everything().await?;
+        assert!(is_bad(&call(&["b open", "b done", "1"]).await, "WRONGTYPE"), "{wrong}");
+        assert_eq!(ground.everything().await?, before, "{wrong}");
+        ground.words(&["DEL", wrong]).await?;
+        ground.words(&["SET", STOCK, "8"]).await?;
+    }
+    ground.typed("CONFIG SET maxmemory 1").await?;
+    assert!(is_bad(&call(&["", "b open", "1"]).await, "OOM"));
+    assert_eq!(ground.words(&["GET", STOCK]).await?.as_string().as_deref(), Some("8"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    for field in ["begin_ms", "end_ms"] {
+        ground.words(&["HSET", VOUCHER, field, "soon"]).await?;
+        let before = ground.everything().await?;
+        for error in errors(&ground).await {
+            assert!(matches!(error, GateError::Refused(_)), "{error}");
+        }
+        assert!(matches!(ground.gate.read_voucher(voucher()).await, Err(GateError::Unexpected { .. })));
+        assert_eq!(ground.everything().await?, before);
+        ground.words(&["HDEL", VOUCHER, field]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_takes_no_more_entries_is_an_error_that_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let last = format!("{}-{}", u64::MAX, u64::MAX);
+    ground.words(&["XADD", STREAM, &last, "the", "last"]).await?;
+    let before = ground.everything().await?;
+    for error in errors(&ground).await {
+        assert!(matches!(error, GateError::Refused(_)), "{error}");
+    }
+    assert_eq!(ground.everything().await?, before);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_memory_limit_leaves_no_trace_and_still_lets_refusals_through() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let past_ms = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
+    ground.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
+    let before = ground.everything().await?;
+    let not_released = ground.gate.release(&release(1, 1)).await.expect_err("no memory");
+    for error in errors(&ground).await.into_iter().chain([not_released]) {
+        assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
+    }
+    assert_eq!(ground.gate.admit(&admission(1, 1)).await?, AdmitReply::AdmittedBefore);
+    let replies = ground.gate.admit_all(&[admission(1, 1), admission(1, 1)]).await;
+    assert!(replies.iter().all(|reply| matches!(reply, Ok(AdmitReply::AdmittedBefore))), "{replies:?}");
+    assert_eq!(ground.gate.load(voucher(), 5, SaleWindow::default()).await?, LoadReply::OnSale);
+    assert_eq!(ground.everything().await?, before);
+
+    ground.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
+    ground.words(&["HSET", VOUCHER, "begin_ms", "0", "end_ms", &past_ms]).await?;
+    ground.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
+    let before = ground.everything().await?;
+    let error = ground.gate.load(voucher(), 5, SaleWindow::default()).await.expect_err("no memory");
+    assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
+    assert_eq!(ground.everything().await?, before);
+
+    ground.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
+    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
+    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::Admitted);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let before = ground.everything().await?;
+    let [admit, admit_many, release, load] = scripts();
+    let long = "x".repeat(129);
+    let numbers = [
+        "",
+        "00",
+        "007",
+        "-1",
+        "+1",
+        "1.5",
+        "1e3",
+        "0x10",
+        " 1",
+        "1 ",
+        "1 2",
+        "x",
+        "9223372036854775808",
+        "10000000000000000000",
+        "99999999999999999999999",
+    ];
+    let mut calls: Vec<(&Script, &[&str], Vec<&str>)> = Vec::new();
+    for number in numbers {
+        for place in 0..4 {
+            let mut args = vec!["2", "2", "7", "1", ""];
+            args[place] = number;
+            let [order, user, voucher, quantity, trace] = args[..] else { unreachable!("five") };
+            calls.push((&admit_many, &ADMIT_KEYS, vec![voucher, order, user, quantity, trace]));
+            calls.push((&admit, &ADMIT_KEYS, args));
+        }
+        for place in 0..3 {
+            let mut args = vec!["1", "1", "1", "1", "worker:test"];
+            args[place] = number;
+            calls.push((&release, &RELEASE_KEYS, args));
+        }
+        calls.push((&load, &LOAD_KEYS, vec![number, "", ""]));
+        if !["", "00", "007"].contains(&number) {
+            calls.push((&load, &LOAD_KEYS, vec!["5", number, ""]));
+            calls.push((&load, &LOAD_KEYS, vec!["5", "", number]));
+        }
+    }
+    for zero in 0..4 {
+        let mut args = vec!["2", "2", "7", "1", ""];
+        args[zero] = "0";
+        calls.push((&admit, &ADMIT_KEYS, args));
+    }
+    calls.push((&admit_many, &ADMIT_KEYS, vec!["7", "2", "2", "10001", ""]));
+    calls.push((&admit_many, &ADMIT_KEYS, vec!["7", "2", "2", "1", &long]));
+    for present in 0..9 {
+        let args = ["7", "2", "2", "1", "", "3", "3", "1", ""];
+        if present != 5 {
+            calls.push((&admit_many, &ADMIT_KEYS, args[..present].to_vec()));
+        }
+        calls.push((&admit_many, &ADMIT_KEYS[..present.min(4)], args.to_vec()));
+    }
+    calls.push((&admit, &ADMIT_KEYS, vec!["2", "2", "7", "10001", ""]));
+    calls.push((&admit, &ADMIT_KEYS, vec!["2", "2", "7", "1", &long]));
+    for (place, bad) in [(2, "10001"), (3, ""), (3, "2"), (4, ""), (4, "a\"b"), (4, "a b"), (4, &long)] {
+        let mut args = vec!["1", "1", "1", "1", "worker:test"];
+        args[place] = bad;
+        calls.push((&release, &RELEASE_KEYS, args));
+    }
+    calls.push((&load, &LOAD_KEYS, vec!["5", "2000", "1000"]));
+    calls.push((&load, &LOAD_KEYS, vec!["5", "2000", "2000"]));
+    for present in 0..5 {
+        calls.push((&admit, &ADMIT_KEYS, vec!["2", "2", "7", "1", ""][..present].to_vec()));
+        calls.push((&release, &RELEASE_KEYS, vec!["1", "1", "1", "1", "worker:test"][..present].to_vec()));
+        calls.push((&admit, &ADMIT_KEYS[..present], vec!["2", "2", "7", "1", ""]));
+    }
+    for present in 0..3 {
+        calls.push((&load, &LOAD_KEYS, vec!["5", "", ""][..present].to_vec()));
+        calls.push((&release, &RELEASE_KEYS[..present], vec!["1", "1", "1", "1", "worker:test"]));
+    }
+    calls.push((&load, &LOAD_KEYS[..1], vec!["5", "", ""]));
+    for (script, keys, args) in calls {
+        let reply = raw(&ground, script, keys, &args).await;
+        assert!(reply.is_err(), "{keys:?} {args:?}: {reply:?}");
+        assert_eq!(ground.everything().await?, before, "{keys:?} {args:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_the_tutorials_script_admitted_is_given_back_once() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.words(&["SET", STOCK, "9"]).await?;
+    ground.words(&["SADD", BUYERS, "1"]).await?;
+    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::GivenBack);
+    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::GivenBackBefore);
+    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!((state.stock, state.buyers, state.journaled), (Some(10), 0, 1));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_never_makes_a_stock_where_none_is_loaded() -> Result<()> {
+    let ground = with_a_sale().await?;
+    ground.words(&["DEL", STOCK]).await?;
+    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::GivenBackWithoutStock);
+    let mut without_units = release(2, 2);
+    without_units.units = None;
+    without_units.user_after = UserAfter::StaysBuyer;
+    assert_eq!(ground.gate.release(&without_units).await?, ReleaseReply::GivenBack);
+    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 2));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_release_that_fails_leaves_its_neighbours_alone() -> Result<()> {
+    let ground = with_a_sale().await?;
+    ground.gate.admit(&admission(2, 2)).await?;
+    let [first, second, third] =
+        &ground.gate.release_all(&[release(1, 1), release(2, 9), release(3, 3)]).await[..]
+    else {
+        panic!("three answers to three releases")
+    };
+    assert!(matches!(first, Ok(ReleaseReply::GivenBack)), "{first:?}");
+    assert!(matches!(second, Err(GateError::IdTaken { .. })), "{second:?}");
+    assert!(matches!(third, Ok(ReleaseReply::GivenBack)), "{third:?}");
+    assert!(ground.gate.release_all(&[]).await.is_empty());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voucher_that_is_on_sale_is_not_loaded_again_and_one_whose_sale_ended_is() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let before = ground.everything().await?;
+    assert_eq!(ground.gate.load(voucher(), 50, SaleWindow::default()).await?, LoadReply::OnSale);
+    assert_eq!(ground.everything().await?, before);
+    let ended = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
+    ground.words(&["HSET", VOUCHER, "end_ms", &ended]).await?;
+    assert!(ground.gate.pause(voucher(), Scope::Own).await?);
+    assert_eq!(ground.gate.load(voucher(), 50, SaleWindow::default()).await?, LoadReply::LoadedPaused);
+    let state = ground.gate.read_voucher(voucher()).await?;
+    let paused = Pause::Paused(Scope::Own);
+    assert_eq!((state.stock, state.window, state.pause), (Some(50), SaleWindow::default(), paused));
+    // Whoever bought in the first sale has an order still.
+    assert!(ground.gate.resume(voucher(), Scope::Own).await?);
+    assert_eq!(ground.gate.admit(&admission(2, 1)).await?, AdmitReply::UserHasOrder);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
+    let ground = Ground::new().await?;
+    let script = "for at = 1, 5000 do redis.call('SET', 'lock:order:' .. at, '') end \
+                  for at = 1, 50 do redis.call('SET', 'seckill:stock:' .. at * 10, at) end \
+                  for _, name in ipairs({'x', '', '0', '7:x'}) do redis.call('SET', 'seckill:stock:' .. name, 1) end \
+                  return 1";
+    ground.words(&["EVAL", script, "0"]).await?;
+    let of = |id: i64| VoucherId::try_from(id).expect("an id");
+    assert!(ground.gate.pause(of(20), Scope::Own).await? && ground.gate.pause(of(7000), Scope::All).await?);
+
+    let mut looked = 0;
+    let loaded = sale::find_loaded(&ground.pool, &ground.keys, |keys| looked += keys).await?;
+    assert_eq!(loaded, (1..=50).map(|at| of(at * 10)).collect::<Vec<_>>());
+    assert!(looked >= sale::count_keys(&ground.pool).await?, "{looked}");
+    let known = sale::find_known(&ground.pool, &ground.keys, |_| {}).await?;
+    assert_eq!(known, [of(20), of(7000)]);
+    ground.words(&["SET", "seckill:voucher:30", "x"]).await?;
+    let pauses = ground.gate.read_pauses(&[of(7000), of(10), of(30), of(20)]).await;
+    let [
+        Ok(Pause::Paused(Scope::All)),
+        Ok(Pause::Running),
+        Err(GateError::Refused(_)),
+        Ok(Pause::Paused(Scope::Own)),
+    ] = pauses.as_slice()
+    else {
+        panic!("{pauses:?}")
+    };
+    assert!(ground.gate.read_pauses(&[]).await.is_empty());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_redis_is_unreachable_and_not_a_refusal() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let pool = connect_with_patience(&ground.redis.url(), 1, Duration::from_secs(1)).await?;
+    let gate = Gate::new(pool, ground.keys.clone(), STREAM);
+    ground.redis.kill9()?;
+    let error = gate.admit(&admission(2, 2)).await.expect_err("nobody is there");
+    assert!(matches!(error, GateError::Unreachable(_)), "{error:?}");
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! The scripts against a model: random sequences of calls, and after each one the reply and everything Redis holds
+//! must be what the model says. So a refusal that left a trace would be seen at the very call that left it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ground::{Ground, TRACE, admission, release, voucher};
+use anyhow::{Result, ensure};
+use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface};
+use jiff::{SignedDuration, Timestamp};
+use proptest::{prelude::*, test_runner::TestRunner};
+use serde_json::{Value as Json, json};
+use tidegate_orders::{
+    Quantity,
+    gate::{Admission, AdmitReply, GateError, LoadReply, Pause, ReleaseReply, SaleWindow, Scope, UserAfter},
+};
+
+/// Where a bound of the sale window lies, seen from now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    None,
+    Past,
+    Future,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Admit(Wanted),
+    AdmitAll(Vec<Wanted>),
+    Release { order: i64, user: i64, units: i64, freed: bool },
+    Pause(Scope),
+    Resume(Scope),
+    Window { begin: Bound, end: Bound },
+    Load { stock: u64, begin: Bound, end: Bound },
+    SetStock { stock: i64 },
+    LoseStock,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    order: i64,
+    user: i64,
+    quantity: i64,
+    traced: bool,
+}
+
+impl Wanted {
+    fn admission(self) -> Result<Admission> {
+        let mut wanted = admission(self.order, self.user);
+        wanted.quantity = Quantity::try_from(self.quantity)?;
+        wanted.traceparent = self.traced.then(|| TRACE.to_owned());
+        Ok(wanted)
+    }
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    (1..6_i64, 1..4_i64, 1..4_i64, any::<bool>()).prop_map(|(order, user, quantity, traced)| Wanted {
+        order,
+        user,
+        quantity,
+        traced,
+    })
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let bound = || prop_oneof![3 => Just(Bound::None), 1 => Just(Bound::Past), 1 => Just(Bound::Future)];
+    let scope = || prop_oneof![Just(Scope::Own), Just(Scope::All)];
+    let step = prop_oneof![
+        8 => wanted().prop_map(Step::Admit),
+        8 => prop::collection::vec(wanted(), 0..5).prop_map(Step::AdmitAll),
+        6 => (1..6_i64, 1..4_i64, 0..3_i64, any::<bool>())
+            .prop_map(|(order, user, units, freed)| Step::Release { order, user, units, freed }),
+        1 => scope().prop_map(Step::Pause),
+        2 => scope().prop_map(Step::Resume),
+        2 => (bound(), bound()).prop_map(|(begin, end)| Step::Window { begin, end }),
+        3 => (0..8_u64, bound(), bound()).prop_map(|(stock, begin, end)| Step::Load { stock, begin, end }),
+        1 => (-2..9_i64).prop_map(|stock| Step::SetStock { stock }),
+        1 => Just(Step::LoseStock),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+/// What the scripts should do, said once more and without Redis.
+#[derive(Debug)]
+struct Model {
+    stock: Option<i64>,
+    buyers: BTreeSet<i64>,
+    begin: Bound,
+    end: Bound,
+    paused: Option<Scope>,
+    journal: BTreeMap<i64, Json>,
+    /// Order, user, quantity, whether it was traced.
+    stream: Vec<(i64, i64, i64, bool)>,
+}
+
+/// What the typed gate answers, or that it answers with an error.
+#[derive(Debug, PartialEq, Eq)]
+enum Reply {
+    Admit(AdmitReply),
+    AdmitAll(Vec<Reply>),
+    Release(ReleaseReply),
+    Load(LoadReply),
+    Changed(bool),
+    IdTaken,
+    Refused,
+    Nothing,
+}
+
+impl Model {
+    fn new() -> Self {
+        Self {
+            stock: None,
+            buyers: BTreeSet::new(),
+            begin: Bound::None,
+            end: Bound::None,
+            paused: None,
+            journal: BTreeMap::new(),
+            stream: Vec::new(),
+        }
+    }
+
+    fn apply(&mut self, step: &Step) -> Reply {
+        match *step {
+            Step::Admit(wanted) => self.admit(wanted),
+            Step::AdmitAll(ref many) => {
+                Reply::AdmitAll(many.iter().map(|wanted| self.admit(*wanted)).collect())
+            }
+            Step::Release { order, user, units, freed } => self.release(order, user, units, freed),
+            Step::Load { stock, begin, end } => self.load(stock as i64, begin, end),
+            Step::Pause(scope) => {
+                let was_paused = self.paused.is_some();
+                if scope == Scope::Own || !was_paused {
+                    self.paused = Some(scope);
+                }
+                Reply::Changed(!was_paused)
+            }
+            Step::Resume(scope) => {
+                let ends = self.paused.is_some_and(|paused| scope == Scope::Own || paused == Scope::All);
+                Reply::Changed(ends && self.paused.take().is_some())
+            }
+            Step::Window { begin, end } => self.set(|model| (model.begin, model.end) = (begin, end)),
+            Step::SetStock { stock } => self.set(|model| model.stock = Some(stock)),
+            Step::LoseStock => self.set(|model| model.stock = None),
+        }
+    }
+
+    fn set(&mut self, change: impl FnOnce(&mut Self)) -> Reply {
+        change(self);
+        Reply::Nothing
+    }
+
+    fn admit(&mut self, wanted: Wanted) -> Reply {
+        let Wanted { order, user, quantity, traced } = wanted;
+        if let Some(entry) = self.journal.get(&order) {
+            return match (entry["action"].as_str(), entry["by"] == json!(user.to_string())) {
+                (Some("release"), _) => Reply::Admit(AdmitReply::GivenBack),
+                (_, true) => Reply::Admit(AdmitReply::AdmittedBefore),
+                (_, false) => Reply::IdTaken,
+            };
+        }
+        let reply = match self.stock {
+            None => AdmitReply::NoStock,
+            Some(stock) if stock < quantity => AdmitReply::SoldOut,
+            _ if self.paused.is_some() => AdmitReply::Paused,
+            _ if self.begin == Bound::Future => AdmitReply::NotBegun,
+            _ if self.end == Bound::Past => AdmitReply::Over,
+            _ if self.buyers.contains(&user) => AdmitReply::UserHasOrder,
+            Some(stock) => {
+                self.stock = Some(stock - quantity);
+                self.buyers.insert(user);
+                self.journal.insert(
+                    order,
+                    json!({ "action": "admit", "from": stock, "to": stock - quantity, "change": -quantity,
+                        "by": user.to_string() }),
+                );
+                self.stream.push((order, user, quantity, traced));
+                AdmitReply::Admitted
+            }
+        };
+        Reply::Admit(reply)
+    }
+
+    fn release(&mut self, order: i64, user: i64, units: i64, freed: bool) -> Reply {
+        if let Some(entry) = self.journal.get(&order) {
+            if entry["action"] == "release" {
+                return Reply::Release(ReleaseReply::GivenBackBefore);
+            }
+            if entry["by"] != json!(user.to_string()) {
+                return Reply::IdTaken;
+            }
+        }
+        let to = self.stock.map(|stock| stock + units);
+        let change = if self.stock.is_some() { units } else { 0 };
+        let entry = json!({ "action": "release", "from": self.stock, "to": to, "change": change,
+            "by": "worker:test" });
+        self.journal.insert(order, entry);
+        if freed {
+            self.buyers.remove(&user);
+        }
+        let reply = match self.stock {
+            None if units > 0 => ReleaseReply::GivenBackWithoutStock,
+            _ => ReleaseReply::GivenBack,
+        };
+        self.stock = to;
+        Reply::Release(reply)
+    }
+
+    fn load(&mut self, stock: i64, begin: Bound, end: Bound) -> Reply {
+        if (begin, end) == (Bound::Future, Bound::Past) {
+            return Reply::Refused;
+        }
+        if self.stock.is_some() && self.end != Bound::Past {
+            return Reply::Load(LoadReply::OnSale);
+        }
+        (self.stock, self.begin, self.end) = (Some(stock), begin, end);
+        Reply::Load(if self.paused.is_some() { LoadReply::LoadedPaused } else { LoadReply::Loaded })
+    }
+}
+
+/// Bounds that lie hours away from now; begin before end wherever that is possible.
+fn window(begin: Bound, end: Bound) -> SaleWindow {
+    let hours = |hours: i64| Some(Timestamp::now() + SignedDuration::from_hours(hours));
+    let at = |bound, past, future| match bound {
+        Bound::None => None,
+        Bound::Past => hours(past),
+        Bound::Future => hours(future),
+    };
+    SaleWindow { begin: at(begin, -2, 1), end: at(end, -1, 2) }
+}
+
+fn reply_of<T>(outcome: Result<T, GateError>, wrap: fn(T) -> Reply) -> Result<Reply> {
+    Ok(match outcome {
+        Ok(reply) => wrap(reply),
+        Err(GateError::IdTaken { .. }) => Reply::IdTaken,
+        Err(GateError::Refused(_)) => Reply::Refused,
+        Err(other) => return Err(other.into()),
+    })
+}
+
+async fn apply(ground: &Ground, step: &Step) -> Result<Reply> {
+    let (gate, pool, keys) = (&ground.gate, &ground.pool, &ground.keys);
+    match *step {
+        Step::Admit(wanted) => return reply_of(gate.admit(&wanted.admission()?).await, Reply::Admit),
+        Step::AdmitAll(ref many) => {
+            let many = many.iter().map(|wanted| wanted.admission()).collect::<Result<Vec<_>>>()?;
+            let replies = gate.admit_all(&many).await.into_iter().map(|reply| reply_of(reply, Reply::Admit));
+            return Ok(Reply::AdmitAll(replies.collect::<Result<_>>()?));
+        }
+        Step::Release { order, user, units, freed } => {
+            let mut unwanted = release(order, user);
+            unwanted.units = Quantity::try_from(units).ok();
+            unwanted.user_after = if freed { UserAfter::Freed } else { UserAfter::StaysBuyer };
+            return reply_of(gate.release(&unwanted).await, Reply::Release);
+        }
+        Step::Load { stock, begin, end } => {
+            return reply_of(gate.load(voucher(), stock, window(begin, end)).await, Reply::Load);
+        }
+        Step::Pause(scope) => return Ok(Reply::Changed(gate.pause(voucher(), scope).await?)),
+        Step::Resume(scope) => return Ok(Reply::Changed(gate.resume(voucher(), scope).await?)),
+        Step::Window { begin, end } => {
+            let key = keys.voucher(voucher());
+            let window = window(begin, end);
+            for (field, bound) in [("begin_ms", window.begin), ("end_ms", window.end)] {
+                match bound {
+                    None => pool.hdel(&key, field).await?,
+                    Some(bound) => pool.hset(&key, (field, bound.as_millisecond())).await?,
+                }
+            }
+        }
+        Step::SetStock { stock } => pool.set(keys.stock(voucher()), stock, None, None, false).await?,
+        Step::LoseStock => pool.del(keys.stock(voucher())).await?,
+    }
+    Ok(Reply::Nothing)
+}
+
+/// Everything that Redis holds is what the model says, and nothing else is there.
+async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
+    let (pool, keys) = (&ground.pool, &ground.keys);
+    let stock: Option<i64> = pool.get(keys.stock(voucher())).await?;
+    ensure!(stock == model.stock, "stock {stock:?}");
+    let buyers: BTreeSet<i64> =
+        pool.smembers::<Vec<i64>, _>(keys.buyers(voucher())).await?.into_iter().collect();
+    ensure!(buyers == model.buyers, "buyers {buyers:?}");
+    let journal: BTreeMap<i64, String> = pool.hgetall(keys.journal(voucher())).await?;
+    ensure!(journal.keys().eq(model.journal.keys()), "journal {journal:?}");
+    for (order, entry) in journal {
+        let mut entry: Json = serde_json::from_str(&entry)?;
+        let at_ms = entry.as_object_mut().and_then(|entry| entry.remove("timestamp"));
+        let at_ms = at_ms.and_then(|at| at.as_i64()).unwrap_or_default();
+        ensure!((began_ms..began_ms + 3_600_000).contains(&at_ms), "timestamp {at_ms}");
+        ensure!(entry == model.journal[&order], "order {order}: {entry}");
+    }
+    let stream = ground.traced_orders().await?.into_iter().map(|(order, trace)| {
+        let is_traced = trace.as_deref() == Some(TRACE.as_bytes());
+        (order.id.get(), order.user.get(), order.quantity.get(), is_traced)
+    });
+    let stream: Vec<_> = stream.collect();
+    ensure!(stream == model.stream, "stream {stream:?}");
+    let state = ground.gate.read_voucher(voucher()).await?;
+    let paused = model.paused.map_or(Pause::Running, Pause::Paused);
+    ensure!(state.pause == paused, "{:?}", state.pause);
+    let read = ground.gate.read_pauses(&[voucher()]).await.remove(0)?;
+    ensure!(read == paused, "read with others: {read:?}");
+    let bounds = (state.window.begin.is_some(), state.window.end.is_some());
+    ensure!(bounds == (model.begin != Bound::None, model.end != Bound::None));
+    ensure!((state.stock, state.buyers) == (model.stock, model.buyers.len() as u64), "{state:?}");
+    ensure!(state.journaled == model.journal.len() as u64, "{state:?}");
+    Ok(())
+}
+
+async fn run(ground: &Ground, steps: &[Step]) -> Result<()> {
+    ground.typed("FLUSHALL").await?;
+    let began_ms = Timestamp::now().as_millisecond() - 1000;
+    let mut model = Model::new();
+    for (at, step) in steps.iter().enumerate() {
+        let expected = model.apply(step);
+        let got = apply(ground, step).await?;
+        ensure!(got == expected, "step {at}, {step:?}: {got:?} instead of {expected:?}");
+        compare(ground, &model, began_ms).await.map_err(|error| {
+            error.context(format!("after step {at}, {step:?}, which answered {got:?}; {model:?}"))
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn whatever_is_asked_in_whatever_order_replies_and_state_are_those_of_the_model() -> Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let ground = runtime.block_on(Ground::new())?;
+    let config = ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() };
+    TestRunner::new(config).run(&steps(), |steps| {
+        runtime.block_on(run(&ground, &steps)).map_err(|error| TestCaseError::fail(format!("{error:#}")))
+    })?;
+    runtime.block_on(ground.pool.quit())?;
+    Ok(())
+}

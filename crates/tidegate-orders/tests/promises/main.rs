@@ -1,0 +1,12 @@
+//! What an order's library promises, shown on real servers.
+
+mod audit;
+mod dead_letters;
+mod error_texts;
+mod gate;
+mod gate_model;
+mod ground;
+mod ledger;
+mod lua_headers;
+mod order_ids;
+mod schema;

@@ -1,0 +1,149 @@
+//! Order ids from a real Redis.
+
+use std::{
+    collections::HashSet,
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use crate::ground::Ground;
+use anyhow::Result;
+use jiff::Timestamp;
+use tidegate_orders::{
+    OrderIdAllocator,
+    order_id::{EPOCH_SECONDS, OrderIdError, decompose},
+};
+
+const DAY: i64 = 86_400;
+/// Noon of 2024-06-10.
+const NOON: i64 = 1_718_020_800;
+const COUNTER: &str = "icr:order:2024:06:10";
+
+/// An allocator, and the hands of its clock in Unix seconds.
+fn allocator(ground: &Ground, block_size: u32) -> (OrderIdAllocator, Arc<AtomicI64>) {
+    let clock = Arc::new(AtomicI64::new(NOON));
+    let hands = Arc::clone(&clock);
+    let now = move || Timestamp::from_second(hands.load(Ordering::Relaxed)).expect("a time");
+    let size = NonZeroU32::new(block_size).expect("a block holds something");
+    (OrderIdAllocator::with_clock(ground.pool.clone(), ground.keys.clone(), size, now), clock)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_tasks_and_two_processes_get_a_thousand_different_ids_whatever_the_block_size() -> Result<()> {
+    let ground = Ground::new().await?;
+    for block_size in [1, 7, 1000] {
+        let allocators =
+            [Arc::new(allocator(&ground, block_size).0), Arc::new(allocator(&ground, block_size).0)];
+        let tasks: Vec<_> = (0..50)
+            .map(|task| {
+                let allocator = Arc::clone(&allocators[task % 2]);
+                tokio::spawn(async move {
+                    let mut ids = Vec::new();
+                    for _ in 0..20 {
+                        ids.push(allocator.next().await?);
+                    }
+                    Ok::<_, OrderIdError>(ids)
+                })
+            })
+            .collect();
+        let mut ids = HashSet::new();
+        for task in tasks {
+            ids.extend(task.await??);
+        }
+        assert_eq!(ids.len(), 1000);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_holds_the_second_and_the_sequence_of_the_days_counter() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.words(&["SET", COUNTER, "41"]).await?;
+    let (allocator, _) = allocator(&ground, 10);
+    assert_eq!(decompose(allocator.next().await?), (NOON - EPOCH_SECONDS, 42));
+    assert_eq!(decompose(allocator.next().await?), (NOON - EPOCH_SECONDS, 43));
+    assert_eq!(ground.words(&["GET", COUNTER]).await?.convert::<i64>()?, 51);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_goes_back_within_the_day_of_its_block_repeats_no_id() -> Result<()> {
+    let ground = Ground::new().await?;
+    let (allocator, clock) = allocator(&ground, 2);
+    let mut ids = HashSet::new();
+    for step in [0, -10, 5, -10, 0, -3600] {
+        clock.store(NOON + step, Ordering::Relaxed);
+        assert!(ids.insert(allocator.next().await?));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_goes_back_to_an_earlier_day_is_refused_until_it_has_caught_up() -> Result<()> {
+    let ground = Ground::new().await?;
+    let (allocator, clock) = allocator(&ground, 10);
+    let first = allocator.next().await?;
+    clock.store(NOON - DAY, Ordering::Relaxed);
+    let error = allocator.next().await.expect_err("a day back");
+    assert!(matches!(error, OrderIdError::ClockWentBack { .. }));
+    assert!(error.to_string().contains("2024:06:10") && error.to_string().contains("2024:06:09"), "{error}");
+    clock.store(NOON, Ordering::Relaxed);
+    assert_eq!(decompose(allocator.next().await?).1, decompose(first).1 + 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_midnight_the_rest_of_the_block_is_dropped_and_the_new_days_counter_is_used() -> Result<()> {
+    let ground = Ground::new().await?;
+    let (allocator, clock) = allocator(&ground, 10);
+    allocator.next().await?;
+    clock.store(NOON + DAY, Ordering::Relaxed);
+    let first_of_day = decompose(allocator.next().await?);
+    assert_eq!(first_of_day, (NOON + DAY - EPOCH_SECONDS, 1));
+    assert_eq!(ground.typed("GET icr:order:2024:06:11").await?.convert::<i64>()?, 10);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_sequence_of_a_day_is_given_out_and_then_none() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.words(&["SET", COUNTER, "4294967293"]).await?;
+    let (allocator, _) = allocator(&ground, 10);
+    for last in [4_294_967_294, 4_294_967_295] {
+        assert_eq!(decompose(allocator.next().await?).1, last);
+    }
+    for _ in 0..2 {
+        let error = allocator.next().await.expect_err("all are used up");
+        assert!(matches!(error, OrderIdError::SequenceOutOfRange { .. }), "{error}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_before_2022_or_beyond_31_bits_is_refused_and_takes_nothing_from_redis() -> Result<()> {
+    let ground = Ground::new().await?;
+    let (allocator, clock) = allocator(&ground, 10);
+    for wrong in [0, EPOCH_SECONDS - 1, EPOCH_SECONDS + (1 << 31)] {
+        clock.store(wrong, Ordering::Relaxed);
+        let error = allocator.next().await.expect_err("no time for an order id");
+        assert!(matches!(error, OrderIdError::SecondsOutOfRange { .. }), "{error}");
+    }
+    assert!(ground.everything().await?.is_empty());
+    clock.store(EPOCH_SECONDS + (1 << 31) - 1, Ordering::Relaxed);
+    assert_eq!(decompose(allocator.next().await?), ((1 << 31) - 1, 1));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_of_another_type_or_below_zero_is_an_error_and_no_id() -> Result<()> {
+    let ground = Ground::new().await?;
+    let (allocator, _) = allocator(&ground, 10);
+    ground.words(&["RPUSH", COUNTER, "x"]).await?;
+    assert!(matches!(allocator.next().await, Err(OrderIdError::Redis(_))));
+    ground.words(&["SET", COUNTER, "-100"]).await?;
+    assert!(matches!(allocator.next().await, Err(OrderIdError::SequenceOutOfRange { .. })));
+    Ok(())
+}

@@ -1,0 +1,404 @@
+//! What stands in `deploy/` fits the program: metrics, settings, commands, ports, times, sections of the runbook.
+
+mod containers;
+mod promql;
+mod questions;
+
+use std::{collections::BTreeSet, fs, path::Path, process::Command, time::Duration};
+
+use containers::{Container, seconds, text};
+use promql::Selector;
+use questions::{ALERTS, alerts, expressions, metric, queries};
+
+use crate::{
+    browser::{get, until_page},
+    markdown::Document,
+    program::Program,
+    site::Site,
+    tree::Tree,
+};
+
+const COMPOSE: &str = "deploy/compose.yaml";
+const FLEET: &str = "deploy/kubernetes/fleet/statefulset.yaml";
+const SIDECAR: &str = "deploy/kubernetes/sidecar/deployment.yaml";
+const UNIT: &str = "deploy/systemd/tidegate.service";
+/// Labels that Prometheus itself gives.
+const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
+/// Whether it could scrape, which it notes itself.
+const UP: &str = "up";
+
+#[test]
+fn alerts_and_dashboard_use_metrics_and_labels_that_exist() {
+    let tree = Tree::read_all();
+    let mut complaints = Vec::new();
+    for (place, expression) in expressions(&tree) {
+        let uses = promql::uses(&expression);
+        assert!(!uses.selectors.is_empty(), "{place}: {expression}");
+        let mut labels: BTreeSet<&str> = OF_PROMETHEUS.into();
+        for selector in uses.selectors.iter().filter(|selector| selector.metric != UP) {
+            let Some(metric) = metric(&selector.metric) else {
+                complaints.push(format!("{place}: no metric {}", selector.metric));
+                continue;
+            };
+            let mut of_metric: BTreeSet<&str> = metric.labels.iter().copied().collect();
+            of_metric.extend(["le"].iter().filter(|_| selector.metric.ends_with("_bucket")));
+            labels.extend(&of_metric);
+            let unknown = selector.matchers.iter().map(|(label, _, _)| label.as_str());
+            let unknown =
+                unknown.filter(|label| !OF_PROMETHEUS.contains(label) && !of_metric.contains(label));
+            complaints
+                .extend(unknown.map(|label| format!("{place}: {} has no label {label}", selector.metric)));
+        }
+        let unknown = uses.grouped_by.iter().filter(|label| !labels.contains(label.as_str()));
+        complaints
+            .extend(unknown.map(|label| format!("{place}: groups by {label}, which no metric there has")));
+    }
+    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert!(metric("tidegate_orders_written_total").is_none() && metric("tidegate_batch_entries").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_selector_of_alerts_and_dashboard_finds_something_on_a_workers_page() {
+    let tree = Tree::read_all();
+    let site = Site::open().await;
+    site.open_sale().await;
+    let worker = site.worker("w").start();
+    site.rush(1_000, 50).await;
+    site.settled().await;
+    until_page(&worker, "/metrics", 200, "tidegate_voucher_stock_units{").await;
+    let samples = get(&worker, "/metrics").await.samples();
+    let finds = |selector: &Selector| {
+        samples.keys().any(|sample| {
+            let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
+            let of_page =
+                selector.matchers.iter().filter(|(label, ..)| !OF_PROMETHEUS.contains(&label.as_str()));
+            let mut wanted = of_page.map(|(label, operator, value)| {
+                assert_eq!(operator, "=", "{selector:?}");
+                format!("{label}=\"{value}\"")
+            });
+            name == selector.metric && wanted.all(|pair| labels.contains(&pair))
+        })
+    };
+    for (place, expression) in expressions(&tree) {
+        for selector in promql::uses(&expression).selectors {
+            assert!(
+                selector.metric == UP || finds(&selector),
+                "{place}: nothing is {selector:?} on the page"
+            );
+        }
+    }
+    assert!(worker.stop().await.success());
+}
+
+fn promtool(args: &[&str], path: &Path) {
+    let output = Command::new("promtool").args(args).arg(path).output();
+    let output = output.expect("promtool is installed (crates/tidegate-lab/scripts/install-servers.sh)");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "promtool {args:?}: {said}");
+}
+
+#[test]
+fn promtool_finds_no_fault_and_the_alerts_fire_when_they_should() {
+    let (root, tree) = (Tree::root(), Tree::read_all());
+    promtool(&["check", "rules", "--lint=all", "--lint-fatal"], &root.join(ALERTS));
+    promtool(&["test", "rules"], &root.join("deploy/prometheus/alerts_test.yml"));
+    // The token's file is there in the container only.
+    promtool(&["check", "config", "--syntax-only"], &root.join("deploy/prometheus/prometheus.yml"));
+    let rules: Vec<_> = queries(&tree)
+        .iter()
+        .enumerate()
+        .map(|(at, (_, query))| serde_json::json!({ "record": format!("query:{at}"), "expr": query }))
+        .collect();
+    let rules = serde_json::json!({ "groups": [{ "name": "dashboard", "rules": rules }] });
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let path = folder.path().join("dashboard.yml");
+    fs::write(&path, rules.to_string()).expect("written");
+    promtool(&["check", "rules"], &path);
+}
+
+#[test]
+fn every_alert_is_tested_and_leads_to_a_section_of_the_runbook_which_lists_it() {
+    let tree = Tree::read_all();
+    let runbook = Document::parse("RUNBOOK.md", &tree.read("RUNBOOK.md"));
+    let tests = tree.read("deploy/prometheus/alerts_test.yml");
+    for (name, rule) in alerts(&tree) {
+        let place = text(&rule["annotations"]["runbook"]);
+        let section = place.strip_prefix("RUNBOOK.md").expect("a section of RUNBOOK.md");
+        assert!(runbook.anchors.iter().any(|anchor| anchor == section), "{name}: no section {section}");
+        let row = runbook.text.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("RUNBOOK.md does not list {name}"));
+        assert!(
+            row.contains(&format!("({section})")),
+            "{name} leads to {section}, but RUNBOOK.md says {row}"
+        );
+        let fires = [format!("alertname=\"{name}\",job"), format!("alertname: {name}\n        exp_alerts")];
+        assert!(fires.iter().any(|fires| tests.contains(fires)), "alerts_test.yml does not let {name} fire");
+    }
+    let known: BTreeSet<String> = alerts(&tree).into_iter().map(|(name, _)| name).collect();
+    let rows = runbook.text.lines().filter_map(|line| line.strip_prefix("| `Tidegate")?.split('`').next());
+    for row in rows {
+        assert!(known.contains(&format!("Tidegate{row}")), "there is no alert Tidegate{row}");
+    }
+}
+
+fn all_containers(tree: &Tree) -> Vec<Container> {
+    let sidecar = containers::of_kubernetes(tree, SIDECAR);
+    let migrate = containers::of_kubernetes(tree, "deploy/kubernetes/fleet/migrate.yaml");
+    let all =
+        [containers::of_compose(tree, COMPOSE), containers::of_kubernetes(tree, FLEET), sidecar, migrate];
+    let all: Vec<Container> = all.into_iter().flatten().collect();
+    assert_eq!(all.len(), 6, "{all:#?}");
+    all
+}
+
+/// The settings that a container's variables make.
+fn settings(container: &Container) -> serde_json::Value {
+    let variables: Vec<(&str, &str)> =
+        container.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert!(variables.iter().all(|(name, _)| name.starts_with("TIDEGATE_")), "{container:?}");
+    let run = Program::with_flags(&[]).run_with(&["config", "--json"], &variables);
+    assert_eq!(run.code, 0, "{}: {run:#?}", container.place);
+    run.json()
+}
+
+/// The value of `section.key`.
+fn setting<'a>(settings: &'a serde_json::Value, key: &str) -> &'a serde_json::Value {
+    let (section, key) = key.split_once('.').expect("a section");
+    &settings[section][key]["value"]
+}
+
+/// That the program knows a command line, flags included.
+fn assert_known(place: &str, command: &[String]) {
+    let (program, args) = command.split_first().expect("a command");
+    assert_eq!(program, "tidegate", "{place}");
+    let args: Vec<&str> = args.iter().map(String::as_str).chain(["--help"]).collect();
+    let run = Program::with_flags(&[]).run_with(&args, &[]);
+    assert_eq!(run.code, 0, "{place}: {command:?}: {run:#?}");
+}
+
+#[test]
+fn what_containers_are_given_is_what_the_program_takes() {
+    let tree = Tree::read_all();
+    for container in all_containers(&tree) {
+        let settings = settings(&container);
+        for command in &container.commands {
+            assert_known(&container.place, command);
+        }
+        if !container.is_worker() {
+            continue;
+        }
+        let deadline = setting(&settings, "worker.stop_deadline_ms").as_u64().expect("a number");
+        assert!(
+            container.grace > Duration::from_millis(deadline),
+            "{container:?} is killed before its deadline"
+        );
+        let listen = setting(&settings, "admin.listen").as_str().expect("an address");
+        for port in &container.ports {
+            assert!(listen.ends_with(&format!(":{port}")), "{}: {listen} and {port}", container.place);
+        }
+    }
+}
+
+#[test]
+fn whoever_scrapes_asks_the_port_on_which_workers_listen() {
+    let tree = Tree::read_all();
+    let containers = all_containers(&tree);
+    let of_compose: Vec<&Container> = containers
+        .iter()
+        .filter(|container| container.place.starts_with(COMPOSE) && container.is_worker())
+        .collect();
+    let prometheus = containers::documents(&tree, "deploy/prometheus/prometheus.yml").remove(0);
+    let targets =
+        prometheus["scrape_configs"][0]["static_configs"][0]["targets"].as_sequence().expect("targets");
+    let targets: BTreeSet<String> = targets.iter().map(text).collect();
+    let listening = of_compose.iter().map(|container| {
+        let name = container.place.rsplit(' ').next().expect("a name");
+        assert_eq!(container.env["TIDEGATE_WORKER_NAME"], name);
+        container.env["TIDEGATE_ADMIN_LISTEN"].replace("0.0.0.0", name)
+    });
+    assert_eq!(targets, listening.collect());
+
+    let fleet = containers::documents(&tree, FLEET).remove(0);
+    let port = &fleet["spec"]["template"]["spec"]["containers"][0]["ports"][0];
+    let monitor = containers::documents(&tree, "deploy/kubernetes/monitoring/podmonitor.yaml").remove(0);
+    assert_eq!(monitor["spec"]["podMetricsEndpoints"][0]["port"], port["name"]);
+    let service = containers::documents(&tree, "deploy/kubernetes/fleet/service.yaml").remove(0);
+    assert_eq!(service["spec"]["ports"][0]["port"], port["containerPort"]);
+    assert_eq!(service["metadata"]["name"], fleet["spec"]["serviceName"]);
+    let budget = containers::documents(&tree, "deploy/kubernetes/fleet/poddisruptionbudget.yaml").remove(0);
+    for selector in [&monitor["spec"]["selector"], &budget["spec"]["selector"], &fleet["spec"]["selector"]] {
+        assert_eq!(selector["matchLabels"], fleet["spec"]["template"]["metadata"]["labels"]);
+    }
+}
+
+#[test]
+fn a_worker_in_the_pod_of_an_application_is_scraped_too() {
+    let tree = Tree::read_all();
+    let shop = containers::documents(&tree, SIDECAR).remove(0);
+    let monitor = containers::documents(&tree, "deploy/kubernetes/monitoring/podmonitor.yaml").remove(1);
+    let pod = &shop["spec"]["template"];
+    let chosen = monitor["spec"]["selector"]["matchLabels"].as_mapping().expect("labels");
+    assert!(!chosen.is_empty());
+    for (label, value) in chosen {
+        assert_eq!(&pod["metadata"]["labels"][label], value, "{label:?}");
+    }
+    let port = &pod["spec"]["initContainers"][0]["ports"][0];
+    assert_eq!(monitor["spec"]["podMetricsEndpoints"][0]["port"], port["name"]);
+    for container in all_containers(&tree).iter().filter(|container| container.is_worker()) {
+        let listen = container.env.get("TIDEGATE_ADMIN_LISTEN").map_or("", String::as_str);
+        assert!(listen.starts_with("0.0.0.0:"), "{}: nobody can scrape {listen:?}", container.place);
+    }
+}
+
+#[test]
+fn keda_looks_at_the_stream_and_scales_the_fleet() {
+    let tree = Tree::read_all();
+    let scaled = containers::documents(&tree, "deploy/kubernetes/keda/scaledobject.yaml").remove(0);
+    let trigger = &scaled["spec"]["triggers"][0];
+    let settings = Program::with_flags(&[]).run("config --json").expect(0).json();
+    assert_eq!(
+        text(&trigger["metadata"]["stream"]),
+        setting(&settings, "stream.name").as_str().expect("a name")
+    );
+    assert_eq!(
+        text(&trigger["metadata"]["consumerGroup"]),
+        setting(&settings, "stream.group").as_str().expect("a name")
+    );
+    assert!(
+        trigger["metadata"]["lagCount"].is_string() && scaled["spec"]["minReplicaCount"].as_u64() > Some(0)
+    );
+    let authentication =
+        containers::documents(&tree, "deploy/kubernetes/keda/triggerauthentication.yaml").remove(0);
+    assert_eq!(trigger["authenticationRef"]["name"], authentication["metadata"]["name"]);
+    let fleet = containers::documents(&tree, FLEET).remove(0);
+    for key in ["kind", "apiVersion"] {
+        assert_eq!(scaled["spec"]["scaleTargetRef"][key], fleet[key]);
+    }
+    assert_eq!(scaled["spec"]["scaleTargetRef"]["name"], fleet["metadata"]["name"]);
+
+    // The one command that makes the Secret makes all of its keys.
+    let readme = tree.read("deploy/README.md");
+    let of_keda = authentication["spec"]["secretTargetRef"].as_sequence().expect("secrets");
+    let of_keda = of_keda.iter().map(|secret| (text(&secret["name"]), text(&secret["key"])));
+    let of_pods = all_containers(&tree).into_iter().flat_map(|container| container.secrets);
+    for (name, key) in of_pods.chain(of_keda) {
+        assert!(readme.contains(&format!("create secret generic {name} ")), "no Secret {name} is made");
+        assert!(readme.contains(&format!("--from-literal={key}=")), "no key {key} is made");
+    }
+}
+
+#[test]
+fn files_that_are_mounted_copied_or_listed_exist() {
+    let tree = Tree::read_all();
+    let compose = containers::documents(&tree, COMPOSE).remove(0);
+    let mut mounted = 0;
+    for (name, service) in compose["services"].as_mapping().expect("services") {
+        for volume in service["volumes"].as_sequence().into_iter().flatten() {
+            let from = text(volume).split(':').next().expect("a source").to_owned();
+            match from.strip_prefix("./") {
+                Some(path) => {
+                    mounted += 1;
+                    assert!(Tree::root().join("deploy").join(path).exists(), "{name:?}: {path} is missing");
+                }
+                None => assert!(compose["volumes"].get(&from).is_some(), "{name:?}: no volume {from}"),
+            }
+        }
+    }
+    assert!(mounted >= 4);
+    let example = tree.read("deploy/env.example");
+    for name in tree.read(COMPOSE).split("${").skip(1).map(|rest| rest.split(':').next().expect("a name")) {
+        assert!(example.contains(&format!("\n{name}=")), "env.example lacks {name}");
+    }
+
+    let ignored = fs::read_to_string(Tree::root().join(".dockerignore")).expect(".dockerignore");
+    let dockerfile = tree.read("deploy/Dockerfile");
+    let copied = dockerfile
+        .lines()
+        .filter_map(|line| line.strip_prefix("COPY "))
+        .filter(|line| !line.starts_with("--"));
+    for word in copied.flat_map(|line| line.rsplit_once(' ').expect("a target").0.split(' ')) {
+        assert!(tree.has_path(word), "{word} is copied");
+        assert!(ignored.lines().any(|line| line == format!("!{word}")), ".dockerignore hides {word}");
+    }
+    for folder in ["fleet", "keda"] {
+        let path = format!("deploy/kubernetes/{folder}/kustomization.yaml");
+        let kustomization = containers::documents(&tree, &path).remove(0);
+        for resource in kustomization["resources"].as_sequence().expect("resources").iter().map(text) {
+            let path = Tree::root().join(format!("deploy/kubernetes/{folder}")).join(&resource);
+            assert!(path.exists(), "{resource} is missing");
+        }
+    }
+}
+
+#[test]
+fn the_image_is_built_with_a_rust_that_is_new_enough_and_runs_what_exists_as_nobody() {
+    let tree = Tree::read_all();
+    let dockerfile = tree.read("deploy/Dockerfile");
+    let line = |word: &str| {
+        let found = dockerfile.lines().rfind(|line| line.contains(word));
+        found.unwrap_or_else(|| panic!("{word} is missing")).to_owned()
+    };
+    let minor =
+        |version: &str| version.split('.').nth(1).expect("a version").parse::<u32>().expect("a number");
+    let manifest: toml::Table = tree.read("Cargo.toml").parse().expect("TOML");
+    let wanted = manifest["workspace"]["package"]["rust-version"].as_str().expect("a version").to_owned();
+    let image =
+        line("FROM rust:").split(':').nth(1).expect("a tag").split('-').next().expect("a version").to_owned();
+    assert!(minor(&image) >= minor(&wanted), "{image} and {wanted}");
+    let exec = |word: &str| -> Vec<String> {
+        let line = line(word);
+        serde_json::from_str(&line[line.find('[').expect("a list")..]).expect("a list of words")
+    };
+    assert_known("HEALTHCHECK", &exec("HEALTHCHECK"));
+    assert_known("CMD", &[exec("ENTRYPOINT"), exec("CMD [\"worker")].concat());
+    let user = line("USER ").split([' ', ':']).nth(1).expect("a user").parse::<u32>();
+    assert!(user.is_ok_and(|user| user > 0), "Kubernetes' runAsNonRoot wants a number");
+}
+
+/// The last value of a key of a unit.
+fn of_unit(unit: &str, key: &str) -> String {
+    let value = unit.lines().rfind(|line| line.starts_with(&format!("{key}=")));
+    value.unwrap_or_else(|| panic!("no {key}")).split_once('=').expect("a value").1.to_owned()
+}
+
+#[test]
+fn systemd_takes_the_unit_and_the_program_what_the_unit_gives_it() {
+    let tree = Tree::read_all();
+    let unit = tree.read(UNIT);
+    let command: Vec<String> = of_unit(&unit, "ExecStart").split(' ').map(str::to_owned).collect();
+    let command = [vec!["tidegate".to_owned()], command[1..].to_vec()].concat();
+    assert_known(UNIT, &command);
+    assert_eq!(of_unit(&unit, "Type"), "notify");
+    // Wrong usage or configuration, and nothing else: tests/operators/configuration.rs shows that it is 2.
+    assert_eq!(of_unit(&unit, "RestartPreventExitStatus"), "2");
+    let stop = Duration::from_secs(of_unit(&unit, "TimeoutStopSec").parse().expect("seconds"));
+    let secrets = tree.read("deploy/systemd/tidegate.env.example");
+    let env = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
+    let env =
+        env.flat_map(|line| line.split(' ')).chain(secrets.lines().filter(|line| !line.starts_with('#')));
+    let env = env.map(|pair| pair.split_once('=').expect("a pair"));
+    let mut env: Vec<(&str, String)> = env.map(|(name, value)| (name, value.to_owned())).collect();
+    let production = Tree::root().join("config/production.toml").display().to_string();
+    env.iter_mut()
+        .filter(|(name, _)| *name == "TIDEGATE_CONFIG")
+        .for_each(|(_, value)| *value = production.clone());
+    let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let settings = Program::with_flags(&[]).run_with(&["config", "--json"], &env).expect(0).json();
+    let deadline = setting(&settings, "worker.stop_deadline_ms").as_u64().expect("a number");
+    assert!(stop > Duration::from_millis(deadline));
+    assert_eq!(stop, seconds(&format!("{}s", of_unit(&unit, "TimeoutAbortSec"))));
+
+    let Ok(version) = Command::new("systemd-analyze").arg("--version").output() else {
+        eprintln!("systemd-analyze is not on this machine: the unit was only read");
+        return;
+    };
+    assert!(version.status.success());
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let path = folder.path().join("tidegate.service");
+    fs::write(&path, unit.replace("/usr/local/bin/tidegate", env!("CARGO_BIN_EXE_tidegate")))
+        .expect("written");
+    let output = Command::new("systemd-analyze").arg("verify").arg(&path).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let of_ours: Vec<&str> = said.lines().filter(|line| line.contains("tidegate")).collect();
+    assert!(of_ours.is_empty(), "{said}");
+}

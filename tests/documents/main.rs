@@ -1,0 +1,18 @@
+//! What the documents, the runbook and the examples of `deploy/` say is so.
+
+#[path = "../browser/mod.rs"]
+mod browser;
+#[path = "../../crates/tidegate/src/metrics/catalog.rs"]
+mod catalog;
+#[path = "../program/mod.rs"]
+mod program;
+#[path = "../site/mod.rs"]
+mod site;
+#[path = "../terminal/mod.rs"]
+mod terminal;
+
+mod deploy;
+mod markdown;
+mod references;
+mod runbook;
+mod tree;

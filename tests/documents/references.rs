@@ -1,0 +1,130 @@
+//! Whatever the documents name exists, and what README says to type works as it stands there.
+
+mod checks;
+
+use std::{path::Path, process::Command};
+
+use crate::{markdown::Document, site::Site, tree::Tree};
+
+const NAMES: [&str; 5] =
+    ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "RUNBOOK.md", "deploy/README.md"];
+
+fn documents(tree: &Tree) -> Vec<Document> {
+    NAMES.iter().map(|name| Document::parse(name, &tree.read(name))).collect()
+}
+
+#[track_caller]
+fn assert_none(complaints: Vec<String>) {
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+fn check_all(check: impl Fn(&Tree, &Document) -> Vec<String>) {
+    let tree = Tree::read_all();
+    assert_none(documents(&tree).iter().flat_map(|document| check(&tree, document)).collect());
+}
+
+#[test]
+fn every_command_and_flag_that_is_named_exists() {
+    check_all(checks::commands);
+}
+
+#[test]
+fn every_recipe_that_is_named_exists() {
+    check_all(checks::recipes);
+}
+
+#[test]
+fn every_setting_and_variable_that_is_named_exists() {
+    check_all(checks::settings);
+}
+
+#[test]
+fn every_path_link_and_heading_that_is_named_exists() {
+    check_all(checks::paths);
+}
+
+#[test]
+fn every_function_and_test_that_is_named_exists() {
+    check_all(checks::names);
+}
+
+#[test]
+fn the_reply_table_is_the_header_of_the_script() {
+    let tree = Tree::read_all();
+    assert_none(checks::replies(&tree.read("README.md"), &tree.read("lua/admit.lua")));
+}
+
+#[test]
+fn the_exit_codes_are_those_of_the_help() {
+    let tree = Tree::read_all();
+    assert_none(checks::exit_codes(&tree.read("README.md")));
+}
+
+#[test]
+fn every_log_line_that_is_explained_is_logged_and_every_warning_is_explained() {
+    let tree = Tree::read_all();
+    assert_none(checks::log_lines(&tree, &tree.read("RUNBOOK.md")));
+}
+
+#[test]
+fn a_wrong_document_would_be_seen() {
+    let tree = Tree::read_all();
+    let wrong = "`tidegate vouchers`, `tidegate status --jsn`, `tidegate voucher lod`, `just demos`, `worker.batches`, \
+                 `TIDEGATE_WORKER_BATCHES`, `lua/admits.lua`, `lanes.rs`, [a](RUNBOK.md), [b](#nowhere), \
+                 `Gate::admits`, `what_is_not_tested_cannot_be_promised`\n";
+    let document = Document::parse("wrong", wrong);
+    assert_eq!(checks::commands(&tree, &document).len(), 3);
+    assert_eq!(checks::recipes(&tree, &document).len(), 1);
+    assert_eq!(checks::settings(&tree, &document).len(), 2);
+    assert_eq!(checks::paths(&tree, &document).len(), 4);
+    assert_eq!(checks::names(&tree, &document).len(), 2);
+    assert_eq!(checks::replies("| 0 | refused |", "-- Reply 0: admitted").len(), 1);
+    assert!(!checks::exit_codes("| 9 | a code |").is_empty());
+    assert!(!checks::log_lines(&tree, "## What the log says\n| `never said` | INFO | |").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_readme_says_to_type_works_and_a_worker_writes_the_orders() {
+    let tree = Tree::read_all();
+    let readme = Document::parse("README.md", &tree.read("README.md"));
+    let blocks = |word: &str| -> Vec<&String> {
+        readme.shell.iter().filter(|block| block.starts_with(word)).collect()
+    };
+    let site = Site::open().await;
+    let worker = site.worker("w").start();
+
+    for line in blocks("tidegate ").into_iter().flat_map(|block| block.lines()) {
+        // The one that stays runs already.
+        if line != "tidegate worker" {
+            type_in(&site, line);
+        }
+    }
+    let script = blocks("redis-cli ").into_iter().find(|block| block.contains("--eval"));
+    assert_eq!(type_in(&site, script.expect("README shows redis-cli --eval")).trim(), "0");
+    let entry = blocks("redis-cli ").into_iter().find(|block| block.contains("XADD"));
+    type_in(&site, entry.expect("README shows redis-cli XADD"));
+
+    site.settled().await;
+    let users: Vec<i64> = site.orders().await.iter().map(|order| order.user).collect();
+    for user in [1001, 2001, 2011] {
+        assert!(users.contains(&user), "user {user} has no order: {users:?}");
+    }
+    type_in(&site, "tidegate audit");
+    assert!(worker.stop().await.success());
+}
+
+/// Types it at the top of the repository; it must succeed. Returns what it prints.
+fn type_in(site: &Site, line: &str) -> String {
+    let folder = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().expect("a folder");
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
+    let output = Command::new("bash")
+        .args(["-euc", line])
+        .current_dir(Tree::root())
+        .env("PATH", path)
+        .env("TIDEGATE_REDIS_URL", site.redis.url())
+        .env("TIDEGATE_MYSQL_URL", site.mysql.url())
+        .output()
+        .expect("bash runs");
+    assert!(output.status.success(), "{line}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}

@@ -1,0 +1,202 @@
+//! What is compared with what. Each check answers with its complaints.
+
+use std::{collections::BTreeSet, process::Command};
+
+use crate::{
+    markdown::Document,
+    tree::{Tree, has_word},
+};
+
+/// `tidegate ...` against the help of the program.
+pub fn commands(_: &Tree, document: &Document) -> Vec<String> {
+    let typed = document.commands();
+    let typed = typed.iter().filter(|words| words[0] == "tidegate");
+    typed
+        .filter_map(|words| Some(format!("{}: `{}`: {}", document.name, words.join(" "), wrong(words)?)))
+        .collect()
+}
+
+fn wrong(words: &[String]) -> Option<String> {
+    let mut path: Vec<&str> = Vec::new();
+    let mut text = help(&path);
+    let mut words = words[1..].iter();
+    while let Some(word) = words.next() {
+        if let Some(flag) = word.strip_prefix("--") {
+            let (name, value) =
+                flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
+            let line = text.lines().find(|line| has_word(line, &format!("--{name}")));
+            let Some(line) = line else { return Some(format!("no flag --{name}")) };
+            if value.is_none() && line.contains(&format!("--{name} <")) {
+                words.next();
+            }
+        } else if text.contains("\nCommands:") {
+            if !subcommands(&text).contains(word) {
+                return Some(format!("no command {word}"));
+            }
+            path.push(word);
+            text = help(&path);
+        }
+    }
+    None
+}
+
+fn help(path: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(path).arg("--help").output();
+    String::from_utf8(output.expect("the program runs").stdout).expect("text")
+}
+
+fn subcommands(help: &str) -> Vec<String> {
+    let section = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+    let lines = section.lines().take_while(|line| !line.is_empty());
+    lines.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+}
+
+/// `just ...` against the justfile.
+pub fn recipes(tree: &Tree, document: &Document) -> Vec<String> {
+    let justfile = tree.read("justfile");
+    let begins = justfile.lines().filter(|line| !line.starts_with([' ', '#', '[']) && !line.contains(":="));
+    let recipes: BTreeSet<&str> =
+        begins.filter_map(|line| line.split_once(':')?.0.split_whitespace().next()).collect();
+    let typed = document.commands();
+    let named = typed.iter().filter(|words| words[0] == "just").filter_map(|words| words.get(1));
+    let unknown = named.filter(|recipe| !recipe.starts_with('-') && !recipes.contains(recipe.as_str()));
+    unknown.map(|recipe| format!("{}: no recipe {recipe} in the justfile", document.name)).collect()
+}
+
+/// `section.key` and `TIDEGATE_*` against config/default.toml; what is the lab's own, against the lab.
+pub fn settings(tree: &Tree, document: &Document) -> Vec<String> {
+    let defaults: toml::Table = tree.read("config/default.toml").parse().expect("default.toml is TOML");
+    let (mut keys, mut values) = (BTreeSet::new(), BTreeSet::new());
+    for (section, table) in &defaults {
+        for (key, value) in table.as_table().expect("a section") {
+            keys.insert(format!("{section}.{key}"));
+            values.insert(value.as_str().unwrap_or_default().to_owned());
+        }
+    }
+    let is_name = |word: &&str| {
+        let section = word.split('.').next().unwrap_or_default();
+        let is_plain = |c: char| c.is_ascii_lowercase() || c == '_' || c == '.';
+        word.contains('.') && defaults.contains_key(section) && word.chars().all(is_plain)
+    };
+    let all = document.commands().concat();
+    let words = all.iter().filter_map(|word| word.split('=').next());
+    let unknown = words.filter(is_name).filter(|word| !keys.contains(*word) && !values.contains(*word));
+    let mut complaints: Vec<String> =
+        unknown.map(|word| format!("{}: no setting {word}", document.name)).collect();
+
+    let of_setting = |key: &String| format!("TIDEGATE_{}", key.to_uppercase().replace('.', "_"));
+    let mut variables: BTreeSet<String> = keys.iter().map(of_setting).collect();
+    variables.insert("TIDEGATE_CONFIG".to_owned());
+    let lab = tree.sources("crates/tidegate-lab/", &[".rs", ".sh"]);
+    for (at, _) in document.text.match_indices("TIDEGATE_") {
+        let is_part = |c: char| c.is_ascii_uppercase() || c == '_';
+        let rest = &document.text[at..];
+        let name = &rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())];
+        if !variables.contains(name) && !has_word(&lab, name) {
+            complaints.push(format!("{}: no variable {name}", document.name));
+        }
+    }
+    complaints
+}
+
+/// File names and links against the tree, links within a document against its headings.
+pub fn paths(tree: &Tree, document: &Document) -> Vec<String> {
+    // Whoever runs it makes deploy/.env, and nobody commits it.
+    let is_placeholder =
+        |word: &str| word.contains("NAME") || word.contains("NNNN") || word.ends_with("/.env");
+    let is_path = |word: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
+        let top = ["crates/", "tests/", "lua/", "migrations/", "config/", "deploy/", ".ci/"];
+        let ending = [".rs", ".lua", ".toml", ".sql", ".sh", ".md"];
+        word.chars().all(is_plain)
+            && !word.starts_with(['.', '/'])
+            && (top.iter().any(|top| word.starts_with(top))
+                || ending.iter().any(|ending| word.ends_with(ending)))
+    };
+    let words = document.commands().concat();
+    let named = words.iter().filter(|word| is_path(word) && !is_placeholder(word));
+    let links = document.links.iter().filter(|link| !link.starts_with("http") && !link.starts_with('#'));
+    let missing = named.chain(links).filter(|path| !tree.has_path(path));
+    let mut complaints: Vec<String> =
+        missing.map(|path| format!("{}: no file {path}", document.name)).collect();
+    let inner = document.links.iter().filter(|link| link.starts_with('#'));
+    let lost = inner.filter(|link| !document.anchors.contains(link));
+    complaints.extend(lost.map(|link| format!("{}: no heading {link}", document.name)));
+    complaints
+}
+
+/// `Type::function`, `snake_case` and tests (five words and more) against the sources.
+pub fn names(tree: &Tree, document: &Document) -> Vec<String> {
+    let sources = tree.sources("", &[".rs", ".lua", ".sql", ".toml"]);
+    let exists = |name: &str| {
+        if let Some((owner, member)) = name.split_once("::") {
+            let is_there = [format!("fn {member}"), format!("{owner}::{member}")];
+            return has_word(&sources, owner) && is_there.iter().any(|it| has_word(&sources, it));
+        }
+        if name.matches('_').count() >= 4 {
+            return sources.contains(&format!("fn {name}()")) || sources.contains(&format!("\"{name}\""));
+        }
+        has_word(&sources, name)
+    };
+    let is_name = |span: &&String| {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+        span.chars().all(is_part)
+            && (span.contains("::") || (span.contains('_') && !span.starts_with("TIDEGATE_")))
+    };
+    let unknown = document.spans.iter().filter(is_name).filter(|name| !exists(name));
+    unknown.map(|name| format!("{}: nothing is named {name}", document.name)).collect()
+}
+
+/// README's rows `| 0 | admitted |` against the script's `-- Reply 0: admitted`.
+pub fn replies(readme: &str, script: &str) -> Vec<String> {
+    let header = script.lines().filter_map(|line| line.strip_prefix("-- Reply ")?.split_once(": "));
+    let row = |(code, meaning): (&str, &str)| format!("| {code} | {meaning} |");
+    let missing = header.map(row).filter(|row| !readme.lines().any(|line| line == row));
+    missing.map(|row| format!("README has no row {row}")).collect()
+}
+
+/// The codes of README's table against those of the help.
+pub fn exit_codes(readme: &str) -> Vec<String> {
+    let section = readme.split("## Exit codes").nth(1).unwrap_or(readme);
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let code = |text: &str| text.trim().parse::<u8>().ok();
+    let told: BTreeSet<u8> =
+        section.lines().filter_map(|line| code(line.strip_prefix('|')?.split('|').next()?)).collect();
+    let help = help(&[]);
+    let listed = help.split("Exit codes:").nth(1).unwrap_or_default();
+    let real: BTreeSet<u8> =
+        listed.lines().filter_map(|line| code(line.split_whitespace().next()?)).collect();
+    if told == real && !real.is_empty() {
+        Vec::new()
+    } else {
+        vec![format!("README: {told:?}, help: {real:?}")]
+    }
+}
+
+/// What RUNBOOK explains must be logged by the program, and what warns must be explained.
+pub fn log_lines(tree: &Tree, runbook: &str) -> Vec<String> {
+    let program = ["crates/tidegate/", "crates/tidegate-orders/", "crates/tidegate-stream/"];
+    let sources = joined(&program.map(|folder| tree.sources(folder, &[".rs"])).concat());
+    let section = runbook.split("## What the log says").nth(1).unwrap_or_default();
+    let rows = section.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0));
+    let unsaid = rows.filter(|text| !sources.contains(text));
+    let mut complaints: Vec<String> = unsaid.map(|text| format!("nothing logs: {text}")).collect();
+    for level in ["tracing::warn!(", "tracing::error!("] {
+        for call in sources.split(level).skip(1) {
+            let literals = call.split(';').next().unwrap_or(call).split('"').skip(1).step_by(2);
+            let Some(text) = literals.filter(|text| text.contains(' ')).last() else { continue };
+            let beginning = text.split([':', '(', ';']).next().unwrap_or(text);
+            if !text.starts_with('{') && !section.contains(beginning) {
+                complaints.push(format!("RUNBOOK does not explain: {text}"));
+            }
+        }
+    }
+    complaints
+}
+
+/// String literals that go on in the next line, put together.
+fn joined(source: &str) -> String {
+    let mut pieces = source.split("\\\n");
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |text, piece| text + piece.trim_start())
+}

@@ -1,0 +1,203 @@
+//! RUNBOOK.md, cut into what can be typed, and a terminal on which it is typed word for word.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::{
+    site::{Site, program},
+    terminal::Terminal,
+};
+
+const RUNBOOK: &str = include_str!("../../../RUNBOOK.md");
+
+/// A block of code, or code within a sentence.
+pub struct Recipe {
+    /// The heading above it, without `#`.
+    pub heading: String,
+    /// `sh` and `sql` for blocks, empty for code within a sentence.
+    pub language: String,
+    pub text: String,
+}
+
+/// All recipes, in order. A heading `x` is that of all up to the next one.
+pub fn recipes() -> Vec<Recipe> {
+    let mut recipes = Vec::new();
+    let mut heading = String::new();
+    let mut block: Option<Recipe> = None;
+    let mut prose = String::new();
+    for line in RUNBOOK.lines() {
+        match (line.strip_prefix("```"), &mut block) {
+            (Some(_), Some(_)) => recipes.extend(block.take()),
+            (Some(language), None) => {
+                let (heading, language) = (heading.clone(), language.to_owned());
+                block = Some(Recipe { heading, language, text: String::new() });
+            }
+            (None, Some(block)) => block.text += &format!("{line}\n"),
+            (None, None) if line.starts_with('#') => {
+                recipes.extend(spans(&heading, &std::mem::take(&mut prose)));
+                line.trim_start_matches('#').trim().clone_into(&mut heading);
+            }
+            (None, None) => prose += &format!("{line}\n"),
+        }
+    }
+    recipes.extend(spans(&heading, &prose));
+    recipes
+}
+
+fn spans(heading: &str, prose: &str) -> Vec<Recipe> {
+    let spans = prose.split('`').skip(1).step_by(2);
+    let recipe = |text: &str| Recipe {
+        heading: heading.to_owned(),
+        language: String::new(),
+        text: format!("{}\n", text.replace('\n', " ")),
+    };
+    spans.map(recipe).collect()
+}
+
+/// Somebody with RUNBOOK.md, a terminal, and the three programs it asks for.
+pub struct Operator {
+    beginning: String,
+    /// Where files of recipes are made.
+    folder: TempDir,
+    recipes: Vec<Recipe>,
+}
+
+/// What came of a recipe.
+pub struct Typed {
+    recipe: String,
+    /// How each of its commands ended.
+    codes: Vec<i32>,
+    /// All that was to be seen.
+    pub shown: String,
+}
+
+impl Operator {
+    /// With the addresses of this site, and a `mysql` that has its options, as RUNBOOK.md asks for.
+    pub fn at(site: &Site) -> Self {
+        let recipes = recipes();
+        let first = recipes.iter().find(|recipe| recipe.language == "sh").expect("RUNBOOK begins with sh");
+        let exports =
+            own(&first.text, &[("redis://...", &site.redis.url()), ("mysql://...", &site.mysql.url())]);
+        // As the workers have it, or the operator would wait for locks that are over.
+        let lease = "export TIDEGATE_WORKER_LOCK_LEASE_MS=600\n";
+        let client =
+            format!("alias mysql='mysql -h 127.0.0.1 -P {} -u tidegate tidegate'\n", site.mysql.port());
+        let folder = TempDir::new().expect("a folder");
+        let beginning = format!("cd {}\n{exports}{lease}{client}", folder.path().display());
+        Self { beginning, folder, recipes }
+    }
+
+    /// Types the recipe below `heading` that begins with `beginning`, with our own words in place of RUNBOOK's, and says
+    /// yes to all questions. A block comes before code in a sentence.
+    ///
+    /// # Panics
+    /// When there is no such recipe, when there are several, or when one of the words is not in it.
+    pub fn types(&self, heading: &str, beginning: &str, words: &[(&str, &str)]) -> Typed {
+        let of_section = self.recipes.iter().filter(|recipe| recipe.heading == heading);
+        let (spans, blocks): (Vec<&Recipe>, Vec<&Recipe>) = of_section
+            .filter(|recipe| recipe.text.starts_with(beginning))
+            .partition(|recipe| recipe.language.is_empty());
+        let found = if blocks.is_empty() { spans } else { blocks };
+        let (Some(recipe), true) = (found.first(), found.iter().all(|other| other.text == found[0].text))
+        else {
+            panic!("{} recipes below {heading:?} begin with {beginning:?}", found.len());
+        };
+        let text = own(&recipe.text, words);
+        if recipe.language == "sql" {
+            return self.types_line(&format!("mysql <<'END'\n{text}END\n"));
+        }
+        let (mut codes, mut shown) = (Vec::new(), String::new());
+        for command in commands(&text) {
+            let typed = self.types_line(&command);
+            codes.extend(typed.codes);
+            shown += &typed.shown;
+        }
+        Typed { recipe: recipe.text.clone(), codes, shown }
+    }
+
+    fn types_line(&self, line: &str) -> Typed {
+        let tidegate = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().expect("a folder");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut shell = program_of("sh");
+        shell.args(["-uc", &format!("{}{line}", self.beginning)]);
+        shell.env("PATH", format!("{}:{path}", tidegate.display()));
+        let (code, shown) = Terminal::start(&shell).says_yes();
+        Typed { recipe: line.to_owned(), codes: vec![code], shown: plain(&shown) }
+    }
+
+    /// A file that a recipe made.
+    pub fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+    }
+}
+
+/// A program that sees nothing of what configures the tests.
+fn program_of(name: &str) -> std::process::Command {
+    let mut command = std::process::Command::new(name);
+    for (variable, value) in program().get_envs() {
+        assert!(value.is_none(), "the program is given no variable of its own");
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn own(text: &str, words: &[(&str, &str)]) -> String {
+    words.iter().fold(text.to_owned(), |text, (theirs, ours)| {
+        assert!(text.contains(theirs), "{theirs:?} is not in the recipe:\n{text}");
+        text.replace(theirs, ours)
+    })
+}
+
+/// What a terminal shows, byte for byte, without the lines of tables and with one space for many.
+fn plain(shown: &str) -> String {
+    let words = |line: &str| {
+        let is_letter = |c: &char| c.is_ascii_graphic();
+        let spaced: String = line.chars().map(|c| if is_letter(&c) { c } else { ' ' }).collect();
+        spaced.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    shown.lines().map(words).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+/// One command each; a line that ends with `|` or `\` goes on in the next one.
+fn commands(text: &str) -> Vec<String> {
+    let mut commands = vec![String::new()];
+    for line in text.lines() {
+        let last = commands.last_mut().expect("there is one");
+        *last += &format!("{line}\n");
+        if !line.ends_with(['|', '\\']) {
+            commands.push(String::new());
+        }
+    }
+    commands.retain(|command| !command.trim().is_empty());
+    commands
+}
+
+impl Typed {
+    /// That each command ended well.
+    #[track_caller]
+    pub fn succeeds(self) -> Self {
+        let all = vec![0; self.codes.len()];
+        self.ends_with(&all)
+    }
+
+    /// That the commands ended with these codes.
+    #[track_caller]
+    pub fn ends_with(self, codes: &[i32]) -> Self {
+        assert_eq!(self.codes, codes, "{}\n{}", self.recipe, self.shown);
+        self
+    }
+
+    /// That all of this is to be seen, in this order.
+    #[track_caller]
+    pub fn shows(self, texts: &[&str]) -> Self {
+        let mut rest = self.shown.as_str();
+        for text in texts {
+            let Some(at) = rest.find(text) else {
+                panic!("{text:?} is not seen after\n{}\nbut\n{}", self.recipe, self.shown);
+            };
+            rest = &rest[at + text.len()..];
+        }
+        self
+    }
+}

@@ -1,0 +1,232 @@
+//! What `tidegate audit` answers after a real worker has run; what it finds is tested beside `audit.rs`.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tidegate_orders::{
+    Quantity,
+    gate::{Release, UserAfter},
+};
+
+use crate::site::{Site, until};
+
+const BIG: i64 = 9_007_199_254_740_993;
+/// How long a pipeline is audited while it moves.
+const MOVING: Duration = Duration::from_secs(4);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
+    let site = Site::open().await;
+    site.load(10, 100).await;
+    for order in 0..20 {
+        site.add_order(BIG + order, 1000 + order, 10).await;
+    }
+    site.add(&[("userId", "1"), ("voucherId", "10")]).await;
+    let before = site.tidegate(&["audit"]);
+    assert_eq!(before.status.code(), Some(0), "all in flight: {before:?}");
+
+    let worker = site.worker("w").start();
+    until_dead(&site, 1).await;
+    site.settled().await;
+    worker.signal(Signal::SIGTERM);
+    let held = site.tidegate(&["audit"]);
+    let text = String::from_utf8_lossy(&held.stdout).into_owned();
+    assert_eq!(held.status.code(), Some(0), "{held:?}");
+    assert!(text.contains("It holds: 20 admitted orders"), "{text}");
+    assert!(text.contains("Unreadable entries: 1 (1 dead"), "{text}");
+
+    let typo = site.tidegate(&["audit", "--voucher", "9999"]);
+    assert_eq!(
+        typo.status.code(),
+        Some(1),
+        "nobody is told that all is well with what is not there: {typo:?}"
+    );
+    assert!(String::from_utf8_lossy(&typo.stderr).contains("voucher 9999 is unknown"), "{typo:?}");
+
+    let lost = (BIG + 7).to_string();
+    sqlx::query("DELETE FROM tb_voucher_order WHERE id = ?")
+        .bind(BIG + 7)
+        .execute(&site.pool)
+        .await
+        .expect("a row");
+    let failed = site.tidegate(&["audit", "--json"]);
+    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+    let json: Value = serde_json::from_slice(&failed.stdout).expect("JSON");
+    let voucher = &json["vouchers"][0];
+    assert_eq!((&json["holds"], &voucher["voucher"]), (&Value::Bool(false), &Value::from("10")));
+    assert_eq!(voucher["lost"]["first"], Value::from(vec![lost]), "{json}");
+    // Another voucher is not concerned.
+    site.load(11, 5).await;
+    assert_eq!(site.tidegate(&["audit", "--voucher", "11"]).status.code(), Some(0));
+    // Nobody knows what Redis has forgotten, but that it has is said.
+    site.redis_says(&["FLUSHALL"]).await;
+    let (code, text) = audit(&site);
+    assert!(text.contains("MySQL holds 19 orders that Redis does not know"), "{text}");
+    let forgotten = "voucher 10: Redis has forgotten it: its sale is on, MySQL has 80 units of it and 19 orders that came \
+                     through Redis, and Redis has nothing; RUNBOOK: `Redis lost data`";
+    assert!(code == Some(1) && text.contains(forgotten), "{text}");
+    assert!(!text.contains("voucher 11: "), "nobody has bought of it: {text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_redis_need_not_know_are_no_failure() {
+    let site = Site::open().await;
+    site.load(10, 100).await;
+    site.add_order(1, 1_001, 10).await;
+    let worker = site.worker("w").start();
+    until("it is written", || async { site.orders().await.len() == 1 }).await;
+    assert!(worker.stop().await.success());
+    site.call("FLUSHALL").await;
+    assert_eq!(audit(&site).0, Some(1));
+    for (change, back) in [
+        // It was taken over, or another program sells it.
+        ("UPDATE tb_voucher_order SET entry_id = NULL", "UPDATE tb_voucher_order SET entry_id = '1-0'"),
+        (
+            "UPDATE tb_seckill_voucher SET begin_time = NOW() - INTERVAL 2 HOUR, end_time = NOW() - INTERVAL 1 HOUR",
+            "UPDATE tb_seckill_voucher SET end_time = NOW() + INTERVAL 1 HOUR",
+        ),
+        (
+            "UPDATE tb_seckill_voucher SET stock = 0, initial_stock = 1",
+            "UPDATE tb_seckill_voucher SET stock = 99, initial_stock = 100",
+        ),
+    ] {
+        sqlx::query(change).execute(&site.pool).await.expect("the row is changed");
+        let (code, text) = audit(&site);
+        assert!(code == Some(0) && text.contains("It holds"), "{change}: {text}");
+        sqlx::query(back).execute(&site.pool).await.expect("the row is changed back");
+        assert_eq!(audit(&site).0, Some(1), "{back}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them() {
+    let site = Site::open().await;
+    site.load(10, 100).await;
+    let worker = site.worker("w").start();
+    worker.says("consumer group made").await;
+    assert!(worker.stop().await.success());
+    for order in 1..=3 {
+        site.admit(order, 1_000 + order, 10, 1).await;
+    }
+    let entries = site.call("XRANGE stream.orders - +").await.into_array();
+    let entries: Vec<String> =
+        entries.into_iter().map(|entry| entry.into_array()[0].as_string().expect("an id")).collect();
+    site.call("XREADGROUP GROUP g1 hand STREAMS stream.orders >").await;
+    for entry in &entries {
+        site.call(&format!("XACK stream.orders g1 {entry}")).await;
+    }
+    site.call(&format!("XDEL stream.orders {}", entries[0])).await;
+    let (code, text) = audit(&site);
+    let command = format!("tidegate replay --voucher 10 --from {} --to {} --dry-run", entries[1], entries[2]);
+    assert!(code == Some(1) && text.contains(&command), "{text}");
+    assert!(text.contains("Lost orders of voucher 10 were admitted from 20"), "{text}");
+    assert!(text.contains("Of 1 the entry is gone"), "{text}");
+
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    let plan = site.tidegate(&words);
+    assert!(String::from_utf8_lossy(&plan.stdout).contains("2 would be created"), "{plan:?}");
+    let words: Vec<&str> = words.into_iter().filter(|word| *word != "--dry-run").chain(["--yes"]).collect();
+    assert_eq!(site.tidegate(&words).status.code(), Some(0));
+    let (_, text) = audit(&site);
+    assert!(
+        !text.contains("tidegate replay") && text.contains("voucher 10: 1 admitted order is lost: 1"),
+        "{text}"
+    );
+    let json = site.tidegate(&["audit", "--json"]);
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let span = &json["vouchers"][0]["lost_span"];
+    assert_eq!((&span["in_stream"], &span["entries"]), (&Value::from(0), &Value::Null), "{json}");
+    // The journal says when.
+    assert!(span["from_ms"].as_u64().expect("a time") > 1_700_000_000_000, "{json}");
+}
+
+/// With which code it ends, and what it says.
+fn audit(site: &Site) -> (Option<i32>, String) {
+    let output = site.tidegate(&["audit"]);
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_of_a_moving_pipeline_raises_no_false_alarm() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    // Small batches: many moments at which an order is between two places.
+    let worker = |name: &str| site.worker(name).set("WORKER_BATCH", 20).start();
+    let workers = [worker("a"), worker("b")];
+    let began = Instant::now();
+    let (mut rushes, mut audits) = (1, 0);
+    while began.elapsed() < MOVING || audits < 3 {
+        let rush = async {
+            site.rush(rushes * 200, 200).await;
+            site.add_poison().await;
+        };
+        let ((), failures) = tokio::join!(rush, site.audit_failures());
+        assert_eq!(failures, Vec::<String>::new(), "audit {audits}, beside the rush");
+        assert_eq!(site.audit_failures().await, Vec::<String>::new(), "audit {audits}, behind it");
+        (rushes, audits) = (rushes + 1, audits + 1);
+    }
+    site.settled().await;
+    assert!(!site.refused().await.is_empty(), "refusals were going on");
+    site.invariants().await;
+    for worker in workers {
+        assert!(worker.stop().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_of_vouchers_that_only_redis_knows_are_followed() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.load(7, 100).await;
+    let gate = site.gate().await;
+    for order in 1..=5 {
+        site.admit(order, order, 7, 1).await;
+    }
+    let worker = site.worker("w").start();
+    site.settled().await;
+    // As if from an older backup: MySQL knows nothing of the sale, and the stream was trimmed.
+    for sql in ["DELETE FROM tb_voucher_order", "DELETE FROM tb_seckill_voucher WHERE voucher_id = 7"] {
+        sqlx::query(sql).execute(&site.pool).await.expect("a statement");
+    }
+    assert!(worker.stop().await.success());
+    site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
+    // Many other keys, one of them no text.
+    let others = "for at = 1, 5000 do redis.call('SET', 'other:' .. at, '') end \
+                  redis.call('SET', 'seckill:journal:\\255', '') return 1";
+    site.redis_says(&["EVAL", others, "0"]).await;
+    for flags in [&["audit"][..], &["audit", "--voucher", "7"]] {
+        let audit = site.tidegate(flags);
+        let text = String::from_utf8_lossy(&audit.stdout).into_owned();
+        assert_eq!(audit.status.code(), Some(1), "{audit:?}");
+        assert!(text.contains("voucher 7: 5 admitted orders are lost: 1, 2, 3, 4, 5"), "{text}");
+    }
+
+    // What was given back needs no row.
+    for order in 1..=5 {
+        let release = Release {
+            order: order.try_into().expect("an id"),
+            user: order.try_into().expect("an id"),
+            voucher: 7.try_into().expect("an id"),
+            units: Some(Quantity::ONE),
+            user_after: UserAfter::Freed,
+            by: "operator:test".into(),
+        };
+        gate.release(&release).await.expect("the gate answers");
+    }
+    let held = site.tidegate(&["audit"]);
+    assert_eq!(held.status.code(), Some(0), "{held:?}");
+    assert!(String::from_utf8_lossy(&held.stdout).contains("It holds: 5 admitted orders"), "{held:?}");
+    assert_eq!(site.tidegate(&["audit", "--voucher", "7"]).status.code(), Some(0));
+
+    // A journal that is none is named.
+    site.redis_says(&["SET", "seckill:journal:8", "x"]).await;
+    let failed = site.tidegate(&["audit"]);
+    assert_eq!(failed.status.code(), Some(3), "{failed:?}");
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("seckill:journal:8: WRONGTYPE"), "{failed:?}");
+    assert_eq!(site.tidegate(&["audit", "--voucher", "7"]).status.code(), Some(0), "others can be audited");
+}
+
+async fn until_dead(site: &Site, letters: usize) {
+    until("it is buried", || async { site.dead().await.len() == letters }).await;
+}

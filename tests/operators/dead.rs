@@ -1,0 +1,946 @@
+//! Dead letters in the hands of operators: real servers, real workers, the real program.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, Stdio},
+};
+
+use fred::{
+    interfaces::{ClientLike, SetsInterface, StreamsInterface},
+    types::{CustomCommand, Value},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::{Value as Json, json};
+use tidegate_lab::{Hold, Proxy};
+
+use crate::{
+    program::{Program, Run, go_on, pastes},
+    site::{
+        DEAD, GROUP, OrderRow, STREAM, Site, Worker,
+        rush::{Wanted, Way},
+        until,
+    },
+    terminal::Terminal,
+};
+
+/// Field names and values, byte for byte, in order.
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn program(site: &Site) -> Program {
+    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
+}
+
+/// A site whose voucher 1 has 100 units, with the scripts of the operator's commands loaded.
+async fn open() -> (Site, Program) {
+    let site = Site::open().await;
+    site.load(1, 100).await;
+    let program = program(&site);
+    (site, program)
+}
+
+/// Adds an entry of any bytes; returns its id.
+async fn add(site: &Site, fields: &Fields) -> String {
+    let mut args: Vec<Value> = vec![STREAM.into(), "*".into()];
+    for (name, value) in fields {
+        args.extend([Value::from(name.as_slice()), Value::from(value.as_slice())]);
+    }
+    let command = CustomCommand::new_static("XADD", None, false);
+    site.client.custom::<String, _>(command, args).await.expect("the entry is added")
+}
+
+/// What a stream holds: ids and fields, byte for byte.
+async fn entries(site: &Site, key: &str) -> Vec<(String, Fields)> {
+    let entries: Vec<(String, Value)> = site.client.xrange(key, "-", "+", None).await.expect("Redis answers");
+    let bytes = |value: &Value| value.as_bytes().expect("a string").to_vec();
+    let pairs = |fields: Value| {
+        fields.into_array().chunks(2).map(|pair| (bytes(&pair[0]), bytes(&pair[1]))).collect()
+    };
+    entries.into_iter().map(|(id, fields)| (id, pairs(fields))).collect()
+}
+
+async fn letter_ids(site: &Site) -> Vec<String> {
+    entries(site, DEAD).await.into_iter().map(|(id, _)| id).collect()
+}
+
+/// Everything that Redis holds, byte for byte, but for the log of operators.
+async fn dump(site: &Site) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    for key in site.call("KEYS *").await.convert::<Vec<String>>().expect("keys") {
+        all.insert(key.clone(), site.redis_says(&["DUMP", &key]).await);
+    }
+    all.remove("tidegate:log");
+    all
+}
+
+/// Lets a worker write and bury what there is.
+async fn settled(site: &Site, name: &str) {
+    let worker = site.worker(name).start();
+    stopped(site, worker).await;
+}
+
+async fn stopped(site: &Site, worker: Worker) {
+    site.settled().await;
+    assert!(worker.stop().await.success());
+}
+
+#[track_caller]
+fn is_why(run: &Run, why: &str, letters: u64) {
+    let staying = run.json()["stay"].as_array().cloned().unwrap_or_default();
+    let found = staying.iter().find(|staying| staying["why"] == why);
+    assert_eq!(found.map(|staying| &staying["letters"]), Some(&json!(letters)), "{run:#?}");
+}
+
+async fn audit_holds(site: &Site) {
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    let report = site.tidegate(&["audit", "--json"]);
+    assert!(report.status.success(), "{report:?}");
+}
+
+/// Sells an order of voucher 77, of which MySQL has no row.
+async fn sell_unknown(site: &Site, id: i64, user: i64, quantity: i64) {
+    if site.redis_stock(77).await.is_none() {
+        site.redis_says(&["SET", "seckill:stock:77", "100"]).await;
+        site.book.write(|pages| _ = pages.loaded.insert(77, 100));
+    }
+    site.admit(id, user, 77, quantity).await;
+}
+
+async fn add_row_of_77(site: &Site) {
+    let insert = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time, initial_stock) \
+                  VALUES (77, 100, NOW(), NOW() + INTERVAL 1 DAY, 100)";
+    sqlx::query(insert).execute(&site.pool).await.expect("the row is inserted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_cause_is_mended_requeued_letters_become_orders_and_the_audit_holds_at_every_step() {
+    let (site, program) = open().await;
+    for at in 0..30 {
+        sell_unknown(&site, 1_000 + at, 10 + at, 1 + at % 3).await;
+        site.admit(2_000 + at, 10 + at, 1, 1).await;
+    }
+    settled(&site, "w").await;
+    audit_holds(&site).await;
+    let listed = program.run("dead list --json").expect(0).json();
+    assert_eq!((&listed["letters"], &listed["groups"][0]["voucher"]), (&json!(30), &json!("77")), "{listed}");
+    assert_eq!(listed["newest"].as_array().unwrap().len(), 10, "{listed}");
+    let shown = program.run("dead list").expect(0).stdout;
+    assert_eq!((shown.matches("as above").count(), shown.matches("and 20 older").count()), (9, 1), "{shown}");
+
+    // Not mended yet: they die again, with their history.
+    program.run("dead requeue --reason unknown_voucher --yes").expect(0);
+    assert!(site.dead().await.is_empty());
+    audit_holds(&site).await;
+    settled(&site, "w").await;
+    audit_holds(&site).await;
+    assert_eq!(letter_ids(&site).await.len(), 30);
+
+    add_row_of_77(&site).await;
+    let done = program.run("dead requeue --voucher 77 --yes --json").expect(0).json();
+    assert_eq!((&done["letters"], &done["gone"]), (&json!(30), &json!(0)), "{done}");
+    audit_holds(&site).await;
+    settled(&site, "w").await;
+    assert_eq!(site.orders().await.len(), 60);
+    site.invariants().await;
+    let log = program.run("log --json").expect(0).json();
+    assert_eq!(log[0]["counts"], json!({ "requeued": 30, "gone": 0, "stay": 0 }), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_goes_round_byte_for_byte_and_its_history_is_kept() {
+    let (site, program) = open().await;
+    let all: Vec<u8> = (0..=255).collect();
+    let order: Fields = [("userId", "5"), ("voucherId", "77"), ("id", "106")]
+        .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
+        .into();
+    let mut strange = order.clone();
+    strange.extend([
+        (all.clone(), all.clone()),
+        (b"dead:requeued".to_vec(), b"9".to_vec()),
+        (vec![], vec![]),
+    ]);
+    let mut many = order.clone();
+    many.extend((0..2997).map(|at| (vec![0xff, b'0' + (at % 10) as u8], all[at % 256..].to_vec())));
+    let poison: Fields = vec![(b"userId".to_vec(), b"\xff".to_vec())];
+    let originals = [strange, many, poison];
+    for fields in &originals {
+        add(&site, fields).await;
+    }
+    settled(&site, "w").await;
+    for time in 1..=3 {
+        let before = entries(&site, STREAM).await.len();
+        let done = program.run("dead requeue --all --yes --json").expect(0).json();
+        assert_eq!(done["letters"], 3, "{done}");
+        let back = entries(&site, STREAM).await.split_off(before);
+        for ((id, fields), original) in back.iter().zip(&originals) {
+            assert!(fields.starts_with(original) && fields.len() == original.len() + 2, "{id}");
+            assert_eq!(fields[original.len()], (b"dead:requeued".to_vec(), time.to_string().into_bytes()));
+            assert_eq!(fields[original.len() + 1].0, b"dead:history");
+        }
+        audit_holds(&site).await;
+        settled(&site, "w").await;
+        audit_holds(&site).await;
+    }
+    // What was exported is what came in, with all that became of it.
+    let export = program.run("dead export").expect(0).stdout;
+    let lines: Vec<Json> = export.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for (line, original) in export.lines().zip(&originals) {
+        let entry = tidegate_stream::Line::parse(line.as_bytes()).expect("an entry");
+        let fields: Fields =
+            entry.fields.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+        assert_eq!(&fields, original);
+    }
+    let reasons: BTreeSet<&str> = lines.iter().map(|line| line["dead"]["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, BTreeSet::from(["bad_value", "unknown_voucher"]));
+    assert!(lines.iter().all(|line| line["dead"]["requeued"] == 3));
+    assert!(lines.iter().all(|line| line["dead"]["history"].as_array().unwrap().len() == 3));
+
+    let one = lines[2]["dead"]["letter"].as_str().unwrap();
+    let shown = program.run(&format!("dead show {one}")).expect(0).stdout;
+    assert!(shown.contains("bad_value") && shown.contains("requeued   3 times"), "{shown}");
+    assert!(shown.contains(r"userId = \xff"), "{shown}");
+    assert_eq!(program.run(&format!("dead show {one} --json")).expect(0).json(), lines[2]);
+    program.run("dead show 1-1").expect(1);
+    assert!(program.run("dead show 1-1 --json").expect(1).json().is_null());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_that_was_requeued_often_stays_until_somebody_insists() {
+    let (site, program) = open().await;
+    site.add(&[("userId", "nobody")]).await;
+    sell_unknown(&site, 1, 1, 1).await;
+    settled(&site, "w").await;
+    for _ in 0..2 {
+        program.run("dead requeue --reason bad_value --reason missing_field --yes").expect(2);
+        program.run("dead requeue --reason bad_value --yes --set operator.requeue_limit=2").expect(0);
+        settled(&site, "w").await;
+    }
+    let limited = "--set operator.requeue_limit=2";
+    let before = dump(&site).await;
+    let dry = program.run(&format!("dead requeue --all --dry-run --json {limited}")).expect(0);
+    is_why(&dry, "needs_force", 1);
+    assert_eq!(dry.json()["would"], 1);
+    let id = dry.json()["stay"][0]["first"][0].as_str().unwrap().to_owned();
+    let refused = program.run(&format!("dead requeue {id} --yes --json {limited}")).expect(1);
+    is_why(&refused, "needs_force", 1);
+    assert_eq!(dump(&site).await, before);
+
+    let partly = program.run(&format!("dead requeue --all --yes --json {limited}")).expect(1);
+    is_why(&partly, "needs_force", 1);
+    assert_eq!((&partly.json()["letters"], letter_ids(&site).await), (&json!(1), vec![id.clone()]));
+    program.run(&format!("dead requeue {id} --yes --force {limited}")).expect(0);
+    assert!(letter_ids(&site).await.is_empty());
+    program.run("dead requeue --all --yes").expect(0);
+    audit_holds(&site).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_gives_back_once_and_frees_the_user_and_nothing_brings_the_order_back() {
+    let (site, program) = open().await;
+    for at in 0..20 {
+        sell_unknown(&site, 1_000 + at, 10 + at, 2).await;
+    }
+    settled(&site, "w").await;
+    let left = site.redis_stock(77).await;
+    assert_eq!(left, Some(60));
+    let dry = program.run("dead cancel --all --dry-run").expect(0);
+    assert!(dry.stdout.contains("20 letters selected"), "{dry:?}");
+    let exported = program.run("dead export").expect(0).stdout;
+    let one = letter_ids(&site).await[3].clone();
+    let done = program.run(&format!("dead cancel {one} --yes")).expect(0);
+    assert!(done.stdout.contains("given back, order 1003"), "{done:?}");
+    assert_eq!(site.redis_stock(77).await, Some(62));
+    program.run(&format!("dead cancel {one} --yes")).expect(1);
+    assert_eq!(site.redis_stock(77).await, Some(62), "once");
+    audit_holds(&site).await;
+
+    program.run("dead cancel --voucher 77 --yes").expect(0);
+    assert_eq!(site.redis_stock(77).await, Some(100));
+    let buyers: u64 = site.client.scard("seckill:order:77").await.unwrap();
+    assert_eq!((buyers, letter_ids(&site).await.len()), (0, 0));
+    assert!(site.journal(77).await.values().all(|note| note.contains(r#""by":"operator:dead_cancel""#)));
+    audit_holds(&site).await;
+
+    // The row comes after all, and so do the orders: as new entries, and out of a file.
+    add_row_of_77(&site).await;
+    for id in [1_000, 1_001] {
+        add_again(&site, id).await;
+    }
+    sell_unknown(&site, 2_000, 99, 2).await;
+    settled(&site, "w").await;
+    assert_eq!(ids(&site.live_orders().await), [2_000]);
+    replay(&site, &program, &exported);
+    assert_eq!(ids(&site.live_orders().await), [2_000]);
+    assert_eq!(ids(&site.cancelled_orders().await), (1_000..1_020).collect::<Vec<_>>());
+    assert_eq!((site.redis_stock(77).await, site.mysql_stock(77).await), (Some(98), 98), "once");
+    site.invariants().await;
+}
+
+/// Adds the entry of an order of the book once more, in another order of fields than the first time.
+async fn add_again(site: &Site, id: i64) {
+    let wanted = site.book.read().orders[&id];
+    let [user, voucher, quantity] = [wanted.user, wanted.voucher, wanted.quantity].map(|it| it.to_string());
+    let id = id.to_string();
+    site.add(&[("id", &id), ("quantity", &quantity), ("voucherId", &voucher), ("userId", &user)]).await;
+}
+
+/// Runs entries of `tidegate dead export` again.
+fn replay(site: &Site, program: &Program, exported: &str) {
+    let file = site.file("exported.jsonl", exported);
+    program.run(&format!("replay --file {} --yes", file.display())).expect(0);
+}
+
+fn ids(orders: &[OrderRow]) -> Vec<i64> {
+    orders.iter().map(|order| order.id).collect()
+}
+
+/// Stops `tidegate dead cancel` between MySQL and Redis, by a kill.
+async fn cancel_half(site: &Site, letter: &str) {
+    let (_proxy, mut child, held) = cancel_up_to_redis(site, letter).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    held.cut();
+}
+
+/// Holds `tidegate dead cancel` between MySQL and Redis.
+async fn cancel_up_to_redis(site: &Site, letter: &str) -> (Proxy, Child, Hold) {
+    up_to_script(site, &["dead", "cancel", letter, "--yes"]).await
+}
+
+/// Holds a command before its first script: MySQL has answered, or was told.
+async fn up_to_script(site: &Site, words: &[&str]) -> (Proxy, Child, Hold) {
+    let proxy = Proxy::start(site.redis.port()).await.unwrap();
+    let through =
+        Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
+    let held = proxy.hold_when("EVALSHA");
+    let mut command = through.command(words);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    held.reached().await.unwrap();
+    (proxy, child, held)
+}
+
+/// The row of the voucher comes by hand, with nothing in it that tells of orders which were cancelled before.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_was_cancelled_before_its_voucher_had_a_row_is_never_written() {
+    let (site, program) = open().await;
+    for order in 1..=4 {
+        sell_unknown(&site, order, order, 1).await;
+    }
+    settled(&site, "w").await;
+    let letters = letter_ids(&site).await;
+    let exported = program.run("dead export").expect(0).stdout;
+    program.run(&format!("dead cancel {} --yes", letters[0])).expect(0);
+    cancel_half(&site, &letters[1]).await;
+    assert_eq!(site.redis_stock(77).await, Some(97), "one of the two was given back");
+    audit_holds(&site).await;
+
+    add_row_of_77(&site).await;
+    replay(&site, &program, &exported);
+    assert_eq!(ids(&site.live_orders().await), [3, 4]);
+    for order in 1..=4 {
+        add_again(&site, order).await;
+    }
+    sell_unknown(&site, 5, 5, 1).await;
+    settled(&site, "w").await;
+    assert_eq!(ids(&site.live_orders().await), [3, 4, 5]);
+    audit_holds(&site).await;
+
+    // The letter of an order that is cancelled and not given back stays until it is, and both tell how.
+    let audited = program.run("audit").expect(0).stdout;
+    assert!(
+        audited.contains("Of voucher 77, 1 order is cancelled in MySQL and not given back to Redis (id 2)."),
+        "{audited}"
+    );
+    let told = program.run("order show 2 --json").expect(0).json();
+    assert_eq!(told["fate"]["is"], "cancelled", "{told:#}");
+    let cancel = told["fate"]["commands"][0].as_str().unwrap();
+    assert!(cancel.ends_with(&format!(" dead cancel {}", letters[1])), "{told:#}");
+    assert!(cancel.starts_with("tidegate --redis-url redis://"), "{cancel}");
+    let requeued = program.run("dead requeue --all --yes --json").expect(1);
+    is_why(&requeued, "cancelled", 1);
+    assert_eq!(letter_ids(&site).await, [letters[1].clone()]);
+    settled(&site, "w").await;
+    let done = program.run("dead cancel --all --yes").expect(0);
+    assert!(done.stdout.contains("given back, order 2"), "{done:?}");
+    assert_eq!((site.redis_stock(77).await, site.mysql_stock(77).await), (Some(97), 97));
+    site.invariants().await;
+}
+
+/// A copy of the order that somebody else put back while the letter was being cancelled changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_written() {
+    let (site, program) = open().await;
+    site.admit(5, 50, 1, 3).await;
+    // The database refuses this one row, twice: a group that was made again buries it once more.
+    let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_50 CHECK (user_id <> 50)";
+    sqlx::query(check).execute(&site.pool).await.unwrap();
+    settled(&site, "w").await;
+    site.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
+    settled(&site, "w").await;
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_50").execute(&site.pool).await.unwrap();
+    let twins = letter_ids(&site).await;
+    assert_eq!(twins.len(), 2);
+    program.run(&format!("dead requeue {} --yes", twins[0])).expect(0);
+    program.run(&format!("dead cancel {} --yes", twins[1])).expect(0);
+    assert_eq!(site.redis_stock(1).await, Some(100));
+    settled(&site, "w").await;
+    assert!(site.live_orders().await.is_empty());
+    assert_eq!((site.redis_stock(1).await, site.mysql_stock(1).await), (Some(100), 100));
+    site.invariants().await;
+
+    // Killed between MySQL and Redis: the letter is there, and stays until somebody cancels it again.
+    site.admit(6, 60, 1, 3).await;
+    let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_60 CHECK (user_id <> 60)";
+    sqlx::query(check).execute(&site.pool).await.unwrap();
+    settled(&site, "w").await;
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_60").execute(&site.pool).await.unwrap();
+    let letter = letter_ids(&site).await.remove(0);
+    cancel_half(&site, &letter).await;
+    assert_eq!((letter_ids(&site).await.len(), site.redis_stock(1).await), (1, Some(97)));
+    audit_holds(&site).await;
+    is_why(&program.run("dead requeue --all --yes --json").expect(1), "cancelled", 1);
+    program.run("dead cancel --all --yes").expect(0);
+    assert_eq!((site.redis_stock(1).await, site.mysql_stock(1).await), (Some(100), 100));
+    site.invariants().await;
+
+    // Put back between MySQL and Redis: the copy changes nothing, so the command gives back.
+    site.admit(7, 70, 1, 3).await;
+    let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_70 CHECK (user_id <> 70)";
+    sqlx::query(check).execute(&site.pool).await.unwrap();
+    settled(&site, "w").await;
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_70").execute(&site.pool).await.unwrap();
+    let letter = letter_ids(&site).await.remove(0);
+    let (_proxy, child, held) = cancel_up_to_redis(&site, &letter).await;
+    add_again(&site, 7).await;
+    site.call(&format!("XDEL {DEAD} {letter}")).await;
+    held.release();
+    Run::from(child.wait_with_output().unwrap()).expect(0);
+    assert_eq!(site.redis_stock(1).await, Some(100));
+    settled(&site, "w").await;
+    site.invariants().await;
+}
+
+/// Cancel writes the cancelled row between the look and the script of a requeue, and dies before it gives back: no
+/// letter is left by which anybody could, so the requeue does.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_cancelled_while_it_is_requeued_is_given_back_once_though_the_cancel_dies() {
+    let (site, program) = open().await;
+    for order in 1..=3 {
+        sell_unknown(&site, order, order, 2).await;
+    }
+    settled(&site, "w").await;
+    let letters = letter_ids(&site).await;
+    let patient = ["--set", "redis.command_timeout_ms=60000"];
+    let words = [&["dead", "requeue", "--all", "--yes", "--json"][..], &patient].concat();
+    let (_proxy, requeue, held) = up_to_script(&site, &words).await;
+    cancel_half(&site, &letters[0]).await;
+    // This one loses Redis, and this one is whole: it comes back when the requeue has given back.
+    let (cut, without_redis, held_cancel) = cancel_up_to_redis(&site, &letters[1]).await;
+    cut.cut().await;
+    drop(held_cancel);
+    Run::from(without_redis.wait_with_output().unwrap()).expect(3);
+    let (_through, whole, held_whole) = cancel_up_to_redis(&site, &letters[2]).await;
+    assert_eq!(ids(&site.cancelled_orders().await), [1, 2, 3]);
+    held.release();
+    let requeued = Run::from(requeue.wait_with_output().unwrap()).expect(0).json();
+    assert_eq!([&requeued["letters"], &requeued["gone"], &requeued["given_back"]], [0, 3, 3], "{requeued}");
+    held_whole.release();
+    Run::from(whole.wait_with_output().unwrap()).expect(0);
+    settled(&site, "w").await;
+
+    assert!(letter_ids(&site).await.is_empty());
+    assert_eq!(site.redis_stock(77).await, Some(100), "once");
+    assert_eq!(site.client.scard::<u64, _>("seckill:order:77").await.unwrap(), 0);
+    audit_holds(&site).await;
+    assert!(!program.run("audit").expect(0).stdout.contains("not given back"), "all is given back");
+    site.invariants().await;
+}
+
+/// As a service that cancels without the journal leaves them, or two commands that were killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_cancelled_and_stays_in_the_journal_is_named_with_what_to_type() {
+    let (site, program) = open().await;
+    sell_unknown(&site, 7, 70, 3).await;
+    settled(&site, "w").await;
+    let letter = letter_ids(&site).await.remove(0);
+    cancel_half(&site, &letter).await;
+    add_again(&site, 7).await;
+    site.call(&format!("XDEL {DEAD} {letter}")).await;
+    settled(&site, "w").await;
+    audit_holds(&site).await;
+    let audited = program.run("audit").expect(0).stdout;
+    assert!(audited.contains("still stand in its journal as admitted: 7."), "{audited}");
+
+    let told = program.run("order show 7 --json").expect(0).json();
+    let release = told["fate"]["commands"][0].as_str().unwrap();
+    for _ in 0..2 {
+        let mut typed = Command::new("sh");
+        typed.args(["-c", release]).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let typed = typed.env("TIDEGATE_REDIS_URL", site.redis.url()).output().unwrap();
+        assert!(typed.status.success(), "{release}: {typed:?}");
+        assert_eq!(site.redis_stock(77).await, Some(100), "once: {release}: {typed:?}");
+    }
+    let audited = program.run("audit").expect(0).stdout;
+    assert!(!audited.contains("still stand in its journal"), "{audited}");
+    site.invariants().await;
+}
+
+/// The journal tells whose the id is. MySQL must not hear of a forgery: a row of it would bar the genuine order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_letter_is_not_cancelled_in_the_place_of_the_genuine_order() {
+    let (site, program) = open().await;
+    sell_unknown(&site, 58, 1, 1).await;
+    site.add(&[("userId", "666"), ("voucherId", "77"), ("id", "58")]).await;
+    settled(&site, "w").await;
+    let [genuine, forged] = <[String; 2]>::try_from(letter_ids(&site).await).expect("two letters");
+    let before = dump(&site).await;
+    for how in ["--dry-run", "--yes"] {
+        is_why(&program.run(&format!("dead cancel {forged} --json {how}")).expect(1), "id_taken", 1);
+    }
+    assert!(site.cancelled_orders().await.is_empty(), "nothing was written");
+    assert_eq!(dump(&site).await, before);
+    is_why(&program.run(&format!("dead drop {genuine} --yes --json")).expect(1), "holds_order", 1);
+
+    add_row_of_77(&site).await;
+    program.run(&format!("dead requeue {genuine} --yes")).expect(0);
+    settled(&site, "w").await;
+    assert_eq!(
+        site.live_orders().await.iter().map(|order| (order.id, order.user)).collect::<Vec<_>>(),
+        [(58, 1)]
+    );
+    program.run(&format!("dead drop {forged} --yes")).expect(0);
+    assert!(letter_ids(&site).await.is_empty());
+    audit_holds(&site).await;
+    site.invariants().await;
+}
+
+/// MySQL refuses rows of a user, cancelled ones as well: letters stay, are told, and go on afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_mysql_refuses_is_not_given_back_and_its_neighbours_go_on() {
+    let (site, program) = open().await;
+    let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_2 CHECK (user_id <> 2)";
+    sqlx::query(check).execute(&site.pool).await.unwrap();
+    for order in 1..=3 {
+        sell_unknown(&site, order, order, 1).await;
+    }
+    site.admit(4, 2, 1, 1).await;
+    settled(&site, "w").await;
+    program.run("dead cancel --all --dry-run").expect(0);
+    let partly = program.run("dead cancel --all --yes --json").expect(1);
+    is_why(&partly, "rejected", 2);
+    assert!(partly.json()["stay"][0]["error"].as_str().unwrap().contains("no_user_2"), "{partly:?}");
+    assert_eq!((site.redis_stock(77).await, site.redis_stock(1).await), (Some(99), Some(99)));
+    audit_holds(&site).await;
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_2").execute(&site.pool).await.unwrap();
+    program.run("dead cancel --all --yes").expect(0);
+    assert_eq!((site.redis_stock(77).await, site.redis_stock(1).await), (Some(100), Some(100)));
+    site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_stands_in_mysql_is_not_cancelled_and_a_requeue_ends_its_letter() {
+    let (site, program) = open().await;
+    sell_unknown(&site, 1, 1, 1).await;
+    settled(&site, "w").await;
+    let twin = entries(&site, DEAD).await.remove(0).1;
+    program.run("dead requeue --all --yes").expect(0);
+    add_row_of_77(&site).await;
+    settled(&site, "w").await;
+    // Its letter comes back, as from a backup.
+    let mut words: Vec<String> = vec!["XADD".into(), DEAD.into(), "*".into()];
+    words.extend(
+        twin.iter()
+            .flat_map(|(name, value)| [name, value])
+            .map(|text| String::from_utf8(text.clone()).unwrap()),
+    );
+    site.redis_says(&words.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let before = dump(&site).await;
+    for line in ["dead cancel --all --dry-run --json", "dead cancel --all --yes --json"] {
+        is_why(&program.run(line).expect(1), "order_exists", 1);
+    }
+    is_why(&program.run("dead drop --all --yes --json").expect(1), "holds_order", 1);
+    assert_eq!(dump(&site).await, before);
+    program.run("dead requeue --all --yes").expect(0);
+    settled(&site, "w").await;
+    assert!(letter_ids(&site).await.is_empty());
+    site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_order_can_only_be_dropped_and_the_audit_holds_afterwards() {
+    let (site, program) = open().await;
+    site.admit(7, 70, 1, 1).await;
+    settled(&site, "w").await;
+    site.add(&[("userId", "nobody"), ("voucherId", "1"), ("id", "1")]).await;
+    // A forged order under the id of a real one.
+    site.add(&[("userId", "71"), ("voucherId", "1"), ("id", "7")]).await;
+    sell_unknown(&site, 8, 80, 1).await;
+    settled(&site, "w").await;
+    program.run("dead requeue --reason bad_value --yes").expect(0);
+    settled(&site, "w").await;
+    let cancelled = program.run("dead cancel --all --yes --json").expect(1);
+    is_why(&cancelled, "no_order", 1);
+    is_why(&cancelled, "id_taken", 1);
+    assert_eq!(cancelled.json()["letters"], 1);
+    audit_holds(&site).await;
+    program.run("dead drop --all --yes").expect(0);
+    assert!(letter_ids(&site).await.is_empty());
+    audit_holds(&site).await;
+    assert_eq!(site.redis_stock(1).await, Some(99), "nothing was given back");
+    assert_eq!(site.live_orders().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_operators_at_once_do_each_letter_once() {
+    let (site, program) = open().await;
+    for at in 0..300 {
+        site.redis_says(&["SET", "seckill:stock:77", "1000"]).await;
+        site.book.note(at + 1, Wanted { user: at + 1, voucher: 77, quantity: 1, way: Way::Xadd });
+        site.add(&[("userId", &(at + 1).to_string()), ("voucherId", "77"), ("id", &(at + 1).to_string())])
+            .await;
+    }
+    settled(&site, "w").await;
+    let both = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let children = [(); 3].map(|()| {
+            let mut command = program.command(&words);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        });
+        let runs = children.map(|child| Run::from(child.wait_with_output().unwrap()).expect(0).json());
+        // Who comes when all is done finds nothing to do, and prints what was found.
+        runs.iter()
+            .filter(|run| run.get("what").is_some())
+            .map(|run| run["letters"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    let before = entries(&site, STREAM).await.len();
+    assert_eq!(both("dead requeue --all --yes --json"), 300);
+    assert_eq!(entries(&site, STREAM).await.len(), before + 300);
+    settled(&site, "w").await;
+    assert_eq!(both("dead cancel --all --yes --json"), 300);
+    assert_eq!(site.redis_stock(77).await, Some(1300), "each unit once");
+    audit_holds(&site).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_work_can_be_stopped_killed_and_continued() {
+    let (site, program) = open().await;
+    let script = "for at = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'userId', at, 'voucherId', '77', 'id', at, \
+                  'dead:entry', at .. '-1', 'dead:reason', 'unknown_voucher', 'dead:error', 'x', \
+                  'dead:consumer', 'w-0', 'dead:deliveries', '1', 'dead:at_ms', '1718000000000') end return 1";
+    site.redis_says(&["EVAL", script, "1", DEAD, "5000"]).await;
+    program.run("dead requeue --user 1 --yes").expect(0);
+    let proxy = Proxy::start(site.redis.port()).await.unwrap();
+    let through =
+        Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
+
+    let held = proxy.hold_when("EVALSHA");
+    let mut terminal = Terminal::start(&through.command(&["dead", "requeue", "--reason", "unknown_voucher"]));
+    terminal.shows("Put 4999 letters back into stream.orders? [y/N]");
+    terminal.types("y");
+    held.reached().await.unwrap();
+    terminal.shows("0/4,999");
+    terminal.presses_control('c');
+    terminal.shows("stopping after the step in hand");
+    held.release();
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, 6, "{shown}");
+    let rest = go_on(&shown);
+    assert!(rest.contains(" dead requeue --reason unknown_voucher --from "), "{shown}");
+    let left = letter_ids(&site).await.len();
+    assert!((1..4999).contains(&left), "{left}");
+
+    let users = async || -> Vec<u64> {
+        let fields = entries(&site, STREAM).await.into_iter().map(|(_, fields)| fields);
+        fields.map(|fields| String::from_utf8_lossy(&fields[0].1).parse().expect("a user")).collect()
+    };
+    assert!(users().await.is_sorted(), "what stood earlier stands earlier again");
+
+    // Killed in the middle of a page: each letter was put back or is there.
+    let held = proxy.hold_when("EVALSHA");
+    let mut child = through.command(&["dead", "requeue", "--all", "--yes"]).spawn().unwrap();
+    held.reached().await.unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    held.cut();
+    let conserved = async || letter_ids(&site).await.len() + entries(&site, STREAM).await.len();
+    assert_eq!(conserved().await, 5000);
+    let log = program.run("log --json").expect(0).json();
+    let outcomes: Vec<&str> =
+        log.as_array().unwrap().iter().map(|line| line["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["done", "stopped", "began"], "{log}");
+
+    pastes(&format!("{rest} --yes"), &[]).expect(0);
+    assert_eq!((letter_ids(&site).await.len(), conserved().await), (0, 5000));
+    assert_eq!(users().await.into_iter().collect::<BTreeSet<_>>().len(), 5000, "each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_are_found_by_reason_voucher_user_time_and_id_and_never_changed_unasked() {
+    let (site, program) = open().await;
+    for user in 1..=3 {
+        sell_unknown(&site, user, user, 1).await;
+    }
+    site.add(&[("userId", "2"), ("voucherId", "1"), ("id", "x")]).await;
+    site.add(&[("voucherId", "1")]).await;
+    settled(&site, "w").await;
+    site.call(&format!("XADD {DEAD} * who knows")).await;
+    let ids = letter_ids(&site).await;
+    let count =
+        |flags: &str| program.run(&format!("dead list --json {flags}")).expect(0).json()["letters"].clone();
+    for (flags, expected) in [
+        ("--limit 2", 6),
+        ("--reason bad_value", 1),
+        ("--reason foreign", 1),
+        ("--voucher 1", 2),
+        ("--user 2", 2),
+        ("--user 2 --voucher 77", 1),
+        ("--from -1h", 6),
+        ("--to -1h", 0),
+        (&format!("--from {} --to {}", ids[1], ids[3]), 3),
+    ] {
+        assert_eq!(count(flags), expected, "{flags}");
+    }
+    let listed = program.run("dead list --limit 2").expect(0).stdout;
+    assert!(listed.starts_with("stream.orders.dead: 6 letters\n"), "{listed}");
+    assert!(listed.contains("and 4 older: --limit 6 shows all"), "{listed}");
+    let shown: Vec<bool> = ids.iter().map(|id| listed.contains(id)).collect();
+    assert_eq!(shown, [false, false, false, false, true, true], "the newest: {listed}");
+    assert!(listed.find(&ids[5]) < listed.find(&ids[4]), "they come first: {listed}");
+    let lines = |flags: &str| program.run(&format!("dead export{flags}")).expect(0).stdout.lines().count();
+    assert_eq!((lines(""), lines(" --limit 2"), lines(&format!(" {}", ids[0]))), (6, 2, 1));
+
+    let before = dump(&site).await;
+    for line in
+        ["dead requeue", "dead cancel --yes", "dead drop --limit 3 --yes", "dead requeue --all --user 2"]
+    {
+        program.run(line).expect(2);
+    }
+    for line in ["requeue --all", "cancel --voucher 77", "drop --reason bad_value"] {
+        let unasked = program.run(&format!("dead {line}")).expect(2);
+        assert!(unasked.stderr.contains("nothing was changed"), "{unasked:?}");
+        program.run(&format!("dead {line} --dry-run")).expect(0);
+        let mut terminal = Terminal::start(
+            &program.command(&[&["dead"][..], &line.split(' ').collect::<Vec<_>>()].concat()),
+        );
+        terminal.shows("[y/N]");
+        terminal.types("n");
+        assert_eq!(terminal.ends().0, 1);
+    }
+    assert_eq!(dump(&site).await, before);
+    assert!(program.run("log").expect(0).stdout.contains("The log is empty."));
+
+    let limited = program.run("dead requeue --voucher 77 --limit 2 --yes --json").expect(0).json();
+    let moved: Vec<&Json> = limited["first"].as_array().unwrap().iter().map(|note| &note["letter"]).collect();
+    assert_eq!(moved, [&json!(ids[0]), &json!(ids[1])], "the oldest first");
+    let foreign = program.run("dead requeue --reason foreign --yes --json").expect(1);
+    is_why(&foreign, "foreign", 1);
+    let missing = program.run(&format!("dead cancel {} 1-1 --yes --json", ids[2])).expect(1).json();
+    assert_eq!((&missing["letters"], &missing["missing"]), (&json!(1), &json!(["1-1"])), "{missing}");
+    audit_holds(&site).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_letters_there_is_nothing_to_do_and_a_key_of_another_type_is_told() {
+    let (site, program) = open().await;
+    for line in ["list", "export", "requeue --all", "cancel --all --yes", "drop --all --yes --json"] {
+        program.run(&format!("dead {line}")).expect(0);
+    }
+    let none = program.run("dead requeue 1795175193179-0 --yes").expect(1);
+    assert!(none.stdout.contains("not there: 1795175193179-0"), "{none:?}");
+    site.call(&format!("SET {DEAD} x")).await;
+    for line in
+        ["list", "show 1-1", "export", "requeue --all --yes", "cancel --all --yes", "drop --all --yes"]
+    {
+        let run = program.run(&format!("dead {line}")).expect(3);
+        assert!(run.stderr.contains("WRONGTYPE"), "{run:?}");
+    }
+    assert!(program.run("log").expect(0).stdout.contains("The log is empty."));
+}
+
+/// Redis has no room, or a key of one voucher is broken: letters stay, are told, and go on afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_redis_refuses_stays_and_its_neighbours_go_on() {
+    let (site, program) = open().await;
+    sell_unknown(&site, 1, 1, 1).await;
+    site.add(&[("userId", "2"), ("voucherId", "78"), ("id", "2")]).await;
+    settled(&site, "w").await;
+    site.redis_says(&["SET", "seckill:stock:78", "many"]).await;
+    let partly = program.run("dead cancel --all --yes --json").expect(1);
+    is_why(&partly, "failed", 1);
+    assert_eq!((&partly.json()["letters"], site.redis_stock(77).await), (&json!(1), Some(100)));
+    site.redis_says(&["SET", "seckill:stock:78", "5"]).await;
+    program.run("dead cancel --all --yes --json").expect(0);
+    assert_eq!(site.redis_stock(78).await, Some(6));
+    audit_holds(&site).await;
+    until("all is told", || async { letter_ids(&site).await.is_empty() }).await;
+}
+
+/// Redis goes away when some letters of a page are done and others are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_outage_leaves_of_a_page_is_told_with_what_was_done_and_the_line_that_is_shown_does_the_rest()
+{
+    let (site, program) = open().await;
+    for (round, by_ids) in [(0, false), (1, true)] {
+        let first = 7_700_000 + round * 1_000;
+        for id in first..first + 50 {
+            sell_unknown(&site, id, id, 1).await;
+        }
+        settled(&site, &format!("w{round}")).await;
+        let letters = letter_ids(&site).await;
+        let proxy = Proxy::start(site.redis.port()).await.unwrap();
+        let mut flags = vec!["--redis-url".to_owned(), proxy.url_for(&site.redis)];
+        flags.extend(["--set", "redis.command_timeout_ms=1000", "--set"].map(str::to_owned));
+        flags.push(format!("mysql.url={}", site.mysql.url()));
+        let through = Program::with_flags(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+
+        // In its script order and user stand side by side; the journal is asked before, and must not be held.
+        let held = proxy.hold_when(format!("{0}\r\n$7\r\n{0}", first + 30));
+        let mut words = vec!["dead", "cancel", "--yes", "--json"];
+        match by_ids {
+            true => words.extend(letters.iter().map(String::as_str)),
+            false => words.extend(["--reason", "unknown_voucher"]),
+        }
+        let child = spawned(&mut through.command(&words));
+        held.reached().await.unwrap();
+        // What the other connection has sent, and what came before in this one.
+        until("some are done", || async { letter_ids(&site).await.len() <= 35 }).await;
+        proxy.cut().await;
+        let failed = Run::from(child.wait_with_output().unwrap()).expect(3);
+        let done = 50 - letter_ids(&site).await.len() as u64;
+        let told = failed.json();
+        let count = told["letters"].as_u64().unwrap();
+        assert!((1..=done).contains(&count), "{done} are done: {failed:?}");
+        assert!(told["error"].as_str().unwrap().starts_with("Redis: "), "{told}");
+
+        proxy.pass();
+        let line = go_on(&failed.stderr);
+        assert_eq!(told["go_on"], line, "{failed:?}");
+        assert!(line.starts_with("tidegate ") && line.contains("redis.command_timeout_ms=1000"), "{line}");
+        for note in told["first"].as_array().unwrap() {
+            assert!(!line.contains(note["letter"].as_str().unwrap()) || !by_ids, "{line}");
+        }
+        let rest = pastes(&line, &[]);
+        assert_eq!(rest.json()["letters"], 50 - done, "{rest:?}");
+        assert_eq!((letter_ids(&site).await.len(), site.redis_stock(77).await), (0, Some(100)));
+        audit_holds(&site).await;
+    }
+    program.run("dead cancel --all --yes").expect(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_during_the_last_page_leaves_nothing_to_go_on_with() {
+    let (site, program) = open().await;
+    sell_unknown(&site, 7_700_001, 1, 1).await;
+    sell_unknown(&site, 7_700_002, 2, 1).await;
+    settled(&site, "w").await;
+    let letters = letter_ids(&site).await;
+    let proxy = Proxy::start(site.redis.port()).await.unwrap();
+    let through =
+        Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
+    let requeue = fred::util::sha1_hash(include_str!("../../lua/requeue.lua"));
+    for (words, step) in [
+        (vec!["dead", "cancel", &letters[0], "--yes"], "EVALSHA"),
+        (vec!["dead", "requeue", "--all", "--yes"], &requeue),
+    ] {
+        let held = proxy.hold_when(step);
+        let mut child = spawned(&mut through.command(&words));
+        held.reached().await.unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        interrupt(&child);
+        let mut said = String::new();
+        errors.read_line(&mut said).unwrap();
+        assert!(said.contains("stopping after the step in hand"), "{said}");
+        held.release();
+        errors.read_to_string(&mut said).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
+        assert!(!said.contains("with:"), "{words:?}: {said}");
+    }
+    assert!(letter_ids(&site).await.is_empty());
+
+    // More than a pipe holds.
+    let large = "x".repeat(300_000);
+    let letter = site.redis_says(&["XADD", DEAD, "*", "note", &large]).await.as_string().unwrap();
+    site.redis_says(&["DEL", STREAM]).await;
+    let entry = site.redis_says(&["XADD", STREAM, "*", "note", &large]).await.as_string().unwrap();
+    for words in [
+        vec!["dead", "export", &letter],
+        vec!["dead", "export"],
+        vec!["export", "--from", &entry, "--to", &entry],
+    ] {
+        let mut child = spawned(&mut program.command(&words));
+        let mut first = [0];
+        child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        interrupt(&child);
+        let run = Run::from(child.wait_with_output().unwrap()).expect(0);
+        assert!(run.stdout.len() > large.len() && !run.stderr.contains("with:"), "{}", run.stderr);
+    }
+}
+
+fn spawned(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
+}
+
+fn interrupt(child: &Child) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    kill(pid, Signal::SIGINT).expect("it is there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_says_how_many_would_die_again_and_what_mends_them() {
+    let (site, program) = open().await;
+    let worker = site.worker("w").start();
+    for order in 1..=3 {
+        site.add_order(order, 1_000 + order, 999).await;
+    }
+    site.add(&[("userId", "1"), ("voucherId", "1"), ("id", "nothing")]).await;
+    until("all are buried", || async { letter_ids(&site).await.len() == 4 }).await;
+    let shown = program.run("voucher show --voucher 999").expect(1).stdout;
+    for part in [
+        "it is unknown, and there are 3 dead letters of it, whose orders took no units in Redis",
+        "tidegate dead requeue --reason unknown_voucher --voucher 999; then redis DECRBY seckill:stock:999 3",
+    ] {
+        assert!(shown.replace('\n', " ").contains(part), "{part}: {shown}");
+    }
+
+    let dry = program.run("dead requeue --all --dry-run").expect(0).stdout;
+    assert!(dry.contains("3 letters would die again: MySQL has no row of voucher 999"), "{dry}");
+    assert!(dry.contains("1 letter would die again: it holds no order"), "{dry}");
+    program.run("voucher load --voucher 999 --stock 10").expect(0);
+    let dry = program.run("dead requeue --reason unknown_voucher --dry-run --json").expect(0).json();
+    assert_eq!((&dry["would"], &dry["again"]), (&json!(3), &json!([])), "{dry:#}");
+    program.run("dead requeue --reason unknown_voucher --voucher 999 --yes").expect(0);
+    until("they are written", || async { site.orders().await.len() == 3 }).await;
+    site.call("DECRBY seckill:stock:999 3").await;
+    assert_eq!((site.mysql_stock(999).await, site.redis_stock(999).await), (7, Some(7)));
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_row_that_a_voucher_lacks_is_told_with_its_stock() {
+    let (site, program) = open().await;
+    site.call("SET seckill:stock:999 500").await;
+    for order in 1..=3 {
+        site.admit(order, 1_000 + order, 999, 1).await;
+    }
+    let worker = site.worker("w").start();
+    until("all are buried", || async { letter_ids(&site).await.len() == 3 }).await;
+    let shown = program.run("voucher show --voucher 999 --json").expect(0).json();
+    let hint = shown["hints"][0].as_str().expect("a hint");
+    assert!(
+        hint.contains("there are 3 dead letters of it, with 3 units, which were taken in Redis"),
+        "{hint}"
+    );
+    let insert = &hint[hint.find("INSERT").expect("a statement")..];
+    let insert = insert.split(';').next().expect("a statement").to_owned();
+    sqlx::query(sqlx::AssertSqlSafe(insert)).execute(&site.pool).await.expect("the row is made");
+    program.run("dead requeue --reason unknown_voucher --voucher 999 --yes").expect(0);
+    until("they are written", || async { site.orders().await.len() == 3 }).await;
+    assert_eq!((site.mysql_stock(999).await, site.redis_stock(999).await), (497, Some(497)));
+    assert!(worker.stop().await.success());
+    program.run("audit").expect(0);
+}

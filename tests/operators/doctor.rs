@@ -1,0 +1,120 @@
+//! `tidegate doctor` when the servers are sound, and the orders are not: each of these once looked well.
+
+use std::time::Duration;
+
+use sqlx::Connection;
+
+use crate::site::{GROUP, STREAM, Site, until};
+
+const WELL: &str = "The servers are set up well, and nothing waits for long.";
+
+/// What it says, and with which code it ends.
+fn doctor(site: &Site) -> (Option<i32>, String) {
+    let output = site.tidegate(&["doctor"]);
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A site with a voucher that 5 of 100 units were sold of, and no worker any more.
+async fn after_a_sale() -> Site {
+    let site = Site::open().await;
+    site.load(7, 100).await;
+    for order in 11..=15 {
+        site.admit(order, 1_000 + order, 7, 1).await;
+    }
+    let worker = site.worker("w").start();
+    until("all is written", || async { site.orders().await.len() == 5 }).await;
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    site.call(&format!("XGROUP CREATECONSUMER {STREAM} {GROUP} w-0")).await;
+    site
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_that_has_forgotten_a_sale_is_an_error() {
+    let site = after_a_sale().await;
+    let (code, text) = doctor(&site);
+    assert!(code == Some(0) && text.contains(WELL) && text.contains("tidegate audit"), "{text}");
+    // Neither of these is on sale: one is over, one is sold out.
+    site.load(8, 10).await;
+    site.load(9, 1).await;
+    for sql in [
+        "UPDATE tb_seckill_voucher SET end_time = NOW() - INTERVAL 1 HOUR, begin_time = NOW() - INTERVAL 2 HOUR \
+         WHERE voucher_id = 8",
+        "UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = 9",
+        "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (101, 1, 8), (102, 1, 9)",
+    ] {
+        sqlx::query(sql).execute(&site.pool).await.expect("the row is changed");
+    }
+    site.call("FLUSHALL").await;
+    let (code, text) = doctor(&site);
+    let lost = "error    redis  voucher 7 is inside its sale window, has 95 units and 5 orders in MySQL, and nothing in \
+                Redis";
+    assert!(code == Some(1) && text.contains(lost) && text.contains("`Redis lost data`"), "{text}");
+    assert!(!text.contains("voucher 8") && !text.contains("voucher 9"), "{text}");
+    site.call("SET seckill:stock:7 95").await;
+    assert_eq!(doctor(&site).0, Some(0), "it is on sale again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_that_nobody_writes_are_warnings() {
+    let site = after_a_sale().await;
+    site.add_order(6, 1_006, 7).await;
+    site.call(&format!("XREADGROUP GROUP {GROUP} gone-3 STREAMS {STREAM} >")).await;
+    let (code, text) = doctor(&site);
+    assert!(code == Some(0) && !text.contains(WELL), "{text}");
+    assert!(text.contains("1 consumer without a living process, with 1 entry in hand: gone-3"), "{text}");
+    assert!(!text.contains("delivered") && !text.contains("s old"), "{text}");
+
+    for _ in 0..9 {
+        site.call(&format!("XREADGROUP GROUP {GROUP} gone-3 STREAMS {STREAM} 0")).await;
+    }
+    let (_, text) = doctor(&site);
+    assert!(text.contains("warning  redis  1 pending entry delivered 10 times or more"), "{text}");
+
+    // Ages go by the ids of entries.
+    let now_ms = std::time::UNIX_EPOCH.elapsed().expect("a time").as_millis() - 20_000;
+    site.call("DEL stream.orders").await;
+    site.call(&format!("XGROUP CREATE {STREAM} {GROUP} 0 MKSTREAM")).await;
+    site.call(&format!("XADD {STREAM} {now_ms}-0 userId 1 voucherId 7 id 7")).await;
+    let (_, text) = doctor(&site);
+    assert!(text.contains("warning  redis  the oldest undelivered entry is 2"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_told_by_their_reasons() {
+    let site = after_a_sale().await;
+    site.add_poison().await;
+    let worker = site.worker("w").start();
+    until("both are buried", || async { site.dead().await.len() == 2 }).await;
+    assert!(worker.stop().await.success());
+    let (_, text) = doctor(&site);
+    assert!(text.contains("2 dead letters in stream.orders.dead: 1 bad_value, 1 unknown_voucher"), "{text}");
+    assert!(text.contains("do: tidegate dead list") && !text.contains("XRANGE"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_holds_rows_that_others_wait_for_is_named() {
+    let site = after_a_sale().await;
+    let url = site.mysql.url();
+    let connect = || sqlx::MySqlConnection::connect(&url);
+    let (mut holder, mut waiter) = (connect().await.expect("a session"), connect().await.expect("a session"));
+    let id: u64 = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&mut holder).await.expect("an id");
+    let lock = "UPDATE tb_seckill_voucher SET stock = stock WHERE voucher_id = 7";
+    sqlx::raw_sql("BEGIN").execute(&mut holder).await.expect("it begins");
+    sqlx::raw_sql(lock).execute(&mut holder).await.expect("it holds the row");
+    let waiting = tokio::spawn(async move { sqlx::raw_sql(lock).execute(&mut waiter).await });
+    let named = format!(
+        "1 transaction waits for rows that others hold; the oldest that holds rows and does not wait is \
+                         connection {id}, for "
+    );
+    // The server shows its transactions as they were at the last look, until nobody has looked for 0.1 s.
+    let look = || async {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        doctor(&site).1
+    };
+    until("the holder is named", || async { look().await.contains(&named) }).await;
+    assert!(look().await.contains(&format!("KILL {id}")));
+    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.expect("it lets go");
+    waiting.await.expect("it ends").expect("it has the row");
+    until("nothing waits", || async { look().await.contains(WELL) }).await;
+}

@@ -1,0 +1,28 @@
+//! What operators type and see: the commands, on real servers and real terminals.
+
+#[path = "../browser/mod.rs"]
+mod browser;
+#[path = "../database/mod.rs"]
+mod database;
+#[path = "../program/mod.rs"]
+mod program;
+#[path = "../../crates/tidegate/src/commands/top/screen.rs"]
+mod screen;
+#[path = "../site/mod.rs"]
+mod site;
+#[path = "../terminal/mod.rs"]
+mod terminal;
+
+mod audit;
+mod commands;
+mod configuration;
+mod dead;
+mod doctor;
+mod migrations;
+mod operator;
+mod order_story;
+mod pause;
+mod pending;
+mod replay;
+mod restock;
+mod top;

@@ -1,0 +1,99 @@
+//! What `tidegate migrate` answers; what it does to the tables is tested beside `schema.rs`.
+
+use std::process::Output;
+
+use serde_json::Value;
+use sqlx::MySqlPool;
+use tidegate_lab::MysqlServer;
+
+use crate::site::{program, until};
+
+const TUTORIAL: &str = concat!(
+    include_str!("../tutorial/tables.sql"),
+    "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (9007199254740993, 5, 10), (2, 5, 10), (3, 6, 10);"
+);
+
+fn migrate(url: &str, args: &[&str]) -> Output {
+    program()
+        .env("TIDEGATE_MYSQL_URL", url)
+        // Where nothing is: a line for the log must not reach whatever runs on this machine.
+        .env("TIDEGATE_REDIS_URL", "redis://127.0.0.1:1")
+        .arg("migrate")
+        .args(args)
+        .output()
+        .expect("the program runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_changes_nothing_a_run_says_what_it_did_and_the_next_that_there_is_nothing_to_do() {
+    let mysql = MysqlServer::start().expect("a MySQL");
+    let dry = migrate(&mysql.url(), &["--dry-run"]);
+    assert!(dry.status.success(), "{dry:?}");
+    assert!(stdout(&dry).contains("12 steps to be taken"), "{dry:?}");
+    assert!(stdout(&dry).contains("Nothing was changed (dry run)"), "{dry:?}");
+    let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
+    let tables = sqlx::query("SHOW TABLES").fetch_all(&pool).await.expect("MySQL answers");
+    assert!(tables.is_empty());
+
+    let first = migrate(&mysql.url(), &[]);
+    assert!(first.status.success() && stdout(&first).contains("create tb_voucher_order"), "{first:?}");
+    let again = migrate(&mysql.url(), &["--json"]);
+    let json: Value = serde_json::from_slice(&again.stdout).expect("JSON");
+    assert_eq!((again.status.code(), &json["applied"]), (Some(0), &Value::Array(Vec::new())));
+    assert!(stdout(&migrate(&mysql.url(), &[])).contains("nothing to do"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_is_at_work_is_waited_for_and_its_half_tables_are_no_fault() {
+    let mysql = MysqlServer::start().expect("a MySQL");
+    let url = mysql.url();
+    let pool = MySqlPool::connect(&url).await.expect("MySQL answers");
+    let mut other = pool.acquire().await.expect("a connection");
+    let lock = "SELECT CAST(GET_LOCK(CONCAT('tidegate.migrate:', DATABASE()), 0) AS SIGNED)";
+    let locked: i64 = sqlx::query_scalar(lock).fetch_one(&mut *other).await.expect("MySQL answers");
+    assert_eq!(locked, 1);
+    let half = "CREATE TABLE tb_voucher_order (half INT)";
+    sqlx::query(half).execute(&mut *other).await.expect("a table");
+    let second = tokio::task::spawn_blocking(move || migrate(&url, &["--yes"]));
+    until("it waits", || async {
+        let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%GET_LOCK%' AND \
+                   id <> CONNECTION_ID()";
+        sqlx::query_scalar::<_, i64>(sql).fetch_one(&pool).await.expect("MySQL answers") == 1
+    })
+    .await;
+    sqlx::query("DROP TABLE tb_voucher_order").execute(&mut *other).await.expect("it is gone");
+    sqlx::query("DO RELEASE_ALL_LOCKS()").execute(&mut *other).await.expect("MySQL answers");
+    let output = second.await.expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn duplicates_are_listed_with_ids_that_lose_no_digit_and_the_exit_code_is_1() {
+    let mysql = MysqlServer::start().expect("a MySQL");
+    let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
+    sqlx::raw_sql(TUTORIAL).execute(&pool).await.expect("the tables are made");
+    let refused = migrate(&mysql.url(), &[]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let text = stdout(&refused);
+    assert!(text.contains("2 live orders share one slot"), "{text}");
+    assert!(text.contains("voucher 10 user 5: orders 2, 9007199254740993"), "{text}");
+    let refused = migrate(&mysql.url(), &["--json"]);
+    let json: Value = serde_json::from_slice(&refused.stdout).expect("JSON");
+    assert_eq!(json["problems"][0]["listed"][0]["order_ids"][1], "9007199254740993", "{json}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_database_is_named_with_what_to_type() {
+    let mysql = MysqlServer::start().expect("a MySQL");
+    let url = mysql.url();
+    let (address, query) = url.split_once('?').unwrap_or((&url, ""));
+    let url = format!("{address}_nowhere?{query}");
+    let failed = migrate(&url, &[]);
+    let error = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert_eq!(failed.status.code(), Some(3), "{failed:?}");
+    assert!(error.contains("_nowhere") && error.contains("CREATE DATABASE"), "{error}");
+}

@@ -1,0 +1,662 @@
+//! Pending entries in the hands of operators: shown, handed over, buried, and consumers removed, on real servers with
+//! real workers. Whatever is done, each order is written once, or is where it can be found.
+
+use std::{
+    collections::BTreeMap,
+    process::{Command, Stdio},
+};
+
+use fred::types::Value;
+use nix::sys::signal::Signal;
+use serde_json::Value as Json;
+use tidegate_lab::{Hold, Proxy};
+
+use crate::{
+    program::{Program, Run, go_on, pastes},
+    site::{DEAD, STREAM, Site, Worker, WorkerPlan, rush::PLENTY, until},
+    terminal::Terminal,
+};
+
+/// The users of a batch are locked.
+const LOCK: &[u8] = b"lock:order:";
+/// The end of a batch in which every order is written: one packet, with its commit.
+const COMMIT: &[u8] = b"(ROW_COUNT() <> ";
+
+/// A worker of one lane that waits an hour before it claims what others left, unless it is on offer.
+fn patient(site: &Site, name: &str) -> WorkerPlan {
+    let plan = site.worker(name).set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 600);
+    let plan = plan.set("WORKER_CLAIM_IDLE_MS", 3_600_000).set("WORKER_RETIRE_IDLE_MS", 7_200_000);
+    plan.set("WORKER_CLAIM_EVERY_MS", 100).set("WORKER_HEARTBEAT_TTL_MS", 600)
+}
+
+/// Commands on the servers of a site, whose workers hold locks no longer than those of [`patient`].
+fn operator(site: &Site) -> Program {
+    operator_by_way_of(site, &site.redis.url())
+}
+
+fn operator_by_way_of(site: &Site, redis_url: &str) -> Program {
+    let mysql_url = site.mysql.url();
+    let flags = ["--redis-url", redis_url, "--mysql-url", &mysql_url, "--set", "worker.lock_lease_ms=600"];
+    Program::with_flags(&flags)
+}
+
+/// A site with a rush of orders that can all be written, and a worker that has them in hand and stands at `step`.
+async fn held_up(step: &[u8], orders: i64) -> (Site, Proxy, Proxy, Hold, Worker) {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    site.plain_rush(1_000, orders).await;
+    let hold = if step == COMMIT { mysql.hold_when(step) } else { redis.hold_reply_when(step) };
+    let plan = patient(&site, "victim").set("REDIS_URL", redis.url_for(&site.redis));
+    let worker = plan.set("MYSQL_URL", mysql.url_for(&site.mysql)).start();
+    hold.reached().await.expect("the worker comes to this step");
+    (site, redis, mysql, hold, worker)
+}
+
+/// Waits until a consumer counts as dead, and its locks are over.
+async fn until_dead(site: &Site, consumer: &str) {
+    until("the consumer is dead", || async {
+        let list = operator(site).run("consumers list --json").expect(0).json();
+        let consumers = list["consumers"].as_array().expect("an array").clone();
+        consumers.iter().any(|it| it["name"] == consumer && it["alive"] == false)
+    })
+    .await;
+    until("its locks are over", || async { site.locks().await == 0 }).await;
+}
+
+/// Entries that are delivered to a consumer that does nothing with them.
+async fn delivered_to(site: &Site, consumer: &str, count: usize) {
+    site.redis_says(&["XGROUP", "CREATE", STREAM, "g1", "0", "MKSTREAM"]).await;
+    let count = count.to_string();
+    let words = ["XREADGROUP", "GROUP", "g1", consumer, "COUNT", &count, "STREAMS", STREAM, ">"];
+    site.redis_says(&words).await;
+}
+
+/// Everything that Redis holds, byte for byte, but for the operators' log.
+async fn dump(site: &Site) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    for key in site.redis_says(&["KEYS", "*"]).await.convert::<Vec<String>>().expect("keys") {
+        if key != "tidegate:log" {
+            all.insert(key.clone(), site.redis_says(&["DUMP", &key]).await);
+        }
+    }
+    all
+}
+
+/// As [`dump`], but without what a worker changes that only looks: heartbeats, and when each consumer was last seen.
+async fn still(site: &Site) -> BTreeMap<String, Value> {
+    let mut all = dump(site).await;
+    all.retain(|key, _| key != STREAM && !key.starts_with("tidegate:worker:"));
+    all.insert(STREAM.to_owned(), site.redis_says(&["XRANGE", STREAM, "-", "+"]).await);
+    let held = site.redis_says(&["XPENDING", STREAM, "g1", "-", "+", "100000"]).await.into_array();
+    let held = held.into_iter().map(|row| {
+        let [id, consumer, _idle, deliveries] = row.into_array().try_into().expect("four of them");
+        Value::Array(vec![id, consumer, deliveries])
+    });
+    all.insert("pending".to_owned(), Value::Array(held.collect()));
+    all
+}
+
+fn spawned(command: &mut Command) -> std::process::Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
+}
+
+/// The last line of the operators' log.
+fn logged(site: &Site) -> Json {
+    let log = operator(site).run("log --last 1 --json").expect(0).json();
+    log[0].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_worker_had_in_hand_is_taken_at_once_and_written_once() {
+    let (site, _redis, _mysql, hold, victim) = held_up(COMMIT, 300).await;
+    let heir = patient(&site, "heir").start();
+    heir.says("worker started").await;
+    victim.kill9();
+    hold.cut();
+    until_dead(&site, "victim-0").await;
+
+    let operator = operator(&site);
+    let list = operator.run("pending list --dead --limit 1000 --json").expect(0).json();
+    let entries = list["entries"].as_array().expect("an array");
+    assert_eq!((entries.len(), &list["more"]), (300, &Json::Bool(false)));
+    let entry = &entries[0];
+    assert_eq!((&entry["consumer"], &entry["alive"]), (&"victim-0".into(), &false.into()), "{entry}");
+    assert_eq!((&entry["payload"], &entry["deliveries"]), (&"order".into(), &1.into()), "{entry}");
+    assert!(entry["order"]["id"].is_string(), "{entry}");
+
+    let before = still(&site).await;
+    let dry = operator.run("pending claim --dead --dry-run").expect(0);
+    assert!(dry.stdout.contains("victim-0: 300 entries") && dry.stdout.contains("within about"), "{dry:?}");
+    let asked = operator.run("pending claim --dead").expect(2);
+    assert!(asked.stderr.contains("Offer 300 entries to all workers?"), "{asked:?}");
+    let list = operator.run("pending list --dead --limit 1000 --json").expect(0).json();
+    let offered = list["entries"].as_array().expect("an array").iter().filter(|it| it["offered"] == true);
+    assert_eq!(offered.count(), 0, "{list}");
+    assert_eq!(still(&site).await, before, "nobody has taken them by himself");
+
+    let claimed = operator.run("pending claim --dead --wait 1m --yes --json").expect(0).json();
+    assert_eq!((&claimed["offered"], &claimed["left"]), (&300.into(), &0.into()), "{claimed}");
+    site.settled().await;
+    site.invariants().await;
+    let line = logged(&site);
+    assert_eq!((&line["command"], &line["outcome"]), (&"pending claim".into(), &"done".into()), "{line}");
+    assert_eq!(line["counts"]["offered"], 300, "{line}");
+    assert!(heir.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_living_worker_has_in_hand_is_left_to_it_unless_somebody_insists() {
+    let (site, _redis, _mysql, hold, victim) = held_up(LOCK, 100).await;
+    let operator = operator(&site);
+    let before = dump(&site).await;
+    let refused = operator.run("pending claim --consumer victim-0 --yes").expect(1);
+    assert!(refused.stdout.contains("victim-0 lives") && refused.stdout.contains("--force"), "{refused:?}");
+    let nobody = operator.run("pending claim --dead --yes").expect(0);
+    assert!(nobody.stdout.contains("No consumer is dead"), "{nobody:?}");
+    let protected = operator.run("pending bury --consumer victim-0 --why test --yes").expect(1);
+    assert!(protected.stdout.contains("may be writing it"), "{protected:?}");
+    let stays = operator.run("consumers remove victim-0 --yes").expect(1);
+    assert!(stays.stdout.contains("victim-0 lives"), "{stays:?}");
+    let after = dump(&site).await;
+    for key in [STREAM, DEAD] {
+        assert_eq!(before.get(key), after.get(key), "{key} is as it was");
+    }
+
+    // It is taken out of its hands, written by another, and comes back late.
+    let heir = patient(&site, "heir").start();
+    let forced = operator.run("pending claim --consumer victim-0 --force --wait 1m --yes").expect(0);
+    assert!(forced.stdout.contains("100 entries offered"), "{forced:?}");
+    until("the heir has written them", || async { site.orders().await.len() == 100 }).await;
+    hold.release();
+    site.settled().await;
+    site.invariants().await;
+    assert!(victim.stop().await.success() && heir.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_slept_while_its_entries_were_handed_over_doubles_nothing() {
+    let (site, _redis, _mysql, hold, sleeper) = held_up(LOCK, 200).await;
+    sleeper.signal(Signal::SIGSTOP);
+    let heir = patient(&site, "heir").start();
+    until_dead(&site, "victim-0").await;
+    operator(&site).run("pending claim --dead --wait 1m --yes").expect(0);
+    until("the heir has written them", || async { site.orders().await.len() == 200 }).await;
+    sleeper.signal(Signal::SIGCONT);
+    hold.release();
+    site.plain_rush(2_000, 50).await;
+    site.settled().await;
+    site.invariants().await;
+    assert!(heir.stop().await.success() && sleeper.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_operators_at_once_offer_each_entry_once_and_both_remove_the_consumer() {
+    let (site, _redis, _mysql, hold, victim) = held_up(COMMIT, 500).await;
+    victim.kill9();
+    hold.cut();
+    until_dead(&site, "victim-0").await;
+    let operator = operator(&site);
+    let claim = ["pending", "claim", "--dead", "--yes", "--json"];
+    let both = [(); 2].map(|()| spawned(&mut operator.command(&claim)));
+    let both = both.map(|child| Run::from(child.wait_with_output().expect("it ends")).expect(0).json());
+    let sum = |field: &str| both.iter().map(|it| it[field].as_u64().expect("a number")).sum::<u64>();
+    assert_eq!(sum("offered"), 500, "{both:?}");
+    let told = operator.run("pending claim --dead --yes").expect(0);
+    assert!(told.stdout.contains("No living worker reads the stream"), "{told:?}");
+    let list = operator.run("pending list --json").expect(0).json();
+    assert_eq!((&list["entries"][0]["offered"], &list["entries"][0]["idle_s"]), (&true.into(), &Json::Null));
+    assert_eq!(list["entries"][0]["deliveries"], 1, "no delivery was counted");
+
+    let stuck = operator.run("consumers remove --dead --yes").expect(1);
+    assert!(stuck.stdout.contains("No living worker reads the stream"), "{stuck:?}");
+    let heir = patient(&site, "heir").start();
+    let remove = ["consumers", "remove", "victim-0", "--yes"];
+    heir.says("worker started").await;
+    let both = [(); 2].map(|()| spawned(&mut operator.command(&remove)));
+    for child in both {
+        let run = Run::from(child.wait_with_output().expect("it ends"));
+        // Or it was gone before the second looked.
+        assert!(run.code == 0 || run.stdout.contains("has no consumer"), "{run:?}");
+    }
+    let consumers = operator.run("consumers list --json").expect(0).json();
+    assert!(!consumers.to_string().contains("victim-0"), "{consumers}");
+    site.settled().await;
+    site.invariants().await;
+    assert!(heir.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_is_removed_only_after_others_have_taken_what_it_holds() {
+    let (site, _redis, _mysql, hold, victim) = held_up(COMMIT, 300).await;
+    victim.kill9();
+    hold.cut();
+    until_dead(&site, "victim-0").await;
+    let operator = operator(&site);
+    let stuck = operator.run("consumers remove victim-0 --yes").expect(1);
+    assert!(
+        stuck.stdout.contains("No living worker reads the stream and could take 300 entries"),
+        "{stuck:?}"
+    );
+    assert!(
+        operator.run("consumers remove nobody --yes").expect(1).stdout.contains("has no consumer nobody")
+    );
+
+    // Workers live, but do not look within the time.
+    let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    busy.says("worker started").await;
+    until("its first look is over", || async {
+        let stats = site.call("INFO commandstats").await.as_string().expect("a text");
+        stats.contains("cmdstat_xautoclaim")
+    })
+    .await;
+    let kept = operator.run("consumers remove victim-0 --wait 1s --yes").expect(1);
+    assert!(kept.stdout.contains("victim-0 still has 300 entries pending"), "{kept:?}");
+    assert_eq!(site.pending().await, 300);
+    assert_eq!(logged(&site)["outcome"], "refused");
+
+    let heir = patient(&site, "heir").start();
+    let removed = operator.run("consumers remove --dead --yes --json").expect(0).json();
+    assert_eq!((&removed["removed"][0], &removed["kept"]), (&"victim-0".into(), &Json::Array(vec![])));
+    site.settled().await;
+    site.invariants().await;
+    assert!(heir.stop().await.success() && busy.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_comes_back_before_the_step_keeps_its_entries_and_its_consumer() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 20).await;
+    delivered_to(&site, "back-0", 20).await;
+    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let through = operator_by_way_of(&site, &proxy.url_for(&site.redis));
+    // The workers have the scripts.
+    until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
+    let alive = site.worker("other").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    alive.says("worker started").await;
+    for (line, told) in [
+        ("pending claim --consumer back-0 --yes", "back-0 lives by now"),
+        ("consumers remove back-0 --yes", "back-0 lives by now"),
+        ("pending bury --consumer back-0 --why test --yes", "may be writing it"),
+    ] {
+        let held = proxy.hold_when("EVALSHA");
+        let child = spawned(&mut through.command(&line.split(' ').collect::<Vec<_>>()));
+        held.reached().await.expect("it comes to the step");
+        site.call("SET tidegate:worker:back somebody").await;
+        held.release();
+        let run = Run::from(child.wait_with_output().expect("it ends")).expect(1);
+        assert!(run.stdout.contains(told), "{line}: {run:?}");
+        assert_eq!(site.pending().await, 20, "{line}");
+        site.call("DEL tidegate:worker:back").await;
+    }
+    assert!(site.dead().await.is_empty());
+    operator(&site).run("pending claim --consumer back-0 --yes").expect(0);
+    assert!(alive.stop().await.success());
+    let heir = patient(&site, "heir").start();
+    site.settled().await;
+    site.invariants().await;
+    assert!(heir.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_buried_is_a_dead_letter_and_what_mysql_has_decided_is_left_to_workers() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 6).await;
+    delivered_to(&site, "dead-0", 6).await;
+    let operator = operator(&site);
+    let ids = || async {
+        let list = operator.run("pending list --json").expect(0).json();
+        let entries = list["entries"].as_array().expect("an array").clone();
+        entries.iter().map(|it| it["entry"].as_str().expect("an id").to_owned()).collect::<Vec<_>>()
+    };
+    let entries = ids().await;
+    let order = |at: usize| {
+        let shown = operator.run(&format!("pending show {} --json", entries[at])).expect(0).json();
+        shown["entry"]["order"]["id"].as_str().expect("an id").to_owned()
+    };
+    // The first was written and the second refused before the acknowledgement; the payload of the third is gone.
+    let (written, refused, gone) = (order(0), order(1), order(2));
+    for sql in [
+        format!(
+            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, quantity, slot, entry_id) \
+             VALUES ({written}, {written}, {PLENTY}, 1 + {written} % 3, 1, '{}')",
+            entries[0]
+        ),
+        format!(
+            "UPDATE tb_seckill_voucher SET stock = stock - 1 - {written} % 3, refusals = 1 WHERE voucher_id = {PLENTY}"
+        ),
+        format!(
+            "INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) \
+             VALUES ({refused}, {refused}, {PLENTY}, 1 + {refused} % 3, 'user_has_order', '{}')",
+            entries[1]
+        ),
+    ] {
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&site.pool).await.expect("MySQL answers");
+    }
+    site.call(&format!("XDEL {STREAM} {}", entries[2])).await;
+
+    for (line, code) in [
+        ("pending bury --why x --yes", 2),
+        ("pending bury --dead --yes", 2),
+        ("pending bury --dead --why x", 2),
+        ("pending bury 1-1 --why x --yes", 1),
+        ("pending bury --dead --deliveries 2 --why x --yes", 1),
+        ("pending bury --dead --older-than 1h --why x --yes", 1),
+        ("pending bury --consumer nobody --why x --yes", 1),
+    ] {
+        operator.run(line).expect(code);
+    }
+    let before = dump(&site).await;
+    let dry = operator.run("pending bury --dead --why x --dry-run --json").expect(0).json();
+    let left: Vec<&str> =
+        dry["left"].as_array().expect("an array").iter().filter_map(|it| it["why"].as_str()).collect();
+    assert_eq!((dry["bury"].as_array().map(Vec::len), left), (Some(3), vec!["written", "refused", "gone"]));
+    assert_eq!(dump(&site).await, before);
+
+    let one = ["pending", "bury", &entries[3], "--why", "crashes every worker", "--yes", "--as", "alice"];
+    operator.run_with(&one, &[]).expect(0);
+    let letters = site.dead().await;
+    assert_eq!((letters.len(), &letters[0]["dead:reason"]), (1, &"by_operator".to_owned()));
+    assert_eq!(letters[0]["dead:error"], "crashes every worker");
+    assert_eq!(
+        (&letters[0]["dead:entry"], &letters[0]["dead:consumer"]),
+        (&entries[3], &"dead-0".to_owned())
+    );
+    let line = logged(&site);
+    assert_eq!((&line["who"], &line["counts"]["buried"]), (&"alice".into(), &1.into()), "{line}");
+    assert!(line["arguments"].as_str().expect("text").contains("'crashes every worker'"), "{line}");
+
+    // Two at once, and one that comes too late: each entry is buried once.
+    let bury = ["pending", "bury", "--dead", "--why", "x", "--yes", "--json"];
+    let mut buried = Vec::new();
+    for child in [(); 2].map(|()| spawned(&mut operator.command(&bury))) {
+        let output = child.wait_with_output().expect("it ends");
+        // 1, where others had settled them before it looked.
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+        let done: Json = serde_json::from_slice(&output.stdout).expect("JSON");
+        buried.extend(
+            done["buried"].as_array().into_iter().flatten().map(|id| id.as_str().expect("an id").to_owned()),
+        );
+    }
+    buried.sort();
+    assert_eq!(buried, entries[4..], "each of them has told of its own");
+    assert_eq!(site.dead().await.len(), 3);
+    operator.run_with(&one, &[]).expect(1);
+    assert_eq!(site.dead().await.len(), 3);
+    assert_eq!(ids().await, entries[..3]);
+
+    // Nothing is missing but the order whose payload was deleted.
+    let worker = site.worker("w").start();
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    let audit = operator.run("audit --json").expect(1).json();
+    let failures = audit["failures"].as_array().expect("an array");
+    assert!(failures.len() == 1 && failures[0].to_string().contains(&gone), "{audit}");
+    let voucher = &audit["vouchers"][0];
+    assert_eq!(
+        (&voucher["dead"], &voucher["released"], &voucher["written"]),
+        (&3.into(), &1.into(), &1.into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_to_go_on() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 30).await;
+    delivered_to(&site, "dead-0", 30).await;
+    until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
+    // Workers live, but do not look.
+    let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    busy.says("worker started").await;
+    until("its first look is over", || async {
+        let stats = site.call("INFO commandstats").await.as_string().expect("a text");
+        stats.contains("cmdstat_xautoclaim")
+    })
+    .await;
+    let operator = operator(&site);
+    let mut terminal = Terminal::start(&operator.command(&["pending", "claim", "--dead", "--wait", "10m"]));
+    let shown = terminal.shows("Offer 30 entries to all workers? [y/N]");
+    assert!(shown.contains("dead-0: 30 entries"), "{shown}");
+    terminal.types("y");
+    until("they are on offer", || async {
+        operator.run("pending list --limit 1 --json").json()["entries"][0]["offered"] == true
+    })
+    .await;
+    terminal.presses_control('c');
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, 6, "{shown}");
+    assert!(shown.contains("30 entries not taken yet"), "{shown}");
+    assert!(
+        go_on(&shown).ends_with(" --set worker.lock_lease_ms=600 pending claim --dead --wait 10m"),
+        "{shown}"
+    );
+    assert_eq!(logged(&site)["outcome"], "stopped");
+
+    let mut terminal = Terminal::start(&operator.command(&["consumers", "remove", "dead-0"]));
+    terminal.shows("Remove 1 consumer of group g1, after workers have taken 30 entries? [y/N]");
+    terminal.types("y");
+    until("it has begun", || async { logged(&site)["outcome"] == "began" }).await;
+    terminal.presses_control('c');
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, 6, "{shown}");
+    assert!(go_on(&shown).ends_with(" consumers remove dead-0"), "{shown}");
+    assert_eq!(site.pending().await, 30, "nothing is gone");
+    busy.kill9();
+
+    let heir = patient(&site, "heir").start();
+    heir.says("worker started").await;
+    operator.run("consumers remove dead-0 --yes").expect(0);
+    site.settled().await;
+    site.invariants().await;
+    assert!(heir.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pending_entries_are_shown_with_what_is_in_them_also_when_nothing_is() {
+    let site = Site::open().await;
+    let operator = operator(&site);
+    assert!(operator.run("pending list").expect(0).stdout.contains("None of them: 0 entries"));
+    assert!(operator.run("consumers list").expect(0).stdout.contains("has no consumers"));
+    operator.run("pending claim --dead --yes").expect(0);
+    operator.run("consumers remove --dead --yes").expect(0);
+    operator.run("pending claim --consumer x --yes").expect(1);
+    operator.run("pending show 1-1").expect(1);
+    operator.run("pending show x").expect(2);
+
+    let order = site.add_order(9_007_199_254_740_993, 42, 7).await;
+    let no_order = site.add(&[("userId", "x\u{1b}[2J"), ("voucherId", "7"), ("id", "1")]).await;
+    let gone = site.add_order(3, 43, 7).await;
+    delivered_to(&site, "c1", 3).await;
+    let unread = site.add_order(4, 44, 7).await;
+    site.call(&format!("XDEL {STREAM} {gone}")).await;
+    let list = operator.run("pending list --json").expect(0).json();
+    let payloads: Vec<_> =
+        (0..3).map(|at| list["entries"][at]["payload"].as_str().expect("a word")).collect();
+    assert_eq!(payloads, ["order", "no_order", "gone"]);
+    assert_eq!(list["entries"][0]["order"]["id"], "9007199254740993");
+    let table = operator.run("pending list").expect(0);
+    assert!(table.stdout.contains("payload gone (deleted or trimmed)"), "{table:?}");
+    assert!(!table.stdout.contains('\u{1b}'), "the terminal is not steered by it: {table:?}");
+    let limited = operator.run("pending list --limit 2").expect(0);
+    assert!(limited.stdout.contains("2 shown of 3 entries pending, and there are more"), "{limited:?}");
+
+    let shown = |id: &str, code| operator.run(&format!("pending show {id}")).expect(code).stdout;
+    assert!(shown(&order, 0).contains(" pending claim --consumer c1"));
+    assert!(shown(&no_order, 0).contains("no order: the field userId"));
+    assert!(shown(&gone, 0).contains("its payload is gone"));
+    assert!(shown(&unread, 1).contains("no worker has read it yet"));
+    site.call(&format!("XACK {STREAM} g1 {order}")).await;
+    assert!(shown(&order, 1).contains("it is settled"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_a_wrong_type_are_told_and_nothing_is_done() {
+    let site = Site::open().await;
+    let operator = operator(&site);
+    site.add_order(1, 1, 7).await;
+    delivered_to(&site, "c1", 1).await;
+    site.call(&format!("SET {DEAD} x")).await;
+    let failed = operator.run("pending bury --dead --why x --yes").expect(3);
+    assert!(failed.stderr.contains("WRONGTYPE"), "{failed:?}");
+    assert_eq!(site.pending().await, 1, "it is still pending");
+    assert_eq!(logged(&site)["outcome"], "failed");
+
+    site.call(&format!("DEL {STREAM}")).await;
+    site.call(&format!("SET {STREAM} x")).await;
+    for line in [
+        "pending list",
+        "pending show 1-1",
+        "pending claim --dead --yes",
+        "pending bury --dead --why x --yes",
+        "consumers list",
+        "consumers remove --dead --yes",
+    ] {
+        let failed = operator.run(line).expect(3);
+        assert!(failed.stderr.contains("WRONGTYPE"), "{line}: {failed:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burial_tells_what_it_left_and_what_is_over_its_limit() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 9).await;
+    delivered_to(&site, "dead-0", 9).await;
+    let operator = operator(&site);
+    let list = operator.run("pending list --json").expect(0).json();
+    let gone = list["entries"][0]["entry"].as_str().expect("an id").to_owned();
+    site.call(&format!("XDEL {STREAM} {gone}")).await;
+
+    let some = operator.run_with(
+        &["pending", "bury", "--dead", "--limit", "5", "--why", "it's bad", "--yes", "--json"],
+        &[],
+    );
+    let some = some.expect(1);
+    let told = some.json();
+    assert_eq!((told["buried"].as_array().map(Vec::len), &told["more"]), (Some(4), &true.into()), "{told}");
+    assert_eq!(
+        (&told["left"][0]["entry"], &told["left"][0]["why"]),
+        (&gone.into(), &"gone".into()),
+        "{told}"
+    );
+    let logged_now = logged(&site);
+    assert_eq!(logged_now["outcome"], "refused", "{logged_now}");
+    assert_eq!(
+        logged_now["counts"],
+        serde_json::json!({ "buried": 4, "left": 1, "over_limit": 1 }),
+        "{logged_now}"
+    );
+
+    // Only the one without payload is left then, which no burial ends.
+    let rest = pastes(&go_on(&some.stderr), &[]).expect(1);
+    assert_eq!(rest.json()["buried"].as_array().map(Vec::len), Some(4), "{rest:?}");
+    let last = operator.run_with(&["pending", "bury", "--dead", "--why", "x", "--yes"], &[]).expect(1);
+    assert!(last.stdout.contains("its payload is gone"), "{last:?}");
+    assert_eq!((site.dead().await.len(), site.pending().await), (8, 1));
+    assert_eq!(site.dead().await[7]["dead:error"], "it's bad");
+}
+
+/// MySQL goes away between a hundred entries and the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burial_that_loses_mysql_half_way_tells_what_it_has_buried_and_goes_on_with_the_rest() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 150).await;
+    delivered_to(&site, "dead-0", 150).await;
+    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let (redis_url, mysql_url) = (redis.url_for(&site.redis), mysql.url_for(&site.mysql));
+    let through = Program::with_flags(&["--redis-url", &redis_url, "--mysql-url", &mysql_url]);
+    let held = redis.hold_when(fred::util::sha1_hash(include_str!("../../lua/bury.lua")));
+    let words = ["pending", "bury", "--dead", "--limit", "200", "--why", "x", "--yes", "--json"];
+    let child = spawned(&mut through.command(&words));
+    held.reached().await.expect("it buries the first");
+    mysql.cut().await;
+    held.release();
+    let failed = Run::from(child.wait_with_output().expect("it ends")).expect(3);
+    assert_eq!(failed.json()["buried"].as_array().map(Vec::len), Some(100), "{failed:?}");
+    assert_eq!((site.dead().await.len(), site.pending().await), (100, 50));
+    let line = logged(&site);
+    assert_eq!((&line["outcome"], &line["counts"]["buried"]), (&"failed".into(), &100.into()), "{line}");
+
+    mysql.pass();
+    let rest = pastes(&go_on(&failed.stderr), &[]).expect(0);
+    assert_eq!(rest.json()["buried"].as_array().map(Vec::len), Some(50), "{rest:?}");
+}
+
+/// Redis goes away when the entries of one consumer are offered, and those of the other are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handover_that_loses_redis_half_way_tells_what_it_has_offered() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 30).await;
+    delivered_to(&site, "first-0", 10).await;
+    site.redis_says(&["XREADGROUP", "GROUP", "g1", "second-0", "COUNT", "20", "STREAMS", STREAM, ">"]).await;
+    until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
+    let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    busy.says("worker started").await;
+    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let url = proxy.url_for(&site.redis);
+    let mysql_url = site.mysql.url();
+    let flags = ["--redis-url", &url, "--mysql-url", &mysql_url, "--set", "worker.lock_lease_ms=600"];
+    let through = Program::with_flags(&[&flags[..], &["--set", "redis.command_timeout_ms=500"]].concat());
+    for (line, told, done) in [
+        ("pending claim --dead --yes --json", "offered", 10),
+        // Offered before, so these are not offered again.
+        ("consumers remove --dead --yes --json", "handed_over", 0),
+    ] {
+        let held = proxy.hold_when("second-0");
+        let child = spawned(&mut through.command(&line.split(' ').collect::<Vec<_>>()));
+        held.reached().await.expect("it comes to the second");
+        proxy.cut().await;
+        let failed = Run::from(child.wait_with_output().expect("it ends")).expect(3);
+        assert_eq!(failed.json()[told], done, "{line}: {failed:?}");
+        proxy.pass();
+        assert!(go_on(&failed.stderr).ends_with(line), "{failed:?}");
+    }
+    let rest =
+        pastes(&format!("tidegate {} pending claim --dead --yes --json", flags.join(" ")), &[]).expect(0);
+    assert_eq!(rest.json()["offered"], 20, "{rest:?}");
+    busy.kill9();
+    let heir = patient(&site, "heir").start();
+    site.settled().await;
+    site.invariants().await;
+    assert!(heir.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_does_not_read_all_of_it_again_and_again() {
+    let site = Site::open().await;
+    for id in 1..=5_000 {
+        site.redis_says(&["XADD", STREAM, "*", "id", &id.to_string()]).await;
+    }
+    delivered_to(&site, "dead-0", 5_000).await;
+    // Somebody lives, and takes nothing.
+    site.call("SET tidegate:worker:busy somebody").await;
+    site.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, "g1", "busy-0"]).await;
+    until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
+    let calls = async |name: &str| -> u64 {
+        let stats = site.call("INFO commandstats").await.as_string().expect("a text");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
+        line.and_then(|rest| rest.split(',').next()).map_or(0, |calls| calls.parse().expect("a number"))
+    };
+    let operator = operator(&site);
+    let reads = async |line: &str, code: i32| {
+        let before = calls("xpending").await;
+        operator.run(line).expect(code);
+        calls("xpending").await - before
+    };
+    let offering = reads("pending claim --dead --yes", 0).await;
+    let looks = reads("pending claim --dead --wait 3s --yes", 1).await - offering;
+    // Once at the end it is counted whole.
+    assert!(looks <= 20, "{looks} times a page of the pending list was read, which has six of them");
+
+    let before = calls("xinfo|consumers").await + calls("xinfo").await;
+    operator.run("consumers remove dead-0 --wait 3s --yes").expect(1);
+    let looks = calls("xinfo|consumers").await + calls("xinfo").await - before;
+    assert!(looks < 5, "{looks} times the consumers were read");
+}

@@ -1,0 +1,761 @@
+//! Running entries again: what is there stays, what is missing is written, and it can be stopped, killed and repeated.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use fred::{
+    interfaces::ClientLike,
+    types::{CustomCommand, Value},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value as Json;
+use sqlx::Row;
+use tempfile::TempDir;
+use tidegate_lab::{Hold, Proxy};
+
+use crate::{
+    program::pastes,
+    site::{
+        DEAD, STREAM, Site,
+        rush::{PLENTY, SHORT},
+        until,
+    },
+    terminal::Terminal,
+};
+
+/// All that is in the stream.
+const ALL: [&str; 4] = ["--from", "2020-01-01", "--to", "0s"];
+/// The end of a transaction: `READ COMMITTED` is no commit.
+const COMMIT: &[u8] = b";COMMIT";
+/// The transaction of a batch in which some orders are refused.
+const CAREFUL_COMMIT: &[u8] = b"refusals = refusals + ";
+
+/// Everything that both sides hold, but for the operators' log and the row that probes touch.
+struct Dump(BTreeMap<String, String>);
+
+impl Dump {
+    /// That nothing has changed since.
+    #[track_caller]
+    fn expect(&self, before: &Self) {
+        let differs = |name: &&String| self.0.get(*name) != before.0.get(*name);
+        let differing: Vec<&String> = self.0.keys().chain(before.0.keys()).filter(differs).collect();
+        let shown = |dump: &Self| differing.first().and_then(|name| dump.0.get(*name)).cloned();
+        assert!(differing.is_empty(), "{differing:?} differ: {:?}, before: {:?}", shown(self), shown(before));
+    }
+}
+
+async fn dump(site: &Site) -> Dump {
+    let mut all = BTreeMap::new();
+    for key in site.call("KEYS *").await.into_array() {
+        let key = key.as_string().expect("a key");
+        // Hashes and sets have no order of their own.
+        let held = match site.call(&format!("TYPE {key}")).await.as_string().as_deref() {
+            Some("hash") => sorted(site.call(&format!("HGETALL {key}")).await),
+            Some("set") => sorted(site.call(&format!("SMEMBERS {key}")).await),
+            _ => format!("{:?}", site.call(&format!("DUMP {key}")).await.as_bytes()),
+        };
+        all.insert(key, held);
+    }
+    all.remove("tidegate:log");
+    for (table, sql) in [
+        (
+            "orders",
+            "SELECT CONCAT_WS(' ', id, user_id, voucher_id, quantity, slot, entry_id, status, create_time, \
+             update_time) FROM tb_voucher_order ORDER BY id",
+        ),
+        (
+            "refusals",
+            "SELECT CONCAT_WS(' ', order_id, user_id, voucher_id, quantity, reason, entry_id, at) \
+             FROM tidegate_refusal ORDER BY order_id",
+        ),
+        (
+            "vouchers",
+            "SELECT CONCAT_WS(' ', voucher_id, stock, initial_stock, refusals) FROM tb_seckill_voucher \
+             ORDER BY voucher_id",
+        ),
+    ] {
+        let rows = sqlx::query(sql).fetch_all(&site.pool).await.expect("MySQL answers");
+        let rows: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        all.insert(table.to_owned(), rows.join("\n"));
+    }
+    Dump(all)
+}
+
+fn sorted(reply: Value) -> String {
+    let items = match reply {
+        Value::Map(map) => map.iter().map(|(name, value)| format!("{name:?} {value:?}")).collect(),
+        reply => reply.into_array().into_iter().map(|item| format!("{item:?}")).collect::<Vec<_>>(),
+    };
+    let mut items = items;
+    items.sort_unstable();
+    items.join("\n")
+}
+
+/// What MySQL holds of orders, without the times at which rows were made.
+async fn mysql_outcome(site: &Site) -> Vec<String> {
+    let mut rows = Vec::new();
+    for sql in [
+        "SELECT CONCAT_WS(' ', id, user_id, voucher_id, quantity, slot, entry_id) FROM tb_voucher_order ORDER BY id",
+        "SELECT CONCAT_WS(' ', order_id, reason, entry_id) FROM tidegate_refusal ORDER BY order_id",
+        "SELECT CONCAT_WS(' ', voucher_id, stock, refusals) FROM tb_seckill_voucher ORDER BY voucher_id",
+    ] {
+        let found = sqlx::query(sql).fetch_all(&site.pool).await.expect("MySQL answers");
+        rows.extend(found.iter().map(|row| row.get::<String, _>(0)));
+    }
+    rows
+}
+
+/// Lets a worker write all that is in the stream.
+async fn work(site: &Site, name: &str) {
+    let worker = site.worker(name).start();
+    site.settled().await;
+    assert!(worker.stop().await.success());
+}
+
+/// As it is after a restored backup: MySQL has no order and no refusal any more, and the stock of before.
+async fn mysql_forgets(site: &Site) {
+    for sql in [
+        "DELETE FROM tb_voucher_order",
+        "DELETE FROM tidegate_refusal",
+        "UPDATE tb_seckill_voucher SET stock = initial_stock, refusals = 0",
+    ] {
+        sqlx::query(sql).execute(&site.pool).await.expect("MySQL answers");
+    }
+}
+
+fn replay(site: &Site, args: &[&str]) -> Output {
+    site.tidegate(&[&["replay"], args].concat())
+}
+
+/// Runs to its end with this exit code; answers with the JSON that it printed.
+#[track_caller]
+fn told(output: &Output, code: i32) -> Json {
+    assert_eq!(output.status.code(), Some(code), "{}", shown(output));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", shown(output)))
+}
+
+fn shown(output: &Output) -> String {
+    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
+}
+
+#[track_caller]
+fn counts(told: &Json, expected: &[(&str, u64)]) {
+    for (name, count) in expected {
+        assert_eq!(told[*name], *count, "{name}: {told:#}");
+    }
+}
+
+/// A command whose stores are these.
+fn command(redis: &str, mysql: &str, args: &[&str]) -> Command {
+    let mut command = crate::site::program();
+    command.env("TIDEGATE_REDIS_URL", redis).env("TIDEGATE_MYSQL_URL", mysql).args(args);
+    command
+}
+
+/// What it says to type to go on.
+fn go_on(shown: &str) -> Vec<String> {
+    let hint = shown.lines().skip_while(|line| !line.to_lowercase().contains("go on with:")).nth(1);
+    let words = hint.unwrap_or_else(|| panic!("no hint: {shown}")).trim();
+    let words = words.split_once(' ').expect("a command of ours").1;
+    let words = words.split(' ').filter(|word| !["--yes", "--json"].contains(word));
+    words.map(|word| word.trim_matches('\'').to_owned()).collect()
+}
+
+fn strs(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_bounds_or_with_wrong_ones_nothing_is_run() {
+    let site = Site::open().await;
+    for args in [
+        &["--yes"][..],
+        &["--from", "-1h", "--yes"],
+        &["--to", "-1h", "--yes"],
+        &["--from", "-1h", "--to", "-2h", "--yes"],
+        &["--from", "yesterday", "--to", "0s", "--yes"],
+        &["--from", "-1h", "--to", "0s", "--rate", "0", "--yes"],
+        &["--file", "/dev/null", "--yes"],
+    ] {
+        let output = replay(&site, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", shown(&output));
+    }
+    let nothing = replay(&site, &ALL);
+    assert!(
+        nothing.status.success() && shown(&nothing).contains("there is nothing to run"),
+        "{}",
+        shown(&nothing)
+    );
+
+    site.load(PLENTY, 10).await;
+    site.add_order(1, 1, PLENTY).await;
+    let unasked = replay(&site, &ALL);
+    assert_eq!(unasked.status.code(), Some(2), "{}", shown(&unasked));
+    assert!(shown(&unasked).contains("--yes") && site.orders().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_can_be_run_again_and_again_and_changes_nothing() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.rush(1_000, 3_000).await;
+    site.add_poison().await;
+    work(&site, "w").await;
+    let before = dump(&site).await;
+    let refused = site.refused().await.len() as u64;
+    assert!(refused > 300, "{refused}");
+
+    let expected = [
+        ("entries", 3_002),
+        ("already_there", 3_000 - refused),
+        ("created", 0),
+        ("refused", 0),
+        ("refused_before", refused),
+        ("given_back", 0),
+        ("buried", 0),
+        ("dead", 2),
+    ];
+    let dry = told(&replay(&site, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
+    counts(&dry["foreseen"], &expected);
+    for _ in 0..2 {
+        let done = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
+        counts(&done, &expected);
+        counts(&done, &[("acknowledged", 0), ("left", 0)]);
+    }
+    dump(&site).await.expect(&before);
+    site.invariants().await;
+
+    let log = told(&site.tidegate(&["log", "--json"]), 0);
+    assert_eq!((&log[0]["command"], &log[0]["outcome"]), (&"replay".into(), &"done".into()), "{log:#}");
+    counts(&log[0]["counts"], &expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_mysql_lost_is_written_again_and_the_dry_run_has_said_so() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.rush(1_000, 1_500).await;
+    site.add_poison().await;
+    work(&site, "w").await;
+    let (before, given_back) = (site.orders().await, site.given_back().await.len() as u64);
+    mysql_forgets(&site).await;
+
+    let dry = told(&replay(&site, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
+    let done = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
+    for told in [&dry["foreseen"], &done] {
+        // Those that were refused and given back are not sold a second time.
+        let written = before.len() as u64;
+        counts(told, &[("created", written), ("given_back", given_back), ("refused", 0), ("dead", 2)]);
+    }
+    assert_eq!(site.orders().await, before);
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    let again = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
+    counts(&again, &[("created", 0), ("already_there", before.len() as u64), ("given_back", given_back)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dry_run_counts_what_would_be_created_refused_and_buried_and_changes_nothing() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    // Nobody has read the first half, and a consumer that is gone holds the other.
+    site.rush(1_000, 400).await;
+    site.add_poison().await;
+    site.call("XGROUP CREATE stream.orders g1 0").await;
+    site.call("XREADGROUP GROUP g1 c1 COUNT 402 STREAMS stream.orders >").await;
+    site.rush(2_000, 400).await;
+    site.add_poison().await;
+    let before = dump(&site).await;
+
+    let dry = told(&replay(&site, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
+    counts(&dry, &[("entries", 804), ("unread", 402)]);
+    let text = replay(&site, &[&ALL[..], &["--dry-run"]].concat());
+    assert!(shown(&text).contains("402 of them not read by any worker yet"), "{}", shown(&text));
+    assert!(shown(&text).contains("2 would be buried"), "{}", shown(&text));
+    dump(&site).await.expect(&before);
+
+    let done = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
+    for name in
+        ["entries", "already_there", "created", "refused", "refused_before", "given_back", "buried", "dead"]
+    {
+        assert_eq!(dry["foreseen"][name], done[name], "{name}: {dry:#} {done:#}");
+    }
+    // 40 second orders of their users twice, and what the 12 units of the short voucher do not cover.
+    counts(&done, &[("refused", 80 + 80 - 12), ("buried", 2), ("dead", 2), ("acknowledged", 400)]);
+    assert_eq!(
+        (site.pending().await, site.open_entries().await),
+        (0, Some(402)),
+        "what is unread stays unread"
+    );
+    assert_eq!(site.dead().await.len(), 2);
+
+    let outcome = mysql_outcome(&site).await;
+    work(&site, "w").await;
+    assert_eq!(mysql_outcome(&site).await, outcome, "the worker has found all of it there");
+    site.invariants().await;
+}
+
+/// A name, and what waits for it.
+type Step<'a> = (&'static str, Box<dyn Fn() -> Hold + 'a>);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_can_be_killed_anywhere_and_typed_again() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let proxies = [
+        Proxy::start(site.redis.port()).await.expect("a proxy"),
+        Proxy::start(site.mysql.port()).await.expect("a proxy"),
+    ];
+    let [redis, mysql] = &proxies;
+    let script = |lua: &str| fred::util::sha1_hash(lua);
+    let (release, unlock) =
+        (script(include_str!("../../lua/release.lua")), script(include_str!("../../lua/unlock.lua")));
+    let bury = script(include_str!("../../lua/bury.lua"));
+    let steps: [Step<'_>; 8] = [
+        ("locking", Box::new(|| redis.hold_when("lock:order:"))),
+        ("the commit", Box::new(|| mysql.hold_when(CAREFUL_COMMIT))),
+        ("the reply of the commit", Box::new(|| mysql.hold_reply_when(CAREFUL_COMMIT))),
+        ("giving back", Box::new(|| redis.hold_when(release.clone()))),
+        ("the reply of giving back", Box::new(|| redis.hold_reply_when(release.clone()))),
+        ("unlocking", Box::new(|| redis.hold_when(unlock.clone()))),
+        ("acknowledging", Box::new(|| redis.hold_when("\r\nXACK\r\n"))),
+        ("burying", Box::new(|| redis.hold_when(bury.clone()))),
+    ];
+    site.call("XGROUP CREATE stream.orders g1 0 MKSTREAM").await;
+    let lease = ["--set", "worker.lock_lease_ms=600", "--set", "worker.claim_idle_ms=5000"];
+    for (round, (step, arm)) in (1..).zip(&steps) {
+        site.rush(round * 1_000, 200).await;
+        site.add_poison().await;
+        site.call("XREADGROUP GROUP g1 c1 COUNT 10000 STREAMS stream.orders >").await;
+        let hold = arm();
+        let args = [&lease[..], &["replay"], &ALL, &["--yes", "--json"]].concat();
+        let mut child = command(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql), &args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        hold.reached().await.unwrap_or_else(|error| panic!("{step}: {error}"));
+        child.kill().expect("it is there");
+        child.wait().expect("it is gone");
+        hold.cut();
+        let done = told(&site.tidegate(&args), 0);
+        counts(&done, &[("left", 0)]);
+        assert_eq!(site.pending().await, 0, "{step}");
+        site.invariants().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_ends_it_after_the_batch_in_hand_and_what_it_says_goes_on_with_the_rest() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 500).await;
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let small = ["--set", "worker.batch=100"];
+    let args = [&small[..], &["replay"], &ALL].concat();
+    let held = mysql.hold_when(COMMIT);
+    let mut terminal = Terminal::start(&command(&site.redis.url(), &mysql.url_for(&site.mysql), &args));
+    let asked = terminal.shows("Run 500 entries of stream.orders again? [y/N]");
+    assert!(asked.contains("0 already there, 500 would be created"), "{asked}");
+    terminal.types("y");
+    held.reached().await.expect("it comes to the first commit");
+    terminal.shows("0/500");
+    terminal.presses_control('c');
+    terminal.shows("stopping after the step in hand");
+    held.release();
+    let (code, shown) = terminal.ends();
+    assert_eq!(code, 6, "{shown}");
+    assert!(shown.contains("100 created"), "{shown}");
+    assert_eq!(site.orders().await.len(), 100);
+
+    let rest = go_on(&shown);
+    let done = told(&site.tidegate(&[&strs(&rest)[..], &["--yes", "--json"]].concat()), 0);
+    counts(&done, &[("entries", 400), ("created", 400)]);
+    work(&site, "w").await;
+    site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_running_workers_each_order_is_written_once() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let workers = [site.worker("a").start(), site.worker("b").start()];
+    let replays = async {
+        for _ in 0..8 {
+            let args = [&["replay"], &ALL[..], &["--yes", "--json"]].concat();
+            let child = command(&site.redis.url(), &site.mysql.url(), &args);
+            let output = tokio::process::Command::from(child).output().await.expect("it runs");
+            assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+        }
+    };
+    let rush = async {
+        for round in 1..=8 {
+            site.rush(round * 10_000, 500).await;
+            site.add_poison().await;
+        }
+    };
+    tokio::join!(replays, rush);
+    site.settled().await;
+    for worker in workers {
+        assert!(worker.stop().await.success());
+    }
+    site.invariants().await;
+    let before = dump(&site).await;
+    told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
+    dump(&site).await.expect(&before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_of_an_outage_is_written_and_a_store_that_goes_away_ends_it_with_what_to_type() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let worker = site.worker("w").start();
+    site.rush(1_000, 100).await;
+    site.settled().await;
+    site.mysql.kill9().expect("MySQL is killed");
+    site.rush(2_000, 600).await;
+    worker.says("outage began").await;
+    worker.kill9();
+
+    let away = replay(&site, &[&ALL[..], &["--yes"]].concat());
+    assert_eq!(away.status.code(), Some(3), "{}", shown(&away));
+    site.mysql.restart().expect("MySQL is back");
+
+    // It goes away once more, in the middle.
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let flags = [
+        &["--set", "worker.batch=100", "--set", "mysql.acquire_timeout_ms=3000", "replay"][..],
+        &ALL,
+        &["--yes", "--json"],
+    ]
+    .concat();
+    let held = mysql.hold_when("UPDATE tb_seckill_voucher");
+    let child = command(&site.redis.url(), &mysql.url_for(&site.mysql), &flags);
+    let child = tokio::process::Command::from(child).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    held.reached().await.expect("it comes to its first write");
+    mysql.cut().await;
+    held.cut();
+    let output = child.expect("it starts").wait_with_output().await.expect("it ends");
+    let failed = told(&output, 3);
+    assert!(failed["error"].as_str().is_some_and(|error| error.contains("MySQL")), "{failed:#}");
+    // What the worker has written, and no more.
+    counts(&failed, &[("already_there", 90), ("refused_before", 10), ("created", 0)]);
+    let log = told(&site.tidegate(&["log", "--json"]), 0);
+    let last = log.as_array().and_then(|lines| lines.last()).expect("a line").clone();
+    assert_eq!(
+        (&last["outcome"], &last["counts"]["created"]),
+        (&"failed".into(), &failed["created"]),
+        "{last:#}"
+    );
+
+    let rest = go_on(&shown(&output));
+    told(&site.tidegate(&[&strs(&rest)[..], &["--yes", "--json"]].concat()), 0);
+    let outcome = mysql_outcome(&site).await;
+    work(&site, "v").await;
+    assert_eq!(mysql_outcome(&site).await, outcome);
+    site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_goes_away_ends_it_with_what_to_type() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 400).await;
+    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let held = mysql.hold_when(COMMIT);
+    let lease = ["--set", "worker.lock_lease_ms=2000"];
+    let args = [
+        &["--set", "worker.batch=100", "--set", "redis.command_timeout_ms=3000"][..],
+        &lease,
+        &["replay"],
+        &ALL,
+        &["--yes", "--json"],
+    ]
+    .concat();
+    let child = command(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql), &args);
+    let child = tokio::process::Command::from(child).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    held.reached().await.expect("it comes to its first commit");
+    redis.cut().await;
+    held.release();
+    let output = child.expect("it starts").wait_with_output().await.expect("it ends");
+    let failed = told(&output, 3);
+    assert!(failed["error"].as_str().is_some_and(|error| error.contains("Redis")), "{failed:#}");
+
+    let rest = go_on(&shown(&output));
+    let rest = [&lease[..], &strs(&rest), &["--yes", "--json"]].concat();
+    told(&site.tidegate(&rest), 0);
+    assert_eq!(site.orders().await.len(), 400);
+    work(&site, "w").await;
+    site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_user_is_locked_by_another_is_tried_again_and_holds_up_nobody_for_ever() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 50).await;
+    site.call("SET lock:order:1007 somebody PX 1500").await;
+    site.call("SET lock:order:1009 somebody").await;
+    let quick = ["--set", "worker.lock_lease_ms=2000", "replay"];
+    let some = told(&site.tidegate(&[&quick[..], &ALL, &["--yes", "--json"]].concat()), 1);
+    counts(&some, &[("created", 49), ("left", 1)]);
+    assert_eq!(some["notes"][0]["what"], "left", "{some:#}");
+    site.call("DEL lock:order:1009").await;
+    // What it says to type begins with the one that is left.
+    let stores = [("TIDEGATE_REDIS_URL", site.redis.url()), ("TIDEGATE_MYSQL_URL", site.mysql.url())];
+    let stores = stores.each_ref().map(|(name, url)| (*name, url.as_str()));
+    let line = some["go_on"].as_str().expect("a line");
+    assert!(line.starts_with("tidegate --set worker.lock_lease_ms=2000 replay --from "), "{line}");
+    let rest = pastes(line, &stores).expect(0).json();
+    counts(&rest, &[("created", 1), ("left", 0)]);
+    let all = told(&site.tidegate(&[&quick[..], &ALL, &["--yes", "--json"]].concat()), 0);
+    counts(&all, &[("created", 0), ("already_there", 50), ("left", 0)]);
+    work(&site, "w").await;
+    site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_keeps_below_its_rate_and_within_its_voucher_and_user() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 60).await;
+    site.add_order(2_000, 1_005, SHORT).await;
+    // An entry that is no order, and names the voucher nevertheless.
+    let broken = site.add(&[("userId", "9"), ("voucherId", "2"), ("id", "x")]).await;
+    let short = told(&replay(&site, &[&ALL[..], &["--voucher", "2", "--yes", "--json"]].concat()), 0);
+    counts(&short, &[("entries", 2), ("created", 1), ("dead", 1)]);
+    assert_eq!(short["notes"][0]["entry"], broken.as_str(), "{short:#}");
+    let user = told(&replay(&site, &[&ALL[..], &["--user", "1005", "--yes", "--json"]].concat()), 0);
+    counts(&user, &[("entries", 2), ("created", 1), ("already_there", 1)]);
+
+    let began = Instant::now();
+    let slow = replay(&site, &[&ALL[..], &["--voucher", "1", "--rate", "40", "--yes", "--json"]].concat());
+    counts(&told(&slow, 0), &[("entries", 60), ("created", 59)]);
+    // The last step begins when the others have had their time.
+    assert!(began.elapsed() >= Duration::from_millis(50 * 1_000 / 40), "{:?}", began.elapsed());
+}
+
+/// Exports the whole stream into a new file.
+fn export(site: &Site, folder: &TempDir) -> PathBuf {
+    let path = folder.path().join("orders.jsonl");
+    let file = path.to_str().expect("a path");
+    let output = site.tidegate(&[&["export"], &ALL[..], &["--out", file, "--json"]].concat());
+    told(&output, 0);
+    path
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    fs::read_to_string(path).expect("the file is there").lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_gone_is_run_from_its_export() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.rush(1_000, 800).await;
+    site.add_poison().await;
+    let strange = CustomCommand::new("XADD", None, false);
+    let words: [&[u8]; 10] = [
+        STREAM.as_bytes(),
+        b"*",
+        b"userId",
+        b"7001",
+        b"voucherId",
+        b"1",
+        b"id",
+        b"7001",
+        b"\xff\"\n",
+        b"\xfe\0",
+    ];
+    let words: Vec<Value> = words.into_iter().map(Value::from).collect();
+    let _: Value = site.client.custom(strange, words).await.expect("it is added");
+    let folder = TempDir::new().expect("a folder");
+    let path = export(&site, &folder);
+    let file = path.to_str().expect("a path");
+    assert_eq!(lines(&path).len(), 803);
+    assert!(
+        lines(&path)[802].ends_with(r#",[{"base64":"/yIK"},{"base64":"/gA="}]]}"#),
+        "{}",
+        lines(&path)[802]
+    );
+
+    // What a worker makes of the stream is what a replay makes of the file.
+    work(&site, "w").await;
+    let (orders, given_back) = (site.orders().await, site.given_back().await.len() as u64);
+    site.call("XTRIM stream.orders MAXLEN 0").await;
+    assert!(shown(&replay(&site, &ALL)).contains("there is nothing to run"));
+    let there = told(&replay(&site, &["--file", file, "--yes", "--json"]), 0);
+    counts(&there, &[("created", 0), ("already_there", orders.len() as u64), ("refused", 0), ("dead", 2)]);
+
+    mysql_forgets(&site).await;
+    let dry = told(&replay(&site, &["--file", file, "--dry-run", "--json"]), 0);
+    let done = told(&replay(&site, &["--file", file, "--yes", "--json"]), 0);
+    for told in [&dry["foreseen"], &done] {
+        counts(
+            told,
+            &[("created", orders.len() as u64), ("given_back", given_back), ("buried", 0), ("dead", 2)],
+        );
+    }
+    assert_eq!(site.orders().await, orders);
+    let before = dump(&site).await;
+    told(&replay(&site, &["--file", file, "--yes", "--json"]), 0);
+    dump(&site).await.expect(&before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_has_lost_everything_and_the_file_has_it() {
+    let site = Site::open().await;
+    site.load(PLENTY, 100_000).await;
+    site.plain_rush(1_000, 300).await;
+    let folder = TempDir::new().expect("a folder");
+    let path = export(&site, &folder);
+    let file = path.to_str().expect("a path");
+    site.call("FLUSHALL").await;
+    let done = told(&replay(&site, &["--file", file, "--user", "1100", "--yes", "--json"]), 0);
+    counts(&done, &[("entries", 1), ("created", 1)]);
+    // Stopped in the middle, it goes on there.
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let held = mysql.hold_when(COMMIT);
+    let args = ["--set", "worker.batch=100", "replay", "--file", file, "--yes", "--json"];
+    let child = command(&site.redis.url(), &mysql.url_for(&site.mysql), &args);
+    let child = tokio::process::Command::from(child).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("it starts");
+    held.reached().await.expect("it comes to its first commit");
+    let pid = i32::try_from(child.id().expect("it lives")).expect("a pid");
+    kill(Pid::from_raw(pid), Signal::SIGINT).expect("it is there");
+    let stopping = child.wait_with_output();
+    held.release();
+    let output = stopping.await.expect("it ends");
+    let stopped = told(&output, 6);
+    counts(&stopped, &[("entries", 100)]);
+    let rest = go_on(&shown(&output));
+    let done = told(&site.tidegate(&[&strs(&rest)[..], &["--yes", "--json"]].concat()), 0);
+    counts(&done, &[("entries", 200)]);
+    assert_eq!(site.orders().await.len(), 300);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_a_bad_line_is_refused_as_a_whole() {
+    let site = Site::open().await;
+    site.load(PLENTY, 100).await;
+    site.plain_rush(1_000, 3).await;
+    let folder = TempDir::new().expect("a folder");
+    let path = export(&site, &folder);
+    let whole = fs::read_to_string(&path).expect("the file is there");
+    // As after a copy that was cut off.
+    fs::write(&path, &whole[..whole.len() - 10]).expect("written");
+    let file = path.to_str().expect("a path");
+    let output = replay(&site, &["--file", file, "--yes"]);
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+    assert!(shown(&output).contains("orders.jsonl, line 3: "), "{}", shown(&output));
+    assert!(site.orders().await.is_empty());
+
+    let taken = site.tidegate(&[&["export"], &ALL[..], &["--out", file]].concat());
+    assert_eq!(taken.status.code(), Some(2), "{}", shown(&taken));
+    assert!(shown(&taken).contains("is there already"), "{}", shown(&taken));
+
+    // Not sorted, with an empty line, and twice the same.
+    let mut turned: Vec<&str> = whole.lines().rev().collect();
+    turned.extend(["", turned[0]]);
+    fs::write(&path, turned.join("\n")).expect("written");
+    let done = told(&replay(&site, &["--file", file, "--yes", "--json"]), 0);
+    counts(&done, &[("entries", 4), ("created", 3), ("already_there", 1)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.plain_rush(1_000, 2_500).await;
+    let before = dump(&site).await;
+    let whole = site.tidegate(&[&["export"], &ALL[..]].concat());
+    assert!(whole.status.success(), "{}", shown(&whole));
+    let whole = String::from_utf8(whole.stdout).expect("text");
+    assert_eq!(whole.lines().count(), 2_500);
+    let one = site.tidegate(&[&["export"], &ALL[..], &["--voucher", "1", "--user", "1007"]].concat());
+    let one = String::from_utf8(one.stdout).expect("text");
+    assert!(one.lines().count() == 1 && whole.contains(&one) && one.contains("\"1007\""), "{one}");
+    assert_eq!(site.tidegate(&["export", "--from", "-1h"]).status.code(), Some(2));
+
+    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("part.jsonl");
+    let out = path.to_str().expect("a path");
+    let entry = |line: usize| -> Json {
+        serde_json::from_str(whole.lines().nth(line).expect("a line")).expect("JSON")
+    };
+    let second_page = format!("({}", entry(99)["entry"].as_str().expect("an id"));
+    let held = redis.hold_when(second_page);
+    let args = [&["export"], &ALL[..], &["--out", out, "--json"]].concat();
+    let mut command = command(&redis.url_for(&site.redis), &site.mysql.url(), &args);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("it starts");
+    held.reached().await.expect("it comes to its second page");
+    let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
+    interrupt(&child);
+    let mut said = String::new();
+    errors.read_line(&mut said).expect("it speaks");
+    assert!(said.contains("stopping after the step in hand"), "{said}");
+    held.release();
+    errors.read_to_string(&mut said).expect("it speaks");
+    let output = child.wait_with_output().expect("it ends");
+    counts(&told(&output, 6), &[("entries", 100)]);
+    let rest = go_on(&said);
+    let shell = rest.iter().position(|word| word == ">>").expect("it is to be appended");
+    let rest = site.tidegate(&strs(&rest[..shell]));
+    let part = fs::read_to_string(&path).expect("the file is there");
+    assert_eq!(part + &String::from_utf8(rest.stdout).expect("text"), whole);
+    dump(&site).await.expect(&before);
+    until("nobody has read it", || async { site.open_entries().await.is_none() }).await;
+    assert!(site.dead().await.is_empty(), "{DEAD}");
+}
+
+fn interrupt(child: &Child) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    kill(pid, Signal::SIGINT).expect("it is there");
+}
+
+/// The other end of the pipe stands still, with a page half written.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_into_a_pipe_that_nobody_empties_can_be_stopped() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    // More than a pipe holds.
+    site.add(&[("note", &"x".repeat(300_000))]).await;
+    site.plain_rush(1_000, 2_500).await;
+    let args = [&["export"], &ALL[..]].concat();
+    let mut command = command(&site.redis.url(), &site.mysql.url(), &args);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut first = [0];
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("it has begun to write");
+    let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
+    interrupt(&child);
+    let mut said = String::new();
+    errors.read_line(&mut said).expect("it speaks");
+    assert!(said.contains("once more to stop at once"), "{said}");
+    interrupt(&child);
+    until("it has ended", || {
+        let ended = child.try_wait().expect("it is our child");
+        async move { ended.is_some() }
+    })
+    .await;
+    errors.read_to_string(&mut said).expect("it speaks");
+    assert_eq!(child.wait().expect("it is our child").code(), Some(6), "{said}");
+    assert!(said.contains("its last line may be cut off"), "{said}");
+    let rest = go_on(&said);
+    let rest = site.tidegate(&strs(&rest));
+    assert_eq!(
+        String::from_utf8(rest.stdout).expect("text").lines().count(),
+        2_501,
+        "from the page in hand on"
+    );
+}

@@ -1,0 +1,259 @@
+//! `tidegate voucher add` and `tidegate voucher take`: both sides change by the same, once, whatever happens in between.
+
+use std::process::{Child, Stdio};
+
+use fred::interfaces::LuaInterface;
+use serde_json::{Value as Json, json};
+use tidegate_lab::{Hold, Proxy};
+
+use crate::{
+    program::{Program, Run},
+    site::Site,
+};
+
+/// The script, so that no test catches a NOSCRIPT.
+const SCRIPT: &str = include_str!("../../lua/restock.lua");
+const BEGIN: &[u8] = br#""state":"open""#;
+const END: &[u8] = br#""state":"done""#;
+const UPDATE: &[u8] = b"UPDATE tb_seckill_voucher SET stock = CAST";
+
+fn program(redis_url: &str, mysql_url: &str) -> Program {
+    Program::with_flags(&["--redis-url", redis_url, "--mysql-url", mysql_url])
+}
+
+/// A site that sells 1000 units of voucher 7, and the program.
+async fn open() -> (Site, Program) {
+    let site = Site::open().await;
+    site.load(7, 1_000).await;
+    let _sha: String = site.client.script_load(SCRIPT).await.expect("the script is loaded");
+    let program = program(&site.redis.url(), &site.mysql.url());
+    (site, program)
+}
+
+/// Initial stock and stock in MySQL, stock in Redis.
+async fn stocks(site: &Site) -> (i64, i64, i64) {
+    let sql = "SELECT initial_stock FROM tb_seckill_voucher WHERE voucher_id = 7";
+    let initial: i64 = sqlx::query_scalar(sql).fetch_one(&site.pool).await.expect("MySQL answers");
+    (initial, site.mysql_stock(7).await, site.redis_stock(7).await.expect("a stock"))
+}
+
+/// MySQL is told to change by so much: both numbers of it, as a prepared statement carries them.
+fn executed(units: i64) -> Vec<u8> {
+    [units.to_le_bytes(), units.to_le_bytes()].concat()
+}
+
+fn log_of(program: &Program) -> Vec<(Json, Json)> {
+    let log = program.run("log --json").expect(0).json();
+    log.as_array().unwrap().iter().map(|line| (line["outcome"].clone(), line["counts"].clone())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn units_are_added_and_taken_beside_workers_and_the_audit_holds() {
+    let (site, program) = open().await;
+    let worker = site.worker("w").start();
+    let buying = async {
+        for id in 1_000..1_400 {
+            site.admit(id, id, 7, 1).await;
+        }
+    };
+    let changing = async {
+        let dry = program.run("voucher add --voucher 7 --units 500 --dry-run").expect(0);
+        assert!(
+            dry.stdout.contains("500 units would be added, the initial stock from 1000 to 1500"),
+            "{dry:?}"
+        );
+        let refused = program.run("voucher add --voucher 7 --units 500").expect(2);
+        assert!(refused.stderr.contains("--yes"), "{refused:?}");
+        let done =
+            program.run("voucher add --voucher 7 --units 500 --yes --as alice --json").expect(0).json();
+        assert_eq!((&done["outcome"], &done["units"]), (&json!("changed"), &json!(500)), "{done}");
+        program.run("audit").expect(0);
+        let done = program.run("voucher take --voucher 7 --units 300 --yes").expect(0);
+        assert!(done.stdout.contains("300 units taken on both sides"), "{done:?}");
+        program.run("audit").expect(0);
+    };
+    tokio::join!(buying, changing);
+    site.book.write(|pages| _ = pages.loaded.insert(7, 1_200));
+    site.settled().await;
+    assert_eq!(stocks(&site).await, (1_200, 800, 800));
+    site.invariants().await;
+    program.run("audit").expect(0);
+    assert_eq!(
+        log_of(&program),
+        [(json!("done"), json!({ "units": 500 })), (json!("done"), json!({ "units": -300 }))]
+    );
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_typed_again_changes_nothing_unless_it_is_meant() {
+    let (site, program) = open().await;
+    program.run("voucher add --voucher 7 --units 500 --yes").expect(0);
+    for line in ["voucher add --voucher 7 --units 500 --yes", "voucher add --voucher 7 --units 500 --dry-run"]
+    {
+        let refused = program.run(line).expect(1);
+        assert!(refused.stdout.contains("--units 500 --initial-stock 1500"), "{refused:?}");
+    }
+    let before = "voucher add --voucher 7 --units 500 --initial-stock 1000 --yes";
+    let done = program.run(before).expect(0);
+    assert!(done.stdout.contains("both sides have it already"), "{done:?}");
+    assert_eq!(stocks(&site).await, (1_500, 1_500, 1_500));
+    program.run("voucher add --voucher 7 --units 500 --initial-stock 1500 --yes").expect(0);
+    let refused = program.run(before).expect(1);
+    assert!(refused.stdout.contains("is 2000 and not 1000"), "{refused:?}");
+    assert_eq!(stocks(&site).await, (2_000, 2_000, 2_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_on_sale_or_not_there_is_refused_and_leaves_no_trace() {
+    let (site, program) = open().await;
+    let before = site.redis_says(&["DUMP", "seckill:voucher:7"]).await;
+    for (line, told) in [
+        ("voucher take --voucher 7 --units 1001 --yes", "Redis has only 1000 units left"),
+        ("voucher add --voucher 8 --units 1 --yes", "MySQL has no row of it"),
+        ("voucher add --voucher 7 --units 1 --initial-stock 999 --yes", "is 1000 and not 999"),
+        ("voucher add --voucher 7 --units 9999999999999 --yes", "more than"),
+        // What the column cannot hold MySQL says itself: then the note is withdrawn.
+        ("voucher add --voucher 7 --units 9999999990000 --yes", "cannot hold so many"),
+    ] {
+        let refused = program.run(line).expect(1);
+        assert!(refused.stdout.contains(told), "{refused:?}");
+        assert_eq!(stocks(&site).await, (1_000, 1_000, 1_000), "{line}");
+        if !told.contains("cannot hold") {
+            assert_eq!(site.redis_says(&["DUMP", "seckill:voucher:7"]).await, before, "{line}");
+        }
+    }
+    let sql = "UPDATE tb_seckill_voucher SET initial_stock = NULL";
+    sqlx::query(sql).execute(&site.pool).await.unwrap();
+    let refused = program.run("voucher take --voucher 7 --units 1 --yes").expect(1);
+    let mend = refused.stdout.split("first: ").nth(1).unwrap().lines().next().unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(mend.to_owned())).execute(&site.pool).await.expect("it can be typed");
+    program.run("voucher take --voucher 7 --units 1 --yes").expect(0);
+    assert_eq!(stocks(&site).await, (999, 999, 999));
+    site.call("DEL seckill:stock:7").await;
+    let refused = program.run("voucher add --voucher 7 --units 1 --yes").expect(1);
+    assert!(refused.stdout.contains("Redis has no stock of it"), "{refused:?}");
+}
+
+/// A change that has come to a step.
+async fn held_at(
+    site: &Site,
+    verb: &str,
+    held: impl FnOnce(&Proxy, &Proxy) -> Hold,
+) -> (Child, Hold, [Proxy; 2]) {
+    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let through = program(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql));
+    let hold = held(&redis, &mysql);
+    let mut command = through.command(&["voucher", verb, "--voucher", "7", "--units", "400", "--yes"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
+    hold.reached().await.expect("it comes to this step");
+    (child, hold, [redis, mysql])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_killed_half_way_is_completed_by_the_same_command_and_by_no_other() {
+    for (verb, units) in [("add", 400), ("take", -400)] {
+        for step in 0..4 {
+            let (site, program) = open().await;
+            let (mut child, hold, proxies) = held_at(&site, verb, |redis, mysql| match step {
+                0 => redis.hold_reply_when(BEGIN),
+                1 => mysql.hold_when(UPDATE),
+                2 => mysql.hold_reply_when(executed(units)),
+                _ => redis.hold_when(END),
+            })
+            .await;
+            child.kill().unwrap();
+            child.wait().unwrap();
+            hold.cut();
+            drop(proxies);
+            let (initial, left, offered) = stocks(&site).await;
+            assert_eq!(initial, left, "in one step");
+            assert_eq!(left, if step < 2 { 1_000 } else { 1_000 + units }, "{verb} {step}");
+            assert_eq!(offered, 1_000 + units.min(0), "{verb} {step}: never more than MySQL has");
+
+            let other = program.run("voucher add --voucher 7 --units 1 --yes").expect(1);
+            let (_, go_on) = other.stdout.split_once("first: tidegate ").expect("what to type");
+            let go_on = go_on.lines().next().unwrap();
+            program.run("audit").expect(0);
+
+            let same = format!("voucher {verb} --voucher 7 --units 400");
+            let dry = program.run(&format!("{same} --dry-run")).expect(0);
+            assert!(dry.stdout.contains("would be completed"), "{dry:?}");
+            let typed = if step % 2 == 0 { go_on } else { &same };
+            let done = program.run(&format!("{typed} --yes")).expect(0);
+            assert!(done.stdout.contains("the unfinished change is complete"), "{done:?}");
+            assert_eq!(stocks(&site).await, (1_000 + units, 1_000 + units, 1_000 + units), "{verb} {step}");
+            program.run(&format!("{same} --yes")).expect(1);
+            assert_eq!(stocks(&site).await, (1_000 + units, 1_000 + units, 1_000 + units), "{verb} {step}");
+            program.run("audit").expect(0);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_changes_nothing_twice() {
+    for (verb, units) in [("add", 400), ("take", -400)] {
+        for step in 0..3 {
+            let (site, direct) = open().await;
+            let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+            let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+            let through = program(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql));
+            let lost = match step {
+                0 => redis.drop_next_reply(BEGIN),
+                1 => mysql.drop_next_reply(executed(units)),
+                _ => redis.drop_next_reply(END),
+            };
+            let run = through.run(&format!("voucher {verb} --voucher 7 --units 400 --yes"));
+            lost.reached().await.expect("a reply was lost");
+            if step == 1 {
+                let run = run.expect(3);
+                assert!(run.stdout.contains("unfinished"), "{run:?}");
+                let go_on = format!("voucher {verb} --voucher 7 --units 400 --initial-stock 1000");
+                assert!(run.stderr.contains(&go_on), "{run:?}");
+                direct.run(&format!("{go_on} --yes")).expect(0);
+            } else {
+                // The client asks again by itself.
+                run.expect(0);
+            }
+            assert_eq!(stocks(&site).await, (1_000 + units, 1_000 + units, 1_000 + units), "{verb} {step}");
+        }
+    }
+}
+
+/// A Redis that comes back without its last second has forgotten the note.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_redis_forgot_half_way_is_not_added_twice() {
+    let (site, program) = open().await;
+    let (mut child, hold, _proxies) = held_at(&site, "add", |redis, _| redis.hold_when(END)).await;
+    site.call("HDEL seckill:voucher:7 change").await;
+    hold.release();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let refused = program.run("voucher add --voucher 7 --units 400 --initial-stock 1000 --yes").expect(1);
+    assert!(refused.stdout.contains("is 1400 and not 1000"), "{refused:?}");
+    assert_eq!(stocks(&site).await, (1_400, 1_400, 1_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_at_once_make_the_same_change_once_and_others_one_after_the_other() {
+    let (site, program) = open().await;
+    let at_once = |lines: Vec<String>| -> Vec<Run> {
+        let start = |line: &String| {
+            let mut command = program.command(&line.split(' ').collect::<Vec<_>>());
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs")
+        };
+        let children: Vec<Child> = lines.iter().map(start).collect();
+        children.into_iter().map(|child| child.wait_with_output().expect("it ends").into()).collect()
+    };
+    let same = vec!["voucher add --voucher 7 --units 400 --yes --json".to_owned(); 6];
+    let runs = at_once(same);
+    assert!(runs.iter().all(|run| run.code < 2) && runs.iter().any(|run| run.code == 0), "{runs:?}");
+    assert_eq!(stocks(&site).await, (1_400, 1_400, 1_400));
+
+    let different = (1..=6).map(|units| format!("voucher take --voucher 7 --units {units} --yes --json"));
+    let runs = at_once(different.collect());
+    let changed = runs.iter().filter(|run| run.code == 0).map(|run| run.json()["units"].as_i64().unwrap());
+    let left = 1_400 + changed.sum::<i64>();
+    assert!(left < 1_400 && runs.iter().all(|run| run.code < 2), "{runs:?}");
+    assert_eq!(stocks(&site).await, (left, left, left));
+}

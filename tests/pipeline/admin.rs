@@ -1,0 +1,483 @@
+//! A worker as it is seen over HTTP: alive, ready, counted; in outages, by many, and by those who may not look.
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    net::SocketAddr,
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use hyper::Method;
+use nix::sys::signal::Signal;
+use tidegate_lab::Proxy;
+use tokio::{io::AsyncReadExt, net::TcpStream, task::JoinSet, time::timeout};
+
+use crate::{
+    browser::{Page, address_of, ask, get, until_page},
+    catalog::{ALL, Kind, Metric},
+    program::Program,
+    site::{Site, Worker, WorkerPlan, rush::PLENTY, rush::SHORT, until},
+};
+
+const TOKEN: &str = "0123456789abcdef-not-a-secret";
+
+/// A worker that notices quickly that a store does not answer, and that it does again.
+fn impatient(site: &Site) -> WorkerPlan {
+    let plan =
+        site.worker("w").set("WORKER_LANES", 2).set("WORKER_BATCH", 50).set("WORKER_BACKOFF_MAX_MS", 300);
+    let plan = plan.set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1).set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
+    plan.set("MYSQL_ACQUIRE_TIMEOUT_MS", 500).set("REDIS_COMMAND_TIMEOUT_MS", 1_000)
+}
+
+async fn samples(worker: &Worker) -> BTreeMap<String, f64> {
+    get(worker, "/metrics").await.samples()
+}
+
+/// Waits until a sample has this value.
+async fn until_sample(worker: &Worker, name: &str, value: f64) {
+    until(&format!("{name} is {value}"), || async { samples(worker).await.get(name) == Some(&value) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_counted_is_what_was_written() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let worker = site.worker("w").set("WORKER_LANES", 2).start();
+    site.rush(1_000, 400).await;
+    site.add_poison().await;
+    site.settled().await;
+    site.invariants().await;
+
+    let dead = site.dead().await.len();
+    until("all is counted", || async {
+        let samples = samples(&worker).await;
+        let sum = |name: &str| -> f64 {
+            samples.iter().filter(|(sample, _)| sample.starts_with(name)).map(|(_, value)| value).sum()
+        };
+        sum("tidegate_entries_acknowledged_total") + sum("tidegate_entries_buried_total") == 402.0
+    })
+    .await;
+    let rows = site.orders().await;
+    let refusals: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM tidegate_refusal")
+        .fetch_one(&site.pool)
+        .await
+        .expect("MySQL answers");
+    // Gathered values may be 2 s old.
+    until_sample(&worker, "tidegate_dead_letters", as_f64(dead)).await;
+    let samples = samples(&worker).await;
+    let is = |name: &str, expected: f64| assert_eq!(samples.get(name), Some(&expected), "{name}");
+    is("tidegate_orders_created_total", as_f64(rows.len()));
+    let refused = |reason: &str| samples[&format!("tidegate_orders_refused_total{{reason=\"{reason}\"}}")];
+    assert!(refused("user_has_order") >= 40.0, "{samples:#?}");
+    assert_eq!(refused("user_has_order") + refused("out_of_stock"), refusals as f64);
+    is("tidegate_entries_buried_total{reason=\"bad_value\"}", 1.0);
+    is("tidegate_entries_buried_total{reason=\"unknown_voucher\"}", 1.0);
+    is("tidegate_entries_buried_total{reason=\"id_taken\"}", 0.0);
+    is("tidegate_stream_entries_added_total", 402.0);
+    is("tidegate_stream_entries", 402.0);
+    is("tidegate_stream_pending_entries", 0.0);
+    is("tidegate_stream_oldest_undelivered_age_seconds", 0.0);
+    is("tidegate_stream_consumers{process=\"alive\"}", 2.0);
+    is("tidegate_batch_entries_sum", 402.0);
+    assert!(samples["tidegate_stage_duration_seconds_count{stage=\"write\"}"] >= 1.0);
+    for voucher in [PLENTY, SHORT] {
+        let stock =
+            |store| format!("tidegate_voucher_stock_units{{voucher=\"{voucher}\",store=\"{store}\"}}");
+        is(&stock("mysql"), site.mysql_stock(voucher).await as f64);
+        is(&stock("redis"), site.redis_stock(voucher).await.expect("a stock") as f64);
+    }
+    assert!(worker.stop().await.success());
+}
+
+fn as_f64(count: usize) -> f64 {
+    f64::from(u32::try_from(count).expect("a small number"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_metrics_are_those_of_the_catalog_and_prometheus_finds_no_fault_with_them() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let worker = site.worker("w").start();
+    site.rush(1_000, 100).await;
+    site.settled().await;
+    until_page(&worker, "/metrics", 200, "tidegate_voucher_stock_units{").await;
+    let page = get(&worker, "/metrics").await;
+    assert_eq!(page.content_type, "text/plain; version=0.0.4");
+    for metric in ALL {
+        assert_described(&page, metric);
+    }
+    let described = page.text.lines().filter(|line| line.starts_with("# TYPE ")).count();
+    assert_eq!(described, ALL.len(), "nothing is shown that is not in the catalog:\n{}", page.text);
+    for sample in page.samples().keys() {
+        assert_labelled(sample);
+    }
+
+    let mut check = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is installed (crates/tidegate-lab/scripts/install-servers.sh)");
+    check.stdin.take().expect("a pipe").write_all(page.text.as_bytes()).expect("promtool reads");
+    let check = check.wait_with_output().expect("promtool ends");
+    let said = [check.stdout, check.stderr].concat();
+    assert!(check.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+}
+
+fn assert_described(page: &Page, metric: &Metric) {
+    let kind = match metric.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+    };
+    let lines = format!("# HELP {0} {1}\n# TYPE {0} {kind}\n", metric.name, metric.help);
+    assert!(page.text.contains(&lines), "{lines}is missing in\n{}", page.text);
+}
+
+fn assert_labelled(sample: &str) {
+    let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
+    let is_of = |metric: &&Metric| {
+        let part = name.strip_prefix(metric.name);
+        let parts: &[&str] =
+            if metric.kind == Kind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+        part.is_some_and(|part| parts.contains(&part))
+    };
+    let metric = ALL.iter().find(is_of).unwrap_or_else(|| panic!("{sample} is not in the catalog"));
+    let named = labels.split("\",").filter_map(|label| Some(label.split_once("=\"")?.0));
+    let named: Vec<&str> = named.filter(|label| *label != "le").collect();
+    assert_eq!(named, metric.labels, "{sample}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_is_what_the_command_says_and_what_each_lane_does() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let worker = site.worker("w").set("WORKER_LANES", 3).start();
+    site.rush(1_000, 100).await;
+    site.settled().await;
+    let command = Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()]);
+    let mut told = command.run("status --json").expect(0).json();
+    let mut page = get(&worker, "/status").await.json();
+    let lanes = page["worker"]["lanes"].as_array().expect("lanes").clone();
+    let names: Vec<&str> = lanes.iter().filter_map(|lane| lane["consumer"].as_str()).collect();
+    assert_eq!(names, ["w-0", "w-1", "w-2"]);
+    assert!(lanes.iter().all(|lane| lane["turns"].as_u64() > Some(0) && lane["is_stuck"] == false), "{page}");
+    assert_eq!((&page["worker"]["phase"], &page["worker"]["name"]), (&"running".into(), &"w".into()));
+    assert_eq!(page["worker"]["orders"]["created"], site.orders().await.len());
+    page.as_object_mut().expect("an object").remove("worker");
+    for seen in [&mut told, &mut page] {
+        // Who is idle for how long is another moment's.
+        seen["stream"]["consumers"].as_array_mut().expect("consumers").iter_mut().for_each(|consumer| {
+            consumer["idle_s"].take();
+        });
+    }
+    assert_eq!(page, told);
+    assert_eq!(get(&worker, "/").await.status, 200);
+    assert_eq!(get(&worker, "/nowhere").await.status, 404);
+    let address = address_of(&worker).await;
+    assert_eq!(ask(Method::POST, address, "/livez", None).await.status, 405);
+    let head = ask(Method::HEAD, address, "/readyz", None).await;
+    assert_eq!((head.status, head.text.as_str()), (200, ""));
+}
+
+/// While a store is away: alive, not ready and told why, and scraped all the same. `silent` is the label of the store.
+async fn is_away(worker: &Worker, store: &str, created: f64) {
+    let label = store.to_lowercase();
+    until_page(worker, "/readyz", 503, store).await;
+    until_page(worker, "/readyz", 503, "nothing has been read for").await;
+    until_sample(worker, &format!("tidegate_gather_success{{store=\"{label}\"}}"), 0.0).await;
+    let begun = Instant::now();
+    let page = get(worker, "/metrics").await;
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let samples = page.samples();
+    assert_eq!(samples["tidegate_orders_created_total"], created, "what the worker knows itself is there");
+    assert_eq!(samples[&format!("tidegate_breaker_open{{store=\"{label}\"}}")], 1.0);
+    assert!(samples[&format!("tidegate_gather_failures_total{{store=\"{label}\"}}")] >= 1.0);
+    assert_eq!(samples["tidegate_lanes{activity=\"waiting_for_stores\"}"], 2.0);
+    let of_store = if store == "MySQL" { "tidegate_voucher_stock_units" } else { "tidegate_stream_" };
+    assert!(!samples.keys().any(|name| name.starts_with(of_store)), "{}", page.text);
+    let status = get(worker, "/status").await.json();
+    assert_eq!(status["worker"]["breaker"]["store"], store);
+    assert!(!status["errors"].as_array().expect("errors").is_empty(), "{status}");
+    assert_eq!(get(worker, "/livez").await.status, 200, "an outage is no reason to restart a worker");
+}
+
+async fn is_back(site: &Site, worker: &Worker, store: &str) {
+    let label = store.to_lowercase();
+    until_page(worker, "/readyz", 200, "ready").await;
+    until_sample(worker, &format!("tidegate_gather_success{{store=\"{label}\"}}"), 1.0).await;
+    let samples = samples(worker).await;
+    assert_eq!(samples[&format!("tidegate_breaker_open{{store=\"{label}\"}}")], 0.0);
+    assert_eq!(samples[&format!("tidegate_outages_total{{store=\"{label}\"}}")], 1.0);
+    assert!(samples.keys().any(|name| name.starts_with("tidegate_voucher_stock_units")));
+    site.rush(2_000, 50).await;
+    site.settled().await;
+    site.invariants().await;
+    assert_eq!(get(worker, "/livez").await.status, 200);
+}
+
+async fn written_before(site: &Site, worker: &Worker) -> f64 {
+    site.open_sale().await;
+    site.rush(1_000, 50).await;
+    site.settled().await;
+    until_page(worker, "/readyz", 200, "ready").await;
+    assert_eq!(get(worker, "/livez").await.status, 200);
+    let written = as_f64(site.orders().await.len());
+    until_sample(worker, "tidegate_orders_created_total", written).await;
+    written
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysql_that_says_nothing_makes_a_worker_unready_and_not_dead() {
+    let site = Site::open().await;
+    // Shorter than the silence: a lane that waits for the store is not stuck, however long that takes.
+    let worker = impatient(&site).set("ADMIN_STUCK_AFTER_MS", 3_000).start();
+    let created = written_before(&site, &worker).await;
+    site.mysql.stop().expect("MySQL is stopped");
+    site.plain_rush(3_000, 100).await;
+    is_away(&worker, "MySQL", created).await;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        assert_eq!(get(&worker, "/livez").await.status, 200);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    site.mysql.cont().expect("MySQL goes on");
+    is_back(&site, &worker, "MySQL").await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_looks_waits_for_a_silent_redis_once_and_not_for_each_question() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let worker = site.worker("w").start();
+    until_page(&worker, "/readyz", 200, "ready").await;
+    site.redis.stop().expect("Redis is stopped");
+    let begun = Instant::now();
+    let samples = samples(&worker).await;
+    let took = begun.elapsed();
+    site.redis.cont().expect("Redis goes on");
+    assert_eq!(samples["tidegate_gather_success{store=\"redis\"}"], 0.0);
+    assert_eq!(samples["tidegate_gather_success{store=\"mysql\"}"], 1.0);
+    assert!(took < Duration::from_millis(3_500), "{took:?}");
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_lane_waits_for_a_connection_over_which_somebody_looks() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let proxy = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let plan = site.worker("w").set("WORKER_LANES", 1).set("MYSQL_URL", proxy.url_for(&site.mysql));
+    let worker = plan.set("MYSQL_CONNECTIONS", 1).set("MYSQL_ACQUIRE_TIMEOUT_MS", 1_000).start();
+    until_page(&worker, "/readyz", 200, "ready").await;
+    let looks = proxy.hold_when("ORDER BY voucher_id DESC");
+    let rush = async {
+        looks.reached().await.expect("somebody looks");
+        site.rush(1_000, 50).await;
+        site.settled().await;
+    };
+    // The look is given up after 2 s.
+    let (page, ()) = tokio::join!(get(&worker, "/metrics"), rush);
+    assert_eq!(page.samples()["tidegate_gather_success{store=\"mysql\"}"], 0.0);
+    assert!(!worker.log().contains("outage began"), "{}", worker.log());
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_is_killed_makes_a_worker_unready_and_not_dead() {
+    let site = Site::open().await;
+    let worker = impatient(&site).start();
+    let created = written_before(&site, &worker).await;
+    site.redis.kill9().expect("Redis is killed");
+    is_away(&worker, "Redis", created).await;
+    site.redis.restart().expect("Redis starts again");
+    site.load_scripts().await;
+    is_back(&site, &worker, "Redis").await;
+    // Two for commands and one for each lane; a lane counts when it turns.
+    until("all connections are back", || async {
+        samples(&worker).await["tidegate_redis_reconnects_total"] >= 4.0
+    })
+    .await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_waits_for_redis_is_alive_and_not_ready() {
+    let site = Site::open().await;
+    site.redis.kill9().expect("Redis is killed");
+    let worker = site.worker("w").start();
+    until_page(&worker, "/readyz", 503, "starting").await;
+    assert_eq!(get(&worker, "/livez").await.status, 200);
+    let page = get(&worker, "/metrics").await;
+    assert_eq!(page.samples()["tidegate_gather_success{store=\"redis\"}"], 0.0);
+    assert_eq!(get(&worker, "/status").await.json()["worker"]["phase"], "starting");
+    site.redis.restart().expect("Redis starts");
+    until_page(&worker, "/readyz", 200, "ready").await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_does_one_thing_for_too_long_is_named() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let worker = impatient(&site).set("WORKER_LANES", 1).set("ADMIN_STUCK_AFTER_MS", 2_500).start();
+    // Each attempt waits a second: two for the batch, and two for each of its vouchers.
+    let mut other = site.pool.begin().await.expect("a transaction");
+    sqlx::query("SELECT stock FROM tb_seckill_voucher FOR UPDATE")
+        .execute(&mut *other)
+        .await
+        .expect("all vouchers are locked");
+    site.rush(1_000, 40).await;
+    until_page(&worker, "/livez", 503, "lane w-0 has been handling for ").await;
+    until_sample(&worker, "tidegate_lanes_stuck", 1.0).await;
+    until("the wait is counted", || async {
+        samples(&worker).await["tidegate_lock_waits_total{lock=\"row\"}"] >= 1.0
+    })
+    .await;
+    other.rollback().await.expect("the rows are free");
+    until_page(&worker, "/livez", 200, "alive").await;
+    site.settled().await;
+    site.invariants().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_nobody_can_look_at_tells_of_its_lanes_when_it_is_asked_by_a_signal() {
+    let site = Site::open().await;
+    let worker = site.worker("w").set("ADMIN_LISTEN", "off").start();
+    worker.says("worker started").await;
+    worker.signal(Signal::SIGUSR1);
+    worker.says("state of a lane consumer=\"w-0\"").await;
+    worker.says("state of a lane consumer=\"w-3\"").await;
+    site.mysql.kill9().expect("MySQL is killed");
+    site.add_order(1, 1, PLENTY).await;
+    worker.says("outage began").await;
+    until("it tells what its lanes wait for", || async {
+        worker.signal(Signal::SIGUSR1);
+        worker.log().contains("activity=\"waiting_for_stores\"")
+    })
+    .await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_token_sees_nothing() {
+    let site = Site::open().await;
+    let plan = site.worker("w").set("ADMIN_LISTEN", "0.0.0.0:0").set("ADMIN_TOKEN", TOKEN);
+    let worker = plan.set("LOG_LEVEL", "trace").start();
+    let address = SocketAddr::from(([127, 0, 0, 1], address_of(&worker).await.port()));
+    for path in ["/", "/livez", "/readyz", "/metrics", "/status", "/nowhere"] {
+        let longer = format!("Bearer {TOKEN}x");
+        let shorter = format!("Bearer {}", &TOKEN[1..]);
+        let other_scheme = format!("Basic {TOKEN}");
+        for wrong in [None, Some("Bearer "), Some("B"), Some(&longer), Some(&shorter), Some(&other_scheme)] {
+            let page = ask(Method::GET, address, path, wrong).await;
+            assert_eq!(page.status, 401, "{path} with {wrong:?}: {page:?}");
+            assert!(page.text.contains("admin.token") && page.text.len() < 100, "{page:?}");
+        }
+    }
+    let right = format!("Bearer {TOKEN}");
+    let ready = async || ask(Method::GET, address, "/readyz", Some(&right)).await.status == 200;
+    until("it is ready", ready).await;
+    assert_eq!(ask(Method::GET, address, "/metrics", Some(&right)).await.status, 200);
+    assert!(!worker.log().contains(TOKEN), "{}", worker.log());
+    assert!(worker.stop().await.success());
+}
+
+#[test]
+fn everybody_may_look_only_on_loopback() {
+    let program = Program::with_flags(&["--set", "admin.listen=0.0.0.0:8433"]);
+    let run = program.run("worker").expect(2);
+    assert!(run.stderr.contains("admin.token (TIDEGATE_ADMIN_TOKEN)"), "{run:?}");
+    assert!(run.stderr.contains("openssl rand -hex 32"), "{run:?}");
+    let run = Program::with_flags(&[
+        "--set",
+        "admin.listen=192.0.2.1:8433",
+        "--set",
+        &format!("admin.token={TOKEN}"),
+    ])
+    .run("worker")
+    .expect(3);
+    assert!(run.stderr.contains("Failed to listen on 192.0.2.1:8433; check admin.listen"), "{run:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_of_one_machine_do_not_stop_each_other_from_working() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let first = site.worker("first").start();
+    let address = address_of(&first).await;
+    let second = site.worker("second").set("ADMIN_LISTEN", address).start();
+    second.says("the admin address is taken by another process").await;
+    second.says("worker started").await;
+    assert!(first.stop().await.success());
+    site.rush(1_000, 50).await;
+    site.settled().await;
+    assert_eq!(address_of(&second).await, address, "it takes the address once it is free");
+    until_page(&second, "/readyz", 200, "ready").await;
+    assert_eq!(get(&second, "/status").await.json()["worker"]["name"], "second");
+    let silent = site.worker("silent").set("ADMIN_LISTEN", "off").start();
+    silent.says("worker started").await;
+    assert!(!silent.log().contains("admin server listens"));
+    assert!(second.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_clients_that_send_nothing_hold_up_neither_orders_nor_probes_for_long() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let worker = site.worker("w").start();
+    let address = address_of(&worker).await;
+    let mut idlers = Vec::new();
+    for _ in 0..100 {
+        idlers.push(TcpStream::connect(address).await.expect("the worker listens"));
+    }
+    site.rush(1_000, 200).await;
+    site.settled().await;
+    site.invariants().await;
+    let probed = timeout(Duration::from_secs(15), get(&worker, "/livez")).await.expect("an answer in time");
+    assert_eq!(probed.status, 200);
+    // They were let go of.
+    let mut nothing = Vec::new();
+    let closed = timeout(Duration::from_secs(15), idlers[0].read_to_end(&mut nothing)).await;
+    let _: std::io::Result<usize> = closed.expect("the connection is closed");
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_look_the_stores_are_asked_seldom() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let plan = site.worker("w").set("WORKER_LANES", 1).set("WORKER_BLOCK_MS", 1_000);
+    let worker = plan.set("WORKER_CLAIM_EVERY_MS", 10_000).start();
+    until_page(&worker, "/readyz", 200, "ready").await;
+    let address = address_of(&worker).await;
+    let mut lookers = JoinSet::new();
+    let looks = Arc::new(AtomicUsize::new(0));
+    for path in ["/livez", "/readyz", "/metrics", "/status"].repeat(4) {
+        let looks = Arc::clone(&looks);
+        lookers.spawn(async move {
+            loop {
+                assert_eq!(ask(Method::GET, address, path, None).await.status, 200);
+                looks.fetch_add(1, Relaxed);
+            }
+        });
+    }
+    until("they look", || async { looks.load(Relaxed) > 100 }).await;
+    let before = looks.load(Relaxed);
+    let requests = site.requests_within(Duration::from_secs(4)).await;
+    let looked = looks.load(Relaxed) - before;
+    assert!(looked > 200 && requests < 100, "{looked} looks made {requests} requests to Redis");
+    site.rush(1_000, 200).await;
+    site.settled().await;
+    site.invariants().await;
+    lookers.shutdown().await;
+    assert!(worker.stop().await.success());
+}

@@ -1,0 +1,66 @@
+//! Proxies before both servers, and the patterns that stop a worker at an exact step.
+
+use tidegate_lab::Proxy;
+
+use crate::site::{Site, WorkerPlan};
+
+/// The users of a batch are locked, renewed or unlocked. The first such request of a batch locks.
+pub const LOCK: &[u8] = b"lock:order:";
+/// New entries are asked for.
+pub const READ_NEW: &[u8] = b"stream.orders\r\n$1\r\n>\r\n";
+/// Entries of others are claimed.
+pub const CLAIM: &[u8] = b"\r\nXAUTOCLAIM\r\n";
+/// Entries are acknowledged.
+pub const ACK: &[u8] = b"\r\nXACK\r\n";
+/// The end of a batch in which every order is written: one packet, with its commit.
+pub const SWIFT_COMMIT: &[u8] = b"(ROW_COUNT() <> ";
+/// The writes of a batch in which some orders are not written, with their commit.
+pub const CAREFUL_COMMIT: &[u8] = b"refusals = refusals + ";
+
+/// The SHA1 by which a script is called.
+pub fn sha1_of(lua: &str) -> String {
+    fred::util::sha1_hash(lua)
+}
+
+/// Gives a refused order back.
+pub fn release() -> String {
+    sha1_of(include_str!("../../../lua/release.lua"))
+}
+
+/// Buries an entry.
+pub fn bury() -> String {
+    sha1_of(include_str!("../../../lua/bury.lua"))
+}
+
+/// Unlocks the users of a batch.
+pub fn unlock() -> String {
+    sha1_of(include_str!("../../../lua/unlock.lua"))
+}
+
+/// A proxy before each server.
+pub struct Proxies {
+    pub redis: Proxy,
+    pub mysql: Proxy,
+}
+
+impl Proxies {
+    pub async fn start(site: &Site) -> Self {
+        Self {
+            redis: Proxy::start(site.redis.port()).await.expect("a proxy"),
+            mysql: Proxy::start(site.mysql.port()).await.expect("a proxy"),
+        }
+    }
+
+    /// The same worker, by way of the proxies.
+    pub fn before(&self, plan: WorkerPlan, site: &Site) -> WorkerPlan {
+        let plan = plan.set("REDIS_URL", self.redis.url_for(&site.redis));
+        plan.set("MYSQL_URL", self.mysql.url_for(&site.mysql))
+    }
+}
+
+/// A worker of one lane that is quick to take over what others left.
+pub fn quick(site: &Site, name: &str) -> WorkerPlan {
+    let plan = site.worker(name).set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 600);
+    let plan = plan.set("WORKER_CLAIM_IDLE_MS", 1_000).set("WORKER_CLAIM_EVERY_MS", 100);
+    plan.set("WORKER_HEARTBEAT_TTL_MS", 600)
+}

@@ -1,0 +1,100 @@
+//! A request is carried out and its reply is lost: the worker cannot know, and must be right all the same.
+
+use tidegate_lab::{DroppedReply, Proxy};
+
+use crate::{
+    faults::proxies::{
+        ACK, CAREFUL_COMMIT, CLAIM, LOCK, Proxies, READ_NEW, SWIFT_COMMIT, bury, quick, release, unlock,
+    },
+    site::{Site, until},
+};
+
+/// Loses one reply that `arm` chooses, in the middle of a mixed rush or of a plain one.
+async fn survive_loss(arm: impl Fn(&Proxies) -> DroppedReply) {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let proxies = Proxies::start(&site).await;
+    site.rush(1_000, 300).await;
+    site.add_poison().await;
+    let lost = arm(&proxies);
+    let worker = proxies.before(quick(&site, "w"), &site).start();
+    lost.reached().await.expect("the reply is lost");
+    site.rush(2_000, 300).await;
+    site.settled().await;
+    site.invariants().await;
+    assert!(worker.stop().await.success());
+}
+
+async fn survive_loss_at_redis(pattern: impl AsRef<[u8]>) {
+    survive_loss(|proxies| Proxy::drop_next_reply(&proxies.redis, pattern.as_ref())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_of_a_read_loses_no_entry() {
+    survive_loss_at_redis(READ_NEW).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_of_the_lock_holds_up_nobody() {
+    survive_loss_at_redis(LOCK).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_of_a_release_gives_back_once() {
+    survive_loss_at_redis(release()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_of_the_unlock_holds_up_nobody() {
+    survive_loss_at_redis(unlock()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_of_an_acknowledgement_doubles_nothing() {
+    survive_loss_at_redis(ACK).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_of_a_burial_buries_once() {
+    survive_loss_at_redis(bury()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_of_a_commit_with_refusals_doubles_nothing() {
+    survive_loss(|proxies| proxies.mysql.drop_next_reply(CAREFUL_COMMIT)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_of_a_plain_commit_doubles_nothing() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let proxies = Proxies::start(&site).await;
+    site.plain_rush(1_000, 300).await;
+    let lost = proxies.mysql.drop_next_reply(SWIFT_COMMIT);
+    let worker = proxies.before(quick(&site, "w"), &site).start();
+    lost.reached().await.expect("the reply is lost");
+    site.settled().await;
+    site.invariants().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_of_a_claim_loses_no_entry() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let proxies = Proxies::start(&site).await;
+    site.rush(1_000, 300).await;
+    site.add_poison().await;
+    let lock = proxies.redis.hold_when(LOCK);
+    let victim = proxies.before(quick(&site, "victim"), &site).start();
+    lock.reached().await.expect("all are pending");
+    victim.kill9();
+    until("all may be claimed", || async { site.longest_idle_ms().await > Some(1_000) }).await;
+
+    let lost = proxies.redis.drop_next_reply(CLAIM);
+    let heir = proxies.before(quick(&site, "heir"), &site).start();
+    lost.reached().await.expect("the reply is lost");
+    site.settled().await;
+    site.invariants().await;
+    assert!(heir.stop().await.success());
+}

@@ -1,0 +1,22 @@
+//! Orders on their way through real workers: defects that are absent, bad entries, faults, and what a worker shows of it.
+
+#[path = "../browser/mod.rs"]
+mod browser;
+#[path = "../../crates/tidegate/src/metrics/catalog.rs"]
+mod catalog;
+#[path = "../program/mod.rs"]
+mod program;
+#[path = "../site/mod.rs"]
+mod site;
+
+mod admin;
+mod bad_entries;
+mod defects;
+mod faults;
+mod probe;
+mod rights;
+mod sentinel;
+mod service;
+mod takeover;
+mod tls;
+mod worker_life;

@@ -1,0 +1,189 @@
+//! Stores whose users may do no more than `config/redis-users.acl` and `config/mysql-users.sql` allow: real servers, and
+//! everything that the program does.
+
+use std::collections::BTreeMap;
+
+use fred::types::Value;
+use sqlx::{AssertSqlSafe, Executor, MySqlPool};
+
+use crate::{
+    program::Program,
+    site::{GROUP, STREAM, Site, Worker, until},
+};
+
+const REDIS_USERS: &str = include_str!("../../config/redis-users.acl");
+const MYSQL_USERS: &str = include_str!("../../config/mysql-users.sql");
+
+/// A site whose stores have these users.
+async fn open() -> Site {
+    let site = Site::bare().await;
+    let users = REDIS_USERS.lines().filter_map(|line| line.strip_prefix("user "));
+    for user in users {
+        site.call(&format!("ACL SETUSER {user}")).await;
+    }
+    let database = database(&site);
+    for statement in statements(MYSQL_USERS) {
+        let statement = statement.replace("hmdp.", &format!("{database}."));
+        site.pool.execute(AssertSqlSafe(statement)).await.expect("the user is made");
+    }
+    site
+}
+
+fn statements(sql: &str) -> impl Iterator<Item = String> {
+    let lines: Vec<&str> = sql.lines().filter(|line| !line.starts_with("--")).collect();
+    lines
+        .join("\n")
+        .split(';')
+        .map(|one| one.trim().to_owned())
+        .filter(|one| !one.is_empty())
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+fn database(site: &Site) -> String {
+    let url = site.mysql.url();
+    let name = url.rsplit('/').next().and_then(|rest| rest.split('?').next());
+    name.expect("a database").to_owned()
+}
+
+/// The URL of a server, for a user of ours.
+fn url_of(url: &str, user: &str) -> String {
+    let (scheme, rest) = url.split_once("://").expect("a URL");
+    let host = rest.rsplit('@').next().expect("a host");
+    format!("{scheme}://{user}:CHANGE-ME@{host}")
+}
+
+fn redis_url(site: &Site, user: &str) -> String {
+    url_of(&site.redis.url(), user)
+}
+
+fn mysql_url(site: &Site, user: &str) -> String {
+    url_of(&site.mysql.url(), user)
+}
+
+fn program(site: &Site, redis: &str, mysql: &str) -> Program {
+    let (redis, mysql) = (redis_url(site, redis), mysql_url(site, mysql));
+    Program::with_flags(&["--redis-url", &redis, "--mysql-url", &mysql])
+}
+
+fn worker(site: &Site, name: &str) -> Worker {
+    let plan = site.worker(name).set("REDIS_URL", redis_url(site, "tidegate-worker"));
+    let plan = plan.set("MYSQL_URL", mysql_url(site, "tidegate-worker"));
+    plan.set("WORKER_RETIRE_IDLE_MS", 3500)
+        .set("WORKER_TRIM_EVERY_MS", 1000)
+        .set("STREAM_RETENTION_MS", 1000)
+        .start()
+}
+
+/// What Redis has denied, to whom.
+async fn denied(site: &Site) -> Vec<String> {
+    let log: Vec<BTreeMap<String, Value>> = site.call("ACL LOG").await.convert().expect("a log");
+    let text = |entry: &BTreeMap<String, Value>, name| entry[name].as_string().unwrap_or_default();
+    log.iter().map(|entry| format!("{}: {}", text(entry, "username"), text(entry, "object"))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_rights_of_the_examples_every_part_does_its_work() {
+    let site = open().await;
+    let owner = program(&site, "tidegate-operator", "tidegate-owner");
+    let operator = program(&site, "tidegate-operator", "tidegate-operator");
+    let producer = program(&site, "tidegate-producer", "tidegate-worker");
+    for line in ["migrate --dry-run", "migrate --yes", "migrate --yes"] {
+        owner.run(line).expect(0);
+    }
+    site.open_sale().await;
+
+    // Orders, refusals, dead letters; then one that takes over, removes the dead, and trims.
+    let first = worker(&site, "w1");
+    site.rush(1_000, 300).await;
+    site.settled().await;
+    first.kill9();
+    site.rush(2_000, 300).await;
+    let second = worker(&site, "w2");
+    site.add_poison().await;
+    site.settled().await;
+    second.says("dead, empty consumer removed").await;
+    second.says("entries beyond the retention deleted").await;
+
+    producer.run("admit --voucher 1 --user 77").expect(0);
+    for (line, code) in [
+        ("doctor", 0),
+        ("status", 0),
+        ("voucher load --voucher 3 --stock 5 --yes", 0),
+        ("voucher show --voucher 1", 0),
+        ("voucher add --voucher 3 --units 5 --yes", 0),
+        ("voucher take --voucher 3 --units 5 --yes", 0),
+        ("pause --voucher 1 --yes", 0),
+        ("pause --yes", 0),
+        ("resume --yes", 0),
+        ("resume --voucher 1 --yes", 0),
+        ("pause --workers --yes", 0),
+        ("resume --workers --yes", 0),
+        ("trim --older-than 1s --yes", 0),
+        ("replay --from -1h --to -1s --yes", 0),
+        ("export --from -1h --to -1s", 0),
+        ("dead list", 0),
+        ("dead export", 0),
+        ("dead requeue --all --yes", 0),
+    ] {
+        operator.run(line).expect(code);
+    }
+    site.settled().await;
+    assert_eq!(second.stop().await.code(), Some(0));
+    let last = site.add_order(3_001, 3_001, 1).await;
+    let _: Value = site.call(&format!("XREADGROUP GROUP {GROUP} gone COUNT 1 STREAMS {STREAM} >")).await;
+    for (line, code) in [
+        // One is no order.
+        ("dead cancel --all --yes", 1),
+        ("dead drop --all --yes", 0),
+        ("pending list", 0),
+        (&format!("pending show {last}"), 0),
+        ("pending claim --consumer gone --yes", 1),
+        (&format!("pending bury {last} --why rights --yes"), 0),
+        ("consumers list", 0),
+        ("consumers remove gone --yes", 0),
+        ("order show 1001", 0),
+        ("order find --user 1001", 0),
+        ("order find --voucher 1", 0),
+        ("audit", 0),
+        ("log", 0),
+    ] {
+        operator.run(line).expect(code);
+    }
+    program(&site, "tidegate-reader", "tidegate-reader").run("status").expect(0);
+    assert_eq!(denied(&site).await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_redis_denies_is_named_and_holds_up_no_order_for_ever() {
+    let site = open().await;
+    tidegate_orders::schema::migrate(&site.pool).await.expect("the schema is made");
+    site.open_sale().await;
+    site.call("ACL SETUSER tidegate-worker -copy").await;
+    let worker = worker(&site, "w");
+    site.plain_rush(1_000, 20).await;
+    worker.says("lock.lua: ").await;
+    until("Redis says what it denied", || async { denied(&site).await == ["tidegate-worker: copy"] }).await;
+    assert_eq!(site.orders().await.len(), 0);
+    site.call("ACL SETUSER tidegate-worker +copy").await;
+    site.settled().await;
+    assert_eq!(site.orders().await.len(), 20);
+    site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_sees_who_holds_a_row_and_ends_it() {
+    let site = open().await;
+    tidegate_orders::schema::migrate(&site.pool).await.expect("the schema is made");
+    site.open_sale().await;
+    let connect = async |user| MySqlPool::connect(&mysql_url(&site, user)).await.expect("the user logs in");
+    let (owner, operator) = (connect("tidegate-owner").await, connect("tidegate-operator").await);
+
+    let mut holder = owner.begin().await.expect("a transaction");
+    holder.execute("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await.expect("the rows are locked");
+    let seen = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_rows_locked > 0";
+    let threads: Vec<u64> = sqlx::query_scalar(seen).fetch_all(&operator).await.expect("they are seen");
+    assert_eq!(threads.len(), 1);
+    operator.execute(AssertSqlSafe(format!("KILL {}", threads[0]))).await.expect("it is ended");
+    holder.execute("SELECT 1").await.expect_err("its connection is gone");
+}

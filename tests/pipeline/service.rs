@@ -1,0 +1,157 @@
+//! What a worker tells its service manager, on a real socket of the kind that systemd opens.
+
+use std::{
+    os::unix::net::UnixDatagram,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::site::{Site, WorkerPlan, until};
+
+/// A service manager: it keeps what it is told, line by line.
+struct Manager {
+    path: PathBuf,
+    told: Arc<Mutex<Vec<String>>>,
+    _folder: TempDir,
+}
+
+impl Manager {
+    fn open() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let book = Arc::clone(&told);
+        thread::spawn(move || {
+            let mut datagram = [0; 4096];
+            while let Ok(length) = socket.recv(&mut datagram) {
+                let text = std::str::from_utf8(&datagram[..length]).expect("text");
+                book.lock().expect("the book").extend(text.lines().map(str::to_owned));
+            }
+        });
+        Self { path, told, _folder: folder }
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.told.lock().expect("the book").clone()
+    }
+
+    fn count(&self, line: &str) -> usize {
+        self.told().iter().filter(|told| *told == line).count()
+    }
+
+    async fn is_told(&self, line: &str) {
+        until(&format!("{line:?} is told"), || async { self.count(line) > 0 }).await;
+    }
+
+    /// Waits until the newest status begins with this.
+    async fn status_is(&self, beginning: &str) {
+        let beginning = format!("STATUS={beginning}");
+        until(&format!("{beginning:?} is told"), || async {
+            let told = self.told();
+            told.iter()
+                .rfind(|line| line.starts_with("STATUS="))
+                .is_some_and(|line| line.starts_with(&beginning))
+        })
+        .await;
+    }
+
+    /// Waits until it is told `times` more that all is well.
+    async fn is_calmed(&self, times: usize) {
+        let before = self.count("WATCHDOG=1");
+        until("the watchdog is told", || async { self.count("WATCHDOG=1") >= before + times }).await;
+    }
+}
+
+fn watched(site: &Site, manager: &Manager) -> WorkerPlan {
+    let plan = site.worker("w").set("WORKER_LANES", 1).set("WORKER_BACKOFF_MAX_MS", 300);
+    let plan = plan.set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1).set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
+    plan.variable("NOTIFY_SOCKET", manager.path.display()).variable("WATCHDOG_USEC", 400_000)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_ready_when_it_takes_orders_and_not_before() {
+    let (site, manager) = (Site::open().await, Manager::open());
+    site.redis.kill9().expect("Redis is killed");
+    site.mysql.kill9().expect("MySQL is killed");
+    let worker = watched(&site, &manager).start();
+    manager.status_is("waiting for Redis").await;
+    manager.is_calmed(2).await;
+    site.redis.restart().expect("Redis starts");
+    manager.status_is("MySQL is away").await;
+    manager.is_calmed(2).await;
+    assert_eq!(manager.count("READY=1"), 0, "{:#?}", manager.told());
+
+    site.mysql.restart().expect("MySQL starts");
+    manager.is_told("READY=1").await;
+    manager.status_is("writing orders").await;
+    site.load_scripts().await;
+    site.open_sale().await;
+    site.rush(1_000, 50).await;
+    site.settled().await;
+
+    worker.signal(Signal::SIGTSTP);
+    manager.status_is("paused").await;
+    manager.is_calmed(4).await;
+    worker.signal(Signal::SIGCONT);
+    manager.status_is("writing orders").await;
+
+    site.redis.kill9().expect("Redis is killed");
+    manager.status_is("Redis is away").await;
+    // Longer than the watchdog waits.
+    manager.is_calmed(4).await;
+    site.redis.restart().expect("Redis starts again");
+    manager.status_is("writing orders").await;
+    assert_eq!(manager.count("STOPPING=1"), 0);
+    assert!(worker.stop().await.success());
+    manager.is_told("STOPPING=1").await;
+    assert_eq!(manager.count("READY=1"), 1, "{:#?}", manager.told());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_watchdog_bites_when_a_lane_is_stuck() {
+    let (site, manager) = (Site::open().await, Manager::open());
+    site.open_sale().await;
+    let worker = watched(&site, &manager).set("ADMIN_STUCK_AFTER_MS", 2_500).start();
+    manager.is_told("READY=1").await;
+    let mut other = site.pool.begin().await.expect("a transaction");
+    sqlx::query("SELECT stock FROM tb_seckill_voucher FOR UPDATE")
+        .execute(&mut *other)
+        .await
+        .expect("all vouchers are locked");
+    site.rush(1_000, 40).await;
+    worker
+        .says("the watchdog is not told any more that all is well stuck=\"lane w-0 has been handling")
+        .await;
+    manager.status_is("stuck").await;
+    let calmed = manager.count("WATCHDOG=1");
+    // As long as systemd would wait, and once more.
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    assert_eq!(manager.count("WATCHDOG=1"), calmed, "{:#?}", manager.told());
+    other.rollback().await.expect("the rows are free");
+    manager.is_calmed(2).await;
+    manager.status_is("writing orders").await;
+    site.settled().await;
+    site.invariants().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_processs_watchdog_is_none_of_its_business_and_a_deaf_manager_stops_nothing() {
+    let (site, manager) = (Site::open().await, Manager::open());
+    let worker = watched(&site, &manager).variable("WATCHDOG_PID", 1).start();
+    manager.is_told("READY=1").await;
+    worker.signal(Signal::SIGTERM);
+    manager.is_told("STOPPING=1").await;
+    assert!(worker.stop().await.success());
+    assert_eq!(manager.count("WATCHDOG=1"), 0, "{:#?}", manager.told());
+
+    let deaf = watched(&site, &manager).variable("NOTIFY_SOCKET", "/nowhere/notify").start();
+    deaf.says("worker started").await;
+    assert!(deaf.stop().await.success());
+}

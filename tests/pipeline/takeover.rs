@@ -1,0 +1,147 @@
+//! Taking over a running shop of the tutorial: its tables, its script, its group with what its consumer left behind.
+
+use std::collections::{BTreeSet, HashMap};
+
+use fred::{
+    interfaces::{SetsInterface, StreamsInterface},
+    types::Value,
+};
+use sqlx::Row;
+
+use crate::site::{GROUP, STREAM, Site, stock_key, until};
+
+/// The tutorial's two tables, with vouchers and orders as its service leaves them.
+const TUTORIAL_SHOP: &str = concat!(
+    include_str!("../tutorial/tables.sql"),
+    "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) VALUES
+      (10, 97, '2022-01-25 10:09:17', '2035-01-26 12:09:04'), (11, 5, '2022-01-25 10:09:17', '2035-01-26 12:09:04');
+    INSERT INTO tb_voucher_order (id, user_id, voucher_id, pay_type, status, update_time) VALUES
+      (9001, 1, 10, 2, 2, '2022-02-03 04:05:06'), (9002, 2, 10, 1, 4, '2022-02-03 04:05:06'),
+      (9003, 3, 10, 1, 1, '2022-02-03 04:05:06');"
+);
+
+/// The tutorial's `seckill.lua`.
+const TUTORIAL_SCRIPT: &str = "
+-- 1.参数列表
+-- 1.1.优惠券id
+local voucherId = ARGV[1]
+-- 1.2.用户id
+local userId = ARGV[2]
+-- 1.3.订单id
+local orderId = ARGV[3]
+
+-- 2.数据key
+-- 2.1.库存key
+local stockKey = 'seckill:stock:' .. voucherId
+-- 2.2.订单key
+local orderKey = 'seckill:order:' .. voucherId
+
+-- 3.脚本业务
+-- 3.1.判断库存是否充足 get stockKey
+if(tonumber(redis.call('get', stockKey)) <= 0) then
+    -- 3.2.库存不足，返回1
+    return 1
+end
+-- 3.2.判断用户是否下单 SISMEMBER orderKey userId
+if(redis.call('sismember', orderKey, userId) == 1) then
+    -- 3.3.存在，说明是重复下单，返回2
+    return 2
+end
+-- 3.4.扣库存 incrby stockKey -1
+redis.call('incrby', stockKey, -1)
+-- 3.5.下单（保存用户）sadd orderKey userId
+redis.call('sadd', orderKey, userId)
+-- 3.6.发送消息到队列中， XADD stream.orders * k1 v1 k2 v2 ...
+redis.call('xadd', 'stream.orders', '*', 'userId', userId, 'voucherId', voucherId, 'id', orderId)
+return 0
+";
+
+/// Sends an order through the tutorial's script; returns its answer.
+async fn tutorial_order(site: &Site, id: i64, user: i64, voucher: i64) -> i64 {
+    let (id, user, voucher) = (id.to_string(), user.to_string(), voucher.to_string());
+    let answer = site.redis_says(&["EVAL", TUTORIAL_SCRIPT, "0", &voucher, &user, &id]).await;
+    answer.as_i64().expect("a number")
+}
+
+async fn buyers(site: &Site, voucher: i64) -> BTreeSet<i64> {
+    site.client.smembers(format!("seckill:order:{voucher}")).await.expect("Redis answers")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_behind() {
+    let site = Site::bare().await;
+    sqlx::raw_sql(TUTORIAL_SHOP).execute(&site.pool).await.expect("the tutorial's tables");
+    site.redis_says(&["SET", &stock_key(10), "97"]).await;
+    site.redis_says(&["SET", &stock_key(11), "7"]).await;
+    site.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
+
+    // Redis lost its buyers once; so user 1, who has paid, user 2, who has cancelled, and new users come through.
+    for user in 1..=20 {
+        if user != 3 {
+            assert_eq!(tutorial_order(&site, 1000 + user, user, 10).await, 0);
+        }
+    }
+    assert_eq!(tutorial_order(&site, 2001, 1, 10).await, 2);
+    // Its only consumer took some, wrote the first new one, and never acknowledged anything.
+    let taken = ["XREADGROUP", "GROUP", GROUP, "c1", "COUNT", "8", "STREAMS", STREAM, ">"];
+    assert_ne!(site.redis_says(&taken).await, Value::Null);
+    let written = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1004, 4, 10);
+                   UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = 10";
+    sqlx::raw_sql(written).execute(&site.pool).await.expect("its last order");
+
+    let asked = site.tidegate(&["migrate"]);
+    assert_eq!(asked.status.code(), Some(2), "there are tables, and no terminal to ask on: {asked:?}");
+    let migrated = site.tidegate(&["migrate", "--yes"]);
+    assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
+    let plan = |name: &str| site.worker(name).set("WORKER_RETIRE_IDLE_MS", 4000);
+    let (first, second) = (plan("a").start(), plan("b").start());
+    // The shop stays open meanwhile. Voucher 11 has more units in Redis than in MySQL.
+    for user in 21..=40 {
+        assert_eq!(tutorial_order(&site, 1000 + user, user, 10).await, 0);
+    }
+    for user in 1..=7 {
+        assert_eq!(tutorial_order(&site, 3000 + user, user, 11).await, 0);
+    }
+    assert_eq!(tutorial_order(&site, 3008, 8, 11).await, 1);
+    site.settled().await;
+
+    let orders = site.orders().await;
+    let of = |voucher: i64| orders.iter().filter(move |order| order.voucher == voucher);
+    // 9001 to 9003 were there; of 1001 to 1040 user 1 was refused, and user 3 did not order.
+    let mut expected: BTreeSet<i64> = (1002..=1040).filter(|id| *id != 1003).collect();
+    expected.extend([9001, 9002, 9003]);
+    assert_eq!(of(10).map(|order| order.id).collect::<BTreeSet<_>>(), expected);
+    assert!(orders.iter().all(|order| order.quantity == 1));
+    assert_eq!(site.mysql_stock(10).await, 97 - 38);
+    // The old buyer's unit is for sale again, and the old buyer still counts as one.
+    assert_eq!(site.redis_stock(10).await, Some(97 - 38));
+    assert_eq!(buyers(&site, 10).await, (1..=40).filter(|user| *user != 3).collect());
+    assert!(site.journal(10).await["1001"].contains("user_has_order"));
+    // Five of voucher 11 were covered; the two others are free to try again.
+    assert_eq!((of(11).count(), site.mysql_stock(11).await, site.redis_stock(11).await), (5, 0, Some(0)));
+    assert_eq!(buyers(&site, 11).await, of(11).map(|order| order.user).collect());
+    assert!(site.dead().await.is_empty());
+
+    let old = "SELECT CONCAT_WS(' ', id, pay_type, status, COALESCE(slot, 'none'), update_time) \
+               FROM tb_voucher_order WHERE id > 9000 ORDER BY id";
+    let old = sqlx::query(old).fetch_all(&site.pool).await.expect("MySQL answers");
+    let old: Vec<String> = old.iter().map(|row| row.get(0)).collect();
+    let expected = [
+        "9001 2 2 1 2022-02-03 04:05:06",
+        "9002 1 4 none 2022-02-03 04:05:06",
+        "9003 1 1 1 2022-02-03 04:05:06",
+    ];
+    assert_eq!(old, expected, "old rows are as they were");
+    // Its consumer left nothing behind, and is forgotten.
+    until("the tutorial's consumer is removed", || async {
+        let infos: Vec<HashMap<String, Value>> =
+            site.client.xinfo_consumers(STREAM, GROUP).await.expect("Redis answers");
+        infos.iter().all(|info| info["name"].as_str().as_deref() != Some("c1"))
+    })
+    .await;
+    assert!(first.stop().await.success() && second.stop().await.success());
+
+    // The tutorial's own insert still works, so that its consumer may run on for a while beside ours.
+    let by_tutorial = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (9999, 99, 10)";
+    sqlx::query(by_tutorial).execute(&site.pool).await.expect("no column of ours is in its way");
+}
