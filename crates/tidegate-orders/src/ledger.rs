@@ -26,7 +26,7 @@ use sqlx::{MySql, MySqlPool, pool::PoolConnection};
 use tidegate_stream::{Backoff, EntryId, Outage};
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::order::Order;
+use crate::{mysql_error::explain, order::Order};
 use fault::Fault;
 pub use foresight::{Foresight, Snapshot};
 pub use verdict::{Decided, Refusal, Verdict};
@@ -158,7 +158,7 @@ impl Ledger {
         let probed = timeout(self.timeout, sqlx::raw_sql(sql::PROBE).execute(&self.pool)).await;
         let outage = match probed {
             Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => Outage::new("MySQL", fault::explain(&error)),
+            Ok(Err(error)) => Outage::new("MySQL", explain(&error)),
             Err(_) => self.too_late(),
         };
         self.forget_idle_connections();

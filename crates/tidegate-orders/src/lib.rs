@@ -7,6 +7,7 @@ pub mod gate;
 pub mod handler;
 pub mod keys;
 pub mod ledger;
+mod mysql_error;
 pub mod order;
 pub mod order_id;
 pub mod row_locks;

@@ -9,18 +9,15 @@ mod steps;
 use std::time::Duration;
 
 use serde::Serialize;
-use sqlx::{Connection, MySqlConnection, MySqlPool, mysql::MySqlDatabaseError};
+use sqlx::{Connection, MySqlConnection, MySqlPool};
 
+use crate::mysql_error::{DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, UNKNOWN_DATABASE, number_of};
 use found::Found;
 pub use problem::{DuplicateOrders, Problem, SharedSlot};
 use steps::{STEPS, Step, missing};
 
 /// How long a migration waits for another one on the same database.
 pub const LOCK_WAIT: Duration = Duration::from_secs(60);
-
-const UNKNOWN_DATABASE: u16 = 1049;
-const DUPLICATE_ENTRY: u16 = 1062;
-const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
 /// One step of a migration, done or to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -225,10 +222,10 @@ async fn apply(
     applied: &[Change],
 ) -> Result<(), MigrateError> {
     let Err(error) = sqlx::raw_sql(step.sql).execute(&mut *connection).await else { return Ok(()) };
-    match error_number(&error) {
+    match number_of(&error) {
         Some(LOCK_WAIT_TIMEOUT) => return Err(MigrateError::TableBusy { file: step.file }),
         // Somebody else's consumer wrote a second order since we looked: name it instead of "duplicate entry".
-        Some(DUPLICATE_ENTRY) => {
+        Some(DUPLICATE_KEY) => {
             let found = Found::read(connection).await?;
             refuse_unfit(connection, &found, database, applied).await?;
         }
@@ -271,7 +268,7 @@ async fn lock(connection: &mut MySqlConnection, database: &str, wait: Duration) 
 /// The error to show when a connection failed because there is no such database, which is not an outage.
 #[must_use]
 pub fn missing_database(error: &sqlx::Error) -> Option<MigrateError> {
-    (error_number(error) == Some(UNKNOWN_DATABASE)).then(|| MigrateError::NoDatabase(message(error)))
+    (number_of(error) == Some(UNKNOWN_DATABASE)).then(|| MigrateError::NoDatabase(message(error)))
 }
 
 fn explain_connect(error: sqlx::Error) -> MigrateError {
@@ -281,8 +278,4 @@ fn explain_connect(error: sqlx::Error) -> MigrateError {
 
 fn message(error: &sqlx::Error) -> String {
     error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
-}
-
-fn error_number(error: &sqlx::Error) -> Option<u16> {
-    Some(error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?.number())
 }

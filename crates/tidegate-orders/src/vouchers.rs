@@ -3,17 +3,15 @@
 use serde::Serialize;
 use sqlx::{Executor, MySql, MySqlPool, mysql::MySqlRow, prelude::*};
 
-use crate::order::VoucherId;
+use crate::{
+    mysql_error::{DUPLICATE_KEY, VALUE_OUT_OF_RANGE, is_not_migrated, number_of},
+    order::VoucherId,
+};
 
 /// What stands for "no end" in a TIMESTAMP column that cannot be NULL: 2037-12-31T23:59:59Z, in milliseconds.
 pub const NO_END_MS: i64 = 2_145_916_799_000;
 /// The last moment that a TIMESTAMP holds: 2038-01-19T03:14:07Z, in milliseconds.
 pub const LATEST_MS: i64 = 2_147_483_647_000;
-
-const DUPLICATE_KEY: u16 = 1062;
-const NO_SUCH_COLUMN: u16 = 1054;
-const NO_SUCH_TABLE: u16 = 1146;
-const OUT_OF_RANGE: u16 = 1264;
 
 /// The row of a voucher and what was ordered of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -78,10 +76,7 @@ pub enum VoucherError {
 
 impl From<sqlx::Error> for VoucherError {
     fn from(error: sqlx::Error) -> Self {
-        match error_number(&error) {
-            Some(NO_SUCH_COLUMN | NO_SUCH_TABLE) => Self::NotMigrated(error.to_string()),
-            _ => Self::Sql(error),
-        }
+        if is_not_migrated(&error) { Self::NotMigrated(error.to_string()) } else { Self::Sql(error) }
     }
 }
 
@@ -171,7 +166,7 @@ pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, Vouc
     .await;
     match inserted {
         Ok(_) => Ok(Inserted::New),
-        Err(error) if error_number(&error) == Some(DUPLICATE_KEY) => Ok(Inserted::Existed),
+        Err(error) if number_of(&error) == Some(DUPLICATE_KEY) => Ok(Inserted::Existed),
         Err(error) => Err(error.into()),
     }
 }
@@ -216,7 +211,7 @@ pub async fn restock(
     match updated.execute(pool).await {
         Ok(done) if done.rows_affected() > 0 => return Ok(Restocked::Done),
         Ok(_) => {}
-        Err(error) if error_number(&error) == Some(OUT_OF_RANGE) => return Ok(Restocked::TooMany),
+        Err(error) if number_of(&error) == Some(VALUE_OUT_OF_RANGE) => return Ok(Restocked::TooMany),
         Err(error) => return Err(error.into()),
     }
     let initial = find(pool, voucher).await?.and_then(|row| row.initial_stock);
@@ -244,9 +239,4 @@ fn parse(row: &MySqlRow) -> Result<VoucherRow, VoucherError> {
 
 fn to_seconds(ms: i64) -> i64 {
     ms.div_euclid(1000)
-}
-
-fn error_number(error: &sqlx::Error) -> Option<u16> {
-    let error = error.as_database_error()?.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
-    Some(error.number())
 }

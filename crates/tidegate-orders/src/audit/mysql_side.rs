@@ -4,7 +4,10 @@ use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, Row, mysql::MySqlRow};
 
 use super::evidence::{Evidence, Life, OrderRow, StockRow, Suspect};
-use crate::VoucherId;
+use crate::{
+    VoucherId,
+    mysql_error::{NOT_MIGRATED, is_not_migrated},
+};
 
 /// Ids a lookup.
 const LOOKUP: usize = 1_000;
@@ -123,12 +126,7 @@ impl<'a> MysqlSide<'a> {
 
 /// What to do about an error, where the cause is plain.
 pub(super) fn hint(error: &sqlx::Error) -> &'static str {
-    let sqlstate = error.as_database_error().and_then(|error| error.code());
-    match sqlstate.as_deref() {
-        // No such table, no such column.
-        Some("42S02" | "42S22") => " (the schema is not up to date: run `tidegate migrate`)",
-        _ => "",
-    }
+    if is_not_migrated(error) { NOT_MIGRATED } else { "" }
 }
 
 fn voucher(row: &MySqlRow, at: usize) -> sqlx::Result<Option<VoucherId>> {

@@ -1,0 +1,156 @@
+//! What MySQL's and MariaDB's errors mean: their numbers, and whose fault each is. Nobody else knows a number.
+//!
+//! Numbers: <https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html> and
+//! <https://mariadb.com/kb/en/mariadb-error-code-reference/>.
+
+use sqlx::mysql::MySqlDatabaseError;
+
+/// A row with this key is there.
+pub(crate) const DUPLICATE_KEY: u16 = 1062;
+/// The schema is older than the program.
+const NO_SUCH_COLUMN: u16 = 1054;
+/// The schema is older than the program.
+const NO_SUCH_TABLE: u16 = 1146;
+/// Somebody holds a row or a table for longer than a lock wait.
+pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+/// Transactions waited for each other, and this one was rolled back.
+const DEADLOCK: u16 = 1213;
+/// A value does not fit into its column.
+pub(crate) const VALUE_OUT_OF_RANGE: u16 = 1264;
+/// An expression left the range of its type, as an unsigned stock below zero does.
+pub(crate) const EXPRESSION_OUT_OF_RANGE: u16 = 1690;
+/// The server knows no database of this name.
+pub(crate) const UNKNOWN_DATABASE: u16 = 1049;
+
+/// What to do where the schema is older than the program.
+pub(crate) const NOT_MIGRATED: &str = " (the schema is not up to date: run `tidegate migrate`)";
+
+/// The number of an error that the server has answered.
+pub(crate) fn number_of(error: &sqlx::Error) -> Option<u16> {
+    Some(database_error(error)?.number())
+}
+
+/// The schema is older than the program: a table or a column is missing.
+pub(crate) fn is_not_migrated(error: &sqlx::Error) -> bool {
+    matches!(number_of(error), Some(NO_SUCH_TABLE | NO_SUCH_COLUMN))
+}
+
+/// The error in words, with what to do where the cause is plain.
+pub(crate) fn explain(error: &sqlx::Error) -> String {
+    let hint = match number_of(error) {
+        Some(NO_SUCH_TABLE | NO_SUCH_COLUMN) => NOT_MIGRATED,
+        Some(1044 | 1045 | 1142 | 1143 | 1227) => " (check the user and its grants)",
+        Some(1290 | 1836) => " (the server is read-only: is this a replica?)",
+        Some(number) if is_file(number) => " (is the disk of the server full?)",
+        None if matches!(error, sqlx::Error::PoolTimedOut) => " (no connection to be had: is the server up?)",
+        _ => "",
+    };
+    format!("{error}{hint}")
+}
+
+fn database_error(error: &sqlx::Error) -> Option<&MySqlDatabaseError> {
+    error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()
+}
+
+/// Whose fault an error is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// The server or the way to it: an outage.
+    Store,
+    /// Other transactions: the same again may succeed.
+    Others,
+    /// The values of a row.
+    Row,
+    /// It may be a row, and may be something that passes.
+    Unclear,
+}
+
+/// Whose fault this error is.
+pub(crate) fn blame(error: &sqlx::Error) -> Blame {
+    match database_error(error) {
+        None if matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => Blame::Row,
+        None => Blame::Store,
+        Some(error) => blame_for(error.number(), error.code().unwrap_or_default()),
+    }
+}
+
+/// A file of the server could not be written or grow. Below 1000 are the errors of its file layer, such as 3 for a
+/// full folder of temporary files; 1021 and 1026 are its files, 1114 is a table that finds no room.
+fn is_file(number: u16) -> bool {
+    matches!(number, 1..=999 | 1021 | 1026 | 1114)
+}
+
+fn blame_for(number: u16, sqlstate: &str) -> Blame {
+    match number {
+        _ if is_file(number) => Blame::Store,
+        // Others are in the way; 1020: record changed since last read, 3101: rolled back by group replication.
+        LOCK_WAIT_TIMEOUT | DEADLOCK | 1020 | 3101 => Blame::Others,
+        // Memory, engine, tables: 1004-1019 files, 1030 engine, 1033-1041 damaged or out of memory,
+        // 1194/1195 crashed, 1206 lock table full.
+        1004..=1019 | 1023..=1041 | 1194 | 1195 | 1206 => Blame::Store,
+        // Connections, shutdown, killed or timed-out statements.
+        1053
+        | 1077..=1080
+        | 1152
+        | 1154..=1161
+        | 1184
+        | 1203
+        | 1226
+        | 1317
+        | 1927
+        | 1969
+        | 3024
+        | 3168
+        | 3169
+        | 4031 => Blame::Store,
+        // Read-only, super-read-only, binary log cannot be written, plugins that hold commits back.
+        1290 | 1598 | 1792 | 1836 | 3100 => Blame::Store,
+        // The schema does not fit: unknown database, column, table, wrong count, column without default.
+        1046 | UNKNOWN_DATABASE | NO_SUCH_COLUMN | 1136 | NO_SUCH_TABLE | 1364 | 1932 => Blame::Store,
+        // Memory or packet limits of a whole batch; a single row never reaches them, so splitting helps.
+        1105 | 1153 => Blame::Row,
+        // 08: connection, 28 and 42: access and syntax. None of these is about the values of a row.
+        _ if ["08", "28", "42"].iter().any(|class| sqlstate.starts_with(class)) => Blame::Store,
+        DUPLICATE_KEY => Blame::Unclear,
+        // Wrong value, partition, CHECK constraint, view check; 22 data, 23 constraint, 44 view, 45 raised by a trigger.
+        1366 | 1526 | 3819 | 4025 => Blame::Row,
+        _ if ["22", "23", "44", "45"].iter().any(|class| sqlstate.starts_with(class)) => Blame::Row,
+        _ => Blame::Unclear,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_a_rows_fault_and_everything_else_is_not() {
+        for (number, sqlstate) in
+            [(1264, "22003"), (1452, "23000"), (3819, "HY000"), (4025, "23000"), (1644, "45000")]
+        {
+            assert_eq!(blame_for(number, sqlstate), Blame::Row, "{number}");
+        }
+        for (number, sqlstate) in [
+            (1040, "08004"),
+            (1045, "28000"),
+            (1142, "42000"),
+            (1146, "42S02"),
+            (1054, "42S22"),
+            (1290, "HY000"),
+            (3, "HY000"),
+            (1021, "HY000"),
+            (1026, "HY000"),
+            (1114, "HY000"),
+            (1317, "70100"),
+            (4031, "HY000"),
+        ] {
+            assert_eq!(blame_for(number, sqlstate), Blame::Store, "{number}");
+        }
+        for (number, sqlstate) in [(1062, "23000"), (9999, "HY000")] {
+            assert_eq!(blame_for(number, sqlstate), Blame::Unclear, "{number}");
+        }
+        for number in [1205, 1213, 1020] {
+            assert_eq!(blame_for(number, "HY000"), Blame::Others, "{number}");
+        }
+    }
+}
