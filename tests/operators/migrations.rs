@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::Value;
 use sqlx::MySqlPool;
-use tidegate_lab::MysqlServer;
+use tidegate_lab::{MysqlServer, RedisServer};
 
 use crate::site::{program, until};
 
@@ -96,4 +96,43 @@ async fn a_missing_database_is_named_with_what_to_type() {
     let error = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert_eq!(failed.status.code(), Some(3), "{failed:?}");
     assert!(error.contains("_nowhere") && error.contains("CREATE DATABASE"), "{error}");
+}
+
+/// Runs the program on these servers, to its end.
+fn tidegate(redis: &str, mysql: &str, args: &[&str]) -> Output {
+    let mut command = program();
+    command.env("TIDEGATE_REDIS_URL", redis).env("TIDEGATE_MYSQL_URL", mysql);
+    command.args(args).output().expect("the program runs")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_reported_as_done_is_there_although_the_server_commits_nothing_by_itself() {
+    let args = ["--autocommit=0", "--completion-type=CHAIN"];
+    let mysql = MysqlServer::options().args(args).start().expect("a MySQL");
+    let redis = RedisServer::start().expect("a Redis");
+    let migrated = tidegate(&redis.url(), &mysql.url(), &["migrate"]);
+    assert!(migrated.status.success(), "{migrated:?}");
+    let loaded =
+        tidegate(&redis.url(), &mysql.url(), &["voucher", "load", "--voucher", "7", "--stock", "100"]);
+    assert!(loaded.status.success(), "{loaded:?}");
+    let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
+    let rows = "SELECT (SELECT COUNT(*) FROM tidegate_probe), (SELECT COUNT(*) FROM tb_seckill_voucher)";
+    let rows: (i64, i64) = sqlx::query_as(rows).fetch_one(&pool).await.expect("MySQL answers");
+    assert_eq!(rows, (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stores_are_reached_by_their_ipv6_addresses() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: this machine has no IPv6");
+        return;
+    }
+    let mysql = MysqlServer::options().args(["--bind-address=*"]).start().expect("a MySQL");
+    let redis = RedisServer::options().args(["--bind", "127.0.0.1", "::1"]).start().expect("a Redis");
+    let by_ipv6 = |url: String| url.replace("127.0.0.1", "[::1]");
+    let (redis, mysql) = (by_ipv6(redis.url()), by_ipv6(mysql.url()));
+    let migrated = tidegate(&redis, &mysql, &["migrate"]);
+    assert!(migrated.status.success(), "{migrated:?}");
+    let loaded = tidegate(&redis, &mysql, &["voucher", "load", "--voucher", "7", "--stock", "100"]);
+    assert!(loaded.status.success(), "{loaded:?}");
 }

@@ -9,6 +9,7 @@ mod show;
 mod suggest;
 #[cfg(test)]
 mod tests;
+mod urls;
 
 use std::{ffi::OsString, fmt, path::PathBuf};
 
@@ -18,6 +19,7 @@ use self::{layers::Layers, reader::Reader};
 pub use self::{
     redacted::{RedactedUrl, Secret},
     settings::{AdminSettings, LogFormat, LogSettings, Settings, WorkerSettings},
+    urls::mysql_options,
 };
 use crate::command_line::add_flag;
 

@@ -1,7 +1,6 @@
 //! Opens the stores, with errors that say what to look at and never a password.
 
 use std::{
-    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -18,7 +17,7 @@ use sqlx::{
 use tidegate_stream::{RedisSettings, readable};
 use tokio::time::timeout;
 
-use crate::config::Settings;
+use crate::config::{self, Settings};
 
 /// Opens the connections for Redis commands.
 ///
@@ -111,7 +110,7 @@ fn mysql_pool(settings: &Settings, connections: u32, opened: &Arc<AtomicU64>) ->
 }
 
 fn mysql_options(settings: &Settings) -> sqlx::Result<MySqlConnectOptions> {
-    let options = MySqlConnectOptions::from_str(settings.mysql.url.reveal())?;
+    let options = config::mysql_options(settings.mysql.url.reveal())?;
     Ok(options.timezone(Some("+00:00".to_owned())).disable_statement_logging())
 }
 
@@ -122,11 +121,13 @@ fn session_silence(claim_idle: Duration) -> Duration {
     Duration::from_secs(claim_idle.as_secs().max(1))
 }
 
-/// What every session needs, whatever the server's defaults: no gap locks, short waits for row locks, an error
+/// What every session needs, whatever the server's defaults: a statement outside of a transaction is one of its own, and
+/// a transaction ends with its COMMIT (or what we report as done is undone with the connection); no gap locks, short waits for row locks, an error
 /// instead of a silently clamped value, all rows of an answer, updates by join, and an end when its worker falls
 /// silent.
-fn session_setup(lock_wait_timeout_s: u32, silence: Duration) -> [String; 6] {
+fn session_setup(lock_wait_timeout_s: u32, silence: Duration) -> [String; 7] {
     [
+        "SET SESSION autocommit = 1, completion_type = 0".to_owned(),
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
         format!("SET SESSION innodb_lock_wait_timeout = {lock_wait_timeout_s}"),
         // For a table that somebody has locked whole.

@@ -2,16 +2,15 @@
 
 mod admin;
 
-use std::{str::FromStr, time::Duration};
+use std::time::Duration;
 
 use fred::types::config::Config as RedisConfig;
-use sqlx::mysql::MySqlConnectOptions;
 use tidegate_orders::KeyTemplates;
 use tidegate_stream::{RedisSettings, StreamNames};
 use tracing_subscriber::EnvFilter;
 
 pub use self::admin::AdminSettings;
-use super::{RedactedUrl, reader::Reader, suggest::did_you_mean};
+use super::{RedactedUrl, reader::Reader, suggest::did_you_mean, urls};
 
 const REDIS_SCHEMES: [&str; 5] = ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis+unix"];
 const MYSQL_SCHEMES: [&str; 2] = ["mysql", "mariadb"];
@@ -195,7 +194,7 @@ impl Settings {
 }
 
 fn redis(reader: &mut Reader<'_>) -> RedisPart {
-    let (url, _) = url(reader, "redis.url", &REDIS_SCHEMES, |url| {
+    let (url, _) = url(reader, "redis.url", &REDIS_SCHEMES, urls::wrong_redis_query, |url| {
         RedisConfig::from_url(url).map_err(|error| error.details().to_owned())
     });
     RedisPart {
@@ -207,8 +206,8 @@ fn redis(reader: &mut Reader<'_>) -> RedisPart {
 }
 
 fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
-    let (url, options) = url(reader, "mysql.url", &MYSQL_SCHEMES, |url| {
-        MySqlConnectOptions::from_str(url).map_err(|error| error.to_string())
+    let (url, options) = url(reader, "mysql.url", &MYSQL_SCHEMES, urls::wrong_mysql_query, |url| {
+        urls::mysql_options(url).map_err(|error| error.to_string())
     });
     if options.is_some_and(|options| options.get_database().is_none()) {
         reader.wrong("mysql.url", "must name the database: mysql://user:password@host:port/DATABASE");
@@ -352,6 +351,7 @@ fn url<T>(
     reader: &mut Reader<'_>,
     key: &'static str,
     schemes: &[&str],
+    wrong_query: impl Fn(&str) -> Option<String>,
     parse: impl Fn(&str) -> Result<T, String>,
 ) -> (RedactedUrl, Option<T>) {
     let url = RedactedUrl::new(reader.text(key));
@@ -364,6 +364,10 @@ fn url<T>(
     let rest = url.reveal().split_once("://").map_or("", |(_, rest)| rest);
     if rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@')) {
         reader.wrong(key, format!("holds a password that is not escaped ({URL_HINT})"));
+        return (url, None);
+    }
+    if let Some(wrong) = wrong_query(url.reveal()) {
+        reader.wrong(key, wrong);
         return (url, None);
     }
     let parsed = parse(url.reveal()).map_err(|error| {

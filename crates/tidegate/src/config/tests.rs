@@ -172,9 +172,12 @@ fn urls_of_every_supported_kind_are_taken() {
     ] {
         load(&ConfigArgs { redis_url: Some(url.into()), ..ConfigArgs::default() }, &[]).unwrap();
     }
-    for url in
-        ["mysql://a:b@h/db?ssl-mode=VERIFY_IDENTITY", "mariadb://a@h:3307/db", "mysql://a@h/db?socket=/s"]
-    {
+    for url in [
+        "mysql://a:b@h/db?ssl-mode=VERIFY_IDENTITY",
+        "mariadb://a@h:3307/db",
+        "mysql://a@h/db?socket=/s",
+        "mysql://a@[::1]:3306/db",
+    ] {
         load(&ConfigArgs { mysql_url: Some(url.into()), ..ConfigArgs::default() }, &[]).unwrap();
     }
 }
@@ -191,6 +194,8 @@ fn urls_that_cannot_work_are_refused_before_anything_connects() {
         "mysql.url=mysql://host",
         "mysql.url=mysql://host:port/db",
         "mysql.url=mysql://host/db?ssl-mode=MAYBE",
+        "mysql.url=mysql://host/db?useSSL=false",
+        "redis.url=redis://host:6379?db=5",
     ] {
         assert_eq!(problems(load(&sets(&[pair]), &[])).len(), 1, "{pair}");
     }

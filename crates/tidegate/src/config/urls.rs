@@ -1,0 +1,132 @@
+//! The URLs of the stores, beyond what their client libraries check: those ignore what they do not know, and whoever
+//! wrote `?db=5` would work on another database without a word.
+
+use std::str::FromStr;
+
+use sqlx::mysql::MySqlConnectOptions;
+
+use super::suggest::did_you_mean;
+
+const SENTINEL_PARAMETERS: [&str; 4] =
+    ["node", "sentinelServiceName", "sentinelUsername", "sentinelPassword"];
+const MYSQL_PARAMETERS: [&str; 12] = [
+    "ssl-mode",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "socket",
+    "charset",
+    "collation",
+    "statement-cache-capacity",
+    // Other spellings of the first ones.
+    "sslmode",
+    "sslca",
+    "sslcert",
+    "sslkey",
+];
+const MYSQL_TOLD: usize = 8;
+
+/// What is wrong with the query of a Redis URL. Never holds a value: one may be a secret.
+pub fn wrong_redis_query(url: &str) -> Option<String> {
+    let sentinel = url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("-sentinel"));
+    let known: &[&str] = if sentinel { &SENTINEL_PARAMETERS } else { &[] };
+    wrong_query(url, known, known, |name| match name {
+        "db" | "database" if url.starts_with("redis+unix") => {
+            Some("through a socket it is database 0; for another one use redis://host:port/NUMBER")
+        }
+        "db" | "database" => Some("the database is the path: redis://host:6379/NUMBER"),
+        "ssl" | "tls" => Some("TLS is a scheme of its own: rediss://host:6379/0"),
+        "password" | "username" => Some("both stand before the host: redis://user:password@host:6379/0"),
+        _ => None,
+    })
+}
+
+/// What is wrong with the query of a MySQL URL, likewise.
+pub fn wrong_mysql_query(url: &str) -> Option<String> {
+    wrong_query(url, &MYSQL_PARAMETERS, &MYSQL_PARAMETERS[..MYSQL_TOLD], |name| match name {
+        "timezone" | "time-zone" | "serverTimezone" => Some("sessions are in UTC"),
+        "useSSL" | "sslMode" | "tls" => Some("TLS: ssl-mode=VERIFY_IDENTITY"),
+        "user" | "password" => Some("both stand before the host: mysql://user:password@host:3306/database"),
+        _ => None,
+    })
+}
+
+fn wrong_query(
+    url: &str,
+    known: &[&str],
+    told: &[&str],
+    advice: impl Fn(&str) -> Option<&'static str>,
+) -> Option<String> {
+    let (_, query) = url.split_once('?')?;
+    let query = query.split_once('#').map_or(query, |(query, _)| query);
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        // Without a value it may be the rest of a password.
+        let Some((name, _)) = parameter.split_once('=') else {
+            return Some("has a parameter without a value behind its `?`".to_owned());
+        };
+        if known.contains(&name) {
+            continue;
+        }
+        let rest = match (advice(name), told) {
+            (Some(advice), _) => format!("; {advice}"),
+            (None, []) => String::new(),
+            (None, told) => {
+                format!("{}; there are: {}", did_you_mean(name, told.iter().copied()), told.join(", "))
+            }
+        };
+        return Some(format!("has the parameter {name:?}, which means nothing here{rest}"));
+    }
+    None
+}
+
+/// Options from a MySQL URL.
+///
+/// # Errors
+/// When it is none.
+pub fn mysql_options(url: &str) -> sqlx::Result<MySqlConnectOptions> {
+    let options = MySqlConnectOptions::from_str(url)?;
+    // sqlx takes the brackets of an IPv6 address for a part of the name.
+    let address = options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    Ok(match address.map(str::to_owned) {
+        Some(address) => options.host(&address),
+        None => options,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv6_address_is_connected_to_without_its_brackets() {
+        assert_eq!(mysql_options("mysql://root@[::1]:3306/hmdp").unwrap().get_host(), "::1");
+        assert_eq!(mysql_options("mysql://root@db:3306/hmdp").unwrap().get_host(), "db");
+    }
+
+    #[test]
+    fn what_a_url_cannot_say_is_refused_with_what_says_it() {
+        for (url, told) in [
+            ("redis://h:6379?db=5", "redis://host:6379/NUMBER"),
+            ("redis+unix:///run/redis.sock?db=5", "database 0"),
+            ("rediss://h/0?ssl=true", "rediss://"),
+            ("redis://h?node=b:1", "\"node\""),
+            ("redis-sentinel://h/0?sentinelServicename=m", "did you mean sentinelServiceName?"),
+            ("redis://h?hunter2", "without a value"),
+        ] {
+            let wrong = wrong_redis_query(url).unwrap_or_else(|| panic!("{url} is refused"));
+            assert!(wrong.contains(told) && !wrong.contains("hunter2"), "{wrong}");
+        }
+        for (url, told) in [
+            ("mysql://h/db?useSSL=false&serverTimezone=UTC", "ssl-mode"),
+            ("mysql://h/db?ssl-mode=REQUIRED&timezone=Asia/Shanghai", "UTC"),
+            ("mysql://h/db?ssl_mode=REQUIRED", "did you mean ssl-mode?"),
+            ("mysql://h/db?connectTimeout=3", "there are: ssl-mode, ssl-ca"),
+        ] {
+            let wrong = wrong_mysql_query(url).unwrap_or_else(|| panic!("{url} is refused"));
+            assert!(wrong.contains(told), "{wrong}");
+        }
+        for url in ["mysql://h/db", "mysql://h/db?", "mysql://h/db?ssl-mode=REQUIRED&socket=/s"] {
+            assert_eq!(wrong_mysql_query(url), None, "{url}");
+        }
+    }
+}
