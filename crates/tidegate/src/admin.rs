@@ -7,6 +7,7 @@ mod cached;
 mod gather;
 mod http;
 mod pages;
+mod places;
 mod view;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};

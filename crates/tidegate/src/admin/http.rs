@@ -6,14 +6,14 @@ use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     time::{sleep, timeout},
 };
 
-use super::pages::Pages;
+use super::{
+    pages::Pages,
+    places::{Place, Places},
+};
 
-/// Connections at a time. Those beyond wait in the kernel's queue.
-const CONNECTIONS: usize = 32;
 /// A client that has not sent its request by then is let go of.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
 /// A connection is closed by then, whatever it waits for.
@@ -25,18 +25,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Serves for ever.
 pub async fn serve(listener: TcpListener, pages: Arc<Pages>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut places = Places::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((client, _)) => {
                 let pages = Arc::clone(&pages);
-                tokio::spawn(async move {
-                    if timeout(CONNECTION_WITHIN, talk(client, &pages)).await.is_err() {
+                let serving = async move |place: Place| {
+                    if timeout(CONNECTION_WITHIN, talk(client, &pages, &place)).await.is_err() {
                         tracing::debug!("a client of the admin server was too slow");
                     }
-                    drop(place);
-                });
+                };
+                places.give(serving).await;
             }
             Err(error) => {
                 tracing::debug!(%error, "the admin server cannot accept a connection");
@@ -46,8 +45,13 @@ pub async fn serve(listener: TcpListener, pages: Arc<Pages>) {
     }
 }
 
-async fn talk(client: TcpStream, pages: &Pages) {
-    let service = service_fn(async |request| Ok::<_, Infallible>(pages.answer(request).await));
+async fn talk(client: TcpStream, pages: &Pages, place: &Place) {
+    let service = service_fn(async |request| {
+        place.is_answered();
+        let answer = pages.answer(request).await;
+        place.waits_for_its_client();
+        Ok::<_, Infallible>(answer)
+    });
     let talked = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)

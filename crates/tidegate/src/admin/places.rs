@@ -1,0 +1,102 @@
+//! Places for connections. There are few, so that they cost little, and none is kept by a client that says nothing:
+//! a new one takes the place of whoever has kept us waiting for longest.
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::{task::JoinHandle, time::sleep};
+
+/// Connections at a time. Those beyond wait in the kernel's queue until one of these gives way.
+const PLACES: usize = 32;
+/// As long, a client may keep us waiting and has its place for certain. Whoever connects to ask sends its request at
+/// once; without this, a flood of connections would close it before it has.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// All connections.
+#[derive(Debug, Default)]
+pub struct Places {
+    taken: Vec<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    place: Place,
+    connection: JoinHandle<()>,
+}
+
+/// What is known of one connection.
+#[derive(Clone, Debug)]
+pub struct Place(Arc<Mutex<State>>);
+
+/// Whose turn it is, and since when. A connection that waits for its client gives way before one that is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    /// The client's: its request is not complete, or it does not take the answer.
+    WaitsForClient(Instant),
+    /// Ours, and the stores'.
+    Answered(Instant),
+}
+
+impl Places {
+    /// Runs a connection of its own. When all places are taken, another one is closed first.
+    pub async fn give<F>(&mut self, connection: impl FnOnce(Place) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.taken.retain(|taken| !taken.connection.is_finished());
+        if self.taken.len() >= PLACES {
+            self.close_one().await;
+        }
+        let place = Place(Arc::new(Mutex::new(State::WaitsForClient(Instant::now()))));
+        let connection = tokio::spawn(connection(place.clone()));
+        self.taken.push(Taken { place, connection });
+    }
+
+    async fn close_one(&mut self) {
+        let at = loop {
+            let states = self.taken.iter().map(|taken| taken.place.state()).enumerate();
+            let Some((at, state)) = states.min_by_key(|(_, state)| *state) else { return };
+            let grace = GRACE.saturating_sub(state.lasting());
+            if grace.is_zero() {
+                break at;
+            }
+            // Its request may come meanwhile.
+            sleep(grace).await;
+        };
+        let Taken { connection, .. } = self.taken.swap_remove(at);
+        connection.abort();
+        // Its memory and its descriptor are free only now.
+        let _ = connection.await;
+        tracing::debug!("a client of the admin server made room for another");
+    }
+}
+
+impl State {
+    fn lasting(self) -> Duration {
+        let (Self::WaitsForClient(since) | Self::Answered(since)) = self;
+        since.elapsed()
+    }
+}
+
+impl Place {
+    /// The request is here.
+    pub fn is_answered(&self) {
+        self.set(State::Answered(Instant::now()));
+    }
+
+    /// The answer is there for the client to take.
+    pub fn waits_for_its_client(&self) {
+        self.set(State::WaitsForClient(Instant::now()));
+    }
+
+    fn set(&self, state: State) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn state(&self) -> State {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
