@@ -13,7 +13,10 @@ mod view;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use tokio::{net::TcpListener, time::sleep};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    time::sleep,
+};
 
 use self::pages::Pages;
 pub use self::{
@@ -23,6 +26,9 @@ pub use self::{
 
 /// How often an address that another process has is tried again.
 const TAKEN_RETRY: Duration = Duration::from_secs(2);
+/// Connections that may wait in the kernel until they are accepted. Whoever finds no room there tries again after a
+/// whole second: a probe has given up by then.
+const BACKLOG: u32 = 4096;
 
 /// Begins to serve what `view` shows, until the process ends. Nothing is served where it is switched off.
 ///
@@ -31,7 +37,7 @@ const TAKEN_RETRY: Duration = Duration::from_secs(2);
 /// it is free, since orders are to be written meanwhile.
 pub async fn start(view: &Arc<View>) -> anyhow::Result<()> {
     let Some(address) = view.settings().admin.listen else { return Ok(()) };
-    let listener = match bind(address).await {
+    let listener = match listen_on(address) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             tracing::warn!(
                 %address,
@@ -58,14 +64,19 @@ pub async fn start(view: &Arc<View>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await
+/// Listens on an address.
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // As TcpListener::bind does it: a worker that ended a moment ago leaves connections behind.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 async fn bind_when_free(address: SocketAddr) -> TcpListener {
     loop {
         sleep(TAKEN_RETRY).await;
-        match bind(address).await {
+        match listen_on(address) {
             Ok(listener) => return listener,
             Err(error) => tracing::debug!(%error, %address, "the admin address is still taken"),
         }
