@@ -4,7 +4,7 @@ mod foresee;
 
 use std::{sync::Arc, time::Instant};
 
-use tidegate_stream::{Death, Entry, Handler, Outage, Outcome, Stage};
+use tidegate_stream::{Cause, Death, Entry, Handler, Outage, Outcome, Stage};
 
 use crate::{
     account::{Account, Accountant},
@@ -78,6 +78,9 @@ impl OrderHandler {
         let (waiting, orders): (Vec<_>, Vec<_>) =
             orders.into_iter().partition(|placed| locked.is_refused(placed.incoming.order.user));
         self.tally.lock_refused(waiting.len());
+        for Placed { at, incoming } in waiting {
+            outcomes[at] = set_aside("user_lock", incoming.order.user.get());
+        }
         let (places, incoming): (Vec<usize>, Vec<Incoming>) =
             orders.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
         let began = Instant::now();
@@ -130,7 +133,7 @@ impl OrderHandler {
                 Err(error) => {
                     withheld += 1;
                     tell_withheld(&incoming[at], &error, withheld);
-                    outcomes[at] = Some(Outcome::Retry);
+                    outcomes[at] = Some(set_aside("release", incoming[at].order.voucher.get()));
                 }
             }
         }
@@ -172,7 +175,7 @@ impl Handler for OrderHandler {
 /// Reads the orders of a batch. An entry that is none is dead; all others wait for their outcome.
 fn decode(batch: &[Entry]) -> (Vec<Placed>, Vec<Outcome>) {
     let mut orders = Vec::with_capacity(batch.len());
-    let mut outcomes = vec![Outcome::Retry; batch.len()];
+    let mut outcomes = vec![set_aside("undecided", 0); batch.len()];
     for (at, entry) in batch.iter().enumerate() {
         match wire::decode(entry) {
             Ok(order) => orders.push(Placed { at, incoming: Incoming { order, entry: entry.id } }),
@@ -206,9 +209,13 @@ fn outcome(incoming: &Incoming, verdict: Verdict) -> Outcome {
         Verdict::IdTaken => {
             id_taken(format!("order id {} belongs to an order of another user or voucher", order.id))
         }
-        Verdict::Contended => Outcome::Retry,
+        Verdict::Contended => set_aside("voucher_row", order.voucher.get()),
         Verdict::Rejected(error) => Outcome::Dead(Death { reason: "rejected_by_database", error }),
     }
+}
+
+fn set_aside(kind: &'static str, key: i64) -> Outcome {
+    Outcome::SetAside(Cause { kind, key: key.unsigned_abs() })
 }
 
 fn id_taken(error: String) -> Outcome {

@@ -9,10 +9,20 @@ use crate::{entry::Entry, redis::readable};
 pub enum Outcome {
     /// Its effect is durable: it is acknowledged.
     Done,
-    /// Nothing happened yet and nothing is wrong with it: it stays pending and is tried again shortly after.
-    Retry,
+    /// Nothing happened yet and nothing is wrong with it: it stays pending and is tried again later, with the others
+    /// that wait for the same.
+    SetAside(Cause),
     /// It can never be done: it is copied to the dead stream and acknowledged, in one step.
     Dead(Death),
+}
+
+/// What an entry waits for. Entries of one cause are tried again together: a few first, more once those went well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Cause {
+    /// A word for machines, such as `user_lock`; there are few of them.
+    pub kind: &'static str,
+    /// Which one of its kind: the id of a user or of a voucher; 0 where the kind says all.
+    pub key: u64,
 }
 
 /// Why an entry can never be done.

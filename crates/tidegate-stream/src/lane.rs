@@ -347,10 +347,10 @@ impl<H: Handler> Lane<H> {
             self.stream.settle(&done).await?;
         }
         report.done = done.len();
-        report.left = outcomes().filter(|(_, outcome)| **outcome == Outcome::Retry).count();
+        report.left = outcomes().filter(|(_, outcome)| matches!(outcome, Outcome::SetAside(_))).count();
         let dead = outcomes().filter_map(|(entry, outcome)| match outcome {
             Outcome::Dead(death) => Some((entry, death)),
-            Outcome::Done | Outcome::Retry => None,
+            Outcome::Done | Outcome::SetAside(_) => None,
         });
         self.bury(dead, report, unburied).await
     }

@@ -32,7 +32,7 @@ pub use breaker::Breaker;
 pub use counters::{Counters, Counts};
 pub use distribution::{Distribution, Spread};
 pub use entry::{Delivery, Entry, EntryId};
-pub use handler::{Death, Handler, Outage, Outcome};
+pub use handler::{Cause, Death, Handler, Outage, Outcome};
 pub use inspect::{
     ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect, server_time_ms,
 };

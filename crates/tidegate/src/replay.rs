@@ -217,7 +217,7 @@ impl Replay {
             let outcomes = self.handle(&todo, &refused_before, done).await?;
             self.settle(&todo, &outcomes, done).await?;
             let mut outcomes = outcomes.iter();
-            todo.retain(|_| outcomes.next() == Some(&Outcome::Retry));
+            todo.retain(|_| matches!(outcomes.next(), Some(Outcome::SetAside(_))));
             let Some(first) = todo.first() else { return Ok(None) };
             if began.elapsed() > self.patience {
                 for entry in &todo {

@@ -58,7 +58,7 @@ impl OrderHandler {
 fn of_outcome(outcome: Outcome) -> Foreseen {
     match outcome {
         Outcome::Dead(death) => Foreseen::Dead(death),
-        Outcome::Done | Outcome::Retry => Foreseen::AlreadyThere,
+        Outcome::Done | Outcome::SetAside(_) => Foreseen::AlreadyThere,
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tidegate_stream::{EntryId, LaneSettings, Origin, Outcome};
 
-use crate::rig::{RecordingHandler, Rig, eventually, ms, number, settings};
+use crate::rig::{RecordingHandler, Rig, eventually, ms, number, set_aside, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_thousand_entries_of_a_dead_consumer_are_drained_while_new_ones_go_on() {
@@ -124,7 +124,7 @@ async fn claimed_entries_can_be_left_to_be_tried_again_and_be_dead() {
     rig.add_delivered(30, "dead").await;
     rig.age("dead").await;
     let handler = RecordingHandler::new(|entry| match number(entry) {
-        5 => Outcome::Retry,
+        5 => set_aside(),
         7 | 23 => crate::rig::dead("unreadable"),
         _ => Outcome::Done,
     });

@@ -7,7 +7,7 @@ use std::sync::{
 
 use tidegate_stream::{Activity, LaneSettings, Outcome};
 
-use crate::rig::{RecordingHandler, Rig, eventually, ms, number, settings};
+use crate::rig::{RecordingHandler, Rig, eventually, ms, number, set_aside, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_ends_a_blocked_read_at_once_and_nothing_is_read_until_it_is_over() {
@@ -47,7 +47,7 @@ async fn a_paused_lane_settles_what_is_in_hand_keeps_what_waits_and_claims_nothi
     let is_ready = Arc::new(AtomicBool::new(false));
     let ready = Arc::clone(&is_ready);
     let handler = RecordingHandler::new(move |entry| {
-        if number(entry) == 3 && !ready.load(Ordering::Relaxed) { Outcome::Retry } else { Outcome::Done }
+        if number(entry) == 3 && !ready.load(Ordering::Relaxed) { set_aside() } else { Outcome::Done }
     });
     let claiming = LaneSettings { claim_idle: ms(3_600), claim_every: ms(20), ..settings() };
     let lane = rig.lane("c1", &handler, claiming).await;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tidegate_stream::{LaneSettings, Outcome};
 
-use crate::rig::{RecordingHandler, Rig, eventually, ms, number, settings};
+use crate::rig::{RecordingHandler, Rig, eventually, ms, number, set_aside, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_are_handled_in_stream_order_and_acknowledged() {
@@ -85,7 +85,7 @@ async fn an_entry_to_be_tried_again_stays_pending_while_others_go_on() {
     let is_ready = Arc::new(AtomicBool::new(false));
     let ready = Arc::clone(&is_ready);
     let handler = RecordingHandler::new(move |entry| {
-        if number(entry) == 3 && !ready.load(Ordering::Relaxed) { Outcome::Retry } else { Outcome::Done }
+        if number(entry) == 3 && !ready.load(Ordering::Relaxed) { set_aside() } else { Outcome::Done }
     });
     let lane = rig.run("c1", &handler, settings()).await;
     let stubborn = rig.add(5).await[2];
@@ -106,8 +106,7 @@ async fn an_entry_to_be_tried_again_stays_pending_while_others_go_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tries_slow_down_however_well_others_go() {
     let rig = Rig::start().await;
-    let handler =
-        RecordingHandler::new(|entry| if number(entry) == 1 { Outcome::Retry } else { Outcome::Done });
+    let handler = RecordingHandler::new(|entry| if number(entry) == 1 { set_aside() } else { Outcome::Done });
     let lane = rig.run("c1", &handler, LaneSettings { block: ms(5), ..settings() }).await;
     let stubborn = rig.add(1).await[0];
     let tries = || -> Vec<Instant> {
@@ -129,7 +128,7 @@ async fn tries_slow_down_however_well_others_go() {
 async fn full_hands_read_nothing_new_and_slow_down() {
     let rig = Rig::start().await;
     let ids = rig.add(30).await;
-    let handler = RecordingHandler::new(|_| Outcome::Retry);
+    let handler = RecordingHandler::new(|_| set_aside());
     let lane = rig.run("c1", &handler, settings()).await;
     handler.until_seen(10 * 6).await;
     assert_eq!(rig.pending().await, 10);

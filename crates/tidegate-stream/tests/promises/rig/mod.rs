@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::instrument::WithSubscriber;
 
 pub use log::Log;
-pub use recording::{RecordingHandler, dead, number};
+pub use recording::{RecordingHandler, dead, number, set_aside};
 
 /// How long anything may take that is to happen.
 pub const DEADLINE: Duration = Duration::from_secs(30);

@@ -100,7 +100,8 @@ impl<'a> Batch<'a> {
         }));
         let writing = writing.filter(|_| verdicts[at].is_some() || writing_failed.is_some());
         steps.extend(writing.map(|stage| Step { what: What::Write, stage, error: writing_failed }));
-        let is_settled = self.worked.outcomes.is_ok_and(|outcomes| outcomes[at] != Outcome::Retry);
+        let is_settled =
+            self.worked.outcomes.is_ok_and(|outcomes| !matches!(outcomes[at], Outcome::SetAside(_)));
         steps.extend(self.worked.settling.filter(|_| is_settled).map(|settling| Step {
             what: What::Settle,
             stage: settling.stage,
@@ -123,9 +124,9 @@ impl<'a> Batch<'a> {
             (Outcome::Dead(death), _) => {
                 Fate { outcome: "buried", reason: Some(death.reason), error: Some(&death.error) }
             }
-            (Outcome::Retry, None) => again("user_locked", None),
-            (Outcome::Retry, Some(Verdict::Refused(_))) => again("cannot_give_back", None),
-            (Outcome::Retry, Some(_)) => again("contended", None),
+            (Outcome::SetAside(_), None) => again("user_locked", None),
+            (Outcome::SetAside(_), Some(Verdict::Refused(_))) => again("cannot_give_back", None),
+            (Outcome::SetAside(_), Some(_)) => again("contended", None),
             (Outcome::Done, Some(Verdict::AlreadyThere)) => fate("already_there", None),
             (Outcome::Done, Some(Verdict::Refused(refusal))) => fate("refused", Some(refusal.word())),
             (Outcome::Done, _) => fate("created", None),
