@@ -9,13 +9,13 @@ default:
 
 # A flash sale on private servers: buyers race, workers are killed, MySQL restarts; then the audit
 demo *args: servers
-    cargo build --release --package tidegate --package tidegate-lab
-    target/release/tidegate-lab demo {{ args }}
+    cargo build --release --package tidegate --package tidegate-bench
+    target/release/tidegate-bench demo {{ args }}
 
 # How fast it is here, beside its servers and the tutorial: `just bench [quick]`, `just bench compare A.json B.json`
 bench *args: servers
-    cargo build --release --package tidegate --package tidegate-lab
-    target/release/tidegate-lab bench {{ args }}
+    cargo build --release --package tidegate --package tidegate-bench
+    target/release/tidegate-bench bench {{ args }}
 
 # All tests, on real private servers (Debian's Redis and MariaDB)
 test *args: servers

@@ -2,12 +2,10 @@
 
 mod commands;
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use clap::Parser;
 
-use commands::{bench, demo, down, up};
+use commands::{down, up};
 
 /// Private Redis and MySQL servers for trying Tidegate out.
 #[derive(Debug, Parser)]
@@ -15,16 +13,11 @@ use commands::{bench, demo, down, up};
 enum Command {
     Up(up::Up),
     Down(down::Down),
-    Demo(demo::Demo),
-    Bench(bench::Bench),
 }
 
-fn main() -> Result<ExitCode> {
+fn main() -> Result<()> {
     match Command::parse() {
-        Command::Up(up) => up.run()?,
-        Command::Down(down) => down.run()?,
-        Command::Demo(demo) => return demo.run(),
-        Command::Bench(bench) => bench.run()?,
+        Command::Up(up) => up.run(),
+        Command::Down(down) => down.run(),
     }
-    Ok(ExitCode::SUCCESS)
 }

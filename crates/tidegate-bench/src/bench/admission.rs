@@ -29,7 +29,7 @@ use super::{
 const CONNECTIONS: usize = 4;
 /// Calls on their way at once, per connection.
 const DEPTH: usize = 64;
-const ADMIT: &str = include_str!("../../../../../lua/admit.lua");
+const ADMIT: &str = include_str!("../../../../lua/admit.lua");
 const TUTORIAL: &str = include_str!("tutorial_admit.lua");
 const KEYS: [&str; 5] =
     ["seckill:stock:1", "seckill:order:1", "seckill:voucher:1", "seckill:journal:1", STREAM];

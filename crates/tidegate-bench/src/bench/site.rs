@@ -28,8 +28,8 @@ const REDIS: [&str; 6] =
 
 /// The tables, then the key that the tutorial lacks.
 pub const TUTORIAL_TABLES: [&str; 3] = [
-    include_str!("../../../../../migrations/0001_seckill_voucher_table.sql"),
-    include_str!("../../../../../migrations/0002_voucher_order_table.sql"),
+    include_str!("../../../../migrations/0001_seckill_voucher_table.sql"),
+    include_str!("../../../../migrations/0002_voucher_order_table.sql"),
     "ALTER TABLE tb_voucher_order ADD UNIQUE KEY uk_user_voucher (user_id, voucher_id)",
 ];
 

@@ -1,4 +1,4 @@
-//! `tidegate-lab demo`: a flash sale with accidents, and the audit of what is left.
+//! `tidegate-bench demo`: a flash sale with accidents, and the audit of what is left.
 
 mod board;
 mod fleet;

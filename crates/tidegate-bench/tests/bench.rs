@@ -1,4 +1,4 @@
-//! What `tidegate-lab bench` promises: it runs, and what it writes has every section. It promises no speed.
+//! What `tidegate-bench bench` promises: it runs, and what it writes has every section. It promises no speed.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 /// The program that is measured, built when `cargo test` was not asked to.
 fn tidegate() -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_BIN_EXE_tidegate-lab")).with_file_name("tidegate");
+    let path = PathBuf::from(env!("CARGO_BIN_EXE_tidegate-bench")).with_file_name("tidegate");
     if !path.is_file() {
         let build = Command::new(env!("CARGO")).args(["build", "--package", "tidegate"]).status().unwrap();
         assert!(build.success());
@@ -16,7 +16,7 @@ fn tidegate() -> PathBuf {
 }
 
 fn bench(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-lab")).arg("bench").args(args).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).arg("bench").args(args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "bench {args:?} failed: {said}");
     String::from_utf8(output.stdout).unwrap()

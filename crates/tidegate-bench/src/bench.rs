@@ -1,4 +1,4 @@
-//! `tidegate-lab bench`: how fast it is, beside what its servers can do and beside what it replaces.
+//! `tidegate-bench bench`: how fast it is, beside what its servers can do and beside what it replaces.
 
 mod admission;
 mod ceiling;
@@ -122,7 +122,7 @@ impl Bench {
 
     async fn measure(self) -> Result<()> {
         ensure!(self.files.is_empty(), "Only `compare` takes files");
-        let program = self.tidegate.clone().map_or_else(super::demo::beside_this_program, Ok)?;
+        let program = self.tidegate.clone().map_or_else(crate::demo::beside_this_program, Ok)?;
         let (began, started, machine) = (Instant::now(), Timestamp::now(), Machine::look());
         println!(
             "{} cores, {}, {} MiB, Linux {}",
