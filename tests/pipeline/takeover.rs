@@ -7,6 +7,7 @@ use fred::{
     types::Value,
 };
 use sqlx::Row;
+use tidegate_lab::{MysqlServer, RedisServer};
 
 use crate::site::{GROUP, STREAM, Site, stock_key, until};
 
@@ -144,4 +145,32 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
     // The tutorial's own insert still works, so that its consumer may run on for a while beside ours.
     let by_tutorial = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (9999, 99, 10)";
     sqlx::query(by_tutorial).execute(&site.pool).await.expect("no column of ours is in its way");
+}
+
+/// As the commonest dump of the tutorial has it: zeros for moments that nobody set.
+const ZEROS: &str = "SET SESSION sql_mode = '';
+    ALTER TABLE tb_seckill_voucher ALTER COLUMN begin_time SET DEFAULT '0000-00-00 00:00:00',
+        ALTER COLUMN end_time SET DEFAULT '0000-00-00 00:00:00';
+    ALTER TABLE tb_voucher_order MODIFY COLUMN pay_time TIMESTAMP NOT NULL DEFAULT '0000-00-00 00:00:00';
+    INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES (12, 5);
+    SET SESSION sql_mode = DEFAULT;";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shop_with_zeros_for_moments_is_taken_over_on_a_server_that_takes_none() {
+    let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
+    let mysql = MysqlServer::options().args(["--sql-mode=TRADITIONAL"]).start().expect("a MySQL");
+    let site = Site::on(redis, mysql).await;
+    sqlx::raw_sql(TUTORIAL_SHOP).execute(&site.pool).await.expect("the tutorial's tables");
+    sqlx::raw_sql(ZEROS).execute(&site.pool).await.expect("its zeros");
+    let migrated = site.tidegate(&["migrate", "--yes"]);
+    assert!(migrated.status.success(), "{migrated:?}");
+    let loaded = site.tidegate(&["voucher", "load", "--voucher", "13", "--stock", "5"]);
+    assert!(loaded.status.success(), "{loaded:?}");
+    let worker = site.worker("w").start();
+    site.add_order(1001, 1, 12).await;
+    site.add_order(1002, 2, 13).await;
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    assert!(site.dead().await.is_empty(), "{:?}", site.dead().await);
+    assert_eq!((site.mysql_stock(12).await, site.mysql_stock(13).await), (4, 4));
 }

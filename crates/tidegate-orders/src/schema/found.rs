@@ -72,6 +72,13 @@ pub(super) struct Key {
     pub(super) columns: Vec<String>,
 }
 
+impl Column {
+    /// MySQL computes it by itself; `DEFAULT_GENERATED` only means a default such as CURRENT_TIMESTAMP.
+    pub(super) fn is_generated(&self) -> bool {
+        self.extra.contains("virtual generated") || self.extra.contains("stored generated")
+    }
+}
+
 impl Found {
     /// Reads everything; cheap, whatever the tables hold.
     pub(super) async fn read(connection: &mut MySqlConnection) -> Result<Self, MigrateError> {
@@ -167,9 +174,12 @@ pub(super) async fn database(connection: &mut MySqlConnection) -> Result<String,
 }
 
 /// Takes the lock of this database's migrations; false when another connection still has it after `wait_s` seconds.
-/// Statements of this connection then wait 30 s for a table, instead of a day or a year with everyone behind them.
+/// Statements of this connection then wait 30 s for a table, instead of a day or a year with everyone behind them. They
+/// are strict, and take defaults and rows of `0000-00-00` as they find them, which many dumps of the tutorial have: with
+/// NO_ZERO_DATE, MySQL 8 refuses to alter such a table at all (error 1067).
 pub(super) async fn get_lock(connection: &mut MySqlConnection, wait_s: u64) -> Result<bool, MigrateError> {
-    let settings = "SET SESSION lock_wait_timeout = 30, SESSION innodb_lock_wait_timeout = 30";
+    let settings = "SET SESSION lock_wait_timeout = 30, SESSION innodb_lock_wait_timeout = 30,
+        SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'";
     let lock = format!("SELECT CAST(GET_LOCK({LOCK_NAME}, ?) AS SIGNED)");
     let got = async {
         sqlx::raw_sql(settings).execute(&mut *connection).await?;

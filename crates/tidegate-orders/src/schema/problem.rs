@@ -8,7 +8,8 @@ use super::{
     Change,
     found::{Column, Found, Table},
     steps::{
-        AddedColumn, Null, ORDER, PROBE, REFUSAL, Sign, UNIQUE_COLUMNS, UNIQUE_KEY, VOUCHER, added_columns,
+        AddedColumn, NUMBERS, Null, ORDER, PROBE, REFUSAL, Sign, TIMES, UNIQUE_COLUMNS, UNIQUE_KEY, VOUCHER,
+        added_columns, gives_default,
     },
 };
 
@@ -141,9 +142,7 @@ pub(super) fn list(problems: &[Problem]) -> String {
 }
 
 const IDS: &[&str] = &["bigint"];
-const NUMBERS: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
 const WORDS: &[&str] = &["varchar"];
-const TIMES: &[&str] = &["timestamp", "datetime"];
 
 /// A column of the tutorial's that the worker or a command names.
 struct Needed {
@@ -201,7 +200,7 @@ pub(super) fn of_structure(found: &Found) -> Vec<Problem> {
         }
     }
     problems.extend(added_columns().filter_map(|added| of_added(added, found)));
-    problems.extend(found.table(ORDER).into_iter().flat_map(of_unfilled));
+    problems.extend(of_unfilled(found));
     problems.extend(of_key_name(found));
     problems
 }
@@ -237,7 +236,7 @@ fn of_added(added: &AddedColumn, found: &Found) -> Option<Problem> {
         && column.nullable == (added.null == Null::Allowed)
         && column.default.as_deref() == added.default
         && column.length >= added.min_length
-        && !is_generated(column);
+        && !column.is_generated();
     (!fits).then(|| Problem::ColumnType {
         table: added.table,
         column: added.name,
@@ -246,15 +245,16 @@ fn of_added(added: &AddedColumn, found: &Found) -> Option<Problem> {
     })
 }
 
-fn of_unfilled(table: &Table) -> Vec<Problem> {
+fn of_unfilled(found: &Found) -> Vec<Problem> {
     let must_fill = |column: &Column| {
         !column.nullable
             && column.default.is_none()
             && !column.extra.contains("auto_increment")
-            && !is_generated(column)
+            && !column.is_generated()
     };
-    let columns =
-        table.columns.iter().filter(|(name, column)| must_fill(column) && !FILLED.contains(&name.as_str()));
+    let is_filled = |name: &str| FILLED.contains(&name) || gives_default(name, found);
+    let columns = found.table(ORDER).into_iter().flat_map(|table| &table.columns);
+    let columns = columns.filter(|(name, column)| must_fill(column) && !is_filled(name));
     columns.map(|(name, _)| Problem::Unfilled { table: ORDER, column: name.clone() }).collect()
 }
 
@@ -262,11 +262,6 @@ fn of_key_name(found: &Found) -> Option<Problem> {
     let key = found.table(ORDER)?.keys.get(UNIQUE_KEY)?;
     let fits = key.unique && key.columns == UNIQUE_COLUMNS;
     (!fits).then(|| Problem::KeyTaken { table: ORDER, found: key.columns.join(", ") })
-}
-
-/// A column that MySQL computes by itself; `DEFAULT_GENERATED` only means a default such as CURRENT_TIMESTAMP.
-fn is_generated(column: &Column) -> bool {
-    column.extra.contains("virtual generated") || column.extra.contains("stored generated")
 }
 
 fn definition(column: &Column) -> String {

@@ -9,6 +9,11 @@ pub(super) const PROBE: &str = "tidegate_probe";
 pub(super) const UNIQUE_KEY: &str = "uk_voucher_user_slot";
 pub(super) const UNIQUE_COLUMNS: [&str; 3] = ["voucher_id", "user_id", "slot"];
 
+/// Types that hold a small number.
+pub(super) const NUMBERS: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
+/// Types that hold a moment.
+pub(super) const TIMES: &[&str] = &["timestamp", "datetime"];
+
 /// One file and what it makes true.
 #[derive(Debug)]
 pub(super) struct Step {
@@ -23,7 +28,7 @@ impl Step {
     pub(super) fn alters(&self) -> Option<&'static str> {
         match &self.fact {
             Fact::Column(column) => Some(column.table),
-            Fact::UniqueKey => Some(ORDER),
+            Fact::UniqueKey | Fact::OrderDefault(_) => Some(ORDER),
             Fact::Table(_) | Fact::ProbeRow => None,
         }
     }
@@ -35,7 +40,27 @@ pub(super) enum Fact {
     Table(&'static str),
     Column(AddedColumn),
     UniqueKey,
+    /// This column of the orders has a default, unless the table has it in another shape or not at all.
+    OrderDefault(OrderColumn),
     ProbeRow,
+}
+
+/// A column of the tutorial's that the worker's insert leaves to its default.
+#[derive(Debug)]
+pub(super) struct OrderColumn {
+    pub(super) name: &'static str,
+    /// The types for which we know a default.
+    pub(super) types: &'static [&'static str],
+}
+
+impl OrderColumn {
+    fn lacks_default(&self, found: &Found) -> bool {
+        found.column(ORDER, self.name).is_some_and(|column| {
+            self.types.contains(&column.data_type.as_str())
+                && column.default.is_none()
+                && !column.is_generated()
+        })
+    }
 }
 
 /// A column that we add, with everything about it that the worker relies on.
@@ -164,6 +189,16 @@ pub(super) const STEPS: &[Step] = &[
     step!("0010_refusal_table", "create tidegate_refusal", Fact::Table(REFUSAL)),
     step!("0011_probe_table", "create tidegate_probe", Fact::Table(PROBE)),
     step!("0012_probe_row", "fill tidegate_probe", Fact::ProbeRow),
+    step!(
+        "0013_order_status_default",
+        "give tb_voucher_order.status the default 1 (unpaid)",
+        Fact::OrderDefault(OrderColumn { name: "status", types: NUMBERS })
+    ),
+    step!(
+        "0014_order_create_time_default",
+        "give tb_voucher_order.create_time the default CURRENT_TIMESTAMP",
+        Fact::OrderDefault(OrderColumn { name: "create_time", types: TIMES })
+    ),
 ];
 
 /// The steps whose facts are missing.
@@ -176,8 +211,17 @@ fn holds(fact: &Fact, found: &Found) -> bool {
         Fact::Table(table) => found.has_table(table),
         Fact::Column(column) => found.column(column.table, column.name).is_some(),
         Fact::UniqueKey => found.has_unique_key(),
+        Fact::OrderDefault(column) => !column.lacks_default(found),
         Fact::ProbeRow => found.probe_row,
     }
+}
+
+/// Whether a step gives this column of the orders the default that it lacks.
+pub(super) fn gives_default(column: &str, found: &Found) -> bool {
+    STEPS.iter().any(|step| match &step.fact {
+        Fact::OrderDefault(given) => given.name == column && given.lacks_default(found),
+        _ => false,
+    })
 }
 
 /// The columns that we add, to compare with those that are there.

@@ -26,6 +26,14 @@ impl Database {
         Ok(Self { pool, server: Arc::new(server) })
     }
 
+    /// A server of which these are additional arguments.
+    async fn with_args<const N: usize>(args: [&'static str; N]) -> Result<Self> {
+        let start = move || MysqlServer::options().args(args).start();
+        let server = tokio::task::spawn_blocking(start).await??;
+        let pool = MySqlPool::connect(&server.url()).await?;
+        Ok(Self { pool, server: Arc::new(server) })
+    }
+
     async fn of_the_tutorial() -> Result<Self> {
         let database = Self::empty().await?;
         database.run(TUTORIAL).await?;
@@ -97,7 +105,9 @@ async fn an_empty_database_gets_everything_and_a_second_run_does_nothing() -> Re
     let database = Database::empty().await?;
     let before = schema::check(&database.pool).await?;
     assert!(!before.is_ready() && !before.unique_key);
-    assert_eq!(before.missing, schema::all_changes().collect::<Vec<_>>());
+    // The tables that it makes have their defaults.
+    let changes = schema::all_changes().filter(|change| !change.what.starts_with("give "));
+    assert_eq!(before.missing, changes.collect::<Vec<_>>());
 
     let report = schema::migrate(&database.pool).await?;
     assert_eq!(report.applied, before.missing);
@@ -124,7 +134,7 @@ async fn two_migrations_at_once_do_the_work_once() -> Result<()> {
     for run in runs.collect::<Vec<_>>() {
         applied += run.await??.applied.len();
     }
-    assert_eq!(applied, schema::all_changes().count() - 2, "each missing step once, over all runs");
+    assert_eq!(applied, schema::all_changes().count() - 4, "each missing step once, over all runs");
     assert!(schema::check(&database.pool).await?.is_ready());
     Ok(())
 }
@@ -202,7 +212,7 @@ async fn live_duplicates_stop_it_with_a_list_and_nothing_is_changed() -> Result<
 async fn a_run_that_died_at_any_step_is_finished_by_the_next() -> Result<()> {
     let database = Database::empty().await?;
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations");
-    let changes: Vec<_> = schema::all_changes().collect();
+    let changes = schema::check(&database.pool).await?.missing;
     for died_after in 1..changes.len() {
         let half = database.another(&format!("died_after_{died_after}")).await?;
         for change in &changes[..died_after] {
@@ -260,5 +270,95 @@ async fn a_missing_database_is_named_with_what_to_type() -> Result<()> {
     let pool = MySqlPoolOptions::new().connect_lazy(&with_database(&url, "")?)?;
     let error = schema::migrate(&pool).await.unwrap_err().to_string();
     assert!(error.contains("names no database"), "{error}");
+    Ok(())
+}
+
+/// As the commonest dump makes them, which begins with a relaxed sql_mode: zeros for moments that nobody set.
+const ZERO_DATES: &str = "SET SESSION sql_mode = '';
+    ALTER TABLE tb_seckill_voucher ALTER COLUMN begin_time SET DEFAULT '0000-00-00 00:00:00',
+        ALTER COLUMN end_time SET DEFAULT '0000-00-00 00:00:00';
+    ALTER TABLE tb_voucher_order MODIFY COLUMN pay_time TIMESTAMP NOT NULL DEFAULT '0000-00-00 00:00:00';
+    INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES (11, 5);
+    INSERT INTO tb_voucher_order (id, user_id, voucher_id, status, update_time)
+        VALUES (1, 100, 11, 4, '0000-00-00 00:00:00'), (2, 100, 11, 1, '0000-00-00 00:00:00');
+    SET SESSION sql_mode = DEFAULT;";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_with_zeros_for_moments_are_taken_over_by_a_server_that_takes_none() -> Result<()> {
+    let database = Database::with_args(["--sql-mode=TRADITIONAL"]).await?;
+    database.run(TUTORIAL).await?;
+    database.run(ZERO_DATES).await?;
+    let planned = schema::check(&database.pool).await?;
+    assert_eq!(planned.problems, []);
+    assert_eq!(schema::migrate(&database.pool).await?.applied, planned.missing);
+    let zeros = "SELECT COUNT(*) FROM tb_voucher_order WHERE CAST(update_time AS CHAR) LIKE '0000-00-00%'";
+    assert_eq!(database.number(zeros).await?, 2, "rows are as they were");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_has_a_status_and_a_time_although_the_tables_had_no_defaults_for_them() -> Result<()> {
+    for null in ["NULL", "NOT NULL"] {
+        let database = Database::of_the_tutorial().await?;
+        let columns = format!(
+            "ALTER TABLE tb_voucher_order MODIFY COLUMN status TINYINT {null}, MODIFY COLUMN create_time DATETIME {null};
+             INSERT INTO tb_voucher_order (id, user_id, voucher_id, status, create_time)
+             VALUES (1, 100, 10, 2, '2022-02-03 04:05:06')"
+        );
+        database.run(&columns).await?;
+        let planned = schema::check(&database.pool).await?;
+        assert_eq!(planned.problems, [], "{null}");
+        let applied = schema::migrate(&database.pool).await?.applied;
+        let given: Vec<_> = applied.iter().filter(|change| change.what.starts_with("give ")).collect();
+        assert_eq!(given.len(), 2, "{applied:?}");
+        database.run("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (2, 101, 10)").await?;
+        let unpaid = "SELECT COUNT(*) FROM tb_voucher_order WHERE id = 2 AND status = 1 \
+                      AND create_time > NOW() - INTERVAL 1 HOUR";
+        assert_eq!(database.number(unpaid).await?, 1, "{null}");
+        let kept = "SELECT COUNT(*) FROM tb_voucher_order WHERE id = 1 AND status = 2 \
+                    AND create_time = '2022-02-03 04:05:06'";
+        assert_eq!(database.number(kept).await?, 1, "{null}");
+        assert_eq!(schema::migrate(&database.pool).await?.applied, []);
+    }
+    Ok(())
+}
+
+/// The statement of `migrations/README.md` with which a service cancels, for this order.
+fn cancel(order: i64) -> Result<String> {
+    let readme = include_str!("../../../../migrations/README.md");
+    let (_, block) = readme.split_once("```sql\n").context("a block of SQL")?;
+    let (statement, _) = block.split_once("```").context("its end")?;
+    assert!(statement.contains("658234985123840001"));
+    Ok(statement.replace("658234985123840001", &order.to_string()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_cancel_gives_units_back_once_and_never_those_of_a_paid_order() -> Result<()> {
+    let database = Database::of_the_tutorial().await?;
+    schema::migrate(&database.pool).await?;
+    let stock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 10";
+    let rows = |condition: &str| format!("SELECT COUNT(*) FROM tb_voucher_order WHERE {condition}");
+
+    // Before its order has a row; then the row comes.
+    database.run(&cancel(1)?).await?;
+    assert_eq!(database.number(stock).await?, 98);
+    database.insert(&[(1, 100, 10, 1), (2, 101, 10, 2), (3, 102, 10, 5), (4, 103, 11, 1)]).await?;
+    database.run("UPDATE tb_voucher_order SET quantity = 3").await?;
+    assert_eq!(database.number(&rows("id = 1 AND status = 1 AND slot = 1")).await?, 1);
+    for _ in 0..2 {
+        database.run(&cancel(1)?).await?;
+        assert_eq!(database.number(stock).await?, 101, "its three units, once");
+        assert_eq!(database.number(&rows("id = 1 AND status = 4 AND slot IS NULL")).await?, 1);
+    }
+    for order in [2, 3] {
+        database.run(&cancel(order)?).await?;
+    }
+    assert_eq!(database.number(&rows("id IN (2, 3) AND status IN (2, 5) AND slot = 1")).await?, 2);
+    assert_eq!(database.number(stock).await?, 101, "paid, or being refunded");
+    // Of a voucher without a row.
+    database.run(&cancel(4)?).await?;
+    assert_eq!(database.number(&rows("id = 4 AND status = 4 AND slot IS NULL")).await?, 1);
+    // The user may order again.
+    database.insert(&[(5, 100, 10, 1)]).await?;
     Ok(())
 }
