@@ -46,7 +46,7 @@ lint:
 doc:
     RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --all-features --no-deps
 
-# Install Debian's Redis and MariaDB, without starting them as services, and promtool
+# Install Debian's Redis, MariaDB and Galera, without starting them as services, and promtool
 servers:
     {{ scripts }}/install-servers.sh
 
@@ -55,6 +55,11 @@ matrix *args: servers
     {{ scripts }}/fetch-matrix.sh
     TIDEGATE_LAB_REDIS=redis8 TIDEGATE_LAB_MYSQL=mysql cargo test --package tidegate --tests {{ args }}
     TIDEGATE_LAB_REDIS=valkey9 TIDEGATE_LAB_MYSQL=mysql cargo test --package tidegate --tests {{ args }}
+
+# Three workers on three nodes of Galera and of MySQL's group replication, whose nodes die and part
+clusters *args: servers
+    {{ scripts }}/fetch-matrix.sh
+    cargo test --package tidegate-lab --test clusters {{ args }} -- --ignored --test-threads 1
 
 # Start private servers that stay, and print the environment to paste
 up: servers

@@ -14,6 +14,7 @@ part=$dir.part
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 packages=mysql-server-core,redis-server,valkey-server
 binaries=(usr/sbin/mysqld usr/bin/redis-server usr/bin/valkey-server)
+plugins=(usr/lib/mysql/plugin/group_replication.so)
 
 say() { echo "matrix: $*" >&2; }
 as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
@@ -21,6 +22,7 @@ as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 is_complete() {
   local binary
   for binary in "${binaries[@]}"; do [ -x "$1/$binary" ] || return 1; done
+  for binary in "${plugins[@]}"; do [ -e "$1/$binary" ] || return 1; done
 }
 
 install_debootstrap() {

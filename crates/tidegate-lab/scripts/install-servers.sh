@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs Debian's redis-server and mariadb-server for the lab, without starting them: the lab runs servers of its
-# own, in temporary folders, and a system service would only sit on the standard ports. Of the package prometheus
-# only promtool is taken, which tests check the metrics with.
+# Installs Debian's redis-server and mariadb-server for the lab, with what a cluster of Galera needs, without starting
+# them: the lab runs servers of its own, in temporary folders, and a system service would only sit on the standard
+# ports. Of the package prometheus only promtool is taken, which tests check the metrics with.
 set -euo pipefail
 
 policy=/usr/sbin/policy-rc.d
@@ -15,10 +15,15 @@ PATH=$PATH:/usr/sbin:/sbin
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null || missing+=(mariadb-server)
 command -v setpriv >/dev/null || missing+=(util-linux)
+[ -e /usr/lib/galera/libgalera_smm.so ] || missing+=(galera-4)
+# How a node of Galera is sent all data, and what the script that does it looks at ports and processes with.
+command -v rsync >/dev/null || missing+=(rsync)
+command -v ss >/dev/null || missing+=(iproute2)
+command -v ps >/dev/null || missing+=(procps)
 wanted=("${missing[@]}")
 command -v promtool >/dev/null || wanted+=(promtool)
 if [ "${#wanted[@]}" -eq 0 ]; then
-  say "already installed: $(command -v redis-server), $(command -v mariadbd), $(command -v promtool)"
+  say "already installed: $(command -v redis-server), $(command -v mariadbd), $(command -v promtool), galera-4"
   exit 0
 fi
 command -v apt-get >/dev/null || {
@@ -74,4 +79,4 @@ if ! command -v promtool >/dev/null; then
   say "taking promtool out of the package prometheus"
   fetch_promtool || { say "updating apt's lists first" && update_lists && fetch_promtool; }
 fi
-say "done: $(command -v redis-server), $(command -v mariadbd), $(command -v promtool)"
+say "done: $(command -v redis-server), $(command -v mariadbd), $(command -v promtool), galera-4"

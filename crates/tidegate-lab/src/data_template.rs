@@ -25,7 +25,30 @@ GRANT ALL PRIVILEGES ON *.* TO tidegate@'%' WITH GRANT OPTION;
 
 /// Fills the folder `data`, which must not exist.
 pub(crate) fn copy_to(data: &Path, flavour: MysqlFlavour, program: &Program) -> Result<()> {
-    let template = template(flavour, program)?;
+    copy(&of_server(flavour, program)?, data)
+}
+
+/// The data folder of a server that was never started.
+fn of_server(flavour: MysqlFlavour, program: &Program) -> Result<PathBuf> {
+    made_once(&version(program)?, |part| initialise(part, flavour, program))
+}
+
+/// As [`copy_to`], for a server of a kind of its own: `finish` is called once per machine with a copy of the plain
+/// data folder, to make this template of it.
+pub(crate) fn copy_finished_to(
+    data: &Path,
+    (flavour, program): (MysqlFlavour, &Program),
+    kind: &str,
+    finish: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let template = made_once(&format!("{kind}-{}", version(program)?), |part| {
+        copy(&of_server(flavour, program)?, part)?;
+        finish(part)
+    })?;
+    copy(&template, data)
+}
+
+fn copy(template: &Path, data: &Path) -> Result<()> {
     // An interrupted copy must not be taken for a data folder.
     let part = data.with_added_extension("part");
     if part.exists() {
@@ -37,10 +60,10 @@ pub(crate) fn copy_to(data: &Path, flavour: MysqlFlavour, program: &Program) -> 
     fs::rename(part, data).context("Failed to put a data folder in place")
 }
 
-fn template(flavour: MysqlFlavour, program: &Program) -> Result<PathBuf> {
+fn made_once(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let templates = ground::root()?.join("templates");
     fs::create_dir_all(&templates).context("Failed to create the folder of templates")?;
-    let template = templates.join(format!("{}-r{REVISION}", version(program)?));
+    let template = templates.join(format!("{name}-r{REVISION}"));
     // Two processes may want the same one: the second waits here and finds it made.
     let lock =
         File::create(template.with_added_extension("lock")).context("Failed to create a template's lock")?;
@@ -50,7 +73,7 @@ fn template(flavour: MysqlFlavour, program: &Program) -> Result<PathBuf> {
         if part.exists() {
             fs::remove_dir_all(&part).context("Failed to remove a half-made template")?;
         }
-        initialise(&part, flavour, program)?;
+        make(&part)?;
         fs::rename(&part, &template).context("Failed to put a template in place")?;
     }
     Ok(template)

@@ -1,15 +1,15 @@
 //! Servers that are there already, named by URL in the environment. They can be used, not killed.
 
 use std::env;
-use std::future::Future;
 use std::str::FromStr;
-use std::thread;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use fred::interfaces::{ClientLike, ServerInterface};
 use fred::types::{ClusterHash, CustomCommand};
+use sqlx::ConnectOptions;
 use sqlx::mysql::MySqlConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
+
+use crate::blocking::{execute, run};
 
 /// A database of somebody else's Redis, ours because it was empty.
 #[derive(Debug)]
@@ -107,21 +107,6 @@ pub(crate) fn create_database(url: &str, name: &str) -> Result<String> {
     Ok(server.database(name).to_url_lossy().to_string())
 }
 
-async fn execute(server: MySqlConnectOptions, statement: String) -> Result<()> {
-    let mut client = server.connect().await.context("Failed to connect to MySQL")?;
-    // The only part that varies is a name that the caller of the lab has chosen.
-    client.execute(AssertSqlSafe(statement)).await?;
-    client.close().await?;
-    Ok(())
-}
-
 fn url_in(variable: &str) -> Option<String> {
     env::var(variable).ok().filter(|url| !url.is_empty())
-}
-
-/// Runs it to its end on a thread of its own: the caller may be inside a runtime or not.
-fn run<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    let thread =
-        thread::spawn(|| tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work));
-    thread.join().map_err(|_| anyhow!("A call to an external server panicked"))?
 }

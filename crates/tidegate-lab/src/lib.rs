@@ -29,6 +29,7 @@
 //! Starting, stopping and restarting block the calling thread for up to a few seconds. In an async test that is
 //! fine on a multi-threaded runtime; elsewhere call them through `tokio::task::spawn_blocking`.
 
+mod blocking;
 mod certificates;
 #[cfg(feature = "collector")]
 mod collector;
@@ -37,6 +38,7 @@ mod endpoint;
 mod external;
 mod flavour;
 mod ground;
+mod mysql_cluster;
 mod mysql_server;
 mod ports;
 mod private_server;
@@ -50,6 +52,7 @@ pub use certificates::Certificates;
 pub use collector::{Collector, ReceivedSpan, SpanKind};
 pub use endpoint::Endpoint;
 pub use flavour::{MysqlFlavour, RedisFlavour};
+pub use mysql_cluster::{ClusterKind, ClusterNode, MysqlCluster};
 pub use mysql_server::{MysqlOptions, MysqlServer};
 pub use proxy::{DroppedReply, Hold, Proxy};
 pub use redis_server::{RedisOptions, RedisServer};

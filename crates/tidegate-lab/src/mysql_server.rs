@@ -13,7 +13,7 @@ use crate::certificates::Certificates;
 use crate::data_template;
 use crate::endpoint::Endpoint;
 use crate::external::{self, ExternalMysql};
-use crate::flavour::MysqlFlavour;
+use crate::flavour::{MysqlFlavour, Program};
 use crate::ground::Ground;
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
@@ -76,18 +76,13 @@ impl MysqlOptions {
             Some(folder) => Ground::kept(folder)?,
             None => Ground::temporary("mysql-")?,
         };
-        let data = ground.path().join("data");
+        let data = ground.path().join(DATA);
         if !data.exists() {
             data_template::copy_to(&data, flavour, &program)?;
         }
-        // A MariaDB that starts deletes all temporary tables in its folder: a shared one would break its neighbours.
-        let tmp = ground.path().join("tmp");
-        fs::create_dir_all(&tmp).context("Failed to create a server's folder for temporary files")?;
-        let mut words = program.words.clone();
-        words.extend(base_settings(flavour, &program.root, &data));
-        words.push(with_path("--tmpdir=", &tmp));
-        words.push(format!("--port={}", port.number).into());
-        words.extend(durability(flavour).iter().map(OsString::from));
+        fs::create_dir_all(ground.path().join(TMP))
+            .context("Failed to create a server's folder for temporary files")?;
+        let mut words = server_words(flavour, &program, ground.path(), port.number);
         words.extend(self.args);
         let server = PrivateServer::start(words, port, ground, greets)?;
         Ok(MysqlServer { place: Place::Private(server) })
@@ -216,6 +211,27 @@ impl Endpoint for MysqlServer {
     }
 }
 
+/// The data of a server, in its folder.
+pub(crate) const DATA: &str = "data";
+/// Its temporary files. A MariaDB that starts deletes all temporary tables in its folder: a shared one would break its
+/// neighbours.
+pub(crate) const TMP: &str = "tmp";
+
+/// How to call a server that stands on this folder, as durable as in production.
+pub(crate) fn server_words(
+    flavour: MysqlFlavour,
+    program: &Program,
+    folder: &Path,
+    port: u16,
+) -> Vec<OsString> {
+    let mut words = program.words.clone();
+    words.extend(base_settings(flavour, &program.root, &folder.join(DATA)));
+    words.push(with_path("--tmpdir=", &folder.join(TMP)));
+    words.push(format!("--port={port}").into());
+    words.extend(durability(flavour).iter().map(OsString::from));
+    words
+}
+
 /// What every start of this program needs, that of the template included.
 pub(crate) fn base_settings(flavour: MysqlFlavour, root: &Path, data: &Path) -> Vec<OsString> {
     // --no-defaults counts only as the first argument. The socket's name is relative to the data folder: a full path
@@ -274,7 +290,7 @@ pub(crate) fn with_path(option: &str, path: &Path) -> OsString {
 }
 
 /// A server that is ready sends a handshake, protocol version 10; one that refuses sends an error packet (0xff).
-fn greets(port: u16) -> bool {
+pub(crate) fn greets(port: u16) -> bool {
     let limit = Duration::from_secs(1);
     let greeting = || -> std::io::Result<u8> {
         let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), limit)?;

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 
 use crate::ground::Ground;
 use crate::ports::ReservedPort;
-use crate::process::{Launch, Lifetime, ServerProcess};
+use crate::process::{Launch, Lifetime, ServerProcess, tail_of_log};
 
 const START_WITHIN: Duration = Duration::from_secs(60);
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(60);
@@ -95,6 +95,10 @@ impl PrivateServer {
     /// No file of it may grow beyond this: a number of bytes, or `unlimited`. A restart ends it.
     pub fn limit_files(&self, bytes: &str) -> Result<()> {
         self.process().as_ref().context("The server is not running")?.limit_files(bytes)
+    }
+
+    pub fn tail_of_log(&self) -> String {
+        tail_of_log(&self.launch.log)
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {

@@ -1,0 +1,10 @@
+# Starts a node of Galera as its packages do: after a crash, its place in the cluster's history is first read out of
+# its data, so that it asks the others for what it missed, and not for everything.
+#
+#   wsrep-node.sh GRASTATE SERVER ARGS...
+grastate=$1
+shift
+if grep -q '^seqno: *-1$' "$grastate" && ! grep -q '^uuid: *00000000-' "$grastate"; then
+  place=$("$@" --wsrep-recover 2>&1 | sed -n 's/.*WSREP: Recovered position: *//p' | tail -n 1)
+fi
+exec "$@" ${place:+"--wsrep-start-position=$place"}
