@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tidegate_lab::{Hold, Proxy};
 
-use crate::site::{Site, Worker, WorkerPlan};
+use crate::site::{Site, Worker, WorkerPlan, rush::SHORT};
 
 /// The end of a batch, with its commit.
 const COMMIT: &[u8] = b";COMMIT";
@@ -208,4 +208,22 @@ async fn a_worker_that_was_built_without_traces_says_so_where_some_are_wanted() 
     let worker = site.worker("w").variable("OTEL_SDK_DISABLED", "true").log_as("w-2").start();
     worker.says("worker started").await;
     assert!(!worker.log().contains("traces"), "{}", worker.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sold_out_rush_has_a_few_lines_in_the_log_and_a_sum() {
+    let site = Site::open().await;
+    site.load(SHORT, 10).await;
+    for order in 1..=500 {
+        site.add_order(order, order, SHORT).await;
+    }
+    let mut worker = site.worker("w").set("WORKER_LANES", 4).set("WORKER_BATCH", 20).start();
+    site.settled().await;
+    worker.signal(Signal::SIGTERM);
+    assert!(worker.ended().await.success());
+    let log = worker.log();
+    assert_eq!(site.orders().await.len(), 10);
+    assert_eq!(log.matches("order refused order=").count(), 3, "{log}");
+    assert_eq!(log.matches("more orders refused").count(), 1, "{log}");
+    assert!(log.contains("reason=\"out_of_stock\" count=487"), "{log}");
 }

@@ -1,6 +1,7 @@
 //! What a lane does with a batch of orders: decode, lock, write, give back, unlock.
 
 mod foresee;
+mod refusals;
 
 use std::{sync::Arc, time::Instant};
 
@@ -15,6 +16,7 @@ use crate::{
     wire,
 };
 pub use foresee::Foreseen;
+use refusals::RefusalLog;
 
 /// Turns stream entries into orders in MySQL.
 #[derive(Clone, Debug)]
@@ -23,6 +25,7 @@ pub struct OrderHandler {
     locks: UserLocks,
     ledger: Ledger,
     tally: Arc<Tally>,
+    refusals: Arc<RefusalLog>,
     accountant: Option<Arc<dyn Accountant>>,
 }
 
@@ -36,7 +39,7 @@ impl OrderHandler {
     /// A handler that locks with `locks`, writes to `ledger` and gives refused units back through `gate`.
     #[must_use]
     pub fn new(gate: Gate, locks: UserLocks, ledger: Ledger, tally: Arc<Tally>) -> Self {
-        Self { gate, locks, ledger, tally, accountant: None }
+        Self { gate, locks, ledger, tally, refusals: Arc::default(), accountant: None }
     }
 
     /// Gives `accountant` an account of every batch that it wants one of.
@@ -127,7 +130,7 @@ impl OrderHandler {
         for ((at, refusal), reply) in refused.into_iter().zip(replies) {
             match reply {
                 Ok(ReleaseReply::GivenBackBefore) => {}
-                Ok(_) => tell_refused(&incoming[at], refusal),
+                Ok(_) => self.refusals.tell(&incoming[at], refusal),
                 Err(GateError::Unreachable(error)) => return Err(error.into()),
                 Err(error @ GateError::IdTaken { .. }) => outcomes[at] = Some(id_taken(error.to_string())),
                 Err(error) => {
@@ -139,13 +142,6 @@ impl OrderHandler {
         }
         Ok(outcomes)
     }
-}
-
-fn tell_refused(Incoming { order, entry }: &Incoming, refusal: Refusal) {
-    tracing::warn!(
-        order = %order.id, user = %order.user, voucher = %order.voucher, quantity = %order.quantity, %entry,
-        reason = refusal.word(), "order refused"
-    );
 }
 
 /// Loud for the first of a batch only: a stock key of the wrong type concerns every order of its voucher.

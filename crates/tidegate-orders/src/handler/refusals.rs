@@ -1,0 +1,164 @@
+//! What the log has of refused orders: a sold-out rush must not fill it.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::sleep;
+
+use crate::ledger::{Incoming, Refusal};
+
+/// Refusals of one reason that have a line each within a period; the table `tidegate_refusal` has them all.
+const TOLD_ONE_BY_ONE: u64 = 3;
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// The refusals of a process, by all its lanes: the first of each period one by one, the others as a sum at its end.
+#[derive(Debug)]
+pub struct RefusalLog {
+    period: Duration,
+    counts: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl Default for RefusalLog {
+    fn default() -> Self {
+        Self { period: PERIOD, counts: Mutex::default() }
+    }
+}
+
+impl RefusalLog {
+    /// One was refused: a line of its own, or one more to be summed up.
+    pub fn tell(self: &Arc<Self>, Incoming { order, entry }: &Incoming, refusal: Refusal) {
+        let reason = refusal.word();
+        if self.count(reason) <= TOLD_ONE_BY_ONE {
+            tracing::warn!(
+                order = %order.id, user = %order.user, voucher = %order.voucher, quantity = %order.quantity,
+                %entry, reason, "order refused"
+            );
+        }
+    }
+
+    /// How many of this reason there are in this period, which begins with its first refusal.
+    fn count(self: &Arc<Self>, reason: &'static str) -> u64 {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if counts.is_empty() {
+            // A process that ends earlier tells the rest then.
+            let (log, period) = (Arc::downgrade(self), self.period);
+            tokio::spawn(async move {
+                sleep(period).await;
+                if let Some(log) = log.upgrade() {
+                    log.tell_rest();
+                }
+            });
+        }
+        let count = counts.entry(reason).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// The period is over: the others in one line for each reason.
+    fn tell_rest(&self) {
+        let counts = mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner));
+        for (reason, count) in counts {
+            if let more @ 1.. = count.saturating_sub(TOLD_ONE_BY_ONE) {
+                tracing::warn!(
+                    reason,
+                    count = more,
+                    within_s = self.period.as_secs(),
+                    "more orders refused: the table tidegate_refusal has them"
+                );
+            }
+        }
+    }
+}
+
+impl Drop for RefusalLog {
+    fn drop(&mut self) {
+        self.tell_rest();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{self, Write},
+        time::Instant,
+    };
+
+    use tidegate_stream::EntryId;
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+    use crate::order::{Order, OrderId, Quantity, Slot, UserId, VoucherId};
+
+    fn order(id: i64) -> Order {
+        Order {
+            id: OrderId::try_from(id).unwrap(),
+            user: UserId::try_from(id).unwrap(),
+            voucher: VoucherId::try_from(7).unwrap(),
+            quantity: Quantity::ONE,
+            slot: Slot::FIRST,
+        }
+    }
+
+    /// What was said.
+    #[derive(Clone, Default)]
+    struct Said(Arc<Mutex<Vec<u8>>>);
+
+    impl Said {
+        fn count(&self, text: &str) -> usize {
+            String::from_utf8_lossy(&self.0.lock().unwrap()).matches(text).count()
+        }
+
+        async fn until_said(&self, text: &str, times: usize) {
+            let began = Instant::now();
+            while self.count(text) != times {
+                assert!(began.elapsed() < Duration::from_secs(20), "{text:?} was not said");
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+
+    impl Write for Said {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Said {
+        type Writer = Self;
+
+        fn make_writer(&'a self) -> Self {
+            self.clone()
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_refusals_of_each_reason_are_told_in_every_period_and_the_others_summed_up() {
+        let said = Said::default();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(said.clone()).finish();
+        let _said = tracing::subscriber::set_default(subscriber);
+        let log = Arc::new(RefusalLog { period: Duration::from_millis(200), counts: Mutex::default() });
+        let refuse = |times: u32, refusal| {
+            for id in 1..=times {
+                log.tell(&Incoming { order: order(id.into()), entry: EntryId::MIN }, refusal);
+            }
+        };
+        refuse(1_000, Refusal::OutOfStock);
+        refuse(2, Refusal::UserHasOrder);
+        assert_eq!(said.count("order refused order="), 5);
+        said.until_said("reason=\"out_of_stock\" count=997", 1).await;
+        assert_eq!(said.count("more orders refused"), 1, "nobody sums up the two that were told");
+        // Another period.
+        refuse(5, Refusal::OutOfStock);
+        assert_eq!(said.count("order refused order="), 8);
+        drop(log);
+        assert_eq!(said.count("reason=\"out_of_stock\" count=2"), 1, "told at the end of the process");
+    }
+}
