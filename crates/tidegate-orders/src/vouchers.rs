@@ -1,11 +1,12 @@
 //! The MySQL rows of vouchers: every statement that reads or makes one.
 
 use serde::Serialize;
-use sqlx::{Executor, MySql, MySqlPool, mysql::MySqlRow, prelude::*};
+use sqlx::{AssertSqlSafe, Executor, MySql, MySqlPool, mysql::MySqlRow, prelude::*};
 
 use crate::{
     mysql_error::{DUPLICATE_KEY, VALUE_OUT_OF_RANGE, is_not_migrated, number_of},
     order::VoucherId,
+    row_state::LIVE,
 };
 
 /// What stands for "no end" in a TIMESTAMP column that cannot be NULL: 2037-12-31T23:59:59Z, in milliseconds.
@@ -138,13 +139,13 @@ pub async fn count_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i64, V
     Ok(count.bind(voucher.get()).fetch_one(pool).await?)
 }
 
-/// Number of orders of a voucher that hold units.
+/// Number of live orders of a voucher.
 ///
 /// # Errors
 /// As [`find`].
 pub async fn count_live_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i64, VoucherError> {
-    let count =
-        sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = ? AND slot IS NOT NULL");
+    let sql = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = ? AND {LIVE}");
+    let count = sqlx::query_scalar(AssertSqlSafe(sql));
     Ok(count.bind(voucher.get()).fetch_one(pool).await?)
 }
 

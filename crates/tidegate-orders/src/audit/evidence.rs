@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use tidegate_stream::EntryId;
 
 use super::report::{AuditReport, Unreadable, VoucherAudit};
-use crate::{Order, OrderId, UserId, VoucherId};
+use crate::{Order, OrderId, RowState, UserId, VoucherId};
 
 /// What is known of one admission: an entry of the stream, or a note of the journal whose entry is gone.
 /// 48 bytes, because there may be millions.
@@ -44,6 +44,8 @@ enum Row {
     Live,
     /// Cancelled or refunded: it counts no units. Most were written once; some only keep an order from being written.
     Cancelled,
+    /// Neither: its slot and its status contradict each other.
+    Contradictory,
     /// It belongs to another user or voucher, or is for another quantity.
     Other,
 }
@@ -66,7 +68,7 @@ pub(super) struct OrderRow {
     pub(super) user: i64,
     pub(super) voucher: VoucherId,
     pub(super) quantity: i64,
-    pub(super) life: Life,
+    pub(super) state: RowState,
     /// It names the entry of the stream that it came from.
     pub(super) has_entry: bool,
 }
@@ -78,12 +80,6 @@ pub(super) struct StockRow {
     pub(super) stock: Option<i64>,
     pub(super) initial_stock: Option<i64>,
     pub(super) is_on_sale: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
-    Live,
-    Cancelled,
 }
 
 /// A movement of the journal.
@@ -268,12 +264,16 @@ impl Evidence {
     pub(super) fn note_row(&mut self, row: &OrderRow) {
         let is_known = self.match_row(row);
         let voucher = self.voucher(row.voucher);
-        match row.life {
-            Life::Live => {
+        match row.state {
+            RowState::Live => {
                 voucher.live_orders += 1;
                 voucher.live_units += row.quantity;
             }
-            Life::Cancelled => voucher.cancelled_orders += 1,
+            RowState::Cancelled => voucher.cancelled_orders += 1,
+            RowState::Contradictory => {
+                voucher.contradictory.add(row.id);
+                voucher.contradictory_units += row.quantity;
+            }
         }
         voucher.unknown_orders += u64::from(!is_known);
         voucher.forgotten_orders += u64::from(!is_known && row.has_entry);
@@ -445,10 +445,11 @@ impl Admission {
         let is_same = self.voucher == row.voucher
             && self.user.is_none_or(|user| user.get() == row.user)
             && (self.quantity == 0 || i64::from(self.quantity) == row.quantity);
-        match row.life {
+        match row.state {
             _ if !is_same => Row::Other,
-            Life::Live => Row::Live,
-            Life::Cancelled => Row::Cancelled,
+            RowState::Live => Row::Live,
+            RowState::Cancelled => Row::Cancelled,
+            RowState::Contradictory => Row::Contradictory,
         }
     }
 
@@ -465,7 +466,7 @@ impl Admission {
         match self.row {
             Row::Live => Fate::Written,
             _ if self.is_released => Fate::Released,
-            Row::Cancelled => Fate::Written,
+            Row::Cancelled | Row::Contradictory => Fate::Written,
             _ if self.is_dead => Fate::Dead,
             _ if self.is_in_flight => Fate::InFlight,
             Row::Other => Fate::Mismatched,
@@ -520,7 +521,7 @@ mod tests {
 
     fn row(order: &Order) -> OrderRow {
         let Order { id, user, voucher, .. } = *order;
-        OrderRow { id, user: user.get(), voucher, quantity: 1, life: Life::Live, has_entry: true }
+        OrderRow { id, user: user.get(), voucher, quantity: 1, state: RowState::Live, has_entry: true }
     }
 
     fn entry(seq: u64) -> EntryId {
@@ -577,7 +578,7 @@ mod tests {
                 let released = vec![(1.try_into().unwrap(), Movement::Release)];
                 evidence.note_journal(VOUCHER.try_into().unwrap(), released);
             }
-            evidence.note_row(&OrderRow { life: Life::Cancelled, ..row(&order(1, 1)) });
+            evidence.note_row(&OrderRow { state: RowState::Cancelled, ..row(&order(1, 1)) });
             let audit = audited(evidence);
             assert_eq!(audit.failures(), Vec::<String>::new());
             assert_eq!((audit.written, audit.released), (0, u64::from(is_released)));
@@ -597,7 +598,7 @@ mod tests {
         let notes = notes.map(|(id, note)| (id.try_into().unwrap(), note)).into();
         evidence.note_journal(VOUCHER.try_into().unwrap(), notes);
         for id in 1..=4 {
-            evidence.note_row(&OrderRow { life: Life::Cancelled, ..row(&order(id, id)) });
+            evidence.note_row(&OrderRow { state: RowState::Cancelled, ..row(&order(id, id)) });
         }
         assert_eq!(evidence.suspects().len(), 2, "they may have been given back by now");
         let audit = audited(evidence);

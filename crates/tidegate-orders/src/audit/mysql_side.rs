@@ -3,10 +3,11 @@
 use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, Row, mysql::MySqlRow};
 
-use super::evidence::{Evidence, Life, OrderRow, StockRow, Suspect};
+use super::evidence::{Evidence, OrderRow, StockRow, Suspect};
 use crate::{
     VoucherId,
     mysql_error::{NOT_MIGRATED, is_not_migrated},
+    row_state::{LIVE, RowState},
 };
 
 /// Ids a lookup.
@@ -14,12 +15,12 @@ const LOOKUP: usize = 1_000;
 
 // Ids may be signed or not; those beyond 2^63-1 are none of ours and become negative here.
 const ORDERS: &str = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
-    CAST(quantity AS SIGNED), CAST(COALESCE(status, 1) IN (4, 6) AS SIGNED), CAST(entry_id IS NOT NULL AS SIGNED) \
+    CAST(quantity AS SIGNED), CAST(slot AS SIGNED), CAST(status AS SIGNED), CAST(entry_id IS NOT NULL AS SIGNED) \
     FROM tb_voucher_order";
 const VOUCHERS: &str = "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(initial_stock AS SIGNED), \
     CAST(COALESCE(begin_time <= NOW(), 1) AND COALESCE(end_time > NOW(), 1) AS SIGNED) FROM tb_seckill_voucher";
-const SHARED_SLOTS: &str = "SELECT CAST(voucher_id AS SIGNED), CAST(CONCAT(user_id, '/', slot) AS CHAR) \
-    FROM tb_voucher_order WHERE slot IS NOT NULL AND COALESCE(status, 1) NOT IN (4, 6)";
+const SHARED_SLOTS: &str =
+    "SELECT CAST(voucher_id AS SIGNED), CAST(CONCAT(user_id, '/', slot) AS CHAR) FROM tb_voucher_order";
 const SHARED_SLOTS_END: &str = " GROUP BY voucher_id, user_id, slot HAVING COUNT(*) > 1 ORDER BY 1, 2";
 const UNIQUE_KEY: &str = "SELECT COUNT(*) FROM information_schema.statistics \
     WHERE table_schema = DATABASE() AND table_name = 'tb_voucher_order' \
@@ -110,7 +111,7 @@ impl<'a> MysqlSide<'a> {
         connection: &mut MySqlConnection,
         evidence: &mut Evidence,
     ) -> sqlx::Result<()> {
-        let sql = self.of_voucher(SHARED_SLOTS, "AND") + SHARED_SLOTS_END;
+        let sql = self.of_voucher(&format!("{SHARED_SLOTS} WHERE {LIVE}"), "AND") + SHARED_SLOTS_END;
         for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await? {
             if let Some(voucher) = voucher(&row, 0)? {
                 evidence.voucher(voucher).shared_slots.add(row.try_get::<String, _>(1)?);
@@ -138,7 +139,7 @@ fn order_row(row: &MySqlRow) -> sqlx::Result<Option<OrderRow>> {
     let (Ok(id), Some(voucher)) = (row.try_get::<i64, _>(0)?.try_into(), voucher(row, 2)?) else {
         return Ok(None);
     };
-    let life = if row.try_get::<i64, _>(4)? == 1 { Life::Cancelled } else { Life::Live };
-    let has_entry = row.try_get::<i64, _>(5)? == 1;
-    Ok(Some(OrderRow { id, user: row.try_get(1)?, voucher, quantity: row.try_get(3)?, life, has_entry }))
+    let state = RowState::of(row.try_get(4)?, row.try_get(5)?);
+    let has_entry = row.try_get::<i64, _>(6)? == 1;
+    Ok(Some(OrderRow { id, user: row.try_get(1)?, voucher, quantity: row.try_get(3)?, state, has_entry }))
 }

@@ -9,6 +9,7 @@ use super::{
     problem::{DuplicateOrders, SharedSlot},
     steps::{ORDER, UNIQUE_COLUMNS, UNIQUE_KEY},
 };
+use crate::row_state::{LIVE, LIVE_BEFORE_SLOTS};
 
 /// How many shared slots, and how many orders of each, are listed.
 const LISTED: usize = 50;
@@ -16,8 +17,6 @@ const LISTED_ORDERS: usize = 20;
 
 // The longest name that GET_LOCK takes is 64 characters, a database's name is up to 64 itself. (MySQL 9 has no MD5.)
 const LOCK_NAME: &str = "CONCAT('tidegate.migrate:', IF(CHAR_LENGTH(DATABASE()) <= 47, DATABASE(), LEFT(SHA2(DATABASE(), 256), 40)))";
-/// Orders that hold a slot; NULL counts as live, because it is not known to be cancelled.
-const LIVE: &str = "(status IS NULL OR status NOT IN (4, 6))";
 
 const TABLES: &str = "SELECT CAST(table_name AS CHAR), CAST(table_type AS CHAR), CAST(engine AS CHAR)
     FROM information_schema.tables
@@ -206,11 +205,10 @@ pub(super) async fn duplicates(
     found: &Found,
 ) -> Result<Option<DuplicateOrders>, MigrateError> {
     // Where the slot is there already, a migration stopped half-way or somebody has given orders different slots.
-    let slot = if found.column(ORDER, "slot").is_some() { ", slot" } else { "" };
-    let held = if slot.is_empty() { "" } else { "AND slot IS NOT NULL" };
-    let shared = format!(
-        "FROM tb_voucher_order WHERE {LIVE} {held} GROUP BY voucher_id, user_id{slot} HAVING COUNT(*) > 1"
-    );
+    let has_slots = found.column(ORDER, "slot").is_some();
+    let (slot, live) = if has_slots { (", slot", LIVE) } else { ("", LIVE_BEFORE_SLOTS) };
+    let shared =
+        format!("FROM tb_voucher_order WHERE {live} GROUP BY voucher_id, user_id{slot} HAVING COUNT(*) > 1");
     let totals = format!(
         "SELECT CAST(COUNT(*) AS SIGNED), CAST(COALESCE(SUM(n), 0) AS SIGNED) 
          FROM (SELECT COUNT(*) AS n {shared}) AS shared"

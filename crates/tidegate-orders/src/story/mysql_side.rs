@@ -8,6 +8,7 @@ use tidegate_stream::EntryId;
 
 use crate::{
     order::{OrderId, UserId, VoucherId},
+    row_state::RowState,
     vouchers::VoucherError,
 };
 
@@ -36,7 +37,7 @@ pub struct OrderRow {
     pub voucher: i64,
     /// How many units.
     pub quantity: i64,
-    /// None once it is cancelled.
+    /// NULL once it is given up.
     pub slot: Option<i64>,
     /// As the tutorial counts: 1 unpaid, 2 paid, 3 used, 4 cancelled, 5 refunding, 6 refunded.
     pub status: i64,
@@ -223,9 +224,9 @@ impl OrderRow {
         self.entry.as_deref()?.parse().ok()
     }
 
-    /// Cancelled or refunded: it counts no units, and its user may buy again.
+    /// Whether it counts.
     #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.slot.is_none() || matches!(self.status, 4 | 6)
+    pub fn state(&self) -> RowState {
+        RowState::of(self.slot, Some(self.status))
     }
 }

@@ -308,3 +308,31 @@ fn memory_kib(name: &str) -> Result<u64> {
     let line = status.lines().find(|line| line.starts_with(name)).context("a line")?;
     Ok(line.split_whitespace().nth(1).context("a number")?.parse()?)
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_slot_and_status_contradict_each_other_is_a_finding_of_its_own() -> Result<()> {
+    let world = World::start().await?;
+    world.sell(4).await?;
+    // 1 is cancelled as it should be; of 2 and 3, somebody changed one column and forgot the other.
+    let back = "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10";
+    world.sql(&format!("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 1; {back}")).await?;
+    world.release(1).await?;
+    assert_eq!(world.audit().await?.failures(), Vec::<String>::new());
+    world.sql("UPDATE tb_voucher_order SET status = 6 WHERE id = 2").await?;
+    world.sql("UPDATE tb_voucher_order SET slot = NULL WHERE id = 3").await?;
+    // Whether their units went back, nobody can tell: neither none, nor one, nor two of them are called wrong as well.
+    let what = "voucher 10: 2 orders are neither live nor cancelled (status 4 or 6 with a slot, or no slot with another \
+                status): 2, 3";
+    for _ in 0..3 {
+        let audit = world.audit().await?;
+        assert_eq!(audit.failures(), [what]);
+        let voucher = &audit.vouchers[0];
+        assert_eq!((voucher.live_orders, voucher.live_units, voucher.cancelled_orders), (1, 1, 1));
+        assert_eq!((voucher.contradictory.total, voucher.contradictory_units), (2, 2));
+        assert_eq!((voucher.written, voucher.released, voucher.lost.total), (3, 1, 0));
+        world.sql(back).await?;
+    }
+    let failures = world.audit().await?.failures();
+    assert_eq!(failures.len(), 2, "three units too many are: {failures:?}");
+    Ok(())
+}

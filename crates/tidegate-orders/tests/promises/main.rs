@@ -9,4 +9,5 @@ mod ground;
 mod ledger;
 mod lua_headers;
 mod order_ids;
+mod row_state;
 mod schema;

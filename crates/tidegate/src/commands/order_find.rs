@@ -8,7 +8,7 @@ use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Keys, Order, OrderId, UserId, VoucherId, sale,
+    Keys, Order, OrderId, RowState, UserId, VoucherId, sale,
     story::{Trail, VOUCHER_LIMIT, refusals_of, rows_of},
     vouchers, wire,
 };
@@ -66,10 +66,21 @@ pub struct OrderFindArgs {
 enum Place {
     Written,
     Cancelled,
+    Contradictory,
     Refused,
     Dead,
     Pending,
     Undelivered,
+}
+
+impl From<RowState> for Place {
+    fn from(state: RowState) -> Self {
+        match state {
+            RowState::Live => Self::Written,
+            RowState::Cancelled => Self::Cancelled,
+            RowState::Contradictory => Self::Contradictory,
+        }
+    }
 }
 
 impl Place {
@@ -77,6 +88,7 @@ impl Place {
         match self {
             Self::Written => "written",
             Self::Cancelled => "cancelled",
+            Self::Contradictory => "contradictory",
             Self::Refused => "refused",
             Self::Dead => "dead letter",
             Self::Pending => "pending",
@@ -163,7 +175,7 @@ impl Answer {
             order: row.order,
             user: row.user.to_string(),
             voucher: row.voucher.to_string(),
-            place: if row.is_cancelled() { Place::Cancelled } else { Place::Written },
+            place: row.state().into(),
             at_ms: row.created_ms,
             entry: row.entry,
         }));

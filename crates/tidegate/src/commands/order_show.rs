@@ -32,7 +32,8 @@ Examples:
   tidegate order show 662196605998333958 --json | jq -r .fate.is
 
 Shows what MySQL, the journal, the stream, the pending list and the dead letters hold of it, with times, then its fate in a
-sentence and what to type. Fates: written, cancelled, refused, given_back, dead, undelivered, pending, lost, unsure, unknown.
+sentence and what to type. Fates: written, cancelled, contradictory, refused, given_back, dead, undelivered, pending, lost,
+unsure, unknown.
 
 An id tells neither voucher nor entry. Where MySQL and the dead letters do not know it, the journals of the vouchers with
 the highest ids are looked into, then all that Redis holds, and the stream is searched: around the time within the id, if

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tidegate_orders::{
-    Keys, UserId,
+    Keys, RowState, UserId,
     story::{EntryFacts, EntryState, JournalFacts, LetterFacts, OrderRow, Question, RefusalRow, Story},
 };
 
@@ -33,6 +33,8 @@ pub enum Place {
     Written,
     /// In MySQL, cancelled or refunded: it was written once, or never will be.
     Cancelled,
+    /// In MySQL, neither live nor cancelled: slot and status contradict each other.
+    Contradictory,
     /// Refused by MySQL.
     Refused,
     /// Given back to Redis.
@@ -88,14 +90,26 @@ fn written(story: &Story, row: &OrderRow, open: Option<&EntryFacts>, around: &Su
     let units = if row.quantity == 1 { String::new() } else { format!(" ({} units)", row.quantity) };
     let order = format!("order {} of user {} for voucher {}{units}", row.order, row.user, row.voucher);
     let (when, status) = (moment_of(row.created_ms), status(row.status));
-    let (is, mut sentence, mut commands) = if row.is_cancelled() {
-        let sentence = format!("It is {status}: {order}, whose row is of {when}, counts no units.");
-        let (more, commands) = cancelled(story, row, around);
-        (Place::Cancelled, sentence + &more, commands)
-    } else {
-        let sentence = format!("It is written: {order}, {when}, {status}.");
-        let (more, commands) = live(story, row, around);
-        (Place::Written, sentence + &more, commands)
+    let (is, mut sentence, mut commands) = match row.state() {
+        RowState::Cancelled => {
+            let sentence = format!("It is {status}: {order}, whose row is of {when}, counts no units.");
+            let (more, commands) = cancelled(story, row, around);
+            (Place::Cancelled, sentence + &more, commands)
+        }
+        RowState::Live => {
+            let sentence = format!("It is written: {order}, {when}, {status}.");
+            let (more, commands) = live(story, row, around);
+            (Place::Written, sentence + &more, commands)
+        }
+        RowState::Contradictory => {
+            let slot = row.slot.map_or_else(|| "no slot".to_owned(), |slot| format!("slot {slot}"));
+            let sentence = format!(
+                "It is neither live nor cancelled: {order}, whose row is of {when}, has {slot} and is {status}. Nobody can tell \
+                 from that whether its units went back (RUNBOOK, `The audit fails`)."
+            );
+            let audit = format!("tidegate audit --voucher {}", row.voucher);
+            (Place::Contradictory, sentence, vec![audit])
+        }
     };
     if let Some(entry) = open {
         sentence +=

@@ -3,6 +3,7 @@
 use tidegate_orders::{
     VoucherId,
     gate::{ChangeState, StockChange},
+    row_state::LIVE,
     vouchers::VoucherRow,
 };
 
@@ -60,7 +61,7 @@ impl Wanted {
             return Err(format!(
                 "nobody knows what it began with (initial_stock is NULL); write that down first: UPDATE \
                  tb_seckill_voucher SET initial_stock = stock + (SELECT COALESCE(SUM(quantity), 0) FROM \
-                 tb_voucher_order WHERE voucher_id = {voucher} AND slot IS NOT NULL) WHERE voucher_id = {voucher}"
+                 tb_voucher_order WHERE voucher_id = {voucher} AND {LIVE}) WHERE voucher_id = {voucher}"
             ));
         };
         let same = last.filter(|last| self.is_done_by(last, initial));
