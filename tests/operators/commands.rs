@@ -113,6 +113,29 @@ async fn voucher_load_writes_both_sides_and_refuses_a_voucher_that_is_on_sale() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_load_whose_reply_was_lost_has_loaded_and_says_so_when_it_is_typed_again() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let url = migrated_mysql().await;
+    let program = with_stores(&proxy.url_for(&server), url);
+    program.run("voucher load --voucher 1251 --stock 1").expect(0); // The server knows the script from here on.
+    // The call of the script, by its first key: the name of the stock alone stands in reads, too.
+    let lost = proxy.drop_next_reply("2\r\n$18\r\nseckill:stock:1250");
+    let load = "voucher load --voucher 1250 --stock 7 --end 2037-06-01T10:00:00Z";
+    let loaded = tokio::task::spawn_blocking(move || (program.run(load).expect(0), program)).await;
+    let (loaded, program) = loaded.unwrap();
+    lost.reached().await.unwrap();
+    assert!(loaded.stdout.contains("voucher 1250: loaded with 7 units"), "{loaded:?}");
+
+    let again = program.run(load).expect(0);
+    assert!(again.stdout.contains("is loaded with 7 units, just so; nothing was changed"), "{again:?}");
+    assert_eq!(program.run(&format!("{load} --json")).expect(0).json()["outcome"], "loaded_before");
+    // Another sale than the one that is on.
+    program.run("voucher load --voucher 1250 --stock 7").expect(1);
+    program.run("voucher load --voucher 1250 --stock 8 --end 2037-06-01T10:00:00Z").expect(1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_load_that_died_half_way_is_completed_by_the_same_command() {
     let server = RedisServer::start().unwrap();
     let url = migrated_mysql().await;

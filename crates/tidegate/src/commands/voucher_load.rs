@@ -21,6 +21,9 @@ use crate::{
     output::counted,
 };
 
+/// The sale is on already, just as wanted, and nothing was sold yet.
+const LOADED_BEFORE: &str = "loaded_before";
+
 /// What the gate's script can count with.
 pub const MAX_STOCK: i64 = 9_999_999_999_999;
 
@@ -32,7 +35,7 @@ Examples:
 
 Writes the MySQL row, then the Redis keys. Exits with 1, changing nothing, where the voucher is or was on sale on
 either side. Asks only where it would write over what an ended sale left, or over other times in MySQL. If it fails
-half-way, the same command again completes it.";
+half-way, the same command again completes it; if it was done and nobody bought since, it says so and exits with 0.";
 
 /// What `tidegate voucher load` takes.
 #[derive(Args, Debug)]
@@ -61,7 +64,7 @@ struct Answer {
     stock: i64,
     begin: Option<Timestamp>,
     end: Option<Timestamp>,
-    /// `loaded`, `loaded_paused` or `refused`; of a dry run `would_load`.
+    /// `loaded`, `loaded_paused`, `loaded_before` or `refused`; of a dry run `would_load`.
     outcome: &'static str,
     /// Why it was refused.
     reason: Option<String>,
@@ -76,6 +79,7 @@ impl Plan for Answer {
 
     fn next(&self) -> Next {
         match (&self.reason, &self.overwrites) {
+            _ if self.outcome == LOADED_BEFORE => Next::Nothing(Exit::Ok),
             (Some(_), _) => Next::Nothing(Exit::No),
             (None, None) => Next::Go,
             (None, Some(_)) => Next::Ask(format!("Load voucher {} all the same?", self.voucher)),
@@ -125,6 +129,12 @@ fn render(answer: &Answer) -> String {
             let overwrites = overwrites.iter().map(|what| format!(", over {what}")).collect::<String>();
             format!("voucher {voucher}: would be loaded with {}{overwrites}", counted(*stock, "unit"))
         }
+        (None, LOADED_BEFORE) => {
+            format!(
+                "voucher {voucher}: is loaded with {}, just so; nothing was changed",
+                counted(*stock, "unit")
+            )
+        }
         (None, "loaded_paused") => {
             format!("voucher {voucher}: loaded with {stock} units; its sale was paused and still is")
         }
@@ -149,17 +159,39 @@ async fn look(gate: &Gate, mysql: &MySqlPool, args: &VoucherLoadArgs) -> anyhow:
     let orders = vouchers::count_live_orders(mysql, args.voucher).await;
     let orders = orders.context("Failed to count its orders")?;
     let now = Timestamp::now();
-    let reason = refusal(&sale, row.as_ref(), orders, args.stock, now);
     let window = SaleWindow { begin: args.begin, end: args.end };
+    let is_untouched = sale.buyers + sale.journaled == 0 && orders == 0;
+    let loaded_before = is_untouched && is_loaded(&sale, row.as_ref(), args.stock, window);
+    let reason = match loaded_before {
+        true => None,
+        false => refusal(&sale, row.as_ref(), orders, args.stock, now),
+    };
     Ok(Answer {
         voucher: args.voucher,
         stock: args.stock,
         begin: args.begin,
         end: args.end,
-        outcome: if reason.is_some() { "refused" } else { "would_load" },
+        outcome: match (loaded_before, &reason) {
+            (true, _) => LOADED_BEFORE,
+            (false, Some(_)) => "refused",
+            (false, None) => "would_load",
+        },
         reason,
-        overwrites: overwrites(&sale, row.as_ref(), window, now),
+        overwrites: overwrites(&sale, row.as_ref(), window, now).filter(|_| !loaded_before),
     })
+}
+
+/// Whether both sides are as this load leaves them, with nothing sold.
+fn is_loaded(sale: &VoucherState, row: Option<&VoucherRow>, stock: i64, window: SaleWindow) -> bool {
+    let row = row.is_some_and(|row| row.stock == stock && row.initial_stock == Some(stock));
+    row && sale.stock == Some(stock) && is_same(sale.window, window)
+}
+
+/// To the millisecond, which is what Redis keeps.
+fn is_same(one: SaleWindow, other: SaleWindow) -> bool {
+    let ms =
+        |window: SaleWindow| [window.begin, window.end].map(|bound| bound.map(Timestamp::as_millisecond));
+    ms(one) == ms(other)
 }
 
 /// Why the voucher must not be loaded; None where both sides are free, or hold what a load left that died half-way.
@@ -254,7 +286,24 @@ async fn load(
     Ok(match reply {
         LoadReply::Loaded => Ok("loaded"),
         LoadReply::LoadedPaused => Ok("loaded_paused"),
-        LoadReply::OnSale => Err("it is on sale in Redis, since this very moment".to_owned()),
+        LoadReply::OnSale => judge_again(gate, args, window).await?,
+    })
+}
+
+/// Of a sale that is on although it was not a moment ago. The client sends a command again whose reply was lost, so this
+/// may be what the first one did; since its row in MySQL is ours, no other load can have begun the sale that we wanted.
+async fn judge_again(
+    gate: &Gate,
+    args: &VoucherLoadArgs,
+    window: SaleWindow,
+) -> anyhow::Result<Result<&'static str, String>> {
+    let sale = gate.read_voucher(args.voucher).await.context("Failed to read the voucher in Redis")?;
+    // Some may be sold by now.
+    let is_ours = sale.stock.is_some_and(|left| left <= args.stock) && is_same(sale.window, window);
+    Ok(match (is_ours, sale.pause.is_paused()) {
+        (true, false) => Ok("loaded"),
+        (true, true) => Ok("loaded_paused"),
+        (false, _) => Err("it is on sale in Redis, since this very moment".to_owned()),
     })
 }
 
@@ -287,6 +336,18 @@ mod tests {
         assert!(is_refused(sale(None, 0, None), Some(&row(100, None)), 1), "it has orders");
         assert!(is_refused(sale(None, 0, None), Some(&row(99, None)), 0), "another stock");
         assert!(is_refused(sale(None, 0, None), Some(&row(100, Some(200))), 0), "a stock that was sold from");
+    }
+
+    #[test]
+    fn what_a_load_left_is_known_by_its_stocks_and_its_window() {
+        let window = SaleWindow { begin: None, end: Some(Timestamp::from_millisecond(2_000).unwrap()) };
+        let left = |stock, end_ms, row: Option<&VoucherRow>| {
+            is_loaded(&sale(Some(stock), 0, end_ms), row, 100, window)
+        };
+        let ours = row(100, Some(100));
+        assert!(left(100, Some(2_000), Some(&ours)));
+        assert!(!left(99, Some(2_000), Some(&ours)) && !left(100, None, Some(&ours)));
+        assert!(!left(100, Some(2_000), None) && !left(100, Some(2_000), Some(&row(100, None))));
     }
 
     #[test]
