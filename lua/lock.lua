@@ -6,12 +6,19 @@
 -- ARGV[2] lease_ms: milliseconds until the lease ends by itself
 -- ARGV[3] known: 'here' for leases that are worth nothing after a restart or a failover: neither the AOF nor
 -- replicas get to know them, which is half of what they cost; 'everywhere' for all others
+-- ARGV[4] and all that follow: tokens of the caller that nobody works under any more, though leases may stand
+-- under them: calls whose reply it never got. What they hold is taken over.
 -- Reply: array of the places in KEYS (from 1) that another token holds; empty when all are held now
 local token, lease_ms = ARGV[1], ARGV[2]
 local call = redis.call
 if ARGV[3] == 'here' then
   redis.replicate_commands() -- before Redis 7, the next line needs it
   redis.set_repl(redis.REPL_NONE)
+end
+
+local ours = { [token] = true }
+for place = 4, #ARGV do
+  ours[ARGV[place]] = true
 end
 
 local held -- a lease that is held now: COPY takes its value and its end along, for less than half of a SET
@@ -25,8 +32,8 @@ for position = 1, #KEYS do
     taken = call('SET', key, token, 'NX', 'PX', lease_ms)
   end
   -- Redisson keeps a hash under the same name: that is somebody else's lock, too, and no error.
-  if not taken and redis.pcall('GET', key) == token then
-    taken = call('PEXPIRE', key, lease_ms) == 1
+  if not taken and ours[redis.pcall('GET', key)] then
+    taken = call('SET', key, token, 'PX', lease_ms)
   end
   if taken then
     held = held or key

@@ -1,19 +1,36 @@
 //! The per-user lock: politeness between workers, so that two of them do not write one user's orders at once.
 //! The unique key is the guard.
 
-use std::{collections::HashSet, future::Future, pin::pin, time::Duration};
+mod void;
+
+use std::{
+    collections::HashSet,
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use fred::types::Key;
 use tidegate_stream::{Leases, Outage, is_out_of_memory};
 
 use crate::{keys::Keys, order::UserId};
+use void::VoidTokens;
 
-/// Locks users, a batch at a time.
+/// Locks users, a batch at a time. Every batch has a token of its own, so that the lanes of a process exclude each other, and a
+/// late unlock of one batch never opens the lock of the next. The clones of a process know from each other which
+/// tokens are void: a call to Redis got no reply in time, and the batch is given up or over. Nobody works under what
+/// such a call has locked, or will lock when it comes late, so this process takes it over; others wait until it ends
+/// by time.
 #[derive(Clone, Debug)]
 pub struct UserLocks {
     leases: Leases,
     keys: Keys,
     lease: Duration,
+    void: Arc<VoidTokens>,
 }
 
 /// The users of one batch, and which of them are locked for it. Ends by [`UserLocks::unlock`] or by time.
@@ -22,9 +39,15 @@ pub struct Locked {
     token: String,
     held: Vec<Key>,
     refused: HashSet<UserId>,
+    /// A renewal got no reply: it may come to Redis after the unlock.
+    is_renewal_lost: AtomicBool,
 }
 
 impl Locked {
+    fn new(token: String, held: Vec<Key>, refused: HashSet<UserId>) -> Self {
+        Self { token, held, refused, is_renewal_lost: AtomicBool::new(false) }
+    }
+
     /// Another worker holds this user's lock.
     #[must_use]
     pub fn is_refused(&self, user: UserId) -> bool {
@@ -37,27 +60,33 @@ impl UserLocks {
     /// harm: the unique key decides.
     #[must_use]
     pub fn new(leases: Leases, keys: Keys, lease: Duration) -> Self {
-        Self { leases: leases.known_here_only(), keys, lease }
+        Self { leases: leases.known_here_only(), keys, lease, void: Arc::new(VoidTokens::new(lease)) }
     }
 
     /// Locks every one of `users`, each for itself, in one round trip. A user may stand there twice.
     ///
     /// # Errors
-    /// When Redis does not answer; what was locked ends by time then.
+    /// When Redis does not answer; what was locked ends by time then, unless this process takes it over.
     pub async fn lock(&self, users: impl IntoIterator<Item = UserId>) -> Result<Locked, Outage> {
         let mut users: Vec<UserId> = users.into_iter().collect();
         users.sort_unstable();
         users.dedup();
         let token = format!("tidegate-{:032x}", rand::random::<u128>());
         let keys = self.keys.locks(&users);
-        let refused: HashSet<usize> = match self.leases.take(keys.clone(), &token, self.lease).await {
-            // Only what is written can be trimmed: a lock that finds no room must not keep us from writing.
-            Err(error) if is_out_of_memory(&error) => {
-                tracing::warn!("Redis is out of memory: orders are written without user locks");
-                return Ok(Locked { token, held: Vec::new(), refused: HashSet::new() });
-            }
-            refused => refused?.into_iter().collect(),
-        };
+        let void = self.void.tokens();
+        let refused: HashSet<usize> =
+            match self.leases.take_over(keys.clone(), &token, self.lease, &void).await {
+                Ok(refused) => refused.into_iter().collect(),
+                // Only what is written can be trimmed: a lock that finds no room must not keep us from writing.
+                Err(error) if is_out_of_memory(&error) => {
+                    tracing::warn!("Redis is out of memory: orders are written without user locks");
+                    return Ok(Locked::new(token, Vec::new(), HashSet::new()));
+                }
+                Err(error) => {
+                    self.void.add(token);
+                    return Err(error.into());
+                }
+            };
         let held = keys
             .into_iter()
             .enumerate()
@@ -65,7 +94,7 @@ impl UserLocks {
             .map(|(_, key)| key)
             .collect();
         let refused = refused.into_iter().filter_map(|at| users.get(at).copied()).collect();
-        Ok(Locked { token, held, refused })
+        Ok(Locked::new(token, held, refused))
     }
 
     /// Runs `work` while renewing the locks, three times a lease. A lock that was lost meanwhile is only
@@ -93,14 +122,22 @@ impl UserLocks {
         match self.leases.take(locked.held.clone(), &locked.token, self.lease).await {
             Ok(lost) if lost.is_empty() => {}
             Ok(lost) => tracing::warn!(users = lost.len(), "user locks were lost while a batch was in hand"),
-            Err(error) => tracing::warn!(%error, "user locks could not be renewed"),
+            Err(error) => {
+                locked.is_renewal_lost.store(true, Relaxed);
+                tracing::warn!(%error, "user locks could not be renewed");
+            }
         }
     }
 
-    /// Unlocks. Call it only when the outcome is durable; when it fails, the locks end by time.
+    /// Unlocks. Call it only when the outcome is durable; when it fails, the locks end by time, unless this process takes
+    /// them over.
     pub async fn unlock(&self, locked: Locked) {
-        if let Err(error) = self.leases.end(locked.held, &locked.token).await {
+        let unlocked = self.leases.end(locked.held, &locked.token).await;
+        if let Err(error) = &unlocked {
             tracing::debug!(%error, "user locks were not ended: they end by time");
+        }
+        if unlocked.is_err() || locked.is_renewal_lost.into_inner() {
+            self.void.add(locked.token);
         }
     }
 }

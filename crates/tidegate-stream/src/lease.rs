@@ -46,10 +46,26 @@ impl Leases {
     /// # Errors
     /// When Redis does not answer; some of the leases may be held then.
     pub async fn take(&self, keys: Vec<Key>, token: &str, lease: Duration) -> FredResult<Vec<usize>> {
+        self.take_over(keys, token, lease, &[]).await
+    }
+
+    /// As [`Leases::take`]; and what stands under a token of `void` is taken over. Those are tokens of the caller's own
+    /// under which nobody works any more, though leases may stand: those of calls whose reply it never got.
+    ///
+    /// # Errors
+    /// As [`Leases::take`].
+    pub async fn take_over(
+        &self,
+        keys: Vec<Key>,
+        token: &str,
+        lease: Duration,
+        void: &[String],
+    ) -> FredResult<Vec<usize>> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let args = vec![token.into(), millis(lease), self.known.into()];
+        let mut args = vec![token.into(), millis(lease), self.known.into()];
+        args.extend(void.iter().map(|token| Value::from(token.as_str())));
         let refused: Vec<usize> = self.lock.call(&self.pool, keys, args).await?.convert()?;
         Ok(refused.into_iter().map(|position| position - 1).collect())
     }

@@ -40,6 +40,25 @@ async fn a_lost_reply_of_the_lock_holds_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_taken_without_a_reply_in_time_makes_its_own_batch_wait_for_no_lease() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let proxies = Proxies::start(&site).await;
+    site.plain_rush(1_000, 300).await;
+    let reply = proxies.redis.hold_reply_when(LOCK);
+    let plan = proxies.before(quick(&site, "w"), &site).set("REDIS_COMMAND_TIMEOUT_MS", 1_000);
+    let plan = plan.set("WORKER_LOCK_LEASE_MS", 300_000).set("WORKER_CLAIM_IDLE_MS", 600_000);
+    let worker = plan.start();
+    reply.reached().await.expect("the users are locked");
+    worker.says("outage began").await;
+    drop(reply);
+    // Long before the lease ends.
+    site.settled().await;
+    site.invariants().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lost_reply_of_a_release_gives_back_once() {
     survive_loss_at_redis(release()).await;
 }

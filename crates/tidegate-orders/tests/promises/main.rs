@@ -11,3 +11,4 @@ mod lua_headers;
 mod order_ids;
 mod row_state;
 mod schema;
+mod user_lock;
