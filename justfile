@@ -12,7 +12,7 @@ demo *args: servers
     cargo build --release --package tidegate --package tidegate-bench
     target/release/tidegate-bench demo {{ args }}
 
-# How fast it is here, beside its servers and the tutorial: `just bench [quick]`, `just bench compare A.json B.json`
+# How fast it is here, beside its servers and the tutorial: `just bench [quick | trouble | cost]`, `just bench compare A.json B.json`
 bench *args: servers
     cargo build --release --package tidegate --package tidegate-bench
     target/release/tidegate-bench bench {{ args }}

@@ -4,6 +4,7 @@ mod admission;
 mod ceiling;
 mod charts;
 mod compare;
+mod cost;
 mod drain;
 mod existing;
 mod headlines;
@@ -20,6 +21,7 @@ mod site;
 mod sizes;
 mod tap;
 mod targets;
+mod trouble;
 mod tutorial;
 mod workers;
 mod writers;
@@ -67,10 +69,14 @@ pub struct Bench {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// About a minute
+    /// About two minutes
     Quick,
-    /// Under a quarter of an hour
+    /// About twenty minutes
     Full,
+    /// Only trouble, in full sizes: about ten minutes
+    Trouble,
+    /// Only what an order costs, in large sizes: about five minutes
+    Cost,
     /// Ratios of two runs
     Compare,
 }
@@ -91,6 +97,10 @@ enum Part {
     Shapes,
     /// A worker with a long stream before it (full only)
     Memory,
+    /// What an order costs, beside a bare insert
+    Cost,
+    /// Streams in which not every order is a plain one, as shares of the plain rate
+    Trouble,
 }
 
 /// The parts of this run; none named means all.
@@ -116,7 +126,9 @@ impl Bench {
                 let [a, b] = self.files.as_slice() else { bail!("Name two files: compare A.json B.json") };
                 compare::print(a, b)
             }
-            What::Quick | What::Full => tokio::runtime::Runtime::new()?.block_on(self.measure()),
+            What::Quick | What::Full | What::Trouble | What::Cost => {
+                tokio::runtime::Runtime::new()?.block_on(self.measure())
+            }
         }
     }
 
@@ -141,7 +153,7 @@ impl Bench {
             schema: SCHEMA,
             tidegate: env!("CARGO_PKG_VERSION").to_owned(),
             commit: machine::commit(),
-            mode: if self.what == What::Quick { "quick" } else { "full" }.to_owned(),
+            mode: self.what.to_possible_value().map_or_else(String::new, |mode| mode.get_name().to_owned()),
             scale: self.scale,
             started: started.to_string(),
             took_s: began.elapsed().as_secs_f64(),
@@ -155,7 +167,7 @@ impl Bench {
     fn keep(&self, results: &Results) -> Result<()> {
         println!();
         for line in headlines::of(results) {
-            println!("{:<76} {:>12} {}", line.name, headlines::show(line.value), line.unit);
+            println!("{:<86} {:>12} {}", line.name, headlines::show(line.value), line.unit);
         }
         let folder = self.out.clone().unwrap_or_else(|| self.usual_folder());
         fs::create_dir_all(&folder).with_context(|| format!("Failed to make {}", folder.display()))?;
@@ -202,9 +214,14 @@ impl Bench {
     ) -> Result<ServerResults> {
         let sizes = match self.what {
             What::Quick => Sizes::quick(self.scale),
-            What::Full | What::Compare => Sizes::full(self.scale),
+            What::Cost => Sizes::cost(self.scale),
+            What::Full | What::Trouble | What::Compare => Sizes::full(self.scale),
         };
-        let parts = Parts(self.only.clone());
+        let parts = match self.what {
+            What::Cost => Parts(vec![Part::Cost]),
+            What::Trouble => Parts(vec![Part::Trouble]),
+            What::Quick | What::Full | What::Compare => Parts(self.only.clone()),
+        };
         let mut site = Site::open(flavour, program).await?;
         let mut results = ServerResults { server: site.describe().await?, ..Default::default() };
         println!("\n{} and {}", results.server.redis, results.server.mysql);
@@ -226,6 +243,12 @@ impl Bench {
         if is_first && sizes.backlog > 0 && parts.wants(Part::Memory) {
             tell("memory");
             results.memory = Some(writers::memory(&mut site, &sizes).await?);
+        }
+        if parts.wants(Part::Cost) {
+            results.cost = Some(cost::measure(&mut site, sizes.cost, sizes.rounds).await?);
+        }
+        if parts.wants(Part::Trouble) {
+            results.trouble = Some(trouble::measure(&mut site, &sizes.trouble, is_first).await?);
         }
         Ok(results)
     }

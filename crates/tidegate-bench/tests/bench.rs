@@ -26,7 +26,7 @@ fn bench(args: &[&str]) -> String {
 fn a_tiny_run_has_every_section_and_can_be_compared() {
     let folder = TempDir::new().unwrap();
     let (out, tidegate) = (folder.path().to_str().unwrap(), tidegate());
-    let parts = "ceiling,tutorial,drain,admission,latency,memory";
+    let parts = "ceiling,tutorial,drain,admission,latency,memory,cost,trouble";
     bench(&[
         "full",
         "--scale=0.002",
@@ -43,14 +43,26 @@ fn a_tiny_run_has_every_section_and_can_be_compared() {
     let results: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(results["schema"], 1);
     let server = &results["servers"][0];
-    for section in ["ceiling", "tutorial", "admission", "latency", "memory"] {
+    for section in ["ceiling", "tutorial", "admission", "latency", "memory", "cost", "trouble"] {
         assert!(server[section].is_object(), "no {section} in {server}");
     }
     assert_eq!(server["drains"].as_array().unwrap().len(), 3, "default, many vouchers, history");
     assert_eq!(server["latency"]["rates"].as_array().unwrap().len(), 4);
 
+    let trouble = &server["trouble"];
+    assert_eq!(
+        trouble["cases"].as_array().unwrap().len(),
+        11 + 4 + 2,
+        "all; those that could grow; the flat one"
+    );
+    for row in ["held_voucher", "long_hold", "large_entries"] {
+        assert!(trouble[row].is_object(), "no {row} in {trouble}");
+    }
+
     let report = fs::read_to_string(folder.path().join("README.md")).unwrap();
-    assert!(report.contains("## Targets"), "{report}");
+    for heading in ["## Targets", "### What an order costs", "### Trouble"] {
+        assert!(report.contains(heading), "no {heading} in {report}");
+    }
     for chart in ["mariadb-writers.svg", "mariadb-latency.svg"] {
         assert!(report.contains(chart) && folder.path().join(chart).is_file(), "{chart}");
     }

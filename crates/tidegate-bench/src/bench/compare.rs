@@ -16,13 +16,13 @@ pub fn print(a: &Path, b: &Path) -> Result<()> {
         println!("NOTE: {warning}");
     }
     let (lines, others) = (headlines::of(&a), headlines::of(&b));
-    println!("{:<76} {:>12} {:>12} {:>7}", "", "A", "B", "B/A");
+    println!("{:<86} {:>12} {:>12} {:>7}", "", "A", "B", "B/A");
     for line in &lines {
         let Some(other) = others.iter().find(|other| other.name == line.name) else { continue };
         let ratio =
             if line.value == 0.0 { "-".to_owned() } else { format!("{:.2}", other.value / line.value) };
         println!(
-            "{:<76} {:>12} {:>12} {ratio:>7} {}",
+            "{:<86} {:>12} {:>12} {ratio:>7} {}",
             line.name,
             show(line.value),
             show(other.value),

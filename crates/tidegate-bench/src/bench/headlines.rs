@@ -1,6 +1,10 @@
 //! The figures of a run as one flat list: for the terminal, and for comparing two runs.
 
-use super::results::{Admission, Drain, Latency, Results, ServerResults};
+use super::{
+    cost::CostResults,
+    results::{Admission, Drain, Latency, Results, ServerResults},
+    trouble::results::Trouble,
+};
 
 /// One figure.
 #[derive(Clone, Debug)]
@@ -27,6 +31,12 @@ pub fn of(results: &Results) -> Vec<Headline> {
         if let Some(memory) = &server.memory {
             let name = format!("worker's peak memory, backlog of {}", memory.backlog);
             put(&name, memory.peak_kib as f64 / 1024.0, "MiB");
+        }
+        if let Some(cost) = &server.cost {
+            of_cost(cost, &mut put);
+        }
+        if let Some(trouble) = &server.trouble {
+            of_trouble(trouble, &mut put);
         }
     }
     lines
@@ -83,6 +93,37 @@ fn of_latency(latency: &Latency, put: Put) {
         if at.unfinished > 0 {
             put(&format!("NOT DONE in time at {} orders/s", at.rate), at.unfinished as f64, "orders");
         }
+    }
+}
+
+fn of_cost(cost: &CostResults, put: Put) {
+    for (who, of) in [("a bare insert", &cost.bare_insert), ("an order", &cost.ours)] {
+        put(&format!("cost: {who}, MySQL"), of.mysql_cpu_us.median, "µs CPU");
+        put(&format!("cost: {who}, all processes"), of.all_cpu_us.median, "µs CPU");
+        put(&format!("cost: {who}, redo log"), of.redo_log_bytes.median, "bytes");
+    }
+    put("cost: an order, all processes", cost.multiple.median, "bare inserts");
+}
+
+fn of_trouble(trouble: &Trouble, put: Put) {
+    for case in &trouble.cases {
+        let name = format!("trouble: {}, {} entries", case.what, case.entries);
+        match case.wanted_share {
+            Some(_) => put(&name, case.share.median, "of plain"),
+            None => put(&name, case.entries_per_s.median, "entries/s"),
+        }
+    }
+    if let Some(held) = &trouble.held_voucher {
+        put("trouble: one voucher is held, the others", held.share(), "of their rate");
+    }
+    if let Some(hold) = &trouble.long_hold {
+        let others = hold.others_after_s.unwrap_or(f64::INFINITY);
+        put("trouble: 20 of 40 vouchers are held, the others after", others, "s");
+        put("trouble: 20 of 40 vouchers are held, /livez says no", hold.livez_refused as f64, "times");
+    }
+    if let Some(large) = &trouble.large_entries {
+        put("trouble: peak memory, large entries", large.all_large_peak_kib as f64 / 1024.0, "MiB");
+        put("trouble: peak memory, turning large", large.turning_peak_kib as f64 / 1024.0, "MiB");
     }
 }
 

@@ -23,8 +23,21 @@ pub struct Cost {
     pub mysql_bytes_in: f64,
     pub mysql_bytes_out: f64,
     pub mysql_commits: f64,
+    /// Bytes that InnoDB wrote to its redo log.
+    #[serde(default)]
+    pub redo_log_bytes: f64,
+    /// Bytes by which the binary log grew; 0 without one.
+    #[serde(default)]
+    pub binary_log_bytes: f64,
     /// Redis' commands by name, per order.
     pub redis_commands_by_name: BTreeMap<String, f64>,
+}
+
+impl Cost {
+    /// Processor time of all processes.
+    pub fn all_cpu_us(&self) -> f64 {
+        self.redis_cpu_us + self.mysql_cpu_us + self.worker_cpu_us
+    }
 }
 
 /// All counters at one moment.
@@ -77,6 +90,8 @@ impl Reading {
             mysql_bytes_in: mysql("Bytes_received"),
             mysql_bytes_out: mysql("Bytes_sent"),
             mysql_commits: mysql("Com_commit"),
+            redo_log_bytes: mysql("Innodb_os_log_written"),
+            binary_log_bytes: mysql(BINARY_LOG),
             redis_commands_by_name,
         }
     }
@@ -108,11 +123,25 @@ impl RedisReading {
     }
 }
 
+/// The size of the binary log, as if it were one of the server's counters.
+const BINARY_LOG: &str = "binary log";
+
+async fn binary_log_bytes(mysql: &mut MySqlConnection) -> Result<f64> {
+    let is_on: bool = sqlx::query_scalar("SELECT @@log_bin = 1").fetch_one(&mut *mysql).await?;
+    if !is_on {
+        return Ok(0.0);
+    }
+    let rows = sqlx::raw_sql("SHOW BINARY LOGS").fetch_all(mysql).await?;
+    let sizes: Result<Vec<u64>, sqlx::Error> = rows.iter().map(|row| row.try_get_unchecked(1)).collect();
+    Ok(sizes?.iter().sum::<u64>() as f64)
+}
+
 async fn status(mysql: &mut MySqlConnection) -> Result<BTreeMap<String, f64>> {
     let rows = sqlx::raw_sql(
-        "SHOW GLOBAL STATUS WHERE Variable_name IN ('Questions', 'Bytes_received', 'Bytes_sent', 'Com_commit')",
+        "SHOW GLOBAL STATUS WHERE Variable_name IN ('Questions', 'Bytes_received', 'Bytes_sent', 'Com_commit', \
+         'Innodb_os_log_written')",
     )
-    .fetch_all(mysql)
+    .fetch_all(&mut *mysql)
     .await
     .context("Failed to read MySQL's counters")?;
     let mut counters = BTreeMap::new();
@@ -120,5 +149,6 @@ async fn status(mysql: &mut MySqlConnection) -> Result<BTreeMap<String, f64>> {
         let (name, value): (String, String) = (row.try_get(0)?, row.try_get(1)?);
         counters.insert(name, value.parse()?);
     }
+    counters.insert(BINARY_LOG.to_owned(), binary_log_bytes(mysql).await?);
     Ok(counters)
 }

@@ -1,5 +1,7 @@
 //! The report: Markdown and charts, made from the results alone.
 
+mod trouble;
+
 use std::{fmt::Write, fs, path::Path};
 
 use anyhow::{Context, Result};
@@ -80,6 +82,8 @@ fn section(server: &ServerResults, folder: &Path) -> Result<String> {
     text += &writers(server, folder)?;
     text += &shapes(server, folder)?;
     text += &costs(server);
+    text += &trouble::cost(server);
+    text += &trouble::trouble(server);
     text += &admission(server);
     text += &latency(server, folder)?;
     if let Some(memory) = &server.memory {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{machine::Machine, meter::Cost};
+use super::{cost::CostResults, machine::Machine, meter::Cost, trouble::results::Trouble};
 
 /// Raised when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
@@ -35,6 +35,8 @@ pub struct ServerResults {
     pub admission: Option<AdmissionResults>,
     pub latency: Option<Latency>,
     pub memory: Option<Memory>,
+    pub cost: Option<CostResults>,
+    pub trouble: Option<Trouble>,
 }
 
 impl ServerResults {

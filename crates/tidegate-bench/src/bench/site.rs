@@ -15,7 +15,8 @@ use super::{
 
 pub const STREAM: &str = "stream.orders";
 pub const GROUP: &str = "g1";
-const STOCK: i64 = 1_000_000_000;
+/// Of each voucher in MySQL.
+pub const STOCK: i64 = 1_000_000_000;
 const AFTER_CLEARING: Duration = Duration::from_millis(200);
 
 /// More memory and redo log than the lab's tests give a server: what a small production server has.
@@ -105,6 +106,9 @@ impl Site {
         sqlx::raw_sql("TRUNCATE TABLE tb_seckill_voucher").execute(&mut session).await?;
         if tables != Tables::Grown {
             sqlx::raw_sql("TRUNCATE TABLE tb_voucher_order").execute(&mut session).await?;
+        }
+        if tables == Tables::Fresh {
+            sqlx::raw_sql("TRUNCATE TABLE tidegate_refusal").execute(&mut session).await?;
         }
         let numbers: Vec<i64> = (1..=vouchers).collect();
         for part in numbers.chunks(1_000) {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::trouble::Growing;
+
 /// Sizes of a run.
 #[derive(Clone, Debug)]
 pub struct Sizes {
@@ -23,6 +25,26 @@ pub struct Sizes {
     pub backlog: usize,
     /// Whether every shape of worker is measured.
     pub shapes: Shapes,
+    /// Orders of one measurement of what an order costs.
+    pub cost: usize,
+    pub trouble: TroubleSizes,
+}
+
+/// Sizes of the section "Trouble".
+#[derive(Clone, Debug)]
+pub struct TroubleSizes {
+    /// Repetitions of each case.
+    pub rounds: usize,
+    /// Entries of each case.
+    pub entries: usize,
+    /// Larger numbers of entries, once each, with the cases that are measured with them.
+    pub growth: Vec<(usize, Growing)>,
+    /// Entries before vouchers that are held.
+    pub held_entries: usize,
+    /// How long half of the vouchers are held.
+    pub hold: Duration,
+    /// Entries with a field of 64 KiB.
+    pub large_entries: usize,
 }
 
 /// Which shapes of workers are measured.
@@ -35,7 +57,7 @@ pub enum Shapes {
 }
 
 impl Sizes {
-    /// About a minute, with two MySQLs on two cores.
+    /// About two minutes, with two MySQLs on two cores.
     pub fn quick(scale: f64) -> Self {
         Self {
             rounds: 3,
@@ -47,10 +69,19 @@ impl Sizes {
             latency: Duration::from_secs_f64(2.0 * scale.clamp(0.1, 1.0)),
             backlog: 0,
             shapes: Shapes::Default,
+            cost: scaled(100_000, scale),
+            trouble: TroubleSizes {
+                rounds: 1,
+                entries: scaled(30_000, scale),
+                growth: Vec::new(),
+                held_entries: scaled(20_000, scale),
+                hold: Duration::from_secs_f64(8.0 * scale.clamp(0.1, 1.0)),
+                large_entries: scaled(1_500, scale),
+            },
         }
     }
 
-    /// Under a quarter of an hour.
+    /// About twenty minutes.
     pub fn full(scale: f64) -> Self {
         Self {
             rounds: 3,
@@ -62,7 +93,27 @@ impl Sizes {
             latency: Duration::from_secs_f64(10.0 * scale.clamp(0.03, 1.0)),
             backlog: scaled(1_000_000, scale),
             shapes: Shapes::All,
+            cost: scaled(300_000, scale),
+            trouble: TroubleSizes {
+                rounds: 3,
+                entries: scaled(60_000, scale),
+                growth: vec![
+                    (scaled(300_000, scale), Growing::ThatCouldGrow),
+                    (scaled(1_000_000, scale), Growing::PromisedFlat),
+                ],
+                held_entries: scaled(40_000, scale),
+                // Longer than the default of `admin.stuck_after_ms`.
+                hold: Duration::from_secs_f64(150.0 * scale.clamp(0.01, 1.0)),
+                large_entries: scaled(6_000, scale),
+            },
         }
+    }
+}
+
+impl Sizes {
+    /// Large ones for what an order costs: about five minutes.
+    pub fn cost(scale: f64) -> Self {
+        Self { cost: scaled(900_000, scale), ..Self::full(scale) }
     }
 }
 

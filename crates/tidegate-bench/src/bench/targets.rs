@@ -1,12 +1,16 @@
 //! What we want to reach, as ratios within one run: they hold on a slow machine as on a fast one.
 
-use super::results::{AtRate, Drain, Latency, Results, ServerResults};
+use super::{
+    headlines::show,
+    results::{AtRate, Drain, Latency, Results, ServerResults},
+    trouble::results::Trouble,
+};
 
 /// A target, and what this run says of it.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub server: String,
-    pub measure: &'static str,
+    pub measure: String,
     pub unit: &'static str,
     pub wanted: Wanted,
     /// None: not part of this run.
@@ -36,10 +40,16 @@ pub fn of(results: &Results) -> Vec<Target> {
 fn of_server(server: &ServerResults) -> Vec<Target> {
     use Wanted::{AtLeast, AtMost};
     let mut targets = Vec::new();
-    let mut put = |measure, unit, wanted, found: Option<f64>| {
+    let mut put = |measure: &str, unit, wanted, found: Option<f64>| {
         // 0 / 0: measured, but at sizes too small to say anything.
         let found = found.filter(|found| !found.is_nan());
-        targets.push(Target { server: server.kind().to_owned(), measure, unit, wanted, found });
+        targets.push(Target {
+            server: server.kind().to_owned(),
+            measure: measure.to_owned(),
+            unit,
+            wanted,
+            found,
+        });
     };
     let default = server.drains.first();
     let rate = |drain: &Drain| drain.orders_per_s.median;
@@ -92,7 +102,51 @@ fn of_server(server: &ServerResults) -> Vec<Target> {
         let growth = memory.peak_kib as f64 / memory.tenth_peak_kib as f64;
         put("that against a tenth of the entries (flat)", "x", AtMost(1.2), Some(growth));
     }
+    if let Some(cost) = &server.cost {
+        put("an order's cost, in bare inserts", "x", AtMost(2.6), Some(cost.multiple.median));
+        let redo = cost.ours.redo_log_bytes.median;
+        put("redo log an order", "bytes", AtMost(170.0), Some(redo));
+    }
+    if let Some(trouble) = &server.trouble {
+        of_trouble(trouble, &mut put);
+    }
     targets
+}
+
+type Put<'a> = &'a mut dyn FnMut(&str, &'static str, Wanted, Option<f64>);
+
+fn of_trouble(trouble: &Trouble, put: Put) {
+    use Wanted::{AtLeast, AtMost};
+    let smallest = trouble.cases.iter().map(|case| case.entries).min();
+    for case in &trouble.cases {
+        let Some(wanted) = case.wanted_share else { continue };
+        let is_usual = Some(case.entries) == smallest;
+        let size = if is_usual { String::new() } else { format!(", {} entries", show(case.entries as f64)) };
+        let measure = format!("trouble: {}{size}", case.what);
+        put(&measure, "of plain", AtLeast(wanted), Some(case.share.median));
+    }
+    if let Some(held) = &trouble.held_voucher {
+        let measure = "trouble: one voucher's row is held, the other vouchers";
+        put(measure, "of their rate", AtLeast(0.8), Some(held.share()));
+    }
+    if let Some(hold) = &trouble.long_hold {
+        let others = hold.others_after_s.unwrap_or(f64::INFINITY);
+        put(
+            "trouble: 20 of 40 vouchers' rows are held, the others are written after",
+            "s",
+            AtMost(5.0),
+            Some(others),
+        );
+        let refused = hold.livez_refused as f64;
+        put("trouble: while they are held, /livez says no", "times", AtMost(0.0), Some(refused));
+    }
+    if let Some(large) = &trouble.large_entries {
+        let mib = |kib: u64| Some(kib as f64 / 1024.0);
+        let measure = "trouble: worker's peak memory, entries of 64 KiB";
+        put(measure, "MiB", AtMost(96.0), mib(large.all_large_peak_kib));
+        let measure = "trouble: worker's peak memory, small entries that turn into ones of 64 KiB";
+        put(measure, "MiB", AtMost(96.0), mib(large.turning_peak_kib));
+    }
 }
 
 fn is_same_shape(a: &Drain, b: &Drain) -> bool {
@@ -114,7 +168,8 @@ mod tests {
 
     #[test]
     fn a_bound_itself_is_reached_and_what_was_not_measured_is_not_judged() {
-        let target = |wanted, found| Target { server: String::new(), measure: "", unit: "", wanted, found };
+        let target =
+            |wanted, found| Target { server: String::new(), measure: String::new(), unit: "", wanted, found };
         assert_eq!(target(Wanted::AtLeast(0.6), Some(0.6)).is_reached(), Some(true));
         assert_eq!(target(Wanted::AtLeast(0.6), Some(0.59)).is_reached(), Some(false));
         assert_eq!(target(Wanted::AtMost(3.0), Some(3.1)).is_reached(), Some(false));

@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    net::SocketAddr,
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -80,6 +81,15 @@ impl Workers {
         // The breaker opens and the lanes begin to wait at Redis.
         sleep(Duration::from_millis(100)).await;
         Ok(())
+    }
+
+    /// Where one of them answers over HTTP.
+    pub fn admin_address(&self, number: usize) -> Result<SocketAddr> {
+        let said = self.said(number);
+        let line =
+            said.lines().find(|line| line.contains("admin server listens")).context("No admin server")?;
+        let address = line.split("\"address\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        Ok(address.context("No address")?.parse()?)
     }
 
     /// CPU that all of them have used, in seconds.

@@ -1,0 +1,108 @@
+//! The sections "Trouble" and "Cost" of the report.
+
+use std::fmt::Write;
+
+use crate::bench::{
+    cost::{CostOf, CostResults},
+    headlines::show,
+    results::{Rate, ServerResults},
+    trouble::results::{CaseResult, HeldVoucher, LargeEntries, LongHold},
+};
+
+/// What an order costs beside a bare insert.
+pub fn cost(server: &ServerResults) -> String {
+    let Some(CostResults { orders, bare_insert, ours, multiple }) = &server.cost else {
+        return String::new();
+    };
+    let mut text = format!(
+        "\n### What an order costs\n\n{orders} orders, Redis with `appendfsync always`. Processor time an order in µs, log \
+         bytes an order:\n\n| | MySQL | Redis | worker | all | redo log | binary log | orders/s |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|\n"
+    );
+    for (name, of) in
+        [("one connection's bare inserts of 1000 rows", bare_insert), ("Tidegate, default settings", ours)]
+    {
+        let CostOf { mysql_cpu_us, redis_cpu_us, worker_cpu_us, all_cpu_us, .. } = of;
+        let rates =
+            [mysql_cpu_us, redis_cpu_us, worker_cpu_us, all_cpu_us, &of.redo_log_bytes, &of.binary_log_bytes];
+        let cells = rates.map(|rate| show(rate.median)).join(" | ");
+        let _ = writeln!(text, "| {name} | {cells} | {} |", show(of.orders_per_s.median));
+    }
+    let mysql = ours.mysql_cpu_us.median / bare_insert.mysql_cpu_us.median;
+    let _ = writeln!(
+        text,
+        "\nAn order costs all processes {} times what a bare insert costs MySQL ({}); MySQL alone, {} times.",
+        show(multiple.median),
+        runs(multiple),
+        show(mysql)
+    );
+    text
+}
+
+/// Streams in which not every order is a plain one.
+pub fn trouble(server: &ServerResults) -> String {
+    let Some(trouble) = &server.trouble else { return String::new() };
+    let mut text = "\n### Trouble\n\nEntries a second, as a share of plain orders in the same round:\n\n\
+                    | what is in the stream | entries | entries/s | share | wanted | rounds | µs CPU an entry |\n\
+                    |---|--:|--:|--:|--:|---|--:|\n"
+        .to_owned();
+    for CaseResult { what, entries, entries_per_s, share, wanted_share, cpu_us } in &trouble.cases {
+        let (rate, cpu) = (show(entries_per_s.median), show(cpu_us.median));
+        let (found, wanted, rounds) = match wanted_share {
+            Some(wanted) => (show(share.median), wanted.to_string(), runs(share)),
+            None => ("1".to_owned(), String::new(), String::new()),
+        };
+        let _ = writeln!(text, "| {what} | {entries} | {rate} | {found} | {wanted} | {rounds} | {cpu} |");
+    }
+    text += &trouble.held_voucher.as_ref().map_or_else(String::new, held_voucher);
+    text += &trouble.long_hold.as_ref().map_or_else(String::new, long_hold);
+    text += &trouble.large_entries.as_ref().map_or_else(String::new, large_entries);
+    text
+}
+
+fn held_voucher(held: &HeldVoucher) -> String {
+    format!(
+        "\nAnother session holds one voucher's row, and half of {} entries are of it: the other vouchers' orders are \
+         written at {}/s, {} of their rate while nothing is held ({}/s); {} of {} while it was held.\n",
+        held.entries,
+        show(held.held_per_s),
+        show(held.share()),
+        show(held.plain_per_s),
+        held.written,
+        held.entries / 2
+    )
+}
+
+fn long_hold(hold: &LongHold) -> String {
+    let others = match hold.others_after_s {
+        Some(seconds) => format!("were written after {} s", show(seconds)),
+        None => "were not written meanwhile".to_owned(),
+    };
+    format!(
+        "\nAnother session holds the rows of 20 of 40 vouchers for {} s, with {} entries in the stream: the orders of the \
+         other 20 {others}. `/livez` was asked {} times and said no {} times. Everything was written {} s after the \
+         rows were free.\n",
+        show(hold.held_s),
+        hold.entries,
+        hold.livez_asked,
+        hold.livez_refused,
+        show(hold.all_after_s)
+    )
+}
+
+fn large_entries(large: &LargeEntries) -> String {
+    let mib = |kib: u64| show(kib as f64 / 1024.0);
+    format!(
+        "\n{} entries with a field of 64 KiB: the worker held {} MiB at most ({} entries/s); {} MiB when they are small at \
+         first and large from the middle on.\n",
+        large.entries,
+        mib(large.all_large_peak_kib),
+        show(large.all_large_per_s),
+        mib(large.turning_peak_kib)
+    )
+}
+
+fn runs(rate: &Rate) -> String {
+    let runs: Vec<String> = rate.runs.iter().copied().map(show).collect();
+    runs.join(" · ")
+}

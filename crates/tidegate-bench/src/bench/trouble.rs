@@ -1,0 +1,90 @@
+//! Trouble: streams in which not every order is a plain one, as shares of the rate of plain orders in the same run.
+//!
+//! Each round measures plain orders first and all cases after them, so that whatever the machine does meanwhile hits
+//! a case and what it is compared with alike. What could grow with a voucher's rows is measured again with more of them.
+
+mod case;
+mod held;
+mod http;
+mod large;
+mod load;
+pub mod results;
+mod run;
+
+use anyhow::Result;
+
+use self::{
+    case::Case,
+    results::{CaseResult, Trouble},
+    run::Run,
+};
+use super::{results::Rate, site::Site, sizes::TroubleSizes, writers::tell};
+
+/// Which cases are measured at a larger size.
+#[derive(Clone, Copy, Debug)]
+pub enum Growing {
+    /// Those that look for earlier rows or refusals of a voucher.
+    ThatCouldGrow,
+    /// The one whose share is promised at any size.
+    PromisedFlat,
+}
+
+impl Growing {
+    fn cases(self) -> &'static [Case] {
+        match self {
+            Self::ThatCouldGrow => &Case::THAT_COULD_GROW,
+            Self::PromisedFlat => &Case::FLAT,
+        }
+    }
+}
+
+/// All of it. Memory and the long hold concern the worker alone and are measured with the first server only.
+pub async fn measure(site: &mut Site, sizes: &TroubleSizes, is_first: bool) -> Result<Trouble> {
+    let mut trouble =
+        Trouble { cases: rounds(site, &Case::ALL, sizes.entries, sizes.rounds).await?, ..Default::default() };
+    for &(entries, growing) in &sizes.growth {
+        trouble.cases.extend(rounds(site, growing.cases(), entries, 1).await?);
+    }
+    tell("trouble: one voucher is held");
+    trouble.held_voucher = Some(held::one_voucher(site, sizes.held_entries).await?);
+    if is_first {
+        tell(&format!("trouble: 20 of 40 vouchers are held for {:.0} s", sizes.hold.as_secs_f64()));
+        trouble.long_hold = Some(held::half_of_them(site, sizes.held_entries, sizes.hold).await?);
+        tell("trouble: large entries");
+        trouble.large_entries = Some(large::measure(site, sizes.large_entries).await?);
+    }
+    Ok(trouble)
+}
+
+/// Plain orders and these cases, in turn.
+async fn rounds(site: &mut Site, cases: &[Case], entries: usize, rounds: usize) -> Result<Vec<CaseResult>> {
+    let mut plain: Vec<Run> = Vec::new();
+    let mut runs: Vec<Vec<Run>> = vec![Vec::new(); cases.len()];
+    for round in 1..=rounds {
+        tell(&format!("trouble: {entries} entries, round {round} of {rounds}"));
+        plain.push(run::measure(site, Case::Plain, entries).await?);
+        for (case, runs) in cases.iter().zip(&mut runs) {
+            runs.push(run::measure(site, *case, entries).await?);
+        }
+    }
+    let results = std::iter::once((Case::Plain, plain.as_slice()))
+        .chain(cases.iter().copied().zip(runs.iter().map(Vec::as_slice)))
+        .map(|(case, runs)| conclude(case, entries, runs, &plain));
+    let results: Vec<CaseResult> = results.collect();
+    for case in results.iter().skip(1) {
+        tell(&format!("  {:<46} {:.2}", case.what, case.share.median));
+    }
+    Ok(results)
+}
+
+fn conclude(case: Case, entries: usize, runs: &[Run], plain: &[Run]) -> CaseResult {
+    let shares = runs.iter().zip(plain).map(|(run, plain)| run.per_s / plain.per_s);
+    CaseResult {
+        what: case.name().to_owned(),
+        entries,
+        entries_per_s: Rate::of(runs.iter().map(|run| run.per_s).collect()),
+        share: Rate::of(shares.collect()),
+        wanted_share: case.wanted_share(),
+        cpu_us: Rate::of(runs.iter().map(|run| run.cpu_us).collect()),
+    }
+}

@@ -1,0 +1,80 @@
+//! The kinds of streams that are measured, and what is wanted of each.
+
+/// What is in the stream, or in MySQL before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// What the others are compared with.
+    Plain,
+    RefusedLongAgo,
+    ThereAlready,
+    HalfTheStock,
+    SoldOut,
+    UnknownVoucher,
+    SecondOrders,
+    Twice,
+    Poison,
+    LockedUsers,
+    Mixed,
+}
+
+impl Case {
+    /// All but the plain one.
+    pub const ALL: [Self; 10] = [
+        Self::RefusedLongAgo,
+        Self::ThereAlready,
+        Self::HalfTheStock,
+        Self::SoldOut,
+        Self::UnknownVoucher,
+        Self::SecondOrders,
+        Self::Twice,
+        Self::Poison,
+        Self::LockedUsers,
+        Self::Mixed,
+    ];
+    /// What looks for earlier rows or refusals of a voucher, and could cost more the more there are.
+    pub const THAT_COULD_GROW: [Self; 3] = [Self::RefusedLongAgo, Self::ThereAlready, Self::HalfTheStock];
+    /// The one that is promised to cost the same at any size.
+    pub const FLAT: [Self; 1] = [Self::RefusedLongAgo];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain orders",
+            Self::RefusedLongAgo => "one refused order long ago, then plain orders",
+            Self::ThereAlready => "all there already (the group was made again)",
+            Self::HalfTheStock => "MySQL has half the stock that Redis offered",
+            Self::SoldOut => "sold out in MySQL",
+            Self::UnknownVoucher => "1 % of a voucher that MySQL does not know",
+            Self::SecondOrders => "1 % second orders of a user",
+            Self::Twice => "5 % entries twice",
+            Self::Poison => "1 % poison",
+            Self::LockedUsers => "1 % of users locked by others",
+            Self::Mixed => "quantities 1-3, traceparent, 100 vouchers",
+        }
+    }
+
+    /// The least share of the plain rate that we want.
+    pub fn wanted_share(self) -> Option<f64> {
+        Some(match self {
+            Self::Plain => return None,
+            Self::RefusedLongAgo | Self::Poison | Self::LockedUsers | Self::Mixed => 0.9,
+            Self::UnknownVoucher | Self::Twice => 0.85,
+            Self::ThereAlready => 0.8,
+            Self::SecondOrders => 0.7,
+            Self::HalfTheStock => 0.6,
+            Self::SoldOut => 0.5,
+        })
+    }
+
+    pub fn vouchers(self) -> i64 {
+        if self == Self::Mixed { 100 } else { 1 }
+    }
+
+    /// MySQL's stock of the voucher, where it is not plenty.
+    pub fn mysql_stock(self, entries: usize) -> Option<usize> {
+        match self {
+            Self::HalfTheStock => Some(entries / 2),
+            Self::SoldOut => Some(0),
+            _ => None,
+        }
+    }
+}

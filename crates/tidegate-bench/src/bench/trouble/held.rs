@@ -1,0 +1,153 @@
+//! Another session holds rows of vouchers; how fast are the orders of the others written meanwhile?
+//!
+//! Who watches reads the stocks of the vouchers, a few rows; counting orders would cost more than writing them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
+use tokio::time::sleep;
+
+use super::{
+    http,
+    load::{self, Entry},
+    results::{HeldVoucher, LongHold},
+    run::check,
+};
+use crate::bench::{
+    drain::{FILLED, until_settled},
+    orders::Orders,
+    site::{GROUP, STOCK, STREAM, Site, Tables},
+    workers::{Shape, Workers},
+};
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+const PROBE_EVERY: Duration = Duration::from_millis(500);
+/// So much longer than while nothing is held may the others take, and so long at least; then they are counted.
+const PATIENCE: (u32, Duration) = (10, Duration::from_secs(10));
+
+/// A stream of which some vouchers can be held, and those who drain it.
+struct Scene {
+    workers: Workers,
+    orders: Orders,
+    last: String,
+    /// Vouchers 1 ..= `held` of `vouchers`; every second entry is one of theirs.
+    held: i64,
+    vouchers: i64,
+    others: usize,
+}
+
+impl Scene {
+    async fn open(site: &mut Site, entries: usize, held: i64, vouchers: i64) -> Result<Self> {
+        site.clear_tables(Tables::Fresh, vouchers).await?;
+        site.clear_redis().await?;
+        let (redis, mysql) = (site.redis_server.url(), site.url(Tables::Fresh));
+        let workers = Workers::start(&site.program, Shape::DEFAULT, &redis, mysql).await?;
+        let orders = site.numbers.take(entries, vouchers);
+        let entries = orders.iter().enumerate().map(|(at, order)| {
+            let turn = at as i64 / 2;
+            let voucher = if at % 2 == 0 { 1 + turn % held } else { held + 1 + turn % (vouchers - held) };
+            Entry { id: Some(order.id), user: order.user, voucher, quantity: 1, is_traced: false }
+        });
+        let entries: Vec<Entry> = entries.collect();
+        site.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
+        let last = load::fill(&mut site.redis, FILLED, &entries).await?;
+        let others = entries.iter().filter(|entry| entry.voucher > held).count();
+        Ok(Self { workers, orders, last, held, vouchers, others })
+    }
+
+    /// A session that holds the rows until it rolls back.
+    async fn hold(&self, site: &Site) -> Result<MySqlConnection> {
+        let mut holder = site.connect(Tables::Fresh).await?;
+        let held = self.held;
+        let sql = format!(
+            "START TRANSACTION; SELECT stock FROM tb_seckill_voucher WHERE voucher_id <= {held} FOR UPDATE"
+        );
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut holder).await?;
+        Ok(holder)
+    }
+
+    /// Orders of the others that are written.
+    async fn written(&self, watcher: &mut MySqlConnection) -> Result<usize> {
+        let sql = "SELECT CAST(SUM(stock) AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id > ?";
+        let left: i64 = sqlx::query_scalar(sql).bind(self.held).fetch_one(watcher).await?;
+        Ok(usize::try_from((self.vouchers - self.held) * STOCK - left)?)
+    }
+
+    /// Waits until all orders of the others are written, or until then; answers with how many are, and after what time.
+    async fn until_others(
+        &self,
+        site: &Site,
+        began: Instant,
+        longest: Duration,
+    ) -> Result<(usize, Duration)> {
+        let mut watcher = site.connect(Tables::Fresh).await?;
+        loop {
+            let written = self.written(&mut watcher).await?;
+            if written == self.others || began.elapsed() > longest {
+                return Ok((written, began.elapsed()));
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until everything is acknowledged, and looks whether all of it is written.
+    async fn close(self, site: &mut Site) -> Result<()> {
+        until_settled(&mut site.redis, &self.last, 0).await.with_context(|| self.workers.logs())?;
+        check(site, &self.orders, self.orders.len(), &self.workers).await?;
+        self.workers.stop().await
+    }
+}
+
+/// One voucher of ten, of which every second entry is, is held.
+pub async fn one_voucher(site: &mut Site, entries: usize) -> Result<HeldVoucher> {
+    let scene = Scene::open(site, entries, 1, 10).await?;
+    let began = Instant::now();
+    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    let (plain, plain_took) = scene.until_others(site, began, Duration::MAX).await?;
+    scene.close(site).await?;
+
+    let scene = Scene::open(site, entries, 1, 10).await?;
+    let mut holder = scene.hold(site).await?;
+    let began = Instant::now();
+    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    let longest = PATIENCE.1.max(plain_took * PATIENCE.0);
+    let (written, took) = scene.until_others(site, began, longest).await?;
+    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await?;
+    holder.close().await?;
+    scene.close(site).await?;
+    Ok(HeldVoucher {
+        entries,
+        plain_per_s: plain as f64 / plain_took.as_secs_f64(),
+        held_per_s: written as f64 / took.as_secs_f64(),
+        written,
+    })
+}
+
+/// 20 of 40 vouchers are held for a long time, while somebody asks whether the worker lives.
+pub async fn half_of_them(site: &mut Site, entries: usize, hold: Duration) -> Result<LongHold> {
+    let scene = Scene::open(site, entries, 20, 40).await?;
+    let address = scene.workers.admin_address(0)?;
+    let mut holder = scene.hold(site).await?;
+    let began = Instant::now();
+    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    let probes = tokio::spawn(async move {
+        let (mut asked, mut refused) = (0, 0);
+        while began.elapsed() < hold {
+            asked += 1;
+            refused += usize::from(!http::is_ok(address, "/livez").await);
+            sleep(PROBE_EVERY).await;
+        }
+        (asked, refused)
+    });
+    let (written, took) = scene.until_others(site, began, hold).await?;
+    let others_after_s = (written == scene.others).then_some(took.as_secs_f64());
+    let (livez_asked, livez_refused) = probes.await?;
+    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await?;
+    holder.close().await?;
+    let released = Instant::now();
+    scene.close(site).await?;
+    let all_after_s = released.elapsed().as_secs_f64();
+    let held_s = hold.as_secs_f64();
+    Ok(LongHold { entries, held_s, others_after_s, livez_asked, livez_refused, all_after_s })
+}

@@ -1,0 +1,133 @@
+//! The entries of a case, and what must have become of them in the end.
+
+use anyhow::{Context, Result};
+
+use super::case::Case;
+use crate::bench::{orders::Orders, resp::Resp};
+
+const PIPELINE: usize = 1_000;
+/// A voucher that MySQL does not know.
+const UNKNOWN: i64 = 999_999;
+/// So far behind what they repeat come second orders and second entries: batches lie between them.
+const BEHIND: usize = 4_999;
+const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+
+/// One entry to be added.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// None: poison.
+    pub id: Option<i64>,
+    pub user: i64,
+    pub voucher: i64,
+    pub quantity: i64,
+    pub is_traced: bool,
+}
+
+/// All entries of a measurement.
+pub struct Load {
+    pub entries: Vec<Entry>,
+    /// Of these, rows in the end.
+    pub rows: usize,
+    /// Users who are locked by somebody else.
+    pub locked: Vec<i64>,
+}
+
+impl Load {
+    /// The entries of `orders`, changed as the case wants it.
+    pub fn of(case: Case, orders: &Orders) -> Self {
+        let plain = orders.iter().map(|order| Entry {
+            id: Some(order.id),
+            user: order.user,
+            voucher: order.voucher,
+            quantity: 1,
+            is_traced: false,
+        });
+        let mut load = Self { entries: plain.collect(), rows: orders.len(), locked: Vec::new() };
+        let behind = BEHIND.min(orders.len() / 10).max(1);
+        for at in 0..load.entries.len() {
+            load.change(case, at, behind);
+        }
+        load.rows = case.mysql_stock(orders.len()).unwrap_or(load.rows);
+        load
+    }
+
+    fn change(&mut self, case: Case, at: usize, behind: usize) {
+        let earlier = at.checked_sub(behind).map(|earlier| self.entries[earlier]);
+        let (entry, is_hundredth) = (&mut self.entries[at], at % 100 == 99);
+        match (case, earlier) {
+            (Case::UnknownVoucher, _) if is_hundredth => entry.voucher = UNKNOWN,
+            (Case::SecondOrders, Some(earlier)) if is_hundredth => entry.user = earlier.user,
+            (Case::Twice, Some(earlier)) if at % 20 == 19 => *entry = earlier,
+            (Case::Poison, _) if is_hundredth => entry.id = None,
+            (Case::LockedUsers, _) if is_hundredth => {
+                // Its row is written in the end, when the lock is gone.
+                self.locked.push(entry.user);
+                return;
+            }
+            (Case::Mixed, _) => {
+                (entry.quantity, entry.is_traced) = (1 + at as i64 % 3, true);
+                return;
+            }
+            _ => return,
+        }
+        self.rows -= 1;
+    }
+}
+
+/// Appends entries to a stream, pipelined; returns the id of the last one.
+pub async fn fill(redis: &mut Resp, stream: &str, entries: &[Entry]) -> Result<String> {
+    let mut last = None;
+    for part in entries.chunks(PIPELINE) {
+        for entry in part {
+            put(redis, stream, entry, None);
+        }
+        redis.flush().await?;
+        for _ in part {
+            last = Some(redis.receive().await?);
+        }
+    }
+    Ok(last.context("No entries to append")?.text().to_owned())
+}
+
+/// Queues the XADD of one entry, with another field of any text.
+pub fn put(redis: &mut Resp, stream: &str, entry: &Entry, note: Option<&str>) {
+    let [user, voucher, quantity] =
+        [entry.user, entry.voucher, entry.quantity].map(|number| number.to_string());
+    let id = entry.id.map(|id| id.to_string());
+    let mut words = vec!["XADD", stream, "*", "userId", &user, "voucherId", &voucher];
+    if let Some(id) = &id {
+        words.extend(["id", id.as_str()]);
+    }
+    if entry.quantity != 1 {
+        words.extend(["quantity", quantity.as_str()]);
+    }
+    if entry.is_traced {
+        words.extend(["traceparent", TRACEPARENT]);
+    }
+    if let Some(note) = note {
+        words.extend(["note", note]);
+    }
+    redis.queue(&words);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::bench::orders::Numbers;
+
+    #[test]
+    fn what_is_to_become_a_row_is_counted_right() {
+        for case in Case::ALL {
+            let orders = Numbers::new().take(10_000, case.vouchers());
+            let load = Load::of(case, &orders);
+            assert_eq!(load.entries.len(), 10_000);
+            let readable = load.entries.iter().filter(|entry| entry.id.is_some() && entry.voucher != UNKNOWN);
+            let users: HashSet<(i64, i64)> = readable.map(|entry| (entry.user, entry.voucher)).collect();
+            let wanted = case.mysql_stock(10_000).unwrap_or(users.len());
+            assert_eq!(load.rows, wanted, "{case:?}");
+            assert_eq!(load.locked.len(), if case == Case::LockedUsers { 100 } else { 0 });
+        }
+    }
+}
