@@ -37,7 +37,7 @@ const ALL: [&str; 4] = ["--from", "2020-01-01", "--to", "0s"];
 /// The end of a transaction: `READ COMMITTED` is no commit.
 const COMMIT: &[u8] = b";COMMIT";
 /// The transaction of a batch in which some orders are refused.
-const CAREFUL_COMMIT: &[u8] = b"refusals = refusals + ";
+const REFUSING_COMMIT: &[u8] = b"refusals = refusals + ";
 
 /// Everything that both sides hold, but for the operators' log and the row that probes touch.
 struct Dump(BTreeMap<String, String>);
@@ -321,8 +321,8 @@ async fn it_can_be_killed_anywhere_and_typed_again() {
     let bury = script(include_str!("../../lua/bury.lua"));
     let steps: [Step<'_>; 8] = [
         ("locking", Box::new(|| redis.hold_when("lock:order:"))),
-        ("the commit", Box::new(|| mysql.hold_when(CAREFUL_COMMIT))),
-        ("the reply of the commit", Box::new(|| mysql.hold_reply_when(CAREFUL_COMMIT))),
+        ("the commit", Box::new(|| mysql.hold_when(REFUSING_COMMIT))),
+        ("the reply of the commit", Box::new(|| mysql.hold_reply_when(REFUSING_COMMIT))),
         ("giving back", Box::new(|| redis.hold_when(release.clone()))),
         ("the reply of giving back", Box::new(|| redis.hold_reply_when(release.clone()))),
         ("unlocking", Box::new(|| redis.hold_when(unlock.clone()))),

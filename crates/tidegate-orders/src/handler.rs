@@ -10,7 +10,7 @@ use tidegate_stream::{Cause, Death, Entry, Handler, Outage, Outcome, Stage};
 use crate::{
     account::{Account, Accountant},
     gate::{Gate, GateError, Release, ReleaseReply, UserAfter},
-    ledger::{Incoming, Ledger, Refusal, Verdict},
+    ledger::{Contention, Incoming, Ledger, Refusal, Verdict},
     tally::{Tally, TallyCounts},
     user_lock::{Locked, UserLocks},
     wire,
@@ -54,6 +54,7 @@ impl OrderHandler {
         mut account: Option<&mut Account>,
     ) -> Result<Vec<Outcome>, Outage> {
         let (orders, mut outcomes) = decode(batch);
+        let orders = self.without_held_vouchers(orders, &mut outcomes).await?;
         if !orders.is_empty() {
             let began = Instant::now();
             let locked = self.locks.lock(orders.iter().map(|placed| placed.incoming.order.user)).await;
@@ -68,6 +69,25 @@ impl OrderHandler {
             written?;
         }
         Ok(outcomes)
+    }
+
+    /// Leaves out the orders whose vouchers' rows somebody else holds: they cost no lock and no wait.
+    async fn without_held_vouchers(
+        &self,
+        mut orders: Vec<Placed>,
+        outcomes: &mut [Outcome],
+    ) -> Result<Vec<Placed>, Outage> {
+        let vouchers = orders.iter().map(|placed| placed.incoming.order.voucher);
+        let held = self.ledger.held_vouchers(vouchers).await?;
+        if !held.is_empty() {
+            let waiting: Vec<Placed> =
+                orders.extract_if(.., |placed| held.contains(&placed.incoming.order.voucher)).collect();
+            self.tally.contended(waiting.len());
+            for Placed { at, incoming } in waiting {
+                outcomes[at] = waits_for(Contention::Voucher(incoming.order.voucher));
+            }
+        }
+        Ok(orders)
     }
 
     /// Writes the orders whose users are locked; the others stay pending.
@@ -205,8 +225,16 @@ fn outcome(incoming: &Incoming, verdict: Verdict) -> Outcome {
         Verdict::IdTaken => {
             id_taken(format!("order id {} belongs to an order of another user or voucher", order.id))
         }
-        Verdict::Contended => set_aside("voucher_row", order.voucher.get()),
+        Verdict::Contended(contention) => waits_for(contention),
         Verdict::Rejected(error) => Outcome::Dead(Death { reason: "rejected_by_database", error }),
+    }
+}
+
+fn waits_for(contention: Contention) -> Outcome {
+    match contention {
+        Contention::Voucher(voucher) => set_aside("voucher_row", voucher.get()),
+        Contention::Row(order) => set_aside("order_row", order.get()),
+        Contention::Batch => set_aside("contention", 0),
     }
 }
 

@@ -1,44 +1,59 @@
 //! The one door to MySQL for orders: a batch becomes rows in one transaction, and every order gets a verdict.
 //!
-//! Two ways lead through a batch. The **swift** one assumes that all is well: insert all, take their units from
-//! the stocks, commit. Duplicates, a stock that does not suffice or a voucher with refusals make it roll back,
-//! and the batch goes the **careful** way: lock the vouchers, look up what is there, decide each order in stream
-//! order, write that. Both leave the same rows, but for an order whose id was refused under another voucher: only the
-//! careful way looks for that.
-//!
-//! Statements are sent as text, several in one packet: a batch of any size needs no preparing, and takes one round
-//! trip on the swift way. All values in them are numbers and entry ids of our own types.
+//! Nearly always all is well, so a batch is decided from what is most often so (`knowledge.rs`) and written in one packet,
+//! which checks in passing that it was so, and ends itself in an error before the commit where it was not. Then, and for
+//! some batches after it, the database is looked up first, as deep as is needed; under the locks of the vouchers only
+//! where a stock covers a part of a batch, or what was looked up has changed by the time it is written. Whichever way, the
+//! same function decides, and the same rows are written; but an order whose id was refused under another voucher is found
+//! only where it is looked up.
 
+mod attempt;
 mod fault;
 mod foresight;
+mod held;
+mod knowledge;
+mod retry;
+mod session;
 mod sql;
 mod verdict;
 mod withdraw;
 
 use std::{
-    ops::{Deref, DerefMut},
+    collections::{BTreeSet, HashSet},
     pin::pin,
-    sync::Arc,
-    time::Duration,
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
 
-use sqlx::{MySql, MySqlPool, pool::PoolConnection};
-use tidegate_stream::{Backoff, EntryId, Outage};
+use sqlx::MySqlPool;
+use tidegate_stream::{EntryId, Outage};
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::{mysql_error::explain, order::Order};
+use crate::{
+    mysql_error::explain,
+    order::{Order, VoucherId},
+};
 use fault::Fault;
 pub use foresight::{Foresight, Snapshot};
-pub use verdict::{Decided, Refusal, Verdict};
+use held::HeldVouchers;
+use knowledge::{Caution, Knowledge};
+pub use retry::{ContentionCounts, Contentions};
+use retry::{Tried, insist};
+use session::Session;
+use sql::Depth;
+use verdict::Known;
+pub use verdict::{Contention, Decided, Refusal, Verdict};
 pub use withdraw::Withdrawal;
-
-/// Deadlocks and races for a unique key are tried this often at once.
-const CONTENTION_ATTEMPTS: usize = 6;
-/// Lock waits are tried this often: each of them has taken `mysql.lock_wait_timeout_s` already.
-const LOCK_ATTEMPTS: usize = 2;
 
 /// A batch that takes longer than this waits for somebody else's locks: it keeps its place no longer.
 const TURN: Duration = Duration::from_millis(250);
+
+/// However many rows of a batch are held by others: what is not written by then has to wait, and is tried again later, in
+/// smaller parts.
+const BATCH_TIME: Duration = Duration::from_secs(5);
 
 /// An order with the stream entry that brought it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,16 +71,14 @@ pub struct Ledger {
     timeout: Duration,
     /// Places for those who write.
     writers: Arc<Semaphore>,
-    first: FirstStep,
-}
-
-/// What is tried first with a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FirstStep {
-    /// To write it: nearly all orders that come are new.
-    Write,
-    /// To look whether all of it is there.
-    Look,
+    /// The least that a batch is decided from.
+    first: Knowledge,
+    caution: Arc<Caution>,
+    held: Arc<HeldVouchers>,
+    contentions: Arc<Contentions>,
+    /// Vouchers that have refusals, as far as is known. It never becomes untrue: refusals stay.
+    refused: Arc<RwLock<HashSet<VoucherId>>>,
+    commits_in_packet: Arc<AtomicBool>,
 }
 
 impl Ledger {
@@ -73,8 +86,17 @@ impl Ledger {
     /// longer than `timeout` is given up; it may have been committed, which the next try finds.
     #[must_use]
     pub fn new(pool: MySqlPool, timeout: Duration) -> Self {
-        let writers = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
-        Self { pool, timeout, writers, first: FirstStep::Write }
+        Self {
+            pool,
+            timeout,
+            writers: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            first: Knowledge::Assumed,
+            caution: Arc::default(),
+            held: Arc::default(),
+            contentions: Arc::default(),
+            refused: Arc::default(),
+            commits_in_packet: Arc::default(),
+        }
     }
 
     /// Lets `writers` batches write at the same time; the others wait in turn. Batches of one voucher wait for each
@@ -86,68 +108,116 @@ impl Ledger {
     }
 
     /// For batches that are most often there as a whole: it looks first, and locks and writes nothing then. Every verdict
-    /// is that of the careful way.
+    /// is the same.
     #[must_use]
     pub fn looking_first(self) -> Self {
-        Self { first: FirstStep::Look, ..self }
+        Self { first: Knowledge::Looked(Depth::Ids), ..self }
+    }
+
+    /// Sends the COMMIT in one packet with the statements before it while `in_packet` is true: one round trip less, and
+    /// a worker that is frozen leaves no open transaction behind.
+    ///
+    /// It must be false, as it is without this, for a server that replicates by certification (Galera): such a server
+    /// answers OK to a COMMIT in a packet with others though certification rolled the transaction back.
+    #[must_use]
+    pub fn committing_in_packet(self, in_packet: Arc<AtomicBool>) -> Self {
+        Self { commits_in_packet: in_packet, ..self }
+    }
+
+    /// How often others were in the way.
+    #[must_use]
+    pub fn contentions(&self) -> &Arc<Contentions> {
+        &self.contentions
+    }
+
+    /// Of the vouchers of these orders, those whose rows are held by others. Waits for nobody, and mostly asks nobody: an
+    /// order of such a voucher need not be recorded now.
+    ///
+    /// # Errors
+    /// When MySQL does not answer.
+    pub async fn held_vouchers(
+        &self,
+        vouchers: impl IntoIterator<Item = VoucherId>,
+    ) -> Result<BTreeSet<VoucherId>, Outage> {
+        let (mut held, due) = self.held.among(vouchers);
+        if !due.is_empty() {
+            let now = self.look_who_is_held(&due).await?;
+            held.retain(|voucher| now.contains(voucher) || !due.contains(voucher));
+        }
+        Ok(held)
+    }
+
+    async fn look_who_is_held(&self, vouchers: &[VoucherId]) -> Result<BTreeSet<VoucherId>, Outage> {
+        let look = async {
+            let mut session = Session::open(&self.pool).await?;
+            let held = sql::held_vouchers(&mut session, vouchers).await.map_err(Fault::from);
+            session.end(held).await
+        };
+        let held =
+            match timeout(self.timeout, look).await.unwrap_or_else(|_| Err(Fault::Outage(self.too_late()))) {
+                Ok(held) => held,
+                Err(Fault::Outage(outage)) => {
+                    self.forget_idle_connections();
+                    return Err(outage);
+                }
+                // Somebody has locked the whole table.
+                Err(_) => vouchers.iter().copied().collect(),
+            };
+        self.held.seen(vouchers.iter().copied(), &held, &self.pool).await;
+        Ok(held)
     }
 
     /// Records `orders`, which stand in stream order, and answers with one verdict an order, in that order.
     ///
     /// When stock covers only a part, earlier orders win. Orders that were recorded before get the verdict they
     /// had, so this can be repeated at any time. A row that the database refuses is split off until it stands
-    /// alone; its neighbours are written. Where somebody else holds a voucher's row, only its orders have to wait.
+    /// alone; its neighbours are written. Where somebody else holds a row, only the orders that need it have to wait.
     ///
     /// # Errors
     /// An outage says nothing of any order: each may be recorded or not.
     pub async fn record(&self, orders: &[Incoming]) -> Result<Vec<Verdict>, Outage> {
-        let mut verdicts = self.record_in_order(orders).await?;
-        let waiting = verdict::contended_by_voucher(orders, &verdicts);
-        if waiting.len() > 1 {
-            for places in waiting.into_values() {
-                let of_voucher: Vec<Incoming> = places.iter().map(|at| orders[*at].clone()).collect();
-                for (at, verdict) in places.into_iter().zip(self.record_in_order(&of_voucher).await?) {
-                    verdicts[at] = verdict;
-                }
-            }
-        }
-        Ok(verdicts)
-    }
-
-    async fn record_in_order(&self, orders: &[Incoming]) -> Result<Vec<Verdict>, Outage> {
-        if self.first == FirstStep::Look
-            && let Some(verdicts) = self.verdicts_of_before(orders).await
-        {
-            return Ok(verdicts);
-        }
-        let mut verdicts = Vec::with_capacity(orders.len());
+        let time_is_up = Instant::now() + BATCH_TIME;
+        let mut verdicts = vec![Verdict::Contended(Contention::Batch); orders.len()];
         // A work list instead of recursion; the last is the next, so parts run in stream order.
-        let mut parts = vec![orders];
-        while let Some(part) = parts.pop().filter(|part| !part.is_empty()) {
-            match self.record_part(part).await? {
-                Ok(part) => verdicts.extend(part),
-                Err(error) if part.len() == 1 => {
+        let mut parts: Vec<Vec<usize>> = vec![(0..orders.len()).collect()];
+        while let Some(mut places) = parts.pop() {
+            if places.is_empty() || Instant::now() >= time_is_up {
+                continue;
+            }
+            let part: Vec<&Incoming> = places.iter().map(|at| &orders[*at]).collect();
+            match self.record_part(&part).await? {
+                Tried::Done(recorded) => {
+                    for (at, verdict) in places.into_iter().zip(recorded) {
+                        verdicts[at] = verdict;
+                    }
+                }
+                Tried::Refused(error) if part.len() == 1 => {
                     // Only an entry that fails on a healthy store is at fault.
                     self.probe().await?;
-                    verdicts.push(Verdict::Rejected(error));
+                    verdicts[places[0]] = Verdict::Rejected(error);
                 }
-                Err(_) => {
-                    let (first, second) = part.split_at(part.len() / 2);
-                    parts.extend([second, first]);
+                Tried::InTheWay => {}
+                Tried::Held => {
+                    let vouchers: BTreeSet<VoucherId> = part.iter().map(|one| one.order.voucher).collect();
+                    let held = self.look_who_is_held(&vouchers.into_iter().collect::<Vec<_>>()).await?;
+                    let (waiting, free): (Vec<usize>, Vec<usize>) =
+                        places.into_iter().partition(|at| held.contains(&orders[*at].order.voucher));
+                    for at in &waiting {
+                        verdicts[*at] = Verdict::Contended(Contention::Voucher(orders[*at].order.voucher));
+                    }
+                    match free.as_slice() {
+                        [at] if waiting.is_empty() => {
+                            verdicts[*at] = Verdict::Contended(Contention::Row(orders[*at].order.id));
+                        }
+                        // Some other row of them is held: whose, smaller parts will tell.
+                        _ if waiting.is_empty() => split(free, &mut parts),
+                        _ => parts.push(free),
+                    }
                 }
+                Tried::Refused(_) => split(std::mem::take(&mut places), &mut parts),
             }
         }
         Ok(verdicts)
-    }
-
-    /// The verdicts of a batch for which nothing has to be written. Rows are never taken back, so they hold without a
-    /// lock. When this fails, writing will tell why.
-    async fn verdicts_of_before(&self, orders: &[Incoming]) -> Option<Vec<Verdict>> {
-        let decided = verdict::decide(orders, self.known(orders).await.ok()?);
-        if decided.iter().any(|decided| decided.is_new) {
-            return None;
-        }
-        Some(decided.into_iter().map(|decided| decided.verdict).collect())
     }
 
     /// Shows that the database takes a durable write, and that the schema is there.
@@ -172,42 +242,16 @@ impl Ledger {
         }
     }
 
-    /// Records a part whole. The inner error is the text of a row that the database refuses.
-    async fn record_part(&self, part: &[Incoming]) -> Result<Result<Vec<Verdict>, String>, Outage> {
-        let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            let tried = self.attempt_in_turn(part).await;
-            let most_attempts =
-                if matches!(tried, Err(Fault::Locked(_))) { LOCK_ATTEMPTS } else { CONTENTION_ATTEMPTS };
-            match tried {
-                Ok(verdicts) => return Ok(Ok(verdicts)),
-                Err(Fault::Row(error)) => return Ok(Err(error)),
-                Err(Fault::Outage(outage)) => {
-                    self.forget_idle_connections();
-                    return Err(outage);
-                }
-                // No outage: orders whose vouchers are free go on.
-                Err(Fault::Contention(error) | Fault::Locked(error)) if attempt >= most_attempts => {
-                    tracing::warn!(
-                        error,
-                        orders = part.len(),
-                        "rows stay locked by others: orders wait, and are tried again"
-                    );
-                    return Ok(Ok(vec![Verdict::Contended; part.len()]));
-                }
-                Err(Fault::Doubtful(error)) if attempt == CONTENTION_ATTEMPTS => return Ok(Err(error)),
-                Err(Fault::Contention(error) | Fault::Locked(error) | Fault::Doubtful(error)) => {
-                    tracing::debug!(error, attempt, "contention: the whole batch is tried again");
-                    tokio::time::sleep(backoff.next_wait()).await;
-                }
-            }
+    async fn record_part(&self, part: &[&Incoming]) -> Result<Tried<Vec<Verdict>>, Outage> {
+        let tried = insist(&self.contentions, || self.attempt_in_turn(part)).await;
+        if tried.is_err() {
+            self.forget_idle_connections();
         }
+        tried
     }
 
     /// Begins when there is a place. That wait is nobody's fault: the clock runs only from then on.
-    async fn attempt_in_turn(&self, part: &[Incoming]) -> Result<Vec<Verdict>, Fault> {
+    async fn attempt_in_turn(&self, part: &[&Incoming]) -> Result<Vec<Verdict>, Fault> {
         let place = self.writers.acquire().await;
         let mut attempt = pin!(timeout(self.timeout, self.attempt(part)));
         let tried = match timeout(TURN, &mut attempt).await {
@@ -220,14 +264,22 @@ impl Ledger {
         tried.unwrap_or_else(|_| Err(Fault::Outage(self.too_late())))
     }
 
-    async fn attempt(&self, part: &[Incoming]) -> Result<Vec<Verdict>, Fault> {
-        let mut session = Session::open(&self.pool).await?;
-        let outcome = match swift(&mut session, part).await {
-            Ok(Some(verdicts)) => Ok(verdicts),
-            Ok(None) => careful(&mut session, part).await,
-            Err(fault) => Err(fault),
-        };
-        session.end(outcome).await
+    /// Whether one of the vouchers is known to have refusals.
+    fn has_refusals(&self, part: &[&Incoming]) -> bool {
+        let refused = self.refused.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        !refused.is_empty() && part.iter().any(|incoming| refused.contains(&incoming.order.voucher))
+    }
+
+    fn note_refusals(&self, known: &Known) {
+        let with_refusals = known.refused_of.iter().filter(|(_, count)| **count > 0);
+        let mut with_refusals = with_refusals.map(|(voucher, _)| *voucher).peekable();
+        if with_refusals.peek().is_some() {
+            self.refused.write().unwrap_or_else(std::sync::PoisonError::into_inner).extend(with_refusals);
+        }
+    }
+
+    fn commits_apart(&self) -> bool {
+        !self.commits_in_packet.load(Relaxed)
     }
 
     fn too_late(&self) -> Outage {
@@ -235,86 +287,8 @@ impl Ledger {
     }
 }
 
-/// Inserts all and takes their units. `None`, after a rollback, when this batch needs the careful way.
-async fn swift(session: &mut Session, part: &[Incoming]) -> Result<Option<Vec<Verdict>>, Fault> {
-    let sorted = sql::sorted_by_seat(part);
-    if verdict::repeats_itself(&sorted) {
-        return Ok(None);
-    }
-    let units = verdict::units_by_voucher(&sorted);
-    match sql::run_counting(session, sql::swift_batch(&sorted, &units)).await {
-        Ok(sql::SWIFT_ANSWER) => Ok(Some(vec![Verdict::Created; part.len()])),
-        // Whoever cut it short (a proxy, a server with a limit on rows): the check may not have been among it.
-        Ok((results, rows)) => Err(Fault::Outage(Outage::new(
-            "MySQL",
-            format!("answered a batch with {results} results and {rows} rows instead of 5 and 1"),
-        ))),
-        Err(error) if fault::needs_care(&error) => {
-            sql::run(session, sql::ROLLBACK.to_owned()).await?;
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Locks the vouchers, looks up what is there, decides in stream order, writes that.
-async fn careful(session: &mut Session, part: &[Incoming]) -> Result<Vec<Verdict>, Fault> {
-    sql::run(session, sql::BEGIN.to_owned()).await?;
-    let known = sql::look_up(session, part, sql::Stocks::Locked).await?;
-    let verdicts = verdict::decide(part, known);
-    let writes = sql::careful_writes(&verdict::changes(part, &verdicts));
-    sql::run(session, writes).await?;
-    Ok(verdicts.into_iter().map(|decided| decided.verdict).collect())
-}
-
-/// A connection that is closed, not pooled, unless it is given back: dropped in the middle of a transaction
-/// (a timeout, an outage), it would hand that open transaction to the next user.
-struct Session(Option<PoolConnection<MySql>>);
-
-impl Session {
-    async fn open(pool: &MySqlPool) -> Result<Self, Fault> {
-        Ok(Self(Some(pool.acquire().await?)))
-    }
-
-    fn give_back(mut self) {
-        drop(self.0.take());
-    }
-
-    /// Gives it back after all that has come of it, with nothing of a failed transaction left in it.
-    async fn end<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
-        let is_clean = match outcome {
-            Ok(_) => true,
-            // When this fails, too, the session is closed; the first fault is what happened.
-            Err(Fault::Row(_) | Fault::Contention(_) | Fault::Locked(_) | Fault::Doubtful(_)) => {
-                sql::run(&mut self, sql::ROLLBACK.to_owned()).await.is_ok()
-            }
-            Err(Fault::Outage(_)) => false,
-        };
-        if is_clean {
-            self.give_back();
-        }
-        outcome
-    }
-}
-
-impl Deref for Session {
-    type Target = PoolConnection<MySql>;
-
-    fn deref(&self) -> &Self::Target {
-        self.0.as_ref().expect("a session has its connection until it is given back")
-    }
-}
-
-impl DerefMut for Session {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        self.0.as_mut().expect("a session has its connection until it is given back")
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        if let Some(connection) = &mut self.0 {
-            connection.close_on_drop();
-        }
-    }
+/// Halves a part, the earlier half next.
+fn split(mut places: Vec<usize>, parts: &mut Vec<Vec<usize>>) {
+    let later = places.split_off(places.len() / 2);
+    parts.extend([later, places]);
 }

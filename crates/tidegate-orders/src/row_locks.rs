@@ -26,7 +26,15 @@ pub struct Blocker {
 /// # Errors
 /// When MySQL does not answer, or does not let this user see the transactions of others (PROCESS).
 pub async fn blocker(pool: &MySqlPool) -> sqlx::Result<Option<Blocker>> {
+    Ok(oldest_holder(pool).await?.filter(|holder| holder.waiting > 0))
+}
+
+/// The transaction that has held rows for the longest, whether somebody waits for them or not.
+///
+/// # Errors
+/// As [`blocker`].
+pub async fn oldest_holder(pool: &MySqlPool) -> sqlx::Result<Option<Blocker>> {
     let Some(row) = sqlx::query(BLOCKED).fetch_optional(pool).await? else { return Ok(None) };
     let (waiting, connection, age_s) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    Ok((waiting > 0).then_some(Blocker { waiting, connection, age_s }))
+    Ok(Some(Blocker { waiting, connection, age_s }))
 }

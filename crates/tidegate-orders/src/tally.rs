@@ -64,7 +64,7 @@ impl TallyCounts {
         match verdict {
             Verdict::Created => self.created += 1,
             Verdict::AlreadyThere => self.already_there += 1,
-            Verdict::Contended => self.contended += 1,
+            Verdict::Contended(_) => self.contended += 1,
             // Refusals count when they are given back; the lanes count the others when they bury them.
             Verdict::Refused(_) | Verdict::UnknownVoucher | Verdict::IdTaken | Verdict::Rejected(_) => {}
         }
@@ -108,6 +108,10 @@ impl Tally {
         verdicts.iter().for_each(|verdict| counts.count(verdict));
         self.add(counts);
         self.writings.add_time(time);
+    }
+
+    pub(crate) fn contended(&self, orders: usize) {
+        self.contended.fetch_add(orders as u64, Relaxed);
     }
 
     pub(crate) fn lock_refused(&self, orders: usize) {

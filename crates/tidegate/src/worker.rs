@@ -84,8 +84,9 @@ impl Worker {
         let mysql_opened = Arc::default();
         let mysql = connect::mysql_lazily(settings, &mysql_opened)?;
         let for_lookers = connect::mysql_for_lookers(settings, &mysql_opened)?;
-        let ledger =
-            Ledger::new(mysql, settings.mysql.statement_timeout).with_writers(settings.mysql.writers);
+        let ledger = Ledger::new(mysql, settings.mysql.statement_timeout)
+            .with_writers(settings.mysql.writers)
+            .committing_in_packet(Arc::new(true.into()));
         let (counters, tally) = (Arc::new(Counters::default()), Arc::new(Tally::default()));
         count_reconnects(&pool, &counters);
         let handler = Arc::new(OrderHandler::new(

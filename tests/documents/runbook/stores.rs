@@ -311,7 +311,7 @@ async fn somebody_holds_the_row_of_a_voucher_is_found_and_killed() {
     let mut holder = site.pool.begin().await.expect("a transaction");
     holder.execute("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await.expect("the row is locked");
     sell(&site, 1_000..1_020).await;
-    worker.says("rows stay locked by others").await;
+    worker.says("held by another session").await;
 
     let seen = operator.types("Rows are locked", "SELECT t.trx_mysql_thread_id", &[]).succeeds();
     let [_, line] = seen.shown.lines().collect::<Vec<_>>()[..] else { panic!("not one: {}", seen.shown) };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    faults::proxies::{CAREFUL_COMMIT, LOCK, Proxies, quick},
+    faults::proxies::{LOCK, Proxies, REFUSING_COMMIT, quick},
     site::{DEAD, GROUP, STREAM, Site, rush::SHORT},
 };
 
@@ -16,7 +16,7 @@ async fn a_destroyed_group_delivers_all_again_and_doubles_nothing() {
     site.rush(1_000, 500).await;
     site.settled().await;
 
-    let commit = proxies.mysql.hold_when(CAREFUL_COMMIT);
+    let commit = proxies.mysql.hold_when(REFUSING_COMMIT);
     site.rush(2_000, 500).await;
     commit.reached().await.expect("a batch is in hand");
     site.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
@@ -77,7 +77,7 @@ async fn entries_that_are_trimmed_away_under_a_batch_in_hand_are_written_all_the
     let proxies = Proxies::start(&site).await;
     site.rush(1_000, 300).await;
     site.add_poison().await;
-    let commit = proxies.mysql.hold_when(CAREFUL_COMMIT);
+    let commit = proxies.mysql.hold_when(REFUSING_COMMIT);
     let worker = proxies.before(quick(&site, "w").set("WORKER_CLAIM_IDLE_MS", 4_500), &site).start();
     commit.reached().await.expect("a batch is in hand");
     site.call(&format!("XTRIM {STREAM} MAXLEN 0")).await;

@@ -3,7 +3,7 @@
 use tidegate_lab::Hold;
 
 use crate::{
-    faults::proxies::{ACK, CAREFUL_COMMIT, LOCK, Proxies, SWIFT_COMMIT, bury, quick, release, unlock},
+    faults::proxies::{ACK, CHECKED_COMMIT, LOCK, Proxies, REFUSING_COMMIT, bury, quick, release, unlock},
     site::{Site, until},
 };
 
@@ -74,25 +74,25 @@ async fn killed_between_locking_and_writing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_before_the_commit_of_orders_that_can_all_be_written() {
-    let arm = |proxies: &Proxies| proxies.mysql.hold_when(SWIFT_COMMIT);
+    let arm = |proxies: &Proxies| proxies.mysql.hold_when(CHECKED_COMMIT);
     survive(Rush::Plain, arm, async |site| nothing_new_is_written(site).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_before_the_commit_of_orders_and_refusals() {
-    let arm = |proxies: &Proxies| proxies.mysql.hold_when(CAREFUL_COMMIT);
+    let arm = |proxies: &Proxies| proxies.mysql.hold_when(REFUSING_COMMIT);
     survive(Rush::Mixed, arm, async |site| nothing_new_is_written(site).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_after_the_commit_of_orders_that_can_all_be_written() {
-    let arm = |proxies: &Proxies| proxies.mysql.hold_reply_when(SWIFT_COMMIT);
+    let arm = |proxies: &Proxies| proxies.mysql.hold_reply_when(CHECKED_COMMIT);
     survive(Rush::Plain, arm, async |site| all_is_written_and_pending(site).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_after_the_commit_of_orders_and_refusals() {
-    let arm = |proxies: &Proxies| proxies.mysql.hold_reply_when(CAREFUL_COMMIT);
+    let arm = |proxies: &Proxies| proxies.mysql.hold_reply_when(REFUSING_COMMIT);
     survive(Rush::Mixed, arm, async |site| all_is_written_and_pending(site).await).await;
 }
 

@@ -12,10 +12,10 @@ pub const READ_NEW: &[u8] = b"stream.orders\r\n$1\r\n>\r\n";
 pub const CLAIM: &[u8] = b"\r\nXAUTOCLAIM\r\n";
 /// Entries are acknowledged.
 pub const ACK: &[u8] = b"\r\nXACK\r\n";
-/// The end of a batch in which every order is written: one packet, with its commit.
-pub const SWIFT_COMMIT: &[u8] = b"(ROW_COUNT() <> ";
-/// The writes of a batch in which some orders are not written, with their commit.
-pub const CAREFUL_COMMIT: &[u8] = b"refusals = refusals + ";
+/// A batch that is written with its checks: one packet, with its commit.
+pub const CHECKED_COMMIT: &[u8] = b"(ROW_COUNT() <> ";
+/// A batch in which the stock was found not to cover all: one packet, with its commit.
+pub const REFUSING_COMMIT: &[u8] = b",'out_of_stock','";
 
 /// The SHA1 by which a script is called.
 pub fn sha1_of(lua: &str) -> String {

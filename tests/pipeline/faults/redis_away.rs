@@ -5,7 +5,7 @@ use std::time::Duration;
 use fred::types::Value;
 
 use crate::{
-    faults::proxies::{CAREFUL_COMMIT, LOCK, Proxies, quick},
+    faults::proxies::{LOCK, Proxies, REFUSING_COMMIT, quick},
     site::{Site, Worker, WorkerPlan, until},
 };
 
@@ -181,7 +181,7 @@ async fn redis_forgets_everything_while_a_batch_is_in_hand() {
     site.open_sale().await;
     let proxies = Proxies::start(&site).await;
     site.rush(1_000, 300).await;
-    let commit = proxies.mysql.hold_when(CAREFUL_COMMIT);
+    let commit = proxies.mysql.hold_when(REFUSING_COMMIT);
     // Long enough for MySQL not to end the transaction meanwhile, also on a busy machine.
     let worker = proxies.before(quick(&site, "w").set("WORKER_CLAIM_IDLE_MS", 20_000), &site).start();
     commit.reached().await.expect("the batch is in hand");

@@ -4,7 +4,7 @@ use tidegate_lab::{DroppedReply, Proxy};
 
 use crate::{
     faults::proxies::{
-        ACK, CAREFUL_COMMIT, CLAIM, LOCK, Proxies, READ_NEW, SWIFT_COMMIT, bury, quick, release, unlock,
+        ACK, CHECKED_COMMIT, CLAIM, LOCK, Proxies, READ_NEW, REFUSING_COMMIT, bury, quick, release, unlock,
     },
     site::{Site, until},
 };
@@ -80,7 +80,7 @@ async fn a_lost_reply_of_a_burial_buries_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_reply_of_a_commit_with_refusals_doubles_nothing() {
-    survive_loss(|proxies| proxies.mysql.drop_next_reply(CAREFUL_COMMIT)).await;
+    survive_loss(|proxies| proxies.mysql.drop_next_reply(REFUSING_COMMIT)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,7 +89,7 @@ async fn a_lost_reply_of_a_plain_commit_doubles_nothing() {
     site.open_sale().await;
     let proxies = Proxies::start(&site).await;
     site.plain_rush(1_000, 300).await;
-    let lost = proxies.mysql.drop_next_reply(SWIFT_COMMIT);
+    let lost = proxies.mysql.drop_next_reply(CHECKED_COMMIT);
     let worker = proxies.before(quick(&site, "w"), &site).start();
     lost.reached().await.expect("the reply is lost");
     site.settled().await;

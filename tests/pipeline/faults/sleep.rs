@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use crate::{
-    faults::proxies::{LOCK, Proxies, SWIFT_COMMIT, quick},
+    faults::proxies::{CHECKED_COMMIT, LOCK, Proxies, quick},
     site::{Site, rush::PLENTY, until},
 };
 
@@ -65,7 +65,7 @@ async fn a_worker_whose_commit_arrives_late_doubles_nothing() {
     site.open_sale().await;
     let proxies = Proxies::start(&site).await;
     site.plain_rush(1_000, 300).await;
-    let commit = proxies.mysql.hold_when(SWIFT_COMMIT);
+    let commit = proxies.mysql.hold_when(CHECKED_COMMIT);
     let sleeper = proxies.before(quick(&site, "sleeper"), &site).start();
     commit.reached().await.expect("a batch is in hand");
     sleeper.signal(Signal::SIGSTOP);

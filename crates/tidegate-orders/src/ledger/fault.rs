@@ -2,6 +2,7 @@
 
 use tidegate_stream::Outage;
 
+use super::knowledge::Misfit;
 use crate::mysql_error::{
     Blame, DUPLICATE_KEY, EXPRESSION_OUT_OF_RANGE, LOCK_WAIT_TIMEOUT, blame, explain, number_of,
 };
@@ -35,8 +36,12 @@ impl From<sqlx::Error> for Fault {
     }
 }
 
-/// A unique key refused a row, or a value is out of range: what a batch on the swift way says when it is not plain.
-/// Should it come from elsewhere (a trigger, say), the careful way gives the right verdict all the same.
-pub(super) fn needs_care(error: &sqlx::Error) -> bool {
-    matches!(number_of(error), Some(DUPLICATE_KEY | EXPRESSION_OUT_OF_RANGE))
+/// A unique key refused a row, or a value is out of range: what a write says that was decided without locks and does not
+/// fit what is there. Should it come from elsewhere (a trigger, say), the locks lead to the right verdict all the same.
+pub(super) fn misfit(error: &sqlx::Error) -> Option<Misfit> {
+    match number_of(error)? {
+        DUPLICATE_KEY => Some(Misfit::Duplicate),
+        EXPRESSION_OUT_OF_RANGE => Some(Misfit::Condition),
+        _ => None,
+    }
 }

@@ -6,7 +6,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::{
     Incoming, Ledger,
     fault::Fault,
-    sql::{self, Stocks},
+    session::Session,
+    sql::{self, Depth, Stocks},
     verdict::{self, Decided, Known, Seat, Verdict, seat},
 };
 use crate::order::{Order, OrderId, VoucherId};
@@ -36,8 +37,9 @@ impl Ledger {
             return Ok(Known::default());
         }
         let read = async {
-            let mut session = super::Session::open(&self.pool).await?;
-            let known = sql::look_up(&mut session, orders, Stocks::AsTheyAre).await?;
+            let mut session = Session::open(&self.pool).await?;
+            let all: Vec<&Incoming> = orders.iter().collect();
+            let known = sql::look_up(&mut session, &all, Stocks::AsTheyAre, Depth::Ids).await?;
             session.give_back();
             Ok(known)
         };
@@ -69,7 +71,7 @@ impl Snapshot {
     #[must_use]
     pub fn foresee(mut self, orders: &[Incoming], before: &mut Foresight) -> Vec<Decided> {
         before.show(orders, &mut self.0);
-        let decided = verdict::decide(orders, self.0);
+        let decided = verdict::decide(orders, &mut self.0);
         before.note(orders, &decided);
         decided
     }

@@ -22,8 +22,19 @@ pub enum Verdict {
     IdTaken,
     /// The database refuses the row, with these words.
     Rejected(String),
-    /// Other transactions were in the way for too long: nothing was written, nothing is wrong.
-    Contended,
+    /// Others are in the way: nothing was written, nothing is wrong, and it is to be tried again later.
+    Contended(Contention),
+}
+
+/// What was in the way of an order for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Contention {
+    /// Somebody holds the row of its voucher.
+    Voucher(VoucherId),
+    /// Somebody holds a row that this order needs, and that is not its voucher's.
+    Row(OrderId),
+    /// Somebody was in the way of the batch, or its time was up; it need not have been this order.
+    Batch,
 }
 
 /// Why an order is refused. Kept in `tidegate_refusal`, so that the same order gets the same answer for ever.
@@ -70,8 +81,18 @@ pub(super) struct Known {
     pub cancelled: HashSet<OrderId>,
     /// Earlier refusals, with user and voucher.
     pub refusals: HashMap<OrderId, (i64, i64, Refusal)>,
+    /// How many orders of each voucher were refused.
+    pub refused_of: HashMap<VoucherId, i64>,
     /// Places that are taken.
     pub seats: HashSet<Seat>,
+}
+
+impl Known {
+    /// What is most often so: each voucher has stock for all, and none of the orders or their users was seen before.
+    pub fn assumed(part: &[&Incoming]) -> Self {
+        let stocks = part.iter().map(|incoming| (incoming.order.voucher, i64::MAX)).collect();
+        Self { stocks, ..Self::default() }
+    }
 }
 
 /// A verdict, and whether the database has to be changed for it.
@@ -83,17 +104,17 @@ pub struct Decided {
     pub is_new: bool,
 }
 
-/// Decides the orders one after the other, so that earlier ones win.
-pub(super) fn decide(part: &[Incoming], mut known: Known) -> Vec<Decided> {
-    part.iter().map(|incoming| decide_one(&incoming.order, &mut known)).collect()
+/// Decides the orders one after the other, so that earlier ones win. What was decided is known afterwards.
+pub(super) fn decide<'a>(part: impl IntoIterator<Item = &'a Incoming>, known: &mut Known) -> Vec<Decided> {
+    part.into_iter().map(|incoming| decide_one(&incoming.order, known)).collect()
 }
 
 fn decide_one(order: &Order, known: &mut Known) -> Decided {
     let owner = (order.user.get(), order.voucher.get());
     let old = |verdict| Decided { verdict, is_new: false };
     let new = |verdict| Decided { verdict, is_new: true };
-    // The order's own row before all: it stands, so nothing of it may be given back. Then its own refusal: the swift way
-    // does not look for refusals of other vouchers, so an id may stand in both.
+    // The order's own row before all: it stands, so nothing of it may be given back. Then its own refusal: refusals of other
+    // vouchers are not always looked for, so an id may stand in both.
     match (known.ids.get(&order.id), known.refusals.get(&order.id)) {
         (Some(taken), _) if *taken == owner => return old(Verdict::AlreadyThere),
         (_, Some((user, voucher, refusal))) if (*user, *voucher) == owner => {
@@ -120,50 +141,60 @@ fn decide_one(order: &Order, known: &mut Known) -> Decided {
 /// What has to be written for the verdicts of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Changes<'a> {
+    /// By ascending id.
     pub created: Vec<&'a Incoming>,
     pub refused: Vec<(&'a Incoming, Refusal)>,
+    /// By ascending voucher: the order in which stocks are locked.
+    pub stocks: Vec<(VoucherId, StockChange)>,
 }
 
-pub(super) fn changes<'a>(part: &'a [Incoming], decided: &[Decided]) -> Changes<'a> {
+/// What a batch changes in the row of a voucher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StockChange {
+    /// Units taken.
+    pub units: i64,
+    /// Orders refused.
+    pub refused: i64,
+    /// The stock must be below this, or what was refused for want of stock was refused wrongly.
+    pub below: i64,
+}
+
+pub(super) fn changes<'a>(part: &[&'a Incoming], decided: &[Decided]) -> Changes<'a> {
     let mut changes = Changes::default();
+    let mut stocks: BTreeMap<VoucherId, StockChange> = BTreeMap::new();
     for (incoming, decided) in part.iter().zip(decided).filter(|(_, decided)| decided.is_new) {
+        let order = &incoming.order;
+        let stock =
+            stocks.entry(order.voucher).or_insert(StockChange { units: 0, refused: 0, below: i64::MAX });
         match decided.verdict {
-            Verdict::Created => changes.created.push(incoming),
-            Verdict::Refused(refusal) => changes.refused.push((incoming, refusal)),
+            Verdict::Created => {
+                stock.units += order.quantity.get();
+                changes.created.push(incoming);
+            }
+            Verdict::Refused(refusal) => {
+                stock.refused += 1;
+                if refusal == Refusal::OutOfStock {
+                    stock.below = stock.below.min(order.quantity.get());
+                }
+                changes.refused.push((incoming, refusal));
+            }
             _ => {}
         }
     }
+    changes.created.sort_unstable_by_key(|incoming| incoming.order.id);
+    changes.stocks = stocks.into_iter().collect();
     changes
 }
 
-/// Units that orders take from each voucher, by ascending voucher: the order in which stocks are locked.
-pub(super) fn units_by_voucher(sorted: &[&Incoming]) -> Vec<(VoucherId, i64)> {
-    let of_voucher = |of: &[&Incoming]| {
-        (of[0].order.voucher, of.iter().map(|incoming| incoming.order.quantity.get()).sum())
-    };
-    sorted.chunk_by(|one, next| one.order.voucher == next.order.voucher).map(of_voucher).collect()
-}
-
-/// The places in a batch of the orders that have to wait for others, by their voucher.
-pub(super) fn contended_by_voucher(
-    orders: &[Incoming],
-    verdicts: &[Verdict],
-) -> BTreeMap<VoucherId, Vec<usize>> {
-    let mut waiting: BTreeMap<VoucherId, Vec<usize>> = BTreeMap::new();
-    for (at, (incoming, verdict)) in orders.iter().zip(verdicts).enumerate() {
-        if *verdict == Verdict::Contended {
-            waiting.entry(incoming.order.voucher).or_default().push(at);
-        }
+impl Changes<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.created.is_empty() && self.refused.is_empty()
     }
-    waiting
-}
 
-/// Whether an id or a seat stands twice among orders that are sorted by seat.
-pub(super) fn repeats_itself(sorted: &[&Incoming]) -> bool {
-    let mut ids: Vec<OrderId> = sorted.iter().map(|incoming| incoming.order.id).collect();
-    ids.sort_unstable();
-    sorted.windows(2).any(|pair| seat(&pair[0].order) == seat(&pair[1].order))
-        || ids.windows(2).any(|pair| pair[0] == pair[1])
+    /// A stock covers a part of what is asked of it: which part, only a lock can tell.
+    pub fn splits_a_stock(&self) -> bool {
+        self.stocks.iter().any(|(_, stock)| stock.units > 0 && stock.below < i64::MAX)
+    }
 }
 
 #[cfg(test)]
@@ -185,8 +216,8 @@ mod tests {
         Known { stocks: HashMap::from([(7.try_into().unwrap(), units)]), ..Known::default() }
     }
 
-    fn verdicts(part: &[Incoming], known: Known) -> Vec<Verdict> {
-        decide(part, known).into_iter().map(|decided| decided.verdict).collect()
+    fn verdicts(part: &[Incoming], mut known: Known) -> Vec<Verdict> {
+        decide(part, &mut known).into_iter().map(|decided| decided.verdict).collect()
     }
 
     #[test]
@@ -202,16 +233,13 @@ mod tests {
         let has = Verdict::Refused(Refusal::UserHasOrder);
         let expected = [Verdict::Created, Verdict::AlreadyThere, has.clone(), has, Verdict::IdTaken];
         assert_eq!(verdicts(&part, stock(9)), expected);
-        assert!(repeats_itself(&part.iter().collect::<Vec<_>>()));
-        assert!(repeats_itself(&[&order(1, 1, 1), &order(1, 9, 1)]));
-        assert!(!repeats_itself(&[&order(2, 1, 1), &order(1, 9, 1)]));
     }
 
     #[test]
     fn an_earlier_refusal_stands_although_there_is_stock_again() {
         let mut known = stock(9);
         known.refusals.insert(1.try_into().unwrap(), (1, 7, Refusal::OutOfStock));
-        let decided = decide(&[order(1, 1, 1)], known);
+        let decided = decide(&[order(1, 1, 1)], &mut known);
         assert_eq!(decided, [Decided { verdict: Verdict::Refused(Refusal::OutOfStock), is_new: false }]);
     }
 

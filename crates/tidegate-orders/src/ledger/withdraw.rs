@@ -5,14 +5,14 @@
 //! primary key decides between this and whoever writes the order, whether the voucher has a row or not: who comes second
 //! finds the row, and for a worker it is there already.
 
-use std::time::Duration;
-
-use tidegate_stream::{Backoff, Outage};
+use tidegate_stream::Outage;
 
 use super::{
-    CONTENTION_ATTEMPTS, Incoming, Ledger, Session,
+    Incoming, Ledger,
     fault::Fault,
-    sql::{self, Stocks},
+    retry::{Tried, insist},
+    session::Session,
+    sql::{self, Depth, Stocks},
     verdict::Known,
 };
 use crate::{gate::UserAfter, order::Order};
@@ -29,6 +29,8 @@ pub enum Withdrawal {
     IdTaken,
     /// The database refuses its cancelled row, with these words: it may be written one day, so nothing can be given back.
     Rejected(String),
+    /// Others hold rows that it needs: nothing was done, and it can be tried again.
+    Contended,
 }
 
 impl Ledger {
@@ -66,13 +68,16 @@ impl Ledger {
         let mut withdrawals = Vec::with_capacity(orders.len());
         let mut parts = vec![orders];
         while let Some(part) = parts.pop().filter(|part| !part.is_empty()) {
-            match self.withdraw_part(part).await? {
-                Ok(part) => withdrawals.extend(part),
-                Err(error) if part.len() == 1 => {
+            match insist(self.contentions(), || self.try_to_withdraw(part)).await? {
+                Tried::Done(part) => withdrawals.extend(part),
+                Tried::InTheWay | Tried::Held => {
+                    withdrawals.extend(part.iter().map(|_| Withdrawal::Contended));
+                }
+                Tried::Refused(error) if part.len() == 1 => {
                     self.probe().await?;
                     withdrawals.push(Withdrawal::Rejected(error));
                 }
-                Err(_) => {
+                Tried::Refused(_) => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
                 }
@@ -81,41 +86,29 @@ impl Ledger {
         Ok(withdrawals)
     }
 
-    /// Withdraws a part whole. The inner error is the text of a row that the database refuses.
-    async fn withdraw_part(&self, part: &[Incoming]) -> Result<Result<Vec<Withdrawal>, String>, Outage> {
-        let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            let tried = tokio::time::timeout(self.timeout, self.try_to_withdraw(part)).await;
-            match tried.unwrap_or_else(|_| Err(Fault::Outage(self.too_late()))) {
-                Ok(withdrawals) => return Ok(Ok(withdrawals)),
-                Err(Fault::Row(error)) => return Ok(Err(error)),
-                // Most often somebody has written one of them just now, and the next look finds it. Should it last, it
-                // is a unique key of somebody else's.
-                Err(Fault::Doubtful(error)) if attempt == CONTENTION_ATTEMPTS => return Ok(Err(error)),
-                Err(fault @ Fault::Outage(_)) => return Err(outage(fault)),
-                Err(fault) if attempt == CONTENTION_ATTEMPTS => return Err(outage(fault)),
-                Err(_) => tokio::time::sleep(backoff.next_wait()).await,
-            }
-        }
-    }
-
     async fn try_to_withdraw(&self, part: &[Incoming]) -> Result<Vec<Withdrawal>, Fault> {
-        let mut session = Session::open(&self.pool).await?;
-        let withdrawals = withdraw(&mut session, part).await;
-        session.end(withdrawals).await
+        let attempt = async {
+            let mut session = Session::open(&self.pool).await?;
+            let withdrawals = withdraw(&mut session, part).await;
+            session.end(withdrawals).await
+        };
+        let tried = tokio::time::timeout(self.timeout, attempt).await;
+        tried.unwrap_or_else(|_| Err(Fault::Outage(self.too_late())))
     }
 }
 
 async fn withdraw(session: &mut Session, part: &[Incoming]) -> Result<Vec<Withdrawal>, Fault> {
-    sql::run(session, sql::BEGIN.to_owned()).await?;
     // The primary key is the guard. The locks only keep a worker from refusing the same order at this moment: it would be
     // cancelled and refused.
-    let known = sql::look_up(session, part, Stocks::Locked).await?;
+    let all: Vec<&Incoming> = part.iter().collect();
+    let known = sql::look_up(session, &all, Stocks::Locked, Depth::Ids).await?;
     let decided = decide(part, known);
     let new = part.iter().zip(&decided).filter(|(_, (_, is_new))| *is_new).map(|(incoming, _)| incoming);
-    sql::run(session, sql::cancelled_writes(new)).await?;
+    if let Some(rows) = sql::cancelled_rows(new) {
+        sql::run(session, rows).await?;
+    }
+    // Apart from the row: a server that replicates by certification says only to a COMMIT of its own what came of it.
+    sql::run(session, sql::COMMIT.to_owned()).await?;
     Ok(decided.into_iter().map(|(withdrawal, _)| withdrawal).collect())
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -10,12 +11,20 @@ use rand::{RngExt, seq::SliceRandom};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row, mysql::MySqlPoolOptions, prelude::*};
 use tidegate_lab::MysqlServer;
 use tidegate_orders::{
-    Foresight, Incoming, Ledger, Order, Refusal, Verdict, gate::UserAfter, ledger::Withdrawal, schema,
+    Foresight, Incoming, Ledger, Order, Refusal, Verdict,
+    gate::UserAfter,
+    ledger::{Contention, Withdrawal},
+    schema,
 };
 use tidegate_stream::EntryId;
 
 const OUT_OF_STOCK: Verdict = Verdict::Refused(Refusal::OutOfStock);
 const HAS_ORDER: Verdict = Verdict::Refused(Refusal::UserHasOrder);
+/// Somebody holds the row of voucher 1.
+fn held_1() -> Verdict {
+    Verdict::Contended(Contention::Voucher(1.try_into().expect("a voucher id")))
+}
+
 /// What a batch may take, unless a test says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -37,7 +46,7 @@ impl Books {
                 format!("INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES ({voucher}, {stock})");
             pool.execute(AssertSqlSafe(insert)).await?;
         }
-        Ok(Self { ledger: Ledger::new(pool.clone(), TIMEOUT), pool, server })
+        Ok(Self { ledger: ledger(&pool, TIMEOUT), pool, server })
     }
 
     async fn run(&self, sql: &str) -> Result<()> {
@@ -94,6 +103,11 @@ async fn pool(server: &MysqlServer, connections: u32, lock_wait_timeout_s: u32) 
         })
     });
     Ok(options.connect(&server.url()).await?)
+}
+
+/// A ledger as the program opens it on a server that stands alone.
+fn ledger(pool: &MySqlPool, timeout: Duration) -> Ledger {
+    Ledger::new(pool.clone(), timeout).committing_in_packet(Arc::new(true.into()))
 }
 
 /// Order `id` of `user` for one unit of `voucher`.
@@ -574,23 +588,6 @@ async fn a_row_lock_that_outlasts_the_timeout_is_an_outage_and_its_transaction_e
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_lock_that_ends_in_time_costs_only_time() -> Result<()> {
-    let books = Books::open(&[10]).await?;
-    // The server gives up after a second; the ledger tries again.
-    let ledger = Ledger::new(pool(&books.server, 2, 1).await?, TIMEOUT);
-    let mut rival =
-        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
-    let held = tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        rival.execute("ROLLBACK").await
-    });
-    assert_eq!(ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
-    held.await??;
-    assert_eq!((books.order_ids().await?, books.stock(1).await?), (vec![100], 9));
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_not_ready_is_an_outage_that_says_what_to_do() -> Result<()> {
     let books = Books::open(&[10]).await?;
     books.run("RENAME TABLE tb_voucher_order TO away").await?;
@@ -607,9 +604,9 @@ async fn a_row_lock_that_does_not_end_makes_orders_wait_and_is_no_outage() -> Re
     let ledger = Ledger::new(pool(&books.server, 2, 1).await?, TIMEOUT);
     let mut rival =
         books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
-    assert_eq!(ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Contended]);
+    assert_eq!(ledger.record(&[order(100, 1, 1)]).await?, [held_1()]);
     let mixed = [order(101, 1, 2), order(100, 1, 1), order(102, 2, 2)];
-    let expected = [Verdict::Created, Verdict::Contended, Verdict::Created];
+    let expected = [Verdict::Created, held_1(), Verdict::Created];
     assert_eq!(ledger.record(&mixed).await?, expected, "another voucher is free");
     rival.execute("ROLLBACK").await?;
     assert_eq!(ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
@@ -688,7 +685,7 @@ async fn a_wait_for_the_turn_to_write_is_no_outage() -> Result<()> {
     let batches: Vec<_> = (1..=12).map(|user| [order(100 + user, user, 1)]).collect();
     let all = batches.iter().map(|batch| ledger.record(batch));
     for verdicts in futures_util::future::join_all(all).await {
-        assert_eq!(verdicts?, [Verdict::Contended]);
+        assert_eq!(verdicts?, [held_1()]);
     }
     rival.execute("ROLLBACK").await?;
     Ok(())
@@ -699,7 +696,7 @@ async fn an_answer_that_is_cut_short_is_no_success() -> Result<()> {
     let books = Books::open(&[10]).await?;
     let limited = pool(&books.server, 1, 5).await?;
     sqlx::raw_sql("SET SESSION sql_select_limit = 0").execute(&limited).await?;
-    let ledger = Ledger::new(limited, TIMEOUT);
+    let ledger = ledger(&limited, TIMEOUT);
     let outage = ledger.record(&[order(100, 1, 1)]).await.err().context("nothing was checked")?;
     assert!(outage.error.contains("instead of 5 and 1"), "{outage}");
     Ok(())

@@ -108,6 +108,7 @@ impl Cancel<'_> {
             Withdrawal::OrderExists => return Ok(Fate::Stays(Obstacle::OrderExists)),
             Withdrawal::IdTaken => return Ok(Fate::Stays(Obstacle::IdTaken)),
             Withdrawal::Rejected(error) => return Ok(Fate::Rejected(error)),
+            Withdrawal::Contended => return Ok(Fate::Stays(Obstacle::Contended)),
         };
         let reply = match self.dead.cancel(letter, order, user_after).await {
             // Somebody has put the letter back, and now the order is withdrawn: nobody else would give it back.
@@ -152,6 +153,7 @@ fn obstacle(withdrawal: Withdrawal) -> Option<Obstacle> {
         Withdrawal::OrderExists => Some(Obstacle::OrderExists),
         Withdrawal::IdTaken => Some(Obstacle::IdTaken),
         Withdrawal::Rejected(_) => Some(Obstacle::Rejected),
+        Withdrawal::Contended => Some(Obstacle::Contended),
     }
 }
 

@@ -116,6 +116,8 @@ pub enum Obstacle {
     HoldsUnits,
     /// MySQL refuses a row.
     Rejected,
+    /// Others hold rows of MySQL that it needs.
+    Contended,
     /// Redis refuses.
     Failed,
 }
@@ -144,6 +146,9 @@ impl Obstacle {
             }
             Self::Rejected => {
                 "MySQL refused the cancelled row that keeps the order from being written, so nothing was given back"
+            }
+            Self::Contended => {
+                "another session holds rows that this needs: nothing was done, type it again in a while"
             }
             Self::Failed => "Redis refused",
         }

@@ -1,0 +1,228 @@
+//! What the ledger reads.
+
+use std::collections::BTreeSet;
+
+use futures_util::TryStreamExt;
+use sqlx::{AssertSqlSafe, Either, MySqlConnection, Row, mysql::MySqlRow};
+
+use super::{BEGIN, ROLLBACK, list, numbers};
+use crate::{
+    ledger::{
+        Incoming,
+        verdict::{Known, Refusal},
+    },
+    order::{OrderId, Slot, UserId, VoucherId},
+    row_state::CANCELLED,
+};
+
+/// Vouchers in one IN list: from a thousand on, MariaDB makes a subquery of it.
+const MOST_LISTED: usize = 500;
+
+/// Whether the vouchers of a batch are locked while it is looked up: what is decided holds only then, unless the write
+/// itself checks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ledger) enum Stocks {
+    Locked,
+    AsTheyAre,
+}
+
+/// How much is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::ledger) enum Depth {
+    /// Which vouchers are there, with what stock.
+    Vouchers,
+    /// The live orders of the users, too, and earlier refusals: these tell of nearly everything that comes twice.
+    Users,
+    /// The order ids as well: of cancelled orders, and of ids that belong to another user or voucher.
+    Ids,
+}
+
+/// Reads what [`crate::ledger::verdict::decide`] needs, in one round trip; vouchers are locked ascending. Their
+/// transaction is open afterwards where they are locked.
+pub(in crate::ledger) async fn look_up(
+    connection: &mut MySqlConnection,
+    part: &[&Incoming],
+    stocks: Stocks,
+    depth: Depth,
+) -> sqlx::Result<Known> {
+    let mut questions = Questions::default();
+    if stocks == Stocks::Locked {
+        questions.sql.push_str(BEGIN);
+        questions.takers.push(|_, _| Ok(()));
+    }
+    questions.ask_stocks(part, stocks);
+    if depth >= Depth::Users {
+        questions.ask(taken_by_users(part), take_user_row);
+        questions.ask(refusals_of_ids(part), take_refusal_row);
+    }
+    if depth >= Depth::Ids {
+        questions.ask(rows_of_ids(part), take_id_row);
+    }
+    questions.answers(connection).await
+}
+
+/// Of these vouchers, those whose rows somebody holds at this moment. Waits for nobody.
+pub(in crate::ledger) async fn held_vouchers(
+    connection: &mut MySqlConnection,
+    vouchers: &[VoucherId],
+) -> sqlx::Result<BTreeSet<VoucherId>> {
+    let mut sql = BEGIN.to_owned();
+    for vouchers in vouchers.chunks(MOST_LISTED) {
+        let select = format!(
+            "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher FORCE INDEX (PRIMARY) WHERE voucher_id IN ({})",
+            list(vouchers)
+        );
+        sql = format!("{sql};{select};{select} FOR UPDATE SKIP LOCKED");
+    }
+    sql = format!("{sql};{ROLLBACK}");
+    let mut held = BTreeSet::new();
+    let mut answer = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(connection);
+    let mut result = 0;
+    while let Some(part) = answer.try_next().await? {
+        match part {
+            Either::Left(_) => result += 1,
+            Either::Right(row) => {
+                let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) else { continue };
+                // After the BEGIN, by turns: what is there, then what of it is free.
+                if result % 2 == 1 {
+                    held.insert(voucher);
+                } else {
+                    held.remove(&voucher);
+                }
+            }
+        }
+    }
+    Ok(held)
+}
+
+type Taker = fn(&mut Known, &MySqlRow) -> sqlx::Result<()>;
+
+/// Questions for one round trip, and who takes the rows of each answer.
+#[derive(Default)]
+struct Questions {
+    sql: String,
+    takers: Vec<Taker>,
+}
+
+impl Questions {
+    fn ask(&mut self, question: String, taker: Taker) {
+        if !self.sql.is_empty() {
+            self.sql.push(';');
+        }
+        self.sql.push_str(&question);
+        self.takers.push(taker);
+    }
+
+    fn ask_stocks(&mut self, part: &[&Incoming], stocks: Stocks) {
+        let vouchers: BTreeSet<VoucherId> = part.iter().map(|incoming| incoming.order.voucher).collect();
+        let vouchers: Vec<VoucherId> = vouchers.into_iter().collect();
+        let lock = match stocks {
+            Stocks::Locked => " ORDER BY voucher_id FOR UPDATE",
+            Stocks::AsTheyAre => "",
+        };
+        // By the primary key also where the table is small: it would be read, and locked, whole.
+        for vouchers in vouchers.chunks(MOST_LISTED) {
+            self.ask(
+                format!(
+                    "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(refusals AS SIGNED) \
+                     FROM tb_seckill_voucher FORCE INDEX (PRIMARY) \
+                     WHERE voucher_id IN ({}) AND stock IS NOT NULL{lock}",
+                    list(vouchers)
+                ),
+                take_voucher_row,
+            );
+        }
+    }
+
+    async fn answers(self, connection: &mut MySqlConnection) -> sqlx::Result<Known> {
+        let mut known = Known::default();
+        let mut answers = sqlx::raw_sql(AssertSqlSafe(self.sql)).fetch_many(connection);
+        let mut takers = self.takers.iter();
+        let mut taker = takers.next();
+        while let Some(part) = answers.try_next().await? {
+            match (part, taker) {
+                (Either::Left(_), _) => taker = takers.next(),
+                (Either::Right(row), Some(take)) => take(&mut known, &row)?,
+                (Either::Right(_), None) => {}
+            }
+        }
+        Ok(known)
+    }
+}
+
+/// All slots of the users of a batch, by the unique key, which holds the order ids, too.
+fn taken_by_users(part: &[&Incoming]) -> String {
+    let pairs: BTreeSet<(VoucherId, UserId)> =
+        part.iter().map(|incoming| (incoming.order.voucher, incoming.order.user)).collect();
+    format!(
+        "SELECT CAST(o.voucher_id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.slot AS SIGNED), CAST(o.id AS SIGNED) \
+         FROM {} tb_voucher_order o FORCE INDEX (uk_voucher_user_slot) \
+         ON o.voucher_id = n.voucher AND o.user_id = n.user WHERE o.slot IS NOT NULL",
+        numbers(
+            "n",
+            "voucher BIGINT PATH '$[0]', user BIGINT PATH '$[1]'",
+            &list(pairs.iter().map(|(voucher, user)| format!("[{voucher},{user}]")))
+        )
+    )
+}
+
+fn rows_of_ids(part: &[&Incoming]) -> String {
+    format!(
+        "SELECT CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.voucher_id AS SIGNED), \
+         CAST({CANCELLED} AS SIGNED) FROM {} tb_voucher_order o FORCE INDEX (PRIMARY) ON o.id = n.id",
+        ids(part)
+    )
+}
+
+fn refusals_of_ids(part: &[&Incoming]) -> String {
+    format!(
+        "SELECT r.order_id, r.user_id, r.voucher_id, r.reason \
+         FROM {} tidegate_refusal r FORCE INDEX (PRIMARY) ON r.order_id = n.id",
+        ids(part)
+    )
+}
+
+/// The ids of a batch, ascending, as a table to join with.
+pub(super) fn ids<'a>(part: impl IntoIterator<Item = &'a &'a Incoming>) -> String {
+    let ids: BTreeSet<OrderId> = part.into_iter().map(|incoming| incoming.order.id).collect();
+    numbers("n", "id BIGINT PATH '$'", &list(ids))
+}
+
+fn take_voucher_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
+    if let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) {
+        known.stocks.insert(voucher, row.try_get(1)?);
+        known.refused_of.insert(voucher, row.try_get(2)?);
+    }
+    Ok(())
+}
+
+fn take_user_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
+    let (voucher, user) = (row.try_get::<i64, _>(0)?, row.try_get::<i64, _>(1)?);
+    if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(3)?) {
+        known.ids.insert(id, (user, voucher));
+    }
+    let seat =
+        (VoucherId::try_from(voucher), UserId::try_from(user), Slot::try_from(row.try_get::<i64, _>(2)?));
+    if let (Ok(voucher), Ok(user), Ok(slot)) = seat {
+        known.seats.insert((voucher, user, slot));
+    }
+    Ok(())
+}
+
+fn take_id_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
+    if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(0)?) {
+        known.ids.insert(id, (row.try_get(1)?, row.try_get(2)?));
+        if row.try_get::<i64, _>(3)? == 1 {
+            known.cancelled.insert(id);
+        }
+    }
+    Ok(())
+}
+
+fn take_refusal_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
+    if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(0)?) {
+        let refusal = Refusal::from_word(row.try_get(3)?);
+        known.refusals.insert(id, (row.try_get(1)?, row.try_get(2)?, refusal));
+    }
+    Ok(())
+}
