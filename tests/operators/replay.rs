@@ -499,6 +499,39 @@ async fn a_redis_that_goes_away_ends_it_with_what_to_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_living_worker_has_in_hand_is_not_buried_under_its_hands() {
+    const NEW: i64 = 9;
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.add_order(1, 1, NEW).await;
+    site.add_order(2, 2, PLENTY).await;
+    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let locking = redis.hold_when("lock:order:");
+    let worker = site.worker("w").set("WORKER_LANES", 1).set("REDIS_COMMAND_TIMEOUT_MS", 60_000);
+    let worker = worker.set("REDIS_URL", redis.url_for(&site.redis)).start();
+    locking.reached().await.expect("both entries are in hand");
+
+    // The replay finds no voucher, the worker does: its row is added in between.
+    let operator = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let burying = operator.hold_when(fred::util::sha1_hash(include_str!("../../lua/bury.lua")));
+    let args = [&["replay"], &ALL[..], &["--yes", "--json"]].concat();
+    let mut replay = command(&operator.url_for(&site.redis), &site.mysql.url(), &args);
+    let replay = replay.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    burying.reached().await.expect("the replay is about to bury");
+    site.load(NEW, 10).await;
+    let acknowledging = redis.hold_when("\r\nXACK\r\n");
+    locking.release();
+    acknowledging.reached().await.expect("the worker has written it");
+    burying.release();
+
+    let done = told(&replay.wait_with_output().expect("it ends"), 0);
+    counts(&done, &[("entries", 2), ("created", 1), ("already_there", 1), ("buried", 0), ("left", 0)]);
+    acknowledging.release();
+    assert_eq!((site.orders().await.len(), site.dead().await.len()), (2, 0));
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_order_whose_user_is_locked_by_another_is_tried_again_and_holds_up_nobody_for_ever() {
     let site = Site::open().await;
     site.open_sale().await;

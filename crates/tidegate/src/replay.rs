@@ -7,9 +7,12 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use fred::clients::Pool;
 use serde::Serialize;
-use tidegate_orders::{Foreseen, Foresight, Gate, Keys, Ledger, OrderHandler, Tally, UserLocks};
+use tidegate_orders::{
+    Foreseen, Foresight, Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, keys::process_of,
+};
 use tidegate_stream::{
-    Backoff, Death, Entry, EntryId, Handler, Leases, Outage, Outcome, Stream, StreamError, Survey, is_refusal,
+    Backoff, BuryReply, Death, Entry, EntryId, Handler, Leases, Outage, Outcome, Stream, StreamError, Survey,
+    is_refusal,
 };
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -94,7 +97,8 @@ pub struct Done {
     /// What became of entries.
     #[serde(flatten)]
     pub tidings: Tidings,
-    /// Entries that are still to be done: others hold their users or vouchers for too long, or Redis takes no dead letter.
+    /// Entries that are still to be done: others hold their users, their vouchers or themselves for too long, or Redis
+    /// takes no dead letter.
     pub left: u64,
     /// The first of these.
     #[serde(skip)]
@@ -119,6 +123,7 @@ pub struct Replay {
     ledger: Ledger,
     stream: Stream,
     survey: Survey,
+    keys: Keys,
     origin: Origin,
     retry: (Duration, Duration),
     patience: Duration,
@@ -137,7 +142,7 @@ impl Replay {
         let tally = Arc::new(Tally::default());
         let handler = OrderHandler::new(
             Gate::new(pool.clone(), keys.clone(), names.stream.clone()),
-            UserLocks::new(Leases::new(pool.clone()), keys, worker.lock_lease),
+            UserLocks::new(Leases::new(pool.clone()), keys.clone(), worker.lock_lease),
             ledger.clone(),
             Arc::clone(&tally),
         );
@@ -147,6 +152,7 @@ impl Replay {
             ledger,
             stream: Stream::new(pool.clone(), names.clone()),
             survey: Survey::new(pool, names),
+            keys,
             origin,
             retry: (worker.lock_retry, worker.backoff_max),
             // A killed worker's locks have ended by then.
@@ -215,15 +221,18 @@ impl Replay {
         let (began, mut backoff) = (Instant::now(), Backoff::new(self.retry.0, self.retry.1));
         loop {
             let outcomes = self.handle(&todo, &refused_before, done).await?;
-            self.settle(&todo, &outcomes, done).await?;
+            let in_hand = self.settle(&todo, &outcomes, done).await?;
             let mut outcomes = outcomes.iter();
-            todo.retain(|_| matches!(outcomes.next(), Some(Outcome::SetAside(_))));
+            todo.retain(|entry| {
+                matches!(outcomes.next(), Some(Outcome::SetAside(_))) || in_hand.contains(&entry.id)
+            });
             let Some(first) = todo.first() else { return Ok(None) };
             if began.elapsed() > self.patience {
                 for entry in &todo {
                     done.left(
                         entry.id,
-                        "somebody else holds its user's lock, its voucher's row or a key of its voucher",
+                        "somebody else holds its user's lock, its voucher's row or a key of its voucher, or a \
+                         living worker has it in hand",
                     );
                 }
                 return Ok(None);
@@ -256,10 +265,17 @@ impl Replay {
     }
 
     /// Acknowledges what is done and buries what is dead, of that which is pending. What the group has not read yet is
-    /// left to it: a worker finds it done.
-    async fn settle(&self, todo: &[Entry], outcomes: &[Outcome], done: &mut Done) -> Result<(), Outage> {
+    /// left to it: a worker finds it done. Answers with what is dead and in hand of a living worker, for which it may
+    /// be alive: the row of its voucher may have been added meanwhile.
+    async fn settle(
+        &self,
+        todo: &[Entry],
+        outcomes: &[Outcome],
+        done: &mut Done,
+    ) -> Result<HashSet<EntryId>, Outage> {
+        let mut in_hand = HashSet::new();
         let ids = || todo.iter().map(|entry| entry.id);
-        let (Some(first), Some(last)) = (ids().min(), ids().max()) else { return Ok(()) };
+        let (Some(first), Some(last)) = (ids().min(), ids().max()) else { return Ok(in_hand) };
         let is_pending = self.is_any_pending(first, last).await?;
         let ended: Vec<EntryId> =
             ids().zip(outcomes).filter(|(_, outcome)| **outcome == Outcome::Done).map(|(id, _)| id).collect();
@@ -275,19 +291,26 @@ impl Replay {
                 done.tidings.dead(entry.id, death);
                 continue;
             }
-            match self.stream.bury(entry, death).await {
-                Ok(true) => {
+            match self.bury(entry, death).await {
+                Ok(BuryReply::Buried) => {
                     done.tidings.counts.entries += 1;
                     done.tidings.counts.buried += 1;
                 }
-                Ok(false) => done.tidings.dead(entry.id, death),
+                Ok(BuryReply::Settled) => done.tidings.dead(entry.id, death),
+                Ok(BuryReply::InHand) => _ = in_hand.insert(entry.id),
                 Err(StreamError::Redis(error)) if is_refusal(&error) => {
                     done.left(entry.id, error.to_string())
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        Ok(in_hand)
+    }
+
+    async fn bury(&self, entry: &Entry, death: &Death) -> Result<BuryReply, StreamError> {
+        let Some(pending) = self.survey.pending_entry(entry.id).await? else { return Ok(BuryReply::Settled) };
+        let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
+        self.stream.bury_of_dead(entry, death, &pending.consumer, heartbeat).await
     }
 
     async fn is_any_pending(&self, first: EntryId, last: EntryId) -> Result<bool, Outage> {
