@@ -37,6 +37,7 @@ use machine::Machine;
 use results::{Results, SCHEMA, ServerResults};
 use site::Site;
 use sizes::{Shapes, Sizes};
+use trouble::Rows;
 use writers::tell;
 
 /// Measure Tidegate, beside what its servers can do and beside what it replaces
@@ -59,6 +60,9 @@ pub struct Bench {
     /// Only these parts
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
+    /// Of trouble, only these rows
+    #[arg(long, value_enum, value_delimiter = ',')]
+    rows: Vec<Rows>,
     /// Only with these servers [default: MariaDB, and MySQL when `just matrix` has fetched it]
     #[arg(long, value_enum, value_delimiter = ',')]
     mysql: Vec<Server>,
@@ -73,7 +77,7 @@ enum What {
     Quick,
     /// About twenty minutes
     Full,
-    /// Only trouble, in full sizes: about ten minutes
+    /// Only trouble, in large sizes: about a quarter of an hour
     Trouble,
     /// Only what an order costs, in large sizes: about five minutes
     Cost,
@@ -182,6 +186,7 @@ impl Bench {
     fn usual_folder(&self) -> PathBuf {
         let is_whole = self.what == What::Full
             && self.only.is_empty()
+            && self.rows.is_empty()
             && self.mysql.is_empty()
             && self.tidegate.is_none()
             && self.scale == 1.0;
@@ -215,7 +220,8 @@ impl Bench {
         let sizes = match self.what {
             What::Quick => Sizes::quick(self.scale),
             What::Cost => Sizes::cost(self.scale),
-            What::Full | What::Trouble | What::Compare => Sizes::full(self.scale),
+            What::Trouble => Sizes::trouble(self.scale),
+            What::Full | What::Compare => Sizes::full(self.scale),
         };
         let parts = match self.what {
             What::Cost => Parts(vec![Part::Cost]),
@@ -248,7 +254,8 @@ impl Bench {
             results.cost = Some(cost::measure(&mut site, sizes.cost, sizes.rounds).await?);
         }
         if parts.wants(Part::Trouble) {
-            results.trouble = Some(trouble::measure(&mut site, &sizes.trouble, is_first).await?);
+            results.trouble =
+                Some(trouble::measure(&mut site, flavour, &sizes.trouble, &self.rows, is_first).await?);
         }
         Ok(results)
     }

@@ -55,7 +55,7 @@ fn a_tiny_run_has_every_section_and_can_be_compared() {
         11 + 4 + 2,
         "all; those that could grow; the flat one"
     );
-    for row in ["held_voucher", "long_hold", "large_entries"] {
+    for row in ["held_voucher", "long_hold", "large_entries", "cluster"] {
         assert!(trouble[row].is_object(), "no {row} in {trouble}");
     }
 

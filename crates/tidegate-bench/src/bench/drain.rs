@@ -44,7 +44,7 @@ pub async fn measure(site: &mut Site, plan: Plan) -> Result<Run> {
     site.clear_tables(plan.tables, plan.vouchers).await?;
     site.clear_redis().await?;
     let workers =
-        Workers::start(&site.program, plan.shape, &site.redis_server.url(), site.url(plan.tables)).await?;
+        Workers::start(&site.program, plan.shape, &site.redis_server.url(), &[site.url(plan.tables)]).await?;
     let orders = site.numbers.take(plan.orders, plan.vouchers);
     site.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
     let last = orders::fill(&mut site.redis, FILLED, &orders).await?;

@@ -125,6 +125,11 @@ fn of_trouble(trouble: &Trouble, put: Put) {
         put("trouble: peak memory, large entries", large.all_large_peak_kib as f64 / 1024.0, "MiB");
         put("trouble: peak memory, turning large", large.turning_peak_kib as f64 / 1024.0, "MiB");
     }
+    if let Some(cluster) = &trouble.cluster {
+        let name = format!("trouble: three workers on three nodes, {}", cluster.kind);
+        put(&name, cluster.share(), "of one worker");
+        put(&format!("{name}, lost"), cluster.lost as f64, "orders");
+    }
 }
 
 /// Three digits that count, whatever the size.

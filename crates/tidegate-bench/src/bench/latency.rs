@@ -110,7 +110,7 @@ async fn at_rate(site: &mut Site, rate: f64, length: Duration) -> Result<AtRate>
 async fn quiet_workers(site: &mut Site) -> Result<Workers> {
     site.clear_tables(Tables::Fresh, 1).await?;
     site.clear_redis().await?;
-    Workers::start(&site.program, Shape::DEFAULT, &site.redis_server.url(), site.url(Tables::Fresh)).await
+    Workers::start(&site.program, Shape::DEFAULT, &site.redis_server.url(), &[site.url(Tables::Fresh)]).await
 }
 
 /// What an open loop has seen.

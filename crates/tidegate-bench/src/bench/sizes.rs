@@ -37,7 +37,7 @@ pub struct TroubleSizes {
     pub rounds: usize,
     /// Entries of each case.
     pub entries: usize,
-    /// Larger numbers of entries, once each, with the cases that are measured with them.
+    /// Other numbers of entries, once each, with the cases that are measured with them.
     pub growth: Vec<(usize, Growing)>,
     /// Entries before vouchers that are held.
     pub held_entries: usize,
@@ -45,6 +45,8 @@ pub struct TroubleSizes {
     pub hold: Duration,
     /// Entries with a field of 64 KiB.
     pub large_entries: usize,
+    /// Entries of one voucher before the workers of a cluster.
+    pub cluster_entries: usize,
 }
 
 /// Which shapes of workers are measured.
@@ -77,6 +79,7 @@ impl Sizes {
                 held_entries: scaled(20_000, scale),
                 hold: Duration::from_secs_f64(8.0 * scale.clamp(0.1, 1.0)),
                 large_entries: scaled(1_500, scale),
+                cluster_entries: scaled(10_000, scale),
             },
         }
     }
@@ -105,12 +108,24 @@ impl Sizes {
                 // Longer than the default of `admin.stuck_after_ms`.
                 hold: Duration::from_secs_f64(150.0 * scale.clamp(0.01, 1.0)),
                 large_entries: scaled(6_000, scale),
+                cluster_entries: scaled(40_000, scale),
             },
         }
     }
 }
 
 impl Sizes {
+    /// Large ones for the section "Trouble": about a quarter of an hour.
+    pub fn trouble(scale: f64) -> Self {
+        let full = Self::full(scale);
+        let growth = vec![
+            (scaled(60_000, scale), Growing::ThatCouldGrow),
+            (scaled(1_000_000, scale), Growing::PromisedFlat),
+        ];
+        let trouble = TroubleSizes { entries: scaled(300_000, scale), growth, ..full.trouble.clone() };
+        Self { trouble, ..full }
+    }
+
     /// Large ones for what an order costs: about five minutes.
     pub fn cost(scale: f64) -> Self {
         Self { cost: scaled(900_000, scale), ..Self::full(scale) }

@@ -117,10 +117,10 @@ type Put<'a> = &'a mut dyn FnMut(&str, &'static str, Wanted, Option<f64>);
 
 fn of_trouble(trouble: &Trouble, put: Put) {
     use Wanted::{AtLeast, AtMost};
-    let smallest = trouble.cases.iter().map(|case| case.entries).min();
+    let usual = trouble.cases.first().map(|case| case.entries);
     for case in &trouble.cases {
         let Some(wanted) = case.wanted_share else { continue };
-        let is_usual = Some(case.entries) == smallest;
+        let is_usual = Some(case.entries) == usual;
         let size = if is_usual { String::new() } else { format!(", {} entries", show(case.entries as f64)) };
         let measure = format!("trouble: {}{size}", case.what);
         put(&measure, "of plain", AtLeast(wanted), Some(case.share.median));
@@ -146,6 +146,11 @@ fn of_trouble(trouble: &Trouble, put: Put) {
         put(measure, "MiB", AtMost(96.0), mib(large.all_large_peak_kib));
         let measure = "trouble: worker's peak memory, small entries that turn into ones of 64 KiB";
         put(measure, "MiB", AtMost(96.0), mib(large.turning_peak_kib));
+    }
+    if let Some(cluster) = &trouble.cluster {
+        let measure = format!("trouble: three workers on three nodes, {}", cluster.kind);
+        put(&measure, "of one worker", AtLeast(0.5), Some(cluster.share()));
+        put(&format!("{measure}, lost"), "orders", AtMost(0.0), Some(cluster.lost as f64));
     }
 }
 

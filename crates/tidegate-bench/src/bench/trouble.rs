@@ -4,6 +4,7 @@
 //! a case and what it is compared with alike. What could grow with a voucher's rows is measured again with more of them.
 
 mod case;
+mod cluster;
 mod held;
 mod http;
 mod large;
@@ -12,6 +13,8 @@ pub mod results;
 mod run;
 
 use anyhow::Result;
+use clap::ValueEnum;
+use tidegate_lab::MysqlFlavour;
 
 use self::{
     case::Case,
@@ -38,20 +41,52 @@ impl Growing {
     }
 }
 
-/// All of it. Memory and the long hold concern the worker alone and are measured with the first server only.
-pub async fn measure(site: &mut Site, sizes: &TroubleSizes, is_first: bool) -> Result<Trouble> {
-    let mut trouble =
-        Trouble { cases: rounds(site, &Case::ALL, sizes.entries, sizes.rounds).await?, ..Default::default() };
-    for &(entries, growing) in &sizes.growth {
-        trouble.cases.extend(rounds(site, growing.cases(), entries, 1).await?);
+/// What can be asked for alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Rows {
+    /// The shares of the plain rate
+    Cases,
+    /// One voucher's row is held
+    HeldVoucher,
+    /// 20 of 40 vouchers' rows are held for minutes
+    LongHold,
+    /// Entries with a field of 64 KiB
+    LargeEntries,
+    /// Three workers on three nodes
+    Cluster,
+}
+
+/// All of it, or some rows. Memory and the long hold concern the worker alone and are measured with the first server only.
+pub async fn measure(
+    site: &mut Site,
+    flavour: MysqlFlavour,
+    sizes: &TroubleSizes,
+    rows: &[Rows],
+    is_first: bool,
+) -> Result<Trouble> {
+    let wants = |row| rows.is_empty() || rows.contains(&row);
+    let mut trouble = Trouble::default();
+    if wants(Rows::Cases) {
+        trouble.cases = rounds(site, &Case::ALL, sizes.entries, sizes.rounds).await?;
+        for &(entries, growing) in &sizes.growth {
+            trouble.cases.extend(rounds(site, growing.cases(), entries, 1).await?);
+        }
     }
-    tell("trouble: one voucher is held");
-    trouble.held_voucher = Some(held::one_voucher(site, sizes.held_entries).await?);
-    if is_first {
+    if wants(Rows::HeldVoucher) {
+        tell("trouble: one voucher is held");
+        trouble.held_voucher = Some(held::one_voucher(site, sizes.held_entries).await?);
+    }
+    if is_first && wants(Rows::LongHold) {
         tell(&format!("trouble: 20 of 40 vouchers are held for {:.0} s", sizes.hold.as_secs_f64()));
         trouble.long_hold = Some(held::half_of_them(site, sizes.held_entries, sizes.hold).await?);
+    }
+    if is_first && wants(Rows::LargeEntries) {
         tell("trouble: large entries");
         trouble.large_entries = Some(large::measure(site, sizes.large_entries).await?);
+    }
+    if wants(Rows::Cluster) {
+        tell("trouble: a cluster of three nodes");
+        trouble.cluster = Some(cluster::measure(site, flavour, sizes.cluster_entries).await?);
     }
     Ok(trouble)
 }

@@ -40,8 +40,8 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts them, and waits until each has begun to read.
-    pub async fn start(program: &Path, shape: Shape, redis: &str, mysql: &str) -> Result<Self> {
+    /// Starts them, and waits until each has begun to read. The first writes to the first MySQL, the next to the next.
+    pub async fn start(program: &Path, shape: Shape, redis: &str, mysql: &[&str]) -> Result<Self> {
         let mut workers = Self { children: Vec::new(), logs: TempDir::with_prefix("tidegate-bench-")? };
         for number in 0..shape.processes {
             let log = File::create(workers.log(number))?;
@@ -54,7 +54,7 @@ impl Workers {
             command.env_remove("RUST_LOG");
             command.arg("worker").envs([
                 ("TIDEGATE_REDIS_URL", redis),
-                ("TIDEGATE_MYSQL_URL", mysql),
+                ("TIDEGATE_MYSQL_URL", mysql[number % mysql.len()]),
                 ("TIDEGATE_WORKER_NAME", &format!("bench-{number}")),
                 ("TIDEGATE_WORKER_LANES", &shape.lanes.to_string()),
                 ("TIDEGATE_WORKER_BATCH", &shape.batch.to_string()),

@@ -6,7 +6,7 @@ use crate::bench::{
     cost::{CostOf, CostResults},
     headlines::show,
     results::{Rate, ServerResults},
-    trouble::results::{CaseResult, HeldVoucher, LargeEntries, LongHold},
+    trouble::results::{CaseResult, ClusterResult, HeldVoucher, LargeEntries, LongHold},
 };
 
 /// What an order costs beside a bare insert.
@@ -42,11 +42,23 @@ pub fn cost(server: &ServerResults) -> String {
 /// Streams in which not every order is a plain one.
 pub fn trouble(server: &ServerResults) -> String {
     let Some(trouble) = &server.trouble else { return String::new() };
-    let mut text = "\n### Trouble\n\nEntries a second, as a share of plain orders in the same round:\n\n\
+    let mut text = "\n### Trouble\n".to_owned();
+    if !trouble.cases.is_empty() {
+        text += &cases(&trouble.cases);
+    }
+    text += &trouble.held_voucher.as_ref().map_or_else(String::new, held_voucher);
+    text += &trouble.long_hold.as_ref().map_or_else(String::new, long_hold);
+    text += &trouble.large_entries.as_ref().map_or_else(String::new, large_entries);
+    text += &trouble.cluster.as_ref().map_or_else(String::new, cluster);
+    text
+}
+
+fn cases(cases: &[CaseResult]) -> String {
+    let mut text = "\nEntries a second, as a share of plain orders in the same round:\n\n\
                     | what is in the stream | entries | entries/s | share | wanted | rounds | µs CPU an entry |\n\
                     |---|--:|--:|--:|--:|---|--:|\n"
         .to_owned();
-    for CaseResult { what, entries, entries_per_s, share, wanted_share, cpu_us } in &trouble.cases {
+    for CaseResult { what, entries, entries_per_s, share, wanted_share, cpu_us } in cases {
         let (rate, cpu) = (show(entries_per_s.median), show(cpu_us.median));
         let (found, wanted, rounds) = match wanted_share {
             Some(wanted) => (show(share.median), wanted.to_string(), runs(share)),
@@ -54,9 +66,6 @@ pub fn trouble(server: &ServerResults) -> String {
         };
         let _ = writeln!(text, "| {what} | {entries} | {rate} | {found} | {wanted} | {rounds} | {cpu} |");
     }
-    text += &trouble.held_voucher.as_ref().map_or_else(String::new, held_voucher);
-    text += &trouble.long_hold.as_ref().map_or_else(String::new, long_hold);
-    text += &trouble.large_entries.as_ref().map_or_else(String::new, large_entries);
     text
 }
 
@@ -99,6 +108,19 @@ fn large_entries(large: &LargeEntries) -> String {
         mib(large.all_large_peak_kib),
         show(large.all_large_per_s),
         mib(large.turning_peak_kib)
+    )
+}
+
+fn cluster(cluster: &ClusterResult) -> String {
+    format!(
+        "\nThree workers on three nodes ({}), {} entries of one voucher: {}/s, {} of one worker on one node of the same \
+         cluster ({}/s). Of all orders that were acknowledged, {} are not in the table of each node.\n",
+        cluster.kind,
+        cluster.entries,
+        show(cluster.three_workers_per_s),
+        show(cluster.share()),
+        show(cluster.one_worker_per_s),
+        cluster.lost
     )
 }
 

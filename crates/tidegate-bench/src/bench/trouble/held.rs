@@ -42,7 +42,7 @@ impl Scene {
         site.clear_tables(Tables::Fresh, vouchers).await?;
         site.clear_redis().await?;
         let (redis, mysql) = (site.redis_server.url(), site.url(Tables::Fresh));
-        let workers = Workers::start(&site.program, Shape::DEFAULT, &redis, mysql).await?;
+        let workers = Workers::start(&site.program, Shape::DEFAULT, &redis, &[mysql]).await?;
         let orders = site.numbers.take(entries, vouchers);
         let entries = orders.iter().enumerate().map(|(at, order)| {
             let turn = at as i64 / 2;

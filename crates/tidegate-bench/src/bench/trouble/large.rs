@@ -41,7 +41,7 @@ async fn drain(site: &mut Site, entries: usize, small: usize) -> Result<Drained>
     site.clear_tables(Tables::Fresh, 1).await?;
     site.clear_redis().await?;
     let (redis, mysql) = (site.redis_server.url(), site.url(Tables::Fresh));
-    let workers = Workers::start(&site.program, Shape::DEFAULT, &redis, mysql).await?;
+    let workers = Workers::start(&site.program, Shape::DEFAULT, &redis, &[mysql]).await?;
     let orders = site.numbers.take(entries, 1);
     let load = Load::of(Case::Plain, &orders);
     site.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;

@@ -10,6 +10,7 @@ pub struct Trouble {
     pub held_voucher: Option<HeldVoucher>,
     pub long_hold: Option<LongHold>,
     pub large_entries: Option<LargeEntries>,
+    pub cluster: Option<ClusterResult>,
 }
 
 /// One kind of stream, at one size.
@@ -66,4 +67,22 @@ pub struct LargeEntries {
     pub all_large_per_s: f64,
     /// Small entries first, large ones from the middle on.
     pub turning_peak_kib: u64,
+}
+
+/// Three workers on three nodes of a cluster, and one worker on one node of it; one hot voucher.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClusterResult {
+    /// `Galera` or `group replication`.
+    pub kind: String,
+    pub entries: usize,
+    pub one_worker_per_s: f64,
+    pub three_workers_per_s: f64,
+    /// Orders that were acknowledged and are not in the table of each node.
+    pub lost: usize,
+}
+
+impl ClusterResult {
+    pub fn share(&self) -> f64 {
+        self.three_workers_per_s / self.one_worker_per_s
+    }
 }

@@ -65,7 +65,7 @@ async fn prepare(site: &mut Site, case: Case, entries: usize) -> Result<Workers>
     for voucher in 1..=case.vouchers() {
         site.redis.call(&["SET", &format!("seckill:stock:{voucher}"), "0"]).await?;
     }
-    Workers::start(&site.program, Shape::DEFAULT, &site.redis_server.url(), site.url(Tables::Fresh)).await
+    Workers::start(&site.program, Shape::DEFAULT, &site.redis_server.url(), &[site.url(Tables::Fresh)]).await
 }
 
 /// Puts the entries under another name, and does what the case wants to have happened before them.

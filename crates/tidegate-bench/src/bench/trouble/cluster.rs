@@ -1,0 +1,103 @@
+//! Three workers on three nodes of a cluster of MySQL, all with one hot voucher, against one worker on one node of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool};
+use tidegate_lab::{ClusterKind, MysqlCluster, MysqlFlavour};
+use tokio::time::sleep;
+
+use super::{
+    case::Case,
+    load::{self, Load},
+    results::ClusterResult,
+};
+use crate::bench::{
+    drain::{FILLED, until_settled},
+    orders::Orders,
+    site::{GROUP, STOCK, STREAM, Site},
+    workers::{Shape, Workers},
+};
+
+/// A node has applied by then what the others have committed.
+const APPLIED_WITHIN: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Galera where the server is MariaDB, group replication with several primaries where it is MySQL.
+pub async fn measure(site: &mut Site, flavour: MysqlFlavour, entries: usize) -> Result<ClusterResult> {
+    let (kind, name) = match flavour {
+        MysqlFlavour::MariaDb => (ClusterKind::Galera, "Galera"),
+        MysqlFlavour::Mysql => (ClusterKind::MultiPrimary, "group replication"),
+    };
+    let cluster = tokio::task::spawn_blocking(move || MysqlCluster::start(kind)).await??;
+    let urls: Vec<String> = cluster.nodes().iter().map(|node| node.url()).collect();
+    let pool = MySqlPool::connect(&urls[0]).await?;
+    tidegate_orders::schema::migrate(&pool).await?;
+    pool.close().await;
+    let one = drain(site, &urls, 1, entries).await.context("One worker on one node")?;
+    let three = drain(site, &urls, urls.len(), entries).await.context("A worker on each node")?;
+    Ok(ClusterResult {
+        kind: name.to_owned(),
+        entries,
+        one_worker_per_s: one.per_s,
+        three_workers_per_s: three.per_s,
+        lost: one.lost + three.lost,
+    })
+}
+
+struct Drained {
+    per_s: f64,
+    /// Acknowledged, and not a row of each node.
+    lost: usize,
+}
+
+/// Drains with a worker on each of the first nodes.
+async fn drain(site: &mut Site, urls: &[String], workers: usize, entries: usize) -> Result<Drained> {
+    clear(&urls[0]).await?;
+    site.clear_redis().await?;
+    let nodes: Vec<&str> = urls[..workers].iter().map(String::as_str).collect();
+    let shape = Shape { processes: workers, ..Shape::DEFAULT };
+    let workers = Workers::start(&site.program, shape, &site.redis_server.url(), &nodes).await?;
+    let orders = site.numbers.take(entries, 1);
+    site.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
+    let load = Load::of(Case::Plain, &orders);
+    let last = load::fill(&mut site.redis, FILLED, &load.entries).await?;
+
+    let began = Instant::now();
+    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    until_settled(&mut site.redis, &last, 0).await.with_context(|| workers.logs())?;
+    let per_s = entries as f64 / began.elapsed().as_secs_f64();
+    workers.stop().await?;
+    let mut lost = 0;
+    for url in urls {
+        lost = lost.max(missing(url, &orders).await?);
+    }
+    Ok(Drained { per_s, lost })
+}
+
+/// Empty tables with the voucher on sale; a node tells the others.
+async fn clear(url: &str) -> Result<()> {
+    let mut session = MySqlConnection::connect(url).await?;
+    for table in ["tb_seckill_voucher", "tb_voucher_order", "tidegate_refusal"] {
+        sqlx::raw_sql(AssertSqlSafe(format!("TRUNCATE TABLE {table}"))).execute(&mut session).await?;
+    }
+    let sql = format!("INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES (1, {STOCK})");
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await?;
+    Ok(session.close().await?)
+}
+
+/// How many orders a node does not have, once it has had the time to apply what the others committed.
+async fn missing(url: &str, orders: &Orders) -> Result<usize> {
+    let began = Instant::now();
+    let (first, last) = orders.ids();
+    let mut session = MySqlConnection::connect(url).await?;
+    loop {
+        let sql = "SELECT COUNT(*) FROM tb_voucher_order WHERE id BETWEEN ? AND ?";
+        let rows: i64 = sqlx::query_scalar(sql).bind(first).bind(last).fetch_one(&mut session).await?;
+        let missing = orders.len().saturating_sub(usize::try_from(rows)?);
+        if missing == 0 || began.elapsed() > APPLIED_WITHIN {
+            return Ok(missing);
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
