@@ -307,6 +307,7 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         heartbeat: "hm_dianping:{s}:worker:<name>".into(),
         log: "hm_dianping:{s}:log".into(),
         pause: "hm_dianping:{s}:pause".into(),
+        ..KeyTemplates::default()
     };
     let (stream, dead) = ("hm_dianping:{s}:orders", "hm_dianping:{s}:dead");
     let gate = site.gate_with(templates.clone(), stream).await;
@@ -329,6 +330,7 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         ("KEYS_LOCK", &templates.lock),
         ("KEYS_ORDER_ID", &templates.order_id),
         ("KEYS_HEARTBEAT", &templates.heartbeat),
+        ("KEYS_LOG", &templates.log),
         ("KEYS_PAUSE", &templates.pause),
     ];
     let plan = site.worker("w").set("STREAM_NAME", stream).set("STREAM_DEAD", dead);

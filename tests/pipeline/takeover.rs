@@ -147,6 +147,62 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
     sqlx::query(by_tutorial).execute(&site.pool).await.expect("no column of ours is in its way");
 }
 
+const NAMES: [&str; 6] =
+    ["--set", "fields.user=user_id", "--set", "fields.voucher=voucher_id", "--set", "fields.id=order_id"];
+
+async fn add_in_snake_case(site: &Site, id: i64, more: &[(&str, &str)]) {
+    let (user, id) = ((1_000 + id).to_string(), id.to_string());
+    site.add(&[&[("user_id", &*user), ("voucher_id", "1"), ("order_id", &*id)], more].concat()).await;
+    site.redis_says(&["DECR", &stock_key(1)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_under_other_names_are_written_once_the_names_are_configured() {
+    let site = Site::open().await;
+    site.load(1, 10).await;
+    add_in_snake_case(&site, 1, &[]).await;
+    let doctor = String::from_utf8(site.tidegate(&["doctor"]).stdout).expect("text");
+    let what_to_set = "fields.user = \"user_id\", fields.voucher = \"voucher_id\", fields.id = \"order_id\"";
+    assert!(doctor.contains("of the newest 1 entry, 1 is no order as [fields] has it"), "{doctor}");
+    assert!(doctor.contains(what_to_set), "{doctor}");
+    let worker = site.worker("w").start();
+    worker.says("entry buried").await;
+    assert!(worker.log().replace("\\\"", "\"").contains(what_to_set), "{}", worker.log());
+    assert!(worker.stop().await.success());
+
+    // With the names: what was buried is put back; others come, of the gate's own as well; and an event, which is no order.
+    let tidegate = |args: &[&str]| {
+        let output = site.tidegate(&[&NAMES[..], args].concat());
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    tidegate(&["dead", "requeue", "--reason", "missing_field", "--yes"]);
+    add_in_snake_case(&site, 2, &[("count", "3")]).await;
+    site.admit(3, 1_003, 1, 2).await;
+    let plan = site.worker("w").set("FIELDS_USER", "user_id").set("FIELDS_VOUCHER", "voucher_id");
+    let worker = plan.set("FIELDS_ID", "order_id").start();
+    site.settled().await;
+    let written: Vec<_> =
+        site.orders().await.iter().map(|order| (order.id, order.user, order.quantity)).collect();
+    assert_eq!(written, [(1, 1_001, 1), (2, 1_002, 1), (3, 1_003, 2)]);
+    assert!(tidegate(&["audit"]).contains("It holds"));
+    add_in_snake_case(&site, 4, &[("event", "paid")]).await;
+    site.redis_says(&["INCR", &stock_key(1)]).await;
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    assert_eq!(site.dead().await[0]["dead:reason"], "unsupported_event");
+    assert_eq!(site.orders().await.len(), 3);
+
+    // Those who look read as the worker does.
+    add_in_snake_case(&site, 5, &[]).await;
+    assert!(tidegate(&["order", "show", "2"]).contains("user 1002"), "{}", tidegate(&["order", "show", "2"]));
+    let found = tidegate(&["order", "find", "--user", "1005", "--json"]);
+    assert!(found.contains("undelivered") && found.contains("\"5\""), "{found}");
+    assert_eq!(tidegate(&["export", "--from", "-1h", "--to", "-0s", "--user", "1002"]).lines().count(), 1);
+    let replayed = tidegate(&["replay", "--from", "-1h", "--to", "-0s", "--user", "1002", "--yes"]);
+    assert!(replayed.contains("already there"), "{replayed}");
+}
+
 /// As the commonest dump of the tutorial has it: zeros for moments that nobody set.
 const ZEROS: &str = "SET SESSION sql_mode = '';
     ALTER TABLE tb_seckill_voucher ALTER COLUMN begin_time SET DEFAULT '0000-00-00 00:00:00',

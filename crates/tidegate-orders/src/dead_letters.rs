@@ -13,7 +13,7 @@ use crate::{
     Order,
     gate::{GateError, ReleaseReply, UserAfter, of_order, understood},
     keys::Keys,
-    wire::{self, Glimpse, WireError},
+    wire::{FieldNames, WireError},
 };
 
 /// Fields of a letter that a script can put back: Lua passes on some 8000 values, and its history has a place among them.
@@ -113,7 +113,7 @@ impl DeadLetters {
     /// # Errors
     /// See [`GateError`]: the letter is put back or still there, never both or none.
     pub async fn requeue(&self, letter: &Letter) -> Result<RequeueReply, GateError> {
-        let order = wire::decode(&letter.entry()).ok();
+        let order = self.order_of(letter).ok();
         let mut keys = self.streams();
         keys.extend(order.as_ref().map(|order| self.keys.journal(order.voucher)));
         let mut args: Vec<Value> = vec![letter.id.to_string().into(), id_of(order.as_ref()).into()];
@@ -168,7 +168,7 @@ impl DeadLetters {
     /// # Errors
     /// See [`GateError`].
     pub async fn drop(&self, letter: &Letter) -> Result<DropReply, GateError> {
-        let order = wire::decode(&letter.entry()).ok();
+        let order = self.order_of(letter).ok();
         let mut keys = self.streams();
         keys.extend(order.as_ref().map(|order| self.keys.journal(order.voucher)));
         let user = order.as_ref().map_or_else(String::new, |order| order.user.to_string());
@@ -185,6 +185,20 @@ impl DeadLetters {
         })
     }
 
+    /// What a letter holds.
+    ///
+    /// # Errors
+    /// When that is no order, and why.
+    pub fn order_of(&self, letter: &Letter) -> Result<Order, WireError> {
+        self.fields().decode(&letter.entry())
+    }
+
+    /// How to read them.
+    #[must_use]
+    pub fn fields(&self) -> &FieldNames {
+        self.keys.fields()
+    }
+
     fn streams(&self) -> Vec<Key> {
         let names = self.survey.names();
         vec![names.dead.as_str().into(), names.stream.as_str().into()]
@@ -199,20 +213,6 @@ impl DeadLetters {
         }
         Ok(own)
     }
-}
-
-/// What a letter holds.
-///
-/// # Errors
-/// When that is no order, and why.
-pub fn order_of(letter: &Letter) -> Result<Order, WireError> {
-    wire::decode(&letter.entry())
-}
-
-/// What can be read of a letter, be it an order or not.
-#[must_use]
-pub fn glimpse_of(letter: &Letter) -> Glimpse {
-    wire::glimpse(&letter.entry())
 }
 
 fn id_of(order: Option<&Order>) -> String {

@@ -30,6 +30,7 @@ pub use self::restock::{ChangeState, RestockReply, StockChange};
 use crate::{
     keys::{Keys, naming},
     order::{Order, OrderId, Quantity, UserId, VoucherId},
+    wire::FieldNames,
 };
 
 const BEGIN_MS: &str = "begin_ms";
@@ -305,6 +306,11 @@ impl Gate {
             pause: Script::new("pause", include_str!("../../../lua/pause.lua")),
             resume: Script::new("resume", include_str!("../../../lua/resume.lua")),
         }
+    }
+
+    /// How to read the entries of its stream.
+    pub(crate) fn fields(&self) -> &FieldNames {
+        self.keys.fields()
     }
 
     /// Asks for an order. A refusal leaves no trace.

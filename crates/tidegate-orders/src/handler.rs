@@ -13,7 +13,7 @@ use crate::{
     ledger::{Contention, Incoming, Ledger, Refusal, Verdict},
     tally::{Tally, TallyCounts},
     user_lock::{Locked, UserLocks},
-    wire,
+    wire::FieldNames,
 };
 pub use foresee::Foreseen;
 use refusals::RefusalLog;
@@ -53,7 +53,7 @@ impl OrderHandler {
         batch: &[Entry],
         mut account: Option<&mut Account>,
     ) -> Result<Vec<Outcome>, Outage> {
-        let (orders, mut outcomes) = decode(batch);
+        let (orders, mut outcomes) = decode(self.gate.fields(), batch);
         let orders = self.without_held_vouchers(orders, &mut outcomes).await?;
         if !orders.is_empty() {
             let began = Instant::now();
@@ -189,11 +189,11 @@ impl Handler for OrderHandler {
 }
 
 /// Reads the orders of a batch. An entry that is none is dead; all others wait for their outcome.
-fn decode(batch: &[Entry]) -> (Vec<Placed>, Vec<Outcome>) {
+fn decode(fields: &FieldNames, batch: &[Entry]) -> (Vec<Placed>, Vec<Outcome>) {
     let mut orders = Vec::with_capacity(batch.len());
     let mut outcomes = vec![set_aside("undecided", 0); batch.len()];
     for (at, entry) in batch.iter().enumerate() {
-        match wire::decode(entry) {
+        match fields.decode(entry) {
             Ok(order) => orders.push(Placed { at, incoming: Incoming { order, entry: entry.id } }),
             Err(error) => {
                 outcomes[at] = Outcome::Dead(Death { reason: error.reason(), error: error.to_string() });

@@ -6,9 +6,12 @@ use bytes::Bytes;
 use fred::{error::Error, types::Key};
 use serde::Deserialize;
 
-use crate::order::{UserId, VoucherId};
+use crate::{
+    order::{UserId, VoucherId},
+    wire::FieldNames,
+};
 
-/// Templates of the Redis keys. `<voucher>`, `<user>`, `<day>` and `<name>` are filled in; a literal `{tag}` may
+/// What things are called in Redis: templates of the keys, and the fields of an entry. `<voucher>`, `<user>`, `<day>` and `<name>` are filled in; a literal `{tag}` may
 /// stand in a template, so that all keys share a slot of a Redis Cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct KeyTemplates {
@@ -30,6 +33,9 @@ pub struct KeyTemplates {
     pub log: String,
     /// String: while it is there, workers read nothing. No placeholder.
     pub pause: String,
+    /// Names of the fields in the entries of the stream.
+    #[serde(default)]
+    pub fields: FieldNames,
 }
 
 impl Default for KeyTemplates {
@@ -45,6 +51,27 @@ impl Default for KeyTemplates {
             heartbeat: "tidegate:worker:<name>".into(),
             log: "tidegate:log".into(),
             pause: "tidegate:pause".into(),
+            fields: FieldNames::default(),
+        }
+    }
+}
+
+impl KeyTemplates {
+    /// The same with `prefix` before every key.
+    #[must_use]
+    pub fn prefixed(self, prefix: &str) -> Self {
+        let prefixed = |template: String| format!("{prefix}{template}");
+        Self {
+            stock: prefixed(self.stock),
+            buyers: prefixed(self.buyers),
+            voucher: prefixed(self.voucher),
+            journal: prefixed(self.journal),
+            lock: prefixed(self.lock),
+            order_id: prefixed(self.order_id),
+            heartbeat: prefixed(self.heartbeat),
+            log: prefixed(self.log),
+            pause: prefixed(self.pause),
+            fields: self.fields,
         }
     }
 }
@@ -126,6 +153,12 @@ impl Keys {
     #[must_use]
     pub fn pause(&self) -> Key {
         self.templates.pause.as_str().into()
+    }
+
+    /// How to read the entries of the stream.
+    #[must_use]
+    pub fn fields(&self) -> &FieldNames {
+        &self.templates.fields
     }
 
     /// All stocks there are, for SCAN.

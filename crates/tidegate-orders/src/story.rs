@@ -269,11 +269,15 @@ async fn read_letters(trail: &Trail<'_>, question: &Question, story: &mut Story,
     // A second time, only what has come since.
     let after = story.letters.first().map_or(EntryId::MIN, |letter| letter.id.next());
     let mut budget = question.budget;
-    let is_meant = |entry: &Entry| carries(&Letter::parse(entry.clone()).entry(), question.order);
+    let is_meant =
+        |entry: &Entry| carries(trail.keys.fields(), &Letter::parse(entry.clone()).entry(), question.order);
     let all = (after, EntryId::MAX);
     match trail.search(&names.dead, all, &mut budget, is_meant, seen).await {
         Ok((found, searched)) => {
-            story.letters.splice(..0, found.into_iter().map(|entry| letter(&Letter::parse(entry))));
+            story.letters.splice(
+                ..0,
+                found.into_iter().map(|entry| letter(trail.keys.fields(), &Letter::parse(entry))),
+            );
             let before = &mut story.searched.dead;
             *before = Searched { entries: before.entries + searched.entries, ..searched };
         }
@@ -325,7 +329,7 @@ async fn search_stream(trail: &Trail<'_>, question: &Question, story: &mut Story
     let stream = trail.survey.names().stream.clone();
     // Half of it for where it should be, at most: what is said of the search is how far it came from the end on.
     let mut budget = question.budget / 2;
-    let is_meant = |entry: &Entry| carries(entry, question.order);
+    let is_meant = |entry: &Entry| carries(trail.keys.fields(), entry, question.order);
     story.searched.stream.complete = true;
     for place in places {
         if story.is_explained() {
@@ -344,7 +348,7 @@ async fn search_stream(trail: &Trail<'_>, question: &Question, story: &mut Story
             if story.entries.iter().any(|known| known.id == entry.id) {
                 continue;
             }
-            match trail.facts(entry.id, Some(wanted(&entry))).await {
+            match trail.facts(entry.id, Some(wanted(trail.keys.fields(), &entry))).await {
                 Ok(facts) => story.entries.push(facts),
                 Err(error) => return story.fail("the stream", error),
             }

@@ -11,8 +11,15 @@ use tidegate_stream::Distribution;
 use crate::ledger::{Refusal, Verdict};
 
 /// Every reason for which the entry of an order is buried.
-pub const REASONS_OF_DEATH: [&str; 6] =
-    ["missing_field", "duplicate_field", "bad_value", "unknown_voucher", "id_taken", "rejected_by_database"];
+pub const REASONS_OF_DEATH: [&str; 7] = [
+    "missing_field",
+    "duplicate_field",
+    "bad_value",
+    "unsupported_event",
+    "unknown_voucher",
+    "id_taken",
+    "rejected_by_database",
+];
 
 /// Counts orders, by their verdict: a batch at a time.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
-use tidegate_orders::{Order, wire};
+use tidegate_orders::{Order, wire::FieldNames};
 use tidegate_stream::{Entry, EntryId, PendingEntry, Survey, age_ms, is_offered};
 
 use crate::{
@@ -91,6 +91,8 @@ pub struct PendingReader<'a> {
     pub survey: &'a Survey,
     /// Who lives.
     pub roster: &'a Roster,
+    /// How to read entries.
+    pub fields: &'a FieldNames,
     /// The clock of Redis.
     pub now_ms: u64,
 }
@@ -157,7 +159,7 @@ impl PendingReader<'_> {
     }
 
     fn view(&self, pending: &PendingEntry, content: Option<Entry>) -> Pending {
-        let decoded = content.as_ref().map(wire::decode);
+        let decoded = content.as_ref().map(|entry| self.fields.decode(entry));
         let payload = match &decoded {
             None => "gone",
             Some(Ok(_)) => "order",

@@ -1,7 +1,7 @@
 //! Which entries a command is about: from where to where, of which voucher, of which user.
 
 use clap::Args;
-use tidegate_orders::{UserId, VoucherId, wire};
+use tidegate_orders::{UserId, VoucherId, wire::FieldNames};
 use tidegate_stream::{Entry, EntryId, PageSize, StreamError, Survey};
 
 use crate::command_line::CommandLine;
@@ -37,8 +37,9 @@ pub struct Selection {
 
 impl Selection {
     /// Whether this is one of them.
-    pub fn holds(&self, entry: &Entry) -> bool {
-        (self.first..=self.last).contains(&entry.id) && wire::names(entry, self.only.voucher, self.only.user)
+    pub fn holds(&self, fields: &FieldNames, entry: &Entry) -> bool {
+        let OnlyArgs { voucher, user } = self.only;
+        (self.first..=self.last).contains(&entry.id) && fields.are_named(entry, voucher, user)
     }
 }
 
@@ -55,6 +56,7 @@ pub struct Page {
 #[derive(Debug)]
 pub struct StreamPages {
     survey: Survey,
+    fields: FieldNames,
     selection: Selection,
     after: EntryId,
     size: PageSize,
@@ -62,8 +64,8 @@ pub struct StreamPages {
 
 impl StreamPages {
     /// From the first of them on.
-    pub fn new(survey: Survey, selection: Selection) -> Self {
-        Self { survey, selection, after: selection.first.previous(), size: PageSize::new(u16::MAX) }
+    pub fn new(survey: Survey, fields: FieldNames, selection: Selection) -> Self {
+        Self { survey, fields, selection, after: selection.first.previous(), size: PageSize::new(u16::MAX) }
     }
 
     /// The first that was not looked at.
@@ -86,7 +88,7 @@ impl StreamPages {
         let Some(last) = entries.last() else { return Ok(None) };
         self.after = last.id;
         let looked_at = entries.len() as u64;
-        entries.retain(|entry| self.selection.holds(entry));
+        entries.retain(|entry| self.selection.holds(&self.fields, entry));
         Ok(Some(Page { entries, looked_at }))
     }
 }

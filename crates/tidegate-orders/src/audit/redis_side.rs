@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tidegate_stream::{Entry, EntryId, History, PageSize, StreamError, Survey, letter as dead};
 
 use super::evidence::{Evidence, Letter, Movement, Suspect};
-use crate::{Keys, Order, OrderId, VoucherId, dead_letters::order_of, keys::naming, sale, wire};
+use crate::{Keys, OrderId, VoucherId, keys::naming, sale, wire::FieldNames};
 
 /// Entries a page, at most: some milliseconds of the one thread that also admits.
 const PAGE: u16 = 2_000;
@@ -55,10 +55,10 @@ impl<'a> RedisSide<'a> {
         let mut at = At::after(EntryId::MIN);
         while let Some(page) = self.next_page(&stream, &mut at, last).await? {
             for entry in page {
-                match decode(&entry) {
-                    Some(order) if self.is_wanted(order.voucher) => evidence.note_entry(entry.id, &order),
-                    Some(_) => {}
-                    None => evidence.note_unreadable(entry.id, &followed(&entry)),
+                match self.keys.fields().decode(&entry) {
+                    Ok(order) if self.is_wanted(order.voucher) => evidence.note_entry(entry.id, &order),
+                    Ok(_) => {}
+                    Err(_) => evidence.note_unreadable(entry.id, &followed(&entry)),
                 }
             }
         }
@@ -130,9 +130,9 @@ impl<'a> RedisSide<'a> {
         let last = self.survey.last_id(&stream).await?;
         while let Some(page) = self.next_page(&stream, &mut at, last).await? {
             for entry in page {
-                match decode(&entry) {
-                    Some(order) => evidence.note_late(order.voucher, order.id),
-                    None => evidence.note_late_unreadable(&followed(&entry)),
+                match self.keys.fields().decode(&entry) {
+                    Ok(order) => evidence.note_late(order.voucher, order.id),
+                    Err(_) => evidence.note_late_unreadable(&followed(&entry)),
                 }
             }
         }
@@ -162,7 +162,7 @@ impl<'a> RedisSide<'a> {
         let mut letters = Vec::new();
         let mut at = At::after(self.dead_read_to);
         while let Some(page) = self.next_page(&dead, &mut at, last).await? {
-            letters.extend(page.into_iter().filter_map(letter));
+            letters.extend(page.into_iter().filter_map(|entry| letter(self.keys.fields(), entry)));
         }
         self.dead_read_to = last;
         let is_wanted =
@@ -196,21 +196,17 @@ impl<'a> RedisSide<'a> {
     }
 }
 
-fn decode(entry: &Entry) -> Option<Order> {
-    wire::decode(entry).ok()
-}
-
 /// The entries that went before this one, which was put back out of the dead letters.
 fn followed(entry: &Entry) -> Vec<EntryId> {
     History::of(entry).burials.iter().map(|burial| burial.entry).collect()
 }
 
 /// Reads a letter. One that does not say which entry it was is none of ours.
-fn letter(entry: Entry) -> Option<Letter> {
+fn letter(fields: &FieldNames, entry: Entry) -> Option<Letter> {
     let letter = dead::Letter::parse(entry);
     let entry = letter.burial.as_ref()?.entry;
     let followed = letter.history.burials.iter().map(|burial| burial.entry).collect();
-    Some(Letter { entry, followed, order: order_of(&letter).ok() })
+    Some(Letter { entry, followed, order: fields.decode(&letter.entry()).ok() })
 }
 
 /// A journal entry, as the scripts write it. Only what the audit needs.

@@ -30,7 +30,7 @@ impl OrderHandler {
     /// # Errors
     /// When a store does not answer.
     pub async fn foresee(&self, batch: &[Entry], before: &mut Foresight) -> Result<Vec<Foreseen>, Outage> {
-        let (orders, outcomes) = decode(batch);
+        let (orders, outcomes) = decode(self.gate.fields(), batch);
         let mut foreseen: Vec<Foreseen> = outcomes.into_iter().map(of_outcome).collect();
         let all: Vec<Incoming> = orders.iter().map(|placed| placed.incoming.clone()).collect();
         let snapshot = self.ledger.look(&all).await?;

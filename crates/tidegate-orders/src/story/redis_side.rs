@@ -13,7 +13,7 @@ use tidegate_stream::{Entry, EntryId, Letter, PageSize, StreamError, Survey, is_
 use crate::{
     keys::{Keys, naming, process_of},
     order::{OrderId, UserId, VoucherId},
-    wire::{self, Glimpse},
+    wire::{FieldNames, Glimpse},
 };
 
 /// Entries a page: some milliseconds of the one thread that also admits.
@@ -240,7 +240,7 @@ impl Trail<'_> {
     pub async fn entry(&self, id: EntryId) -> Result<Option<EntryFacts>, StreamError> {
         let content = self.survey.entry(&self.survey.names().stream, id).await?;
         match content {
-            Some(entry) => Ok(Some(self.facts(id, Some(wanted(&entry))).await?)),
+            Some(entry) => Ok(Some(self.facts(id, Some(wanted(self.keys.fields(), &entry))).await?)),
             None => {
                 let facts = self.facts(id, None).await?;
                 Ok(matches!(facts.state, EntryState::Pending { .. }).then_some(facts))
@@ -311,22 +311,22 @@ impl Trail<'_> {
 
 /// Whether an entry carries this order, readable or not.
 #[must_use]
-pub fn carries(entry: &Entry, order: OrderId) -> bool {
-    wire::id_text(entry).is_some_and(|id| id == order.to_string().as_bytes())
+pub fn carries(fields: &FieldNames, entry: &Entry, order: OrderId) -> bool {
+    fields.id_text(entry).is_some_and(|id| id == order.to_string().as_bytes())
 }
 
 /// What an entry wants, as far as it can be read.
 #[must_use]
-pub fn wanted(entry: &Entry) -> Wanted {
-    let Glimpse { user, voucher, .. } = wire::glimpse(entry);
-    let order = wire::decode(entry);
+pub fn wanted(fields: &FieldNames, entry: &Entry) -> Wanted {
+    let Glimpse { user, voucher, .. } = fields.glimpse(entry);
+    let order = fields.decode(entry);
     let quantity = order.as_ref().map_or(1, |order| order.quantity.get());
     Wanted { user, voucher, quantity, error: order.err().map(|error| error.to_string()) }
 }
 
 /// Reads a dead letter.
 #[must_use]
-pub fn letter(letter: &Letter) -> LetterFacts {
+pub fn letter(fields: &FieldNames, letter: &Letter) -> LetterFacts {
     let burial = letter.burial.as_ref();
     LetterFacts {
         id: letter.id,
@@ -335,7 +335,7 @@ pub fn letter(letter: &Letter) -> LetterFacts {
         error: burial.map(|burial| burial.error.clone()),
         at_ms: burial.and_then(|burial| i64::try_from(burial.at_ms).ok()),
         requeued: letter.history.requeued,
-        wanted: wanted(&letter.entry()),
+        wanted: wanted(fields, &letter.entry()),
     }
 }
 

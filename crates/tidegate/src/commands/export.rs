@@ -84,7 +84,8 @@ pub async fn run(settings: &Settings, args: &ExportArgs) -> anyhow::Result<Exit>
         (Survey::new(redis.clone(), settings.stream_names()), settings.stream_names().stream);
     let selection = selection(args, &redis, &survey).await?;
     let total = survey.length(&stream).await?;
-    let entries = Entries { pages: StreamPages::new(survey, selection), selection };
+    let entries =
+        Entries { pages: StreamPages::new(survey, settings.keys.fields.clone(), selection), selection };
     lines::export(&args.lines, (stream, total), entries).await
 }
 

@@ -10,7 +10,8 @@ use sqlx::MySqlPool;
 use tidegate_orders::{
     Keys, Order, OrderId, RowState, UserId, VoucherId, sale,
     story::{Trail, VOUCHER_LIMIT, refusals_of, rows_of},
-    vouchers, wire,
+    vouchers,
+    wire::FieldNames,
 };
 use tidegate_stream::{Entry, EntryId, Letter, PageSize, Survey};
 use tokio::time::timeout;
@@ -205,11 +206,11 @@ impl Answer {
         }
         let progress = Progress::new();
         progress.expect(args.scan.saturating_mul(3), "entries looked at");
-        self.pending(survey, args, &progress).await?;
-        self.undelivered(survey, args, &progress).await?;
+        self.pending((survey, keys), args, &progress).await?;
+        self.undelivered((survey, keys), args, &progress).await?;
         let (mut budget, all) = (args.scan, (EntryId::MIN, EntryId::MAX));
         let buried = |entry: &Entry| Letter::parse(entry.clone()).entry();
-        let is_meant = |entry: &Entry| wanted(&buried(entry), args).is_some();
+        let is_meant = |entry: &Entry| wanted(keys.fields(), &buried(entry), args).is_some();
         let seen = |entries| progress.add(entries);
         let (letters, searched) =
             trail.search(&survey.names().dead, all, &mut budget, is_meant, seen).await?;
@@ -219,14 +220,14 @@ impl Answer {
         }
         self.orders.extend(letters.iter().filter_map(|letter| {
             // Its place is that of the letter, and not of the entry that was buried.
-            found(&Entry { id: letter.id, ..buried(letter) }, args, Place::Dead)
+            found(keys.fields(), &Entry { id: letter.id, ..buried(letter) }, args, Place::Dead)
         }));
         Ok(())
     }
 
     async fn pending(
         &mut self,
-        survey: &Survey,
+        (survey, keys): (&Survey, &Keys),
         args: &OrderFindArgs,
         progress: &Progress,
     ) -> anyhow::Result<()> {
@@ -236,8 +237,12 @@ impl Answer {
             let ids = survey.pending(after, count).await?;
             let entries = survey.entries(&survey.names().stream, &ids).await?;
             size.learn(entries.iter().flatten().map(|entry| &entry.fields));
-            self.orders
-                .extend(entries.iter().flatten().filter_map(|entry| found(entry, args, Place::Pending)));
+            self.orders.extend(
+                entries
+                    .iter()
+                    .flatten()
+                    .filter_map(|entry| found(keys.fields(), entry, args, Place::Pending)),
+            );
             progress.add(ids.len() as u64);
             match ids.last() {
                 Some(last) if ids.len() == usize::from(count) => after = *last,
@@ -252,7 +257,7 @@ impl Answer {
 
     async fn undelivered(
         &mut self,
-        survey: &Survey,
+        (survey, keys): (&Survey, &Keys),
         args: &OrderFindArgs,
         progress: &Progress,
     ) -> anyhow::Result<()> {
@@ -262,7 +267,9 @@ impl Answer {
             let count = size.count(left);
             let page = survey.page(&survey.names().stream, (after, EntryId::MAX), count).await?;
             size.learn(page.iter().map(|entry| &entry.fields));
-            self.orders.extend(page.iter().filter_map(|entry| found(entry, args, Place::Undelivered)));
+            self.orders.extend(
+                page.iter().filter_map(|entry| found(keys.fields(), entry, args, Place::Undelivered)),
+            );
             progress.add(page.len() as u64);
             match page.last() {
                 Some(last) if page.len() == usize::from(count) => after = last.id,
@@ -284,16 +291,16 @@ async fn bought(redis: &Pool, keys: &Keys) -> anyhow::Result<Vec<VoucherId>> {
 }
 
 /// The order in an entry, if it is one that is looked for.
-fn wanted(entry: &Entry, args: &OrderFindArgs) -> Option<Order> {
+fn wanted(fields: &FieldNames, entry: &Entry, args: &OrderFindArgs) -> Option<Order> {
     let is_meant = |order: &Order| {
         args.user.is_none_or(|user| user == order.user)
             && args.voucher.is_none_or(|voucher| voucher == order.voucher)
     };
-    wire::decode(entry).ok().filter(is_meant)
+    fields.decode(entry).ok().filter(is_meant)
 }
 
-fn found(entry: &Entry, args: &OrderFindArgs, place: Place) -> Option<Found> {
-    let order = wanted(entry, args)?;
+fn found(fields: &FieldNames, entry: &Entry, args: &OrderFindArgs, place: Place) -> Option<Found> {
+    let order = wanted(fields, entry, args)?;
     Some(Found {
         order: order.id,
         user: order.user.to_string(),

@@ -172,7 +172,8 @@ pub async fn run(settings: &Settings, args: &PendingBuryArgs) -> anyhow::Result<
     let (keys, names) = (Keys::new(settings.keys.clone()), settings.stream_names());
     let roster = Roster::read(&redis, &keys, &names).await?;
     let survey = Survey::new(redis.clone(), names.clone());
-    let reader = PendingReader { survey: &survey, roster: &roster, now_ms: server_time_ms(&redis).await? };
+    let (fields, now_ms) = (&settings.keys.fields, server_time_ms(&redis).await?);
+    let reader = PendingReader { survey: &survey, roster: &roster, fields, now_ms };
     let grave = Grave { stream: Stream::new(redis.clone(), names), mysql, settings, keys };
     let plan = grave.look(&reader, args).await?;
     let report = Buried { buried: Vec::new(), left: plan.left.clone(), more: plan.more };

@@ -56,7 +56,8 @@ pub async fn run(settings: &Settings, args: &PendingListArgs) -> anyhow::Result<
     let names = settings.stream_names();
     let roster = Roster::read(&redis, &Keys::new(settings.keys.clone()), &names).await?;
     let survey = Survey::new(redis.clone(), names.clone());
-    let reader = PendingReader { survey: &survey, roster: &roster, now_ms: server_time_ms(&redis).await? };
+    let (fields, now_ms) = (&settings.keys.fields, server_time_ms(&redis).await?);
+    let reader = PendingReader { survey: &survey, roster: &roster, fields, now_ms };
     let selected = reader.select(&args.selection).await?;
     let list = List {
         stream: names.stream,

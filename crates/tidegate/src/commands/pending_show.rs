@@ -61,7 +61,8 @@ pub async fn run(settings: &Settings, args: &PendingShowArgs) -> anyhow::Result<
     let names = settings.stream_names();
     let roster = Roster::read(&redis, &Keys::new(settings.keys.clone()), &names).await?;
     let survey = Survey::new(redis.clone(), names.clone());
-    let reader = PendingReader { survey: &survey, roster: &roster, now_ms: server_time_ms(&redis).await? };
+    let (fields, now_ms) = (&settings.keys.fields, server_time_ms(&redis).await?);
+    let reader = PendingReader { survey: &survey, roster: &roster, fields, now_ms };
     let pending = reader.one(args.entry).await?;
     let shown = match pending {
         Some(pending) => of_pending(pending, &roster),

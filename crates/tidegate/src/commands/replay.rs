@@ -267,9 +267,10 @@ impl Command<'_> {
     }
 
     fn open(&self, selection: Selection) -> anyhow::Result<Source> {
+        let fields = self.settings.keys.fields.clone();
         Ok(match &self.args.file {
-            Some(path) => Source::File(FileLines::open(path, selection)?),
-            None => Source::Stream(StreamPages::new(self.survey(), selection)),
+            Some(path) => Source::File(FileLines::open(path, fields, selection)?),
+            None => Source::Stream(StreamPages::new(self.survey(), fields, selection)),
         })
     }
 

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_orders::{
     Gate, Keys, VoucherId,
-    dead_letters::order_of,
     gate::VoucherState,
     vouchers::{self, VoucherRow},
 };
@@ -135,7 +134,7 @@ async fn dead_letters(settings: &Settings, redis: &Pool, voucher: VoucherId) -> 
         let Some(last) = page.last() else { return Ok(found) };
         after = last.id;
         looked_at += page.len();
-        for order in page.iter().filter_map(|letter| order_of(letter).ok()) {
+        for order in page.iter().filter_map(|letter| letters.order_of(letter).ok()) {
             if order.voucher == voucher {
                 found.letters += 1;
                 found.units += order.quantity.get();

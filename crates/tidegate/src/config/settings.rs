@@ -5,7 +5,10 @@ mod admin;
 use std::time::Duration;
 
 use fred::types::config::Config as RedisConfig;
-use tidegate_orders::KeyTemplates;
+use tidegate_orders::{
+    KeyTemplates,
+    wire::{AmbiguousName, FieldNames},
+};
 use tidegate_stream::{RedisSettings, StreamNames};
 use tracing_subscriber::EnvFilter;
 
@@ -18,6 +21,10 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const URL_HINT: &str =
     "scheme://user:password@host:port/database, with @ : / ? in a password written as %40 %3A %2F %3F";
 const HOUR_MS: i64 = 3_600_000;
+const DEFAULT_STREAM: &str = "stream.orders";
+const DEFAULT_DEAD: &str = "stream.orders.dead";
+const OWN_NAMES: &str = "is that of a fleet on stream.orders: a fleet on another stream needs one of its own. For a second \
+                         fleet set redis.prefix, which separates all names at once, and leave stream.name as it is";
 
 /// Everything that can be configured; `config/default.toml` describes each field.
 #[derive(Clone, Debug)]
@@ -28,7 +35,7 @@ pub struct Settings {
     pub mysql: MySqlSettings,
     /// Names of the streams and of the group.
     pub stream: StreamSettings,
-    /// Names of the Redis keys.
+    /// Names of the Redis keys, and of the fields of an entry.
     pub keys: KeyTemplates,
     /// The worker.
     pub worker: WorkerSettings,
@@ -170,6 +177,14 @@ impl Settings {
             reader.rule(keys.pause != *name, "keys.pause", key, format!("must differ from {key}"));
         }
         reader.rule(keys.pause != keys.log, "keys.pause", "keys.log", "must differ from keys.log");
+        names_of_its_own(reader, &stream, &keys);
+        let prefix = prefix(reader);
+        let keys = keys.prefixed(&prefix);
+        let stream = StreamSettings {
+            name: format!("{prefix}{}", stream.name),
+            dead: format!("{prefix}{}", stream.dead),
+            ..stream
+        };
         let mysql = mysql(reader, worker.lanes);
         Self {
             redis: redis(reader),
@@ -202,6 +217,31 @@ fn redis(reader: &mut Reader<'_>) -> RedisPart {
         connections: reader.number("redis.connections", 1..=64),
         command_timeout: reader.millis("redis.command_timeout_ms", 100..=60_000),
         connect_timeout: reader.millis("redis.connect_timeout_ms", 100..=60_000),
+    }
+}
+
+fn prefix(reader: &mut Reader<'_>) -> String {
+    let prefix = reader.text("redis.prefix");
+    if prefix.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '<' | '>')) {
+        reader.wrong("redis.prefix", "must not hold spaces, control characters, < or >");
+    }
+    prefix
+}
+
+/// A second fleet, on another stream, is separate in everything or in nothing: with dead letters in common each would
+/// put back the other's, a pause would stop both, and workers of one name would be taken for one.
+fn names_of_its_own(reader: &mut Reader<'_>, stream: &StreamSettings, keys: &KeyTemplates) {
+    if stream.name == DEFAULT_STREAM {
+        return;
+    }
+    let default = KeyTemplates::default();
+    for (key, is_default) in [
+        ("stream.dead", stream.dead == DEFAULT_DEAD),
+        ("keys.heartbeat", keys.heartbeat == default.heartbeat),
+        ("keys.log", keys.log == default.log),
+        ("keys.pause", keys.pause == default.pause),
+    ] {
+        reader.rule(!is_default, key, "stream.name", OWN_NAMES);
     }
 }
 
@@ -250,6 +290,7 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         heartbeat: reader.template("keys.heartbeat", "<name>"),
         log: reader.word("keys.log"),
         pause: reader.word("keys.pause"),
+        fields: fields(reader),
     };
     let per_voucher = [
         ("keys.stock", &keys.stock),
@@ -263,6 +304,21 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         }
     }
     keys
+}
+
+fn fields(reader: &mut Reader<'_>) -> FieldNames {
+    let fields = FieldNames {
+        user: reader.word("fields.user"),
+        voucher: reader.word("fields.voucher"),
+        id: reader.word("fields.id"),
+        quantity: reader.word("fields.quantity"),
+        slot: reader.word("fields.slot"),
+        traceparent: reader.word("fields.traceparent"),
+    };
+    for AmbiguousName { setting, why } in fields.ambiguous() {
+        reader.wrong(setting, why);
+    }
+    fields
 }
 
 fn worker(reader: &mut Reader<'_>) -> WorkerSettings {

@@ -36,6 +36,7 @@ fn the_defaults_are_valid_and_every_one_of_them_is_read() {
     assert_eq!(reader.into_problems(), []);
     assert_eq!(settings.mysql.connections, 5, "one for each lane and one more");
     assert!(!settings.worker.name.is_empty(), "the host name stands in");
+    assert_eq!(settings.keys.fields, tidegate_orders::wire::FieldNames::default());
     assert_eq!(settings.keys, tidegate_orders::KeyTemplates::default());
 }
 
@@ -261,6 +262,62 @@ fn only_on_loopback_a_worker_can_be_watched_without_a_token() {
         let problem = problems(listen(address, "").map(|_| unreachable!("{address}"))).concat();
         assert!(problem.contains("must be IP:PORT"), "{problem}");
     }
+}
+
+#[test]
+fn one_prefix_separates_every_name_from_those_of_another_fleet() {
+    let usual = load(&ConfigArgs::default(), &[]).unwrap().settings;
+    let settings = load(&sets(&["redis.prefix=shop2:"]), &[]).unwrap().settings;
+    assert_eq!(settings.stream.name, "shop2:stream.orders");
+    assert_eq!(settings.stream.dead, "shop2:stream.orders.dead");
+    let names = |settings: &Settings| {
+        let tidegate_orders::KeyTemplates {
+            stock,
+            buyers,
+            voucher,
+            journal,
+            lock,
+            order_id,
+            heartbeat,
+            log,
+            pause,
+            fields: _,
+        } = settings.keys.clone();
+        [stock, buyers, voucher, journal, lock, order_id, heartbeat, log, pause]
+    };
+    assert_eq!(names(&settings), names(&usual).map(|name| format!("shop2:{name}")));
+    assert!(problems(load(&sets(&["redis.prefix=a<voucher>"]), &[]))[0].contains("redis.prefix"));
+}
+
+#[test]
+fn a_fleet_on_another_stream_that_shares_names_with_the_first_is_refused_with_what_separates_it() {
+    let own = ["stream.name=orders.b", "stream.dead=orders.b.dead", "keys.log=b:log", "keys.pause=b:pause"];
+    let found = problems(load(&sets(&own), &[]));
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("keys.heartbeat = \"tidegate:worker:<name>\""), "{found:#?}");
+    assert!(
+        found[0].contains("set redis.prefix") && found[0].contains("stream.name = \"orders.b\""),
+        "{found:#?}"
+    );
+    assert_eq!(problems(load(&sets(&own[..1]), &[])).len(), 4);
+    load(&sets(&[&own[..], &["keys.heartbeat=b:worker:<name>"]].concat()), &[]).unwrap();
+}
+
+#[test]
+fn names_of_fields_with_which_an_entry_could_be_read_in_two_ways_are_refused() {
+    load(&sets(&["fields.id=orderId", "fields.user=user_id"]), &[]).unwrap();
+    for (pair, told) in [
+        ("fields.id=event", "makes an entry an event"),
+        ("fields.user=id", "is the name of fields.id, too"),
+        ("fields.slot=quantity", "is the name of fields.quantity, too"),
+    ] {
+        assert!(problems(load(&sets(&[pair]), &[])).concat().contains(told), "{pair}");
+    }
+    let found = problems(load(&sets(&["fields.user=id", "fields.id=orderId"]), &[])).concat();
+    assert!(
+        found.contains("fields.user = \"id\" is what the gate's own entries call the field of fields.id"),
+        "{found}"
+    );
 }
 
 #[test]

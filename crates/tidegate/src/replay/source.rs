@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
+use tidegate_orders::wire::FieldNames;
 use tidegate_stream::{EntryId, Line};
 
 use crate::{
@@ -53,6 +54,7 @@ impl Source {
 pub struct FileLines {
     reader: BufReader<File>,
     path: PathBuf,
+    fields: FieldNames,
     selection: Selection,
     number: u64,
     is_sorted: bool,
@@ -64,14 +66,14 @@ impl FileLines {
     ///
     /// # Errors
     /// When it cannot be read, or is no file: it is read twice, first to see whether all of it is good.
-    pub fn open(path: &Path, selection: Selection) -> anyhow::Result<Self> {
+    pub fn open(path: &Path, fields: FieldNames, selection: Selection) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("Failed to open {}", path.display()))?;
         let about = file.metadata().with_context(|| format!("Failed to open {}", path.display()))?;
         if !about.is_file() {
             return Err(WrongUsage(format!("{} is no file: it is read twice", path.display())).into());
         }
         let (reader, path) = (BufReader::new(file), path.to_owned());
-        Ok(Self { reader, path, selection, number: 0, is_sorted: true, last: EntryId::MIN })
+        Ok(Self { reader, path, fields, selection, number: 0, is_sorted: true, last: EntryId::MIN })
     }
 
     /// Whether the entries that were read ascend, so that one of them can tell how far it came.
@@ -110,7 +112,7 @@ impl FileLines {
                 .map_err(|error| WrongUsage(format!("{path}, line {}: {error}", self.number)))?;
             self.is_sorted &= self.last <= entry.id;
             self.last = entry.id;
-            if self.selection.holds(&entry) {
+            if self.selection.holds(&self.fields, &entry) {
                 page.entries.push(entry);
             }
         }

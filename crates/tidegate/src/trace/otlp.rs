@@ -78,7 +78,11 @@ impl Traces {
         let provider = builder.build();
         // The last one that is dropped would wait for the collector, also where the process has to end at once.
         std::mem::forget(provider.clone());
-        let spans = OrderSpans::new(provider.tracer("tidegate"), settings.stream_names());
+        let spans = OrderSpans::new(
+            provider.tracer("tidegate"),
+            settings.stream_names(),
+            settings.keys.fields.clone(),
+        );
         tracing::info!(variable = endpoint, "traces of orders are sent");
         Ok(Some(Self { provider, spans, room, asks_sampler }))
     }

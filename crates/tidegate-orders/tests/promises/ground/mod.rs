@@ -13,7 +13,7 @@ use tidegate_lab::RedisServer;
 use tidegate_orders::{
     Gate, KeyTemplates, Keys, Order, OrderId, Quantity, UserId, VoucherId,
     gate::{Admission, Release, UserAfter},
-    wire,
+    wire::FieldNames,
 };
 use tidegate_stream::{Entry, EntryId, RedisSettings, connect_pool};
 
@@ -77,7 +77,8 @@ impl Ground {
         for (id, fields) in entries {
             let trace = fields.get("traceparent").cloned();
             let fields = fields.into_iter().map(|(name, value)| (Bytes::from(name), value)).collect();
-            orders.push((wire::decode(&Entry { id: id.parse::<EntryId>()?, fields })?, trace));
+            orders
+                .push((FieldNames::default().decode(&Entry { id: id.parse::<EntryId>()?, fields })?, trace));
         }
         Ok(orders)
     }

@@ -4,7 +4,7 @@ use clap::Args;
 use futures_util::future::join_all;
 use tidegate_orders::{
     DeadLetters, Gate, Incoming, Keys, Ledger, Order,
-    dead_letters::{CancelReply, order_of},
+    dead_letters::CancelReply,
     gate::{GateError, Release, ReleaseReply, UserAfter},
     ledger::Withdrawal,
 };
@@ -81,7 +81,7 @@ impl Cancel<'_> {
     /// What the letters hold. The journal is asked whose the ids are before MySQL is told of any: a cancelled row of a
     /// forged order would keep the genuine one, of the same id, from being written.
     async fn orders_of(&self, letters: &[Letter]) -> Result<Vec<Result<Incoming, Obstacle>>, Outage> {
-        let order = |letter: &Letter| match (order_of(letter), &letter.burial) {
+        let order = |letter: &Letter| match (self.dead.order_of(letter), &letter.burial) {
             (_, None) => Err(Obstacle::Foreign),
             (Err(_), _) => Err(Obstacle::NoOrder),
             (Ok(order), Some(burial)) => Ok(Incoming { order, entry: burial.entry }),

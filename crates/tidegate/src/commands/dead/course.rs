@@ -403,7 +403,7 @@ async fn look<D: Deed>(
         let judged = deed.judge(&page.letters).await.context("Failed to look at the orders")?;
         let mut free = Vec::new();
         for (letter, obstacle) in page.letters.iter().zip(judged) {
-            groups.add(letter);
+            groups.add(dead.fields(), letter);
             last = Some(letter.id);
             match obstacle {
                 Some(obstacle) => stays.add(obstacle, letter, None),

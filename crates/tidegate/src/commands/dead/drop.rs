@@ -2,11 +2,7 @@
 
 use clap::Args;
 use futures_util::future::join_all;
-use tidegate_orders::{
-    DeadLetters, Gate, Keys, Order,
-    dead_letters::{DropReply, order_of},
-    gate::GateError,
-};
+use tidegate_orders::{DeadLetters, Gate, Keys, Order, dead_letters::DropReply, gate::GateError};
 use tidegate_stream::{Letter, Outage};
 
 use super::{
@@ -55,7 +51,8 @@ impl Deed for Drop<'_> {
     }
 
     async fn judge(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage> {
-        let orders: Vec<Option<Order>> = letters.iter().map(|letter| order_of(letter).ok()).collect();
+        let orders: Vec<Option<Order>> =
+            letters.iter().map(|letter| self.dead.order_of(letter).ok()).collect();
         let known: Vec<Order> = orders.iter().flatten().cloned().collect();
         let are_of_others = self.gate.are_of_others(&known).await;
         let mut are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?.into_iter();
@@ -82,7 +79,7 @@ impl Drop<'_> {
             Ok(DropReply::Dropped) => Fate::Done(Note {
                 letter: letter.id.to_string(),
                 outcome: Self::DONE,
-                order: order_of(letter).ok().map(|order| order.id.to_string()),
+                order: self.dead.order_of(letter).ok().map(|order| order.id.to_string()),
                 entry: None,
             }),
             Ok(DropReply::Gone) => Fate::Gone,

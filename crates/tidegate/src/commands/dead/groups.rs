@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
-use tidegate_orders::{VoucherId, dead_letters::glimpse_of};
+use tidegate_orders::{VoucherId, wire::FieldNames};
 use tidegate_stream::{EntryId, Letter};
 
 use super::letter::{or_dash, plain, reason_of, shown_time};
@@ -55,8 +55,8 @@ struct Group {
 
 impl Groups {
     /// Counts one more, which is younger than those before.
-    pub fn add(&mut self, letter: &Letter) {
-        let key = (reason_of(letter).to_owned(), glimpse_of(letter).voucher);
+    pub fn add(&mut self, fields: &FieldNames, letter: &Letter) {
+        let key = (reason_of(letter).to_owned(), fields.glimpse(&letter.entry()).voucher);
         let is_full = self.by.len() >= MOST_GROUPS;
         match self.by.get_mut(&key) {
             Some(range) => (range.letters, range.newest) = (range.letters + 1, letter.id),

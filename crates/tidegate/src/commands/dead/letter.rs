@@ -2,7 +2,10 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tidegate_orders::{OrderId, UserId, VoucherId, dead_letters::glimpse_of, wire::Glimpse};
+use tidegate_orders::{
+    OrderId, UserId, VoucherId,
+    wire::{FieldNames, Glimpse},
+};
 use tidegate_stream::{Burial, EntryId, Letter, Line};
 
 /// The reason of what somebody else wrote into the stream of dead letters.
@@ -53,9 +56,10 @@ pub struct Summary {
     id: EntryId,
 }
 
-impl From<&Letter> for Summary {
-    fn from(letter: &Letter) -> Self {
-        let Glimpse { id, user, voucher } = glimpse_of(letter);
+impl Summary {
+    /// What can be read of a letter.
+    pub fn of(fields: &FieldNames, letter: &Letter) -> Self {
+        let Glimpse { id, user, voucher } = fields.glimpse(&letter.entry());
         Self {
             letter: letter.id.to_string(),
             at: time_of(letter.id),
@@ -69,9 +73,7 @@ impl From<&Letter> for Summary {
             id: letter.id,
         }
     }
-}
 
-impl Summary {
     /// The names of [`Summary::cells`].
     pub const HEADER: [&str; 8] =
         ["letter", "buried", "reason", "order", "user", "voucher", "requeued", "error"];

@@ -69,8 +69,8 @@ pub async fn run(settings: &Settings, args: &DeadListArgs) -> anyhow::Result<Exi
     while let Some(page) = walk.next().await.context("Failed to read the dead letters")? {
         progress.add(page.looked_at);
         for letter in &page.letters {
-            groups.add(letter);
-            newest.push_front(Summary::from(letter));
+            groups.add(dead.fields(), letter);
+            newest.push_front(Summary::of(dead.fields(), letter));
             newest.truncate(args.limit as usize);
         }
     }

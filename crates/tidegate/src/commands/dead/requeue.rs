@@ -4,7 +4,7 @@ use clap::Args;
 use futures_util::future::join_all;
 use tidegate_orders::{
     DeadLetters, Foresight, Gate, Incoming, Keys, Ledger, Order, Verdict,
-    dead_letters::{MOST_FIELDS, RequeueReply, order_of},
+    dead_letters::{MOST_FIELDS, RequeueReply},
     gate::{GateError, ReleaseReply},
     ledger::Decided,
 };
@@ -67,11 +67,11 @@ impl Deed for Requeue<'_> {
     }
 
     async fn judge(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage> {
-        let orders: Vec<_> = letters.iter().filter_map(|letter| order_of(letter).ok()).collect();
+        let orders: Vec<_> = letters.iter().filter_map(|letter| self.dead.order_of(letter).ok()).collect();
         let ids: Vec<_> = orders.iter().map(|order| (order.voucher, order.id)).collect();
         let given_back = self.gate.given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
         let is_given_back = |letter: &Letter| {
-            order_of(letter).is_ok_and(|order| given_back.contains(&(order.voucher, order.id)))
+            self.dead.order_of(letter).is_ok_and(|order| given_back.contains(&(order.voucher, order.id)))
         };
         let judge = |(letter, obstacle): (&Letter, Option<Obstacle>)| match obstacle {
             None | Some(Obstacle::Cancelled) if is_given_back(letter) => Some(Obstacle::GivenBack),
@@ -81,9 +81,9 @@ impl Deed for Requeue<'_> {
     }
 
     async fn doomed(&self, letters: &[&Letter]) -> Result<Vec<Doom>, Outage> {
-        let incoming = letters
-            .iter()
-            .filter_map(|letter| order_of(letter).ok().map(|order| Incoming { order, entry: letter.id }));
+        let incoming = letters.iter().filter_map(|letter| {
+            self.dead.order_of(letter).ok().map(|order| Incoming { order, entry: letter.id })
+        });
         let incoming: Vec<Incoming> = incoming.collect();
         let decided = self.ledger.look(&incoming).await?.foresee(&incoming, &mut Foresight::default());
         let doom = |(incoming, decided): (&Incoming, Decided)| match decided.verdict {
@@ -113,7 +113,8 @@ impl Requeue<'_> {
     /// Which of them stay, by what they are and what MySQL says of them. A worker that was given a cancelled order would
     /// acknowledge it, and nothing would be left by which what Redis holds for it could be given back.
     async fn obstacles(&self, letters: &[Letter]) -> Result<Vec<Option<Obstacle>>, Outage> {
-        let orders: Vec<Option<Order>> = letters.iter().map(|letter| order_of(letter).ok()).collect();
+        let orders: Vec<Option<Order>> =
+            letters.iter().map(|letter| self.dead.order_of(letter).ok()).collect();
         let of = |(letter, order): (&Letter, &Option<Order>)| {
             order.clone().map(|order| Incoming { order, entry: letter.id })
         };
@@ -144,7 +145,7 @@ impl Requeue<'_> {
         let moved =
             letters.iter().zip(fates).filter(|(_, fate)| matches!(fate, Ok(Fate::Done(_) | Fate::Gone)));
         let moved = moved.filter_map(|(letter, fate)| {
-            Some((Incoming { order: order_of(letter).ok()?, entry: letter.id }, fate))
+            Some((Incoming { order: self.dead.order_of(letter).ok()?, entry: letter.id }, fate))
         });
         let (orders, fates): (Vec<Incoming>, Vec<_>) = moved.unzip();
         let withdrawn = match self.ledger.withdrawn(&orders).await {
@@ -171,7 +172,7 @@ impl Requeue<'_> {
             Ok(RequeueReply::Requeued(entry)) => Fate::Done(Note {
                 letter: letter.id.to_string(),
                 outcome: Self::DONE,
-                order: order_of(letter).ok().map(|order| order.id.to_string()),
+                order: self.dead.order_of(letter).ok().map(|order| order.id.to_string()),
                 entry: Some(entry.to_string()),
             }),
             Ok(RequeueReply::Gone) => Fate::Gone,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
-use tidegate_orders::{DeadLetters, wire};
+use tidegate_orders::{DeadLetters, wire::FieldNames};
 use tidegate_stream::{EntryId, Letter, PageSize, StreamError, server_time_ms};
 
 use super::letter::reason_of;
@@ -147,9 +147,9 @@ impl Selection {
         command.flag("--from", from).flag("--to", Some(self.last)).flag("--limit", self.limit)
     }
 
-    fn holds(&self, letter: &Letter) -> bool {
+    fn holds(&self, fields: &FieldNames, letter: &Letter) -> bool {
         self.reason.as_deref().is_none_or(|reason| reason == reason_of(letter))
-            && wire::names(&letter.entry(), self.only.voucher, self.only.user)
+            && fields.are_named(&letter.entry(), self.only.voucher, self.only.user)
     }
 }
 
@@ -226,7 +226,7 @@ impl Walk<'_> {
         let Some(last) = letters.last() else { return Ok(None) };
         (self.after, self.seen) = (last.id, Some(last.id));
         let looked_at = letters.len() as u64;
-        letters.retain(|letter| self.selection.holds(letter));
+        letters.retain(|letter| self.selection.holds(self.dead.fields(), letter));
         Ok(Some(Page { letters, missing: Vec::new(), looked_at }))
     }
 }

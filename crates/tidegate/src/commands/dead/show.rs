@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::Args;
-use tidegate_orders::dead_letters::order_of;
+use tidegate_orders::wire::FieldNames;
 use tidegate_stream::{Burial, EntryId, Letter};
 
 use super::{
@@ -46,13 +46,13 @@ pub async fn run(settings: &Settings, args: &DeadShowArgs) -> anyhow::Result<Exi
     let redis = connect::redis(settings).await?;
     let found = door(settings, &redis).find(args.letter).await.context("Failed to read the dead letters")?;
     args.output.print(&found.as_ref().map(Whole::from), |_| match &found {
-        Some(letter) => render(letter),
+        Some(letter) => render(&settings.keys.fields, letter),
         None => format!("{} holds no letter {}: see tidegate dead list", settings.stream.dead, args.letter),
     })?;
     Ok(if found.is_some() { Exit::Ok } else { Exit::No })
 }
 
-fn render(letter: &Letter) -> String {
+fn render(fields: &FieldNames, letter: &Letter) -> String {
     let mut lines =
         vec![format!("letter     {}", letter.id), format!("reason     {}", plain(reason_of(letter)))];
     if let Some(burial) = &letter.burial {
@@ -62,7 +62,7 @@ fn render(letter: &Letter) -> String {
             format!("entry      {}, delivered {}", burial.entry, counted(burial.deliveries, "time")),
         ]);
     }
-    lines.push(match order_of(letter) {
+    lines.push(match fields.decode(&letter.entry()) {
         Ok(order) => format!(
             "order      {} of user {} for {} of voucher {}, slot {}",
             order.id, order.user, order.quantity, order.voucher, order.slot

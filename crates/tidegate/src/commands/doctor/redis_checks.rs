@@ -11,7 +11,7 @@ use fred::{
 use tidegate_orders::Keys;
 use tidegate_stream::{KeyKind, StreamStatus, inspect, is_disk_full, server_time_ms};
 
-use super::{clock, finding::Findings, waiting};
+use super::{clock, entries, finding::Findings, waiting};
 use crate::{
     config::Settings,
     connect,
@@ -174,6 +174,7 @@ async fn check_stream(settings: &Settings, findings: &mut Findings, redis: &Pool
         Ok(status) => {
             report_stream(settings, findings, &status);
             waiting::check(settings, findings, redis, &status).await;
+            entries::check(settings, findings, redis).await;
         }
         Err(error) => findings.error(
             format!("the stream {} could not be read: {error}", names.stream),

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tidegate_orders::{Account, Accountant, wire};
+use tidegate_orders::{Account, Accountant};
 use tidegate_stream::{Entry, Observer, WorkedOff};
 
 use super::{
@@ -30,7 +30,7 @@ impl LaneTrace {
     }
 
     fn is_traced(&self, entry: &Entry) -> bool {
-        self.asks_sampler || wire::traceparent(entry).is_some_and(|parent| parent.is_sampled())
+        self.asks_sampler || self.spans.fields.traceparent(entry).is_some_and(|parent| parent.is_sampled())
     }
 
     fn account(&self) -> std::sync::MutexGuard<'_, Option<Account>> {
@@ -55,7 +55,7 @@ impl Observer for LaneTrace {
         let batch = Batch::new(worked, &account);
         for (at, entry) in worked.entries.iter().enumerate() {
             if self.is_traced(entry) {
-                let order = batch.order(at);
+                let order = batch.order(&self.spans.fields, at);
                 let spans = order.spans();
                 if self.room.take(spans) && !self.spans.emit(&batch, &order) {
                     self.room.give_back(spans);

@@ -13,7 +13,7 @@ use opentelemetry::{
     trace::{Span, SpanContext, SpanKind, Status, TraceContextExt, TraceFlags, TraceState, Tracer},
 };
 use opentelemetry_sdk::trace::SdkTracer;
-use tidegate_orders::{Account, Order, Verdict, wire};
+use tidegate_orders::{Account, Order, Verdict, wire::FieldNames};
 use tidegate_stream::{Entry, Outcome, Stage, StreamNames, WorkedOff};
 
 /// Makes spans.
@@ -21,6 +21,8 @@ use tidegate_stream::{Entry, Outcome, Stage, StreamNames, WorkedOff};
 pub struct OrderSpans {
     tracer: SdkTracer,
     names: StreamNames,
+    /// How to read its entries.
+    pub fields: FieldNames,
 }
 
 /// A batch that was worked off, with what is known of it.
@@ -75,9 +77,9 @@ impl<'a> Batch<'a> {
     }
 
     /// The order at this place.
-    pub fn order(&self, at: usize) -> Traced<'a> {
+    pub fn order(&self, fields: &FieldNames, at: usize) -> Traced<'a> {
         let entry = &self.worked.entries[at];
-        let order = wire::decode(entry).ok();
+        let order = fields.decode(entry).ok();
         let stages = self.steps(at, order.is_some());
         Traced { entry, order, fate: self.fate(at), stages }
     }
@@ -147,13 +149,13 @@ impl Traced<'_> {
 
 impl OrderSpans {
     /// For the orders of this stream.
-    pub fn new(tracer: SdkTracer, names: StreamNames) -> Self {
-        Self { tracer, names }
+    pub fn new(tracer: SdkTracer, names: StreamNames, fields: FieldNames) -> Self {
+        Self { tracer, names, fields }
     }
 
     /// Makes the spans of an order, and hands them over to be sent. False when it is not sampled.
     pub fn emit(&self, batch: &Batch<'_>, order: &Traced<'_>) -> bool {
-        let parent = match wire::traceparent(order.entry) {
+        let parent = match self.fields.traceparent(order.entry) {
             Some(parent) => Context::new().with_remote_span_context(SpanContext::new(
                 parent.trace.into(),
                 parent.parent.into(),
