@@ -9,7 +9,7 @@ use fred::interfaces::StreamsInterface;
 use proptest::{prelude::*, test_runner::TestRunner};
 use tidegate_orders::{
     DeadLetters, Quantity,
-    dead_letters::{CancelReply, DropReply, MOST_FIELDS, RequeueReply, order_of},
+    dead_letters::{CancelReply, DropReply, MOST_FIELDS, RequeueReply},
     gate::{GateError, Release, ReleaseReply, UserAfter},
 };
 use tidegate_stream::{History, Letter, StreamNames, Survey};
@@ -56,7 +56,7 @@ impl Morgue {
     }
 
     async fn cancel(&self, letter: &Letter, user_after: UserAfter) -> Result<CancelReply, GateError> {
-        self.letters.cancel(letter, &order_of(letter).expect("an order"), user_after).await
+        self.letters.cancel(letter, &self.letters.order_of(letter).expect("an order"), user_after).await
     }
 
     async fn lengths(&self) -> Result<(u64, u64)> {
