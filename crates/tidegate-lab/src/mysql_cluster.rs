@@ -280,6 +280,17 @@ fn url_of(port: u16) -> String {
     format!("mysql://tidegate@127.0.0.1:{port}/tidegate?ssl-mode=disabled")
 }
 
+/// By way of its first node alone.
+impl Endpoint for MysqlCluster {
+    fn url(&self) -> String {
+        self.nodes[0].url()
+    }
+
+    fn port(&self) -> u16 {
+        self.nodes[0].port()
+    }
+}
+
 impl Endpoint for ClusterNode {
     fn url(&self) -> String {
         self.url()

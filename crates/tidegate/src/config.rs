@@ -19,7 +19,7 @@ use self::{layers::Layers, reader::Reader};
 pub use self::{
     redacted::{RedactedUrl, Secret},
     settings::{AdminSettings, LogFormat, LogSettings, Settings, WorkerSettings},
-    urls::mysql_options,
+    urls::mysql_hosts,
 };
 use crate::command_line::add_flag;
 

@@ -11,8 +11,8 @@ use crate::{
 };
 
 /// The clients' own warnings (slow statements, reconnects) are not our log lines: an outage is logged twice, at
-/// its start and at its end, by whoever handles it.
-const QUIET: &str = "sqlx=error,fred=off";
+/// its start and at its end, by whoever handles it; a server that is refused, by what refuses it.
+const QUIET: &str = "sqlx=error,sqlx_core::pool=off,fred=off";
 
 /// Starts the log; RUST_LOG, where set, overrides `log.level`.
 ///

@@ -5,17 +5,13 @@
 
 mod name;
 
-use std::{
-    cell::OnceCell,
-    sync::{Arc, atomic::AtomicU64},
-    time::Duration,
-};
+use std::{cell::OnceCell, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, keys::process_of, tally::TallyCounts,
+    Gate, Keys, Ledger, OrderHandler, Sessions, Tally, UserLocks, keys::process_of, tally::TallyCounts,
 };
 use tidegate_stream::{
     Backoff, Brake, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader,
@@ -44,7 +40,7 @@ pub struct Worker {
     keys: Keys,
     pool: Pool,
     for_lookers: MySqlPool,
-    mysql_opened: Arc<AtomicU64>,
+    mysql: Sessions,
     ledger: Ledger,
     stream: Stream,
     lanes: Vec<Lane<OrderHandler>>,
@@ -81,12 +77,13 @@ impl Worker {
             format!("Failed to look whether the workers are paused ({})", settings.keys.pause)
         })?;
 
-        let mysql_opened = Arc::default();
-        let mysql = connect::mysql_lazily(settings, &mysql_opened)?;
-        let for_lookers = connect::mysql_for_lookers(settings, &mysql_opened)?;
-        let ledger = Ledger::new(mysql, settings.mysql.statement_timeout)
+        let mysql = connect::mysql_sessions(settings)?;
+        // A lane that waits for a connection counts that as an outage, so none may wait for those who look at this worker.
+        // There are two questions, and neither waits for the other.
+        let for_lookers = mysql.pool(2);
+        let ledger = Ledger::new(mysql.pool(settings.mysql.connections), settings.mysql.statement_timeout)
             .with_writers(settings.mysql.writers)
-            .committing_in_packet(Arc::new(true.into()));
+            .committing_in_packet(mysql.commit_in_packet());
         let (counters, tally) = (Arc::new(Counters::default()), Arc::new(Tally::default()));
         count_reconnects(&pool, &counters);
         let handler = Arc::new(OrderHandler::new(
@@ -117,7 +114,7 @@ impl Worker {
             keys,
             pool,
             for_lookers,
-            mysql_opened,
+            mysql,
             ledger,
             stream,
             lanes,
@@ -136,7 +133,7 @@ impl Worker {
         Parts {
             redis: self.pool.clone(),
             mysql: self.for_lookers.clone(),
-            mysql_opened: Arc::clone(&self.mysql_opened),
+            sessions: self.mysql.clone(),
             pulses: self.lanes.iter().map(Lane::pulse).collect(),
             breaker: Arc::clone(&self.breaker),
             counters: Arc::clone(&self.counters),
@@ -175,6 +172,7 @@ impl Worker {
         let around = async {
             tokio::join!(
                 self.breaker.run(probe, backoff, stop.clone()),
+                stop.run_until_cancelled(self.mysql.watch()),
                 stop.run_until_cancelled(fleet_pause::follow(&self.pool, &self.keys, &self.brake)),
                 trim(trimmer.as_ref(), self.settings.trim_every, stop.clone()),
                 retire(&retirer, &self.keys, self.settings.claim_every, stop.clone()),

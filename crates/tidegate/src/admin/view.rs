@@ -1,17 +1,14 @@
 //! What there is to see of a worker, from its start to its end.
 
 use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_orders::{Tally, tally::TallyCounts};
+use tidegate_orders::{Sessions, Tally, tally::TallyCounts};
 use tidegate_stream::{Activity, Brake, Breaker, Counters, Counts, Held, LaneState, Pulse, breaker::State};
 use tokio_util::sync::CancellationToken;
 
@@ -24,8 +21,8 @@ pub struct Parts {
     pub redis: Pool,
     /// Connections to MySQL that no lane ever waits for.
     pub mysql: MySqlPool,
-    /// How many connections to MySQL were opened, these and those of the lanes.
-    pub mysql_opened: Arc<AtomicU64>,
+    /// All sessions with MySQL, these and those of the lanes.
+    pub sessions: Sessions,
     /// What each lane does.
     pub pulses: Vec<Arc<Pulse>>,
     /// Whether a store is away.
@@ -44,7 +41,7 @@ impl Parts {
 
     /// How many connections to MySQL were opened.
     pub fn mysql_connections(&self) -> u64 {
-        self.mysql_opened.load(Relaxed)
+        self.sessions.opened()
     }
 }
 

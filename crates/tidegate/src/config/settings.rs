@@ -246,10 +246,10 @@ fn names_of_its_own(reader: &mut Reader<'_>, stream: &StreamSettings, keys: &Key
 }
 
 fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
-    let (url, options) = url(reader, "mysql.url", &MYSQL_SCHEMES, urls::wrong_mysql_query, |url| {
-        urls::mysql_options(url).map_err(|error| error.to_string())
+    let (url, hosts) = url(reader, "mysql.url", &MYSQL_SCHEMES, urls::wrong_mysql_query, |url| {
+        urls::mysql_hosts(url).map_err(|error| error.to_string())
     });
-    if options.is_some_and(|options| options.get_database().is_none()) {
+    if hosts.is_some_and(|hosts| hosts.iter().any(|host| host.get_database().is_none())) {
         reader.wrong("mysql.url", "must name the database: mysql://user:password@host:port/DATABASE");
     }
     let connections: u32 = reader.number("mysql.connections", 0..=1_000);

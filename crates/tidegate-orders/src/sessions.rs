@@ -1,0 +1,325 @@
+//! Sessions with MySQL: where they go, what each of them is like, and that all are with one and the same database.
+//!
+//! Several hosts are nodes of one cluster. A session goes to the first of them that takes writes; [`Sessions::watch`] goes
+//! on to another one when that is away, and back when the first is well again. What a process has once seen to be a cluster
+//! it takes for nothing else from then on: a server that merely gets a copy now and then, as an asynchronous replica does,
+//! lacks orders that were acknowledged.
+
+mod standing;
+mod watch;
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlConnection, MySqlPool,
+    mysql::{MySqlConnectOptions, MySqlPoolOptions},
+};
+use tokio::time::timeout;
+
+pub use standing::{Cluster, Standing};
+
+/// A refusal that goes on is told again after this long.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
+
+/// How to reach MySQL, and what sessions are like.
+#[derive(Clone)]
+pub struct SessionSettings {
+    /// The nodes of one cluster, the preferred one first; or a single server. Never empty.
+    pub hosts: Vec<MySqlConnectOptions>,
+    /// How long to wait for a free or a new connection.
+    pub acquire_timeout: Duration,
+    /// How long a statement waits for a row, in seconds.
+    pub lock_wait_timeout_s: u32,
+    /// How long the server waits for the next statement of a session. A worker that is frozen in the middle of a
+    /// transaction holds the rows of its vouchers, and with them the sale, until then.
+    pub silence: Duration,
+}
+
+/// Without their passwords.
+impl fmt::Debug for SessionSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts: Vec<String> = self.hosts.iter().map(name_of).collect();
+        f.debug_struct("SessionSettings").field("hosts", &hosts).finish_non_exhaustive()
+    }
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The only server does not answer, or refuses.
+    #[error(transparent)]
+    Server(#[from] sqlx::Error),
+    /// No answer within the acquire timeout.
+    #[error("no answer within {} ms", .0.as_millis())]
+    Late(Duration),
+    /// No host of several takes orders; each with its reason.
+    #[error("no node takes orders: {0}")]
+    NoNode(String),
+    /// It is not the database that the others are.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// All sessions of a process. Clones are the same.
+#[derive(Clone)]
+pub struct Sessions {
+    shared: Arc<Shared>,
+    /// Not in what they share with their sessions, which hold that.
+    pools: Arc<Mutex<Vec<MySqlPool>>>,
+}
+
+struct Shared {
+    settings: SessionSettings,
+    setup: [String; 7],
+    /// The host that new sessions go to.
+    current: AtomicUsize,
+    state: Mutex<State>,
+    opened: AtomicU64,
+    commit_in_packet: Arc<AtomicBool>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The cluster that all sessions are with.
+    cluster: Option<Cluster>,
+    /// Sessions that are older are with a host that was left.
+    moved: Option<Instant>,
+    told: Option<(String, Instant)>,
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").field("settings", &self.shared.settings).finish_non_exhaustive()
+    }
+}
+
+impl Sessions {
+    /// Connects nowhere yet.
+    ///
+    /// # Panics
+    /// When there is no host.
+    #[must_use]
+    pub fn new(settings: SessionSettings) -> Self {
+        assert!(!settings.hosts.is_empty(), "the caller names a host");
+        let setup = setup(settings.lock_wait_timeout_s, settings.silence);
+        let shared = Shared {
+            settings,
+            setup,
+            current: AtomicUsize::new(0),
+            state: Mutex::default(),
+            opened: AtomicU64::new(0),
+            commit_in_packet: Arc::default(),
+        };
+        Self { shared: Arc::new(shared), pools: Arc::default() }
+    }
+
+    /// Whether a COMMIT may travel in one packet with its statements: where the server is known not to replicate by
+    /// certification. Galera answers such a packet with OK although certification has rolled it back.
+    #[must_use]
+    pub fn commit_in_packet(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.commit_in_packet)
+    }
+
+    /// How many sessions were opened so far.
+    #[must_use]
+    pub fn opened(&self) -> u64 {
+        self.shared.opened.load(Relaxed)
+    }
+
+    /// The host that new sessions go to, as `name:port`.
+    #[must_use]
+    pub fn host(&self) -> String {
+        self.shared.name_of(self.shared.current.load(Relaxed))
+    }
+
+    /// Looks for a host that takes orders, in their order, and lets sessions go there. A single one is taken as it is, and
+    /// may be read-only.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn find(&self) -> Result<(), SessionError> {
+        let shared = &self.shared;
+        if let [only] = &shared.settings.hosts[..] {
+            let within = shared.settings.acquire_timeout;
+            let connected = timeout(within, only.connect()).await.map_err(|_| SessionError::Late(within))?;
+            let mut connection = connected?;
+            let standing = Standing::read(&mut connection).await?;
+            shared.belongs(&standing).map_err(SessionError::Refused)?;
+            return Ok(connection.close().await?);
+        }
+        let mut reasons = Vec::new();
+        for at in 0..shared.settings.hosts.len() {
+            match shared.look_at(at, &mut None).await {
+                Ok(()) => {
+                    self.go_to(at);
+                    return Ok(());
+                }
+                Err(reason) => reasons.push(format!("{}: {reason}", shared.name_of(at))),
+            }
+        }
+        Err(SessionError::NoNode(reasons.join("; ")))
+    }
+
+    /// A pool of at most `connections`, which connects when it is used.
+    #[must_use]
+    pub fn pool(&self, connections: u32) -> MySqlPool {
+        let silence = self.shared.settings.silence;
+        let (for_new, for_old) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        let options = MySqlPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(self.shared.settings.acquire_timeout)
+            // A round trip for each batch; a broken connection shows at the first statement, and the batch is retried.
+            .test_before_acquire(false)
+            // The server ends sessions that are silent for too long: those that come near to it are not used again.
+            .idle_timeout(silence / 2)
+            .before_acquire(move |_, session| {
+                let is_here = for_old.is_here(session.age);
+                Box::pin(async move { Ok(is_here && session.idle_for < silence / 2) })
+            })
+            .after_connect(move |connection, _| {
+                let shared = Arc::clone(&for_new);
+                Box::pin(async move { shared.begin(connection).await })
+            });
+        // Both under the lock, so that a move to another host is either seen here or sees this pool.
+        let mut pools = self.pools();
+        let host = &self.shared.settings.hosts[self.shared.current.load(Relaxed)];
+        let pool = options.connect_lazy_with(host.clone());
+        pools.push(pool.clone());
+        pool
+    }
+
+    /// New sessions go there; those that are idle elsewhere are not used again.
+    fn go_to(&self, at: usize) {
+        let mut pools = self.pools();
+        if self.shared.current.swap(at, Relaxed) != at {
+            pools.retain(|pool| !pool.is_closed());
+            for pool in &*pools {
+                pool.set_connect_options(self.shared.settings.hosts[at].clone());
+            }
+            self.shared.state().moved = Some(Instant::now());
+        }
+    }
+
+    fn pools(&self) -> MutexGuard<'_, Vec<MySqlPool>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn name_of(&self, at: usize) -> String {
+        name_of(&self.settings.hosts[at])
+    }
+
+    fn is_here(&self, age: Duration) -> bool {
+        self.state().moved.is_none_or(|moved| age < moved.elapsed())
+    }
+
+    /// Makes a new session what it has to be, and looks with whom it is.
+    async fn begin(&self, connection: &mut MySqlConnection) -> sqlx::Result<()> {
+        self.opened.fetch_add(1, Relaxed);
+        for statement in &self.setup {
+            connection.execute(AssertSqlSafe(statement.clone())).await?;
+        }
+        let standing = Standing::read(connection).await?;
+        self.belongs(&standing).map_err(|refused| {
+            self.tell_now_and_then(&refused);
+            sqlx::Error::Configuration(refused.into())
+        })
+    }
+
+    /// Takes a server for one of ours, or says why it is none. From the first cluster on, nothing else is.
+    fn belongs(&self, standing: &Standing) -> Result<(), String> {
+        let mut state = self.state();
+        if let Some(stray) = standing.stray() {
+            return Err(format!("{stray}: what is written there, the other members do not have"));
+        }
+        match (&state.cluster, standing.cluster()) {
+            (Some(ours), Some(its)) if *ours == its => {}
+            (Some(ours), Some(its)) => return Err(format!("it belongs to {its}, the others to {ours}")),
+            (Some(ours), None) => {
+                return Err(format!(
+                    "it is no node of {ours}, as the others are: a replica, or a server of its own, lacks orders that \
+                     were acknowledged"
+                ));
+            }
+            (None, Some(its)) => state.cluster = Some(its),
+            (None, None) if self.settings.hosts.len() > 1 => {
+                return Err("it is no node of a cluster: several hosts must be nodes of one Galera cluster or of one \
+                            replication group, because any other replica lacks orders that were acknowledged"
+                    .to_owned());
+            }
+            (None, None) => {}
+        }
+        self.commit_in_packet.store(!standing.certifies() && state.cluster.is_none(), Relaxed);
+        Ok(())
+    }
+
+    /// Whether orders can be written to a host now; otherwise why not. Keeps its connection in `kept`.
+    async fn look_at(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<(), String> {
+        let within = self.settings.acquire_timeout.min(watch::ANSWER_WITHIN);
+        let mut connection = kept.take();
+        let looked = timeout(within, async {
+            let mut connection = match connection.take() {
+                Some(connection) => connection,
+                None => self.settings.hosts[at].connect().await?,
+            };
+            Ok::<_, sqlx::Error>((Standing::read(&mut connection).await?, connection))
+        });
+        let (standing, connection) = match looked.await {
+            Ok(Ok(looked)) => looked,
+            Ok(Err(error)) => return Err(error.to_string()),
+            Err(_) => return Err(format!("no answer within {} ms", within.as_millis())),
+        };
+        *kept = Some(connection);
+        self.belongs(&standing)?;
+        if let Some(error) = standing.hidden_membership() {
+            return Err(format!(
+                "which members its group has cannot be seen ({error}): GRANT SELECT ON \
+                 performance_schema.replication_group_members"
+            ));
+        }
+        standing.unfit().map_or(Ok(()), Err)
+    }
+
+    fn tell_now_and_then(&self, refused: &str) {
+        let mut state = self.state();
+        let is_told = |(told, at): &(String, Instant)| told == refused && at.elapsed() < TOLD_AGAIN;
+        if !state.told.as_ref().is_some_and(is_told) {
+            let host = self.name_of(self.current.load(Relaxed));
+            tracing::error!(host, "a MySQL server is refused: {refused}");
+            state.told = Some((refused.to_owned(), Instant::now()));
+        }
+    }
+}
+
+fn name_of(host: &MySqlConnectOptions) -> String {
+    format!("{}:{}", host.get_host(), host.get_port())
+}
+
+/// What every session needs, whatever the server's defaults: a statement outside of a transaction is one of its own, and
+/// a transaction ends with its COMMIT (or what we report as done is undone with the connection); no gap locks, short
+/// waits for row locks, an error instead of a silently clamped value, all rows of an answer, updates by join, and an end
+/// when its worker falls silent.
+fn setup(lock_wait_timeout_s: u32, silence: Duration) -> [String; 7] {
+    [
+        "SET SESSION autocommit = 1, completion_type = 0".to_owned(),
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
+        format!("SET SESSION innodb_lock_wait_timeout = {lock_wait_timeout_s}"),
+        // For a table that somebody has locked whole.
+        format!("SET SESSION lock_wait_timeout = {}", lock_wait_timeout_s.max(10)),
+        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')".to_owned(),
+        format!("SET SESSION sql_select_limit = {}, sql_safe_updates = 0", u64::MAX),
+        format!("SET SESSION wait_timeout = {0}, net_read_timeout = {0}", silence.as_secs().max(1)),
+    ]
+}

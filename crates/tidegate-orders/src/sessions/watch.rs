@@ -1,0 +1,73 @@
+//! Goes to another host when the present one takes no orders, and back to the first.
+
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+use sqlx::MySqlConnection;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Sessions;
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_millis(500);
+/// A node that takes longer than this to say how it is counts as away.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// For so many looks on end the first host must be well before sessions go back: one that comes and goes would take
+/// them along.
+const LOOKS_BEFORE_RETURN: u32 = 6;
+
+impl Sessions {
+    /// Looks at the hosts for as long as it is polled, and lets sessions go where orders are taken. With a single host,
+    /// it does nothing.
+    pub async fn watch(&self) {
+        let hosts = self.shared.settings.hosts.len();
+        if hosts == 1 {
+            return std::future::pending().await;
+        }
+        let mut kept: Vec<Option<MySqlConnection>> = (0..hosts).map(|_| None).collect();
+        self.name_strangers(&mut kept).await;
+        let mut well_for = 0;
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let here = self.shared.current.load(Relaxed);
+            if let Err(reason) = self.shared.look_at(here, &mut kept[here]).await {
+                well_for = 0;
+                self.leave(here, &reason, &mut kept).await;
+            } else if here != 0 {
+                well_for = if self.shared.look_at(0, &mut kept[0]).await.is_ok() { well_for + 1 } else { 0 };
+                if well_for >= LOOKS_BEFORE_RETURN {
+                    well_for = 0;
+                    self.go_to(0);
+                    tracing::info!(host = self.host(), "the first MySQL node is well again: back to it");
+                }
+            }
+        }
+    }
+
+    async fn leave(&self, here: usize, reason: &str, kept: &mut [Option<MySqlConnection>]) {
+        for at in (0..kept.len()).filter(|at| *at != here) {
+            if self.shared.look_at(at, &mut kept[at]).await.is_ok() {
+                self.go_to(at);
+                tracing::warn!(
+                    left = self.shared.name_of(here),
+                    host = self.host(),
+                    "a MySQL node takes no orders ({reason}): on to the next"
+                );
+                return;
+            }
+        }
+    }
+
+    /// A host that belongs to nobody is told at once, not on the day when it is needed.
+    async fn name_strangers(&self, kept: &mut [Option<MySqlConnection>]) {
+        for (at, kept) in kept.iter_mut().enumerate() {
+            let looked = self.shared.look_at(at, kept).await;
+            let host = self.shared.name_of(at);
+            match looked {
+                Ok(()) => tracing::debug!(host, "a MySQL node takes orders"),
+                Err(reason) => tracing::warn!(host, "a MySQL node takes no orders: {reason}"),
+            }
+        }
+    }
+}
