@@ -27,7 +27,7 @@ traces *args: servers
     cargo test --package tidegate --features otel --test traces {{ args }}
 
 # Everything that CI runs
-ci: fmt-check lint doc test matrix
+ci: fmt-check lint doc test matrix clusters-sample
 
 # Format the code
 fmt:
@@ -56,10 +56,18 @@ matrix *args: servers
     TIDEGATE_LAB_REDIS=redis8 TIDEGATE_LAB_MYSQL=mysql cargo test --package tidegate --tests {{ args }}
     TIDEGATE_LAB_REDIS=valkey9 TIDEGATE_LAB_MYSQL=mysql cargo test --package tidegate --tests {{ args }}
 
-# Three workers on three nodes of Galera and of MySQL's group replication, whose nodes die and part
+# Workers on three nodes of Galera and on MySQL's group replication, whose nodes die and part: about eight minutes
 clusters *args: servers
     {{ scripts }}/fetch-matrix.sh
     cargo test --package tidegate-lab --test clusters {{ args }} -- --ignored --test-threads 1
+    cargo test --package tidegate --test pipeline clusters::{{ args }} -- --ignored --test-threads 1
+
+# Of `just clusters`, two minutes
+[private]
+clusters-sample: servers
+    {{ scripts }}/fetch-matrix.sh
+    cargo test --package tidegate --test pipeline -- --ignored --test-threads 1 \
+        three_workers_on_three a_node_of_galera_that_was_alone a_member_of_a_group_dies
 
 # Start private servers that stay, and print the environment to paste
 up: servers

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fred::interfaces::SetsInterface;
 use sqlx::Row;
+use tidegate_lab::Endpoint;
 use tidegate_orders::audit::audit;
 use tidegate_stream::StreamNames;
 
@@ -27,7 +28,7 @@ struct Seen {
     buyers: BTreeSet<(i64, i64)>,
 }
 
-impl Site {
+impl<M: Endpoint> Site<M> {
     /// Ids of the orders that were refused for good.
     pub async fn refused(&self) -> BTreeSet<i64> {
         self.look(&self.book.read()).await.refused.into_keys().collect()

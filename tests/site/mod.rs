@@ -25,7 +25,7 @@ use nix::{
 };
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tempfile::TempDir;
-use tidegate_lab::{MysqlServer, RedisServer};
+use tidegate_lab::{Endpoint, MysqlServer, RedisServer};
 use tidegate_orders::{Gate, KeyTemplates, Keys};
 use tidegate_stream::{RedisSettings, connect_pool};
 use tokio::time::sleep;
@@ -39,9 +39,9 @@ pub const GROUP: &str = "g1";
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Private servers with the schema in place.
-pub struct Site {
+pub struct Site<M = MysqlServer> {
     pub redis: RedisServer,
-    pub mysql: MysqlServer,
+    pub mysql: M,
     pub client: Client,
     pub pool: MySqlPool,
     connections: Pool,
@@ -66,20 +66,22 @@ impl Site {
         Self::bare().await.migrated().await
     }
 
+    /// As [`Site::open`], with an empty database.
+    pub async fn bare() -> Self {
+        let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
+        Self::on(redis, MysqlServer::start().expect("a MySQL")).await
+    }
+}
+
+impl<M: Endpoint> Site<M> {
     /// With the schema in place.
     pub async fn migrated(self) -> Self {
         tidegate_orders::schema::migrate(&self.pool).await.expect("the schema is made");
         self
     }
 
-    /// As [`Site::open`], with an empty database.
-    pub async fn bare() -> Self {
-        let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
-        Self::on(redis, MysqlServer::start().expect("a MySQL")).await
-    }
-
     /// As [`Site::bare`], on these servers.
-    pub async fn on(redis: RedisServer, mysql: MysqlServer) -> Self {
+    pub async fn on(redis: RedisServer, mysql: M) -> Self {
         let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
         let client = connect(&redis.url()).await;
         let connections = redis_pool(&redis.url()).await;

@@ -10,6 +10,7 @@ use fred::{
     types::Value,
 };
 use futures_util::future::join_all;
+use tidegate_lab::Endpoint;
 use tidegate_orders::gate::{Admission, AdmitReply};
 use tokio::time::Duration;
 
@@ -81,7 +82,7 @@ impl Book {
     }
 }
 
-impl Site {
+impl<M: Endpoint> Site<M> {
     /// Opens the sale of both vouchers, and loads the scripts.
     pub async fn open_sale(&self) {
         self.load(PLENTY, 100_000).await;

@@ -1,0 +1,129 @@
+//! Workers on clusters of MySQL: Galera, and group replication with one primary or many. `just clusters` runs these.
+//!
+//! In each, three workers drain a rush for one hot voucher, each at a node of its own; at the end, all that must hold holds
+//! on every node that lives.
+
+mod hosts;
+mod kills;
+mod packets;
+
+use std::{
+    process::Output,
+    time::{Duration, Instant},
+};
+
+use sqlx::{Executor, MySqlPool, mysql::MySqlPoolOptions};
+use tidegate_lab::{ClusterKind, ClusterNode, MysqlCluster, RedisServer};
+use tokio::time::sleep;
+
+use crate::site::{Site, Worker, WorkerPlan, program, rush::PLENTY};
+
+/// Longer than any of this takes on a busy machine, the discovery of a dead node included.
+const WITHIN: Duration = Duration::from_secs(180);
+const STOCK: i64 = 1_000_000;
+
+/// A sale on a cluster, with one worker at each node.
+struct Scene {
+    // Dropped before the site, which holds their logs.
+    workers: Vec<Worker>,
+    site: Site<MysqlCluster>,
+}
+
+impl Scene {
+    /// Opens a sale with `orders` that wait for the workers; all are of one voucher.
+    async fn open(kind: ClusterKind, orders: i64) -> Self {
+        let cluster = MysqlCluster::start(kind).expect("a cluster");
+        let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
+        let site = Site::on(redis, cluster).await.migrated().await;
+        site.load(PLENTY, STOCK).await;
+        site.load_scripts().await;
+        site.plain_rush(1, orders).await;
+        Self { site, workers: Vec::new() }
+    }
+
+    /// As [`Scene::open`], with the workers at work.
+    async fn under_way(kind: ClusterKind, orders: i64) -> Self {
+        let mut scene = Self::open(kind, orders).await;
+        scene.start_workers();
+        scene.sold(1).await;
+        scene
+    }
+
+    /// A worker whose first node is `at`; small batches meet more often.
+    fn plan(&self, at: usize) -> WorkerPlan {
+        let plan = self.site.worker(&format!("w{at}")).set("MYSQL_URL", self.site.mysql.url_from(at));
+        let plan = plan.set("WORKER_BATCH", 100).set("WORKER_LOCK_LEASE_MS", 2_000);
+        let plan = plan.set("WORKER_CLAIM_IDLE_MS", 3_000).set("WORKER_CLAIM_EVERY_MS", 200);
+        let plan = plan.set("WORKER_HEARTBEAT_TTL_MS", 2_000).set("WORKER_BACKOFF_MAX_MS", 500);
+        plan.set("MYSQL_ACQUIRE_TIMEOUT_MS", 2_000).set("MYSQL_STATEMENT_TIMEOUT_MS", 5_000)
+    }
+
+    /// Starts a worker at each node.
+    fn start_workers(&mut self) {
+        self.workers = (0..3).map(|at| self.plan(at).start()).collect();
+    }
+
+    fn node(&self, at: usize) -> &ClusterNode {
+        &self.site.mysql.nodes()[at]
+    }
+
+    /// Waits until that many units have been sold, as the node that the site looks at has it.
+    async fn sold(&self, units: i64) {
+        self.poll("units are sold", async || self.site.mysql_stock(PLENTY).await <= STOCK - units).await;
+    }
+
+    /// Waits until nothing is on its way.
+    async fn settled(&self) {
+        self.poll("all is settled", async || self.site.open_entries().await == Some(0)).await;
+    }
+
+    async fn poll(&self, what: &str, is_so: impl AsyncFn() -> bool) {
+        let began = Instant::now();
+        while !is_so().await {
+            assert!(
+                began.elapsed() < WITHIN,
+                "waited in vain until {what}; open: {:?}",
+                self.site.open_entries().await
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Looks at the tables of this node from now on.
+    async fn look_at(&mut self, node: usize) {
+        self.site.pool = reader_of(&self.site.mysql, node).await;
+    }
+
+    /// Nothing is on its way any more, and all that must hold holds on each of these nodes.
+    async fn ends_well_on(&mut self, nodes: &[usize]) {
+        self.settled().await;
+        for node in nodes {
+            self.look_at(*node).await;
+            self.site.invariants().await;
+        }
+    }
+
+    /// Runs the program to its end, with this `mysql.url`.
+    fn tidegate(&self, url: &str, args: &[&str]) -> Output {
+        let mut command = program();
+        command.env("TIDEGATE_REDIS_URL", self.site.redis.url()).env("TIDEGATE_MYSQL_URL", url);
+        command.args(args).output().expect("the program runs")
+    }
+}
+
+/// Connections to one node that see all that was committed on the others before.
+async fn reader_of(cluster: &MysqlCluster, node: usize) -> MySqlPool {
+    let waits = match cluster.kind() {
+        ClusterKind::Galera => "SET SESSION wsrep_sync_wait = 1",
+        ClusterKind::SinglePrimary | ClusterKind::MultiPrimary => {
+            "SET SESSION group_replication_consistency = 'BEFORE'"
+        }
+    };
+    let pool = MySqlPoolOptions::new().max_connections(2).after_connect(move |connection, _| {
+        Box::pin(async move {
+            connection.execute(waits).await?;
+            Ok(())
+        })
+    });
+    pool.connect(&cluster.nodes()[node].url()).await.expect("the node answers")
+}
