@@ -27,7 +27,7 @@ impl Ledger {
             };
             self.note_refusals(&known);
             let decided = verdict::decide(part.iter().copied(), &mut known);
-            match self.write(session, part, &decided, knowledge).await? {
+            match self.write(session, part, &decided, (knowledge, &known)).await? {
                 Ok(()) => {
                     self.caution.needed(knowledge::needed(part, &decided, &known));
                     return Ok(decided.into_iter().map(|decided| decided.verdict).collect());
@@ -43,7 +43,7 @@ impl Ledger {
         session: &mut Session,
         part: &[&Incoming],
         decided: &[Decided],
-        knowledge: Knowledge,
+        (knowledge, known): (Knowledge, &Known),
     ) -> Result<Result<(), Misfit>, Fault> {
         let changes = verdict::changes(part, decided);
         if changes.is_empty() {
@@ -59,8 +59,13 @@ impl Ledger {
         let guard = match knowledge {
             Knowledge::Locked => Guard::Locked,
             _ if changes.splits_a_stock() => return Ok(Err(Misfit::SplitStock)),
-            _ if self.has_refusals(part) => Guard::NotThese,
-            _ => Guard::Unrefused,
+            _ if !self.has_refusals(part) => Guard::Unrefused,
+            Knowledge::Looked(Depth::Users | Depth::Ids) => {
+                let refused_of =
+                    changes.stocks.iter().filter_map(|(voucher, _)| known.refused_of.get(voucher));
+                Guard::NotSince(refused_of.sum())
+            }
+            _ => Guard::NotThese,
         };
         let mut packet = sql::write(&changes, guard);
         let commits_apart = self.commits_apart();

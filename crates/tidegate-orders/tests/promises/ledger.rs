@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rand::{RngExt, seq::SliceRandom};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row, mysql::MySqlPoolOptions, prelude::*};
 use tidegate_lab::MysqlServer;
@@ -699,5 +699,96 @@ async fn an_answer_that_is_cut_short_is_no_success() -> Result<()> {
     let ledger = ledger(&limited, TIMEOUT);
     let outage = ledger.record(&[order(100, 1, 1)]).await.err().context("nothing was checked")?;
     assert!(outage.error.contains("instead of 5 and 1"), "{outage}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_refused_while_its_batch_is_being_written_is_not_written() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    books.ledger.record(&[of_units(order(100, 1, 1), 11)]).await?;
+    // From here on the ledger knows that the voucher has refusals, and looks whether its orders are among them first.
+    assert_eq!(books.ledger.record(&[order(101, 2, 1)]).await?, [Verdict::Created]);
+    for user in 10..20 {
+        assert_eq!(books.ledger.record(&[in_slot(order(100 + user, 2, 1), user)]).await?.len(), 1);
+    }
+    books.run("UPDATE tb_seckill_voucher SET stock = 100").await?;
+    // After that look, the batch waits to write the order of user 50.
+    let mut rival =
+        books.rival("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (500, 50, 1)").await?;
+    let ledger = books.ledger.clone();
+    let batch = [order(600, 60, 1), order(601, 50, 1)];
+    let recording = tokio::spawn(async move { ledger.record(&batch).await });
+    let waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    while books.number(waiting).await? == 0 {
+        ensure!(!recording.is_finished(), "it did not wait: {:?}", recording.await);
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    let refuse = "START TRANSACTION; \
+        INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) \
+            VALUES (600, 60, 1, 1, 'out_of_stock', '1-1'); \
+        UPDATE tb_seckill_voucher SET refusals = refusals + 1; COMMIT";
+    books.run(refuse).await?;
+    rival.execute("ROLLBACK").await?;
+    assert_eq!(recording.await??, [OUT_OF_STOCK, Verdict::Created]);
+    assert_eq!(books.number("SELECT COUNT(*) FROM tb_voucher_order WHERE id = 600").await?, 0);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_first_batch_waits_for_a_held_voucher_until_it_is_free() -> Result<()> {
+    let books = Books::open(&[10, 10]).await?;
+    let ledger = ledger(&pool(&books.server, 2, 1).await?, TIMEOUT);
+    let vouchers = || [1, 2].map(|voucher| voucher.try_into().expect("a voucher id"));
+    let held = [vouchers()[0]].into_iter().collect::<BTreeSet<_>>();
+    assert_eq!(ledger.held_vouchers(vouchers()).await?, BTreeSet::new());
+    let mut rival =
+        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+    assert_eq!(ledger.record(&[order(100, 1, 1), order(101, 2, 2)]).await?, [held_1(), Verdict::Created]);
+    let waits = ledger.contentions().counts().lock_waits;
+    for _ in 0..50 {
+        assert_eq!(ledger.held_vouchers(vouchers()).await?, held);
+    }
+    assert_eq!((waits, ledger.contentions().counts().lock_waits), (1, 1), "who asks does not wait");
+    rival.execute("ROLLBACK").await?;
+    let began = std::time::Instant::now();
+    while !ledger.held_vouchers(vouchers()).await?.is_empty() {
+        ensure!(began.elapsed() < TIMEOUT, "it is free");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_rows_of_a_batch_are_held_it_ends_in_time_and_free_orders_are_written() -> Result<()> {
+    let stocks = [100; 12];
+    let books = Books::open(&stocks).await?;
+    let ledger = ledger(&pool(&books.server, 2, 1).await?, TIMEOUT);
+    let mut rival =
+        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id <= 8 FOR UPDATE").await?;
+    // Of voucher 12 somebody is writing this user's order.
+    sqlx::raw_sql("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (500, 12, 12)")
+        .execute(&mut rival)
+        .await?;
+    // Without voucher 9: MariaDB locks the row after the last one, too.
+    let vouchers = (1..=12).filter(|voucher| *voucher != 9);
+    let batch: Vec<Incoming> = vouchers.map(|voucher| order(100 + voucher, voucher, voucher)).collect();
+    let began = std::time::Instant::now();
+    let verdicts = ledger.record(&batch).await?;
+    // The budget of a batch, and a lock wait that had begun before its end.
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+    let (held, rest) = verdicts.split_at(8);
+    assert!(
+        held.iter().all(|verdict| matches!(verdict, Verdict::Contended(Contention::Voucher(_)))),
+        "{held:?}"
+    );
+    assert_eq!(rest[..2], [Verdict::Created, Verdict::Created]);
+    assert!(matches!(rest[2], Verdict::Contended(Contention::Row(_))), "{:?}", rest[2]);
+    rival.execute("ROLLBACK").await?;
+    let again = ledger.record(&batch).await?;
+    assert!(
+        again.iter().all(|verdict| matches!(verdict, Verdict::Created | Verdict::AlreadyThere)),
+        "{again:?}"
+    );
     Ok(())
 }

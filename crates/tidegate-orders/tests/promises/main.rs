@@ -7,6 +7,7 @@ mod gate;
 mod gate_model;
 mod ground;
 mod ledger;
+mod ledger_cost;
 mod lua_headers;
 mod order_ids;
 mod row_state;

@@ -27,23 +27,30 @@ pub(in crate::ledger) enum Guard {
     /// Every voucher has to be there, with stock as it was taken to be, and none of the orders may have been refused
     /// before.
     NotThese,
+    /// As [`Guard::NotThese`], and earlier refusals were looked up when the vouchers of the batch had this many together.
+    NotSince(i64),
 }
 
 /// The changes of a batch, in one round trip, but for the commit. A voucher's row is changed last: nobody waits for it
 /// longer than the server needs.
 pub(in crate::ledger) fn write(changes: &Changes, guard: Guard) -> Packet {
     let mut packet = Packet::with_capacity(800 + (changes.created.len() + changes.refused.len()) * ROW_CHARS);
-    let checks_refusals = guard == Guard::NotThese && !changes.created.is_empty();
     if guard != Guard::Locked {
         packet.add_text(BEGIN);
     }
-    if checks_refusals {
-        // Before the look at the refusals: should one come after it, the number is another one in the end.
-        packet.add(|sql| {
-            let _ = write!(sql, "SELECT {} INTO @tidegate_refusals", refusals_of(&changes.stocks));
-        });
-        packet.fail_if(any_refused(changes));
-    }
+    let refusals_before = match guard {
+        _ if changes.created.is_empty() => None,
+        Guard::Locked | Guard::Unrefused => None,
+        Guard::NotThese => {
+            // Before the look at the refusals: should one come after it, the number is another one in the end.
+            packet.add(|sql| {
+                let _ = write!(sql, "SELECT {} INTO @tidegate_refusals", refusals_of(&changes.stocks));
+            });
+            packet.fail_if(any_refused(changes));
+            Some("@tidegate_refusals".to_owned())
+        }
+        Guard::NotSince(refusals) => Some(refusals.to_string()),
+    };
     if !changes.created.is_empty() {
         packet.add(|sql| insert_orders(sql, &changes.created));
     }
@@ -57,9 +64,9 @@ pub(in crate::ledger) fn write(changes: &Changes, guard: Guard) -> Packet {
         }
     }
     // From here on the vouchers are ours, so these answers hold until the commit.
-    if checks_refusals {
+    if let Some(before) = refusals_before {
         packet.fail_if(format_args!(
-            "IF({} <> @tidegate_refusals + {}, {}, 0)",
+            "IF({} <> {before} + {}, {}, 0)",
             refusals_of(&changes.stocks),
             changes.refused.len(),
             any_refused(changes)
@@ -111,7 +118,9 @@ fn change_stocks(sql: &mut String, stocks: &[(VoucherId, StockChange)], guard: G
                 Guard::Unrefused => {
                     write!(sql, " AND stock >= {units} AND stock < {below} AND refusals = 0")
                 }
-                Guard::NotThese => write!(sql, " AND stock >= {units} AND stock < {below}"),
+                Guard::NotThese | Guard::NotSince(_) => {
+                    write!(sql, " AND stock >= {units} AND stock < {below}")
+                }
             }
         }
         // One statement, however many vouchers: a fifth of the time that one for each takes. The join goes through
@@ -137,7 +146,9 @@ fn change_stocks(sql: &mut String, stocks: &[(VoucherId, StockChange)], guard: G
                 Guard::Unrefused => {
                     write!(sql, " WHERE v.stock >= n.units AND v.stock < n.below AND v.refusals = 0")
                 }
-                Guard::NotThese => write!(sql, " WHERE v.stock >= n.units AND v.stock < n.below"),
+                Guard::NotThese | Guard::NotSince(_) => {
+                    write!(sql, " WHERE v.stock >= n.units AND v.stock < n.below")
+                }
             }
         }
     };
