@@ -20,4 +20,5 @@ mod sentinel;
 mod service;
 mod takeover;
 mod tls;
+mod two_fleets;
 mod worker_life;

@@ -1,0 +1,74 @@
+//! Two fleets on one Redis: one setting, `redis.prefix`, keeps them apart in everything.
+
+use fred::interfaces::StreamsInterface;
+use tidegate_lab::MysqlServer;
+use tidegate_orders::{Gate, KeyTemplates, Keys};
+
+use crate::{
+    program::{Program, Run},
+    site::{DEAD, STREAM, Site, WorkerPlan, redis_pool, until},
+};
+
+const PREFIX: &str = "shop2:";
+
+/// A second fleet, with a database of its own on the Redis of `site`.
+struct Second<'a> {
+    site: &'a Site,
+    mysql: MysqlServer,
+}
+
+impl Second<'_> {
+    fn run(&self, words: &str) -> Run {
+        let (redis, mysql) = (self.site.redis.url(), self.mysql.url());
+        let flags = ["--redis-url", &redis, "--mysql-url", &mysql, "--set", "redis.prefix=shop2:"];
+        Program::with_flags(&flags).run(words)
+    }
+
+    /// A worker of the name that one of the first fleet has, too.
+    fn worker(&self) -> WorkerPlan {
+        let plan = self.site.worker("w").log_as("second").set("REDIS_PREFIX", PREFIX);
+        plan.set("MYSQL_URL", self.mysql.url())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_fleet_with_a_prefix_shares_nothing_with_the_first() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    let second = Second { site: &site, mysql: MysqlServer::start().expect("a MySQL") };
+    second.run("migrate --yes").expect(0);
+    // The same voucher, the same users and the same names of workers mean something else there.
+    second.run("voucher load --voucher 1 --stock 2").expect(0);
+    let (first, other) = (site.worker("w").start(), second.worker().start());
+    first.says("worker started").await;
+    other.says("worker started").await;
+
+    second.run("pause --workers --reason theirs --yes").expect(0);
+    second.run("admit --voucher 1 --user 1").expect(0);
+    site.admit(101, 1, 1, 1).await;
+    site.add_poison().await;
+    site.settled().await;
+    assert_eq!(site.orders().await.len(), 1, "the first fleet is not paused");
+    let length = async |key: String| site.client.xlen::<u64, _>(key).await.expect("Redis answers");
+    assert_eq!((length(DEAD.to_owned()).await, length(format!("{PREFIX}{DEAD}")).await), (2, 0));
+    assert_eq!(length(format!("{PREFIX}{STREAM}")).await, 1, "unread: its fleet is paused");
+    second.run("resume --workers --yes").expect(0);
+    until("the second fleet has written", || async {
+        let shown = second.run("voucher show --voucher 1 --json").expect(0).json();
+        shown["mysql"]["stock"] == 1 && shown["redis"]["stock"] == 1
+    })
+    .await;
+    second.run("audit").expect(0);
+    assert_eq!(second.run("dead list --json").expect(0).json()["letters"], 0);
+    let log = String::from_utf8(site.tidegate(&["log", "--json"]).stdout).expect("text");
+    assert!(!log.contains("theirs"), "{log}");
+    assert!(site.tidegate(&["audit"]).status.success());
+    let gate = Gate::new(
+        redis_pool(&site.redis.url()).await,
+        Keys::new(KeyTemplates::default().prefixed(PREFIX)),
+        format!("{PREFIX}{STREAM}"),
+    );
+    let state = gate.read_voucher(1.try_into().expect("an id")).await.expect("Redis answers");
+    assert_eq!((state.stock, state.buyers), (Some(1), 1));
+    assert!(first.stop().await.success() && other.stop().await.success());
+}
