@@ -15,6 +15,8 @@ const NO_SUCH_TABLE: u16 = 1146;
 pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 /// Transactions waited for each other, and this one was rolled back.
 const DEADLOCK: u16 = 1213;
+/// Galera: the node is outside of its cluster, or not ready. (Its name in the server is "unknown command".)
+const NOT_READY: u16 = 1047;
 /// A value does not fit into its column.
 pub(crate) const VALUE_OUT_OF_RANGE: u16 = 1264;
 /// An expression left the range of its type, as an unsigned stock below zero does.
@@ -40,7 +42,8 @@ pub(crate) fn explain(error: &sqlx::Error) -> String {
     let hint = match number_of(error) {
         Some(NO_SUCH_TABLE | NO_SUCH_COLUMN) => NOT_MIGRATED,
         Some(1044 | 1045 | 1142 | 1143 | 1227) => " (check the user and its grants)",
-        Some(1290 | 1836) => " (the server is read-only: is this a replica?)",
+        Some(1290 | 1792 | 1836) => " (the server is read-only: is this a replica?)",
+        Some(NOT_READY) => " (this node is outside of its cluster, or not ready yet)",
         Some(number) if is_file(number) => " (is the disk of the server full?)",
         None if matches!(error, sqlx::Error::PoolTimedOut) => " (no connection to be had: is the server up?)",
         _ => "",
@@ -83,8 +86,10 @@ fn is_file(number: u16) -> bool {
 fn blame_for(number: u16, sqlstate: &str) -> Blame {
     match number {
         _ if is_file(number) => Blame::Store,
-        // Others are in the way; 1020: record changed since last read, 3101: rolled back by group replication.
-        LOCK_WAIT_TIMEOUT | DEADLOCK | 1020 | 3101 => Blame::Others,
+        // Others are in the way; 1020: record changed since last read, 3101: rolled back by group replication, 1180: a
+        // COMMIT that failed, for which certification is one cause; another one, such as a member that has left its
+        // group, answers the next try for itself.
+        LOCK_WAIT_TIMEOUT | DEADLOCK | 1020 | 3101 | 1180 => Blame::Others,
         // Memory, engine, tables: 1004-1019 files, 1030 engine, 1033-1041 damaged or out of memory,
         // 1194/1195 crashed, 1206 lock table full.
         1004..=1019 | 1023..=1041 | 1194 | 1195 | 1206 => Blame::Store,
@@ -103,12 +108,16 @@ fn blame_for(number: u16, sqlstate: &str) -> Blame {
         | 3168
         | 3169
         | 4031 => Blame::Store,
-        // Read-only, super-read-only, binary log cannot be written, plugins that hold commits back.
-        1290 | 1598 | 1792 | 1836 | 3100 => Blame::Store,
+        NOT_READY => Blame::Store,
+        // Read-only, super-read-only, binary log cannot be written, plugins that hold commits back, a group whose members
+        // cannot keep the consistency that was asked for.
+        1290 | 1598 | 1792 | 1836 | 3100 | 3796..=3799 => Blame::Store,
+        // A table that group replication does not take: without a primary key, or not of InnoDB.
+        3098 => Blame::Store,
         // The schema does not fit: unknown database, column, table, wrong count, column without default.
         1046 | UNKNOWN_DATABASE | NO_SUCH_COLUMN | 1136 | NO_SUCH_TABLE | 1364 | 1932 => Blame::Store,
-        // Memory or packet limits of a whole batch; a single row never reaches them, so splitting helps.
-        1105 | 1153 => Blame::Row,
+        // Limits of memory, packet or write set for a whole batch; a single row never reaches them, so splitting helps.
+        1105 | 1153 | 3231 => Blame::Row,
         // 08: connection, 28 and 42: access and syntax. None of these is about the values of a row.
         _ if ["08", "28", "42"].iter().any(|class| sqlstate.starts_with(class)) => Blame::Store,
         DUPLICATE_KEY => Blame::Unclear,
@@ -151,6 +160,24 @@ mod tests {
         }
         for number in [1205, 1213, 1020] {
             assert_eq!(blame_for(number, "HY000"), Blame::Others, "{number}");
+        }
+    }
+
+    #[test]
+    fn what_a_cluster_says_is_contention_or_an_outage_and_never_a_rows_fault() {
+        for (number, sqlstate) in [(1213, "40001"), (3101, "40000"), (1180, "HY000")] {
+            assert_eq!(blame_for(number, sqlstate), Blame::Others, "{number}");
+        }
+        for (number, sqlstate) in [
+            (1047, "08S01"),
+            (1290, "HY000"),
+            (1792, "25006"),
+            (1836, "HY000"),
+            (3098, "HY000"),
+            (3100, "HY000"),
+            (3797, "HY000"),
+        ] {
+            assert_eq!(blame_for(number, sqlstate), Blame::Store, "{number}");
         }
     }
 }
