@@ -5,6 +5,9 @@
 CREATE USER 'tidegate-worker'@'%' IDENTIFIED BY 'CHANGE-ME';
 GRANT SELECT, INSERT, UPDATE, DELETE ON hmdp.* TO 'tidegate-worker'@'%';
 
+-- In a replication group, each user that Tidegate has there needs this, too: a member that has left its group is told by it.
+-- GRANT SELECT ON performance_schema.replication_group_members TO 'tidegate-worker'@'%';
+
 -- `tidegate migrate`.
 CREATE USER 'tidegate-owner'@'%' IDENTIFIED BY 'CHANGE-ME';
 GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX ON hmdp.* TO 'tidegate-owner'@'%';

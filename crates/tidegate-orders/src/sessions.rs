@@ -297,7 +297,7 @@ impl Shared {
         let is_told = |(told, at): &(String, Instant)| told == refused && at.elapsed() < TOLD_AGAIN;
         if !state.told.as_ref().is_some_and(is_told) {
             let host = self.name_of(self.current.load(Relaxed));
-            tracing::error!(host, "a MySQL server is refused: {refused}");
+            tracing::error!(host, reason = refused, "a MySQL server is refused");
             state.told = Some((refused.to_owned(), Instant::now()));
         }
     }

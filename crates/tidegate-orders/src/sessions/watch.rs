@@ -52,7 +52,8 @@ impl Sessions {
                 tracing::warn!(
                     left = self.shared.name_of(here),
                     host = self.host(),
-                    "a MySQL node takes no orders ({reason}): on to the next"
+                    reason,
+                    "a MySQL node takes no orders: on to the next"
                 );
                 return;
             }
@@ -66,7 +67,7 @@ impl Sessions {
             let host = self.shared.name_of(at);
             match looked {
                 Ok(()) => tracing::debug!(host, "a MySQL node takes orders"),
-                Err(reason) => tracing::warn!(host, "a MySQL node takes no orders: {reason}"),
+                Err(reason) => tracing::warn!(host, reason, "a MySQL node takes no orders"),
             }
         }
     }
