@@ -318,7 +318,8 @@ fn setup(lock_wait_timeout_s: u32, silence: Duration) -> [String; 7] {
         format!("SET SESSION innodb_lock_wait_timeout = {lock_wait_timeout_s}"),
         // For a table that somebody has locked whole.
         format!("SET SESSION lock_wait_timeout = {}", lock_wait_timeout_s.max(10)),
-        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')".to_owned(),
+        // Not NO_ZERO_DATE: MariaDB would refuse every row of a table with such a default, and dumps of the tutorial have it.
+        "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'".to_owned(),
         format!("SET SESSION sql_select_limit = {}, sql_safe_updates = 0", u64::MAX),
         format!("SET SESSION wait_timeout = {0}, net_read_timeout = {0}", silence.as_secs().max(1)),
     ]
