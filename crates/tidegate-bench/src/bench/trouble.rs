@@ -114,12 +114,15 @@ async fn rounds(site: &mut Site, cases: &[Case], entries: usize, rounds: usize) 
 
 fn conclude(case: Case, entries: usize, runs: &[Run], plain: &[Run]) -> CaseResult {
     let shares = runs.iter().zip(plain).map(|(run, plain)| run.per_s / plain.per_s);
+    let entries_per_s = Rate::of(runs.iter().map(|run| run.per_s).collect());
+    let distance = |run: &&Run| (run.per_s - entries_per_s.median).abs();
+    let middle = runs.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
     CaseResult {
         what: case.name().to_owned(),
         entries,
-        entries_per_s: Rate::of(runs.iter().map(|run| run.per_s).collect()),
         share: Rate::of(shares.collect()),
         wanted_share: case.wanted_share(),
-        cpu_us: Rate::of(runs.iter().map(|run| run.cpu_us).collect()),
+        cost: middle.map(|run| run.cost.clone()).unwrap_or_default(),
+        entries_per_s,
     }
 }

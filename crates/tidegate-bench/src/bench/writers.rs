@@ -20,6 +20,10 @@ pub async fn compare(
     parts: &Parts,
     results: &mut ServerResults,
 ) -> Result<()> {
+    let own = [Part::Ceiling, Part::Drain, Part::Tutorial, Part::Shapes];
+    if !own.into_iter().any(|part| parts.wants(part)) {
+        return Ok(());
+    }
     let plans = compared(sizes);
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); plans.len()];
     let [mut tutorials, mut ours, mut one, mut sixteen] = [const { Vec::new() }; 4];

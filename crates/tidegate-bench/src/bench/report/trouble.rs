@@ -54,17 +54,19 @@ pub fn trouble(server: &ServerResults) -> String {
 }
 
 fn cases(cases: &[CaseResult]) -> String {
-    let mut text = "\nEntries a second, as a share of plain orders in the same round:\n\n\
-                    | what is in the stream | entries | entries/s | share | wanted | rounds | µs CPU an entry |\n\
-                    |---|--:|--:|--:|--:|---|--:|\n"
+    let mut text = "\nEntries a second, as a share of plain orders in the same round; costs are those of an entry:\n\n\
+                    | what is in the stream | entries | entries/s | share | wanted | rounds | MySQL µs | Redis µs | worker µs | statements | redo bytes |\n\
+                    |---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|\n"
         .to_owned();
-    for CaseResult { what, entries, entries_per_s, share, wanted_share, cpu_us } in cases {
-        let (rate, cpu) = (show(entries_per_s.median), show(cpu_us.median));
+    for CaseResult { what, entries, entries_per_s, share, wanted_share, cost } in cases {
+        let rate = show(entries_per_s.median);
+        let cpu = [cost.mysql_cpu_us, cost.redis_cpu_us, cost.worker_cpu_us].map(show).join(" | ");
+        let costs = format!("{cpu} | {:.4} | {}", cost.mysql_statements, show(cost.redo_log_bytes));
         let (found, wanted, rounds) = match wanted_share {
             Some(wanted) => (show(share.median), wanted.to_string(), runs(share)),
             None => ("1".to_owned(), String::new(), String::new()),
         };
-        let _ = writeln!(text, "| {what} | {entries} | {rate} | {found} | {wanted} | {rounds} | {cpu} |");
+        let _ = writeln!(text, "| {what} | {entries} | {rate} | {found} | {wanted} | {rounds} | {costs} |");
     }
     text
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bench::results::Rate;
+use crate::bench::{meter::Cost, results::Rate};
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trouble {
@@ -24,8 +24,8 @@ pub struct CaseResult {
     pub share: Rate,
     /// The least share that we want; None for what the others are compared with.
     pub wanted_share: Option<f64>,
-    /// Processor time an entry of MySQL, Redis and worker together.
-    pub cpu_us: Rate,
+    /// An entry's, in the round with the median speed.
+    pub cost: Cost,
 }
 
 /// Another session holds the row of one voucher, of which every second entry is. Rates are those of the others.

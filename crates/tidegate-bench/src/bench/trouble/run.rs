@@ -11,7 +11,7 @@ use super::{
 };
 use crate::bench::{
     drain::{FILLED, until_settled},
-    meter::Reading,
+    meter::{Cost, Reading},
     orders::Orders,
     site::{GROUP, STREAM, Site, Tables},
     workers::{Shape, Workers},
@@ -23,12 +23,11 @@ const SPARE: &str = "stream.spare";
 const LOCKED_MS: &str = "3600000";
 
 /// One repetition.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Run {
     /// Entries a second; those that wait for somebody else's lock do not count.
     pub per_s: f64,
-    /// Processor time an entry, of all processes.
-    pub cpu_us: f64,
+    pub cost: Cost,
 }
 
 pub async fn measure(site: &mut Site, case: Case, entries: usize) -> Result<Run> {
@@ -49,7 +48,7 @@ pub async fn measure(site: &mut Site, case: Case, entries: usize) -> Result<Run>
     check(site, &orders, load.rows, &workers).await.with_context(|| format!("{case:?}"))?;
     workers.stop().await?;
     let done = entries - load.locked.len();
-    Ok(Run { per_s: done as f64 / took, cpu_us: cost.all_cpu_us() })
+    Ok(Run { per_s: done as f64 / took, cost })
 }
 
 /// Empty stores with the vouchers on sale, and workers that wait.
