@@ -167,6 +167,15 @@ impl Sessions {
         Err(SessionError::NoNode(reasons.join("; ")))
     }
 
+    /// What each host says of itself, or why it says nothing; `name:port` first. Binds nothing.
+    pub async fn survey(&self) -> Vec<(String, Result<Standing, String>)> {
+        let look = async |at: usize| {
+            let looked = self.shared.ask(at, &mut None).await;
+            (self.shared.name_of(at), looked)
+        };
+        futures_util::future::join_all((0..self.shared.settings.hosts.len()).map(look)).await
+    }
+
     /// A pool of at most `connections`, which connects when it is used.
     #[must_use]
     pub fn pool(&self, connections: u32) -> MySqlPool {
@@ -267,21 +276,7 @@ impl Shared {
 
     /// Whether orders can be written to a host now; otherwise why not. Keeps its connection in `kept`.
     async fn look_at(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<(), String> {
-        let within = self.settings.acquire_timeout.min(watch::ANSWER_WITHIN);
-        let mut connection = kept.take();
-        let looked = timeout(within, async {
-            let mut connection = match connection.take() {
-                Some(connection) => connection,
-                None => self.settings.hosts[at].connect().await?,
-            };
-            Ok::<_, sqlx::Error>((Standing::read(&mut connection).await?, connection))
-        });
-        let (standing, connection) = match looked.await {
-            Ok(Ok(looked)) => looked,
-            Ok(Err(error)) => return Err(error.to_string()),
-            Err(_) => return Err(format!("no answer within {} ms", within.as_millis())),
-        };
-        *kept = Some(connection);
+        let standing = self.ask(at, kept).await?;
         self.belongs(&standing)?;
         if let Some(error) = standing.hidden_membership() {
             return Err(format!(
@@ -290,6 +285,26 @@ impl Shared {
             ));
         }
         standing.unfit().map_or(Ok(()), Err)
+    }
+
+    async fn ask(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<Standing, String> {
+        let within = self.settings.acquire_timeout.min(watch::ANSWER_WITHIN);
+        let before = kept.take();
+        let asked = timeout(within, async {
+            let mut connection = match before {
+                Some(connection) => connection,
+                None => self.settings.hosts[at].connect().await?,
+            };
+            Ok::<_, sqlx::Error>((Standing::read(&mut connection).await?, connection))
+        });
+        match asked.await {
+            Ok(Ok((standing, connection))) => {
+                *kept = Some(connection);
+                Ok(standing)
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {} ms", within.as_millis())),
+        }
     }
 
     fn tell_now_and_then(&self, refused: &str) {

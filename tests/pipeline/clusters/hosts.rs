@@ -48,7 +48,9 @@ async fn doctor_tells_a_cluster_from_what_is_none() {
     let alone = doctor(&scene.node(2).url());
     assert!(alone.contains("outside of its cluster's primary component"), "{alone}");
     let one_less = doctor(&scene.site.mysql.url_from(0));
-    assert!(one_less.contains("2 nodes"), "{one_less}");
+    assert!(one_less.contains("2 nodes") && one_less.contains("the loss of one more stops"), "{one_less}");
+    let one_named = doctor(&scene.node(0).url());
+    assert!(one_named.contains("mysql.url names one node of the Galera cluster"), "{one_named}");
 
     let stranger = MysqlServer::options().flavour(MysqlFlavour::MariaDb).start().unwrap();
     let two =

@@ -62,6 +62,10 @@ async fn a_worker_outlives_its_node(kind: ClusterKind) {
 async fn all_workers_follow_the_primary_of_a_group() {
     let mut scene = Scene::under_way(ClusterKind::SinglePrimary, ORDERS).await;
     scene.workers[1].says("super_read_only is ON").await;
+    let doctor = scene.tidegate(&scene.site.mysql.url_from(0), &["doctor"]);
+    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    assert_eq!(doctor.matches("is a secondary of the replication group").count(), 2, "{doctor}");
+    assert_eq!(doctor.matches("takes orders, a node of the replication group").count(), 1, "{doctor}");
     scene.look_at(1).await;
     scene.sold(2_000).await;
     scene.node(0).kill9().unwrap();

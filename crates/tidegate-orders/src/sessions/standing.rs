@@ -151,6 +151,13 @@ impl Standing {
         }
     }
 
+    /// A member that takes no writes by design: another one is the only primary of its group.
+    #[must_use]
+    pub fn is_secondary(&self) -> bool {
+        let is_online = matches!(&self.membership, Membership::Seen { state, .. } if state == "ONLINE");
+        is_online && self.is_on("group_replication_single_primary_mode") && self.is_on("super_read_only")
+    }
+
     /// Why orders cannot be written here now, if so.
     #[must_use]
     pub fn unfit(&self) -> Option<String> {

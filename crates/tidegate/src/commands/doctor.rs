@@ -1,6 +1,7 @@
 //! `tidegate doctor`: is the ground fit for orders, and does any of them wait? Each line is ok, a warning or an error with what to do.
 
 mod clock;
+mod cluster;
 mod entries;
 mod finding;
 mod mysql_checks;

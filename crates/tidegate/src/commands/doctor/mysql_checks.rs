@@ -10,7 +10,7 @@ use tidegate_orders::{
 };
 use tokio::time::timeout;
 
-use super::{clock, finding::Findings};
+use super::{clock, cluster, finding::Findings};
 use crate::{config::Settings, connect, output::told};
 
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
@@ -20,6 +20,7 @@ const HELD_S: i64 = 3;
 
 /// All checks of MySQL. Answers with the connections to it, where it can be reached.
 pub async fn run(settings: &Settings, findings: &mut Findings) -> Option<MySqlPool> {
+    cluster::check(settings, findings).await;
     let mysql = match connect::mysql(settings).await {
         Ok(mysql) => mysql,
         Err(error) => {
