@@ -792,3 +792,15 @@ async fn however_many_rows_of_a_batch_are_held_it_ends_in_time_and_free_orders_a
     );
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_voucher_is_held_is_not_withdrawn_now_and_that_is_no_outage() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    let ledger = ledger(&pool(&books.server, 2, 1).await?, TIMEOUT);
+    let mut rival =
+        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+    assert_eq!(ledger.withdraw(&[order(100, 1, 1)]).await?, [Withdrawal::Contended]);
+    rival.execute("ROLLBACK").await?;
+    assert_eq!(ledger.withdraw(&[order(100, 1, 1)]).await?, [Withdrawal::Withdrawn(UserAfter::Freed)]);
+    Ok(())
+}
