@@ -31,6 +31,7 @@
 
 mod blocking;
 mod certificates;
+mod clock;
 #[cfg(feature = "collector")]
 mod collector;
 mod data_template;
@@ -48,6 +49,7 @@ mod redis_server;
 mod sentinel;
 
 pub use certificates::Certificates;
+pub use clock::Clock;
 #[cfg(feature = "collector")]
 pub use collector::{Collector, ReceivedSpan, SpanKind};
 pub use endpoint::Endpoint;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::certificates::Certificates;
+use crate::clock::Clock;
 use crate::data_template;
 use crate::endpoint::Endpoint;
 use crate::external::{self, ExternalMysql};
@@ -23,6 +24,7 @@ use crate::private_server::PrivateServer;
 pub struct MysqlOptions {
     flavour: Option<MysqlFlavour>,
     args: Vec<OsString>,
+    clock: Vec<OsString>,
     port: Option<u16>,
     folder: Option<PathBuf>,
 }
@@ -47,6 +49,12 @@ impl MysqlOptions {
             with_path("--ssl-cert=", &certificates.server()),
             with_path("--ssl-key=", &certificates.server_key()),
         ])
+    }
+
+    /// Lives by this clock, not the machine's.
+    pub fn clock(mut self, clock: &Clock) -> Self {
+        self.clock = clock.words();
+        self
     }
 
     /// This port instead of any free one.
@@ -82,15 +90,16 @@ impl MysqlOptions {
         }
         fs::create_dir_all(ground.path().join(TMP))
             .context("Failed to create a server's folder for temporary files")?;
-        let mut words = server_words(flavour, &program, ground.path(), port.number);
+        let mut words = self.clock;
+        words.extend(server_words(flavour, &program, ground.path(), port.number));
         words.extend(self.args);
         let server = PrivateServer::start(words, port, ground, greets)?;
         Ok(MysqlServer { place: Place::Private(server) })
     }
 
-    /// Who asks for a program, a port or a folder asks for a server of the lab's own.
+    /// Who asks for a program, a port, a folder or a clock asks for a server of the lab's own.
     fn may_be_external(&self) -> bool {
-        self.flavour.is_none() && self.port.is_none() && self.folder.is_none()
+        self.flavour.is_none() && self.port.is_none() && self.folder.is_none() && self.clock.is_empty()
     }
 
     fn on(self, external: ExternalMysql) -> Result<MysqlServer> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::certificates::Certificates;
+use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::external::ExternalRedis;
 use crate::flavour::RedisFlavour;
@@ -21,6 +22,7 @@ use crate::private_server::PrivateServer;
 pub struct RedisOptions {
     flavour: Option<RedisFlavour>,
     args: Vec<OsString>,
+    clock: Vec<OsString>,
     port: Option<u16>,
     folder: Option<PathBuf>,
     speaks_tls: bool,
@@ -36,6 +38,12 @@ impl RedisOptions {
     /// More arguments for the server, such as `["--maxmemory", "10mb"]`. They win over the lab's own.
     pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Lives by this clock, not the machine's.
+    pub fn clock(mut self, clock: &Clock) -> Self {
+        self.clock = clock.words();
         self
     }
 
@@ -76,7 +84,8 @@ impl RedisOptions {
             Some(folder) => Ground::kept(folder)?,
             None => Ground::temporary("redis-")?,
         };
-        let mut words = program.words;
+        let mut words = self.clock;
+        words.extend(program.words);
         words.extend(settings(port.number, ground.path()));
         words.extend(self.args);
         let tls_port = if self.speaks_tls { Some(ReservedPort::any()?) } else { None };
@@ -87,9 +96,9 @@ impl RedisOptions {
         Ok(RedisServer { place: Place::Private(server), tls_port })
     }
 
-    /// Who asks for a program, a port or a folder asks for a server of the lab's own.
+    /// Who asks for a program, a port, a folder or a clock asks for a server of the lab's own.
     fn may_be_external(&self) -> bool {
-        self.flavour.is_none() && self.port.is_none() && self.folder.is_none()
+        self.flavour.is_none() && self.port.is_none() && self.folder.is_none() && self.clock.is_empty()
     }
 
     fn on(self, external: ExternalRedis) -> Result<RedisServer> {
