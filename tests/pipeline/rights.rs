@@ -104,6 +104,11 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     site.settled().await;
     second.says("dead, empty consumer removed").await;
     second.says("entries beyond the retention deleted").await;
+    // It is killed, and its heartbeat is still there when it comes back.
+    second.kill9();
+    let second = worker(&site, "w2");
+    site.rush(4_000, 50).await;
+    site.settled().await;
 
     producer.run("admit --voucher 1 --user 77").expect(0);
     for (line, code) in [
