@@ -147,3 +147,19 @@ async fn an_unlock_that_comes_late_leaves_the_locks_of_the_next_batch_alone() ->
     assert!(may_lock(&at.theirs, 1).await?);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_a_worker_that_would_outlast_a_lease_ends_after_one_and_those_of_others_are_left()
+-> Result<()> {
+    let at = Processes::start().await?;
+    // As after the clock of Redis was set back.
+    at.ground.typed("SET lock:order:1 tidegate-0 PX 36000000").await?;
+    at.ground.typed("SET lock:order:2 somebody PX 36000000").await?;
+    assert!(!may_lock(&at.ours, 1).await? && !may_lock(&at.ours, 2).await?, "its holder may live");
+    let left = async |id: i64| -> Result<i64> {
+        Ok(at.ground.typed(&format!("PTTL lock:order:{id}")).await?.convert()?)
+    };
+    assert!(left(1).await? <= 600_000);
+    assert!(left(2).await? > 600_000);
+    Ok(())
+}
