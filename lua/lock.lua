@@ -2,8 +2,8 @@
 -- same token holds already is renewed: a call that is sent twice does no harm, and renewing is the same
 -- call again.
 -- KEYS[1] and all that follow: string, one per name; its value is the token of the holder
--- ARGV[1] token: identifies the holder; unique per batch or process; leases 'here' whose tokens begin alike, up to
--- the first '-', are of one kind: none is left to last for longer than lease_ms
+-- ARGV[1] token: identifies the holder; unique per batch or process. Leases 'here' whose tokens begin alike,
+-- up to the first '-', are of one kind: none is left to last for longer than lease_ms
 -- ARGV[2] lease_ms: milliseconds until the lease ends by itself
 -- ARGV[3] known: 'here' for leases that are worth nothing after a restart or a failover: neither the AOF nor
 -- replicas get to know them, which is half of what they cost; 'everywhere' for all others
@@ -29,8 +29,8 @@ local function take_from_holder(key)
   if ours[holder] then
     return call('SET', key, token, 'PX', lease_ms)
   end
-  -- No lease of this kind lasts for longer, unless the clock was set back, and then for hours. It is not taken away:
-  -- a holder that lives renews it.
+  -- No lease of this kind lasts for longer, unless the clock was set back, and then for hours. It is not
+  -- taken away: a holder that lives renews it.
   if kind and type(holder) == 'string' and holder:sub(1, #kind) == kind then
     local left_ms = redis.pcall('PTTL', key) -- not everybody's rights have it
     if type(left_ms) == 'number' and left_ms > tonumber(lease_ms) then

@@ -22,6 +22,7 @@ pub mod redis;
 pub mod retire;
 mod schedule;
 pub mod script;
+pub mod server_clock;
 pub mod stream;
 pub mod survey;
 pub mod trim;
@@ -51,6 +52,7 @@ pub use redis::{
 };
 pub use retire::Retirer;
 pub use script::Script;
+pub use server_clock::ServerClock;
 pub use stream::{BuryReply, GroupState, Reader, Stream, StreamError, StreamNames};
 pub use survey::{PendingEntry, Survey};
 pub use trim::Trimmer;

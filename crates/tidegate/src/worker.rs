@@ -15,7 +15,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{
     Backoff, Brake, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader,
-    Retirer, Stream, StreamNames, Trimmer, connect_reader, count_reconnects, is_refusal,
+    Retirer, ServerClock, Stream, StreamNames, Trimmer, connect_reader, count_reconnects, is_refusal,
 };
 use tokio::{
     task::JoinSet,
@@ -167,6 +167,7 @@ impl Worker {
         let probe = || probe(&self.ledger, &self.stream);
         let backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         let retirer = Retirer::new(self.pool.clone(), self.stream.names().clone(), self.settings.retire_idle);
+        let clock = ServerClock::new(self.pool.clone(), self.stream.names().clone());
         let trimmer =
             self.retention.map(|keep| Trimmer::new(self.pool.clone(), self.stream.names().clone(), keep));
         let around = async {
@@ -176,6 +177,7 @@ impl Worker {
                 stop.run_until_cancelled(fleet_pause::follow(&self.pool, &self.keys, &self.brake)),
                 trim(trimmer.as_ref(), self.settings.trim_every, stop.clone()),
                 retire(&retirer, &self.keys, self.settings.claim_every, stop.clone()),
+                mind_the_clock(clock, self.settings.claim_every, stop.clone()),
                 report(&self.counters, &self.tally, self.settings.report_every, stop.clone()),
             )
         };
@@ -277,6 +279,19 @@ async fn retire(retirer: &Retirer, keys: &Keys, every: Duration, stop: Cancellat
             if let Err(error) = retirer.run_once(heartbeat).await {
                 tracing::debug!(%error, "did not look for dead consumers");
             }
+        }
+    })
+    .await;
+}
+
+/// Looks now and then whether somebody has set the clock of Redis.
+async fn mind_the_clock(mut clock: ServerClock, every: Duration, stop: CancellationToken) {
+    stop.run_until_cancelled(async {
+        loop {
+            if let Err(error) = clock.run_once().await {
+                tracing::debug!(%error, "did not look at the clock of Redis");
+            }
+            sleep(every).await;
         }
     })
     .await;

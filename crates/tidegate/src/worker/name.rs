@@ -1,10 +1,13 @@
 //! The name of a worker process: held by a lease, so that no two live processes read as the same consumers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
 use tidegate_stream::Leases;
 use tokio::time::sleep;
+
+/// Stands in a token before the milliseconds for which each heartbeat of its process lasts.
+const HEARTBEAT: &str = ", heartbeat ";
 
 /// A live process of the same name.
 #[derive(Debug, thiserror::Error)]
@@ -32,10 +35,11 @@ impl Name {
     /// The name `name`, kept at `key` for `ttl` after each heartbeat. Not held yet.
     pub fn new(leases: Leases, pool: Pool, key: Key, name: &str, ttl: Duration) -> Self {
         let token = format!(
-            "pid {} on {} since {} ({:08x})",
+            "pid {} on {} since {}{HEARTBEAT}{} ms ({:08x})",
             std::process::id(),
             gethostname::gethostname().display(),
             jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            ttl.as_millis(),
             rand::random::<u32>()
         );
         Self { leases, pool, key, name: name.to_owned(), token, ttl }
@@ -44,7 +48,7 @@ impl Name {
     /// Takes the name. A killed process leaves its heartbeat behind for a while: that is waited for. A heartbeat
     /// that beats in the meantime belongs to a live process.
     pub async fn take(&self) -> anyhow::Result<()> {
-        let mut remaining = None;
+        let (began, mut remaining) = (Instant::now(), None);
         while !self.beat().await? {
             let holder: Option<String> = self.pool.get(self.key.clone()).await?;
             let left_ms: i64 = self.pool.pttl(self.key.clone()).await?;
@@ -55,16 +59,43 @@ impl Name {
                     holder,
                     "the name has a heartbeat: waiting to see whether its process is alive"
                 ),
-                // Longer than before: it beats. Without end: no process of ours wrote it, and it never ends by itself.
-                Some(before_ms) if left_ms > before_ms || left_ms == -1 => {
-                    return Err(NameTaken { name: self.name.clone(), holder }.into());
+                // Without end: no process of ours wrote it, and it never ends by itself.
+                Some(_) if left_ms == -1 => return Err(self.taken_by(holder)),
+                // Longer than any heartbeat of it lasts: the clock of Redis was set back. If it has not beaten since, it
+                // is dead, and what it left would stay for as long as the clock went back.
+                Some(_) if left_ms > heartbeat_ms(&holder, self.ttl) => {
+                    if i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX)
+                        > heartbeat_ms(&holder, self.ttl)
+                        && self.take_over(&holder).await?
+                    {
+                        return Ok(());
+                    }
                 }
+                // Longer than before: it beats.
+                Some(before_ms) if left_ms > before_ms => return Err(self.taken_by(holder)),
                 Some(_) => {}
             }
             remaining = Some(left_ms);
             sleep(self.ttl / 20).await;
         }
         Ok(())
+    }
+
+    /// Takes the name from a dead process. False when it has changed hands meanwhile.
+    async fn take_over(&self, holder: &str) -> fred::prelude::FredResult<bool> {
+        let (keys, holder) = (vec![self.key.clone()], holder.to_owned());
+        let is_taken = self.leases.take_over(keys, &self.token, self.ttl, &[holder]).await?.is_empty();
+        if is_taken {
+            tracing::warn!(
+                name = self.name,
+                "the name of a dead process is taken over: the clock of Redis was set back"
+            );
+        }
+        Ok(is_taken)
+    }
+
+    fn taken_by(&self, holder: String) -> anyhow::Error {
+        NameTaken { name: self.name.clone(), holder }.into()
     }
 
     /// Renews the name. False when another process holds it.
@@ -94,4 +125,11 @@ impl Name {
             tracing::debug!(%error, "the name was not given back: its heartbeat ends by time");
         }
     }
+}
+
+/// For how long each heartbeat of this holder lasts, in milliseconds; as long as ours if its token does not say.
+fn heartbeat_ms(holder: &str, ours: Duration) -> i64 {
+    let told = holder.rsplit_once(HEARTBEAT).and_then(|(_, rest)| rest.split_once(" ms"));
+    let told = told.and_then(|(ms, _)| ms.parse().ok());
+    told.unwrap_or_else(|| i64::try_from(ours.as_millis()).unwrap_or(i64::MAX))
 }

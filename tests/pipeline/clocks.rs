@@ -1,0 +1,165 @@
+//! Clocks that are set by an hour, ahead and back, under workers that are at work: what docs/clocks.md says of them.
+
+use std::time::{Duration, Instant};
+
+use tidegate_lab::{Clock, MysqlServer, Proxy, RedisServer};
+
+use crate::{
+    browser::get,
+    site::{Site, Worker, WorkerPlan, until},
+};
+
+const HOUR_S: i64 = 3_600;
+/// Far more than anything waits for here, and far less than an hour.
+const SOON: Duration = Duration::from_secs(30);
+
+async fn redis_by(clock: &Clock) -> Site {
+    let redis = RedisServer::options().args(["--appendfsync", "always"]).clock(clock).start();
+    Site::on(redis.expect("a Redis"), MysqlServer::start().expect("a MySQL")).await.migrated().await
+}
+
+async fn mysql_by(clock: &Clock) -> Site {
+    let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
+    let mysql = MysqlServer::options().clock(clock).start().expect("a MySQL");
+    Site::on(redis, mysql).await.migrated().await
+}
+
+fn by(clock: &Clock, plan: WorkerPlan) -> WorkerPlan {
+    clock
+        .variables()
+        .into_iter()
+        .fold(plan, |plan, (name, value)| plan.variable(name, value.to_string_lossy()))
+}
+
+/// Sets the clock again and again while orders come and workers write; nobody takes harm.
+async fn set_under_load(site: &Site, clock: &Clock, workers: &[Worker]) {
+    let mut first = 1_000;
+    for ahead in [HOUR_S, 0, -HOUR_S, 0] {
+        site.rush(first, 300).await;
+        first += 1_000;
+        clock.set_ahead_by(ahead).expect("the clock is set");
+        site.rush(first, 300).await;
+        first += 1_000;
+        site.settled().await;
+        for worker in workers {
+            assert_eq!(get(worker, "/livez").await.status, 200);
+        }
+    }
+    site.invariants().await;
+    for worker in workers {
+        let log = worker.log();
+        assert!(!log.contains("outage began"), "{log}");
+        assert!(!log.contains("another live worker is named"), "{log}");
+    }
+}
+
+async fn stop(workers: Vec<Worker>) {
+    for worker in workers {
+        assert!(worker.stop().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_of_redis_is_set_ahead_and_back_and_every_order_is_written_once() {
+    let clock = Clock::start().expect("a clock");
+    let site = redis_by(&clock).await;
+    site.open_sale().await;
+    let workers = vec![site.worker("a").start(), site.worker("b").start()];
+    set_under_load(&site, &clock, &workers).await;
+    stop(workers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_of_mysql_is_set_ahead_and_back_and_every_order_is_written_once() {
+    let clock = Clock::start().expect("a clock");
+    let site = mysql_by(&clock).await;
+    site.open_sale().await;
+    let workers = vec![site.worker("a").start(), site.worker("b").start()];
+    set_under_load(&site, &clock, &workers).await;
+    stop(workers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_of_a_worker_is_set_ahead_and_back_and_nothing_but_its_log_shows_it() {
+    let clock = Clock::start().expect("a clock");
+    let site = Site::open().await;
+    site.open_sale().await;
+    let workers = vec![by(&clock, site.worker("a")).start(), site.worker("b").start()];
+    set_under_load(&site, &clock, &workers).await;
+    stop(workers).await;
+}
+
+/// How often each lane has looked for something to do.
+async fn turns(worker: &Worker) -> Vec<u64> {
+    let status = get(worker, "/status").await.json();
+    let lanes = status["worker"]["lanes"].as_array().expect("lanes").clone();
+    lanes.iter().map(|lane| lane["turns"].as_u64().expect("a number")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_of_redis_that_is_set_back_is_told_and_holds_up_no_idle_lane() {
+    let clock = Clock::start().expect("a clock");
+    let site = redis_by(&clock).await;
+    site.open_sale().await;
+    let worker = site.worker("w").start();
+    worker.says("worker started").await;
+    until("all lanes look for entries", || async { turns(&worker).await.iter().all(|turns| *turns > 2) })
+        .await;
+    clock.set_ahead_by(-HOUR_S).expect("the clock is set");
+    worker.says("the clock of Redis was set back").await;
+    let before = turns(&worker).await;
+    let began = Instant::now();
+    until("all lanes look for entries again", || async {
+        turns(&worker).await.iter().zip(&before).all(|(now, before)| now > &(before + 2))
+    })
+    .await;
+    assert!(began.elapsed() < SOON);
+    assert_eq!(get(&worker, "/livez").await.status, 200);
+    site.plain_rush(1_000, 100).await;
+    settled_soon(&site).await;
+    // Redis 7 goes on blocking the reads, and the worker gives their connections up.
+    let log = worker.log();
+    assert_eq!(log.matches("outage began").count(), log.matches("outage over").count(), "{log}");
+    clock.set_ahead_by(0).expect("the clock is set");
+    worker.says("the clock of Redis was set ahead").await;
+    assert!(worker.stop().await.success());
+}
+
+/// A worker that is killed with orders in hand, and its users locked; then the clock of Redis is set back by an hour.
+async fn killed_before_an_hour_comes_again() -> (Clock, Site) {
+    let clock = Clock::start().expect("a clock");
+    let site = redis_by(&clock).await;
+    site.open_sale().await;
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let commit = mysql.hold_when(";COMMIT");
+    let victim =
+        site.worker("victim").set("WORKER_LANES", 1).set("MYSQL_URL", mysql.url_for(&site.mysql)).start();
+    site.plain_rush(1_000, 100).await;
+    commit.reached().await.expect("a batch is in hand");
+    victim.kill9();
+    clock.set_ahead_by(-HOUR_S).expect("the clock is set");
+    (clock, site)
+}
+
+async fn settled_soon(site: &Site) {
+    let began = Instant::now();
+    site.settled().await;
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_worker_starts_again_under_its_name_although_its_heartbeat_would_end_in_an_hour() {
+    let (_clock, site) = killed_before_an_hour_comes_again().await;
+    let worker = site.worker("victim").start();
+    settled_soon(&site).await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_worker_had_in_hand_is_taken_over_although_it_was_delivered_in_an_hour() {
+    let (_clock, site) = killed_before_an_hour_comes_again().await;
+    let worker = site.worker("heir").start();
+    settled_soon(&site).await;
+    assert!(worker.stop().await.success());
+}
