@@ -86,7 +86,7 @@ pub async fn measure(
     }
     if wants(Rows::Cluster) {
         tell("trouble: a cluster of three nodes");
-        trouble.cluster = Some(cluster::measure(site, flavour, sizes.cluster_entries).await?);
+        trouble.cluster = cluster::measure(site, flavour, sizes.cluster_entries).await?;
     }
     Ok(trouble)
 }
