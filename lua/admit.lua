@@ -1,10 +1,8 @@
 -- Admits one order: takes its units from the stock, marks its user, journals it, appends it to the stream.
 -- A refusal or an error leaves no trace: what can fail comes first, and what came before it is undone.
--- KEYS[1] stock: string, units left, at most 13 digits
--- KEYS[2] buyers: set of the users who were admitted
+-- KEYS[1] stock: string, units left, at most 13 digits; KEYS[2] buyers: set of the users who were admitted
 -- KEYS[3] voucher: hash of begin_ms, end_ms (missing: no bound) and state ('paused' stops the sale)
--- KEYS[4] journal: hash, order id -> stock movement as JSON
--- KEYS[5] stream: the orders
+-- KEYS[4] journal: hash, order id -> stock movement as JSON; KEYS[5] stream: the orders
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] voucher id: each 1 .. 2^63-1, decimal, no sign, no padding
 -- ARGV[4] quantity: 1 .. 10000; ARGV[5] traceparent: of the caller, at most 128 bytes, '' for none
 -- Reply 0: admitted
@@ -18,13 +16,16 @@
 -- Reply 8: this very order was admitted and given back
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error IDTAKEN: the order id belongs to an order of another user
+-- Error OTHERQTY: this order was admitted before, with another quantity
 local call, stock = redis.call, redis.call('GET', KEYS[1])
 if stock == '0' and not call('HGET', KEYS[4], ARGV[1]) then return 1 end -- most callers in a rush end here
 local function refuse(reply) -- names no local of the script: each one that it names costs every admission
   local entry = redis.call('HGET', KEYS[4], ARGV[1])
   if not entry then return reply elseif string.find(entry, '"action":"release"', 1, true) then return 8 end
-  if string.find(entry, '"by":"' .. ARGV[2] .. '"', 1, true) then return 6 end
-  return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
+  local is_own = string.find(entry, '"by":"' .. ARGV[2] .. '"', 1, true)
+  if not is_own then return redis.error_reply('IDTAKEN the order id belongs to an order of another user') end
+  if string.find(entry, '"change":-' .. ARGV[4] .. ',', 1, true) then return 6 end
+  return redis.error_reply('OTHERQTY this order was admitted before, with another quantity')
 end
 if not stock then return refuse(3) elseif stock == '0' then return refuse(1) end
 local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -36,8 +37,7 @@ if #KEYS ~= 5 or #ARGV ~= 5 or #stock > 13 or #traceparent > 128
   or #voucher > 18 and (#voucher > 19 or voucher > max) then
   return redis.error_reply('BADARG wanted: 5 keys, ids, quantity, traceparent, a stock that is a number')
 end
-local left = stock - quantity
-if left < 0 then return refuse(1) end
+local left = stock - quantity if left < 0 then return refuse(1) end
 local sale, time = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state'), call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 if sale[3] == 'paused' then return refuse(7) end

@@ -2,27 +2,27 @@
 -- KEYS[1] stock, KEYS[2] buyers, KEYS[3] voucher, KEYS[4] journal, KEYS[5] stream: as in admit.lua
 -- ARGV[1] voucher id; then of each order, at most 1000: ARGV[2] order id, ARGV[3] user id, ARGV[4] quantity,
 -- ARGV[5] traceparent: as in admit.lua; ARGV[6] is the id of the second order, and so on
--- Reply: array with an answer for each order, in their order: the number that admit.lua would reply, or the
--- text of its error, and then nothing was done for that order
+-- Reply: array, an answer for each order: what admit.lua replies, or the text of its error: nothing was done
 -- Error BADARG: keys, voucher id, stock or number of arguments are not what they must be; nothing was done
-local call, pcall, find = redis.call, redis.pcall, string.find
+local call, pcall, find, answers, orders = redis.call, redis.pcall, string.find, {}, {}
 local stock, voucher, id, max = call('GET', KEYS[1]), ARGV[1], '^[1-9]%d*$', '9223372036854775807'
 if #KEYS ~= 5 or #ARGV < 5 or #ARGV > 4001 or #ARGV % 4 ~= 1
   or not find(voucher, id) or #voucher > 18 and (#voucher > 19 or voucher > max)
   or stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG wanted: 5 keys, voucher id, 4 arguments an order, a numeric stock')
 end
-local function refuse(entry, user, reply) -- entry: what the journal holds of this order
+local function refuse(entry, user, quantity, reply) -- entry: what the journal holds of this order
   if not entry or type(entry) == 'table' then return entry and entry.err or reply end
   return find(entry, '"action":"release"', 1, true) and 8
-    or find(entry, '"by":"' .. user .. '"', 1, true) and 6
-    or 'IDTAKEN the order id belongs to an order of another user'
+    or not find(entry, '"by":"' .. user .. '"', 1, true)
+      and 'IDTAKEN the order id belongs to an order of another user'
+    or find(entry, '"change":-' .. quantity .. ',', 1, true) and 6
+    or 'OTHERQTY this order was admitted before, with another quantity'
 end
-local answers, orders = {}, {}
 if not stock or stock == '0' then -- most callers in a rush end here
   for at = 2, #ARGV, 4 do orders[#orders + 1] = ARGV[at] end
   local entries = call('HMGET', KEYS[4], unpack(orders))
-  for n = 1, #orders do answers[n] = refuse(entries[n], ARGV[4 * n - 1], stock and 1 or 3) end
+  for n = 1, #orders do answers[n] = refuse(entries[n], ARGV[4 * n - 1], ARGV[4 * n], stock and 1 or 3) end
   return answers
 end
 local sale, time = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state'), call('TIME')
@@ -39,7 +39,7 @@ local function admit(order, user, quantity, traceparent)
   local reason = from - quantity < 0 and 1 or closed
   local marked = not reason and pcall('SADD', KEYS[2], user)
   if marked ~= 1 then
-    return refuse(pcall('HGET', KEYS[4], order), user, reason or marked == 0 and 2 or marked.err)
+    return refuse(pcall('HGET', KEYS[4], order), user, quantity, reason or marked == 0 and 2 or marked.err)
   end
   local to = string.format('%d', from - quantity)
   local noted, added = pcall('HSETNX', KEYS[4], order, '{"action":"admit","from":' .. from .. ',"to":' .. to
@@ -53,7 +53,7 @@ local function admit(order, user, quantity, traceparent)
     pcall('HDEL', KEYS[4], order)
   end
   pcall('SREM', KEYS[2], user)
-  return noted == 0 and refuse(pcall('HGET', KEYS[4], order), user, 2) or (added or noted).err
+  return noted == 0 and refuse(pcall('HGET', KEYS[4], order), user, quantity, 2) or (added or noted).err
 end
 for at = 2, #ARGV, 4 do answers[#answers + 1] = admit(unpack(ARGV, at, at + 3)) end
 if from ~= stock then call('DECRBY', KEYS[1], stock - from) end

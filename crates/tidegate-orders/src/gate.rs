@@ -255,6 +255,12 @@ pub enum GateError {
         /// The id.
         order: OrderId,
     },
+    /// This very order was admitted before, with another quantity; nothing was changed.
+    #[error("order {order} was admitted before, with another quantity")]
+    OtherQuantity {
+        /// The order.
+        order: OrderId,
+    },
     /// Redis holds or answers something that this program does not know: is another version at work?
     #[error("{place} holds {got}, which is not understood")]
     Unexpected {
@@ -451,7 +457,8 @@ impl Gate {
         let client = self.pool.next();
         join_all(vouchers.iter().map(|voucher| async {
             let key = self.keys.voucher(*voucher);
-            let fields: Vec<Option<String>> = client.hmget(key, vec![STATE, PAUSE]).await?;
+            let fields = client.hmget(&key, vec![STATE, PAUSE]).await;
+            let fields: Vec<Option<String>> = fields.map_err(|error| naming(&key, error))?;
             let [state, pause] = <[_; 2]>::try_from(fields).unwrap_or_default();
             Ok(Pause::from_fields(state.as_deref(), pause.as_deref()))
         }))
@@ -465,13 +472,18 @@ impl Gate {
     /// See [`GateError`].
     pub async fn read_voucher(&self, voucher: VoucherId) -> Result<VoucherState, GateError> {
         let (stock_key, sale_key) = (self.keys.stock(voucher), self.keys.voucher(voucher));
+        let (buyers_key, journal_key) = (self.keys.buyers(voucher), self.keys.journal(voucher));
         let client = self.pool.next();
-        let (stock, buyers, sale, journaled) = tokio::try_join!(
+        let (stock, buyers, sale, journaled) = tokio::join!(
             client.get::<Option<String>, _>(&stock_key),
-            client.scard::<u64, _>(self.keys.buyers(voucher)),
+            client.scard::<u64, _>(&buyers_key),
             client.hmget::<Vec<Option<String>>, _, _>(&sale_key, vec![BEGIN_MS, END_MS, STATE, PAUSE]),
-            client.hlen::<u64, _>(self.keys.journal(voucher)),
-        )?;
+            client.hlen::<u64, _>(&journal_key),
+        );
+        let stock = stock.map_err(|error| naming(&stock_key, error))?;
+        let buyers = buyers.map_err(|error| naming(&buyers_key, error))?;
+        let sale = sale.map_err(|error| naming(&sale_key, error))?;
+        let journaled = journaled.map_err(|error| naming(&journal_key, error))?;
         let [begin, end, state, pause] = <[_; 4]>::try_from(sale).unwrap_or_default();
         let window = SaleWindow { begin: moment(&sale_key, begin)?, end: moment(&sale_key, end)? };
         let pause = Pause::from_fields(state.as_deref(), pause.as_deref());
@@ -479,9 +491,13 @@ impl Gate {
     }
 }
 
-/// The scripts mark this one error, which is no fault of Redis.
+/// The scripts mark these errors, which are no fault of Redis.
 pub(crate) fn of_order(order: OrderId, error: Error) -> GateError {
-    if error.details().contains(": IDTAKEN ") { GateError::IdTaken { order } } else { error.into() }
+    match error.details() {
+        details if details.contains(": IDTAKEN ") => GateError::IdTaken { order },
+        details if details.contains(": OTHERQTY ") => GateError::OtherQuantity { order },
+        _ => error.into(),
+    }
 }
 
 pub(crate) fn understood<T>(

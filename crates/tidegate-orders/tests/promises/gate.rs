@@ -289,6 +289,36 @@ async fn an_invalid_traceparent_does_not_cost_the_order() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_same_order_with_another_quantity_is_an_error_also_when_all_is_sold() -> Result<()> {
+    let ground = with_a_sale().await?;
+    let mut more = admission(1, 1);
+    // 1 is where 12 begins, and the other way round.
+    more.quantity = Quantity::try_from(12)?;
+    let mut other = admission(2, 2);
+    other.quantity = Quantity::try_from(2)?;
+    for sold_out in [false, true] {
+        if sold_out {
+            ground.typed("SET seckill:stock:7 0").await?;
+        }
+        let before = ground.everything().await?;
+        let alone = ground.gate.admit(&more).await;
+        assert!(matches!(&alone, Err(GateError::OtherQuantity { order }) if order.get() == 1), "{alone:?}");
+        let together = ground.gate.admit_all(&[more.clone(), admission(1, 1)]).await;
+        let is_told_apart =
+            matches!(together[..], [Err(GateError::OtherQuantity { .. }), Ok(AdmitReply::AdmittedBefore)]);
+        assert!(is_told_apart, "{together:?}");
+        assert_eq!(ground.everything().await?, before);
+        if !sold_out {
+            assert_eq!(ground.gate.admit(&other).await?, AdmitReply::Admitted);
+        }
+        assert_eq!(ground.gate.admit(&other).await?, AdmitReply::AdmittedBefore);
+        let one = ground.gate.admit(&admission(2, 2)).await;
+        assert!(matches!(one, Err(GateError::OtherQuantity { .. })), "{one:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_order_id_of_another_user_is_refused_and_changes_nothing() -> Result<()> {
     let ground = with_a_sale().await?;
     let before = ground.everything().await?;

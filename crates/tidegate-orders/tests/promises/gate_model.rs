@@ -101,6 +101,7 @@ enum Reply {
     Load(LoadReply),
     Changed(bool),
     IdTaken,
+    OtherQuantity,
     Refused,
     Nothing,
 }
@@ -151,10 +152,12 @@ impl Model {
     fn admit(&mut self, wanted: Wanted) -> Reply {
         let Wanted { order, user, quantity, traced } = wanted;
         if let Some(entry) = self.journal.get(&order) {
-            return match (entry["action"].as_str(), entry["by"] == json!(user.to_string())) {
-                (Some("release"), _) => Reply::Admit(AdmitReply::GivenBack),
-                (_, true) => Reply::Admit(AdmitReply::AdmittedBefore),
-                (_, false) => Reply::IdTaken,
+            let is_own = entry["by"] == json!(user.to_string());
+            return match (entry["action"].as_str(), is_own, entry["change"] == json!(-quantity)) {
+                (Some("release"), ..) => Reply::Admit(AdmitReply::GivenBack),
+                (_, false, _) => Reply::IdTaken,
+                (_, true, true) => Reply::Admit(AdmitReply::AdmittedBefore),
+                (_, true, false) => Reply::OtherQuantity,
             };
         }
         let reply = match self.stock {
@@ -231,6 +234,7 @@ fn reply_of<T>(outcome: Result<T, GateError>, wrap: fn(T) -> Reply) -> Result<Re
     Ok(match outcome {
         Ok(reply) => wrap(reply),
         Err(GateError::IdTaken { .. }) => Reply::IdTaken,
+        Err(GateError::OtherQuantity { .. }) => Reply::OtherQuantity,
         Err(GateError::Refused(_)) => Reply::Refused,
         Err(other) => return Err(other.into()),
     })

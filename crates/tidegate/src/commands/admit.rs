@@ -90,7 +90,7 @@ pub async fn run(settings: &Settings, args: &AdmitArgs) -> anyhow::Result<Exit> 
     args.output.print(&answer, |answer| format!("order {}: {}", answer.order, answer.sentence))?;
     match reply {
         Ok(reply) if reply.is_admitted() => Ok(Exit::Ok),
-        Ok(_) | Err(GateError::IdTaken { .. }) => Ok(Exit::No),
+        Ok(_) | Err(GateError::IdTaken { .. } | GateError::OtherQuantity { .. }) => Ok(Exit::No),
         Err(error @ GateError::Unreachable(_)) => Err(error).with_context(|| {
             format!("Failed to learn what became of order {order}; ask again with --order {order}")
         }),
@@ -112,6 +112,9 @@ fn describe(reply: &Result<AdmitReply, GateError>) -> (&'static str, &'static st
         Ok(AdmitReply::GivenBack) => ("given_back", "refused, this order was admitted and given back"),
         Err(GateError::IdTaken { .. }) => {
             ("id_taken", "refused, the order id belongs to another user's order")
+        }
+        Err(GateError::OtherQuantity { .. }) => {
+            ("other_quantity", "refused, this order was admitted before, with another quantity")
         }
         Err(GateError::Unreachable(_)) => ("unknown", "unknown, no reply came; it may be admitted"),
         Err(_) => ("error", "not admitted, Redis answered with an error"),
