@@ -116,13 +116,35 @@ pub async fn latest(
     rows.bind(limit).fetch_all(db).await?.iter().map(parse).collect()
 }
 
-/// Reads vouchers that have orders, may be sold now and have units left, the highest ids first, up to `limit`.
+/// The vouchers that have orders, whether they have a row or not, the highest ids first, up to `limit`.
+///
+/// # Errors
+/// As [`find`].
+pub async fn ordered(pool: &MySqlPool, limit: usize) -> Result<Vec<VoucherId>, VoucherError> {
+    let (mut vouchers, mut below) = (Vec::new(), None);
+    while vouchers.len() < limit {
+        // Each is one look into the unique key. DISTINCT would go through all orders of a voucher.
+        let condition = below.map(|below: VoucherId| format!("WHERE voucher_id < {below}"));
+        let sql = format!(
+            "SELECT CAST(MAX(voucher_id) AS SIGNED) FROM tb_voucher_order {}",
+            condition.unwrap_or_default()
+        );
+        let next: Option<i64> =
+            sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(pool).await?;
+        let Some(Ok(voucher)) = next.map(VoucherId::try_from) else { break };
+        vouchers.push(voucher);
+        below = Some(voucher);
+    }
+    Ok(vouchers)
+}
+
+/// Reads vouchers that have orders and may be sold now, sold out or not, the highest ids first, up to `limit`.
 ///
 /// # Errors
 /// As [`find`].
 pub async fn on_sale_with_orders(pool: &MySqlPool, limit: u32) -> Result<Vec<VoucherRow>, VoucherError> {
     let rows = sqlx::query(select_row!(
-        "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807 AND stock > 0 \
+        "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807 AND stock IS NOT NULL \
          AND (begin_time IS NULL OR begin_time <= NOW()) AND (end_time IS NULL OR end_time > NOW()) \
          AND EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) \
          ORDER BY voucher_id DESC LIMIT ?"

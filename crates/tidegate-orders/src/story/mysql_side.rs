@@ -17,10 +17,11 @@ const LOOKUP: usize = 1_000;
 
 // Ids may be signed or not, entry ids and reasons of any character set. A zero date, which old servers allow, is 0.
 const ROWS: &str = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
-    CAST(quantity AS SIGNED), CAST(slot AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED), CAST(entry_id AS CHAR), \
-    CAST(UNIX_TIMESTAMP(create_time) * 1000 AS SIGNED), CAST(UNIX_TIMESTAMP(pay_time) * 1000 AS SIGNED), \
-    CAST(UNIX_TIMESTAMP(use_time) * 1000 AS SIGNED), CAST(UNIX_TIMESTAMP(refund_time) * 1000 AS SIGNED), \
-    CAST(UNIX_TIMESTAMP(update_time) * 1000 AS SIGNED) FROM tb_voucher_order";
+    CAST(quantity AS SIGNED), CAST(slot AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED), CAST(entry_id AS CHAR)";
+/// The tutorial's moments. Not every table that was taken over has them, and the worker needs none of them.
+const MOMENTS: [&str; 5] = ["create_time", "pay_time", "use_time", "refund_time", "update_time"];
+const COLUMNS: &str = "SELECT CAST(LOWER(column_name) AS CHAR) FROM information_schema.columns \
+    WHERE table_schema = DATABASE() AND table_name = 'tb_voucher_order'";
 const REFUSALS: &str = "SELECT order_id, user_id, voucher_id, CAST(quantity AS SIGNED), CAST(reason AS CHAR), \
     CAST(entry_id AS CHAR), CAST(UNIX_TIMESTAMP(at) * 1000 AS SIGNED) FROM tidegate_refusal";
 
@@ -95,7 +96,7 @@ fn as_text<S: Serializer>(id: &i64, serializer: S) -> Result<S::Ok, S::Error> {
 /// # Errors
 /// When MySQL does not answer or the tables are not ready.
 pub async fn find_row(pool: &MySqlPool, order: OrderId) -> Result<Option<OrderRow>, VoucherError> {
-    Ok(rows(pool, &format!("{ROWS} WHERE id = {order}")).await?.pop())
+    Ok(rows(pool, &format!("WHERE id = {order}")).await?.pop())
 }
 
 /// The refusal of an order.
@@ -119,20 +120,22 @@ pub async fn rows_of(
     let Some(condition) = condition(user, vouchers) else { return Ok(Vec::new()) };
     // A user has few. With an order, the server might go through all orders from the last on, to find them sorted.
     let order = if user.is_some() { "" } else { "ORDER BY id DESC" };
-    rows(pool, &format!("{ROWS} WHERE {condition} {order} LIMIT {limit}")).await
+    rows(pool, &format!("WHERE {condition} {order} LIMIT {limit}")).await
 }
 
-/// As [`rows_of`], refusals. Reads the whole table, which has no index for this.
+/// Up to `limit` refusals of a user, of a voucher, or of both. Reads the whole table, which has no index for this.
 ///
 /// # Errors
 /// As [`find_row`].
 pub async fn refusals_of(
     pool: &MySqlPool,
     user: Option<UserId>,
-    vouchers: &[VoucherId],
+    voucher: Option<VoucherId>,
     limit: usize,
 ) -> Result<Vec<RefusalRow>, VoucherError> {
-    let Some(condition) = condition(user, vouchers) else { return Ok(Vec::new()) };
+    let of_user = user.map(|user| format!(" AND user_id = {user}")).unwrap_or_default();
+    let of_voucher = voucher.map(|voucher| format!(" AND voucher_id = {voucher}")).unwrap_or_default();
+    let condition = format!("TRUE{of_user}{of_voucher}");
     refusals(pool, &format!("{REFUSALS} WHERE {condition} ORDER BY order_id DESC LIMIT {limit}")).await
 }
 
@@ -155,7 +158,7 @@ pub async fn decided(
                 decided.insert(row.order, Decided::Refused);
             }
         }
-        for row in rows(pool, &format!("{ROWS} WHERE id IN ({})", ids.join(","))).await? {
+        for row in rows(pool, &format!("WHERE id IN ({})", ids.join(","))).await? {
             if is_same(row.order, row.user, row.voucher) {
                 decided.insert(row.order, Decided::Written);
             }
@@ -174,7 +177,14 @@ fn condition(user: Option<UserId>, vouchers: &[VoucherId]) -> Option<String> {
     Some(user.map_or_else(|| vouchers.clone(), |user| format!("{vouchers} AND user_id = {user}")))
 }
 
-async fn rows(pool: &MySqlPool, sql: &str) -> Result<Vec<OrderRow>, VoucherError> {
+async fn rows(pool: &MySqlPool, condition: &str) -> Result<Vec<OrderRow>, VoucherError> {
+    let columns: Vec<String> = sqlx::query_scalar(COLUMNS).fetch_all(pool).await?;
+    let moment = |name: &str| match columns.iter().any(|column| column == name) {
+        true => format!(", CAST(UNIX_TIMESTAMP({name}) * 1000 AS SIGNED)"),
+        false => ", CAST(NULL AS SIGNED)".to_owned(),
+    };
+    let moments: String = MOMENTS.iter().map(|name| moment(name)).collect();
+    let sql = format!("{ROWS}{moments} FROM tb_voucher_order {condition}");
     let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(pool).await?;
     Ok(rows.iter().filter_map(|row| order_row(row).transpose()).collect::<sqlx::Result<_>>()?)
 }

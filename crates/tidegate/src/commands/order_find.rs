@@ -33,11 +33,12 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate order find --user 1001
   tidegate order find --user 1001 --voucher 7
+  tidegate order find --voucher 7 --open
   tidegate order find --voucher 7 --limit 20 --json | jq -r .orders[].order
 
 Looks into MySQL (orders and refusals), the buyers of vouchers, what is pending or unread, and the dead letters. Without
---voucher, all keys of Redis are looked through for vouchers with buyers; besides these, the vouchers of MySQL with the
-highest ids are searched. `tidegate order show` tells the whole story of each order.
+--voucher, all keys of Redis are looked through for vouchers with buyers; besides these, the vouchers that have orders in
+MySQL are searched, those with the highest ids, whether they have a row or not. `tidegate order show` tells the whole story of each order.
 
 Exits with 1 where nothing was found. What was not searched is said.";
 
@@ -51,6 +52,9 @@ pub struct OrderFindArgs {
     /// For this voucher
     #[arg(long, value_name = "ID")]
     voucher: Option<VoucherId>,
+    /// Only what is still to be decided: undelivered, pending or dead
+    #[arg(long)]
+    open: bool,
     /// At most so many, the latest first
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     limit: u16,
@@ -148,7 +152,8 @@ pub async fn run(settings: &Settings, args: &OrderFindArgs) -> anyhow::Result<Ex
 }
 
 impl Answer {
-    /// Rows and refusals: of these vouchers, and of those in MySQL unless one is meant. Answers with all that were looked
+    /// Rows and refusals, unless only what is open is wanted: of these vouchers, and of those with orders in MySQL unless one is
+    /// meant. Answers with all that were looked
     /// through.
     async fn in_mysql(
         &mut self,
@@ -156,16 +161,20 @@ impl Answer {
         args: &OrderFindArgs,
         mut vouchers: Vec<VoucherId>,
     ) -> anyhow::Result<Vec<VoucherId>> {
+        if args.open {
+            return Ok(vouchers);
+        }
         if args.voucher.is_none() {
-            let latest =
-                vouchers::latest(mysql, VOUCHER_LIMIT).await.context("Failed to read the vouchers")?;
-            if latest.len() == VOUCHER_LIMIT as usize {
+            let most = VOUCHER_LIMIT as usize;
+            let ordered = vouchers::ordered(mysql, most).await;
+            let ordered = ordered.context("Failed to look for vouchers with orders")?;
+            if ordered.len() == most {
                 self.unsearched.push(format!(
-                    "of the vouchers that have no buyers in Redis, only those among the {VOUCHER_LIMIT} with the highest \
-                     ids were looked through"
+                    "of the vouchers that have orders in MySQL and no buyers in Redis, only those among the {VOUCHER_LIMIT} \
+                     with the highest ids were looked through"
                 ));
             }
-            vouchers.extend(latest.iter().map(|row| row.voucher));
+            vouchers.extend(ordered);
             vouchers.sort_unstable();
             vouchers.dedup();
         }
@@ -180,7 +189,7 @@ impl Answer {
             at_ms: row.created_ms,
             entry: row.entry,
         }));
-        let refusals = refusals_of(mysql, args.user, &vouchers, limit).await;
+        let refusals = refusals_of(mysql, args.user, args.voucher, limit).await;
         self.orders.extend(refusals.context("Failed to read the refusals")?.into_iter().map(|it| Found {
             order: it.order,
             user: it.user.to_string(),
