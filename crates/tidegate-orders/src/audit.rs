@@ -3,6 +3,10 @@
 //! It wants a quiet moment but needs none. An order moves one way, admitted → in flight → written, released or
 //! buried, and each side is read in that direction: what has left one place by the time it is read is found in
 //! the next. An id that is found nowhere is looked for once more before it is called lost.
+//!
+//! What Redis offers too much is measured from below, so that a busy sale raises no false alarm: MySQL's stocks are read
+//! first, then the end of the stream, then the stocks in Redis, then all else. What stood in the stream by then and has no
+//! row at the end had left the stock in Redis and not that of MySQL. Whatever moves meanwhile makes the surplus look smaller.
 
 mod evidence;
 mod mysql_side;
@@ -60,6 +64,8 @@ pub async fn audit(
     let mysql = MysqlSide::new(mysql, only);
     let mut evidence = Evidence::default();
 
+    evidence.note_stocks_before(mysql.stocks().await?);
+    redis.read_offers(&mut evidence).await?;
     redis.read_stream(&mut evidence).await?;
     redis.read_in_flight(&mut evidence).await?;
     redis.read_dead(&mut evidence).await?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use tidegate_stream::EntryId;
+use tidegate_stream::{EntryId, StreamError, readable};
 
 use super::report::{AuditReport, Unreadable, VoucherAudit};
 use crate::{Order, OrderId, RowState, UserId, VoucherId};
@@ -57,6 +57,8 @@ enum Fate {
     Released,
     Dead,
     InFlight,
+    /// Of an entry without a readable order: it has too few fields to be one.
+    NoOrder,
     Mismatched,
     Lost,
 }
@@ -79,14 +81,22 @@ pub(super) struct StockRow {
     pub(super) voucher: VoucherId,
     pub(super) stock: Option<i64>,
     pub(super) initial_stock: Option<i64>,
-    pub(super) is_on_sale: bool,
+    pub(super) has_begun: bool,
+    pub(super) is_over: bool,
 }
 
 /// A movement of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Movement {
-    Admit { user: Option<UserId>, quantity: u16, at_ms: u64 },
-    Release,
+    Admit {
+        user: Option<UserId>,
+        quantity: u16,
+        at_ms: u64,
+    },
+    /// With the units that the refusal of a second order gave back, whether or not its producer had taken any.
+    Release {
+        second_order_units: u16,
+    },
 }
 
 /// An entry of the dead stream.
@@ -118,6 +128,25 @@ pub(super) struct Evidence {
     asked: BTreeSet<VoucherId>,
     /// Vouchers that have units left and are inside their sale window, by MySQL.
     on_sale: BTreeSet<VoucherId>,
+    /// MySQL's stocks, read before all else, of vouchers whose sale is not over.
+    before: BTreeMap<VoucherId, StockRow>,
+    /// Where the stream ended before the stocks in Redis were read.
+    end: EntryId,
+    /// What a surplus is counted from.
+    offers: BTreeMap<VoucherId, Offer>,
+}
+
+/// Units of a voucher that Redis has taken from its stock and MySQL has not yet, and others of which nobody knows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Offer {
+    /// Units that Redis offered.
+    stock: Option<i64>,
+    /// Our scripts admit orders of it.
+    has_journal: bool,
+    /// Of orders that the journal holds as admitted, and that are in flight or dead and have no row.
+    open_units: i64,
+    /// Of orders that the journal does not hold: their producers may have taken them from the stock in Redis or not.
+    doubtful_units: i64,
 }
 
 impl Evidence {
@@ -155,8 +184,8 @@ impl Evidence {
     }
 
     /// An entry of the stream that is no order, and what it was before, if it was put back.
-    pub(super) fn note_unreadable(&mut self, entry: EntryId, followed: &[EntryId]) {
-        self.unreadable.insert(entry, Fate::Lost);
+    pub(super) fn note_unreadable(&mut self, entry: EntryId, followed: &[EntryId], could_be_order: bool) {
+        self.unreadable.insert(entry, if could_be_order { Fate::Lost } else { Fate::NoOrder });
         self.followed.extend(followed.iter().map(|old| (*old, entry)));
     }
 
@@ -224,11 +253,18 @@ impl Evidence {
 
     /// Movements of a voucher's journal.
     pub(super) fn note_journal(&mut self, voucher: VoucherId, movements: Vec<(OrderId, Movement)>) {
+        let offer = self.offers.entry(voucher).or_default();
+        offer.has_journal |= !movements.is_empty();
+        for (_, movement) in &movements {
+            if let Movement::Release { second_order_units } = movement {
+                offer.doubtful_units += i64::from(*second_order_units);
+            }
+        }
         for (order, movement) in movements {
             let mut is_known = false;
             for admission in self.of(voucher, order) {
                 is_known = true;
-                admission.is_released |= movement == Movement::Release;
+                admission.is_released |= matches!(movement, Movement::Release { .. });
                 if let Movement::Admit { user, .. } = movement {
                     let is_own = user.is_none() || user == admission.user;
                     admission.holder = Some(if is_own { Holder::Own } else { Holder::Other });
@@ -245,7 +281,7 @@ impl Evidence {
                     admission.quantity = quantity;
                     admission.holder = Some(Holder::Own);
                 }
-                Movement::Release => admission.is_released = true,
+                Movement::Release { .. } => admission.is_released = true,
             }
             self.admit(admission);
         }
@@ -263,6 +299,9 @@ impl Evidence {
     /// A row, read for the first time.
     pub(super) fn note_row(&mut self, row: &OrderRow) {
         let is_known = self.match_row(row);
+        if !is_known && row.state == RowState::Live {
+            self.offers.entry(row.voucher).or_default().doubtful_units += row.quantity;
+        }
         let voucher = self.voucher(row.voucher);
         match row.state {
             RowState::Live => {
@@ -285,9 +324,48 @@ impl Evidence {
         self.voucher(voucher).redis_stock = stock;
     }
 
+    /// What Redis answered about a key of a voucher; `None` where that key holds something else than it should.
+    pub(super) fn keep<T>(
+        &mut self,
+        voucher: VoucherId,
+        read: Result<T, StreamError>,
+    ) -> Result<Option<T>, StreamError> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(StreamError::Redis(error)) if error.details().contains("WRONGTYPE") => {
+                self.voucher(voucher).wrong_keys.add_new(readable(error.details()));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// MySQL's stocks, before anything else is read.
+    pub(super) fn note_stocks_before(&mut self, rows: Vec<StockRow>) {
+        let rows = rows.into_iter().filter(|row| !row.is_over);
+        self.before = rows.map(|row| (row.voucher, row)).collect();
+    }
+
+    /// The vouchers of which a surplus is measured.
+    pub(super) fn measured(&self) -> Vec<VoucherId> {
+        self.before.keys().copied().collect()
+    }
+
+    /// What Redis offered when the stream had ended there.
+    pub(super) fn note_offers(
+        &mut self,
+        end: EntryId,
+        stocks: impl Iterator<Item = (VoucherId, Option<i64>)>,
+    ) {
+        self.end = end;
+        for (voucher, stock) in stocks {
+            self.offers.entry(voucher).or_default().stock = stock;
+        }
+    }
+
     /// A voucher's row.
     pub(super) fn note_stock(&mut self, row: &StockRow) {
-        if row.is_on_sale && row.stock.is_some_and(|stock| stock > 0) {
+        if row.has_begun && !row.is_over && row.stock.is_some_and(|stock| stock > 0) {
             self.on_sale.insert(row.voucher);
         }
         let voucher = self.voucher(row.voucher);
@@ -341,12 +419,17 @@ impl Evidence {
             self.count(group);
         }
         self.find_forgotten();
+        self.find_surplus();
+        for audit in self.vouchers.values_mut() {
+            audit.redis_stock_due = audit.stock.map(|stock| stock - audit.in_flight_units - audit.dead_units);
+        }
         let mut unreadable = Unreadable::default();
         for entry in self.unreadable.keys() {
             unreadable.total += 1;
             match self.fate_of_unreadable(*entry) {
                 Fate::Dead => unreadable.dead += 1,
                 Fate::InFlight => unreadable.in_flight += 1,
+                Fate::NoOrder => unreadable.no_orders += 1,
                 _ => unreadable.lost.add(*entry),
             }
         }
@@ -360,6 +443,25 @@ impl Evidence {
             if let Some(audit) = self.vouchers.get_mut(voucher) {
                 audit.is_forgotten =
                     audit.redis_stock.is_none() && audit.admitted == 0 && audit.forgotten_orders > 0;
+                // Who cannot read its keys does not know what Redis holds.
+                audit.is_forgotten &= audit.wrong_keys.total == 0;
+            }
+        }
+    }
+
+    /// What Redis offers too much, at least. Not of a voucher that was restocked meanwhile, nor of one whose orders our
+    /// scripts do not admit: nobody can tell then what Redis' stock is for.
+    fn find_surplus(&mut self) {
+        for (id, before) in &self.before {
+            let (Some(audit), Some(offer)) = (self.vouchers.get_mut(id), self.offers.get(id)) else {
+                continue;
+            };
+            let is_same = before.initial_stock == audit.initial_stock;
+            if let (Some(redis), Some(mysql), true) =
+                (offer.stock, before.stock, is_same && offer.has_journal)
+            {
+                let surplus = redis + offer.open_units - offer.doubtful_units - mysql;
+                audit.surplus_at_least = Some(surplus.max(0));
             }
         }
     }
@@ -368,10 +470,12 @@ impl Evidence {
     fn count(&mut self, group: &[Admission]) {
         let [first, ..] = group else { return };
         let units = i64::from(first.quantity);
-        let voucher = self.voucher(first.voucher);
-        voucher.admitted += 1;
+        self.voucher(first.voucher).admitted += 1;
         let fates = group.iter().map(|admission| admission.fate_among(group));
-        match worst_if_wrong(fates) {
+        let fate = worst_if_wrong(fates);
+        self.count_offer(fate, group);
+        let voucher = self.voucher(first.voucher);
+        match fate {
             Fate::Written if is_half_cancelled(group) => {
                 voucher.dead += 1;
                 voucher.dead_units += units;
@@ -396,13 +500,30 @@ impl Evidence {
                 voucher.in_flight_units += units;
             }
             Fate::Mismatched => voucher.mismatched.add(first.order),
-            Fate::Lost => {
+            Fate::Lost | Fate::NoOrder => {
                 voucher.lost.add(first.order);
                 voucher.note_lost(group.iter().map(|admission| (admission.entry, admission.has_entry)));
             }
         }
         if group.iter().any(|admission| admission.is_released && admission.row == Row::Live) {
             voucher.doubled_back.add(first.order);
+        }
+    }
+
+    /// Counts what an order says about the stock in Redis. One whose entry is not known may have been admitted after that stock
+    /// was read.
+    fn count_offer(&mut self, fate: Fate, group: &[Admission]) {
+        let [first, ..] = group else { return };
+        let units = i64::from(first.quantity);
+        let is_journaled = group.iter().any(|it| it.holder == Some(Holder::Own) || it.is_released);
+        let is_open = matches!(fate, Fate::Dead | Fate::InFlight)
+            && group.iter().all(|it| it.row == Row::None)
+            && group.iter().any(|it| it.has_entry && it.entry <= self.end);
+        let offer = self.offers.entry(first.voucher).or_default();
+        match fate {
+            _ if is_open && is_journaled => offer.open_units += units,
+            Fate::Written if !is_journaled => offer.doubtful_units += units,
+            _ => {}
         }
     }
 
@@ -556,7 +677,10 @@ mod tests {
         let mut evidence = admitted(6);
         evidence.note_in_flight(entry(5), &HashSet::from([entry(4)]));
         evidence.note_dead(&[letter(3, Some(order(3, 3)))]);
-        evidence.note_journal(VOUCHER.try_into().unwrap(), vec![(2.try_into().unwrap(), Movement::Release)]);
+        evidence.note_journal(
+            VOUCHER.try_into().unwrap(),
+            vec![(2.try_into().unwrap(), Movement::Release { second_order_units: 0 })],
+        );
         evidence.note_row(&row(&order(1, 1)));
         let audit = audited(evidence);
         assert_eq!(
@@ -575,7 +699,7 @@ mod tests {
             evidence.sort();
             evidence.note_dead(&[letter(2, Some(order(1, 1)))]);
             if is_released {
-                let released = vec![(1.try_into().unwrap(), Movement::Release)];
+                let released = vec![(1.try_into().unwrap(), Movement::Release { second_order_units: 0 })];
                 evidence.note_journal(VOUCHER.try_into().unwrap(), released);
             }
             evidence.note_row(&OrderRow { state: RowState::Cancelled, ..row(&order(1, 1)) });
@@ -594,7 +718,8 @@ mod tests {
         evidence.note_dead(&[letter(3, Some(order(3, 3)))]);
         // The third is another's by the journal, and the fourth was given back.
         let admit = |user: i64| Movement::Admit { user: user.try_into().ok(), quantity: 1, at_ms: 0 };
-        let notes = [(1, admit(1)), (2, admit(2)), (3, admit(9)), (4, Movement::Release)];
+        let notes =
+            [(1, admit(1)), (2, admit(2)), (3, admit(9)), (4, Movement::Release { second_order_units: 0 })];
         let notes = notes.map(|(id, note)| (id.try_into().unwrap(), note)).into();
         evidence.note_journal(VOUCHER.try_into().unwrap(), notes);
         for id in 1..=4 {
@@ -656,9 +781,9 @@ mod tests {
     #[test]
     fn what_is_no_order_and_was_put_back_is_where_its_latest_entry_is() {
         let mut evidence = Evidence::default();
-        evidence.note_unreadable(entry(1), &[]);
-        evidence.note_unreadable(entry(2), &[]);
-        evidence.note_unreadable(entry(3), &[entry(1)]);
+        evidence.note_unreadable(entry(1), &[], true);
+        evidence.note_unreadable(entry(2), &[], true);
+        evidence.note_unreadable(entry(3), &[entry(1)], true);
         evidence.note_in_flight(entry(2), &HashSet::new());
         evidence.note_dead(&[Letter { followed: vec![entry(2)], ..letter(9, None) }]);
         assert!(!evidence.has_lost_unreadable());
@@ -688,7 +813,7 @@ mod tests {
         let id = |id: i64| OrderId::try_from(id).unwrap();
         evidence.note_journal(
             VOUCHER.try_into().unwrap(),
-            vec![(id(1), admit(1)), (id(2), admit(2)), (id(3), Movement::Release)],
+            vec![(id(1), admit(1)), (id(2), admit(2)), (id(3), Movement::Release { second_order_units: 0 })],
         );
         evidence.sort();
         evidence.note_in_flight(EntryId::MIN, &HashSet::new());
@@ -704,7 +829,7 @@ mod tests {
     fn an_unreadable_entry_must_be_buried_or_in_flight() {
         let mut evidence = Evidence::default();
         for seq in 1..=3 {
-            evidence.note_unreadable(entry(seq), &[]);
+            evidence.note_unreadable(entry(seq), &[], true);
         }
         evidence.note_in_flight(entry(2), &HashSet::new());
         evidence.note_dead(&[letter(1, None)]);

@@ -18,7 +18,8 @@ const ORDERS: &str = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(v
     CAST(quantity AS SIGNED), CAST(slot AS SIGNED), CAST(status AS SIGNED), CAST(entry_id IS NOT NULL AS SIGNED) \
     FROM tb_voucher_order";
 const VOUCHERS: &str = "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(initial_stock AS SIGNED), \
-    CAST(COALESCE(begin_time <= NOW(), 1) AND COALESCE(end_time > NOW(), 1) AS SIGNED) FROM tb_seckill_voucher";
+    CAST(COALESCE(begin_time <= NOW(), 1) AS SIGNED), CAST(COALESCE(end_time > NOW(), 1) AS SIGNED) \
+    FROM tb_seckill_voucher";
 const SHARED_SLOTS: &str =
     "SELECT CAST(voucher_id AS SIGNED), CAST(CONCAT(user_id, '/', slot) AS CHAR) FROM tb_voucher_order";
 const SHARED_SLOTS_END: &str = " GROUP BY voucher_id, user_id, slot HAVING COUNT(*) > 1 ORDER BY 1, 2";
@@ -42,6 +43,13 @@ impl<'a> MysqlSide<'a> {
         let rows =
             sqlx::raw_sql(AssertSqlSafe(self.of_voucher(VOUCHERS, "WHERE"))).fetch_all(self.pool).await?;
         rows.iter().filter_map(|row| voucher(row, 0).transpose()).collect()
+    }
+
+    /// The stocks as they are now.
+    pub(super) async fn stocks(&self) -> sqlx::Result<Vec<StockRow>> {
+        let rows =
+            sqlx::raw_sql(AssertSqlSafe(self.of_voucher(VOUCHERS, "WHERE"))).fetch_all(self.pool).await?;
+        rows.iter().filter_map(|row| stock_row(row).transpose()).collect()
     }
 
     /// Stocks and orders, all as they were at one moment: their sums must agree.
@@ -81,10 +89,8 @@ impl<'a> MysqlSide<'a> {
     ) -> sqlx::Result<()> {
         let sql = self.of_voucher(VOUCHERS, "WHERE");
         for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await? {
-            if let Some(voucher) = voucher(&row, 0)? {
-                let (stock, initial_stock) = (row.try_get(1)?, row.try_get(2)?);
-                let is_on_sale = row.try_get::<i64, _>(3)? == 1;
-                evidence.note_stock(&StockRow { voucher, stock, initial_stock, is_on_sale });
+            if let Some(row) = stock_row(&row)? {
+                evidence.note_stock(&row);
             }
         }
         Ok(())
@@ -132,6 +138,13 @@ pub(super) fn hint(error: &sqlx::Error) -> &'static str {
 
 fn voucher(row: &MySqlRow, at: usize) -> sqlx::Result<Option<VoucherId>> {
     Ok(row.try_get::<i64, _>(at)?.try_into().ok())
+}
+
+fn stock_row(row: &MySqlRow) -> sqlx::Result<Option<StockRow>> {
+    let Some(voucher) = voucher(row, 0)? else { return Ok(None) };
+    let (stock, initial_stock) = (row.try_get(1)?, row.try_get(2)?);
+    let (has_begun, may_go_on) = (row.try_get::<i64, _>(3)? == 1, row.try_get::<i64, _>(4)? == 1);
+    Ok(Some(StockRow { voucher, stock, initial_stock, has_begun, is_over: !may_go_on }))
 }
 
 /// `None` for ids that no order of ours can have.

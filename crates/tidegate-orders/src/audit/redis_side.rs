@@ -11,13 +11,20 @@ use serde::Deserialize;
 use tidegate_stream::{Entry, EntryId, History, PageSize, StreamError, Survey, letter as dead};
 
 use super::evidence::{Evidence, Letter, Movement, Suspect};
-use crate::{Keys, OrderId, VoucherId, keys::naming, sale, wire::FieldNames};
+use crate::{
+    Keys, OrderId, VoucherId,
+    keys::naming,
+    sale,
+    wire::{FieldNames, Glimpse},
+};
 
 /// Entries a page, at most: some milliseconds of the one thread that also admits.
 const PAGE: u16 = 2_000;
 /// Fields a page of a journal, and ids a lookup.
 const JOURNAL_PAGE: i64 = 1_000;
 const LOOKUP: usize = 500;
+/// Who gives back the second order of a user; see [`crate::handler`].
+const SECOND_ORDER: &str = "worker:user_has_order";
 
 /// Reads Redis, and remembers how far it has read.
 pub(super) struct RedisSide<'a> {
@@ -46,6 +53,16 @@ impl<'a> RedisSide<'a> {
         Self { pool, survey, keys, only, read_to: EntryId::MIN, dead_read_to: EntryId::MIN }
     }
 
+    /// Where the stream ends, then what Redis offers of the vouchers that MySQL has: in this order, and at once, since
+    /// whatever is admitted between the two hides as much of a surplus.
+    pub(super) async fn read_offers(&self, evidence: &mut Evidence) -> Result<(), StreamError> {
+        let end = self.survey.last_id(&self.survey.names().stream).await?;
+        let vouchers = evidence.measured();
+        let stocks = sale::read_stocks(self.pool, self.keys, &vouchers).await?;
+        evidence.note_offers(end, vouchers.into_iter().zip(stocks));
+        Ok(())
+    }
+
     /// All entries that the stream holds now.
     pub(super) async fn read_stream(&mut self, evidence: &mut Evidence) -> Result<(), StreamError> {
         let stream = self.survey.names().stream.clone();
@@ -58,7 +75,10 @@ impl<'a> RedisSide<'a> {
                 match self.keys.fields().decode(&entry) {
                     Ok(order) if self.is_wanted(order.voucher) => evidence.note_entry(entry.id, &order),
                     Ok(_) => {}
-                    Err(_) => evidence.note_unreadable(entry.id, &followed(&entry)),
+                    Err(_) => {
+                        let could_be_order = could_be_order(&entry, self.keys.fields());
+                        evidence.note_unreadable(entry.id, &followed(&entry), could_be_order);
+                    }
                 }
             }
         }
@@ -99,15 +119,19 @@ impl<'a> RedisSide<'a> {
         }
     }
 
-    /// The journals and stocks of all vouchers that were named so far.
+    /// The journals and stocks of all vouchers that were named so far, the stock first: what is given back after it was
+    /// read is told by the journal. A key that holds something else than it should is a finding about its voucher, and keeps
+    /// no other from being read.
     pub(super) async fn read_journals(&self, evidence: &mut Evidence) -> Result<(), StreamError> {
         for voucher in evidence.vouchers() {
-            let stock = self.call("GET", &self.keys.stock(voucher), Vec::new()).await?;
-            evidence.note_redis_stock(voucher, stock.as_i64());
+            let stock = self.call("GET", &self.keys.stock(voucher), Vec::new()).await;
+            let stock = evidence.keep(voucher, stock)?.and_then(|stock| stock.as_i64());
+            evidence.note_redis_stock(voucher, stock);
             let mut cursor = Value::from("0");
             loop {
                 let args = vec![cursor, "COUNT".into(), JOURNAL_PAGE.into()];
-                let page = self.call("HSCAN", &self.keys.journal(voucher), args).await?;
+                let page = self.call("HSCAN", &self.keys.journal(voucher), args).await;
+                let Some(page) = evidence.keep(voucher, page)? else { break };
                 let (next, fields): (Value, Vec<Value>) = page.convert()?;
                 evidence.note_journal(voucher, movements(&fields));
                 cursor = next;
@@ -145,7 +169,8 @@ impl<'a> RedisSide<'a> {
         for (voucher, orders) in by_voucher {
             for orders in orders.chunks(LOOKUP) {
                 let ids = orders.iter().map(|order| order.to_string().into()).collect();
-                let values = self.call("HMGET", &self.keys.journal(voucher), ids).await?;
+                let values = self.call("HMGET", &self.keys.journal(voucher), ids).await;
+                let Some(values) = evidence.keep(voucher, values)? else { continue };
                 let values: Vec<Value> = values.convert()?;
                 let known =
                     orders.iter().zip(&values).filter_map(|(order, value)| Some((*order, movement(value)?)));
@@ -196,6 +221,13 @@ impl<'a> RedisSide<'a> {
     }
 }
 
+/// An order has a user, a voucher and an id, whatever its producer calls them. What has fewer fields, and none of an order's,
+/// is no order that somebody wrote wrongly: tutorials make the stream by `XADD stream.orders * init 1`.
+fn could_be_order(entry: &Entry, names: &FieldNames) -> bool {
+    let Glimpse { id, user, voucher } = names.glimpse(entry);
+    entry.fields.len() >= 3 || id.is_some() || user.is_some() || voucher.is_some()
+}
+
 /// The entries that went before this one, which was put back out of the dead letters.
 fn followed(entry: &Entry) -> Vec<EntryId> {
     History::of(entry).burials.iter().map(|burial| burial.entry).collect()
@@ -219,6 +251,10 @@ struct Note<'a> {
     timestamp: Option<u64>,
 }
 
+fn narrow(units: u64) -> u16 {
+    u16::try_from(units).unwrap_or(0)
+}
+
 fn movements(fields: &[Value]) -> Vec<(OrderId, Movement)> {
     let pairs = fields.chunks_exact(2);
     pairs.filter_map(|pair| Some((OrderId::parse(pair[0].as_bytes()?).ok()?, movement(&pair[1])?))).collect()
@@ -228,13 +264,16 @@ fn movements(fields: &[Value]) -> Vec<(OrderId, Movement)> {
 fn movement(value: &Value) -> Option<Movement> {
     let unreadable = Movement::Admit { user: None, quantity: 0, at_ms: 0 };
     let Ok(note) = serde_json::from_slice::<Note<'_>>(value.as_bytes()?) else { return Some(unreadable) };
-    if note.action == "release" {
-        return Some(Movement::Release);
-    }
     let units = note.change.map_or(0, i64::unsigned_abs);
+    if note.action == "release" {
+        let is_second_order = note.by == Some(SECOND_ORDER);
+        return Some(Movement::Release {
+            second_order_units: if is_second_order { narrow(units) } else { 0 },
+        });
+    }
     Some(Movement::Admit {
         user: note.by.and_then(|user| user.parse().ok()),
-        quantity: u16::try_from(units).unwrap_or(0),
+        quantity: narrow(units),
         at_ms: note.timestamp.unwrap_or(0),
     })
 }
@@ -250,7 +289,10 @@ mod tests {
         assert_eq!(movement(&admit.into()), Some(Movement::Admit { user, quantity: 2, at_ms: 1 }));
         let release =
             r#"{"action":"release","from":null,"to":null,"change":0,"by":"worker:x","timestamp":1}"#;
-        assert_eq!(movement(&release.into()), Some(Movement::Release));
+        assert_eq!(movement(&release.into()), Some(Movement::Release { second_order_units: 0 }));
+        let second =
+            r#"{"action":"release","from":1,"to":3,"change":2,"by":"worker:user_has_order","timestamp":1}"#;
+        assert_eq!(movement(&second.into()), Some(Movement::Release { second_order_units: 2 }));
         assert_eq!(movement(&"{".into()), Some(Movement::Admit { user: None, quantity: 0, at_ms: 0 }));
         assert_eq!(movement(&Value::Null), None);
     }
