@@ -48,7 +48,7 @@ async fn redis_that_has_forgotten_a_sale_is_an_error() {
     site.call("FLUSHALL").await;
     let (code, text) = doctor(&site);
     let lost = "error    redis  voucher 7 is inside its sale window, has 95 units and 5 orders in MySQL, and nothing in \
-                Redis";
+                Redis, neither";
     assert!(code == Some(1) && text.contains(lost) && text.contains("`Redis lost data`"), "{text}");
     assert!(!text.contains("voucher 8") && !text.contains("voucher 9"), "{text}");
     site.call("SET seckill:stock:7 95").await;
@@ -117,4 +117,21 @@ async fn whoever_holds_rows_that_others_wait_for_is_named() {
     sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.expect("it lets go");
     waiting.await.expect("it ends").expect("it has the row");
     until("nothing waits", || async { look().await.contains(WELL) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_with_other_names_are_not_taken_for_lost_data() {
+    let site = after_a_sale().await;
+    site.call("RENAME seckill:stock:7 shop:stock:7").await;
+    site.call("RENAME seckill:order:7 shop:order:7").await;
+    site.call("RENAME seckill:journal:7 shop:journal:7").await;
+    site.call("SET shop:stock:17 1").await;
+    let (code, text) = doctor(&site);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("neither seckill:stock:7 nor any other key that is configured"), "{text}");
+    assert!(
+        text.contains("Other keys end with its number: shop:journal:7, shop:order:7, shop:stock:7."),
+        "{text}"
+    );
+    assert!(text.contains("do not fill Redis anew") && !text.contains("lost data"), "{text}");
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use fred::{
     clients::Pool,
+    error::{Error, ErrorKind},
     interfaces::{ClientLike, KeysInterface, ServerInterface},
     prelude::FredResult,
     types::{ClusterHash, CustomCommand, Key, Value},
 };
 
 use crate::{
-    keys::{Keys, Pattern},
+    keys::{Keys, Pattern, naming},
     order::VoucherId,
 };
 
@@ -28,6 +29,20 @@ pub async fn read_stocks(pool: &Pool, keys: &Keys, vouchers: &[VoucherId]) -> Fr
     let keys: Vec<Key> = vouchers.iter().map(|voucher| keys.stock(*voucher)).collect();
     let stocks: Vec<Value> = pool.mget(keys).await?;
     Ok(stocks.iter().map(Value::as_i64).collect())
+}
+
+/// The stock of one voucher; an error names the key that holds something else than a string.
+///
+/// # Errors
+/// When Redis does not answer, or the key is of another type or holds no number.
+pub async fn read_stock(pool: &Pool, keys: &Keys, voucher: VoucherId) -> FredResult<Option<i64>> {
+    let key = keys.stock(voucher);
+    let stock: Option<String> = pool.get(&key).await.map_err(|error| naming(&key, error))?;
+    let no_number = |text: &str| {
+        let key = key.as_str_lossy();
+        Error::new(ErrorKind::Parse, format!("{key} holds {text:?}, which is no number"))
+    };
+    stock.map(|text| text.parse().map_err(|_| no_number(&text))).transpose()
 }
 
 /// How many keys Redis holds, of whatever kind: as many are looked at by each `find` here.
@@ -69,6 +84,36 @@ pub async fn find_journaled(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -
 /// As [`find_loaded`].
 pub async fn find_bought(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
     find(pool, keys.all_buyers(), looked).await
+}
+
+/// Keys that end with the number of this voucher, whatever they are called, the first `limit` of them: what a producer with
+/// other templates has. Looks at all keys.
+///
+/// # Errors
+/// As [`find_loaded`].
+pub async fn find_named_after(pool: &Pool, voucher: VoucherId, limit: usize) -> FredResult<Vec<String>> {
+    let scan = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
+    let (glob, mut cursor, mut found) = (format!("*{voucher}"), "0".to_owned(), BTreeSet::new());
+    loop {
+        let args: Vec<Value> = vec![
+            cursor.into(),
+            "MATCH".into(),
+            glob.as_str().into(),
+            "COUNT".into(),
+            KEYS_A_STEP.to_string().into(),
+        ];
+        let (next, keys): (String, Vec<Value>) = pool.next().custom(scan.clone(), args).await?;
+        // 7 is no part of 17.
+        let is_whole = |key: &String| {
+            let before = key.strip_suffix(&voucher.to_string());
+            before.is_some_and(|before| !before.ends_with(|last: char| last.is_ascii_digit()))
+        };
+        found.extend(keys.iter().filter_map(Value::as_string).filter(is_whole));
+        if next == "0" || found.len() >= limit {
+            return Ok(found.into_iter().take(limit).collect());
+        }
+        cursor = next;
+    }
 }
 
 async fn find(pool: &Pool, pattern: Pattern<'_>, mut looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {

@@ -3,7 +3,9 @@
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Gate, Keys, sale,
+    Gate, Keys, VoucherId,
+    gate::GateError,
+    sale,
     vouchers::{self, VoucherError, VoucherRow},
 };
 use tokio::time::timeout;
@@ -11,7 +13,7 @@ use tokio::time::timeout;
 use super::finding::Findings;
 use crate::{
     config::Settings,
-    output::{counted, told},
+    output::{counted, printable, told},
 };
 
 /// Vouchers on sale that are compared, the highest ids first; more are hardly on sale at once.
@@ -19,23 +21,42 @@ const MOST_VOUCHERS: u32 = 1_000;
 /// Vouchers that are named one by one.
 const NAMED: usize = 5;
 
-/// Looks for vouchers that were sold from, are inside their sale window and have units left, and of which Redis holds
-/// nothing. Sold out ones are left out: Redis has nothing to tell of them that MySQL would not.
+/// What is wrong in Redis with vouchers that were sold from and are inside their sale window.
+#[derive(Debug, Default)]
+struct Looked {
+    /// How many of them have units left.
+    on_sale: u64,
+    /// Of these, the ones of which Redis holds nothing. Of sold out ones, Redis has nothing to tell that MySQL would not.
+    forgotten: Vec<VoucherRow>,
+    /// Redis offers so many units more than MySQL has.
+    surpluses: Vec<(VoucherId, i64)>,
+    /// A key of theirs holds something else than it should: what Redis says, with the key's name.
+    wrong_keys: Vec<(VoucherId, String)>,
+}
+
+/// Compares what is on sale by MySQL with what Redis offers.
 pub async fn check(settings: &Settings, findings: &mut Findings, redis: &Pool, mysql: &MySqlPool) {
     let within = settings.mysql.statement_timeout;
     let read = timeout(within, vouchers::on_sale_with_orders(mysql, MOST_VOUCHERS)).await;
     let looked = match read {
-        Ok(Ok(rows)) => forgotten(settings, redis, rows).await,
+        Ok(Ok(rows)) => look(settings, redis, rows).await,
         // Told with the tables.
         Ok(Err(VoucherError::NotMigrated(_))) => return,
         Ok(Err(error)) => Err(error.into()),
         Err(_) => Err(anyhow::anyhow!("no answer within {} ms", within.as_millis())),
     };
     match looked {
-        Ok((0, _)) => {}
-        Ok((on_sale, forgotten)) if forgotten.is_empty() => findings
-            .ok(format!("it knows what is on sale by MySQL ({} with orders)", counted(on_sale, "voucher"))),
-        Ok((_, forgotten)) => report(findings, mysql, &forgotten).await,
+        Ok(looked) => {
+            if looked.on_sale > 0 && looked.forgotten.is_empty() && looked.wrong_keys.is_empty() {
+                findings.ok(format!(
+                    "it knows what is on sale by MySQL ({} with orders)",
+                    counted(looked.on_sale, "voucher")
+                ));
+            }
+            report_wrong_keys(findings, &looked.wrong_keys);
+            report_surpluses(findings, &looked.surpluses);
+            report_forgotten(settings, findings, (redis, mysql), &looked.forgotten).await;
+        }
         Err(error) => findings.warning(
             format!("nobody can say whether it knows the vouchers that are on sale: {}", told(&error)),
             "tidegate voucher show --voucher ID, for each that is on sale",
@@ -43,44 +64,98 @@ pub async fn check(settings: &Settings, findings: &mut Findings, redis: &Pool, m
     }
 }
 
-/// How many are on sale, and those of which Redis holds nothing.
-async fn forgotten(
-    settings: &Settings,
-    redis: &Pool,
-    rows: Vec<VoucherRow>,
-) -> anyhow::Result<(u64, Vec<VoucherRow>)> {
+/// MySQL was asked first: what is admitted meanwhile lowers the stock in Redis, so what is more there is too much even
+/// while orders are on their way.
+async fn look(settings: &Settings, redis: &Pool, rows: Vec<VoucherRow>) -> anyhow::Result<Looked> {
     let keys = Keys::new(settings.keys.clone());
     let ids: Vec<_> = rows.iter().map(|row| row.voucher).collect();
     let stocks = sale::read_stocks(redis, &keys, &ids).await?;
-    let on_sale = rows.len() as u64;
     let gate = Gate::new(redis.clone(), keys, settings.stream.name.as_str());
-    let mut forgotten = Vec::new();
-    for (row, _) in rows.into_iter().zip(stocks).filter(|(_, stock)| stock.is_none()) {
-        let state = gate.read_voucher(row.voucher).await?;
-        if state.stock.is_none() && state.buyers + state.journaled == 0 {
-            forgotten.push(row);
+    let mut looked = Looked::default();
+    for (row, stock) in rows.into_iter().zip(stocks) {
+        looked.on_sale += u64::from(row.stock > 0);
+        match stock {
+            Some(stock) if stock > row.stock => looked.surpluses.push((row.voucher, stock - row.stock)),
+            Some(_) => {}
+            None => match gate.read_voucher(row.voucher).await {
+                Ok(state) if state.stock.is_none() && state.buyers + state.journaled == 0 => {
+                    looked.forgotten.extend((row.stock > 0).then_some(row));
+                }
+                Ok(_) => {}
+                Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
+                Err(error) => looked.wrong_keys.push((row.voucher, error.to_string())),
+            },
         }
     }
-    Ok((on_sale, forgotten))
+    Ok(looked)
 }
 
-async fn report(findings: &mut Findings, mysql: &MySqlPool, forgotten: &[VoucherRow]) {
+fn report_wrong_keys(findings: &mut Findings, wrong_keys: &[(VoucherId, String)]) {
+    for (voucher, error) in wrong_keys.iter().take(NAMED) {
+        findings.error(
+            format!("voucher {voucher} is inside its sale window, and nobody can buy it: {error}"),
+            "rename that key, or give the keys of orders other names (`keys` in the configuration); RUNBOOK: `The audit fails`",
+        );
+    }
+    more(findings, wrong_keys.len());
+}
+
+fn report_surpluses(findings: &mut Findings, surpluses: &[(VoucherId, i64)]) {
+    for (voucher, surplus) in surpluses.iter().take(NAMED) {
+        findings.warning(
+            format!(
+                "of voucher {voucher}, it offers {} or more that MySQL does not have: who is admitted for them is refused later",
+                counted(surplus.unsigned_abs(), "unit")
+            ),
+            format!("tidegate audit --voucher {voucher}; RUNBOOK: `The audit fails`"),
+        );
+    }
+    let more = surpluses.len().saturating_sub(NAMED) as u64;
+    if more > 0 {
+        findings.warning(
+            format!("and so it is with {more} more"),
+            "tidegate audit names all; RUNBOOK: `The audit fails`",
+        );
+    }
+}
+
+fn more(findings: &mut Findings, found: usize) {
+    let more = found.saturating_sub(NAMED) as u64;
+    if more > 0 {
+        findings.error(
+            format!("and so it is with {more} more"),
+            "tidegate audit names all that came through Redis; RUNBOOK: `Redis lost data`, `The audit fails`",
+        );
+    }
+}
+
+async fn report_forgotten(
+    settings: &Settings,
+    findings: &mut Findings,
+    (redis, mysql): (&Pool, &MySqlPool),
+    forgotten: &[VoucherRow],
+) {
     for VoucherRow { voucher, stock, .. } in forgotten.iter().take(NAMED) {
         let orders = vouchers::count_orders(mysql, *voucher).await;
         let orders = orders.map_or_else(|_| "orders".to_owned(), |orders| counted(orders, "order"));
         findings.error(
             format!(
-                "voucher {voucher} is inside its sale window, has {} and {orders} in MySQL, and nothing in Redis",
-                counted(*stock, "unit")
+                "voucher {voucher} is inside its sale window, has {} and {orders} in MySQL, and nothing in Redis, neither \
+                 {} nor any other key that is configured",
+                counted(*stock, "unit"),
+                Keys::new(settings.keys.clone()).stock(*voucher).as_str_lossy(),
             ),
-            "nobody can buy it. Redis lost data, or it was never loaded: RUNBOOK, `Redis lost data`",
+            match sale::find_named_after(redis, *voucher, NAMED).await {
+                Ok(others) if !others.is_empty() => format!(
+                    "nobody can buy it by these names. Other keys end with its number: {}. If they are those of your producer, \
+                     give tidegate their names (`keys` in the configuration); do not fill Redis anew",
+                    others.iter().map(|key| printable(key)).collect::<Vec<_>>().join(", ")
+                ),
+                _ => "nobody can buy it. Redis lost data, it was never loaded, or your keys have other names (`keys` in the \
+                      configuration): RUNBOOK: `Redis lost data`"
+                    .to_owned(),
+            },
         );
     }
-    let more = forgotten.len().saturating_sub(NAMED) as u64;
-    if more > 0 {
-        findings.error(
-            format!("and so it is with {more} more"),
-            "tidegate audit names all that came through Redis; RUNBOOK, `Redis lost data`",
-        );
-    }
+    more(findings, forgotten.len());
 }

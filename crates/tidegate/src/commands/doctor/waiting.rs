@@ -75,8 +75,8 @@ fn report_gone(findings: &mut Findings, roster: &Roster) {
             counted(gone.iter().map(|member| member.pending).sum::<u64>(), "entry"),
             names.join(", ")
         ),
-        "living workers take them over after worker.claim_idle_ms; if none does, start one; RUNBOOK: `A worker was \
-         killed`",
+        "living workers take them over after worker.claim_idle_ms; if none does, start one; RUNBOOK: `A worker or a \
+         pod is dead`",
     );
 }
 

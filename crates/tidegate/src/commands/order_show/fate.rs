@@ -166,7 +166,7 @@ fn cancelled(story: &Story, row: &OrderRow, around: &Surroundings) -> (String, V
         }
         (None, Some(note), _) if note.by.as_ref().is_some_and(|by| *by != row.user.to_string()) => {
             let sentence = " By the journal, its id is an order of another user, so nothing can be given back by it \
-                            (RUNBOOK, id_taken).";
+                            (RUNBOOK: `Dead letters appear`, id_taken).";
             (sentence.to_owned(), letters.iter().map(|letter| drop(letter)).collect())
         }
         (None, _, false) => (
@@ -292,7 +292,7 @@ fn pending(
             Some(lock) => {
                 let holder = lock.holder.as_deref().unwrap_or("a program whose lock is no string");
                 let ends = lock.ends_in_ms.map_or_else(
-                    || "never ends by itself: RUNBOOK tells what to do about a lock that is stuck".to_owned(),
+                    || "never ends by itself (RUNBOOK: `A lock that is stuck`)".to_owned(),
                     |ms| format!("ends in {:.0} s unless it is renewed", seconds(ms)),
                 );
                 format!("and waits for the lock of its user, which {holder} holds and which {ends}")
@@ -372,11 +372,11 @@ fn dead(story: &Story, letter: &LetterFacts, around: &Surroundings) -> Fate {
         (what, vec![cancel(letter)])
     } else if is_of_another(story, letter) {
         let what = "by the journal, its id is an order of another user, so nothing can be given back of it: \
-                    compare the two (RUNBOOK, id_taken), then drop it";
+                    compare the two (RUNBOOK: `Dead letters appear`, id_taken), then drop it";
         (what.to_owned(), vec![drop(letter)])
     } else if reason == "id_taken" && !is_admitted(story, letter.wanted.user) {
         let what = "no journal says that it took units, so nothing can be given back of it: \
-                    compare it with the order that has its id (RUNBOOK, id_taken), then drop it";
+                    compare it with the order that has its id (RUNBOOK: `Dead letters appear`, id_taken), then drop it";
         (what.to_owned(), vec![drop(letter)])
     } else {
         let what = "mend the cause and run it again, or cancel it, which gives it back".to_owned();
