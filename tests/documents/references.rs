@@ -67,6 +67,23 @@ fn every_log_line_that_is_explained_is_logged_and_every_warning_is_explained() {
 }
 
 #[test]
+fn every_section_of_the_runbook_that_the_program_names_exists() {
+    let tree = Tree::read_all();
+    assert_none(checks::sections(&tree, &tree.read("RUNBOOK.md")));
+}
+
+#[test]
+fn what_is_live_is_the_same_wherever_it_is_asked() {
+    use tidegate_orders::row_state::LIVE;
+    let tree = Tree::read_all();
+    let runbook = tree.read("RUNBOOK.md");
+    let asks = runbook.lines().filter(|line| line.contains("slot IS"));
+    let others: Vec<&str> = asks.filter(|line| !line.contains(LIVE)).collect();
+    assert!(others.is_empty(), "RUNBOOK asks by another condition than {LIVE}: {others:#?}");
+    assert!(runbook.contains(LIVE));
+}
+
+#[test]
 fn a_wrong_document_would_be_seen() {
     let tree = Tree::read_all();
     let wrong = "`tidegate vouchers`, `tidegate status --jsn`, `tidegate voucher lod`, `just demos`, `worker.batches`, \
@@ -80,6 +97,7 @@ fn a_wrong_document_would_be_seen() {
     assert_eq!(checks::names(&tree, &document).len(), 2);
     assert_eq!(checks::replies("| 0 | refused |", "-- Reply 0: admitted").len(), 1);
     assert!(!checks::exit_codes("| 9 | a code |").is_empty());
+    assert!(!checks::sections(&tree, "# Runbook\n\n## Redis is down\n").is_empty());
     assert!(!checks::log_lines(&tree, "## What the log says\n| `never said` | INFO | |").is_empty());
 }
 
@@ -91,6 +109,7 @@ async fn what_the_readme_says_to_type_works_and_a_worker_writes_the_orders() {
         readme.shell.iter().filter(|block| block.starts_with(word)).collect()
     };
     let site = Site::open().await;
+    site.add_users().await;
     let worker = site.worker("w").start();
 
     for line in blocks("tidegate ").into_iter().flat_map(|block| block.lines()) {
@@ -113,16 +132,22 @@ async fn what_the_readme_says_to_type_works_and_a_worker_writes_the_orders() {
     assert!(worker.stop().await.success());
 }
 
-/// Types it at the top of the repository; it must succeed. Returns what it prints.
+/// Types it at the top of the repository, as a user with no more rights than `config/` gives whoever does that; it must
+/// succeed. Returns what it prints.
 fn type_in(site: &Site, line: &str) -> String {
+    let (redis, mysql) = match line {
+        line if line.starts_with("redis-cli ") => ("tidegate-producer", "tidegate-reader"),
+        line if line.contains("migrate") => ("tidegate-operator", "tidegate-owner"),
+        _ => ("tidegate-operator", "tidegate-operator"),
+    };
     let folder = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().expect("a folder");
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
     let output = Command::new("bash")
         .args(["-euc", line])
         .current_dir(Tree::root())
         .env("PATH", path)
-        .env("TIDEGATE_REDIS_URL", site.redis.url())
-        .env("TIDEGATE_MYSQL_URL", site.mysql.url())
+        .env("TIDEGATE_REDIS_URL", site.redis_url_of(redis))
+        .env("TIDEGATE_MYSQL_URL", site.mysql_url_of(mysql))
         .output()
         .expect("bash runs");
     assert!(output.status.success(), "{line}: {output:?}");

@@ -3,6 +3,7 @@
 
 mod invariants;
 pub mod rush;
+mod users;
 
 use std::{
     collections::BTreeMap,
@@ -68,7 +69,9 @@ impl Site {
 
     /// As [`Site::open`], with an empty database.
     pub async fn bare() -> Self {
-        let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
+        let durable = ["--appendfsync", "always"].map(str::to_owned);
+        let redis =
+            RedisServer::options().args(durable).args(users::redis_options()).start().expect("a Redis");
         Self::on(redis, MysqlServer::start().expect("a MySQL")).await
     }
 }

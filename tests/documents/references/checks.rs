@@ -194,6 +194,29 @@ pub fn log_lines(tree: &Tree, runbook: &str) -> Vec<String> {
     complaints
 }
 
+/// Wherever a message of the program says RUNBOOK, it names sections in backquotes, by the beginnings of their headings.
+pub fn sections(tree: &Tree, runbook: &str) -> Vec<String> {
+    let headings: Vec<&str> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let sources = joined(&tree.sources("crates/tidegate", &[".rs"]));
+    let code =
+        sources.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let mut complaints = Vec::new();
+    for (at, _) in code.match_indices("RUNBOOK") {
+        let message = code[at..].split('"').next().unwrap_or_default();
+        // The name of the file itself is none of a section.
+        if message.starts_with("RUNBOOK.md") {
+            continue;
+        }
+        let named: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+        let unknown = named.iter().filter(|name| !headings.iter().any(|heading| heading.starts_with(**name)));
+        complaints.extend(unknown.map(|name| format!("RUNBOOK has no section {name}")));
+        if named.is_empty() {
+            complaints.push(format!("which section of RUNBOOK? {message}"));
+        }
+    }
+    complaints
+}
+
 /// String literals that go on in the next line, put together.
 fn joined(source: &str) -> String {
     let mut pieces = source.split("\\\n");

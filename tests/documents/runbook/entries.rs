@@ -314,10 +314,46 @@ async fn an_order_that_was_acknowledged_by_hand_is_appended_again_and_wrong_stoc
     site.invariants().await;
 
     site.call("INCR seckill:stock:7").await;
+    let wrong = operator.types("The audit fails", "tidegate audit --voucher 7", &[]).ends_with(&[1]);
+    wrong.shows(&["Redis offers 1 unit or more that MySQL does not have"]);
     operator.types("The audit fails", "redis DECRBY seckill:stock:7 1", &[]).succeeds().shows(&["99"]);
     site.call("DECR seckill:stock:7").await;
     operator.types("The audit fails", "redis INCRBY seckill:stock:7 1", &[]).succeeds().shows(&["99"]);
     operator.types("The audit fails", "tidegate audit --voucher 7", &[]).succeeds().shows(&["It holds"]);
     site.invariants().await;
+    stopped(&site, worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_audit_cannot_read_or_understand_is_put_right() {
+    let (operator, site) = open().await;
+    let worker = started(&site).await;
+    site.admit(60_001, 1_001, 7, 1).await;
+    site.settled().await;
+
+    sqlx::query("UPDATE tb_voucher_order SET status = 4").execute(&site.pool).await.expect("a row");
+    let audit = operator.types("The audit fails", "tidegate audit --voucher 7", &[]).ends_with(&[1]);
+    audit.shows(&["1 order is neither live nor cancelled", "60001"]);
+    operator.types("The audit fails", "UPDATE tb_voucher_order SET status = 4", &[]).succeeds();
+    operator.types("The audit fails", "UPDATE tb_seckill_voucher v", &[]).succeeds();
+    operator.types("The audit fails", "tidegate audit --voucher 7", &[]).succeeds().shows(&["It holds"]);
+
+    site.call("RENAME seckill:stock:7 kept").await;
+    site.call("RPUSH seckill:stock:7 strange").await;
+    let audit = operator.types("The audit fails", "tidegate audit --voucher 7", &[]).ends_with(&[1]);
+    audit.shows(&["seckill:stock:7: WRONGTYPE"]);
+    operator.types("The audit fails", "redis TYPE seckill:stock:7", &[]).succeeds().shows(&["list"]);
+    operator.types("The audit fails", "redis RENAMENX seckill:stock:7", &[]).succeeds().shows(&["1"]);
+    site.call("RENAME kept seckill:stock:7").await;
+
+    let entry = site.add(&[("user_id", "1"), ("voucher_id", "7"), ("order_id", "9")]).await;
+    until("it is buried", || async { site.dead().await.len() == 1 }).await;
+    site.call("DEL stream.orders.dead").await;
+    let audit = operator.types("The audit fails", "tidegate audit --voucher 7", &[]).ends_with(&[1]);
+    audit.shows(&["1 unreadable entry was acknowledged", &entry]);
+    let own = [("1795174742858-0", entry.as_str())];
+    operator.types("The audit fails", "redis XRANGE stream.orders", &own).succeeds().shows(&["user_id"]);
+    operator.types("The audit fails", "redis XDEL stream.orders", &own).succeeds().shows(&["1"]);
+    operator.types("The audit fails", "tidegate audit --voucher 7", &[]).succeeds().shows(&["It holds"]);
     stopped(&site, worker).await;
 }

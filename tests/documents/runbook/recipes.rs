@@ -55,9 +55,11 @@ fn spans(heading: &str, prose: &str) -> Vec<Recipe> {
     spans.map(recipe).collect()
 }
 
-/// Somebody with RUNBOOK.md, a terminal, and the three programs it asks for.
+/// Somebody with RUNBOOK.md, a terminal, the three programs it asks for, and the rights of `tidegate-operator` in `config/`.
 pub struct Operator {
     beginning: String,
+    /// As an administrator of both servers.
+    as_administrator: String,
     /// Where files of recipes are made.
     folder: TempDir,
     recipes: Vec<Recipe>,
@@ -77,15 +79,20 @@ impl Operator {
     pub fn at(site: &Site) -> Self {
         let recipes = recipes();
         let first = recipes.iter().find(|recipe| recipe.language == "sh").expect("RUNBOOK begins with sh");
+        // Whoever types is no test that can wait.
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(site.add_users()));
         let exports =
-            own(&first.text, &[("redis://...", &site.redis.url()), ("mysql://...", &site.mysql.url())]);
+            |redis: &str, mysql: &str| own(&first.text, &[("redis://...", redis), ("mysql://...", mysql)]);
         // As the workers have it, or the operator would wait for locks that are over.
         let lease = "export TIDEGATE_WORKER_LOCK_LEASE_MS=600\n";
         let client =
             format!("alias mysql='mysql -h 127.0.0.1 -P {} -u tidegate tidegate'\n", site.mysql.port());
         let folder = TempDir::new().expect("a folder");
-        let beginning = format!("cd {}\n{exports}{lease}{client}", folder.path().display());
-        Self { beginning, folder, recipes }
+        let beginning = |exports: String| format!("cd {}\n{exports}{lease}{client}", folder.path().display());
+        let name = "tidegate-operator";
+        let as_operator = beginning(exports(&site.redis_url_of(name), &site.mysql_url_of(name)));
+        let as_administrator = beginning(exports(&site.redis.url(), &site.mysql.url()));
+        Self { beginning: as_operator, as_administrator, folder, recipes }
     }
 
     /// Types the recipe below `heading` that begins with `beginning`, with our own words in place of RUNBOOK's, and says
@@ -120,7 +127,8 @@ impl Operator {
         let tidegate = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().expect("a folder");
         let path = std::env::var("PATH").unwrap_or_default();
         let mut shell = program_of("sh");
-        shell.args(["-uc", &format!("{}{line}", self.beginning)]);
+        let beginning = if line.contains("CONFIG SET") { &self.as_administrator } else { &self.beginning };
+        shell.args(["-uc", &format!("{beginning}{line}")]);
         shell.env("PATH", format!("{}:{path}", tidegate.display()));
         let (code, shown) = Terminal::start(&shell).says_yes();
         Typed { recipe: line.to_owned(), codes: vec![code], shown: plain(&shown) }
