@@ -6,7 +6,7 @@ use tidegate_lab::{Clock, MysqlServer, Proxy, RedisServer};
 
 use crate::{
     browser::get,
-    site::{Site, Worker, WorkerPlan, until},
+    site::{Site, Worker, WorkerPlan, rush::PLENTY, until},
 };
 
 const HOUR_S: i64 = 3_600;
@@ -87,6 +87,33 @@ async fn the_clock_of_a_worker_is_set_ahead_and_back_and_nothing_but_its_log_sho
     let workers = vec![by(&clock, site.worker("a")).start(), site.worker("b").start()];
     set_under_load(&site, &clock, &workers).await;
     stop(workers).await;
+}
+
+/// Another session holds the row of a voucher when the clock of MySQL is set back: a wait for it, by a server that waits
+/// until a moment of its wall clock, would end in an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_for_a_held_row_does_not_last_until_the_clock_of_mysql_has_caught_up() {
+    let clock = Clock::start().expect("a clock");
+    let site = mysql_by(&clock).await;
+    site.open_sale().await;
+    let mut holder = site.pool.begin().await.expect("a transaction");
+    let hold = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
+    sqlx::query(hold).bind(PLENTY).execute(&mut *holder).await.expect("the row is held");
+    let plan = site.worker("w").set("WORKER_LANES", 1).set("MYSQL_LOCK_WAIT_TIMEOUT_S", 4);
+    let worker = plan.set("MYSQL_STATEMENT_TIMEOUT_MS", 6_000).start();
+    worker.says("worker started").await;
+    site.plain_rush(1_000, 20).await;
+    until("a batch waits for the row", || async { site.pending().await > 0 }).await;
+    clock.set_ahead_by(-HOUR_S).expect("the clock is set");
+    let began = Instant::now();
+    site.load(3, 1).await;
+    site.admit(9_000, 9_000, 3, 1).await;
+    until("another voucher's order is written", || async { site.orders().await.len() == 1 }).await;
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    assert_eq!(get(&worker, "/livez").await.status, 200);
+    holder.rollback().await.expect("the row is free");
+    settled_soon(&site).await;
+    assert!(worker.stop().await.success());
 }
 
 /// How often each lane has looked for something to do.
