@@ -6,7 +6,8 @@
 //!
 //! What Redis offers too much is measured from below, so that a busy sale raises no false alarm: MySQL's stocks are read
 //! first, then the end of the stream, then the stocks in Redis, then all else. What stood in the stream by then and has no
-//! row at the end had left the stock in Redis and not that of MySQL. Whatever moves meanwhile makes the surplus look smaller.
+//! row at the end had left the stock in Redis and not that of MySQL. Whatever moves meanwhile makes the surplus look smaller,
+//! by no more than was on its way at the beginning.
 
 mod evidence;
 mod mysql_side;
