@@ -12,6 +12,7 @@ mod fault;
 mod foresight;
 mod held;
 mod knowledge;
+mod retreat;
 mod retry;
 mod session;
 mod sql;
@@ -40,6 +41,7 @@ use fault::Fault;
 pub use foresight::{Foresight, Snapshot};
 use held::HeldVouchers;
 use knowledge::{Caution, Knowledge};
+use retreat::Retreat;
 pub use retry::{ContentionCounts, Contentions};
 use retry::{Tried, insist};
 use session::Session;
@@ -79,6 +81,7 @@ pub struct Ledger {
     /// Vouchers that have refusals, as far as is known. It never becomes untrue: refusals stay.
     refused: Arc<RwLock<HashSet<VoucherId>>>,
     commits_in_packet: Arc<AtomicBool>,
+    retreat: Arc<Retreat>,
 }
 
 impl Ledger {
@@ -96,6 +99,7 @@ impl Ledger {
             contentions: Arc::default(),
             refused: Arc::default(),
             commits_in_packet: Arc::default(),
+            retreat: Arc::default(),
         }
     }
 
@@ -253,6 +257,10 @@ impl Ledger {
     /// Begins when there is a place. That wait is nobody's fault: the clock runs only from then on.
     async fn attempt_in_turn(&self, part: &[&Incoming]) -> Result<Vec<Verdict>, Fault> {
         let place = self.writers.acquire().await;
+        if self.commits_apart() {
+            self.retreat.over().await;
+        }
+        let began = Instant::now();
         let mut attempt = pin!(timeout(self.timeout, self.attempt(part)));
         let tried = match timeout(TURN, &mut attempt).await {
             Ok(tried) => tried,
@@ -261,6 +269,11 @@ impl Ledger {
                 attempt.await
             }
         };
+        match &tried {
+            Ok(Ok(_)) => self.retreat.won(),
+            Ok(Err(Fault::Contention(_))) => self.retreat.lost(began.elapsed()),
+            _ => {}
+        }
         tried.unwrap_or_else(|_| Err(Fault::Outage(self.too_late())))
     }
 
