@@ -37,7 +37,7 @@ const ALL: [&str; 4] = ["--from", "2020-01-01", "--to", "0s"];
 /// The end of a transaction: `READ COMMITTED` is no commit.
 const COMMIT: &[u8] = b";COMMIT";
 /// The transaction of a batch in which some orders are refused.
-const REFUSING_COMMIT: &[u8] = b"refusals = refusals + ";
+const REFUSING_COMMIT: &[u8] = b",'out_of_stock','";
 
 /// Everything that both sides hold, but for the operators' log and the row that probes touch.
 struct Dump(BTreeMap<String, String>);

@@ -43,6 +43,14 @@ async fn open(settings: &Settings, connection: RedisSettings) -> anyhow::Result<
 /// # Errors
 /// When MySQL cannot be reached within the acquire timeout.
 pub async fn mysql(settings: &Settings) -> anyhow::Result<MySqlPool> {
+    Ok(mysql_reached(settings).await?.pool(settings.mysql.connections))
+}
+
+/// The sessions of this process with MySQL, after one attempt as that of [`mysql`].
+///
+/// # Errors
+/// As [`mysql`].
+pub async fn mysql_reached(settings: &Settings) -> anyhow::Result<Sessions> {
     let (mysql, sessions) = (&settings.mysql, mysql_sessions(settings)?);
     let found = sessions.find().await.map_err(|error| match error {
         // As the error it is: there is one that `migrate` knows the way out of.
@@ -52,7 +60,7 @@ pub async fn mysql(settings: &Settings) -> anyhow::Result<MySqlPool> {
     found.with_context(|| {
         format!("Failed to reach MySQL at {}; check mysql.url / TIDEGATE_MYSQL_URL", mysql.url)
     })?;
-    Ok(sessions.pool(mysql.connections))
+    Ok(sessions)
 }
 
 /// The sessions of this process with MySQL, without connecting: a worker waits for MySQL to come up.

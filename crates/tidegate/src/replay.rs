@@ -137,8 +137,11 @@ impl Replay {
     pub async fn open(settings: &Settings, pool: Pool, origin: Origin) -> anyhow::Result<Self> {
         let (worker, names) = (&settings.worker, settings.stream_names());
         let keys = Keys::new(settings.keys.clone());
-        let ledger =
-            Ledger::new(connect::mysql(settings).await?, settings.mysql.statement_timeout).looking_first();
+        let sessions = connect::mysql_reached(settings).await?;
+        let mysql = sessions.pool(settings.mysql.connections);
+        let ledger = Ledger::new(mysql, settings.mysql.statement_timeout)
+            .looking_first()
+            .committing_in_packet(sessions.commit_in_packet());
         let tally = Arc::new(Tally::default());
         let handler = OrderHandler::new(
             Gate::new(pool.clone(), keys.clone(), names.stream.clone()),

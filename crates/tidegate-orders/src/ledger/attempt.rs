@@ -22,7 +22,7 @@ impl Ledger {
         loop {
             let mut known = match knowledge {
                 Knowledge::Assumed => Known::assumed(part),
-                Knowledge::Looked(depth) => sql::look_up(session, part, Stocks::AsTheyAre, depth).await?,
+                Knowledge::Looked(depth) => look_up(session, part, depth).await?,
                 Knowledge::Locked => sql::look_up(session, part, Stocks::Locked, Depth::Ids).await?,
             };
             self.note_refusals(&known);
@@ -87,6 +87,18 @@ impl Ledger {
         }
         Ok(Ok(()))
     }
+}
+
+/// Looks up as much as is needed, and all that there is of orders whose vouchers are not there: nothing is written for
+/// these, so no write would check what was not looked up.
+async fn look_up(session: &mut Session, part: &[&Incoming], depth: Depth) -> Result<Known, Fault> {
+    let mut known = sql::look_up(session, part, Stocks::AsTheyAre, depth).await?;
+    let is_unknown = |incoming: &&&Incoming| !known.stocks.contains_key(&incoming.order.voucher);
+    let unknown: Vec<&Incoming> = part.iter().filter(is_unknown).copied().collect();
+    if depth < Depth::Ids && !unknown.is_empty() {
+        known.add(sql::look_up(session, &unknown, Stocks::AsTheyAre, Depth::Ids).await?);
+    }
+    Ok(known)
 }
 
 /// Nothing was written for it because something is there.

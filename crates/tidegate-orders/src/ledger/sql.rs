@@ -21,11 +21,14 @@ pub(super) use write::{Guard, cancelled_rows, write};
 pub(super) const BEGIN: &str = "START TRANSACTION";
 pub(super) const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
-/// A durable write: whatever was visible before it is durable after it.
-pub(super) const BARRIER: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP(3) WHERE id = 1";
+/// A durable write: whatever was visible before it is durable after it. Never the time that is there already, or the
+/// server would write nothing.
+pub(super) const BARRIER: &str =
+    "UPDATE tidegate_probe SET at = GREATEST(CURRENT_TIMESTAMP(3), at + INTERVAL 1000 MICROSECOND) WHERE id = 1";
 /// A durable write, and every table, column, key and grant that a batch needs: with one of them missing, a probe that
 /// succeeds would end an outage that goes on.
-pub(super) const PROBE: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP(3) WHERE id = 1;\
+pub(super) const PROBE: &str = "UPDATE tidegate_probe \
+        SET at = GREATEST(CURRENT_TIMESTAMP(3), at + INTERVAL 1000 MICROSECOND) WHERE id = 1;\
     SELECT id, user_id, voucher_id, quantity, slot, status, entry_id \
         FROM tb_voucher_order FORCE INDEX (uk_voucher_user_slot) LIMIT 0;\
     SELECT order_id, user_id, voucher_id, quantity, reason, entry_id FROM tidegate_refusal LIMIT 0;\

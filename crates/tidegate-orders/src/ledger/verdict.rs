@@ -93,6 +93,17 @@ impl Known {
         let stocks = part.iter().map(|incoming| (incoming.order.voucher, i64::MAX)).collect();
         Self { stocks, ..Self::default() }
     }
+
+    /// Adds what another look has found.
+    pub fn add(&mut self, other: Self) {
+        let Self { stocks, ids, cancelled, refusals, refused_of, seats } = other;
+        self.stocks.extend(stocks);
+        self.ids.extend(ids);
+        self.cancelled.extend(cancelled);
+        self.refusals.extend(refusals);
+        self.refused_of.extend(refused_of);
+        self.seats.extend(seats);
+    }
 }
 
 /// A verdict, and whether the database has to be changed for it.

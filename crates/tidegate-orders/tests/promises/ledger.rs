@@ -804,3 +804,33 @@ async fn an_order_whose_voucher_is_held_is_not_withdrawn_now_and_that_is_no_outa
     assert_eq!(ledger.withdraw(&[order(100, 1, 1)]).await?, [Withdrawal::Withdrawn(UserAfter::Freed)]);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_order_of_a_voucher_without_a_row_is_there_already() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    assert_eq!(books.ledger.withdraw(&[order(100, 1, 77)]).await?, [Withdrawal::Withdrawn(UserAfter::Freed)]);
+    // Twice: from what is assumed at first, and from what is looked up after that.
+    for _ in 0..2 {
+        let verdicts = books.ledger.record(&[order(100, 1, 77), order(101, 2, 77)]).await?;
+        assert_eq!(verdicts, [Verdict::AlreadyThere, Verdict::UnknownVoucher]);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_probes_in_one_millisecond_are_two_writes() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    // From now on the server's clock stands still for these sessions.
+    let frozen = pool(&books.server, 1, 5).await?;
+    sqlx::raw_sql("SET SESSION timestamp = 1800000000").execute(&frozen).await?;
+    let ledger = ledger(&frozen, TIMEOUT);
+    let at = async || -> Result<String> {
+        let at = "SELECT CAST(at AS CHAR) FROM tidegate_probe";
+        Ok(sqlx::query_scalar(at).fetch_one(&frozen).await?)
+    };
+    ledger.probe().await?;
+    let first = at().await?;
+    ledger.probe().await?;
+    assert_ne!(first, at().await?, "a write that changes nothing is not flushed");
+    Ok(())
+}
