@@ -437,7 +437,7 @@ async fn a_backlog_of_an_outage_is_written_and_a_store_that_goes_away_ends_it_wi
         &["--yes", "--json"],
     ]
     .concat();
-    let held = mysql.hold_when("UPDATE tb_seckill_voucher");
+    let held = mysql.hold_when("INSERT INTO tb_voucher_order (id,");
     let child = command(&site.redis.url(), &mysql.url_for(&site.mysql), &flags);
     let child = tokio::process::Command::from(child).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     held.reached().await.expect("it comes to its first write");

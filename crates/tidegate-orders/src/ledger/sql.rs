@@ -23,8 +23,7 @@ pub(super) const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 /// A durable write: whatever was visible before it is durable after it. Never the time that is there already, or the
 /// server would write nothing.
-pub(super) const BARRIER: &str =
-    "UPDATE tidegate_probe SET at = GREATEST(CURRENT_TIMESTAMP(3), at + INTERVAL 1000 MICROSECOND) WHERE id = 1";
+pub(super) const BARRIER: &str = "UPDATE tidegate_probe SET at = GREATEST(CURRENT_TIMESTAMP(3), at + INTERVAL 1000 MICROSECOND) WHERE id = 1";
 /// A durable write, and every table, column, key and grant that a batch needs: with one of them missing, a probe that
 /// succeeds would end an outage that goes on.
 pub(super) const PROBE: &str = "UPDATE tidegate_probe \
