@@ -12,9 +12,9 @@
 -- ARGV[1] group: consumer group; ARGV[2] id: of the entry
 -- ARGV[3] reason: a word that says why, for machines; ARGV[4] error: a sentence that says why, for people
 -- ARGV[5] consumer: only while it holds the entry; looked at only together with its heartbeat
--- ARGV[6] and all that follow: name, value, name, value, ... of the entry
+-- ARGV[6] and all that follow: name, value, name, value, ... of the entry; none: as they stand in the stream
 -- Reply 1: buried: copied and acknowledged
--- Reply 0: not pending any more; nothing was done
+-- Reply 0: not pending any more, or without payload where that is to be copied; nothing was done
 -- Reply 2: the consumer lives and may be at work on it, or another one has it by now; nothing was done
 local stream, dead, heartbeat = KEYS[1], KEYS[2], KEYS[3]
 local group, id, reason, error_text, consumer = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -31,6 +31,11 @@ end
 local letter = {}
 for at = 6, #ARGV do
   letter[#letter + 1] = ARGV[at]
+end
+if #letter == 0 then
+  local entry = redis.call('XRANGE', stream, id, id)[1]
+  if not entry then return 0 end
+  letter = entry[2]
 end
 if #letter > MOST_VALUES or letter[1] == 'dead:fields' then
   letter = { 'dead:fields', cjson.encode(letter) }

@@ -11,7 +11,7 @@ use tidegate_stream::Distribution;
 use crate::ledger::{Refusal, Verdict};
 
 /// Every reason for which the entry of an order is buried.
-pub const REASONS_OF_DEATH: [&str; 7] = [
+pub const REASONS_OF_DEATH: [&str; 9] = [
     "missing_field",
     "duplicate_field",
     "bad_value",
@@ -19,7 +19,13 @@ pub const REASONS_OF_DEATH: [&str; 7] = [
     "unknown_voucher",
     "id_taken",
     "rejected_by_database",
+    "too_large",
+    "killed_worker",
 ];
+
+/// Every kind of thing that the entry of an order may wait for.
+pub const KINDS_OF_CAUSES: [&str; 5] =
+    ["user_lock", "voucher_row", "release", "dead_stream", "killed_worker"];
 
 /// Counts orders, by their verdict: a batch at a time.
 #[derive(Debug)]

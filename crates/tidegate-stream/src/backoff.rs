@@ -21,15 +21,20 @@ impl Backoff {
 
     /// The next wait: a random time between half of this attempt's ceiling and the ceiling.
     pub fn next_wait(&mut self) -> Duration {
-        let ceiling = ceiling(self.min, self.max, self.attempt);
+        let wait = wait(self.min, self.max, self.attempt);
         self.attempt = self.attempt.saturating_add(1);
-        ceiling.mul_f64(rand::rng().random_range(0.5..=1.0))
+        wait
     }
 
     /// Begins anew: the last try went well.
     pub fn reset(&mut self) {
         self.attempt = 0;
     }
+}
+
+/// The wait after so many attempts: a random time between half of its ceiling and the ceiling.
+pub(crate) fn wait(min: Duration, max: Duration, attempt: u32) -> Duration {
+    ceiling(min, max, attempt).mul_f64(rand::rng().random_range(0.5..=1.0))
 }
 
 fn ceiling(min: Duration, max: Duration, attempt: u32) -> Duration {

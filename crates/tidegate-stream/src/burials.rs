@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{entry::Entry, handler::Death};
+use crate::{entry::EntryId, handler::Death};
 
 /// Entries of a batch that have a line each; the dead letters have them all.
 const TOLD_ONE_BY_ONE: usize = 3;
@@ -16,13 +16,13 @@ pub struct Burials {
 
 impl Burials {
     /// One was buried: a line of its own, or one more to be summed up.
-    pub fn tell(&mut self, entry: &Entry, death: &Death) {
+    pub fn tell(&mut self, entry: EntryId, death: &Death) {
         if self.told == TOLD_ONE_BY_ONE {
             *self.more.entry(death.reason).or_default() += 1;
             return;
         }
         self.told += 1;
-        tracing::warn!(entry = %entry.id, reason = death.reason, error = death.error, "entry buried");
+        tracing::warn!(%entry, reason = death.reason, error = death.error, "entry buried");
     }
 
     /// No more come: the others in one line for each reason.

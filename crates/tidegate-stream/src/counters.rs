@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -11,7 +11,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{distribution::Distribution, lane::BatchReport};
+use crate::{causes::Causes, distribution::Distribution, lane::BatchReport};
 
 /// Counts entries, by what became of them.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub struct Counters {
     retried: AtomicU64,
     claimed: AtomicU64,
     reconnects: AtomicU64,
+    causes: Arc<Causes>,
     /// Behind a lock: each burial is a round trip of its own anyway.
     reasons: Mutex<BTreeMap<&'static str, u64>>,
     sizes: Distribution,
@@ -41,7 +42,7 @@ pub struct Counts {
     pub buried: u64,
     /// Entries whose payload was gone.
     pub gone: u64,
-    /// Times that an entry was left pending for another try.
+    /// Times that an entry was set aside, to be tried again.
     pub retried: u64,
     /// Entries claimed from other consumers.
     pub claimed: u64,
@@ -57,6 +58,7 @@ impl Default for Counters {
             retried: AtomicU64::default(),
             claimed: AtomicU64::default(),
             reconnects: AtomicU64::default(),
+            causes: Arc::default(),
             reasons: Mutex::default(),
             sizes: Distribution::of_sizes(),
             reads: Distribution::of_times(),
@@ -113,6 +115,12 @@ impl Counters {
     #[must_use]
     pub fn buried_by_reason(&self) -> BTreeMap<&'static str, u64> {
         self.reasons.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is set aside, and what for.
+    #[must_use]
+    pub fn set_aside(&self) -> &Arc<Causes> {
+        &self.causes
     }
 
     /// How often a connection to Redis was made anew.

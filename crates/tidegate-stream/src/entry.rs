@@ -92,27 +92,85 @@ pub struct Delivery {
     /// Pending entries whose payload was deleted or trimmed away: nothing can be done for them but to count,
     /// report and acknowledge.
     pub gone: Vec<EntryId>,
+    /// Entries that are larger than any that is supported; their payload stays where it is.
+    pub large: Vec<EntryId>,
+    /// Those of `entries` that were in hand when a process died.
+    pub survivors: Vec<EntryId>,
 }
 
 impl Delivery {
     /// Nothing was delivered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.gone.is_empty()
+        self.len() == 0
     }
 
     /// Number of pending entries that were delivered, with or without payload.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len() + self.gone.len()
+        self.entries.len() + self.gone.len() + self.large.len()
     }
 
     /// The largest id that was delivered.
     #[must_use]
     pub fn last_id(&self) -> Option<EntryId> {
         let entry = self.entries.last().map(|entry| entry.id);
-        entry.max(self.gone.iter().max().copied())
+        entry.max(self.gone.iter().max().copied()).max(self.large.iter().max().copied())
     }
+
+    /// Bytes of all names and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.entries.iter().map(Entry::bytes).sum()
+    }
+
+    /// Appends what was delivered after it.
+    pub(crate) fn append(&mut self, mut later: Self) {
+        self.entries.append(&mut later.entries);
+        self.gone.append(&mut later.gone);
+        self.large.append(&mut later.large);
+        self.survivors.append(&mut later.survivors);
+    }
+
+    /// Lets go of the payload of entries that are larger than `largest` bytes.
+    pub(crate) fn drop_large(&mut self, largest: usize) {
+        let large = &mut self.large;
+        self.entries.retain(|entry| {
+            let is_large = entry.bytes() > largest;
+            if is_large {
+                large.push(entry.id);
+            }
+            !is_large
+        });
+    }
+}
+
+impl Entry {
+    /// Bytes of its names and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.fields.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+}
+
+/// What a scan for idle entries of others has claimed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    /// Where the next scan begins; [`EntryId::MIN`] when the whole list was seen.
+    pub(crate) cursor: EntryId,
+    pub(crate) ids: Vec<EntryId>,
+    /// Deleted ones, which are not pending any more since Redis 7; before, they are among `ids`.
+    pub(crate) gone: Vec<EntryId>,
+}
+
+/// What came of ids whose payload was asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fetched {
+    pub(crate) delivery: Delivery,
+    /// Entries that too many processes died of, and how many.
+    pub(crate) withheld: Vec<(EntryId, u32)>,
+    /// How many ids were looked at; there was no room for the rest.
+    pub(crate) looked: usize,
 }
 
 /// A reply of a shape that no supported server sends.
@@ -157,25 +215,57 @@ pub(crate) fn parse_read(reply: Frame) -> Result<Delivery, BadReply> {
     }
 }
 
-/// A reply of XAUTOCLAIM: where the next scan starts, and what was claimed.
-pub(crate) fn parse_claim(reply: Frame) -> Result<(EntryId, Delivery), BadReply> {
+/// A reply of XAUTOCLAIM with JUSTID.
+pub(crate) fn parse_claim(reply: Frame) -> Result<Claimed, BadReply> {
     let Frame::Array { data: parts, .. } = reply else {
-        return Err(bad_frame("[cursor, entries, deleted]", &reply));
+        return Err(bad_frame("[cursor, ids, deleted]", &reply));
     };
-    let mut parts = parts.into_iter();
-    let (Some(cursor), Some(entries)) = (parts.next(), parts.next()) else {
-        return Err(bad_frame("[cursor, entries, deleted]", &Frame::Null));
-    };
-    let cursor = parse_frame_id(&cursor)?;
-    let mut delivery = parse_entries(entries)?;
-    // Since Redis 7 the server has dropped these from the pending list already; acknowledging them again
-    // does no harm, and one path for both versions is simpler.
-    if let Some(Frame::Array { data: deleted, .. }) = parts.next() {
-        for id in &deleted {
-            delivery.gone.push(parse_frame_id(id)?);
+    match parts.as_slice() {
+        [cursor, ids] => {
+            Ok(Claimed { cursor: parse_frame_id(cursor)?, ids: parse_ids(ids)?, gone: Vec::new() })
         }
+        [cursor, ids, deleted] => {
+            Ok(Claimed { cursor: parse_frame_id(cursor)?, ids: parse_ids(ids)?, gone: parse_ids(deleted)? })
+        }
+        _ => Err(bad_frame("[cursor, ids, deleted]", &Frame::Null)),
     }
-    Ok((cursor, delivery))
+}
+
+/// A reply of `lua/fetch.lua`.
+pub(crate) fn parse_fetched(reply: Frame) -> Result<Fetched, BadReply> {
+    const EXPECTED: &str = "[entries, gone, large, withheld, survivors, number]";
+    let Frame::Array { data: parts, .. } = reply else { return Err(bad_frame(EXPECTED, &reply)) };
+    let Ok([entries, gone, large, withheld, survivors, looked]) = <[Frame; 6]>::try_from(parts) else {
+        return Err(bad_frame(EXPECTED, &Frame::Null));
+    };
+    let mut delivery = parse_entries(entries)?;
+    delivery.gone = parse_ids(&gone)?;
+    delivery.large = parse_ids(&large)?;
+    delivery.survivors = parse_ids(&survivors)?;
+    let Frame::Array { data: pairs, .. } = withheld else {
+        return Err(bad_frame("[id, deaths, ...]", &withheld));
+    };
+    let pair = |pair: &[Frame]| {
+        Ok((parse_frame_id(&pair[0])?, u32::try_from(number(&pair[1])?).unwrap_or(u32::MAX)))
+    };
+    let withheld: Result<Vec<(EntryId, u32)>, BadReply> = pairs.chunks_exact(2).map(pair).collect();
+    let looked = usize::try_from(number(&looked)?).unwrap_or_default();
+    Ok(Fetched { delivery, withheld: withheld?, looked })
+}
+
+fn number(frame: &Frame) -> Result<i64, BadReply> {
+    match frame {
+        Frame::Number { data, .. } => Ok(*data),
+        other => Err(bad_frame("a number", other)),
+    }
+}
+
+fn parse_ids(frame: &Frame) -> Result<Vec<EntryId>, BadReply> {
+    match frame {
+        Frame::Array { data, .. } => data.iter().map(parse_frame_id).collect(),
+        Frame::Null => Ok(Vec::new()),
+        other => Err(bad_frame("ids", other)),
+    }
 }
 
 /// Parses `[[id, [name, value, ...]], ...]`, straight from what came over the wire: this is done for every entry,
@@ -186,13 +276,10 @@ pub(crate) fn parse_entries(reply: Frame) -> Result<Delivery, BadReply> {
         Frame::Null => return Ok(Delivery::default()),
         other => return Err(bad_frame("entries", &other)),
     };
-    let mut delivery = Delivery { entries: Vec::with_capacity(items.len()), gone: Vec::new() };
+    let mut delivery = Delivery { entries: Vec::with_capacity(items.len()), ..Delivery::default() };
     for item in items {
         let mut pair = match item {
             Frame::Array { data, .. } if data.len() == 2 => data,
-            // XAUTOCLAIM before Redis 7 answers a bare null for a deleted entry: without an id there is
-            // nothing to acknowledge, but the next read of the own pending list shows it with its id.
-            Frame::Null => continue,
             other => return Err(bad_frame("[id, fields]", &other)),
         };
         let fields = pair.pop().unwrap_or(Frame::Null);

@@ -10,18 +10,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::{
+    alone::{Alone, Together},
     backoff::Backoff,
     brake::Brake,
     breaker::Breaker,
     burials::Burials,
     counters::Counters,
-    entry::{Delivery, Entry, EntryId},
-    handler::{Death, Handler, Outage, Outcome},
+    desk::Desk,
+    entry::{Delivery, Entry, EntryId, Fetched},
+    handler::{Cause, Death, Handler, Outage, Outcome},
     observer::{Observer, Origin, Settling, Stage, WorkedOff},
     pulse::{Activity, Pulse},
     redis::is_refusal,
-    schedule::{Schedule, Source},
-    stream::{Reader, Stream, StreamError},
+    schedule::Source,
+    set_aside::{Due, KILLED_WORKER},
+    stream::{Fetch, Reader, Stream, StreamError},
 };
 
 /// On a stop signal or a pause, how often a blocked read is told to end: it may be on its way to Redis still.
@@ -30,11 +33,30 @@ const UNBLOCK_EVERY: Duration = Duration::from_millis(50);
 /// On a stop signal, how long a read may take to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Entries of this size are the largest of which a lane takes a full piece without knowing.
+const EXPECTED_BYTES: usize = 32 << 10;
+
+/// From so many deaths on, an entry is handled alone: it has had two neighbourhoods to be innocent in.
+const DEATHS_TOGETHER: u32 = 2;
+
+/// From so many deaths on, an entry is buried: three times it was alone.
+const DEATHS: u32 = DEATHS_TOGETHER + 3;
+
+/// Entries that cannot be buried wait for this.
+const DEAD_STREAM: Cause = Cause { kind: "dead_stream", key: 0 };
+
 /// How a lane works.
 #[derive(Clone, Debug)]
 pub struct LaneSettings {
-    /// Entries in hand at most, pending ones that wait for another try included.
+    /// Entries in hand at most.
     pub batch: usize,
+    /// Bytes of names and values in hand, about: a batch is over where they are reached.
+    pub batch_bytes: usize,
+    /// Bytes of the largest entry that is handled; a larger one is buried, within Redis.
+    pub entry_max_bytes: usize,
+    /// Entries that all lanes of the process have set aside, at most, but for what they have in hand: from there on
+    /// nothing new is read.
+    pub set_aside_max: usize,
     /// How long a read waits for new entries. A stop signal ends the wait.
     pub block: Duration,
     /// How soon entries that could not be done are tried again, at first.
@@ -49,8 +71,8 @@ pub struct LaneSettings {
     pub backoff_max: Duration,
 }
 
-/// One consumer of the group. It reads only when its hands are empty: its batch is its own pending list, and
-/// after any failure it reads that list again from the start, then goes on with new entries.
+/// One consumer of the group. It reads only when its hands are empty. What it has in hand, and what it has set aside, is
+/// its own pending list: after any failure it looks at that list again from the start, then goes on with new entries.
 #[derive(Debug)]
 pub struct Lane<H> {
     reader: Reader,
@@ -58,6 +80,9 @@ pub struct Lane<H> {
     handler: Arc<H>,
     breaker: Arc<Breaker>,
     brake: Arc<Brake>,
+    alone: Arc<Alone>,
+    /// From the start: until all lanes have looked at what they had in hand, nobody is alone.
+    together: Option<Together>,
     counters: Arc<Counters>,
     pulse: Arc<Pulse>,
     observer: Option<Arc<dyn Observer>>,
@@ -73,7 +98,7 @@ pub struct BatchReport {
     pub buried: usize,
     /// Entries acknowledged because their payload is gone.
     pub gone: usize,
-    /// Entries that stay pending.
+    /// Entries that were set aside.
     pub left: usize,
 }
 
@@ -90,8 +115,27 @@ impl<H: Handler> Lane<H> {
         // A batch of none would turn for ever without reading.
         let settings = LaneSettings { batch: settings.batch.max(1), ..settings };
         let pulse = Arc::new(Pulse::new(reader.consumer()));
-        let brake = Arc::default();
-        Self { reader, stream, handler, breaker, brake, counters, pulse, observer: None, settings }
+        let lane = Self {
+            reader,
+            stream,
+            handler,
+            breaker,
+            brake: Arc::default(),
+            alone: Arc::default(),
+            together: None,
+            counters,
+            pulse,
+            observer: None,
+            settings,
+        };
+        lane.with_alone(Arc::default())
+    }
+
+    /// The same lane, in a process whose other lanes share `alone`.
+    #[must_use]
+    pub fn with_alone(self, alone: Arc<Alone>) -> Self {
+        let together = alone.try_together();
+        Self { alone, together, ..self }
     }
 
     /// The same lane, which reads nothing while `brake` is on.
@@ -114,36 +158,60 @@ impl<H: Handler> Lane<H> {
 
     /// Runs until `stop`; then the batch in hand is finished and settled first. No error ends it.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut schedule = Schedule::new(&self.settings, Instant::now());
+        let (stream, pulse) = (self.stream.clone(), Arc::clone(&self.pulse));
+        let consumer = self.reader.consumer().to_owned();
+        let every = self.settings.claim_idle / 3;
+        tokio::select! {
+            () = self.work(&stop) => {}
+            () = keep(&stream, &consumer, every, &pulse) => unreachable!("keeps for ever"),
+        }
+        self.pulse.enter(Activity::Stopped);
+    }
+
+    async fn work(&mut self, stop: &CancellationToken) {
+        let mut desk = Desk::new(&self.settings, Arc::clone(self.counters.set_aside()), self.together.take());
         let mut backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         loop {
             self.pulse.turn();
             if stop.run_until_cancelled(self.may_read()).await.is_none() || stop.is_cancelled() {
-                break;
+                return;
+            }
+            if desk.together.is_none() {
+                let Some(together) = stop.run_until_cancelled(self.be_together()).await else { return };
+                desk.together = Some(together);
             }
             let closings = self.breaker.closings();
             if self.reader.has_reconnected() {
                 self.counters.reconnected();
-                schedule.start_over();
+                desk.start_over();
             }
-            match self.turn(&mut schedule, &stop).await {
+            match self.turn(&mut desk, stop).await {
                 // Only this tells that all is well: the own pending list may be read without trouble while
                 // new entries are not.
                 Ok(Source::New { .. }) => backoff.reset(),
                 Ok(_) => {}
                 Err(error) => {
                     // Whatever failed, entries may be pending that we do not know of.
-                    schedule.start_over();
+                    desk.start_over();
                     if matches!(error, LaneError::TooLate(_)) {
-                        schedule.narrow();
+                        desk.schedule.narrow();
                     }
                     self.pulse.enter(Activity::BackingOff);
                     self.report(error, closings).await;
                     stop.run_until_cancelled(tokio::time::sleep(backoff.next_wait())).await;
                 }
             }
+            desk.empty_hands();
         }
-        self.pulse.enter(Activity::Stopped);
+    }
+
+    /// Waits until no other lane is alone.
+    async fn be_together(&self) -> Together {
+        if let Some(together) = self.alone.try_together() {
+            return together;
+        }
+        self.pulse.enter(Activity::Yielding);
+        self.alone.together().await
     }
 
     /// Waits until no store is away and nobody has paused it.
@@ -162,8 +230,10 @@ impl<H: Handler> Lane<H> {
     }
 
     /// Reads once, from wherever it is due, and runs the step on what came.
-    async fn turn(&self, schedule: &mut Schedule, stop: &CancellationToken) -> Result<Source, LaneError> {
-        let source = schedule.next(Instant::now());
+    async fn turn(&self, desk: &mut Desk, stop: &CancellationToken) -> Result<Source, LaneError> {
+        let begun = Instant::now();
+        let is_full = self.counters.set_aside().is_full(self.settings.set_aside_max);
+        let source = desk.next(begun, is_full);
         if let Source::Wait { time } = source {
             self.pulse.enter(Activity::BackingOff);
             tokio::select! {
@@ -174,37 +244,166 @@ impl<H: Handler> Lane<H> {
             return Ok(source);
         }
         self.pulse.enter(Activity::Reading);
-        let begun = Instant::now();
-        let delivery = tokio::select! {
+        let due = if source == Source::SetAside { Some(desk.set_aside.take_due(begun)) } else { None };
+        if let Some(due) = due.as_ref().filter(|due| due.alone) {
+            self.try_alone(desk, due, stop).await?;
+            return Ok(source);
+        }
+        let (delivery, untried) = tokio::select! {
             biased;
-            delivery = self.read(source, schedule) => delivery?,
+            delivery = self.read(source, due.as_ref(), desk) => delivery?,
             // A read is work and is never cancelled, but for this: the lane ends, and Redis does not answer.
             // What was handed over all the same stays pending, for the next one with this name, or to be claimed.
             () = self.end_wait_on(stop) => return Ok(source),
         };
-        let (read, last_id) = (delivery.len(), delivery.last_id());
-        if read > 0 {
-            self.counters.read(read, begun.elapsed());
+        // What is tried again came with a read before.
+        if !delivery.is_empty() && source != Source::SetAside {
+            self.counters.read(delivery.len(), begun.elapsed());
         }
-        let span = tracing::info_span!("batch", consumer = self.reader.consumer(), size = read);
-        let report = self.run_batch(delivery, source.origin()).instrument(span).await?;
-        schedule.handled(source, read, last_id, report, Instant::now());
+        let origin = match source {
+            Source::New { .. } => Origin::New,
+            Source::SetAside => Origin::Pending,
+            _ => desk.origin(),
+        };
+        for (id, cause) in self.step(&delivery, origin).await?.set_aside {
+            desk.set_aside.put(id, cause, Instant::now());
+        }
+        if due.is_some() {
+            desk.set_aside.end_try(&untried, begun.elapsed(), Instant::now());
+        }
+        desk.schedule.widen();
         Ok(source)
     }
 
-    async fn read(&self, source: Source, schedule: &mut Schedule) -> Result<Delivery, StreamError> {
+    /// Answers with what came, and with those ids of `due` that there was no room for.
+    async fn read(
+        &self,
+        source: Source,
+        due: Option<&Due>,
+        desk: &mut Desk,
+    ) -> Result<(Delivery, Vec<EntryId>), StreamError> {
+        let consumer = self.reader.consumer();
+        let mut delivery = Delivery::default();
         match source {
-            Source::Wait { .. } => Ok(Delivery::default()),
-            Source::Pending { after, count } => self.reader.read_pending(count, after).await,
-            Source::New { count, block } => self.reader.read_new(count, block).await,
+            Source::Wait { .. } => {}
+            Source::Own { after, count } => {
+                if after == EntryId::MIN {
+                    self.stream.enlist(consumer).await?;
+                }
+                desk.listed(&self.stream.own(consumer, after, count).await?);
+            }
+            Source::OwnCount => desk.counted(self.stream.count_own(consumer).await?),
             Source::Claim { cursor, count } => {
-                let (idle, consumer) = (self.settings.claim_idle, self.reader.consumer());
-                let (cursor, delivery) = self.stream.claim(consumer, idle, cursor, count).await?;
-                schedule.scanned(cursor, Instant::now());
-                self.counters.claimed(delivery.len());
-                Ok(delivery)
+                let claimed = self.stream.claim(consumer, self.settings.claim_idle, cursor, count).await?;
+                self.counters.claimed(claimed.ids.len() + claimed.gone.len());
+                delivery.gone.extend(&claimed.gone);
+                desk.claimed(claimed, Instant::now());
+            }
+            Source::New { count, block } => delivery = self.read_new(desk, count, block).await?,
+            Source::Found { count } => {
+                let ids = desk.found(count);
+                let fetched = self.fetch(desk, &ids, DEATHS_TOGETHER).await?;
+                desk.handled(fetched.looked);
+                // After a start, so that what the process before died of does not come as a surprise again.
+                desk.learn(fetched.delivery.entries.len(), fetched.delivery.bytes());
+                delivery = self.judge(desk, fetched).await?;
+            }
+            Source::SetAside => {
+                let ids = due.map_or(&[][..], |due| &due.ids);
+                let fetched = self.fetch(desk, ids, DEATHS_TOGETHER).await?;
+                let untried = ids[fetched.looked.min(ids.len())..].to_vec();
+                return Ok((self.judge(desk, fetched).await?, untried));
             }
         }
+        Ok((delivery, Vec::new()))
+    }
+
+    /// Reads new entries in pieces, until the batch is full or weighs enough: the read itself knows no bytes.
+    async fn read_new(
+        &self,
+        desk: &mut Desk,
+        count: usize,
+        block: Duration,
+    ) -> Result<Delivery, StreamError> {
+        let room = desk.schedule.share_of(self.settings.batch_bytes);
+        let most = (self.settings.batch_bytes / EXPECTED_BYTES).max(1);
+        let (mut batch, mut bytes, mut block) = (Delivery::default(), 0, block);
+        loop {
+            let piece = desk.piece(room - bytes, most).min(count - batch.len());
+            let mut delivery = self.reader.read_new(piece, block).await?;
+            let (read, weight) = (delivery.len(), delivery.bytes());
+            desk.learn(read, weight);
+            delivery.drop_large(self.settings.entry_max_bytes);
+            batch.append(delivery);
+            bytes += weight;
+            block = Duration::ZERO;
+            if read < piece || batch.len() >= count || bytes >= room {
+                return Ok(batch);
+            }
+        }
+    }
+
+    async fn fetch(&self, desk: &Desk, ids: &[EntryId], limit: u32) -> Result<Fetched, StreamError> {
+        if ids.is_empty() {
+            return Ok(Fetched::default());
+        }
+        let fetch = Fetch {
+            bytes: desk.schedule.share_of(self.settings.batch_bytes),
+            largest: self.settings.entry_max_bytes,
+            token: desk.token(),
+            limit,
+        };
+        self.stream.fetch(self.reader.consumer(), ids, fetch).await
+    }
+
+    /// Buries what too many processes died of, and keeps for itself what might be the next.
+    async fn judge(&self, desk: &mut Desk, fetched: Fetched) -> Result<Delivery, StreamError> {
+        for (id, deaths) in fetched.withheld {
+            if deaths < DEATHS {
+                tracing::warn!(
+                    entry = %id, deaths,
+                    "an entry was in hand each time that a worker process died: it is handled alone from now on"
+                );
+                desk.set_aside.put_alone(id, Instant::now());
+                continue;
+            }
+            let error = format!(
+                "it was in hand when {deaths} worker processes died, and alone in hand when the last {} of them did",
+                DEATHS - DEATHS_TOGETHER
+            );
+            let mut burials = Burials::default();
+            match self.bury_unread(id, &Death { reason: KILLED_WORKER, error }, &mut burials).await {
+                Ok(_) => self.stream.forget_deaths(&[id]).await?,
+                Err(StreamError::Redis(error)) if is_refusal(&error) => {
+                    self.tell_unburied(&error);
+                    desk.set_aside.put_alone(id, Instant::now());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(fetched.delivery)
+    }
+
+    /// Handles entries that processes died of, each alone: with nothing else in hand in the whole process.
+    async fn try_alone(&self, desk: &mut Desk, due: &Due, stop: &CancellationToken) -> Result<(), LaneError> {
+        let begun = Instant::now();
+        desk.together = None;
+        self.pulse.enter(Activity::Yielding);
+        let Some(_alone) = stop.run_until_cancelled(self.alone.alone()).await else { return Ok(()) };
+        for (at, id) in due.ids.iter().enumerate() {
+            if stop.is_cancelled() || self.brake.is_on() {
+                desk.set_aside.end_try(&due.ids[at..], begun.elapsed(), Instant::now());
+                return Ok(());
+            }
+            self.pulse.enter(Activity::Reading);
+            let fetched = self.fetch(desk, &[*id], DEATHS).await?;
+            let delivery = self.judge(desk, fetched).await?;
+            if !self.step(&delivery, Origin::Pending).await?.set_aside.is_empty() {
+                desk.set_aside.put_alone(*id, Instant::now());
+            }
+        }
+        desk.set_aside.end_try(&[], begun.elapsed(), Instant::now());
+        Ok(())
     }
 
     /// When nothing is to be read any more, ends the wait of a blocked read. Whatever that read brings nevertheless is
@@ -215,6 +414,7 @@ impl<H: Handler> Lane<H> {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.brake.on() => {}
+                () = self.alone.wanted() => {}
             }
             loop {
                 if let Err(error) = self.stream.unblock(&self.reader).await {
@@ -237,18 +437,30 @@ impl<H: Handler> Lane<H> {
     ///
     /// # Errors
     /// An outage, of whichever store; the whole delivery counts as pending then.
-    pub async fn run_batch(&self, delivery: Delivery, origin: Origin) -> Result<BatchReport, Outage> {
+    pub async fn run_batch(&self, delivery: &Delivery, origin: Origin) -> Result<BatchReport, Outage> {
+        Ok(self.step(delivery, origin).await?.report)
+    }
+
+    async fn step(&self, delivery: &Delivery, origin: Origin) -> Result<Step, Outage> {
+        let mut step = Step::default();
         if delivery.is_empty() {
-            return Ok(BatchReport::default());
+            return Ok(step);
         }
+        let span = tracing::info_span!("batch", consumer = self.reader.consumer(), size = delivery.len());
         self.pulse.handle(delivery.len());
-        let mut report = BatchReport::default();
-        let settled = self.work_off(&delivery, origin, &mut report).await;
+        let settled = self.work_off(delivery, origin, &mut step).instrument(span).await;
+        let report = step.report;
         // Also when only a part could be settled: that part is never seen again.
         if report != BatchReport::default() {
             self.counters.batch(report);
         }
-        settled?;
+        if let Err(outage) = settled {
+            // Nobody has them in hand until they are tried again. If Redis itself is away, they count as in hand.
+            let ids: Vec<EntryId> = delivery.entries.iter().map(|entry| entry.id).collect();
+            let noted = self.stream.set_aside(self.reader.consumer(), &ids).await;
+            tracing::debug!(?noted, size = ids.len(), "out of hand, because a store is away");
+            return Err(outage);
+        }
         tracing::debug!(
             done = report.done,
             buried = report.buried,
@@ -256,21 +468,17 @@ impl<H: Handler> Lane<H> {
             left = report.left,
             "batch settled"
         );
-        Ok(report)
+        Ok(step)
     }
 
-    async fn work_off(
-        &self,
-        delivery: &Delivery,
-        origin: Origin,
-        report: &mut BatchReport,
-    ) -> Result<(), Outage> {
+    async fn work_off(&self, delivery: &Delivery, origin: Origin, step: &mut Step) -> Result<(), Outage> {
         let came = Instant::now();
-        self.acknowledge_gone(&delivery.gone, report).await?;
+        self.acknowledge_gone(&delivery.gone, &mut step.report).await?;
+        self.bury_large(&delivery.large, step).await?;
         let entries = delivery.entries.as_slice();
         let outcomes = self.handle(entries).await;
         let settling = match &outcomes {
-            Ok(outcomes) => Some(self.settle(entries, outcomes, report).await),
+            Ok(outcomes) => Some(self.settle(entries, outcomes, step).await),
             Err(_) => None,
         };
         if let Some(observer) = self.observer.as_ref().filter(|_| !entries.is_empty()) {
@@ -284,7 +492,10 @@ impl<H: Handler> Lane<H> {
             });
         }
         outcomes?;
-        settling.and_then(|settling| settling.outage).map_or(Ok(()), Err)
+        settling.and_then(|settling| settling.outage).map_or(Ok(()), Err)?;
+        let is_settled = |id: &&EntryId| step.set_aside.iter().all(|(left, _)| left != *id);
+        let survivors: Vec<EntryId> = delivery.survivors.iter().filter(is_settled).copied().collect();
+        Ok(self.stream.forget_deaths(&survivors).await?)
     }
 
     /// Comes first, so that it is told once, however often the rest has to be handled.
@@ -301,30 +512,52 @@ impl<H: Handler> Lane<H> {
         Ok(())
     }
 
-    /// Hands the entries to the handler, and keeps them from being claimed while it works.
-    async fn handle(&self, entries: &[Entry]) -> Result<Vec<Outcome>, Outage> {
-        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(Vec::new()) };
-        let keep_for_ever = async {
-            loop {
-                tokio::time::sleep(self.settings.claim_idle / 3).await;
-                // Others of our own may stand between these, and wait for another try.
-                let count = self.settings.batch.max(entries.len());
-                let kept = self.stream.keep(self.reader.consumer(), (first.id, last.id), count).await;
-                tracing::debug!(?kept, size = entries.len(), "batch takes long: kept from being claimed");
+    /// Entries that are too large go from stream to stream within Redis.
+    async fn bury_large(&self, large: &[EntryId], step: &mut Step) -> Result<(), Outage> {
+        let mut burials = Burials::default();
+        for id in large {
+            let most = self.settings.entry_max_bytes;
+            let error = format!("its names and values are larger than worker.entry_max_bytes ({most} bytes)");
+            match self.bury_unread(*id, &Death { reason: "too_large", error }, &mut burials).await {
+                Ok(buried) => step.report.buried += usize::from(buried),
+                Err(StreamError::Redis(error)) if is_refusal(&error) => {
+                    self.tell_unburied(&error);
+                    step.leave(*id, DEAD_STREAM);
+                }
+                Err(error) => return Err(error.into()),
             }
-        };
-        let outcomes = tokio::select! {
-            outcomes = self.handler.handle(entries) => outcomes?,
-            () = keep_for_ever => unreachable!("keeps for ever"),
-        };
+        }
+        burials.tell_rest();
+        Ok(())
+    }
+
+    async fn bury_unread(
+        &self,
+        id: EntryId,
+        death: &Death,
+        burials: &mut Burials,
+    ) -> Result<bool, StreamError> {
+        let is_buried = self.stream.bury_unread(id, death).await?;
+        if is_buried {
+            burials.tell(id, death);
+            self.counters.buried(death.reason);
+        }
+        Ok(is_buried)
+    }
+
+    async fn handle(&self, entries: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let outcomes = self.handler.handle(entries).await?;
         assert_eq!(outcomes.len(), entries.len(), "a handler answers for every entry");
         Ok(outcomes)
     }
 
-    async fn settle(&self, entries: &[Entry], outcomes: &[Outcome], report: &mut BatchReport) -> Settling {
+    async fn settle(&self, entries: &[Entry], outcomes: &[Outcome], step: &mut Step) -> Settling {
         self.pulse.enter(Activity::Settling);
         let (began, mut unburied) = (Instant::now(), Vec::new());
-        let settled = self.settle_each(entries, outcomes, report, &mut unburied).await;
+        let settled = self.settle_each(entries, outcomes, step, &mut unburied).await;
         let stage = Stage::since(began);
         if settled.is_ok() {
             self.counters.settled(stage.time());
@@ -332,12 +565,13 @@ impl<H: Handler> Lane<H> {
         Settling { stage, unburied, outage: settled.err() }
     }
 
-    /// Acknowledges what is done, then buries what is dead: a letter that cannot be buried holds up nobody.
+    /// Acknowledges what is done, then buries what is dead: a letter that cannot be buried holds up nobody. What is left
+    /// is in hand no more.
     async fn settle_each(
         &self,
         entries: &[Entry],
         outcomes: &[Outcome],
-        report: &mut BatchReport,
+        step: &mut Step,
         unburied: &mut Vec<EntryId>,
     ) -> Result<(), Outage> {
         let outcomes = || entries.iter().zip(outcomes);
@@ -346,36 +580,46 @@ impl<H: Handler> Lane<H> {
         if !done.is_empty() {
             self.stream.settle(&done).await?;
         }
-        report.done = done.len();
-        report.left = outcomes().filter(|(_, outcome)| matches!(outcome, Outcome::SetAside(_))).count();
+        step.report.done = done.len();
+        for (entry, outcome) in outcomes() {
+            if let Outcome::SetAside(cause) = outcome {
+                step.leave(entry.id, *cause);
+            }
+        }
         let dead = outcomes().filter_map(|(entry, outcome)| match outcome {
             Outcome::Dead(death) => Some((entry, death)),
             Outcome::Done | Outcome::SetAside(_) => None,
         });
-        self.bury(dead, report, unburied).await
+        self.bury(dead, step, unburied).await?;
+        let left: Vec<EntryId> = step.set_aside.iter().map(|(id, _)| *id).collect();
+        Ok(self.stream.set_aside(self.reader.consumer(), &left).await?)
     }
 
     async fn bury<'a>(
         &self,
         dead: impl Iterator<Item = (&'a Entry, &'a Death)>,
-        report: &mut BatchReport,
+        step: &mut Step,
         unburied: &mut Vec<EntryId>,
     ) -> Result<(), Outage> {
         let mut burials = Burials::default();
-        let buried = self.bury_each(dead, report, unburied, &mut burials).await;
+        let buried = self.bury_each(dead, step, unburied, &mut burials).await;
         burials.tell_rest();
         if let Some(error) = buried? {
-            let dead = &self.stream.names().dead;
-            tracing::error!(%error, %dead, "cannot bury: dead entries stay pending and are tried again");
+            self.tell_unburied(&error);
         }
         Ok(())
+    }
+
+    fn tell_unburied(&self, error: &Error) {
+        let dead = &self.stream.names().dead;
+        tracing::error!(%error, %dead, "cannot bury: dead entries stay pending and are tried again");
     }
 
     /// Answers with what Redis said of one that it did not let be buried.
     async fn bury_each<'a>(
         &self,
         dead: impl Iterator<Item = (&'a Entry, &'a Death)>,
-        report: &mut BatchReport,
+        step: &mut Step,
         unburied: &mut Vec<EntryId>,
         burials: &mut Burials,
     ) -> Result<Option<Error>, Outage> {
@@ -383,14 +627,14 @@ impl<H: Handler> Lane<H> {
         for (entry, death) in dead {
             match self.stream.bury(entry, death).await {
                 Ok(true) => {
-                    burials.tell(entry, death);
-                    report.buried += 1;
+                    burials.tell(entry.id, death);
+                    step.report.buried += 1;
                     self.counters.buried(death.reason);
                 }
                 // Another worker has settled it meanwhile.
                 Ok(false) => {}
                 Err(StreamError::Redis(error)) if is_refusal(&error) => {
-                    report.left += 1;
+                    step.leave(entry.id, DEAD_STREAM);
                     unburied.push(entry.id);
                     refusal = Some(error);
                 }
@@ -407,6 +651,45 @@ impl<H: Handler> Lane<H> {
             LaneError::NoGroup => {
                 if let Err(error) = self.stream.restore_group().await {
                     self.breaker.trip(error.into(), closings);
+                }
+            }
+        }
+    }
+}
+
+/// What a step did with a batch, and what it left.
+#[derive(Debug, Default)]
+struct Step {
+    report: BatchReport,
+    set_aside: Vec<(EntryId, Cause)>,
+}
+
+impl Step {
+    fn leave(&mut self, id: EntryId, cause: Cause) {
+        self.report.left += 1;
+        self.set_aside.push((id, cause));
+    }
+}
+
+/// Keeps all that a consumer has in hand or has set aside from being claimed, for as long as its lane does its work: while
+/// that waits for stores, or is paused, others may do it.
+async fn keep(stream: &Stream, consumer: &str, every: Duration, pulse: &Pulse) {
+    loop {
+        tokio::time::sleep(every).await;
+        if matches!(pulse.state().activity, Activity::WaitingForStores | Activity::Paused) {
+            continue;
+        }
+        let mut after = EntryId::MIN;
+        loop {
+            match stream.keep(consumer, after).await {
+                Ok(Some(last)) => {
+                    tracing::debug!(consumer, %last, "entries in hand or set aside: kept from being claimed");
+                    after = last;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::debug!(%error, consumer, "could not keep entries from being claimed");
+                    break;
                 }
             }
         }

@@ -1,10 +1,14 @@
 //! A batch consumer of one Redis stream, at least once. It knows nothing of orders or of MySQL.
 
+pub mod alone;
 pub mod backoff;
+pub mod board;
 pub mod brake;
 pub mod breaker;
 mod burials;
+pub mod causes;
 pub mod counters;
+mod desk;
 pub mod distribution;
 pub mod entry;
 pub mod handler;
@@ -23,13 +27,17 @@ pub mod retire;
 mod schedule;
 pub mod script;
 pub mod server_clock;
+mod set_aside;
 pub mod stream;
 pub mod survey;
 pub mod trim;
 
+pub use alone::Alone;
 pub use backoff::Backoff;
+pub use board::{Board, NamedCause, Notice};
 pub use brake::{Brake, Held};
 pub use breaker::Breaker;
+pub use causes::{Awaited, Causes, OfKind};
 pub use counters::{Counters, Counts};
 pub use distribution::{Distribution, Spread};
 pub use entry::{Delivery, Entry, EntryId};

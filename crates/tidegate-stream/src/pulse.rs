@@ -25,13 +25,15 @@ pub enum Activity {
     BackingOff,
     /// Somebody paused it: nothing is in hand, and nothing is read.
     Paused,
+    /// It waits until an entry that processes died of has been handled alone.
+    Yielding,
     /// It has ended.
     Stopped,
 }
 
 impl Activity {
     /// All there are.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Starting,
         Self::Reading,
         Self::Handling,
@@ -39,6 +41,7 @@ impl Activity {
         Self::WaitingForStores,
         Self::BackingOff,
         Self::Paused,
+        Self::Yielding,
         Self::Stopped,
     ];
 
@@ -53,6 +56,7 @@ impl Activity {
             Self::WaitingForStores => "waiting_for_stores",
             Self::BackingOff => "backing_off",
             Self::Paused => "paused",
+            Self::Yielding => "yielding",
             Self::Stopped => "stopped",
         }
     }
@@ -60,7 +64,7 @@ impl Activity {
     /// Whether it may last for any time in a lane that is well. All else has timeouts of its own.
     #[must_use]
     pub fn may_last(self) -> bool {
-        matches!(self, Self::WaitingForStores | Self::Paused | Self::Stopped)
+        matches!(self, Self::WaitingForStores | Self::Paused | Self::Yielding | Self::Stopped)
     }
 }
 

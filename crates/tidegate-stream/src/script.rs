@@ -2,10 +2,12 @@
 
 use fred::{
     clients::Pool,
-    interfaces::LuaInterface,
+    interfaces::{ClientLike, LuaInterface},
     prelude::{Error, FredResult},
-    types::{Key, Value},
+    types::{ClusterHash, CustomCommand, Key, Resp3Frame as Frame, Value},
 };
+
+use crate::stream::no_error;
 
 /// A Lua script that is compiled into the program and called by its SHA1.
 ///
@@ -47,15 +49,42 @@ impl Script {
             }
             reply => reply,
         };
-        reply.map_err(|error: Error| {
-            // Redis 7.0 does not say which one.
-            let hint = if error.details().contains("can't run this command") {
-                " (`ACL LOG` names the command; config/redis-users.acl has the rights that are needed)"
-            } else {
-                ""
-            };
-            Error::new(error.kind().clone(), format!("{}.lua: {}{hint}", self.name, error.details()))
-        })
+        reply.map_err(|error| self.named(&error))
+    }
+
+    /// As [`Script::call`]; the reply as it came over the wire, for those that are large.
+    ///
+    /// # Errors
+    /// As [`Script::call`].
+    pub(crate) async fn call_raw(&self, pool: &Pool, keys: Vec<Key>, args: Vec<Value>) -> FredResult<Frame> {
+        let client = pool.next();
+        let slot = keys.first().map_or(0, |key| fred::util::redis_keyslot(key.as_bytes()));
+        let call = || {
+            let command = CustomCommand::new_static("EVALSHA", ClusterHash::Custom(slot), false);
+            let mut all: Vec<Value> = Vec::with_capacity(2 + keys.len() + args.len());
+            all.extend([self.sha1.as_str().into(), i64::try_from(keys.len()).unwrap_or(i64::MAX).into()]);
+            all.extend(keys.iter().map(|key| Value::Bytes(key.as_bytes().to_vec().into())));
+            all.extend(args.iter().cloned());
+            client.custom_raw(command, all)
+        };
+        let reply = match no_error(call().await) {
+            Err(error) if is_noscript(&error) => {
+                let _sha1: Value = client.script_load(self.lua).await?;
+                no_error(call().await)
+            }
+            reply => reply,
+        };
+        reply.map_err(|error| self.named(&error))
+    }
+
+    fn named(&self, error: &Error) -> Error {
+        // Redis 7.0 does not say which one.
+        let hint = if error.details().contains("can't run this command") {
+            " (`ACL LOG` names the command; config/redis-users.acl has the rights that are needed)"
+        } else {
+            ""
+        };
+        Error::new(error.kind().clone(), format!("{}.lua: {}{hint}", self.name, error.details()))
     }
 }
 

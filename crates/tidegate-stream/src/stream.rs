@@ -6,20 +6,23 @@ use fred::{
     bytes::Bytes,
     clients::{Client, Pool},
     error::{Error, ErrorKind},
-    interfaces::{ClientInterface, ClientLike, StreamsInterface},
+    interfaces::{ClientInterface, ClientLike, HashesInterface, StreamsInterface},
     prelude::FredResult,
     types::{ClusterHash, CustomCommand, Key, Resp3Frame as Frame, Value, config::Options},
 };
 
 use crate::{
-    entry::{self, BadReply, Delivery, Entry, EntryId},
+    entry::{self, BadReply, Claimed, Delivery, Entry, EntryId, Fetched},
     handler::{Death, Outage},
-    redis::is_out_of_memory,
+    redis::{is_out_of_memory, is_refusal},
     script::Script,
 };
 
 /// How much longer than its block time a read may take before its connection is given up.
 const READ_MARGIN: Duration = Duration::from_secs(2);
+
+/// Entries that are kept in one call: Redis takes each in hand to see whether it is there, and they may be large.
+const KEEP_PAGE: usize = 200;
 
 /// For commands that hand entries over: when their reply is lost, sending them again would hand over others,
 /// and leave the first ones pending unseen.
@@ -68,6 +71,20 @@ pub struct StreamNames {
     pub group: String,
 }
 
+impl StreamNames {
+    /// Hash beside the stream: how many processes died with an entry in hand.
+    #[must_use]
+    pub fn deaths(&self) -> String {
+        format!("{}.deaths", self.stream)
+    }
+
+    /// Hash beside the stream: what each process has set aside, for those who look.
+    #[must_use]
+    pub fn set_aside(&self) -> String {
+        format!("{}.set_aside", self.stream)
+    }
+}
+
 /// Whether the group had to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupState {
@@ -95,6 +112,21 @@ pub struct Stream {
     names: StreamNames,
     bury: Script,
     keep: Script,
+    fetch: Script,
+    set_aside: Script,
+}
+
+/// How entries are fetched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch<'a> {
+    /// Of names and values, at most; but the first entry comes whatever it weighs.
+    pub(crate) bytes: usize,
+    /// Bytes of the largest entry that is fetched.
+    pub(crate) largest: usize,
+    /// A process that had these entries in hand has died; that is counted once for each token.
+    pub(crate) token: &'a str,
+    /// Deaths from which on an entry is withheld.
+    pub(crate) limit: u32,
 }
 
 impl Stream {
@@ -106,6 +138,8 @@ impl Stream {
             names,
             bury: Script::new("bury", include_str!("../../../lua/bury.lua")),
             keep: Script::new("keep", include_str!("../../../lua/keep.lua")),
+            fetch: Script::new("fetch", include_str!("../../../lua/fetch.lua")),
+            set_aside: Script::new("set_aside", include_str!("../../../lua/set_aside.lua")),
         }
     }
 
@@ -189,17 +223,17 @@ impl Stream {
     }
 
     /// Claims up to `count` entries that nobody has touched for `idle`, scanning the pending list from
-    /// `cursor`. Returns where the next scan begins; [`EntryId::MIN`] when the whole list was seen.
+    /// `cursor`: their ids only, and no delivery is counted.
     ///
     /// # Errors
     /// As for every call here: Redis, the group, or the shape of the reply.
-    pub async fn claim(
+    pub(crate) async fn claim(
         &self,
         consumer: &str,
         idle: Duration,
         cursor: EntryId,
         count: usize,
-    ) -> Result<(EntryId, Delivery), StreamError> {
+    ) -> Result<Claimed, StreamError> {
         let StreamNames { stream, group, .. } = &self.names;
         let command = CustomCommand::new_static("XAUTOCLAIM", ClusterHash::FirstKey, false);
         let args: Vec<Value> = vec![
@@ -210,6 +244,7 @@ impl Stream {
             cursor.to_string().into(),
             "COUNT".into(),
             length(count),
+            "JUSTID".into(),
         ];
         let options = Options { max_attempts: SENT_ONCE, ..Default::default() };
         let reply = self.pool.next().with_options(&options).custom_raw(command, args).await;
@@ -243,6 +278,14 @@ impl Stream {
     /// When Redis does not answer or refuses; the entry is either buried or still pending, never both or none.
     pub async fn bury(&self, entry: &Entry, death: &Death) -> Result<bool, StreamError> {
         Ok(self.call_bury(entry, death, None).await? == 1)
+    }
+
+    /// As [`Stream::bury`], for an entry whose payload goes from the one stream to the other within Redis.
+    ///
+    /// # Errors
+    /// As [`Stream::bury`].
+    pub async fn bury_unread(&self, id: EntryId, death: &Death) -> Result<bool, StreamError> {
+        self.bury(&Entry { id, fields: Vec::new() }, death).await
     }
 
     /// As [`Stream::bury`], for others than the consumer that holds the entry: only while `consumer` does, and while
@@ -286,26 +329,143 @@ impl Stream {
         Ok(self.bury.call(&self.pool, keys, args).await?.convert()?)
     }
 
-    /// Tells the group that `consumer` still works on its entries from `first` to `last`. Returns how many of
-    /// them are still its own.
+    /// Tells the group that `consumer` lives and works on some of its entries that come after `after`, or keeps them
+    /// for later. Returns the last of them; None: there are no more.
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn keep(
-        &self,
-        consumer: &str,
-        (first, last): (EntryId, EntryId),
-        count: usize,
-    ) -> Result<usize, StreamError> {
+    pub(crate) async fn keep(&self, consumer: &str, after: EntryId) -> Result<Option<EntryId>, StreamError> {
         let keys = vec![self.names.stream.as_str().into()];
         let args = vec![
             self.names.group.as_str().into(),
             consumer.into(),
-            first.to_string().into(),
-            last.to_string().into(),
-            length(count),
+            format!("({after}").into(),
+            "+".into(),
+            length(KEEP_PAGE),
         ];
-        Ok(self.keep.call(&self.pool, keys, args).await?.convert()?)
+        match self.keep.call(&self.pool, keys, args).await? {
+            Value::Integer(0) => Ok(None),
+            last => Ok(Some(entry::parse_id(&last)?)),
+        }
+    }
+
+    /// Makes `consumer` known to its group: others see it before it has read anything.
+    ///
+    /// # Errors
+    /// As for every call here. A user who may not is none: the first entry that it is given makes it known, too.
+    pub(crate) async fn enlist(&self, consumer: &str) -> Result<(), StreamError> {
+        let command = CustomCommand::new_static("XGROUP", ClusterHash::Random, false);
+        let StreamNames { stream, group, .. } = &self.names;
+        let args: Vec<Value> =
+            ["CREATECONSUMER", stream, group, consumer].into_iter().map(Value::from).collect();
+        match self.pool.next().custom::<Value, Value>(command, args).await {
+            Err(error) if !is_refusal(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ids of up to `count` entries of `consumer` that are pending and come after `after`.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub(crate) async fn own(
+        &self,
+        consumer: &str,
+        after: EntryId,
+        count: usize,
+    ) -> Result<Vec<EntryId>, StreamError> {
+        let StreamNames { stream, group, .. } = &self.names;
+        let args: Vec<Value> = vec![
+            stream.as_str().into(),
+            group.as_str().into(),
+            format!("({after}").into(),
+            "+".into(),
+            length(count),
+            consumer.into(),
+        ];
+        let Value::Array(rows) = self.xpending(args).await? else { return Ok(Vec::new()) };
+        let id = |row: &Value| match row {
+            Value::Array(parts) => entry::parse_id(parts.first().unwrap_or(&Value::Null)),
+            other => Err(entry::bad_reply("[id, consumer, idle, deliveries]", other)),
+        };
+        Ok(rows.iter().map(id).collect::<Result<_, _>>()?)
+    }
+
+    /// Number of entries of `consumer` that are pending.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub(crate) async fn count_own(&self, consumer: &str) -> Result<usize, StreamError> {
+        let StreamNames { stream, group, .. } = &self.names;
+        let summary = self.xpending(vec![stream.as_str().into(), group.as_str().into()]).await?;
+        let Value::Array(parts) = &summary else {
+            return Err(entry::bad_reply("a summary of the pending list", &summary).into());
+        };
+        let Some(Value::Array(consumers)) = parts.get(3) else { return Ok(0) };
+        let own = consumers.iter().find_map(|row| match row {
+            Value::Array(row) if row.first()?.as_bytes() == Some(consumer.as_bytes()) => {
+                row.get(1)?.as_usize()
+            }
+            _ => None,
+        });
+        Ok(own.unwrap_or_default())
+    }
+
+    async fn xpending(&self, args: Vec<Value>) -> Result<Value, StreamError> {
+        let command = CustomCommand::new_static("XPENDING", ClusterHash::FirstKey, false);
+        Ok(self.pool.next().custom(command, args).await?)
+    }
+
+    /// Hands pending entries to the consumer that holds them, and says that it has them in hand. Ids, ascending, that
+    /// are not its own any more are passed over.
+    ///
+    /// # Errors
+    /// As for every call here; asking again does no harm.
+    pub(crate) async fn fetch(
+        &self,
+        consumer: &str,
+        ids: &[EntryId],
+        fetch: Fetch<'_>,
+    ) -> Result<Fetched, StreamError> {
+        let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
+        let mut args: Vec<Value> = vec![
+            self.names.group.as_str().into(),
+            consumer.into(),
+            length(fetch.bytes),
+            length(fetch.largest),
+            fetch.token.into(),
+            i64::from(fetch.limit).into(),
+        ];
+        args.extend(ids.iter().map(|id| Value::from(id.to_string())));
+        Ok(entry::parse_fetched(self.fetch.call_raw(&self.pool, keys, args).await?)?)
+    }
+
+    /// Notes that nobody has these entries of `consumer` in hand, though it keeps them.
+    ///
+    /// # Errors
+    /// As for every call here; asking again does no harm.
+    pub(crate) async fn set_aside(&self, consumer: &str, ids: &[EntryId]) -> Result<(), StreamError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let keys = vec![self.names.stream.as_str().into()];
+        let mut args: Vec<Value> = vec![self.names.group.as_str().into(), consumer.into()];
+        args.extend(ids.iter().map(|id| Value::from(id.to_string())));
+        let _count = self.set_aside.call(&self.pool, keys, args).await?;
+        Ok(())
+    }
+
+    /// Forgets how many processes died with these entries in hand: they are settled.
+    ///
+    /// # Errors
+    /// As for every call here; asking again does no harm.
+    pub(crate) async fn forget_deaths(&self, ids: &[EntryId]) -> Result<(), StreamError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let _count: Value = self.pool.hdel(self.names.deaths(), ids).await?;
+        Ok(())
     }
 
     /// Ends the wait of `reader` for new entries: its read answers as if the block time were over. Does nothing

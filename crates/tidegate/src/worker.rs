@@ -14,8 +14,9 @@ use tidegate_orders::{
     Gate, Keys, Ledger, OrderHandler, Sessions, Tally, UserLocks, keys::process_of, tally::TallyCounts,
 };
 use tidegate_stream::{
-    Backoff, Brake, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Outage, Reader,
-    Retirer, ServerClock, Stream, StreamNames, Trimmer, connect_reader, count_reconnects, is_refusal,
+    Alone, Backoff, Board, Brake, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Notice,
+    Outage, Reader, Retirer, ServerClock, Stream, StreamNames, Trimmer, connect_reader, count_reconnects,
+    is_refusal,
 };
 use tokio::{
     task::JoinSet,
@@ -32,6 +33,9 @@ use crate::{
 };
 use name::Name;
 pub use name::NameTaken;
+
+/// How often others are told what is set aside.
+const POST_EVERY: Duration = Duration::from_secs(1);
 
 /// A worker that is connected, holds its name, and has not begun to read.
 #[derive(Debug)]
@@ -92,7 +96,7 @@ impl Worker {
             ledger.clone(),
             Arc::clone(&tally),
         ));
-        let breaker = Arc::new(Breaker::default());
+        let (breaker, alone) = (Arc::new(Breaker::default()), Arc::new(Alone::default()));
         let mut lanes = Vec::with_capacity(worker.lanes);
         for lane in 0..worker.lanes {
             let connect = async || Ok(connect_reader(&settings.redis.connection()).await?);
@@ -102,7 +106,7 @@ impl Worker {
             let settings = lane_settings(worker);
             let lane = |handler| {
                 let lane = Lane::new(reader, stream.clone(), handler, breaker, counters, settings);
-                lane.with_brake(Arc::clone(&brake))
+                lane.with_brake(Arc::clone(&brake)).with_alone(Arc::clone(&alone))
             };
             lanes.push(match traces.map(|traces| traces.watch(OrderHandler::clone(&handler))) {
                 Some((handler, observer)) => lane(Arc::new(handler)).observed_by(observer),
@@ -170,6 +174,7 @@ impl Worker {
         let clock = ServerClock::new(self.pool.clone(), self.stream.names().clone());
         let trimmer =
             self.retention.map(|keep| Trimmer::new(self.pool.clone(), self.stream.names().clone(), keep));
+        let board = Board::new(self.pool.clone(), self.stream.names());
         let around = async {
             tokio::join!(
                 self.breaker.run(probe, backoff, stop.clone()),
@@ -179,6 +184,7 @@ impl Worker {
                 retire(&retirer, &self.keys, self.settings.claim_every, stop.clone()),
                 mind_the_clock(clock, self.settings.claim_every, stop.clone()),
                 report(&self.counters, &self.tally, self.settings.report_every, stop.clone()),
+                post(&board, &self.settings.name, &self.counters, stop.clone()),
             )
         };
         let joined = async {
@@ -215,6 +221,9 @@ impl Worker {
 fn lane_settings(worker: &WorkerSettings) -> LaneSettings {
     LaneSettings {
         batch: worker.batch,
+        batch_bytes: worker.batch_bytes,
+        entry_max_bytes: worker.entry_max_bytes,
+        set_aside_max: worker.set_aside_max,
         block: worker.block,
         retry: worker.lock_retry,
         claim_idle: worker.claim_idle,
@@ -311,6 +320,26 @@ async fn trim(trimmer: Option<&Trimmer>, every: Duration, stop: CancellationToke
         }
     })
     .await;
+}
+
+/// Writes down for others what is set aside, while anything is.
+async fn post(board: &Board, process: &str, counters: &Counters, stop: CancellationToken) {
+    let mut posted = None;
+    loop {
+        let notice = Notice::of(counters.set_aside());
+        // One of a process before this one may be there still.
+        if notice.entries > 0 || posted != Some(0) {
+            match board.write(process, &notice).await {
+                Ok(()) => posted = Some(notice.entries),
+                Err(error) => tracing::debug!(%error, "could not write down what is set aside"),
+            }
+        }
+        if stop.run_until_cancelled(sleep(POST_EVERY)).await.is_none() {
+            // What is pending from now on is nobody's any more.
+            let _gone = board.write(process, &Notice::default()).await;
+            return;
+        }
+    }
 }
 
 /// Says now and then what was done, if anything was.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate_stream::{EntryId, LaneSettings, Origin, Outcome};
+use tidegate_stream::{LaneSettings, Outcome};
 
 use crate::rig::{RecordingHandler, Rig, eventually, ms, number, set_aside, settings};
 
@@ -80,27 +80,6 @@ async fn a_batch_that_takes_long_is_not_claimed_by_another_lane() {
     rig.nothing_is_pending().await;
     assert_eq!(slow.ids(), ids);
     slow_lane.stop().await;
-    thief_lane.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_long_batch_is_kept_whole_although_others_of_its_own_stand_between() {
-    let rig = Rig::start().await;
-    rig.add_delivered(10, "slow").await;
-    let greedy = LaneSettings { block: ms(5), claim_idle: ms(600), claim_every: ms(5), ..settings() };
-    let (slow, thief) = (RecordingHandler::done(), RecordingHandler::done());
-    slow.shut_door();
-    let lane = rig.lane("slow", &slow, greedy.clone()).await;
-    let mut delivery = rig.reader("slow").await.read_pending(10, EntryId::MIN).await.unwrap();
-    delivery.entries.drain(1..9);
-    let begun = Instant::now();
-    let batch = tokio::spawn(async move { lane.run_batch(delivery, Origin::Pending).await });
-    slow.until_seen(2).await;
-    let thief_lane = rig.run("thief", &thief, greedy).await;
-    eventually("scans for many times as long", async || begun.elapsed() > ms(2400)).await;
-    assert!(thief.ids().is_empty(), "{} were stolen", thief.ids().len());
-    slow.open_door();
-    assert_eq!(batch.await.unwrap().unwrap().done, 2);
     thief_lane.stop().await;
 }
 

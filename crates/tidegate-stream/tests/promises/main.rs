@@ -3,6 +3,7 @@
 mod claiming;
 mod consumers;
 mod dead_letters;
+mod deaths;
 mod leases;
 mod lost_groups;
 mod offering;
@@ -10,6 +11,8 @@ mod outages;
 mod pausing;
 mod reading;
 mod rig;
+mod setting_aside;
 mod stopping;
 mod trimming;
 mod watching;
+mod weighing;

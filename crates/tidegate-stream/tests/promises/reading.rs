@@ -125,22 +125,6 @@ async fn tries_slow_down_however_well_others_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn full_hands_read_nothing_new_and_slow_down() {
-    let rig = Rig::start().await;
-    let ids = rig.add(30).await;
-    let handler = RecordingHandler::new(|_| set_aside());
-    let lane = rig.run("c1", &handler, settings()).await;
-    handler.until_seen(10 * 6).await;
-    assert_eq!(rig.pending().await, 10);
-    assert!(handler.ids().iter().all(|id| ids[..10].contains(id)), "only the first ten were handed over");
-    let tries = handler.batches();
-    let took = tries[5].at - tries[1].at;
-    assert!(took >= ms(150), "five tries in {took:?}");
-    assert!(lane.stop().await < ms(1000));
-    assert_eq!(rig.pending().await, 10);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_panic_of_the_handler_is_seen_and_loses_nothing() {
     let rig = Rig::start().await;
     rig.add(5).await;

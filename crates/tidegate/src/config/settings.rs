@@ -112,6 +112,12 @@ pub struct WorkerSettings {
     pub lanes: usize,
     /// Entries a lane reads at most at once.
     pub batch: usize,
+    /// Bytes of a lane's batch, about.
+    pub batch_bytes: usize,
+    /// Bytes of the largest entry that is handled.
+    pub entry_max_bytes: usize,
+    /// Entries that all lanes together may have set aside.
+    pub set_aside_max: usize,
     /// How long a read waits for new entries.
     pub block: Duration,
     /// Until a dead holder's user lock falls open.
@@ -326,6 +332,9 @@ fn worker(reader: &mut Reader<'_>) -> WorkerSettings {
         name: worker_name(reader),
         lanes: reader.number("worker.lanes", 1..=64),
         batch: reader.number("worker.batch", 1..=5_000),
+        batch_bytes: reader.number("worker.batch_bytes", 65_536..=1 << 30),
+        entry_max_bytes: reader.number("worker.entry_max_bytes", 4_096..=512 << 20),
+        set_aside_max: reader.number("worker.set_aside_max", 1..=100_000_000),
         block: reader.millis("worker.block_ms", 10..=10_000),
         lock_lease: reader.millis("worker.lock_lease_ms", 100..=HOUR_MS),
         lock_retry: reader.millis("worker.lock_retry_ms", 1..=60_000),

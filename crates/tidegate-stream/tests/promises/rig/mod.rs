@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::instrument::WithSubscriber;
 
 pub use log::Log;
-pub use recording::{RecordingHandler, dead, number, set_aside};
+pub use recording::{RecordingHandler, dead, number, set_aside, set_aside_for};
 
 /// How long anything may take that is to happen.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -41,6 +41,9 @@ pub const fn ms(ms: u64) -> Duration {
 pub fn settings() -> LaneSettings {
     LaneSettings {
         batch: 10,
+        batch_bytes: 8 << 20,
+        entry_max_bytes: 1 << 20,
+        set_aside_max: 1_000_000,
         block: ms(500),
         retry: ms(20),
         claim_idle: Duration::from_secs(3600),
@@ -266,6 +269,12 @@ impl Running {
 
     pub fn is_running(&self) -> bool {
         !self.task.is_finished()
+    }
+
+    /// As if its process had died.
+    pub async fn kill(self) {
+        self.task.abort();
+        let _aborted = self.task.await;
     }
 
     /// Stops it; how long that took.

@@ -97,7 +97,11 @@ pub fn number(entry: &Entry) -> usize {
 
 /// It waits for something, all for the same.
 pub fn set_aside() -> Outcome {
-    Outcome::SetAside(Cause { kind: "door", key: 0 })
+    set_aside_for(0)
+}
+
+pub fn set_aside_for(key: u64) -> Outcome {
+    Outcome::SetAside(Cause { kind: "door", key })
 }
 
 pub fn dead(error: &str) -> Outcome {

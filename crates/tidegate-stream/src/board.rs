@@ -1,0 +1,125 @@
+//! What the processes of a fleet have set aside, written down beside the stream for those who look.
+
+use std::collections::BTreeMap;
+
+use fred::{
+    clients::Pool,
+    interfaces::{HashesInterface, KeysInterface},
+    prelude::FredResult,
+    types::Value,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{causes::Causes, stream::StreamNames};
+
+/// Causes that a notice names; the others are in its sums.
+const NAMED: usize = 5;
+
+/// A notice that nobody has renewed for so long is of no process that lives.
+const KEPT_S: i64 = 24 * 60 * 60;
+
+/// A hash beside the stream: name of the process, and what it has set aside as JSON.
+#[derive(Clone, Debug)]
+pub struct Board {
+    pool: Pool,
+    key: String,
+}
+
+/// What a process has set aside.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Entries, whatever they wait for.
+    pub entries: usize,
+    /// Entries, by kind of what they wait for.
+    pub kinds: BTreeMap<String, usize>,
+    /// What most of them wait for.
+    pub causes: Vec<NamedCause>,
+}
+
+/// Something that entries wait for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NamedCause {
+    /// A word for machines, such as `user_lock`.
+    pub kind: String,
+    /// Which of its kind.
+    pub key: u64,
+    /// Entries that wait for it.
+    pub entries: usize,
+    /// For how long there have been some.
+    pub lasting_s: f64,
+}
+
+impl Notice {
+    /// Of this process.
+    #[must_use]
+    pub fn of(causes: &Causes) -> Self {
+        let kinds = causes.by_kind().into_iter().map(|(kind, of_kind)| (kind.to_owned(), of_kind.entries));
+        let named = causes.top(NAMED).into_iter().map(|awaited| NamedCause {
+            kind: awaited.cause.kind.to_owned(),
+            key: awaited.cause.key,
+            entries: awaited.entries,
+            lasting_s: awaited.lasting.as_secs_f64(),
+        });
+        Self { entries: causes.entries(), kinds: kinds.collect(), causes: named.collect() }
+    }
+
+    /// With those of another process.
+    pub fn add(&mut self, other: Self) {
+        self.entries += other.entries;
+        for (kind, entries) in other.kinds {
+            *self.kinds.entry(kind).or_default() += entries;
+        }
+        for cause in other.causes {
+            match self.causes.iter_mut().find(|known| (&known.kind, known.key) == (&cause.kind, cause.key)) {
+                Some(known) => {
+                    known.entries += cause.entries;
+                    known.lasting_s = known.lasting_s.max(cause.lasting_s);
+                }
+                None => self.causes.push(cause),
+            }
+        }
+        self.causes.sort_by(|one, other| other.entries.cmp(&one.entries).then(one.key.cmp(&other.key)));
+        self.causes.truncate(NAMED);
+    }
+}
+
+impl Board {
+    /// Beside the stream of `names`.
+    #[must_use]
+    pub fn new(pool: Pool, names: &StreamNames) -> Self {
+        Self { pool, key: names.set_aside() }
+    }
+
+    /// Writes down what `process` has set aside; nothing: takes its notice away.
+    ///
+    /// # Errors
+    /// When Redis does not answer or refuses.
+    pub async fn write(&self, process: &str, notice: &Notice) -> FredResult<()> {
+        if notice.entries == 0 {
+            let _count: Value = self.pool.hdel(&self.key, process).await?;
+            return Ok(());
+        }
+        let json = serde_json::to_string(notice).expect("texts and numbers are JSON");
+        let _count: Value = self.pool.hset(&self.key, (process, json)).await?;
+        let _known: Value = self.pool.expire(&self.key, KEPT_S, None).await?;
+        Ok(())
+    }
+
+    /// What these processes have set aside, all together. A notice that is none of ours is passed over.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn read(&self, processes: Vec<String>) -> FredResult<Notice> {
+        let mut all = Notice::default();
+        if processes.is_empty() {
+            return Ok(all);
+        }
+        let notices: Vec<Option<String>> = self.pool.hmget(&self.key, processes).await?;
+        for notice in notices.into_iter().flatten() {
+            if let Ok(notice) = serde_json::from_str(&notice) {
+                all.add(notice);
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,252 @@
+//! What a lane has set aside: ids and what they wait for, never payloads.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{backoff, causes::Causes, entry::EntryId, handler::Cause};
+
+/// Tries slow down to this.
+pub(crate) const RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// Entries of a cause that are tried while it is not known to be over.
+const FEELERS: usize = 4;
+
+/// A lane tells this many causes from each other; what comes on top waits together with others of its kind.
+const MOST_CAUSES: usize = 4096;
+
+/// Tries in vain take at most about this part of a lane's time: 1 of so many.
+const SHARE_OF_TIME: u32 = 4;
+
+/// Entries that processes died of: each is handled alone.
+pub(crate) const KILLED_WORKER: &str = "killed_worker";
+
+const ALONE: Cause = Cause { kind: KILLED_WORKER, key: 0 };
+
+/// Entries that wait, by what they wait for.
+#[derive(Debug)]
+pub(crate) struct SetAside {
+    batch: usize,
+    retry: Duration,
+    causes: Arc<Causes>,
+    waiting: BTreeMap<Cause, Waiting>,
+    /// When what is tried with feelers is tried next.
+    due: BTreeSet<(Instant, Cause)>,
+    /// Causes that were over when they were tried last: the rest is done at full speed, in turns.
+    over: VecDeque<Cause>,
+    entries: usize,
+    tried: BTreeMap<Cause, Try>,
+    /// No feelers before this.
+    rest_until: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// In the order in which they are tried.
+    ids: VecDeque<EntryId>,
+    /// Tries in vain, one after the other.
+    failures: u32,
+    /// Entries of the next try, at most.
+    share: usize,
+}
+
+#[derive(Debug, Default)]
+struct Try {
+    ids: Vec<EntryId>,
+    came_back: usize,
+}
+
+/// Entries to be tried now, in stream order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) ids: Vec<EntryId>,
+    /// One after the other, and with nothing else in hand.
+    pub(crate) alone: bool,
+}
+
+impl SetAside {
+    pub(crate) fn new(batch: usize, retry: Duration, causes: Arc<Causes>) -> Self {
+        Self {
+            batch,
+            retry,
+            causes,
+            waiting: BTreeMap::new(),
+            due: BTreeSet::new(),
+            over: VecDeque::new(),
+            entries: 0,
+            tried: BTreeMap::new(),
+            rest_until: None,
+        }
+    }
+
+    /// Entries that are set aside; those that are being tried count until the try has ended.
+    pub(crate) fn len(&self) -> usize {
+        self.entries
+    }
+
+    /// All ids, ascending.
+    pub(crate) fn ids(&self) -> Vec<EntryId> {
+        let tried = self.tried.values().flat_map(|tried| &tried.ids);
+        let mut ids: Vec<EntryId> =
+            self.waiting.values().flat_map(|waiting| &waiting.ids).chain(tried).copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Sets an entry aside, or sets it aside again.
+    pub(crate) fn put(&mut self, id: EntryId, cause: Cause, now: Instant) {
+        let cause = self.kept_under(cause);
+        self.entries += 1;
+        self.causes.add(cause);
+        if let Some(tried) = self.tried.get_mut(&cause) {
+            tried.came_back += 1;
+        }
+        let is_new = !self.waiting.contains_key(&cause);
+        let waiting = self.waiting.entry(cause).or_insert_with(|| Waiting {
+            ids: VecDeque::new(),
+            failures: 1,
+            share: FEELERS,
+        });
+        if waiting.ids.is_empty() {
+            // Most causes have one entry: room for four would be most of their memory.
+            waiting.ids.reserve_exact(1);
+        }
+        waiting.ids.push_back(id);
+        if is_new {
+            self.due.insert((now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), 0), cause));
+        }
+    }
+
+    /// As [`SetAside::put`], for an entry that is to be handled alone.
+    pub(crate) fn put_alone(&mut self, id: EntryId, now: Instant) {
+        self.put(id, ALONE, now);
+    }
+
+    fn kept_under(&self, cause: Cause) -> Cause {
+        if self.waiting.len() < MOST_CAUSES || self.waiting.contains_key(&cause) {
+            return cause;
+        }
+        Cause { key: 0, ..cause }
+    }
+
+    /// When something is to be tried next; None: nothing is set aside.
+    pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
+        if !self.over.is_empty() {
+            return Some(now);
+        }
+        let (due, _) = self.due.first()?;
+        Some(self.rest_until.map_or(*due, |rest| rest.max(*due)))
+    }
+
+    /// Takes what is to be tried now, until [`SetAside::end_try`] or [`SetAside::undo_try`].
+    pub(crate) fn take_due(&mut self, now: Instant) -> Due {
+        let mut room = self.batch;
+        // Feelers take a part of a batch only: most of them come back.
+        let mut feelers = (self.batch / 8).max(1);
+        let mut alone = false;
+        if self.rest_until.is_none_or(|rest| rest <= now) {
+            while feelers > 0
+                && let Some((_, cause)) = self.due.first().copied().filter(|(due, _)| *due <= now)
+            {
+                if cause == ALONE && room < self.batch {
+                    break;
+                }
+                self.due.pop_first();
+                let taken = self.take(cause, feelers);
+                feelers -= taken;
+                room -= taken;
+                if cause == ALONE {
+                    alone = true;
+                    room = 0;
+                    break;
+                }
+            }
+        }
+        for _ in 0..self.over.len() {
+            let Some(cause) = self.over.front().copied().filter(|cause| room > 0 && *cause != ALONE) else {
+                break;
+            };
+            self.over.pop_front();
+            room -= self.take(cause, room);
+        }
+        if room == self.batch && self.over.front() == Some(&ALONE) {
+            self.over.pop_front();
+            alone = true;
+            self.take(ALONE, FEELERS);
+        }
+        let mut ids: Vec<EntryId> = self.tried.values().flat_map(|tried| &tried.ids).copied().collect();
+        ids.sort_unstable();
+        Due { ids, alone }
+    }
+
+    fn take(&mut self, cause: Cause, room: usize) -> usize {
+        let Some(waiting) = self.waiting.get_mut(&cause) else { return 0 };
+        let count = waiting.share.min(room).min(waiting.ids.len());
+        let ids: Vec<EntryId> = waiting.ids.drain(..count).collect();
+        self.tried.entry(cause).or_default().ids.extend(ids);
+        count
+    }
+
+    /// A try has ended, and what could not be done was put back. `left` were not even looked at. It took `time`.
+    pub(crate) fn end_try(&mut self, left: &[EntryId], time: Duration, now: Instant) {
+        let mut in_vain = false;
+        for (cause, mut tried) in std::mem::take(&mut self.tried) {
+            let is_left = |id: &EntryId| left.binary_search(id).is_ok();
+            let (left, looked_at): (Vec<EntryId>, Vec<EntryId>) = tried.ids.drain(..).partition(is_left);
+            in_vain |= self.judge(cause, &left, looked_at.len(), tried.came_back, now);
+        }
+        self.rest_until = in_vain.then(|| now + time * (SHARE_OF_TIME - 1));
+    }
+
+    /// Answers with whether all that was looked at came back.
+    fn judge(
+        &mut self,
+        cause: Cause,
+        left: &[EntryId],
+        looked_at: usize,
+        came_back: usize,
+        now: Instant,
+    ) -> bool {
+        self.entries -= looked_at;
+        let Some(waiting) = self.waiting.get_mut(&cause) else { return false };
+        left.iter().rev().for_each(|id| waiting.ids.push_front(*id));
+        let went_well = looked_at.saturating_sub(came_back);
+        let failures = waiting.failures;
+        if went_well * 2 >= looked_at {
+            waiting.failures = 0;
+            waiting.share = (waiting.share * 2).min(self.batch.max(FEELERS));
+        } else if went_well == 0 {
+            waiting.failures = failures.saturating_add(1);
+            waiting.share = FEELERS;
+        } else {
+            // Some wait no more, others do: at this pace.
+            waiting.failures = 1;
+        }
+        let is_over = waiting.failures == 0;
+        if waiting.ids.is_empty() {
+            self.waiting.remove(&cause);
+        } else if is_over {
+            self.over.push_back(cause);
+        } else {
+            let failures = waiting.failures.saturating_sub(1);
+            self.due.insert((now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), failures), cause));
+        }
+        if went_well == 0 && looked_at > 0 {
+            self.causes.still(cause);
+        }
+        self.causes.remove(cause, looked_at);
+        went_well == 0 && looked_at > 0
+    }
+
+    /// A store failed during a try: nobody knows what became of it.
+    pub(crate) fn undo_try(&mut self, now: Instant) {
+        for (cause, tried) in std::mem::take(&mut self.tried) {
+            if let Some(waiting) = self.waiting.get_mut(&cause) {
+                tried.ids.iter().rev().for_each(|id| waiting.ids.push_front(*id));
+                self.due.insert((now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), 0), cause));
+            }
+        }
+    }
+}

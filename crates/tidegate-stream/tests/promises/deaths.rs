@@ -1,0 +1,175 @@
+//! Entries that processes die of.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fred::prelude::*;
+use tidegate_stream::{
+    Alone, Breaker, Counters, Entry, Handler, Lane, LaneSettings, Outage, Outcome, Reader, RedisSettings,
+    Stream, StreamNames, connect_pool, connect_reader,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::rig::{DEADLINE, RecordingHandler, Rig, eventually, ms, settings};
+
+const URL: &str = "TIDEGATE_TEST_DEADLY_URL";
+
+/// A process of two lanes, which aborts where an entry says so.
+struct Deadly;
+
+impl Handler for Deadly {
+    async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+        // Time for the other lane to have something in hand, too.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if batch.iter().any(|entry| entry.fields.iter().any(|(name, _)| name == "deadly")) {
+            std::process::abort();
+        }
+        Ok(vec![Outcome::Done; batch.len()])
+    }
+}
+
+#[test]
+#[ignore = "a process that the tests below start"]
+fn deadly_process() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let redis =
+            RedisSettings { url, connections: 2, command_timeout: ms(2000), connect_timeout: ms(2000) };
+        let names = StreamNames { stream: "s".into(), dead: "s.dead".into(), group: "g1".into() };
+        let pool = connect_pool(&redis).await.unwrap();
+        let stream = Stream::new(pool, names.clone());
+        let (breaker, counters, alone) =
+            (Arc::new(Breaker::default()), Arc::new(Counters::default()), Arc::default());
+        let mut lanes = Vec::new();
+        for at in 0..2 {
+            let reader =
+                Reader::new(connect_reader(&redis).await.unwrap(), names.clone(), format!("deadly-{at}"));
+            let settings = LaneSettings { batch: 20, ..settings() };
+            let lane = Lane::new(
+                reader,
+                stream.clone(),
+                Arc::new(Deadly),
+                Arc::clone(&breaker),
+                Arc::clone(&counters),
+                settings,
+            );
+            lanes.push(lane.with_alone(Arc::<Alone>::clone(&alone)));
+        }
+        let stop = CancellationToken::new();
+        let lanes: Vec<_> = lanes.into_iter().map(|lane| tokio::spawn(lane.run(stop.clone()))).collect();
+        for lane in lanes {
+            lane.await.unwrap();
+        }
+    });
+}
+
+impl Rig {
+    /// Starts the deadly process again and again, until it has nothing left to die of. How often it died.
+    async fn run_deadly(&self) -> usize {
+        for deaths in 0.. {
+            assert!(deaths < 20, "it dies for ever");
+            let exe = std::env::current_exe().unwrap();
+            let mut child = Command::new(exe)
+                .args(["--exact", "deaths::deadly_process", "--ignored", "--nocapture"])
+                .env(URL, self.redis.url())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let deadline = std::time::Instant::now() + DEADLINE;
+            let mut is_settled = false;
+            while !is_settled && child.try_wait().unwrap().is_none() {
+                assert!(std::time::Instant::now() < deadline, "it neither dies nor settles all");
+                is_settled = self.pending().await == 0 && self.undelivered().await == 0;
+                tokio::time::sleep(ms(5)).await;
+            }
+            if is_settled {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                return deaths;
+            }
+        }
+        unreachable!("counts for ever")
+    }
+
+    async fn undelivered(&self) -> usize {
+        let groups: Vec<std::collections::HashMap<String, Value>> = self.call("XINFO GROUPS s").await;
+        let last = groups[0]["last-delivered-id"].as_string().unwrap();
+        self.call::<Vec<Value>>(&format!("XRANGE s ({last} + COUNT 1")).await.len()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_kills_its_process_is_handled_alone_and_buried_and_takes_no_neighbour_along() {
+    let rig = Rig::start().await;
+    rig.add(30).await;
+    let deadly: String = rig.call("XADD s * n 0 deadly yes").await;
+    rig.add(200).await;
+    let died = rig.run_deadly().await;
+    assert_eq!(died, 5, "twice among others, three times alone");
+    let letters: Vec<(String, Vec<String>)> = rig.call("XRANGE s.dead - +").await;
+    assert_eq!(letters.len(), 1, "no neighbour is buried");
+    let letter = &letters[0].1;
+    let about = |name: &str| letter.iter().skip_while(|field| *field != name).nth(1).cloned().unwrap();
+    assert_eq!((about("dead:entry"), about("dead:reason")), (deadly, "killed_worker".to_owned()));
+    assert_eq!(rig.call::<usize>("HLEN s.deaths").await, 0, "nothing is left of those that were settled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_entries_that_kill_are_both_found_and_everything_else_is_done() {
+    let rig = Rig::start().await;
+    for _ in 0..2 {
+        rig.add(25).await;
+        let _deadly: String = rig.call("XADD s * n 0 deadly yes").await;
+    }
+    rig.add(25).await;
+    rig.run_deadly().await;
+    let letters: Vec<(String, Vec<String>)> = rig.call("XRANGE s.dead - +").await;
+    assert_eq!(letters.len(), 2);
+    assert!(letters.iter().all(|(_, fields)| fields.contains(&"deadly".to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_kills_claimants_of_other_names_is_found_too() {
+    let rig = Rig::start().await;
+    rig.add_delivered(3, "dead").await;
+    rig.age("dead").await;
+    let handler = RecordingHandler::done();
+    handler.shut_door();
+    let lane = rig.run("dead-too", &handler, LaneSettings { claim_every: ms(20), ..settings() }).await;
+    handler.until_seen(3).await;
+    lane.kill().await;
+    rig.age("dead-too").await;
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, LaneSettings { claim_every: ms(20), ..settings() }).await;
+    rig.nothing_is_pending().await;
+    assert_eq!(handler.sizes(), [1, 1, 1], "each is handled alone");
+    assert_eq!(rig.log.count("it is handled alone from now on"), 3);
+    eventually("deaths are forgotten", async || rig.call::<usize>("HLEN s.deaths").await == 0).await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_and_a_stop_are_no_deaths() {
+    let rig = Rig::start().await;
+    rig.add(10).await;
+    for _ in 0..6 {
+        let handler = RecordingHandler::done();
+        handler.set_store(false);
+        rig.store_works.send_replace(false);
+        let lane = rig.run("c1", &handler, settings()).await;
+        handler.until_seen(10).await;
+        eventually("the store is away", async || rig.breaker.is_open()).await;
+        lane.kill().await;
+        rig.store_works.send_replace(true);
+        eventually("the store is back", async || !rig.breaker.is_open()).await;
+    }
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, settings()).await;
+    rig.nothing_is_pending().await;
+    assert_eq!(handler.sizes(), [10]);
+    assert_eq!(rig.call::<usize>("EXISTS s.deaths").await, 0);
+    lane.stop().await;
+}

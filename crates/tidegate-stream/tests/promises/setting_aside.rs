@@ -1,0 +1,191 @@
+//! What cannot be done now waits by its id, and is in nobody's way.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use tidegate_stream::{LaneSettings, Outcome};
+
+use crate::rig::{RecordingHandler, Rig, eventually, ms, number, set_aside, set_aside_for, settings};
+
+/// Holds entries back until it is opened.
+fn door() -> (Arc<AtomicBool>, Arc<AtomicBool>) {
+    let door = Arc::new(AtomicBool::new(false));
+    (Arc::clone(&door), door)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_entries_of_one_cause_stop_nobody_and_are_done_when_it_is_over() {
+    const HELD: usize = 10_000;
+    let rig = Rig::start().await;
+    let (open, door) = door();
+    let handler = RecordingHandler::new(move |entry| {
+        if number(entry) <= HELD && !open.load(Ordering::Relaxed) { set_aside_for(7) } else { Outcome::Done }
+    });
+    let held = rig.add(HELD).await;
+    let others = rig.add(5_000).await;
+    let lane = rig.run("c1", &handler, LaneSettings { batch: 500, ..settings() }).await;
+    eventually("all others are done", async || rig.counters.counts().done == others.len() as u64).await;
+    assert_eq!(rig.pending().await, HELD);
+    assert_eq!(rig.counters.set_aside().entries(), HELD);
+    // Each was handed over once, and a few of them again and again.
+    let again = handler.ids().len() - HELD - others.len();
+    assert!(again < 500, "{again} tries of what is held");
+    let top = rig.counters.set_aside().top(3);
+    assert_eq!((top.len(), top[0].cause.key, top[0].entries), (1, 7, HELD));
+
+    let batches = handler.batches().len();
+    door.store(true, Ordering::Relaxed);
+    rig.nothing_is_pending().await;
+    let batches = handler.batches().len() - batches;
+    assert!(batches < 60, "{HELD} entries in {batches} batches");
+    assert_eq!(handler.ids().iter().collect::<BTreeSet<_>>().len(), held.len() + others.len());
+    eventually("none is set aside", async || rig.counters.set_aside().entries() == 0).await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cause_that_is_over_does_not_wait_for_one_that_is_not() {
+    let rig = Rig::start().await;
+    let (open, door) = door();
+    let handler = RecordingHandler::new(move |entry| match number(entry) % 2 {
+        0 if !open.load(Ordering::Relaxed) => set_aside_for(2),
+        1 => set_aside_for(1),
+        _ => Outcome::Done,
+    });
+    rig.add(1_000).await;
+    let lane = rig.run("c1", &handler, LaneSettings { batch: 100, ..settings() }).await;
+    eventually("all are set aside", async || rig.counters.set_aside().entries() == 1_000).await;
+    door.store(true, Ordering::Relaxed);
+    eventually("one half is done", async || rig.counters.counts().done == 500).await;
+    assert_eq!(rig.counters.set_aside().by_kind()["door"].entries, 500);
+    assert_eq!(rig.pending().await, 500);
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_more_may_be_set_aside_nothing_new_is_read_and_both_ends_are_told_once() {
+    let rig = Rig::start().await;
+    let (open, door) = door();
+    let handler =
+        RecordingHandler::new(
+            move |_| {
+                if open.load(Ordering::Relaxed) { Outcome::Done } else { set_aside() }
+            },
+        );
+    let ids = rig.add(60).await;
+    let lane = rig.run("c1", &handler, LaneSettings { set_aside_max: 30, ..settings() }).await;
+    eventually("it is full", async || rig.log.count("ERROR as many entries are set aside as may be") == 1)
+        .await;
+    handler.until_seen(50).await;
+    assert_eq!(rig.pending().await, 30);
+    assert!(handler.ids().iter().all(|id| ids[..30].contains(id)), "only the first were handed over");
+    assert!(rig.counters.set_aside().entries() <= 30);
+    door.store(true, Ordering::Relaxed);
+    rig.nothing_is_pending().await;
+    eventually("all are counted", async || rig.counters.counts().done == 60).await;
+    assert_eq!(rig.log.count("ERROR as many entries are set aside as may be"), 1);
+    eventually("the end is told", async || rig.log.count("WARN there is room again") == 1).await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reconnect_reads_none_of_what_is_set_aside() {
+    let rig = Rig::start().await;
+    let (open, door) = door();
+    let handler = RecordingHandler::new(move |entry| {
+        if number(entry) <= 3_000 && !open.load(Ordering::Relaxed) { set_aside() } else { Outcome::Done }
+    });
+    rig.add(3_000).await;
+    let lane = rig.run("c1", &handler, LaneSettings { batch: 100, ..settings() }).await;
+    eventually("all are set aside", async || rig.counters.set_aside().entries() == 3_000).await;
+    let seen = handler.ids().len();
+    for round in 1..=3 {
+        rig.reads.cut_connections().await;
+        rig.commands.cut_connections().await;
+        let new = rig.add(10).await;
+        eventually("new ones are read", async || new.iter().all(|id| handler.ids().contains(id))).await;
+        eventually("it came back", async || rig.counters.reconnects() >= round).await;
+    }
+    let again = handler.ids().len() - seen - 30;
+    assert!(again < 300, "{again} tries");
+    door.store(true, Ordering::Relaxed);
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_set_aside_is_not_claimed_from_one_that_lives_and_soon_from_one_that_died() {
+    let rig = Rig::start().await;
+    let handler = RecordingHandler::new(|_| set_aside());
+    rig.add(1_000).await;
+    let claiming =
+        LaneSettings { batch: 100, block: ms(5), claim_idle: ms(900), claim_every: ms(5), ..settings() };
+    let lane = rig.run("holder", &handler, claiming.clone()).await;
+    eventually("all are set aside", async || rig.counters.set_aside().entries() == 1_000).await;
+    let thief = RecordingHandler::done();
+    let begun = Instant::now();
+    let thief_lane = rig.run("thief", &thief, claiming).await;
+    eventually("scans for many times as long", async || begun.elapsed() > ms(3600)).await;
+    assert!(thief.ids().is_empty(), "{} were stolen", thief.ids().len());
+
+    lane.kill().await;
+    rig.nothing_is_pending().await;
+    assert_eq!(thief.ids().len(), 1_000);
+    thief_lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_found_again_by_the_next_process_of_the_same_name_and_counts_as_nobodys_death() {
+    let rig = Rig::start().await;
+    let handler = RecordingHandler::new(|_| set_aside());
+    rig.add(200).await;
+    for _ in 0..6 {
+        let lane = rig.run("c1", &handler, settings()).await;
+        let seen = handler.ids().len();
+        handler.until_seen(seen + 200).await;
+        eventually("nobody has one in hand", async || {
+            let held: Vec<(String, String, u64, u64)> = rig.call("XPENDING s g1 - + 1000").await;
+            held.len() == 200 && held.iter().filter(|held| held.3 > 0).count() <= 10
+        })
+        .await;
+        // What is in hand for a try now and then might be hit: let the lane wait.
+        eventually("it waits", async || {
+            let held: Vec<(String, String, u64, u64)> = rig.call("XPENDING s g1 - + 1000").await;
+            held.iter().all(|held| held.3 == 0)
+        })
+        .await;
+        lane.kill().await;
+    }
+    let deaths: usize = rig.call("HLEN s.deaths").await;
+    assert!(deaths <= 10, "{deaths} entries are blamed");
+    let done = RecordingHandler::done();
+    let lane = rig.run("c1", &done, settings()).await;
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_wait_is_told_once_when_it_begins_and_once_when_it_ends_and_many_are_summed_up() {
+    let rig = Rig::start().await;
+    let (open, door) = door();
+    let handler = RecordingHandler::new(move |entry| {
+        if open.load(Ordering::Relaxed) { Outcome::Done } else { set_aside_for(number(entry) as u64) }
+    });
+    rig.add(50).await;
+    let lane = rig.run("c1", &handler, settings()).await;
+    eventually("the others are summed up", async || {
+        rig.log.count("WARN entries are set aside for more of this kind") == 1
+    })
+    .await;
+    assert_eq!(rig.log.count("WARN entries are set aside: they are tried again"), 3);
+    door.store(true, Ordering::Relaxed);
+    rig.nothing_is_pending().await;
+    eventually("the end is told", async || {
+        rig.log.count("WARN no entry is set aside for this kind any more") == 1
+            && rig.log.count("WARN no entry is set aside for this any more") == 3
+    })
+    .await;
+    lane.stop().await;
+}

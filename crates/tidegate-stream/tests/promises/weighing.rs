@@ -1,0 +1,111 @@
+//! Batches by bytes.
+
+use std::sync::Arc;
+
+use tidegate_stream::{Entry, LaneSettings, Outcome};
+
+use crate::rig::{RecordingHandler, Rig, eventually, ms, settings};
+
+const KIB: usize = 1024;
+
+impl Rig {
+    async fn add_large(&self, count: usize, bytes: usize) {
+        let lua = "for at = 1, tonumber(ARGV[1]) do
+                redis.call('XADD', KEYS[1], '*', 'n', at, 'payload', string.rep('x', tonumber(ARGV[2])))
+            end";
+        let _nothing: fred::types::Value = self.eval(lua, &[&count.to_string(), &bytes.to_string()]).await;
+    }
+}
+
+/// A handler, and the most bytes that it was ever given at once.
+fn weighing() -> (Arc<RecordingHandler>, Arc<std::sync::Mutex<Vec<usize>>>) {
+    let weights = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let noted = Arc::clone(&weights);
+    let handler = RecordingHandler::new(move |entry: &Entry| {
+        noted.lock().unwrap().push(entry.bytes());
+        Outcome::Done
+    });
+    (handler, weights)
+}
+
+fn by_bytes() -> LaneSettings {
+    LaneSettings { batch: 1000, batch_bytes: 1024 * KIB, entry_max_bytes: 256 * KIB, ..settings() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_ends_where_it_weighs_enough_also_when_small_entries_turn_into_large_ones() {
+    let rig = Rig::start().await;
+    rig.add(3_000).await;
+    rig.add_large(500, 64 * KIB).await;
+    rig.add(1_000).await;
+    let (handler, weights) = weighing();
+    let lane = rig.run("c1", &handler, by_bytes()).await;
+    handler.until_seen(4_500).await;
+    rig.nothing_is_pending().await;
+    let weights = weights.lock().unwrap().clone();
+    let mut rest = weights.as_slice();
+    let sizes = handler.sizes();
+    let batches: Vec<usize> = sizes
+        .iter()
+        .map(|size| {
+            let (batch, later) = rest.split_at(*size);
+            rest = later;
+            batch.iter().sum()
+        })
+        .collect();
+    // 32 entries are read at once: no more than so many can come as a surprise.
+    let heaviest = *batches.iter().max().unwrap();
+    assert!(heaviest <= (1024 + 32 * 65) * KIB, "a batch of {heaviest} bytes");
+    assert_eq!(sizes[0], 1000, "small entries come in full batches");
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_own_pending_list_and_claims_come_by_bytes_too() {
+    let rig = Rig::start().await;
+    rig.add_large(200, 64 * KIB).await;
+    rig.add_delivered(1, "c1").await;
+    let (handler, _) = weighing();
+    let lane = rig.run("c1", &handler, by_bytes()).await;
+    handler.until_seen(201).await;
+    assert!(handler.sizes().iter().all(|size| *size <= 17), "{:?}", handler.sizes());
+    lane.stop().await;
+
+    rig.add_large(200, 64 * KIB).await;
+    rig.add_delivered(1, "dead").await;
+    rig.age("dead").await;
+    let (handler, _) = weighing();
+    let lane = rig.run("c1", &handler, LaneSettings { claim_every: ms(20), ..by_bytes() }).await;
+    handler.until_seen(201).await;
+    assert!(handler.sizes().iter().all(|size| *size <= 17), "{:?}", handler.sizes());
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_is_too_large_is_buried_within_redis_and_its_neighbours_go_on() {
+    let rig = Rig::start().await;
+    rig.add(5).await;
+    rig.add_large(1, 300 * KIB).await;
+    rig.add_delivered(5, "c1").await;
+    rig.add(5).await;
+    rig.add_large(1, 300 * KIB).await;
+    rig.add(5).await;
+    let (handler, _) = weighing();
+    // What a pending one weighs is never sent.
+    let sent = rig.commands.hold_when("xxxxxxxxxxxxxxxx");
+    let lane = rig.run("c1", &handler, by_bytes()).await;
+    handler.until_seen(20).await;
+    rig.nothing_is_pending().await;
+    eventually("both are buried", async || rig.call::<usize>("XLEN s.dead").await == 2).await;
+    eventually("both are counted", async || rig.counters.buried_by_reason().get("too_large") == Some(&2))
+        .await;
+    drop(sent);
+    let letters: Vec<(String, Vec<String>)> = rig.call("XRANGE s.dead - +").await;
+    for (_, fields) in letters {
+        assert_eq!(fields[3].len(), 300 * KIB, "the letter holds all of it");
+        assert_eq!(fields[7], "too_large");
+    }
+    assert_eq!(handler.ids().len(), 20);
+    lane.stop().await;
+}
