@@ -7,7 +7,10 @@ use anyhow::Context;
 use prometheus::TextEncoder;
 #[cfg(target_os = "linux")]
 use prometheus::{core::Collector, process_collector::ProcessCollector};
-use tidegate_orders::{Refusal, tally::REASONS_OF_DEATH};
+use tidegate_orders::{
+    Refusal,
+    tally::{KINDS_OF_CAUSES, REASONS_OF_DEATH},
+};
 use tidegate_stream::{Activity, breaker::State};
 
 use self::families::{Families, number};
@@ -53,6 +56,10 @@ fn add_counts(families: &mut Families, parts: &Parts) {
     let buried = buried.into_iter().map(|(reason, count)| ([reason], number(count)));
     families.each(&catalog::ENTRIES_BURIED, buried);
     families.one(&catalog::ENTRIES_RETRIED, number(entries.retried));
+    let mut set_aside = parts.counters.set_aside().by_kind();
+    KINDS_OF_CAUSES.iter().for_each(|kind| _ = set_aside.entry(kind).or_default());
+    let set_aside = set_aside.into_iter().map(|(kind, of_kind)| ([kind], number(of_kind.entries as u64)));
+    families.each(&catalog::ENTRIES_SET_ASIDE, set_aside);
     families.one(&catalog::ENTRIES_CLAIMED, number(entries.claimed));
     families.one(&catalog::ENTRIES_GONE, number(entries.gone));
     let waits = [(["user"], number(orders.lock_refused)), (["row"], number(orders.contended))];

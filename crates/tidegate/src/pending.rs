@@ -32,7 +32,7 @@ pub struct SelectionArgs {
     /// Those that came into the stream longer ago than this, such as 90m or 2h
     #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
     older_than: Option<Duration>,
-    /// Those that were delivered at least so often
+    /// Those that were delivered at least so often since they were last set aside
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     deliveries: Option<u64>,
     /// At most so many, the oldest first
@@ -60,8 +60,10 @@ pub struct Pending {
     pub idle_s: Option<f64>,
     /// `tidegate pending claim` has offered it to all workers, and none has taken it yet.
     pub offered: bool,
-    /// How often it was delivered.
+    /// How often it was delivered since it was last set aside.
     pub deliveries: u64,
+    /// Its consumer has it in hand no more, and tries it again later: a lock that it needs is held by somebody.
+    pub set_aside: bool,
     /// Since it came into the stream.
     pub age_s: f64,
     /// `order`, `no_order`, or `gone`: deleted or trimmed.
@@ -178,6 +180,7 @@ impl PendingReader<'_> {
             idle_s: (!offered).then(|| seconds(pending.idle_ms)),
             offered,
             deliveries: pending.deliveries,
+            set_aside: pending.deliveries == 0,
             age_s: seconds(age_ms(self.now_ms, pending.id)),
             payload,
             order,
@@ -221,7 +224,7 @@ pub fn render(entries: &[Pending]) -> String {
             printable(&pending.consumer),
             life(pending.alive).to_owned(),
             pending.idle(),
-            pending.deliveries.to_string(),
+            if pending.set_aside { "set aside".to_owned() } else { pending.deliveries.to_string() },
             pending.content(),
         ]);
     }

@@ -66,6 +66,14 @@ impl Roster {
         Ok(Self { members: infos.iter().map(member).collect() })
     }
 
+    /// Names of the processes that live.
+    pub fn processes(&self) -> Vec<String> {
+        let alive = self.members.iter().filter(|member| member.alive);
+        let mut names: Vec<String> = alive.map(|member| process_of(&member.name).to_owned()).collect();
+        names.dedup();
+        names
+    }
+
     /// The consumer of that name.
     pub fn find(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name == name)

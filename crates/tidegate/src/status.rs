@@ -13,7 +13,7 @@ use tidegate_orders::{
     sale,
     vouchers::{self, VoucherRow},
 };
-use tidegate_stream::{EntryId, StreamStatus, Undelivered, age_ms, inspect};
+use tidegate_stream::{Board, EntryId, Notice, StreamStatus, Undelivered, age_ms, inspect};
 use tokio::time::{Instant, timeout};
 
 use crate::{
@@ -70,6 +70,8 @@ pub struct StreamView {
     pub entries_settled: Option<u64>,
     /// Entries in the stream of dead letters.
     pub dead_letters: u64,
+    /// What living workers have set aside of these, and what for.
+    pub set_aside: Notice,
     /// Who reads.
     pub consumers: Vec<Member>,
 }
@@ -207,10 +209,12 @@ pub async fn read_stream(redis: &Pool, settings: &Settings, keys: &Keys) -> anyh
     let status = inspect(redis, &settings.stream_names()).await?;
     let consumers = status.group.as_ref().map_or_else(Vec::new, |group| group.consumers.clone());
     let roster = Roster::of(redis, keys, consumers).await?;
-    Ok(view(settings, &status, roster.members))
+    let board = Board::new(redis.clone(), &settings.stream_names());
+    let set_aside = board.read(roster.processes()).await.context("Failed to read what is set aside")?;
+    Ok(view(settings, &status, set_aside, roster.members))
 }
 
-fn view(settings: &Settings, status: &StreamStatus, consumers: Vec<Member>) -> StreamView {
+fn view(settings: &Settings, status: &StreamStatus, set_aside: Notice, consumers: Vec<Member>) -> StreamView {
     let group = status.group.as_ref();
     let age = |id: Option<EntryId>| id.map(|id| seconds(age_ms(status.now_ms, id)));
     let undelivered = group.map(|group| group.undelivered);
@@ -228,6 +232,7 @@ fn view(settings: &Settings, status: &StreamStatus, consumers: Vec<Member>) -> S
         oldest_pending_s: age(group.and_then(|group| group.oldest_pending)),
         entries_settled: group.and_then(|group| group.settled),
         dead_letters: status.dead,
+        set_aside,
         consumers,
     }
 }

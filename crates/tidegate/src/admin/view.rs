@@ -9,7 +9,9 @@ use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{Sessions, Tally, tally::TallyCounts};
-use tidegate_stream::{Activity, Brake, Breaker, Counters, Counts, Held, LaneState, Pulse, breaker::State};
+use tidegate_stream::{
+    Activity, Brake, Breaker, Counters, Counts, Held, LaneState, Notice, Pulse, breaker::State,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
@@ -79,6 +81,7 @@ pub struct WorkerView {
     paused: Vec<PauseView>,
     lanes: Vec<LaneView>,
     entries: Counts,
+    set_aside: Notice,
     orders: TallyCounts,
 }
 
@@ -207,6 +210,7 @@ impl View {
             paused: self.brake.held().iter().map(pause).collect(),
             lanes: lanes.iter().map(|lane| self.lane(lane)).collect(),
             entries: parts.map(|parts| parts.counters.counts()).unwrap_or_default(),
+            set_aside: parts.map(|parts| Notice::of(parts.counters.set_aside())).unwrap_or_default(),
             orders: parts.map(|parts| parts.tally.counts()).unwrap_or_default(),
         }
     }

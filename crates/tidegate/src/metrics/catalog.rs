@@ -57,7 +57,9 @@ catalog! {
     ENTRIES_BURIED: Counter "tidegate_entries_buried_total" ["reason"]
         "Entries copied to the stream of dead letters and acknowledged."
     ENTRIES_RETRIED: Counter "tidegate_entries_retried_total" []
-        "Times that an entry was left pending for another try."
+        "Times that an entry was set aside, to be tried again later."
+    ENTRIES_SET_ASIDE: Gauge "tidegate_entries_set_aside" ["cause"]
+        "Entries that this process keeps for later, because something that they need is held by others."
     ENTRIES_CLAIMED: Counter "tidegate_entries_claimed_total" []
         "Entries taken over from other consumers."
     ENTRIES_GONE: Counter "tidegate_entries_gone_total" []

@@ -284,9 +284,14 @@ fn pending(
     if alive {
         let lock = story.lock.as_ref().filter(|lock| {
             let is_ours = lock.holder.as_ref().is_some_and(|holder| holder.starts_with("tidegate-"));
-            !is_ours || deliveries > 1
+            !is_ours || deliveries != 1
         });
         let why = match lock {
+            None if deliveries == 0 => {
+                "and has set it aside: something that it needs is held by others (`tidegate status` says what), and it is \
+                 tried again"
+                    .to_owned()
+            }
             None if deliveries > 1 => "and tries it again: see its log for what keeps it".to_owned(),
             None => "and has it in hand: nothing is to be done".to_owned(),
             Some(lock) => {

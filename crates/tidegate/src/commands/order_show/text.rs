@@ -118,7 +118,11 @@ fn entry_text(entry: &EntryFacts) -> String {
                 |ms| format!("for {:.1} s", std::time::Duration::from_millis(ms).as_secs_f64()),
             );
             let process = life(*alive);
-            format!("pending with {consumer} ({process}), {idle}, deliveries: {deliveries}")
+            let deliveries = match deliveries {
+                0 => "set aside".to_owned(),
+                deliveries => format!("deliveries: {deliveries}"),
+            };
+            format!("pending with {consumer} ({process}), {idle}, {deliveries}")
         }
     };
     let content = entry.wanted.as_ref().map_or_else(|| "payload gone".to_owned(), wanted);

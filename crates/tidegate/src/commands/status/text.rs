@@ -1,5 +1,7 @@
 //! The status for eyes.
 
+use tidegate_stream::{NamedCause, Notice};
+
 use crate::{
     output::{printable, table},
     pending::life,
@@ -23,6 +25,9 @@ pub fn render(status: &Status) -> String {
         if !stream.group_exists {
             parts.push(format!("There is no group {} yet: a worker makes it.", stream.group));
         }
+        if stream.set_aside.entries > 0 {
+            parts.push(waiting(&stream.set_aside));
+        }
         if !stream.consumers.is_empty() {
             parts.push(consumers(&stream.consumers));
         }
@@ -44,7 +49,24 @@ fn numbers(stream: &StreamView) -> String {
     let undelivered = format!("{}{more}", stream.undelivered);
     table.add_row(["undelivered", &undelivered, &age(stream.oldest_undelivered_s)]);
     table.add_row(["pending", &stream.pending.to_string(), &age(stream.oldest_pending_s)]);
+    if stream.set_aside.entries > 0 {
+        table.add_row(["set aside", &stream.set_aside.entries.to_string(), ""]);
+    }
     table.add_row(["dead letters", &stream.dead_letters.to_string(), ""]);
+    table.to_string()
+}
+
+/// What most of the entries wait for that are set aside.
+fn waiting(set_aside: &Notice) -> String {
+    let mut table = table(&["set aside for", "which", "entries", "since"]);
+    for NamedCause { kind, key, entries, lasting_s } in &set_aside.causes {
+        table.add_row([&printable(kind), &key.to_string(), &entries.to_string(), &age(Some(*lasting_s))]);
+    }
+    let named: usize = set_aside.causes.iter().map(|cause| cause.entries).sum();
+    let others = set_aside.entries.saturating_sub(named);
+    if others > 0 {
+        table.add_row(["others", "", &others.to_string(), ""]);
+    }
     table.to_string()
 }
 

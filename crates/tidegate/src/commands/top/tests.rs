@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use ratatui::{Terminal, backend::TestBackend};
 use tidegate_orders::vouchers::VoucherRow;
+use tidegate_stream::{NamedCause, Notice};
 
 use super::{
     draw,
@@ -103,6 +104,11 @@ fn redis(added: u64, settled: u64) -> RedisFacts {
         oldest_pending_s: Some(75.0),
         entries_settled: Some(settled),
         dead_letters: 3,
+        set_aside: Notice {
+            entries: 120,
+            kinds: [("voucher_row".to_owned(), 120)].into(),
+            causes: vec![NamedCause { kind: "voucher_row".to_owned(), key: 7, entries: 120, lasting_s: 3.0 }],
+        },
         consumers: vec![
             consumer("shop-1-0", 100, true),
             consumer("shop-1-1", 0, true),
@@ -154,7 +160,7 @@ fn twenty_rows_of_eighty_columns_show_everything() {
             "stream          entries  oldest    per s",
             "added           103,703            1,235  50,000 in the stream",
             "undelivered       1,034   0.4 s",
-            "pending             200   1 min",
+            "pending             200   1 min           120 set aside: 120 voucher_row 7",
             "settled         102,469            1,235  worker shop-1 writes 617 orders per s",
             "dead letters          3                   last 12 s ago: 2 unknown_voucher, 1 ~",
             "consumer  pending    idle  process  lane         for  in hand",

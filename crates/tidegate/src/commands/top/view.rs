@@ -8,6 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 use tidegate_orders::{VoucherId, vouchers::VoucherRow};
+use tidegate_stream::Notice;
 
 use super::{
     facts::{Facts, Letters, Sale, Seen},
@@ -196,7 +197,7 @@ fn stream(facts: &Facts, worker: Option<&WorkerPage>) -> Grid {
             Cell::plain(number(|stream| Some(stream.pending))),
             aged(|stream| stream.oldest_pending_s),
             none(),
-            none(),
+            Cell::plain(stream.map(|stream| waiting(&stream.set_aside)).unwrap_or_default()),
         ],
         [
             Cell::plain("settled"),
@@ -349,4 +350,16 @@ fn voucher_cells(
         Cell::plain(count(mysql)).old_if(mysql_away),
         Cell::new(paused, Tone::Warn).old_if(redis_away),
     ]
+}
+
+/// What is set aside, and what most of it waits for.
+fn waiting(set_aside: &Notice) -> String {
+    if set_aside.entries == 0 {
+        return String::new();
+    }
+    let named = set_aside.causes.iter().map(|cause| match cause.key {
+        0 => format!("{} {}", count(cause.entries as u64), printable(&cause.kind)),
+        key => format!("{} {} {key}", count(cause.entries as u64), printable(&cause.kind)),
+    });
+    format!("{} set aside: {}", count(set_aside.entries as u64), named.collect::<Vec<_>>().join(", "))
 }
