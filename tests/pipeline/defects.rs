@@ -220,7 +220,8 @@ async fn a_poison_entry_is_buried_or_waits_without_a_hot_loop_and_new_orders_go_
     until("the order behind it is written", || async { site.orders().await.len() == 3 }).await;
     until("only the poison is left", || async { site.open_entries().await == Some(1) }).await;
     let rate = commands_per_second(&site).await;
-    assert!(rate < 40, "{rate} commands a second for nothing");
+    // Those within scripts are counted, too.
+    assert!(rate < 100, "{rate} commands a second for nothing");
     site.redis_says(&["DEL", DEAD]).await;
     site.settled().await;
     assert_eq!(site.dead().await.len(), 1);

@@ -1,0 +1,109 @@
+//! What cannot be done now is in nobody's way, and is seen from outside.
+
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, MySqlConnection};
+
+use crate::{
+    browser::{get, until_page},
+    program::Program,
+    site::{Site, Worker, until},
+};
+
+const VOUCHERS: i64 = 40;
+
+async fn hold_rows(session: &mut MySqlConnection, vouchers: impl IntoIterator<Item = i64>) {
+    let ids: Vec<String> = vouchers.into_iter().map(|id| id.to_string()).collect();
+    let sql =
+        format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id IN ({}) FOR UPDATE", ids.join(","));
+    sqlx::query("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        .execute(&mut *session)
+        .await
+        .expect("set");
+    sqlx::query("START TRANSACTION").execute(&mut *session).await.expect("begun");
+    sqlx::query(AssertSqlSafe(sql)).execute(&mut *session).await.expect("the rows are held");
+}
+
+async fn set_aside(worker: &Worker) -> f64 {
+    let samples = get(worker, "/metrics").await.samples();
+    samples
+        .iter()
+        .filter(|(name, _)| name.starts_with("tidegate_entries_set_aside{"))
+        .map(|(_, value)| value)
+        .sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_forty_vouchers_twenty_are_held_and_the_others_are_written_at_once_and_no_lane_is_stuck() {
+    let site = Site::open().await;
+    for voucher in 101..=100 + VOUCHERS {
+        site.load(voucher, 1_000).await;
+    }
+    let worker = site
+        .worker("w")
+        .set("WORKER_LANES", 2)
+        .set("WORKER_BATCH", 100)
+        .set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1)
+        .set("MYSQL_STATEMENT_TIMEOUT_MS", 3_000)
+        .set("ADMIN_STUCK_AFTER_MS", 6_000)
+        .start();
+    worker.says("worker started").await;
+    let mut other = site.pool.acquire().await.expect("a session");
+    hold_rows(&mut other, 101..=120).await;
+    for at in 0..1_200 {
+        site.add_order(10_000 + at, 1 + at, 101 + at % VOUCHERS).await;
+    }
+    let held = std::time::Instant::now();
+    until("the free ones are written", || async { site.orders().await.len() == 600 }).await;
+    assert!(held.elapsed() < Duration::from_secs(20), "in {:?}", held.elapsed());
+    until("the others are set aside", || async { set_aside(&worker).await >= 590.0 }).await;
+    // New orders of free vouchers are not behind them.
+    for at in 0..20 {
+        site.add_order(20_000 + at, 20_000 + at, 121 + at % 20).await;
+    }
+    until("new ones are written", || async { site.orders().await.len() == 620 }).await;
+    while held.elapsed() < Duration::from_secs(14) {
+        assert_eq!(get(&worker, "/livez").await.status, 200, "{}", worker.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let program = Program::with_variables(&site.redis.url(), &site.mysql.url());
+    let status = program.run("status --json").expect(0).json();
+    let shown = &status["stream"]["set_aside"];
+    assert!(shown["entries"].as_u64().is_some_and(|entries| entries > 550), "{shown}");
+    assert_eq!(shown["causes"][0]["kind"], "voucher_row", "{shown}");
+    let shown = program.run("status").expect(0).all();
+    assert!(shown.contains("set aside for") && shown.contains("voucher_row"), "{shown}");
+
+    sqlx::query("ROLLBACK").execute(&mut *other).await.expect("the rows are free");
+    site.settled().await;
+    site.invariants().await;
+    until_page(&worker, "/livez", 200, "alive").await;
+    until("nothing is set aside any more", || async { set_aside(&worker).await == 0.0 }).await;
+    let status = || program.run("status --json").expect(0).json()["stream"]["set_aside"]["entries"].as_u64();
+    until("status says so", || async { status() == Some(0) }).await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pending_list_tells_what_is_set_aside_and_an_operator_can_bury_it() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.redis_says(&["SET", "lock:order:1005", "somebody"]).await;
+    let worker = site.worker("w").start();
+    site.plain_rush(1_000, 10).await;
+    until("all others are written", || async { site.orders().await.len() == 9 }).await;
+    let program = Program::with_variables(&site.redis.url(), &site.mysql.url());
+    until("it is shown as set aside", || async {
+        let list = program.run("pending list --json").expect(0).json();
+        list["entries"].as_array().is_some_and(|all| all.len() == 1 && all[0]["set_aside"] == true)
+    })
+    .await;
+    worker.kill9();
+    let entry = program.run("pending list --json").expect(0).json()["entries"][0]["entry"].clone();
+    let entry = entry.as_str().expect("an id");
+    until("its worker counts as gone", || async {
+        program.run(&format!("pending bury {entry} --why test --yes")).code == 0
+    })
+    .await;
+    assert_eq!(site.open_entries().await, Some(0));
+}

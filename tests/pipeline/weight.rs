@@ -1,0 +1,79 @@
+//! What a worker weighs, whatever producers send.
+
+use std::fs;
+
+use fred::types::Value;
+
+use crate::site::{STREAM, Site, Worker, until};
+
+const MIB: u64 = 1 << 20;
+/// deploy/ gives a worker 256 MiB; it is to be far from that.
+const MOST: u64 = 96 * MIB;
+
+/// Peak of its resident memory, in bytes.
+fn peak(worker: &Worker) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", worker.pid())).expect("it lives");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a peak");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
+}
+
+/// Orders with a field of this size each.
+async fn add_orders(site: &Site, ids: std::ops::Range<i64>, bytes: usize) {
+    let lua = "local id = tonumber(ARGV[1])
+        while id < tonumber(ARGV[2]) do
+            redis.call('XADD', KEYS[1], '*', 'userId', id, 'voucherId', 1, 'id', id, 'note', string.rep('x', tonumber(ARGV[3])))
+            id = id + 1
+        end";
+    let (first, end, bytes) = (ids.start.to_string(), ids.end.to_string(), bytes.to_string());
+    let _nothing: Value = site.redis_says(&["EVAL", lua, "1", STREAM, &first, &end, &bytes]).await;
+}
+
+async fn written(site: &Site) -> i64 {
+    1_000_000 - site.mysql_stock(1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_its_defaults_stays_small_also_when_small_entries_turn_into_large_ones() {
+    let site = Site::open().await;
+    site.load(1, 1_000_000).await;
+    add_orders(&site, 1..12_000, 1).await;
+    for first in (12_000..18_000).step_by(500) {
+        add_orders(&site, first..first + 500, 64 << 10).await;
+    }
+    let worker = site.worker("w").start();
+    until("all are written", || async { written(&site).await == 17_999 }).await;
+    let peak = peak(&worker);
+    eprintln!("peak: {:.1} MiB", peak as f64 / MIB as f64);
+    assert!(peak <= MOST, "{} MiB", peak / MIB);
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_set_aside_weighs_little() {
+    const HELD: i64 = 200_000;
+    let site = Site::open().await;
+    site.load(1, 1_000_000).await;
+    let mut other = site.pool.begin().await.expect("a transaction");
+    sqlx::query("SELECT stock FROM tb_seckill_voucher FOR UPDATE").execute(&mut *other).await.expect("held");
+    for first in (1..=HELD).step_by(20_000) {
+        add_orders(&site, first..first + 20_000, 1).await;
+    }
+    let worker = site.worker("w").set("WORKER_LANES", 4).set("WORKER_BATCH", 1_000).start();
+    worker.says("worker started").await;
+    let small = peak(&worker);
+    until("all are set aside", || async {
+        let held = crate::browser::get(&worker, "/metrics").await.samples();
+        held.iter()
+            .filter(|(name, _)| name.starts_with("tidegate_entries_set_aside{"))
+            .map(|(_, value)| value)
+            .sum::<f64>()
+            >= HELD as f64 - 100.0
+    })
+    .await;
+    let peak = peak(&worker);
+    eprintln!("peak: {:.1} MiB, at the start {:.1} MiB", peak as f64 / MIB as f64, small as f64 / MIB as f64);
+    assert!(peak <= MOST, "{} MiB", peak / MIB);
+    other.rollback().await.expect("the row is free");
+    until("all are written", || async { written(&site).await == HELD }).await;
+    assert!(worker.stop().await.success());
+}
