@@ -64,6 +64,13 @@ fn add_counts(families: &mut Families, parts: &Parts) {
     families.one(&catalog::ENTRIES_GONE, number(entries.gone));
     let waits = [(["user"], number(orders.lock_refused)), (["row"], number(orders.contended))];
     families.each(&catalog::LOCK_WAITS, waits);
+    let contentions = parts.contentions.counts();
+    let contentions = [
+        ("deadlock", contentions.deadlocks),
+        ("lock_wait", contentions.lock_waits),
+        ("duplicate", contentions.duplicates),
+    ];
+    families.each(&catalog::CONTENTIONS, contentions.map(|(kind, count)| ([kind], number(count))));
     families.one(&catalog::REDIS_RECONNECTS, number(parts.counters.reconnects()));
     families.one(&catalog::MYSQL_CONNECTIONS, number(parts.mysql_connections()));
 }

@@ -142,6 +142,7 @@ impl Worker {
             breaker: Arc::clone(&self.breaker),
             counters: Arc::clone(&self.counters),
             tally: Arc::clone(&self.tally),
+            contentions: Arc::clone(self.ledger.contentions()),
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_orders::{Sessions, Tally, tally::TallyCounts};
+use tidegate_orders::{Sessions, Tally, ledger::Contentions, tally::TallyCounts};
 use tidegate_stream::{
     Activity, Brake, Breaker, Counters, Counts, Held, LaneState, Notice, Pulse, breaker::State,
 };
@@ -33,6 +33,8 @@ pub struct Parts {
     pub counters: Arc<Counters>,
     /// What became of the orders.
     pub tally: Arc<Tally>,
+    /// How often others were in the way of its transactions.
+    pub contentions: Arc<Contentions>,
 }
 
 impl Parts {

@@ -94,7 +94,7 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
 
 fn hear(facts: &mut Facts, news: News) {
     match news {
-        News::Redis(look) => facts.redis.hear(look),
+        News::Redis(look) => facts.redis.hear(*look),
         News::MySql(look) => facts.mysql.hear(look),
         News::Worker(look) => facts.worker.hear(look),
     }

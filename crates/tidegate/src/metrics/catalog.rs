@@ -66,6 +66,8 @@ catalog! {
         "Pending entries whose payload was deleted by somebody, acknowledged without an order."
     LOCK_WAITS: Counter "tidegate_lock_waits_total" ["lock"]
         "Times that an order had to wait: for its user's lock (user), or for rows of its voucher in MySQL (row)."
+    CONTENTIONS: Counter "tidegate_mysql_contentions_total" ["kind"]
+        "Transactions that others were in the way of: rolled back for them (deadlock), kept waiting for a row for too long (lock_wait), or too late with a row that somebody has written since (duplicate)."
     BATCH_ENTRIES: Histogram "tidegate_batch_entries" []
         "Entries that came with one read or claim."
     STAGE_SECONDS: Histogram "tidegate_stage_duration_seconds" ["stage"]

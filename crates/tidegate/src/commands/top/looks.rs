@@ -43,7 +43,7 @@ const LETTERS: u16 = 20;
 #[derive(Debug)]
 pub enum News {
     /// At Redis.
-    Redis(Look<RedisFacts>),
+    Redis(Box<Look<RedisFacts>>),
     /// At MySQL.
     MySql(Look<Vec<VoucherRow>>),
     /// At the worker on this machine.
@@ -56,10 +56,15 @@ pub async fn go_on(settings: &Settings, every: Duration, news: Sender<News>) {
     let on_sale = RefCell::new(Vec::new());
     let redis = async {
         let mut redis = Redis { settings, keys: Keys::new(settings.keys.clone()), pool: None };
-        repeat(every, &news, News::Redis, async || {
-            let vouchers = on_sale.borrow().clone();
-            redis.look(&vouchers).await
-        })
+        repeat(
+            every,
+            &news,
+            |look| News::Redis(Box::new(look)),
+            async || {
+                let vouchers = on_sale.borrow().clone();
+                redis.look(&vouchers).await
+            },
+        )
         .await;
     };
     let mysql = async {
