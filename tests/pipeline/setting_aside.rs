@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, MySqlConnection};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 
 use crate::{
     browser::{get, until_page},
@@ -16,11 +16,6 @@ async fn hold_rows(session: &mut MySqlConnection, vouchers: impl IntoIterator<It
     let ids: Vec<String> = vouchers.into_iter().map(|id| id.to_string()).collect();
     let sql =
         format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id IN ({}) FOR UPDATE", ids.join(","));
-    sqlx::query("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        .execute(&mut *session)
-        .await
-        .expect("set");
-    sqlx::query("START TRANSACTION").execute(&mut *session).await.expect("begun");
     sqlx::query(AssertSqlSafe(sql)).execute(&mut *session).await.expect("the rows are held");
 }
 
@@ -48,7 +43,11 @@ async fn of_forty_vouchers_twenty_are_held_and_the_others_are_written_at_once_an
         .set("ADMIN_STUCK_AFTER_MS", 6_000)
         .start();
     worker.says("worker started").await;
-    let mut other = site.pool.acquire().await.expect("a session");
+    let mut session = site.pool.acquire().await.expect("a session");
+    // Or it would hold every row that it looks at.
+    let isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+    sqlx::query(isolation).execute(&mut *session).await.expect("it is set");
+    let mut other = session.begin().await.expect("a transaction");
     hold_rows(&mut other, 101..=120).await;
     for at in 0..1_200 {
         site.add_order(10_000 + at, 1 + at, 101 + at % VOUCHERS).await;
@@ -74,7 +73,7 @@ async fn of_forty_vouchers_twenty_are_held_and_the_others_are_written_at_once_an
     let shown = program.run("status").expect(0).all();
     assert!(shown.contains("set aside for") && shown.contains("voucher_row"), "{shown}");
 
-    sqlx::query("ROLLBACK").execute(&mut *other).await.expect("the rows are free");
+    other.rollback().await.expect("the rows are free");
     site.settled().await;
     site.invariants().await;
     until_page(&worker, "/livez", 200, "alive").await;
