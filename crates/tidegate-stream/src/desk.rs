@@ -10,6 +10,7 @@ use crate::{
     observer::Origin,
     schedule::{Load, Schedule, Source},
     set_aside::SetAside,
+    stream::MOST_FETCHED,
 };
 
 /// All of it can be forgotten but for what is set aside, and that is found again, too.
@@ -89,9 +90,9 @@ impl Desk {
         self.schedule.scanned(claimed.cursor, now);
     }
 
-    /// The first ids that were found.
+    /// The first ids that were found, as many as one call takes.
     pub(crate) fn found(&self, count: usize) -> Vec<EntryId> {
-        self.found.iter().take(count).copied().collect()
+        self.found.iter().take(count.min(MOST_FETCHED)).copied().collect()
     }
 
     /// So many of them are in hand.

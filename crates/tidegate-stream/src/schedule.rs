@@ -98,15 +98,16 @@ impl Schedule {
         if load.found > 0 {
             return Source::Found { count: self.limit };
         }
-        if load.is_full {
-            let time = until_due.unwrap_or(self.block).min(self.block);
-            return if is_due { Source::SetAside } else { Source::Wait { time } };
-        }
+        // Also where no more may be set aside: this adds nothing to the own pending list, and what is in it may be free.
         if let Some(after) = self.own_after {
             return Source::Own { after, count: OWN_PAGE };
         }
         if self.own_count {
             return Source::OwnCount;
+        }
+        if load.is_full {
+            let time = until_due.unwrap_or(self.block).min(self.block);
+            return if is_due { Source::SetAside } else { Source::Wait { time } };
         }
         // Whatever waits takes turns with new entries, and so does a long scan: none waits for the other to end.
         if is_due && !self.tried_last {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{backoff, causes::Causes, entry::EntryId, handler::Cause};
+use crate::{backoff, causes::Causes, entry::EntryId, handler::Cause, stream::MOST_FETCHED};
 
 /// Tries slow down to this.
 pub(crate) const RETRY_MAX: Duration = Duration::from_secs(2);
@@ -142,7 +142,8 @@ impl SetAside {
 
     /// Takes what is to be tried now, until [`SetAside::end_try`] or [`SetAside::undo_try`].
     pub(crate) fn take_due(&mut self, now: Instant) -> Due {
-        let mut room = self.batch;
+        let mut room = self.batch.min(MOST_FETCHED);
+        let all = room;
         // Feelers take a part of a batch only: most of them come back.
         let mut feelers = (self.batch / 8).max(1);
         let mut alone = false;
@@ -150,7 +151,7 @@ impl SetAside {
             while feelers > 0
                 && let Some((_, cause)) = self.due.first().copied().filter(|(due, _)| *due <= now)
             {
-                if cause == ALONE && room < self.batch {
+                if cause == ALONE && room < all {
                     break;
                 }
                 self.due.pop_first();
@@ -171,7 +172,7 @@ impl SetAside {
             self.over.pop_front();
             room -= self.take(cause, room);
         }
-        if room == self.batch && self.over.front() == Some(&ALONE) {
+        if room == all && self.over.front() == Some(&ALONE) {
             self.over.pop_front();
             alone = true;
             self.take(ALONE, FEELERS);
@@ -214,7 +215,9 @@ impl SetAside {
         left.iter().rev().for_each(|id| waiting.ids.push_front(*id));
         let went_well = looked_at.saturating_sub(came_back);
         let failures = waiting.failures;
-        if went_well * 2 >= looked_at {
+        if looked_at == 0 {
+            // There was no room for any of them: that says nothing of the cause.
+        } else if went_well * 2 >= looked_at {
             waiting.failures = 0;
             waiting.share = (waiting.share * 2).min(self.batch.max(FEELERS));
         } else if went_well == 0 {

@@ -24,6 +24,9 @@ const READ_MARGIN: Duration = Duration::from_secs(2);
 /// Entries that are kept in one call: Redis takes each in hand to see whether it is there, and they may be large.
 const KEEP_PAGE: usize = 200;
 
+/// Ids that `lua/fetch.lua` takes in one call: it puts two values for each on Lua's stack, which has room for 8000.
+pub(crate) const MOST_FETCHED: usize = 2000;
+
 /// For commands that hand entries over: when their reply is lost, sending them again would hand over others,
 /// and leave the first ones pending unseen.
 const SENT_ONCE: Option<u32> = Some(1);
