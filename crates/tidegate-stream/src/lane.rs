@@ -437,10 +437,6 @@ impl<H: Handler> Lane<H> {
     ///
     /// # Errors
     /// An outage, of whichever store; the whole delivery counts as pending then.
-    pub async fn run_batch(&self, delivery: &Delivery, origin: Origin) -> Result<BatchReport, Outage> {
-        Ok(self.step(delivery, origin).await?.report)
-    }
-
     async fn step(&self, delivery: &Delivery, origin: Origin) -> Result<Step, Outage> {
         let mut step = Step::default();
         if delivery.is_empty() {

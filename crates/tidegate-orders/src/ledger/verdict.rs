@@ -70,7 +70,7 @@ pub(super) fn seat(order: &Order) -> Seat {
     (order.voucher, order.user, order.slot)
 }
 
-/// What the database holds that matters to a batch, read under the locks of its vouchers.
+/// What the database holds that matters to a batch: assumed, or read with or without the locks of its vouchers.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// Units left.
