@@ -1,10 +1,11 @@
 //! The gate: who gets an order is decided here, in Redis, by `lua/admit.lua`, and by `lua/admit_many.lua` for those who
-//! come at the same time; what was not sold comes back here.
+//! come at the same time; what was not sold comes back here, by `lua/release.lua` and `lua/release_many.lua`.
 //!
 //! Every call may be sent again, by the client or by its caller, after a reply was lost: the order id decides, and
 //! the second answer says so ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::GivenBackBefore`]).
 
 mod entrance;
+mod release;
 mod restock;
 mod turnstile;
 
@@ -25,8 +26,8 @@ use futures_util::future::{join_all, try_join_all};
 use jiff::Timestamp;
 use tidegate_stream::{Script, readable};
 
-use self::entrance::Entrance;
 pub use self::restock::{ChangeState, RestockReply, StockChange};
+use self::{entrance::Entrance, release::Releases};
 use crate::{
     keys::{Keys, naming},
     order::{Order, OrderId, Quantity, UserId, VoucherId},
@@ -290,7 +291,7 @@ pub struct Gate {
     pool: Pool,
     keys: Keys,
     entrance: Arc<Entrance>,
-    release: Script,
+    releases: Releases,
     load: Script,
     restock: Script,
     pause: Script,
@@ -303,10 +304,10 @@ impl Gate {
     pub fn new(pool: Pool, keys: Keys, stream: impl Into<Key>) -> Self {
         let entrance = Entrance::new(pool.clone(), keys.clone(), stream.into());
         Self {
+            releases: Releases::new(pool.clone(), keys.clone()),
             pool,
             keys,
             entrance: Arc::new(entrance),
-            release: Script::new("release", include_str!("../../../lua/release.lua")),
             load: Script::new("load", include_str!("../../../lua/load.lua")),
             restock: Script::new("restock", include_str!("../../../lua/restock.lua")),
             pause: Script::new("pause", include_str!("../../../lua/pause.lua")),
@@ -341,28 +342,13 @@ impl Gate {
     /// # Errors
     /// See [`GateError`].
     pub async fn release(&self, release: &Release) -> Result<ReleaseReply, GateError> {
-        let Release { order, user, voucher, units, user_after, by } = release;
-        let keys = vec![self.keys.stock(*voucher), self.keys.buyers(*voucher), self.keys.journal(*voucher)];
-        let frees = match user_after {
-            UserAfter::Freed => 1,
-            UserAfter::StaysBuyer => 0,
-        };
-        let args = vec![
-            order.get().into(),
-            user.get().into(),
-            units.map_or(0, Quantity::get).into(),
-            frees.into(),
-            by.as_ref().into(),
-        ];
-        let reply =
-            self.release.call(&self.pool, keys, args).await.map_err(|error| of_order(*order, error))?;
-        understood("release.lua", &reply, ReleaseReply::from_code)
+        self.releases.release(release).await
     }
 
-    /// Gives many orders back, all calls on their way at once. Each has its own answer, in the order of `releases`:
-    /// one that fails leaves its neighbours alone.
+    /// Gives many orders back, those of one voucher in one call. Each has its own answer, in the order of `releases`: one
+    /// that fails leaves its neighbours alone.
     pub async fn release_all(&self, releases: &[Release]) -> Vec<Result<ReleaseReply, GateError>> {
-        join_all(releases.iter().map(|release| self.release(release))).await
+        self.releases.release_all(releases).await
     }
 
     /// Which of these orders the journal knows as given back. Reads only.

@@ -24,11 +24,12 @@ async fn with_a_sale() -> Result<Ground> {
     Ok(ground)
 }
 
-fn scripts() -> [Script; 4] {
+fn scripts() -> [Script; 5] {
     [
         Script::new("admit", include_str!("../../../../lua/admit.lua")),
         Script::new("admit_many", include_str!("../../../../lua/admit_many.lua")),
         Script::new("release", include_str!("../../../../lua/release.lua")),
+        Script::new("release_many", include_str!("../../../../lua/release_many.lua")),
         Script::new("load", include_str!("../../../../lua/load.lua")),
     ]
 }
@@ -364,12 +365,13 @@ async fn every_refusal_leaves_no_trace() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_a_wrong_type_is_an_error_that_leaves_no_trace_whichever_key_it_is() -> Result<()> {
     let ground = Ground::new().await?;
-    let [admit, admit_many, release, load] = scripts();
-    let calls: [(&Script, &[&str], &[&str]); 5] = [
+    let [admit, admit_many, release, release_many, load] = scripts();
+    let calls: [(&Script, &[&str], &[&str]); 6] = [
         (&admit, &ADMIT_KEYS, &["2", "2", "7", "1", ""]),
         (&admit, &ADMIT_KEYS, &["3", "3", "7", "2", TRACE]),
         (&admit_many, &ADMIT_KEYS, &["7", "2", "2", "1", "", "3", "3", "2", TRACE]),
         (&release, &RELEASE_KEYS, &["1", "1", "1", "1", "worker:test"]),
+        (&release_many, &RELEASE_KEYS, &["1", "worker:test", "1", "1", "1", "2", "2", "1"]),
         (&load, &LOAD_KEYS, &["5", "", ""]),
     ];
     for (script, keys, args) in calls {
@@ -393,7 +395,7 @@ async fn a_key_of_a_wrong_type_is_an_error_that_leaves_no_trace_whichever_key_it
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stock_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<()> {
     let ground = with_a_sale().await?;
-    let [admit, admit_many, release, _] = scripts();
+    let [admit, admit_many, release, release_many, _] = scripts();
     for stock in ["5.5", "abc", "1e3", "", "007", "-0", "+5", "0x10", " 5", "5 5", "inf", "11111111111111"] {
         ground.words(&["SET", STOCK, stock]).await?;
         let before = ground.everything().await?;
@@ -403,6 +405,9 @@ async fn a_stock_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<
         let reply = raw(&ground, &admit_many, &ADMIT_KEYS, &many).await;
         assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
         let reply = raw(&ground, &release, &RELEASE_KEYS, &["1", "1", "1", "1", "worker:test"]).await;
+        assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
+        let many = ["1", "worker:test", "1", "1", "1", "2", "2", "1"];
+        let reply = raw(&ground, &release_many, &RELEASE_KEYS, &many).await;
         assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
         assert_eq!(ground.everything().await?, before, "{stock}");
     }
@@ -491,7 +496,9 @@ async fn a_memory_limit_leaves_no_trace_and_still_lets_refusals_through() -> Res
     ground.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
     let before = ground.everything().await?;
     let not_released = ground.gate.release(&release(1, 1)).await.expect_err("no memory");
-    for error in errors(&ground).await.into_iter().chain([not_released]) {
+    let none_released = ground.gate.release_all(&[release(1, 1), release(2, 2)]).await;
+    let none_released = none_released.into_iter().map(|reply| reply.expect_err("no memory"));
+    for error in errors(&ground).await.into_iter().chain([not_released]).chain(none_released) {
         assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
     }
     assert_eq!(ground.gate.admit(&admission(1, 1)).await?, AdmitReply::AdmittedBefore);
@@ -518,7 +525,7 @@ async fn a_memory_limit_leaves_no_trace_and_still_lets_refusals_through() -> Res
 async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<()> {
     let ground = with_a_sale().await?;
     let before = ground.everything().await?;
-    let [admit, admit_many, release, load] = scripts();
+    let [admit, admit_many, release, release_many, load] = scripts();
     let long = "x".repeat(129);
     let numbers = [
         "",
@@ -549,6 +556,8 @@ async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<
         for place in 0..3 {
             let mut args = vec!["1", "1", "1", "1", "worker:test"];
             args[place] = number;
+            let [order, user, units, frees, by] = args[..] else { unreachable!("five") };
+            calls.push((&release_many, &RELEASE_KEYS, vec![frees, by, order, user, units]));
             calls.push((&release, &RELEASE_KEYS, args));
         }
         calls.push((&load, &LOAD_KEYS, vec![number, "", ""]));
@@ -576,6 +585,8 @@ async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<
     for (place, bad) in [(2, "10001"), (3, ""), (3, "2"), (4, ""), (4, "a\"b"), (4, "a b"), (4, &long)] {
         let mut args = vec!["1", "1", "1", "1", "worker:test"];
         args[place] = bad;
+        let [order, user, units, frees, by] = args[..] else { unreachable!("five") };
+        calls.push((&release_many, &RELEASE_KEYS, vec![frees, by, order, user, units]));
         calls.push((&release, &RELEASE_KEYS, args));
     }
     calls.push((&load, &LOAD_KEYS, vec!["5", "2000", "1000"]));
@@ -588,6 +599,13 @@ async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<
     for present in 0..3 {
         calls.push((&load, &LOAD_KEYS, vec!["5", "", ""][..present].to_vec()));
         calls.push((&release, &RELEASE_KEYS[..present], vec!["1", "1", "1", "1", "worker:test"]));
+    }
+    for present in 0..8 {
+        let args = ["1", "worker:test", "1", "1", "1", "2", "2", "1"];
+        if present != 5 {
+            calls.push((&release_many, &RELEASE_KEYS, args[..present].to_vec()));
+        }
+        calls.push((&release_many, &RELEASE_KEYS[..present.min(2)], args.to_vec()));
     }
     calls.push((&load, &LOAD_KEYS[..1], vec!["5", "", ""]));
     for (script, keys, args) in calls {

@@ -11,7 +11,10 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
     Quantity,
-    gate::{Admission, AdmitReply, GateError, LoadReply, Pause, ReleaseReply, SaleWindow, Scope, UserAfter},
+    gate::{
+        Admission, AdmitReply, GateError, LoadReply, Pause, Release, ReleaseReply, SaleWindow, Scope,
+        UserAfter,
+    },
 };
 
 /// Where a bound of the sale window lies, seen from now.
@@ -26,12 +29,31 @@ enum Bound {
 enum Step {
     Admit(Wanted),
     AdmitAll(Vec<Wanted>),
-    Release { order: i64, user: i64, units: i64, freed: bool },
+    Release {
+        order: i64,
+        user: i64,
+        units: i64,
+        freed: bool,
+    },
+    /// Order, user and units of each.
+    ReleaseAll {
+        unwanted: Vec<(i64, i64, i64)>,
+        freed: bool,
+    },
     Pause(Scope),
     Resume(Scope),
-    Window { begin: Bound, end: Bound },
-    Load { stock: u64, begin: Bound, end: Bound },
-    SetStock { stock: i64 },
+    Window {
+        begin: Bound,
+        end: Bound,
+    },
+    Load {
+        stock: u64,
+        begin: Bound,
+        end: Bound,
+    },
+    SetStock {
+        stock: i64,
+    },
     LoseStock,
 }
 
@@ -69,6 +91,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => prop::collection::vec(wanted(), 0..5).prop_map(Step::AdmitAll),
         6 => (1..6_i64, 1..4_i64, 0..3_i64, any::<bool>())
             .prop_map(|(order, user, units, freed)| Step::Release { order, user, units, freed }),
+        6 => (prop::collection::vec((1..6_i64, 1..4_i64, 0..3_i64), 0..5), any::<bool>())
+            .prop_map(|(unwanted, freed)| Step::ReleaseAll { unwanted, freed }),
         1 => scope().prop_map(Step::Pause),
         2 => scope().prop_map(Step::Resume),
         2 => (bound(), bound()).prop_map(|(begin, end)| Step::Window { begin, end }),
@@ -98,6 +122,7 @@ enum Reply {
     Admit(AdmitReply),
     AdmitAll(Vec<Reply>),
     Release(ReleaseReply),
+    ReleaseAll(Vec<Reply>),
     Load(LoadReply),
     Changed(bool),
     IdTaken,
@@ -126,6 +151,10 @@ impl Model {
                 Reply::AdmitAll(many.iter().map(|wanted| self.admit(*wanted)).collect())
             }
             Step::Release { order, user, units, freed } => self.release(order, user, units, freed),
+            Step::ReleaseAll { ref unwanted, freed } => {
+                let release = |&(order, user, units): &_| self.release(order, user, units, freed);
+                Reply::ReleaseAll(unwanted.iter().map(release).collect())
+            }
             Step::Load { stock, begin, end } => self.load(stock as i64, begin, end),
             Step::Pause(scope) => {
                 let was_paused = self.paused.is_some();
@@ -240,6 +269,11 @@ fn reply_of<T>(outcome: Result<T, GateError>, wrap: fn(T) -> Reply) -> Result<Re
     })
 }
 
+fn unwanted((order, user, units): (i64, i64, i64), freed: bool) -> Release {
+    let user_after = if freed { UserAfter::Freed } else { UserAfter::StaysBuyer };
+    Release { units: Quantity::try_from(units).ok(), user_after, ..release(order, user) }
+}
+
 async fn apply(ground: &Ground, step: &Step) -> Result<Reply> {
     let (gate, pool, keys) = (&ground.gate, &ground.pool, &ground.keys);
     match *step {
@@ -250,10 +284,13 @@ async fn apply(ground: &Ground, step: &Step) -> Result<Reply> {
             return Ok(Reply::AdmitAll(replies.collect::<Result<_>>()?));
         }
         Step::Release { order, user, units, freed } => {
-            let mut unwanted = release(order, user);
-            unwanted.units = Quantity::try_from(units).ok();
-            unwanted.user_after = if freed { UserAfter::Freed } else { UserAfter::StaysBuyer };
-            return reply_of(gate.release(&unwanted).await, Reply::Release);
+            return reply_of(gate.release(&unwanted((order, user, units), freed)).await, Reply::Release);
+        }
+        Step::ReleaseAll { unwanted: ref many, freed } => {
+            let many: Vec<Release> = many.iter().map(|one| unwanted(*one, freed)).collect();
+            let replies = gate.release_all(&many).await;
+            let replies = replies.into_iter().map(|reply| reply_of(reply, Reply::Release));
+            return Ok(Reply::ReleaseAll(replies.collect::<Result<_>>()?));
         }
         Step::Load { stock, begin, end } => {
             return reply_of(gate.load(voucher(), stock, window(begin, end)).await, Reply::Load);

@@ -1,0 +1,124 @@
+//! How orders are given back: one by one by `lua/release.lua`, or many in one call by `lua/release_many.lua`.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use fred::{
+    clients::Pool,
+    error::{Error, ErrorKind},
+    types::{Key, Value},
+};
+use futures_util::future::join_all;
+use tidegate_stream::Script;
+
+use super::{GateError, Release, ReleaseReply, UserAfter, of_order, understood};
+use crate::{
+    keys::Keys,
+    order::{OrderId, Quantity, VoucherId},
+};
+
+/// Orders in one call, at most: Redis does nothing else while it lasts.
+const MOST: usize = 250;
+
+type Answer = Result<ReleaseReply, GateError>;
+
+/// What orders must have in common to go in one call.
+type Alike = (VoucherId, bool, Cow<'static, str>);
+
+/// Gives orders back to Redis.
+#[derive(Clone, Debug)]
+pub(super) struct Releases {
+    pool: Pool,
+    keys: Keys,
+    release: Script,
+    release_many: Script,
+}
+
+impl Releases {
+    pub(super) fn new(pool: Pool, keys: Keys) -> Self {
+        Self {
+            pool,
+            keys,
+            release: Script::new("release", include_str!("../../../../lua/release.lua")),
+            release_many: Script::new("release_many", include_str!("../../../../lua/release_many.lua")),
+        }
+    }
+
+    /// As [`super::Gate::release_all`].
+    pub(super) async fn release_all(&self, releases: &[Release]) -> Vec<Answer> {
+        let mut places: BTreeMap<Alike, Vec<usize>> = BTreeMap::new();
+        for (place, release) in releases.iter().enumerate() {
+            let alike = (release.voucher, release.frees(), release.by.clone());
+            places.entry(alike).or_default().push(place);
+        }
+        let together = async |places: &[usize]| {
+            let alike: Vec<&Release> = places.iter().map(|place| &releases[*place]).collect();
+            places.iter().copied().zip(self.release_together(&alike).await).collect::<Vec<_>>()
+        };
+        let calls = places.values().flat_map(|places| places.chunks(MOST)).map(together);
+        let mut answers = join_all(calls).await.concat();
+        answers.sort_unstable_by_key(|(place, _)| *place);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// All alike; at most [`MOST`].
+    async fn release_together(&self, releases: &[&Release]) -> Vec<Answer> {
+        let alike = match releases {
+            [] => return Vec::new(),
+            [alone] => return vec![self.release(alone).await],
+            [first, ..] => first,
+        };
+        let mut args: Vec<Value> = Vec::with_capacity(2 + 3 * releases.len());
+        args.extend([i64::from(alike.frees()).into(), alike.by.as_ref().into()]);
+        args.extend(releases.iter().flat_map(|release| {
+            [release.order.get().into(), release.user.get().into(), release.units().into()]
+        }));
+        match self.release_many.call(&self.pool, self.keys_of(alike.voucher), args).await {
+            Ok(Value::Array(replies)) if replies.len() == releases.len() => {
+                releases.iter().zip(&replies).map(|(release, reply)| answer(release.order, reply)).collect()
+            }
+            Ok(reply) => {
+                let place = "release_many.lua".to_owned();
+                vec![Err(GateError::Unexpected { place, got: format!("{reply:?}") }); releases.len()]
+            }
+            Err(error) => vec![Err(error.into()); releases.len()],
+        }
+    }
+
+    pub(super) async fn release(&self, release: &Release) -> Answer {
+        let args = vec![
+            release.order.get().into(),
+            release.user.get().into(),
+            release.units().into(),
+            i64::from(release.frees()).into(),
+            release.by.as_ref().into(),
+        ];
+        let reply = self.release.call(&self.pool, self.keys_of(release.voucher), args).await;
+        let reply = reply.map_err(|error| of_order(release.order, error))?;
+        understood("release.lua", &reply, ReleaseReply::from_code)
+    }
+
+    fn keys_of(&self, voucher: VoucherId) -> Vec<Key> {
+        vec![self.keys.stock(voucher), self.keys.buyers(voucher), self.keys.journal(voucher)]
+    }
+}
+
+impl Release {
+    fn frees(&self) -> bool {
+        self.user_after == UserAfter::Freed
+    }
+
+    fn units(&self) -> i64 {
+        self.units.map_or(0, Quantity::get).into()
+    }
+}
+
+/// One of the answers of `lua/release_many.lua`: a number, or the text of an error.
+fn answer(order: OrderId, reply: &Value) -> Answer {
+    match reply.as_str() {
+        Some(text) if !reply.is_integer() => {
+            let error = Error::new(ErrorKind::Unknown, format!("release_many.lua: {text}"));
+            Err(of_order(order, error))
+        }
+        _ => understood("release_many.lua", reply, ReleaseReply::from_code),
+    }
+}
