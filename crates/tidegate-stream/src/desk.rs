@@ -27,8 +27,8 @@ pub(crate) struct Desk {
     known: Vec<EntryId>,
     /// Says that deaths are counted of what the process before had in hand: in the first walk through the list.
     boot: Option<String>,
-    /// Mean bytes of the entries that were read last.
-    typical_bytes: usize,
+    /// The last batch of new entries was full.
+    pub(crate) has_more: bool,
 }
 
 /// How ids were found.
@@ -49,7 +49,7 @@ impl Desk {
             found_by: FoundBy::Walk,
             known: Vec::new(),
             boot: Some(token()),
-            typical_bytes: 1,
+            has_more: false,
         }
     }
 
@@ -120,17 +120,6 @@ impl Desk {
     pub(crate) fn empty_hands(&mut self) {
         if self.found.is_empty() && self.boot.is_none() {
             self.together = None;
-        }
-    }
-
-    /// How many entries to read, of which nobody knows the size: as many as fit if they are like the last ones.
-    pub(crate) fn piece(&self, room: usize, most: usize) -> usize {
-        (room / self.typical_bytes).clamp(1, most)
-    }
-
-    pub(crate) fn learn(&mut self, entries: usize, bytes: usize) {
-        if let Some(mean) = bytes.checked_div(entries) {
-            self.typical_bytes = mean.max(1);
         }
     }
 }

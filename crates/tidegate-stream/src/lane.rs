@@ -19,6 +19,7 @@ use crate::{
     desk::Desk,
     entry::{Delivery, Entry, EntryId, Fetched},
     handler::{Cause, Death, Handler, Outage, Outcome},
+    intake::Intake,
     observer::{Observer, Origin, Settling, Stage, WorkedOff},
     pulse::{Activity, Pulse},
     redis::is_refusal,
@@ -32,9 +33,6 @@ const UNBLOCK_EVERY: Duration = Duration::from_millis(50);
 
 /// On a stop signal, how long a read may take to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Entries of this size are the largest of which a lane takes a full piece without knowing.
-const EXPECTED_BYTES: usize = 32 << 10;
 
 /// From so many deaths on, an entry is handled alone: it has had two neighbourhoods to be innocent in.
 const DEATHS_TOGETHER: u32 = 2;
@@ -83,6 +81,7 @@ pub struct Lane<H> {
     alone: Arc<Alone>,
     /// From the start: until all lanes have looked at what they had in hand, nobody is alone.
     together: Option<Together>,
+    intake: Arc<Intake>,
     counters: Arc<Counters>,
     pulse: Arc<Pulse>,
     observer: Option<Arc<dyn Observer>>,
@@ -114,6 +113,7 @@ impl<H: Handler> Lane<H> {
     ) -> Self {
         // A batch of none would turn for ever without reading.
         let settings = LaneSettings { batch: settings.batch.max(1), ..settings };
+        let intake = Arc::new(Intake::new(1, settings.batch_bytes));
         let pulse = Arc::new(Pulse::new(reader.consumer()));
         let lane = Self {
             reader,
@@ -123,6 +123,7 @@ impl<H: Handler> Lane<H> {
             brake: Arc::default(),
             alone: Arc::default(),
             together: None,
+            intake,
             counters,
             pulse,
             observer: None,
@@ -136,6 +137,12 @@ impl<H: Handler> Lane<H> {
     pub fn with_alone(self, alone: Arc<Alone>) -> Self {
         let together = alone.try_together();
         Self { alone, together, ..self }
+    }
+
+    /// The same lane, in a process whose other lanes share `intake`.
+    #[must_use]
+    pub fn with_intake(self, intake: Arc<Intake>) -> Self {
+        Self { intake, ..self }
     }
 
     /// The same lane, which reads nothing while `brake` is on.
@@ -305,7 +312,7 @@ impl<H: Handler> Lane<H> {
                 let fetched = self.fetch(desk, &ids, DEATHS_TOGETHER).await?;
                 desk.handled(fetched.looked);
                 // After a start, so that what the process before died of does not come as a surprise again.
-                desk.learn(fetched.delivery.entries.len(), fetched.delivery.bytes());
+                self.intake.learn(&fetched.delivery.entries);
                 delivery = self.judge(desk, fetched).await?;
             }
             Source::SetAside => {
@@ -326,21 +333,38 @@ impl<H: Handler> Lane<H> {
         block: Duration,
     ) -> Result<Delivery, StreamError> {
         let room = desk.schedule.share_of(self.settings.batch_bytes);
-        let most = (self.settings.batch_bytes / EXPECTED_BYTES).max(1);
-        let (mut batch, mut bytes, mut block) = (Delivery::default(), 0, block);
-        loop {
-            let piece = desk.piece(room - bytes, most).min(count - batch.len());
-            let mut delivery = self.reader.read_new(piece, block).await?;
-            let (read, weight) = (delivery.len(), delivery.bytes());
-            desk.learn(read, weight);
-            delivery.drop_large(self.settings.entry_max_bytes);
-            batch.append(delivery);
-            bytes += weight;
-            block = Duration::ZERO;
-            if read < piece || batch.len() >= count || bytes >= room {
-                return Ok(batch);
-            }
+        let mut batch = Batch::default();
+        let waits = !block.is_zero();
+        // After a full batch there is more, mostly. Otherwise the read that waits is the first one, and mostly the only one.
+        if !waits || desk.has_more || self.read_piece(&mut batch, room, count, block).await? {
+            let _turn = self.intake.turn().await;
+            while self.read_piece(&mut batch, room, count, Duration::ZERO).await? {}
         }
+        let is_full = batch.delivery.len() >= count || batch.bytes >= room;
+        if waits && desk.has_more && batch.delivery.is_empty() {
+            self.read_piece(&mut batch, room, count, block).await?;
+        }
+        desk.has_more = is_full;
+        Ok(batch.delivery)
+    }
+
+    /// Answers whether there may be more, and room for it.
+    async fn read_piece(
+        &self,
+        batch: &mut Batch,
+        room: usize,
+        count: usize,
+        block: Duration,
+    ) -> Result<bool, StreamError> {
+        let piece = self.intake.piece(room - batch.bytes, !block.is_zero());
+        let piece = piece.min(count - batch.delivery.len());
+        let mut delivery = self.reader.read_new(piece, block).await?;
+        let (read, bytes) = (delivery.len(), delivery.bytes());
+        self.intake.learn(&delivery.entries);
+        delivery.drop_large(self.settings.entry_max_bytes);
+        batch.delivery.append(delivery);
+        batch.bytes += bytes;
+        Ok(read == piece && batch.delivery.len() < count && batch.bytes < room)
     }
 
     async fn fetch(&self, desk: &Desk, ids: &[EntryId], limit: u32) -> Result<Fetched, StreamError> {
@@ -651,6 +675,14 @@ impl<H: Handler> Lane<H> {
             }
         }
     }
+}
+
+/// New entries as they come, piece by piece.
+#[derive(Default)]
+struct Batch {
+    delivery: Delivery,
+    /// What came, also of what was too large to be kept.
+    bytes: usize,
 }
 
 /// What a step did with a batch, and what it left.

@@ -13,6 +13,7 @@ pub mod distribution;
 pub mod entry;
 pub mod handler;
 pub mod inspect;
+mod intake;
 pub mod jsonl;
 pub mod lane;
 pub mod lease;
@@ -45,6 +46,7 @@ pub use handler::{Cause, Death, Handler, Outage, Outcome};
 pub use inspect::{
     ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect, server_time_ms,
 };
+pub use intake::Intake;
 pub use jsonl::{BadLine, Line};
 pub use lane::{BatchReport, Lane, LaneSettings};
 pub use lease::Leases;

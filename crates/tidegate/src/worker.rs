@@ -14,9 +14,9 @@ use tidegate_orders::{
     Gate, Keys, Ledger, OrderHandler, Sessions, Tally, UserLocks, keys::process_of, tally::TallyCounts,
 };
 use tidegate_stream::{
-    Alone, Backoff, Board, Brake, Breaker, Counters, Counts, GroupState, Lane, LaneSettings, Leases, Notice,
-    Outage, Reader, Retirer, ServerClock, Stream, StreamNames, Trimmer, connect_reader, count_reconnects,
-    is_refusal,
+    Alone, Backoff, Board, Brake, Breaker, Counters, Counts, GroupState, Intake, Lane, LaneSettings, Leases,
+    Notice, Outage, Reader, Retirer, ServerClock, Stream, StreamNames, Trimmer, connect_reader,
+    count_reconnects, is_refusal,
 };
 use tokio::{
     task::JoinSet,
@@ -97,6 +97,7 @@ impl Worker {
             Arc::clone(&tally),
         ));
         let (breaker, alone) = (Arc::new(Breaker::default()), Arc::new(Alone::default()));
+        let intake = Arc::new(Intake::new(worker.lanes, worker.batch_bytes));
         let mut lanes = Vec::with_capacity(worker.lanes);
         for lane in 0..worker.lanes {
             let connect = async || Ok(connect_reader(&settings.redis.connection()).await?);
@@ -106,7 +107,9 @@ impl Worker {
             let settings = lane_settings(worker);
             let lane = |handler| {
                 let lane = Lane::new(reader, stream.clone(), handler, breaker, counters, settings);
-                lane.with_brake(Arc::clone(&brake)).with_alone(Arc::clone(&alone))
+                lane.with_brake(Arc::clone(&brake))
+                    .with_alone(Arc::clone(&alone))
+                    .with_intake(Arc::clone(&intake))
             };
             lanes.push(match traces.map(|traces| traces.watch(OrderHandler::clone(&handler))) {
                 Some((handler, observer)) => lane(Arc::new(handler)).observed_by(observer),

@@ -1,0 +1,101 @@
+//! How the lanes of a process take in new entries: one after the other, and never too many whose size nobody knows.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::entry::Entry;
+
+/// As large as this may entries be, on average, for the share of all lanes together in a read of unknown ones.
+const EXPECTED_BYTES: usize = 32 << 10;
+
+/// Shared by all lanes of a process. XREADGROUP knows no bytes: whatever it is asked for may turn out to be large, also where
+/// everything before it was small. On the other hand each call is a round trip and a write to Redis' file. So a lane asks for
+/// much at once, and no other lane meanwhile: what the one has met, the next one knows. That costs no time, for Redis
+/// answers one after the other anyway; and the orders of a batch are neighbours in MySQL, too.
+#[derive(Debug)]
+pub struct Intake {
+    turn: Mutex<()>,
+    /// Mean bytes of the entries that came last, of all or of the latest.
+    typical_bytes: AtomicUsize,
+    /// Entries in one read, at most, for who has its turn.
+    most: usize,
+    /// The same for a read that waits, as those of all lanes may at once.
+    most_waiting: usize,
+}
+
+impl Intake {
+    /// For so many lanes, each with batches of `batch_bytes` bytes at most.
+    #[must_use]
+    pub fn new(lanes: usize, batch_bytes: usize) -> Self {
+        let share = batch_bytes / EXPECTED_BYTES;
+        Self {
+            turn: Mutex::default(),
+            typical_bytes: AtomicUsize::new(1),
+            most: (share * lanes).max(1),
+            most_waiting: (share / 4).max(1),
+        }
+    }
+
+    /// Waits until no other lane reads without waiting.
+    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    /// Entries that a read may ask for, so that they fit into so many bytes if they are like the last ones.
+    pub(crate) fn piece(&self, room: usize, waits: bool) -> usize {
+        let most = if waits { self.most_waiting } else { self.most };
+        (room / self.typical_bytes.load(Relaxed)).clamp(1, most)
+    }
+
+    /// These are the last ones. Where they grow, the next ones are like the latest of them.
+    pub(crate) fn learn(&self, entries: &[Entry]) {
+        let latest = &entries[entries.len() - entries.len().div_ceil(8)..];
+        let mean =
+            |entries: &[Entry]| entries.iter().map(Entry::bytes).sum::<usize>().checked_div(entries.len());
+        if let Some(mean) = mean(entries).max(mean(latest)) {
+            self.typical_bytes.store(mean.max(1), Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::entry::EntryId;
+
+    fn entries(bytes: &[usize]) -> Vec<Entry> {
+        let field = |bytes: &usize| (Bytes::new(), Bytes::from(vec![b'x'; *bytes]));
+        bytes.iter().map(|bytes| Entry { id: EntryId::MIN, fields: vec![field(bytes)] }).collect()
+    }
+
+    #[test]
+    fn as_many_are_asked_for_as_fit_if_they_are_like_the_last_ones_and_fewer_where_one_waits() {
+        let room = 96 * EXPECTED_BYTES;
+        let intake = Intake::new(4, room);
+        assert_eq!((intake.piece(room, false), intake.piece(room, true)), (384, 24));
+        intake.learn(&entries(&[64 << 10; 10]));
+        assert_eq!((intake.piece(room, false), intake.piece(room, true)), (48, 24));
+        intake.learn(&[]);
+        assert_eq!(intake.piece(64 << 10, false), 1);
+        intake.learn(&entries(&[2 * room]));
+        assert_eq!((intake.piece(room / 2, false), intake.piece(room, true)), (1, 1));
+    }
+
+    #[test]
+    fn entries_that_grow_are_known_by_the_latest_of_them() {
+        let room = 96 * EXPECTED_BYTES;
+        let intake = Intake::new(4, room);
+        let growing: Vec<usize> = (0..384).map(|at| if at < 300 { 100 } else { 64 << 10 }).collect();
+        intake.learn(&entries(&growing));
+        assert_eq!(intake.piece(room, false), 48);
+    }
+
+    #[test]
+    fn something_is_asked_for_however_little_a_batch_may_weigh() {
+        let intake = Intake::new(1, 1);
+        assert_eq!((intake.piece(1, false), intake.piece(1, true)), (1, 1));
+    }
+}
