@@ -20,7 +20,7 @@ mod verdict;
 mod withdraw;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     pin::pin,
     sync::{
         Arc, RwLock,
@@ -39,7 +39,7 @@ use crate::{
 };
 use fault::Fault;
 pub use foresight::{Foresight, Snapshot};
-use held::HeldVouchers;
+use held::{HeldVouchers, LockedRow};
 use knowledge::{Caution, Knowledge};
 use retreat::Retreat;
 pub use retry::{ContentionCounts, Contentions};
@@ -151,24 +151,46 @@ impl Ledger {
         Ok(held)
     }
 
+    /// Looks at rows, twice at those that are locked and not known to be held: a lane of ours or of another worker, too,
+    /// locks a row that it writes, for a moment.
     async fn look_who_is_held(&self, vouchers: &[VoucherId]) -> Result<BTreeSet<VoucherId>, Outage> {
+        let held: BTreeMap<VoucherId, Option<LockedRow>> = match self.look_who_is_locked(vouchers).await? {
+            // Somebody has locked the whole table.
+            None => vouchers.iter().map(|voucher| (*voucher, None)).collect(),
+            Some(locked) => {
+                let (mut held, suspects) = self.held.divide(locked);
+                if !suspects.is_empty() {
+                    held::until_second_look().await;
+                    let again: Vec<VoucherId> = suspects.keys().copied().collect();
+                    // None: somebody has locked the whole table in between. Then these go on, and meet it.
+                    let locked = self.look_who_is_locked(&again).await?.unwrap_or_default();
+                    held.extend(held::kept(locked, &suspects));
+                }
+                held.into_iter().map(|(voucher, row)| (voucher, Some(row))).collect()
+            }
+        };
+        self.held.seen(vouchers.iter().copied(), &held, &self.pool).await;
+        Ok(held.into_keys().collect())
+    }
+
+    /// None: the table cannot be looked at.
+    async fn look_who_is_locked(
+        &self,
+        vouchers: &[VoucherId],
+    ) -> Result<Option<BTreeMap<VoucherId, LockedRow>>, Outage> {
         let look = async {
             let mut session = Session::open(&self.pool).await?;
-            let held = sql::held_vouchers(&mut session, vouchers).await.map_err(Fault::from);
-            session.end(held).await
+            let locked = sql::locked_vouchers(&mut session, vouchers).await.map_err(Fault::from);
+            session.end(locked).await
         };
-        let held =
-            match timeout(self.timeout, look).await.unwrap_or_else(|_| Err(Fault::Outage(self.too_late()))) {
-                Ok(held) => held,
-                Err(Fault::Outage(outage)) => {
-                    self.forget_idle_connections();
-                    return Err(outage);
-                }
-                // Somebody has locked the whole table.
-                Err(_) => vouchers.iter().copied().collect(),
-            };
-        self.held.seen(vouchers.iter().copied(), &held, &self.pool).await;
-        Ok(held)
+        match timeout(self.timeout, look).await.unwrap_or_else(|_| Err(Fault::Outage(self.too_late()))) {
+            Ok(locked) => Ok(Some(locked)),
+            Err(Fault::Outage(outage)) => {
+                self.forget_idle_connections();
+                Err(outage)
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     /// Records `orders`, which stand in stream order, and answers with one verdict an order, in that order.

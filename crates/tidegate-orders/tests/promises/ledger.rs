@@ -762,6 +762,33 @@ async fn only_the_first_batch_waits_for_a_held_voucher_until_it_is_free() -> Res
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_voucher_that_others_write_without_a_pause_is_not_taken_for_held() -> Result<()> {
+    let books = Books::open(&[10, 1_000_000]).await?;
+    let ledger = ledger(&pool(&books.server, 2, 1).await?, TIMEOUT);
+    let mut rival =
+        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+    // Each has the row of voucher 2 for a moment; one of them always has it.
+    let mut lanes = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let mut lane = MySqlConnection::connect(&books.server.url()).await?;
+        lanes.spawn(async move {
+            loop {
+                let write = "START TRANSACTION; UPDATE tb_seckill_voucher SET stock = stock - 1 \
+                    WHERE voucher_id = 2; DO SLEEP(0.005); COMMIT";
+                sqlx::raw_sql(write).execute(&mut lane).await.expect("it is written");
+            }
+        });
+    }
+    for id in [100, 200, 300] {
+        let verdicts = ledger.record(&[order(id, id, 1), order(id + 1, id + 1, 2)]).await?;
+        assert_eq!(verdicts, [held_1(), Verdict::Created]);
+    }
+    lanes.shutdown().await;
+    rival.execute("ROLLBACK").await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn however_many_rows_of_a_batch_are_held_it_ends_in_time_and_free_orders_are_written() -> Result<()> {
     let stocks = [100; 12];
