@@ -30,13 +30,10 @@ use std::{
 };
 
 use sqlx::MySqlPool;
-use tidegate_stream::{EntryId, Outage};
+use tidegate_stream::{Backoff, EntryId, Outage};
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::{
-    mysql_error::explain,
-    order::{Order, VoucherId},
-};
+use crate::order::{Order, VoucherId};
 use fault::Fault;
 pub use foresight::{Foresight, Snapshot};
 use held::{HeldVouchers, LockedRow};
@@ -246,19 +243,33 @@ impl Ledger {
         Ok(verdicts)
     }
 
-    /// Shows that the database takes a durable write, and that the schema is there.
+    /// Shows that the database takes a durable write, and that the schema is there. All workers of a cluster write the same
+    /// row for it: where certification lets one of them win, the others try again, for no longer than a transaction may take.
     ///
     /// # Errors
     /// When it does not.
     pub async fn probe(&self) -> Result<(), Outage> {
-        let probed = timeout(self.timeout, sqlx::raw_sql(sql::PROBE).execute(&self.pool)).await;
-        let outage = match probed {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => Outage::new("MySQL", explain(&error)),
-            Err(_) => self.too_late(),
+        let mut lost = None;
+        let outage = match timeout(self.timeout, self.probe_until_answered(&mut lost)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(fault)) => fault.into(),
+            Err(_) => lost.map_or_else(|| self.too_late(), |error| Outage::new("MySQL", error)),
         };
         self.forget_idle_connections();
         Err(outage)
+    }
+
+    /// Keeps in `lost` what was answered to a try that another one has won.
+    async fn probe_until_answered(&self, lost: &mut Option<String>) -> Result<(), Fault> {
+        let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
+        loop {
+            match sqlx::raw_sql(sql::PROBE).execute(&self.pool).await.map_err(Fault::from) {
+                Ok(_) => return Ok(()),
+                Err(Fault::Contention(error)) => *lost = Some(error),
+                Err(fault) => return Err(fault),
+            }
+            tokio::time::sleep(backoff.next_wait()).await;
+        }
     }
 
     /// When one connection is dead, the others most often are, too: each would cost a batch or a probe to find out.

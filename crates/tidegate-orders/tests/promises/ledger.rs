@@ -864,3 +864,32 @@ async fn two_probes_in_one_millisecond_are_two_writes() -> Result<()> {
     assert_ne!(first, at().await?, "a write that changes nothing is not flushed");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_that_others_have_won_is_made_again_and_is_no_outage() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    // One session, which counts down how often it is told, as a cluster tells, that another worker has probed before it.
+    let session = pool(&books.server, 1, 5).await?;
+    let losses = async |losses: u32| -> Result<()> {
+        session.execute(AssertSqlSafe(format!("SET @losses = {losses}"))).await?;
+        Ok(())
+    };
+    for (error, sqlstate) in [(1213, "40001"), (3101, "40000")] {
+        let certify = format!(
+            "DROP TRIGGER IF EXISTS certify; CREATE TRIGGER certify BEFORE UPDATE ON tidegate_probe FOR EACH ROW \
+             IF @losses > 0 THEN \
+                 SET @losses = @losses - 1; \
+                 SIGNAL SQLSTATE '{sqlstate}' SET MYSQL_ERRNO = {error}, MESSAGE_TEXT = 'somebody else has won'; \
+             END IF"
+        );
+        books.run(&certify).await?;
+        losses(9).await?;
+        ledger(&session, TIMEOUT).probe().await?;
+        let left: i64 = sqlx::query_scalar("SELECT CAST(@losses AS SIGNED)").fetch_one(&session).await?;
+        assert_eq!(left, 0, "{error}");
+    }
+    losses(1_000_000).await?;
+    let outage = ledger(&session, Duration::from_millis(500)).probe().await.err().context("not for ever")?;
+    assert!(outage.error.contains("somebody else has won"), "{outage}");
+    Ok(())
+}
