@@ -50,8 +50,8 @@ pub use withdraw::Withdrawal;
 /// A batch that takes longer than this waits for somebody else's locks: it keeps its place no longer.
 const TURN: Duration = Duration::from_millis(250);
 
-/// However many rows of a batch are held by others: what is not written by then has to wait, and is tried again later, in
-/// smaller parts.
+/// However many rows of a batch are held by others: what is not written by then has to wait, and is tried again later, an
+/// eighth of a batch first.
 const BATCH_TIME: Duration = Duration::from_secs(5);
 
 /// An order with the stream entry that brought it.
