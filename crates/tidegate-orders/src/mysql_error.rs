@@ -37,6 +37,12 @@ pub(crate) fn is_not_migrated(error: &sqlx::Error) -> bool {
     matches!(number_of(error), Some(NO_SUCH_TABLE | NO_SUCH_COLUMN))
 }
 
+/// The server has rolled the transaction back, because others waited for it in a circle: the same again may succeed.
+#[must_use]
+pub fn is_deadlock(error: &sqlx::Error) -> bool {
+    number_of(error) == Some(DEADLOCK)
+}
+
 /// The error in words, with what to do where the cause is plain.
 pub(crate) fn explain(error: &sqlx::Error) -> String {
     let hint = match number_of(error) {
