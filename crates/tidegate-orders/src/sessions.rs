@@ -314,14 +314,18 @@ impl Shared {
         standing.unfit().map_or(Ok(standing), Err)
     }
 
+    /// The server may have ended a connection that was kept: silent for too long, or started anew since. Only a new one
+    /// says how it is, and it does so within the same time.
     async fn ask(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<Standing, String> {
         let within = self.settings.acquire_timeout.min(watch::ANSWER_WITHIN);
         let before = kept.take();
         let asked = timeout(within, async {
-            let mut connection = match before {
-                Some(connection) => connection,
-                None => self.settings.hosts[at].connect().await?,
-            };
+            if let Some(mut connection) = before
+                && let Ok(standing) = Standing::read(&mut connection).await
+            {
+                return Ok((standing, connection));
+            }
+            let mut connection = self.settings.hosts[at].connect().await?;
             Ok::<_, sqlx::Error>((Standing::read(&mut connection).await?, connection))
         });
         match asked.await {
