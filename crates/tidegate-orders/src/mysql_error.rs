@@ -7,6 +7,10 @@ use sqlx::mysql::MySqlDatabaseError;
 
 /// A row with this key is there.
 pub(crate) const DUPLICATE_KEY: u16 = 1062;
+/// The table has a column of this name.
+pub(crate) const DUPLICATE_COLUMN: u16 = 1060;
+/// The table has a key of this name.
+pub(crate) const DUPLICATE_KEY_NAME: u16 = 1061;
 /// The schema is older than the program.
 const NO_SUCH_COLUMN: u16 = 1054;
 /// The schema is older than the program.

@@ -141,6 +141,12 @@ impl Standing {
         }
     }
 
+    /// Whether other members of its group take writes, too, as far as it says itself.
+    #[must_use]
+    pub fn has_several_primaries(&self) -> bool {
+        self.is_in_group() && !self.is_on("group_replication_single_primary_mode")
+    }
+
     /// Why this user cannot see which members a replication group has, if so.
     #[must_use]
     pub fn hidden_membership(&self) -> Option<&str> {
