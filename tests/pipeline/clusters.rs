@@ -5,6 +5,7 @@
 
 mod hosts;
 mod kills;
+mod migrations;
 mod packets;
 
 use std::{
