@@ -16,7 +16,8 @@ use tidegate_orders::{
     ledger::{Contention, Withdrawal},
     schema,
 };
-use tidegate_stream::EntryId;
+
+use crate::ground::order;
 
 const OUT_OF_STOCK: Verdict = Verdict::Refused(Refusal::OutOfStock);
 const HAS_ORDER: Verdict = Verdict::Refused(Refusal::UserHasOrder);
@@ -108,18 +109,6 @@ async fn pool(server: &MysqlServer, connections: u32, lock_wait_timeout_s: u32) 
 /// A ledger as the program opens it on a server that stands alone.
 fn ledger(pool: &MySqlPool, timeout: Duration) -> Ledger {
     Ledger::new(pool.clone(), timeout).committing_in_packet(Arc::new(true.into()))
-}
-
-/// Order `id` of `user` for one unit of `voucher`.
-fn order(id: i64, user: i64, voucher: i64) -> Incoming {
-    let order = Order {
-        id: id.try_into().expect("an order id"),
-        user: user.try_into().expect("a user id"),
-        voucher: voucher.try_into().expect("a voucher id"),
-        quantity: 1.try_into().expect("a quantity"),
-        slot: 1.try_into().expect("a slot"),
-    };
-    Incoming { order, entry: EntryId { ms: 1_718_000_000_000, seq: id.unsigned_abs() } }
 }
 
 fn of_units(mut incoming: Incoming, quantity: i64) -> Incoming {
