@@ -195,7 +195,7 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
 
     // An operator buries one that was given to a consumer which is not there any more.
     site.admit(400, 40, PLENTY, 1).await;
-    site.call(&format!("XREADGROUP GROUP g1 ghost COUNT 1 STREAMS {STREAM} >")).await;
+    site.hand_over("ghost", 1).await;
     let flags = ["pending", "bury", "--consumer", "ghost", "--why", "asked for", "--yes"];
     operator(&site).run_with(&flags, &[]).expect(0);
     says(&story(&site, "400", "dead"), "for by_operator (asked for)");
@@ -261,7 +261,7 @@ async fn what_was_given_back_or_lost_is_told_apart_and_a_lost_order_can_be_broug
 
     // Pending, and its payload is deleted.
     let gone = site.add_order(30, 30, PLENTY).await;
-    site.call(&format!("XREADGROUP GROUP g1 ghost COUNT 1 STREAMS {STREAM} >")).await;
+    site.hand_over("ghost", 1).await;
     site.call(&format!("XDEL {STREAM} {gone}")).await;
     let told = story(&site, &format!("30 --entry {gone}"), "lost");
     says(&told, "its payload was deleted or trimmed");
@@ -371,7 +371,7 @@ async fn orders_are_found_by_user_and_by_voucher_wherever_they_are() {
     until("one is buried", || async { site.dead().await.len() == 1 }).await;
     assert!(worker.stop().await.success());
     site.admit(63, 6, SHORT, 1).await;
-    site.call(&format!("XREADGROUP GROUP g1 ghost COUNT 1 STREAMS {STREAM} >")).await;
+    site.hand_over("ghost", 1).await;
     site.add_order(64, 6, SHORT).await;
 
     let operator = operator(&site);

@@ -68,9 +68,7 @@ async fn until_dead(site: &Site, consumer: &str) {
 /// Entries that are delivered to a consumer that does nothing with them.
 async fn delivered_to(site: &Site, consumer: &str, count: usize) {
     site.redis_says(&["XGROUP", "CREATE", STREAM, "g1", "0", "MKSTREAM"]).await;
-    let count = count.to_string();
-    let words = ["XREADGROUP", "GROUP", "g1", consumer, "COUNT", &count, "STREAMS", STREAM, ">"];
-    site.redis_says(&words).await;
+    site.hand_over(consumer, count).await;
 }
 
 /// Everything that Redis holds, byte for byte, but for the operators' log.
@@ -595,7 +593,7 @@ async fn a_handover_that_loses_redis_half_way_tells_what_it_has_offered() {
     site.open_sale().await;
     site.plain_rush(1_000, 30).await;
     delivered_to(&site, "first-0", 10).await;
-    site.redis_says(&["XREADGROUP", "GROUP", "g1", "second-0", "COUNT", "20", "STREAMS", STREAM, ">"]).await;
+    site.hand_over("second-0", 20).await;
     until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
     let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     busy.says("worker started").await;

@@ -270,7 +270,7 @@ async fn the_dry_run_counts_what_would_be_created_refused_and_buried_and_changes
     site.rush(1_000, 400).await;
     site.add_poison().await;
     site.call("XGROUP CREATE stream.orders g1 0").await;
-    site.call("XREADGROUP GROUP g1 c1 COUNT 402 STREAMS stream.orders >").await;
+    site.hand_over("c1", 402).await;
     site.rush(2_000, 400).await;
     site.add_poison().await;
     let before = dump(&site).await;
@@ -334,7 +334,7 @@ async fn it_can_be_killed_anywhere_and_typed_again() {
     for (round, (step, arm)) in (1..).zip(&steps) {
         site.rush(round * 1_000, 200).await;
         site.add_poison().await;
-        site.call("XREADGROUP GROUP g1 c1 COUNT 10000 STREAMS stream.orders >").await;
+        site.hand_over("c1", 10_000).await;
         let hold = arm();
         let args = [&lease[..], &["replay"], &ALL, &["--yes", "--json"]].concat();
         let mut child = command(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql), &args)

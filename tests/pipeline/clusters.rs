@@ -5,6 +5,7 @@
 
 mod hosts;
 mod kills;
+mod migrations;
 mod packets;
 
 use std::{
@@ -14,6 +15,7 @@ use std::{
 
 use sqlx::{Executor, MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{ClusterKind, ClusterNode, MysqlCluster, RedisServer};
+use tidegate_orders::schema::{self, MigrateError};
 use tokio::time::sleep;
 
 use crate::site::{Site, Worker, WorkerPlan, program, rush::PLENTY};
@@ -34,7 +36,8 @@ impl Scene {
     async fn open(kind: ClusterKind, orders: i64) -> Self {
         let cluster = MysqlCluster::start(kind).expect("a cluster");
         let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
-        let site = Site::on(redis, cluster).await.migrated().await;
+        let site = Site::on(redis, cluster).await;
+        migrate(&site.mysql).await;
         site.load(PLENTY, STOCK).await;
         site.load_scripts().await;
         site.plain_rush(1, orders).await;
@@ -109,6 +112,18 @@ impl Scene {
         command.env("TIDEGATE_REDIS_URL", self.site.redis.url()).env("TIDEGATE_MYSQL_URL", url);
         command.args(args).output().expect("the program runs")
     }
+}
+
+/// Makes the schema at the node that takes it: of a replication group, one member does.
+async fn migrate(cluster: &MysqlCluster) {
+    for node in cluster.nodes() {
+        let pool = MySqlPool::connect(&node.url()).await.expect("the node answers");
+        match schema::migrate(&pool).await {
+            Err(MigrateError::AnotherMember { .. }) => {}
+            migrated => return drop(migrated.expect("the schema is made")),
+        }
+    }
+    panic!("each node names another one");
 }
 
 /// Connections to one node that see all that was committed on the others before.

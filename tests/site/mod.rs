@@ -121,6 +121,13 @@ impl<M: Endpoint> Site<M> {
         self.client.custom(command, args.to_vec()).await.expect("Redis answers")
     }
 
+    /// Hands new entries over to a consumer that does nothing with them.
+    pub async fn hand_over(&self, consumer: &str, count: usize) {
+        let count = count.to_string();
+        self.redis_says(&["XREADGROUP", "GROUP", GROUP, consumer, "COUNT", &count, "STREAMS", STREAM, ">"])
+            .await;
+    }
+
     /// Adds an entry with these fields; returns its id.
     pub async fn add(&self, fields: &[(&str, &str)]) -> String {
         let fields: Vec<(&str, &str)> = fields.to_vec();

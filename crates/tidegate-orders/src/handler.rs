@@ -234,7 +234,7 @@ fn waits_for(contention: Contention) -> Outcome {
     match contention {
         Contention::Voucher(voucher) => set_aside("voucher_row", voucher.get()),
         Contention::Row(order) => set_aside("order_row", order.get()),
-        Contention::Batch => set_aside("contention", 0),
+        Contention::Batch => Outcome::SetAside(Cause::UNKNOWN),
     }
 }
 

@@ -20,7 +20,7 @@ mod verdict;
 mod withdraw;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     pin::pin,
     sync::{
         Arc, RwLock,
@@ -30,16 +30,13 @@ use std::{
 };
 
 use sqlx::MySqlPool;
-use tidegate_stream::{EntryId, Outage};
+use tidegate_stream::{Backoff, EntryId, Outage};
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::{
-    mysql_error::explain,
-    order::{Order, VoucherId},
-};
+use crate::order::{Order, VoucherId};
 use fault::Fault;
 pub use foresight::{Foresight, Snapshot};
-use held::HeldVouchers;
+use held::{HeldVouchers, LockedRow};
 use knowledge::{Caution, Knowledge};
 use retreat::Retreat;
 pub use retry::{ContentionCounts, Contentions};
@@ -53,8 +50,8 @@ pub use withdraw::Withdrawal;
 /// A batch that takes longer than this waits for somebody else's locks: it keeps its place no longer.
 const TURN: Duration = Duration::from_millis(250);
 
-/// However many rows of a batch are held by others: what is not written by then has to wait, and is tried again later, in
-/// smaller parts.
+/// However many rows of a batch are held by others: what is not written by then has to wait, and is tried again later, an
+/// eighth of a batch first.
 const BATCH_TIME: Duration = Duration::from_secs(5);
 
 /// An order with the stream entry that brought it.
@@ -151,24 +148,46 @@ impl Ledger {
         Ok(held)
     }
 
+    /// Looks at rows, twice at those that are locked and not known to be held: a lane of ours or of another worker, too,
+    /// locks a row that it writes, for a moment.
     async fn look_who_is_held(&self, vouchers: &[VoucherId]) -> Result<BTreeSet<VoucherId>, Outage> {
+        let held: BTreeMap<VoucherId, Option<LockedRow>> = match self.look_who_is_locked(vouchers).await? {
+            // Somebody has locked the whole table.
+            None => vouchers.iter().map(|voucher| (*voucher, None)).collect(),
+            Some(locked) => {
+                let (mut held, suspects) = self.held.divide(locked);
+                if !suspects.is_empty() {
+                    held::until_second_look().await;
+                    let again: Vec<VoucherId> = suspects.keys().copied().collect();
+                    // None: somebody has locked the whole table in between. Then these go on, and meet it.
+                    let locked = self.look_who_is_locked(&again).await?.unwrap_or_default();
+                    held.extend(held::kept(locked, &suspects));
+                }
+                held.into_iter().map(|(voucher, row)| (voucher, Some(row))).collect()
+            }
+        };
+        self.held.seen(vouchers.iter().copied(), &held, &self.pool).await;
+        Ok(held.into_keys().collect())
+    }
+
+    /// None: the table cannot be looked at.
+    async fn look_who_is_locked(
+        &self,
+        vouchers: &[VoucherId],
+    ) -> Result<Option<BTreeMap<VoucherId, LockedRow>>, Outage> {
         let look = async {
             let mut session = Session::open(&self.pool).await?;
-            let held = sql::held_vouchers(&mut session, vouchers).await.map_err(Fault::from);
-            session.end(held).await
+            let locked = sql::locked_vouchers(&mut session, vouchers).await.map_err(Fault::from);
+            session.end(locked).await
         };
-        let held =
-            match timeout(self.timeout, look).await.unwrap_or_else(|_| Err(Fault::Outage(self.too_late()))) {
-                Ok(held) => held,
-                Err(Fault::Outage(outage)) => {
-                    self.forget_idle_connections();
-                    return Err(outage);
-                }
-                // Somebody has locked the whole table.
-                Err(_) => vouchers.iter().copied().collect(),
-            };
-        self.held.seen(vouchers.iter().copied(), &held, &self.pool).await;
-        Ok(held)
+        match timeout(self.timeout, look).await.unwrap_or_else(|_| Err(Fault::Outage(self.too_late()))) {
+            Ok(locked) => Ok(Some(locked)),
+            Err(Fault::Outage(outage)) => {
+                self.forget_idle_connections();
+                Err(outage)
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     /// Records `orders`, which stand in stream order, and answers with one verdict an order, in that order.
@@ -224,19 +243,33 @@ impl Ledger {
         Ok(verdicts)
     }
 
-    /// Shows that the database takes a durable write, and that the schema is there.
+    /// Shows that the database takes a durable write, and that the schema is there. All workers of a cluster write the same
+    /// row for it: where certification lets one of them win, the others try again, for no longer than a transaction may take.
     ///
     /// # Errors
     /// When it does not.
     pub async fn probe(&self) -> Result<(), Outage> {
-        let probed = timeout(self.timeout, sqlx::raw_sql(sql::PROBE).execute(&self.pool)).await;
-        let outage = match probed {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => Outage::new("MySQL", explain(&error)),
-            Err(_) => self.too_late(),
+        let mut lost = None;
+        let outage = match timeout(self.timeout, self.probe_until_answered(&mut lost)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(fault)) => fault.into(),
+            Err(_) => lost.map_or_else(|| self.too_late(), |error| Outage::new("MySQL", error)),
         };
         self.forget_idle_connections();
         Err(outage)
+    }
+
+    /// Keeps in `lost` what was answered to a try that another one has won.
+    async fn probe_until_answered(&self, lost: &mut Option<String>) -> Result<(), Fault> {
+        let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
+        loop {
+            match sqlx::raw_sql(sql::PROBE).execute(&self.pool).await.map_err(Fault::from) {
+                Ok(_) => return Ok(()),
+                Err(Fault::Contention(error)) => *lost = Some(error),
+                Err(fault) => return Err(fault),
+            }
+            tokio::time::sleep(backoff.next_wait()).await;
+        }
     }
 
     /// When one connection is dead, the others most often are, too: each would cost a batch or a probe to find out.

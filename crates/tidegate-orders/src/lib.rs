@@ -29,6 +29,7 @@ pub use gate::Gate;
 pub use handler::{Foreseen, OrderHandler};
 pub use keys::{KeyTemplates, Keys};
 pub use ledger::{Foresight, Incoming, Ledger, Refusal, Verdict};
+pub use mysql_error::is_deadlock;
 pub use order::{Order, OrderId, Quantity, Slot, UserId, VoucherId};
 pub use order_id::OrderIdAllocator;
 pub use row_state::RowState;

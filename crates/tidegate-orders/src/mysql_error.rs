@@ -7,6 +7,10 @@ use sqlx::mysql::MySqlDatabaseError;
 
 /// A row with this key is there.
 pub(crate) const DUPLICATE_KEY: u16 = 1062;
+/// The table has a column of this name.
+pub(crate) const DUPLICATE_COLUMN: u16 = 1060;
+/// The table has a key of this name.
+pub(crate) const DUPLICATE_KEY_NAME: u16 = 1061;
 /// The schema is older than the program.
 const NO_SUCH_COLUMN: u16 = 1054;
 /// The schema is older than the program.
@@ -35,6 +39,12 @@ pub(crate) fn number_of(error: &sqlx::Error) -> Option<u16> {
 /// The schema is older than the program: a table or a column is missing.
 pub(crate) fn is_not_migrated(error: &sqlx::Error) -> bool {
     matches!(number_of(error), Some(NO_SUCH_TABLE | NO_SUCH_COLUMN))
+}
+
+/// The server has rolled the transaction back, because others waited for it in a circle: the same again may succeed.
+#[must_use]
+pub fn is_deadlock(error: &sqlx::Error) -> bool {
+    number_of(error) == Some(DEADLOCK)
 }
 
 /// The error in words, with what to do where the cause is plain.

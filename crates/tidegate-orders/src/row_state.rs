@@ -7,8 +7,10 @@
 
 use serde::Serialize;
 
+/// The tutorial's number for a cancelled order.
+pub(crate) const STATUS_CANCELLED: i64 = 4;
 /// The tutorial's numbers for a cancelled and for a refunded order.
-const GIVEN_UP: [i64; 2] = [4, 6];
+const GIVEN_UP: [i64; 2] = [STATUS_CANCELLED, 6];
 /// The tutorial's default, and what NULL means: unpaid.
 const UNPAID: i64 = 1;
 

@@ -3,6 +3,7 @@
 //! Why it works like this stands in `migrations/README.md`.
 
 mod found;
+mod group;
 mod problem;
 mod steps;
 
@@ -11,13 +12,22 @@ use std::time::Duration;
 use serde::Serialize;
 use sqlx::{Connection, MySqlConnection, MySqlPool};
 
-use crate::mysql_error::{DUPLICATE_KEY, LOCK_WAIT_TIMEOUT, UNKNOWN_DATABASE, number_of};
+use crate::mysql_error::{
+    DUPLICATE_COLUMN, DUPLICATE_KEY, DUPLICATE_KEY_NAME, LOCK_WAIT_TIMEOUT, UNKNOWN_DATABASE, is_deadlock,
+    number_of,
+};
 use found::Found;
 pub use problem::{DuplicateOrders, Problem, SharedSlot};
 use steps::{STEPS, Step, missing};
 
 /// How long a migration waits for another one on the same database.
 pub const LOCK_WAIT: Duration = Duration::from_secs(60);
+
+/// So often something is looked at, or tried, that another node of Galera may be at work on.
+const MOST_TRIES: usize = 6;
+
+/// Between two of these. A statement of ours takes less on a table that is not large.
+const TRY_EVERY: Duration = Duration::from_millis(150);
 
 /// One step of a migration, done or to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -93,6 +103,15 @@ pub enum MigrateError {
         /// How long we waited, in seconds.
         waited_s: u64,
     },
+    /// The group has several primaries, and this is not the one of them that changes the schema.
+    #[error(
+        "nothing was changed: where a replication group has several primaries, two migrations at once would make its \
+         members leave it, so all go to the first member by host and port. Run it there: {member}"
+    )]
+    AnotherMember {
+        /// The member, as `host:port`, as the group knows it.
+        member: String,
+    },
     /// What is there does not fit.
     #[error("{database} cannot be migrated, {}:\n{}", problem::done_before(applied), problem::list(problems))]
     Unfit {
@@ -130,9 +149,13 @@ pub enum MigrateError {
 
 /// Brings the database to the schema that the worker needs; does nothing where it has it.
 ///
+/// Two at once exclude each other by a lock of the server. At two nodes of a Galera cluster, where all nodes run DDL in one
+/// order, they take turns by the statement, and each passes over what the other one has done.
+///
 /// # Errors
-/// When the database does not exist, holds something that does not fit (then nothing was changed), another migration
-/// is still running after [`LOCK_WAIT`], or a statement fails (then the next run goes on there).
+/// When the database does not exist, belongs to a replication group that is to be changed at another member, holds something
+/// that does not fit (in these cases nothing was changed), another migration is still running after [`LOCK_WAIT`], or a
+/// statement fails (then the next run goes on there).
 pub async fn migrate(pool: &MySqlPool) -> Result<MigrationReport, MigrateError> {
     migrate_waiting(pool, LOCK_WAIT).await
 }
@@ -147,7 +170,7 @@ pub async fn migrate_waiting(pool: &MySqlPool, lock_wait: Duration) -> Result<Mi
     let database = found::database(&mut connection).await?;
     lock(&mut connection, &database, lock_wait).await?;
     let applied = migrate_locked(&mut connection, &database).await?;
-    let found = Found::read(&mut connection).await?;
+    let found = read_until(&mut connection, |found| missing(found).is_empty()).await?;
     if let Some(step) = missing(&found).first() {
         return Err(MigrateError::WithoutEffect { file: step.file });
     }
@@ -184,7 +207,7 @@ pub async fn check_alone(pool: &MySqlPool) -> Result<SchemaState, MigrateError> 
 }
 
 async fn state(connection: &mut MySqlConnection, database: String) -> Result<SchemaState, MigrateError> {
-    let found = Found::read(connection).await?;
+    let found = read_settled(connection).await?;
     Ok(SchemaState {
         database,
         problems: problems(connection, &found).await?,
@@ -205,14 +228,51 @@ async fn migrate_locked(
     database: &str,
 ) -> Result<Vec<Change>, MigrateError> {
     // Only now: what the migration before us did must be seen.
-    let found = Found::read(connection).await?;
+    let found = read_settled(connection).await?;
     refuse_unfit(connection, &found, database, &[]).await?;
+    let missing = missing(&found);
+    if !missing.is_empty()
+        && let Some(member) = group::another_member(connection).await?
+    {
+        return Err(MigrateError::AnotherMember { member });
+    }
     let mut applied = Vec::new();
-    for step in missing(&found) {
-        apply(connection, step, database, &applied).await?;
-        applied.push(step.into());
+    for step in missing {
+        if let By::Us = apply(connection, step, database, &applied).await? {
+            applied.push(step.into());
+        }
     }
     Ok(applied)
+}
+
+/// Reads what there is, again where it does not fit.
+async fn read_settled(connection: &mut MySqlConnection) -> Result<Found, MigrateError> {
+    read_until(connection, |found| problem::of_structure(found).is_empty()).await
+}
+
+/// Reads what there is until it is so, a few times at most: of a table that is being changed at this moment, by another node
+/// of Galera, a look may see the name and no columns.
+async fn read_until(
+    connection: &mut MySqlConnection,
+    is_so: impl Fn(&Found) -> bool,
+) -> Result<Found, MigrateError> {
+    let mut found = Found::read(connection).await?;
+    for _ in 1..MOST_TRIES {
+        if is_so(&found) {
+            break;
+        }
+        tokio::time::sleep(TRY_EVERY).await;
+        found = Found::read(connection).await?;
+    }
+    Ok(found)
+}
+
+/// Who has made a fact true.
+#[derive(Debug)]
+enum By {
+    Us,
+    /// A migration at another node of the cluster, at the same time.
+    Others,
 }
 
 async fn apply(
@@ -220,18 +280,33 @@ async fn apply(
     step: &Step,
     database: &str,
     applied: &[Change],
-) -> Result<(), MigrateError> {
-    let Err(error) = sqlx::raw_sql(step.sql).execute(&mut *connection).await else { return Ok(()) };
-    match number_of(&error) {
-        Some(LOCK_WAIT_TIMEOUT) => return Err(MigrateError::TableBusy { file: step.file }),
-        // Somebody else's consumer wrote a second order since we looked: name it instead of "duplicate entry".
-        Some(DUPLICATE_KEY) => {
-            let found = Found::read(connection).await?;
-            refuse_unfit(connection, &found, database, applied).await?;
+) -> Result<By, MigrateError> {
+    let mut tries = 0;
+    loop {
+        let Err(error) = sqlx::raw_sql(step.sql).execute(&mut *connection).await else { return Ok(By::Us) };
+        tries += 1;
+        match number_of(&error) {
+            Some(LOCK_WAIT_TIMEOUT) => return Err(MigrateError::TableBusy { file: step.file }),
+            // Somebody else's consumer wrote a second order since we looked: name it instead of "duplicate entry".
+            Some(DUPLICATE_KEY) => {
+                let found = Found::read(connection).await?;
+                refuse_unfit(connection, &found, database, applied).await?;
+            }
+            Some(DUPLICATE_COLUMN | DUPLICATE_KEY_NAME) => {
+                let is_missing =
+                    |found: &Found| missing(found).iter().any(|missing| missing.file == step.file);
+                if !is_missing(&read_until(connection, |found| !is_missing(found)).await?) {
+                    return Ok(By::Others);
+                }
+            }
+            _ if is_deadlock(&error) && tries < MOST_TRIES => {
+                tokio::time::sleep(TRY_EVERY).await;
+                continue;
+            }
+            _ => {}
         }
-        _ => {}
+        return Err(MigrateError::Sql { doing: format!("run {}", step.file), error });
     }
-    Err(MigrateError::Sql { doing: format!("run {}", step.file), error })
 }
 
 async fn refuse_unfit(

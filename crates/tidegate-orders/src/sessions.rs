@@ -6,6 +6,8 @@
 //! lacks orders that were acknowledged.
 
 mod standing;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::{
@@ -27,6 +29,9 @@ pub use standing::{Cluster, Standing};
 
 /// A refusal that goes on is told again after this long.
 const TOLD_AGAIN: Duration = Duration::from_secs(60);
+
+/// Longer than it takes from the last look at a new session to its birth: nothing is waited for in between.
+const BIRTH: Duration = Duration::from_millis(100);
 
 /// How to reach MySQL, and what sessions are like.
 #[derive(Clone)]
@@ -89,9 +94,16 @@ struct Shared {
 struct State {
     /// The cluster that all sessions are with.
     cluster: Option<Cluster>,
-    /// Sessions that are older are with a host that was left.
-    moved: Option<Instant>,
+    moved: Option<Move>,
     told: Option<(String, Instant)>,
+}
+
+/// To another host. Sessions that are older are with one that was left.
+#[derive(Debug)]
+struct Move {
+    at: Instant,
+    /// The server there, as [`Standing::server`] has it.
+    server: Vec<String>,
 }
 
 impl fmt::Debug for Sessions {
@@ -157,8 +169,8 @@ impl Sessions {
         let mut reasons = Vec::new();
         for at in 0..shared.settings.hosts.len() {
             match shared.look_at(at, &mut None).await {
-                Ok(()) => {
-                    self.go_to(at);
+                Ok(standing) => {
+                    self.go_to(at, &standing);
                     return Ok(());
                 }
                 Err(reason) => reasons.push(format!("{}: {reason}", shared.name_of(at))),
@@ -204,15 +216,16 @@ impl Sessions {
         pool
     }
 
-    /// New sessions go there; those that are idle elsewhere are not used again.
-    fn go_to(&self, at: usize) {
+    /// New sessions go there, to the server that stands there; those that are elsewhere are not used again.
+    fn go_to(&self, at: usize, standing: &Standing) {
         let mut pools = self.pools();
         if self.shared.current.swap(at, Relaxed) != at {
             pools.retain(|pool| !pool.is_closed());
             for pool in &*pools {
                 pool.set_connect_options(self.shared.settings.hosts[at].clone());
             }
-            self.shared.state().moved = Some(Instant::now());
+            let server = standing.server().map(str::to_owned).to_vec();
+            self.shared.state().moved = Some(Move { at: Instant::now(), server });
         }
     }
 
@@ -231,7 +244,17 @@ impl Shared {
     }
 
     fn is_here(&self, age: Duration) -> bool {
-        self.state().moved.is_none_or(|moved| age < moved.elapsed())
+        self.state().moved.as_ref().is_none_or(|moved| age + BIRTH < moved.at.elapsed())
+    }
+
+    /// Whether a new session is with the server that was left, though its age will say nothing of that: it counts from the
+    /// end of the beginning, and a session may have been on its way to the old host when the others moved on, for as long
+    /// as connecting may take. Where several servers stand behind one name, only one of them is taken for that long.
+    fn is_late(&self, standing: &Standing) -> bool {
+        let within = self.settings.acquire_timeout;
+        let state = self.state();
+        let moved = state.moved.as_ref().filter(|moved| moved.at.elapsed() <= within);
+        moved.is_some_and(|moved| moved.server != standing.server())
     }
 
     /// Makes a new session what it has to be, and looks with whom it is.
@@ -244,7 +267,11 @@ impl Shared {
         self.belongs(&standing).map_err(|refused| {
             self.tell_now_and_then(&refused);
             sqlx::Error::Configuration(refused.into())
-        })
+        })?;
+        if self.is_late(&standing) {
+            return Err(sqlx::Error::Configuration("it is with a host that was left meanwhile".into()));
+        }
+        Ok(())
     }
 
     /// Takes a server for one of ours, or says why it is none. From the first cluster on, nothing else is.
@@ -275,7 +302,7 @@ impl Shared {
     }
 
     /// Whether orders can be written to a host now; otherwise why not. Keeps its connection in `kept`.
-    async fn look_at(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<(), String> {
+    async fn look_at(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<Standing, String> {
         let standing = self.ask(at, kept).await?;
         self.belongs(&standing)?;
         if let Some(error) = standing.hidden_membership() {
@@ -284,17 +311,21 @@ impl Shared {
                  performance_schema.replication_group_members"
             ));
         }
-        standing.unfit().map_or(Ok(()), Err)
+        standing.unfit().map_or(Ok(standing), Err)
     }
 
+    /// The server may have ended a connection that was kept: silent for too long, or started anew since. Only a new one
+    /// says how it is, and it does so within the same time.
     async fn ask(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<Standing, String> {
         let within = self.settings.acquire_timeout.min(watch::ANSWER_WITHIN);
         let before = kept.take();
         let asked = timeout(within, async {
-            let mut connection = match before {
-                Some(connection) => connection,
-                None => self.settings.hosts[at].connect().await?,
-            };
+            if let Some(mut connection) = before
+                && let Ok(standing) = Standing::read(&mut connection).await
+            {
+                return Ok((standing, connection));
+            }
+            let mut connection = self.settings.hosts[at].connect().await?;
             Ok::<_, sqlx::Error>((Standing::read(&mut connection).await?, connection))
         });
         match asked.await {

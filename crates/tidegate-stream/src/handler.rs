@@ -25,6 +25,12 @@ pub struct Cause {
     pub key: u64,
 }
 
+impl Cause {
+    /// Something was in the way of a whole batch, or its time was up, and nobody knows which of its entries it concerns: most
+    /// of them concern nobody. So more than a few are tried first, and all the others after those.
+    pub const UNKNOWN: Self = Self { kind: "contention", key: 0 };
+}
+
 /// Why an entry can never be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {

@@ -107,7 +107,7 @@ impl SetAside {
         let waiting = self.waiting.entry(cause).or_insert_with(|| Waiting {
             ids: VecDeque::new(),
             failures: 1,
-            share: FEELERS,
+            share: if cause == Cause::UNKNOWN { self.batch.max(FEELERS) } else { FEELERS },
         });
         if waiting.ids.is_empty() {
             // Most causes have one entry: room for four would be most of their memory.
@@ -251,5 +251,46 @@ impl SetAside {
                 self.due.insert((now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), 0), cause));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BATCH: usize = 800;
+    const RETRY: Duration = Duration::from_millis(100);
+
+    /// Sets a batch aside for `cause`, and answers with what is tried then, and what after that, when all of the first
+    /// goes well.
+    fn tries(cause: Cause) -> (usize, usize) {
+        let mut aside = SetAside::new(BATCH, RETRY, Arc::default());
+        let now = Instant::now();
+        (0..BATCH as u64).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, cause, now));
+        let now = aside.next_due(now).unwrap();
+        let first = aside.take_due(now).ids.len();
+        aside.end_try(&[], Duration::ZERO, now);
+        (first, aside.take_due(now).ids.len())
+    }
+
+    #[test]
+    fn a_batch_that_is_set_aside_for_nothing_of_its_own_is_done_at_full_speed_with_its_second_try() {
+        assert_eq!(tries(Cause { kind: "user_lock", key: 7 }), (FEELERS, 2 * FEELERS));
+        assert_eq!(tries(Cause::UNKNOWN), (BATCH / 8, BATCH - BATCH / 8));
+    }
+
+    #[test]
+    fn a_try_in_vain_of_what_nobody_knows_the_cause_of_is_followed_by_a_few_as_any_other() {
+        let mut aside = SetAside::new(BATCH, RETRY, Arc::default());
+        let now = Instant::now();
+        (0..BATCH as u64).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, Cause::UNKNOWN, now));
+        let now = aside.next_due(now).unwrap();
+        for id in aside.take_due(now).ids {
+            aside.put(id, Cause::UNKNOWN, now);
+        }
+        aside.end_try(&[], Duration::ZERO, now);
+        let due = aside.next_due(now).unwrap();
+        assert!(due > now, "not at once");
+        assert_eq!(aside.take_due(due).ids.len(), FEELERS);
     }
 }

@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::Result;
 use sqlx::{AssertSqlSafe, MySqlConnection};
+use tidegate_orders::is_deadlock;
 use tokio::task::JoinSet;
 
 use super::{
@@ -20,7 +21,6 @@ use super::{
 
 const CONNECTIONS: usize = 4;
 const ROWS: usize = 500;
-const DEADLOCK: u16 = 1213;
 
 /// Writes `count` rows (whole batches); answers with rows a second.
 pub async fn measure(site: &mut Site, tables: Tables, count: usize) -> Result<f64> {
@@ -92,11 +92,4 @@ async fn try_write(
     take.execute(&mut *session).await?;
     sqlx::raw_sql("COMMIT").execute(session).await?;
     Ok(())
-}
-
-fn is_deadlock(error: &sqlx::Error) -> bool {
-    let error = error.as_database_error();
-    error
-        .and_then(|error| error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>())
-        .is_some_and(|error| error.number() == DEADLOCK)
 }

@@ -36,6 +36,18 @@ impl From<sqlx::Error> for Fault {
     }
 }
 
+/// For those who have no batch to run again.
+impl From<Fault> for Outage {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Outage(outage) => outage,
+            Fault::Contention(text) | Fault::Locked(text) | Fault::Doubtful(text) | Fault::Row(text) => {
+                Self::new("MySQL", text)
+            }
+        }
+    }
+}
+
 /// A unique key refused a row, or a value is out of range: what a write says that was decided without locks and does not
 /// fit what is there. Should it come from elsewhere (a trigger, say), the locks lead to the right verdict all the same.
 pub(super) fn misfit(error: &sqlx::Error) -> Option<Misfit> {

@@ -15,7 +15,7 @@ use std::fmt::{Display, Write};
 use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, MySqlConnection};
 
-pub(super) use look_up::{Depth, Stocks, held_vouchers, look_up};
+pub(super) use look_up::{Depth, Stocks, locked_vouchers, look_up};
 pub(super) use write::{Guard, cancelled_rows, write};
 
 pub(super) const BEGIN: &str = "START TRANSACTION";

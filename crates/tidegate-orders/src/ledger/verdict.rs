@@ -33,7 +33,9 @@ pub enum Contention {
     Voucher(VoucherId),
     /// Somebody holds a row that this order needs, and that is not its voucher's.
     Row(OrderId),
-    /// Somebody was in the way of the batch, or its time was up; it need not have been this order.
+    /// The server has rolled the batch back for the sake of others six times on end, as certification does with writers at
+    /// several nodes; or so many rows of the batch are held that its time was up before this order's turn came. It need not
+    /// have been this order.
     Batch,
 }
 

@@ -40,7 +40,7 @@ impl Ledger {
     /// # Errors
     /// When MySQL does not answer.
     pub async fn would_withdraw(&self, orders: &[Incoming]) -> Result<Vec<Withdrawal>, Outage> {
-        let known = self.known(orders).await.map_err(outage)?;
+        let known = self.known(orders).await.map_err(Outage::from)?;
         Ok(decide(orders, known).into_iter().map(|(withdrawal, _)| withdrawal).collect())
     }
 
@@ -50,7 +50,7 @@ impl Ledger {
     /// # Errors
     /// When MySQL does not answer.
     pub async fn withdrawn(&self, orders: &[Incoming]) -> Result<Vec<Option<UserAfter>>, Outage> {
-        let known = self.known(orders).await.map_err(outage)?;
+        let known = self.known(orders).await.map_err(Outage::from)?;
         let withdrawn = |Incoming { order, .. }: &Incoming| {
             let is_cancelled = known.ids.get(&order.id) == Some(&(order.user.get(), order.voucher.get()))
                 && known.cancelled.contains(&order.id);
@@ -143,15 +143,6 @@ fn user_after(order: &Order, known: &Known) -> UserAfter {
     let is_buyer =
         known.seats.iter().any(|(voucher, user, _)| (*voucher, *user) == (order.voucher, order.user));
     if is_buyer { UserAfter::StaysBuyer } else { UserAfter::Freed }
-}
-
-fn outage(fault: Fault) -> Outage {
-    match fault {
-        Fault::Outage(outage) => outage,
-        Fault::Contention(text) | Fault::Locked(text) | Fault::Doubtful(text) | Fault::Row(text) => {
-            Outage::new("MySQL", text)
-        }
-    }
 }
 
 #[cfg(test)]

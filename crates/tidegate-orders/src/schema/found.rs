@@ -236,6 +236,6 @@ pub(super) async fn duplicates(
     Ok((slots > 0).then(|| DuplicateOrders { slots, orders, listed: listed.collect() }))
 }
 
-fn failed_to(doing: &str, error: sqlx::Error) -> MigrateError {
+pub(super) fn failed_to(doing: &str, error: sqlx::Error) -> MigrateError {
     MigrateError::Sql { doing: doing.to_owned(), error }
 }

@@ -48,7 +48,10 @@ enum Membership {
     Seen { state: String, reachable: i64, all: i64 },
 }
 
-const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_provider', \
+/// What tells a server from the others of its cluster; not all of them are everywhere.
+const NAMES: [&str; 5] = ["hostname", "port", "server_id", "server_uuid", "wsrep_node_name"];
+const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname', 'port', 'server_id', \
+    'server_uuid', 'wsrep_node_name', 'wsrep_on', 'wsrep_provider', \
     'wsrep_cluster_name', 'wsrep_sync_wait', 'wsrep_trx_fragment_size', 'group_replication_group_name', \
     'group_replication_single_primary_mode', 'group_replication_unreachable_majority_timeout', \
     'group_replication_consistency', 'read_only', 'super_read_only')";
@@ -85,6 +88,11 @@ impl Standing {
     #[must_use]
     pub fn fact(&self, name: &str) -> &str {
         self.facts.get(name).map_or("", String::as_str)
+    }
+
+    /// Which of its cluster's servers it is.
+    pub(super) fn server(&self) -> [&str; 5] {
+        NAMES.map(|name| self.fact(name))
     }
 
     fn is_on(&self, name: &str) -> bool {
@@ -131,6 +139,12 @@ impl Standing {
             }
             Membership::Seen { .. } | Membership::Unasked | Membership::Hidden(_) => None,
         }
+    }
+
+    /// Whether other members of its group take writes, too, as far as it says itself.
+    #[must_use]
+    pub fn has_several_primaries(&self) -> bool {
+        self.is_in_group() && !self.is_on("group_replication_single_primary_mode")
     }
 
     /// Why this user cannot see which members a replication group has, if so.
@@ -193,12 +207,19 @@ fn text(row: &MySqlRow, column: usize) -> sqlx::Result<String> {
 }
 
 #[cfg(test)]
+impl Standing {
+    pub(super) fn of_facts<const N: usize>(facts: [(&str, &str); N]) -> Self {
+        let facts = facts.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Self { facts: facts.into(), membership: Membership::Unasked }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     fn standing<const N: usize>(facts: [(&str, &str); N], membership: Membership) -> Standing {
-        let facts = facts.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Standing { facts: facts.into(), membership }
+        Standing { membership, ..Standing::of_facts(facts) }
     }
 
     fn seen(state: &str, reachable: i64, all: i64) -> Membership {

@@ -35,10 +35,13 @@ impl Sessions {
                 well_for = 0;
                 self.leave(here, &reason, &mut kept).await;
             } else if here != 0 {
-                well_for = if self.shared.look_at(0, &mut kept[0]).await.is_ok() { well_for + 1 } else { 0 };
-                if well_for >= LOOKS_BEFORE_RETURN {
+                let first = self.shared.look_at(0, &mut kept[0]).await;
+                well_for = if first.is_ok() { well_for + 1 } else { 0 };
+                if well_for >= LOOKS_BEFORE_RETURN
+                    && let Ok(standing) = first
+                {
                     well_for = 0;
-                    self.go_to(0);
+                    self.go_to(0, &standing);
                     tracing::info!(host = self.host(), "the first MySQL node is well again: back to it");
                 }
             }
@@ -47,8 +50,8 @@ impl Sessions {
 
     async fn leave(&self, here: usize, reason: &str, kept: &mut [Option<MySqlConnection>]) {
         for at in (0..kept.len()).filter(|at| *at != here) {
-            if self.shared.look_at(at, &mut kept[at]).await.is_ok() {
-                self.go_to(at);
+            if let Ok(standing) = self.shared.look_at(at, &mut kept[at]).await {
+                self.go_to(at, &standing);
                 tracing::warn!(
                     left = self.shared.name_of(here),
                     host = self.host(),
@@ -66,7 +69,7 @@ impl Sessions {
             let looked = self.shared.look_at(at, kept).await;
             let host = self.shared.name_of(at);
             match looked {
-                Ok(()) => tracing::debug!(host, "a MySQL node takes orders"),
+                Ok(_) => tracing::debug!(host, "a MySQL node takes orders"),
                 Err(reason) => tracing::warn!(host, reason, "a MySQL node takes no orders"),
             }
         }

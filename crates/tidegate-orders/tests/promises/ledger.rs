@@ -16,7 +16,8 @@ use tidegate_orders::{
     ledger::{Contention, Withdrawal},
     schema,
 };
-use tidegate_stream::EntryId;
+
+use crate::ground::order;
 
 const OUT_OF_STOCK: Verdict = Verdict::Refused(Refusal::OutOfStock);
 const HAS_ORDER: Verdict = Verdict::Refused(Refusal::UserHasOrder);
@@ -108,18 +109,6 @@ async fn pool(server: &MysqlServer, connections: u32, lock_wait_timeout_s: u32) 
 /// A ledger as the program opens it on a server that stands alone.
 fn ledger(pool: &MySqlPool, timeout: Duration) -> Ledger {
     Ledger::new(pool.clone(), timeout).committing_in_packet(Arc::new(true.into()))
-}
-
-/// Order `id` of `user` for one unit of `voucher`.
-fn order(id: i64, user: i64, voucher: i64) -> Incoming {
-    let order = Order {
-        id: id.try_into().expect("an order id"),
-        user: user.try_into().expect("a user id"),
-        voucher: voucher.try_into().expect("a voucher id"),
-        quantity: 1.try_into().expect("a quantity"),
-        slot: 1.try_into().expect("a slot"),
-    };
-    Incoming { order, entry: EntryId { ms: 1_718_000_000_000, seq: id.unsigned_abs() } }
 }
 
 fn of_units(mut incoming: Incoming, quantity: i64) -> Incoming {
@@ -762,6 +751,33 @@ async fn only_the_first_batch_waits_for_a_held_voucher_until_it_is_free() -> Res
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_voucher_that_others_write_without_a_pause_is_not_taken_for_held() -> Result<()> {
+    let books = Books::open(&[10, 1_000_000]).await?;
+    let ledger = ledger(&pool(&books.server, 2, 1).await?, TIMEOUT);
+    let mut rival =
+        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+    // Each has the row of voucher 2 for a moment; one of them always has it.
+    let mut lanes = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let mut lane = MySqlConnection::connect(&books.server.url()).await?;
+        lanes.spawn(async move {
+            loop {
+                let write = "START TRANSACTION; UPDATE tb_seckill_voucher SET stock = stock - 1 \
+                    WHERE voucher_id = 2; DO SLEEP(0.005); COMMIT";
+                sqlx::raw_sql(write).execute(&mut lane).await.expect("it is written");
+            }
+        });
+    }
+    for id in [100, 200, 300] {
+        let verdicts = ledger.record(&[order(id, id, 1), order(id + 1, id + 1, 2)]).await?;
+        assert_eq!(verdicts, [held_1(), Verdict::Created]);
+    }
+    lanes.shutdown().await;
+    rival.execute("ROLLBACK").await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn however_many_rows_of_a_batch_are_held_it_ends_in_time_and_free_orders_are_written() -> Result<()> {
     let stocks = [100; 12];
@@ -835,5 +851,34 @@ async fn two_probes_in_one_millisecond_are_two_writes() -> Result<()> {
     let first = at().await?;
     ledger.probe().await?;
     assert_ne!(first, at().await?, "a write that changes nothing is not flushed");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_that_others_have_won_is_made_again_and_is_no_outage() -> Result<()> {
+    let books = Books::open(&[10]).await?;
+    // One session, which counts down how often it is told, as a cluster tells, that another worker has probed before it.
+    let session = pool(&books.server, 1, 5).await?;
+    let losses = async |losses: u32| -> Result<()> {
+        session.execute(AssertSqlSafe(format!("SET @losses = {losses}"))).await?;
+        Ok(())
+    };
+    for (error, sqlstate) in [(1213, "40001"), (3101, "40000")] {
+        let certify = format!(
+            "DROP TRIGGER IF EXISTS certify; CREATE TRIGGER certify BEFORE UPDATE ON tidegate_probe FOR EACH ROW \
+             IF @losses > 0 THEN \
+                 SET @losses = @losses - 1; \
+                 SIGNAL SQLSTATE '{sqlstate}' SET MYSQL_ERRNO = {error}, MESSAGE_TEXT = 'somebody else has won'; \
+             END IF"
+        );
+        books.run(&certify).await?;
+        losses(9).await?;
+        ledger(&session, TIMEOUT).probe().await?;
+        let left: i64 = sqlx::query_scalar("SELECT CAST(@losses AS SIGNED)").fetch_one(&session).await?;
+        assert_eq!(left, 0, "{error}");
+    }
+    losses(1_000_000).await?;
+    let outage = ledger(&session, Duration::from_millis(500)).probe().await.err().context("not for ever")?;
+    assert!(outage.error.contains("somebody else has won"), "{outage}");
     Ok(())
 }

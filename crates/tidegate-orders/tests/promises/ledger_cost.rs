@@ -6,8 +6,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use anyhow::{Result, ensure};
 use sqlx::{AssertSqlSafe, Executor, MySqlPool, mysql::MySqlPoolOptions, prelude::*};
 use tidegate_lab::MysqlServer;
-use tidegate_orders::{Incoming, Ledger, Order, schema};
-use tidegate_stream::EntryId;
+use tidegate_orders::{Incoming, Ledger, schema};
+
+use crate::ground::order;
 
 const BATCH: i64 = 200;
 const VOUCHER: i64 = 7;
@@ -94,17 +95,6 @@ impl Books {
         };
         Ok(Cost { statements: sum("Com_"), rows_read: sum("Handler_read") })
     }
-}
-
-fn order(id: i64, user: i64, voucher: i64) -> Incoming {
-    let order = Order {
-        id: id.try_into().expect("an order id"),
-        user: user.try_into().expect("a user id"),
-        voucher: voucher.try_into().expect("a voucher id"),
-        quantity: 1.try_into().expect("a quantity"),
-        slot: 1.try_into().expect("a slot"),
-    };
-    Incoming { order, entry: EntryId { ms: 1_718_000_000_000, seq: id.unsigned_abs() } }
 }
 
 /// The `nth` batch of new orders.

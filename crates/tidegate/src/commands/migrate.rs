@@ -21,8 +21,8 @@ Examples:
 
 Works on an empty database and on one with the tutorial's tables and rows; running it again does nothing. Whatever does
 not fit, such as two live orders of one user, is listed before anything is changed, and the exit code is 1. Asks before
-it changes a table that is there already. Two at once are safe: the second waits for the first. Why it works like this
-stands in migrations/README.md.";
+it changes a table that is there already. Two at once are safe: the second waits for the first. A replication group with
+several primaries is migrated at one of them, which it names. Why it works like this stands in migrations/README.md.";
 
 /// What `tidegate migrate` takes.
 #[derive(Args, Debug)]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool};
 use tidegate_lab::{ClusterKind, MysqlCluster, MysqlFlavour};
+use tidegate_orders::schema::{self, MigrateError};
 use tokio::time::sleep;
 
 use super::{
@@ -43,9 +44,7 @@ pub async fn measure(
         }
     };
     let urls: Vec<String> = cluster.nodes().iter().map(|node| node.url()).collect();
-    let pool = MySqlPool::connect(&urls[0]).await?;
-    tidegate_orders::schema::migrate(&pool).await?;
-    pool.close().await;
+    migrate(&urls).await?;
     let one = drain(site, &urls, 1, entries).await.context("One worker on one node")?;
     let three = drain(site, &urls, urls.len(), entries).await.context("A worker on each node")?;
     Ok(Some(ClusterResult {
@@ -55,6 +54,20 @@ pub async fn measure(
         three_workers_per_s: three.per_s,
         lost: one.lost + three.lost,
     }))
+}
+
+/// At the node that takes it: of a replication group, one member does.
+async fn migrate(urls: &[String]) -> Result<()> {
+    for url in urls {
+        let pool = MySqlPool::connect(url).await?;
+        let migrated = schema::migrate(&pool).await;
+        pool.close().await;
+        match migrated {
+            Err(MigrateError::AnotherMember { .. }) => {}
+            migrated => return migrated.map(drop).context("Failed to make the tables"),
+        }
+    }
+    anyhow::bail!("Failed to make the tables: each node names another one")
 }
 
 struct Drained {

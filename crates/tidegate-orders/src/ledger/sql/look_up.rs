@@ -1,6 +1,6 @@
 //! What the ledger reads.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, Either, MySqlConnection, Row, mysql::MySqlRow};
@@ -9,6 +9,7 @@ use super::{BEGIN, ROLLBACK, list, numbers};
 use crate::{
     ledger::{
         Incoming,
+        held::LockedRow,
         verdict::{Known, Refusal},
     },
     order::{OrderId, Slot, UserId, VoucherId},
@@ -61,21 +62,22 @@ pub(in crate::ledger) async fn look_up(
     questions.answers(connection).await
 }
 
-/// Of these vouchers, those whose rows somebody holds at this moment. Waits for nobody.
-pub(in crate::ledger) async fn held_vouchers(
+/// Of these vouchers, those whose rows somebody has locked at this moment, as they stand. Waits for nobody.
+pub(in crate::ledger) async fn locked_vouchers(
     connection: &mut MySqlConnection,
     vouchers: &[VoucherId],
-) -> sqlx::Result<BTreeSet<VoucherId>> {
+) -> sqlx::Result<BTreeMap<VoucherId, LockedRow>> {
     let mut sql = BEGIN.to_owned();
     for vouchers in vouchers.chunks(MOST_LISTED) {
         let select = format!(
-            "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher FORCE INDEX (PRIMARY) WHERE voucher_id IN ({})",
+            "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(refusals AS SIGNED) \
+             FROM tb_seckill_voucher FORCE INDEX (PRIMARY) WHERE voucher_id IN ({})",
             list(vouchers)
         );
         sql = format!("{sql};{select};{select} FOR UPDATE SKIP LOCKED");
     }
     sql = format!("{sql};{ROLLBACK}");
-    let mut held = BTreeSet::new();
+    let mut locked = BTreeMap::new();
     let mut answer = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(connection);
     let mut result = 0;
     while let Some(part) = answer.try_next().await? {
@@ -85,14 +87,14 @@ pub(in crate::ledger) async fn held_vouchers(
                 let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) else { continue };
                 // After the BEGIN, by turns: what is there, then what of it is free.
                 if result % 2 == 1 {
-                    held.insert(voucher);
+                    locked.insert(voucher, LockedRow { stock: row.try_get(1)?, refusals: row.try_get(2)? });
                 } else {
-                    held.remove(&voucher);
+                    locked.remove(&voucher);
                 }
             }
         }
     }
-    Ok(held)
+    Ok(locked)
 }
 
 type Taker = fn(&mut Known, &MySqlRow) -> sqlx::Result<()>;

@@ -9,12 +9,11 @@ use crate::{
         verdict::{Changes, StockChange},
     },
     order::{Order, Quantity, Slot, VoucherId},
+    row_state::STATUS_CANCELLED,
 };
 
 /// What a row takes, at most, in the text of an INSERT.
 const ROW_CHARS: usize = 128;
-/// The tutorial's number for a cancelled order.
-const CANCELLED: u8 = 4;
 
 /// What the write itself has to check, because its verdicts were not decided under the locks of the vouchers. A check that
 /// fails ends it before its commit, with an error of [`crate::ledger::fault::misfit`], as does that of a row that is there already.
@@ -174,7 +173,7 @@ pub(in crate::ledger) fn cancelled_rows<'a>(
     orders.sort_unstable_by_key(|incoming| incoming.order.id);
     let rows = list(orders.iter().map(|Incoming { order, entry }| {
         let Order { id, user, voucher, quantity, .. } = order;
-        format!("({id},{user},{voucher},{quantity},NULL,{CANCELLED},'{entry}')")
+        format!("({id},{user},{voucher},{quantity},NULL,{STATUS_CANCELLED},'{entry}')")
     }));
     let columns = "id,user_id,voucher_id,quantity,slot,status,entry_id";
     (!rows.is_empty()).then(|| format!("INSERT INTO tb_voucher_order ({columns}) VALUES {rows}"))

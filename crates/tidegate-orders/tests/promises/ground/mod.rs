@@ -11,7 +11,7 @@ use fred::{
 };
 use tidegate_lab::RedisServer;
 use tidegate_orders::{
-    Gate, KeyTemplates, Keys, Order, OrderId, Quantity, UserId, VoucherId,
+    Gate, Incoming, KeyTemplates, Keys, Order, OrderId, Quantity, UserId, VoucherId,
     gate::{Admission, Release, UserAfter},
     wire::FieldNames,
 };
@@ -19,6 +19,18 @@ use tidegate_stream::{Entry, EntryId, RedisSettings, connect_pool};
 
 pub const STREAM: &str = "stream.orders";
 pub const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// Order `id` of `user` for one unit of `voucher`, and its entry.
+pub fn order(id: i64, user: i64, voucher: i64) -> Incoming {
+    let order = Order {
+        id: id.try_into().expect("an order id"),
+        user: user.try_into().expect("a user id"),
+        voucher: voucher.try_into().expect("a voucher id"),
+        quantity: 1.try_into().expect("a quantity"),
+        slot: 1.try_into().expect("a slot"),
+    };
+    Incoming { order, entry: EntryId { ms: 1_718_000_000_000, seq: id.unsigned_abs() } }
+}
 
 pub struct Ground {
     pub redis: RedisServer,
