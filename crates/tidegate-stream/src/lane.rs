@@ -290,12 +290,21 @@ impl<H: Handler> Lane<H> {
                 if after == EntryId::MIN {
                     self.stream.enlist(consumer).await?;
                 }
-                desk.listed(&self.stream.own(consumer, after, count).await?);
+                let page = self.stream.own(consumer, after, count).await?;
+                if desk.counts_deaths() {
+                    let in_hand = page.iter().filter(|own| own.deliveries > 0);
+                    let in_hand: Vec<EntryId> = in_hand.map(|own| own.id).collect();
+                    self.stream.count_deaths(consumer, &in_hand).await?;
+                    desk.deaths_counted(page.last().map(|own| own.id));
+                } else {
+                    desk.listed(&page.iter().map(|own| own.id).collect::<Vec<_>>());
+                }
             }
             Source::OwnCount => desk.counted(self.stream.count_own(consumer).await?),
             Source::Claim { cursor, count } => {
                 let claimed = self.stream.claim(consumer, self.settings.claim_idle, cursor, count).await?;
                 self.counters.claimed(claimed.ids.len() + claimed.gone.len());
+                self.stream.count_deaths(consumer, &claimed.ids).await?;
                 delivery.gone.extend(&claimed.gone);
                 desk.claimed(claimed, Instant::now());
             }
@@ -350,7 +359,6 @@ impl<H: Handler> Lane<H> {
         let fetch = Fetch {
             bytes: desk.schedule.share_of(self.settings.batch_bytes),
             largest: self.settings.entry_max_bytes,
-            token: desk.token(),
             limit,
         };
         self.stream.fetch(self.reader.consumer(), ids, fetch).await

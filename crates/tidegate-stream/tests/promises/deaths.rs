@@ -173,3 +173,33 @@ async fn an_outage_and_a_stop_are_no_deaths() {
     assert_eq!(rig.call::<usize>("EXISTS s.deaths").await, 0);
     lane.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_is_interrupted_counts_the_deaths_of_the_process_before_once_and_none_of_its_own() {
+    let rig = Rig::start().await;
+    let ids = rig.add_delivered(30, "c1").await;
+    // The process before died with every other one in hand.
+    for id in ids.iter().step_by(2) {
+        let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {id} RETRYCOUNT 0 JUSTID")).await;
+    }
+    let handler = RecordingHandler::done();
+    handler.shut_door();
+    let lane = rig.run("c1", &handler, settings()).await;
+    handler.until_seen(10).await;
+    rig.reads.cut().await;
+    rig.commands.cut().await;
+    handler.open_door();
+    eventually("it cannot be settled", async || rig.log.count("outage began") > 0).await;
+    handler.shut_door();
+    rig.reads.pass();
+    rig.commands.pass();
+    handler.until_seen(20).await;
+    assert_eq!(handler.ids()[10..20], ids[..10], "the same ones again");
+    let deaths: std::collections::BTreeMap<String, String> = rig.call("HGETALL s.deaths").await;
+    let died: std::collections::BTreeMap<String, String> =
+        ids.iter().skip(1).step_by(2).map(|id| (id.to_string(), "1".to_owned())).collect();
+    assert_eq!(deaths, died);
+    handler.open_door();
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+}
