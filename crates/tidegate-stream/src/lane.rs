@@ -398,6 +398,11 @@ impl<H: Handler> Lane<H> {
         desk.together = None;
         self.pulse.enter(Activity::Yielding);
         let Some(_alone) = stop.run_until_cancelled(self.alone.alone()).await else { return Ok(()) };
+        // Another lane was alone before this one, in vain.
+        if desk.set_aside.nobody_may_be_alone(Instant::now()) {
+            desk.set_aside.end_try(&due.ids, Duration::ZERO, Instant::now());
+            return Ok(());
+        }
         for (at, id) in due.ids.iter().enumerate() {
             if stop.is_cancelled() || self.brake.is_on() {
                 desk.set_aside.end_try(&due.ids[at..], begun.elapsed(), Instant::now());
