@@ -559,30 +559,13 @@ impl Reader {
         // BLOCK 0 would mean for ever, and BLOCK 1 up to a tenth of a second: Redis looks after those who wait when
         // something happens, or ten times a second.
         let block = (!block.is_zero()).then(|| block.max(Duration::from_millis(1)));
-        self.read(count, block, ">".to_owned()).await
-    }
-
-    /// Reads up to `count` of this consumer's own pending entries that come after `after`.
-    ///
-    /// # Errors
-    /// As [`Reader::read_new`].
-    pub async fn read_pending(&self, count: usize, after: EntryId) -> Result<Delivery, StreamError> {
-        self.read(count, None, after.to_string()).await
-    }
-
-    async fn read(
-        &self,
-        count: usize,
-        block: Option<Duration>,
-        after: String,
-    ) -> Result<Delivery, StreamError> {
         let mut args: Vec<Value> = Vec::with_capacity(11);
         args.extend(["GROUP", &self.names.group, &self.consumer, "COUNT"].map(Value::from));
         args.push(length(count));
         if let Some(block) = block {
             args.extend(["BLOCK".into(), millis(block)]);
         }
-        args.extend(["STREAMS", &self.names.stream, &after].map(Value::from));
+        args.extend(["STREAMS", &self.names.stream, ">"].map(Value::from));
 
         let slot = ClusterHash::Custom(fred::util::redis_keyslot(self.names.stream.as_bytes()));
         let command = CustomCommand::new_static("XREADGROUP", slot, block.is_some());
