@@ -94,12 +94,21 @@ async fn a_pending_list_tells_what_is_set_aside_and_an_operator_can_bury_it() {
     let program = Program::with_variables(&site.redis.url(), &site.mysql.url());
     until("it is shown as set aside", || async {
         let list = program.run("pending list --json").expect(0).json();
-        list["entries"].as_array().is_some_and(|all| all.len() == 1 && all[0]["set_aside"] == true)
+        list["entries"].as_array().is_some_and(|all| {
+            let entry = all.first();
+            let cause = entry.map(|entry| (&entry["waits_for"]["kind"], &entry["waits_for"]["key"]));
+            all.len() == 1
+                && all[0]["set_aside"] == true
+                && cause == Some((&"user_lock".into(), &1005.into()))
+        })
     })
     .await;
-    worker.kill9();
     let entry = program.run("pending list --json").expect(0).json()["entries"][0]["entry"].clone();
     let entry = entry.as_str().expect("an id");
+    assert!(program.run("pending list --set-aside").expect(0).stdout.contains("set aside: user_lock 1005"));
+    let shown = program.run(&format!("pending show {entry}")).expect(0).stdout;
+    assert!(shown.contains("deaths      0") && shown.contains("waits for user_lock 1005, since"), "{shown}");
+    worker.kill9();
     until("its worker counts as gone", || async {
         program.run(&format!("pending bury {entry} --why test --yes")).code == 0
     })
