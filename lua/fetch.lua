@@ -1,6 +1,7 @@
 -- Hands pending entries to the consumer that holds them, by their ids, until they weigh enough: their number
 -- of deliveries is 1 or more from then on (set_aside.lua). Withholds those that too many processes died of
--- (count_deaths.lua). Ids of others are passed over.
+-- (count_deaths.lua). Ids of others are passed over, and so is what an operator has offered to all
+-- (offer.lua): the next scan of any lane takes it, or a try of its holder would undo the offer.
 -- KEYS[1] stream; KEYS[2] deaths: hash, entry id -> number of deaths
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries; ARGV[3] bytes: of names and values, at
 -- most, but the first is handed over whatever it weighs; ARGV[4] largest: bytes of one that is handed over
@@ -10,7 +11,7 @@
 -- deaths, ... of the withheld; ids of handed over ones that have deaths; number of ids that were looked at
 local stream, deaths, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local bytes, largest, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local call = redis.call
+local call, TEN_YEARS_MS = redis.call, 315360000000
 local has_deaths = call('EXISTS', deaths) == 1
 local entries, gone, large, withheld, survivors, looked = {}, {}, {}, {}, {}, 0
 local claims = {} -- by the number of deliveries that they will have
@@ -36,7 +37,8 @@ local function look(id, deliveries, entry) -- returns false when there is no roo
 end
 for at = 6, #ARGV do
   local held = call('XPENDING', stream, group, ARGV[at], ARGV[at], 1)[1]
-  local entry = held and held[2] == consumer and (call('XRANGE', stream, held[1], held[1])[1] or 'gone')
+  local is_own = held and held[2] == consumer and held[3] <= TEN_YEARS_MS
+  local entry = is_own and (call('XRANGE', stream, held[1], held[1])[1] or 'gone')
   if entry == 'gone' then gone[#gone + 1] = held[1]
   elseif entry and not look(held[1], held[4], entry) then break end
   looked = looked + 1
