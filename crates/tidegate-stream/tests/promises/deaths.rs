@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fred::prelude::*;
@@ -11,7 +12,7 @@ use tidegate_stream::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::rig::{DEADLINE, RecordingHandler, Rig, eventually, ms, settings};
+use crate::rig::{DEADLINE, RecordingHandler, Rig, eventually, ms, number, set_aside, settings};
 
 const URL: &str = "TIDEGATE_TEST_DEADLY_URL";
 
@@ -202,4 +203,38 @@ async fn a_start_that_is_interrupted_counts_the_deaths_of_the_process_before_onc
     handler.open_door();
     rig.nothing_is_pending().await;
     lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_alone_that_waits_for_something_else_is_in_nobodys_way_and_is_done_when_that_is_over() {
+    let rig = Rig::start().await;
+    let suspect = rig.add_delivered(1, "c1").await[0];
+    let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {suspect} RETRYCOUNT 0 JUSTID")).await;
+    // As workers before this one wrote it: with a token.
+    let note: Value =
+        rig.eval("return redis.call('HSET', 's.deaths', ARGV[1], '3 0af7')", &[&suspect.to_string()]).await;
+    assert_eq!(note.as_u64(), Some(1));
+    let door = Arc::new(AtomicBool::new(false));
+    let is_open = Arc::clone(&door);
+    let handler = RecordingHandler::new(move |entry| {
+        if number(entry) == 1 && !is_open.load(Ordering::Relaxed) { set_aside() } else { Outcome::Done }
+    });
+    let alone = Arc::<Alone>::default();
+    let mut lanes = Vec::new();
+    for consumer in ["c1", "c2"] {
+        let lane = rig.lane(consumer, &handler, settings()).await.with_alone(Arc::clone(&alone));
+        lanes.push(rig.run_lane(lane));
+    }
+    eventually("it is tried", async || handler.ids().contains(&suspect)).await;
+    rig.add(200).await;
+    eventually("all others are done", async || rig.counters.counts().done == 200).await;
+    assert_eq!(rig.pending().await, 1);
+    door.store(true, Ordering::Relaxed);
+    rig.nothing_is_pending().await;
+    let with_it = handler.batches().into_iter().filter(|batch| batch.ids.contains(&suspect));
+    assert!(with_it.map(|batch| batch.ids.len()).all(|size| size == 1), "it is handled alone");
+    eventually("its deaths are forgotten", async || rig.call::<usize>("HLEN s.deaths").await == 0).await;
+    for lane in lanes {
+        lane.stop().await;
+    }
 }
