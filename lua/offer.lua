@@ -8,7 +8,8 @@
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries
 -- ARGV[3] from: where to begin, as XPENDING takes it: '-', or '(' and the last id of the call before
 -- ARGV[4] count: entries at most, 1 .. 1000
--- ARGV[5] young_ms: not those that were delivered less than so long ago: somebody may be at work on them
+-- ARGV[5] young_ms: not those in hand (set_aside.lua) that were delivered less than so long ago: somebody may
+-- be at work on them, or their locks may stand still
 -- Reply 0: the consumer lives; nothing was done
 -- Reply: array of last id ('' when there was none), and how many were offered, offered before, too young,
 -- and without payload
@@ -27,7 +28,7 @@ for _, entry in ipairs(held) do
     gone = gone + 1
   elseif entry[3] > TEN_YEARS_MS then
     before = before + 1
-  elseif entry[3] < young_ms then
+  elseif entry[3] < young_ms and entry[4] > 0 then
     young = young + 1
   else
     claim[#claim + 1] = entry[1]

@@ -63,13 +63,29 @@ async fn entries_that_nobody_writes_are_warnings() {
     let (code, text) = doctor(&site);
     assert!(code == Some(0) && !text.contains(WELL), "{text}");
     assert!(text.contains("1 consumer without a living process, with 1 entry in hand: gone-3"), "{text}");
-    assert!(!text.contains("delivered") && !text.contains("s old"), "{text}");
+    assert!(!text.contains("died") && !text.contains("s old"), "{text}");
 
-    for _ in 0..9 {
-        site.call(&format!("XREADGROUP GROUP {GROUP} gone-3 STREAMS {STREAM} 0")).await;
-    }
+    let pending = site.call(&format!("XPENDING {STREAM} {GROUP} - + 1")).await.into_array();
+    let entry = pending[0].clone().into_array()[0].as_string().expect("an id");
+    site.call(&format!("HSET {STREAM}.deaths {entry} 3")).await;
     let (_, text) = doctor(&site);
-    assert!(text.contains("warning  redis  1 pending entry delivered 10 times or more"), "{text}");
+    let died = "warning  redis  1 pending entry in hand when worker processes died; the most: 3 deaths";
+    assert!(text.contains(died), "{text}");
+
+    // What a living worker has written down.
+    site.call(&format!("XGROUP CREATECONSUMER {STREAM} {GROUP} w-0")).await;
+    site.call("SET tidegate:worker:w somebody").await;
+    let notice = |lasting_s: u32| {
+        format!(
+            r#"{{"entries":3,"kinds":{{"voucher_row":3}},"causes":[{{"kind":"voucher_row","key":7,"entries":3,"lasting_s":{lasting_s}}}]}}"#
+        )
+    };
+    for (lasting_s, is_told) in [(5, false), (300, true)] {
+        site.redis_says(&["HSET", &format!("{STREAM}.set_aside"), "w", &notice(lasting_s)]).await;
+        let (_, text) = doctor(&site);
+        let told = "the longest wait: 3 for voucher_row 7, since 300 s";
+        assert_eq!(text.contains(told), is_told, "{text}");
+    }
 
     // Ages go by the ids of entries.
     let now_ms = std::time::UNIX_EPOCH.elapsed().expect("a time").as_millis() - 20_000;

@@ -56,13 +56,18 @@ async fn held_up(step: &[u8], orders: i64) -> (Site, Proxy, Proxy, Hold, Worker)
 
 /// Waits until a consumer counts as dead, and its locks are over.
 async fn until_dead(site: &Site, consumer: &str) {
+    until_gone(site, consumer).await;
+    until("its locks are over", || async { site.locks().await == 0 }).await;
+}
+
+/// Waits until a consumer counts as dead.
+async fn until_gone(site: &Site, consumer: &str) {
     until("the consumer is dead", || async {
         let list = operator(site).run("consumers list --json").expect(0).json();
         let consumers = list["consumers"].as_array().expect("an array").clone();
         consumers.iter().any(|it| it["name"] == consumer && it["alive"] == false)
     })
     .await;
-    until("its locks are over", || async { site.locks().await == 0 }).await;
 }
 
 /// Entries that are delivered to a consumer that does nothing with them.
@@ -657,4 +662,82 @@ async fn who_waits_does_not_read_all_of_it_again_and_again() {
     operator.run("consumers remove dead-0 --wait 3s --yes").expect(1);
     let looks = calls("xinfo|consumers").await + calls("xinfo").await - before;
     assert!(looks < 5, "{looks} times the consumers were read");
+}
+
+/// A worker that has set one order aside: somebody holds its user's lock.
+async fn with_one_set_aside(site: &Site) -> Worker {
+    site.open_sale().await;
+    site.redis_says(&["SET", "lock:order:1005", "somebody"]).await;
+    // It would take back itself what is on offer.
+    let worker = patient(site, "holder").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    site.plain_rush(1_000, 10).await;
+    until("all others are written", || async { site.orders().await.len() == 9 }).await;
+    set_aside_by(site, "holder-0").await;
+    worker
+}
+
+async fn set_aside_by(site: &Site, consumer: &str) {
+    until("it is set aside", || async {
+        let list = operator(site).run("pending list --json").expect(0).json();
+        let entries = list["entries"].as_array().expect("an array");
+        entries.len() == 1 && entries[0]["set_aside"] == true && entries[0]["consumer"] == consumer
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_only_by_force() {
+    let site = Site::open().await;
+    let holder = with_one_set_aside(&site).await;
+    // Leases as they are where nobody has set them: far longer than this may take.
+    let leases = Program::with_variables(&site.redis.url(), &site.mysql.url());
+    let careful = |line: &str| leases.run(line);
+    let refused = careful("pending claim --consumer holder-0 --yes").expect(1);
+    assert!(refused.stdout.contains("holder-0 lives"), "{refused:?}");
+
+    let heir = patient(&site, "heir").start();
+    heir.says("worker started").await;
+    let forced = careful("pending claim --consumer holder-0 --force --wait 1m --yes").expect(0);
+    assert!(forced.stdout.contains("1 entry offered"), "{forced:?}");
+    set_aside_by(&site, "heir-0").await;
+    assert!(holder.stop().await.success());
+
+    // What it had in hand would be left until its leases are over. This was in nobody's hands.
+    heir.kill9();
+    until_gone(&site, "heir-0").await;
+    let third = patient(&site, "third").start();
+    third.says("worker started").await;
+    let claimed = careful("pending claim --dead --wait 1m --yes --json").expect(0).json();
+    assert_eq!((&claimed["offered"], &claimed["young"], &claimed["left"]), (&1.into(), &0.into(), &0.into()));
+    set_aside_by(&site, "third-0").await;
+    site.call("DEL lock:order:1005").await;
+    site.settled().await;
+    site.invariants().await;
+    assert!(third.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_has_set_something_aside_is_removed_once_it_is_dead_and_another_keeps_it() {
+    let site = Site::open().await;
+    let holder = with_one_set_aside(&site).await;
+    let operator = operator(&site);
+    let stays = operator.run("consumers remove holder-0 --yes").expect(1);
+    assert!(stays.stdout.contains("holder-0 lives"), "{stays:?}");
+    holder.kill9();
+    until_gone(&site, "holder-0").await;
+    let heir = patient(&site, "heir").start();
+    heir.says("worker started").await;
+    let removed = operator.run("consumers remove holder-0 --yes --json").expect(0).json();
+    assert_eq!(
+        (&removed["removed"][0], &removed["handed_over"]),
+        (&"holder-0".into(), &1.into()),
+        "{removed}"
+    );
+    set_aside_by(&site, "heir-0").await;
+    let left = operator.run("consumers remove --dead --yes").expect(0);
+    assert!(left.stdout.contains("No consumer of group g1 is dead"), "{left:?}");
+    site.call("DEL lock:order:1005").await;
+    site.settled().await;
+    site.invariants().await;
+    assert!(heir.stop().await.success());
 }

@@ -510,6 +510,15 @@ async fn what_a_living_worker_has_in_hand_is_not_buried_under_its_hands() {
     let worker = site.worker("w").set("WORKER_LANES", 1).set("REDIS_COMMAND_TIMEOUT_MS", 60_000);
     let worker = worker.set("REDIS_URL", redis.url_for(&site.redis)).start();
     locking.reached().await.expect("both entries are in hand");
+    let dry_args = [&ALL[..], &["--dry-run"]].concat();
+    let dry = self::replay(&site, &dry_args);
+    assert!(
+        shown(&dry).contains("0 would be buried, 1 in hand of a living worker: waits"),
+        "{}",
+        shown(&dry)
+    );
+    let dry = told(&self::replay(&site, &[&dry_args[..], &["--json"]].concat()), 0);
+    counts(&dry["foreseen"], &[("entries", 2), ("created", 1), ("buried", 0), ("dead", 0), ("in_hand", 1)]);
 
     // The replay finds no voucher, the worker does: its row is added in between.
     let operator = Proxy::start(site.redis.port()).await.expect("a proxy");

@@ -1,7 +1,5 @@
 //! Clocks that are set by an hour, ahead and back, under workers that are at work: what docs/clocks.md says of them.
 
-use std::time::{Duration, Instant};
-
 use tidegate_lab::{Clock, MysqlServer, Proxy, RedisServer};
 
 use crate::{
@@ -9,9 +7,8 @@ use crate::{
     site::{Site, Worker, WorkerPlan, rush::PLENTY, until},
 };
 
+/// Far more than [`until`] waits for anything: whatever would wait until a clock has caught up comes too late.
 const HOUR_S: i64 = 3_600;
-/// Far more than anything waits for here, and far less than an hour.
-const SOON: Duration = Duration::from_secs(30);
 
 async fn redis_by(clock: &Clock) -> Site {
     let redis = RedisServer::options().args(["--appendfsync", "always"]).clock(clock).start();
@@ -105,19 +102,17 @@ async fn a_wait_for_a_held_row_does_not_last_until_the_clock_of_mysql_has_caught
     site.plain_rush(1_000, 20).await;
     until("a batch waits for the row", || async { site.pending().await > 0 }).await;
     clock.set_ahead_by(-HOUR_S).expect("the clock is set");
-    let began = Instant::now();
     site.load(3, 1).await;
     site.admit(9_000, 9_000, 3, 1).await;
     until("another voucher's order is written", || async { site.orders().await.len() == 1 }).await;
-    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     assert_eq!(get(&worker, "/livez").await.status, 200);
     holder.rollback().await.expect("the row is free");
-    settled_soon(&site).await;
+    all_is_written(&site).await;
     assert!(worker.stop().await.success());
 }
 
 /// How often each lane has looked for something to do.
-async fn turns(worker: &Worker) -> Vec<u64> {
+pub async fn turns(worker: &Worker) -> Vec<u64> {
     let status = get(worker, "/status").await.json();
     let lanes = status["worker"]["lanes"].as_array().expect("lanes").clone();
     lanes.iter().map(|lane| lane["turns"].as_u64().expect("a number")).collect()
@@ -135,15 +130,13 @@ async fn a_clock_of_redis_that_is_set_back_is_told_and_holds_up_no_idle_lane() {
     clock.set_ahead_by(-HOUR_S).expect("the clock is set");
     worker.says("the clock of Redis was set back").await;
     let before = turns(&worker).await;
-    let began = Instant::now();
     until("all lanes look for entries again", || async {
         turns(&worker).await.iter().zip(&before).all(|(now, before)| now > &(before + 2))
     })
     .await;
-    assert!(began.elapsed() < SOON);
     assert_eq!(get(&worker, "/livez").await.status, 200);
     site.plain_rush(1_000, 100).await;
-    settled_soon(&site).await;
+    all_is_written(&site).await;
     // Redis 7 goes on blocking the reads, and the worker gives their connections up.
     let log = worker.log();
     assert_eq!(log.matches("outage began").count(), log.matches("outage over").count(), "{log}");
@@ -168,10 +161,8 @@ async fn killed_before_an_hour_comes_again() -> (Clock, Site) {
     (clock, site)
 }
 
-async fn settled_soon(site: &Site) {
-    let began = Instant::now();
+async fn all_is_written(site: &Site) {
     site.settled().await;
-    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     site.invariants().await;
 }
 
@@ -179,7 +170,7 @@ async fn settled_soon(site: &Site) {
 async fn a_killed_worker_starts_again_under_its_name_although_its_heartbeat_would_end_in_an_hour() {
     let (_clock, site) = killed_before_an_hour_comes_again().await;
     let worker = site.worker("victim").start();
-    settled_soon(&site).await;
+    all_is_written(&site).await;
     assert!(worker.stop().await.success());
 }
 
@@ -187,6 +178,6 @@ async fn a_killed_worker_starts_again_under_its_name_although_its_heartbeat_woul
 async fn what_a_killed_worker_had_in_hand_is_taken_over_although_it_was_delivered_in_an_hour() {
     let (_clock, site) = killed_before_an_hour_comes_again().await;
     let worker = site.worker("heir").start();
-    settled_soon(&site).await;
+    all_is_written(&site).await;
     assert!(worker.stop().await.success());
 }

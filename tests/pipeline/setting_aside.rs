@@ -1,11 +1,10 @@
 //! What cannot be done now is in nobody's way, and is seen from outside.
 
-use std::time::Duration;
-
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 
 use crate::{
     browser::{get, until_page},
+    clocks::turns,
     program::Program,
     site::{Site, Worker, until},
 };
@@ -52,24 +51,25 @@ async fn of_forty_vouchers_twenty_are_held_and_the_others_are_written_at_once_an
     for at in 0..1_200 {
         site.add_order(10_000 + at, 1 + at, 101 + at % VOUCHERS).await;
     }
-    let held = std::time::Instant::now();
     until("the free ones are written", || async { site.orders().await.len() == 600 }).await;
-    assert!(held.elapsed() < Duration::from_secs(20), "in {:?}", held.elapsed());
     until("the others are set aside", || async { set_aside(&worker).await >= 590.0 }).await;
     // New orders of free vouchers are not behind them.
     for at in 0..20 {
         site.add_order(20_000 + at, 20_000 + at, 121 + at % 20).await;
     }
     until("new ones are written", || async { site.orders().await.len() == 620 }).await;
-    while held.elapsed() < Duration::from_secs(14) {
-        assert_eq!(get(&worker, "/livez").await.status, 200, "{}", worker.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let before = turns(&worker).await;
+    until("every lane goes on turning", || async {
+        turns(&worker).await.iter().zip(&before).all(|(now, before)| now > &(before + 5))
+    })
+    .await;
     let program = Program::with_variables(&site.redis.url(), &site.mysql.url());
-    let status = program.run("status --json").expect(0).json();
-    let shown = &status["stream"]["set_aside"];
-    assert!(shown["entries"].as_u64().is_some_and(|entries| entries > 550), "{shown}");
-    assert_eq!(shown["causes"][0]["kind"], "voucher_row", "{shown}");
+    until("others are told", || async {
+        let shown = program.run("status --json").expect(0).json()["stream"]["set_aside"].clone();
+        shown["entries"].as_u64().is_some_and(|entries| entries > 550)
+            && shown["causes"][0]["kind"] == "voucher_row"
+    })
+    .await;
     let shown = program.run("status").expect(0).all();
     assert!(shown.contains("set aside for") && shown.contains("voucher_row"), "{shown}");
 
@@ -94,12 +94,21 @@ async fn a_pending_list_tells_what_is_set_aside_and_an_operator_can_bury_it() {
     let program = Program::with_variables(&site.redis.url(), &site.mysql.url());
     until("it is shown as set aside", || async {
         let list = program.run("pending list --json").expect(0).json();
-        list["entries"].as_array().is_some_and(|all| all.len() == 1 && all[0]["set_aside"] == true)
+        list["entries"].as_array().is_some_and(|all| {
+            let entry = all.first();
+            let cause = entry.map(|entry| (&entry["waits_for"]["kind"], &entry["waits_for"]["key"]));
+            all.len() == 1
+                && all[0]["set_aside"] == true
+                && cause == Some((&"user_lock".into(), &1005.into()))
+        })
     })
     .await;
-    worker.kill9();
     let entry = program.run("pending list --json").expect(0).json()["entries"][0]["entry"].clone();
     let entry = entry.as_str().expect("an id");
+    assert!(program.run("pending list --set-aside").expect(0).stdout.contains("set aside: user_lock 1005"));
+    let shown = program.run(&format!("pending show {entry}")).expect(0).stdout;
+    assert!(shown.contains("deaths      0") && shown.contains("waits for user_lock 1005, since"), "{shown}");
+    worker.kill9();
     until("its worker counts as gone", || async {
         program.run(&format!("pending bury {entry} --why test --yes")).code == 0
     })

@@ -24,8 +24,8 @@ pub const REASONS_OF_DEATH: [&str; 9] = [
 ];
 
 /// Every kind of thing that the entry of an order may wait for.
-pub const KINDS_OF_CAUSES: [&str; 5] =
-    ["user_lock", "voucher_row", "release", "dead_stream", "killed_worker"];
+pub const KINDS_OF_CAUSES: [&str; 7] =
+    ["user_lock", "voucher_row", "order_row", "contention", "release", "dead_stream", "killed_worker"];
 
 /// Counts orders, by their verdict: a batch at a time.
 #[derive(Debug)]

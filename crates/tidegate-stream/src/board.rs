@@ -105,21 +105,28 @@ impl Board {
         Ok(())
     }
 
-    /// What these processes have set aside, all together. A notice that is none of ours is passed over.
+    /// What these processes have set aside, all together.
     ///
     /// # Errors
     /// When Redis does not answer.
     pub async fn read(&self, processes: Vec<String>) -> FredResult<Notice> {
         let mut all = Notice::default();
-        if processes.is_empty() {
-            return Ok(all);
-        }
-        let notices: Vec<Option<String>> = self.pool.hmget(&self.key, processes).await?;
-        for notice in notices.into_iter().flatten() {
-            if let Ok(notice) = serde_json::from_str(&notice) {
-                all.add(notice);
-            }
-        }
+        self.read_each(processes).await?.into_values().for_each(|notice| all.add(notice));
         Ok(all)
+    }
+
+    /// What each of these processes has set aside, where it has. A notice that is none of ours is passed over.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn read_each(&self, processes: Vec<String>) -> FredResult<BTreeMap<String, Notice>> {
+        if processes.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let notices: Vec<Option<String>> = self.pool.hmget(&self.key, processes.clone()).await?;
+        let told = processes.into_iter().zip(notices);
+        Ok(told
+            .filter_map(|(process, notice)| Some((process, serde_json::from_str(&notice?).ok()?)))
+            .collect())
     }
 }

@@ -30,6 +30,7 @@ struct Held {
     /// Of each kind that was told of.
     told: BTreeMap<&'static str, Told>,
     full_since: Option<Instant>,
+    nobody_alone_before: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -125,6 +126,17 @@ impl Causes {
     /// It was tried, and was in vain.
     pub(crate) fn still(&self, cause: Cause) {
         self.held().tell_begin(cause);
+    }
+
+    /// An entry that was handled alone waits for something else: no lane of the process is alone before this.
+    pub(crate) fn let_nobody_be_alone_before(&self, then: Instant) {
+        let before = &mut self.held().nobody_alone_before;
+        *before = (*before).max(Some(then));
+    }
+
+    /// Until when that holds; None: it is over.
+    pub(crate) fn nobody_alone_before(&self, now: Instant) -> Option<Instant> {
+        self.held().nobody_alone_before.filter(|then| *then > now)
     }
 
     /// Whether no more may be set aside, so that nothing new may be read: there are `most` already.

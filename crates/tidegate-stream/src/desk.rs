@@ -25,8 +25,9 @@ pub(crate) struct Desk {
     found_by: FoundBy,
     /// What was set aside when the walk through the own pending list began, ascending.
     known: Vec<EntryId>,
-    /// Says that deaths are counted of what the process before had in hand: in the first walk through the list.
-    boot: Option<String>,
+    /// The first walk through the own pending list is not over: it counts deaths of what the process before had in
+    /// hand. Nothing is handed over before its end, so nothing of this process is taken for the other's.
+    counts_deaths: bool,
     /// The last batch of new entries was full.
     pub(crate) has_more: bool,
 }
@@ -35,8 +36,7 @@ pub(crate) struct Desk {
 #[derive(Debug)]
 enum FoundBy {
     Walk,
-    /// With the token under which deaths are counted.
-    Claim(String),
+    Claim,
 }
 
 impl Desk {
@@ -48,7 +48,7 @@ impl Desk {
             found: VecDeque::new(),
             found_by: FoundBy::Walk,
             known: Vec::new(),
-            boot: Some(token()),
+            counts_deaths: true,
             has_more: false,
         }
     }
@@ -66,6 +66,20 @@ impl Desk {
         self.schedule.start_over();
     }
 
+    /// Whether pages of the own pending list are looked through for deaths.
+    pub(crate) fn counts_deaths(&self) -> bool {
+        self.counts_deaths
+    }
+
+    /// Deaths of a page were counted, which ended with `last`. After all of them the list is walked through again.
+    pub(crate) fn deaths_counted(&mut self, last: Option<EntryId>) {
+        self.schedule.listed(last);
+        if last.is_none() {
+            self.counts_deaths = false;
+            self.schedule.start_over();
+        }
+    }
+
     /// The own pending list, page by page. What is set aside is passed over.
     pub(crate) fn listed(&mut self, page: &[EntryId]) {
         if self.known.is_empty() && self.set_aside.len() > 0 {
@@ -76,7 +90,6 @@ impl Desk {
         self.schedule.listed(page.last().copied());
         if page.is_empty() {
             self.known = Vec::new();
-            self.boot = None;
         }
     }
 
@@ -85,7 +98,7 @@ impl Desk {
     }
 
     pub(crate) fn claimed(&mut self, claimed: Claimed, now: Instant) {
-        self.found_by = FoundBy::Claim(token());
+        self.found_by = FoundBy::Claim;
         self.found.extend(claimed.ids);
         self.schedule.scanned(claimed.cursor, now);
     }
@@ -103,29 +116,16 @@ impl Desk {
     pub(crate) fn origin(&self) -> Origin {
         match self.found_by {
             FoundBy::Walk => Origin::Pending,
-            FoundBy::Claim(_) => Origin::Claimed,
-        }
-    }
-
-    /// Under which deaths are counted; none are under the empty one.
-    pub(crate) fn token(&self) -> &str {
-        match &self.found_by {
-            _ if self.found.is_empty() => "",
-            FoundBy::Walk => self.boot.as_deref().unwrap_or_default(),
-            FoundBy::Claim(token) => token,
+            FoundBy::Claim => Origin::Claimed,
         }
     }
 
     /// A turn is over. Others may be alone, unless there are entries that count as in hand.
     pub(crate) fn empty_hands(&mut self) {
-        if self.found.is_empty() && self.boot.is_none() {
+        if !self.counts_deaths {
             self.together = None;
         }
     }
-}
-
-fn token() -> String {
-    format!("{:016x}", rand::random::<u64>())
 }
 
 #[cfg(test)]
@@ -202,7 +202,11 @@ mod tests {
                 }
                 Source::Own { after, count } => {
                     let page: Vec<EntryId> = self.own.range(after.next()..).take(count).copied().collect();
-                    self.desk.listed(&page);
+                    if self.desk.counts_deaths() {
+                        self.desk.deaths_counted(page.last().copied());
+                    } else {
+                        self.desk.listed(&page);
+                    }
                     return source;
                 }
                 Source::OwnCount => {

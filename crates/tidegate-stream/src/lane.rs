@@ -297,12 +297,21 @@ impl<H: Handler> Lane<H> {
                 if after == EntryId::MIN {
                     self.stream.enlist(consumer).await?;
                 }
-                desk.listed(&self.stream.own(consumer, after, count).await?);
+                let page = self.stream.own(consumer, after, count).await?;
+                if desk.counts_deaths() {
+                    let in_hand = page.iter().filter(|own| own.deliveries > 0);
+                    let in_hand: Vec<EntryId> = in_hand.map(|own| own.id).collect();
+                    self.stream.count_deaths(consumer, &in_hand).await?;
+                    desk.deaths_counted(page.last().map(|own| own.id));
+                } else {
+                    desk.listed(&page.iter().map(|own| own.id).collect::<Vec<_>>());
+                }
             }
             Source::OwnCount => desk.counted(self.stream.count_own(consumer).await?),
             Source::Claim { cursor, count } => {
                 let claimed = self.stream.claim(consumer, self.settings.claim_idle, cursor, count).await?;
                 self.counters.claimed(claimed.ids.len() + claimed.gone.len());
+                self.stream.count_deaths(consumer, &claimed.ids).await?;
                 delivery.gone.extend(&claimed.gone);
                 desk.claimed(claimed, Instant::now());
             }
@@ -374,7 +383,6 @@ impl<H: Handler> Lane<H> {
         let fetch = Fetch {
             bytes: desk.schedule.share_of(self.settings.batch_bytes),
             largest: self.settings.entry_max_bytes,
-            token: desk.token(),
             limit,
         };
         self.stream.fetch(self.reader.consumer(), ids, fetch).await
@@ -414,6 +422,11 @@ impl<H: Handler> Lane<H> {
         desk.together = None;
         self.pulse.enter(Activity::Yielding);
         let Some(_alone) = stop.run_until_cancelled(self.alone.alone()).await else { return Ok(()) };
+        // Another lane was alone before this one, in vain.
+        if desk.set_aside.nobody_may_be_alone(Instant::now()) {
+            desk.set_aside.end_try(&due.ids, Duration::ZERO, Instant::now());
+            return Ok(());
+        }
         for (at, id) in due.ids.iter().enumerate() {
             if stop.is_cancelled() || self.brake.is_on() {
                 desk.set_aside.end_try(&due.ids[at..], begun.elapsed(), Instant::now());

@@ -39,7 +39,7 @@ pub struct Holder {
     pub consumer: String,
     /// The key that exists while its process lives, at which nothing is offered. None: even if it lives.
     pub heartbeat: Option<Key>,
-    /// Entries that were delivered less than so long ago are not offered: somebody may be at work on them.
+    /// Entries in hand that were delivered less than so long ago are not offered: somebody may be at work on them.
     pub young_ms: u64,
 }
 

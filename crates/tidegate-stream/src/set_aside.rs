@@ -20,6 +20,10 @@ const MOST_CAUSES: usize = 4096;
 /// Tries in vain take at most about this part of a lane's time: 1 of so many.
 const SHARE_OF_TIME: u32 = 4;
 
+/// Entries that are handled alone and come back take at most about this part of the time of the whole process, whose
+/// lanes do nothing else meanwhile: 1 of so many.
+const SHARE_OF_TIME_ALONE: u32 = 16;
+
 /// Entries that processes died of: each is handled alone.
 pub(crate) const KILLED_WORKER: &str = "killed_worker";
 
@@ -107,7 +111,7 @@ impl SetAside {
         let waiting = self.waiting.entry(cause).or_insert_with(|| Waiting {
             ids: VecDeque::new(),
             failures: 1,
-            share: if cause == Cause::UNKNOWN { self.batch.max(FEELERS) } else { FEELERS },
+            share: if cause == Cause::UNKNOWN { self.batch.max(FEELERS) } else { feelers(cause) },
         });
         if waiting.ids.is_empty() {
             // Most causes have one entry: room for four would be most of their memory.
@@ -144,6 +148,7 @@ impl SetAside {
     pub(crate) fn take_due(&mut self, now: Instant) -> Due {
         let mut room = self.batch.min(MOST_FETCHED);
         let all = room;
+        self.put_off_alone(now);
         // Feelers take a part of a batch only: most of them come back.
         let mut feelers = (self.batch / 8).max(1);
         let mut alone = false;
@@ -182,6 +187,23 @@ impl SetAside {
         Due { ids, alone }
     }
 
+    /// Whether nothing may be handled alone yet, in the whole process.
+    pub(crate) fn nobody_may_be_alone(&self, now: Instant) -> bool {
+        self.causes.nobody_alone_before(now).is_some()
+    }
+
+    fn put_off_alone(&mut self, now: Instant) {
+        let Some(then) = self.causes.nobody_alone_before(now) else { return };
+        let is_alone = |cause: &Cause| *cause == ALONE;
+        let due = self.due.iter().find(|(due, cause)| *due <= now && is_alone(cause)).copied();
+        let over = self.over.iter().position(is_alone);
+        due.map(|due| self.due.remove(&due));
+        over.map(|at| self.over.remove(at));
+        if due.is_some() || over.is_some() {
+            self.due.insert((then, ALONE));
+        }
+    }
+
     fn take(&mut self, cause: Cause, room: usize) -> usize {
         let Some(waiting) = self.waiting.get_mut(&cause) else { return 0 };
         let count = waiting.share.min(room).min(waiting.ids.len());
@@ -197,6 +219,9 @@ impl SetAside {
             let is_left = |id: &EntryId| left.binary_search(id).is_ok();
             let (left, looked_at): (Vec<EntryId>, Vec<EntryId>) = tried.ids.drain(..).partition(is_left);
             in_vain |= self.judge(cause, &left, looked_at.len(), tried.came_back, now);
+            if cause == ALONE && tried.came_back > 0 {
+                self.causes.let_nobody_be_alone_before(now + time * (SHARE_OF_TIME_ALONE - 1));
+            }
         }
         self.rest_until = in_vain.then(|| now + time * (SHARE_OF_TIME - 1));
     }
@@ -222,7 +247,7 @@ impl SetAside {
             waiting.share = (waiting.share * 2).min(self.batch.max(FEELERS));
         } else if went_well == 0 {
             waiting.failures = failures.saturating_add(1);
-            waiting.share = FEELERS;
+            waiting.share = feelers(cause);
         } else {
             // Some wait no more, others do: at this pace.
             waiting.failures = 1;
@@ -252,6 +277,11 @@ impl SetAside {
             }
         }
     }
+}
+
+/// Entries of a cause that are tried while it is not known to be over.
+fn feelers(cause: Cause) -> usize {
+    if cause == ALONE { 1 } else { FEELERS }
 }
 
 #[cfg(test)]
@@ -292,5 +322,81 @@ mod tests {
         let due = aside.next_due(now).unwrap();
         assert!(due > now, "not at once");
         assert_eq!(aside.take_due(due).ids.len(), FEELERS);
+    }
+
+    const TRY: Duration = Duration::from_secs(1);
+
+    /// Lanes of a process, each with entries that are handled alone; a try takes a second and stalls all of them.
+    struct World {
+        lanes: Vec<SetAside>,
+        begun: Instant,
+        now: Instant,
+        stalled: Duration,
+        done: usize,
+    }
+
+    impl World {
+        fn new(lanes: usize, entries: u64) -> Self {
+            let (causes, now) = (Arc::new(Causes::default()), Instant::now());
+            let lane = |_| {
+                let mut lane = SetAside::new(100, Duration::from_millis(100), Arc::clone(&causes));
+                (1..=entries).for_each(|ms| lane.put_alone(EntryId { ms, seq: 0 }, now));
+                lane
+            };
+            Self { lanes: (0..lanes).map(lane).collect(), begun: now, now, stalled: Duration::ZERO, done: 0 }
+        }
+
+        /// Each lane takes what is due, then one after the other is alone.
+        fn turn(&mut self, is_free: bool) {
+            let taken: Vec<Due> = self.lanes.iter_mut().map(|lane| lane.take_due(self.now)).collect();
+            for (lane, due) in self.lanes.iter_mut().zip(taken) {
+                if due.ids.is_empty() || lane.nobody_may_be_alone(self.now) {
+                    lane.end_try(&due.ids, Duration::ZERO, self.now);
+                    continue;
+                }
+                assert!(due.alone);
+                let time = TRY * u32::try_from(due.ids.len()).unwrap();
+                self.now += time;
+                self.stalled += time;
+                if is_free {
+                    self.done += due.ids.len();
+                } else {
+                    due.ids.iter().for_each(|id| lane.put_alone(*id, self.now));
+                }
+                lane.end_try(&[], time, self.now);
+            }
+            let next = self.lanes.iter().filter_map(|lane| lane.next_due(self.now)).min();
+            self.now = next.unwrap_or(self.now).max(self.now + Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn entries_alone_that_wait_for_something_else_stall_a_process_of_many_lanes_for_a_sixteenth_of_its_time()
+    {
+        let mut world = World::new(8, 20);
+        let mut turns = 0;
+        while world.now < world.begun + Duration::from_secs(3600) {
+            world.turn(false);
+            turns += 1;
+        }
+        let share = world.stalled.as_secs_f64() / (world.now - world.begun).as_secs_f64();
+        assert!((1.0 / 32.0..=1.0 / 15.0).contains(&share), "a share of {share}");
+        assert!(turns < 20_000, "no hot loop: {turns} turns in an hour");
+        let set_aside: usize = world.lanes.iter().map(SetAside::len).sum();
+        assert_eq!(set_aside, 160, "none is lost");
+    }
+
+    #[test]
+    fn entries_alone_that_can_be_done_are_done_without_a_rest() {
+        let mut world = World::new(8, 20);
+        world.turn(false);
+        while world.now < world.begun + 2 * TRY {
+            world.turn(false);
+        }
+        let freed = world.now;
+        while world.done < 160 {
+            world.turn(true);
+            assert!(world.now < freed + Duration::from_secs(160 + 60), "{} are done", world.done);
+        }
     }
 }

@@ -24,7 +24,8 @@ const READ_MARGIN: Duration = Duration::from_secs(2);
 /// Entries that are kept in one call: Redis takes each in hand to see whether it is there, and they may be large.
 const KEEP_PAGE: usize = 200;
 
-/// Ids that `lua/fetch.lua` takes in one call: it puts two values for each on Lua's stack, which has room for 8000.
+/// Ids that `lua/fetch.lua` and `lua/count_deaths.lua` take in one call: up to two values for each go on Lua's stack,
+/// which has room for 8000.
 pub(crate) const MOST_FETCHED: usize = 2000;
 
 /// For commands that hand entries over: when their reply is lost, sending them again would hand over others,
@@ -116,18 +117,25 @@ pub struct Stream {
     bury: Script,
     keep: Script,
     fetch: Script,
+    count_deaths: Script,
     set_aside: Script,
+}
+
+/// One of the pending entries of a consumer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    pub(crate) id: EntryId,
+    /// 0: nobody has it in hand.
+    pub(crate) deliveries: u64,
 }
 
 /// How entries are fetched.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fetch<'a> {
+pub(crate) struct Fetch {
     /// Of names and values, at most; but the first entry comes whatever it weighs.
     pub(crate) bytes: usize,
     /// Bytes of the largest entry that is fetched.
     pub(crate) largest: usize,
-    /// A process that had these entries in hand has died; that is counted once for each token.
-    pub(crate) token: &'a str,
     /// Deaths from which on an entry is withheld.
     pub(crate) limit: u32,
 }
@@ -142,6 +150,7 @@ impl Stream {
             bury: Script::new("bury", include_str!("../../../lua/bury.lua")),
             keep: Script::new("keep", include_str!("../../../lua/keep.lua")),
             fetch: Script::new("fetch", include_str!("../../../lua/fetch.lua")),
+            count_deaths: Script::new("count_deaths", include_str!("../../../lua/count_deaths.lua")),
             set_aside: Script::new("set_aside", include_str!("../../../lua/set_aside.lua")),
         }
     }
@@ -367,7 +376,7 @@ impl Stream {
         }
     }
 
-    /// Ids of up to `count` entries of `consumer` that are pending and come after `after`.
+    /// Up to `count` entries of `consumer` that are pending and come after `after`.
     ///
     /// # Errors
     /// As for every call here.
@@ -376,7 +385,7 @@ impl Stream {
         consumer: &str,
         after: EntryId,
         count: usize,
-    ) -> Result<Vec<EntryId>, StreamError> {
+    ) -> Result<Vec<Own>, StreamError> {
         let StreamNames { stream, group, .. } = &self.names;
         let args: Vec<Value> = vec![
             stream.as_str().into(),
@@ -387,11 +396,13 @@ impl Stream {
             consumer.into(),
         ];
         let Value::Array(rows) = self.xpending(args).await? else { return Ok(Vec::new()) };
-        let id = |row: &Value| match row {
-            Value::Array(parts) => entry::parse_id(parts.first().unwrap_or(&Value::Null)),
+        let own = |row: &Value| match row {
+            Value::Array(parts) if parts.len() == 4 => {
+                Ok(Own { id: entry::parse_id(&parts[0])?, deliveries: parts[3].as_u64().unwrap_or_default() })
+            }
             other => Err(entry::bad_reply("[id, consumer, idle, deliveries]", other)),
         };
-        Ok(rows.iter().map(id).collect::<Result<_, _>>()?)
+        Ok(rows.iter().map(own).collect::<Result<_, _>>()?)
     }
 
     /// Number of entries of `consumer` that are pending.
@@ -428,7 +439,7 @@ impl Stream {
         &self,
         consumer: &str,
         ids: &[EntryId],
-        fetch: Fetch<'_>,
+        fetch: Fetch,
     ) -> Result<Fetched, StreamError> {
         let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
         let mut args: Vec<Value> = vec![
@@ -436,11 +447,24 @@ impl Stream {
             consumer.into(),
             length(fetch.bytes),
             length(fetch.largest),
-            fetch.token.into(),
             i64::from(fetch.limit).into(),
         ];
         args.extend(ids.iter().map(|id| Value::from(id.to_string())));
         Ok(entry::parse_fetched(self.fetch.call_raw(&self.pool, keys, args).await?)?)
+    }
+
+    /// Counts a death of each of these entries of `consumer` that a process had in hand; from then on nobody has.
+    ///
+    /// # Errors
+    /// As for every call here; asking again does no harm.
+    pub(crate) async fn count_deaths(&self, consumer: &str, ids: &[EntryId]) -> Result<(), StreamError> {
+        for ids in ids.chunks(MOST_FETCHED) {
+            let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
+            let mut args: Vec<Value> = vec![self.names.group.as_str().into(), consumer.into()];
+            args.extend(ids.iter().map(|id| Value::from(id.to_string())));
+            let _count = self.count_deaths.call(&self.pool, keys, args).await?;
+        }
+        Ok(())
     }
 
     /// Notes that nobody has these entries of `consumer` in hand, though it keeps them.
@@ -535,30 +559,13 @@ impl Reader {
         // BLOCK 0 would mean for ever, and BLOCK 1 up to a tenth of a second: Redis looks after those who wait when
         // something happens, or ten times a second.
         let block = (!block.is_zero()).then(|| block.max(Duration::from_millis(1)));
-        self.read(count, block, ">".to_owned()).await
-    }
-
-    /// Reads up to `count` of this consumer's own pending entries that come after `after`.
-    ///
-    /// # Errors
-    /// As [`Reader::read_new`].
-    pub async fn read_pending(&self, count: usize, after: EntryId) -> Result<Delivery, StreamError> {
-        self.read(count, None, after.to_string()).await
-    }
-
-    async fn read(
-        &self,
-        count: usize,
-        block: Option<Duration>,
-        after: String,
-    ) -> Result<Delivery, StreamError> {
         let mut args: Vec<Value> = Vec::with_capacity(11);
         args.extend(["GROUP", &self.names.group, &self.consumer, "COUNT"].map(Value::from));
         args.push(length(count));
         if let Some(block) = block {
             args.extend(["BLOCK".into(), millis(block)]);
         }
-        args.extend(["STREAMS", &self.names.stream, &after].map(Value::from));
+        args.extend(["STREAMS", &self.names.stream, ">"].map(Value::from));
 
         let slot = ClusterHash::Custom(fred::util::redis_keyslot(self.names.stream.as_bytes()));
         let command = CustomCommand::new_static("XREADGROUP", slot, block.is_some());

@@ -10,6 +10,7 @@ use fred::{
 use futures_util::future::try_join_all;
 
 use crate::{
+    board::Board,
     entry::{self, Entry, EntryId, bad_reply, parse_id},
     stream::{StreamError, StreamNames, no_error},
 };
@@ -168,6 +169,26 @@ impl Survey {
         Ok(self.pending_range((id.to_string(), id.to_string()), 1, None).await?.pop())
     }
 
+    /// How many worker processes died with each of these entries in hand; of those that lived on, nobody knows.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn deaths(&self, ids: &[EntryId]) -> Result<Vec<u64>, StreamError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = ids.iter().map(|id| Value::from(id.to_string()));
+        let args = std::iter::once(self.names.deaths().into()).chain(ids).collect();
+        let Value::Array(notes) = self.call("HMGET", args).await? else { return Ok(Vec::new()) };
+        Ok(notes.iter().map(|note| note.as_str().map_or(0, |note| leading_number(&note))).collect())
+    }
+
+    /// What living processes have set aside, as they say.
+    #[must_use]
+    pub fn board(&self) -> Board {
+        Board::new(self.pool.clone(), &self.names)
+    }
+
     /// The first entry from `first` to `last` that is pending; None without a group.
     ///
     /// # Errors
@@ -226,6 +247,11 @@ fn pending_entry(row: &Value) -> Result<PendingEntry, StreamError> {
         return Ok(PendingEntry { id: parse_id(id)?, consumer, idle_ms, deliveries });
     }
     Err(bad_reply("[id, consumer, idle, deliveries]", row).into())
+}
+
+/// Workers before this version wrote something behind the number.
+fn leading_number(note: &str) -> u64 {
+    note.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
 fn is_no_such_key(error: &Error) -> bool {

@@ -1,12 +1,12 @@
 //! Pending entries: which are meant, who holds them, and what is in them.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
-use tidegate_orders::{Order, wire::FieldNames};
-use tidegate_stream::{Entry, EntryId, PendingEntry, Survey, age_ms, is_offered};
+use tidegate_orders::{Order, keys::process_of, wire::FieldNames};
+use tidegate_stream::{Entry, EntryId, NamedCause, Notice, PendingEntry, Survey, age_ms, is_offered};
 
 use crate::{
     moment,
@@ -32,7 +32,13 @@ pub struct SelectionArgs {
     /// Those that came into the stream longer ago than this, such as 90m or 2h
     #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
     older_than: Option<Duration>,
-    /// Those that were delivered at least so often since they were last set aside
+    /// Those that their consumer has set aside, because something that they need is held by others
+    #[arg(long)]
+    set_aside: bool,
+    /// Those that at least so many worker processes died with in hand
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    deaths: Option<u64>,
+    /// Those that were delivered at least so often since they were last set aside; 1: those that are in hand
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     deliveries: Option<u64>,
     /// At most so many, the oldest first
@@ -43,7 +49,12 @@ pub struct SelectionArgs {
 impl SelectionArgs {
     /// Whether none of the flags leaves anything out.
     pub fn takes_all(&self) -> bool {
-        self.consumer.is_none() && !self.dead && self.older_than.is_none() && self.deliveries.is_none()
+        self.consumer.is_none()
+            && !self.dead
+            && self.older_than.is_none()
+            && !self.set_aside
+            && self.deaths.is_none()
+            && self.deliveries.is_none()
     }
 }
 
@@ -62,8 +73,13 @@ pub struct Pending {
     pub offered: bool,
     /// How often it was delivered since it was last set aside.
     pub deliveries: u64,
-    /// Its consumer has it in hand no more, and tries it again later: a lock that it needs is held by somebody.
+    /// Its consumer has it in hand no more, and tries it again later: something that it needs is held by others.
     pub set_aside: bool,
+    /// What it waits for, where its process says so: all that the process has set aside waits for this, or its user or
+    /// voucher is named.
+    pub waits_for: Option<NamedCause>,
+    /// Worker processes that died with it in hand; None: this user of Redis may not know.
+    pub deaths: Option<u64>,
     /// Since it came into the stream.
     pub age_s: f64,
     /// `order`, `no_order`, or `gone`: deleted or trimmed.
@@ -115,7 +131,8 @@ impl PendingReader<'_> {
             let Some(last) = page.last() else { break };
             after = last.id;
             progress.add(page.len() as u64);
-            found.extend(page.into_iter().filter(|pending| self.is_meant(selection, pending)));
+            let page: Vec<_> = page.into_iter().filter(|pending| self.is_meant(selection, pending)).collect();
+            found.extend(self.that_died(selection, page).await?);
         }
         let more = found.len() > limit;
         found.truncate(limit);
@@ -146,16 +163,36 @@ impl PendingReader<'_> {
 
     fn is_meant(&self, selection: &SelectionArgs, pending: &PendingEntry) -> bool {
         pending.deliveries >= selection.deliveries.unwrap_or(0)
+            && !(selection.set_aside && pending.deliveries > 0)
             && !(selection.dead && self.roster.is_alive(&pending.consumer))
+    }
+
+    async fn that_died(
+        &self,
+        selection: &SelectionArgs,
+        page: Vec<PendingEntry>,
+    ) -> anyhow::Result<Vec<PendingEntry>> {
+        let Some(least) = selection.deaths else { return Ok(page) };
+        let ids: Vec<EntryId> = page.iter().map(|pending| pending.id).collect();
+        let deaths = self.survey.deaths(&ids).await.context("Failed to read the deaths of entries")?;
+        let died = page.into_iter().zip(deaths).filter(|(_, deaths)| *deaths >= least);
+        Ok(died.map(|(pending, _)| pending).collect())
     }
 
     async fn with_payloads(&self, found: Vec<PendingEntry>) -> anyhow::Result<Vec<Pending>> {
         let mut entries = Vec::with_capacity(found.len());
+        // Whoever may not read this is told the rest.
+        let notices = self.survey.board().read_each(self.roster.processes()).await.unwrap_or_default();
         for some in found.chunks(PAYLOADS) {
             let ids: Vec<EntryId> = some.iter().map(|pending| pending.id).collect();
+            let deaths = self.survey.deaths(&ids).await.ok();
             let payloads = self.survey.entries(&self.survey.names().stream, &ids).await;
             let payloads = payloads.context("Failed to read the stream")?;
-            entries.extend(some.iter().zip(payloads).map(|(pending, payload)| self.view(pending, payload)));
+            let seen = some.iter().zip(payloads).enumerate().map(|(at, (pending, payload))| {
+                let deaths = deaths.as_ref().and_then(|deaths| deaths.get(at)).copied();
+                Pending { deaths, ..self.view(pending, payload) }.with_cause(&notices)
+            });
+            entries.extend(seen);
         }
         Ok(entries)
     }
@@ -181,6 +218,8 @@ impl PendingReader<'_> {
             offered,
             deliveries: pending.deliveries,
             set_aside: pending.deliveries == 0,
+            waits_for: None,
+            deaths: None,
             age_s: seconds(age_ms(self.now_ms, pending.id)),
             payload,
             order,
@@ -191,6 +230,29 @@ impl PendingReader<'_> {
 }
 
 impl Pending {
+    fn with_cause(self, notices: &BTreeMap<String, Notice>) -> Self {
+        let notice = notices.get(process_of(&self.consumer)).filter(|_| self.set_aside);
+        let order = self.order.as_ref();
+        let waits_for = notice.and_then(|notice| cause(notice, order));
+        Self { waits_for, ..self }
+    }
+
+    /// In whose hands it is, or what it waits for.
+    pub fn standing(&self) -> String {
+        match &self.waits_for {
+            _ if !self.set_aside && self.alive => "in hand".to_owned(),
+            _ if !self.set_aside => "was in hand".to_owned(),
+            Some(NamedCause { kind, key: 0, .. }) => format!("set aside: {}", printable(kind)),
+            Some(NamedCause { kind, key, .. }) => format!("set aside: {} {key}", printable(kind)),
+            None => "set aside".to_owned(),
+        }
+    }
+
+    /// Worker processes that died with it in hand, for people.
+    pub fn deaths(&self) -> String {
+        self.deaths.map_or_else(|| "?".to_owned(), |deaths| deaths.to_string())
+    }
+
     /// Since it was delivered, for people.
     pub fn idle(&self) -> String {
         self.idle_s.map_or_else(|| "on offer".to_owned(), |idle| format!("{idle:.1} s"))
@@ -210,6 +272,32 @@ impl Pending {
     }
 }
 
+/// What one of the entries waits for that a process has set aside. The process names the causes of most of them, and
+/// not which entry waits for which.
+fn cause(notice: &Notice, order: Option<&Order>) -> Option<NamedCause> {
+    if let [only] = notice.causes.as_slice()
+        && only.entries == notice.entries
+    {
+        return Some(only.clone());
+    }
+    let order = order?;
+    let is_its = |cause: &&NamedCause| {
+        let id = match cause.kind.as_str() {
+            "user_lock" => order.user.get(),
+            "voucher_row" => order.voucher.get(),
+            "order_row" => order.id.get(),
+            _ => return false,
+        };
+        id.unsigned_abs() == cause.key
+    };
+    // Where both are named, it stopped at its user's lock, which comes first.
+    let its = notice.causes.iter().filter(is_its);
+    its.min_by_key(|cause| {
+        ["user_lock", "voucher_row", "order_row"].iter().position(|kind| *kind == cause.kind)
+    })
+    .cloned()
+}
+
 /// `alive` or `gone`, of a process.
 pub fn life(alive: bool) -> &'static str {
     if alive { "alive" } else { "gone" }
@@ -217,14 +305,15 @@ pub fn life(alive: bool) -> &'static str {
 
 /// A table of pending entries.
 pub fn render(entries: &[Pending]) -> String {
-    let mut table = table(&["entry", "consumer", "process", "idle", "deliveries", "content"]);
+    let mut table = table(&["entry", "consumer", "process", "idle", "state", "deaths", "content"]);
     for pending in entries {
         table.add_row([
             pending.entry.clone(),
             printable(&pending.consumer),
             life(pending.alive).to_owned(),
             pending.idle(),
-            if pending.set_aside { "set aside".to_owned() } else { pending.deliveries.to_string() },
+            pending.standing(),
+            pending.deaths(),
             pending.content(),
         ]);
     }

@@ -5,7 +5,7 @@ mod source;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use fred::clients::Pool;
+use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
 use serde::Serialize;
 use tidegate_orders::{
     Foreseen, Foresight, Gate, Keys, Ledger, OrderHandler, Tally, UserLocks, keys::process_of,
@@ -43,13 +43,16 @@ pub struct Counts {
     pub buried: u64,
     /// They can never be written, and are not pending: nothing is done about them.
     pub dead: u64,
+    /// They could not be written now, and a living worker has them in hand or has set them aside: nobody else buries
+    /// them. Only foreseen; those that it keeps to the end are left.
+    pub in_hand: u64,
 }
 
 /// An entry of which there is something to say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Note {
     entry: String,
-    /// `dead`, `given_back` or `left`.
+    /// `dead`, `given_back`, `in_hand` or `left`.
     what: &'static str,
     why: String,
 }
@@ -89,6 +92,16 @@ impl Tidings {
         self.counts.dead += 1;
         self.note(id, "dead", format!("{reason}: {error}; it is not pending, so it is not buried"));
     }
+
+    fn in_hand(&mut self, id: EntryId, Death { reason, error }: &Death) {
+        self.counts.entries += 1;
+        self.counts.in_hand += 1;
+        self.note(
+            id,
+            "in_hand",
+            format!("{reason}: {error}; a living worker has it, so a replay waits for that"),
+        );
+    }
 }
 
 /// What was done so far.
@@ -123,6 +136,7 @@ pub struct Replay {
     ledger: Ledger,
     stream: Stream,
     survey: Survey,
+    pool: Pool,
     keys: Keys,
     origin: Origin,
     retry: (Duration, Duration),
@@ -154,7 +168,8 @@ impl Replay {
             tally,
             ledger,
             stream: Stream::new(pool.clone(), names.clone()),
-            survey: Survey::new(pool, names),
+            survey: Survey::new(pool.clone(), names),
+            pool,
             keys,
             origin,
             retry: (worker.lock_retry, worker.backoff_max),
@@ -179,13 +194,17 @@ impl Replay {
                 Foreseen::Created => &mut seen.counts.created,
                 Foreseen::Refused => &mut seen.counts.refused,
                 Foreseen::RefusedBefore => &mut seen.counts.refused_before,
-                Foreseen::Dead(_) if self.is_any_pending(entry.id, entry.id).await? => {
-                    &mut seen.counts.buried
-                }
-                Foreseen::Dead(death) => {
-                    seen.dead(entry.id, &death);
-                    continue;
-                }
+                Foreseen::Dead(death) => match self.foresee_burial(entry.id).await? {
+                    BuryReply::Buried => &mut seen.counts.buried,
+                    BuryReply::Settled => {
+                        seen.dead(entry.id, &death);
+                        continue;
+                    }
+                    BuryReply::InHand => {
+                        seen.in_hand(entry.id, &death);
+                        continue;
+                    }
+                },
                 Foreseen::GivenBack => {
                     seen.given_back(entry.id);
                     continue;
@@ -314,6 +333,17 @@ impl Replay {
         let Some(pending) = self.survey.pending_entry(entry.id).await? else { return Ok(BuryReply::Settled) };
         let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
         self.stream.bury_of_dead(entry, death, &pending.consumer, heartbeat).await
+    }
+
+    /// What [`Replay::bury`] would answer now.
+    async fn foresee_burial(&self, id: EntryId) -> Result<BuryReply, Outage> {
+        if self.origin == Origin::File {
+            return Ok(BuryReply::Settled);
+        }
+        let Some(pending) = self.survey.pending_entry(id).await? else { return Ok(BuryReply::Settled) };
+        let heartbeat: Key = self.keys.heartbeat(process_of(&pending.consumer));
+        let is_alive = self.pool.exists(heartbeat).await.map_err(StreamError::from)?;
+        Ok(if is_alive { BuryReply::InHand } else { BuryReply::Buried })
     }
 
     async fn is_any_pending(&self, first: EntryId, last: EntryId) -> Result<bool, Outage> {

@@ -198,7 +198,12 @@ async fn pending_entries_are_shown_and_one_is_buried_by_hand() {
     operator
         .types("Pending grows, or its oldest entry gets old", "tidegate consumers list", &own)
         .succeeds()
-        .shows(&["shop-7-0", "gone", "1000-0", "501"]);
+        .shows(&["shop-7-0", "gone", "was in hand", "1000-0", "501"]);
+    site.redis_says(&["HSET", &format!("{STREAM}.deaths"), "1000-0", "2"]).await;
+    let deaths =
+        operator.types("Workers die of an entry", "tidegate pending list --deaths 1", &own).succeeds();
+    let deaths = deaths.shows(&["1000-0", "was in hand", "2", "501", "deaths 2"]);
+    assert!(!deaths.shown.contains("2000-0"), "{}", deaths.shown);
     operator
         .types("Pending grows, or its oldest entry gets old", "tidegate pending bury 1795174742858-0", &own)
         .succeeds()

@@ -342,6 +342,12 @@ async fn somebody_holds_the_row_of_a_voucher_is_found_and_killed() {
     holder.execute("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await.expect("the row is locked");
     sell(&site, 1_000..1_020).await;
     worker.says("held by another session").await;
+    until("the worker has told others", || async {
+        site.call("EXISTS stream.orders.set_aside").await == 1.into()
+    })
+    .await;
+    let told = operator.types("Entries are set aside", "tidegate status", &[]).succeeds();
+    told.shows(&["voucher_row", "7", "set aside: voucher_row 7"]);
 
     let seen = operator.types("Rows are locked", "SELECT t.trx_mysql_thread_id", &[]).succeeds();
     let [_, line] = seen.shown.lines().collect::<Vec<_>>()[..] else { panic!("not one: {}", seen.shown) };

@@ -60,8 +60,10 @@ pub enum EntryState {
         alive: bool,
         /// Since it was delivered; None: it is on offer.
         idle_ms: Option<u64>,
-        /// How often it was delivered.
+        /// How often it was delivered since it was last set aside; 0: it is.
         deliveries: u64,
+        /// Worker processes that died with it in hand, where that is known.
+        deaths: u64,
     },
     /// It is acknowledged.
     Settled,
@@ -262,6 +264,8 @@ impl Trail<'_> {
                     alive: self.pool.exists(heartbeat).await?,
                     idle_ms: (!is_offered(pending.idle_ms)).then_some(pending.idle_ms),
                     deliveries: pending.deliveries,
+                    // Whoever may not read this is told the rest.
+                    deaths: self.survey.deaths(&[id]).await.unwrap_or_default().first().copied().unwrap_or(0),
                     consumer: pending.consumer,
                 }
             }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::{LuaInterface, StreamsInterface};
 use fred::types::Value;
-use tidegate_stream::{BuryReply, Death, Entry, EntryId, LaneSettings, Letter, Outcome, Survey};
+use tidegate_stream::{BuryReply, Death, Entry, LaneSettings, Letter, Outcome, Survey};
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, number, settings};
 
@@ -54,7 +54,7 @@ async fn a_dead_letter_holds_the_entry_byte_for_byte_and_says_why_who_how_often_
         ("large".into(), vec![0xfe; 1_000_000].into()),
     ];
     let entry = delivered(&rig, &fields).await;
-    let _again = rig.reader("c1").await.read_pending(1, EntryId::MIN).await.unwrap();
+    let _again: Value = rig.call("XREADGROUP GROUP g1 c1 COUNT 1 STREAMS s 0").await;
     let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
     let before = now_ms();
     assert!(rig.stream.bury(&entry, &death()).await.unwrap());

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fred::prelude::*;
@@ -11,7 +12,7 @@ use tidegate_stream::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::rig::{DEADLINE, RecordingHandler, Rig, eventually, ms, settings};
+use crate::rig::{DEADLINE, RecordingHandler, Rig, eventually, ms, number, set_aside, settings};
 
 const URL: &str = "TIDEGATE_TEST_DEADLY_URL";
 
@@ -172,4 +173,68 @@ async fn an_outage_and_a_stop_are_no_deaths() {
     assert_eq!(handler.sizes(), [10]);
     assert_eq!(rig.call::<usize>("EXISTS s.deaths").await, 0);
     lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_is_interrupted_counts_the_deaths_of_the_process_before_once_and_none_of_its_own() {
+    let rig = Rig::start().await;
+    let ids = rig.add_delivered(30, "c1").await;
+    // The process before died with every other one in hand.
+    for id in ids.iter().step_by(2) {
+        let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {id} RETRYCOUNT 0 JUSTID")).await;
+    }
+    let handler = RecordingHandler::done();
+    handler.shut_door();
+    let lane = rig.run("c1", &handler, settings()).await;
+    handler.until_seen(10).await;
+    rig.reads.cut().await;
+    rig.commands.cut().await;
+    handler.open_door();
+    eventually("it cannot be settled", async || rig.log.count("outage began") > 0).await;
+    handler.shut_door();
+    rig.reads.pass();
+    rig.commands.pass();
+    handler.until_seen(20).await;
+    assert_eq!(handler.ids()[10..20], ids[..10], "the same ones again");
+    let deaths: std::collections::BTreeMap<String, String> = rig.call("HGETALL s.deaths").await;
+    let died: std::collections::BTreeMap<String, String> =
+        ids.iter().skip(1).step_by(2).map(|id| (id.to_string(), "1".to_owned())).collect();
+    assert_eq!(deaths, died);
+    handler.open_door();
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_alone_that_waits_for_something_else_is_in_nobodys_way_and_is_done_when_that_is_over() {
+    let rig = Rig::start().await;
+    let suspect = rig.add_delivered(1, "c1").await[0];
+    let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {suspect} RETRYCOUNT 0 JUSTID")).await;
+    // As workers before this one wrote it: with a token.
+    let note: Value =
+        rig.eval("return redis.call('HSET', 's.deaths', ARGV[1], '3 0af7')", &[&suspect.to_string()]).await;
+    assert_eq!(note.as_u64(), Some(1));
+    let door = Arc::new(AtomicBool::new(false));
+    let is_open = Arc::clone(&door);
+    let handler = RecordingHandler::new(move |entry| {
+        if number(entry) == 1 && !is_open.load(Ordering::Relaxed) { set_aside() } else { Outcome::Done }
+    });
+    let alone = Arc::<Alone>::default();
+    let mut lanes = Vec::new();
+    for consumer in ["c1", "c2"] {
+        let lane = rig.lane(consumer, &handler, settings()).await.with_alone(Arc::clone(&alone));
+        lanes.push(rig.run_lane(lane));
+    }
+    eventually("it is tried", async || handler.ids().contains(&suspect)).await;
+    rig.add(200).await;
+    eventually("all others are done", async || rig.counters.counts().done == 200).await;
+    assert_eq!(rig.pending().await, 1);
+    door.store(true, Ordering::Relaxed);
+    rig.nothing_is_pending().await;
+    let with_it = handler.batches().into_iter().filter(|batch| batch.ids.contains(&suspect));
+    assert!(with_it.map(|batch| batch.ids.len()).all(|size| size == 1), "it is handled alone");
+    eventually("its deaths are forgotten", async || rig.call::<usize>("HLEN s.deaths").await == 0).await;
+    for lane in lanes {
+        lane.stop().await;
+    }
 }

@@ -78,7 +78,8 @@ async fn where_no_more_may_be_set_aside_nothing_new_is_read_and_both_ends_are_to
     let lane = rig.run("c1", &handler, LaneSettings { set_aside_max: 30, ..settings() }).await;
     eventually("it is full", async || rig.log.count("ERROR as many entries are set aside as may be") == 1)
         .await;
-    handler.until_seen(50).await;
+    // Some tries of one entry each, which come ever more slowly.
+    handler.until_seen(36).await;
     assert_eq!(rig.pending().await, 30);
     assert!(handler.ids().iter().all(|id| ids[..30].contains(id)), "only the first were handed over");
     assert!(rig.counters.set_aside().entries() <= 30);
@@ -120,14 +121,15 @@ async fn what_is_set_aside_is_not_claimed_from_one_that_lives_and_soon_from_one_
     let rig = Rig::start().await;
     let handler = RecordingHandler::new(|_| set_aside());
     rig.add(1_000).await;
-    let claiming =
-        LaneSettings { batch: 100, block: ms(5), claim_idle: ms(900), claim_every: ms(5), ..settings() };
-    let lane = rig.run("holder", &handler, claiming.clone()).await;
+    // It keeps them twenty times as often as it has to: the machine may stand still meanwhile.
+    let keeping = LaneSettings { batch: 100, block: ms(5), claim_idle: ms(300), ..settings() };
+    let claiming = LaneSettings { claim_idle: ms(2000), claim_every: ms(5), ..keeping.clone() };
+    let lane = rig.run("holder", &handler, keeping).await;
     eventually("all are set aside", async || rig.counters.set_aside().entries() == 1_000).await;
     let thief = RecordingHandler::done();
     let begun = Instant::now();
     let thief_lane = rig.run("thief", &thief, claiming).await;
-    eventually("scans for many times as long", async || begun.elapsed() > ms(3600)).await;
+    eventually("it has scanned for more than twice as long", async || begun.elapsed() > ms(5000)).await;
     assert!(thief.ids().is_empty(), "{} were stolen", thief.ids().len());
 
     lane.kill().await;
@@ -141,25 +143,25 @@ async fn it_is_found_again_by_the_next_process_of_the_same_name_and_counts_as_no
     let rig = Rig::start().await;
     let handler = RecordingHandler::new(|_| set_aside());
     rig.add(200).await;
+    let mut in_hand = BTreeSet::new();
     for _ in 0..6 {
         let lane = rig.run("c1", &handler, settings()).await;
         let seen = handler.ids().len();
         handler.until_seen(seen + 200).await;
-        eventually("nobody has one in hand", async || {
+        let held = async || {
             let held: Vec<(String, String, u64, u64)> = rig.call("XPENDING s g1 - + 1000").await;
-            held.len() == 200 && held.iter().filter(|held| held.3 > 0).count() <= 10
-        })
-        .await;
-        // What is in hand for a try now and then might be hit: let the lane wait.
-        eventually("it waits", async || {
-            let held: Vec<(String, String, u64, u64)> = rig.call("XPENDING s g1 - + 1000").await;
-            held.iter().all(|held| held.3 == 0)
-        })
-        .await;
+            assert_eq!(held.len(), 200);
+            held.into_iter().filter(|held| held.3 > 0).map(|held| held.0).collect::<Vec<_>>()
+        };
+        eventually("it has none in hand", async || held().await.is_empty()).await;
         lane.kill().await;
+        // A try may have begun just then; whatever it has sent has been done before this is answered.
+        rig.stream.probe().await.unwrap();
+        in_hand.extend(held().await);
     }
-    let deaths: usize = rig.call("HLEN s.deaths").await;
-    assert!(deaths <= 10, "{deaths} entries are blamed");
+    let blamed: Vec<String> = rig.call("HKEYS s.deaths").await;
+    assert!(blamed.iter().all(|id| in_hand.contains(id)), "{blamed:?} are blamed, {in_hand:?} were in hand");
+    assert!(in_hand.len() < 20, "most were set aside each time");
     let done = RecordingHandler::done();
     let lane = rig.run("c1", &done, settings()).await;
     rig.nothing_is_pending().await;

@@ -9,6 +9,13 @@ use crate::rig::{RecordingHandler, Rig, eventually, ms, settings};
 const KIB: usize = 1024;
 
 impl Rig {
+    /// All that Redis has sent to anybody.
+    async fn sent_bytes(&self) -> usize {
+        let stats: String = self.call("INFO stats").await;
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
+        line.unwrap().trim().parse().unwrap()
+    }
+
     async fn add_large(&self, count: usize, bytes: usize) {
         let lua = "for at = 1, tonumber(ARGV[1]) do
                 redis.call('XADD', KEYS[1], '*', 'n', at, 'payload', string.rep('x', tonumber(ARGV[2])))
@@ -84,26 +91,38 @@ async fn the_own_pending_list_and_claims_come_by_bytes_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_is_too_large_is_buried_within_redis_and_its_neighbours_go_on() {
+    // Far more than all else that is sent here, however often the test asks.
+    const LARGE: usize = 8 * 1024 * KIB;
     let rig = Rig::start().await;
     rig.add(5).await;
-    rig.add_large(1, 300 * KIB).await;
+    rig.add_large(1, LARGE).await;
     rig.add_delivered(5, "c1").await;
-    rig.add(5).await;
-    rig.add_large(1, 300 * KIB).await;
-    rig.add(5).await;
     let (handler, _) = weighing();
-    // What a pending one weighs is never sent.
-    let sent = rig.commands.hold_when("xxxxxxxxxxxxxxxx");
+    // Nobody sends it back to Redis to have it buried: that would be held, and it would never be.
+    let sent_back = rig.commands.hold_when("xxxxxxxxxxxxxxxx");
+    let before = rig.sent_bytes().await;
     let lane = rig.run("c1", &handler, by_bytes()).await;
+    handler.until_seen(10).await;
+    eventually("it is buried", async || rig.call::<usize>("XLEN s.dead").await == 1).await;
+    rig.nothing_is_pending().await;
+    let sent = rig.sent_bytes().await - before;
+    assert!(sent < LARGE / 2, "what a pending one weighs is never sent, but {sent} bytes were");
+
+    // A new one is sent with the read that brings it, and no more.
+    rig.add(5).await;
+    rig.add_large(1, LARGE).await;
+    rig.add(5).await;
     handler.until_seen(20).await;
     rig.nothing_is_pending().await;
     eventually("both are buried", async || rig.call::<usize>("XLEN s.dead").await == 2).await;
+    let sent = rig.sent_bytes().await - before;
+    assert!((LARGE..LARGE * 3 / 2).contains(&sent), "{sent} bytes were sent");
     eventually("both are counted", async || rig.counters.buried_by_reason().get("too_large") == Some(&2))
         .await;
-    drop(sent);
+    drop(sent_back);
     let letters: Vec<(String, Vec<String>)> = rig.call("XRANGE s.dead - +").await;
     for (_, fields) in letters {
-        assert_eq!(fields[3].len(), 300 * KIB, "the letter holds all of it");
+        assert_eq!(fields[3].len(), LARGE, "the letter holds all of it");
         assert_eq!(fields[7], "too_large");
     }
     assert_eq!(handler.ids().len(), 20);

@@ -33,7 +33,7 @@ const CHUNK: usize = 100;
 const EXAMPLES: &str = "\
 Examples:
   tidegate pending bury 1795174742858-0 --why 'crashes every worker' --dry-run
-  tidegate pending bury --dead --deliveries 20 --why 'tried 20 times' --yes
+  tidegate pending bury --dead --deaths 3 --why 'three workers died of it' --yes
 
 Copies the entries to the dead letters (dead:reason by_operator, dead:error what --why says) and acknowledges them, each in
 one step. Nothing is given back: the unit stays taken and the user barred until the letter is run again or cancelled.
@@ -48,7 +48,7 @@ same command again goes on.";
 #[command(after_help = EXAMPLES)]
 pub struct PendingBuryArgs {
     /// Ids of entries
-    #[arg(value_name = "ENTRY", conflicts_with_all = ["consumer", "dead", "older_than", "deliveries"])]
+    #[arg(value_name = "ENTRY", conflicts_with_all = ["consumer", "dead", "older_than", "set_aside", "deaths", "deliveries"])]
     entries: Vec<EntryId>,
     #[command(flatten)]
     selection: SelectionArgs,
@@ -165,7 +165,7 @@ impl Report for Buried {
 /// When a store cannot be reached, or the flags choose nothing.
 pub async fn run(settings: &Settings, args: &PendingBuryArgs) -> anyhow::Result<Exit> {
     if args.entries.is_empty() && args.selection.takes_all() {
-        let message = "say which: ids of entries, --consumer, --dead, --older-than or --deliveries";
+        let message = "say which: ids of entries, --consumer, --dead, --older-than, --set-aside, --deaths or --deliveries";
         return Err(WrongUsage(message.to_owned()).into());
     }
     let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;

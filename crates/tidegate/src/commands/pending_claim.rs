@@ -29,10 +29,10 @@ Examples:
 
 Workers claim what has lain untouched for worker.claim_idle_ms. This makes them claim it now: the entries are offered, and
 the next scan of any lane takes them, within worker.claim_every_ms. Until then they belong to their old consumer; no failure
-and no delivery is counted, and nothing is lost if no living worker reads the stream. An entry that was delivered less than
-worker.lock_lease_ms ago is left: the locks of its worker may still stand. Type it again later.
+and no delivery is counted, and nothing is lost if no living worker reads the stream. An entry that was in hand less than
+worker.lock_lease_ms ago is left: the locks of its worker may still stand. Type it again later. What was set aside is not left.
 
-A consumer whose process lives is refused: it works on what it holds. --force offers it all the same, for a lane that hangs
+A consumer whose process lives is refused: it works on what it holds, or tries it again. --force offers it all the same, for a lane that hangs
 or that a restart with fewer lanes has left behind; what is in hand just then is handled twice, which writes no order twice.
 
 With --wait it waits until all were taken, and exits with 1 where they were not. Ctrl-C ends it with 6.";

@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 use tidegate_orders::{Keys, keys::process_of};
-use tidegate_stream::{EntryId, Survey, server_time_ms};
+use tidegate_stream::{EntryId, NamedCause, Survey, server_time_ms};
 
 use crate::{
     command_line::{CommandLine, Shell},
@@ -107,10 +107,21 @@ fn hint(pending: &Pending, has_life: bool) -> String {
         _ if pending.offered => return format!("it is on offer: {next} takes it"),
         _ => {}
     }
+    if pending.alive && pending.set_aside {
+        let what = pending.waits_for.as_ref().map_or_else(
+            || "something that it needs is held by others (`tidegate status` says what)".to_owned(),
+            |NamedCause { kind, key, lasting_s, .. }| {
+                format!("its process waits for {kind} {key}, since {lasting_s:.0} s")
+            },
+        );
+        return format!(
+            "process {} lives, has set it aside and tries it again: {what}; RUNBOOK: `Entries are set aside`",
+            process_of(consumer)
+        );
+    }
     if pending.alive {
         return format!(
-            "process {} lives and has it in hand, or tries it again: if it stays, see whether its user is locked \
-             (tidegate order show) and what the worker's log says",
+            "process {} lives and has it in hand: if it stays, see what the worker's log says",
             process_of(consumer)
         );
     }
@@ -125,13 +136,13 @@ fn render(shown: &Shown, id: EntryId) -> String {
         return format!("{id} is not pending: {}.", shown.hint);
     };
     let process = shown.process.as_ref().map(|process| format!(", {process}")).unwrap_or_default();
-    let times = if pending.deliveries == 1 { "once" } else { "times" };
-    let deliveries = if pending.deliveries == 1 { String::new() } else { format!("{} ", pending.deliveries) };
     let mut lines = vec![
         format!("entry       {id}, {:.1} s old", pending.age_s),
         format!("content     {}", pending.content()),
         format!("consumer    {} ({}{process})", pending.consumer, life(pending.alive)),
-        format!("idle        {}, delivered {deliveries}{times}", pending.idle()),
+        format!("state       {}", pending.standing()),
+        format!("idle        {}", pending.idle()),
+        format!("deaths      {} (worker processes that died with it in hand)", pending.deaths()),
     ];
     for (name, value) in shown.fields.iter().take(SHOWN_FIELDS) {
         let value: String = value.chars().take(200).collect();

@@ -31,8 +31,8 @@ Examples:
 
 Entries go through the same handler as in a worker, acknowledged or not: an order that is in MySQL stays as it is, one
 that is missing is written, one that was refused stays refused. So the same replay twice changes nothing the second time.
-Of what it has run, it acknowledges what is pending, and buries what is pending and can never be written. What no worker
-has read yet is run, too; the worker that reads it finds it done. An order that the journal knows as given back and
+Of what it has run, it acknowledges what is pending, and buries what is pending and can never be written, once no living worker
+has it in hand. What no worker has read yet is run, too; the worker that reads it finds it done. An order that the journal knows as given back and
 MySQL does not know is not run: its unit is sold to somebody else. --to is cut at the last entry that is there now.
 
 A file holds what tidegate export wrote, and is checked as a whole before anything is done. Its entries need not be in
@@ -202,6 +202,7 @@ fn rest(counts: &Counts) -> String {
         (counts.refused_before, "refused before"),
         (counts.given_back, "given back and not run"),
         (counts.dead, "never to be written and not pending"),
+        (counts.in_hand, "in hand of a living worker: waits"),
     ];
     let told = rest.iter().filter(|(count, _)| *count > 0);
     told.map(|(count, what)| format!(", {count} {what}")).collect()

@@ -119,7 +119,7 @@ mod tests {
             "tidegate resume --workers",
             "tidegate pending claim --consumer=-x --consumer 'a b' --wait 10m --force",
             "tidegate consumers remove 'a b' c --wait 5m",
-            "tidegate pending bury --dead --deliveries 20 --limit 7 --why=-1",
+            "tidegate pending bury --dead --deaths 2 --set-aside --limit 7 --why=-1",
             "tidegate pending bury 1-1 2-2 --why \"it's\"",
         ] {
             let first = typed(&shlex::split(line).unwrap().iter().map(String::as_str).collect::<Vec<_>>());

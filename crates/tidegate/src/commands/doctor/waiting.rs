@@ -2,7 +2,7 @@
 
 use fred::clients::Pool;
 use tidegate_orders::Keys;
-use tidegate_stream::{EntryId, GroupStatus, StreamStatus, Survey, age_ms};
+use tidegate_stream::{Board, EntryId, GroupStatus, Notice, StreamStatus, Survey, age_ms};
 
 use super::finding::Findings;
 use crate::{
@@ -14,9 +14,9 @@ use crate::{
 
 /// Older than this, an entry does not wait for its turn but for help.
 const OLD_MS: u64 = 10_000;
-/// An entry that was delivered so often is handed from worker to worker, and none can write it.
-const MANY_DELIVERIES: u64 = 10;
-/// Pending entries that are looked at, the oldest: those that cannot be written are among them.
+/// What is set aside for longer than this waits for something that does not end by itself soon.
+const LONG_S: f64 = 30.0;
+/// Pending entries that are looked at, the oldest: those that workers die of are among them.
 const LOOKED_AT: u16 = 1_000;
 /// Consumers that are named.
 const NAMED: usize = 5;
@@ -26,7 +26,7 @@ pub async fn check(settings: &Settings, findings: &mut Findings, redis: &Pool, s
     if let Some(group) = &status.group {
         check_ages(findings, group, status.now_ms);
         check_consumers(settings, findings, redis, group).await;
-        check_deliveries(settings, findings, redis).await;
+        check_deaths(settings, findings, redis).await;
     }
     if status.dead > 0 {
         check_dead(settings, findings, redis, status.dead).await;
@@ -52,7 +52,10 @@ async fn check_consumers(settings: &Settings, findings: &mut Findings, redis: &P
     let pending = counted(group.pending, "entry");
     findings.ok(format!("{}, {pending} pending", counted(group.consumers.len() as u64, "consumer")));
     match Roster::of(redis, &Keys::new(settings.keys.clone()), group.consumers.clone()).await {
-        Ok(roster) => report_gone(findings, &roster),
+        Ok(roster) => {
+            report_gone(findings, &roster);
+            check_set_aside(settings, findings, redis, &roster).await;
+        }
         Err(error) => findings.warning(
             format!("nobody can say which workers live: {}", told(&error)),
             format!("allow this user MGET on {}", settings.keys.heartbeat),
@@ -80,9 +83,36 @@ fn report_gone(findings: &mut Findings, roster: &Roster) {
     );
 }
 
-async fn check_deliveries(settings: &Settings, findings: &mut Findings, redis: &Pool) {
+async fn check_set_aside(settings: &Settings, findings: &mut Findings, redis: &Pool, roster: &Roster) {
+    let names = settings.stream_names();
+    match Board::new(redis.clone(), &names).read(roster.processes()).await {
+        Ok(notice) => report_set_aside(findings, &notice),
+        Err(error) => findings.warning(
+            format!("nobody can say what workers have set aside: {error}"),
+            format!("allow this user HMGET on {}", names.set_aside()),
+        ),
+    }
+}
+
+fn report_set_aside(findings: &mut Findings, notice: &Notice) {
+    let longest = notice.causes.iter().max_by(|one, other| one.lasting_s.total_cmp(&other.lasting_s));
+    let Some(longest) = longest.filter(|cause| cause.lasting_s > LONG_S) else { return };
+    findings.warning(
+        format!(
+            "{} set aside, because what they need is held by others; the longest wait: {} for {} {}, since {:.0} s",
+            counted(notice.entries as u64, "entry"),
+            longest.entries,
+            printable(&longest.kind),
+            longest.key,
+            longest.lasting_s
+        ),
+        "tidegate status; RUNBOOK: `Entries are set aside`",
+    );
+}
+
+async fn check_deaths(settings: &Settings, findings: &mut Findings, redis: &Pool) {
     let survey = Survey::new(redis.clone(), settings.stream_names());
-    let oldest = match survey.pending_entries((EntryId::MIN, EntryId::MAX), LOOKED_AT, None).await {
+    let oldest = match survey.pending(EntryId::MIN, LOOKED_AT).await {
         Ok(oldest) => oldest,
         Err(error) => {
             return findings.warning(
@@ -91,16 +121,26 @@ async fn check_deliveries(settings: &Settings, findings: &mut Findings, redis: &
             );
         }
     };
-    let often = oldest.iter().filter(|pending| pending.deliveries >= MANY_DELIVERIES).count();
-    if often > 0 {
-        let most = oldest.iter().map(|pending| pending.deliveries).max().unwrap_or_default();
+    let deaths = match survey.deaths(&oldest).await {
+        Ok(deaths) => deaths,
+        Err(error) => {
+            return findings.warning(
+                format!("nobody can say which entries workers died of: {error}"),
+                format!("allow this user HMGET on {}", survey.names().deaths()),
+            );
+        }
+    };
+    let died = deaths.iter().filter(|deaths| **deaths > 0).count();
+    if died > 0 {
+        let most = deaths.iter().max().copied().unwrap_or_default();
         let of = if oldest.len() == usize::from(LOOKED_AT) { " of the oldest 1,000" } else { "" };
         findings.warning(
             format!(
-                "{}{of} delivered {MANY_DELIVERIES} times or more, and not written; the most: {most}",
-                counted(often as u64, "pending entry")
+                "{}{of} in hand when worker processes died; the most: {}",
+                counted(died as u64, "pending entry"),
+                counted(most, "death")
             ),
-            format!("tidegate pending list --deliveries {MANY_DELIVERIES}; RUNBOOK: `Pending grows`"),
+            "tidegate pending list --deaths 1; RUNBOOK: `Workers die of an entry`",
         );
     }
 }

@@ -246,8 +246,9 @@ fn in_flight(story: &Story, entry: &EntryFacts, around: &Surroundings) -> Fate {
             let gone = format!("Its entry {} is pending, but its payload was deleted or trimmed", entry.id);
             return lost(story, &gone, around);
         }
-        EntryState::Pending { consumer, alive, idle_ms, deliveries } => {
-            pending(story, entry, (consumer, *alive, *idle_ms, *deliveries), around)
+        EntryState::Pending { consumer, alive, idle_ms, deliveries, deaths } => {
+            let fate = pending(story, entry, (consumer, *alive, *idle_ms, *deliveries == 0), around);
+            with_deaths(fate, *deaths)
         }
         EntryState::Undelivered | EntryState::Settled => undelivered(entry, around),
     };
@@ -273,26 +274,32 @@ fn undelivered(entry: &EntryFacts, around: &Surroundings) -> Fate {
     of(Place::Undelivered, format!("{waits}, and no living worker reads the stream: start one."), start)
 }
 
+fn with_deaths(mut fate: Fate, deaths: u64) -> Fate {
+    if deaths > 0 {
+        let workers = counted(deaths, "worker");
+        fate.sentence += &format!(" {workers} died with it in hand (RUNBOOK: `Workers die of an entry`).");
+    }
+    fate
+}
+
 fn pending(
     story: &Story,
     entry: &EntryFacts,
-    (consumer, alive, idle_ms, deliveries): (&str, bool, Option<u64>, u64),
+    (consumer, alive, idle_ms, set_aside): (&str, bool, Option<u64>, bool),
     around: &Surroundings,
 ) -> Fate {
     let holds = format!("It is pending: {consumer} holds entry {}", entry.id);
-    let tries = if deliveries > 1 { format!(", delivered {deliveries} times") } else { String::new() };
     if alive {
         let lock = story.lock.as_ref().filter(|lock| {
             let is_ours = lock.holder.as_ref().is_some_and(|holder| holder.starts_with("tidegate-"));
-            !is_ours || deliveries != 1
+            !is_ours || set_aside
         });
         let why = match lock {
-            None if deliveries == 0 => {
+            None if set_aside => {
                 "and has set it aside: something that it needs is held by others (`tidegate status` says what), and it is \
                  tried again"
                     .to_owned()
             }
-            None if deliveries > 1 => "and tries it again: see its log for what keeps it".to_owned(),
             None => "and has it in hand: nothing is to be done".to_owned(),
             Some(lock) => {
                 let holder = lock.holder.as_deref().unwrap_or("a program whose lock is no string");
@@ -303,22 +310,20 @@ fn pending(
                 format!("and waits for the lock of its user, which {holder} holds and which {ends}")
             }
         };
-        return of(Place::Pending, format!("{holds}{tries}, lives, {why}."), Vec::new());
+        return of(Place::Pending, format!("{holds}, lives, {why}."), Vec::new());
     }
     let (sentence, commands) = match (idle_ms, around.workers_live) {
         (_, false) => (
-            format!("{holds}{tries}, is gone, and no living worker reads the stream: start one."),
+            format!("{holds}, is gone, and no living worker reads the stream: start one."),
             vec!["tidegate worker".to_owned()],
         ),
-        (None, true) => (
-            format!("{holds}{tries}, is gone, and it is on offer: the next worker that looks takes it."),
-            vec![],
-        ),
+        (None, true) => {
+            (format!("{holds}, is gone, and it is on offer: the next worker that looks takes it."), vec![])
+        }
         (Some(idle_ms), true) => {
             let left = seconds(i64::try_from(around.claim_idle_ms.saturating_sub(idle_ms)).unwrap_or(0));
-            let sentence = format!(
-                "{holds}{tries}, and is gone: others take it in about {left:.0} s, or at once if told to."
-            );
+            let sentence =
+                format!("{holds}, and is gone: others take it in about {left:.0} s, or at once if told to.");
             (sentence, claim(entry).into_iter().collect())
         }
     };

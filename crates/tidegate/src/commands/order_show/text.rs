@@ -112,17 +112,15 @@ fn entry_text(entry: &EntryFacts) -> String {
     let state = match &entry.state {
         EntryState::Undelivered => "not read yet".to_owned(),
         EntryState::Settled => "acknowledged".to_owned(),
-        EntryState::Pending { consumer, alive, idle_ms, deliveries } => {
+        EntryState::Pending { consumer, alive, idle_ms, deliveries, deaths } => {
             let idle = idle_ms.map_or_else(
                 || "on offer".to_owned(),
                 |ms| format!("for {:.1} s", std::time::Duration::from_millis(ms).as_secs_f64()),
             );
             let process = life(*alive);
-            let deliveries = match deliveries {
-                0 => "set aside".to_owned(),
-                deliveries => format!("deliveries: {deliveries}"),
-            };
-            format!("pending with {consumer} ({process}), {idle}, {deliveries}")
+            let standing = if *deliveries == 0 { "set aside" } else { "in hand" };
+            let deaths = if *deaths > 0 { format!(", deaths: {deaths}") } else { String::new() };
+            format!("pending with {consumer} ({process}), {idle}, {standing}{deaths}")
         }
     };
     let content = entry.wanted.as_ref().map_or_else(|| "payload gone".to_owned(), wanted);

@@ -81,7 +81,7 @@ fn entry(state: EntryState) -> EntryFacts {
 }
 
 fn held(alive: bool, idle_ms: Option<u64>, deliveries: u64) -> EntryFacts {
-    entry(EntryState::Pending { consumer: "shop-7-0".to_owned(), alive, idle_ms, deliveries })
+    entry(EntryState::Pending { consumer: "shop-7-0".to_owned(), alive, idle_ms, deliveries, deaths: 0 })
 }
 
 fn note(action: &str, by: &str) -> JournalFacts {
@@ -218,12 +218,30 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &with(held(true, Some(5), 3)),
         &around(),
         Place::Pending,
-        "delivered 3 times, lives, and tries it again",
+        "has it in hand: nothing is to be done",
+        &[],
+    );
+    told(
+        &with(held(true, Some(5), 0)),
+        &around(),
+        Place::Pending,
+        "lives, and has set it aside: something that it needs is held by others",
+        &[],
+    );
+    let mut deadly = held(true, Some(5), 1);
+    if let EntryState::Pending { deaths, .. } = &mut deadly.state {
+        *deaths = 2;
+    }
+    told(
+        &with(deadly),
+        &around(),
+        Place::Pending,
+        "nothing is to be done. 2 workers died with it in hand",
         &[],
     );
     let lock = |holder: Option<&str>, ends_in_ms| {
         let lock = LockFacts { holder: holder.map(str::to_owned), ends_in_ms };
-        Story { lock: Some(lock), ..with(held(true, Some(5), 3)) }
+        Story { lock: Some(lock), ..with(held(true, Some(5), 0)) }
     };
     told(&lock(Some("shop"), None), &around(), Place::Pending, "which shop holds and which never ends", &[]);
     told(
