@@ -317,7 +317,7 @@ async fn it_can_be_killed_anywhere_and_typed_again() {
     let [redis, mysql] = &proxies;
     let script = |lua: &str| fred::util::sha1_hash(lua);
     let (release, unlock) =
-        (script(include_str!("../../lua/release.lua")), script(include_str!("../../lua/unlock.lua")));
+        (script(include_str!("../../lua/release_many.lua")), script(include_str!("../../lua/unlock.lua")));
     let bury = script(include_str!("../../lua/bury.lua"));
     let steps: [Step<'_>; 8] = [
         ("locking", Box::new(|| redis.hold_when("lock:order:"))),

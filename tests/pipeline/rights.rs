@@ -139,6 +139,8 @@ async fn who_admits_may_give_back_and_both_may_send_the_text_of_a_script() {
         assert_eq!(types(user, "lua/admit.lua", admit, &format!("{order} {order} 7 1 ")), "0", "{user}");
         let given_back = format!("{order} {order} 1 1 service:cancelled");
         assert_eq!(types(user, "lua/release.lua", release, &given_back), "1", "{user}");
+        let given_back = format!("1 service:cancelled {order} {order} 1");
+        assert_eq!(types(user, "lua/release_many.lua", release, &given_back), "0", "{user}: was given back");
     }
     assert_eq!(site.redis_stock(7).await, Some(100));
     assert_eq!(denied(&site).await, [""; 0]);

@@ -99,7 +99,7 @@ async fn a_pending_list_tells_what_is_set_aside_and_an_operator_can_bury_it() {
             let cause = entry.map(|entry| (&entry["waits_for"]["kind"], &entry["waits_for"]["key"]));
             all.len() == 1
                 && all[0]["set_aside"] == true
-                && cause == Some((&"user_lock".into(), &1005.into()))
+                && cause == Some((&"user_lock".into(), &"1005".into()))
         })
     })
     .await;

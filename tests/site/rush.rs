@@ -23,7 +23,7 @@ pub const SHORT: i64 = 2;
 const SHORT_UNITS: i64 = 12;
 
 /// Every script of the worker: a test that waits for the reply of one must not catch a NOSCRIPT instead.
-const SCRIPTS: [&str; 9] = [
+const SCRIPTS: [&str; 10] = [
     include_str!("../../lua/lock.lua"),
     include_str!("../../lua/unlock.lua"),
     include_str!("../../lua/keep.lua"),
@@ -32,6 +32,7 @@ const SCRIPTS: [&str; 9] = [
     include_str!("../../lua/set_aside.lua"),
     include_str!("../../lua/bury.lua"),
     include_str!("../../lua/release.lua"),
+    include_str!("../../lua/release_many.lua"),
     include_str!("../../lua/retire.lua"),
 ];
 

@@ -8,7 +8,7 @@ use fred::{
     prelude::FredResult,
     types::Value,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{causes::Causes, stream::StreamNames};
 
@@ -41,12 +41,31 @@ pub struct Notice {
 pub struct NamedCause {
     /// A word for machines, such as `user_lock`.
     pub kind: String,
-    /// Which of its kind.
+    /// Which of its kind; 0 where the kind has only one. A text in JSON, whose numbers are exact up to 2^53 only.
+    #[serde(serialize_with = "as_text", deserialize_with = "from_text_or_number")]
     pub key: u64,
     /// Entries that wait for it.
     pub entries: usize,
     /// For how long there have been some.
     pub lasting_s: f64,
+}
+
+fn as_text<S: serde::Serializer>(key: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(key)
+}
+
+/// Workers of an earlier version write a number.
+fn from_text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Key {
+        Text(String),
+        Number(u64),
+    }
+    match Key::deserialize(deserializer)? {
+        Key::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        Key::Number(number) => Ok(number),
+    }
 }
 
 impl Notice {

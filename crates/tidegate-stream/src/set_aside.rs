@@ -18,7 +18,7 @@ const FEELERS: usize = 4;
 const MOST_CAUSES: usize = 4096;
 
 /// Tries in vain take at most about this part of a lane's time: 1 of so many.
-const SHARE_OF_TIME: u32 = 4;
+const SHARE_OF_TIME: u32 = 10;
 
 /// Entries that are handled alone and come back take at most about this part of the time of the whole process, whose
 /// lanes do nothing else meanwhile: 1 of so many.

@@ -32,7 +32,7 @@ pub struct SelectionArgs {
     /// Those that came into the stream longer ago than this, such as 90m or 2h
     #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
     older_than: Option<Duration>,
-    /// Those that their consumer has set aside, because something that they need is held by others
+    /// Those that their consumer has not in hand but tries again later
     #[arg(long)]
     set_aside: bool,
     /// Those that at least so many worker processes died with in hand
@@ -73,10 +73,11 @@ pub struct Pending {
     pub offered: bool,
     /// How often it was delivered since it was last set aside.
     pub deliveries: u64,
-    /// Its consumer has it in hand no more, and tries it again later: something that it needs is held by others.
+    /// Its consumer has it not in hand and tries it again later: it waits for its turn, for a store that is away, or for something
+    /// that others hold.
     pub set_aside: bool,
-    /// What it waits for, where its process says so: all that the process has set aside waits for this, or its user or
-    /// voucher is named.
+    /// What others hold of what it needs, where its process says so of its user, its voucher or its id, or has set everything aside
+    /// for the same.
     pub waits_for: Option<NamedCause>,
     /// Worker processes that died with it in hand; None: this user of Redis may not know.
     pub deaths: Option<u64>,
@@ -275,27 +276,22 @@ impl Pending {
 /// What one of the entries waits for that a process has set aside. The process names the causes of most of them, and
 /// not which entry waits for which.
 fn cause(notice: &Notice, order: Option<&Order>) -> Option<NamedCause> {
-    if let [only] = notice.causes.as_slice()
-        && only.entries == notice.entries
-    {
-        return Some(only.clone());
-    }
-    let order = order?;
-    let is_its = |cause: &&NamedCause| {
-        let id = match cause.kind.as_str() {
-            "user_lock" => order.user.get(),
-            "voucher_row" => order.voucher.get(),
-            "order_row" => order.id.get(),
-            _ => return false,
-        };
-        id.unsigned_abs() == cause.key
-    };
     // Where both are named, it stopped at its user's lock, which comes first.
-    let its = notice.causes.iter().filter(is_its);
-    its.min_by_key(|cause| {
-        ["user_lock", "voucher_row", "order_row"].iter().position(|kind| *kind == cause.kind)
-    })
-    .cloned()
+    let its_keys = order.into_iter().flat_map(|order| {
+        let voucher = order.voucher.get();
+        [
+            ("user_lock", order.user.get()),
+            ("voucher_row", voucher),
+            ("order_row", order.id.get()),
+            ("release", voucher),
+        ]
+    });
+    let named = its_keys.into_iter().find_map(|(kind, key)| {
+        let is_its = |cause: &&NamedCause| cause.kind == kind && cause.key == key.unsigned_abs();
+        notice.causes.iter().find(is_its)
+    });
+    let is_of_all = |cause: &&NamedCause| cause.key == 0 && cause.entries == notice.entries;
+    named.or_else(|| notice.causes.iter().find(is_of_all)).cloned()
 }
 
 /// `alive` or `gone`, of a process.

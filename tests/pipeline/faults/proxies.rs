@@ -22,9 +22,9 @@ pub fn sha1_of(lua: &str) -> String {
     fred::util::sha1_hash(lua)
 }
 
-/// Gives a refused order back.
+/// Gives refused orders of a voucher back, those that were refused for the same reason.
 pub fn release() -> String {
-    sha1_of(include_str!("../../../lua/release.lua"))
+    sha1_of(include_str!("../../../lua/release_many.lua"))
 }
 
 /// Buries an entry.

@@ -39,9 +39,11 @@ pub struct TroubleSizes {
     pub entries: usize,
     /// Other numbers of entries, once each, with the cases that are measured with them.
     pub growth: Vec<(usize, Growing)>,
-    /// Entries before vouchers that are held.
+    /// Entries of which half are of one voucher that is held.
     pub held_entries: usize,
-    /// How long half of the vouchers are held.
+    /// Entries of which half are of vouchers that are held for long.
+    pub long_hold_entries: usize,
+    /// How long those are held.
     pub hold: Duration,
     /// Entries with a field of 64 KiB.
     pub large_entries: usize,
@@ -77,6 +79,7 @@ impl Sizes {
                 entries: scaled(30_000, scale),
                 growth: Vec::new(),
                 held_entries: scaled(20_000, scale),
+                long_hold_entries: scaled(20_000, scale),
                 hold: Duration::from_secs_f64(8.0 * scale.clamp(0.1, 1.0)),
                 large_entries: scaled(1_500, scale),
                 cluster_entries: scaled(10_000, scale),
@@ -104,7 +107,8 @@ impl Sizes {
                     (scaled(300_000, scale), Growing::ThatCouldGrow),
                     (scaled(1_000_000, scale), Growing::PromisedFlat),
                 ],
-                held_entries: scaled(40_000, scale),
+                held_entries: scaled(300_000, scale),
+                long_hold_entries: scaled(40_000, scale),
                 // Longer than the default of `admin.stuck_after_ms`.
                 hold: Duration::from_secs_f64(150.0 * scale.clamp(0.01, 1.0)),
                 large_entries: scaled(6_000, scale),

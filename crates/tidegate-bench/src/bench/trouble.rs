@@ -78,7 +78,7 @@ pub async fn measure(
     }
     if is_first && wants(Rows::LongHold) {
         tell(&format!("trouble: 20 of 40 vouchers are held for {:.0} s", sizes.hold.as_secs_f64()));
-        trouble.long_hold = Some(held::half_of_them(site, sizes.held_entries, sizes.hold).await?);
+        trouble.long_hold = Some(held::half_of_them(site, sizes.long_hold_entries, sizes.hold).await?);
     }
     if is_first && wants(Rows::LargeEntries) {
         tell("trouble: large entries");

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use tidegate_lab::Proxy;
 use tidegate_orders::{
     Gate, Quantity, VoucherId,
-    gate::{AdmitReply, GateError, LoadReply, Pause, ReleaseReply, SaleWindow, Scope, UserAfter},
+    gate::{AdmitReply, GateError, LoadReply, Pause, Release, ReleaseReply, SaleWindow, Scope, UserAfter},
     sale,
 };
 use tidegate_stream::Script;
@@ -258,6 +258,46 @@ async fn a_server_that_forgot_its_scripts_is_taught_them_again_unseen() -> Resul
     let replies = ground.gate.release_all(&[release(1, 1), release(2, 2)]).await;
     assert!(replies.iter().all(|reply| matches!(reply, Ok(ReleaseReply::GivenBack))), "{replies:?}");
     assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(10));
+    Ok(())
+}
+
+/// More than one call takes, of two vouchers, for two reasons, one of an id that is somebody else's.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_that_are_given_back_each_has_its_own_answer_in_its_own_place() -> Result<()> {
+    let ground = Ground::new().await?;
+    let other = VoucherId::try_from(8)?;
+    for voucher in [voucher(), other] {
+        ground.gate.load(voucher, 1_000, SaleWindow::default()).await?;
+    }
+    ground.gate.admit(&admission(79, 1)).await?;
+    let many: Vec<Release> = (1..=1_200)
+        .map(|order| Release {
+            voucher: if order % 2 == 0 { other } else { voucher() },
+            by: if order % 3 == 0 { "worker:out_of_stock" } else { "worker:user_has_order" }.into(),
+            user_after: if order % 5 == 0 { UserAfter::Freed } else { UserAfter::StaysBuyer },
+            units: (order % 7 > 0).then_some(Quantity::ONE),
+            ..release(order, order)
+        })
+        .collect();
+    let first = many[123].clone();
+    assert_eq!(ground.gate.release(&first).await?, ReleaseReply::GivenBack);
+    for (release, reply) in many.iter().zip(ground.gate.release_all(&many).await) {
+        match (release.order, reply) {
+            (order, Err(GateError::IdTaken { order: named })) if order.get() == 79 => {
+                assert_eq!(named, order)
+            }
+            (order, reply) if order == first.order => assert_eq!(reply?, ReleaseReply::GivenBackBefore),
+            (_, reply) => assert_eq!(reply?, ReleaseReply::GivenBack),
+        }
+    }
+    let units = |voucher| {
+        let of_voucher = many.iter().filter(move |release| release.voucher == voucher);
+        of_voucher.filter(|release| release.units.is_some()).count() as i64
+    };
+    let stocks =
+        (ground.gate.read_voucher(voucher()).await?.stock, ground.gate.read_voucher(other).await?.stock);
+    // Order 79 was admitted, and nothing was given back by its id.
+    assert_eq!(stocks, (Some(1_000 - 1 + units(voucher()) - 1), Some(1_000 + units(other))));
     Ok(())
 }
 

@@ -109,13 +109,13 @@ fn hint(pending: &Pending, has_life: bool) -> String {
     }
     if pending.alive && pending.set_aside {
         let what = pending.waits_for.as_ref().map_or_else(
-            || "something that it needs is held by others (`tidegate status` says what)".to_owned(),
+            || "it waits for its turn, for a store that is away, or for something that others hold (see `tidegate status`)".to_owned(),
             |NamedCause { kind, key, lasting_s, .. }| {
                 format!("its process waits for {kind} {key}, since {lasting_s:.0} s")
             },
         );
         return format!(
-            "process {} lives, has set it aside and tries it again: {what}; RUNBOOK: `Entries are set aside`",
+            "process {} lives, has it not in hand and tries it again: {what}; RUNBOOK: `Entries are set aside`",
             process_of(consumer)
         );
     }

@@ -74,13 +74,16 @@ fn cases(cases: &[CaseResult]) -> String {
 fn held_voucher(held: &HeldVoucher) -> String {
     format!(
         "\nAnother session holds one voucher's row, and half of {} entries are of it: the other vouchers' orders are \
-         written at {}/s, {} of their rate while nothing is held ({}/s); {} of {} while it was held.\n",
+         written at {}/s, {} of their rate while nothing is held ({}/s); {} of {} while it was held. The first of \
+         them is written after {} s; from then on it is {} of their rate.\n",
         held.entries,
         show(held.held_per_s),
         show(held.share()),
         show(held.plain_per_s),
         held.written,
-        held.entries / 2
+        held.entries / 2,
+        show(held.paused_s),
+        show(held.share_after_pause())
     )
 }
 

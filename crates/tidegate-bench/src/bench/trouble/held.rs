@@ -74,18 +74,18 @@ impl Scene {
         Ok(usize::try_from((self.vouchers - self.held) * STOCK - left)?)
     }
 
-    /// Waits until all orders of the others are written, or until then; answers with how many are, and after what time.
-    async fn until_others(
-        &self,
-        site: &Site,
-        began: Instant,
-        longest: Duration,
-    ) -> Result<(usize, Duration)> {
+    /// Waits until all orders of the others are written, or until then.
+    async fn until_others(&self, site: &Site, began: Instant, longest: Duration) -> Result<Others> {
         let mut watcher = site.connect(Tables::Fresh).await?;
+        let mut first = None;
         loop {
             let written = self.written(&mut watcher).await?;
-            if written == self.others || began.elapsed() > longest {
-                return Ok((written, began.elapsed()));
+            let took = began.elapsed();
+            if written > 0 {
+                first.get_or_insert(took);
+            }
+            if written == self.others || took > longest {
+                return Ok(Others { written, took, first: first.unwrap_or(took) });
             }
             sleep(LOOK_EVERY).await;
         }
@@ -99,28 +99,37 @@ impl Scene {
     }
 }
 
+/// What became of the orders of the vouchers that nobody held.
+struct Others {
+    written: usize,
+    took: Duration,
+    /// Until the first of them was written.
+    first: Duration,
+}
+
 /// One voucher of ten, of which every second entry is, is held.
 pub async fn one_voucher(site: &mut Site, entries: usize) -> Result<HeldVoucher> {
     let scene = Scene::open(site, entries, 1, 10).await?;
     let began = Instant::now();
     site.redis.call(&["RENAME", FILLED, STREAM]).await?;
-    let (plain, plain_took) = scene.until_others(site, began, Duration::MAX).await?;
+    let plain = scene.until_others(site, began, Duration::MAX).await?;
     scene.close(site).await?;
 
     let scene = Scene::open(site, entries, 1, 10).await?;
     let mut holder = scene.hold(site).await?;
     let began = Instant::now();
     site.redis.call(&["RENAME", FILLED, STREAM]).await?;
-    let longest = PATIENCE.1.max(plain_took * PATIENCE.0);
-    let (written, took) = scene.until_others(site, began, longest).await?;
+    let longest = PATIENCE.1.max(plain.took * PATIENCE.0);
+    let others = scene.until_others(site, began, longest).await?;
     sqlx::raw_sql("ROLLBACK").execute(&mut holder).await?;
     holder.close().await?;
     scene.close(site).await?;
     Ok(HeldVoucher {
         entries,
-        plain_per_s: plain as f64 / plain_took.as_secs_f64(),
-        held_per_s: written as f64 / took.as_secs_f64(),
-        written,
+        plain_per_s: plain.written as f64 / plain.took.as_secs_f64(),
+        held_per_s: others.written as f64 / others.took.as_secs_f64(),
+        paused_s: others.first.as_secs_f64(),
+        written: others.written,
     })
 }
 
@@ -140,8 +149,8 @@ pub async fn half_of_them(site: &mut Site, entries: usize, hold: Duration) -> Re
         }
         (asked, refused)
     });
-    let (written, took) = scene.until_others(site, began, hold).await?;
-    let others_after_s = (written == scene.others).then_some(took.as_secs_f64());
+    let others = scene.until_others(site, began, hold).await?;
+    let others_after_s = (others.written == scene.others).then_some(others.took.as_secs_f64());
     let (livez_asked, livez_refused) = probes.await?;
     sqlx::raw_sql("ROLLBACK").execute(&mut holder).await?;
     holder.close().await?;

@@ -35,6 +35,9 @@ pub struct HeldVoucher {
     /// The same stream while nobody holds anything.
     pub plain_per_s: f64,
     pub held_per_s: f64,
+    /// Until the first order of the others was written.
+    #[serde(default)]
+    pub paused_s: f64,
     /// Orders of the others that were written while the row was held, of `entries / 2`.
     pub written: usize,
 }
@@ -42,6 +45,12 @@ pub struct HeldVoucher {
 impl HeldVoucher {
     pub fn share(&self) -> f64 {
         self.held_per_s / self.plain_per_s
+    }
+
+    /// From the first order of the others on.
+    pub fn share_after_pause(&self) -> f64 {
+        let took_s = self.written as f64 / self.held_per_s;
+        self.written as f64 / (took_s - self.paused_s) / self.plain_per_s
     }
 }
 

@@ -296,8 +296,8 @@ fn pending(
         });
         let why = match lock {
             None if set_aside => {
-                "and has set it aside: something that it needs is held by others (`tidegate status` says what), and it is \
-                 tried again"
+                "and has set it aside: it waits for its turn, for a store that is away, or for something that others hold \
+                 (see `tidegate status`), and is tried again"
                     .to_owned()
             }
             None => "and has it in hand: nothing is to be done".to_owned(),

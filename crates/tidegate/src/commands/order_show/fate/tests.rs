@@ -225,7 +225,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &with(held(true, Some(5), 0)),
         &around(),
         Place::Pending,
-        "lives, and has set it aside: something that it needs is held by others",
+        "lives, and has set it aside: it waits for its turn",
         &[],
     );
     let mut deadly = held(true, Some(5), 1);
