@@ -108,7 +108,7 @@ impl Release {
     }
 
     fn units(&self) -> i64 {
-        self.units.map_or(0, Quantity::get).into()
+        self.units.map_or(0, Quantity::get)
     }
 }
 
