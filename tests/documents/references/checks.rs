@@ -1,6 +1,9 @@
 //! What is compared with what. Each check answers with its complaints.
 
-use std::{collections::BTreeSet, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
 
 use crate::{
     markdown::Document,
@@ -99,14 +102,14 @@ pub fn settings(tree: &Tree, document: &Document) -> Vec<String> {
     complaints
 }
 
-/// File names and links against the tree, links within a document against its headings.
+/// File names against the tree.
 pub fn paths(tree: &Tree, document: &Document) -> Vec<String> {
     // Whoever runs it makes deploy/.env, and nobody commits it.
     let is_placeholder =
         |word: &str| word.contains("NAME") || word.contains("NNNN") || word.ends_with("/.env");
     let is_path = |word: &str| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
-        let top = ["crates/", "tests/", "lua/", "migrations/", "config/", "deploy/", ".ci/"];
+        let top = ["crates/", "tests/", "lua/", "migrations/", "config/", "deploy/", "docs/", ".ci/"];
         let ending = [".rs", ".lua", ".toml", ".sql", ".sh", ".md"];
         word.chars().all(is_plain)
             && !word.starts_with(['.', '/'])
@@ -115,14 +118,44 @@ pub fn paths(tree: &Tree, document: &Document) -> Vec<String> {
     };
     let words = document.commands().concat();
     let named = words.iter().filter(|word| is_path(word) && !is_placeholder(word));
-    let links = document.links.iter().filter(|link| !link.starts_with("http") && !link.starts_with('#'));
-    let missing = named.chain(links).filter(|path| !tree.has_path(path));
-    let mut complaints: Vec<String> =
-        missing.map(|path| format!("{}: no file {path}", document.name)).collect();
-    let inner = document.links.iter().filter(|link| link.starts_with('#'));
-    let lost = inner.filter(|link| !document.anchors.contains(link));
-    complaints.extend(lost.map(|link| format!("{}: no heading {link}", document.name)));
+    let missing = named.filter(|path| !tree.has_path(path));
+    missing.map(|path| format!("{}: no file {path}", document.name)).collect()
+}
+
+/// Links against the tree; what stands behind `#`, against the headings of the document to which it leads.
+pub fn links(tree: &Tree, document: &Document) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for link in document.links.iter().filter(|link| !link.starts_with("http")) {
+        let target = document.target_of(link);
+        let heading = link.split_once('#').map(|(_, heading)| format!("#{heading}"));
+        if target != document.name && !tree.has(&target) {
+            complaints.push(format!("{}: no file {link}", document.name));
+        } else if let Some(heading) = heading {
+            let headings = if target == document.name {
+                document.anchors.clone()
+            } else {
+                Document::parse(&target, &tree.read(&target)).anchors
+            };
+            if !headings.contains(&heading) {
+                complaints.push(format!("{}: no heading {link}", document.name));
+            }
+        }
+    }
     complaints
+}
+
+/// Documents to which no chain of links leads from README.
+pub fn unreachable(documents: &[Document]) -> Vec<&str> {
+    let by_name: BTreeMap<&str, &Document> =
+        documents.iter().map(|document| (document.name.as_str(), document)).collect();
+    let mut reached = BTreeSet::new();
+    let mut next = vec!["README.md".to_owned()];
+    while let Some(name) = next.pop() {
+        if let Some(document) = by_name.get(name.as_str()).filter(|_| reached.insert(name.clone())) {
+            next.extend(document.links.iter().map(|link| document.target_of(link)));
+        }
+    }
+    by_name.into_keys().filter(|name| !reached.contains(*name)).collect()
 }
 
 /// `Type::function`, `snake_case` and tests (five words and more) against the sources.
