@@ -1,4 +1,4 @@
-//! Whatever the documents name exists, and what README says to type works as it stands there.
+//! Whatever the documents name exists, and what README and the page of producers say to type works as it stands there.
 
 mod checks;
 
@@ -12,6 +12,9 @@ const HISTORY: &str = "CHANGELOG.md";
 const GENERATED: &str = "docs/benchmarks/README.md";
 /// The part of the generated page that people write; nobody reads it in its own place.
 const PART_OF_GENERATED: &str = "crates/tidegate-bench/src/bench/method.md";
+
+/// The page with the replies of `lua/admit.lua` and with `XADD`.
+const PRODUCERS: &str = "docs/producers.md";
 
 /// Every document of the repository, wherever it stands.
 fn documents(tree: &Tree) -> Vec<Document> {
@@ -78,13 +81,13 @@ fn every_function_and_test_that_is_named_exists() {
 #[test]
 fn the_reply_table_is_the_header_of_the_script() {
     let tree = Tree::read_all();
-    assert_none(checks::replies(&tree.read("README.md"), &tree.read("lua/admit.lua")));
+    assert_none(checks::replies(&tree.read(PRODUCERS), &tree.read("lua/admit.lua")));
 }
 
 #[test]
 fn the_exit_codes_are_those_of_the_help() {
     let tree = Tree::read_all();
-    assert_none(checks::exit_codes(&tree.read("README.md")));
+    assert_none(checks::exit_codes(&tree.read("docs/exit-codes.md")));
 }
 
 #[test]
@@ -127,32 +130,36 @@ fn a_wrong_document_would_be_seen() {
     assert_eq!(checks::unreachable(&lone), ["a/b.md"]);
     assert_eq!(checks::names(&tree, &document).len(), 2);
     assert_eq!(checks::replies("| 0 | refused |", "-- Reply 0: admitted").len(), 1);
+    assert_eq!(checks::replies("| `OTHER` | odd |", "-- Error ODD: odd").len(), 1);
     assert!(!checks::exit_codes("| 9 | a code |").is_empty());
     assert!(!checks::sections(&tree, "# Runbook\n\n## Redis is down\n").is_empty());
     assert!(!checks::log_lines(&tree, "## What the log says\n| `never said` | INFO | |").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_readme_says_to_type_works_and_a_worker_writes_the_orders() {
+async fn what_the_documents_say_to_type_works_and_a_worker_writes_the_orders() {
     let tree = Tree::read_all();
-    let readme = Document::parse("README.md", &tree.read("README.md"));
-    let blocks = |word: &str| -> Vec<&String> {
-        readme.shell.iter().filter(|block| block.starts_with(word)).collect()
-    };
+    let [readme, producers] = ["README.md", PRODUCERS].map(|name| Document::parse(name, &tree.read(name)));
     let site = Site::open().await;
     site.add_users().await;
     let worker = site.worker("w").start();
 
-    for line in blocks("tidegate ").into_iter().flat_map(|block| block.lines()) {
+    let quick_start = readme.shell.iter().filter(|block| block.starts_with("tidegate "));
+    for line in quick_start.flat_map(|block| block.lines()) {
         // The one that stays runs already.
         if line != "tidegate worker" {
             type_in(&site, line);
         }
     }
-    let script = blocks("redis-cli ").into_iter().find(|block| block.contains("--eval"));
-    assert_eq!(type_in(&site, script.expect("README shows redis-cli --eval")).trim(), "0");
-    let entry = blocks("redis-cli ").into_iter().find(|block| block.contains("XADD"));
-    type_in(&site, entry.expect("README shows redis-cli XADD"));
+    let calls = readme.shell.iter().chain(&producers.shell).filter(|block| block.starts_with("redis-cli "));
+    let (scripts, entries): (Vec<&String>, Vec<&String>) = calls.partition(|block| block.contains("--eval"));
+    assert!(!scripts.is_empty() && !entries.is_empty(), "both ways are shown: {scripts:?}, {entries:?}");
+    for script in scripts {
+        assert_eq!(type_in(&site, script).trim(), "0");
+    }
+    for entry in entries {
+        type_in(&site, entry);
+    }
 
     site.settled().await;
     let users: Vec<i64> = site.orders().await.iter().map(|order| order.user).collect();

@@ -180,21 +180,27 @@ pub fn names(tree: &Tree, document: &Document) -> Vec<String> {
     unknown.map(|name| format!("{}: nothing is named {name}", document.name)).collect()
 }
 
-/// README's rows `| 0 | admitted |` against the script's `-- Reply 0: admitted`.
-pub fn replies(readme: &str, script: &str) -> Vec<String> {
-    let header = script.lines().filter_map(|line| line.strip_prefix("-- Reply ")?.split_once(": "));
-    let row = |(code, meaning): (&str, &str)| format!("| {code} | {meaning} |");
-    let missing = header.map(row).filter(|row| !readme.lines().any(|line| line == row));
-    missing.map(|row| format!("README has no row {row}")).collect()
+/// A page's rows `| 0 | admitted |` against the script's `-- Reply 0: admitted`, and those of its errors.
+pub fn replies(page: &str, script: &str) -> Vec<String> {
+    let contract = script.lines().filter_map(|line| {
+        let (kind, rest) = line.strip_prefix("-- ")?.split_once(' ')?;
+        let (name, meaning) = rest.split_once(": ")?;
+        match kind {
+            "Reply" => Some(format!("| {name} | {meaning} |")),
+            // What to do about an error may stand behind its meaning.
+            "Error" => Some(format!("| `{name}` | {meaning}")),
+            _ => None,
+        }
+    });
+    let missing = contract.filter(|row| !page.lines().any(|line| line.starts_with(row)));
+    missing.map(|row| format!("the page of producers has no row {row}")).collect()
 }
 
-/// The codes of README's table against those of the help.
-pub fn exit_codes(readme: &str) -> Vec<String> {
-    let section = readme.split("## Exit codes").nth(1).unwrap_or(readme);
-    let section = section.split("\n## ").next().unwrap_or_default();
+/// The codes of a page's table against those of the help.
+pub fn exit_codes(page: &str) -> Vec<String> {
     let code = |text: &str| text.trim().parse::<u8>().ok();
     let told: BTreeSet<u8> =
-        section.lines().filter_map(|line| code(line.strip_prefix('|')?.split('|').next()?)).collect();
+        page.lines().filter_map(|line| code(line.strip_prefix('|')?.split('|').next()?)).collect();
     let help = help(&[]);
     let listed = help.split("Exit codes:").nth(1).unwrap_or_default();
     let real: BTreeSet<u8> =
@@ -202,7 +208,7 @@ pub fn exit_codes(readme: &str) -> Vec<String> {
     if told == real && !real.is_empty() {
         Vec::new()
     } else {
-        vec![format!("README: {told:?}, help: {real:?}")]
+        vec![format!("the page of exit codes: {told:?}, help: {real:?}")]
     }
 }
 
