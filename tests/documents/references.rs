@@ -91,6 +91,25 @@ fn the_exit_codes_are_those_of_the_help() {
 }
 
 #[test]
+fn every_command_stands_in_the_table_of_commands() {
+    let tree = Tree::read_all();
+    let unlisted = checks::unlisted_commands(&tree.read("docs/operating.md"));
+    assert!(unlisted.is_empty(), "no row of docs/operating.md names {unlisted:?}");
+}
+
+#[test]
+fn the_defaults_that_are_shown_are_those_of_the_program() {
+    let tree = Tree::read_all();
+    assert_none(checks::defaults(&tree, &tree.read("docs/configuration.md")));
+}
+
+#[test]
+fn the_readme_can_be_read_at_one_sitting() {
+    let lines = Tree::read_all().read("README.md").lines().count();
+    assert!(lines <= 200, "README has {lines} lines: what does not fit belongs on a page of docs/");
+}
+
+#[test]
 fn every_log_line_that_is_explained_is_logged_and_every_warning_is_explained() {
     let tree = Tree::read_all();
     assert_none(checks::log_lines(&tree, &tree.read("RUNBOOK.md")));
@@ -131,6 +150,9 @@ fn a_wrong_document_would_be_seen() {
     assert_eq!(checks::names(&tree, &document).len(), 2);
     assert_eq!(checks::replies("| 0 | refused |", "-- Reply 0: admitted").len(), 1);
     assert_eq!(checks::replies("| `OTHER` | odd |", "-- Error ODD: odd").len(), 1);
+    assert_eq!(checks::defaults(&tree, "| `worker.batch` | 7 | |\n| `worker.lanes` | 4 | |").len(), 1);
+    let unlisted = checks::unlisted_commands("| `tidegate worker` | |");
+    assert!(unlisted.contains(&"dead list".to_owned()) && !unlisted.contains(&"worker".to_owned()));
     assert!(!checks::exit_codes("| 9 | a code |").is_empty());
     assert!(!checks::sections(&tree, "# Runbook\n\n## Redis is down\n").is_empty());
     assert!(!checks::log_lines(&tree, "## What the log says\n| `never said` | INFO | |").is_empty());

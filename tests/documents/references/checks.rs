@@ -212,6 +212,44 @@ pub fn exit_codes(page: &str) -> Vec<String> {
     }
 }
 
+/// Commands of the program that no row `| `tidegate ...` |` of a page names.
+pub fn unlisted_commands(page: &str) -> Vec<String> {
+    let rows = page.lines().filter(|line| line.starts_with("| `tidegate "));
+    let listed: Vec<&str> = rows.filter_map(|row| row.split('|').nth(1)).collect();
+    let mut commands = Vec::new();
+    collect_commands(&[], &mut commands);
+    commands.retain(|command| !listed.iter().any(|cell| cell.contains(&format!("`tidegate {command}`"))));
+    commands
+}
+
+/// All commands below `path` that have none below themselves.
+fn collect_commands(path: &[&str], commands: &mut Vec<String>) {
+    let below = subcommands(&help(path));
+    if below.is_empty() {
+        commands.push(path.join(" "));
+    }
+    for name in below.iter().filter(|name| *name != "help") {
+        collect_commands(&[path, &[name.as_str()]].concat(), commands);
+    }
+}
+
+/// The defaults in a page's table of settings against config/default.toml. Where that is empty, the page has a word for it.
+pub fn defaults(tree: &Tree, page: &str) -> Vec<String> {
+    let defaults: toml::Table = tree.read("config/default.toml").parse().expect("default.toml is TOML");
+    let rows = page.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split('|').map(|cell| cell.trim().trim_matches('`'));
+        Some((cells.next()?, cells.next()?))
+    });
+    let wrong = rows.filter_map(|(key, shown)| {
+        let (section, name) = key.split_once('.')?;
+        // A setting that does not exist is what `settings` complains of.
+        let default = defaults.get(section)?.get(name)?;
+        let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
+        (!default.is_empty() && default != shown).then(|| format!("{key} is {default}, not {shown}"))
+    });
+    wrong.collect()
+}
+
 /// What RUNBOOK explains must be logged by the program, and what warns must be explained.
 pub fn log_lines(tree: &Tree, runbook: &str) -> Vec<String> {
     let program = ["crates/tidegate/", "crates/tidegate-orders/", "crates/tidegate-stream/"];
