@@ -53,6 +53,26 @@ impl Document {
         let spans = self.spans.iter().map(String::as_str);
         spans.chain(lines).flat_map(commands_of).collect()
     }
+
+    /// The path to which a link leads, from the top of the repository.
+    pub fn target_of(&self, link: &str) -> String {
+        let path = link.split('#').next().unwrap_or_default();
+        if path.is_empty() {
+            return self.name.clone();
+        }
+        let mut parts: Vec<&str> = self.name.split('/').collect();
+        parts.pop();
+        for part in path.trim_end_matches('/').split('/') {
+            match part {
+                ".." => {
+                    parts.pop();
+                }
+                "." => {}
+                part => parts.push(part),
+            }
+        }
+        parts.join("/")
+    }
 }
 
 fn commands_of(line: &str) -> Vec<Vec<String>> {

@@ -1,4 +1,4 @@
-//! Whatever the documents name exists, and what README says to type works as it stands there.
+//! Whatever the documents name exists, and what README and the page of producers say to type works as it stands there.
 
 mod checks;
 
@@ -6,11 +6,19 @@ use std::{path::Path, process::Command};
 
 use crate::{markdown::Document, site::Site, tree::Tree};
 
-const NAMES: [&str; 5] =
-    ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "RUNBOOK.md", "deploy/README.md"];
+/// It says what was: commands, files and tests that are gone since stay in it.
+const HISTORY: &str = "CHANGELOG.md";
+/// Written by `just bench` from figures and from method.md, which is checked. The names in it are the servers' own.
+const GENERATED: &str = "docs/benchmarks/README.md";
+/// The part of the generated page that people write; nobody reads it in its own place.
+const PART_OF_GENERATED: &str = "crates/tidegate-bench/src/bench/method.md";
 
+/// The page with the replies of `lua/admit.lua` and with `XADD`.
+const PRODUCERS: &str = "docs/producers.md";
+
+/// Every document of the repository, wherever it stands.
 fn documents(tree: &Tree) -> Vec<Document> {
-    NAMES.iter().map(|name| Document::parse(name, &tree.read(name))).collect()
+    tree.paths_of(".md").map(|path| Document::parse(path, &tree.read(path))).collect()
 }
 
 #[track_caller]
@@ -18,9 +26,13 @@ fn assert_none(complaints: Vec<String>) {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
+/// Checks what documents say of the program as it is.
 fn check_all(check: impl Fn(&Tree, &Document) -> Vec<String>) {
     let tree = Tree::read_all();
-    assert_none(documents(&tree).iter().flat_map(|document| check(&tree, document)).collect());
+    let documents = documents(&tree);
+    let of_today =
+        documents.iter().filter(|document| ![HISTORY, GENERATED].contains(&document.name.as_str()));
+    assert_none(of_today.flat_map(|document| check(&tree, document)).collect());
 }
 
 #[test]
@@ -39,8 +51,26 @@ fn every_setting_and_variable_that_is_named_exists() {
 }
 
 #[test]
-fn every_path_link_and_heading_that_is_named_exists() {
+fn every_path_that_is_named_exists() {
     check_all(checks::paths);
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading_that_exist() {
+    let tree = Tree::read_all();
+    assert_none(documents(&tree).iter().flat_map(|document| checks::links(&tree, document)).collect());
+}
+
+#[test]
+fn every_document_is_checked_and_links_lead_to_it_from_the_readme() {
+    let tree = Tree::read_all();
+    let documents = documents(&tree);
+    for name in ["README.md", "docs/clocks.md", "lua/README.md", PART_OF_GENERATED] {
+        assert!(documents.iter().any(|document| document.name == name), "{name} is not checked");
+    }
+    let mut unreachable = checks::unreachable(&documents);
+    unreachable.retain(|name| *name != PART_OF_GENERATED);
+    assert!(unreachable.is_empty(), "no links lead from README to {unreachable:?}");
 }
 
 #[test]
@@ -51,13 +81,32 @@ fn every_function_and_test_that_is_named_exists() {
 #[test]
 fn the_reply_table_is_the_header_of_the_script() {
     let tree = Tree::read_all();
-    assert_none(checks::replies(&tree.read("README.md"), &tree.read("lua/admit.lua")));
+    assert_none(checks::replies(&tree.read(PRODUCERS), &tree.read("lua/admit.lua")));
 }
 
 #[test]
 fn the_exit_codes_are_those_of_the_help() {
     let tree = Tree::read_all();
-    assert_none(checks::exit_codes(&tree.read("README.md")));
+    assert_none(checks::exit_codes(&tree.read("docs/exit-codes.md")));
+}
+
+#[test]
+fn every_command_stands_in_the_table_of_commands() {
+    let tree = Tree::read_all();
+    let unlisted = checks::unlisted_commands(&tree.read("docs/operating.md"));
+    assert!(unlisted.is_empty(), "no row of docs/operating.md names {unlisted:?}");
+}
+
+#[test]
+fn the_defaults_that_are_shown_are_those_of_the_program() {
+    let tree = Tree::read_all();
+    assert_none(checks::defaults(&tree, &tree.read("docs/configuration.md")));
+}
+
+#[test]
+fn the_readme_can_be_read_at_one_sitting() {
+    let lines = Tree::read_all().read("README.md").lines().count();
+    assert!(lines <= 200, "README has {lines} lines: what does not fit belongs on a page of docs/");
 }
 
 #[test]
@@ -88,40 +137,51 @@ fn a_wrong_document_would_be_seen() {
     let tree = Tree::read_all();
     let wrong = "`tidegate vouchers`, `tidegate status --jsn`, `tidegate voucher lod`, `just demos`, `worker.batches`, \
                  `TIDEGATE_WORKER_BATCHES`, `lua/admits.lua`, `lanes.rs`, [a](RUNBOK.md), [b](#nowhere), \
+                 [c](clocks.md), [d](docs/clocks.md#nowhere), [e](docs/clocks.md#the-clock-of-redis), \
                  `Gate::admits`, `what_is_not_tested_cannot_be_promised`\n";
     let document = Document::parse("wrong", wrong);
     assert_eq!(checks::commands(&tree, &document).len(), 3);
     assert_eq!(checks::recipes(&tree, &document).len(), 1);
     assert_eq!(checks::settings(&tree, &document).len(), 2);
-    assert_eq!(checks::paths(&tree, &document).len(), 4);
+    assert_eq!(checks::paths(&tree, &document).len(), 2);
+    assert_eq!(checks::links(&tree, &document).len(), 4);
+    let lone = [Document::parse("README.md", "[a](b.md)"), Document::parse("a/b.md", "")];
+    assert_eq!(checks::unreachable(&lone), ["a/b.md"]);
     assert_eq!(checks::names(&tree, &document).len(), 2);
     assert_eq!(checks::replies("| 0 | refused |", "-- Reply 0: admitted").len(), 1);
+    assert_eq!(checks::replies("| `OTHER` | odd |", "-- Error ODD: odd").len(), 1);
+    assert_eq!(checks::defaults(&tree, "| `worker.batch` | 7 | |\n| `worker.lanes` | 4 | |").len(), 1);
+    let unlisted = checks::unlisted_commands("| `tidegate worker` | |");
+    assert!(unlisted.contains(&"dead list".to_owned()) && !unlisted.contains(&"worker".to_owned()));
     assert!(!checks::exit_codes("| 9 | a code |").is_empty());
     assert!(!checks::sections(&tree, "# Runbook\n\n## Redis is down\n").is_empty());
     assert!(!checks::log_lines(&tree, "## What the log says\n| `never said` | INFO | |").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_readme_says_to_type_works_and_a_worker_writes_the_orders() {
+async fn what_the_documents_say_to_type_works_and_a_worker_writes_the_orders() {
     let tree = Tree::read_all();
-    let readme = Document::parse("README.md", &tree.read("README.md"));
-    let blocks = |word: &str| -> Vec<&String> {
-        readme.shell.iter().filter(|block| block.starts_with(word)).collect()
-    };
+    let [readme, producers] = ["README.md", PRODUCERS].map(|name| Document::parse(name, &tree.read(name)));
     let site = Site::open().await;
     site.add_users().await;
     let worker = site.worker("w").start();
 
-    for line in blocks("tidegate ").into_iter().flat_map(|block| block.lines()) {
+    let quick_start = readme.shell.iter().filter(|block| block.starts_with("tidegate "));
+    for line in quick_start.flat_map(|block| block.lines()) {
         // The one that stays runs already.
         if line != "tidegate worker" {
             type_in(&site, line);
         }
     }
-    let script = blocks("redis-cli ").into_iter().find(|block| block.contains("--eval"));
-    assert_eq!(type_in(&site, script.expect("README shows redis-cli --eval")).trim(), "0");
-    let entry = blocks("redis-cli ").into_iter().find(|block| block.contains("XADD"));
-    type_in(&site, entry.expect("README shows redis-cli XADD"));
+    let calls = readme.shell.iter().chain(&producers.shell).filter(|block| block.starts_with("redis-cli "));
+    let (scripts, entries): (Vec<&String>, Vec<&String>) = calls.partition(|block| block.contains("--eval"));
+    assert!(!scripts.is_empty() && !entries.is_empty(), "both ways are shown: {scripts:?}, {entries:?}");
+    for script in scripts {
+        assert_eq!(type_in(&site, script).trim(), "0");
+    }
+    for entry in entries {
+        type_in(&site, entry);
+    }
 
     site.settled().await;
     let users: Vec<i64> = site.orders().await.iter().map(|order| order.user).collect();

@@ -30,6 +30,16 @@ impl Tree {
         self.files.get(path).unwrap_or_else(|| panic!("{path} is missing")).clone()
     }
 
+    /// The paths of all files with this ending.
+    pub fn paths_of<'a>(&'a self, ending: &'a str) -> impl Iterator<Item = &'a str> {
+        self.files.keys().map(String::as_str).filter(move |path| path.ends_with(ending))
+    }
+
+    /// Whether a file or folder has exactly this path.
+    pub fn has(&self, path: &str) -> bool {
+        self.files.contains_key(path) || self.files.keys().any(|file| file.starts_with(&format!("{path}/")))
+    }
+
     /// Whether a file or folder has this path, or a path that ends with it.
     pub fn has_path(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');

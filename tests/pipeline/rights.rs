@@ -118,7 +118,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     assert_eq!(denied(&site).await, [""; 0]);
 }
 
-/// README, RUNBOOK and `tidegate order show` name these; README's and RUNBOOK's own lines are typed by `tests/documents`, with
+/// The documents and `tidegate order show` name these; the documents' own lines are typed by `tests/documents`, with
 /// the same users.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_admits_may_give_back_and_both_may_send_the_text_of_a_script() {

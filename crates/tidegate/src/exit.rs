@@ -12,19 +12,20 @@ pub const EXIT_CODES_HELP: &str = "\
 Exit codes:
   0  done; the answer is yes
   1  the answer is no: order refused, audit failed, doctor found errors, voucher is on sale
-     already, migration refused, no such order, entry or letter, worker not alive or not
-     ready, a question was answered with no; nothing is on sale to pause, or only pauses by
-     name are left to resume; a living worker has it in hand; or a part of what was meant is
-     left, each with its reason: letters, pending entries, consumers, entries that others
-     hold (where the same later may do it, it says what to type)
-  2  wrong usage or configuration; a question, and neither a terminal nor --yes
-  3  failed: a store could not be reached, or something unexpected happened; where a part
-     was done by then, it says what, and how to go on
+     already, migration refused; no such order, entry or letter; worker not alive or not
+     ready; a question was answered with no; nothing is on sale to pause, or only pauses by
+     name are left to resume; a living worker has the entry in hand.
+     Or a part of the work is left, each with its reason: letters, pending entries,
+     consumers, entries that others hold. If the same command can succeed later, it says
+     what to type
+  2  wrong usage or configuration; a question, but no terminal and no --yes
+  3  failed: a store could not be reached, or something unexpected happened. If a part was
+     done by then, it says what, and how to continue
   4  worker: ended with a batch in hand, by the stop deadline or a second signal (it stays
      pending, nothing is lost)
   5  worker: another live worker has this name
-  6  stopped by a signal before all was done, by a second one in the middle of a step; it
-     says how far it came and how to go on";
+  6  stopped by a signal before all was done; by a second one, in the middle of a step. It
+     says how far it came and how to continue";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,9 @@
 //! What is compared with what. Each check answers with its complaints.
 
-use std::{collections::BTreeSet, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
 
 use crate::{
     markdown::Document,
@@ -99,14 +102,14 @@ pub fn settings(tree: &Tree, document: &Document) -> Vec<String> {
     complaints
 }
 
-/// File names and links against the tree, links within a document against its headings.
+/// File names against the tree.
 pub fn paths(tree: &Tree, document: &Document) -> Vec<String> {
     // Whoever runs it makes deploy/.env, and nobody commits it.
     let is_placeholder =
         |word: &str| word.contains("NAME") || word.contains("NNNN") || word.ends_with("/.env");
     let is_path = |word: &str| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
-        let top = ["crates/", "tests/", "lua/", "migrations/", "config/", "deploy/", ".ci/"];
+        let top = ["crates/", "tests/", "lua/", "migrations/", "config/", "deploy/", "docs/", ".ci/"];
         let ending = [".rs", ".lua", ".toml", ".sql", ".sh", ".md"];
         word.chars().all(is_plain)
             && !word.starts_with(['.', '/'])
@@ -115,14 +118,44 @@ pub fn paths(tree: &Tree, document: &Document) -> Vec<String> {
     };
     let words = document.commands().concat();
     let named = words.iter().filter(|word| is_path(word) && !is_placeholder(word));
-    let links = document.links.iter().filter(|link| !link.starts_with("http") && !link.starts_with('#'));
-    let missing = named.chain(links).filter(|path| !tree.has_path(path));
-    let mut complaints: Vec<String> =
-        missing.map(|path| format!("{}: no file {path}", document.name)).collect();
-    let inner = document.links.iter().filter(|link| link.starts_with('#'));
-    let lost = inner.filter(|link| !document.anchors.contains(link));
-    complaints.extend(lost.map(|link| format!("{}: no heading {link}", document.name)));
+    let missing = named.filter(|path| !tree.has_path(path));
+    missing.map(|path| format!("{}: no file {path}", document.name)).collect()
+}
+
+/// Links against the tree; what stands behind `#`, against the headings of the document to which it leads.
+pub fn links(tree: &Tree, document: &Document) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for link in document.links.iter().filter(|link| !link.starts_with("http")) {
+        let target = document.target_of(link);
+        let heading = link.split_once('#').map(|(_, heading)| format!("#{heading}"));
+        if target != document.name && !tree.has(&target) {
+            complaints.push(format!("{}: no file {link}", document.name));
+        } else if let Some(heading) = heading {
+            let headings = if target == document.name {
+                document.anchors.clone()
+            } else {
+                Document::parse(&target, &tree.read(&target)).anchors
+            };
+            if !headings.contains(&heading) {
+                complaints.push(format!("{}: no heading {link}", document.name));
+            }
+        }
+    }
     complaints
+}
+
+/// Documents to which no chain of links leads from README.
+pub fn unreachable(documents: &[Document]) -> Vec<&str> {
+    let by_name: BTreeMap<&str, &Document> =
+        documents.iter().map(|document| (document.name.as_str(), document)).collect();
+    let mut reached = BTreeSet::new();
+    let mut next = vec!["README.md".to_owned()];
+    while let Some(name) = next.pop() {
+        if let Some(document) = by_name.get(name.as_str()).filter(|_| reached.insert(name.clone())) {
+            next.extend(document.links.iter().map(|link| document.target_of(link)));
+        }
+    }
+    by_name.into_keys().filter(|name| !reached.contains(*name)).collect()
 }
 
 /// `Type::function`, `snake_case` and tests (five words and more) against the sources.
@@ -147,21 +180,27 @@ pub fn names(tree: &Tree, document: &Document) -> Vec<String> {
     unknown.map(|name| format!("{}: nothing is named {name}", document.name)).collect()
 }
 
-/// README's rows `| 0 | admitted |` against the script's `-- Reply 0: admitted`.
-pub fn replies(readme: &str, script: &str) -> Vec<String> {
-    let header = script.lines().filter_map(|line| line.strip_prefix("-- Reply ")?.split_once(": "));
-    let row = |(code, meaning): (&str, &str)| format!("| {code} | {meaning} |");
-    let missing = header.map(row).filter(|row| !readme.lines().any(|line| line == row));
-    missing.map(|row| format!("README has no row {row}")).collect()
+/// A page's rows `| 0 | admitted |` against the script's `-- Reply 0: admitted`, and those of its errors.
+pub fn replies(page: &str, script: &str) -> Vec<String> {
+    let contract = script.lines().filter_map(|line| {
+        let (kind, rest) = line.strip_prefix("-- ")?.split_once(' ')?;
+        let (name, meaning) = rest.split_once(": ")?;
+        match kind {
+            "Reply" => Some(format!("| {name} | {meaning} |")),
+            // What to do about an error may stand behind its meaning.
+            "Error" => Some(format!("| `{name}` | {meaning}")),
+            _ => None,
+        }
+    });
+    let missing = contract.filter(|row| !page.lines().any(|line| line.starts_with(row)));
+    missing.map(|row| format!("the page of producers has no row {row}")).collect()
 }
 
-/// The codes of README's table against those of the help.
-pub fn exit_codes(readme: &str) -> Vec<String> {
-    let section = readme.split("## Exit codes").nth(1).unwrap_or(readme);
-    let section = section.split("\n## ").next().unwrap_or_default();
+/// The codes of a page's table against those of the help.
+pub fn exit_codes(page: &str) -> Vec<String> {
     let code = |text: &str| text.trim().parse::<u8>().ok();
     let told: BTreeSet<u8> =
-        section.lines().filter_map(|line| code(line.strip_prefix('|')?.split('|').next()?)).collect();
+        page.lines().filter_map(|line| code(line.strip_prefix('|')?.split('|').next()?)).collect();
     let help = help(&[]);
     let listed = help.split("Exit codes:").nth(1).unwrap_or_default();
     let real: BTreeSet<u8> =
@@ -169,8 +208,46 @@ pub fn exit_codes(readme: &str) -> Vec<String> {
     if told == real && !real.is_empty() {
         Vec::new()
     } else {
-        vec![format!("README: {told:?}, help: {real:?}")]
+        vec![format!("the page of exit codes: {told:?}, help: {real:?}")]
     }
+}
+
+/// Commands of the program that no row `| `tidegate ...` |` of a page names.
+pub fn unlisted_commands(page: &str) -> Vec<String> {
+    let rows = page.lines().filter(|line| line.starts_with("| `tidegate "));
+    let listed: Vec<&str> = rows.filter_map(|row| row.split('|').nth(1)).collect();
+    let mut commands = Vec::new();
+    collect_commands(&[], &mut commands);
+    commands.retain(|command| !listed.iter().any(|cell| cell.contains(&format!("`tidegate {command}`"))));
+    commands
+}
+
+/// All commands below `path` that have none below themselves.
+fn collect_commands(path: &[&str], commands: &mut Vec<String>) {
+    let below = subcommands(&help(path));
+    if below.is_empty() {
+        commands.push(path.join(" "));
+    }
+    for name in below.iter().filter(|name| *name != "help") {
+        collect_commands(&[path, &[name.as_str()]].concat(), commands);
+    }
+}
+
+/// The defaults in a page's table of settings against config/default.toml. Where that is empty, the page has a word for it.
+pub fn defaults(tree: &Tree, page: &str) -> Vec<String> {
+    let defaults: toml::Table = tree.read("config/default.toml").parse().expect("default.toml is TOML");
+    let rows = page.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split('|').map(|cell| cell.trim().trim_matches('`'));
+        Some((cells.next()?, cells.next()?))
+    });
+    let wrong = rows.filter_map(|(key, shown)| {
+        let (section, name) = key.split_once('.')?;
+        // A setting that does not exist is what `settings` complains of.
+        let default = defaults.get(section)?.get(name)?;
+        let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
+        (!default.is_empty() && default != shown).then(|| format!("{key} is {default}, not {shown}"))
+    });
+    wrong.collect()
 }
 
 /// What RUNBOOK explains must be logged by the program, and what warns must be explained.

@@ -23,17 +23,25 @@ Examples:
   tidegate audit --voucher 10
   tidegate audit --json | jq .failures
 
-Follows every order id that Redis admitted: written, given back, dead, in flight, or lost. It may run at any time,
-changes nothing, and exits with 1 when an order is lost, doubled or oversold, when one is neither live nor cancelled, when
-Redis offers units that MySQL does not have, when a key holds something else than it should, or when Redis has forgotten a
-whole sale: one that is on and has units left by MySQL, with orders that came through Redis, and of which Redis holds nothing. Orders
-from before Tidegate, of other programs, and of sales that are over may be unknown to Redis: that is no failure.
-Vouchers that MySQL does not know are found by their journals, for which all keys of Redis are looked through;
+Follows every order id that Redis admitted: it is written, given back, dead, in flight, or lost.
+It changes nothing and may run at any time. It exits with 1 when
+  - an order is lost, doubled or oversold
+  - an order is neither live nor cancelled
+  - Redis offers units that MySQL does not have
+  - a key holds something else than it should
+  - Redis holds nothing of a sale that is on, although MySQL has units left and orders that came
+    through Redis
+
+Redis may not know orders from before Tidegate, of other programs, and of sales that are over.
+That is no failure.
+
+To find vouchers that MySQL does not know, it looks through all keys of Redis for journals.
 --voucher saves that.
 
-A surplus is what Redis offers beyond what MySQL will have once everything in flight and dead is written. In the table, it is
-exact at a quiet moment only, and negative after refusals for want of stock are given back. The failure is measured from
-below, so that a busy sale raises no false alarm: of vouchers that lua/admit.lua sells, without the units of orders that their
+A surplus is what Redis offers beyond what MySQL will have once everything in flight and dead is
+written. The number in the table is exact at a quiet moment only. It is negative after refusals
+for want of stock are given back. To raise no false alarm in a busy sale, the failure counts
+only what is certain: vouchers that lua/admit.lua sells, without the units of orders that their
 journal does not know.";
 
 /// What `tidegate audit` takes.

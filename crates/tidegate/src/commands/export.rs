@@ -26,10 +26,14 @@ Examples:
 
 Writes one entry a line, as it stands in the stream, acknowledged or not:
   {\"entry\":\"1763632800000-0\",\"fields\":[[\"userId\",\"1001\"],[\"voucherId\",\"7\"],[\"id\",\"693106606080001\"]]}
-A name or value that is no UTF-8 is written as {\"base64\":\"//4=\"}. Entries that are no orders are written, too.
-tidegate replay --file runs them. Changes nothing in Redis, and never writes over a file. --to is cut at the last entry
-that is there now. Ctrl-C ends it after whole lines with exit code 6, and says how to go on; once more, at once. With --out,
-what was done is printed; --json makes that JSON.";
+A name or value that is not UTF-8 is written as {\"base64\":\"//4=\"}. Entries that are no orders are
+written, too.
+
+tidegate replay --file runs the entries. The export changes nothing in Redis, and never writes
+over a file. --to is cut at the last entry that is there now.
+
+Ctrl-C ends it after whole lines with exit code 6, and it says how to continue. A second Ctrl-C
+ends it at once. With --out, it prints what was done; --json makes that JSON.";
 
 /// What `tidegate export` takes.
 #[derive(Args, Debug)]

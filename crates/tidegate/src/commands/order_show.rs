@@ -31,15 +31,18 @@ Examples:
   tidegate order show 662196605998333958 --voucher 7
   tidegate order show 662196605998333958 --json | jq -r .fate.is
 
-Shows what MySQL, the journal, the stream, the pending list and the dead letters hold of it, with times, then its fate in a
-sentence and what to type. Fates: written, cancelled, contradictory, refused, given_back, dead, undelivered, pending, lost,
+Shows what MySQL, the journal, the stream, the pending list and the dead letters hold of the
+order, with times. Then it says in a sentence what became of the order, and what to type. Fates:
+written, cancelled, contradictory, refused, given_back, dead, undelivered, pending, lost,
 unsure, unknown.
 
-An id tells neither voucher nor entry. Where MySQL and the dead letters do not know it, the journals of the vouchers with
-the highest ids are looked into, then all that Redis holds, and the stream is searched: around the time within the id, if
-it is one of `tidegate admit`, then from its end on. --voucher, --user and --entry save that. What was not searched is said.
+An id tells neither voucher nor entry. If MySQL and the dead letters do not know it, the command
+looks into the journals of the vouchers with the highest ids, and then into all journals that
+Redis holds. It also searches the stream: around the time within the id, if `tidegate admit`
+made it, and then from the end. --voucher, --user and --entry save these searches. It says what
+it did not search.
 
-Exits with 1 where nothing was found, and with 3 where a store is away, after showing what it can.";
+Exits with 1 if nothing was found, and with 3 if a store is away, after showing what it can.";
 
 /// What `tidegate order show` takes.
 #[derive(Args, Debug)]

@@ -30,13 +30,18 @@ Examples:
   tidegate pause --workers --for 10m --reason 'new disk for MySQL'
   tidegate pause --workers --yes --json
 
-Of a voucher: whoever asks for an order is refused with reply 7 from now on; what was admitted is written. Without --voucher,
-of all vouchers that have a stock in Redis now; one that is loaded later is not paused. Exits with 1, changing nothing, where
-there is no stock.
---workers leaves the gate open: orders are admitted and wait in the stream. Every worker finishes the batch in hand and stops
-reading within 2 s, also one that is started later; heartbeats go on, and what waits for another try stays with its worker.
-tidegate status shows it. Pausing twice does no harm; with --for or --reason the pause of the workers is replaced.
-tidegate resume ends it.";
+--voucher pauses the sale of one voucher: from now on, callers are refused with reply 7. What
+was admitted is written. Without --voucher, it pauses all vouchers that have a stock in Redis
+now. A voucher that is loaded later is not paused. If there is no stock, it changes nothing and
+exits with 1.
+
+--workers leaves the gate open: orders are admitted and wait in the stream. Every worker
+finishes the batch in hand and stops reading within 2 s. So does a worker that is started later.
+Heartbeats continue, and what waits for another try stays with its worker. tidegate status shows
+the pause.
+
+Pausing twice does no harm. With --for or --reason, a new pause of the workers replaces the old
+one. tidegate resume ends a pause.";
 
 /// What `tidegate pause` takes.
 #[derive(Args, Debug)]

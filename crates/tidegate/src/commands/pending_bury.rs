@@ -35,13 +35,18 @@ Examples:
   tidegate pending bury 1795174742858-0 --why 'crashes every worker' --dry-run
   tidegate pending bury --dead --deaths 3 --why 'three workers died of it' --yes
 
-Copies the entries to the dead letters (dead:reason by_operator, dead:error what --why says) and acknowledges them, each in
-one step. Nothing is given back: the unit stays taken and the user barred until the letter is run again or cancelled.
+Copies the entries to the dead letters and acknowledges them, each in one step. The letters get
+the reason by_operator (dead:reason), and the text of --why (dead:error). Nothing is given back:
+until the letter is run again or cancelled, the unit stays taken and the user cannot order.
 
-Left as they are, each with its reason: what a consumer holds whose process lives, because it may be writing it just now (stop
-that worker first, and bury before others claim it); orders that MySQL has written or refused already, which any worker
-acknowledges; entries without payload. Exits with 1 where any that was meant is left, also by --limit. Ctrl-C ends it with 6; the
-same command again goes on.";
+Some entries stay, each with its reason:
+  - what a consumer holds whose process lives, because it may be writing it just now: stop that
+    worker first, and bury before others claim it
+  - orders that MySQL has written or refused already: any worker acknowledges them
+  - entries without payload
+
+Exits with 1 if any entry that was meant is left, also because of --limit. Ctrl-C ends it with
+6; the same command again continues.";
 
 /// What `tidegate pending bury` takes.
 #[derive(Args, Debug)]

@@ -27,15 +27,22 @@ Examples:
   tidegate pending claim --dead --yes --wait 1m
   tidegate pending claim --consumer shop-7-0 --consumer shop-7-1
 
-Workers claim what has lain untouched for worker.claim_idle_ms. This makes them claim it now: the entries are offered, and
-the next scan of any lane takes them, within worker.claim_every_ms. Until then they belong to their old consumer; no failure
-and no delivery is counted, and nothing is lost if no living worker reads the stream. An entry that was in hand less than
-worker.lock_lease_ms ago is left: the locks of its worker may still stand. Type it again later. What was set aside is not left.
+Workers claim what has lain untouched for worker.claim_idle_ms. This command offers it to them
+now: the next scan of any lane takes it, within worker.claim_every_ms. Until then, the entries
+belong to their old consumer. No failure and no delivery is counted. Nothing is lost if no
+living worker reads the stream.
 
-A consumer whose process lives is refused: it works on what it holds, or tries it again. --force offers it all the same, for a lane that hangs
-or that a restart with fewer lanes has left behind; what is in hand just then is handled twice, which writes no order twice.
+An entry that was in hand less than worker.lock_lease_ms ago is left, because the locks of its
+worker may still stand. Type the command again later. This does not apply to entries that were
+set aside.
 
-With --wait it waits until all were taken, and exits with 1 where they were not. Ctrl-C ends it with 6.";
+A consumer whose process lives is refused: it works on what it holds, or tries it again. --force
+offers its entries all the same. Use it for a lane that hangs, or that a restart with fewer
+lanes has left behind. What such a lane has in hand is handled twice, which writes no order
+twice.
+
+--wait waits until all entries were taken, and exits with 1 if they were not. Ctrl-C ends it
+with 6.";
 
 /// What `tidegate pending claim` takes.
 #[derive(Args, Debug)]

@@ -22,11 +22,17 @@ Examples:
   tidegate pending list --deaths 1
   tidegate pending list --consumer shop-7-0 --limit 1000 --json | jq .entries[].order.id
 
-A consumer is a lane of a worker; its process is alive while it has a heartbeat. `set aside`: nobody has it
-in hand, and its worker tries it again later, when a store is back or what it needs is free: it says what others hold, where the
-worker told (`tidegate status` has all causes, and since when). Deaths: so many worker processes died with it in hand; from the second on it is handled alone, and after five it is
-buried. `on offer` are entries that `tidegate pending claim` has offered to all workers. An entry whose payload is gone was
-deleted or trimmed: workers acknowledge it and say so in their log.";
+A consumer is a lane of a worker. Its process is alive while it has a heartbeat.
+
+  set aside  nobody has the entry in hand. Its worker tries it again when its turn comes: when a
+             store is back, or what it needs is free. The list says what others hold, if the
+             worker told. `tidegate status` has all causes, and since when
+  deaths     so many worker processes died with the entry in hand. From the second death on, the
+             entry is handled alone; after five it is buried
+  on offer   `tidegate pending claim` has offered the entry to all workers
+
+If an entry has no payload any more, it was deleted or trimmed. Workers acknowledge it and say
+so in their log.";
 
 /// What `tidegate pending list` takes.
 #[derive(Args, Debug)]

@@ -29,17 +29,24 @@ Examples:
   tidegate replay --from 1763632800000-0 --to 1763636399999-5 --rate 2000 --yes
   tidegate replay --file orders.jsonl
 
-Entries go through the same handler as in a worker, acknowledged or not: an order that is in MySQL stays as it is, one
-that is missing is written, one that was refused stays refused. So the same replay twice changes nothing the second time.
-Of what it has run, it acknowledges what is pending, and buries what is pending and can never be written, once no living worker
-has it in hand. What no worker has read yet is run, too; the worker that reads it finds it done. An order that the journal knows as given back and
-MySQL does not know is not run: its unit is sold to somebody else. --to is cut at the last entry that is there now.
+Entries go through the same handler as in a worker, acknowledged or not. An order that is in
+MySQL stays as it is, a missing one is written, a refused one stays refused. So the same replay
+twice changes nothing the second time.
 
-A file holds what tidegate export wrote, and is checked as a whole before anything is done. Its entries need not be in
-the stream any more; --from and --to are optional then, and nothing is acknowledged or buried.
+A replay acknowledges what it has run, where that is pending. It buries a pending entry that can
+never be written, once no living worker has it in hand. It also runs what no worker has read
+yet; the worker that reads it finds it done. It does not run an order that the journal knows as
+given back and MySQL does not know: its unit is sold to somebody else.
 
-Exits with 0 when all was run, also when orders were refused; with 1 when some are left because others hold their users
-or vouchers; with 3 when a store went away; with 6 after Ctrl-C. In each of these cases it says how to go on.";
+--to is cut at the last entry that is there now.
+
+--file reads what tidegate export wrote. The whole file is checked before anything is done. Its
+entries need not be in the stream any more. Then --from and --to are optional, and nothing is
+acknowledged or buried.
+
+Exits with 0 when all was run, also when orders were refused; with 1 when some are left because
+others hold their users or vouchers; with 3 when a store went away; with 6 after Ctrl-C. Unless
+all was run, it says how to continue.";
 
 /// What `tidegate replay` takes.
 #[derive(Args, Debug)]

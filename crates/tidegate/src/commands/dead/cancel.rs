@@ -23,12 +23,19 @@ Examples:
   tidegate dead cancel 1795175193179-0 --yes
   tidegate dead cancel --all --dry-run
 
-For orders that are not to be written any more. MySQL is told first, by a cancelled order (status 4) under its id, so that
-no copy of it can be written, ever. Then, in one step: its units go back to the stock in Redis, its user may order again,
-the journal says so, the letter is deleted. It happens once for each order id, however often it is asked. An order that
-stands in MySQL stays, and so do what is no order, an order whose id the journal or MySQL knows as another user's, and one
-whose cancelled row MySQL refuses (a foreign key, a check).
-Exits with 1 where letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
+Use it for orders that are not to be written any more. It tells MySQL first, by a cancelled
+order (status 4) under the same id, so that no copy of the order can ever be written. Then, in
+one step, its units go back to the stock in Redis, its user may order again, the journal says
+so, and the letter is deleted. This happens once for each order id, however often you ask.
+
+Some letters stay:
+  - one whose order stands in MySQL
+  - one that holds no order
+  - one whose order id belongs to another user, as the journal or MySQL knows
+  - one whose cancelled row MySQL refuses (a foreign key, a check)
+
+Exits with 1 if letters stay. Ctrl-C ends it between two pages with exit code 6, and it says how
+to continue.";
 
 /// What `tidegate dead cancel` takes.
 #[derive(Args, Debug)]

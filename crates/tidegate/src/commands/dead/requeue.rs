@@ -25,12 +25,20 @@ Examples:
   tidegate dead requeue --all --dry-run
   tidegate dead requeue --reason rejected_by_database --force
 
-Adds the entry to the stream again, byte for byte and with its history, and deletes the letter, in one step: workers write
-it as any other. What is not mended dies again, as a new letter that says so; --dry-run and the question say how many would,
-as things stand. A letter that was requeued
-operator.requeue_limit times stays, unless --force is given. An order that was cancelled or given back stays: it would not
-be written; one that somebody else cancels at the same moment is given back. Two at once, or the same again, do it once.
-Exits with 1 where letters stay. Ctrl-C ends it between two pages with exit code 6, and says how to go on.";
+Adds the entry to the stream again, byte for byte and with its history, and deletes the letter,
+in one step. Workers write it like any other. If the cause is not mended, the entry dies again,
+as a new letter that says so. --dry-run and the question say how many would die again as things
+stand.
+
+Some letters stay:
+  - one that was requeued operator.requeue_limit times, unless you give --force
+  - one whose order was cancelled or given back, because it would not be written
+
+If somebody else cancels the order at the same moment, it is given back. Two requeues at once,
+or the same one again, put a letter back only once.
+
+Exits with 1 if letters stay. Ctrl-C ends it between two pages with exit code 6, and it says how
+to continue.";
 
 /// What `tidegate dead requeue` takes.
 #[derive(Args, Debug)]
