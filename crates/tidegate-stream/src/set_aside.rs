@@ -160,7 +160,7 @@ impl SetAside {
                     break;
                 }
                 self.due.pop_first();
-                let taken = self.take(cause, feelers);
+                let taken = self.take(cause, if cause == ALONE { 1 } else { feelers });
                 feelers -= taken;
                 room -= taken;
                 if cause == ALONE {
@@ -244,7 +244,9 @@ impl SetAside {
             // There was no room for any of them: that says nothing of the cause.
         } else if went_well * 2 >= looked_at {
             waiting.failures = 0;
-            waiting.share = (waiting.share * 2).min(self.batch.max(FEELERS));
+            // All lanes wait for those that are handled alone.
+            let most = if cause == ALONE { FEELERS } else { self.batch.max(FEELERS) };
+            waiting.share = (waiting.share * 2).min(most);
         } else if went_well == 0 {
             waiting.failures = failures.saturating_add(1);
             waiting.share = feelers(cause);
@@ -325,6 +327,36 @@ mod tests {
     }
 
     const TRY: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn of_entries_that_are_handled_alone_never_more_than_a_few_are_tried_at_once_and_one_while_some_come_back()
+     {
+        let mut aside = SetAside::new(1000, RETRY, Arc::default());
+        let mut now = Instant::now();
+        (0..1000).for_each(|ms| aside.put_alone(EntryId { ms, seq: 0 }, now));
+        let mut sizes = Vec::new();
+        for _ in 0..8 {
+            now = aside.next_due(now).unwrap();
+            sizes.push(aside.take_due(now).ids.len());
+            aside.end_try(&[], Duration::ZERO, now);
+            assert!(aside.waiting[&ALONE].share <= FEELERS, "{}", aside.waiting[&ALONE].share);
+        }
+        assert_eq!(sizes, [1, 2, 4, 4, 4, 4, 4, 4]);
+
+        let tried = aside.take_due(now).ids;
+        assert_eq!(tried.len(), 4);
+        tried[1..].iter().for_each(|id| aside.put_alone(*id, now));
+        aside.end_try(&[], TRY, now);
+        let mut sizes = Vec::new();
+        while sizes.len() < 3 {
+            now = aside.next_due(now).unwrap();
+            let tried = aside.take_due(now).ids;
+            tried.iter().for_each(|id| aside.put_alone(*id, now));
+            aside.end_try(&[], TRY, now);
+            sizes.extend(Some(tried.len()).filter(|size| *size > 0));
+        }
+        assert_eq!(sizes, [1, 1, 1]);
+    }
 
     /// Lanes of a process, each with entries that are handled alone; a try takes a second and stalls all of them.
     struct World {
