@@ -418,7 +418,6 @@ impl<H: Handler> Lane<H> {
 
     /// Handles entries that processes died of, each alone: with nothing else in hand in the whole process.
     async fn try_alone(&self, desk: &mut Desk, due: &Due, stop: &CancellationToken) -> Result<(), LaneError> {
-        let begun = Instant::now();
         desk.together = None;
         self.pulse.enter(Activity::Yielding);
         let Some(_alone) = stop.run_until_cancelled(self.alone.alone()).await else { return Ok(()) };
@@ -427,19 +426,25 @@ impl<H: Handler> Lane<H> {
             desk.set_aside.end_try(&due.ids, Duration::ZERO, Instant::now());
             return Ok(());
         }
-        for (at, id) in due.ids.iter().enumerate() {
+        let (mut tried, mut in_vain) = (0, Duration::ZERO);
+        for id in &due.ids {
             if stop.is_cancelled() || self.brake.is_on() {
-                desk.set_aside.end_try(&due.ids[at..], begun.elapsed(), Instant::now());
-                return Ok(());
+                break;
             }
+            let (begun, before) = (Instant::now(), desk.set_aside.len());
             self.pulse.enter(Activity::Reading);
             let fetched = self.fetch(desk, &[*id], DEATHS).await?;
             let delivery = self.judge(desk, fetched).await?;
             if !self.step(&delivery, Origin::Pending).await?.set_aside.is_empty() {
                 desk.set_aside.put_alone(*id, Instant::now());
             }
+            tried += 1;
+            // It came back. Only such a try has to be paid for with a rest, and no wait for others.
+            if desk.set_aside.len() > before {
+                in_vain += begun.elapsed();
+            }
         }
-        desk.set_aside.end_try(&[], begun.elapsed(), Instant::now());
+        desk.set_aside.end_try(&due.ids[tried..], in_vain, Instant::now());
         Ok(())
     }
 

@@ -212,7 +212,8 @@ impl SetAside {
         count
     }
 
-    /// A try has ended, and what could not be done was put back. `left` were not even looked at. It took `time`.
+    /// A try has ended, and what could not be done was put back. `left` were not even looked at. It took `time`; where
+    /// entries were handled alone, that is the time of those that came back.
     pub(crate) fn end_try(&mut self, left: &[EntryId], time: Duration, now: Instant) {
         let mut in_vain = false;
         for (cause, mut tried) in std::mem::take(&mut self.tried) {
