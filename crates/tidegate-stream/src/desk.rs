@@ -23,6 +23,8 @@ pub(crate) struct Desk {
     /// Ids of pending entries of its own, to be handled.
     found: VecDeque<EntryId>,
     found_by: FoundBy,
+    /// Ids of the last claim, until deaths of what others had in hand are counted. An error does not change who had them.
+    claimed: Vec<EntryId>,
     /// What was set aside when the walk through the own pending list began, ascending.
     known: Vec<EntryId>,
     /// The first walk through the own pending list is not over: it counts deaths of what the process before had in
@@ -47,6 +49,7 @@ impl Desk {
             together,
             found: VecDeque::new(),
             found_by: FoundBy::Walk,
+            claimed: Vec::new(),
             known: Vec::new(),
             counts_deaths: true,
             has_more: false,
@@ -97,10 +100,23 @@ impl Desk {
         self.schedule.counted(own == self.set_aside.len());
     }
 
-    pub(crate) fn claimed(&mut self, claimed: Claimed, now: Instant) {
+    /// A scan has claimed these. Answers with how many there are.
+    pub(crate) fn claimed(&mut self, claimed: Claimed, now: Instant) -> usize {
         self.found_by = FoundBy::Claim;
-        self.found.extend(claimed.ids);
+        self.claimed = claimed.ids;
+        self.found.extend(&self.claimed);
         self.schedule.scanned(claimed.cursor, now);
+        self.claimed.len()
+    }
+
+    /// What was claimed, as long as nobody has counted the deaths among it.
+    pub(crate) fn deaths_to_count(&self) -> &[EntryId] {
+        &self.claimed
+    }
+
+    /// That was done.
+    pub(crate) fn claimed_deaths_counted(&mut self) {
+        self.claimed = Vec::new();
     }
 
     /// The first ids that were found, as many as one call takes.

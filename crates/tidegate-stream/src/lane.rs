@@ -291,6 +291,9 @@ impl<H: Handler> Lane<H> {
     ) -> Result<(Delivery, Vec<EntryId>), StreamError> {
         let consumer = self.reader.consumer();
         let mut delivery = Delivery::default();
+        // Of what was claimed last, and before it is handed over: from then on it is in the hands of this process.
+        self.stream.count_deaths(consumer, desk.deaths_to_count()).await?;
+        desk.claimed_deaths_counted();
         match source {
             Source::Wait { .. } => {}
             Source::Own { after, count } => {
@@ -310,10 +313,13 @@ impl<H: Handler> Lane<H> {
             Source::OwnCount => desk.counted(self.stream.count_own(consumer).await?),
             Source::Claim { cursor, count } => {
                 let claimed = self.stream.claim(consumer, self.settings.claim_idle, cursor, count).await?;
-                self.counters.claimed(claimed.ids.len() + claimed.gone.len());
-                self.stream.count_deaths(consumer, &claimed.ids).await?;
-                delivery.gone.extend(&claimed.gone);
-                desk.claimed(claimed, Instant::now());
+                // The claim has taken these from the pending list: nobody else will hear of them.
+                let gone = claimed.gone.len();
+                if gone > 0 {
+                    self.counters.batch(BatchReport { gone, ..BatchReport::default() });
+                    tell_gone(&claimed.gone);
+                }
+                self.counters.claimed(gone + desk.claimed(claimed, Instant::now()));
             }
             Source::New { count, block } => delivery = self.read_new(desk, count, block).await?,
             Source::Found { count } => {
@@ -538,15 +544,12 @@ impl<H: Handler> Lane<H> {
 
     /// Comes first, so that it is told once, however often the rest has to be handled.
     async fn acknowledge_gone(&self, gone: &[EntryId], report: &mut BatchReport) -> Result<(), Outage> {
-        let Some(first) = gone.first() else { return Ok(()) };
+        if gone.is_empty() {
+            return Ok(());
+        }
         self.stream.settle(gone).await?;
         report.gone = gone.len();
-        tracing::error!(
-            count = gone.len(),
-            %first,
-            "pending entries without payload (deleted or trimmed): acknowledged; `tidegate audit` tells which \
-             orders are missing"
-        );
+        tell_gone(gone);
         Ok(())
     }
 
@@ -693,6 +696,16 @@ impl<H: Handler> Lane<H> {
             }
         }
     }
+}
+
+fn tell_gone(gone: &[EntryId]) {
+    let Some(first) = gone.first() else { return };
+    tracing::error!(
+        count = gone.len(),
+        %first,
+        "pending entries without payload (deleted or trimmed): acknowledged; `tidegate audit` tells which orders \
+         are missing"
+    );
 }
 
 /// New entries as they come, piece by piece.
