@@ -98,10 +98,23 @@ impl SetAside {
 
     /// All ids, ascending.
     pub(crate) fn ids(&self) -> Vec<EntryId> {
-        let tried = self.tried.values().flat_map(|tried| &tried.ids);
-        let mut ids: Vec<EntryId> =
-            self.waiting.values().flat_map(|waiting| &waiting.ids).chain(tried).copied().collect();
+        let mut ids: Vec<EntryId> = self.all().collect();
         ids.sort_unstable();
+        ids
+    }
+
+    fn all(&self) -> impl Iterator<Item = EntryId> {
+        let tried = self.tried.values().flat_map(|tried| &tried.ids);
+        self.waiting.values().flat_map(|waiting| &waiting.ids).chain(tried).copied()
+    }
+
+    /// Those of these ids that are not set aside, ascending.
+    pub(crate) fn unknown_of(&self, mut ids: Vec<EntryId>) -> Vec<EntryId> {
+        if !ids.is_empty() && self.entries > 0 {
+            ids.sort_unstable();
+            let known: BTreeSet<EntryId> = self.all().filter(|id| ids.binary_search(id).is_ok()).collect();
+            ids.retain(|id| !known.contains(id));
+        }
         ids
     }
 
