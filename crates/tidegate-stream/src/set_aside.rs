@@ -295,11 +295,15 @@ impl SetAside {
         went_well == 0 && looked_at > 0
     }
 
-    /// A store failed during a try: nobody knows what became of it.
+    /// A store failed during a try: nobody knows what became of it, but for what has come back already.
     pub(crate) fn undo_try(&mut self, now: Instant) {
         for (cause, tried) in std::mem::take(&mut self.tried) {
+            let ids = self.unknown_of(tried.ids.clone());
+            let came_back = tried.ids.len() - ids.len();
+            self.entries -= came_back;
+            self.causes.remove(cause, came_back);
             if let Some(waiting) = self.waiting.get_mut(&cause) {
-                tried.ids.iter().rev().for_each(|id| waiting.ids.push_front(*id));
+                ids.iter().rev().for_each(|id| waiting.ids.push_front(*id));
                 self.due.insert((now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), 0), cause));
             }
         }
@@ -349,6 +353,24 @@ mod tests {
         let due = aside.next_due(now).unwrap();
         assert!(due > now, "not at once");
         assert_eq!(aside.take_due(due).ids.len(), FEELERS);
+    }
+
+    #[test]
+    fn what_has_come_back_before_a_store_failed_is_set_aside_once() {
+        let causes = Arc::new(Causes::default());
+        let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(&causes));
+        let now = Instant::now();
+        let (before, after) = (Cause { kind: "user_lock", key: 7 }, Cause { kind: "voucher_row", key: 1 });
+        (0..4).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, before, now));
+        let all = aside.ids();
+        let now = aside.next_due(now).unwrap();
+        let tried = aside.take_due(now).ids;
+        assert_eq!(tried, all);
+        aside.put(tried[0], before, now);
+        aside.put(tried[1], after, now);
+        aside.undo_try(now);
+        assert_eq!((aside.ids(), aside.len(), causes.entries()), (all, 4, 4));
+        assert_eq!(causes.top(2).iter().map(|awaited| awaited.entries).collect::<Vec<_>>(), [3, 1]);
     }
 
     const TRY: Duration = Duration::from_secs(1);
