@@ -42,6 +42,11 @@ impl Intake {
         self.turn.lock().await
     }
 
+    /// As [`Intake::turn`], where no other lane has it or waits for it.
+    pub(crate) fn try_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        self.turn.try_lock().ok()
+    }
+
     /// Entries that a read may ask for, so that they fit into so many bytes if they are like the last ones.
     pub(crate) fn piece(&self, room: usize, waits: bool) -> usize {
         let most = if waits { self.most_waiting } else { self.most };

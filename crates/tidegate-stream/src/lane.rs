@@ -6,6 +6,7 @@ use std::{
 };
 
 use fred::error::{Error, ErrorKind};
+use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -352,7 +353,11 @@ impl<H: Handler> Lane<H> {
         let waits = !block.is_zero();
         // After a full batch there is more, mostly. Otherwise the read that waits is the first one, and mostly the only one.
         if !waits || desk.has_more || self.read_piece(&mut batch, room, count, block).await? {
-            let _turn = self.intake.turn().await;
+            let _turn = self.take_turn().await;
+            // Who had the turn before may have met an outage, and has waited for its end: not one lane after the other.
+            if self.breaker.is_open() {
+                return Ok(batch.delivery);
+            }
             while self.read_piece(&mut batch, room, count, Duration::ZERO).await? {}
         }
         let is_full = batch.delivery.len() >= count || batch.bytes >= room;
@@ -361,6 +366,17 @@ impl<H: Handler> Lane<H> {
         }
         desk.has_more = is_full;
         Ok(batch.delivery)
+    }
+
+    /// Waits until no other lane reads without waiting. For long, where reads are slow and lanes are many.
+    async fn take_turn(&self) -> MutexGuard<'_, ()> {
+        if let Some(turn) = self.intake.try_turn() {
+            return turn;
+        }
+        self.pulse.enter(Activity::Yielding);
+        let turn = self.intake.turn().await;
+        self.pulse.enter(Activity::Reading);
+        turn
     }
 
     /// Answers whether there may be more, and room for it.
