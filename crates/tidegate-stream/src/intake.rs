@@ -6,7 +6,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::entry::Entry;
 
-/// As large as this may entries be, on average, for the share of all lanes together in a read of unknown ones.
+/// Entries up to this mean size fit a share of `batch_bytes` when their size is unknown.
 const EXPECTED_BYTES: usize = 32 << 10;
 
 /// Shared by all lanes of a process. XREADGROUP knows no bytes: whatever it is asked for may turn out to be large, also where
