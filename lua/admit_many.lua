@@ -4,8 +4,8 @@
 -- ARGV[5] traceparent: as in admit.lua; ARGV[6] is the id of the second order, and so on
 -- Reply: array, an answer for each order: what admit.lua replies, or the text of its error: nothing was done
 -- Error BADARG: keys, voucher id, stock or number of arguments are not what they must be; nothing was done
-local call, pcall, find, answers, orders = redis.call, redis.pcall, string.find, {}, {}
-local stock, voucher, id, max = call('GET', KEYS[1]), ARGV[1], '^[1-9]%d*$', '9223372036854775807'
+local call, pcall, find, voucher, max = redis.call, redis.pcall, string.find, ARGV[1], '9223372036854775807'
+local stock, id, answers, orders = #KEYS == 5 and call('GET', KEYS[1]), '^[1-9]%d*$', {}, {}
 if #KEYS ~= 5 or #ARGV < 5 or #ARGV > 4001 or #ARGV % 4 ~= 1
   or not find(voucher, id) or #voucher > 18 and (#voucher > 19 or voucher > max)
   or stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then

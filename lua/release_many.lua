@@ -5,7 +5,7 @@
 -- Reply: array, an answer for each order: what release.lua replies, or the text of its error: nothing done
 -- Error BADARG: keys, free, by, stock or number of arguments are not what they must be; nothing was done
 local call, find, free, by = redis.call, string.find, ARGV[1], ARGV[2]
-local stock, id, max = call('GET', KEYS[1]), '^[1-9]%d*$', '9223372036854775807'
+local stock, id, max = #KEYS == 3 and call('GET', KEYS[1]), '^[1-9]%d*$', '9223372036854775807'
 if #KEYS ~= 3 or #ARGV < 5 or #ARGV > 3002 or #ARGV % 3 ~= 2 or free ~= '0' and free ~= '1'
   or not find(by, '^[%w_.:-]+$') or #by > 64
   or stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then

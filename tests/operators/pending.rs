@@ -664,12 +664,17 @@ async fn who_waits_does_not_read_all_of_it_again_and_again() {
     assert!(looks < 5, "{looks} times the consumers were read");
 }
 
+/// One that does not try again what it has set aside for longer than a test takes: nothing is in its hands meanwhile.
+fn trying_once(site: &Site, name: &str) -> WorkerPlan {
+    patient(site, name).set("WORKER_LOCK_RETRY_MS", 60_000).set("WORKER_LOCK_LEASE_MS", 120_000)
+}
+
 /// A worker that has set one order aside: somebody holds its user's lock.
 async fn with_one_set_aside(site: &Site) -> Worker {
     site.open_sale().await;
     site.redis_says(&["SET", "lock:order:1005", "somebody"]).await;
     // It would take back itself what is on offer.
-    let worker = patient(site, "holder").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    let worker = trying_once(site, "holder").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     site.plain_rush(1_000, 10).await;
     until("all others are written", || async { site.orders().await.len() == 9 }).await;
     set_aside_by(site, "holder-0").await;
@@ -695,7 +700,7 @@ async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_
     let refused = careful("pending claim --consumer holder-0 --yes").expect(1);
     assert!(refused.stdout.contains("holder-0 lives"), "{refused:?}");
 
-    let heir = patient(&site, "heir").start();
+    let heir = trying_once(&site, "heir").start();
     heir.says("worker started").await;
     let forced = careful("pending claim --consumer holder-0 --force --wait 1m --yes").expect(0);
     assert!(forced.stdout.contains("1 entry offered"), "{forced:?}");

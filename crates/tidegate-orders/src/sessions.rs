@@ -201,7 +201,7 @@ impl Sessions {
             // The server ends sessions that are silent for too long: those that come near to it are not used again.
             .idle_timeout(silence / 2)
             .before_acquire(move |_, session| {
-                let is_here = for_old.is_here(session.age);
+                let is_here = for_old.is_here(session.age, Instant::now());
                 Box::pin(async move { Ok(is_here && session.idle_for < silence / 2) })
             })
             .after_connect(move |connection, _| {
@@ -243,8 +243,8 @@ impl Shared {
         name_of(&self.settings.hosts[at])
     }
 
-    fn is_here(&self, age: Duration) -> bool {
-        self.state().moved.as_ref().is_none_or(|moved| age + BIRTH < moved.at.elapsed())
+    fn is_here(&self, age: Duration, now: Instant) -> bool {
+        self.state().moved.as_ref().is_none_or(|moved| age + BIRTH < now.saturating_duration_since(moved.at))
     }
 
     /// Whether a new session is with the server that was left, though its age will say nothing of that: it counts from the

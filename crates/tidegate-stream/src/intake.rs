@@ -6,7 +6,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::entry::Entry;
 
-/// As large as this may entries be, on average, for the share of all lanes together in a read of unknown ones.
+/// Entries up to this mean size fit a share of `batch_bytes` when their size is unknown.
 const EXPECTED_BYTES: usize = 32 << 10;
 
 /// Shared by all lanes of a process. XREADGROUP knows no bytes: whatever it is asked for may turn out to be large, also where
@@ -40,6 +40,11 @@ impl Intake {
     /// Waits until no other lane reads without waiting.
     pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
+    }
+
+    /// As [`Intake::turn`], where no other lane has it or waits for it.
+    pub(crate) fn try_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        self.turn.try_lock().ok()
     }
 
     /// Entries that a read may ask for, so that they fit into so many bytes if they are like the last ones.

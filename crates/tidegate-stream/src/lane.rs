@@ -6,6 +6,7 @@ use std::{
 };
 
 use fred::error::{Error, ErrorKind};
+use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -291,6 +292,9 @@ impl<H: Handler> Lane<H> {
     ) -> Result<(Delivery, Vec<EntryId>), StreamError> {
         let consumer = self.reader.consumer();
         let mut delivery = Delivery::default();
+        // Of what was claimed last, and before it is handed over: from then on it is in the hands of this process.
+        self.stream.count_deaths(consumer, desk.deaths_to_count()).await?;
+        desk.claimed_deaths_counted();
         match source {
             Source::Wait { .. } => {}
             Source::Own { after, count } => {
@@ -310,10 +314,13 @@ impl<H: Handler> Lane<H> {
             Source::OwnCount => desk.counted(self.stream.count_own(consumer).await?),
             Source::Claim { cursor, count } => {
                 let claimed = self.stream.claim(consumer, self.settings.claim_idle, cursor, count).await?;
-                self.counters.claimed(claimed.ids.len() + claimed.gone.len());
-                self.stream.count_deaths(consumer, &claimed.ids).await?;
-                delivery.gone.extend(&claimed.gone);
-                desk.claimed(claimed, Instant::now());
+                // The claim has taken these from the pending list: nobody else will hear of them.
+                let gone = claimed.gone.len();
+                if gone > 0 {
+                    self.counters.batch(BatchReport { gone, ..BatchReport::default() });
+                    tell_gone(&claimed.gone);
+                }
+                self.counters.claimed(gone + desk.claimed(claimed, Instant::now()));
             }
             Source::New { count, block } => delivery = self.read_new(desk, count, block).await?,
             Source::Found { count } => {
@@ -346,7 +353,11 @@ impl<H: Handler> Lane<H> {
         let waits = !block.is_zero();
         // After a full batch there is more, mostly. Otherwise the read that waits is the first one, and mostly the only one.
         if !waits || desk.has_more || self.read_piece(&mut batch, room, count, block).await? {
-            let _turn = self.intake.turn().await;
+            let _turn = self.take_turn().await;
+            // Who had the turn before may have met an outage, and has waited for its end: not one lane after the other.
+            if self.breaker.is_open() {
+                return Ok(batch.delivery);
+            }
             while self.read_piece(&mut batch, room, count, Duration::ZERO).await? {}
         }
         let is_full = batch.delivery.len() >= count || batch.bytes >= room;
@@ -355,6 +366,17 @@ impl<H: Handler> Lane<H> {
         }
         desk.has_more = is_full;
         Ok(batch.delivery)
+    }
+
+    /// Waits until no other lane reads without waiting. For long, where reads are slow and lanes are many.
+    async fn take_turn(&self) -> MutexGuard<'_, ()> {
+        if let Some(turn) = self.intake.try_turn() {
+            return turn;
+        }
+        self.pulse.enter(Activity::Yielding);
+        let turn = self.intake.turn().await;
+        self.pulse.enter(Activity::Reading);
+        turn
     }
 
     /// Answers whether there may be more, and room for it.
@@ -418,7 +440,6 @@ impl<H: Handler> Lane<H> {
 
     /// Handles entries that processes died of, each alone: with nothing else in hand in the whole process.
     async fn try_alone(&self, desk: &mut Desk, due: &Due, stop: &CancellationToken) -> Result<(), LaneError> {
-        let begun = Instant::now();
         desk.together = None;
         self.pulse.enter(Activity::Yielding);
         let Some(_alone) = stop.run_until_cancelled(self.alone.alone()).await else { return Ok(()) };
@@ -427,19 +448,25 @@ impl<H: Handler> Lane<H> {
             desk.set_aside.end_try(&due.ids, Duration::ZERO, Instant::now());
             return Ok(());
         }
-        for (at, id) in due.ids.iter().enumerate() {
+        let (mut tried, mut in_vain) = (0, Duration::ZERO);
+        for id in &due.ids {
             if stop.is_cancelled() || self.brake.is_on() {
-                desk.set_aside.end_try(&due.ids[at..], begun.elapsed(), Instant::now());
-                return Ok(());
+                break;
             }
+            let (begun, before) = (Instant::now(), desk.set_aside.len());
             self.pulse.enter(Activity::Reading);
             let fetched = self.fetch(desk, &[*id], DEATHS).await?;
             let delivery = self.judge(desk, fetched).await?;
             if !self.step(&delivery, Origin::Pending).await?.set_aside.is_empty() {
                 desk.set_aside.put_alone(*id, Instant::now());
             }
+            tried += 1;
+            // It came back. Only such a try has to be paid for with a rest, and no wait for others.
+            if desk.set_aside.len() > before {
+                in_vain += begun.elapsed();
+            }
         }
-        desk.set_aside.end_try(&[], begun.elapsed(), Instant::now());
+        desk.set_aside.end_try(&due.ids[tried..], in_vain, Instant::now());
         Ok(())
     }
 
@@ -533,15 +560,12 @@ impl<H: Handler> Lane<H> {
 
     /// Comes first, so that it is told once, however often the rest has to be handled.
     async fn acknowledge_gone(&self, gone: &[EntryId], report: &mut BatchReport) -> Result<(), Outage> {
-        let Some(first) = gone.first() else { return Ok(()) };
+        if gone.is_empty() {
+            return Ok(());
+        }
         self.stream.settle(gone).await?;
         report.gone = gone.len();
-        tracing::error!(
-            count = gone.len(),
-            %first,
-            "pending entries without payload (deleted or trimmed): acknowledged; `tidegate audit` tells which \
-             orders are missing"
-        );
+        tell_gone(gone);
         Ok(())
     }
 
@@ -688,6 +712,16 @@ impl<H: Handler> Lane<H> {
             }
         }
     }
+}
+
+fn tell_gone(gone: &[EntryId]) {
+    let Some(first) = gone.first() else { return };
+    tracing::error!(
+        count = gone.len(),
+        %first,
+        "pending entries without payload (deleted or trimmed): acknowledged; `tidegate audit` tells which orders \
+         are missing"
+    );
 }
 
 /// New entries as they come, piece by piece.

@@ -25,7 +25,7 @@ pub enum Activity {
     BackingOff,
     /// Somebody paused it: nothing is in hand, and nothing is read.
     Paused,
-    /// It waits until an entry that processes died of has been handled alone.
+    /// It waits for another lane, which reads, or handles an entry alone that processes died of.
     Yielding,
     /// It has ended.
     Stopped,

@@ -21,11 +21,11 @@ use crate::{
 /// How much longer than its block time a read may take before its connection is given up.
 const READ_MARGIN: Duration = Duration::from_secs(2);
 
-/// Entries that are kept in one call: Redis takes each in hand to see whether it is there, and they may be large.
+/// Entries that are kept in one call, or whose deaths are counted: Redis copies each of them, payload and all, to see
+/// whether it is there, and serves nobody else meanwhile.
 const KEEP_PAGE: usize = 200;
 
-/// Ids that `lua/fetch.lua` and `lua/count_deaths.lua` take in one call: up to two values for each go on Lua's stack,
-/// which has room for 8000.
+/// Ids that `lua/fetch.lua` takes in one call: up to two values for each go on Lua's stack, which has room for 8000.
 pub(crate) const MOST_FETCHED: usize = 2000;
 
 /// For commands that hand entries over: when their reply is lost, sending them again would hand over others,
@@ -458,7 +458,7 @@ impl Stream {
     /// # Errors
     /// As for every call here; asking again does no harm.
     pub(crate) async fn count_deaths(&self, consumer: &str, ids: &[EntryId]) -> Result<(), StreamError> {
-        for ids in ids.chunks(MOST_FETCHED) {
+        for ids in ids.chunks(KEEP_PAGE) {
             let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
             let mut args: Vec<Value> = vec![self.names.group.as_str().into(), consumer.into()];
             args.extend(ids.iter().map(|id| Value::from(id.to_string())));

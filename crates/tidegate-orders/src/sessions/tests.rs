@@ -19,11 +19,16 @@ fn server(port: &str) -> Standing {
 fn a_session_that_was_on_its_way_to_a_host_when_that_was_left_is_not_used() {
     let hosts = [3306, 3307].map(|port| MySqlConnectOptions::new().port(port));
     let patient = sessions(&hosts, Duration::from_secs(60));
-    assert!(patient.shared.is_here(Duration::ZERO) && !patient.shared.is_late(&server("3306")));
+    let before = Instant::now();
+    assert!(patient.shared.is_here(Duration::ZERO, before) && !patient.shared.is_late(&server("3306")));
     patient.go_to(1, &server("3307"));
     assert!(patient.shared.is_late(&server("3306")), "its connecting began before");
     assert!(!patient.shared.is_late(&server("3307")));
-    assert!(!patient.shared.is_here(Duration::ZERO), "looked at before, born after");
+    assert!(!patient.shared.is_here(Duration::ZERO, before + BIRTH), "looked at before, born after");
+    assert!(
+        patient.shared.is_here(Duration::ZERO, Instant::now() + 2 * BIRTH),
+        "born after the move for certain"
+    );
 
     let hasty = sessions(&hosts, Duration::ZERO);
     hasty.go_to(1, &server("3307"));

@@ -650,7 +650,10 @@ async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<
     calls.push((&load, &LOAD_KEYS[..1], vec!["5", "", ""]));
     for (script, keys, args) in calls {
         let reply = raw(&ground, script, keys, &args).await;
-        assert!(reply.is_err(), "{keys:?} {args:?}: {reply:?}");
+        // The one that looks at the stock before anything else, for most callers in a rush end there.
+        let begins_with_the_stock = std::ptr::eq(script, &admit) && keys.is_empty();
+        let is_error = |error: &String| begins_with_the_stock || error.contains("BADARG");
+        assert!(reply.as_ref().is_err_and(is_error), "{keys:?} {args:?}: {reply:?}");
         assert_eq!(ground.everything().await?, before, "{keys:?} {args:?}");
     }
     Ok(())

@@ -2,14 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use rand::{RngExt, seq::SliceRandom};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row, mysql::MySqlPoolOptions, prelude::*};
-use tidegate_lab::MysqlServer;
+use tidegate_lab::{MysqlServer, Proxy};
 use tidegate_orders::{
     Foresight, Incoming, Ledger, Order, Refusal, Verdict,
     gate::UserAfter,
@@ -95,6 +98,10 @@ impl Books {
 
 /// A pool as the program opens it.
 async fn pool(server: &MysqlServer, connections: u32, lock_wait_timeout_s: u32) -> Result<MySqlPool> {
+    pool_at(&server.url(), connections, lock_wait_timeout_s).await
+}
+
+async fn pool_at(url: &str, connections: u32, lock_wait_timeout_s: u32) -> Result<MySqlPool> {
     let options = MySqlPoolOptions::new().max_connections(connections).after_connect(move |connection, _| {
         Box::pin(async move {
             let wait = format!("SET SESSION innodb_lock_wait_timeout = {lock_wait_timeout_s}");
@@ -103,7 +110,7 @@ async fn pool(server: &MysqlServer, connections: u32, lock_wait_timeout_s: u32) 
             Ok(())
         })
     });
-    Ok(options.connect(&server.url()).await?)
+    Ok(options.connect(url).await?)
 }
 
 /// A ledger as the program opens it on a server that stands alone.
@@ -753,26 +760,49 @@ async fn only_the_first_batch_waits_for_a_held_voucher_until_it_is_free() -> Res
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_voucher_that_others_write_without_a_pause_is_not_taken_for_held() -> Result<()> {
+    const WRITERS: usize = 2;
     let books = Books::open(&[10, 1_000_000]).await?;
-    let ledger = ledger(&pool(&books.server, 2, 1).await?, TIMEOUT);
+    let proxy = Proxy::start(books.server.port()).await?;
+    let ledger = ledger(&pool_at(&proxy.url_for(&books.server), 2, 1).await?, TIMEOUT);
     let mut rival =
         books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
     // Each has the row of voucher 2 for a moment; one of them always has it.
+    let written = Arc::new(AtomicUsize::new(0));
     let mut lanes = tokio::task::JoinSet::new();
-    for _ in 0..3 {
+    for _ in 0..WRITERS {
         let mut lane = MySqlConnection::connect(&books.server.url()).await?;
+        let written = Arc::clone(&written);
         lanes.spawn(async move {
             loop {
                 let write = "START TRANSACTION; UPDATE tb_seckill_voucher SET stock = stock - 1 \
                     WHERE voucher_id = 2; DO SLEEP(0.005); COMMIT";
                 sqlx::raw_sql(write).execute(&mut lane).await.expect("it is written");
+                written.fetch_add(1, Relaxed);
             }
         });
     }
+    // However long a commit takes: no look at the row before it has been written once more. What each of them wrote last
+    // may have been there at the look before.
+    let look = "SKIP LOCKED";
+    let mut held = proxy.hold_when(look);
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&looks);
+    lanes.spawn(async move {
+        while held.reached().await.is_ok() {
+            counted.fetch_add(1, Relaxed);
+            let (before, next) = (written.load(Relaxed), proxy.hold_when(look));
+            while written.load(Relaxed) <= before + WRITERS {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            std::mem::replace(&mut held, next).release();
+        }
+    });
     for id in [100, 200, 300] {
         let verdicts = ledger.record(&[order(id, id, 1), order(id + 1, id + 1, 2)]).await?;
         assert_eq!(verdicts, [held_1(), Verdict::Created]);
     }
+    let looks = looks.load(Relaxed);
+    assert!(looks >= 4, "two for the first batch, and one for each of the others: {looks}");
     lanes.shutdown().await;
     rival.execute("ROLLBACK").await?;
     Ok(())

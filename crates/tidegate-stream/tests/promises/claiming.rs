@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate_stream::{LaneSettings, Outcome};
+use tidegate_stream::{LaneSettings, Outcome, Script};
 
 use crate::rig::{RecordingHandler, Rig, eventually, ms, number, set_aside, settings};
 
@@ -94,6 +94,36 @@ async fn a_claim_whose_reply_is_lost_strands_nothing() {
     lost.reached().await.unwrap();
     rig.nothing_is_pending().await;
     assert_eq!(handler.ids(), ids);
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_claim_finds_deleted_is_told_and_deaths_are_counted_also_when_redis_goes_away_right_after_it()
+{
+    let rig = Rig::start().await;
+    let ids = rig.add_delivered(10, "dead").await;
+    rig.age("dead").await;
+    rig.call::<u64>(&format!("XDEL s {} {}", ids[3], ids[7])).await;
+    let count_deaths = Script::new("count_deaths", include_str!("../../../../lua/count_deaths.lua"));
+    let handler = RecordingHandler::done();
+    handler.shut_door();
+    let counting = rig.commands.hold_when(count_deaths.sha1());
+    let lane = rig.run("c1", &handler, settings()).await;
+    counting.reached().await.unwrap();
+    rig.commands.cut().await;
+    eventually("the outage is noticed", async || rig.log.count("outage began") > 0).await;
+    assert_eq!(rig.counters.counts().gone, 2);
+    rig.commands.pass();
+    handler.until_seen(8).await;
+    assert_eq!(rig.call::<usize>("HLEN s.deaths").await, 8, "all that the dead one had in hand");
+    handler.open_door();
+    rig.nothing_is_pending().await;
+    eventually("all are counted", async || {
+        let counts = rig.counters.counts();
+        (counts.done, counts.gone, counts.claimed) == (8, 2, 10)
+    })
+    .await;
+    assert_eq!(rig.log.count("ERROR pending entries without payload"), 1);
     lane.stop().await;
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fred::prelude::*;
 use tidegate_stream::{
-    Alone, Breaker, Counters, Entry, Handler, Lane, LaneSettings, Outage, Outcome, Reader, RedisSettings,
-    Stream, StreamNames, connect_pool, connect_reader,
+    Activity, Alone, Breaker, Counters, Entry, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
+    RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -237,4 +237,34 @@ async fn an_entry_alone_that_waits_for_something_else_is_in_nobodys_way_and_is_d
     for lane in lanes {
         lane.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_alone_that_comes_back_is_tried_again_soon_however_long_it_had_to_wait_for_others() {
+    let rig = Rig::start().await;
+    let suspect = rig.add_delivered(1, "c1").await[0];
+    let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {suspect} RETRYCOUNT 0 JUSTID")).await;
+    let _note: Value =
+        rig.eval("return redis.call('HSET', 's.deaths', ARGV[1], '3')", &[&suspect.to_string()]).await;
+    let handler = RecordingHandler::new(|entry| if number(entry) == 1 { set_aside() } else { Outcome::Done });
+    handler.shut_door();
+    let alone = Arc::<Alone>::default();
+    let busy = rig.lane("c2", &handler, settings()).await.with_alone(Arc::clone(&alone));
+    let busy = rig.run_lane(busy);
+    rig.add(1).await;
+    handler.until_seen(1).await;
+    let waiting = rig.lane("c1", &handler, settings()).await.with_alone(Arc::clone(&alone));
+    let pulse = waiting.pulse();
+    let waiting = rig.run_lane(waiting);
+    eventually("it waits for the other", async || pulse.state().activity == Activity::Yielding).await;
+    let wait = ms(600);
+    eventually("it has waited", async || pulse.state().lasting > wait).await;
+    handler.open_door();
+    handler.until_seen(3).await;
+    let tries: Vec<_> =
+        handler.batches().into_iter().filter(|batch| batch.ids == [suspect]).map(|batch| batch.at).collect();
+    let rest = tries[1] - tries[0];
+    assert!(rest < wait * 15 / 2, "a rest of {rest:?}, as if the wait had been a try");
+    waiting.stop().await;
+    busy.stop().await;
 }

@@ -3,7 +3,7 @@
 use fred::types::Value;
 use tidegate_stream::{EntryId, Holder, LaneSettings, Offer, Offerer, Survey, is_offered};
 
-use crate::rig::{RecordingHandler, Rig, ms, settings};
+use crate::rig::{DEADLINE, RecordingHandler, Rig, eventually, ms, set_aside, settings};
 
 /// Lanes that look for offers all the time, and would wait an hour for anything else.
 fn scanning() -> LaneSettings {
@@ -62,6 +62,29 @@ async fn nothing_of_a_living_consumer_is_offered_unless_its_heartbeat_is_left_ou
     assert_eq!(offer(&rig, &holder("living", 0)).await, None);
     let forced = Holder { heartbeat: None, ..holder("living", 0) };
     assert_eq!(offer(&rig, &forced).await, Some(Offer { offered: 3, ..Offer::default() }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_offered_although_its_holder_lives_and_no_other_does_is_set_aside_by_it_as_before() {
+    let rig = Rig::start().await;
+    rig.add(5).await;
+    let handler = RecordingHandler::new(|_| set_aside());
+    // It is not tried again while this lasts: a try of what is on offer lets go of it.
+    let lane = rig.run("c1", &handler, LaneSettings { retry: DEADLINE * 4, ..scanning() }).await;
+    eventually("all are set aside", async || rig.counters.set_aside().entries() == 5).await;
+    let forced = Holder { heartbeat: None, ..holder("c1", 0) };
+    assert_eq!(offer(&rig, &forced).await, Some(Offer { offered: 5, ..Offer::default() }));
+    let survey = Survey::new(rig.pool.clone(), rig.names.clone());
+    eventually("it has taken them", async || {
+        let held = survey.pending_entries((EntryId::MIN, EntryId::MAX), 10, Some("c1")).await.unwrap();
+        held.len() == 5 && !held.iter().any(|pending| is_offered(pending.idle_ms))
+    })
+    .await;
+    let scans = rig.calls_of("xautoclaim").await;
+    eventually("three scans more", async || rig.calls_of("xautoclaim").await >= scans + 3).await;
+    assert_eq!(rig.counters.set_aside().entries(), 5, "each counts once");
+    assert_eq!((handler.ids().len(), rig.counters.counts().claimed), (5, 0));
+    lane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

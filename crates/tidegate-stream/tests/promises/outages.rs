@@ -1,9 +1,10 @@
 //! Stores that go away, replies that are lost, connections that die.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use fred::types::Value;
-use tidegate_stream::{EntryId, LaneSettings, Outcome, Script, breaker};
+use tidegate_stream::{Activity, EntryId, Intake, LaneSettings, Outcome, Script, breaker};
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, ms, number, settings};
 
@@ -178,6 +179,43 @@ async fn everything_in_a_black_hole_is_noticed_and_does_not_delay_a_stop() {
     eventually("all are handled", async || saw_all(&handler, &ids)).await;
     rig.nothing_is_pending().await;
     other.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_that_wait_for_their_turn_to_read_do_not_meet_an_outage_one_after_the_other() {
+    const LANES: usize = 8;
+    // As long as a read without an answer takes to be given up.
+    const READ: std::time::Duration = ms(2000);
+    let rig = Rig::start().await;
+    rig.add(100 * LANES).await;
+    let handler = RecordingHandler::done();
+    handler.shut_door();
+    let intake = Arc::new(Intake::new(LANES, settings().batch_bytes));
+    let (mut lanes, mut pulses) = (Vec::new(), Vec::new());
+    for at in 0..LANES {
+        let lane = rig.lane(&format!("c{at}"), &handler, settings()).await.with_intake(Arc::clone(&intake));
+        pulses.push(lane.pulse());
+        lanes.push(rig.run_lane(lane));
+    }
+    // A full batch each, so all of them read on without waiting.
+    handler.until_seen(10 * LANES).await;
+    rig.store_works.send_replace(false);
+    rig.reads.black_hole();
+    let begun = Instant::now();
+    handler.open_door();
+    let all_are = async |activity| pulses.iter().all(|pulse| pulse.state().activity == activity);
+    eventually("all wait for Redis", async || all_are(Activity::WaitingForStores).await).await;
+    // One more may have begun to read before the first one told of it.
+    let took = begun.elapsed();
+    assert!(took < READ * 4, "{took:?} for {LANES} lanes");
+
+    rig.reads.pass();
+    rig.store_works.send_replace(true);
+    rig.nothing_is_pending().await;
+    eventually("all are done", async || rig.counters.counts().done == 100 * LANES as u64).await;
+    for lane in lanes {
+        lane.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
