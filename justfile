@@ -27,7 +27,7 @@ traces *args: servers
     cargo test --package tidegate --features otel --test traces {{ args }}
 
 # Everything that CI runs
-ci: fmt-check lint doc test matrix clusters-sample
+ci: fmt-check lint doc deny test matrix clusters-sample
 
 # Format the code
 fmt:
@@ -45,6 +45,11 @@ lint:
 # The documentation of all crates; warnings are errors
 doc:
     RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --all-features --no-deps
+
+# Licences, sources, advisories and double versions of all dependencies (deny.toml), where cargo-deny is installed
+deny:
+    @if command -v cargo-deny >/dev/null; then cargo deny check; else \
+        echo "cargo-deny is not here, so the dependencies are not checked: cargo install cargo-deny --locked" >&2; fi
 
 # Install Debian's Redis, MariaDB and Galera, without starting them as services, and promtool
 servers:

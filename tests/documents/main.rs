@@ -11,6 +11,7 @@ mod site;
 #[path = "../terminal/mod.rs"]
 mod terminal;
 
+mod dependencies;
 mod deploy;
 mod markdown;
 mod references;
