@@ -1,4 +1,4 @@
-//! What stands in `deploy/` fits the program: metrics, settings, commands, ports, times, sections of the runbook.
+//! What stands in `deploy/` fits the program: metrics, settings, commands, ports, times, pages of the runbook.
 
 mod containers;
 mod promql;
@@ -12,7 +12,6 @@ use questions::{ALERTS, alerts, expressions, metric, queries};
 
 use crate::{
     browser::{get, until_page},
-    markdown::Document,
     program::Program,
     site::Site,
     tree::Tree,
@@ -117,25 +116,25 @@ fn promtool_finds_no_fault_and_the_alerts_fire_when_they_should() {
 }
 
 #[test]
-fn every_alert_is_tested_and_leads_to_a_section_of_the_runbook_which_lists_it() {
+fn every_alert_is_tested_and_leads_to_a_page_of_the_runbook_which_lists_it() {
     let tree = Tree::read_all();
-    let runbook = Document::parse("RUNBOOK.md", &tree.read("RUNBOOK.md"));
+    let runbook = tree.read("RUNBOOK.md");
     let tests = tree.read("deploy/prometheus/alerts_test.yml");
     for (name, rule) in alerts(&tree) {
-        let place = text(&rule["annotations"]["runbook"]);
-        let section = place.strip_prefix("RUNBOOK.md").expect("a section of RUNBOOK.md");
-        assert!(runbook.anchors.iter().any(|anchor| anchor == section), "{name}: no section {section}");
-        let row = runbook.text.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let page = text(&rule["annotations"]["runbook"]);
+        assert!(page.starts_with("docs/runbook/") && tree.has_path(&page), "{name}: no page {page}");
+        let row = runbook.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
         let row = row.unwrap_or_else(|| panic!("RUNBOOK.md does not list {name}"));
+        assert!(row.contains(&format!("({page})")), "{name} leads to {page}, but RUNBOOK.md says {row}");
         assert!(
-            row.contains(&format!("({section})")),
-            "{name} leads to {section}, but RUNBOOK.md says {row}"
+            tree.read(&page).contains(&format!("`{name}`")),
+            "{page} does not say that {name} leads there"
         );
         let fires = [format!("alertname=\"{name}\",job"), format!("alertname: {name}\n        exp_alerts")];
         assert!(fires.iter().any(|fires| tests.contains(fires)), "alerts_test.yml does not let {name} fire");
     }
     let known: BTreeSet<String> = alerts(&tree).into_iter().map(|(name, _)| name).collect();
-    let rows = runbook.text.lines().filter_map(|line| line.strip_prefix("| `Tidegate")?.split('`').next());
+    let rows = runbook.lines().filter_map(|line| line.strip_prefix("| `Tidegate")?.split('`').next());
     for row in rows {
         assert!(known.contains(&format!("Tidegate{row}")), "there is no alert Tidegate{row}");
     }

@@ -112,20 +112,19 @@ fn the_readme_can_be_read_at_one_sitting() {
 #[test]
 fn every_log_line_that_is_explained_is_logged_and_every_warning_is_explained() {
     let tree = Tree::read_all();
-    assert_none(checks::log_lines(&tree, &tree.read("RUNBOOK.md")));
+    assert_none(checks::log_lines(&tree, &tree.read("docs/runbook/log-messages.md")));
 }
 
 #[test]
 fn every_section_of_the_runbook_that_the_program_names_exists() {
     let tree = Tree::read_all();
-    assert_none(checks::sections(&tree, &tree.read("RUNBOOK.md")));
+    assert_none(checks::sections(&tree, &tree.sources("crates/tidegate", &[".rs"])));
 }
 
 #[test]
 fn what_is_live_is_the_same_wherever_it_is_asked() {
     use tidegate_orders::row_state::LIVE;
-    let tree = Tree::read_all();
-    let runbook = tree.read("RUNBOOK.md");
+    let runbook = crate::runbook::pages::text();
     let asks = runbook.lines().filter(|line| line.contains("slot IS"));
     let others: Vec<&str> = asks.filter(|line| !line.contains(LIVE)).collect();
     assert!(others.is_empty(), "RUNBOOK asks by another condition than {LIVE}: {others:#?}");
@@ -154,7 +153,7 @@ fn a_wrong_document_would_be_seen() {
     let unlisted = checks::unlisted_commands("| `tidegate worker` | |");
     assert!(unlisted.contains(&"dead list".to_owned()) && !unlisted.contains(&"worker".to_owned()));
     assert!(!checks::exit_codes("| 9 | a code |").is_empty());
-    assert!(!checks::sections(&tree, "# Runbook\n\n## Redis is down\n").is_empty());
+    assert_eq!(checks::sections(&tree, "docs/runbook/none.md docs/runbook/poison.md#none RUNBOOK").len(), 3);
     assert!(!checks::log_lines(&tree, "## What the log says\n| `never said` | INFO | |").is_empty());
 }
 

@@ -64,8 +64,8 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     let (code, text) = audit(&site);
     assert!(text.contains("MySQL holds 19 orders that Redis does not know"), "{text}");
     let forgotten = "voucher 10: Redis has forgotten it: its sale is on, MySQL has 80 units of it and 19 orders that came \
-                     through Redis, and Redis has nothing under the names that are configured; RUNBOOK: `Redis lost \
-                     data`";
+                     through Redis, and Redis has nothing under the names that are configured; see \
+                     docs/runbook/redis-lost-data.md";
     assert!(code == Some(1) && text.contains(forgotten), "{text}");
     assert!(!text.contains("voucher 11: "), "nobody has bought of it: {text}");
 }
@@ -274,11 +274,13 @@ async fn an_entry_of_a_tutorial_that_made_the_stream_before_the_group_is_no_fail
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("1 (0 dead, 0 in flight, 1 with too few fields for an order, 0 lost)"), "{text}");
 
-    // One that looks as if it should have been an order is, and RUNBOOK says what to do about it.
+    // One that looks as if it should have been an order is, and a page of the runbook says what to do about it.
     let entry = site.add(&[("user_id", "1"), ("voucher_id", "7"), ("order_id", "9")]).await;
     site.call("XGROUP SETID stream.orders g1 $").await;
     let (code, text) = audit(&site);
-    let told = format!("1 unreadable entry was acknowledged and is not in the dead stream: {entry}; RUNBOOK");
+    let told = format!(
+        "1 unreadable entry was acknowledged and is not in the dead stream: {entry}; see docs/runbook/unreadable-entry.md"
+    );
     assert!(code == Some(1) && text.contains(&told), "{text}");
     site.call(&format!("XDEL stream.orders {entry}")).await;
     assert_eq!(audit(&site).0, Some(0));

@@ -250,11 +250,11 @@ pub fn defaults(tree: &Tree, page: &str) -> Vec<String> {
     wrong.collect()
 }
 
-/// What RUNBOOK explains must be logged by the program, and what warns must be explained.
+/// What the runbook explains must be logged by the program, and what warns must be explained.
 pub fn log_lines(tree: &Tree, runbook: &str) -> Vec<String> {
     let program = ["crates/tidegate/", "crates/tidegate-orders/", "crates/tidegate-stream/"];
     let sources = joined(&program.map(|folder| tree.sources(folder, &[".rs"])).concat());
-    let section = runbook.split("## What the log says").nth(1).unwrap_or_default();
+    let section = runbook.split("# What the log says").nth(1).unwrap_or_default();
     let rows = section.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0));
     let unsaid = rows.filter(|text| !sources.contains(text));
     let mut complaints: Vec<String> = unsaid.map(|text| format!("nothing logs: {text}")).collect();
@@ -264,32 +264,36 @@ pub fn log_lines(tree: &Tree, runbook: &str) -> Vec<String> {
             let Some(text) = literals.filter(|text| text.contains(' ')).last() else { continue };
             let beginning = text.split([':', '(', ';']).next().unwrap_or(text);
             if !text.starts_with('{') && !section.contains(beginning) {
-                complaints.push(format!("RUNBOOK does not explain: {text}"));
+                complaints.push(format!("docs/runbook/log-messages.md does not explain: {text}"));
             }
         }
     }
     complaints
 }
 
-/// Wherever a message of the program says RUNBOOK, it names sections in backquotes, by the beginnings of their headings.
-pub fn sections(tree: &Tree, runbook: &str) -> Vec<String> {
-    let headings: Vec<&str> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    let sources = joined(&tree.sources("crates/tidegate", &[".rs"]));
-    let code =
-        sources.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+/// Wherever the program's sources name a page of the runbook, it is there, and so is the heading behind it. Messages name
+/// pages, never RUNBOOK.md, which only leads to them.
+pub fn sections(tree: &Tree, sources: &str) -> Vec<String> {
+    let sources = joined(sources);
+    let code = sources.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let code = code.collect::<Vec<_>>().join("\n");
     let mut complaints = Vec::new();
+    for (at, _) in code.match_indices("docs/runbook/") {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "/._-#".contains(c);
+        let named = &code[at..];
+        let named = named[..named.find(|c| !is_part(c)).unwrap_or(named.len())].trim_end_matches('.');
+        let (path, anchor) = named.split_once('#').unwrap_or((named, ""));
+        if !path.ends_with(".md") || !tree.has_path(path) {
+            complaints.push(format!("the runbook has no page {path}"));
+        } else if !anchor.is_empty() {
+            let page = Document::parse(path, &tree.read(path));
+            let is_there = page.anchors.iter().any(|heading| heading[1..] == *anchor);
+            complaints.extend((!is_there).then(|| format!("{path} has no heading {anchor}")));
+        }
+    }
     for (at, _) in code.match_indices("RUNBOOK") {
         let message = code[at..].split('"').next().unwrap_or_default();
-        // The name of the file itself is none of a section.
-        if message.starts_with("RUNBOOK.md") {
-            continue;
-        }
-        let named: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-        let unknown = named.iter().filter(|name| !headings.iter().any(|heading| heading.starts_with(**name)));
-        complaints.extend(unknown.map(|name| format!("RUNBOOK has no section {name}")));
-        if named.is_empty() {
-            complaints.push(format!("which section of RUNBOOK? {message}"));
-        }
+        complaints.push(format!("which page of the runbook? {message}"));
     }
     complaints
 }

@@ -1,61 +1,64 @@
-//! RUNBOOK.md, cut into what can be typed, and a terminal on which it is typed word for word.
+//! The runbook, cut into what can be typed, and a terminal on which it is typed word for word.
 
 use std::path::Path;
 
 use tempfile::TempDir;
+
+use super::pages::{self, Page};
 
 use crate::{
     site::{Site, program},
     terminal::Terminal,
 };
 
-const RUNBOOK: &str = include_str!("../../../RUNBOOK.md");
-
 /// A block of code, or code within a sentence.
 pub struct Recipe {
-    /// The heading above it, without `#`.
-    pub heading: String,
+    /// The title of its page.
+    pub page: String,
     /// `sh` and `sql` for blocks, empty for code within a sentence.
     pub language: String,
     pub text: String,
 }
 
-/// All recipes, in order. A heading `x` is that of all up to the next one.
+/// All recipes: those of RUNBOOK.md, then those of each page; blocks before code within sentences.
 pub fn recipes() -> Vec<Recipe> {
+    std::iter::once(pages::index()).chain(pages::pages()).flat_map(|page| recipes_of(&page)).collect()
+}
+
+fn recipes_of(page: &Page) -> Vec<Recipe> {
     let mut recipes = Vec::new();
-    let mut heading = String::new();
     let mut block: Option<Recipe> = None;
     let mut prose = String::new();
-    for line in RUNBOOK.lines() {
+    for line in page.text.lines() {
         match (line.strip_prefix("```"), &mut block) {
             (Some(_), Some(_)) => recipes.extend(block.take()),
             (Some(language), None) => {
-                let (heading, language) = (heading.clone(), language.to_owned());
-                block = Some(Recipe { heading, language, text: String::new() });
+                let (page, language) = (page.title.clone(), language.to_owned());
+                block = Some(Recipe { page, language, text: String::new() });
             }
             (None, Some(block)) => block.text += &format!("{line}\n"),
-            (None, None) if line.starts_with('#') => {
-                recipes.extend(spans(&heading, &std::mem::take(&mut prose)));
-                line.trim_start_matches('#').trim().clone_into(&mut heading);
+            (None, None) => {
+                assert!(!line.trim_start().starts_with("```"), "{}: a block is indented", page.path);
+                prose += &format!("{line}\n");
             }
-            (None, None) => prose += &format!("{line}\n"),
         }
     }
-    recipes.extend(spans(&heading, &prose));
+    assert!(block.is_none(), "{}: a block has no end", page.path);
+    recipes.extend(spans(&page.title, &prose));
     recipes
 }
 
-fn spans(heading: &str, prose: &str) -> Vec<Recipe> {
+fn spans(page: &str, prose: &str) -> Vec<Recipe> {
     let spans = prose.split('`').skip(1).step_by(2);
     let recipe = |text: &str| Recipe {
-        heading: heading.to_owned(),
+        page: page.to_owned(),
         language: String::new(),
         text: format!("{}\n", text.replace('\n', " ")),
     };
     spans.map(recipe).collect()
 }
 
-/// Somebody with RUNBOOK.md, a terminal, the three programs it asks for, and the rights of `tidegate-operator` in `config/`.
+/// Somebody with the runbook, a terminal, the three programs it asks for, and the rights of `tidegate-operator` in `config/`.
 pub struct Operator {
     beginning: String,
     /// As an administrator of both servers.
@@ -78,7 +81,7 @@ impl Operator {
     /// With the addresses of this site, and a `mysql` that has its options, as RUNBOOK.md asks for.
     pub fn at(site: &Site) -> Self {
         let recipes = recipes();
-        let first = recipes.iter().find(|recipe| recipe.language == "sh").expect("RUNBOOK begins with sh");
+        let first = recipes.iter().find(|recipe| recipe.language == "sh").expect("RUNBOOK.md begins with sh");
         // Whoever types is no test that can wait.
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(site.add_users()));
         let exports =
@@ -95,20 +98,20 @@ impl Operator {
         Self { beginning: as_operator, as_administrator, folder, recipes }
     }
 
-    /// Types the recipe below `heading` that begins with `beginning`, with our own words in place of RUNBOOK's, and says
+    /// Types the recipe of `page` that begins with `beginning`, with our own words in place of the runbook's, and says
     /// yes to all questions. A block comes before code in a sentence.
     ///
     /// # Panics
     /// When there is no such recipe, when there are several, or when one of the words is not in it.
-    pub fn types(&self, heading: &str, beginning: &str, words: &[(&str, &str)]) -> Typed {
-        let of_section = self.recipes.iter().filter(|recipe| recipe.heading == heading);
-        let (spans, blocks): (Vec<&Recipe>, Vec<&Recipe>) = of_section
+    pub fn types(&self, page: &str, beginning: &str, words: &[(&str, &str)]) -> Typed {
+        let of_page = self.recipes.iter().filter(|recipe| recipe.page == page);
+        let (spans, blocks): (Vec<&Recipe>, Vec<&Recipe>) = of_page
             .filter(|recipe| recipe.text.starts_with(beginning))
             .partition(|recipe| recipe.language.is_empty());
         let found = if blocks.is_empty() { spans } else { blocks };
         let (Some(recipe), true) = (found.first(), found.iter().all(|other| other.text == found[0].text))
         else {
-            panic!("{} recipes below {heading:?} begin with {beginning:?}", found.len());
+            panic!("{} recipes of {page:?} begin with {beginning:?}", found.len());
         };
         let text = own(&recipe.text, words);
         if recipe.language == "sql" {

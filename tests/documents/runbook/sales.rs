@@ -124,7 +124,7 @@ async fn sales_and_workers_are_paused_and_go_on() {
 
     operator.types("Pause and go on", "tidegate pause --workers --for 30m", &[]).succeeds();
     worker.says("paused: nothing is read").await;
-    // RUNBOOK: within 2 s nothing is read. It cannot be seen from without when that is so.
+    // The page: within 2 s nothing is read. It cannot be seen from without when that is so.
     tokio::time::sleep(Duration::from_secs(2)).await;
     site.admit(999, 999, 7, 1).await;
     operator

@@ -119,7 +119,7 @@ async fn redis_is_down_and_is_restarted_with_its_file() {
     sell(&site, 1_000..1_020).await;
     site.redis.kill9().expect("Redis is killed");
     worker.says("outage began").await;
-    operator.types("MySQL is down", "tidegate doctor", &[]).shows(&["error redis", "do: start it"]);
+    operator.types("Nothing is written", "tidegate doctor", &[]).shows(&["error redis", "do: start it"]);
     site.redis.restart().expect("Redis starts");
     worker.says("outage over").await;
     sell(&site, 1_020..1_040).await;
@@ -128,6 +128,11 @@ async fn redis_is_down_and_is_restarted_with_its_file() {
         "The servers are set up well, and nothing waits for long.",
         "pending 0",
         "It holds: 40 admitted orders",
+    ]);
+    operator.types("Runbook", "tidegate status", &[]).succeeds().shows(&[
+        "pending 0",
+        "alive",
+        "The servers are set up well, and nothing waits for long.",
     ]);
     site.invariants().await;
     stops_in_good_order(worker).await;
@@ -210,22 +215,22 @@ async fn a_flushall_is_cut_off_the_end_of_the_file() {
     // Its producer needs no stock, and goes on.
     site.add_order(5_000, 5_000, 7).await;
     site.settled().await;
-    operator.types("Redis lost data", "tidegate export --from -1h", &[]).succeeds();
+    operator.types("Somebody emptied Redis", "tidegate export --from -1h", &[]).succeeds();
 
-    let shown = operator.types("Redis lost data", "redis CONFIG SET auto-aof", &[]).succeeds();
+    let shown = operator.types("Somebody emptied Redis", "redis CONFIG SET auto-aof", &[]).succeeds();
     let shown = shown.shows(&["OK", "flushall", "dir"]).shown;
     let dir = shown.lines().last().and_then(|line| line.split('"').nth(1)).expect("the folder");
     site.redis.shutdown().expect("Redis stops");
     let folder = ("/var/lib/redis", dir);
-    let found = operator.types("Redis lost data", "grep -abioHE", &[folder]).succeeds().shown;
+    let found = operator.types("Somebody emptied Redis", "grep -abioHE", &[folder]).succeeds().shown;
     let mut last = found.lines().last().expect("it is found").split(':');
     let (Some(file), Some(place)) = (last.next(), last.next()) else { panic!("no place: {found}") };
     assert!(file.ends_with("/appendonly.aof.1.incr.aof"), "{file}");
-    operator.types("Redis lost data", "cp -a", &[folder, ("123464", place)]).succeeds();
+    operator.types("Somebody emptied Redis", "cp -a", &[folder, ("123464", place)]).succeeds();
     site.redis.restart().expect("Redis starts");
     worker.says("outage over").await;
     assert_eq!(site.redis_stock(7).await, Some(980));
-    operator.types("Redis lost data", "tidegate replay --file since.jsonl", &[]).succeeds();
+    operator.types("Somebody emptied Redis", "tidegate replay --file since.jsonl", &[]).succeeds();
     sell(&site, 1_020..1_040).await;
     site.settled().await;
     site.invariants().await;
@@ -271,7 +276,6 @@ async fn redis_is_out_of_memory() {
     ] {
         command.succeeds().shows(&[shows]);
     }
-    operator.types("Redis is out of memory", "redis MEMORY USAGE stream.orders", &[]).succeeds();
     sell(&site, 2_000..2_010).await;
     site.settled().await;
     site.invariants().await;

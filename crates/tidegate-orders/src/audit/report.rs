@@ -29,7 +29,7 @@ impl AuditReport {
         if total > 0 {
             let what = either(total, "entry was acknowledged and is", "entries were acknowledged and are");
             failures.push(format!(
-                "{total} unreadable {what} not in the dead stream: {}; RUNBOOK: `The audit fails`",
+                "{total} unreadable {what} not in the dead stream: {}; see docs/runbook/unreadable-entry.md",
                 self.unreadable.lost
             ));
         }
@@ -270,13 +270,13 @@ impl VoucherAudit {
             self.wrong_keys
                 .first
                 .iter()
-                .map(|what| format!("voucher {}: {what}; RUNBOOK: `The audit fails`", self.voucher)),
+                .map(|what| format!("voucher {}: {what}; see docs/runbook/wrong-type.md", self.voucher)),
         );
         if let Some(surplus) = self.surplus_at_least.filter(|surplus| *surplus > 0) {
             let units = either(surplus.unsigned_abs(), "unit", "units");
             failures.push(format!(
                 "voucher {}: Redis offers {surplus} {units} or more that MySQL does not have: who is admitted for them is \
-                 refused later; RUNBOOK: `The audit fails`",
+                 refused later; see docs/runbook/redis-stock-is-wrong.md",
                 self.voucher
             ));
         }
@@ -284,7 +284,7 @@ impl VoucherAudit {
             let orders = either(self.forgotten_orders, "order that came through Redis", "orders that came through Redis");
             format!(
                 "voucher {}: Redis has forgotten it: its sale is on, MySQL has {} {} of it and {} {orders}, and Redis has \
-                 nothing under the names that are configured; RUNBOOK: `Redis lost data`",
+                 nothing under the names that are configured; see docs/runbook/redis-lost-data.md",
                 self.voucher,
                 self.stock.unwrap_or_default(),
                 either(self.stock.unwrap_or_default().unsigned_abs(), "unit", "units"),

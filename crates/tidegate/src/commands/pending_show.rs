@@ -115,7 +115,7 @@ fn hint(pending: &Pending, has_life: bool) -> String {
             },
         );
         return format!(
-            "process {} lives, has it not in hand and tries it again: {what}; RUNBOOK: `Entries are set aside`",
+            "process {} lives, has it not in hand and tries it again: {what}; see docs/runbook/entries-are-set-aside.md",
             process_of(consumer)
         );
     }

@@ -212,7 +212,7 @@ fn refusal(
     let ended = is_over || row.and_then(|row| row.end_ms).is_some_and(|end| end <= now.as_millisecond());
     if orders > 0 && !ended {
         return Some(format!(
-            "MySQL holds {} of it, so it was on sale, and Redis lost its stock: see RUNBOOK, `Redis lost data`. \
+            "MySQL holds {} of it, so it was on sale, and Redis lost its stock: see docs/runbook/redis-lost-data.md. \
              Another voucher id is for another sale only",
             counted(orders, "order")
         ));

@@ -239,7 +239,7 @@ fn not_on_sale(voucher: VoucherId, mysql: &MySqlSide, now: Timestamp) -> String 
     }
     format!(
         "Redis has no stock of it, so every order is refused, and MySQL has {orders}: it was on sale, and Redis lost it. \
-         tidegate voucher load cannot help; see RUNBOOK, `Redis lost data`"
+         tidegate voucher load cannot help; see docs/runbook/redis-lost-data.md"
     )
 }
 

@@ -136,13 +136,13 @@ impl Obstacle {
             Self::OrderExists => "the order stands in MySQL: after a requeue it counts as already there",
             Self::IdTaken => {
                 "the order id is another order's, so nothing can be given back by it: drop deletes the letter, unless \
-                 the journal names its user (RUNBOOK: `Dead letters appear`, id_taken)"
+                 the journal names its user (see docs/runbook/id-taken.md)"
             }
             Self::NoOrder => "no order, so there is nothing to give back: export, then drop",
             Self::Foreign => "no letter of tidegate: somebody else wrote it there",
             Self::HoldsOrder => "an order: requeue or cancel it",
             Self::HoldsUnits => {
-                "by the journal the order took units, which nobody has given back: see RUNBOOK, `Dead letters appear`, id_taken"
+                "by the journal the order took units, which nobody has given back: see docs/runbook/id-taken.md"
             }
             Self::Rejected => {
                 "MySQL refused the cancelled row that keeps the order from being written, so nothing was given back"

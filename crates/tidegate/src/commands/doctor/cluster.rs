@@ -59,7 +59,7 @@ fn check_node(findings: &mut Findings, host: &str, standing: &Standing, several:
         }
         Some(reason) => findings.error(
             format!("{host}, a node of {cluster}, takes no orders: {reason}"),
-            "see its own log; RUNBOOK: `A node of the cluster is away`",
+            "see its own log, and docs/runbook/cluster-node-is-away.md",
         ),
     }
     if let Some(error) = standing.hidden_membership() {

@@ -94,7 +94,7 @@ fn report_wrong_keys(findings: &mut Findings, wrong_keys: &[(VoucherId, String)]
     for (voucher, error) in wrong_keys.iter().take(NAMED) {
         findings.error(
             format!("voucher {voucher} is inside its sale window, and nobody can buy it: {error}"),
-            "rename that key, or give the keys of orders other names (`keys` in the configuration); RUNBOOK: `The audit fails`",
+            "rename that key, or give the keys of orders other names (`keys` in the configuration); see docs/runbook/wrong-type.md",
         );
     }
     more(findings, wrong_keys.len());
@@ -107,14 +107,14 @@ fn report_surpluses(findings: &mut Findings, surpluses: &[(VoucherId, i64)]) {
                 "of voucher {voucher}, it offers {} or more that MySQL does not have: who is admitted for them is refused later",
                 counted(surplus.unsigned_abs(), "unit")
             ),
-            format!("tidegate audit --voucher {voucher}; RUNBOOK: `The audit fails`"),
+            format!("tidegate audit --voucher {voucher}; see docs/runbook/redis-stock-is-wrong.md"),
         );
     }
     let more = surpluses.len().saturating_sub(NAMED) as u64;
     if more > 0 {
         findings.warning(
             format!("and so it is with {more} more"),
-            "tidegate audit names all; RUNBOOK: `The audit fails`",
+            "tidegate audit names all; see docs/runbook/redis-stock-is-wrong.md",
         );
     }
 }
@@ -124,7 +124,7 @@ fn more(findings: &mut Findings, found: usize) {
     if more > 0 {
         findings.error(
             format!("and so it is with {more} more"),
-            "tidegate audit names all that came through Redis; RUNBOOK: `Redis lost data`, `The audit fails`",
+            "tidegate audit names all that came through Redis; see docs/runbook/audit-fails.md",
         );
     }
 }
@@ -152,7 +152,7 @@ async fn report_forgotten(
                     others.iter().map(|key| printable(key)).collect::<Vec<_>>().join(", ")
                 ),
                 _ => "nobody can buy it. Redis lost data, it was never loaded, or your keys have other names (`keys` in the \
-                      configuration): RUNBOOK: `Redis lost data`"
+                      configuration): see docs/runbook/redis-lost-data.md"
                     .to_owned(),
             },
         );

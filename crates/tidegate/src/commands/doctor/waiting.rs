@@ -34,12 +34,16 @@ pub async fn check(settings: &Settings, findings: &mut Findings, redis: &Pool, s
 }
 
 fn check_ages(findings: &mut Findings, group: &GroupStatus, now_ms: u64) {
-    for (oldest, state) in [(group.oldest_undelivered, "undelivered"), (group.oldest_pending, "pending")] {
+    let ages = [
+        (group.oldest_undelivered, "undelivered", "docs/runbook/undelivered-grows.md"),
+        (group.oldest_pending, "pending", "docs/runbook/pending-grows.md"),
+    ];
+    for (oldest, state, page) in ages {
         let age_ms = oldest.map_or(0, |id| age_ms(now_ms, id));
         if age_ms > OLD_MS {
             findings.warning(
                 format!("the oldest {state} entry is {} s old", age_ms / 1000),
-                "look at the workers and their logs; RUNBOOK: `Undelivered grows`, `Pending grows`",
+                format!("look at the workers and their logs; see {page}"),
             );
         }
     }
@@ -78,8 +82,8 @@ fn report_gone(findings: &mut Findings, roster: &Roster) {
             counted(gone.iter().map(|member| member.pending).sum::<u64>(), "entry"),
             names.join(", ")
         ),
-        "living workers take them over after worker.claim_idle_ms; if none does, start one; RUNBOOK: `A worker or a \
-         pod is dead`",
+        "living workers take them over after worker.claim_idle_ms; if none does, start one; see \
+         docs/runbook/worker-is-dead.md",
     );
 }
 
@@ -106,7 +110,7 @@ fn report_set_aside(findings: &mut Findings, notice: &Notice) {
             longest.key,
             longest.lasting_s
         ),
-        "tidegate status; RUNBOOK: `Entries are set aside`",
+        "tidegate status; see docs/runbook/entries-are-set-aside.md",
     );
 }
 
@@ -140,7 +144,7 @@ async fn check_deaths(settings: &Settings, findings: &mut Findings, redis: &Pool
                 counted(died as u64, "pending entry"),
                 counted(most, "death")
             ),
-            "tidegate pending list --deaths 1; RUNBOOK: `Workers die of an entry`",
+            "tidegate pending list --deaths 1; see docs/runbook/workers-die-of-an-entry.md",
         );
     }
 }
@@ -152,6 +156,6 @@ async fn check_dead(settings: &Settings, findings: &mut Findings, redis: &Pool, 
     };
     findings.warning(
         format!("{} in {}: {reasons}", counted(letters, "dead letter"), settings.stream.dead),
-        "tidegate dead list; RUNBOOK: `Dead letters appear`",
+        "tidegate dead list; see docs/runbook/dead-letters.md",
     );
 }

@@ -105,7 +105,7 @@ fn written(story: &Story, row: &OrderRow, open: Option<&EntryFacts>, around: &Su
             let slot = row.slot.map_or_else(|| "no slot".to_owned(), |slot| format!("slot {slot}"));
             let sentence = format!(
                 "It is neither live nor cancelled: {order}, whose row is of {when}, has {slot} and is {status}. Nobody can tell \
-                 from that whether its units went back (RUNBOOK, `The audit fails`)."
+                 from that whether its units went back (see docs/runbook/contradictory-orders.md)."
             );
             let audit = format!("tidegate audit --voucher {}", row.voucher);
             (Place::Contradictory, sentence, vec![audit])
@@ -166,7 +166,7 @@ fn cancelled(story: &Story, row: &OrderRow, around: &Surroundings) -> (String, V
         }
         (None, Some(note), _) if note.by.as_ref().is_some_and(|by| *by != row.user.to_string()) => {
             let sentence = " By the journal, its id is an order of another user, so nothing can be given back by it \
-                            (RUNBOOK: `Dead letters appear`, id_taken).";
+                            (see docs/runbook/id-taken.md).";
             (sentence.to_owned(), letters.iter().map(|letter| drop(letter)).collect())
         }
         (None, _, false) => (
@@ -277,7 +277,8 @@ fn undelivered(entry: &EntryFacts, around: &Surroundings) -> Fate {
 fn with_deaths(mut fate: Fate, deaths: u64) -> Fate {
     if deaths > 0 {
         let workers = counted(deaths, "worker");
-        fate.sentence += &format!(" {workers} died with it in hand (RUNBOOK: `Workers die of an entry`).");
+        fate.sentence +=
+            &format!(" {workers} died with it in hand (see docs/runbook/workers-die-of-an-entry.md).");
     }
     fate
 }
@@ -304,7 +305,7 @@ fn pending(
             Some(lock) => {
                 let holder = lock.holder.as_deref().unwrap_or("a program whose lock is no string");
                 let ends = lock.ends_in_ms.map_or_else(
-                    || "never ends by itself (RUNBOOK: `A lock that is stuck`)".to_owned(),
+                    || "never ends by itself (see docs/runbook/stuck-lock.md)".to_owned(),
                     |ms| format!("ends in {:.0} s unless it is renewed", seconds(ms)),
                 );
                 format!("and waits for the lock of its user, which {holder} holds and which {ends}")
@@ -382,11 +383,11 @@ fn dead(story: &Story, letter: &LetterFacts, around: &Surroundings) -> Fate {
         (what, vec![cancel(letter)])
     } else if is_of_another(story, letter) {
         let what = "by the journal, its id is an order of another user, so nothing can be given back of it: \
-                    compare the two (RUNBOOK: `Dead letters appear`, id_taken), then drop it";
+                    compare the two (see docs/runbook/id-taken.md), then drop it";
         (what.to_owned(), vec![drop(letter)])
     } else if reason == "id_taken" && !is_admitted(story, letter.wanted.user) {
         let what = "no journal says that it took units, so nothing can be given back of it: \
-                    compare it with the order that has its id (RUNBOOK: `Dead letters appear`, id_taken), then drop it";
+                    compare it with the order that has its id (see docs/runbook/id-taken.md), then drop it";
         (what.to_owned(), vec![drop(letter)])
     } else {
         let what = "mend the cause and run it again, or cancel it, which gives it back".to_owned();

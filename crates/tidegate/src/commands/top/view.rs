@@ -25,7 +25,7 @@ use crate::{
 
 /// An order that waits for so long, somebody should know of.
 const WARN_AGE_S: f64 = 10.0;
-/// What RUNBOOK says to alarm on.
+/// What the runbook says to alarm on.
 const BAD_AGE_S: f64 = 60.0;
 /// What is so much older than it should be is said to be old.
 const LATE: Duration = Duration::from_secs(3);

@@ -47,7 +47,7 @@ impl Wanted {
             return Err("MySQL has no row of it: it is not on sale".to_owned());
         };
         let Some(left) = redis_stock else {
-            let why = "it is not on sale, or Redis lost data (RUNBOOK, `Redis lost data`)";
+            let why = "it is not on sale, or Redis lost data (see docs/runbook/redis-lost-data.md)";
             return Err(format!("Redis has no stock of it: {why}"));
         };
         if let Some(open) = last.filter(|last| last.state == ChangeState::Open) {

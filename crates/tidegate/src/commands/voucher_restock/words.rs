@@ -18,7 +18,7 @@ pub fn refusal(reply: RestockReply) -> String {
     match reply {
         RestockReply::Done => "it was done",
         RestockReply::OtherNote => "somebody else is changing it at this very moment: look again",
-        RestockReply::NoStock => "Redis has no stock of it any more (RUNBOOK, `Redis lost data`)",
+        RestockReply::NoStock => "Redis has no stock of it any more (see docs/runbook/redis-lost-data.md)",
         RestockReply::TooFew => "Redis has fewer units left by now",
     }
     .to_owned()
