@@ -148,6 +148,12 @@ fn a_wrong_document_would_be_seen() {
     let lone = [Document::parse("README.md", "[a](b.md)"), Document::parse("a/b.md", "")];
     assert_eq!(checks::unreachable(&lone), ["a/b.md"]);
     assert_eq!(checks::names(&tree, &document).len(), 2);
+    let wrong = "```mermaid\nflowchart LR\n    a[\"lua/admits.lua<br>Gate::admits\"] --> tidegate-stream\n    \
+                 a --> b: tidegate vouchers, tb_voucher_orders, OrderHandlers\n```\n";
+    let diagram = Document::parse("wrong", wrong);
+    assert_eq!(checks::paths(&tree, &diagram).len(), 1);
+    assert_eq!(checks::names(&tree, &diagram).len(), 3);
+    assert_eq!(checks::commands(&tree, &diagram).len(), 1);
     assert_eq!(checks::replies("| 0 | refused |", "-- Reply 0: admitted").len(), 1);
     assert_eq!(checks::replies("| `OTHER` | odd |", "-- Error ODD: odd").len(), 1);
     assert_eq!(checks::defaults(&tree, "| `worker.batch` | 7 | |\n| `worker.lanes` | 4 | |").len(), 1);

@@ -158,9 +158,9 @@ pub fn unreachable(documents: &[Document]) -> Vec<&str> {
     by_name.into_keys().filter(|name| !reached.contains(*name)).collect()
 }
 
-/// `Type::function`, `snake_case` and tests (five words and more) against the sources.
+/// `Type::function`, `snake_case`, `TypesOfWords` and tests (five words and more) against the sources.
 pub fn names(tree: &Tree, document: &Document) -> Vec<String> {
-    let sources = tree.sources("", &[".rs", ".lua", ".sql", ".toml"]);
+    let sources = tree.sources("", &[".rs", ".lua", ".sql", ".toml", ".yml"]);
     let exists = |name: &str| {
         if let Some((owner, member)) = name.split_once("::") {
             let is_there = [format!("fn {member}"), format!("{owner}::{member}")];
@@ -174,10 +174,19 @@ pub fn names(tree: &Tree, document: &Document) -> Vec<String> {
     let is_name = |span: &&String| {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
         span.chars().all(is_part)
-            && (span.contains("::") || (span.contains('_') && !span.starts_with("TIDEGATE_")))
+            && (span.contains("::")
+                || (span.contains('_') && !span.starts_with("TIDEGATE_"))
+                || is_type(span))
     };
     let unknown = document.spans.iter().filter(is_name).filter(|name| !exists(name));
     unknown.map(|name| format!("{}: nothing is named {name}", document.name)).collect()
+}
+
+/// Named as a type is, by two words or more: one alone may be any word.
+fn is_type(span: &str) -> bool {
+    span.starts_with(|c: char| c.is_ascii_uppercase())
+        && span[1..].starts_with(|c: char| c.is_ascii_lowercase())
+        && span[1..].contains(|c: char| c.is_ascii_uppercase())
 }
 
 /// A page's rows `| 0 | admitted |` against the script's `-- Reply 0: admitted`, and those of its errors.
