@@ -16,6 +16,9 @@ const PART_OF_GENERATED: &str = "crates/tidegate-bench/src/bench/method.md";
 /// The page with the replies of `lua/admit.lua` and with `XADD`.
 const PRODUCERS: &str = "docs/producers.md";
 
+/// The way in for maintainers.
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+
 /// Every document of the repository, wherever it stands.
 fn documents(tree: &Tree) -> Vec<Document> {
     tree.paths_of(".md").map(|path| Document::parse(path, &tree.read(path))).collect()
@@ -110,6 +113,12 @@ fn the_readme_can_be_read_at_one_sitting() {
 }
 
 #[test]
+fn every_promise_of_the_architecture_has_a_section_that_names_its_tests() {
+    let tree = Tree::read_all();
+    assert_none(checks::promises(&tree.read(ARCHITECTURE), &tree.read("docs/invariants.md")));
+}
+
+#[test]
 fn every_log_line_that_is_explained_is_logged_and_every_warning_is_explained() {
     let tree = Tree::read_all();
     assert_none(checks::log_lines(&tree, &tree.read("RUNBOOK.md")));
@@ -154,6 +163,11 @@ fn a_wrong_document_would_be_seen() {
     assert_eq!(checks::paths(&tree, &diagram).len(), 1);
     assert_eq!(checks::names(&tree, &diagram).len(), 3);
     assert_eq!(checks::commands(&tree, &diagram).len(), 1);
+    let list = "## What must hold\n1. **Nothing is lost.**\n";
+    let section = "\n## 1. Nothing is lost\n\n- `nothing_that_is_there_is_lost`\n";
+    assert!(checks::promises(list, section).is_empty());
+    assert_eq!(checks::promises(list, "\n## 1. Nothing is found\n").len(), 2);
+    assert_eq!(checks::promises(list, &format!("{section}{section}")).len(), 1);
     assert_eq!(checks::replies("| 0 | refused |", "-- Reply 0: admitted").len(), 1);
     assert_eq!(checks::replies("| `OTHER` | odd |", "-- Error ODD: odd").len(), 1);
     assert_eq!(checks::defaults(&tree, "| `worker.batch` | 7 | |\n| `worker.lanes` | 4 | |").len(), 1);

@@ -189,6 +189,32 @@ fn is_type(span: &str) -> bool {
         && span[1..].contains(|c: char| c.is_ascii_uppercase())
 }
 
+/// The numbered sections of the page of promises against the list of them in the architecture; each names a test.
+pub fn promises(architecture: &str, page: &str) -> Vec<String> {
+    let list = architecture.split("## What must hold").nth(1).unwrap_or_default();
+    let list = list.split("\n## ").next().unwrap_or_default();
+    let listed: Vec<&str> =
+        list.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())).collect();
+    let sections = page.split("\n## ").filter(|section| section.starts_with(|c: char| c.is_ascii_digit()));
+    let sections: Vec<&str> = sections.collect();
+    let mut complaints = Vec::new();
+    if listed.is_empty() || listed.len() != sections.len() {
+        complaints.push(format!("{} promises are listed, {} have a section", listed.len(), sections.len()));
+    }
+    for section in sections {
+        let heading = section.lines().next().unwrap_or_default();
+        let (number, title) = heading.split_once(". ").unwrap_or_default();
+        if !listed.iter().any(|line| line.starts_with(&format!("{number}. **{title}.**"))) {
+            complaints.push(format!("not listed: {heading}"));
+        }
+        let names_a_test = |line: &str| line.starts_with("- `") && line.matches('_').count() >= 4;
+        if !section.lines().any(names_a_test) {
+            complaints.push(format!("no test is named: {heading}"));
+        }
+    }
+    complaints
+}
+
 /// A page's rows `| 0 | admitted |` against the script's `-- Reply 0: admitted`, and those of its errors.
 pub fn replies(page: &str, script: &str) -> Vec<String> {
     let contract = script.lines().filter_map(|line| {
