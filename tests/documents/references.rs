@@ -107,15 +107,24 @@ fn the_defaults_that_are_shown_are_those_of_the_program() {
 }
 
 #[test]
-fn the_readme_can_be_read_at_one_sitting() {
-    let lines = Tree::read_all().read("README.md").lines().count();
-    assert!(lines <= 200, "README has {lines} lines: what does not fit belongs on a page of docs/");
+fn the_ways_in_can_be_read_at_one_sitting() {
+    let tree = Tree::read_all();
+    for name in ["README.md", ARCHITECTURE] {
+        let lines = tree.read(name).lines().count();
+        assert!(lines <= 200, "{name} has {lines} lines: what does not fit belongs on a page of docs/");
+    }
 }
 
 #[test]
 fn every_promise_of_the_architecture_has_a_section_that_names_its_tests() {
     let tree = Tree::read_all();
     assert_none(checks::promises(&tree.read(ARCHITECTURE), &tree.read("docs/invariants.md")));
+}
+
+#[test]
+fn the_drawing_of_the_crates_shows_what_cargo_builds() {
+    let tree = Tree::read_all();
+    assert_none(checks::crates(&tree, &Document::parse(ARCHITECTURE, &tree.read(ARCHITECTURE))));
 }
 
 #[test]
@@ -163,6 +172,7 @@ fn a_wrong_document_would_be_seen() {
     assert_eq!(checks::paths(&tree, &diagram).len(), 1);
     assert_eq!(checks::names(&tree, &diagram).len(), 3);
     assert_eq!(checks::commands(&tree, &diagram).len(), 1);
+    assert!(checks::crates(&tree, &diagram).len() > 2);
     let list = "## What must hold\n1. **Nothing is lost.**\n";
     let section = "\n## 1. Nothing is lost\n\n- `nothing_that_is_there_is_lost`\n";
     assert!(checks::promises(list, section).is_empty());

@@ -189,6 +189,31 @@ fn is_type(span: &str) -> bool {
         && span[1..].contains(|c: char| c.is_ascii_uppercase())
 }
 
+/// The drawing of the crates, `a & b --> c` or `-.->` for tests alone, against their dependencies.
+pub fn crates(tree: &Tree, document: &Document) -> Vec<String> {
+    let drawing = document.diagrams.iter().find(|diagram| diagram.contains("--> tidegate-"));
+    let mut drawn = BTreeSet::new();
+    for line in drawing.map(String::as_str).unwrap_or_default().lines() {
+        for (arrow, section) in [(" --> ", "dependencies"), (" -.-> ", "dev-dependencies")] {
+            let Some((from, to)) = line.split_once(arrow) else { continue };
+            for from in from.split('&') {
+                drawn.extend(to.split('&').map(|to| (from.trim().to_owned(), section, to.trim().to_owned())));
+            }
+        }
+    }
+    let mut real = BTreeSet::new();
+    for path in tree.paths_of("Cargo.toml").filter(|path| path.starts_with("crates/")) {
+        let manifest: toml::Table = tree.read(path).parse().expect("Cargo.toml is TOML");
+        let name = manifest["package"]["name"].as_str().expect("a name").to_owned();
+        for section in ["dependencies", "dev-dependencies"] {
+            let needed = manifest.get(section).and_then(toml::Value::as_table).into_iter().flatten();
+            let ours = needed.map(|(needed, _)| needed).filter(|needed| needed.starts_with("tidegate"));
+            real.extend(ours.map(|ours| (name.clone(), section, ours.clone())));
+        }
+    }
+    drawn.symmetric_difference(&real).map(|arrow| format!("drawn or real, not both: {arrow:?}")).collect()
+}
+
 /// The numbered sections of the page of promises against the list of them in the architecture; each names a test.
 pub fn promises(architecture: &str, page: &str) -> Vec<String> {
     let list = architecture.split("## What must hold").nth(1).unwrap_or_default();
