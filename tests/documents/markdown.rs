@@ -5,10 +5,12 @@
 pub struct Document {
     pub name: String,
     pub text: String,
-    /// Code within sentences.
+    /// Code within sentences, and what diagrams name.
     pub spans: Vec<String>,
     /// Blocks of shell, with continued lines joined.
     pub shell: Vec<String>,
+    /// Blocks of mermaid.
+    pub diagrams: Vec<String>,
     /// Where links lead.
     pub links: Vec<String>,
     /// Headings as a link names them.
@@ -18,20 +20,27 @@ pub struct Document {
 impl Document {
     pub fn parse(name: &str, text: &str) -> Self {
         let (mut prose, mut shell) = (String::new(), Vec::new());
+        let mut diagrams = Vec::new();
         let mut anchors = Vec::new();
         let mut language = None;
         for line in text.lines() {
             match (line.strip_prefix("```"), language) {
                 (Some(opened), None) => {
                     language = Some(opened);
-                    if opened == "sh" {
-                        shell.push(String::new());
+                    match opened {
+                        "sh" => shell.push(String::new()),
+                        "mermaid" => diagrams.push(String::new()),
+                        _ => {}
                     }
                 }
                 (Some(_), Some(_)) => language = None,
                 (None, Some("sh")) => {
                     let block = shell.last_mut().expect("a block was opened");
                     *block = format!("{block}{line}\n").replace("\\\n", "");
+                }
+                (None, Some("mermaid")) => {
+                    let block: &mut String = diagrams.last_mut().expect("a block was opened");
+                    *block = format!("{block}{line}\n");
                 }
                 (None, Some(_)) => {}
                 (None, None) => {
@@ -42,9 +51,10 @@ impl Document {
                 }
             }
         }
-        let spans = prose.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        let spans = prose.split('`').skip(1).step_by(2).map(str::to_owned);
+        let spans = spans.chain(diagrams.iter().flat_map(|diagram| named_in(diagram))).collect();
         let links = prose.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()));
-        Self { name: name.into(), text: text.into(), links: links.collect(), spans, shell, anchors }
+        Self { name: name.into(), text: text.into(), links: links.collect(), spans, shell, diagrams, anchors }
     }
 
     /// Every command line: spans and lines of shell, cut into words, one command each.
@@ -73,6 +83,16 @@ impl Document {
         }
         parts.join("/")
     }
+}
+
+/// Every word of a diagram, and its labels, in which commands stand.
+fn named_in(diagram: &str) -> Vec<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_./:-".contains(c);
+    let words = diagram.split(|c| !is_part(c)).map(|word| word.trim_matches(['.', ':', '-']));
+    let labels = diagram.split(['\n', '"', ',', ':', '|', '&', '<', '>', '[', ']', '(', ')']);
+    let commands =
+        labels.map(|label| label.trim_matches([' ', '.', '-'])).filter(|label| label.contains(' '));
+    words.filter(|word| !word.is_empty()).chain(commands).map(str::to_owned).collect()
 }
 
 fn commands_of(line: &str) -> Vec<Vec<String>> {

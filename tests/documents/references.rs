@@ -16,6 +16,9 @@ const PART_OF_GENERATED: &str = "crates/tidegate-bench/src/bench/method.md";
 /// The page with the replies of `lua/admit.lua` and with `XADD`.
 const PRODUCERS: &str = "docs/producers.md";
 
+/// The way in for maintainers.
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+
 /// Every document of the repository, wherever it stands.
 fn documents(tree: &Tree) -> Vec<Document> {
     tree.paths_of(".md").map(|path| Document::parse(path, &tree.read(path))).collect()
@@ -104,9 +107,24 @@ fn the_defaults_that_are_shown_are_those_of_the_program() {
 }
 
 #[test]
-fn the_readme_can_be_read_at_one_sitting() {
-    let lines = Tree::read_all().read("README.md").lines().count();
-    assert!(lines <= 200, "README has {lines} lines: what does not fit belongs on a page of docs/");
+fn the_ways_in_can_be_read_at_one_sitting() {
+    let tree = Tree::read_all();
+    for name in ["README.md", ARCHITECTURE] {
+        let lines = tree.read(name).lines().count();
+        assert!(lines <= 200, "{name} has {lines} lines: what does not fit belongs on a page of docs/");
+    }
+}
+
+#[test]
+fn every_promise_of_the_architecture_has_a_section_that_names_its_tests() {
+    let tree = Tree::read_all();
+    assert_none(checks::promises(&tree.read(ARCHITECTURE), &tree.read("docs/invariants.md")));
+}
+
+#[test]
+fn the_drawing_of_the_crates_shows_what_cargo_builds() {
+    let tree = Tree::read_all();
+    assert_none(checks::crates(&tree, &Document::parse(ARCHITECTURE, &tree.read(ARCHITECTURE))));
 }
 
 #[test]
@@ -147,6 +165,18 @@ fn a_wrong_document_would_be_seen() {
     let lone = [Document::parse("README.md", "[a](b.md)"), Document::parse("a/b.md", "")];
     assert_eq!(checks::unreachable(&lone), ["a/b.md"]);
     assert_eq!(checks::names(&tree, &document).len(), 2);
+    let wrong = "```mermaid\nflowchart LR\n    a[\"lua/admits.lua<br>Gate::admits\"] --> tidegate-stream\n    \
+                 a --> b: tidegate vouchers, tb_voucher_orders, OrderHandlers\n```\n";
+    let diagram = Document::parse("wrong", wrong);
+    assert_eq!(checks::paths(&tree, &diagram).len(), 1);
+    assert_eq!(checks::names(&tree, &diagram).len(), 3);
+    assert_eq!(checks::commands(&tree, &diagram).len(), 1);
+    assert!(checks::crates(&tree, &diagram).len() > 2);
+    let list = "## What must hold\n1. **Nothing is lost.**\n";
+    let section = "\n## 1. Nothing is lost\n\n- `nothing_that_is_there_is_lost`\n";
+    assert!(checks::promises(list, section).is_empty());
+    assert_eq!(checks::promises(list, "\n## 1. Nothing is found\n").len(), 2);
+    assert_eq!(checks::promises(list, &format!("{section}{section}")).len(), 1);
     assert_eq!(checks::replies("| 0 | refused |", "-- Reply 0: admitted").len(), 1);
     assert_eq!(checks::replies("| `OTHER` | odd |", "-- Error ODD: odd").len(), 1);
     assert_eq!(checks::defaults(&tree, "| `worker.batch` | 7 | |\n| `worker.lanes` | 4 | |").len(), 1);

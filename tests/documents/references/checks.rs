@@ -158,9 +158,9 @@ pub fn unreachable(documents: &[Document]) -> Vec<&str> {
     by_name.into_keys().filter(|name| !reached.contains(*name)).collect()
 }
 
-/// `Type::function`, `snake_case` and tests (five words and more) against the sources.
+/// `Type::function`, `snake_case`, `TypesOfWords` and tests (five words and more) against the sources.
 pub fn names(tree: &Tree, document: &Document) -> Vec<String> {
-    let sources = tree.sources("", &[".rs", ".lua", ".sql", ".toml"]);
+    let sources = tree.sources("", &[".rs", ".lua", ".sql", ".toml", ".yml"]);
     let exists = |name: &str| {
         if let Some((owner, member)) = name.split_once("::") {
             let is_there = [format!("fn {member}"), format!("{owner}::{member}")];
@@ -174,10 +174,70 @@ pub fn names(tree: &Tree, document: &Document) -> Vec<String> {
     let is_name = |span: &&String| {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
         span.chars().all(is_part)
-            && (span.contains("::") || (span.contains('_') && !span.starts_with("TIDEGATE_")))
+            && (span.contains("::")
+                || (span.contains('_') && !span.starts_with("TIDEGATE_"))
+                || is_type(span))
     };
     let unknown = document.spans.iter().filter(is_name).filter(|name| !exists(name));
     unknown.map(|name| format!("{}: nothing is named {name}", document.name)).collect()
+}
+
+/// Named as a type is, by two words or more: one alone may be any word.
+fn is_type(span: &str) -> bool {
+    span.starts_with(|c: char| c.is_ascii_uppercase())
+        && span[1..].starts_with(|c: char| c.is_ascii_lowercase())
+        && span[1..].contains(|c: char| c.is_ascii_uppercase())
+}
+
+/// The drawing of the crates, `a & b --> c` or `-.->` for tests alone, against their dependencies.
+pub fn crates(tree: &Tree, document: &Document) -> Vec<String> {
+    let drawing = document.diagrams.iter().find(|diagram| diagram.contains("--> tidegate-"));
+    let mut drawn = BTreeSet::new();
+    for line in drawing.map(String::as_str).unwrap_or_default().lines() {
+        for (arrow, section) in [(" --> ", "dependencies"), (" -.-> ", "dev-dependencies")] {
+            let Some((from, to)) = line.split_once(arrow) else { continue };
+            for from in from.split('&') {
+                drawn.extend(to.split('&').map(|to| (from.trim().to_owned(), section, to.trim().to_owned())));
+            }
+        }
+    }
+    let mut real = BTreeSet::new();
+    for path in tree.paths_of("Cargo.toml").filter(|path| path.starts_with("crates/")) {
+        let manifest: toml::Table = tree.read(path).parse().expect("Cargo.toml is TOML");
+        let name = manifest["package"]["name"].as_str().expect("a name").to_owned();
+        for section in ["dependencies", "dev-dependencies"] {
+            let needed = manifest.get(section).and_then(toml::Value::as_table).into_iter().flatten();
+            let ours = needed.map(|(needed, _)| needed).filter(|needed| needed.starts_with("tidegate"));
+            real.extend(ours.map(|ours| (name.clone(), section, ours.clone())));
+        }
+    }
+    drawn.symmetric_difference(&real).map(|arrow| format!("drawn or real, not both: {arrow:?}")).collect()
+}
+
+/// The numbered sections of the page of promises against the list of them in the architecture; each names a test.
+pub fn promises(architecture: &str, page: &str) -> Vec<String> {
+    let list = architecture.split("## What must hold").nth(1).unwrap_or_default();
+    let list = list.split("\n## ").next().unwrap_or_default();
+    let listed: Vec<&str> =
+        list.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())).collect();
+    let sections = page.split("\n## ").filter(|section| section.starts_with(|c: char| c.is_ascii_digit()));
+    let sections: Vec<&str> = sections.collect();
+    let mut complaints = Vec::new();
+    if listed.is_empty() || listed.len() != sections.len() {
+        complaints.push(format!("{} promises are listed, {} have a section", listed.len(), sections.len()));
+    }
+    for section in sections {
+        let heading = section.lines().next().unwrap_or_default();
+        let (number, title) = heading.split_once(". ").unwrap_or_default();
+        if !listed.iter().any(|line| line.starts_with(&format!("{number}. **{title}.**"))) {
+            complaints.push(format!("not listed: {heading}"));
+        }
+        let names_a_test = |line: &str| line.starts_with("- `") && line.matches('_').count() >= 4;
+        if !section.lines().any(names_a_test) {
+            complaints.push(format!("no test is named: {heading}"));
+        }
+    }
+    complaints
 }
 
 /// A page's rows `| 0 | admitted |` against the script's `-- Reply 0: admitted`, and those of its errors.
