@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use fred::clients::Client;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::entry::Entry;
 
 /// Entries up to this mean size fit a share of `batch_bytes` when their size is unknown.
-const EXPECTED_BYTES: usize = 32 << 10;
+const EXPECTED_BYTES: usize = 64 << 10;
 
 /// Shared by all lanes of a process. XREADGROUP knows no bytes: whatever it is asked for may turn out to be large, also where
 /// everything before it was small. On the other hand each call is a round trip and a write to Redis' file. So a lane asks for
@@ -16,6 +17,9 @@ const EXPECTED_BYTES: usize = 32 << 10;
 #[derive(Debug)]
 pub struct Intake {
     turn: Mutex<()>,
+    /// Over which those who have their turn read: a connection keeps the room of the largest reply that it ever had, so one of
+    /// all is to have large ones. None: each lane over its own.
+    client: Option<Client>,
     /// Mean bytes of the entries that came last, of all or of the latest.
     typical_bytes: AtomicUsize,
     /// Entries in one read, at most, for who has its turn.
@@ -31,10 +35,21 @@ impl Intake {
         let share = batch_bytes / EXPECTED_BYTES;
         Self {
             turn: Mutex::default(),
+            client: None,
             typical_bytes: AtomicUsize::new(1),
             most: (share * lanes).max(1),
-            most_waiting: (share / 4).max(1),
+            most_waiting: (share / 2).max(1),
         }
+    }
+
+    /// The same, where lanes read over `client`, but for reads that wait. Nothing else may use it.
+    #[must_use]
+    pub fn over(self, client: Client) -> Self {
+        Self { client: Some(client), ..self }
+    }
+
+    pub(crate) fn client(&self) -> Option<&Client> {
+        self.client.as_ref()
     }
 
     /// Waits until no other lane reads without waiting.
@@ -78,9 +93,9 @@ mod tests {
 
     #[test]
     fn as_many_are_asked_for_as_fit_if_they_are_like_the_last_ones_and_fewer_where_one_waits() {
-        let room = 96 * EXPECTED_BYTES;
+        let room = 48 * EXPECTED_BYTES;
         let intake = Intake::new(4, room);
-        assert_eq!((intake.piece(room, false), intake.piece(room, true)), (384, 24));
+        assert_eq!((intake.piece(room, false), intake.piece(room, true)), (192, 24));
         intake.learn(&entries(&[64 << 10; 10]));
         assert_eq!((intake.piece(room, false), intake.piece(room, true)), (48, 24));
         intake.learn(&[]);
@@ -91,7 +106,7 @@ mod tests {
 
     #[test]
     fn entries_that_grow_are_known_by_the_latest_of_them() {
-        let room = 96 * EXPECTED_BYTES;
+        let room = 48 * EXPECTED_BYTES;
         let intake = Intake::new(4, room);
         let growing: Vec<usize> = (0..384).map(|at| if at < 300 { 100 } else { 64 << 10 }).collect();
         intake.learn(&entries(&growing));

@@ -389,7 +389,10 @@ impl<H: Handler> Lane<H> {
     ) -> Result<bool, StreamError> {
         let piece = self.intake.piece(room - batch.bytes, !block.is_zero());
         let piece = piece.min(count - batch.delivery.len());
-        let mut delivery = self.reader.read_new(piece, block).await?;
+        let mut delivery = match self.intake.client().filter(|_| block.is_zero()) {
+            Some(client) => self.reader.read_new_over(client, piece).await?,
+            None => self.reader.read_new(piece, block).await?,
+        };
         let (read, bytes) = (delivery.len(), delivery.bytes());
         self.intake.learn(&delivery.entries);
         delivery.drop_large(self.settings.entry_max_bytes);

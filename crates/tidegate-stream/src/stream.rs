@@ -559,6 +559,20 @@ impl Reader {
         // BLOCK 0 would mean for ever, and BLOCK 1 up to a tenth of a second: Redis looks after those who wait when
         // something happens, or ten times a second.
         let block = (!block.is_zero()).then(|| block.max(Duration::from_millis(1)));
+        self.read(&self.client, count, block).await
+    }
+
+    /// As [`Reader::read_new`] without waiting, over a connection that it shares with other readers, one at a time.
+    pub(crate) async fn read_new_over(&self, client: &Client, count: usize) -> Result<Delivery, StreamError> {
+        self.read(client, count, None).await
+    }
+
+    async fn read(
+        &self,
+        client: &Client,
+        count: usize,
+        block: Option<Duration>,
+    ) -> Result<Delivery, StreamError> {
         let mut args: Vec<Value> = Vec::with_capacity(11);
         args.extend(["GROUP", &self.names.group, &self.consumer, "COUNT"].map(Value::from));
         args.push(length(count));
@@ -574,13 +588,13 @@ impl Reader {
             max_attempts: SENT_ONCE,
             ..Default::default()
         };
-        match no_error(self.client.with_options(&options).custom_raw(command, args).await) {
+        match no_error(client.with_options(&options).custom_raw(command, args).await) {
             Ok(reply) => Ok(entry::parse_read(reply)?),
             Err(error) => {
-                if *error.kind() == ErrorKind::Timeout && self.client.is_connected() {
+                if *error.kind() == ErrorKind::Timeout && client.is_connected() {
                     // The connection swallowed the read; another one may not. Nobody waits for it here: while
                     // Redis is away it takes as long as that lasts, and the outage has to be told now.
-                    let client = self.client.clone();
+                    let client = client.clone();
                     tokio::spawn(async move { client.force_reconnection().await });
                 }
                 Err(error.into())

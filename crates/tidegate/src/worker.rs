@@ -97,10 +97,11 @@ impl Worker {
             Arc::clone(&tally),
         ));
         let (breaker, alone) = (Arc::new(Breaker::default()), Arc::new(Alone::default()));
-        let intake = Arc::new(Intake::new(worker.lanes, worker.batch_bytes));
+        let connect = async || Ok(connect_reader(&settings.redis.connection()).await?);
+        let common = patiently(worker, is_a_no, connect).await?;
+        let intake = Arc::new(Intake::new(worker.lanes, worker.batch_bytes).over(common));
         let mut lanes = Vec::with_capacity(worker.lanes);
         for lane in 0..worker.lanes {
-            let connect = async || Ok(connect_reader(&settings.redis.connection()).await?);
             let client = patiently(worker, is_a_no, connect).await?;
             let reader = Reader::new(client, names.clone(), format!("{}-{lane}", worker.name));
             let (breaker, counters) = (Arc::clone(&breaker), Arc::clone(&counters));
