@@ -48,6 +48,36 @@ async fn a_worker_with_its_defaults_stays_small_also_when_small_entries_turn_int
     assert!(worker.stop().await.success());
 }
 
+/// Whatever was in hand when a store went away is let go, and what it was read into is used again.
+#[tokio::test(flavor = "multi_thread")]
+async fn outages_with_large_entries_in_hand_leave_no_memory_behind() {
+    let site = Site::open().await;
+    site.load(1, 1_000_000).await;
+    let plan = site.worker("w").set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1).set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
+    let worker = plan.start();
+    worker.says("worker started").await;
+    let mut end = 1;
+    let outages = || worker.log().matches("outage began").count();
+    for _ in 0..6 {
+        let before = outages();
+        site.mysql.stop().expect("it stands still");
+        // Small ones first, so that the large ones come as a surprise each time.
+        add_orders(&site, end..end + 500, 1).await;
+        for first in (end + 500..end + 3_500).step_by(500) {
+            add_orders(&site, first..first + 500, 64 << 10).await;
+        }
+        end += 3_500;
+        until("it is an outage", || async { outages() > before }).await;
+        site.mysql.cont().expect("it goes on");
+        until("all are written", || async { written(&site).await == end - 1 }).await;
+        let _trimmed: Value = site.redis_says(&["XTRIM", STREAM, "MAXLEN", "0"]).await;
+    }
+    let peak = peak(&worker);
+    eprintln!("peak: {:.1} MiB", peak as f64 / MIB as f64);
+    assert!(peak <= MOST + MIB * 24, "{} MiB", peak / MIB);
+    assert!(worker.stop().await.success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_set_aside_weighs_little() {
     const HELD: i64 = 200_000;
