@@ -288,10 +288,11 @@ impl SetAside {
             let failures = waiting.failures.saturating_sub(1);
             self.due.insert((now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), failures), cause));
         }
+        // First what was tried is counted no more, for what came back was counted anew: or one entry is told as two.
+        self.causes.remove(cause, looked_at);
         if went_well == 0 && looked_at > 0 {
             self.causes.still(cause);
         }
-        self.causes.remove(cause, looked_at);
         went_well == 0 && looked_at > 0
     }
 

@@ -182,6 +182,7 @@ async fn a_long_wait_is_told_once_when_it_begins_and_once_when_it_ends_and_many_
     })
     .await;
     assert_eq!(rig.log.count("WARN entries are set aside: they are tried again"), 3);
+    assert_eq!(rig.log.count(" entries=1"), 3, "each waits for something of its own, and is told as one");
     door.store(true, Ordering::Relaxed);
     rig.nothing_is_pending().await;
     eventually("the end is told", async || {
