@@ -49,6 +49,8 @@ pub enum Inserted {
     New,
     /// There was one; it was left as it is.
     Existed,
+    /// Refused: the column cannot hold so many units.
+    TooMany,
 }
 
 /// What became of a change of the stock.
@@ -174,7 +176,7 @@ pub async fn count_live_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i
 /// Makes the row of a voucher, unless there is one.
 ///
 /// # Errors
-/// As [`find`], and when the stock does not fit the column.
+/// As [`find`].
 pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, VoucherError> {
     let inserted = sqlx::query(
         "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time) \
@@ -190,6 +192,7 @@ pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, Vouc
     match inserted {
         Ok(_) => Ok(Inserted::New),
         Err(error) if number_of(&error) == Some(DUPLICATE_KEY) => Ok(Inserted::Existed),
+        Err(error) if number_of(&error) == Some(VALUE_OUT_OF_RANGE) => Ok(Inserted::TooMany),
         Err(error) => Err(error.into()),
     }
 }
