@@ -15,6 +15,7 @@ use crate::{
 const SCRIPT: &str = include_str!("../../lua/restock.lua");
 const BEGIN: &[u8] = br#""state":"open""#;
 const END: &[u8] = br#""state":"done""#;
+const WITHDRAWN: &[u8] = br#""state":"withdrawn""#;
 const LOCK: &[u8] = b"FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
 const UPDATE: &[u8] = b"UPDATE tb_seckill_voucher SET stock = CAST";
 /// As a statement of its own, not as a part of READ COMMITTED.
@@ -273,6 +274,27 @@ async fn nobody_passes_an_update_that_is_on_its_way_and_it_dies_with_its_session
         assert_eq!(stocks(&site).await, (1_000, 1_000, 1_000), "{verb}");
         program.run("audit").expect(0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_mysql_refuses_is_withdrawn_before_anybody_else_can_make_it() {
+    let (site, program) = open().await;
+    let (child, hold, [redis, _mysql]) = held_at(&site, "take", |_, mysql| mysql.hold_when(LOCK)).await;
+    let withdrawal = redis.hold_when(WITHDRAWN);
+    let left = "UPDATE tb_seckill_voucher SET stock = ? WHERE voucher_id = 7";
+    sqlx::query(left).bind(300).execute(&site.pool).await.expect("others have bought it");
+    hold.release();
+    withdrawal.reached().await.expect("it is refused");
+    let same = ["voucher", "take", "--voucher", "7", "--units", "400", "--yes"];
+    let waited = program.run_with(&same, &[("TIDEGATE_MYSQL_LOCK_WAIT_TIMEOUT_S", "1")]).expect(3);
+    assert!(waited.stderr.contains("Lock wait timeout"), "{waited:?}");
+    withdrawal.release();
+    let refused = Run::from(child.wait_with_output().expect("it ends")).expect(1);
+    assert!(refused.stdout.contains("MySQL has fewer units left by now"), "{refused:?}");
+    sqlx::query(left).bind(1_000).execute(&site.pool).await.expect("they gave it back");
+    assert_eq!(stocks(&site).await, (1_000, 1_000, 1_000));
+    program.run_with(&same, &[]).expect(0);
+    assert_eq!(stocks(&site).await, (600, 600, 600));
 }
 
 /// A Redis that comes back without its last second has forgotten the note.
