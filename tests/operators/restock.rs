@@ -15,7 +15,11 @@ use crate::{
 const SCRIPT: &str = include_str!("../../lua/restock.lua");
 const BEGIN: &[u8] = br#""state":"open""#;
 const END: &[u8] = br#""state":"done""#;
+const WITHDRAWN: &[u8] = br#""state":"withdrawn""#;
+const LOCK: &[u8] = b"FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
 const UPDATE: &[u8] = b"UPDATE tb_seckill_voucher SET stock = CAST";
+/// As a statement of its own, not as a part of READ COMMITTED.
+const COMMIT: &[u8] = b"\x03COMMIT";
 
 fn program(redis_url: &str, mysql_url: &str) -> Program {
     Program::with_flags(&["--redis-url", redis_url, "--mysql-url", mysql_url])
@@ -115,6 +119,7 @@ async fn what_is_not_on_sale_or_not_there_is_refused_and_leaves_no_trace() {
         ("voucher add --voucher 7 --units 9999999999999 --yes", "more than"),
         // What the column cannot hold MySQL says itself: then the note is withdrawn.
         ("voucher add --voucher 7 --units 9999999990000 --yes", "cannot hold so many"),
+        ("voucher load --voucher 8 --stock 2147483648 --yes", "cannot hold so many"),
     ] {
         let refused = program.run(line).expect(1);
         assert!(refused.stdout.contains(told), "{refused:?}");
@@ -146,7 +151,7 @@ async fn held_at(
     let through = program(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql));
     let hold = held(&redis, &mysql);
     let mut command = through.command(&["voucher", verb, "--voucher", "7", "--units", "400", "--yes"]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs");
     hold.reached().await.expect("it comes to this step");
     (child, hold, [redis, mysql])
 }
@@ -154,12 +159,14 @@ async fn held_at(
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_killed_half_way_is_completed_by_the_same_command_and_by_no_other() {
     for (verb, units) in [("add", 400), ("take", -400)] {
-        for step in 0..4 {
+        for step in 0..6 {
             let (site, program) = open().await;
             let (mut child, hold, proxies) = held_at(&site, verb, |redis, mysql| match step {
                 0 => redis.hold_reply_when(BEGIN),
-                1 => mysql.hold_when(UPDATE),
-                2 => mysql.hold_reply_when(executed(units)),
+                1 => mysql.hold_when(LOCK),
+                2 => mysql.hold_when(UPDATE),
+                3 => mysql.hold_reply_when(executed(units)),
+                4 => mysql.hold_reply_when(COMMIT),
                 _ => redis.hold_when(END),
             })
             .await;
@@ -169,7 +176,7 @@ async fn whatever_is_killed_half_way_is_completed_by_the_same_command_and_by_no_
             drop(proxies);
             let (initial, left, offered) = stocks(&site).await;
             assert_eq!(initial, left, "in one step");
-            assert_eq!(left, if step < 2 { 1_000 } else { 1_000 + units }, "{verb} {step}");
+            assert_eq!(left, if step < 4 { 1_000 } else { 1_000 + units }, "{verb} {step}");
             assert_eq!(offered, 1_000 + units.min(0), "{verb} {step}: never more than MySQL has");
 
             let other = program.run("voucher add --voucher 7 --units 1 --yes").expect(1);
@@ -194,7 +201,7 @@ async fn whatever_is_killed_half_way_is_completed_by_the_same_command_and_by_no_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_reply_changes_nothing_twice() {
     for (verb, units) in [("add", 400), ("take", -400)] {
-        for step in 0..3 {
+        for step in 0..4 {
             let (site, direct) = open().await;
             let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
             let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
@@ -202,11 +209,12 @@ async fn a_lost_reply_changes_nothing_twice() {
             let lost = match step {
                 0 => redis.drop_next_reply(BEGIN),
                 1 => mysql.drop_next_reply(executed(units)),
+                2 => mysql.drop_next_reply(COMMIT),
                 _ => redis.drop_next_reply(END),
             };
             let run = through.run(&format!("voucher {verb} --voucher 7 --units 400 --yes"));
             lost.reached().await.expect("a reply was lost");
-            if step == 1 {
+            if (1..3).contains(&step) {
                 let run = run.expect(3);
                 assert!(run.stdout.contains("unfinished"), "{run:?}");
                 let go_on = format!("voucher {verb} --voucher 7 --units 400 --initial-stock 1000");
@@ -219,6 +227,74 @@ async fn a_lost_reply_changes_nothing_twice() {
             assert_eq!(stocks(&site).await, (1_000 + units, 1_000 + units, 1_000 + units), "{verb} {step}");
         }
     }
+}
+
+/// Others complete the change, and undo it.
+async fn completed_and_undone(site: &Site, program: &Program, verb: &str) {
+    let done = program.run(&format!("voucher {verb} --voucher 7 --units 400 --yes")).expect(0);
+    assert!(done.stdout.contains("the unfinished change is complete"), "{done:?}");
+    let back = if verb == "add" { "take" } else { "add" };
+    program.run(&format!("voucher {back} --voucher 7 --units 400 --yes")).expect(0);
+    assert_eq!(stocks(site).await, (1_000, 1_000, 1_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_late_to_mysql_is_not_done_again_after_others_completed_and_undid_it() {
+    for verb in ["add", "take"] {
+        let (site, program) = open().await;
+        let (child, hold, _proxies) = held_at(&site, verb, |_, mysql| mysql.hold_when(LOCK)).await;
+        completed_and_undone(&site, &program, verb).await;
+        hold.release();
+        let late = Run::from(child.wait_with_output().expect("it ends")).expect(0);
+        assert!(late.stdout.contains("since then: 400 units"), "{late:?}");
+        assert!(!late.stderr.contains("--initial-stock"), "nothing is left to type: {late:?}");
+        assert_eq!(stocks(&site).await, (1_000, 1_000, 1_000), "{verb}");
+        program.run("audit").expect(0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_passes_an_update_that_is_on_its_way_and_it_dies_with_its_session() {
+    for verb in ["add", "take"] {
+        let (site, program) = open().await;
+        let (child, hold, _proxies) = held_at(&site, verb, |_, mysql| mysql.hold_when(UPDATE)).await;
+        let same = ["voucher", verb, "--voucher", "7", "--units", "400", "--yes"];
+        let waited = program.run_with(&same, &[("TIDEGATE_MYSQL_LOCK_WAIT_TIMEOUT_S", "1")]).expect(3);
+        assert!(waited.stderr.contains("Lock wait timeout"), "{waited:?}");
+        // As the server does by itself after worker.claim_idle_ms.
+        let holder = "SELECT CAST(trx_mysql_thread_id AS SIGNED) FROM information_schema.innodb_trx \
+                      WHERE trx_rows_locked > 0 ORDER BY trx_started LIMIT 1";
+        let holder: i64 = sqlx::query_scalar(holder).fetch_one(&site.pool).await.expect("it holds the row");
+        let kill = sqlx::AssertSqlSafe(format!("KILL {holder}"));
+        sqlx::raw_sql(kill).execute(&site.pool).await.expect("its session is ended");
+        let ended = Run::from(child.wait_with_output().expect("it ends")).expect(3);
+        assert!(ended.stderr.contains("--units 400 --initial-stock 1000"), "it is still open: {ended:?}");
+        completed_and_undone(&site, &program, verb).await;
+        hold.release();
+        assert_eq!(stocks(&site).await, (1_000, 1_000, 1_000), "{verb}");
+        program.run("audit").expect(0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_mysql_refuses_is_withdrawn_before_anybody_else_can_make_it() {
+    let (site, program) = open().await;
+    let (child, hold, [redis, _mysql]) = held_at(&site, "take", |_, mysql| mysql.hold_when(LOCK)).await;
+    let withdrawal = redis.hold_when(WITHDRAWN);
+    let left = "UPDATE tb_seckill_voucher SET stock = ? WHERE voucher_id = 7";
+    sqlx::query(left).bind(300).execute(&site.pool).await.expect("others have bought it");
+    hold.release();
+    withdrawal.reached().await.expect("it is refused");
+    let same = ["voucher", "take", "--voucher", "7", "--units", "400", "--yes"];
+    let waited = program.run_with(&same, &[("TIDEGATE_MYSQL_LOCK_WAIT_TIMEOUT_S", "1")]).expect(3);
+    assert!(waited.stderr.contains("Lock wait timeout"), "{waited:?}");
+    withdrawal.release();
+    let refused = Run::from(child.wait_with_output().expect("it ends")).expect(1);
+    assert!(refused.stdout.contains("MySQL has fewer units left by now"), "{refused:?}");
+    sqlx::query(left).bind(1_000).execute(&site.pool).await.expect("they gave it back");
+    assert_eq!(stocks(&site).await, (1_000, 1_000, 1_000));
+    program.run_with(&same, &[]).expect(0);
+    assert_eq!(stocks(&site).await, (600, 600, 600));
 }
 
 /// A Redis that comes back without its last second has forgotten the note.

@@ -10,6 +10,7 @@ pub mod ledger;
 mod mysql_error;
 pub mod order;
 pub mod order_id;
+pub mod restock;
 pub mod row_locks;
 pub mod row_state;
 pub mod sale;

@@ -1,7 +1,7 @@
 //! The MySQL rows of vouchers: every statement that reads or makes one.
 
 use serde::Serialize;
-use sqlx::{AssertSqlSafe, Executor, MySql, MySqlPool, mysql::MySqlRow, prelude::*};
+use sqlx::{AssertSqlSafe, Executor, MySql, MySqlPool, Transaction, mysql::MySqlRow, prelude::*};
 
 use crate::{
     mysql_error::{DUPLICATE_KEY, VALUE_OUT_OF_RANGE, is_not_migrated, number_of},
@@ -49,19 +49,26 @@ pub enum Inserted {
     New,
     /// There was one; it was left as it is.
     Existed,
+    /// Refused: the column cannot hold so many units.
+    TooMany,
 }
 
-/// What became of a change of the stock.
+/// Whether a number of units fits the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restocked {
-    /// The row has it, now or since before.
-    Done,
-    /// Refused: it has fewer units than are to be taken.
-    TooFew,
-    /// Refused: the column cannot hold so many.
+pub(crate) enum Fit {
+    Fits,
     TooMany,
-    /// Refused: the initial stock is neither the one before the change nor the one after it; None: unknown, or no row.
-    Apart(Option<i64>),
+}
+
+/// The stocks of a voucher's row, held so that nobody else changes them. Dropped or cut off, it has changed nothing.
+#[derive(Debug)]
+pub(crate) struct HeldStocks {
+    transaction: Transaction<'static, MySql>,
+    voucher: VoucherId,
+    /// Units left; None: no row.
+    pub stock: Option<i64>,
+    /// Units at the start; None: unknown, or no row.
+    pub initial: Option<i64>,
 }
 
 /// Why a voucher's row could not be read or written.
@@ -174,7 +181,7 @@ pub async fn count_live_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i
 /// Makes the row of a voucher, unless there is one.
 ///
 /// # Errors
-/// As [`find`], and when the stock does not fit the column.
+/// As [`find`].
 pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, VoucherError> {
     let inserted = sqlx::query(
         "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time) \
@@ -190,6 +197,7 @@ pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, Vouc
     match inserted {
         Ok(_) => Ok(Inserted::New),
         Err(error) if number_of(&error) == Some(DUPLICATE_KEY) => Ok(Inserted::Existed),
+        Err(error) if number_of(&error) == Some(VALUE_OUT_OF_RANGE) => Ok(Inserted::TooMany),
         Err(error) => Err(error.into()),
     }
 }
@@ -215,34 +223,53 @@ pub async fn adopt(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, VoucherEr
     Ok(adopted.rows_affected() > 0)
 }
 
-/// Changes stock and initial stock by `units`, where the initial stock is `before`: orders never change that, so the
-/// same change is made once, however often this is asked.
+/// Locks the row of a voucher and reads its stocks.
 ///
 /// # Errors
-/// As [`find`]. Whether it was made is unknown then.
-pub async fn restock(
-    pool: &MySqlPool,
-    voucher: VoucherId,
-    before: i64,
-    units: i64,
-) -> Result<Restocked, VoucherError> {
-    let updated = sqlx::query(
-        "UPDATE tb_seckill_voucher SET stock = CAST(stock AS SIGNED) + ?, initial_stock = initial_stock + ? \
-         WHERE voucher_id = ? AND initial_stock = ? AND CAST(stock AS SIGNED) + ? >= 0",
-    );
-    let updated = updated.bind(units).bind(units).bind(voucher.get()).bind(before).bind(units);
-    match updated.execute(pool).await {
-        Ok(done) if done.rows_affected() > 0 => return Ok(Restocked::Done),
-        Ok(_) => {}
-        Err(error) if number_of(&error) == Some(VALUE_OUT_OF_RANGE) => return Ok(Restocked::TooMany),
-        Err(error) => return Err(error.into()),
+/// As [`find`], and when others hold the row for longer than a lock wait.
+pub(crate) async fn hold_stocks(pool: &MySqlPool, voucher: VoucherId) -> Result<HeldStocks, VoucherError> {
+    let mut transaction = pool.begin().await?;
+    let stocks: Option<(i64, Option<i64>)> = sqlx::query_as(
+        "SELECT CAST(stock AS SIGNED), initial_stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE",
+    )
+    .bind(voucher.get())
+    .fetch_optional(&mut *transaction)
+    .await?;
+    let (stock, initial) = stocks.map_or((None, None), |(stock, initial)| (Some(stock), initial));
+    Ok(HeldStocks { transaction, voucher, stock, initial })
+}
+
+impl HeldStocks {
+    /// Changes stock and initial stock by `units`, which nobody sees before [`HeldStocks::commit`].
+    ///
+    /// # Errors
+    /// As [`find`].
+    pub async fn change_by(&mut self, units: i64) -> Result<Fit, VoucherError> {
+        let updated = sqlx::query(
+            "UPDATE tb_seckill_voucher SET stock = CAST(stock AS SIGNED) + ?, \
+             initial_stock = initial_stock + ? WHERE voucher_id = ?",
+        );
+        let updated = updated.bind(units).bind(units).bind(self.voucher.get());
+        match updated.execute(&mut *self.transaction).await {
+            Ok(_) => Ok(Fit::Fits),
+            Err(error) if number_of(&error) == Some(VALUE_OUT_OF_RANGE) => Ok(Fit::TooMany),
+            Err(error) => Err(error.into()),
+        }
     }
-    let initial = find(pool, voucher).await?.and_then(|row| row.initial_stock);
-    Ok(match initial {
-        Some(initial) if initial == before.saturating_add(units) => Restocked::Done,
-        Some(initial) if initial == before => Restocked::TooFew,
-        other => Restocked::Apart(other),
-    })
+
+    /// Keeps what was changed, and lets go. A packet of its own: a server that replicates by certification says only to
+    /// that what came of it.
+    ///
+    /// # Errors
+    /// As [`find`]. Whether it was kept is unknown then.
+    pub async fn commit(self) -> Result<(), VoucherError> {
+        Ok(self.transaction.commit().await?)
+    }
+
+    /// Lets go, and nothing was changed. Where the server does not hear of it, it lets go with the session.
+    pub async fn let_go(self) {
+        let _ = self.transaction.rollback().await;
+    }
 }
 
 fn parse(row: &MySqlRow) -> Result<VoucherRow, VoucherError> {

@@ -26,6 +26,8 @@ const LOADED_BEFORE: &str = "loaded_before";
 
 /// What the gate's script can count with.
 pub const MAX_STOCK: i64 = 9_999_999_999_999;
+/// Why MySQL refuses more units than its column takes: an INT, unless somebody has changed that.
+pub const COLUMN_TOO_SMALL: &str = "the column in MySQL cannot hold so many units";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -274,10 +276,16 @@ async fn load(
         end_ms: ms(args.end),
     };
     let inserted = vouchers::insert(mysql, &new).await.context("Failed to write the voucher to MySQL")?;
-    if inserted == Inserted::Existed
-        && !vouchers::adopt(mysql, &new).await.context("Failed to write the voucher to MySQL")?
-    {
-        return Ok(Err("its row in MySQL was changed at this very moment".to_owned()));
+    match inserted {
+        Inserted::New => {}
+        Inserted::TooMany => return Ok(Err(COLUMN_TOO_SMALL.to_owned())),
+        Inserted::Existed => {
+            let adopted =
+                vouchers::adopt(mysql, &new).await.context("Failed to write the voucher to MySQL")?;
+            if !adopted {
+                return Ok(Err("its row in MySQL was changed at this very moment".to_owned()));
+            }
+        }
     }
     let window = SaleWindow { begin: args.begin, end: args.end };
     let reply = gate.load(args.voucher, args.stock.unsigned_abs(), window).await;

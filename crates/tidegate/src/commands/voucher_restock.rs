@@ -15,14 +15,15 @@ use sqlx::MySqlPool;
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     gate::{ChangeState, RestockReply, StockChange},
-    vouchers::{self, Restocked},
+    restock::{self, Restocked},
+    vouchers,
 };
 
 use self::{
     wanted::Wanted,
-    words::{apart, imperative, participle, redis_side, refusal, refused_by_mysql, told, typed},
+    words::{apart, imperative, participle, redis_side, refusal, told, typed},
 };
-use super::voucher_load::MAX_STOCK;
+use super::voucher_load::{COLUMN_TOO_SMALL, MAX_STOCK};
 use crate::{
     command_line::CommandLine,
     config::Settings,
@@ -85,7 +86,7 @@ struct Answer {
     /// Added; below 0: taken.
     units: i64,
     outcome: Outcome,
-    /// Why it was refused.
+    /// Why it was refused, or what came after it.
     reason: Option<String>,
     /// Units left, when it was looked.
     redis_stock: Option<i64>,
@@ -213,53 +214,116 @@ async fn look(
     })
 }
 
-/// The three steps. Each may have been done before: the note and the initial stock tell.
+/// What has become of a change, and why, or what came after it.
+type Became = (Outcome, Option<String>);
+
+/// The three steps. Each may have been done before, by this command or another: the note and the initial stock tell.
 async fn change(gate: &Gate, mysql: &MySqlPool, last: Option<&StockChange>, plan: Answer) -> Answer {
     let Some(change) = plan.change.clone() else { return plan };
-    let (voucher, units) = (plan.voucher, plan.units);
-    let is_new = plan.outcome == Outcome::WouldChange;
-    let unfinished = |reason: String| (Outcome::Unfinished, Some(reason));
-    let steps = async {
-        if is_new {
-            match gate.restock(voucher, last, &change, units.min(0)).await {
-                Ok(RestockReply::Done) => {}
-                Ok(reply) => return (Outcome::Refused, Some(refusal(reply))),
-                Err(error) => {
-                    return unfinished(format!("Redis may have noted it, and MySQL has not got it: {error}"));
-                }
-            }
-        }
-        match vouchers::restock(mysql, voucher, change.before, units).await {
-            Ok(Restocked::Done) => {}
-            Ok(refused @ (Restocked::TooFew | Restocked::TooMany)) => {
-                let withdrawn = change.as_now(ChangeState::Withdrawn);
-                let given_back = gate.restock(voucher, Some(&change), &withdrawn, -units.min(0)).await;
-                return match given_back {
-                    Ok(RestockReply::Done) => (Outcome::Refused, Some(refused_by_mysql(refused))),
-                    Ok(reply) => unfinished(refusal(reply)),
-                    Err(error) => unfinished(format!("{}, and {error}", refused_by_mysql(refused))),
-                };
-            }
-            Ok(Restocked::Apart(initial)) => return unfinished(apart(&change, initial)),
-            Err(error) => {
-                return unfinished(format!("{} and MySQL may have it or not: {error}", redis_side(units)));
-            }
-        }
-        let done = change.as_now(ChangeState::Done);
-        match gate.restock(voucher, Some(&change), &done, units.max(0)).await {
-            Ok(RestockReply::Done) if is_new => (Outcome::Changed, None),
-            Ok(RestockReply::Done) => (Outcome::Completed, None),
-            Ok(reply) => unfinished(format!("MySQL has it, and {}", refusal(reply))),
-            Err(error) => unfinished(format!("MySQL has it, and Redis may have it or not: {error}")),
-        }
+    let whole = if plan.outcome == Outcome::WouldChange { Outcome::Changed } else { Outcome::Completed };
+    let refused = match whole {
+        Outcome::Changed => begin(gate, plan.voucher, last, &change).await,
+        _ => None,
     };
-    let (outcome, reason) = steps.await;
+    let (outcome, reason) = match refused {
+        Some(refused) => refused,
+        None => complete(gate, mysql, plan.voucher, &change, whole).await,
+    };
     let change = match outcome {
         Outcome::Changed | Outcome::Completed => Some(change.as_now(ChangeState::Done)),
         Outcome::Refused => None,
         _ => Some(change),
     };
     Answer { outcome, reason, change, ..plan }
+}
+
+/// Redis notes it. Some: it does not go on from here.
+async fn begin(
+    gate: &Gate,
+    voucher: VoucherId,
+    last: Option<&StockChange>,
+    change: &StockChange,
+) -> Option<Became> {
+    match gate.restock(voucher, last, change, change.units.min(0)).await {
+        Ok(RestockReply::Done) => None,
+        Ok(reply) => Some((Outcome::Refused, Some(refusal(reply)))),
+        Err(error) => Some(unfinished(format!("Redis may have noted it, and MySQL has not got it: {error}"))),
+    }
+}
+
+/// The steps after it was noted. Somebody else may have gone them: then there is nothing to go on with.
+async fn complete(
+    gate: &Gate,
+    mysql: &MySqlPool,
+    voucher: VoucherId,
+    change: &StockChange,
+    whole: Outcome,
+) -> Became {
+    let became = go_on(gate, mysql, voucher, change, whole).await;
+    if became.0 != Outcome::Unfinished {
+        return became;
+    }
+    match gate.read_change(voucher).await {
+        Ok(Some(note)) => ended(change, &note, whole).unwrap_or(became),
+        _ => became,
+    }
+}
+
+async fn go_on(
+    gate: &Gate,
+    mysql: &MySqlPool,
+    voucher: VoucherId,
+    change: &StockChange,
+    whole: Outcome,
+) -> Became {
+    match restock::bring_to_mysql(gate, mysql, voucher, change).await {
+        Ok(Restocked::Done) => {}
+        Ok(Restocked::TooFew) => {
+            return (Outcome::Refused, Some("MySQL has fewer units left by now".to_owned()));
+        }
+        Ok(Restocked::TooMany) => return (Outcome::Refused, Some(COLUMN_TOO_SMALL.to_owned())),
+        Ok(Restocked::NotWithdrawn(reply)) => {
+            return unfinished(format!("MySQL refused it, and {}", refusal(reply)));
+        }
+        Ok(Restocked::Apart(initial)) => return unfinished(apart(change, initial)),
+        Ok(Restocked::Over) => return unfinished("Redis has no open note of it any more".to_owned()),
+        Err(error) => {
+            return unfinished(format!("{} and MySQL may have it or not: {error}", redis_side(change.units)));
+        }
+    }
+    let done = change.as_now(ChangeState::Done);
+    match gate.restock(voucher, Some(change), &done, change.units.max(0)).await {
+        Ok(RestockReply::Done) => (whole, None),
+        Ok(reply) => unfinished(format!("MySQL has it, and {}", refusal(reply))),
+        Err(error) => unfinished(format!("MySQL has it, and Redis may have it or not: {error}")),
+    }
+}
+
+fn unfinished(reason: String) -> Became {
+    (Outcome::Unfinished, Some(reason))
+}
+
+/// What others have made of a change that was noted, by the note that stands there now. None: it is still open.
+fn ended(change: &StockChange, note: &StockChange, whole: Outcome) -> Option<Became> {
+    let since = || told(note);
+    match note.state {
+        // Nothing else is begun while a change is open, so what began with what this one left shows that it was made.
+        _ if note.id != change.id && note.before == change.after() => {
+            Some((whole, Some(format!("since then: {}", since()))))
+        }
+        _ if note.id != change.id => Some((
+            Outcome::Refused,
+            Some(format!(
+                "others have ended it, so that both sides have it or neither; since then: {}",
+                since()
+            )),
+        )),
+        ChangeState::Open => None,
+        ChangeState::Done => Some((whole, None)),
+        ChangeState::Withdrawn => {
+            Some((Outcome::Refused, Some("MySQL refused it, and others have withdrawn it".to_owned())))
+        }
+    }
 }
 
 fn render(answer: &Answer) -> String {
@@ -269,6 +333,7 @@ fn render(answer: &Answer) -> String {
     });
     let begun = change.as_ref().map(told).unwrap_or_default();
     let reason = answer.reason.as_deref().unwrap_or_default();
+    let since = answer.reason.iter().map(|since| format!("; {since}")).collect::<String>();
     match answer.outcome {
         Outcome::WouldChange => format!(
             "voucher {voucher}: {} would be {}, {initial}; Redis has {} now, MySQL {}",
@@ -282,12 +347,12 @@ fn render(answer: &Answer) -> String {
              be done"
         ),
         Outcome::Changed => format!(
-            "voucher {voucher}: {} {} on both sides, {initial}",
+            "voucher {voucher}: {} {} on both sides, {initial}{since}",
             counted(units.abs(), "unit"),
             participle(*units)
         ),
         Outcome::Completed => format!(
-            "voucher {voucher}: the unfinished change is complete ({begun}), {initial}; nothing more was done"
+            "voucher {voucher}: the unfinished change is complete ({begun}), {initial}; nothing more was done{since}"
         ),
         Outcome::DoneBefore => {
             format!("voucher {voucher}: both sides have it already ({begun}), {initial}; nothing was done")
@@ -296,5 +361,28 @@ fn render(answer: &Answer) -> String {
             format!("voucher {voucher}: refused, {reason}\nSee: tidegate voucher show --voucher {voucher}")
         }
         Outcome::Unfinished => format!("voucher {voucher}: unfinished"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_others_have_ended_is_not_gone_on_with() {
+        let change = StockChange::new(50, 150, "alice".to_owned());
+        let ended = |note: &StockChange| ended(&change, note, Outcome::Changed);
+        assert_eq!(ended(&change), None, "it is open");
+        assert_eq!(ended(&change.as_now(ChangeState::Done)), Some((Outcome::Changed, None)));
+        let (outcome, _) = ended(&change.as_now(ChangeState::Withdrawn)).unwrap();
+        assert_eq!(outcome, Outcome::Refused);
+        for state in [ChangeState::Open, ChangeState::Done] {
+            let next = StockChange::new(-50, 200, "bob".to_owned()).as_now(state);
+            let (outcome, since) = ended(&next).unwrap();
+            assert_eq!(outcome, Outcome::Changed, "it began with what the change left");
+            assert!(since.unwrap().contains("by bob"));
+            let later = StockChange::new(-50, 300, "bob".to_owned()).as_now(state);
+            assert_eq!(ended(&later).unwrap().0, Outcome::Refused, "nobody knows");
+        }
     }
 }

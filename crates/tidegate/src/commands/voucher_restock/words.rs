@@ -3,7 +3,6 @@
 use tidegate_orders::{
     VoucherId,
     gate::{RestockReply, StockChange},
-    vouchers::Restocked,
 };
 
 use crate::{command_line::CommandLine, output::counted};
@@ -20,15 +19,6 @@ pub fn refusal(reply: RestockReply) -> String {
         RestockReply::OtherNote => "somebody else is changing it at this very moment: look again",
         RestockReply::NoStock => "Redis has no stock of it any more (see docs/runbook/redis-lost-data.md)",
         RestockReply::TooFew => "Redis has fewer units left by now",
-    }
-    .to_owned()
-}
-
-/// Why MySQL refused the change.
-pub fn refused_by_mysql(restocked: Restocked) -> String {
-    match restocked {
-        Restocked::TooMany => "the column in MySQL cannot hold so many units",
-        _ => "MySQL has fewer units left by now",
     }
     .to_owned()
 }
