@@ -132,9 +132,9 @@ pub(crate) struct Own {
 /// How entries are fetched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
-    /// Of names and values, at most; but the first entry comes whatever it weighs.
+    /// Of names and values, and 64 for each field, at most; but the first entry comes whatever it weighs.
     pub(crate) bytes: usize,
-    /// Bytes of the largest entry that is fetched.
+    /// The same of the largest entry that is fetched.
     pub(crate) largest: usize,
     /// Deaths from which on an entry is withheld.
     pub(crate) limit: u32,
