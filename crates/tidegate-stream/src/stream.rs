@@ -312,11 +312,13 @@ impl Stream {
         consumer: &str,
         heartbeat: Key,
     ) -> Result<BuryReply, StreamError> {
-        Ok(match self.call_bury(entry, death, Some((consumer, heartbeat))).await? {
+        let reply = match self.call_bury(entry, death, Some((consumer, heartbeat))).await? {
             1 => BuryReply::Buried,
-            2 => BuryReply::InHand,
+            2 => return Ok(BuryReply::InHand),
             _ => BuryReply::Settled,
-        })
+        };
+        self.forget_deaths(&[entry.id]).await?;
+        Ok(reply)
     }
 
     async fn call_bury(
@@ -497,7 +499,7 @@ impl Stream {
     ///
     /// # Errors
     /// As for every call here; asking again does no harm.
-    pub(crate) async fn forget_deaths(&self, ids: &[EntryId]) -> Result<(), StreamError> {
+    pub async fn forget_deaths(&self, ids: &[EntryId]) -> Result<(), StreamError> {
         if ids.is_empty() {
             return Ok(());
         }
