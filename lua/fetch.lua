@@ -2,17 +2,18 @@
 -- of deliveries is 1 or more from then on (set_aside.lua). Withholds those that too many processes died of
 -- (count_deaths.lua). Ids of others are passed over, and so is what an operator has offered to all
 -- (offer.lua): the next scan of any lane takes it, or a try of its holder would undo the offer.
--- KEYS[1] stream; KEYS[2] deaths: hash, entry id -> number of deaths
--- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries; ARGV[3] bytes: of names and values, at
--- most, but the first is handed over whatever it weighs; ARGV[4] largest: bytes of one that is handed over
--- ARGV[5] limit: deaths of the withheld
+-- Deaths that cannot be read (another type, no permission) count as none: they stop nobody.
+-- KEYS[1] stream; KEYS[2] deaths: hash, entry id -> number of deaths; absent where this user may not use it
+-- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries; ARGV[3] bytes: of names and values, and 64
+-- for each field, of all that it looks at, at most, but of the first whatever it weighs
+-- ARGV[4] largest: bytes, counted so, of one that is handed over; ARGV[5] limit: deaths of the withheld
 -- ARGV[6] and all that follow: entry ids, ascending, at most 2000
 -- Reply: array of entries as XRANGE has them; ids without payload; ids of the too large; id, deaths, id,
 -- deaths, ... of the withheld; ids of handed over ones that have deaths; number of ids that were looked at
 local stream, deaths, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local bytes, largest, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local call, TEN_YEARS_MS = redis.call, 315360000000
-local has_deaths = call('EXISTS', deaths) == 1
+local call, TEN_YEARS_MS, FIELD_BYTES = redis.call, 315360000000, 64
+local has_deaths = deaths and redis.pcall('EXISTS', deaths) == 1
 local entries, gone, large, withheld, survivors, looked = {}, {}, {}, {}, {}, 0
 local claims = {} -- by the number of deliveries that they will have
 local function claim(id, deliveries)
@@ -20,17 +21,19 @@ local function claim(id, deliveries)
   table.insert(claims[deliveries], id)
 end
 local function look(id, deliveries, entry) -- returns false when there is no room for it
-  local size = 0
+  local size = #entry[2] / 2 * FIELD_BYTES
   for _, value in ipairs(entry[2]) do size = size + #value end
+  if size > bytes and looked > 0 then return false end
+  bytes = bytes - size -- also of the too large: it takes long to look at many of them
   if size > largest then large[#large + 1] = id return true end
-  if size > bytes and #entries > 0 then return false end
-  local died = has_deaths and tonumber(string.match(call('HGET', deaths, id) or '0', '^%d+')) or 0
+  local note = has_deaths and redis.pcall('HGET', deaths, id) -- an error is a table
+  local died = type(note) == 'string' and tonumber(string.match(note, '^%d+')) or 0
   if died >= limit then
     withheld[#withheld + 1], withheld[#withheld + 2] = id, died
     claim(id, 0)
     return true
   end
-  entries[#entries + 1], bytes = entry, bytes - size
+  entries[#entries + 1] = entry
   if died > 0 then survivors[#survivors + 1] = id end
   claim(id, deliveries + 1)
   return true

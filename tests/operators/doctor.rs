@@ -100,6 +100,34 @@ async fn entries_that_nobody_writes_are_warnings() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn notes_that_somebody_else_has_overwritten_stop_no_worker_and_are_named() {
+    let site = after_a_sale().await;
+    site.add_order(6, 1_006, 7).await;
+    site.call(&format!("XREADGROUP GROUP {GROUP} gone-3 STREAMS {STREAM} >")).await;
+    for notes in ["deaths", "set_aside"] {
+        site.call(&format!("SET {STREAM}.{notes} x")).await;
+    }
+    // Of what no living worker has set aside, nobody asks.
+    site.call("SET tidegate:worker:w somebody").await;
+    let (code, text) = doctor(&site);
+    for notes in ["deaths", "set_aside"] {
+        assert!(text.contains(&format!("look what it is, then DEL {STREAM}.{notes}")), "{text}");
+    }
+    assert!(code == Some(0) && !text.contains("allow this user"), "{text}");
+
+    let output = site.tidegate(&["status"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let error = format!("error: Failed to read what is set aside, from {STREAM}.set_aside: WRONGTYPE");
+    assert!(text.contains(&error) && text.contains("pending") && text.contains("gone-3"), "{text}");
+
+    site.call("DEL tidegate:worker:w").await;
+    let worker = site.worker("gone").start();
+    site.settled().await;
+    assert!(!worker.log().contains("outage"), "{}", worker.log());
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_told_by_their_reasons() {
     let site = after_a_sale().await;
     site.add_poison().await;

@@ -25,7 +25,7 @@ use tidegate_lab::{Hold, Proxy};
 use crate::{
     program::pastes,
     site::{
-        DEAD, STREAM, Site,
+        DEAD, GROUP, STREAM, Site,
         rush::{PLENTY, SHORT},
         until,
     },
@@ -498,6 +498,24 @@ async fn a_redis_that_goes_away_ends_it_with_what_to_type() {
     assert_eq!(site.orders().await.len(), 400);
     work(&site, "w").await;
     site.invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_replay_has_settled_has_no_deaths_any_more() {
+    let site = Site::open().await;
+    site.open_sale().await;
+    site.add_order(1, 1, PLENTY).await;
+    site.add_order(2, 2, 9).await;
+    site.call(&format!("XGROUP CREATE {STREAM} {GROUP} 0")).await;
+    site.call(&format!("XREADGROUP GROUP {GROUP} gone-0 STREAMS {STREAM} >")).await;
+    for pending in site.call(&format!("XPENDING {STREAM} {GROUP} - + 2")).await.into_array() {
+        let id = pending.into_array()[0].as_string().expect("an id");
+        site.call(&format!("HSET {STREAM}.deaths {id} 2")).await;
+    }
+    let args = [&ALL[..], &["--yes", "--json"]].concat();
+    let done = told(&self::replay(&site, &args), 0);
+    counts(&done, &[("created", 1), ("buried", 1), ("acknowledged", 1)]);
+    assert_eq!(site.call(&format!("HLEN {STREAM}.deaths")).await.as_u64(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -75,6 +75,15 @@ impl FromStr for EntryId {
     }
 }
 
+/// What a field weighs beside the bytes of its name and value: about what it costs a worker, however small it is.
+/// `lua/fetch.lua` has the same number.
+pub const FIELD_BYTES: usize = 64;
+
+/// What fields weigh: the bytes of their names and values, and 64 for each field.
+pub(crate) fn weight(fields: &[(Bytes, Bytes)]) -> usize {
+    fields.iter().map(|(name, value)| name.len() + value.len() + FIELD_BYTES).sum()
+}
+
 /// An entry with its payload, as the producer wrote it: any bytes, any order, fields may repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -118,7 +127,7 @@ impl Delivery {
         entry.max(self.gone.iter().max().copied()).max(self.large.iter().max().copied())
     }
 
-    /// Bytes of all names and values.
+    /// Bytes of all names and values, and 64 for each field.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.entries.iter().map(Entry::bytes).sum()
@@ -132,7 +141,7 @@ impl Delivery {
         self.survivors.append(&mut later.survivors);
     }
 
-    /// Lets go of the payload of entries that are larger than `largest` bytes.
+    /// Lets go of the payload of entries that weigh more than `largest` bytes.
     pub(crate) fn drop_large(&mut self, largest: usize) {
         let large = &mut self.large;
         self.entries.retain(|entry| {
@@ -146,10 +155,10 @@ impl Delivery {
 }
 
 impl Entry {
-    /// Bytes of its names and values.
+    /// Bytes of its names and values, and 64 for each field.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.fields.iter().map(|(name, value)| name.len() + value.len()).sum()
+        weight(&self.fields)
     }
 }
 

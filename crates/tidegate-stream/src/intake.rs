@@ -84,10 +84,11 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::entry::EntryId;
+    use crate::entry::{EntryId, FIELD_BYTES};
 
     fn entries(bytes: &[usize]) -> Vec<Entry> {
-        let field = |bytes: &usize| (Bytes::new(), Bytes::from(vec![b'x'; *bytes]));
+        let field =
+            |bytes: &usize| (Bytes::new(), Bytes::from(vec![b'x'; bytes.saturating_sub(FIELD_BYTES)]));
         bytes.iter().map(|bytes| Entry { id: EntryId::MIN, fields: vec![field(bytes)] }).collect()
     }
 

@@ -18,7 +18,7 @@ use crate::{
     burials::Burials,
     counters::Counters,
     desk::Desk,
-    entry::{Delivery, Entry, EntryId, Fetched},
+    entry::{Delivery, Entry, EntryId, FIELD_BYTES, Fetched},
     handler::{Cause, Death, Handler, Outage, Outcome},
     intake::Intake,
     observer::{Observer, Origin, Settling, Stage, WorkedOff},
@@ -49,9 +49,9 @@ const DEAD_STREAM: Cause = Cause { kind: "dead_stream", key: 0 };
 pub struct LaneSettings {
     /// Entries in hand at most.
     pub batch: usize,
-    /// Bytes of names and values in hand, about: a batch is over where they are reached.
+    /// Bytes of names and values, and 64 for each field, in hand, about: a batch is over where they are reached.
     pub batch_bytes: usize,
-    /// Bytes of the largest entry that is handled; a larger one is buried, within Redis.
+    /// Bytes of the largest entry that is handled, counted so; a larger one is buried, within Redis.
     pub entry_max_bytes: usize,
     /// Entries that all lanes of the process have set aside, at most, but for what they have in hand: from there on
     /// nothing new is read.
@@ -577,7 +577,10 @@ impl<H: Handler> Lane<H> {
         let mut burials = Burials::default();
         for id in large {
             let most = self.settings.entry_max_bytes;
-            let error = format!("its names and values are larger than worker.entry_max_bytes ({most} bytes)");
+            let error = format!(
+                "its names and values, and {FIELD_BYTES} bytes for each field, are more than worker.entry_max_bytes \
+                 ({most} bytes)"
+            );
             match self.bury_unread(*id, &Death { reason: "too_large", error }, &mut burials).await {
                 Ok(buried) => step.report.buried += usize::from(buried),
                 Err(StreamError::Redis(error)) if is_refusal(&error) => {

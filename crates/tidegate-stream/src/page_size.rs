@@ -3,6 +3,8 @@
 
 use bytes::Bytes;
 
+use crate::entry::weight;
+
 /// Entries of the first page, when nobody knows how large they are.
 const FIRST: u16 = 100;
 /// A page is to be about so many bytes.
@@ -30,9 +32,7 @@ impl PageSize {
 
     /// Takes note of a page that was read, by the fields of its entries.
     pub fn learn<'a>(&mut self, page: impl IntoIterator<Item = &'a Vec<(Bytes, Bytes)>>) {
-        let sizes = page
-            .into_iter()
-            .map(|fields| fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>().max(1));
+        let sizes = page.into_iter().map(|fields| weight(fields).max(1));
         let (entries, bytes) = sizes.fold((0, 0), |(entries, bytes), size| (entries + 1, bytes + size));
         if let Some(fitting) = (PAGE_BYTES * entries).checked_div(bytes) {
             self.next = u16::try_from(fitting).unwrap_or(u16::MAX).clamp(1, self.most.max(1));
@@ -43,16 +43,18 @@ impl PageSize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::FIELD_BYTES;
 
     fn page(entries: usize, bytes: usize) -> Vec<Vec<(Bytes, Bytes)>> {
-        vec![vec![(Bytes::from_static(b"f"), Bytes::from(vec![0; bytes - 1]))]; entries]
+        let value = Bytes::from(vec![0; bytes - FIELD_BYTES]);
+        vec![vec![(Bytes::new(), value)]; entries]
     }
 
     #[test]
     fn the_larger_the_entries_the_fewer_are_read_at_once() {
         let mut size = PageSize::new(1_000);
         assert_eq!(size.count(u64::MAX), 100, "nothing is known of them");
-        size.learn(&page(100, 60));
+        size.learn(&page(100, 124));
         assert_eq!((size.count(u64::MAX), size.count(7), size.count(0)), (1_000, 7, 1));
         size.learn(&page(2, 1 << 20));
         assert_eq!(size.count(u64::MAX), 4);
@@ -60,7 +62,7 @@ mod tests {
         assert_eq!(size.count(u64::MAX), 1);
         size.learn(&[]);
         assert_eq!(size.count(u64::MAX), 1, "an empty page tells nothing");
-        size.learn(&page(1, 60));
+        size.learn(&page(1, 124));
         assert_eq!(size.count(u64::MAX), 1_000);
         assert_eq!(PageSize::new(50).count(u64::MAX), 50);
     }

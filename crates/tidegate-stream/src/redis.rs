@@ -81,6 +81,11 @@ pub fn is_refusal(error: &Error) -> bool {
     ["WRONGTYPE ", "OOM command", "NOPERM "].iter().any(|words| error.details().contains(words))
 }
 
+/// Redis works, but this user may not use one of the keys or commands.
+pub(crate) fn lacks_permission(error: &Error) -> bool {
+    error.details().contains("NOPERM ")
+}
+
 /// Redis takes no more writes, because it cannot write its own file. So says a text, for it is within scripts' errors,
 /// too, and in what is told of them.
 #[must_use]

@@ -14,7 +14,7 @@ use fred::{
 use crate::{
     entry::{self, BadReply, Claimed, Delivery, Entry, EntryId, Fetched},
     handler::{Death, Outage},
-    redis::{is_out_of_memory, is_refusal},
+    redis::{is_out_of_memory, is_refusal, lacks_permission},
     script::Script,
 };
 
@@ -132,9 +132,9 @@ pub(crate) struct Own {
 /// How entries are fetched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
-    /// Of names and values, at most; but the first entry comes whatever it weighs.
+    /// Of names and values, and 64 for each field, at most; but the first entry comes whatever it weighs.
     pub(crate) bytes: usize,
-    /// Bytes of the largest entry that is fetched.
+    /// The same of the largest entry that is fetched.
     pub(crate) largest: usize,
     /// Deaths from which on an entry is withheld.
     pub(crate) limit: u32,
@@ -312,11 +312,13 @@ impl Stream {
         consumer: &str,
         heartbeat: Key,
     ) -> Result<BuryReply, StreamError> {
-        Ok(match self.call_bury(entry, death, Some((consumer, heartbeat))).await? {
+        let reply = match self.call_bury(entry, death, Some((consumer, heartbeat))).await? {
             1 => BuryReply::Buried,
-            2 => BuryReply::InHand,
+            2 => return Ok(BuryReply::InHand),
             _ => BuryReply::Settled,
-        })
+        };
+        self.forget_deaths(&[entry.id]).await?;
+        Ok(reply)
     }
 
     async fn call_bury(
@@ -441,7 +443,6 @@ impl Stream {
         ids: &[EntryId],
         fetch: Fetch,
     ) -> Result<Fetched, StreamError> {
-        let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
         let mut args: Vec<Value> = vec![
             self.names.group.as_str().into(),
             consumer.into(),
@@ -450,7 +451,7 @@ impl Stream {
             i64::from(fetch.limit).into(),
         ];
         args.extend(ids.iter().map(|id| Value::from(id.to_string())));
-        Ok(entry::parse_fetched(self.fetch.call_raw(&self.pool, keys, args).await?)?)
+        Ok(entry::parse_fetched(self.call_with_deaths(&self.fetch, args).await?)?)
     }
 
     /// Counts a death of each of these entries of `consumer` that a process had in hand; from then on nobody has.
@@ -459,12 +460,23 @@ impl Stream {
     /// As for every call here; asking again does no harm.
     pub(crate) async fn count_deaths(&self, consumer: &str, ids: &[EntryId]) -> Result<(), StreamError> {
         for ids in ids.chunks(KEEP_PAGE) {
-            let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
             let mut args: Vec<Value> = vec![self.names.group.as_str().into(), consumer.into()];
             args.extend(ids.iter().map(|id| Value::from(id.to_string())));
-            let _count = self.count_deaths.call(&self.pool, keys, args).await?;
+            let _count = self.call_with_deaths(&self.count_deaths, args).await?;
         }
         Ok(())
+    }
+
+    /// Calls a script that knows of deaths. Where this user may not touch their notes, Redis refuses the whole call: then
+    /// the script does without them.
+    async fn call_with_deaths(&self, script: &Script, args: Vec<Value>) -> Result<Frame, StreamError> {
+        let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
+        match script.call_raw(&self.pool, keys, args.clone()).await {
+            Err(error) if lacks_permission(&error) => {
+                Ok(script.call_raw(&self.pool, vec![self.names.stream.as_str().into()], args).await?)
+            }
+            reply => Ok(reply?),
+        }
     }
 
     /// Notes that nobody has these entries of `consumer` in hand, though it keeps them.
@@ -482,17 +494,20 @@ impl Stream {
         Ok(())
     }
 
-    /// Forgets how many processes died with these entries in hand: they are settled.
+    /// Forgets how many processes died with these entries in hand: they are settled. Notes that Redis does not let go of
+    /// expire by themselves.
     ///
     /// # Errors
     /// As for every call here; asking again does no harm.
-    pub(crate) async fn forget_deaths(&self, ids: &[EntryId]) -> Result<(), StreamError> {
+    pub async fn forget_deaths(&self, ids: &[EntryId]) -> Result<(), StreamError> {
         if ids.is_empty() {
             return Ok(());
         }
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let _count: Value = self.pool.hdel(self.names.deaths(), ids).await?;
-        Ok(())
+        match self.pool.hdel::<Value, _, _>(self.names.deaths(), ids).await {
+            Err(error) if !is_refusal(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Ends the wait of `reader` for new entries: its read answers as if the block time were over. Does nothing

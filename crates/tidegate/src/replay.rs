@@ -306,6 +306,7 @@ impl Replay {
             // means that it is, too.
             self.ledger.probe().await?;
             done.acknowledged += self.stream.settle(&ended).await? as u64;
+            self.stream.forget_deaths(&ended).await?;
         }
         for (entry, outcome) in todo.iter().zip(outcomes) {
             let Outcome::Dead(death) = outcome else { continue };

@@ -13,7 +13,7 @@ use tidegate_orders::{
     sale,
     vouchers::{self, VoucherRow},
 };
-use tidegate_stream::{Board, EntryId, Notice, StreamStatus, Undelivered, age_ms, inspect};
+use tidegate_stream::{Board, EntryId, Notice, StreamStatus, Undelivered, age_ms, inspect, is_refusal};
 use tokio::time::{Instant, timeout};
 
 use crate::{
@@ -72,6 +72,9 @@ pub struct StreamView {
     pub dead_letters: u64,
     /// What living workers have set aside of these, and what for.
     pub set_aside: Notice,
+    /// Why that is not known.
+    #[serde(skip)]
+    pub set_aside_error: Option<String>,
     /// Who reads.
     pub consumers: Vec<Member>,
 }
@@ -115,6 +118,8 @@ impl Status {
         let (stream, rows) = tokio::join!(stream, rows);
         let redis = status.keep(stream).and_then(|(redis, view, pause)| {
             status.stream = status.keep(view);
+            let unknown = status.stream.as_mut().and_then(|stream| stream.set_aside_error.take());
+            status.errors.extend(unknown);
             status.workers_paused = status.keep(pause).flatten();
             status.stream.is_some().then_some(redis)
         });
@@ -210,8 +215,20 @@ pub async fn read_stream(redis: &Pool, settings: &Settings, keys: &Keys) -> anyh
     let consumers = status.group.as_ref().map_or_else(Vec::new, |group| group.consumers.clone());
     let roster = Roster::of(redis, keys, consumers).await?;
     let board = Board::new(redis.clone(), &settings.stream_names());
-    let set_aside = board.read(roster.processes()).await.context("Failed to read what is set aside")?;
-    Ok(view(settings, &status, set_aside, roster.members))
+    let set_aside = match board.read(roster.processes()).await {
+        Err(error) if is_refusal(&error) => Err(error),
+        read => Ok(read.context("Failed to read what is set aside")?),
+    };
+    let mut view = view(settings, &status, Notice::default(), roster.members);
+    match set_aside {
+        Ok(notice) => view.set_aside = notice,
+        Err(error) => {
+            let hash = settings.stream_names().set_aside();
+            let why = error.details();
+            view.set_aside_error = Some(format!("Failed to read what is set aside, from {hash}: {why}"));
+        }
+    }
+    Ok(view)
 }
 
 fn view(settings: &Settings, status: &StreamStatus, set_aside: Notice, consumers: Vec<Member>) -> StreamView {
@@ -233,6 +250,7 @@ fn view(settings: &Settings, status: &StreamStatus, set_aside: Notice, consumers
         entries_settled: group.and_then(|group| group.settled),
         dead_letters: status.dead,
         set_aside,
+        set_aside_error: None,
         consumers,
     }
 }

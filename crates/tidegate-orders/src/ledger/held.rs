@@ -109,7 +109,7 @@ impl HeldVouchers {
         pool: &MySqlPool,
     ) {
         let now = Instant::now();
-        let mut begun = Vec::new();
+        let (mut begun, mut freed) = (Vec::new(), Vec::new());
         {
             let mut known = self.held();
             for voucher in vouchers {
@@ -120,10 +120,18 @@ impl HeldVouchers {
                     });
                     (entry.looked, entry.row) = (now, *row);
                 } else if let Some(Held { since, .. }) = known.remove(&voucher) {
-                    let held_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-                    tracing::info!(%voucher, held_ms, "the row of a voucher is free again: its orders go on");
+                    freed.push((voucher, since));
                 }
             }
+        }
+        // One line for all of them: a lock on the whole table ends for thousands of vouchers at once.
+        if let Some((first, _)) = freed.first() {
+            let longest = freed.iter().map(|(_, since)| since.elapsed()).max().unwrap_or_default();
+            let held_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(
+                voucher = %first, vouchers = freed.len(), held_ms,
+                "the row of a voucher is free again: its orders go on"
+            );
         }
         if let Some(first) = begun.first() {
             let search = tokio::time::timeout(SEARCH, row_locks::oldest_holder(pool)).await;

@@ -268,3 +268,31 @@ async fn an_entry_alone_that_comes_back_is_tried_again_soon_however_long_it_had_
     waiting.stop().await;
     busy.stop().await;
 }
+
+/// They only help to find what processes die of: without them, that is found as late as without memory for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn deaths_that_cannot_be_read_count_as_none_and_stop_nobody() {
+    let of_another_type = "SET s.deaths x";
+    let not_allowed = "ACL SETUSER default resetkeys ~s ~s.dead ~added";
+    for spoil in [of_another_type, not_allowed] {
+        let rig = Rig::start().await;
+        let ids = rig.add_delivered(2, "c1").await;
+        let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {} RETRYCOUNT 0 JUSTID", ids[0])).await;
+        let _spoiled: Value = rig.call(spoil).await;
+        let door = Arc::new(AtomicBool::new(false));
+        let is_open = Arc::clone(&door);
+        let handler = RecordingHandler::new(move |entry| {
+            if number(entry) == 1 && !is_open.load(Ordering::Relaxed) { set_aside() } else { Outcome::Done }
+        });
+        let lane = rig.run("c1", &handler, settings()).await;
+        rig.add(100).await;
+        eventually("the others are done", async || rig.counters.counts().done == 101).await;
+        let tries = || handler.ids().into_iter().filter(|id| *id == ids[0]).count();
+        eventually("it is tried again and again", async || tries() > 3).await;
+        assert_eq!(rig.pending().await, 1);
+        assert_eq!(*rig.probes.borrow(), 0, "{spoil}: no outage");
+        door.store(true, Ordering::Relaxed);
+        rig.nothing_is_pending().await;
+        lane.stop().await;
+    }
+}

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate_stream::{Entry, LaneSettings, Outcome};
+use fred::{clients::Client, interfaces::StreamsInterface, types::Value};
+use tidegate_stream::{Entry, EntryId, LaneSettings, Outcome, Script};
 
 use crate::rig::{RecordingHandler, Rig, eventually, ms, settings};
 
@@ -126,5 +127,38 @@ async fn an_entry_that_is_too_large_is_buried_within_redis_and_its_neighbours_go
         assert_eq!(fields[7], "too_large");
     }
     assert_eq!(handler.ids().len(), 20);
+    lane.stop().await;
+}
+
+/// Redis copies all of an entry to weigh it, and serves nobody else meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn pending_entries_of_very_many_fields_are_looked_at_one_by_one_and_buried() {
+    const FIELDS: usize = 60_000;
+    let rig = Rig::start().await;
+    let client: Client = rig.pool.next().clone();
+    let mut large: Vec<EntryId> = Vec::new();
+    for _ in 0..5 {
+        let id: String = client.xadd("s", false, None::<()>, "*", vec![("", ""); FIELDS]).await.unwrap();
+        large.push(id.parse().unwrap());
+    }
+    rig.add_delivered(10, "c1").await;
+    let mut args: Vec<Value> = ["g1", "c1", "1048576", "262144", "3"].map(Value::from).to_vec();
+    args.extend(large.iter().map(|id| Value::from(id.to_string())));
+    let fetch = Script::new("fetch", include_str!("../../../../lua/fetch.lua"));
+    let fetched = fetch.call(&rig.pool, vec!["s".into(), "s.deaths".into()], args).await.unwrap();
+    let fetched = fetched.into_array();
+    assert_eq!(
+        fetched[2].clone().into_array(),
+        [Value::from(large[0].to_string())],
+        "the first is too large"
+    );
+    assert_eq!(fetched[5], Value::from(1), "and no other is looked at");
+
+    let (handler, _) = weighing();
+    let lane = rig.run("c1", &handler, by_bytes()).await;
+    handler.until_seen(10).await;
+    eventually("all are buried", async || rig.call::<usize>("XLEN s.dead").await == large.len()).await;
+    rig.nothing_is_pending().await;
+    assert_eq!(rig.counters.buried_by_reason().get("too_large"), Some(&5));
     lane.stop().await;
 }

@@ -112,9 +112,9 @@ pub struct WorkerSettings {
     pub lanes: usize,
     /// Entries a lane reads at most at once.
     pub batch: usize,
-    /// Bytes of a lane's batch, about.
+    /// Bytes of a lane's batch, about: of names and values, and 64 for each field.
     pub batch_bytes: usize,
-    /// Bytes of the largest entry that is handled.
+    /// Bytes of the largest entry that is handled, counted so.
     pub entry_max_bytes: usize,
     /// Entries that all lanes together may have set aside.
     pub set_aside_max: usize,

@@ -93,7 +93,7 @@ async fn check_set_aside(settings: &Settings, findings: &mut Findings, redis: &P
         Ok(notice) => report_set_aside(findings, &notice),
         Err(error) => findings.warning(
             format!("nobody can say what workers have set aside: {error}"),
-            format!("allow this user HMGET on {}", names.set_aside()),
+            to_read(&names.set_aside(), &error.to_string()),
         ),
     }
 }
@@ -130,7 +130,7 @@ async fn check_deaths(settings: &Settings, findings: &mut Findings, redis: &Pool
         Err(error) => {
             return findings.warning(
                 format!("nobody can say which entries workers died of: {error}"),
-                format!("allow this user HMGET on {}", survey.names().deaths()),
+                to_read(&survey.names().deaths(), &error.to_string()),
             );
         }
     };
@@ -147,6 +147,14 @@ async fn check_deaths(settings: &Settings, findings: &mut Findings, redis: &Pool
             "tidegate pending list --deaths 1; see docs/runbook/workers-die-of-an-entry.md",
         );
     }
+}
+
+/// What to do about a hash that could not be read. Both of ours are notes: workers write them anew.
+fn to_read(hash: &str, error: &str) -> String {
+    if error.contains("WRONGTYPE") {
+        return format!("{hash} is no hash, so somebody else wrote it: look what it is, then DEL {hash}");
+    }
+    format!("allow this user HMGET on {hash}")
 }
 
 async fn check_dead(settings: &Settings, findings: &mut Findings, redis: &Pool, letters: u64) {
