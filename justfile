@@ -7,27 +7,34 @@ scripts := justfile_directory() / "crates/tidegate-lab/scripts"
 default:
     @just --list --unsorted
 
+# Of `just test`, what other servers could answer in another way; what a worker weighs is its own affair (`--skip weight::`)
+with_servers := "--lib --bins --test operations --test operators --test pipeline --test promises --test traces"
+# One way to build the tests, so that nothing is built twice
+everything := "--workspace --features tidegate/otel"
+
 # A flash sale on private servers: buyers race, workers are killed, MySQL restarts; then the audit
 demo *args: servers
-    cargo build --release --package tidegate --package tidegate-bench
-    target/release/tidegate-bench demo {{ args }}
+    cargo build --profile demo --package tidegate --package tidegate-bench --no-default-features
+    target/demo/tidegate-bench demo {{ args }}
 
 # How fast it is here, beside its servers and the tutorial: `just bench [quick | trouble | cost]`, `just bench compare A.json B.json`
 bench *args: servers
     cargo build --release --package tidegate --package tidegate-bench
     target/release/tidegate-bench bench {{ args }}
 
-# All tests, on real private servers (Debian's Redis and MariaDB)
-test *args: servers
-    cargo test --workspace {{ args }}
-    {{ if args == "" { "cargo test --package tidegate --features otel --test traces" } else { "" } }}
+# The program as it is shipped, target/dist/tidegate; beside it, what only a debugger needs: `just dist [--features otel]`
+dist *args:
+    cargo build --profile dist --locked --package tidegate {{ args }}
+    cd target/dist && objcopy --only-keep-debug tidegate tidegate.debug
+    cd target/dist && objcopy --strip-all --add-gnu-debuglink=tidegate.debug tidegate tidegate.part
+    mv target/dist/tidegate.part target/dist/tidegate
 
-# The tests of traces, which need the program with its feature otel
-traces *args: servers
-    cargo test --package tidegate --features otel --test traces {{ args }}
+# All tests, on real private servers (Debian's Redis and MariaDB), and which of them took longest
+test *args: servers
+    {{ scripts }}/timed-tests.sh {{ everything }} {{ args }}
 
 # Everything that CI runs
-ci: fmt-check lint doc deny test matrix clusters-sample
+ci: fmt-check lint doc deny test matrix-sample clusters-sample
 
 # Format the code
 fmt:
@@ -37,10 +44,11 @@ fmt:
 fmt-check:
     cargo fmt --all --check
 
-# Clippy on everything; warnings are errors
+# Clippy on everything, and on the program without its features; warnings are errors
 lint:
-    cargo clippy --workspace --all-targets -- --deny warnings
-    cargo clippy --package tidegate --features otel --all-targets -- --deny warnings
+    cargo clippy {{ everything }} --all-targets -- --deny warnings
+    cargo clippy --package tidegate -- --deny warnings
+    cargo clippy --package tidegate-stream --no-default-features -- --deny warnings
 
 # The documentation of all crates; warnings are errors
 doc:
@@ -55,23 +63,29 @@ deny:
 servers:
     {{ scripts }}/install-servers.sh
 
-# Fetch real MySQL 9, Redis 8 and Valkey 9 once, and run the end-to-end tests on each pair
-matrix *args: servers
+# Fetch real MySQL 9, Redis 8 and Valkey 9 once, and run the tests with servers on Redis 8 with MySQL, and Valkey with MariaDB
+matrix *args: (on "redis8" "mysql" with_servers args) (on "valkey9" "mariadb" with_servers args)
+
+# Of `just matrix`, what CI runs: of Valkey only what the libraries promise, for MariaDB has had all the rest
+[private]
+matrix-sample: (on "redis8" "mysql" with_servers) (on "valkey9" "mariadb" "--lib --test operations --test promises")
+
+[private]
+on redis mysql programs *args: servers
     {{ scripts }}/fetch-matrix.sh
-    TIDEGATE_LAB_REDIS=redis8 TIDEGATE_LAB_MYSQL=mysql cargo test --package tidegate --tests {{ args }}
-    TIDEGATE_LAB_REDIS=valkey9 TIDEGATE_LAB_MYSQL=mysql cargo test --package tidegate --tests {{ args }}
+    TIDEGATE_LAB_REDIS={{ redis }} TIDEGATE_LAB_MYSQL={{ mysql }} cargo test {{ everything }} {{ programs }} {{ args }} -- --skip weight::
 
 # Workers on three nodes of Galera and on MySQL's group replication, whose nodes die and part: about eight minutes
 clusters *args: servers
     {{ scripts }}/fetch-matrix.sh
-    cargo test --package tidegate-lab --test clusters {{ args }} -- --ignored --test-threads 1
-    cargo test --package tidegate --test pipeline clusters::{{ args }} -- --ignored --test-threads 1
+    cargo test {{ everything }} --test clusters {{ args }} -- --ignored --test-threads 1
+    cargo test {{ everything }} --test pipeline clusters::{{ args }} -- --ignored --test-threads 1
 
 # Of `just clusters`, two minutes
 [private]
 clusters-sample: servers
     {{ scripts }}/fetch-matrix.sh
-    cargo test --package tidegate --test pipeline -- --ignored --test-threads 1 \
+    cargo test {{ everything }} --test pipeline -- --ignored --test-threads 1 \
         three_workers_on_three a_node_of_galera_that_was_alone a_member_of_a_group_dies
 
 # Start private servers that stay, and print the environment to paste

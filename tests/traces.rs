@@ -33,7 +33,7 @@ fn traced(site: &Site, url: &str) -> WorkerPlan {
 }
 
 async fn site_on_sale() -> Site {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.load(VOUCHER, 1_000).await;
     site
 }
@@ -150,6 +150,7 @@ async fn every_outcome_is_told_with_its_reason() {
     assert_eq!(reason(&told_of(2, "already_there").await), "");
     add(3, "1", "7", "3").await;
     let refused = told_of(3, "refused").await;
+    assert_eq!(refused.attributes["tidegate.order.status"], "refused");
     assert_eq!((reason(&refused).as_str(), refused.error), ("user_has_order", None));
     add(4, "4", "999", "4").await;
     let buried = told_of(4, "buried").await;

@@ -65,6 +65,16 @@ pub async fn get(worker: &Worker, path: &str) -> Page {
     ask(Method::GET, address_of(worker).await, path, None).await
 }
 
+/// Waits until all lanes of a worker do this.
+pub async fn until_all(worker: &Worker, activity: &str) {
+    until(&format!("all lanes are {activity}"), || async {
+        let status = get(worker, "/status").await.json();
+        let lanes = status["worker"]["lanes"].as_array().expect("lanes").clone();
+        !lanes.is_empty() && lanes.iter().all(|lane| lane["activity"] == activity)
+    })
+    .await;
+}
+
 /// Looks again and again, until a page has this status and holds this text.
 pub async fn until_page(worker: &Worker, path: &str, status: u16, text: &str) {
     until(&format!("{path} says {status} and {text:?}"), || async {

@@ -11,7 +11,7 @@ pub async fn migrated_mysql() -> &'static str {
     static SERVER: OnceLock<MysqlServer> = OnceLock::new();
     static URL: OnceCell<String> = OnceCell::const_new();
     let url = URL.get_or_init(|| async {
-        let url = SERVER.get_or_init(|| MysqlServer::start().expect("MySQL starts")).url();
+        let url = SERVER.get_or_init(|| MysqlServer::shared().expect("a database")).url();
         let pool = mysql(&url).await;
         tidegate_orders::schema::migrate(&pool).await.expect("migrates");
         pool.close().await;

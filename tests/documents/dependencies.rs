@@ -106,7 +106,10 @@ fn declared(manifest: &str, members: &BTreeMap<String, String>) -> BTreeMap<Stri
         for (kind, suffix) in [("dependencies", ""), ("dev-dependencies", " (tests)")] {
             for (name, of) in manifest.get(kind).and_then(Value::as_table).into_iter().flatten() {
                 if let Some(dependency) = declared.get_mut(name) {
-                    dependency.by.insert(format!("{member}{suffix}"));
+                    // Whoever needs it anyway is not listed once more for tests.
+                    if !dependency.by.contains(member) {
+                        dependency.by.insert(format!("{member}{suffix}"));
+                    }
                     dependency.features.extend(features(of));
                 }
             }

@@ -2,7 +2,7 @@
 
 #[path = "../browser/mod.rs"]
 mod browser;
-#[path = "../../crates/tidegate/src/metrics/catalog.rs"]
+#[path = "../../crates/tidegate-worker/src/metrics/catalog.rs"]
 mod catalog;
 #[path = "../program/mod.rs"]
 mod program;
@@ -13,7 +13,10 @@ mod terminal;
 
 mod dependencies;
 mod deploy;
+mod glossary;
+mod imports;
 mod markdown;
+mod matrix;
 mod references;
 mod runbook;
 mod tree;

@@ -158,10 +158,7 @@ async fn a_load_that_died_half_way_is_completed_by_the_same_command() {
 async fn voucher_load_checks_its_times_and_its_stock_before_it_connects() {
     let program = with_stores("redis://127.0.0.1:1", NOWHERE);
     for (line, complaint) in [
-        (
-            "--stock 5 --begin 2030-01-02T00:00:00Z --end 2030-01-01T00:00:00Z",
-            "--begin must lie before --end",
-        ),
+        ("--stock 5 --begin 2030-01-02T00:00:00Z --end 2030-01-01T00:00:00Z", "begin must lie before end"),
         ("--stock 5 --end 2024-01-01T00:00:00Z", "lies in the past"),
         ("--stock 5 --begin 1795168800", "milliseconds"),
         ("--stock 5 --end 2050-01-01T00:00:00Z", "2038"),
@@ -175,7 +172,7 @@ async fn voucher_load_checks_its_times_and_its_stock_before_it_connects() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn voucher_commands_name_the_migration_that_is_missing() {
-    let (redis, mysql) = (RedisServer::start().unwrap(), MysqlServer::start().unwrap());
+    let (redis, mysql) = (RedisServer::start().unwrap(), MysqlServer::shared().unwrap());
     let program = with_stores(&redis.url(), &mysql.url());
     let run = program.run("voucher load --voucher 1 --stock 5").expect(3);
     assert!(run.stderr.contains("tidegate migrate"), "{run:?}");
@@ -195,7 +192,7 @@ async fn an_unknown_voucher_is_a_no() {
 async fn a_voucher_that_redis_lost_is_told_from_one_that_was_never_on_sale() {
     let server = RedisServer::start().unwrap();
     // Its own: a doctor of another test would find what Redis has lost here.
-    let server_of_rows = MysqlServer::start().unwrap();
+    let server_of_rows = MysqlServer::shared().unwrap();
     let url = server_of_rows.url();
     let (program, pool) = (with_stores(&server.url(), &url), mysql(&url).await);
     program.run("migrate --yes").expect(0);

@@ -67,10 +67,11 @@ async fn no_password_reaches_the_log_however_much_is_logged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_password_reaches_the_log_of_a_worker_or_a_migration_however_much_is_logged() {
-    let site = Site::bare().await;
+    let site = Site::bare_with_own_mysql().await;
     site.redis_says(&["ACL", "SETUSER", "app", "on", ">hunter2", "~*", "+@all"]).await;
-    let account = "CREATE USER app@'127.0.0.1' IDENTIFIED BY 'hunter2'; GRANT ALL ON *.* TO app@'127.0.0.1'";
-    sqlx::raw_sql(account).execute(&site.pool).await.expect("the account is made");
+    let batch_trace =
+        "CREATE USER app@'127.0.0.1' IDENTIFIED BY 'hunter2'; GRANT ALL ON *.* TO app@'127.0.0.1'";
+    sqlx::raw_sql(batch_trace).execute(&site.pool).await.expect("the account is made");
     let redis = site.redis.url().replace("redis://", "redis://app:hunter2@");
     let mysql = site.mysql.url();
     let (_, address) = mysql.split_once('@').expect("a URL with a user");

@@ -16,7 +16,7 @@ fn doctor(site: &Site) -> (Option<i32>, String) {
 
 /// A site with a voucher that 5 of 100 units were sold of, and no worker any more.
 async fn after_a_sale() -> Site {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.load(7, 100).await;
     for order in 11..=15 {
         site.admit(order, 1_000 + order, 7, 1).await;

@@ -20,7 +20,7 @@ mod dead;
 mod doctor;
 mod migrations;
 mod operator;
-mod order_story;
+mod order_show;
 mod pause;
 mod pending;
 mod replay;

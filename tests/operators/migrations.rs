@@ -30,7 +30,7 @@ fn stdout(output: &Output) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_changes_nothing_a_run_says_what_it_did_and_the_next_that_there_is_nothing_to_do() {
-    let mysql = MysqlServer::start().expect("a MySQL");
+    let mysql = MysqlServer::shared().expect("a database");
     let dry = migrate(&mysql.url(), &["--dry-run"]);
     assert!(dry.status.success(), "{dry:?}");
     assert!(stdout(&dry).contains("12 steps to be taken"), "{dry:?}");
@@ -73,7 +73,7 @@ async fn a_migration_that_is_at_work_is_waited_for_and_its_half_tables_are_no_fa
 
 #[tokio::test(flavor = "multi_thread")]
 async fn duplicates_are_listed_with_ids_that_lose_no_digit_and_the_exit_code_is_1() {
-    let mysql = MysqlServer::start().expect("a MySQL");
+    let mysql = MysqlServer::shared().expect("a database");
     let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
     sqlx::raw_sql(TUTORIAL).execute(&pool).await.expect("the tables are made");
     let refused = migrate(&mysql.url(), &[]);
@@ -88,7 +88,7 @@ async fn duplicates_are_listed_with_ids_that_lose_no_digit_and_the_exit_code_is_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_database_is_named_with_what_to_type() {
-    let mysql = MysqlServer::start().expect("a MySQL");
+    let mysql = MysqlServer::shared().expect("a database");
     let url = mysql.url();
     let (address, query) = url.split_once('?').unwrap_or((&url, ""));
     let url = format!("{address}_nowhere?{query}");

@@ -273,7 +273,7 @@ async fn a_log_that_cannot_be_written_is_no_reason_to_leave_the_work_undone() {
     assert!(run.stderr.contains("OOM command not allowed"), "{run:?}");
     assert_eq!(call::<u64>(&client, "XLEN stream.orders").await, 100);
 
-    let mysql = MysqlServer::start().unwrap();
+    let mysql = MysqlServer::shared().unwrap();
     let away = format!("redis://127.0.0.1:{}", closed_port());
     let run = with_stores(&away, &mysql.url()).run("migrate").expect(0);
     assert!(run.stderr.contains("`tidegate log` will not show this"), "{run:?}");
@@ -282,7 +282,7 @@ async fn a_log_that_cannot_be_written_is_no_reason_to_leave_the_work_undone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_change_leaves_a_line_and_what_changes_nothing_leaves_none() {
-    let (server, mysql) = (RedisServer::start().unwrap(), MysqlServer::start().unwrap());
+    let (server, mysql) = (RedisServer::start().unwrap(), MysqlServer::shared().unwrap());
     let program = with_stores(&server.url(), &mysql.url());
     for line in [
         "migrate",

@@ -9,30 +9,18 @@ use serde_json::Value as Json;
 use tidegate_lab::Proxy;
 
 use crate::{
-    browser::{get, until_page},
+    browser::{until_all, until_page},
     program::Program,
-    site::{GROUP, STREAM, Site, Worker, rush::PLENTY, until},
+    site::{GROUP, STREAM, Site, rush::PLENTY, until},
     terminal::Terminal,
 };
 
 /// What is promised: a batch here takes milliseconds.
 const SOON: Duration = Duration::from_secs(2);
-/// Longer than workers need to look twice.
-const A_WHILE: Duration = Duration::from_millis(1_200);
 
 /// The commands, on the servers of a site.
 fn program(site: &Site) -> Program {
     Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
-}
-
-/// Waits until all lanes of a worker do this.
-async fn until_all(worker: &Worker, activity: &str) {
-    until(&format!("all lanes are {activity}"), || async {
-        let status = get(worker, "/status").await.json();
-        let lanes = status["worker"]["lanes"].as_array().expect("lanes").clone();
-        !lanes.is_empty() && lanes.iter().all(|lane| lane["activity"] == activity)
-    })
-    .await;
 }
 
 /// The last entry that was handed to anybody.
@@ -44,21 +32,27 @@ async fn last_delivered(site: &Site) -> String {
     words[at + 1].clone()
 }
 
-/// How often workers have read or claimed anything.
-async fn reads(site: &Site) -> String {
+/// How often Redis has been told to do each of these, in lower case.
+async fn calls_of<const N: usize>(site: &Site, commands: [&str; N]) -> [usize; N] {
     let stats = site.call("INFO commandstats").await.as_string().expect("a text");
-    let of = |name: &str| {
-        let line =
-            stats.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:"))).unwrap_or_default();
-        line.split(',').next().unwrap_or_default().to_owned()
-    };
-    [of("xreadgroup"), of("xautoclaim")].join(" ")
+    commands.map(|command| {
+        let begin = format!("cmdstat_{command}:calls=");
+        let calls = stats.lines().find_map(|line| line.strip_prefix(&begin)?.split(',').next());
+        calls.map_or(0, |calls| calls.parse().expect("a number"))
+    })
 }
 
-/// Nothing is in anybody's hands, and nothing is read although there is something to read.
+/// How often workers have read or claimed anything.
+async fn reads(site: &Site) -> [usize; 2] {
+    calls_of(site, ["xreadgroup", "xautoclaim"]).await
+}
+
+/// Nothing is in anybody's hands, and nothing is read although there is something to read: not until workers, up to two,
+/// have looked twice whether they are paused.
 async fn nothing_is_read(site: &Site) {
     let before = (last_delivered(site).await, reads(site).await);
-    tokio::time::sleep(A_WHILE).await;
+    let [looks] = calls_of(site, ["get"]).await;
+    until("the workers have looked again", || async { calls_of(site, ["get"]).await[0] >= looks + 4 }).await;
     assert_eq!((last_delivered(site).await, reads(site).await), before);
     assert!(site.open_entries().await.expect("a group") > 0, "there is something to read");
 }

@@ -417,7 +417,7 @@ async fn beside_running_workers_each_order_is_written_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_of_an_outage_is_written_and_a_store_that_goes_away_ends_it_with_what_to_type() {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.open_sale().await;
     let worker = site.worker("w").start();
     site.rush(1_000, 100).await;

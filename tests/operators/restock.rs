@@ -262,8 +262,9 @@ async fn nobody_passes_an_update_that_is_on_its_way_and_it_dies_with_its_session
         let waited = program.run_with(&same, &[("TIDEGATE_MYSQL_LOCK_WAIT_TIMEOUT_S", "1")]).expect(3);
         assert!(waited.stderr.contains("Lock wait timeout"), "{waited:?}");
         // As the server does by itself after worker.claim_idle_ms.
-        let holder = "SELECT CAST(trx_mysql_thread_id AS SIGNED) FROM information_schema.innodb_trx \
-                      WHERE trx_rows_locked > 0 ORDER BY trx_started LIMIT 1";
+        let holder = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
+                      JOIN information_schema.innodb_trx ON trx_mysql_thread_id = id \
+                      WHERE db = DATABASE() AND trx_rows_locked > 0 ORDER BY trx_started LIMIT 1";
         let holder: i64 = sqlx::query_scalar(holder).fetch_one(&site.pool).await.expect("it holds the row");
         let kill = sqlx::AssertSqlSafe(format!("KILL {holder}"));
         sqlx::raw_sql(kill).execute(&site.pool).await.expect("its session is ended");
@@ -280,15 +281,15 @@ async fn nobody_passes_an_update_that_is_on_its_way_and_it_dies_with_its_session
 async fn what_mysql_refuses_is_withdrawn_before_anybody_else_can_make_it() {
     let (site, program) = open().await;
     let (child, hold, [redis, _mysql]) = held_at(&site, "take", |_, mysql| mysql.hold_when(LOCK)).await;
-    let withdrawal = redis.hold_when(WITHDRAWN);
+    let cancellation = redis.hold_when(WITHDRAWN);
     let left = "UPDATE tb_seckill_voucher SET stock = ? WHERE voucher_id = 7";
     sqlx::query(left).bind(300).execute(&site.pool).await.expect("others have bought it");
     hold.release();
-    withdrawal.reached().await.expect("it is refused");
+    cancellation.reached().await.expect("it is refused");
     let same = ["voucher", "take", "--voucher", "7", "--units", "400", "--yes"];
     let waited = program.run_with(&same, &[("TIDEGATE_MYSQL_LOCK_WAIT_TIMEOUT_S", "1")]).expect(3);
     assert!(waited.stderr.contains("Lock wait timeout"), "{waited:?}");
-    withdrawal.release();
+    cancellation.release();
     let refused = Run::from(child.wait_with_output().expect("it ends")).expect(1);
     assert!(refused.stdout.contains("MySQL has fewer units left by now"), "{refused:?}");
     sqlx::query(left).bind(1_000).execute(&site.pool).await.expect("they gave it back");

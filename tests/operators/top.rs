@@ -77,7 +77,7 @@ fn assert_given_back(terminal: Terminal, code: i32) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_rows_show_rates_under_load_lanes_stocks_and_a_dead_letter_as_it_appears() {
-    let site = Arc::new(Site::open().await);
+    let site = Arc::new(Site::with_own_mysql().await);
     site.open_sale().await;
     let admin = format!("127.0.0.1:{}", closed_port());
     let worker = site.worker("w").set("WORKER_LANES", 2).set("ADMIN_LISTEN", &admin);
@@ -132,7 +132,7 @@ async fn twenty_rows_show_rates_under_load_lanes_stocks_and_a_dead_letter_as_it_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_go_and_come_back_and_the_view_stays() {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.load(PLENTY, 100).await;
     site.redis.kill9().expect("Redis is there");
     let mut terminal = Terminal::start_sized(&top(&site, "off"), 20, 80);

@@ -240,7 +240,7 @@ async fn written_before(site: &Site, worker: &Worker) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysql_that_says_nothing_makes_a_worker_unready_and_not_dead() {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     // Shorter than the silence: a lane that waits for the store is not stuck, however long that takes.
     let worker = impatient(&site).set("ADMIN_STUCK_AFTER_MS", 3_000).start();
     let created = written_before(&site, &worker).await;
@@ -351,7 +351,7 @@ async fn a_lane_that_does_one_thing_for_too_long_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_nobody_can_look_at_tells_of_its_lanes_when_it_is_asked_by_a_signal() {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     let worker = site.worker("w").set("ADMIN_LISTEN", "off").start();
     worker.says("worker started").await;
     worker.signal(Signal::SIGUSR1);

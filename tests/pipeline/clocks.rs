@@ -12,7 +12,7 @@ const HOUR_S: i64 = 3_600;
 
 async fn redis_by(clock: &Clock) -> Site {
     let redis = RedisServer::options().args(["--appendfsync", "always"]).clock(clock).start();
-    Site::on(redis.expect("a Redis"), MysqlServer::start().expect("a MySQL")).await.migrated().await
+    Site::on(redis.expect("a Redis"), MysqlServer::shared().expect("a database")).await.migrated().await
 }
 
 async fn mysql_by(clock: &Clock) -> Site {

@@ -22,7 +22,7 @@ async fn port_of(worker: &Worker) -> u16 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_says_what_the_worker_says_with_the_token_of_the_configuration() {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     let plan = site.worker("w").set("ADMIN_LISTEN", "0.0.0.0:0").set("ADMIN_TOKEN", TOKEN);
     let worker = plan.set("WORKER_BACKOFF_MAX_MS", 300).start();
     // Everywhere means here, for one who asks from beside it.
@@ -50,7 +50,7 @@ async fn it_says_what_the_worker_says_with_the_token_of_the_configuration() {
 fn who_cannot_be_asked_is_not_alive_and_a_configuration_without_address_is_wrong() {
     let run = probe(&format!("127.0.0.1:{}", closed_port()), "", "probe livez").expect(1);
     assert!(run.stdout.contains("refused"), "{run:?}");
-    assert!(run.stdout.contains("This is admin.listen of this configuration: it says nothing of"), "{run:?}");
+    assert!(run.stdout.contains("This is admin.listen of this configuration; it says nothing of"), "{run:?}");
     let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
     let begun = Instant::now();
     let address = mute.local_addr().expect("an address").to_string();

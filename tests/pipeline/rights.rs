@@ -13,7 +13,7 @@ use crate::{
 
 /// A site whose stores have these users.
 async fn open() -> Site {
-    let site = Site::bare().await;
+    let site = Site::bare_with_own_mysql().await;
     site.add_users().await;
     site
 }

@@ -5,14 +5,16 @@ use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
     thread,
-    time::Duration,
 };
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use tidegate_lab::Proxy;
 
-use crate::site::{Site, WorkerPlan, until};
+use crate::{
+    browser::get,
+    site::{Site, Worker, WorkerPlan, until},
+};
 
 /// A service manager: it keeps what it is told, line by line.
 struct Manager {
@@ -77,7 +79,7 @@ fn watched(site: &Site, manager: &Manager) -> WorkerPlan {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_ready_when_it_takes_orders_and_not_before() {
-    let (site, manager) = (Site::open().await, Manager::open());
+    let (site, manager) = (Site::with_own_mysql().await, Manager::open());
     site.redis.kill9().expect("Redis is killed");
     site.mysql.kill9().expect("MySQL is killed");
     let worker = watched(&site, &manager).start();
@@ -114,6 +116,13 @@ async fn it_is_ready_when_it_takes_orders_and_not_before() {
     assert_eq!(manager.count("READY=1"), 1, "{:#?}", manager.told());
 }
 
+/// How many seconds the worker has been stuck, as it says itself.
+async fn stuck_for(worker: &Worker) -> f64 {
+    let page = get(worker, "/livez").await;
+    let seconds = page.text.split(" for ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+    seconds.unwrap_or_else(|| panic!("it is not stuck: {page:?}"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_watchdog_bites_when_a_lane_is_stuck() {
     let (site, manager) = (Site::open().await, Manager::open());
@@ -132,8 +141,9 @@ async fn the_watchdog_bites_when_a_lane_is_stuck() {
         .await;
     manager.status_is("stuck").await;
     let calmed = manager.count("WATCHDOG=1");
-    // As long as systemd would wait, and once more.
-    tokio::time::sleep(Duration::from_millis(800)).await;
+    // As long as systemd would wait, and once more: the worker looks twice in 400 ms.
+    let begun = stuck_for(&worker).await;
+    until("it is stuck for longer", || async { stuck_for(&worker).await > begun + 0.8 }).await;
     assert_eq!(manager.count("WATCHDOG=1"), calmed, "{:#?}", manager.told());
     settling.release();
     manager.is_calmed(2).await;

@@ -35,7 +35,7 @@ impl Second<'_> {
 async fn a_second_fleet_with_a_prefix_shares_nothing_with_the_first() {
     let site = Site::open().await;
     site.open_sale().await;
-    let second = Second { site: &site, mysql: MysqlServer::start().expect("a MySQL") };
+    let second = Second { site: &site, mysql: MysqlServer::shared().expect("a database") };
     second.run("migrate --yes").expect(0);
     // The same voucher, the same users and the same names of workers mean something else there.
     second.run("voucher load --voucher 1 --stock 2").expect(0);

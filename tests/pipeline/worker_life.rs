@@ -125,7 +125,7 @@ async fn a_worker_that_waits_for_redis_obeys_a_signal_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_waits_for_mysql_obeys_a_signal_at_once() {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.mysql.kill9().expect("MySQL is killed");
     let worker = site.worker("w").start();
     worker.says("outage began").await;
@@ -134,7 +134,7 @@ async fn a_worker_that_waits_for_mysql_obeys_a_signal_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_obeys_a_signal_at_once_while_mysql_says_nothing() {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.mysql.stop().expect("MySQL is stopped");
     // It begins by asking MySQL, which takes as long as this.
     let worker = site.worker("w").set("MYSQL_ACQUIRE_TIMEOUT_MS", 20_000).start();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fred::interfaces::SetsInterface;
 use sqlx::Row;
 use tidegate_lab::Endpoint;
-use tidegate_orders::audit::audit;
+use tidegate_operations::audit::audit;
 use tidegate_stream::StreamNames;
 
 use super::{

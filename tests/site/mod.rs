@@ -39,7 +39,7 @@ pub const GROUP: &str = "g1";
 /// Longer than anything here takes on a busy machine; waiting ends as soon as the thing is so.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Private servers with the schema in place.
+/// A Redis of its own, a database, and what a test needs to work with them.
 pub struct Site<M = MysqlServer> {
     pub redis: RedisServer,
     pub mysql: M,
@@ -62,18 +62,31 @@ pub struct OrderRow {
 }
 
 impl Site {
-    /// Starts a Redis that loses nothing when it is killed, and a MySQL, and makes the schema.
+    /// Starts a Redis that loses nothing when it is killed, and makes the schema in a database of its own, on a MySQL
+    /// that tests share.
     pub async fn open() -> Self {
         Self::bare().await.migrated().await
     }
 
     /// As [`Site::open`], with an empty database.
     pub async fn bare() -> Self {
-        let durable = ["--appendfsync", "always"].map(str::to_owned);
-        let redis =
-            RedisServer::options().args(durable).args(users::redis_options()).start().expect("a Redis");
-        Self::on(redis, MysqlServer::start().expect("a MySQL")).await
+        Self::on(durable_redis(), MysqlServer::shared().expect("a database")).await
     }
+
+    /// As [`Site::open`], on a MySQL that may be broken and set up, and whose users and sessions are this test's alone.
+    pub async fn with_own_mysql() -> Self {
+        Self::bare_with_own_mysql().await.migrated().await
+    }
+
+    /// As [`Site::with_own_mysql`], with an empty database.
+    pub async fn bare_with_own_mysql() -> Self {
+        Self::on(durable_redis(), MysqlServer::start().expect("a MySQL")).await
+    }
+}
+
+fn durable_redis() -> RedisServer {
+    let durable = ["--appendfsync", "always"].map(str::to_owned);
+    RedisServer::options().args(durable).args(users::redis_options()).start().expect("a Redis")
 }
 
 impl<M: Endpoint> Site<M> {
@@ -257,7 +270,7 @@ pub async fn redis_pool(url: &str) -> Pool {
         command_timeout: Duration::from_secs(5),
         connect_timeout: Duration::from_secs(5),
     };
-    connect_pool(&settings).await.expect("Redis answers")
+    connect_pool(&settings).await.expect("Redis answers").into()
 }
 
 fn keys() -> Keys {
@@ -391,7 +404,16 @@ impl Drop for Worker {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("--- {}\n{}", self.log.display(), self.log());
+            eprintln!("--- {}\n{}", self.log.display(), shortened(&self.log()));
         }
     }
+}
+
+/// Of a log, the last lines, and of those before them what is no detail.
+fn shortened(log: &str) -> String {
+    const WHOLE: usize = 30;
+    let lines: Vec<&str> = log.lines().collect();
+    let (early, late) = lines.split_at(lines.len().saturating_sub(WHOLE));
+    let kept = early.iter().filter(|line| !line.contains(" DEBUG ") && !line.contains(" TRACE "));
+    kept.chain(late).copied().collect::<Vec<_>>().join("\n")
 }

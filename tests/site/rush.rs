@@ -33,7 +33,7 @@ const SCRIPTS: [&str; 10] = [
     include_str!("../../lua/bury.lua"),
     include_str!("../../lua/release.lua"),
     include_str!("../../lua/release_many.lua"),
-    include_str!("../../lua/retire.lua"),
+    include_str!("../../lua/remove_consumer.lua"),
 ];
 
 /// What was put in.

@@ -75,7 +75,7 @@ impl Demo {
             fleet.start(name)?;
         }
 
-        let pool = connect_pool(&redis_settings(redis.url())).await?;
+        let pool = connect_pool(&redis_settings(redis.url())).await?.into();
         let rush = self.rush(&pool)?;
         println!("{} people race; three workers write ({} clicks a second)\n", self.buyers, self.rate);
         let sales = Arc::new(Sales::default());

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::flavour::{MysqlFlavour, Program};
 use crate::ground;
-use crate::mysql_server::{base_settings, with_path};
+use crate::mysql_settings::{base_settings, with_path};
 
 /// Part of a template's name. Raise it when what is in a template changes.
 const REVISION: u32 = 2;

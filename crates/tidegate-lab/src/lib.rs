@@ -30,6 +30,7 @@
 //! fine on a multi-threaded runtime; elsewhere call them through `tokio::task::spawn_blocking`.
 
 mod blocking;
+#[cfg(feature = "tls")]
 mod certificates;
 mod clock;
 #[cfg(feature = "collector")]
@@ -41,6 +42,7 @@ mod flavour;
 mod ground;
 mod mysql_cluster;
 mod mysql_server;
+mod mysql_settings;
 mod ports;
 mod private_server;
 mod process;
@@ -48,6 +50,7 @@ mod proxy;
 mod redis_server;
 mod sentinel;
 
+#[cfg(feature = "tls")]
 pub use certificates::Certificates;
 pub use clock::Clock;
 #[cfg(feature = "collector")]

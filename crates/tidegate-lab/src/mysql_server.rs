@@ -1,5 +1,7 @@
 //! A private MariaDB or MySQL.
 
+mod shared;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -9,13 +11,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+#[cfg(feature = "tls")]
 use crate::certificates::Certificates;
 use crate::clock::Clock;
 use crate::data_template;
 use crate::endpoint::Endpoint;
 use crate::external::{self, ExternalMysql};
-use crate::flavour::{MysqlFlavour, Program};
+use crate::flavour::MysqlFlavour;
 use crate::ground::Ground;
+use crate::mysql_settings::{DATA, TMP, server_words, with_path};
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 
@@ -42,6 +46,7 @@ impl MysqlOptions {
         self
     }
 
+    #[cfg(feature = "tls")]
     /// Speaks TLS, too, with whoever asks for it. Clients need no certificate.
     pub fn tls(self, certificates: &Certificates) -> Self {
         self.args([
@@ -126,6 +131,7 @@ pub struct MysqlServer {
 enum Place {
     Private(PrivateServer),
     External(ExternalMysql),
+    Shared(shared::Database),
 }
 
 impl MysqlServer {
@@ -134,18 +140,28 @@ impl MysqlServer {
         Self::options().start()
     }
 
+    /// An empty database on a server that this process starts once and its tests share. For tests that neither break
+    /// the server nor change its settings or users, nor look at the sessions of others.
+    pub fn shared() -> Result<Self> {
+        let place = match ExternalMysql::from_env() {
+            Some(external) => Place::External(external?),
+            None => Place::Shared(shared::Database::create()?),
+        };
+        Ok(Self { place })
+    }
+
     /// A server that differs from the usual one.
     pub fn options() -> MysqlOptions {
         MysqlOptions::default()
     }
 
-    /// `mysql://tidegate@127.0.0.1:PORT/tidegate?ssl-mode=disabled`, or that of a database on the external server.
+    /// `mysql://tidegate@127.0.0.1:PORT/tidegate?ssl-mode=disabled`; on a shared server with the name of its own
+    /// database, and on the external one as that says.
     pub fn url(&self) -> String {
         match &self.place {
-            Place::Private(server) => {
-                format!("mysql://tidegate@127.0.0.1:{}/tidegate?ssl-mode=disabled", server.port())
-            }
+            Place::Private(server) => url(server.port(), "tidegate"),
             Place::External(server) => server.url.clone(),
+            Place::Shared(database) => url(database.port, &database.name),
         }
     }
 
@@ -154,6 +170,7 @@ impl MysqlServer {
         match &self.place {
             Place::Private(server) => server.port(),
             Place::External(server) => server.port,
+            Place::Shared(database) => database.port,
         }
     }
 
@@ -206,6 +223,11 @@ impl MysqlServer {
                     "The server of TIDEGATE_LAB_MYSQL_URL is not ours: it cannot be killed, stopped or restarted"
                 )
             }
+            Place::Shared(_) => {
+                bail!(
+                    "Other tests use the shared server: who kills, stops or restarts one starts one of his own"
+                )
+            }
         }
     }
 }
@@ -220,82 +242,8 @@ impl Endpoint for MysqlServer {
     }
 }
 
-/// The data of a server, in its folder.
-pub(crate) const DATA: &str = "data";
-/// Its temporary files. A MariaDB that starts deletes all temporary tables in its folder: a shared one would break its
-/// neighbours.
-pub(crate) const TMP: &str = "tmp";
-
-/// How to call a server that stands on this folder, as durable as in production.
-pub(crate) fn server_words(
-    flavour: MysqlFlavour,
-    program: &Program,
-    folder: &Path,
-    port: u16,
-) -> Vec<OsString> {
-    let mut words = program.words.clone();
-    words.extend(base_settings(flavour, &program.root, &folder.join(DATA)));
-    words.push(with_path("--tmpdir=", &folder.join(TMP)));
-    words.push(format!("--port={port}").into());
-    words.extend(durability(flavour).iter().map(OsString::from));
-    words
-}
-
-/// What every start of this program needs, that of the template included.
-pub(crate) fn base_settings(flavour: MysqlFlavour, root: &Path, data: &Path) -> Vec<OsString> {
-    // --no-defaults counts only as the first argument. The socket's name is relative to the data folder: a full path
-    // would meet the limit of 107 bytes.
-    let mut settings: Vec<OsString> = [
-        "--no-defaults",
-        "--bind-address=127.0.0.1",
-        "--socket=server.sock",
-        "--pid-file=server.pid",
-        "--skip-name-resolve",
-        "--character-set-server=utf8mb4",
-        "--innodb-buffer-pool-size=64M",
-    ]
-    .map(OsString::from)
-    .into();
-    settings.push(with_path("--datadir=", data));
-    if nix::unistd::Uid::effective().is_root() {
-        settings.push("--user=root".into());
-    }
-    match flavour {
-        MysqlFlavour::MariaDb => settings.push("--innodb-log-file-size=32M".into()),
-        MysqlFlavour::Mysql => {
-            settings.push(with_path("--basedir=", &root.join("usr")));
-            settings.extend(
-                [
-                    "--innodb-redo-log-capacity=32M",
-                    "--secure-file-priv=",
-                    "--mysqlx=OFF",
-                    // It costs hundreds of megabytes, and several servers run side by side.
-                    "--performance-schema=OFF",
-                ]
-                .map(OsString::from),
-            );
-        }
-    }
-    settings
-}
-
-fn durability(flavour: MysqlFlavour) -> &'static [&'static str] {
-    match flavour {
-        MysqlFlavour::MariaDb => &["--innodb-flush-log-at-trx-commit=1", "--max-connections=500"],
-        MysqlFlavour::Mysql => &[
-            "--innodb-flush-log-at-trx-commit=1",
-            "--max-connections=500",
-            "--server-id=1",
-            "--log-bin=binlog",
-            "--sync-binlog=1",
-        ],
-    }
-}
-
-pub(crate) fn with_path(option: &str, path: &Path) -> OsString {
-    let mut word = OsString::from(option);
-    word.push(path);
-    word
+fn url(port: u16, database: &str) -> String {
+    format!("mysql://tidegate@127.0.0.1:{port}/{database}?ssl-mode=disabled")
 }
 
 /// A server that is ready sends a handshake, protocol version 10; one that refuses sends an error packet (0xff).

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
+#[cfg(feature = "tls")]
 use crate::certificates::Certificates;
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -59,6 +60,7 @@ impl RedisOptions {
         self
     }
 
+    #[cfg(feature = "tls")]
     /// Speaks TLS, too, on a port of its own. Clients need no certificate.
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.speaks_tls = true;

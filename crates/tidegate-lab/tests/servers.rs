@@ -3,11 +3,12 @@
 mod polling;
 mod redis_call;
 
+use std::collections::BTreeSet;
 use std::env;
 use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Instant;
 
 use polling::eventually;
 use redis_call::call;
@@ -224,13 +225,16 @@ fn a_start() {
 
 #[test]
 fn many_servers_start_side_by_side() {
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| (RedisServer::start().unwrap(), MysqlServer::start().unwrap()));
-        }
+    let start = || (RedisServer::start().unwrap(), MysqlServer::start().unwrap());
+    let pairs: Vec<_> = std::thread::scope(|scope| {
+        let starting: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+        starting.into_iter().map(|started| started.join().unwrap()).collect()
     });
-    println!("four pairs in {:?}", begun.elapsed());
+    let ports: BTreeSet<u16> = pairs.iter().flat_map(|(redis, mysql)| [redis.port(), mysql.port()]).collect();
+    assert_eq!(ports.len(), 8, "each has a port of its own");
+    for port in ports {
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    }
 }
 
 /// This test program once more, with one of its tests.

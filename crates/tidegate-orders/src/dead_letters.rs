@@ -5,9 +5,10 @@
 
 use fred::{
     clients::Pool,
+    error::Error,
     types::{Key, Value},
 };
-use tidegate_stream::{EntryId, Letter, Script, StreamError, StreamNames, Survey};
+use tidegate_stream::{EntryId, Letter, Script, StreamError, StreamInspector, StreamNames};
 
 use crate::{
     Order,
@@ -54,7 +55,7 @@ pub enum DropReply {
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
     pool: Pool,
-    survey: Survey,
+    inspector: StreamInspector,
     keys: Keys,
     requeue: Script,
     cancel: Script,
@@ -66,7 +67,7 @@ impl DeadLetters {
     #[must_use]
     pub fn new(pool: Pool, keys: Keys, names: StreamNames) -> Self {
         Self {
-            survey: Survey::new(pool.clone(), names),
+            inspector: StreamInspector::new(pool.clone(), names),
             pool,
             keys,
             requeue: Script::new("requeue", include_str!("../../../lua/requeue.lua")),
@@ -75,12 +76,18 @@ impl DeadLetters {
         }
     }
 
+    /// The name of the stream in which they stand.
+    #[must_use]
+    pub fn stream_name(&self) -> &str {
+        &self.inspector.names().dead
+    }
+
     /// How many there are.
     ///
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
     pub async fn count(&self) -> Result<u64, StreamError> {
-        self.survey.length(&self.survey.names().dead).await
+        self.inspector.length(&self.inspector.names().dead).await
     }
 
     /// The last of them, [`EntryId::MIN`] where there is none.
@@ -88,7 +95,7 @@ impl DeadLetters {
     /// # Errors
     /// As [`DeadLetters::count`].
     pub async fn last_id(&self) -> Result<EntryId, StreamError> {
-        self.survey.last_id(&self.survey.names().dead).await
+        self.inspector.last_id(&self.inspector.names().dead).await
     }
 
     /// Up to `count` letters that come after the first of these ids, none later than the second; oldest first.
@@ -96,7 +103,7 @@ impl DeadLetters {
     /// # Errors
     /// As [`DeadLetters::count`].
     pub async fn page(&self, range: (EntryId, EntryId), count: u16) -> Result<Vec<Letter>, StreamError> {
-        let entries = self.survey.page(&self.survey.names().dead, range, count).await?;
+        let entries = self.inspector.page(&self.inspector.names().dead, range, count).await?;
         Ok(entries.into_iter().map(Letter::parse).collect())
     }
 
@@ -105,7 +112,7 @@ impl DeadLetters {
     /// # Errors
     /// As [`DeadLetters::count`].
     pub async fn find(&self, id: EntryId) -> Result<Option<Letter>, StreamError> {
-        Ok(self.survey.entry(&self.survey.names().dead, id).await?.map(Letter::parse))
+        Ok(self.inspector.entry(&self.inspector.names().dead, id).await?.map(Letter::parse))
     }
 
     /// Puts a letter back into the stream, with its history.
@@ -130,7 +137,7 @@ impl DeadLetters {
         added.map_or_else(|| understood("requeue.lua", &reply, code), |id| Ok(RequeueReply::Requeued(id)))
     }
 
-    /// Gives the order of a letter back, of which MySQL must have been told before: see [`crate::Ledger::withdraw`].
+    /// Gives the order of a letter back, of which MySQL must have been told before: see [`crate::Ledger::cancel_unwritten`].
     ///
     /// # Errors
     /// See [`GateError`]. The order is given back and the letter deleted, or neither.
@@ -200,7 +207,7 @@ impl DeadLetters {
     }
 
     fn streams(&self) -> Vec<Key> {
-        let names = self.survey.names();
+        let names = self.inspector.names();
         vec![names.dead.as_str().into(), names.stream.as_str().into()]
     }
 
@@ -208,7 +215,7 @@ impl DeadLetters {
     async fn old_entries(&self, letter: &Letter) -> Result<Vec<Value>, GateError> {
         let mut own = Vec::new();
         for id in letter.entries() {
-            let entry = self.survey.entry(&self.survey.names().stream, id).await.map_err(unread)?;
+            let entry = self.inspector.entry(&self.inspector.names().stream, id).await.map_err(unread)?;
             own.extend(entry.filter(|entry| letter.is_of(entry)).map(|entry| entry.id.to_string().into()));
         }
         Ok(own)
@@ -221,7 +228,7 @@ fn id_of(order: Option<&Order>) -> String {
 
 fn unread(error: StreamError) -> GateError {
     match error {
-        StreamError::Redis(error) => error.into(),
+        StreamError::Redis(error) => Error::from(error).into(),
         error => GateError::Unexpected { place: "the stream".to_owned(), got: error.to_string() },
     }
 }

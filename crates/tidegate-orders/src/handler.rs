@@ -1,6 +1,7 @@
-//! What a lane does with a batch of orders: decode, lock, write, give back, unlock.
+//! What a lane does with a batch of orders: decode, lock, write, give back, unlock. [`Handler::handle`] is the entry, and
+//! `OrderHandler::handle_batch` has the steps in this order.
 
-mod foresee;
+mod predict;
 mod refusals;
 
 use std::{sync::Arc, time::Instant};
@@ -8,14 +9,14 @@ use std::{sync::Arc, time::Instant};
 use tidegate_stream::{Cause, Death, Entry, Handler, Outage, Outcome, Stage};
 
 use crate::{
-    account::{Account, Accountant},
+    batch_trace::{BatchTrace, BatchTracer},
     gate::{Gate, GateError, Release, ReleaseReply, UserAfter},
     ledger::{Contention, Incoming, Ledger, Refusal, Verdict},
-    tally::{Tally, TallyCounts},
+    order_counters::{OrderCounters, OrderCounts},
     user_lock::{Locked, UserLocks},
     wire::FieldNames,
 };
-pub use foresee::Foreseen;
+pub use predict::Predicted;
 use refusals::RefusalLog;
 
 /// Turns stream entries into orders in MySQL.
@@ -24,12 +25,12 @@ pub struct OrderHandler {
     gate: Gate,
     locks: UserLocks,
     ledger: Ledger,
-    tally: Arc<Tally>,
+    order_counters: Arc<OrderCounters>,
     refusals: Arc<RefusalLog>,
-    accountant: Option<Arc<dyn Accountant>>,
+    batch_tracer: Option<Arc<dyn BatchTracer>>,
 }
 
-/// An order on its way through a batch, with the place in the batch that its outcome belongs to.
+/// An order, and the place in its batch that its outcome belongs to.
 struct Placed {
     at: usize,
     incoming: Incoming,
@@ -38,41 +39,54 @@ struct Placed {
 impl OrderHandler {
     /// A handler that locks with `locks`, writes to `ledger` and gives refused units back through `gate`.
     #[must_use]
-    pub fn new(gate: Gate, locks: UserLocks, ledger: Ledger, tally: Arc<Tally>) -> Self {
-        Self { gate, locks, ledger, tally, refusals: Arc::default(), accountant: None }
+    pub fn new(gate: Gate, locks: UserLocks, ledger: Ledger, order_counters: Arc<OrderCounters>) -> Self {
+        Self { gate, locks, ledger, order_counters, refusals: Arc::default(), batch_tracer: None }
     }
 
-    /// Gives `accountant` an account of every batch that it wants one of.
+    /// Gives `batch_tracer` a trace of every batch that it wants.
     #[must_use]
-    pub fn accounted_to(self, accountant: Arc<dyn Accountant>) -> Self {
-        Self { accountant: Some(accountant), ..self }
+    pub fn traced_by(self, batch_tracer: Arc<dyn BatchTracer>) -> Self {
+        Self { batch_tracer: Some(batch_tracer), ..self }
     }
+}
 
-    async fn work_off(
+impl Handler for OrderHandler {
+    async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+        let Some(batch_tracer) = self.batch_tracer.as_ref().filter(|batch_tracer| batch_tracer.wants(batch))
+        else {
+            return self.handle_batch(batch, None).await;
+        };
+        let mut batch_trace = BatchTrace::of(batch.len());
+        let outcomes = self.handle_batch(batch, Some(&mut batch_trace)).await;
+        batch_tracer.take(batch_trace);
+        outcomes
+    }
+}
+
+impl OrderHandler {
+    /// The steps of a batch. Answers with one outcome an entry.
+    async fn handle_batch(
         &self,
         batch: &[Entry],
-        mut account: Option<&mut Account>,
+        mut batch_trace: Option<&mut BatchTrace>,
     ) -> Result<Vec<Outcome>, Outage> {
         let (orders, mut outcomes) = decode(self.gate.fields(), batch);
-        let orders = self.without_held_vouchers(orders, &mut outcomes).await?;
-        if !orders.is_empty() {
-            let began = Instant::now();
-            let locked = self.locks.lock(orders.iter().map(|placed| placed.incoming.order.user)).await;
-            let stage = Stage::since(began);
-            if let Some(account) = &mut account {
-                account.locking = Some(stage);
-            }
-            let locked = locked?;
-            self.tally.locked_in(stage.time());
-            let written = self.locks.hold(&locked, self.write(&locked, orders, &mut outcomes, account)).await;
-            self.locks.unlock(locked).await;
-            written?;
+        let orders = self.set_held_vouchers_aside(orders, &mut outcomes).await?;
+        if orders.is_empty() {
+            return Ok(outcomes);
         }
-        Ok(outcomes)
+        let locked = self.lock(&orders, batch_trace.as_deref_mut()).await?;
+        let orders = self.set_locked_users_aside(&locked, orders, &mut outcomes);
+        // On the heap, as are the transactions below it: nested by value, these futures overflow a worker thread's stack.
+        let work = Box::pin(self.write_and_give_back(orders, &mut outcomes, batch_trace));
+        let worked = self.locks.hold(&locked, work).await;
+        self.locks.unlock(locked).await;
+        worked.map(|()| outcomes)
     }
 
-    /// Leaves out the orders whose vouchers' rows somebody else holds: they cost no lock and no wait.
-    async fn without_held_vouchers(
+    /// Sets aside the orders whose vouchers' rows somebody else holds, and answers with the others. It takes no lock and waits
+    /// for none.
+    async fn set_held_vouchers_aside(
         &self,
         mut orders: Vec<Placed>,
         outcomes: &mut [Outcome],
@@ -82,7 +96,7 @@ impl OrderHandler {
         if !held.is_empty() {
             let waiting: Vec<Placed> =
                 orders.extract_if(.., |placed| held.contains(&placed.incoming.order.voucher)).collect();
-            self.tally.contended(waiting.len());
+            self.order_counters.contended(waiting.len());
             for Placed { at, incoming } in waiting {
                 outcomes[at] = waits_for(Contention::Voucher(incoming.order.voucher));
             }
@@ -90,33 +104,55 @@ impl OrderHandler {
         Ok(orders)
     }
 
-    /// Writes the orders whose users are locked; the others stay pending.
-    async fn write(
+    /// Locks the users of all orders, as far as no other worker has locked them.
+    async fn lock(&self, orders: &[Placed], batch_trace: Option<&mut BatchTrace>) -> Result<Locked, Outage> {
+        let began = Instant::now();
+        let locked = self.locks.lock(orders.iter().map(|placed| placed.incoming.order.user)).await;
+        let stage = Stage::since(began);
+        if let Some(batch_trace) = batch_trace {
+            batch_trace.locking = Some(stage);
+        }
+        let locked = locked?;
+        self.order_counters.locked_in(stage.time());
+        Ok(locked)
+    }
+
+    /// Sets aside the orders whose users another worker has locked, and answers with the others.
+    fn set_locked_users_aside(
         &self,
         locked: &Locked,
         orders: Vec<Placed>,
         outcomes: &mut [Outcome],
-        account: Option<&mut Account>,
-    ) -> Result<(), Outage> {
+    ) -> Vec<Placed> {
         let (waiting, orders): (Vec<_>, Vec<_>) =
             orders.into_iter().partition(|placed| locked.is_refused(placed.incoming.order.user));
-        self.tally.lock_refused(waiting.len());
+        self.order_counters.lock_refused(waiting.len());
         for Placed { at, incoming } in waiting {
             outcomes[at] = set_aside("user_lock", incoming.order.user.get());
         }
+        orders
+    }
+
+    /// Writes orders, and gives back what Redis holds for those that are refused.
+    async fn write_and_give_back(
+        &self,
+        orders: Vec<Placed>,
+        outcomes: &mut [Outcome],
+        batch_trace: Option<&mut BatchTrace>,
+    ) -> Result<(), Outage> {
         let (places, incoming): (Vec<usize>, Vec<Incoming>) =
             orders.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
         let began = Instant::now();
         let verdicts = self.ledger.record(&incoming).await;
         let stage = Stage::since(began);
-        if let Some(account) = account {
-            account.writing = Some(stage);
-            account.wrote(&places, verdicts.as_deref().unwrap_or_default());
+        if let Some(batch_trace) = batch_trace {
+            batch_trace.writing = Some(stage);
+            batch_trace.wrote(&places, verdicts.as_deref().unwrap_or_default());
         }
         let verdicts = verdicts?;
-        self.tally.written(&verdicts, stage.time());
+        self.order_counters.written(&verdicts, stage.time());
         let given_back = self.give_back(&incoming, &verdicts).await?;
-        let mut refused = TallyCounts::default();
+        let mut refused = OrderCounts::default();
         for (((at, incoming), verdict), given_back) in
             places.into_iter().zip(&incoming).zip(verdicts).zip(given_back)
         {
@@ -125,7 +161,7 @@ impl OrderHandler {
                 outcome(incoming, verdict)
             });
         }
-        self.tally.add(refused);
+        self.order_counters.add(refused);
         Ok(())
     }
 
@@ -150,12 +186,12 @@ impl OrderHandler {
         for ((at, refusal), reply) in refused.into_iter().zip(replies) {
             match reply {
                 Ok(ReleaseReply::GivenBackBefore) => {}
-                Ok(_) => self.refusals.tell(&incoming[at], refusal),
+                Ok(_) => self.refusals.log(&incoming[at], refusal),
                 Err(GateError::Unreachable(error)) => return Err(error.into()),
                 Err(error @ GateError::IdTaken { .. }) => outcomes[at] = Some(id_taken(error.to_string())),
                 Err(error) => {
                     withheld += 1;
-                    tell_withheld(&incoming[at], &error, withheld);
+                    log_withheld(&incoming[at], &error, withheld);
                     outcomes[at] = Some(set_aside("release", incoming[at].order.voucher.get()));
                 }
             }
@@ -164,8 +200,8 @@ impl OrderHandler {
     }
 }
 
-/// Loud for the first of a batch only: a stock key of the wrong type concerns every order of its voucher.
-fn tell_withheld(Incoming { order, entry }: &Incoming, error: &GateError, nth: usize) {
+/// An error for the first of a batch only: a stock key of the wrong type concerns every order of its voucher.
+fn log_withheld(Incoming { order, entry }: &Incoming, error: &GateError, nth: usize) {
     if nth == 1 {
         tracing::error!(
             order = %order.id, voucher = %order.voucher, %entry, %error,
@@ -176,19 +212,7 @@ fn tell_withheld(Incoming { order, entry }: &Incoming, error: &GateError, nth: u
     }
 }
 
-impl Handler for OrderHandler {
-    async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
-        let Some(accountant) = self.accountant.as_ref().filter(|accountant| accountant.wants(batch)) else {
-            return self.work_off(batch, None).await;
-        };
-        let mut account = Account::of(batch.len());
-        let outcomes = self.work_off(batch, Some(&mut account)).await;
-        accountant.take(account);
-        outcomes
-    }
-}
-
-/// Reads the orders of a batch. An entry that is none is dead; all others wait for their outcome.
+/// Reads the orders of a batch. An entry that is no order is dead; for the others, the outcome is still to be decided.
 fn decode(fields: &FieldNames, batch: &[Entry]) -> (Vec<Placed>, Vec<Outcome>) {
     let mut orders = Vec::with_capacity(batch.len());
     let mut outcomes = vec![set_aside("undecided", 0); batch.len()];
@@ -203,8 +227,8 @@ fn decode(fields: &FieldNames, batch: &[Entry]) -> (Vec<Placed>, Vec<Outcome>) {
     (orders, outcomes)
 }
 
-/// What is given back for a refused order. Out of stock: the user may try again, but the stock in Redis is not
-/// raised, for MySQL says that there is none. User has an order: its unit is free, and the user stays barred.
+/// What is given back for a refused order. Out of stock: the user may try again, but the stock in Redis is not raised,
+/// because MySQL has none. The user has an order: its units go back, and the user stays a buyer.
 fn release(order: &crate::Order, refusal: Refusal) -> Release {
     let (units, user_after) = match refusal {
         Refusal::OutOfStock => (None, UserAfter::Freed),

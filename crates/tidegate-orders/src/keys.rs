@@ -227,7 +227,8 @@ pub fn process_of(consumer: &str) -> &str {
 }
 
 /// Names the key that holds something else than it should: Redis does not.
-pub(crate) fn naming(key: &Key, error: Error) -> Error {
+#[must_use]
+pub fn naming(key: &Key, error: Error) -> Error {
     if !error.details().starts_with("WRONGTYPE") {
         return error;
     }

@@ -1,4 +1,4 @@
-//! What MySQL's and MariaDB's errors mean: their numbers, and whose fault each is. Nobody else knows a number.
+//! What MySQL's and MariaDB's errors mean: their numbers, and what is at fault for each. No other module knows a number.
 //!
 //! Numbers: <https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html> and
 //! <https://mariadb.com/kb/en/mariadb-error-code-reference/>.
@@ -6,39 +6,75 @@
 use sqlx::mysql::MySqlDatabaseError;
 
 /// A row with this key is there.
-pub(crate) const DUPLICATE_KEY: u16 = 1062;
+const DUPLICATE_KEY: u16 = 1062;
 /// The table has a column of this name.
-pub(crate) const DUPLICATE_COLUMN: u16 = 1060;
+const DUPLICATE_COLUMN: u16 = 1060;
 /// The table has a key of this name.
-pub(crate) const DUPLICATE_KEY_NAME: u16 = 1061;
+const DUPLICATE_KEY_NAME: u16 = 1061;
 /// The schema is older than the program.
 const NO_SUCH_COLUMN: u16 = 1054;
 /// The schema is older than the program.
 const NO_SUCH_TABLE: u16 = 1146;
 /// Somebody holds a row or a table for longer than a lock wait.
-pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
 /// Transactions waited for each other, and this one was rolled back.
 const DEADLOCK: u16 = 1213;
 /// Galera: the node is outside of its cluster, or not ready. (Its name in the server is "unknown command".)
 const NOT_READY: u16 = 1047;
 /// A value does not fit into its column.
-pub(crate) const VALUE_OUT_OF_RANGE: u16 = 1264;
+const VALUE_OUT_OF_RANGE: u16 = 1264;
 /// An expression left the range of its type, as an unsigned stock below zero does.
-pub(crate) const EXPRESSION_OUT_OF_RANGE: u16 = 1690;
+const EXPRESSION_OUT_OF_RANGE: u16 = 1690;
 /// The server knows no database of this name.
-pub(crate) const UNKNOWN_DATABASE: u16 = 1049;
+const UNKNOWN_DATABASE: u16 = 1049;
 
 /// What to do where the schema is older than the program.
 pub(crate) const NOT_MIGRATED: &str = " (the schema is not up to date: run `tidegate migrate`)";
 
 /// The number of an error that the server has answered.
-pub(crate) fn number_of(error: &sqlx::Error) -> Option<u16> {
+fn number_of(error: &sqlx::Error) -> Option<u16> {
     Some(database_error(error)?.number())
+}
+
+/// A unique key has this value already.
+pub(crate) fn is_duplicate_key(error: &sqlx::Error) -> bool {
+    number_of(error) == Some(DUPLICATE_KEY)
+}
+
+/// The table has a column or a key of this name already.
+pub(crate) fn is_duplicate_name(error: &sqlx::Error) -> bool {
+    matches!(number_of(error), Some(DUPLICATE_COLUMN | DUPLICATE_KEY_NAME))
+}
+
+/// Somebody holds a row or a table for longer than a lock wait.
+pub(crate) fn is_lock_wait_timeout(error: &sqlx::Error) -> bool {
+    number_of(error) == Some(LOCK_WAIT_TIMEOUT)
+}
+
+/// A value does not fit into its column.
+pub(crate) fn is_value_out_of_range(error: &sqlx::Error) -> bool {
+    number_of(error) == Some(VALUE_OUT_OF_RANGE)
+}
+
+/// An expression left the range of its type, as an unsigned stock below zero does.
+pub(crate) fn is_expression_out_of_range(error: &sqlx::Error) -> bool {
+    number_of(error) == Some(EXPRESSION_OUT_OF_RANGE)
+}
+
+/// The server knows no database of this name.
+pub(crate) fn is_unknown_database(error: &sqlx::Error) -> bool {
+    number_of(error) == Some(UNKNOWN_DATABASE)
 }
 
 /// The schema is older than the program: a table or a column is missing.
 pub(crate) fn is_not_migrated(error: &sqlx::Error) -> bool {
     matches!(number_of(error), Some(NO_SUCH_TABLE | NO_SUCH_COLUMN))
+}
+
+/// What to do about an error, to be put behind its text; empty where the cause is no schema that is older than the program.
+#[must_use]
+pub fn migration_hint(error: &sqlx::Error) -> &'static str {
+    if is_not_migrated(error) { NOT_MIGRATED } else { "" }
 }
 
 /// The server has rolled the transaction back, because others waited for it in a circle: the same again may succeed.
@@ -65,25 +101,27 @@ fn database_error(error: &sqlx::Error) -> Option<&MySqlDatabaseError> {
     error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()
 }
 
-/// Whose fault an error is.
+/// What is at fault.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Blame {
+pub(crate) enum ErrorKind {
     /// The server or the way to it: an outage.
     Store,
     /// Other transactions: the same again may succeed.
-    Others,
+    Contention,
+    /// Another transaction, which holds a row or a table for longer than a lock wait.
+    LockWait,
     /// The values of a row.
     Row,
-    /// It may be a row, and may be something that passes.
+    /// A row, or something that passes.
     Unclear,
 }
 
-/// Whose fault this error is.
-pub(crate) fn blame(error: &sqlx::Error) -> Blame {
+/// What is at fault for this error.
+pub(crate) fn classify(error: &sqlx::Error) -> ErrorKind {
     match database_error(error) {
-        None if matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => Blame::Row,
-        None => Blame::Store,
-        Some(error) => blame_for(error.number(), error.code().unwrap_or_default()),
+        None if matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => ErrorKind::Row,
+        None => ErrorKind::Store,
+        Some(error) => classify_number(error.number(), error.code().unwrap_or_default()),
     }
 }
 
@@ -93,16 +131,17 @@ fn is_file(number: u16) -> bool {
     matches!(number, 1..=999 | 1021 | 1026 | 1114)
 }
 
-fn blame_for(number: u16, sqlstate: &str) -> Blame {
+fn classify_number(number: u16, sqlstate: &str) -> ErrorKind {
     match number {
-        _ if is_file(number) => Blame::Store,
+        _ if is_file(number) => ErrorKind::Store,
+        LOCK_WAIT_TIMEOUT => ErrorKind::LockWait,
         // Others are in the way; 1020: record changed since last read, 3101: rolled back by group replication, 1180: a
         // COMMIT that failed, for which certification is one cause; another one, such as a member that has left its
         // group, answers the next try for itself.
-        LOCK_WAIT_TIMEOUT | DEADLOCK | 1020 | 3101 | 1180 => Blame::Others,
+        DEADLOCK | 1020 | 3101 | 1180 => ErrorKind::Contention,
         // Memory, engine, tables: 1004-1019 files, 1030 engine, 1033-1041 damaged or out of memory,
         // 1194/1195 crashed, 1206 lock table full.
-        1004..=1019 | 1023..=1041 | 1194 | 1195 | 1206 => Blame::Store,
+        1004..=1019 | 1023..=1041 | 1194 | 1195 | 1206 => ErrorKind::Store,
         // Connections, shutdown, killed or timed-out statements.
         1053
         | 1077..=1080
@@ -117,24 +156,24 @@ fn blame_for(number: u16, sqlstate: &str) -> Blame {
         | 3024
         | 3168
         | 3169
-        | 4031 => Blame::Store,
-        NOT_READY => Blame::Store,
+        | 4031 => ErrorKind::Store,
+        NOT_READY => ErrorKind::Store,
         // Read-only, super-read-only, binary log cannot be written, plugins that hold commits back, a group whose members
         // cannot keep the consistency that was asked for.
-        1290 | 1598 | 1792 | 1836 | 3100 | 3796..=3799 => Blame::Store,
+        1290 | 1598 | 1792 | 1836 | 3100 | 3796..=3799 => ErrorKind::Store,
         // A table that group replication does not take: without a primary key, or not of InnoDB.
-        3098 => Blame::Store,
+        3098 => ErrorKind::Store,
         // The schema does not fit: unknown database, column, table, wrong count, column without default.
-        1046 | UNKNOWN_DATABASE | NO_SUCH_COLUMN | 1136 | NO_SUCH_TABLE | 1364 | 1932 => Blame::Store,
+        1046 | UNKNOWN_DATABASE | NO_SUCH_COLUMN | 1136 | NO_SUCH_TABLE | 1364 | 1932 => ErrorKind::Store,
         // Limits of memory, packet or write set for a whole batch; a single row never reaches them, so splitting helps.
-        1105 | 1153 | 3231 => Blame::Row,
+        1105 | 1153 | 3231 => ErrorKind::Row,
         // 08: connection, 28 and 42: access and syntax. None of these is about the values of a row.
-        _ if ["08", "28", "42"].iter().any(|class| sqlstate.starts_with(class)) => Blame::Store,
-        DUPLICATE_KEY => Blame::Unclear,
+        _ if ["08", "28", "42"].iter().any(|class| sqlstate.starts_with(class)) => ErrorKind::Store,
+        DUPLICATE_KEY => ErrorKind::Unclear,
         // Wrong value, partition, CHECK constraint, view check; 22 data, 23 constraint, 44 view, 45 raised by a trigger.
-        1366 | 1526 | 3819 | 4025 => Blame::Row,
-        _ if ["22", "23", "44", "45"].iter().any(|class| sqlstate.starts_with(class)) => Blame::Row,
-        _ => Blame::Unclear,
+        1366 | 1526 | 3819 | 4025 => ErrorKind::Row,
+        _ if ["22", "23", "44", "45"].iter().any(|class| sqlstate.starts_with(class)) => ErrorKind::Row,
+        _ => ErrorKind::Unclear,
     }
 }
 
@@ -147,7 +186,7 @@ mod tests {
         for (number, sqlstate) in
             [(1264, "22003"), (1452, "23000"), (3819, "HY000"), (4025, "23000"), (1644, "45000")]
         {
-            assert_eq!(blame_for(number, sqlstate), Blame::Row, "{number}");
+            assert_eq!(classify_number(number, sqlstate), ErrorKind::Row, "{number}");
         }
         for (number, sqlstate) in [
             (1040, "08004"),
@@ -163,20 +202,21 @@ mod tests {
             (1317, "70100"),
             (4031, "HY000"),
         ] {
-            assert_eq!(blame_for(number, sqlstate), Blame::Store, "{number}");
+            assert_eq!(classify_number(number, sqlstate), ErrorKind::Store, "{number}");
         }
         for (number, sqlstate) in [(1062, "23000"), (9999, "HY000")] {
-            assert_eq!(blame_for(number, sqlstate), Blame::Unclear, "{number}");
+            assert_eq!(classify_number(number, sqlstate), ErrorKind::Unclear, "{number}");
         }
-        for number in [1205, 1213, 1020] {
-            assert_eq!(blame_for(number, "HY000"), Blame::Others, "{number}");
+        for number in [1213, 1020] {
+            assert_eq!(classify_number(number, "HY000"), ErrorKind::Contention, "{number}");
         }
+        assert_eq!(classify_number(LOCK_WAIT_TIMEOUT, "HY000"), ErrorKind::LockWait);
     }
 
     #[test]
     fn what_a_cluster_says_is_contention_or_an_outage_and_never_a_rows_fault() {
         for (number, sqlstate) in [(1213, "40001"), (3101, "40000"), (1180, "HY000")] {
-            assert_eq!(blame_for(number, sqlstate), Blame::Others, "{number}");
+            assert_eq!(classify_number(number, sqlstate), ErrorKind::Contention, "{number}");
         }
         for (number, sqlstate) in [
             (1047, "08S01"),
@@ -187,7 +227,7 @@ mod tests {
             (3100, "HY000"),
             (3797, "HY000"),
         ] {
-            assert_eq!(blame_for(number, sqlstate), Blame::Store, "{number}");
+            assert_eq!(classify_number(number, sqlstate), ErrorKind::Store, "{number}");
         }
     }
 }

@@ -1,16 +1,16 @@
 //! The middle step of a change of stock: MySQL gets what Redis has noted, once.
 //!
-//! That the initial stock is the one before the change does not say that the change is still to be made: others may have
-//! completed it, and made the opposite one since. Only the note says that, and only while nobody can end it unseen. So
-//! the row is locked first, then the note is read, and what the two say holds until the lock is gone. A statement that
-//! comes late finds its session ended and its lock with it, or the COMMIT of others in a cluster that certifies.
+//! That the initial stock is the one before the change does not mean that the change is still to be made: others may have
+//! completed it, and made the opposite one since. Only the note tells, and only while nobody can end it. So the row is locked
+//! first, then the note is read, and what the two say holds until the lock is gone. A statement that comes late finds its
+//! session ended, and its lock with it; in a cluster that certifies, it fails at the COMMIT of others.
 
 use sqlx::MySqlPool;
 
 use crate::{
     gate::{ChangeState, Gate, GateError, RestockReply, StockChange},
     order::VoucherId,
-    vouchers::{self, Fit, HeldStocks, VoucherError},
+    vouchers::{self, Fit, LockedStocks, VoucherError},
 };
 
 /// What became of a change of the stock in MySQL.
@@ -18,16 +18,16 @@ use crate::{
 pub enum Restocked {
     /// The row has it, now or since before.
     Done,
-    /// Refused and withdrawn: the row has fewer units than are to be taken.
+    /// Refused and cancelled: the row has fewer units than are to be taken.
     TooFew,
-    /// Refused and withdrawn: the column cannot hold so many.
+    /// Refused and cancelled: the column cannot hold so many.
     TooMany,
-    /// Refused, and Redis did not let it be withdrawn.
-    NotWithdrawn(RestockReply),
-    /// Left alone: the initial stock is neither the one before the change nor the one after it; None: unknown, or no row.
-    Apart(Option<i64>),
-    /// Left alone: the note of it is not open any more, or not there.
-    Over,
+    /// Refused, and Redis did not cancel it.
+    NotCancelled(RestockReply),
+    /// Nothing changed: the initial stock is neither the one before the change nor the one after it. None: unknown, or no row.
+    OtherInitialStock(Option<i64>),
+    /// Nothing changed: the note is not open any more, or not there.
+    NotOpen,
 }
 
 /// Why it is unknown what became of it.
@@ -41,38 +41,38 @@ pub enum RestockError {
     Redis(#[from] GateError),
 }
 
-/// Changes stock and initial stock in MySQL, if the note of this very change is open and the row has not got it yet. What
-/// MySQL refuses is withdrawn in Redis.
+/// Changes stock and initial stock in MySQL, if the note of this very change is open and the row does not have it yet. Cancels
+/// in Redis what MySQL refuses.
 ///
-/// Holds the voucher's row for a round trip to Redis, and never longer than a session may be silent.
+/// Locks the voucher's row for a round trip to Redis, and never longer than a session may be silent.
 ///
 /// # Errors
 /// See [`RestockError`]. May be called again.
-pub async fn bring_to_mysql(
+pub async fn apply_to_mysql(
     gate: &Gate,
     pool: &MySqlPool,
     voucher: VoucherId,
     change: &StockChange,
 ) -> Result<Restocked, RestockError> {
-    let mut held = vouchers::hold_stocks(pool, voucher).await?;
-    let step = make_once(gate, &mut held, voucher, change).await;
+    let mut held = vouchers::lock_stocks(pool, voucher).await?;
+    let step = apply_once(gate, &mut held, voucher, change).await;
     if matches!(step, Ok(Restocked::Done)) {
         held.commit().await?;
     } else {
-        held.let_go().await;
+        held.rollback().await;
     }
     step
 }
 
-async fn make_once(
+async fn apply_once(
     gate: &Gate,
-    held: &mut HeldStocks,
+    held: &mut LockedStocks,
     voucher: VoucherId,
     change: &StockChange,
 ) -> Result<Restocked, RestockError> {
-    // Not earlier: an answer from before the lock may be old by now.
-    if gate.read_change(voucher).await?.as_ref() != Some(&change.as_now(ChangeState::Open)) {
-        return Ok(Restocked::Over);
+    // After the lock: what was read before it may have changed since.
+    if gate.read_change(voucher).await?.as_ref() != Some(&change.with_state(ChangeState::Open)) {
+        return Ok(Restocked::NotOpen);
     }
     let refused = match (held.stock, held.initial) {
         (_, Some(initial)) if initial == change.after() => return Ok(Restocked::Done),
@@ -85,12 +85,12 @@ async fn make_once(
                 return Ok(Restocked::Done);
             }
         }
-        (_, initial) => return Ok(Restocked::Apart(initial)),
+        (_, initial) => return Ok(Restocked::OtherInitialStock(initial)),
     };
-    // While the row is held, too: somebody else could find it open, and room for it, in between.
-    let withdrawn = change.as_now(ChangeState::Withdrawn);
-    Ok(match gate.restock(voucher, Some(change), &withdrawn, -change.units.min(0)).await? {
+    // While the row is locked, too: otherwise somebody else could find the note open in between, and make the change.
+    let cancelled = change.with_state(ChangeState::Cancelled);
+    Ok(match gate.restock(voucher, Some(change), &cancelled, -change.units.min(0)).await? {
         RestockReply::Done => refused,
-        reply => Restocked::NotWithdrawn(reply),
+        reply => Restocked::NotCancelled(reply),
     })
 }

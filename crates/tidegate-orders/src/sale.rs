@@ -15,7 +15,7 @@ use crate::{
     order::VoucherId,
 };
 
-/// Keys that Redis looks at in one step: it serves others between steps.
+/// Keys that Redis looks at in one step. It serves others between steps.
 const KEYS_A_STEP: u64 = 1000;
 
 /// Reads the stocks of many vouchers in one round trip, in that order.
@@ -45,7 +45,7 @@ pub async fn read_stock(pool: &Pool, keys: &Keys, voucher: VoucherId) -> FredRes
     stock.map(|text| text.parse().map_err(|_| no_number(&text))).transpose()
 }
 
-/// How many keys Redis holds, of whatever kind: as many are looked at by each `find` here.
+/// How many keys Redis holds, of whatever kind. Each `find` here looks at all of them.
 ///
 /// # Errors
 /// When Redis does not answer.
@@ -53,8 +53,8 @@ pub async fn count_keys(pool: &Pool) -> FredResult<u64> {
     pool.next().dbsize().await
 }
 
-/// All vouchers that have a stock in Redis, which is to say: those that the gate may admit orders for. Tells `looked` of
-/// the keys that it has looked at. One that is loaded meanwhile may be missing.
+/// All vouchers that have a stock in Redis: the gate admits orders for no others. Calls `looked` with the number of keys of
+/// each step. A voucher that is loaded meanwhile may be missing.
 ///
 /// # Errors
 /// When Redis does not answer, or does not allow SCAN.

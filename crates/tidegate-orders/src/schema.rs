@@ -2,10 +2,12 @@
 //!
 //! Why it works like this stands in `migrations/README.md`.
 
+mod duplicates;
 mod found;
 mod group;
 mod problem;
 mod steps;
+mod tables;
 
 use std::time::Duration;
 
@@ -13,11 +15,11 @@ use serde::Serialize;
 use sqlx::{Connection, MySqlConnection, MySqlPool};
 
 use crate::mysql_error::{
-    DUPLICATE_COLUMN, DUPLICATE_KEY, DUPLICATE_KEY_NAME, LOCK_WAIT_TIMEOUT, UNKNOWN_DATABASE, is_deadlock,
-    number_of,
+    is_deadlock, is_duplicate_key, is_duplicate_name, is_lock_wait_timeout, is_unknown_database,
 };
+pub use duplicates::{DuplicateOrders, SharedSlot};
 use found::Found;
-pub use problem::{DuplicateOrders, Problem, SharedSlot};
+pub use problem::Problem;
 use steps::{STEPS, Step, missing};
 
 /// How long a migration waits for another one on the same database.
@@ -285,25 +287,23 @@ async fn apply(
     loop {
         let Err(error) = sqlx::raw_sql(step.sql).execute(&mut *connection).await else { return Ok(By::Us) };
         tries += 1;
-        match number_of(&error) {
-            Some(LOCK_WAIT_TIMEOUT) => return Err(MigrateError::TableBusy { file: step.file }),
+        if is_lock_wait_timeout(&error) {
+            return Err(MigrateError::TableBusy { file: step.file });
+        }
+        if is_deadlock(&error) && tries < MOST_TRIES {
+            tokio::time::sleep(TRY_EVERY).await;
+            continue;
+        }
+        if is_duplicate_key(&error) {
             // Somebody else's consumer wrote a second order since we looked: name it instead of "duplicate entry".
-            Some(DUPLICATE_KEY) => {
-                let found = Found::read(connection).await?;
-                refuse_unfit(connection, &found, database, applied).await?;
+            let found = Found::read(connection).await?;
+            refuse_unfit(connection, &found, database, applied).await?;
+        }
+        if is_duplicate_name(&error) {
+            let is_missing = |found: &Found| missing(found).iter().any(|missing| missing.file == step.file);
+            if !is_missing(&read_until(connection, |found| !is_missing(found)).await?) {
+                return Ok(By::Others);
             }
-            Some(DUPLICATE_COLUMN | DUPLICATE_KEY_NAME) => {
-                let is_missing =
-                    |found: &Found| missing(found).iter().any(|missing| missing.file == step.file);
-                if !is_missing(&read_until(connection, |found| !is_missing(found)).await?) {
-                    return Ok(By::Others);
-                }
-            }
-            _ if is_deadlock(&error) && tries < MOST_TRIES => {
-                tokio::time::sleep(TRY_EVERY).await;
-                continue;
-            }
-            _ => {}
         }
         return Err(MigrateError::Sql { doing: format!("run {}", step.file), error });
     }
@@ -325,7 +325,7 @@ async fn refuse_unfit(
 async fn problems(connection: &mut MySqlConnection, found: &Found) -> Result<Vec<Problem>, MigrateError> {
     let mut problems = problem::of_structure(found);
     // Rows can be read only where the columns are what they should be.
-    if problems.is_empty() && found.has_table(steps::ORDER) && !found.has_unique_key() {
+    if problems.is_empty() && found.has_table(tables::ORDER) && !found.has_unique_key() {
         problems.extend(found::duplicates(connection, found).await?.map(Problem::Duplicates));
     }
     Ok(problems)
@@ -343,7 +343,7 @@ async fn lock(connection: &mut MySqlConnection, database: &str, wait: Duration) 
 /// The error to show when a connection failed because there is no such database, which is not an outage.
 #[must_use]
 pub fn missing_database(error: &sqlx::Error) -> Option<MigrateError> {
-    (number_of(error) == Some(UNKNOWN_DATABASE)).then(|| MigrateError::NoDatabase(message(error)))
+    is_unknown_database(error).then(|| MigrateError::NoDatabase(message(error)))
 }
 
 fn explain_connect(error: sqlx::Error) -> MigrateError {

@@ -1,11 +1,10 @@
-//! Sessions with MySQL: where they go, what each of them is like, and that all are with one and the same database.
+//! Sessions with MySQL: to which host they connect, how they are set up, and that all of them use the same database.
 //!
-//! Several hosts are nodes of one cluster. A session goes to the first of them that takes writes; [`Sessions::watch`] goes
-//! on to another one when that is away, and back when the first is well again. What a process has once seen to be a cluster
-//! it takes for nothing else from then on: a server that merely gets a copy now and then, as an asynchronous replica does,
-//! lacks orders that were acknowledged.
+//! Several hosts are nodes of one cluster. Sessions use the first of them that takes writes. [`Sessions::watch`] switches to
+//! another one when that is away, and back when the first is well again. Once a process has seen a cluster, it takes only
+//! nodes of that cluster: any other server, such as an asynchronous replica, lacks orders that were acknowledged.
 
-mod standing;
+mod node_status;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -25,13 +24,14 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
-pub use standing::{Cluster, Standing};
+pub use node_status::{Cluster, NodeStatus};
 
-/// A refusal that goes on is told again after this long.
-const TOLD_AGAIN: Duration = Duration::from_secs(60);
+/// A refusal that goes on is logged again after this long.
+const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// Longer than it takes from the last look at a new session to its birth: nothing is waited for in between.
-const BIRTH: Duration = Duration::from_millis(100);
+/// The age of a session counts from a moment after its server was looked at. This is longer than that moment: no network call
+/// lies in between.
+const AGE_LAG: Duration = Duration::from_millis(100);
 
 /// How to reach MySQL, and what sessions are like.
 #[derive(Clone)]
@@ -42,8 +42,8 @@ pub struct SessionSettings {
     pub acquire_timeout: Duration,
     /// How long a statement waits for a row, in seconds.
     pub lock_wait_timeout_s: u32,
-    /// How long the server waits for the next statement of a session. A worker that is frozen in the middle of a
-    /// transaction holds the rows of its vouchers, and with them the sale, until then.
+    /// How long the server waits for the next statement of a session, then it ends the session. A worker that is frozen in
+    /// the middle of a transaction holds the rows of its vouchers, and with them the sale, for so long.
     pub silence: Duration,
 }
 
@@ -76,7 +76,7 @@ pub enum SessionError {
 #[derive(Clone)]
 pub struct Sessions {
     shared: Arc<Shared>,
-    /// Not in what they share with their sessions, which hold that.
+    /// Not in `shared`: the pools' own callbacks hold that, so the two would keep each other alive.
     pools: Arc<Mutex<Vec<MySqlPool>>>,
 }
 
@@ -95,14 +95,15 @@ struct State {
     /// The cluster that all sessions are with.
     cluster: Option<Cluster>,
     moved: Option<Move>,
-    told: Option<(String, Instant)>,
+    /// The last refusal that was logged.
+    logged: Option<(String, Instant)>,
 }
 
 /// To another host. Sessions that are older are with one that was left.
 #[derive(Debug)]
 struct Move {
     at: Instant,
-    /// The server there, as [`Standing::server`] has it.
+    /// The server there, as [`NodeStatus::server`] has it.
     server: Vec<String>,
 }
 
@@ -151,8 +152,8 @@ impl Sessions {
         self.shared.name_of(self.shared.current.load(Relaxed))
     }
 
-    /// Looks for a host that takes orders, in their order, and lets sessions go there. A single one is taken as it is, and
-    /// may be read-only.
+    /// Finds the first host that takes orders, and lets sessions connect there. A single host is taken as it is, and may be
+    /// read-only.
     ///
     /// # Errors
     /// When there is none.
@@ -162,15 +163,15 @@ impl Sessions {
             let within = shared.settings.acquire_timeout;
             let connected = timeout(within, only.connect()).await.map_err(|_| SessionError::Late(within))?;
             let mut connection = connected?;
-            let standing = Standing::read(&mut connection).await?;
-            shared.belongs(&standing).map_err(SessionError::Refused)?;
+            let status = NodeStatus::read(&mut connection).await?;
+            shared.accept(&status).map_err(SessionError::Refused)?;
             return Ok(connection.close().await?);
         }
         let mut reasons = Vec::new();
         for at in 0..shared.settings.hosts.len() {
             match shared.look_at(at, &mut None).await {
-                Ok(standing) => {
-                    self.go_to(at, &standing);
+                Ok(status) => {
+                    self.switch_to(at, &status);
                     return Ok(());
                 }
                 Err(reason) => reasons.push(format!("{}: {reason}", shared.name_of(at))),
@@ -179,8 +180,8 @@ impl Sessions {
         Err(SessionError::NoNode(reasons.join("; ")))
     }
 
-    /// What each host says of itself, or why it says nothing; `name:port` first. Binds nothing.
-    pub async fn survey(&self) -> Vec<(String, Result<Standing, String>)> {
+    /// The status of each host, or why it is unknown, with its `name:port`. Does not bind the process to a cluster.
+    pub async fn survey(&self) -> Vec<(String, Result<NodeStatus, String>)> {
         let look = async |at: usize| {
             let looked = self.shared.ask(at, &mut None).await;
             (self.shared.name_of(at), looked)
@@ -206,7 +207,7 @@ impl Sessions {
             })
             .after_connect(move |connection, _| {
                 let shared = Arc::clone(&for_new);
-                Box::pin(async move { shared.begin(connection).await })
+                Box::pin(async move { shared.set_up(connection).await })
             });
         // Both under the lock, so that a move to another host is either seen here or sees this pool.
         let mut pools = self.pools();
@@ -216,15 +217,15 @@ impl Sessions {
         pool
     }
 
-    /// New sessions go there, to the server that stands there; those that are elsewhere are not used again.
-    fn go_to(&self, at: usize, standing: &Standing) {
+    /// Lets new sessions connect to this host, whose server has this status. Sessions with another host are not used again.
+    fn switch_to(&self, at: usize, status: &NodeStatus) {
         let mut pools = self.pools();
         if self.shared.current.swap(at, Relaxed) != at {
             pools.retain(|pool| !pool.is_closed());
             for pool in &*pools {
                 pool.set_connect_options(self.shared.settings.hosts[at].clone());
             }
-            let server = standing.server().map(str::to_owned).to_vec();
+            let server = status.server().map(str::to_owned).to_vec();
             self.shared.state().moved = Some(Move { at: Instant::now(), server });
         }
     }
@@ -244,43 +245,46 @@ impl Shared {
     }
 
     fn is_here(&self, age: Duration, now: Instant) -> bool {
-        self.state().moved.as_ref().is_none_or(|moved| age + BIRTH < now.saturating_duration_since(moved.at))
+        self.state()
+            .moved
+            .as_ref()
+            .is_none_or(|moved| age + AGE_LAG < now.saturating_duration_since(moved.at))
     }
 
-    /// Whether a new session is with the server that was left, though its age will say nothing of that: it counts from the
-    /// end of the beginning, and a session may have been on its way to the old host when the others moved on, for as long
-    /// as connecting may take. Where several servers stand behind one name, only one of them is taken for that long.
-    fn is_late(&self, standing: &Standing) -> bool {
+    /// Whether a new session is with the server that was left. Its age does not tell, because that counts from the end of its
+    /// setup: it may have been connecting to the old host when the others switched. So for as long as connecting may take,
+    /// only the server that was switched to is accepted, even where several stand behind one name.
+    fn is_late(&self, status: &NodeStatus) -> bool {
         let within = self.settings.acquire_timeout;
         let state = self.state();
         let moved = state.moved.as_ref().filter(|moved| moved.at.elapsed() <= within);
-        moved.is_some_and(|moved| moved.server != standing.server())
+        moved.is_some_and(|moved| moved.server != status.server())
     }
 
-    /// Makes a new session what it has to be, and looks with whom it is.
-    async fn begin(&self, connection: &mut MySqlConnection) -> sqlx::Result<()> {
+    /// Sets a new session up, and checks which server it is with.
+    async fn set_up(&self, connection: &mut MySqlConnection) -> sqlx::Result<()> {
         self.opened.fetch_add(1, Relaxed);
         for statement in &self.setup {
             connection.execute(AssertSqlSafe(statement.clone())).await?;
         }
-        let standing = Standing::read(connection).await?;
-        self.belongs(&standing).map_err(|refused| {
-            self.tell_now_and_then(&refused);
+        let status = NodeStatus::read(connection).await?;
+        self.accept(&status).map_err(|refused| {
+            self.log_refusal(&refused);
             sqlx::Error::Configuration(refused.into())
         })?;
-        if self.is_late(&standing) {
+        if self.is_late(&status) {
             return Err(sqlx::Error::Configuration("it is with a host that was left meanwhile".into()));
         }
         Ok(())
     }
 
-    /// Takes a server for one of ours, or says why it is none. From the first cluster on, nothing else is.
-    fn belongs(&self, standing: &Standing) -> Result<(), String> {
+    /// Accepts a server as one with our database, or says why it is not. The first cluster that is seen binds the process.
+    fn accept(&self, status: &NodeStatus) -> Result<(), String> {
         let mut state = self.state();
-        if let Some(stray) = standing.stray() {
-            return Err(format!("{stray}: what is written there, the other members do not have"));
+        if let Some(outside) = status.outside_of_group() {
+            return Err(format!("{outside}: what is written there, the other members do not have"));
         }
-        match (&state.cluster, standing.cluster()) {
+        match (&state.cluster, status.cluster()) {
             (Some(ours), Some(its)) if *ours == its => {}
             (Some(ours), Some(its)) => return Err(format!("it belongs to {its}, the others to {ours}")),
             (Some(ours), None) => {
@@ -297,54 +301,54 @@ impl Shared {
             }
             (None, None) => {}
         }
-        self.commit_in_packet.store(!standing.certifies() && state.cluster.is_none(), Relaxed);
+        self.commit_in_packet.store(!status.certifies() && state.cluster.is_none(), Relaxed);
         Ok(())
     }
 
-    /// Whether orders can be written to a host now; otherwise why not. Keeps its connection in `kept`.
-    async fn look_at(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<Standing, String> {
-        let standing = self.ask(at, kept).await?;
-        self.belongs(&standing)?;
-        if let Some(error) = standing.hidden_membership() {
+    /// The status of a host to which orders can be written now; otherwise why not. Keeps its connection in `kept`.
+    async fn look_at(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<NodeStatus, String> {
+        let status = self.ask(at, kept).await?;
+        self.accept(&status)?;
+        if let Some(error) = status.membership_error() {
             return Err(format!(
                 "which members its group has cannot be seen ({error}): GRANT SELECT ON \
                  performance_schema.replication_group_members"
             ));
         }
-        standing.unfit().map_or(Ok(standing), Err)
+        status.unfit().map_or(Ok(status), Err)
     }
 
-    /// The server may have ended a connection that was kept: silent for too long, or started anew since. Only a new one
-    /// says how it is, and it does so within the same time.
-    async fn ask(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<Standing, String> {
+    /// Asks a host for its status. The server may have ended the kept connection, because it was silent for too long or because
+    /// the server was restarted. Then a new connection asks, within the same time.
+    async fn ask(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<NodeStatus, String> {
         let within = self.settings.acquire_timeout.min(watch::ANSWER_WITHIN);
         let before = kept.take();
         let asked = timeout(within, async {
             if let Some(mut connection) = before
-                && let Ok(standing) = Standing::read(&mut connection).await
+                && let Ok(status) = NodeStatus::read(&mut connection).await
             {
-                return Ok((standing, connection));
+                return Ok((status, connection));
             }
             let mut connection = self.settings.hosts[at].connect().await?;
-            Ok::<_, sqlx::Error>((Standing::read(&mut connection).await?, connection))
+            Ok::<_, sqlx::Error>((NodeStatus::read(&mut connection).await?, connection))
         });
         match asked.await {
-            Ok(Ok((standing, connection))) => {
+            Ok(Ok((status, connection))) => {
                 *kept = Some(connection);
-                Ok(standing)
+                Ok(status)
             }
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no answer within {} ms", within.as_millis())),
         }
     }
 
-    fn tell_now_and_then(&self, refused: &str) {
+    fn log_refusal(&self, refused: &str) {
         let mut state = self.state();
-        let is_told = |(told, at): &(String, Instant)| told == refused && at.elapsed() < TOLD_AGAIN;
-        if !state.told.as_ref().is_some_and(is_told) {
+        let is_logged = |(logged, at): &(String, Instant)| logged == refused && at.elapsed() < LOG_AGAIN;
+        if !state.logged.as_ref().is_some_and(is_logged) {
             let host = self.name_of(self.current.load(Relaxed));
             tracing::error!(host, reason = refused, "a MySQL server is refused");
-            state.told = Some((refused.to_owned(), Instant::now()));
+            state.logged = Some((refused.to_owned(), Instant::now()));
         }
     }
 }
@@ -353,10 +357,13 @@ fn name_of(host: &MySqlConnectOptions) -> String {
     format!("{}:{}", host.get_host(), host.get_port())
 }
 
-/// What every session needs, whatever the server's defaults: a statement outside of a transaction is one of its own, and
-/// a transaction ends with its COMMIT (or what we report as done is undone with the connection); no gap locks, short
-/// waits for row locks, an error instead of a silently clamped value, all rows of an answer, updates by join, and an end
-/// when its worker falls silent.
+/// What every session needs, whatever the server's defaults:
+///
+/// - a statement outside of a transaction commits by itself, and a COMMIT begins no new transaction: otherwise what was
+///   reported as done would be rolled back with the connection
+/// - no gap locks, and short waits for row locks
+/// - an error instead of a clamped value, all rows of an answer, and updates by join
+/// - an end when its worker falls silent
 fn setup(lock_wait_timeout_s: u32, silence: Duration) -> [String; 7] {
     [
         "SET SESSION autocommit = 1, completion_type = 0".to_owned(),

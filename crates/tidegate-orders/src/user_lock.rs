@@ -1,7 +1,7 @@
-//! The per-user lock: politeness between workers, so that two of them do not write one user's orders at once.
-//! The unique key is the guard.
+//! The per-user lock keeps two workers from writing one user's orders at the same time. It is only politeness: the unique
+//! key is the guard.
 
-mod void;
+mod abandoned_tokens;
 
 use std::{
     collections::HashSet,
@@ -15,22 +15,23 @@ use std::{
 };
 
 use fred::types::Key;
-use tidegate_stream::{Leases, Outage, is_out_of_memory};
+use tidegate_stream::{Leases, Outage};
 
 use crate::{keys::Keys, order::UserId};
-use void::VoidTokens;
+use abandoned_tokens::AbandonedTokens;
 
 /// Locks users, a batch at a time. Every batch has a token of its own, so that the lanes of a process exclude each other, and a
-/// late unlock of one batch never opens the lock of the next. The clones of a process know from each other which
-/// tokens are void: a call to Redis got no reply in time, and the batch is given up or over. Nobody works under what
-/// such a call has locked, or will lock when it comes late, so this process takes it over; others wait until it ends
-/// by time.
+/// late unlock of one batch never opens the lock of the next.
+///
+/// A call to Redis may get no reply in time, and still lock when it arrives. Nobody works under its token any more, so the
+/// token is abandoned: this process takes over what is locked by it, and other processes wait until it ends by time. Clones
+/// share their abandoned tokens.
 #[derive(Clone, Debug)]
 pub struct UserLocks {
     leases: Leases,
     keys: Keys,
     lease: Duration,
-    void: Arc<VoidTokens>,
+    abandoned: Arc<AbandonedTokens>,
 }
 
 /// The users of one batch, and which of them are locked for it. Ends by [`UserLocks::unlock`] or by time.
@@ -39,7 +40,7 @@ pub struct Locked {
     token: String,
     held: Vec<Key>,
     refused: HashSet<UserId>,
-    /// A renewal got no reply: it may come to Redis after the unlock.
+    /// A renewal got no reply: it may reach Redis after the unlock.
     is_renewal_lost: AtomicBool,
 }
 
@@ -60,7 +61,12 @@ impl UserLocks {
     /// harm: the unique key decides.
     #[must_use]
     pub fn new(leases: Leases, keys: Keys, lease: Duration) -> Self {
-        Self { leases: leases.known_here_only(), keys, lease, void: Arc::new(VoidTokens::new(lease)) }
+        Self {
+            leases: leases.known_here_only(),
+            keys,
+            lease,
+            abandoned: Arc::new(AbandonedTokens::new(lease)),
+        }
     }
 
     /// Locks every one of `users`, each for itself, in one round trip. A user may stand there twice.
@@ -73,17 +79,17 @@ impl UserLocks {
         users.dedup();
         let token = format!("tidegate-{:032x}", rand::random::<u128>());
         let keys = self.keys.locks(&users);
-        let void = self.void.tokens();
+        let abandoned = self.abandoned.tokens();
         let refused: HashSet<usize> =
-            match self.leases.take_over(keys.clone(), &token, self.lease, &void).await {
+            match self.leases.take_over(keys.clone(), &token, self.lease, &abandoned).await {
                 Ok(refused) => refused.into_iter().collect(),
                 // Only what is written can be trimmed: a lock that finds no room must not keep us from writing.
-                Err(error) if is_out_of_memory(&error) => {
+                Err(error) if error.is_out_of_memory() => {
                     tracing::warn!("Redis is out of memory: orders are written without user locks");
                     return Ok(Locked::new(token, Vec::new(), HashSet::new()));
                 }
                 Err(error) => {
-                    self.void.add(token);
+                    self.abandoned.add(token);
                     return Err(error.into());
                 }
             };
@@ -109,7 +115,7 @@ impl UserLocks {
             let mut renewal = pin!(self.renew(locked));
             tokio::select! {
                 result = &mut work => {
-                    // To its end: a renewal that comes to Redis after the unlock would lock again.
+                    // To its end: a renewal that reaches Redis after the unlock would lock again.
                     renewal.await;
                     return result;
                 }
@@ -129,15 +135,15 @@ impl UserLocks {
         }
     }
 
-    /// Unlocks. Call it only when the outcome is durable; when it fails, the locks end by time, unless this process takes
-    /// them over.
+    /// Unlocks, when the batch is written or given up: until then, another worker would write the same users' orders at the
+    /// same time. When it fails, the locks end by time, unless this process takes them over.
     pub async fn unlock(&self, locked: Locked) {
         let unlocked = self.leases.end(locked.held, &locked.token).await;
         if let Err(error) = &unlocked {
             tracing::debug!(%error, "user locks were not ended: they end by time");
         }
         if unlocked.is_err() || locked.is_renewal_lost.into_inner() {
-            self.void.add(locked.token);
+            self.abandoned.add(locked.token);
         }
     }
 }

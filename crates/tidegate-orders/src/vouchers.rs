@@ -1,10 +1,10 @@
-//! The MySQL rows of vouchers: every statement that reads or makes one.
+//! The MySQL rows of vouchers: the statements that read, insert and change single ones.
 
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlPool, Transaction, mysql::MySqlRow, prelude::*};
 
 use crate::{
-    mysql_error::{DUPLICATE_KEY, VALUE_OUT_OF_RANGE, is_not_migrated, number_of},
+    mysql_error::{is_duplicate_key, is_not_migrated, is_value_out_of_range},
     order::VoucherId,
     row_state::LIVE,
 };
@@ -42,12 +42,12 @@ pub struct NewVoucher {
     pub end_ms: Option<i64>,
 }
 
-/// Whether a row was made.
+/// Whether a row was inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
     /// It was.
     New,
-    /// There was one; it was left as it is.
+    /// There was one already. Nothing was changed.
     Existed,
     /// Refused: the column cannot hold so many units.
     TooMany,
@@ -60,9 +60,9 @@ pub(crate) enum Fit {
     TooMany,
 }
 
-/// The stocks of a voucher's row, held so that nobody else changes them. Dropped or cut off, it has changed nothing.
+/// The stocks of a voucher's row, locked so that nobody else changes them. Dropped without a commit, it changes nothing.
 #[derive(Debug)]
-pub(crate) struct HeldStocks {
+pub(crate) struct LockedStocks {
     transaction: Transaction<'static, MySql>,
     voucher: VoucherId,
     /// Units left; None: no row.
@@ -178,7 +178,7 @@ pub async fn count_live_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i
     Ok(count.bind(voucher.get()).fetch_one(pool).await?)
 }
 
-/// Makes the row of a voucher, unless there is one.
+/// Inserts the row of a voucher, unless there is one.
 ///
 /// # Errors
 /// As [`find`].
@@ -196,19 +196,19 @@ pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, Vouc
     .await;
     match inserted {
         Ok(_) => Ok(Inserted::New),
-        Err(error) if number_of(&error) == Some(DUPLICATE_KEY) => Ok(Inserted::Existed),
-        Err(error) if number_of(&error) == Some(VALUE_OUT_OF_RANGE) => Ok(Inserted::TooMany),
+        Err(error) if is_duplicate_key(&error) => Ok(Inserted::Existed),
+        Err(error) if is_value_out_of_range(&error) => Ok(Inserted::TooMany),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Gives a row that has the stock of `new` its times, and its initial stock where that is unknown. Returns whether
-/// there was such a row.
+/// Completes a row that somebody else made, if it has the stock of `new`: with its times, and with its initial stock where
+/// that is unknown. Returns whether there was such a row.
 ///
 /// # Errors
 /// As [`find`].
-pub async fn adopt(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, VoucherError> {
-    let adopted = sqlx::query(
+pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, VoucherError> {
+    let completed = sqlx::query(
         "UPDATE tb_seckill_voucher SET initial_stock = stock, \
          begin_time = COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), end_time = FROM_UNIXTIME(?) \
          WHERE voucher_id = ? AND stock = ? AND COALESCE(initial_stock, stock) = stock",
@@ -220,14 +220,14 @@ pub async fn adopt(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, VoucherEr
     .execute(pool)
     .await?;
     // Counts the rows found, changed or not: sqlx always asks for that.
-    Ok(adopted.rows_affected() > 0)
+    Ok(completed.rows_affected() > 0)
 }
 
 /// Locks the row of a voucher and reads its stocks.
 ///
 /// # Errors
 /// As [`find`], and when others hold the row for longer than a lock wait.
-pub(crate) async fn hold_stocks(pool: &MySqlPool, voucher: VoucherId) -> Result<HeldStocks, VoucherError> {
+pub(crate) async fn lock_stocks(pool: &MySqlPool, voucher: VoucherId) -> Result<LockedStocks, VoucherError> {
     let mut transaction = pool.begin().await?;
     let stocks: Option<(i64, Option<i64>)> = sqlx::query_as(
         "SELECT CAST(stock AS SIGNED), initial_stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE",
@@ -236,11 +236,11 @@ pub(crate) async fn hold_stocks(pool: &MySqlPool, voucher: VoucherId) -> Result<
     .fetch_optional(&mut *transaction)
     .await?;
     let (stock, initial) = stocks.map_or((None, None), |(stock, initial)| (Some(stock), initial));
-    Ok(HeldStocks { transaction, voucher, stock, initial })
+    Ok(LockedStocks { transaction, voucher, stock, initial })
 }
 
-impl HeldStocks {
-    /// Changes stock and initial stock by `units`, which nobody sees before [`HeldStocks::commit`].
+impl LockedStocks {
+    /// Changes stock and initial stock by `units`, which nobody sees before [`LockedStocks::commit`].
     ///
     /// # Errors
     /// As [`find`].
@@ -252,22 +252,22 @@ impl HeldStocks {
         let updated = updated.bind(units).bind(units).bind(self.voucher.get());
         match updated.execute(&mut *self.transaction).await {
             Ok(_) => Ok(Fit::Fits),
-            Err(error) if number_of(&error) == Some(VALUE_OUT_OF_RANGE) => Ok(Fit::TooMany),
+            Err(error) if is_value_out_of_range(&error) => Ok(Fit::TooMany),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Keeps what was changed, and lets go. A packet of its own: a server that replicates by certification says only to
-    /// that what came of it.
+    /// Commits what was changed, in a packet of its own: a server that replicates by certification says only to that what
+    /// came of it.
     ///
     /// # Errors
-    /// As [`find`]. Whether it was kept is unknown then.
+    /// As [`find`]. Whether it was committed is unknown then.
     pub async fn commit(self) -> Result<(), VoucherError> {
         Ok(self.transaction.commit().await?)
     }
 
-    /// Lets go, and nothing was changed. Where the server does not hear of it, it lets go with the session.
-    pub async fn let_go(self) {
+    /// Changes nothing. Where the server does not get this, the end of the session rolls back.
+    pub async fn rollback(self) {
         let _ = self.transaction.rollback().await;
     }
 }

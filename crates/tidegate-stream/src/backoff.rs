@@ -4,12 +4,19 @@ use std::time::Duration;
 
 use rand::RngExt;
 
-/// Doubles from `min` up to `max`, with full jitter, so that a fleet does not knock in step.
+/// Doubles from `min` up to `max`. Half of each wait is random, so that a fleet does not try again in step.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     min: Duration,
     max: Duration,
     attempt: u32,
+}
+
+impl Default for Backoff {
+    /// From 50 ms up to 5 s.
+    fn default() -> Self {
+        Self::new(Duration::from_millis(50), Duration::from_secs(5))
+    }
 }
 
 impl Backoff {

@@ -1,4 +1,4 @@
-//! Open while a store is away: nothing is read, one task knocks, all go on together afterwards.
+//! Open while a store is away: nothing is read, one task probes it, all go on together afterwards.
 
 use std::{
     collections::BTreeMap,
@@ -24,8 +24,8 @@ pub struct Breaker {
     state: watch::Sender<State>,
     closings: AtomicU64,
     outages: Mutex<BTreeMap<&'static str, u64>>,
-    /// When a knock was answered last, in whatever way.
-    knocked: Mutex<Option<Instant>>,
+    /// When a probe was answered last, in whatever way.
+    probed: Mutex<Option<Instant>>,
 }
 
 /// What the breaker says.
@@ -48,7 +48,7 @@ impl Default for Breaker {
             state: watch::Sender::new(State::Closed),
             closings: AtomicU64::new(0),
             outages: Mutex::default(),
-            knocked: Mutex::default(),
+            probed: Mutex::default(),
         }
     }
 }
@@ -77,8 +77,8 @@ impl Breaker {
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {
         let State::Open { since, .. } = self.state() else { return None };
-        let knocked = *self.knocked.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(knocked.map_or(since, |knocked| knocked.max(since)).elapsed())
+        let probed = *self.probed.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(probed.map_or(since, |probed| probed.max(since)).elapsed())
     }
 
     /// How many outages are over. Ask before work begins, for [`Breaker::trip`].
@@ -108,7 +108,7 @@ impl Breaker {
         let _ = state.wait_for(|state| *state == State::Closed).await;
     }
 
-    /// Knocks with `probe` while open, with growing waits, and closes when it succeeds. Ends with `stop`.
+    /// Calls `probe` while open, with growing waits, and closes when it succeeds. Ends with `stop`.
     pub async fn run<P, F>(&self, probe: P, mut backoff: Backoff, stop: CancellationToken)
     where
         P: Fn() -> F,
@@ -122,7 +122,7 @@ impl Breaker {
                 loop {
                     tokio::time::sleep(backoff.next_wait()).await;
                     let answer = probe().await;
-                    *self.knocked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                    *self.probed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
                     match answer {
                         Ok(()) => break,
                         Err(error) => tracing::debug!(%error, "the store is still away"),

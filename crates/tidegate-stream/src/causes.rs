@@ -1,4 +1,4 @@
-//! What the entries of a process wait for: counted, shown, and told when it begins and when it ends.
+//! What the entries of a process wait for: counted, shown, and logged when it begins and when it ends.
 
 use std::{
     collections::BTreeMap,
@@ -12,10 +12,10 @@ use std::{
 use crate::handler::Cause;
 
 /// What is over sooner is not worth a line: a user's lock is held for milliseconds all the time.
-const TELL_AFTER: Duration = Duration::from_secs(2);
+const LOG_AFTER: Duration = Duration::from_secs(2);
 
 /// Causes of one kind that have lines of their own; the others are summed up.
-const TOLD_ONE_BY_ONE: usize = 3;
+const LOGGED_ONE_BY_ONE: usize = 3;
 
 /// Counts what the lanes of a process have set aside.
 #[derive(Debug, Default)]
@@ -27,21 +27,21 @@ pub struct Causes {
 #[derive(Debug, Default)]
 struct Held {
     causes: BTreeMap<Cause, Waiting>,
-    /// Of each kind that was told of.
-    told: BTreeMap<&'static str, Told>,
+    /// Of each kind that the log names.
+    logged: BTreeMap<&'static str, LoggedKind>,
     full_since: Option<Instant>,
-    nobody_alone_before: Option<Instant>,
+    no_exclusive_before: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     entries: usize,
     since: Instant,
-    is_told: bool,
+    is_logged: bool,
 }
 
 #[derive(Debug)]
-struct Told {
+struct LoggedKind {
     since: Instant,
     one_by_one: usize,
     is_summed_up: bool,
@@ -107,7 +107,7 @@ impl Causes {
     pub(crate) fn add(&self, cause: Cause) {
         self.entries.fetch_add(1, Relaxed);
         let mut held = self.held();
-        let fresh = || Waiting { entries: 0, since: Instant::now(), is_told: false };
+        let fresh = || Waiting { entries: 0, since: Instant::now(), is_logged: false };
         held.causes.entry(cause).or_insert_with(fresh).entries += 1;
     }
 
@@ -119,24 +119,24 @@ impl Causes {
         if waiting.entries == 0
             && let Some(ended) = held.causes.remove(&cause)
         {
-            held.tell_end(cause, &ended);
+            held.log_end(cause, &ended);
         }
     }
 
     /// It was tried, and was in vain.
-    pub(crate) fn still(&self, cause: Cause) {
-        self.held().tell_begin(cause);
+    pub(crate) fn tried_in_vain(&self, cause: Cause) {
+        self.held().log_begin(cause);
     }
 
     /// An entry that was handled alone waits for something else: no lane of the process is alone before this.
-    pub(crate) fn let_nobody_be_alone_before(&self, then: Instant) {
-        let before = &mut self.held().nobody_alone_before;
+    pub(crate) fn forbid_exclusive_before(&self, then: Instant) {
+        let before = &mut self.held().no_exclusive_before;
         *before = (*before).max(Some(then));
     }
 
     /// Until when that holds; None: it is over.
-    pub(crate) fn nobody_alone_before(&self, now: Instant) -> Option<Instant> {
-        self.held().nobody_alone_before.filter(|then| *then > now)
+    pub(crate) fn no_exclusive_before(&self, now: Instant) -> Option<Instant> {
+        self.held().no_exclusive_before.filter(|then| *then > now)
     }
 
     /// Whether no more may be set aside, so that nothing new may be read: there are `most` already.
@@ -148,8 +148,8 @@ impl Causes {
             held.full_since = Some(Instant::now());
             tracing::error!(
                 entries,
-                "as many entries are set aside as may be (worker.set_aside_max): this worker reads nothing new \
-                 until some of them are done"
+                most,
+                "as many entries are set aside as may be: nothing new is read until some of them are done"
             );
         } else if !is_full && let Some(since) = held.full_since.take() {
             tracing::warn!(entries, lasting_ms = millis(since), "there is room again: new entries are read");
@@ -163,35 +163,32 @@ impl Causes {
 }
 
 impl Held {
-    fn tell_begin(&mut self, cause: Cause) {
+    fn log_begin(&mut self, cause: Cause) {
         let Some(waiting) = self.causes.get_mut(&cause) else { return };
-        if waiting.is_told || waiting.since.elapsed() < TELL_AFTER {
+        if waiting.is_logged || waiting.since.elapsed() < LOG_AFTER {
             return;
         }
         let Cause { kind, key } = cause;
-        let fresh = || Told { since: waiting.since, one_by_one: 0, is_summed_up: false };
-        let told = self.told.entry(kind).or_insert_with(fresh);
+        let fresh = || LoggedKind { since: waiting.since, one_by_one: 0, is_summed_up: false };
+        let logged = self.logged.entry(kind).or_insert_with(fresh);
         let entries = waiting.entries;
-        if told.one_by_one < TOLD_ONE_BY_ONE {
-            told.one_by_one += 1;
-            waiting.is_told = true;
+        if logged.one_by_one < LOGGED_ONE_BY_ONE {
+            logged.one_by_one += 1;
+            waiting.is_logged = true;
             tracing::warn!(
                 kind,
                 key,
                 entries,
                 "entries are set aside: they are tried again until it is over"
             );
-        } else if !told.is_summed_up {
-            told.is_summed_up = true;
-            tracing::warn!(
-                kind,
-                "entries are set aside for more of this kind: `tidegate status` counts them"
-            );
+        } else if !logged.is_summed_up {
+            logged.is_summed_up = true;
+            tracing::warn!(kind, "entries are set aside for more of this kind");
         }
     }
 
-    fn tell_end(&mut self, Cause { kind, key }: Cause, ended: &Waiting) {
-        if ended.is_told {
+    fn log_end(&mut self, Cause { kind, key }: Cause, ended: &Waiting) {
+        if ended.is_logged {
             tracing::warn!(
                 kind,
                 key,
@@ -202,12 +199,12 @@ impl Held {
         let is_last =
             self.causes.range(Cause { kind, key: 0 }..=Cause { kind, key: u64::MAX }).next().is_none();
         if is_last
-            && let Some(told) = self.told.remove(kind)
-            && told.is_summed_up
+            && let Some(logged) = self.logged.remove(kind)
+            && logged.is_summed_up
         {
             tracing::warn!(
                 kind,
-                lasting_ms = millis(told.since),
+                lasting_ms = millis(logged.since),
                 "no entry is set aside for this kind any more"
             );
         }

@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
+use fred::interfaces::EventInterface;
 use serde::Serialize;
 
-use crate::{causes::Causes, distribution::Distribution, lane::BatchReport};
+use crate::{causes::Causes, histogram::Histogram, redis::RedisPool};
 
 /// Counts entries, by what became of them.
 #[derive(Debug)]
@@ -26,9 +27,9 @@ pub struct Counters {
     causes: Arc<Causes>,
     /// Behind a lock: each burial is a round trip of its own anyway.
     reasons: Mutex<BTreeMap<&'static str, u64>>,
-    sizes: Distribution,
-    reads: Distribution,
-    settlings: Distribution,
+    sizes: Histogram,
+    reads: Histogram,
+    settlings: Histogram,
 }
 
 /// The counts at one moment.
@@ -48,6 +49,19 @@ pub struct Counts {
     pub claimed: u64,
 }
 
+/// What became of the entries of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchReport {
+    /// Entries acknowledged as done.
+    pub done: usize,
+    /// Entries copied to the dead stream.
+    pub buried: usize,
+    /// Entries acknowledged because their payload is gone.
+    pub gone: usize,
+    /// Entries that were set aside.
+    pub left: usize,
+}
+
 impl Default for Counters {
     fn default() -> Self {
         Self {
@@ -60,9 +74,9 @@ impl Default for Counters {
             reconnects: AtomicU64::default(),
             causes: Arc::default(),
             reasons: Mutex::default(),
-            sizes: Distribution::of_sizes(),
-            reads: Distribution::of_times(),
-            settlings: Distribution::of_times(),
+            sizes: Histogram::of_sizes(),
+            reads: Histogram::of_times(),
+            settlings: Histogram::of_times(),
         }
     }
 }
@@ -131,19 +145,31 @@ impl Counters {
 
     /// Entries that came with one read, where any came.
     #[must_use]
-    pub fn sizes(&self) -> &Distribution {
+    pub fn sizes(&self) -> &Histogram {
         &self.sizes
     }
 
     /// How long reads took that brought entries, the wait for the first of them included.
     #[must_use]
-    pub fn reads(&self) -> &Distribution {
+    pub fn reads(&self) -> &Histogram {
         &self.reads
     }
 
     /// How long acknowledging and burying took.
     #[must_use]
-    pub fn settlings(&self) -> &Distribution {
+    pub fn settlings(&self) -> &Histogram {
         &self.settlings
+    }
+}
+
+/// Counts from now on how often a connection of `pool` is made anew. Readers count their own.
+pub fn count_reconnects(pool: impl Into<RedisPool>, counters: &Arc<Counters>) {
+    for client in pool.into().0.clients() {
+        let counters = Arc::clone(counters);
+        // Ends with the client.
+        client.on_reconnect(move |_server| {
+            counters.reconnected();
+            async { Ok(()) }
+        });
     }
 }

@@ -2,7 +2,10 @@
 
 use std::future::Future;
 
-use crate::{entry::Entry, redis::readable};
+use crate::{
+    entry::Entry,
+    redis::{RedisError, readable},
+};
 
 /// What became of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,9 +22,9 @@ pub enum Outcome {
 /// What an entry waits for. Entries of one cause are tried again together: a few first, more once those went well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cause {
-    /// A word for machines, such as `user_lock`; there are few of them.
+    /// A word for machines, such as `account_locked`; there are few of them.
     pub kind: &'static str,
-    /// Which one of its kind: the id of a user or of a voucher; 0 where the kind says all.
+    /// Which one of its kind: the id of an account, for example; 0 where the kind says all.
     pub key: u64,
 }
 
@@ -34,7 +37,7 @@ impl Cause {
 /// Why an entry can never be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// A word for machines, such as `unknown_voucher`.
+    /// A word for machines, such as `unknown_account`.
     pub reason: &'static str,
     /// A sentence for people.
     pub error: String,
@@ -44,7 +47,7 @@ pub struct Death {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{store}: {error}")]
 pub struct Outage {
-    /// Which store, by the name that people know: `Redis`, `MySQL`.
+    /// Which store, by the name that people know: `Redis`, `PostgreSQL`.
     pub store: &'static str,
     /// What it said, or that it said nothing.
     pub error: String,
@@ -57,20 +60,37 @@ impl Outage {
     }
 }
 
-impl From<fred::error::Error> for Outage {
-    fn from(error: fred::error::Error) -> Self {
+impl From<RedisError> for Outage {
+    fn from(error: RedisError) -> Self {
         Self::new("Redis", error)
     }
 }
 
 /// Handles batches of entries.
+///
+/// What a lane expects of a handler, and what it does when it gets something else:
+///
+/// - **Again at any time.** Entries may come again, whole batches or a part, in any process: after a crash, an outage, a
+///   lost reply. An effect that is there already counts as [`Outcome::Done`].
+/// - **One outcome for each entry**, in the order of the batch. On any other number the lane panics before it acknowledges
+///   anything: whichever entry has no outcome, it may be the one that was not handled.
+/// - **A panic** ends the lane: [`Lane::run`](crate::Lane::run) unwinds. Nothing of that batch is acknowledged, set aside or
+///   buried. It stays pending, and counts as in hand of a process that died. The next lane with the same consumer name
+///   handles it again; if there is none, any other lane claims it after [`LaneSettings::claim_idle`]. From its second death
+///   on, an entry is handled alone; at its fifth it is buried as `killed_worker`. So watch the task that runs a lane, and
+///   when it has panicked, run another one, or end the process.
+/// - **Time.** There is no limit. While a handler works its lane reads nothing, and keeps the batch from being claimed. That
+///   goes on in the same task three times within `claim_idle`, so a handler must not block its thread for long. A handler
+///   with a time limit of its own answers with an [`Outage`], or sets the entries aside.
+/// - **A stop** waits for the handler. A lane never drops the future of a handler; it is dropped with the future of
+///   [`Lane::run`](crate::Lane::run), and then its batch counts as in hand of a process that died.
+/// - **Side by side.** The lanes of a process may share a handler. Each calls it with one batch at a time.
+///
+/// [`LaneSettings::claim_idle`]: crate::LaneSettings::claim_idle
 pub trait Handler: Send + Sync + 'static {
-    /// Handles a batch, in stream order, and answers with one outcome an entry, in the same order.
-    ///
-    /// It may run again with the same entries, whole or in part, at any time and in any process: an effect
-    /// that is there already counts as done.
+    /// Handles a batch, in stream order, and answers with one outcome for each entry, in the same order.
     ///
     /// # Errors
-    /// An [`Outage`] says nothing of any entry: all stay pending.
+    /// An [`Outage`] says nothing of any entry: all stay pending, and are handled again when the stores work.
     fn handle(&self, batch: &[Entry]) -> impl Future<Output = Result<Vec<Outcome>, Outage>> + Send;
 }

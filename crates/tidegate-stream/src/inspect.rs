@@ -4,13 +4,14 @@ use std::{collections::HashMap, fmt};
 
 use fred::{
     clients::Pool,
-    error::Error,
     interfaces::{ClientLike, KeysInterface, StreamsInterface},
+    prelude::FredResult,
     types::{ClusterHash, CustomCommand, Value},
 };
 
 use crate::{
     entry::{EntryId, bad_reply, parse_id},
+    redis::{RedisError, RedisPool},
     stream::{StreamError, StreamNames},
 };
 
@@ -21,7 +22,7 @@ pub(crate) const COUNT_PAGE: u64 = 1_000;
 /// What the key of the stream holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyKind {
-    /// Nothing: no order was ever admitted, or the data is gone.
+    /// Nothing: no entry was ever added, or the data is gone.
     Missing,
     /// A stream.
     Stream,
@@ -118,9 +119,10 @@ pub fn age_ms(now_ms: u64, id: EntryId) -> u64 {
 ///
 /// # Errors
 /// When Redis does not answer, or answers with something unknown.
-pub async fn inspect(pool: &Pool, names: &StreamNames) -> Result<StreamStatus, StreamError> {
+pub async fn inspect(pool: impl Into<RedisPool>, names: &StreamNames) -> Result<StreamStatus, StreamError> {
+    let RedisPool(pool) = &pool.into();
     let mut status = StreamStatus {
-        now_ms: server_time_ms(pool).await?,
+        now_ms: server_time_ms(&RedisPool(pool.clone())).await?,
         kind: key_kind(pool, &names.stream).await?,
         length: 0,
         entries_added: None,
@@ -129,10 +131,11 @@ pub async fn inspect(pool: &Pool, names: &StreamNames) -> Result<StreamStatus, S
         group: None,
     };
     if status.dead_kind == KeyKind::Stream {
-        status.dead = pool.xlen(&names.dead).await?;
+        status.dead = pool.xlen(&names.dead).await.map_err(RedisError::new)?;
     }
     if status.kind == KeyKind::Stream {
-        let info: HashMap<String, Value> = pool.xinfo_stream(&names.stream, false, None).await?;
+        let info = pool.xinfo_stream(&names.stream, false, None).await;
+        let info: HashMap<String, Value> = info.map_err(RedisError::new)?;
         status.length = info.get("length").and_then(Value::as_u64).unwrap_or_default();
         status.entries_added = info.get("entries-added").and_then(Value::as_u64);
         status.group = group(pool, names, status.length).await?;
@@ -144,12 +147,12 @@ pub async fn inspect(pool: &Pool, names: &StreamNames) -> Result<StreamStatus, S
 ///
 /// # Errors
 /// When Redis does not answer, or the key holds something else than a stream.
-pub async fn has_group(pool: &Pool, names: &StreamNames) -> Result<bool, StreamError> {
-    let groups: Result<Vec<HashMap<String, Value>>, Error> = pool.xinfo_groups(&names.stream).await;
+pub async fn has_group(pool: impl Into<RedisPool>, names: &StreamNames) -> Result<bool, StreamError> {
+    let groups: FredResult<Vec<HashMap<String, Value>>> = pool.into().0.xinfo_groups(&names.stream).await;
     match groups {
         Ok(groups) => Ok(groups.iter().any(|group| is_named(group, names))),
         Err(error) if error.details().contains("no such key") => Ok(false),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(RedisError::new(error).into()),
     }
 }
 
@@ -161,14 +164,16 @@ fn is_named(group: &HashMap<String, Value>, names: &StreamNames) -> bool {
 ///
 /// # Errors
 /// When Redis does not answer.
-pub async fn server_time_ms(pool: &Pool) -> Result<u64, StreamError> {
+pub async fn server_time_ms(pool: impl Into<RedisPool>) -> Result<u64, StreamError> {
+    let RedisPool(pool) = pool.into();
     let command = CustomCommand::new_static("TIME", ClusterHash::Random, false);
-    let (seconds, micros): (u64, u64) = pool.next().custom(command, Vec::<Value>::new()).await?;
+    let time = pool.next().custom(command, Vec::<Value>::new()).await;
+    let (seconds, micros): (u64, u64) = time.map_err(RedisError::new)?;
     Ok(seconds * 1000 + micros / 1000)
 }
 
 pub(crate) async fn key_kind(pool: &Pool, key: &str) -> Result<KeyKind, StreamError> {
-    let kind: String = pool.r#type(key).await?;
+    let kind: String = pool.r#type(key).await.map_err(RedisError::new)?;
     Ok(match kind.as_str() {
         "none" => KeyKind::Missing,
         "stream" => KeyKind::Stream,
@@ -177,7 +182,8 @@ pub(crate) async fn key_kind(pool: &Pool, key: &str) -> Result<KeyKind, StreamEr
 }
 
 async fn group(pool: &Pool, names: &StreamNames, length: u64) -> Result<Option<GroupStatus>, StreamError> {
-    let groups: Vec<HashMap<String, Value>> = pool.xinfo_groups(&names.stream).await?;
+    let groups = pool.xinfo_groups(&names.stream).await;
+    let groups: Vec<HashMap<String, Value>> = groups.map_err(RedisError::new)?;
     let Some(group) = groups.iter().find(|group| is_named(group, names)) else { return Ok(None) };
     let last_delivered = parse_id(group.get("last-delivered-id").unwrap_or(&Value::Null))?;
     let oldest_undelivered = entries_after(pool, &names.stream, last_delivered, 1).await?.first().copied();
@@ -194,7 +200,7 @@ async fn group(pool: &Pool, names: &StreamNames, length: u64) -> Result<Option<G
         pending,
         oldest_pending,
         settled: settled(group),
-        consumers: consumers(pool, names).await?,
+        consumers: consumers(&RedisPool(pool.clone()), names).await?,
     }))
 }
 
@@ -208,8 +214,12 @@ fn settled(group: &HashMap<String, Value>) -> Option<u64> {
 ///
 /// # Errors
 /// When Redis does not answer, or stream or group are missing.
-pub async fn consumers(pool: &Pool, names: &StreamNames) -> Result<Vec<ConsumerInfo>, StreamError> {
-    let infos: Vec<HashMap<String, Value>> = pool.xinfo_consumers(&names.stream, &names.group).await?;
+pub async fn consumers(
+    pool: impl Into<RedisPool>,
+    names: &StreamNames,
+) -> Result<Vec<ConsumerInfo>, StreamError> {
+    let infos = pool.into().0.xinfo_consumers(&names.stream, &names.group).await;
+    let infos: Vec<HashMap<String, Value>> = infos.map_err(RedisError::new)?;
     let number = |info: &HashMap<String, Value>, field: &str| {
         info.get(field).and_then(Value::as_u64).unwrap_or_default()
     };
@@ -230,7 +240,7 @@ pub(crate) async fn pending(
     stream: &str,
     group: &str,
 ) -> Result<(u64, Option<EntryId>), StreamError> {
-    let summary: Value = pool.xpending(stream, group, ()).await?;
+    let summary: Value = pool.xpending(stream, group, ()).await.map_err(RedisError::new)?;
     let Value::Array(parts) = &summary else {
         return Err(bad_reply("a summary of the pending list", &summary).into());
     };
@@ -272,8 +282,8 @@ pub(crate) async fn entries_between(
     end: &str,
     count: u64,
 ) -> Result<Vec<EntryId>, StreamError> {
-    let reply: Result<Value, Error> = pool.xrange(stream, format!("({after}"), end, Some(count)).await;
-    match reply? {
+    let reply = pool.xrange(stream, format!("({after}"), end, Some(count)).await;
+    match reply.map_err(RedisError::new)? {
         Value::Array(entries) => entries.iter().map(entry_id).collect(),
         Value::Null => Ok(Vec::new()),
         other => Err(bad_reply("entries", &other).into()),

@@ -1,7 +1,7 @@
 //! Entries as lines of JSON, one entry a line: what `export` writes and `replay --file` reads.
 //!
 //! ```json
-//! {"entry":"1718000000000-0","fields":[["userId","2001"],["voucherId","7"],["id","693106606080001"]]}
+//! {"entry":"1718000000000-0","fields":[["user","2001"],["item","7"],["id","693106606080001"]]}
 //! ```
 //!
 //! Fields are pairs, because their order counts and names may repeat. A name or value that is no UTF-8 is written as

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use fred::{
     clients::Pool,
-    prelude::FredResult,
     types::{Key, Value},
 };
 
-use crate::script::Script;
+use crate::{
+    redis::{RedisError, RedisKey, RedisPool},
+    script::Script,
+};
 
 /// Takes, renews and ends leases. A lease is politeness between processes: it can be lost at any time, so
 /// nothing may depend on it for being right.
@@ -23,11 +25,11 @@ pub struct Leases {
 impl Leases {
     /// Leases kept in the Redis behind `pool`.
     #[must_use]
-    pub fn new(pool: Pool) -> Self {
+    pub fn new(pool: impl Into<RedisPool>) -> Self {
         Self {
-            pool,
-            lock: Script::new("lock", include_str!("../../../lua/lock.lua")),
-            unlock: Script::new("unlock", include_str!("../../../lua/unlock.lua")),
+            pool: pool.into().0,
+            lock: Script::new("lock", include_str!("../lua/lock.lua")),
+            unlock: Script::new("unlock", include_str!("../lua/unlock.lua")),
             known: "everywhere",
         }
     }
@@ -45,7 +47,12 @@ impl Leases {
     ///
     /// # Errors
     /// When Redis does not answer; some of the leases may be held then.
-    pub async fn take(&self, keys: Vec<Key>, token: &str, lease: Duration) -> FredResult<Vec<usize>> {
+    pub async fn take(
+        &self,
+        keys: Vec<impl Into<RedisKey>>,
+        token: &str,
+        lease: Duration,
+    ) -> Result<Vec<usize>, RedisError> {
         self.take_over(keys, token, lease, &[]).await
     }
 
@@ -56,17 +63,18 @@ impl Leases {
     /// As [`Leases::take`].
     pub async fn take_over(
         &self,
-        keys: Vec<Key>,
+        keys: Vec<impl Into<RedisKey>>,
         token: &str,
         lease: Duration,
         void: &[String],
-    ) -> FredResult<Vec<usize>> {
+    ) -> Result<Vec<usize>, RedisError> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
         let mut args = vec![token.into(), millis(lease), self.known.into()];
         args.extend(void.iter().map(|token| Value::from(token.as_str())));
-        let refused: Vec<usize> = self.lock.call(&self.pool, keys, args).await?.convert()?;
+        let reply = self.lock.call(&self.pool, fred_keys(keys), args).await?;
+        let refused: Vec<usize> = reply.convert().map_err(RedisError::new)?;
         Ok(refused.into_iter().map(|position| position - 1).collect())
     }
 
@@ -74,12 +82,18 @@ impl Leases {
     ///
     /// # Errors
     /// When Redis does not answer; the leases end by time then.
-    pub async fn end(&self, keys: Vec<Key>, token: &str) -> FredResult<usize> {
+    pub async fn end(&self, keys: Vec<impl Into<RedisKey>>, token: &str) -> Result<usize, RedisError> {
         if keys.is_empty() {
             return Ok(0);
         }
-        self.unlock.call(&self.pool, keys, vec![token.into(), self.known.into()]).await?.convert()
+        let args = vec![token.into(), self.known.into()];
+        let reply = self.unlock.call(&self.pool, fred_keys(keys), args).await?;
+        reply.convert().map_err(RedisError::new)
     }
+}
+
+fn fred_keys(keys: Vec<impl Into<RedisKey>>) -> Vec<Key> {
+    keys.into_iter().map(|key| key.into().into_key()).collect()
 }
 
 fn millis(duration: Duration) -> Value {

@@ -1,7 +1,7 @@
 //! A dead letter, read back: what `lua/bury.lua` wrote, and the history that travels with an entry that is put back.
 //!
 //! An entry that goes back into the stream carries two fields behind its own, `dead:requeued` and `dead:history`. When
-//! it is buried again, they are told from its own fields and renewed: they never pile up, and nothing is forgotten.
+//! it is buried again, they are told apart from its own fields and renewed: they never pile up, and nothing is forgotten.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub struct Letter {
 /// How an entry was buried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burial {
-    /// The entry, in the stream of orders.
+    /// The entry, in the stream that it came from.
     #[serde(with = "id_as_text")]
     pub entry: EntryId,
     /// Why, in a word.

@@ -1,68 +1,128 @@
-//! A batch consumer of one Redis stream, at least once. It knows nothing of orders or of MySQL.
+//! A batch consumer of one Redis stream: at least once, in batches, with dead letters and rescue.
+//!
+//! Entries come to a [`Handler`] in batches, and it answers with one [`Outcome`] for each. A [`Lane`] reads, calls the
+//! handler, then settles: what is done is acknowledged, what can never be done is copied to a stream of dead letters, and
+//! what cannot be done now is set aside and tried again later. Nothing is acknowledged before its outcome is known, so an
+//! entry may come more than once, and is never lost.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use tidegate_stream::{
+//!     Backoff, Breaker, Counters, Entry, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
+//!     RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
+//! };
+//! use tokio_util::sync::CancellationToken;
+//!
+//! struct Printing;
+//!
+//! impl Handler for Printing {
+//!     async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+//!         Ok(batch.iter().map(|entry| { println!("{}", entry.id); Outcome::Done }).collect())
+//!     }
+//! }
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let redis = RedisSettings::new("redis://127.0.0.1:6379");
+//! let names = StreamNames { stream: "jobs".into(), dead: "jobs.dead".into(), group: "workers".into() };
+//! let stream = Stream::new(connect_pool(&redis).await?, names.clone());
+//! stream.ensure_group().await?;
+//!
+//! let (breaker, counters) = (Arc::new(Breaker::default()), Arc::new(Counters::default()));
+//! let reader = Reader::new(connect_reader(&redis).await?, names, "worker-1".into());
+//! let settings = LaneSettings::default();
+//! let lane = Lane::new(reader, stream.clone(), Arc::new(Printing), breaker.clone(), counters, settings);
+//!
+//! let stop = CancellationToken::new();
+//! let probe = || async { Ok(stream.probe().await?) };
+//! tokio::join!(lane.run(stop.clone()), breaker.run(probe, Backoff::default(), stop));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/consume.rs` is the same as a program, which stops in good order.
+//!
+//! # The parts
+//!
+//! - [`Lane`]: one consumer of the group, with at most one batch in hand. Run several in a process, or in many processes:
+//!   each needs a consumer name of its own, which it should have again after a restart.
+//! - [`Breaker`]: shared by the lanes of a process. After an [`Outage`] nothing is read until a probe succeeds.
+//! - [`PauseSwitch`], [`Exclusive`], [`SharedReader`]: shared by the lanes of a process, where it has more than one.
+//! - [`Counters`], [`LaneStatus`], [`Observer`]: for whoever looks on.
+//! - [`Trimmer`], [`ConsumerRemover`], [`ServerClock`], [`Offerer`], [`Leases`]: care of the stream and its group, each a call
+//!   to be made now and then.
+//! - [`StreamInspector`], [`inspect()`], [`Letter`]: reading a stream, its pending list and its dead letters.
+//!
+//! # Features
+//!
+//! - `fred`: conversions from and to the types of the client `fred`, for programs that have connections of their own, and
+//!   `Script` for Lua scripts of their own. It is bound to the exact version of `fred` that this crate is built with. Without
+//!   it, no type of `fred` is part of the API.
 
-pub mod alone;
 pub mod backoff;
-pub mod board;
-pub mod brake;
 pub mod breaker;
-mod burials;
 pub mod causes;
 pub mod counters;
-mod desk;
-pub mod distribution;
 pub mod entry;
+pub mod exclusive;
 pub mod handler;
+pub mod histogram;
 pub mod inspect;
-mod intake;
+pub mod inspector;
 pub mod jsonl;
 pub mod lane;
+pub mod lane_status;
 pub mod lease;
 pub mod letter;
 pub mod observer;
 pub mod offer;
-pub mod outlook;
 pub mod page_size;
-pub mod pulse;
+mod pages;
+pub mod pause_switch;
 pub mod redis;
-pub mod retire;
-mod schedule;
-pub mod script;
+pub mod remove_consumers;
+mod script;
 pub mod server_clock;
-mod set_aside;
+pub mod set_aside_notes;
+mod shared_reader;
 pub mod stream;
-pub mod survey;
 pub mod trim;
+pub mod trim_plan;
+#[cfg(feature = "fred")]
+mod with_fred;
 
-pub use alone::Alone;
 pub use backoff::Backoff;
-pub use board::{Board, NamedCause, Notice};
-pub use brake::{Brake, Held};
 pub use breaker::Breaker;
 pub use causes::{Awaited, Causes, OfKind};
-pub use counters::{Counters, Counts};
-pub use distribution::{Distribution, Spread};
+pub use counters::{BatchReport, Counters, Counts, count_reconnects};
 pub use entry::{Delivery, Entry, EntryId};
+pub use exclusive::Exclusive;
 pub use handler::{Cause, Death, Handler, Outage, Outcome};
+pub use histogram::{Histogram, HistogramSnapshot};
 pub use inspect::{
     ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect, server_time_ms,
 };
-pub use intake::Intake;
+pub use inspector::{PendingEntry, StreamInspector};
 pub use jsonl::{BadLine, Line};
-pub use lane::{BatchReport, Lane, LaneSettings};
+pub use lane::{Lane, LaneSettings};
+pub use lane_status::{Activity, LaneSnapshot, LaneStatus};
 pub use lease::Leases;
 pub use letter::{Burial, Fields, History, Letter};
-pub use observer::{Observer, Origin, Settling, Stage, WorkedOff};
+pub use observer::{Observer, Origin, ProcessedBatch, Settling, Stage};
 pub use offer::{Holder, Offer, Offerer, is_offered};
-pub use outlook::{Hold, Need, Outlook, count_before};
 pub use page_size::PageSize;
-pub use pulse::{Activity, LaneState, Pulse};
+pub use pages::{EntryPages, PendingPages};
+pub use pause_switch::{ActivePause, PauseSwitch};
 pub use redis::{
-    RedisSettings, connect_pool, connect_reader, count_reconnects, is_disk_full, is_out_of_memory,
-    is_refusal, readable,
+    RedisConnection, RedisError, RedisErrorKind, RedisKey, RedisPool, RedisSettings, connect_pool,
+    connect_reader, is_disk_full, readable,
 };
-pub use retire::Retirer;
-pub use script::Script;
+pub use remove_consumers::ConsumerRemover;
 pub use server_clock::ServerClock;
+pub use set_aside_notes::{NamedCause, SetAsideNote, SetAsideNotes};
+pub use shared_reader::SharedReader;
 pub use stream::{BuryReply, GroupState, Reader, Stream, StreamError, StreamNames};
-pub use survey::{PendingEntry, Survey};
 pub use trim::Trimmer;
+pub use trim_plan::{RetainedFor, Retainer, TrimLimit, count_before};
+#[cfg(feature = "fred")]
+pub use with_fred::Script;

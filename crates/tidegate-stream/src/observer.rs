@@ -1,4 +1,4 @@
-//! Looking on while batches are worked off, entry by entry, as traces do. Counters and pulses tell of whole batches.
+//! Looking on while batches are processed, entry by entry, as traces do. Counters and lane statuses tell of whole batches.
 
 use std::{
     fmt::Debug,
@@ -12,14 +12,14 @@ use crate::{
 
 /// Looks on. A lane that has none spends nothing on it.
 pub trait Observer: Debug + Send + Sync + 'static {
-    /// A batch was worked off; called once for each batch with entries, also when a store failed. The lane waits for
+    /// A batch was processed; called once for each batch with entries, also when a store failed. The lane waits for
     /// it, so it must be quick and must not block.
-    fn worked_off(&self, batch: &WorkedOff<'_>);
+    fn batch_processed(&self, batch: &ProcessedBatch<'_>);
 }
 
-/// A batch that was worked off, as far as the stores let it be.
+/// A batch that was processed, as far as the stores let it be.
 #[derive(Clone, Copy, Debug)]
-pub struct WorkedOff<'a> {
+pub struct ProcessedBatch<'a> {
     /// Name of the consumer.
     pub consumer: &'a str,
     /// How the entries came to it.

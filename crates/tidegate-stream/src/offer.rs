@@ -1,12 +1,10 @@
 //! Offering what one consumer holds to all workers, so that nobody waits until it has lain idle for long enough.
 
-use fred::{
-    clients::Pool,
-    types::{Key, Value},
-};
+use fred::{clients::Pool, types::Value};
 
 use crate::{
     entry::{EntryId, bad_reply, parse_id},
+    redis::{RedisKey, RedisPool},
     script::Script,
     stream::{StreamError, StreamNames},
 };
@@ -38,7 +36,7 @@ pub struct Holder {
     /// Its name.
     pub consumer: String,
     /// The key that exists while its process lives, at which nothing is offered. None: even if it lives.
-    pub heartbeat: Option<Key>,
+    pub heartbeat: Option<RedisKey>,
     /// Entries in hand that were delivered less than so long ago are not offered: somebody may be at work on them.
     pub young_ms: u64,
 }
@@ -61,8 +59,8 @@ pub struct Offer {
 impl Offerer {
     /// Offers entries of the group of `names`.
     #[must_use]
-    pub fn new(pool: Pool, names: StreamNames) -> Self {
-        Self { pool, names, script: Script::new("offer", include_str!("../../../lua/offer.lua")) }
+    pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
+        Self { pool: pool.into().0, names, script: Script::new("offer", include_str!("../lua/offer.lua")) }
     }
 
     /// Offers some of the entries of `holder` that come after `after`. None: its process lives, nothing was done.
@@ -71,7 +69,7 @@ impl Offerer {
     /// When Redis does not answer, or stream or group are missing.
     pub async fn step(&self, holder: &Holder, after: EntryId) -> Result<Option<Offer>, StreamError> {
         let mut keys = vec![self.names.stream.as_str().into()];
-        keys.extend(holder.heartbeat.clone());
+        keys.extend(holder.heartbeat.clone().map(RedisKey::into_key));
         let args: Vec<Value> = vec![
             self.names.group.as_str().into(),
             holder.consumer.as_str().into(),

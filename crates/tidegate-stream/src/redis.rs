@@ -1,14 +1,22 @@
 //! Connections to Redis: how they time out, and that they never give up reconnecting.
+//!
+//! The client behind them is an implementation detail. Whoever has connections of their own can pass them in with the
+//! feature `fred`.
 
-use std::{fmt, sync::Arc, time::Duration};
+mod error;
 
+use std::{fmt, time::Duration};
+
+use bytes::Bytes;
 use fred::{
     clients::{Client, Pool},
-    interfaces::{ClientLike, EventInterface},
-    prelude::{Builder, Config, Error, FredResult, ReconnectPolicy},
+    interfaces::ClientLike,
+    prelude::{Builder, Config, FredResult, ReconnectPolicy},
+    types::Key,
 };
 
-use crate::counters::Counters;
+pub(crate) use self::error::no_error;
+pub use self::error::{RedisError, RedisErrorKind, is_disk_full, readable};
 
 const RECONNECT_MIN_MS: u32 = 50;
 const RECONNECT_MAX_MS: u32 = 2_000;
@@ -26,9 +34,83 @@ pub struct RedisSettings {
     pub connect_timeout: Duration,
 }
 
+impl RedisSettings {
+    /// Four connections to the Redis at `url`, and two seconds for each command and each attempt to connect.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        let patience = Duration::from_secs(2);
+        Self { url: url.into(), connections: 4, command_timeout: patience, connect_timeout: patience }
+    }
+}
+
 impl fmt::Debug for RedisSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisSettings").field("connections", &self.connections).finish_non_exhaustive()
+    }
+}
+
+/// Connections on which commands are sent. Clones share them.
+#[derive(Clone)]
+pub struct RedisPool(pub(crate) Pool);
+
+impl fmt::Debug for RedisPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisPool").field("connections", &self.0.size()).finish_non_exhaustive()
+    }
+}
+
+impl From<&RedisPool> for RedisPool {
+    fn from(pool: &RedisPool) -> Self {
+        pool.clone()
+    }
+}
+
+/// One connection for blocking reads. It belongs to one reader: a blocked read holds up all behind it.
+pub struct RedisConnection(pub(crate) Client);
+
+impl fmt::Debug for RedisConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisConnection").finish_non_exhaustive()
+    }
+}
+
+/// The name of a key in Redis: any bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RedisKey(Bytes);
+
+impl RedisKey {
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(crate) fn into_key(self) -> Key {
+        self.0.into()
+    }
+}
+
+impl From<&str> for RedisKey {
+    fn from(name: &str) -> Self {
+        Self(Bytes::copy_from_slice(name.as_bytes()))
+    }
+}
+
+impl From<String> for RedisKey {
+    fn from(name: String) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<Vec<u8>> for RedisKey {
+    fn from(name: Vec<u8>) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<Bytes> for RedisKey {
+    fn from(name: Bytes) -> Self {
+        Self(name)
     }
 }
 
@@ -36,22 +118,14 @@ impl fmt::Debug for RedisSettings {
 ///
 /// # Errors
 /// When the URL is wrong or the first connection fails. Later losses are repaired by reconnecting, without end.
-pub async fn connect_pool(settings: &RedisSettings) -> FredResult<Pool> {
+pub async fn connect_pool(settings: &RedisSettings) -> Result<RedisPool, RedisError> {
+    open_pool(settings).await.map(RedisPool).map_err(RedisError::new)
+}
+
+async fn open_pool(settings: &RedisSettings) -> FredResult<Pool> {
     let pool = builder(settings)?.build_pool(settings.connections.max(1))?;
     pool.init().await?;
     Ok(pool)
-}
-
-/// Counts from now on how often a connection of `pool` is made anew. Readers count their own.
-pub fn count_reconnects(pool: &Pool, counters: &Arc<Counters>) {
-    for client in pool.clients() {
-        let counters = Arc::clone(counters);
-        // Ends with the client.
-        client.on_reconnect(move |_server| {
-            counters.reconnected();
-            async { Ok(()) }
-        });
-    }
 }
 
 /// Opens one connection for blocking reads. Commands are sent once, never again by themselves: a read that
@@ -59,38 +133,16 @@ pub fn count_reconnects(pool: &Pool, counters: &Arc<Counters>) {
 ///
 /// # Errors
 /// As [`connect_pool`].
-pub async fn connect_reader(settings: &RedisSettings) -> FredResult<Client> {
+pub async fn connect_reader(settings: &RedisSettings) -> Result<RedisConnection, RedisError> {
+    open_reader(settings).await.map(RedisConnection).map_err(RedisError::new)
+}
+
+async fn open_reader(settings: &RedisSettings) -> FredResult<Client> {
     let mut builder = builder(settings)?;
     builder.with_connection_config(|config| config.max_command_attempts = 1);
     let client = builder.build()?;
     client.init().await?;
     Ok(client)
-}
-
-/// Redis takes no more data (`maxmemory`). Reading and acknowledging go on.
-#[must_use]
-pub fn is_out_of_memory(error: &Error) -> bool {
-    error.details().contains("OOM command")
-}
-
-/// Redis works, but does not take this write: wrong type of the key, memory limit, missing permission. That is no
-/// outage: everything else can go on.
-#[must_use]
-pub fn is_refusal(error: &Error) -> bool {
-    // Not at the start: before Redis 7, an error from within a script has a text before it.
-    ["WRONGTYPE ", "OOM command", "NOPERM "].iter().any(|words| error.details().contains(words))
-}
-
-/// Redis works, but this user may not use one of the keys or commands.
-pub(crate) fn lacks_permission(error: &Error) -> bool {
-    error.details().contains("NOPERM ")
-}
-
-/// Redis takes no more writes, because it cannot write its own file. So says a text, for it is within scripts' errors,
-/// too, and in what is told of them.
-#[must_use]
-pub fn is_disk_full(error: &str) -> bool {
-    error.contains("MISCONF ")
 }
 
 fn builder(settings: &RedisSettings) -> FredResult<Builder> {
@@ -107,46 +159,4 @@ fn builder(settings: &RedisSettings) -> FredResult<Builder> {
         config.unresponsive.interval = Duration::from_millis(500);
     });
     Ok(builder)
-}
-
-/// What the client says of an error, for people: it passes on the errors of the operating system as `Os { code: 111,
-/// kind: ConnectionRefused, message: "Connection refused" }`, of which only the message is left here.
-#[must_use]
-pub fn readable(error: &str) -> String {
-    if is_disk_full(error) {
-        return format!("{error} (Redis cannot write its file: is its disk full?)");
-    }
-    for (opening, message) in [("Os { code: ", "message: \""), ("Custom { kind: ", "error: \"")] {
-        if let Some((before, rest)) = error.split_once(opening)
-            && let Some((_, rest)) = rest.split_once(message)
-            && let Some((message, after)) = rest.split_once("\" }")
-        {
-            return [before, message, after].concat();
-        }
-    }
-    error.to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Error, ErrorKind};
-
-    use super::readable;
-
-    #[test]
-    fn a_redis_that_cannot_write_its_file_is_asked_about_its_disk() {
-        let full = "lock.lua: MISCONF Errors writing to the AOF file: No space left on device";
-        assert_eq!(readable(full), format!("{full} (Redis cannot write its file: is its disk full?)"));
-    }
-
-    #[test]
-    fn of_an_error_of_the_operating_system_only_its_message_is_left() {
-        let refused = format!("IO Error: {:?}", Error::from_raw_os_error(111));
-        assert_eq!(readable(&refused), "IO Error: Connection refused");
-        let unknown = format!("{:?}", Error::new(ErrorKind::NotFound, "no such host"));
-        assert_eq!(readable(&unknown), "no such host");
-        for other in ["", "Timeout Error: Request timed out.", "Os { code: ", "Kind(UnexpectedEof)"] {
-            assert_eq!(readable(other), other);
-        }
-    }
 }

@@ -1,13 +1,13 @@
 //! A Lua script: its text, its SHA1, and how it is called.
 
 use fred::{
-    clients::Pool,
+    clients::{Client, Pool},
+    error::Error,
     interfaces::{ClientLike, LuaInterface},
-    prelude::{Error, FredResult},
     types::{ClusterHash, CustomCommand, Key, Resp3Frame as Frame, Value},
 };
 
-use crate::stream::no_error;
+use crate::redis::{RedisError, no_error};
 
 /// A Lua script that is compiled into the program and called by its SHA1.
 ///
@@ -17,7 +17,7 @@ use crate::stream::no_error;
 /// A call whose connection breaks may be sent again by the client: every script must be harmless when it
 /// runs twice with the same arguments.
 #[derive(Debug, Clone)]
-pub struct Script {
+pub(crate) struct Script {
     name: &'static str,
     lua: &'static str,
     sha1: String,
@@ -25,14 +25,13 @@ pub struct Script {
 
 impl Script {
     /// A script named `name` (for error messages) with the text `lua`.
-    #[must_use]
-    pub fn new(name: &'static str, lua: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str, lua: &'static str) -> Self {
         Self { name, lua, sha1: fred::util::sha1_hash(lua) }
     }
 
     /// The SHA1 of the text, in lower-case hexadecimal.
-    #[must_use]
-    pub fn sha1(&self) -> &str {
+    #[cfg(feature = "fred")]
+    pub(crate) fn sha1(&self) -> &str {
         &self.sha1
     }
 
@@ -40,11 +39,16 @@ impl Script {
     ///
     /// # Errors
     /// Whatever the server or the connection answers; the script's name stands before the message.
-    pub async fn call(&self, pool: &Pool, keys: Vec<Key>, args: Vec<Value>) -> FredResult<Value> {
+    pub(crate) async fn call(
+        &self,
+        pool: &Pool,
+        keys: Vec<Key>,
+        args: Vec<Value>,
+    ) -> Result<Value, RedisError> {
         let client = pool.next();
         let reply = match client.evalsha(self.sha1.as_str(), keys.clone(), args.clone()).await {
             Err(error) if is_noscript(&error) => {
-                let _sha1: Value = client.script_load(self.lua).await?;
+                self.load(client).await?;
                 client.evalsha(self.sha1.as_str(), keys, args).await
             }
             reply => reply,
@@ -56,7 +60,12 @@ impl Script {
     ///
     /// # Errors
     /// As [`Script::call`].
-    pub(crate) async fn call_raw(&self, pool: &Pool, keys: Vec<Key>, args: Vec<Value>) -> FredResult<Frame> {
+    pub(crate) async fn call_raw(
+        &self,
+        pool: &Pool,
+        keys: Vec<Key>,
+        args: Vec<Value>,
+    ) -> Result<Frame, RedisError> {
         let client = pool.next();
         let slot = keys.first().map_or(0, |key| fred::util::redis_keyslot(key.as_bytes()));
         let call = || {
@@ -69,7 +78,7 @@ impl Script {
         };
         let reply = match no_error(call().await) {
             Err(error) if is_noscript(&error) => {
-                let _sha1: Value = client.script_load(self.lua).await?;
+                self.load(client).await?;
                 no_error(call().await)
             }
             reply => reply,
@@ -77,14 +86,20 @@ impl Script {
         reply.map_err(|error| self.named(&error))
     }
 
-    fn named(&self, error: &Error) -> Error {
+    async fn load(&self, client: &Client) -> Result<(), RedisError> {
+        client.script_load::<Value, _>(self.lua).await.map_err(RedisError::new)?;
+        Ok(())
+    }
+
+    fn named(&self, error: &Error) -> RedisError {
         // Redis 7.0 does not say which one.
         let hint = if error.details().contains("can't run this command") {
-            " (`ACL LOG` names the command; config/redis-users.acl has the rights that are needed)"
+            " (`ACL LOG` names the command)"
         } else {
             ""
         };
-        Error::new(error.kind().clone(), format!("{}.lua: {}{hint}", self.name, error.details()))
+        let details = format!("{}.lua: {}{hint}", self.name, error.details());
+        RedisError::new(Error::new(error.kind().clone(), details))
     }
 }
 

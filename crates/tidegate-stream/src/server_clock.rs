@@ -7,6 +7,7 @@ use fred::{clients::Pool, types::Value};
 use crate::{
     entry::bad_reply,
     inspect::server_time_ms,
+    redis::RedisPool,
     script::Script,
     stream::{StreamError, StreamNames},
 };
@@ -36,9 +37,9 @@ struct Look {
 impl ServerClock {
     /// That of the Redis behind `pool`, where the stream of `names` is.
     #[must_use]
-    pub fn new(pool: Pool, names: StreamNames) -> Self {
-        let redate = Script::new("redate", include_str!("../../../lua/redate.lua"));
-        Self { pool, names, redate, last: None }
+    pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
+        let redate = Script::new("redate", include_str!("../lua/redate.lua"));
+        Self { pool: pool.into().0, names, redate, last: None }
     }
 
     /// Looks once. Says so when the clock was set since the last look; when it was set back, or may have been before
@@ -48,14 +49,14 @@ impl ServerClock {
     /// When Redis does not answer; the next look does what this one has not done.
     pub async fn run_once(&mut self) -> Result<(), StreamError> {
         let asked = Instant::now();
-        let server_ms = i64::try_from(server_time_ms(&self.pool).await?).unwrap_or(i64::MAX);
+        let server_ms =
+            i64::try_from(server_time_ms(RedisPool(self.pool.clone())).await?).unwrap_or(i64::MAX);
         let look = Look { asked, answered: Instant::now(), server_ms };
         let jump_ms = self.last.map(|last| jump_ms(last, look));
         match jump_ms {
-            Some(back) if back < -TOLERANCE_MS => tracing::warn!(
-                by_ms = -back,
-                "the clock of Redis was set back: ages and windows of sales are wrong by as much"
-            ),
+            Some(back) if back < -TOLERANCE_MS => {
+                tracing::warn!(by_ms = -back, "the clock of Redis was set back: ages are wrong by as much")
+            }
             Some(ahead) if ahead > TOLERANCE_MS => tracing::warn!(
                 by_ms = ahead,
                 "the clock of Redis was set ahead, or this process slept: leases have ended, entries in hand may be claimed"

@@ -7,9 +7,10 @@ use fred::{clients::Pool, types::Value};
 use crate::{
     entry::EntryId,
     inspect::server_time_ms,
-    outlook::{Outlook, outlook},
+    redis::{RedisError, RedisPool},
     script::Script,
     stream::{StreamError, StreamNames},
+    trim_plan::{TrimLimit, plan},
 };
 
 /// Entries that one call deletes at most: some milliseconds of Redis.
@@ -28,8 +29,13 @@ pub struct Trimmer {
 impl Trimmer {
     /// Keeps the entries of the last `retention`, by the clock of Redis.
     #[must_use]
-    pub fn new(pool: Pool, names: StreamNames, retention: Duration) -> Self {
-        Self { pool, names, script: Script::new("trim", include_str!("../../../lua/trim.lua")), retention }
+    pub fn new(pool: impl Into<RedisPool>, names: StreamNames, retention: Duration) -> Self {
+        Self {
+            pool: pool.into().0,
+            names,
+            script: Script::new("trim", include_str!("../lua/trim.lua")),
+            retention,
+        }
     }
 
     /// Trims once; returns how many entries went.
@@ -54,7 +60,7 @@ impl Trimmer {
     /// When Redis does not answer.
     pub async fn cutoff(&self) -> Result<EntryId, StreamError> {
         let retention_ms = u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX);
-        let ms = server_time_ms(&self.pool).await?.saturating_sub(retention_ms);
+        let ms = server_time_ms(RedisPool(self.pool.clone())).await?.saturating_sub(retention_ms);
         Ok(EntryId { ms, seq: 0 })
     }
 
@@ -65,14 +71,14 @@ impl Trimmer {
     pub async fn step(&self, cutoff: EntryId) -> Result<u64, StreamError> {
         let keys = vec![self.names.stream.as_str().into()];
         let args: Vec<Value> = vec![cutoff.to_string().into(), MOST.to_string().into()];
-        Ok(self.script.call(&self.pool, keys, args).await?.convert()?)
+        Ok(self.script.call(&self.pool, keys, args).await?.convert().map_err(RedisError::new)?)
     }
 
     /// Says which entries before `cutoff` would go, as the script decides it, and changes nothing.
     ///
     /// # Errors
     /// As [`Trimmer::run_once`].
-    pub async fn outlook(&self, cutoff: EntryId) -> Result<Outlook, StreamError> {
-        outlook(&self.pool, &self.names.stream, cutoff).await
+    pub async fn plan(&self, cutoff: EntryId) -> Result<TrimLimit, StreamError> {
+        plan(&self.pool, &self.names.stream, cutoff).await
     }
 }

@@ -1,5 +1,8 @@
 //! The command line.
 
+#[cfg(test)]
+mod tests;
+
 use clap::{Parser, Subcommand};
 
 use crate::{
@@ -10,12 +13,10 @@ use crate::{
         config::ConfigCommandArgs,
         consumers_list::ConsumersListArgs,
         consumers_remove::ConsumersRemoveArgs,
-        dead::cancel::DeadCancelArgs,
-        dead::drop::DeadDropArgs,
-        dead::export::DeadExportArgs,
-        dead::list::DeadListArgs,
-        dead::requeue::DeadRequeueArgs,
-        dead::show::DeadShowArgs,
+        dead::{
+            cancel::DeadCancelArgs, drop::DeadDropArgs, export::DeadExportArgs, list::DeadListArgs,
+            requeue::DeadRequeueArgs, show::DeadShowArgs,
+        },
         doctor::DoctorArgs,
         export::ExportArgs,
         log::LogArgs,
@@ -39,7 +40,7 @@ use crate::{
         worker::WorkerArgs,
     },
     config::ConfigArgs,
-    exit::{EXIT_CODES_HELP, Voice},
+    exit::{EXIT_CODES_HELP, FailureOutput},
 };
 
 /// Turns orders admitted in Redis into MySQL orders: at least once from the stream, exactly once in MySQL
@@ -171,10 +172,10 @@ pub enum DeadCommand {
 
 impl Command {
     /// Who hears of a failure: the log of a service, or the person who typed the command.
-    pub fn voice(&self) -> Voice {
+    pub fn failure_output(&self) -> FailureOutput {
         match self {
-            Self::Worker(_) => Voice::Log,
-            _ => Voice::Person,
+            Self::Worker(_) => FailureOutput::Log,
+            _ => FailureOutput::Person,
         }
     }
 

@@ -3,7 +3,6 @@
 
 mod layers;
 mod reader;
-mod redacted;
 mod settings;
 mod show;
 mod suggest;
@@ -15,12 +14,8 @@ use std::{ffi::OsString, fmt, path::PathBuf};
 
 use clap::Args;
 
+pub use self::settings::{LogFormat, LogSettings, Settings};
 use self::{layers::Layers, reader::Reader};
-pub use self::{
-    redacted::{RedactedUrl, Secret},
-    settings::{AdminSettings, LogFormat, LogSettings, Settings, WorkerSettings},
-    urls::mysql_hosts,
-};
 use crate::command_line::add_flag;
 
 /// Names the configuration file, as `--config` does.

@@ -2,10 +2,8 @@
 
 use std::{fmt, process::ExitCode};
 
-use crate::{
-    config::InvalidConfig,
-    output::{tell, told},
-};
+use crate::{config::InvalidConfig, output::print_note};
+use tidegate_operations::{InvalidInput, text::error_chain};
 
 /// The exit codes, for `tidegate --help`.
 pub const EXIT_CODES_HELP: &str = "\
@@ -48,7 +46,7 @@ pub enum Exit {
 
 /// Who hears of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Voice {
+pub enum FailureOutput {
     /// The log, in its format, because programs read it.
     Log,
     /// Whoever typed the command: plain text on stderr.
@@ -66,23 +64,24 @@ impl fmt::Display for WrongUsage {
 }
 
 /// Reports a failure, once, and turns the outcome into the exit code.
-pub fn finish(outcome: anyhow::Result<Exit>, voice: Voice) -> ExitCode {
+pub fn finish(outcome: anyhow::Result<Exit>, failure_output: FailureOutput) -> ExitCode {
     let exit = outcome.unwrap_or_else(|error| {
-        report(&error, voice);
+        report(&error, failure_output);
         exit_of(&error)
     });
     ExitCode::from(exit as u8)
 }
 
 fn exit_of(error: &anyhow::Error) -> Exit {
-    if error.is::<InvalidConfig>() || error.is::<WrongUsage>() { Exit::Usage } else { Exit::Failed }
+    let is_usage = error.is::<InvalidConfig>() || error.is::<WrongUsage>() || error.is::<InvalidInput>();
+    if is_usage { Exit::Usage } else { Exit::Failed }
 }
 
-fn report(error: &anyhow::Error, voice: Voice) {
+fn report(error: &anyhow::Error, failure_output: FailureOutput) {
     // Before the log is set up there is only stderr.
-    if voice == Voice::Log && tracing::dispatcher::has_been_set() {
-        tracing::error!("{}", told(error));
+    if failure_output == FailureOutput::Log && tracing::dispatcher::has_been_set() {
+        tracing::error!("{}", error_chain(error));
     } else {
-        tell(&format!("error: {}", told(error)));
+        print_note(&format!("error: {}", error_chain(error)));
     }
 }

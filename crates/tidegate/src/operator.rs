@@ -5,30 +5,23 @@
 //! [`Change::run_in_steps`], where a part of the work may be done when it ends.
 
 mod ending;
-mod log;
 mod progress;
 mod question;
-mod typed;
 
 use clap::Args;
-use serde::Serialize;
 use serde_json::Value as Json;
+use tidegate_operations::{
+    End, Job, Next, Plan, Report, SystemSettings,
+    operator_log::{Caller, Record},
+};
 
-use self::{
-    ending::{Conclusion, Ended, work_off},
-    log::Record,
-    typed::Typed,
-};
-pub use self::{
-    ending::{End, Ending, Job},
-    log::{Line, OperatorLog, Outcome},
-    progress::Progress,
-};
+use self::ending::{Ended, EndedWork, run_until_stopped};
+pub use self::progress::ProgressBar;
 use crate::{
     command_line::CommandLine,
-    config::Settings,
     exit::Exit,
-    output::{OutputArgs, tell},
+    invocation::{self, Invocation},
+    output::{OutputArgs, print_note},
 };
 
 /// The flags of every command that changes something.
@@ -50,12 +43,12 @@ pub struct ChangeArgs {
 impl ChangeArgs {
     /// Who does this.
     pub fn who(&self) -> String {
-        self.name.clone().unwrap_or_else(typed::who)
+        self.name.clone().unwrap_or_else(invocation::account)
     }
 
     /// `command` with those of these flags that were given.
-    fn typed(&self, command: CommandLine) -> CommandLine {
-        self.output.typed(command.switch("--yes", self.yes).flag("--as", self.name.as_ref()))
+    fn add_to(&self, command: CommandLine) -> CommandLine {
+        self.output.add_to(command.switch("--yes", self.yes).flag("--as", self.name.as_ref()))
     }
 
     /// Somebody reads the plan before anything is done: it may say more than is needed to do it.
@@ -64,60 +57,33 @@ impl ChangeArgs {
     }
 }
 
-/// What a command has read and would do. As JSON it is what a dry run prints.
-pub trait Plan: Serialize {
-    /// For people: what would be done, and why no more.
+/// A plan, for people.
+pub trait PlanText: Plan {
+    /// What would be done, and why no more.
     fn text(&self) -> String;
-
-    /// What comes next.
-    fn next(&self) -> Next;
 }
 
-/// What comes after reading.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// There is nothing to do, or it must not be done: the plan is the answer, and the program ends like this.
-    Nothing(Exit),
-    /// Its name says it all: nobody is asked.
-    Go,
-    /// It destroys or surprises: this is asked, such as `Delete 12 entries of stream.orders?`.
-    Ask(String),
-}
-
-/// What a command did, or has done so far. As JSON it is what the command prints.
-pub trait Report: Serialize {
-    /// For people.
+/// A report, for people.
+pub trait ReportText: Report {
+    /// What was done.
     fn text(&self) -> String;
-
-    /// The numbers for the log, as a JSON object: `json!({"deleted": 12})`.
-    fn counts(&self) -> Json;
-
-    /// How it ended, if the work came to its end.
-    fn ending(&self) -> Ending {
-        Ending::Done
-    }
 
     /// What to type for what is left, without the flags of [`ChangeArgs`]. None: the same command again.
-    fn go_on(&self) -> Option<CommandLine> {
+    fn continue_with(&self) -> Option<CommandLine> {
         None
-    }
-
-    /// What a second signal may have left.
-    fn torn(&self) -> &'static str {
-        "the step in hand may be done or not"
     }
 }
 
 /// A command that changes something.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    settings: &'a Settings,
+    settings: &'a SystemSettings,
     args: &'a ChangeArgs,
 }
 
 impl<'a> Change<'a> {
     /// With the flags that were typed.
-    pub fn new(settings: &'a Settings, args: &'a ChangeArgs) -> Self {
+    pub fn new(settings: &'a SystemSettings, args: &'a ChangeArgs) -> Self {
         Self { settings, args }
     }
 
@@ -128,7 +94,7 @@ impl<'a> Change<'a> {
     ///
     /// # Errors
     /// When nobody can be asked, or the work fails.
-    pub async fn run<P: Plan, R: Report>(
+    pub async fn run<P: PlanText, R: ReportText>(
         &self,
         plan: P,
         work: impl AsyncFnOnce(P, &Job) -> anyhow::Result<R>,
@@ -137,7 +103,7 @@ impl<'a> Change<'a> {
             return Ok(exit);
         }
         let (record, mut report) = (self.begin().await, None);
-        let ended = work_off(async |job: &Job| {
+        let ended = run_until_stopped(async |job: &Job| {
             report = Some(work(plan, job).await?);
             Ok(End::Whole)
         });
@@ -145,12 +111,12 @@ impl<'a> Change<'a> {
         self.finish(record, report.as_ref(), ended).await
     }
 
-    /// As [`Change::run`], for work of many steps, each of which is told to `report` as soon as it is done. Whichever way
+    /// As [`Change::run`], for work of many steps, each of which `report` counts as soon as it is done. Whichever way
     /// the work ends then, what was done by then is printed and logged, with what to type for the rest.
     ///
     /// # Errors
     /// When nobody can be asked, or stdout cannot be written to.
-    pub async fn run_in_steps<P: Plan, R: Report>(
+    pub async fn run_in_steps<P: PlanText, R: ReportText>(
         &self,
         plan: P,
         mut report: R,
@@ -160,15 +126,20 @@ impl<'a> Change<'a> {
             return Ok(exit);
         }
         let record = self.begin().await;
-        let ended = work_off(async |job: &Job| work(plan, &mut report, job).await).await;
+        let ended = run_until_stopped(async |job: &Job| work(plan, &mut report, job).await).await;
         self.finish(record, Some(&report), ended).await
     }
 
     /// Shows the plan, and asks. None: the work is to be done.
-    fn is_answered<P: Plan>(&self, plan: &P) -> anyhow::Result<Option<Exit>> {
+    fn is_answered<P: PlanText>(&self, plan: &P) -> anyhow::Result<Option<Exit>> {
         let ChangeArgs { dry_run, yes, output, .. } = *self.args;
         let next = plan.next();
-        if let Next::Nothing(exit) = next {
+        let settled = match next {
+            Next::NothingToDo => Some(Exit::Ok),
+            Next::Refused => Some(Exit::No),
+            Next::Go | Next::Ask(_) => None,
+        };
+        if let Some(exit) = settled {
             output.print(plan, P::text)?;
             return Ok(Some(exit));
         }
@@ -180,29 +151,46 @@ impl<'a> Change<'a> {
             && !yes
             && !question::ask(&plan.text(), &question)?
         {
-            tell("Nothing was changed.");
+            print_note("Nothing was changed.");
             return Ok(Some(Exit::No));
         }
         Ok(None)
     }
 
-    /// The first of two lines of the log: without it, nobody would learn of a command that was killed.
-    async fn begin(&self) -> Record {
-        Record::begin(self.settings, Typed::here(self.args.who())).await
+    /// A log that cannot be written to does not stop the command, but says so.
+    async fn begin(&self) -> Option<Record> {
+        let invocation = Invocation::current();
+        let (command, arguments) = (invocation.command.clone(), invocation.quoted_arguments());
+        let caller = Caller { who: self.args.who(), command, arguments };
+        let mut record = Record::open(self.settings, caller)
+            .await
+            .map_err(|error| print_note(&format!("warning: `tidegate log` will not show this: {error:#}")))
+            .ok()?;
+        warn_of_gap(record.begin().await);
+        Some(record)
     }
 
-    async fn finish<R: Report>(
+    async fn finish<R: ReportText>(
         &self,
-        record: Record,
+        record: Option<Record>,
         report: Option<&R>,
         ended: Ended,
     ) -> anyhow::Result<Exit> {
-        let go_on = report.and_then(R::go_on).map(|command| self.args.typed(command));
-        let go_on = go_on.unwrap_or_else(|| record.typed().again());
-        let conclusion = Conclusion { report, ended, go_on };
+        let continue_with = report.and_then(R::continue_with).map(|command| self.args.add_to(command));
+        let continue_with = continue_with.unwrap_or_else(|| Invocation::current().again());
+        let ended = EndedWork { report, ended, continue_with };
         let counts = report.map_or(Json::Null, R::counts);
-        record.end(conclusion.outcome(), &counts, conclusion.error().as_deref()).await;
-        conclusion.tell(Some(self.args.output))
+        if let Some(record) = record {
+            warn_of_gap(record.end(ended.outcome(), &counts, ended.error().as_deref()).await);
+        }
+        ended.print(Some(self.args.output))
+    }
+}
+
+/// Says that a line is missing in the log, where it could not be written.
+fn warn_of_gap(written: anyhow::Result<()>) {
+    if let Err(error) = written {
+        print_note(&format!("warning: `tidegate log` will not show all of this: {error:#}"));
     }
 }
 
@@ -211,12 +199,12 @@ impl<'a> Change<'a> {
 ///
 /// # Errors
 /// When stdout cannot be written to.
-pub async fn read_in_steps<R: Report>(
+pub async fn read_in_steps<R: ReportText>(
     output: Option<OutputArgs>,
     mut report: R,
     work: impl AsyncFnOnce(&mut R, &Job) -> anyhow::Result<End>,
 ) -> anyhow::Result<Exit> {
-    let ended = work_off(async |job: &Job| work(&mut report, job).await).await;
-    let go_on = report.go_on().unwrap_or_else(|| Typed::here(String::new()).again());
-    Conclusion { report: Some(&report), ended, go_on }.tell(output)
+    let ended = run_until_stopped(async |job: &Job| work(&mut report, job).await).await;
+    let continue_with = report.continue_with().unwrap_or_else(|| Invocation::current().again());
+    EndedWork { report: Some(&report), ended, continue_with }.print(output)
 }

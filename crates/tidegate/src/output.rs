@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
+use tidegate_operations::text::printable_lines;
 
 use crate::command_line::CommandLine;
 
@@ -19,7 +20,7 @@ pub struct OutputArgs {
 
 impl OutputArgs {
     /// `command` with this flag, if it was given.
-    pub fn typed(self, command: CommandLine) -> CommandLine {
+    pub fn add_to(self, command: CommandLine) -> CommandLine {
         command.switch("--json", self.json)
     }
 
@@ -62,41 +63,9 @@ fn is_read(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Says something beside the data, on stderr. Where nobody can hear it, the work and its exit code are what counts.
-pub fn tell(text: &str) {
-    let _unheard = writeln!(io::stderr(), "{}", printable_lines(text));
-}
-
-/// What an error says, with its causes. Some of them repeat their cause: it is said once.
-pub fn told(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.ends_with(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
-}
-
-/// Text that others wrote, for a terminal: whoever may write to Redis could otherwise steer it.
-pub fn printable(text: &str) -> String {
-    text.replace(char::is_control, " ")
-}
-
-/// As [`printable`], for text of several lines.
-pub fn printable_lines(text: &str) -> String {
-    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), " ")
-}
-
-/// A number with its noun: `1 order`, `2 orders`, `2 entries`.
-pub fn counted(count: impl Into<i128>, noun: &str) -> String {
-    match (count.into(), noun.strip_suffix('y')) {
-        (1, _) => format!("1 {noun}"),
-        (count, Some(stem)) => format!("{count} {stem}ies"),
-        (count, None) => format!("{count} {noun}s"),
-    }
+/// Writes lines to stderr, beside the data. If stderr is closed, the work and its exit code still count.
+pub fn print_note(text: &str) {
+    let _closed = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
 /// Narrower than this, a table is left to the terminal to wrap: one letter a line helps nobody. A terminal without a
@@ -116,15 +85,4 @@ pub fn table(header: &[&str]) -> Table {
     }
     table.set_header(header);
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_others_wrote_steers_no_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb\nc\u{9b}1m"), "a [2Jb c 1m");
-        assert_eq!(printable_lines("a\u{1b}[2J\n\tb\r\u{7}"), "a [2J\n\tb  ");
-    }
 }

@@ -207,7 +207,9 @@ pub fn crates(tree: &Tree, document: &Document) -> Vec<String> {
         let name = manifest["package"]["name"].as_str().expect("a name").to_owned();
         for section in ["dependencies", "dev-dependencies"] {
             let needed = manifest.get(section).and_then(toml::Value::as_table).into_iter().flatten();
-            let ours = needed.map(|(needed, _)| needed).filter(|needed| needed.starts_with("tidegate"));
+            // A crate may need itself with other features, for its tests.
+            let is_ours = |needed: &&String| needed.starts_with("tidegate") && **needed != name;
+            let ours = needed.map(|(needed, _)| needed).filter(is_ours);
             real.extend(ours.map(|ours| (name.clone(), section, ours.clone())));
         }
     }
@@ -312,7 +314,13 @@ pub fn defaults(tree: &Tree, page: &str) -> Vec<String> {
 
 /// What the runbook explains must be logged by the program, and what warns must be explained.
 pub fn log_lines(tree: &Tree, runbook: &str) -> Vec<String> {
-    let program = ["crates/tidegate/", "crates/tidegate-orders/", "crates/tidegate-stream/"];
+    let program = [
+        "crates/tidegate/",
+        "crates/tidegate-operations/",
+        "crates/tidegate-orders/",
+        "crates/tidegate-stream/",
+        "crates/tidegate-worker/",
+    ];
     let sources = joined(&program.map(|folder| tree.sources(folder, &[".rs"])).concat());
     let section = runbook.split("# What the log says").nth(1).unwrap_or_default();
     let rows = section.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0));

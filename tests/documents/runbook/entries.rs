@@ -7,14 +7,14 @@ use crate::{
 
 /// A site that sells voucher 7, and somebody who operates it.
 async fn open() -> (Operator, Site) {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.load(7, 100).await;
     (Operator::at(&site), site)
 }
 
 /// As [`open`], but MySQL has no row of the voucher.
 async fn open_without_row() -> (Operator, Site) {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.call("SET seckill:stock:7 100").await;
     site.book.write(|pages| _ = pages.loaded.insert(7, 100));
     (Operator::at(&site), site)

@@ -1,15 +1,16 @@
 //! Sales and fleets: wrong stocks, pauses, old entries, two deployments.
 
-use std::{process::Output, time::Duration};
+use std::process::Output;
 
 use crate::{
+    browser::until_all,
     runbook::recipes::Operator,
     site::{STREAM, Site, Worker, until},
 };
 
 /// A site that sells 1000 units of voucher 7, somebody who operates it, and a worker.
 async fn at_work() -> (Worker, Operator, Site) {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.load(7, 1_000).await;
     let worker = site.worker("w").start();
     worker.says("worker started").await;
@@ -124,8 +125,7 @@ async fn sales_and_workers_are_paused_and_go_on() {
 
     operator.types("Pause and go on", "tidegate pause --workers --for 30m", &[]).succeeds();
     worker.says("paused: nothing is read").await;
-    // The page: within 2 s nothing is read. It cannot be seen from without when that is so.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    until_all(&worker, "paused").await;
     site.admit(999, 999, 7, 1).await;
     operator
         .types("Pause and go on", "tidegate status", &[])

@@ -22,7 +22,7 @@ fn impatient(site: &Site, name: &str) -> WorkerPlan {
 
 /// A site that sells voucher 7, somebody who operates it, and a worker.
 async fn at_work() -> (Worker, Operator, Site) {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.load(7, 1_000).await;
     let worker = impatient(&site, "w").start();
     worker.says("worker started").await;
@@ -335,7 +335,7 @@ async fn the_disk_of_redis_is_full() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_holds_the_row_of_a_voucher_is_found_and_killed() {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.load(7, 1_000).await;
     let operator = Operator::at(&site);
     let worker = impatient(&site, "w").set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1).start();

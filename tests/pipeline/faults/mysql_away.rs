@@ -28,7 +28,7 @@ struct Scene {
 
 impl Scene {
     async fn open() -> Self {
-        let site = Site::open().await;
+        let site = Site::with_own_mysql().await;
         site.open_sale().await;
         let worker = impatient(&site).start();
         site.rush(1_000, 200).await;
@@ -90,7 +90,7 @@ async fn mysql_falls_silent_and_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mysql_is_read_only_for_a_while() {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.open_sale().await;
     // The lab's own user has every right, which includes writing to a read-only server.
     sql(&site.pool, "CREATE USER clerk@'%'; GRANT ALL ON tidegate.* TO clerk@'%'").await;
@@ -154,7 +154,7 @@ async fn sessions_are_killed_again_and_again_while_they_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_connections_are_not_tried_one_by_one() {
     const MANY: usize = 8;
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.open_sale().await;
     let plan = site.worker("w").set("WORKER_LANES", MANY).set("WORKER_BATCH", 5);
     let worker = plan.set("WORKER_CLAIM_IDLE_MS", 60_000).start();
@@ -208,7 +208,7 @@ async fn orders_wait_for_a_row_that_others_hold_locked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_starts_without_mysql_waits_for_it() {
-    let site = Site::open().await;
+    let site = Site::with_own_mysql().await;
     site.open_sale().await;
     site.mysql.kill9().expect("MySQL is killed");
     site.rush(1_000, 300).await;

@@ -99,7 +99,7 @@ async fn open_sale(site: &mut Site, sale: Sale) -> Result<Gate> {
         connect_timeout: limit,
     })
     .await?;
-    let gate = Gate::new(pool, Keys::new(KeyTemplates::default()), STREAM);
+    let gate = Gate::new(pool.into(), Keys::new(KeyTemplates::default()), STREAM);
     let hour = SignedDuration::from_hours(1);
     let window = SaleWindow { begin: Some(Timestamp::now() - hour), end: Some(Timestamp::now() + hour) };
     gate.load(VoucherId::try_from(1)?, 1_000_000_000, window).await?;

@@ -5,60 +5,23 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
 use sqlx::AssertSqlSafe;
 
 use super::{
     drain::{self, Plan},
-    meter::{Cost, Reading},
+    meter::Reading,
     orders::Orders,
     proc,
-    results::Rate,
+    results::{
+        Rate,
+        cost::{Cost, CostOf, CostResults},
+    },
     site::{Site, Tables},
     workers::Shape,
     writers::tell,
 };
 
 const ROWS: usize = 1_000;
-
-/// Two ways to write the same number of orders, in turn.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct CostResults {
-    pub orders: usize,
-    /// One connection's inserts of 1000 rows into the tutorial's table; its "worker" is who sends them.
-    pub bare_insert: CostOf,
-    /// A drain with default settings.
-    pub ours: CostOf,
-    /// Processor time of all processes of a drain, in processor times that a bare insert takes MySQL.
-    pub multiple: Rate,
-}
-
-/// Per order.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct CostOf {
-    pub orders_per_s: Rate,
-    pub mysql_cpu_us: Rate,
-    pub redis_cpu_us: Rate,
-    pub worker_cpu_us: Rate,
-    pub all_cpu_us: Rate,
-    pub redo_log_bytes: Rate,
-    pub binary_log_bytes: Rate,
-}
-
-impl CostOf {
-    fn of(runs: &[(f64, Cost)]) -> Self {
-        let rate = |value: fn(&Cost) -> f64| Rate::of(runs.iter().map(|(_, cost)| value(cost)).collect());
-        Self {
-            orders_per_s: Rate::of(runs.iter().map(|(per_s, _)| *per_s).collect()),
-            mysql_cpu_us: rate(|cost| cost.mysql_cpu_us),
-            redis_cpu_us: rate(|cost| cost.redis_cpu_us),
-            worker_cpu_us: rate(|cost| cost.worker_cpu_us),
-            all_cpu_us: rate(Cost::all_cpu_us),
-            redo_log_bytes: rate(|cost| cost.redo_log_bytes),
-            binary_log_bytes: rate(|cost| cost.binary_log_bytes),
-        }
-    }
-}
 
 /// Bare inserts and drains in turn. Redis writes its file to the disk with every command meanwhile.
 pub async fn measure(site: &mut Site, orders: usize, rounds: usize) -> Result<CostResults> {

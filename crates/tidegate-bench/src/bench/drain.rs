@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 use tokio::time::sleep;
 
 use super::{
-    meter::{Cost, Reading},
+    meter::Reading,
     orders,
     resp::{Reply, Resp},
-    results::{Drain, Rate},
+    results::{Drain, Rate, cost::Cost},
     site::{GROUP, STREAM, Site, Tables},
     workers::{Shape, Workers},
 };

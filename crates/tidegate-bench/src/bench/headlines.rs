@@ -1,9 +1,7 @@
 //! The figures of a run as one flat list: for the terminal, and for comparing two runs.
 
-use super::{
-    cost::CostResults,
-    results::{Admission, Drain, Latency, Results, ServerResults},
-    trouble::results::Trouble,
+use super::results::{
+    Admission, Drain, Latency, Results, ServerResults, cost::CostResults, trouble::Trouble,
 };
 
 /// One figure.

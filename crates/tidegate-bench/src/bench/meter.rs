@@ -3,42 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
 use sqlx::{MySqlConnection, Row};
 
-use super::{proc, resp::Resp, site::Site};
-
-/// Cost per order. Redis' CPU is the whole process', the writing of its append-only file included.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Cost {
-    pub redis_cpu_us: f64,
-    pub mysql_cpu_us: f64,
-    pub worker_cpu_us: f64,
-    /// Commands that Redis ran, those within scripts included.
-    pub redis_commands: f64,
-    /// Statements that MySQL ran (`Questions`), BEGIN and COMMIT included.
-    pub mysql_statements: f64,
-    pub redis_bytes_in: f64,
-    pub redis_bytes_out: f64,
-    pub mysql_bytes_in: f64,
-    pub mysql_bytes_out: f64,
-    pub mysql_commits: f64,
-    /// Bytes that InnoDB wrote to its redo log.
-    #[serde(default)]
-    pub redo_log_bytes: f64,
-    /// Bytes by which the binary log grew; 0 without one.
-    #[serde(default)]
-    pub binary_log_bytes: f64,
-    /// Redis' commands by name, per order.
-    pub redis_commands_by_name: BTreeMap<String, f64>,
-}
-
-impl Cost {
-    /// Processor time of all processes.
-    pub fn all_cpu_us(&self) -> f64 {
-        self.redis_cpu_us + self.mysql_cpu_us + self.worker_cpu_us
-    }
-}
+use super::{proc, resp::Resp, results::cost::Cost, site::Site};
 
 /// All counters at one moment.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,15 @@
 //! What a run found. The JSON file is this, as it stands here.
 
+pub mod cost;
+pub mod trouble;
+
 use serde::{Deserialize, Serialize};
 
-use super::{cost::CostResults, machine::Machine, meter::Cost, trouble::results::Trouble};
+use self::{
+    cost::{Cost, CostResults},
+    trouble::Trouble,
+};
+use super::machine::Machine;
 
 /// Raised when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;

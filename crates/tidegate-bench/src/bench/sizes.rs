@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use super::trouble::Growing;
-
 /// Sizes of a run.
 #[derive(Clone, Debug)]
 pub struct Sizes {
@@ -49,6 +47,15 @@ pub struct TroubleSizes {
     pub large_entries: usize,
     /// Entries of one voucher before the workers of a cluster.
     pub cluster_entries: usize,
+}
+
+/// Which cases are measured at a larger size.
+#[derive(Clone, Copy, Debug)]
+pub enum Growing {
+    /// Those that look for earlier rows or refusals of a voucher.
+    ThatCouldGrow,
+    /// The one whose share is promised at any size.
+    PromisedFlat,
 }
 
 /// Which shapes of workers are measured.

@@ -2,8 +2,7 @@
 
 use super::{
     headlines::show,
-    results::{AtRate, Drain, Latency, Results, ServerResults},
-    trouble::results::Trouble,
+    results::{AtRate, Drain, Latency, Results, ServerResults, trouble::Trouble},
 };
 
 /// A target, and what this run says of it.

@@ -9,37 +9,22 @@ mod held;
 mod http;
 mod large;
 mod load;
-pub mod results;
 mod run;
 
 use anyhow::Result;
 use clap::ValueEnum;
 use tidegate_lab::MysqlFlavour;
 
-use self::{
-    case::Case,
-    results::{CaseResult, Trouble},
-    run::Run,
+use self::{case::Case, run::Run};
+use super::{
+    results::{
+        Rate,
+        trouble::{CaseResult, Trouble},
+    },
+    site::Site,
+    sizes::{Growing, TroubleSizes},
+    writers::tell,
 };
-use super::{results::Rate, site::Site, sizes::TroubleSizes, writers::tell};
-
-/// Which cases are measured at a larger size.
-#[derive(Clone, Copy, Debug)]
-pub enum Growing {
-    /// Those that look for earlier rows or refusals of a voucher.
-    ThatCouldGrow,
-    /// The one whose share is promised at any size.
-    PromisedFlat,
-}
-
-impl Growing {
-    fn cases(self) -> &'static [Case] {
-        match self {
-            Self::ThatCouldGrow => &Case::THAT_COULD_GROW,
-            Self::PromisedFlat => &Case::FLAT,
-        }
-    }
-}
 
 /// What can be asked for alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -69,7 +54,7 @@ pub async fn measure(
     if wants(Rows::Cases) {
         trouble.cases = rounds(site, &Case::ALL, sizes.entries, sizes.rounds).await?;
         for &(entries, growing) in &sizes.growth {
-            trouble.cases.extend(rounds(site, growing.cases(), entries, 1).await?);
+            trouble.cases.extend(rounds(site, cases_of(growing), entries, 1).await?);
         }
     }
     if wants(Rows::HeldVoucher) {
@@ -89,6 +74,13 @@ pub async fn measure(
         trouble.cluster = cluster::measure(site, flavour, sizes.cluster_entries).await?;
     }
     Ok(trouble)
+}
+
+fn cases_of(growing: Growing) -> &'static [Case] {
+    match growing {
+        Growing::ThatCouldGrow => &Case::THAT_COULD_GROW,
+        Growing::PromisedFlat => &Case::FLAT,
+    }
 }
 
 /// Plain orders and these cases, in turn.

@@ -15,7 +15,8 @@ use super::NODES;
 use crate::data_template;
 use crate::flavour::{MysqlFlavour, Program};
 use crate::ground::{self, Ground};
-use crate::mysql_server::{DATA, TMP, base_settings, greets, server_words, with_path};
+use crate::mysql_server::greets;
+use crate::mysql_settings::{DATA, TMP, base_settings, server_words, with_path};
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 

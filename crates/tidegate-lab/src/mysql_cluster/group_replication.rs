@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use crate::data_template;
 use crate::flavour::MysqlFlavour;
 use crate::ground::Ground;
-use crate::mysql_server::{DATA, TMP, greets, server_words, with_path};
+use crate::mysql_server::greets;
+use crate::mysql_settings::{DATA, TMP, server_words, with_path};
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 

@@ -1,4 +1,4 @@
-//! How orders are given back: one by one by `lua/release.lua`, or many in one call by `lua/release_many.lua`.
+//! Gives orders back: single ones by `lua/release.lua`, many of one voucher in one call by `lua/release_many.lua`.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -19,10 +19,10 @@ use crate::{
 /// Orders in one call, at most: Redis does nothing else while it lasts.
 const MOST: usize = 250;
 
-type Answer = Result<ReleaseReply, GateError>;
+type ReleaseResult = Result<ReleaseReply, GateError>;
 
-/// What orders must have in common to go in one call.
-type Alike = (VoucherId, bool, Cow<'static, str>);
+/// What orders must have in common to go in one call: voucher, whether the user is freed, and by whom.
+type CallKey = (VoucherId, bool, Cow<'static, str>);
 
 /// Gives orders back to Redis.
 #[derive(Clone, Debug)]
@@ -44,35 +44,35 @@ impl Releases {
     }
 
     /// As [`super::Gate::release_all`].
-    pub(super) async fn release_all(&self, releases: &[Release]) -> Vec<Answer> {
-        let mut places: BTreeMap<Alike, Vec<usize>> = BTreeMap::new();
+    pub(super) async fn release_all(&self, releases: &[Release]) -> Vec<ReleaseResult> {
+        let mut places: BTreeMap<CallKey, Vec<usize>> = BTreeMap::new();
         for (place, release) in releases.iter().enumerate() {
-            let alike = (release.voucher, release.frees(), release.by.clone());
-            places.entry(alike).or_default().push(place);
+            let call = (release.voucher, release.frees(), release.by.clone());
+            places.entry(call).or_default().push(place);
         }
-        let together = async |places: &[usize]| {
-            let alike: Vec<&Release> = places.iter().map(|place| &releases[*place]).collect();
-            places.iter().copied().zip(self.release_together(&alike).await).collect::<Vec<_>>()
+        let send = async |places: &[usize]| {
+            let together: Vec<&Release> = places.iter().map(|place| &releases[*place]).collect();
+            places.iter().copied().zip(self.release_together(&together).await).collect::<Vec<_>>()
         };
-        let calls = places.values().flat_map(|places| places.chunks(MOST)).map(together);
+        let calls = places.values().flat_map(|places| places.chunks(MOST)).map(send);
         let mut answers = join_all(calls).await.concat();
         answers.sort_unstable_by_key(|(place, _)| *place);
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// All alike; at most [`MOST`].
-    async fn release_together(&self, releases: &[&Release]) -> Vec<Answer> {
-        let alike = match releases {
+    /// All of one [`CallKey`]; at most [`MOST`].
+    async fn release_together(&self, releases: &[&Release]) -> Vec<ReleaseResult> {
+        let first = match releases {
             [] => return Vec::new(),
-            [alone] => return vec![self.release(alone).await],
+            [one] => return vec![self.release(one).await],
             [first, ..] => first,
         };
         let mut args: Vec<Value> = Vec::with_capacity(2 + 3 * releases.len());
-        args.extend([i64::from(alike.frees()).into(), alike.by.as_ref().into()]);
+        args.extend([i64::from(first.frees()).into(), first.by.as_ref().into()]);
         args.extend(releases.iter().flat_map(|release| {
             [release.order.get().into(), release.user.get().into(), release.units().into()]
         }));
-        match self.release_many.call(&self.pool, self.keys_of(alike.voucher), args).await {
+        match self.release_many.call(&self.pool, self.keys_of(first.voucher), args).await {
             Ok(Value::Array(replies)) if replies.len() == releases.len() => {
                 releases.iter().zip(&replies).map(|(release, reply)| answer(release.order, reply)).collect()
             }
@@ -84,7 +84,7 @@ impl Releases {
         }
     }
 
-    pub(super) async fn release(&self, release: &Release) -> Answer {
+    pub(super) async fn release(&self, release: &Release) -> ReleaseResult {
         let args = vec![
             release.order.get().into(),
             release.user.get().into(),
@@ -113,7 +113,7 @@ impl Release {
 }
 
 /// One of the answers of `lua/release_many.lua`: a number, or the text of an error.
-fn answer(order: OrderId, reply: &Value) -> Answer {
+fn answer(order: OrderId, reply: &Value) -> ReleaseResult {
     match reply.as_str() {
         Some(text) if !reply.is_integer() => {
             let error = Error::new(ErrorKind::Unknown, format!("release_many.lua: {text}"));

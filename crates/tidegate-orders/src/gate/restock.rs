@@ -1,5 +1,5 @@
-//! Units that are added to a sale or taken from it, on both sides: Redis keeps a note of the change, open until both have
-//! it. Who finds it open goes on with it, so a change that died half-way is neither lost nor made twice.
+//! Units that are added to a sale or taken from it, in both stores. Redis keeps a note of the change, open until both have
+//! it. Whoever finds it open completes it. So a change that died half-way is neither lost nor made twice.
 
 use fred::interfaces::HashesInterface;
 use jiff::Timestamp;
@@ -36,7 +36,8 @@ pub enum ChangeState {
     /// Both sides have it.
     Done,
     /// MySQL refused it, and neither side has it.
-    Withdrawn,
+    #[serde(rename = "withdrawn")]
+    Cancelled,
 }
 
 impl StockChange {
@@ -49,7 +50,7 @@ impl StockChange {
 
     /// The same, further on.
     #[must_use]
-    pub fn as_now(&self, state: ChangeState) -> Self {
+    pub fn with_state(&self, state: ChangeState) -> Self {
         Self { state, ..self.clone() }
     }
 

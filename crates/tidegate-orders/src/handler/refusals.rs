@@ -1,4 +1,4 @@
-//! What the log has of refused orders: a sold-out rush must not fill it.
+//! Logs refused orders, a few one by one and the others as a sum: a sold-out rush must not fill the log.
 
 use std::{
     collections::BTreeMap,
@@ -12,10 +12,10 @@ use tokio::time::sleep;
 use crate::ledger::{Incoming, Refusal};
 
 /// Refusals of one reason that have a line each within a period; the table `tidegate_refusal` has them all.
-const TOLD_ONE_BY_ONE: u64 = 3;
+const LOGGED_ONE_BY_ONE: u64 = 3;
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// The refusals of a process, by all its lanes: the first of each period one by one, the others as a sum at its end.
+/// The refusals of a process, from all its lanes. The first of each period have a line each, the others a sum at its end.
 #[derive(Debug)]
 pub struct RefusalLog {
     period: Duration,
@@ -29,10 +29,10 @@ impl Default for RefusalLog {
 }
 
 impl RefusalLog {
-    /// One was refused: a line of its own, or one more to be summed up.
-    pub fn tell(self: &Arc<Self>, Incoming { order, entry }: &Incoming, refusal: Refusal) {
+    /// Logs a refusal, or counts it for the sum of this period.
+    pub fn log(self: &Arc<Self>, Incoming { order, entry }: &Incoming, refusal: Refusal) {
         let reason = refusal.word();
-        if self.count(reason) <= TOLD_ONE_BY_ONE {
+        if self.count(reason) <= LOGGED_ONE_BY_ONE {
             tracing::warn!(
                 order = %order.id, user = %order.user, voucher = %order.voucher, quantity = %order.quantity,
                 %entry, reason, "order refused"
@@ -44,12 +44,12 @@ impl RefusalLog {
     fn count(self: &Arc<Self>, reason: &'static str) -> u64 {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if counts.is_empty() {
-            // A process that ends earlier tells the rest then.
+            // A process that ends earlier logs the sum then.
             let (log, period) = (Arc::downgrade(self), self.period);
             tokio::spawn(async move {
                 sleep(period).await;
                 if let Some(log) = log.upgrade() {
-                    log.tell_rest();
+                    log.log_rest();
                 }
             });
         }
@@ -58,11 +58,11 @@ impl RefusalLog {
         *count
     }
 
-    /// The period is over: the others in one line for each reason.
-    fn tell_rest(&self) {
+    /// Ends a period: one line for each reason with the refusals that had none of their own.
+    fn log_rest(&self) {
         let counts = mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner));
         for (reason, count) in counts {
-            if let more @ 1.. = count.saturating_sub(TOLD_ONE_BY_ONE) {
+            if let more @ 1.. = count.saturating_sub(LOGGED_ONE_BY_ONE) {
                 tracing::warn!(
                     reason,
                     count = more,
@@ -76,7 +76,7 @@ impl RefusalLog {
 
 impl Drop for RefusalLog {
     fn drop(&mut self) {
-        self.tell_rest();
+        self.log_rest();
     }
 }
 
@@ -147,18 +147,18 @@ mod tests {
         let log = Arc::new(RefusalLog { period: Duration::from_millis(200), counts: Mutex::default() });
         let refuse = |times: u32, refusal| {
             for id in 1..=times {
-                log.tell(&Incoming { order: order(id.into()), entry: EntryId::MIN }, refusal);
+                log.log(&Incoming { order: order(id.into()), entry: EntryId::MIN }, refusal);
             }
         };
         refuse(1_000, Refusal::OutOfStock);
         refuse(2, Refusal::UserHasOrder);
         assert_eq!(said.count("order refused order="), 5);
         said.until_said("reason=\"out_of_stock\" count=997", 1).await;
-        assert_eq!(said.count("more orders refused"), 1, "nobody sums up the two that were told");
+        assert_eq!(said.count("more orders refused"), 1, "nobody sums up the two that have a line each");
         // Another period.
         refuse(5, Refusal::OutOfStock);
         assert_eq!(said.count("order refused order="), 8);
         drop(log);
-        assert_eq!(said.count("reason=\"out_of_stock\" count=2"), 1, "told at the end of the process");
+        assert_eq!(said.count("reason=\"out_of_stock\" count=2"), 1, "logged at the end of the process");
     }
 }

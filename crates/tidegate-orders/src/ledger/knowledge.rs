@@ -1,20 +1,22 @@
-//! How much the ledger looks up before it writes a batch: nothing, as long as that goes well.
+//! What a batch is decided from: nothing but assumptions, as long as they hold.
 //!
-//! A batch that was written on wrong assumptions is rolled back, which costs as much as writing it. So as long as batches
-//! are not plain, those that come next are looked up first, as deep as was needed lately.
+//! A batch that was written on wrong assumptions is rolled back, which costs as much as writing it. So after one, the next
+//! batches are looked up first, as deep as was needed lately.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::{
     Incoming,
-    sql::Depth,
+    fault::{Fault, Mismatch},
+    session::Session,
+    sql::{self, Depth, Stocks},
     verdict::{self, Decided, Known, Verdict},
 };
 
 /// What the verdicts of a batch are decided from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Knowledge {
-    /// What is most often so, with nothing read.
+    /// Assumptions that most often hold. Nothing is read.
     Assumed,
     /// What was read without a lock.
     Looked(Depth),
@@ -22,59 +24,71 @@ pub(super) enum Knowledge {
     Locked,
 }
 
-/// Why the database did not take what was decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Misfit {
-    /// A row was there already.
-    Duplicate,
-    /// A voucher was not there, or not with the stock that it was taken to have; or an order was refused before.
-    Condition,
-    /// A stock covers a part of the batch.
-    SplitStock,
-}
-
 impl Knowledge {
+    /// What is known of these orders, and of what they need. The vouchers' transaction is open afterwards where they are
+    /// locked.
+    pub(super) async fn gather(self, session: &mut Session, part: &[&Incoming]) -> Result<Known, Fault> {
+        match self {
+            Self::Assumed => Ok(Known::assumed(part)),
+            Self::Looked(depth) => look_up(session, part, depth).await,
+            Self::Locked => Ok(sql::look_up(session, part, Stocks::Locked, Depth::Ids).await?),
+        }
+    }
+
     /// What to decide from after that.
-    pub(super) fn after(self, misfit: Misfit) -> Self {
+    pub(super) fn after(self, mismatch: Mismatch) -> Self {
         use Depth::{Ids, Users, Vouchers};
-        match (self, misfit) {
-            (Self::Assumed, Misfit::Condition) => Self::Looked(Vouchers),
-            (Self::Assumed | Self::Looked(Vouchers), Misfit::Duplicate)
-            | (Self::Looked(Vouchers), Misfit::Condition) => Self::Looked(Users),
-            (Self::Looked(Users), Misfit::Duplicate) => Self::Looked(Ids),
+        match (self, mismatch) {
+            (Self::Assumed, Mismatch::Condition) => Self::Looked(Vouchers),
+            (Self::Assumed | Self::Looked(Vouchers), Mismatch::Duplicate)
+            | (Self::Looked(Vouchers), Mismatch::Condition) => Self::Looked(Users),
+            (Self::Looked(Users), Mismatch::Duplicate) => Self::Looked(Ids),
             _ => Self::Locked,
         }
     }
 }
 
-/// Batches in a row that would have been written as well with less knowledge, before less is read.
-const CALM: u8 = 8;
+/// Looks up as deep as was asked. Of orders whose voucher has no row, everything: nothing is written for these, so no write
+/// would check what was not looked up.
+async fn look_up(session: &mut Session, part: &[&Incoming], depth: Depth) -> Result<Known, Fault> {
+    let mut known = sql::look_up(session, part, Stocks::AsTheyAre, depth).await?;
+    let is_unknown = |incoming: &&&Incoming| !known.stocks.contains_key(&incoming.order.voucher);
+    let unknown: Vec<&Incoming> = part.iter().filter(is_unknown).copied().collect();
+    if depth < Depth::Ids && !unknown.is_empty() {
+        known.add(sql::look_up(session, &unknown, Stocks::AsTheyAre, Depth::Ids).await?);
+    }
+    Ok(known)
+}
 
-/// What the last batches needed; shared by all lanes of a process.
+/// So many batches in a row must have needed less before less is looked up.
+const BATCHES_BEFORE_LESS: u8 = 8;
+
+/// How deep the last batches had to be looked up; shared by all lanes of a process. With it, for how many more batches that
+/// counts.
 #[derive(Debug, Default)]
-pub(super) struct Caution(Mutex<Option<(Depth, u8)>>);
+pub(super) struct RecentDepth(Mutex<Option<(Depth, u8)>>);
 
-impl Caution {
+impl RecentDepth {
     /// What to decide the next batch from.
     pub(super) fn knowledge(&self) -> Knowledge {
-        let caution = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        caution.map_or(Knowledge::Assumed, |(depth, _)| Knowledge::Looked(depth))
+        let recent = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.map_or(Knowledge::Assumed, |(depth, _)| Knowledge::Looked(depth))
     }
 
-    /// A batch was written that needed this to be looked up; None: nothing.
-    pub(super) fn needed(&self, needed: Option<Depth>) {
-        let mut caution = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *caution = match (*caution, needed) {
-            (Some((depth, _)), Some(needed)) if needed >= depth => Some((needed, CALM)),
-            (None, Some(needed)) => Some((needed, CALM)),
-            (Some((_, 1)), needed) => needed.map(|needed| (needed, CALM)),
-            (Some((depth, calm)), _) => Some((depth, calm - 1)),
+    /// A batch was written that had to be looked up so deep; None: not at all.
+    pub(super) fn note(&self, needed: Option<Depth>) {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *recent = match (*recent, needed) {
+            (Some((depth, _)), Some(needed)) if needed >= depth => Some((needed, BATCHES_BEFORE_LESS)),
+            (None, Some(needed)) => Some((needed, BATCHES_BEFORE_LESS)),
+            (Some((_, 1)), needed) => needed.map(|needed| (needed, BATCHES_BEFORE_LESS)),
+            (Some((depth, left)), _) => Some((depth, left - 1)),
             (None, None) => None,
         };
     }
 }
 
-/// How deep one has to look for what was decided; None: it could have been assumed.
+/// How deep a batch has to be looked up to decide it so; None: assumptions would do.
 pub(super) fn needed(part: &[&Incoming], decided: &[Decided], known: &Known) -> Option<Depth> {
     let is_plain = |decided: &Decided| decided.verdict == Verdict::Created;
     if decided.iter().all(is_plain) {
@@ -101,8 +115,8 @@ mod tests {
 
     #[test]
     fn whatever_does_not_fit_ends_under_the_locks_after_four_looks_at_most() {
-        for first in [Misfit::Duplicate, Misfit::Condition] {
-            for then in [Misfit::Duplicate, Misfit::Condition] {
+        for first in [Mismatch::Duplicate, Mismatch::Condition] {
+            for then in [Mismatch::Duplicate, Mismatch::Condition] {
                 let mut knowledge = Knowledge::Assumed.after(first);
                 let mut looks = 1;
                 while knowledge != Knowledge::Locked {
@@ -113,26 +127,26 @@ mod tests {
                 assert!(looks <= 4, "{looks}");
             }
         }
-        assert_eq!(Knowledge::Assumed.after(Misfit::SplitStock), Knowledge::Locked);
+        assert_eq!(Knowledge::Assumed.after(Mismatch::PartialStock), Knowledge::Locked);
     }
 
     #[test]
     fn what_was_needed_is_looked_up_until_some_batches_did_not_need_it() {
-        let caution = Caution::default();
-        caution.needed(None);
-        assert_eq!(caution.knowledge(), Knowledge::Assumed);
-        caution.needed(Some(Depth::Vouchers));
-        caution.needed(Some(Depth::Users));
-        caution.needed(Some(Depth::Vouchers));
-        for _ in 2..CALM {
-            assert_eq!(caution.knowledge(), Knowledge::Looked(Depth::Users));
-            caution.needed(None);
+        let recent = RecentDepth::default();
+        recent.note(None);
+        assert_eq!(recent.knowledge(), Knowledge::Assumed);
+        recent.note(Some(Depth::Vouchers));
+        recent.note(Some(Depth::Users));
+        recent.note(Some(Depth::Vouchers));
+        for _ in 2..BATCHES_BEFORE_LESS {
+            assert_eq!(recent.knowledge(), Knowledge::Looked(Depth::Users));
+            recent.note(None);
         }
-        caution.needed(Some(Depth::Users));
-        for _ in 0..CALM {
-            assert_eq!(caution.knowledge(), Knowledge::Looked(Depth::Users));
-            caution.needed(None);
+        recent.note(Some(Depth::Users));
+        for _ in 0..BATCHES_BEFORE_LESS {
+            assert_eq!(recent.knowledge(), Knowledge::Looked(Depth::Users));
+            recent.note(None);
         }
-        assert_eq!(caution.knowledge(), Knowledge::Assumed);
+        assert_eq!(recent.knowledge(), Knowledge::Assumed);
     }
 }

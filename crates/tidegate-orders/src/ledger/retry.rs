@@ -1,4 +1,4 @@
-//! How often a transaction that failed is tried again: a pure decision, and the one loop that follows it.
+//! The one loop that tries a failed transaction again, and counts why it had to.
 
 use std::{
     future::Future,
@@ -14,20 +14,20 @@ use super::fault::Fault;
 /// Deadlocks in a row, and races for a unique key in a row, that are tried again at once.
 const MOST_TRIES: usize = 6;
 
-/// What came of trying.
+/// How a transaction ended, after as many tries as it was given.
 #[derive(Debug)]
-pub(super) enum Tried<T> {
-    /// It is done.
+pub(super) enum RetryOutcome<T> {
+    /// It was committed.
     Done(T),
     /// The database refuses a row, with these words.
-    Refused(String),
-    /// Others were in the way each time.
-    InTheWay,
+    RowRefused(String),
     /// Somebody holds a row for longer than a lock wait.
-    Held,
+    RowHeld,
+    /// The server rolled every try back for the sake of others.
+    GaveUp,
 }
 
-/// How often others were in the way of this process, each kind for itself.
+/// Counts how often other transactions got in the way of this process, each kind for itself.
 #[derive(Debug, Default)]
 pub struct Contentions {
     deadlocks: AtomicU64,
@@ -58,50 +58,51 @@ impl Contentions {
     }
 }
 
-/// How often what has happened to one transaction: one kind does not use up the tries of another.
+/// What has happened to one transaction so far. One kind does not use up the tries of another.
 #[derive(Debug, Default)]
 struct Tries {
     deadlocks: usize,
     duplicates: usize,
 }
 
-/// Tries until it is done, or not to be done now. A lock wait is not tried again: it has taken its time already.
+/// Runs `transaction` until it is committed, or cannot be committed now. A lock wait is not tried again: it has cost
+/// enough time already.
 ///
 /// # Errors
 /// An outage.
-pub(super) async fn insist<T, F>(
+pub(super) async fn retry<T, F>(
     contentions: &Contentions,
-    attempt: impl Fn() -> F,
-) -> Result<Tried<T>, Outage>
+    transaction: impl Fn() -> F,
+) -> Result<RetryOutcome<T>, Outage>
 where
     F: Future<Output = Result<T, Fault>>,
 {
     let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
     let mut tries = Tries::default();
     loop {
-        let error = match attempt().await {
-            Ok(done) => return Ok(Tried::Done(done)),
+        let error = match transaction().await {
+            Ok(done) => return Ok(RetryOutcome::Done(done)),
             Err(Fault::Outage(outage)) => return Err(outage),
-            Err(Fault::Row(error)) => return Ok(Tried::Refused(error)),
-            Err(Fault::Locked(_)) => {
+            Err(Fault::Row(error)) => return Ok(RetryOutcome::RowRefused(error)),
+            Err(Fault::LockWait(_)) => {
                 contentions.lock_waits.fetch_add(1, Relaxed);
-                return Ok(Tried::Held);
+                return Ok(RetryOutcome::RowHeld);
             }
             Err(Fault::Contention(error)) => {
                 contentions.deadlocks.fetch_add(1, Relaxed);
                 tries.deadlocks += 1;
                 if tries.deadlocks == MOST_TRIES {
-                    return Ok(Tried::InTheWay);
+                    return Ok(RetryOutcome::GaveUp);
                 }
                 error
             }
-            // Most often somebody has written one of them just now, and the next look finds it. Should it last, it is a
-            // unique key of somebody else's.
-            Err(Fault::Doubtful(error)) => {
+            // Most often another worker has just written one of the orders, and the next try finds its row. If it lasts,
+            // the table has a unique key that is not ours.
+            Err(Fault::Unclear(error)) => {
                 contentions.duplicates.fetch_add(1, Relaxed);
                 tries.duplicates += 1;
                 if tries.duplicates == MOST_TRIES {
-                    return Ok(Tried::Refused(error));
+                    return Ok(RetryOutcome::RowRefused(error));
                 }
                 error
             }
@@ -117,12 +118,12 @@ mod tests {
 
     use super::*;
 
-    async fn tried(mut faults: Vec<Fault>) -> (Tried<()>, ContentionCounts) {
+    async fn outcome_of(mut faults: Vec<Fault>) -> (RetryOutcome<()>, ContentionCounts) {
         faults.reverse();
         let (faults, contentions) = (RefCell::new(faults), Contentions::default());
         let attempt = || async { faults.borrow_mut().pop().map_or(Ok(()), Err) };
-        let tried = insist(&contentions, attempt).await.unwrap();
-        (tried, contentions.counts())
+        let outcome = retry(&contentions, attempt).await.unwrap();
+        (outcome, contentions.counts())
     }
 
     fn deadlock() -> Fault {
@@ -130,25 +131,28 @@ mod tests {
     }
 
     fn duplicate() -> Fault {
-        Fault::Doubtful("duplicate".to_owned())
+        Fault::Unclear("duplicate".to_owned())
     }
 
     #[tokio::test]
     async fn deadlocks_do_not_use_up_the_tries_of_a_duplicate_key() {
         let faults = || (1..MOST_TRIES).map(|_| deadlock()).chain((1..MOST_TRIES).map(|_| duplicate()));
-        let (done, counts) = tried(faults().collect()).await;
-        assert!(matches!(done, Tried::Done(())), "{done:?}");
+        let (done, counts) = outcome_of(faults().collect()).await;
+        assert!(matches!(done, RetryOutcome::Done(())), "{done:?}");
         assert_eq!(counts, ContentionCounts { deadlocks: 5, lock_waits: 0, duplicates: 5 });
-        let (in_the_way, _) = tried(faults().chain([deadlock()]).collect()).await;
-        assert!(matches!(in_the_way, Tried::InTheWay), "five deadlocks and one duplicate are no dead letter");
-        let (refused, _) = tried(faults().chain([duplicate()]).collect()).await;
-        assert!(matches!(refused, Tried::Refused(_)), "{refused:?}");
+        let (gave_up, _) = outcome_of(faults().chain([deadlock()]).collect()).await;
+        assert!(
+            matches!(gave_up, RetryOutcome::GaveUp),
+            "five deadlocks and one duplicate are no dead letter"
+        );
+        let (refused, _) = outcome_of(faults().chain([duplicate()]).collect()).await;
+        assert!(matches!(refused, RetryOutcome::RowRefused(_)), "{refused:?}");
     }
 
     #[tokio::test]
     async fn a_lock_wait_is_not_waited_for_twice() {
-        let (held, counts) = tried(vec![Fault::Locked("1205".to_owned())]).await;
-        assert!(matches!(held, Tried::Held), "{held:?}");
+        let (held, counts) = outcome_of(vec![Fault::LockWait("1205".to_owned())]).await;
+        assert!(matches!(held, RetryOutcome::RowHeld), "{held:?}");
         assert_eq!(counts.lock_waits, 1);
     }
 }

@@ -6,8 +6,8 @@ use sqlx::{MySql, MySqlPool, pool::PoolConnection};
 
 use super::{fault::Fault, sql};
 
-/// A connection that is closed, not pooled, unless it is given back: dropped in the middle of a transaction
-/// (a timeout, an outage), it would hand that open transaction to the next user.
+/// A connection that is closed when it is dropped, unless it was given back. Dropped in the middle of a transaction (a timeout,
+/// an outage), a pooled connection would hand the open transaction to its next user.
 pub(super) struct Session(Option<PoolConnection<MySql>>);
 
 impl Session {
@@ -15,16 +15,16 @@ impl Session {
         Ok(Self(Some(pool.acquire().await?)))
     }
 
-    pub(super) fn give_back(mut self) {
+    fn give_back(mut self) {
         drop(self.0.take());
     }
 
-    /// Gives it back after all that has come of it, with nothing of a failed transaction left in it.
+    /// Rolls a failed transaction back, and gives the connection back where it is usable.
     pub(super) async fn end<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         let is_clean = match outcome {
             Ok(_) => true,
             // When this fails, too, the session is closed; the first fault is what happened.
-            Err(Fault::Row(_) | Fault::Contention(_) | Fault::Locked(_) | Fault::Doubtful(_)) => {
+            Err(Fault::Row(_) | Fault::Contention(_) | Fault::LockWait(_) | Fault::Unclear(_)) => {
                 sql::run(&mut self, sql::ROLLBACK.to_owned()).await.is_ok()
             }
             Err(Fault::Outage(_)) => false,

@@ -2,10 +2,10 @@
 //!
 //! Statements are sent as text, several in one packet. All values in them are numbers and entry ids of our own types.
 //!
-//! Lock order: order rows by ascending id, then stocks by ascending voucher, last, because the row of a voucher on sale is
-//! the one that everybody waits for. Ascending ids fill the pages of the primary key one after the other. They do not keep
-//! two batches from waiting for each other's unique keys in a circle: the locks of the users do, and where those were lost,
-//! the server ends one of the two with a deadlock, and it is tried again.
+//! Lock order: order rows by ascending id, then stocks by ascending voucher. The stocks come last, because everybody waits
+//! for the row of a voucher on sale. Ascending ids fill the pages of the primary key one after the other. They do not keep
+//! two batches from waiting in a circle for each other's unique keys; the user locks do that. Where a user lock was lost, the
+//! server ends one of the two with a deadlock, and it is tried again.
 
 mod look_up;
 mod write;
@@ -15,14 +15,14 @@ use std::fmt::{Display, Write};
 use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, MySqlConnection};
 
-pub(super) use look_up::{Depth, Stocks, locked_vouchers, look_up};
+pub(super) use look_up::{Depth, LockedRow, Stocks, locked_vouchers, look_up};
 pub(super) use write::{Guard, cancelled_rows, write};
 
 pub(super) const BEGIN: &str = "START TRANSACTION";
 pub(super) const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
-/// A durable write: whatever was visible before it is durable after it. Never the time that is there already, or the
-/// server would write nothing.
+/// A durable write: whatever was visible before it is durable after it. It always changes the time, or the server would
+/// write nothing.
 pub(super) const BARRIER: &str = "UPDATE tidegate_probe SET at = GREATEST(CURRENT_TIMESTAMP(3), at + INTERVAL 1000 MICROSECOND) WHERE id = 1";
 /// A durable write, and every table, column, key and grant that a batch needs: with one of them missing, a probe that
 /// succeeds would end an outage that goes on.
@@ -69,8 +69,8 @@ impl Packet {
         self.add(|sql| sql.push_str(statement));
     }
 
-    /// Adds a check, which ends the packet with an error where `condition` is 1: the largest BIGINT UNSIGNED, and one
-    /// more, is out of range. [`super::fault::misfit`] knows that error.
+    /// Adds a check that ends the packet with an error where `condition` is 1: one more than the largest BIGINT UNSIGNED is
+    /// out of range. [`super::fault::mismatch`] knows that error.
     fn fail_if(&mut self, condition: impl Display) {
         self.add(|sql| {
             let _ = write!(sql, "SELECT {} + ({condition})", u64::MAX);
@@ -83,8 +83,8 @@ impl Packet {
         self.add_text(COMMIT);
     }
 
-    /// Runs it. An answer that somebody cut short (a proxy, a server with a limit on rows) is no success: the checks may
-    /// not have been among it.
+    /// Runs the packet. An answer that was cut short (by a proxy, or by a server's limit on rows) is no success: the answers
+    /// to the checks may be missing.
     pub(super) async fn run(self, connection: &mut MySqlConnection) -> sqlx::Result<()> {
         let mut answer = sqlx::raw_sql(AssertSqlSafe(self.sql)).fetch_many(connection);
         let (mut results, mut rows) = (0, 0);
@@ -110,9 +110,9 @@ fn list(items: impl IntoIterator<Item = impl Display>) -> String {
     text
 }
 
-/// Rows of numbers to join with, as a table called `name`. Look-ups go through them in this order, one row after the other,
-/// by the index that they force: an IN list of a thousand becomes something else on MariaDB, and a small table is read
-/// whole, with all that stands in it by the time the statistics are renewed.
+/// Rows of numbers to join with, as a table called `name`. A look-up goes through them in this order, one index look-up a
+/// row. An IN list would not do: MariaDB turns a list of a thousand into a subquery. Nor would the optimizer's choice: it reads
+/// a table whole that was small when its statistics were made, however large it is by now.
 fn numbers(name: &str, columns: &str, rows: &str) -> String {
     format!("JSON_TABLE('[{rows}]', '$[*]' COLUMNS ({columns})) {name} STRAIGHT_JOIN")
 }

@@ -12,7 +12,7 @@ use crate::order::{Order, OrderId, Slot, UserId, VoucherId};
 pub enum Verdict {
     /// It was written now.
     Created,
-    /// It was there: delivered before, committed then. Cancelled since, or withdrawn, is there, too.
+    /// It was there: delivered and committed before. A cancelled row is there, too.
     AlreadyThere,
     /// It will never be written, and what Redis holds for it is to be given back.
     Refused(Refusal),
@@ -26,16 +26,16 @@ pub enum Verdict {
     Contended(Contention),
 }
 
-/// What was in the way of an order for too long.
+/// What an order waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Contention {
     /// Somebody holds the row of its voucher.
     Voucher(VoucherId),
     /// Somebody holds a row that this order needs, and that is not its voucher's.
     Row(OrderId),
-    /// The server has rolled the batch back for the sake of others six times on end, as certification does with writers at
-    /// several nodes; or so many rows of the batch are held that its time was up before this order's turn came. It need not
-    /// have been this order.
+    /// Nothing of its own, as far as is known. The server rolled the batch back for the sake of others six times in a row,
+    /// as certification does with writers at several nodes. Or so many rows of the batch are held that its time was up
+    /// before this order's turn came.
     Batch,
 }
 
@@ -43,7 +43,7 @@ pub enum Contention {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// The user has an order for this voucher in this slot.
+    /// The user has a live order for this voucher in this slot.
     UserHasOrder,
     /// The stock in MySQL does not cover it.
     OutOfStock,
@@ -65,10 +65,10 @@ impl Refusal {
     }
 }
 
-/// Place of a live order: a user has at most one for a voucher in a slot.
-pub(super) type Seat = (VoucherId, UserId, Slot);
+/// The unique key of live orders: a user has at most one for a voucher in a slot.
+pub(super) type SlotKey = (VoucherId, UserId, Slot);
 
-pub(super) fn seat(order: &Order) -> Seat {
+pub(super) fn slot_key(order: &Order) -> SlotKey {
     (order.voucher, order.user, order.slot)
 }
 
@@ -77,7 +77,7 @@ pub(super) fn seat(order: &Order) -> Seat {
 pub(super) struct Known {
     /// Units left.
     pub stocks: HashMap<VoucherId, i64>,
-    /// Ids that are taken, by whom and for what. Numbers as they stand there, which may be any.
+    /// Ids that are taken, with user and voucher as the row has them: other writers may have put any number there.
     pub ids: HashMap<OrderId, (i64, i64)>,
     /// Of these, the ones whose row is cancelled or refunded.
     pub cancelled: HashSet<OrderId>,
@@ -85,8 +85,8 @@ pub(super) struct Known {
     pub refusals: HashMap<OrderId, (i64, i64, Refusal)>,
     /// How many orders of each voucher were refused.
     pub refused_of: HashMap<VoucherId, i64>,
-    /// Places that are taken.
-    pub seats: HashSet<Seat>,
+    /// Slots that are taken.
+    pub slot_keys: HashSet<SlotKey>,
 }
 
 impl Known {
@@ -98,13 +98,13 @@ impl Known {
 
     /// Adds what another look has found.
     pub fn add(&mut self, other: Self) {
-        let Self { stocks, ids, cancelled, refusals, refused_of, seats } = other;
+        let Self { stocks, ids, cancelled, refusals, refused_of, slot_keys } = other;
         self.stocks.extend(stocks);
         self.ids.extend(ids);
         self.cancelled.extend(cancelled);
         self.refusals.extend(refusals);
         self.refused_of.extend(refused_of);
-        self.seats.extend(seats);
+        self.slot_keys.extend(slot_keys);
     }
 }
 
@@ -117,7 +117,14 @@ pub struct Decided {
     pub is_new: bool,
 }
 
-/// Decides the orders one after the other, so that earlier ones win. What was decided is known afterwards.
+impl Decided {
+    /// Nothing is written for it, because something is there already.
+    pub(super) fn rests_on_a_row(&self) -> bool {
+        !self.is_new && matches!(self.verdict, Verdict::AlreadyThere | Verdict::Refused(_))
+    }
+}
+
+/// Decides the orders one after the other, so that earlier ones win. Adds what was decided to `known`.
 pub(super) fn decide<'a>(part: impl IntoIterator<Item = &'a Incoming>, known: &mut Known) -> Vec<Decided> {
     part.into_iter().map(|incoming| decide_one(&incoming.order, known)).collect()
 }
@@ -126,8 +133,8 @@ fn decide_one(order: &Order, known: &mut Known) -> Decided {
     let owner = (order.user.get(), order.voucher.get());
     let old = |verdict| Decided { verdict, is_new: false };
     let new = |verdict| Decided { verdict, is_new: true };
-    // The order's own row before all: it stands, so nothing of it may be given back. Then its own refusal: refusals of other
-    // vouchers are not always looked for, so an id may stand in both.
+    // The order's own row comes first: it was sold, so nothing of it may be given back. Then its own refusal. An id may have
+    // both, under different vouchers: refusals of other vouchers are not always looked up.
     match (known.ids.get(&order.id), known.refusals.get(&order.id)) {
         (Some(taken), _) if *taken == owner => return old(Verdict::AlreadyThere),
         (_, Some((user, voucher, refusal))) if (*user, *voucher) == owner => {
@@ -137,13 +144,13 @@ fn decide_one(order: &Order, known: &mut Known) -> Decided {
         _ => return old(Verdict::IdTaken),
     }
     let Some(stock) = known.stocks.get_mut(&order.voucher) else { return old(Verdict::UnknownVoucher) };
-    let refusal = if known.seats.contains(&seat(order)) {
+    let refusal = if known.slot_keys.contains(&slot_key(order)) {
         Refusal::UserHasOrder
     } else if *stock < order.quantity.get() {
         Refusal::OutOfStock
     } else {
         *stock -= order.quantity.get();
-        known.seats.insert(seat(order));
+        known.slot_keys.insert(slot_key(order));
         known.ids.insert(order.id, owner);
         return new(Verdict::Created);
     };
@@ -168,7 +175,7 @@ pub(super) struct StockChange {
     pub units: i64,
     /// Orders refused.
     pub refused: i64,
-    /// The stock must be below this, or what was refused for want of stock was refused wrongly.
+    /// The stock must be below this: otherwise an order was refused as out of stock although there is stock.
     pub below: i64,
 }
 
@@ -202,6 +209,11 @@ pub(super) fn changes<'a>(part: &[&'a Incoming], decided: &[Decided]) -> Changes
 impl Changes<'_> {
     pub fn is_empty(&self) -> bool {
         self.created.is_empty() && self.refused.is_empty()
+    }
+
+    /// How many orders of the vouchers that change were refused when they were looked up.
+    pub fn refused_before(&self, known: &Known) -> i64 {
+        self.stocks.iter().filter_map(|(voucher, _)| known.refused_of.get(voucher)).sum()
     }
 
     /// A stock covers a part of what is asked of it: which part, only a lock can tell.

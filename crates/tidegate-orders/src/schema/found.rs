@@ -6,8 +6,8 @@ use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use super::{
     MigrateError,
-    problem::{DuplicateOrders, SharedSlot},
-    steps::{ORDER, UNIQUE_COLUMNS, UNIQUE_KEY},
+    duplicates::{DuplicateOrders, SharedSlot},
+    tables::{ORDER, UNIQUE_COLUMNS, UNIQUE_KEY},
 };
 use crate::row_state::{LIVE, LIVE_BEFORE_SLOTS};
 

@@ -7,7 +7,7 @@
 use sqlx::MySqlConnection;
 
 use super::{MigrateError, found::failed_to};
-use crate::sessions::Standing;
+use crate::sessions::NodeStatus;
 
 /// All members that are well agree on this one. By names, so that people can tell, too.
 const FIRST: &str = "SELECT CAST(CONCAT(member_host, ':', member_port) AS CHAR), CAST(member_id = @@server_uuid AS SIGNED) \
@@ -17,7 +17,7 @@ const FIRST: &str = "SELECT CAST(CONCAT(member_host, ':', member_port) AS CHAR),
 /// The member that changes the schema, as `host:port`, where that is another one.
 pub(super) async fn another_member(connection: &mut MySqlConnection) -> Result<Option<String>, MigrateError> {
     let asked = async {
-        if !Standing::read(&mut *connection).await?.has_several_primaries() {
+        if !NodeStatus::read(&mut *connection).await?.has_several_primaries() {
             return Ok(None);
         }
         sqlx::query_as::<_, (String, i64)>(FIRST).fetch_optional(connection).await

@@ -1,13 +1,9 @@
 //! The steps of the migration: each file of `migrations/`, and the fact that it makes true.
 
-use super::found::Found;
-
-pub(super) const VOUCHER: &str = "tb_seckill_voucher";
-pub(super) const ORDER: &str = "tb_voucher_order";
-pub(super) const REFUSAL: &str = "tidegate_refusal";
-pub(super) const PROBE: &str = "tidegate_probe";
-pub(super) const UNIQUE_KEY: &str = "uk_voucher_user_slot";
-pub(super) const UNIQUE_COLUMNS: [&str; 3] = ["voucher_id", "user_id", "slot"];
+use super::{
+    found::Found,
+    tables::{ORDER, PROBE, REFUSAL, VOUCHER},
+};
 
 /// Types that hold a small number.
 pub(super) const NUMBERS: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];

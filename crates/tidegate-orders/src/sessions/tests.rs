@@ -11,8 +11,8 @@ fn sessions(hosts: &[MySqlConnectOptions], acquire_timeout: Duration) -> Session
     })
 }
 
-fn server(port: &str) -> Standing {
-    Standing::of_facts([("hostname", "db"), ("port", port)])
+fn server(port: &str) -> NodeStatus {
+    NodeStatus::of_facts([("hostname", "db"), ("port", port)])
 }
 
 #[test]
@@ -21,17 +21,17 @@ fn a_session_that_was_on_its_way_to_a_host_when_that_was_left_is_not_used() {
     let patient = sessions(&hosts, Duration::from_secs(60));
     let before = Instant::now();
     assert!(patient.shared.is_here(Duration::ZERO, before) && !patient.shared.is_late(&server("3306")));
-    patient.go_to(1, &server("3307"));
+    patient.switch_to(1, &server("3307"));
     assert!(patient.shared.is_late(&server("3306")), "its connecting began before");
     assert!(!patient.shared.is_late(&server("3307")));
-    assert!(!patient.shared.is_here(Duration::ZERO, before + BIRTH), "looked at before, born after");
+    assert!(!patient.shared.is_here(Duration::ZERO, before + AGE_LAG), "looked at before, born after");
     assert!(
-        patient.shared.is_here(Duration::ZERO, Instant::now() + 2 * BIRTH),
+        patient.shared.is_here(Duration::ZERO, Instant::now() + 2 * AGE_LAG),
         "born after the move for certain"
     );
 
     let hasty = sessions(&hosts, Duration::ZERO);
-    hasty.go_to(1, &server("3307"));
+    hasty.switch_to(1, &server("3307"));
     std::thread::sleep(Duration::from_millis(1));
     assert!(!hasty.shared.is_late(&server("3308")), "nothing is on its way for so long");
 }

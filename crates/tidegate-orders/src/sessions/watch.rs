@@ -1,4 +1,4 @@
-//! Goes to another host when the present one takes no orders, and back to the first.
+//! Switches to another host when the current one takes no orders, and back to the first when that is well again.
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -11,20 +11,20 @@ use super::Sessions;
 const EVERY: Duration = Duration::from_millis(500);
 /// A node that takes longer than this to say how it is counts as away.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// For so many looks on end the first host must be well before sessions go back: one that comes and goes would take
-/// them along.
+/// The first host must be well for so many looks in a row before sessions go back to it: otherwise they would follow a host
+/// that comes and goes.
 const LOOKS_BEFORE_RETURN: u32 = 6;
 
 impl Sessions {
-    /// Looks at the hosts for as long as it is polled, and lets sessions go where orders are taken. With a single host,
-    /// it does nothing.
+    /// Looks at the hosts for as long as it is polled, and lets sessions connect where orders are taken. With a single host, it
+    /// does nothing.
     pub async fn watch(&self) {
         let hosts = self.shared.settings.hosts.len();
         if hosts == 1 {
             return std::future::pending().await;
         }
         let mut kept: Vec<Option<MySqlConnection>> = (0..hosts).map(|_| None).collect();
-        self.name_strangers(&mut kept).await;
+        self.log_hosts(&mut kept).await;
         let mut well_for = 0;
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -38,10 +38,10 @@ impl Sessions {
                 let first = self.shared.look_at(0, &mut kept[0]).await;
                 well_for = if first.is_ok() { well_for + 1 } else { 0 };
                 if well_for >= LOOKS_BEFORE_RETURN
-                    && let Ok(standing) = first
+                    && let Ok(status) = first
                 {
                     well_for = 0;
-                    self.go_to(0, &standing);
+                    self.switch_to(0, &status);
                     tracing::info!(host = self.host(), "the first MySQL node is well again: back to it");
                 }
             }
@@ -50,8 +50,8 @@ impl Sessions {
 
     async fn leave(&self, here: usize, reason: &str, kept: &mut [Option<MySqlConnection>]) {
         for at in (0..kept.len()).filter(|at| *at != here) {
-            if let Ok(standing) = self.shared.look_at(at, &mut kept[at]).await {
-                self.go_to(at, &standing);
+            if let Ok(status) = self.shared.look_at(at, &mut kept[at]).await {
+                self.switch_to(at, &status);
                 tracing::warn!(
                     left = self.shared.name_of(here),
                     host = self.host(),
@@ -63,8 +63,8 @@ impl Sessions {
         }
     }
 
-    /// A host that belongs to nobody is told at once, not on the day when it is needed.
-    async fn name_strangers(&self, kept: &mut [Option<MySqlConnection>]) {
+    /// Logs every host once: one that takes no orders should be known before the day when it is needed.
+    async fn log_hosts(&self, kept: &mut [Option<MySqlConnection>]) {
         for (at, kept) in kept.iter_mut().enumerate() {
             let looked = self.shared.look_at(at, kept).await;
             let host = self.shared.name_of(at);

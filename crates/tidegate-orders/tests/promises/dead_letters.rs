@@ -12,14 +12,14 @@ use tidegate_orders::{
     dead_letters::{CancelReply, DropReply, MOST_FIELDS, RequeueReply},
     gate::{GateError, Release, ReleaseReply, UserAfter},
 };
-use tidegate_stream::{History, Letter, StreamNames, Survey};
+use tidegate_stream::{History, Letter, StreamInspector, StreamNames};
 
 const DEAD: &str = "stream.orders.dead";
 
 struct Morgue {
     ground: Ground,
     letters: DeadLetters,
-    survey: Survey,
+    inspector: StreamInspector,
 }
 
 impl Morgue {
@@ -27,7 +27,7 @@ impl Morgue {
         let ground = Ground::new().await?;
         let names = StreamNames { stream: STREAM.into(), dead: DEAD.into(), group: "g1".into() };
         let letters = DeadLetters::new(ground.pool.clone(), ground.keys.clone(), names.clone());
-        Ok(Self { survey: Survey::new(ground.pool.clone(), names), ground, letters })
+        Ok(Self { inspector: StreamInspector::new(ground.pool.clone(), names), ground, letters })
     }
 
     /// An entry and its letter, as `lua/bury.lua` leaves them.
@@ -60,7 +60,7 @@ impl Morgue {
     }
 
     async fn lengths(&self) -> Result<(u64, u64)> {
-        Ok((self.survey.length(STREAM).await?, self.survey.length(DEAD).await?))
+        Ok((self.inspector.length(STREAM).await?, self.inspector.length(DEAD).await?))
     }
 }
 
@@ -93,12 +93,12 @@ async fn a_letter_goes_back_once_byte_for_byte_with_its_history() -> Result<()> 
             let mut replies = [first?, second?];
             replies.sort_by_key(|reply| *reply == RequeueReply::Gone);
             let [RequeueReply::Requeued(id), RequeueReply::Gone] = replies else { panic!("{replies:?}") };
-            let entry = morgue.survey.entry(STREAM, id).await?.context("the entry")?;
+            let entry = morgue.inspector.entry(STREAM, id).await?.context("the entry")?;
             ensure!(entry.fields.starts_with(&fields) && entry.fields.len() == fields.len() + 2);
             let history = History::of(&entry);
             ensure!(history.requeued == time && history.burials.len() == time as usize, "{history:?}");
             ensure!(history.burials.last() == letter.burial.as_ref());
-            ensure!(morgue.survey.length(DEAD).await? == 0);
+            ensure!(morgue.inspector.length(DEAD).await? == 0);
             letter = morgue.letter_of(&id.to_string(), entry.fields).await?;
             ensure!(letter.fields == fields);
         }
@@ -160,12 +160,12 @@ async fn old_entries_are_deleted_unless_a_group_holds_them_or_they_are_anothers(
     morgue.ground.typed("XREADGROUP GROUP g2 c COUNT 2 STREAMS stream.orders >").await?;
 
     ensure!(morgue.letters.drop(&forged).await? == DropReply::Dropped);
-    ensure!(morgue.survey.entry(STREAM, others_entry).await?.is_some());
+    ensure!(morgue.inspector.entry(STREAM, others_entry).await?.is_some());
     morgue.cancel(&cancelled, UserAfter::Freed).await?;
     ensure!(morgue.letters.drop(&dropped).await? == DropReply::Dropped);
     ensure!(morgue.lengths().await? == (3, 1), "a group has them in hand");
     morgue.cancel(&other, UserAfter::Freed).await?;
-    ensure!(morgue.survey.entry(STREAM, others_entry).await?.is_none());
+    ensure!(morgue.inspector.entry(STREAM, others_entry).await?.is_none());
     ensure!(morgue.letters.drop(&dropped).await? == DropReply::Gone);
     Ok(())
 }

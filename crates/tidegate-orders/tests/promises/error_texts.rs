@@ -1,8 +1,8 @@
 //! Errors as people see them: with all that stands behind them, and each text once.
 
 use fred::error::{Error, ErrorKind};
-use tidegate_orders::{audit::AuditError, gate::GateError, order_id::OrderIdError, schema::MigrateError};
-use tidegate_stream::{Outage, StreamError};
+use tidegate_orders::{gate::GateError, order_id::OrderIdError, schema::MigrateError};
+use tidegate_stream::Outage;
 
 /// As the program prints an error.
 fn printed(error: impl std::error::Error + Send + Sync + 'static) -> String {
@@ -23,7 +23,6 @@ fn each_error_says_what_it_has_to_say_once() {
         printed(GateError::from(refused())),
         printed(GateError::Refused(Error::new(ErrorKind::Unknown, "Connection refused"))),
         printed(OrderIdError::from(refused())),
-        printed(AuditError::from(StreamError::from(refused()))),
         Outage::from(refused()).error,
     ];
     for text in redis {
@@ -31,8 +30,6 @@ fn each_error_says_what_it_has_to_say_once() {
         assert!(!text.contains("Os {"), "{text}");
     }
     let said = closed().to_string();
-    let doing = "run 0001".to_owned();
-    for text in [printed(AuditError::from(closed())), printed(MigrateError::Sql { doing, error: closed() })] {
-        assert_eq!(text.matches(&said).count(), 1, "{text}");
-    }
+    let text = printed(MigrateError::Sql { doing: "run 0001".to_owned(), error: closed() });
+    assert_eq!(text.matches(&said).count(), 1, "{text}");
 }

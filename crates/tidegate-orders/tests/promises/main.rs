@@ -1,6 +1,5 @@
 //! What an order's library promises, shown on real servers.
 
-mod audit;
 mod dead_letters;
 mod error_texts;
 mod gate;

@@ -10,7 +10,7 @@ use tidegate_orders::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sql_and_rust_agree_on_what_is_live_and_what_is_cancelled() -> Result<()> {
-    let server = tokio::task::spawn_blocking(MysqlServer::start).await??;
+    let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
     let mysql = MySqlPool::connect(&server.url()).await?;
     schema::migrate(&mysql).await?;
     sqlx::raw_sql("ALTER TABLE tb_voucher_order MODIFY status TINYINT UNSIGNED NULL").execute(&mysql).await?;

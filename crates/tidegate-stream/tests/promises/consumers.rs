@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fred::types::{Key, Value};
-use tidegate_stream::{Retirer, inspect};
+use tidegate_stream::{ConsumerRemover, inspect};
 
 use crate::rig::{Rig, eventually, ms};
 
@@ -39,10 +39,10 @@ async fn only_empty_idle_consumers_without_a_heartbeat_are_removed() {
     let asked = Instant::now();
     let _nothing: Value = rig.call("XREADGROUP GROUP g1 recent STREAMS s >").await;
 
-    let patient = Retirer::new(rig.pool.clone(), rig.names.clone(), Duration::from_secs(3600));
+    let patient = ConsumerRemover::new(rig.pool.clone(), rig.names.clone(), Duration::from_secs(3600));
     assert!(patient.run_once(heartbeat).await.unwrap().is_empty(), "nobody has been idle for an hour");
-    let retirer = Retirer::new(rig.pool.clone(), rig.names.clone(), idle);
-    let removed = retirer.run_once(heartbeat).await.unwrap();
+    let remover = ConsumerRemover::new(rig.pool.clone(), rig.names.clone(), idle);
+    let removed = remover.run_once(heartbeat).await.unwrap();
     // On a slow machine a moment may be long: then it may go, too.
     if asked.elapsed() < idle {
         assert_eq!(removed, ["dead"]);
@@ -51,21 +51,21 @@ async fn only_empty_idle_consumers_without_a_heartbeat_are_removed() {
     }
 
     until_idle(&rig, idle).await;
-    retirer.run_once(heartbeat).await.unwrap();
+    remover.run_once(heartbeat).await.unwrap();
     assert_eq!(names(&rig).await, ["alive", "holds-entries"]);
     assert_eq!(rig.pending().await, 3);
 
     let _deleted: Value = rig.call("DEL alive:alive").await;
-    assert_eq!(retirer.run_once(heartbeat).await.unwrap(), ["alive"]);
+    assert_eq!(remover.run_once(heartbeat).await.unwrap(), ["alive"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_gets_an_entry_between_look_and_removal_stays() {
     let rig = Rig::start().await;
     let _created: Value = rig.call("XGROUP CREATECONSUMER s g1 dead").await;
-    let retirer = Retirer::new(rig.pool.clone(), rig.names.clone(), Duration::ZERO);
+    let remover = ConsumerRemover::new(rig.pool.clone(), rig.names.clone(), Duration::ZERO);
     let hold = rig.commands.hold_when("alive:dead");
-    let looking = tokio::spawn(async move { retirer.run_once(heartbeat).await });
+    let looking = tokio::spawn(async move { remover.run_once(heartbeat).await });
     hold.reached().await.unwrap();
     rig.add_delivered(1, "dead").await;
     hold.release();

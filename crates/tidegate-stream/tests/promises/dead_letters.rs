@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::{LuaInterface, StreamsInterface};
 use fred::types::Value;
-use tidegate_stream::{BuryReply, Death, Entry, LaneSettings, Letter, Outcome, Survey};
+use tidegate_stream::{BuryReply, Death, Entry, LaneSettings, Letter, Outcome, StreamInspector};
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, number, settings};
 
@@ -109,15 +109,15 @@ async fn a_letter_is_read_back_as_the_entry_was_whatever_its_fields_are_called()
         let rig = Rig::start().await;
         let entry = delivered(&rig, &fields).await;
         assert!(rig.stream.bury(&entry, &death()).await.unwrap());
-        let survey = Survey::new(rig.pool.clone(), rig.names.clone());
-        let last = survey.last_id("s.dead").await.unwrap();
-        let letter = Letter::parse(survey.entry("s.dead", last).await.unwrap().unwrap());
+        let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
+        let last = inspector.last_id("s.dead").await.unwrap();
+        let letter = Letter::parse(inspector.entry("s.dead", last).await.unwrap().unwrap());
         assert_eq!(letter.entry(), entry);
         let burial = letter.burial.unwrap();
         assert_eq!((burial.reason.as_str(), burial.error), (death().reason, death().error));
         assert_eq!((burial.consumer.as_str(), burial.deliveries), ("c1", 1));
         assert!(burial.at_ms.abs_diff(last.ms) < 1000);
-        assert!(survey.entry("s.dead", entry.id).await.unwrap().is_none());
+        assert!(inspector.entry("s.dead", entry.id).await.unwrap().is_none());
     }
 }
 
@@ -144,7 +144,7 @@ async fn others_bury_only_what_a_dead_consumer_holds() {
     let rig = Rig::start().await;
     let entry = delivered(&rig, &vec![("a".into(), "1".into())]).await;
     let bury = async |consumer: &str| {
-        rig.stream.bury_of_dead(&entry, &death(), consumer, format!("alive:{consumer}").into()).await.unwrap()
+        rig.stream.bury_of_dead(&entry, &death(), consumer, format!("alive:{consumer}")).await.unwrap()
     };
     let _ok: Value = rig.call("SET alive:c1 1").await;
     assert_eq!(bury("c1").await, BuryReply::InHand, "its consumer lives");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fred::prelude::*;
 use tidegate_stream::{
-    Activity, Alone, Breaker, Counters, Entry, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
+    Activity, Breaker, Counters, Entry, Exclusive, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
     RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio_util::sync::CancellationToken;
@@ -56,7 +56,7 @@ fn deadly_process() {
                 Arc::clone(&counters),
                 settings,
             );
-            lanes.push(lane.with_alone(Arc::<Alone>::clone(&alone)));
+            lanes.push(lane.with_exclusive(Arc::<Exclusive>::clone(&alone)));
         }
         let stop = CancellationToken::new();
         let lanes: Vec<_> = lanes.into_iter().map(|lane| tokio::spawn(lane.run(stop.clone()))).collect();
@@ -219,10 +219,10 @@ async fn an_entry_alone_that_waits_for_something_else_is_in_nobodys_way_and_is_d
     let handler = RecordingHandler::new(move |entry| {
         if number(entry) == 1 && !is_open.load(Ordering::Relaxed) { set_aside() } else { Outcome::Done }
     });
-    let alone = Arc::<Alone>::default();
+    let alone = Arc::<Exclusive>::default();
     let mut lanes = Vec::new();
     for consumer in ["c1", "c2"] {
-        let lane = rig.lane(consumer, &handler, settings()).await.with_alone(Arc::clone(&alone));
+        let lane = rig.lane(consumer, &handler, settings()).await.with_exclusive(Arc::clone(&alone));
         lanes.push(rig.run_lane(lane));
     }
     eventually("it is tried", async || handler.ids().contains(&suspect)).await;
@@ -248,17 +248,17 @@ async fn an_entry_alone_that_comes_back_is_tried_again_soon_however_long_it_had_
         rig.eval("return redis.call('HSET', 's.deaths', ARGV[1], '3')", &[&suspect.to_string()]).await;
     let handler = RecordingHandler::new(|entry| if number(entry) == 1 { set_aside() } else { Outcome::Done });
     handler.shut_door();
-    let alone = Arc::<Alone>::default();
-    let busy = rig.lane("c2", &handler, settings()).await.with_alone(Arc::clone(&alone));
+    let alone = Arc::<Exclusive>::default();
+    let busy = rig.lane("c2", &handler, settings()).await.with_exclusive(Arc::clone(&alone));
     let busy = rig.run_lane(busy);
     rig.add(1).await;
     handler.until_seen(1).await;
-    let waiting = rig.lane("c1", &handler, settings()).await.with_alone(Arc::clone(&alone));
-    let pulse = waiting.pulse();
+    let waiting = rig.lane("c1", &handler, settings()).await.with_exclusive(Arc::clone(&alone));
+    let lane_status = waiting.lane_status();
     let waiting = rig.run_lane(waiting);
-    eventually("it waits for the other", async || pulse.state().activity == Activity::Yielding).await;
+    eventually("it waits for the other", async || lane_status.state().activity == Activity::Yielding).await;
     let wait = ms(600);
-    eventually("it has waited", async || pulse.state().lasting > wait).await;
+    eventually("it has waited", async || lane_status.state().lasting > wait).await;
     handler.open_door();
     handler.until_seen(3).await;
     let tries: Vec<_> =

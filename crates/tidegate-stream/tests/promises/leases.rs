@@ -18,7 +18,7 @@ async fn each_lease_is_taken_for_itself_and_refusals_are_told_by_position() {
     assert_eq!(leases.take(keys(&["a", "b", "c", "d"]), "two", long).await.unwrap(), [1, 3]);
     let holders: Vec<String> = rig.call("MGET a b c d").await;
     assert_eq!(holders, ["two", "one", "two", "one"]);
-    assert!(leases.take(Vec::new(), "two", long).await.unwrap().is_empty());
+    assert!(leases.take(Vec::<Key>::new(), "two", long).await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +76,7 @@ async fn a_lock_of_another_kind_under_the_same_name_is_anothers_and_no_error() {
     assert_eq!(leases.take(keys(&["a", "b"]), "one", ms(60_000)).await.unwrap(), [1]);
     assert_eq!(leases.end(keys(&["a", "b"]), "one").await.unwrap(), 1);
     assert_eq!(rig.call::<usize>("EXISTS a b").await, 1);
-    assert_eq!(leases.end(Vec::new(), "one").await.unwrap(), 0);
+    assert_eq!(leases.end(Vec::<Key>::new(), "one").await.unwrap(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Offering what a dead consumer holds, so that others take it at once.
 
 use fred::types::Value;
-use tidegate_stream::{EntryId, Holder, LaneSettings, Offer, Offerer, Survey, is_offered};
+use tidegate_stream::{EntryId, Holder, LaneSettings, Offer, Offerer, StreamInspector, is_offered};
 
 use crate::rig::{DEADLINE, RecordingHandler, Rig, eventually, ms, set_aside, settings};
 
@@ -41,8 +41,8 @@ async fn what_is_offered_keeps_owner_and_deliveries_and_is_taken_by_the_next_sca
     let again = offer(&rig, &holder("dead", 0)).await;
     assert_eq!(again, Some(Offer { before: 450, ..Offer::default() }), "twice does no harm");
 
-    let survey = Survey::new(rig.pool.clone(), rig.names.clone());
-    let held = survey.pending_entries((EntryId::MIN, EntryId::MAX), 1000, Some("dead")).await.unwrap();
+    let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
+    let held = inspector.pending_entries((EntryId::MIN, EntryId::MAX), 1000, Some("dead")).await.unwrap();
     assert_eq!(held.iter().map(|pending| pending.id).collect::<Vec<_>>(), ids);
     assert!(held.iter().all(|pending| pending.deliveries == 1 && is_offered(pending.idle_ms)));
 
@@ -74,9 +74,9 @@ async fn what_is_offered_although_its_holder_lives_and_no_other_does_is_set_asid
     eventually("all are set aside", async || rig.counters.set_aside().entries() == 5).await;
     let forced = Holder { heartbeat: None, ..holder("c1", 0) };
     assert_eq!(offer(&rig, &forced).await, Some(Offer { offered: 5, ..Offer::default() }));
-    let survey = Survey::new(rig.pool.clone(), rig.names.clone());
+    let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
     eventually("it has taken them", async || {
-        let held = survey.pending_entries((EntryId::MIN, EntryId::MAX), 10, Some("c1")).await.unwrap();
+        let held = inspector.pending_entries((EntryId::MIN, EntryId::MAX), 10, Some("c1")).await.unwrap();
         held.len() == 5 && !held.iter().any(|pending| is_offered(pending.idle_ms))
     })
     .await;
@@ -103,6 +103,6 @@ async fn what_was_delivered_lately_and_what_has_no_payload_stays_as_it_is() {
     let lane = rig.run("c1", &handler, scanning()).await;
     handler.until_seen(1).await;
     lane.stop().await;
-    let survey = Survey::new(rig.pool.clone(), rig.names.clone());
-    assert_eq!(survey.pending_entry(ids[0]).await.unwrap().unwrap().consumer, "dead");
+    let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
+    assert_eq!(inspector.pending_entry(ids[0]).await.unwrap().unwrap().consumer, "dead");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fred::types::Value;
-use tidegate_stream::{Activity, EntryId, Intake, LaneSettings, Outcome, Script, breaker};
+use tidegate_stream::{Activity, EntryId, LaneSettings, Outcome, Script, SharedReader, breaker};
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, ms, number, settings};
 
@@ -190,11 +190,14 @@ async fn lanes_that_wait_for_their_turn_to_read_do_not_meet_an_outage_one_after_
     rig.add(100 * LANES).await;
     let handler = RecordingHandler::done();
     handler.shut_door();
-    let intake = Arc::new(Intake::new(LANES, settings().batch_bytes));
-    let (mut lanes, mut pulses) = (Vec::new(), Vec::new());
+    let shared_reader = Arc::new(SharedReader::new(LANES, settings().batch_bytes));
+    let (mut lanes, mut lane_statuses) = (Vec::new(), Vec::new());
     for at in 0..LANES {
-        let lane = rig.lane(&format!("c{at}"), &handler, settings()).await.with_intake(Arc::clone(&intake));
-        pulses.push(lane.pulse());
+        let lane = rig
+            .lane(&format!("c{at}"), &handler, settings())
+            .await
+            .with_shared_reader(Arc::clone(&shared_reader));
+        lane_statuses.push(lane.lane_status());
         lanes.push(rig.run_lane(lane));
     }
     // A full batch each, so all of them read on without waiting.
@@ -203,7 +206,8 @@ async fn lanes_that_wait_for_their_turn_to_read_do_not_meet_an_outage_one_after_
     rig.reads.black_hole();
     let begun = Instant::now();
     handler.open_door();
-    let all_are = async |activity| pulses.iter().all(|pulse| pulse.state().activity == activity);
+    let all_are =
+        async |activity| lane_statuses.iter().all(|lane_status| lane_status.state().activity == activity);
     eventually("all wait for Redis", async || all_are(Activity::WaitingForStores).await).await;
     // One more may have begun to read before the first one told of it.
     let took = begun.elapsed();

@@ -1,4 +1,4 @@
-//! The brake: people want nothing to be read for a while.
+//! The pause switch: people want nothing to be read for a while.
 
 use std::sync::{
     Arc,
@@ -14,19 +14,19 @@ async fn a_pause_ends_a_blocked_read_at_once_and_nothing_is_read_until_it_is_ove
     let rig = Rig::start().await;
     let handler = RecordingHandler::done();
     let lane = rig.lane("c1", &handler, LaneSettings { block: ms(20_000), ..settings() }).await;
-    let pulse = lane.pulse();
+    let lane_status = lane.lane_status();
     let lane = rig.run_lane(lane);
     rig.until_blocked(1).await;
     let begun = std::time::Instant::now();
-    rig.brake.hold("a test", "to see what happens");
-    eventually("it is paused", async || pulse.state().activity == Activity::Paused).await;
+    rig.pause_switch.pause("a test", "to see what happens");
+    eventually("it is paused", async || lane_status.state().activity == Activity::Paused).await;
     assert!(begun.elapsed() < ms(2000), "took {:?}", begun.elapsed());
 
-    rig.brake.hold("another", "");
+    rig.pause_switch.pause("another", "");
     rig.add(30).await;
     let reads = rig.calls_of("xreadgroup").await;
-    rig.brake.release("a test");
-    tokio::time::sleep(ms(300)).await;
+    rig.pause_switch.resume("a test");
+    rig.lanes_had_their_turn().await;
     assert_eq!(
         (rig.calls_of("xreadgroup").await, rig.pending().await),
         (reads, 0),
@@ -34,7 +34,7 @@ async fn a_pause_ends_a_blocked_read_at_once_and_nothing_is_read_until_it_is_ove
     );
     assert!(handler.batches().is_empty());
 
-    rig.brake.release("another");
+    rig.pause_switch.resume("another");
     handler.until_seen(30).await;
     rig.nothing_is_pending().await;
     lane.stop().await;
@@ -51,23 +51,25 @@ async fn a_paused_lane_settles_what_is_in_hand_keeps_what_waits_and_claims_nothi
     });
     let claiming = LaneSettings { claim_idle: ms(3_600), claim_every: ms(20), ..settings() };
     let lane = rig.lane("c1", &handler, claiming).await;
-    let pulse = lane.pulse();
+    let lane_status = lane.lane_status();
     handler.shut_door();
     rig.add(5).await;
     let lane = rig.run_lane(lane);
     handler.until_seen(5).await;
-    rig.brake.hold("a test", "");
+    rig.pause_switch.pause("a test", "");
     rig.add_delivered(10, "dead").await;
     rig.age("dead").await;
     handler.open_door();
-    eventually("it is paused", async || pulse.state().activity == Activity::Paused).await;
+    eventually("it is paused", async || lane_status.state().activity == Activity::Paused).await;
     assert_eq!((rig.pending().await, rig.counters.counts().done), (11, 4), "all but what waits is settled");
 
     let (seen, claims) = (handler.ids().len(), rig.calls_of("xautoclaim").await);
-    tokio::time::sleep(ms(300)).await;
+    let idle_ms = rig.idle_ms("dead").await;
+    eventually("ten times as long as between claims", async || rig.idle_ms("dead").await > idle_ms + 200)
+        .await;
     assert_eq!((handler.ids().len(), rig.calls_of("xautoclaim").await), (seen, claims));
     is_ready.store(true, Ordering::Relaxed);
-    rig.brake.release("a test");
+    rig.pause_switch.resume("a test");
     rig.nothing_is_pending().await;
     eventually("all are counted", async || rig.counters.counts().done == 15).await;
     lane.stop().await;
@@ -77,12 +79,12 @@ async fn a_paused_lane_settles_what_is_in_hand_keeps_what_waits_and_claims_nothi
 async fn a_paused_lane_obeys_a_stop_at_once() {
     let rig = Rig::start().await;
     rig.add(5).await;
-    rig.brake.hold("a test", "");
+    rig.pause_switch.pause("a test", "");
     let handler = RecordingHandler::done();
     let lane = rig.lane("c1", &handler, settings()).await;
-    let pulse = lane.pulse();
+    let lane_status = lane.lane_status();
     let lane = rig.run_lane(lane);
-    eventually("it is paused", async || pulse.state().activity == Activity::Paused).await;
+    eventually("it is paused", async || lane_status.state().activity == Activity::Paused).await;
     assert!(lane.stop().await < ms(1000));
     assert!(handler.batches().is_empty(), "paused from the start");
 }
@@ -92,17 +94,17 @@ async fn pauses_at_any_moment_lose_nothing() {
     let rig = Rig::start().await;
     let handler = RecordingHandler::done();
     let lane = rig.lane("c1", &handler, LaneSettings { block: ms(20_000), ..settings() }).await;
-    let pulse = lane.pulse();
+    let lane_status = lane.lane_status();
     let lane = rig.run_lane(lane);
     for turn in 0..30 {
         rig.add(7).await;
         for _ in 0..turn * 20 {
             tokio::task::yield_now().await;
         }
-        rig.brake.hold("a test", "");
-        eventually("it is paused", async || pulse.state().activity == Activity::Paused).await;
+        rig.pause_switch.pause("a test", "");
+        eventually("it is paused", async || lane_status.state().activity == Activity::Paused).await;
         assert_eq!(rig.pending().await, 0, "what is in hand was settled");
-        rig.brake.release("a test");
+        rig.pause_switch.resume("a test");
     }
     handler.until_seen(210).await;
     rig.nothing_is_pending().await;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tidegate_stream::{
-    Activity, EntryId, LaneSettings, Observer, Origin, Outcome, Stage, WorkedOff, has_group, inspect,
+    Activity, EntryId, LaneSettings, Observer, Origin, Outcome, ProcessedBatch, Stage, has_group, inspect,
 };
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, ms, number, settings};
@@ -13,9 +13,10 @@ async fn a_lane_shows_what_it_does_and_with_how_many_entries() {
     let rig = Rig::start().await;
     let handler = RecordingHandler::done();
     let lane = rig.lane("c1", &handler, LaneSettings { block: ms(10_000), ..settings() }).await;
-    let pulse = lane.pulse();
-    let is = async |activity| eventually("its activity", async || pulse.state().activity == activity).await;
-    assert_eq!(pulse.state().activity, Activity::Starting);
+    let lane_status = lane.lane_status();
+    let is =
+        async |activity| eventually("its activity", async || lane_status.state().activity == activity).await;
+    assert_eq!(lane_status.state().activity, Activity::Starting);
 
     let lane = rig.run_lane(lane);
     rig.until_blocked(1).await;
@@ -23,21 +24,21 @@ async fn a_lane_shows_what_it_does_and_with_how_many_entries() {
     handler.shut_door();
     rig.add(7).await;
     handler.until_seen(7).await;
-    let state = pulse.state();
+    let state = lane_status.state();
     assert_eq!((state.consumer.as_str(), state.activity, state.in_hand), ("c1", Activity::Handling, 7));
 
     // Once around, and blocked again: it has other things to do than to stand still.
     handler.open_door();
     is(Activity::Reading).await;
-    assert_eq!(pulse.state().in_hand, 0);
-    assert!(pulse.state().turns > state.turns);
+    assert_eq!(lane_status.state().in_hand, 0);
+    assert!(lane_status.state().turns > state.turns);
 
     handler.set_store(false);
     rig.store_works.send_replace(false);
     rig.add(1).await;
     is(Activity::WaitingForStores).await;
-    let knocked = *rig.probes.borrow();
-    eventually("it knocks", async || *rig.probes.borrow() > knocked + 2).await;
+    let probes = *rig.probes.borrow();
+    eventually("it probes", async || *rig.probes.borrow() > probes + 2).await;
     assert!(rig.breaker.silent_for().expect("it is open") < ms(5_000));
     assert_eq!(rig.breaker.outages().into_iter().collect::<Vec<_>>(), [("store", 1)]);
     rig.store_works.send_replace(true);
@@ -45,7 +46,7 @@ async fn a_lane_shows_what_it_does_and_with_how_many_entries() {
     is(Activity::Reading).await;
     assert_eq!(rig.breaker.silent_for(), None);
     lane.stop().await;
-    assert_eq!(pulse.state().activity, Activity::Stopped);
+    assert_eq!(lane_status.state().activity, Activity::Stopped);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,7 +97,7 @@ struct Seen {
 }
 
 impl Observer for Onlooker {
-    fn worked_off(&self, batch: &WorkedOff<'_>) {
+    fn batch_processed(&self, batch: &ProcessedBatch<'_>) {
         assert_eq!(batch.consumer, "c1");
         let settling = batch.settling;
         let ended = settling.map_or(batch.came, |settling| settling.stage.began);

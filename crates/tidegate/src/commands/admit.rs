@@ -1,17 +1,19 @@
 //! `tidegate admit`: one order, as a producer places it.
 
-use std::num::NonZeroU32;
-
 use anyhow::Context;
 use clap::Args;
-use serde::Serialize;
+use tidegate_operations::{
+    SystemSettings,
+    admit::{self, AdmitRequest},
+    connect,
+};
 use tidegate_orders::{
-    Gate, Keys, OrderId, OrderIdAllocator, Quantity, UserId, VoucherId,
-    gate::{Admission, AdmitReply, GateError},
+    OrderId, Quantity, UserId, VoucherId,
+    gate::{AdmitReply, GateError},
     traceparent::Traceparent,
 };
 
-use crate::{config::Settings, connect, exit::Exit, output::OutputArgs};
+use crate::{exit::Exit, output::OutputArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,42 +55,19 @@ fn parse_traceparent(text: &str) -> Result<String, String> {
     is_good.then(|| text.to_owned()).ok_or_else(|| format!("it looks like {example}"))
 }
 
-/// What `tidegate admit` prints.
-#[derive(Debug, Serialize)]
-struct Answer {
-    order: OrderId,
-    user: UserId,
-    voucher: VoucherId,
-    quantity: Quantity,
-    /// A word for programs.
-    outcome: &'static str,
-    #[serde(skip)]
-    sentence: &'static str,
-}
-
 /// Asks the gate.
 ///
 /// # Errors
 /// When Redis cannot be reached or does not answer; the order id was printed by then, so that the caller can ask
 /// again with it.
-pub async fn run(settings: &Settings, args: &AdmitArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &AdmitArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let keys = Keys::new(settings.keys.clone());
-    let order = match args.order {
-        Some(order) => order,
-        None => {
-            let ids = OrderIdAllocator::new(redis.clone(), keys.clone(), NonZeroU32::MIN);
-            ids.next().await.context("Failed to get an order id")?
-        }
-    };
-    let gate = Gate::new(redis, keys, settings.stream.name.as_str());
-    let AdmitArgs { voucher, user, quantity, .. } = *args;
-    let traceparent = args.traceparent.clone();
-    let reply = gate.admit(&Admission { order, user, voucher, quantity, traceparent }).await;
-    let (outcome, sentence) = describe(&reply);
-    let answer = Answer { order, user, voucher, quantity, outcome, sentence };
-    args.output.print(&answer, |answer| format!("order {}: {}", answer.order, answer.sentence))?;
-    match reply {
+    let AdmitArgs { voucher, user, order, quantity, .. } = *args;
+    let request = AdmitRequest { voucher, user, order, quantity, traceparent: args.traceparent.clone() };
+    let report = admit::admit(settings, &redis, &request).await?;
+    let order = report.order;
+    args.output.print(&report, |report| format!("order {order}: {}", sentence(&report.reply)))?;
+    match report.reply {
         Ok(reply) if reply.is_admitted() => Ok(Exit::Ok),
         Ok(_) | Err(GateError::IdTaken { .. } | GateError::OtherQuantity { .. }) => Ok(Exit::No),
         Err(error @ GateError::Unreachable(_)) => Err(error).with_context(|| {
@@ -98,25 +77,23 @@ pub async fn run(settings: &Settings, args: &AdmitArgs) -> anyhow::Result<Exit> 
     }
 }
 
-/// A word for programs and a sentence for people.
-fn describe(reply: &Result<AdmitReply, GateError>) -> (&'static str, &'static str) {
+/// What became of the order, for people.
+fn sentence(reply: &Result<AdmitReply, GateError>) -> &'static str {
     match reply {
-        Ok(AdmitReply::Admitted) => ("admitted", "admitted"),
-        Ok(AdmitReply::AdmittedBefore) => ("admitted_before", "admitted before"),
-        Ok(AdmitReply::SoldOut) => ("sold_out", "refused, sold out or fewer units left than wanted"),
-        Ok(AdmitReply::UserHasOrder) => ("user_has_order", "refused, this user already has an order"),
-        Ok(AdmitReply::NoStock) => ("no_stock", "refused, no stock is loaded (tidegate voucher load)"),
-        Ok(AdmitReply::NotBegun) => ("not_begun", "refused, the sale has not begun"),
-        Ok(AdmitReply::Over) => ("over", "refused, the sale is over"),
-        Ok(AdmitReply::Paused) => ("paused", "refused, the sale is paused"),
-        Ok(AdmitReply::GivenBack) => ("given_back", "refused, this order was admitted and given back"),
-        Err(GateError::IdTaken { .. }) => {
-            ("id_taken", "refused, the order id belongs to another user's order")
-        }
+        Ok(AdmitReply::Admitted) => "admitted",
+        Ok(AdmitReply::AdmittedBefore) => "admitted before",
+        Ok(AdmitReply::SoldOut) => "refused, sold out or fewer units left than wanted",
+        Ok(AdmitReply::UserHasOrder) => "refused, this user already has an order",
+        Ok(AdmitReply::NoStock) => "refused, no stock is loaded (tidegate voucher load)",
+        Ok(AdmitReply::NotBegun) => "refused, the sale has not begun",
+        Ok(AdmitReply::Over) => "refused, the sale is over",
+        Ok(AdmitReply::Paused) => "refused, the sale is paused",
+        Ok(AdmitReply::GivenBack) => "refused, this order was admitted and given back",
+        Err(GateError::IdTaken { .. }) => "refused, the order id belongs to another user's order",
         Err(GateError::OtherQuantity { .. }) => {
-            ("other_quantity", "refused, this order was admitted before, with another quantity")
+            "refused, this order was admitted before, with another quantity"
         }
-        Err(GateError::Unreachable(_)) => ("unknown", "unknown, no reply came; it may be admitted"),
-        Err(_) => ("error", "not admitted, Redis answered with an error"),
+        Err(GateError::Unreachable(_)) => "unknown, no reply came; it may be admitted",
+        Err(_) => "not admitted, Redis answered with an error",
     }
 }

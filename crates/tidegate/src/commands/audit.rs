@@ -4,17 +4,18 @@ use std::time::Instant;
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_orders::{
-    Keys, VoucherId,
-    audit::{AuditReport, LostSpan, VoucherAudit, audit},
-};
+use tidegate_orders::{Keys, VoucherId};
 
 use crate::{
-    config::Settings,
-    connect,
     exit::Exit,
     moment,
-    output::{OutputArgs, counted, table, tell},
+    output::{OutputArgs, print_note, table},
+};
+use tidegate_operations::{
+    SystemSettings,
+    audit::{AuditReport, LostSpan, VoucherAudit, audit},
+    connect,
+    text::counted,
 };
 
 const EXAMPLES: &str = "\
@@ -71,13 +72,13 @@ struct Audit {
 ///
 /// # Errors
 /// When a store cannot be read.
-pub async fn run(settings: &Settings, args: &AuditArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &AuditArgs) -> anyhow::Result<Exit> {
     let (redis, mysql) = (connect::redis(settings).await?, connect::mysql(settings).await?);
     let keys = Keys::new(settings.keys.clone());
     let began = Instant::now();
     let report = audit(&redis, &mysql, &keys, &settings.stream_names(), args.voucher).await?;
-    if let Some(voucher) = args.voucher.filter(|_| report.vouchers.iter().all(is_unknown)) {
-        tell(&format!(
+    if let Some(voucher) = args.voucher.filter(|_| report.vouchers.iter().all(VoucherAudit::is_unknown)) {
+        print_note(&format!(
             "voucher {voucher} is unknown: MySQL has no row of it, and Redis has admitted no order for it"
         ));
         return Ok(Exit::No);
@@ -90,23 +91,18 @@ pub async fn run(settings: &Settings, args: &AuditArgs) -> anyhow::Result<Exit> 
     Ok(if audit.holds { Exit::Ok } else { Exit::No })
 }
 
-/// Neither side has anything of it: most likely a typo, and no reason for a verdict that all is well.
-fn is_unknown(voucher: &VoucherAudit) -> bool {
-    voucher.stock.is_none() && voucher.admitted + voucher.live_orders + voucher.cancelled_orders == 0
-}
-
 fn render(audit: &Audit) -> String {
     format!("{}\n\n{} ({:.1} s)", text(&audit.report), verdict(audit), audit.took_ms as f64 / 1000.0)
 }
 
-/// The tables, one row a voucher: the fates of its orders, then its units.
+/// The tables, one row a voucher: where its orders are, then its units.
 fn text(report: &AuditReport) -> String {
     let mut orders =
         table(&["voucher", "admitted", "written", "given back", "dead", "in flight", "lost", "wrong"]);
     let mut units =
         table(&["voucher", "live orders", "units", "loaded", "MySQL stock", "Redis stock", "surplus"]);
     for voucher in &report.vouchers {
-        orders.add_row(fates(voucher));
+        orders.add_row(order_counts(voucher));
         units.add_row(stocks(voucher));
     }
     let mut parts = vec![orders.to_string(), units.to_string()];
@@ -183,7 +179,7 @@ fn repair(audit: &VoucherAudit) -> Option<String> {
     Some([Some(when), again, gone].into_iter().flatten().collect::<Vec<_>>().join("\n  "))
 }
 
-fn fates(voucher: &VoucherAudit) -> [String; 8] {
+fn order_counts(voucher: &VoucherAudit) -> [String; 8] {
     let wrong = voucher.mismatched.total
         + voucher.doubled_back.total
         + voucher.shared_slots.total

@@ -1,9 +1,9 @@
 //! `tidegate completions`: a completion script for a shell.
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 
-use crate::{cli::Cli, exit::Exit, output};
+use crate::{exit::Exit, output};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,13 +18,13 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the script.
+/// Prints the script for the whole `program`.
 ///
 /// # Errors
 /// When stdout cannot be written to.
-pub fn run(args: &CompletionsArgs) -> anyhow::Result<Exit> {
+pub fn run(args: &CompletionsArgs, program: &mut Command) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
-    generate(args.shell, &mut Cli::command(), "tidegate", &mut script);
+    generate(args.shell, program, "tidegate", &mut script);
     output::print(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Ok)
 }

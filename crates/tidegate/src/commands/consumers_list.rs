@@ -1,16 +1,12 @@
 //! `tidegate consumers list`: who reads, who lives, and what each holds.
 
 use clap::Args;
-use serde::Serialize;
-use tidegate_orders::Keys;
+use tidegate_operations::{SystemSettings, connect, consumers::ConsumerList, text::printable};
 
 use crate::{
-    config::Settings,
-    connect,
     exit::Exit,
     output::{OutputArgs, table},
-    pending::{life, printable},
-    roster::{Member, Roster},
+    pending::life,
 };
 
 const EXAMPLES: &str = "\
@@ -29,39 +25,29 @@ pub struct ConsumersListArgs {
     output: OutputArgs,
 }
 
-/// What is printed as JSON.
-#[derive(Serialize)]
-struct List {
-    stream: String,
-    group: String,
-    consumers: Vec<Member>,
-}
-
 /// Lists the consumers.
 ///
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &Settings, args: &ConsumersListArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &ConsumersListArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let names = settings.stream_names();
-    let roster = Roster::read(&redis, &Keys::new(settings.keys.clone()), &names).await?;
-    let list = List { stream: names.stream, group: names.group, consumers: roster.members };
+    let list = ConsumerList::read(&redis, settings).await?;
     args.output.print(&list, render)?;
     Ok(Exit::Ok)
 }
 
-fn render(list: &List) -> String {
+fn render(list: &ConsumerList) -> String {
     if list.consumers.is_empty() {
         return format!("Group {} of {} has no consumers.", list.group, list.stream);
     }
     let mut table = table(&["consumer", "pending", "idle", "process", "heartbeat"]);
-    for member in &list.consumers {
+    for consumer in &list.consumers {
         table.add_row([
-            printable(&member.name),
-            member.pending.to_string(),
-            format!("{:.1} s", member.idle_s),
-            life(member.alive).to_owned(),
-            printable(member.process.as_deref().unwrap_or_default()),
+            printable(&consumer.name),
+            consumer.pending.to_string(),
+            format!("{:.1} s", consumer.idle_s),
+            life(consumer.alive).to_owned(),
+            printable(consumer.process.as_deref().unwrap_or_default()),
         ]);
     }
     table.to_string()

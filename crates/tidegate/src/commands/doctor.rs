@@ -1,23 +1,13 @@
 //! `tidegate doctor`: is the ground fit for orders, and does any of them wait? Each line is ok, a warning or an error with what to do.
 
-mod clock;
-mod cluster;
-mod entries;
-mod finding;
-mod mysql_checks;
-mod redis_checks;
-mod sales;
-mod waiting;
-
 use clap::Args;
-use serde::Serialize;
-
-use self::finding::{Finding, Findings, Level};
-use crate::{
-    config::Settings,
-    exit::Exit,
-    output::{OutputArgs, counted},
+use tidegate_operations::{
+    SystemSettings,
+    doctor::{self, Diagnosis, Finding, Level},
+    text::counted,
 };
+
+use crate::{exit::Exit, output::OutputArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,34 +29,18 @@ pub struct DoctorArgs {
     output: OutputArgs,
 }
 
-/// What `tidegate doctor` prints.
-#[derive(Debug, Serialize)]
-struct Diagnosis {
-    errors: usize,
-    warnings: usize,
-    findings: Vec<Finding>,
-}
-
-/// Checks both stores side by side; one that is away does not keep the other from being checked.
+/// Prints what was found.
 ///
 /// # Errors
 /// When stdout cannot be written to.
-pub async fn run(settings: &Settings, args: &DoctorArgs) -> anyhow::Result<Exit> {
-    let (mut redis, mut mysql) = (Findings::of("redis"), Findings::of("mysql"));
-    let stores =
-        tokio::join!(redis_checks::run(settings, &mut redis), mysql_checks::run(settings, &mut mysql));
-    if let (Some(pool), Some(database)) = &stores {
-        sales::check(settings, &mut redis, pool, database).await;
-    }
-    let findings: Vec<Finding> = [redis.into_vec(), mysql.into_vec()].concat();
-    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
-    let diagnosis = Diagnosis { errors: count(Level::Error), warnings: count(Level::Warning), findings };
+pub async fn run(settings: &SystemSettings, args: &DoctorArgs) -> anyhow::Result<Exit> {
+    let diagnosis = doctor::diagnose(settings).await;
     args.output.print(&diagnosis, render)?;
     Ok(if diagnosis.errors == 0 { Exit::Ok } else { Exit::No })
 }
 
 fn render(diagnosis: &Diagnosis) -> String {
-    let lines = diagnosis.findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n");
+    let lines = diagnosis.findings.iter().map(line).collect::<Vec<_>>().join("\n");
     let verdict = match (diagnosis.errors, diagnosis.warnings) {
         (0, 0) => WELL.to_owned(),
         (errors, warnings) => {
@@ -74,4 +48,17 @@ fn render(diagnosis: &Diagnosis) -> String {
         }
     };
     format!("{lines}\n\n{verdict}")
+}
+
+fn line(finding: &Finding) -> String {
+    let level = match finding.level {
+        Level::Ok => "ok",
+        Level::Warning => "warning",
+        Level::Error => "error",
+    };
+    let text = format!("{level:<8} {:<6} {}", finding.store, finding.what);
+    match &finding.advice {
+        Some(advice) => format!("{text}\n{:<16}do: {advice}", ""),
+        None => text,
+    }
 }

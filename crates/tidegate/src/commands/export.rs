@@ -3,20 +3,15 @@
 use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
-use tidegate_stream::{EntryId, Line, Survey, server_time_ms};
+use tidegate_operations::{SystemSettings, connect, export::ExportSelection, selection::EntrySelection};
+use tidegate_stream::server_time_ms;
 
-use super::lines::{self, Lines, LinesArgs};
+use super::lines::{self, LinesArgs};
 use crate::{
-    command_line::CommandLine,
-    config::Settings,
-    connect,
     exit::{Exit, WrongUsage},
     moment::{self, Point},
-    selection::{OnlyArgs, Page, Selection, StreamPages},
+    selection::OnlyArgs,
 };
-
-/// Entries that are read at once.
-const PAGE: u16 = 1_000;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,61 +46,29 @@ pub struct ExportArgs {
     lines: LinesArgs,
 }
 
-/// The entries that are meant.
-struct Entries {
-    pages: StreamPages,
-    selection: Selection,
-}
-
-impl lines::Pages for Entries {
-    async fn next(&mut self) -> anyhow::Result<Option<Lines>> {
-        let page = self.pages.next(PAGE).await.context("Failed to read the stream")?;
-        Ok(page.map(|Page { entries, looked_at }| Lines {
-            text: entries.iter().map(|entry| Line::from(entry).to_json() + "\n").collect(),
-            count: entries.len() as u64,
-            looked_at,
-            missing: Vec::new(),
-        }))
-    }
-
-    fn rest(&self) -> CommandLine {
-        typed_from(self.pages.at(), self.selection)
-    }
-}
-
-/// The command for the entries from `at` on.
-fn typed_from(at: EntryId, Selection { last, only, .. }: Selection) -> CommandLine {
-    only.typed(CommandLine::new("export").flag("--from", Some(at)).flag("--to", Some(last)))
-}
-
 /// Writes them.
 ///
 /// # Errors
 /// When Redis cannot be reached, its key holds no stream, or the file is there or cannot be written.
-pub async fn run(settings: &Settings, args: &ExportArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &ExportArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let (survey, stream) =
-        (Survey::new(redis.clone(), settings.stream_names()), settings.stream_names().stream);
-    let selection = selection(args, &redis, &survey).await?;
-    let total = survey.length(&stream).await?;
-    let entries =
-        Entries { pages: StreamPages::new(survey, settings.keys.fields.clone(), selection), selection };
-    lines::export(&args.lines, (stream, total), entries).await
+    let entries = ExportSelection::Entries(selection(args, &redis).await?);
+    lines::run(settings, redis, entries, &args.lines).await
 }
 
-async fn selection(args: &ExportArgs, redis: &Pool, survey: &Survey) -> anyhow::Result<Selection> {
+async fn selection(args: &ExportArgs, redis: &Pool) -> anyhow::Result<EntrySelection> {
     let now_ms = server_time_ms(redis).await.context("Failed to read the clock of Redis")?;
     let (first, last) = (args.from.first(now_ms), args.to.last(now_ms));
     if first > last {
         return Err(WrongUsage("--from lies after --to".to_owned()).into());
     }
-    // What comes in from now on is not meant: it would never end.
-    let end = survey.last_id(&survey.names().stream).await.context("Failed to read the stream")?;
-    Ok(Selection { first, last: last.min(end), only: args.only })
+    Ok(EntrySelection { first, last, filter: args.only.filter() })
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_stream::EntryId;
+
     use super::*;
     use crate::cli::Command;
 
@@ -113,7 +76,8 @@ mod tests {
     fn the_command_for_the_rest_is_about_the_rest() {
         let only = OnlyArgs { voucher: Some(7.try_into().unwrap()), user: Some(8.try_into().unwrap()) };
         let id = |ms: u64| EntryId { ms: 1_763_632_800_000 + ms, seq: 3 };
-        let rest = typed_from(id(5), Selection { first: id(1), last: id(9), only });
+        let rest = EntrySelection { first: id(5), last: id(9), filter: only.filter() };
+        let rest = lines::typed(&ExportSelection::Entries(rest));
         let (words, cli) = rest.parsed();
         let bounds = format!("--from {} --to {}", id(5), id(9));
         assert_eq!(words.join(" "), format!("tidegate export {bounds} --voucher 7 --user 8"));

@@ -1,6 +1,6 @@
 //! `tidegate log`: what operators did.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -8,16 +8,16 @@ use tidegate_stream::{EntryId, server_time_ms};
 use tokio::time::sleep;
 
 use crate::{
-    config::Settings,
-    connect,
     exit::Exit,
     moment::{self, Point},
-    operator::{Line, OperatorLog, Outcome},
-    output::{OutputArgs, printable, table},
+    output::{OutputArgs, table},
+};
+use tidegate_operations::{
+    SystemSettings, connect,
+    operator_log::{Line, LogRequest, OperatorLog, Outcome},
+    text::printable,
 };
 
-/// Lines that are read at once.
-const PAGE: u64 = 1_000;
 /// Between two looks for new lines.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -55,51 +55,20 @@ pub struct LogArgs {
 ///
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &Settings, args: &LogArgs) -> anyhow::Result<Exit> {
-    let pool = connect::redis(settings).await?;
-    let log = OperatorLog::new(pool.clone(), settings);
+pub async fn run(settings: &SystemSettings, args: &LogArgs) -> anyhow::Result<Exit> {
+    let redis = connect::redis(settings).await?;
+    let log = OperatorLog::new(redis.clone(), settings);
     let since = match args.since {
-        Some(since) => Some(since.first(server_time_ms(&pool).await?)),
+        Some(since) => Some(since.first(server_time_ms(&redis).await?)),
         None => None,
     };
-    let lines = read(&log, since, args.last).await.context("Failed to read the log")?;
+    let lines = log.commands(&LogRequest { since, last: args.last }).await;
+    let lines = lines.context("Failed to read the log")?;
     if args.follow {
         return follow(&log, lines, since.unwrap_or(EntryId::MIN), args.output).await;
     }
     args.output.print(&lines, |lines| render(lines.as_slice()))?;
     Ok(Exit::Ok)
-}
-
-/// One line for each command, oldest first.
-async fn read(log: &OperatorLog, since: Option<EntryId>, last: Option<u64>) -> anyhow::Result<Vec<Line>> {
-    let (lines, most) = match (since, last) {
-        (Some(since), last) => (read_all(log, since).await?, last),
-        // Two lines make one.
-        (None, last) => (log.last(last.unwrap_or(20) * 2).await?, Some(last.unwrap_or(20))),
-    };
-    let lines = without_beginnings(lines);
-    let most = usize::try_from(most.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-    let skipped = lines.len().saturating_sub(most);
-    Ok(lines.into_iter().skip(skipped).collect())
-}
-
-async fn read_all(log: &OperatorLog, since: EntryId) -> anyhow::Result<Vec<Line>> {
-    let (mut lines, mut from) = (Vec::new(), since);
-    loop {
-        let page = log.read(from, PAGE).await?;
-        let is_last = (page.len() as u64) < PAGE;
-        lines.extend(page);
-        match lines.last() {
-            Some(line) if !is_last => from = line.id.next(),
-            _ => return Ok(lines),
-        }
-    }
-}
-
-/// The beginning of a command says nothing any more once its end is there.
-fn without_beginnings(lines: Vec<Line>) -> Vec<Line> {
-    let ended: BTreeSet<String> = lines.iter().filter_map(|line| line.began.clone()).collect();
-    lines.into_iter().filter(|line| !ended.contains(&line.id.to_string())).collect()
 }
 
 /// Prints lines, and those that come from `from` on, until the reader goes away or the program is interrupted.
@@ -117,7 +86,7 @@ async fn follow(
             from = line.id.next();
         }
         sleep(LOOK_EVERY).await;
-        lines = log.read(from, PAGE).await.context("Failed to read the log")?;
+        lines = log.page(from).await.context("Failed to read the log")?;
     }
 }
 

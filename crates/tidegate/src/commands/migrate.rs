@@ -1,16 +1,15 @@
 //! `tidegate migrate`: creates or takes over the MySQL tables.
 
 use clap::Args;
-use serde::Serialize;
-use serde_json::{Value as Json, json};
-use tidegate_orders::schema::{self, Change, MigrateError, Problem};
+use tidegate_operations::{
+    SystemSettings,
+    migrate::{self, MigratePlan, MigrateReport, SchemaState},
+    text::counted,
+};
 
 use crate::{
-    config::Settings,
-    connect,
     exit::Exit,
-    operator::{Change as OperatorChange, ChangeArgs, Ending, Job, Next, Plan, Report},
-    output::counted,
+    operator::{Change, ChangeArgs, PlanText, ReportText},
 };
 
 const EXAMPLES: &str = "\
@@ -32,94 +31,31 @@ pub struct MigrateArgs {
     change: ChangeArgs,
 }
 
-/// What was found and done.
-#[derive(Debug, Default, Serialize)]
-struct Migration {
-    database: String,
-    /// Steps that were taken now.
-    applied: Vec<Change>,
-    /// Steps that a dry run would take.
-    missing: Vec<Change>,
-    /// What stops it.
-    problems: Vec<Problem>,
-    /// Unique keys on the orders besides ours.
-    other_unique_keys: Vec<String>,
-    /// A missing step changes a table that is there already.
-    #[serde(skip)]
-    alters: bool,
-}
-
-impl Plan for Migration {
-    fn text(&self) -> String {
-        render(self)
-    }
-
-    fn next(&self) -> Next {
-        match (self.problems.is_empty(), self.missing.len(), self.alters) {
-            (false, ..) => Next::Nothing(Exit::No),
-            (true, 0, _) => Next::Nothing(Exit::Ok),
-            (true, _, false) => Next::Go,
-            (true, steps, true) => Next::Ask(format!(
-                "Take {} on database {}, which holds such tables already?",
-                counted(steps as u64, "step"),
-                self.database
-            )),
-        }
-    }
-}
-
-impl Report for Migration {
-    fn text(&self) -> String {
-        render(self)
-    }
-
-    fn counts(&self) -> Json {
-        json!({ "steps": self.applied.len() })
-    }
-
-    fn ending(&self) -> Ending {
-        if self.problems.is_empty() { Ending::Done } else { Ending::Refused }
-    }
-}
-
 /// Migrates, or says what a migration would do.
 ///
 /// # Errors
 /// When MySQL cannot be reached, the database does not exist, or a statement fails.
-pub async fn run(settings: &Settings, args: &MigrateArgs) -> anyhow::Result<Exit> {
-    let pool = connect::mysql(settings).await.map_err(name_missing_database)?;
-    let state = schema::check_alone(&pool).await?;
-    let plan = Migration {
-        database: state.database,
-        missing: state.missing,
-        problems: state.problems,
-        other_unique_keys: state.other_unique_keys,
-        alters: state.alters,
-        ..Migration::default()
-    };
-    let work = async |_plan: Migration, _job: &Job| Ok(migrate(&pool).await?);
-    OperatorChange::new(settings, &args.change).run(plan, work).await
+pub async fn run(settings: &SystemSettings, args: &MigrateArgs) -> anyhow::Result<Exit> {
+    let mysql = migrate::open(settings).await?;
+    let plan = migrate::plan(&mysql).await?;
+    Change::new(settings, &args.change).run(plan, async |_plan, _job| migrate::run(&mysql).await).await
 }
 
-async fn migrate(pool: &sqlx::MySqlPool) -> Result<Migration, MigrateError> {
-    match schema::migrate(pool).await {
-        Ok(report) => Ok(Migration {
-            database: report.database,
-            applied: report.applied,
-            other_unique_keys: report.other_unique_keys,
-            ..Migration::default()
-        }),
-        // An answer, not a failure: programs read it as JSON, too.
-        Err(MigrateError::Unfit { database, applied, problems }) => {
-            Ok(Migration { database, applied, problems, ..Migration::default() })
-        }
-        Err(error) => Err(error),
+impl PlanText for MigratePlan {
+    fn text(&self) -> String {
+        render(&self.schema)
     }
 }
 
-fn render(migration: &Migration) -> String {
-    let Migration { database, applied, missing, problems, other_unique_keys, .. } = migration;
-    let mut lines = vec![format!("database {database}: {}", summary(migration))];
+impl ReportText for MigrateReport {
+    fn text(&self) -> String {
+        render(&self.schema)
+    }
+}
+
+fn render(schema: &SchemaState) -> String {
+    let SchemaState { database, applied, missing, problems, other_unique_keys, .. } = schema;
+    let mut lines = vec![format!("database {database}: {}", summary(schema))];
     lines.extend(applied.iter().map(|change| format!("  done      {}: {}", change.file, change.what)));
     lines.extend(missing.iter().map(|change| format!("  to do     {}: {}", change.file, change.what)));
     lines.extend(problems.iter().map(|problem| format!("  problem   {problem}")));
@@ -131,8 +67,8 @@ fn render(migration: &Migration) -> String {
     lines.join("\n")
 }
 
-fn summary(migration: &Migration) -> String {
-    let Migration { applied, missing, problems, .. } = migration;
+fn summary(schema: &SchemaState) -> String {
+    let SchemaState { applied, missing, problems, .. } = schema;
     match (problems.len(), applied.len(), missing.len()) {
         (0, 0, 0) => "nothing to do, the schema is up to date".to_owned(),
         (0, 0, missing) => format!("{} to be taken", counted(missing as u64, "step")),
@@ -145,10 +81,4 @@ fn summary(migration: &Migration) -> String {
             )
         }
     }
-}
-
-/// A database that does not exist is no server that does not answer.
-fn name_missing_database(error: anyhow::Error) -> anyhow::Error {
-    let missing = error.downcast_ref::<sqlx::Error>().and_then(schema::missing_database);
-    missing.map_or(error, Into::into)
 }

@@ -1,26 +1,25 @@
-//! `tidegate order show`: one order's whole story, what its fate is, and what can be done.
+//! `tidegate order show`: all that both stores hold of one order, where it is, and what to type.
 
-mod fate;
+mod commands;
+mod moments;
+mod not_found;
+mod sentence;
 mod text;
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_orders::{
-    Keys, OrderId, UserId, VoucherId,
-    story::{Question, Stores, Story, Trail},
+use tidegate_operations::{
+    SystemSettings,
+    order_show::{OrderQuery, OrderRecords, OrderReport, show_order},
 };
-use tidegate_stream::{EntryId, Survey};
+use tidegate_orders::{Keys, OrderId, OrderStatus, UserId, VoucherId};
+use tidegate_stream::EntryId;
 
-use self::fate::{Fate, Surroundings, fate};
-use crate::{
-    command_line::Shell,
-    config::Settings,
-    connect,
-    exit::Exit,
-    operator::Progress,
-    output::{OutputArgs, told},
-    roster::Roster,
+use self::{
+    commands::{RedisNames, command},
+    sentence::sentence,
 };
+use crate::{exit::Exit, invocation::Invocation, operator::ProgressBar, output::OutputArgs};
 
 /// Of each stream.
 pub const SCAN: u64 = 100_000;
@@ -69,64 +68,68 @@ pub struct OrderShowArgs {
 
 /// What is printed as JSON.
 #[derive(Serialize)]
-struct Told {
+struct ShownOrder {
     order: OrderId,
-    fate: Fate,
+    #[serde(rename = "fate")]
+    conclusion: Conclusion,
     #[serde(flatten)]
-    story: Story,
+    records: OrderRecords,
     #[serde(skip)]
-    question: Question,
+    user: Option<UserId>,
     /// What the commands need besides.
     #[serde(skip)]
     note: Option<String>,
 }
 
-/// Tells the story.
+/// What follows from all that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Conclusion {
+    #[serde(rename = "is")]
+    status: OrderStatus,
+    /// In a sentence, with what can be done.
+    sentence: String,
+    /// What to type.
+    commands: Vec<String>,
+}
+
+impl Conclusion {
+    fn of(report: &OrderReport, names: &RedisNames, claim_idle_ms: u64) -> Self {
+        let commands = report.next_steps.iter().map(|step| command(step, report.query.order, names));
+        Self {
+            status: report.status,
+            sentence: sentence(report, claim_idle_ms),
+            commands: commands.collect(),
+        }
+    }
+}
+
+/// Shows the order.
 ///
 /// # Errors
 /// When stdout cannot be written to.
-pub async fn run(settings: &Settings, args: &OrderShowArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &OrderShowArgs) -> anyhow::Result<Exit> {
     let OrderShowArgs { order, voucher, user, entry, scan, .. } = *args;
-    let question = Question { order, voucher, user, entry, budget: scan };
-    let (redis, mysql) = tokio::join!(connect::redis(settings), connect::mysql(settings));
-    let mut errors = Vec::new();
-    let mut keep = |error: anyhow::Error| errors.push(told(&error));
-    let (redis, mysql) = (redis.map_err(&mut keep).ok(), mysql.map_err(&mut keep).ok());
-
-    let (keys, names) = (Keys::new(settings.keys.clone()), settings.stream_names());
-    let survey = redis.as_ref().map(|redis| Survey::new(redis.clone(), names.clone()));
-    let trail = redis.as_ref().zip(survey.as_ref());
-    let trail = trail.map(|(pool, survey)| Trail { pool, survey, keys: &keys });
-    let patience = settings.mysql.statement_timeout;
-    let stores = Stores { redis: trail.as_ref(), mysql: mysql.as_ref(), patience };
-    let progress = Progress::new();
-    progress.expect(scan.saturating_mul(2), "entries looked at");
-    let mut story = stores.tell(&question, |entries| progress.add(entries)).await;
+    let query = OrderQuery { order, voucher, user, entry, budget: scan };
+    let progress = ProgressBar::new();
+    let report = show_order(settings, query, &progress).await;
     drop(progress);
 
-    let mut workers_live = false;
-    if let Some(redis) = &redis {
-        let roster = Roster::read(redis, &keys, &names).await;
-        workers_live = roster.map_err(&mut keep).is_ok_and(|roster| roster.has_life());
-    }
-    errors.extend(std::mem::take(&mut story.errors));
-    story.errors = errors;
-    let around = Surroundings {
-        question,
-        workers_live,
-        claim_idle_ms: u64::try_from(settings.worker.claim_idle.as_millis()).unwrap_or(u64::MAX),
-        stream: names.stream,
-        keys,
-        requeue_limit: settings.operator.requeue_limit,
-    };
-    let (mut fate, shell) = (fate(&story, &around), Shell::here());
-    let note = shell.note().filter(|_| fate.commands.iter().any(|command| command.starts_with("tidegate ")));
-    fate.commands.iter_mut().for_each(|command| *command = shell.complete(command));
-    let told = Told { order, fate, story, question, note };
-    args.output.print(&told, text::render)?;
-    Ok(match (told.story.errors.is_empty(), told.story.is_unknown()) {
+    let (keys, stream) = (Keys::new(settings.keys.clone()), settings.stream_names().stream);
+    let claim_idle_ms = u64::try_from(settings.fleet.claim_idle.as_millis()).unwrap_or(u64::MAX);
+    let mut conclusion = Conclusion::of(&report, &RedisNames { stream, keys }, claim_idle_ms);
+    let shell = Invocation::current();
+    let is_ours = |command: &String| command.starts_with("tidegate ");
+    let note = shell.note().filter(|_| conclusion.commands.iter().any(is_ours));
+    conclusion.commands.iter_mut().for_each(|command| *command = shell.complete(command));
+    let (user, records) = (report.records.user(&query), report.records);
+    let shown = ShownOrder { order, conclusion, records, user, note };
+    args.output.print(&shown, text::render)?;
+    Ok(match (shown.records.errors.is_empty(), shown.records.is_unknown()) {
         (false, _) => Exit::Failed,
         (true, true) => Exit::No,
         (true, false) => Exit::Ok,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,25 +1,23 @@
 //! `tidegate pause`: an operator stops the gate, for one voucher or for all, or the workers.
 
-pub mod all;
+mod sales;
 pub mod voucher;
 mod workers;
 
 use std::time::Duration;
 
 use clap::Args;
-use fred::clients::Pool;
-use tidegate_orders::{Gate, Keys, VoucherId};
+use tidegate_operations::{
+    SystemSettings, fleet_pause::FleetPauseRequest, pause::VoucherChanges,
+    pause::voucher::VoucherPauseRequest,
+};
+use tidegate_orders::VoucherId;
 
 use crate::{
-    config::Settings,
     exit::{Exit, WrongUsage},
-    fleet_pause::Wanted,
     moment,
     operator::ChangeArgs,
 };
-
-/// A longer pause is a mistake, or none that ends by itself.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Vouchers that a sentence names.
 const NAMED: usize = 10;
 
@@ -67,28 +65,20 @@ pub struct PauseArgs {
 ///
 /// # Errors
 /// When Redis cannot be reached or does not answer.
-pub async fn run(settings: &Settings, args: &PauseArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &PauseArgs) -> anyhow::Result<Exit> {
     match (args.voucher, args.workers) {
         // clap takes what --workers conflicts with for the --workers that --for requires.
         (Some(_), _) | (None, false) if args.span.is_some() => {
             Err(WrongUsage("--for belongs to --workers: the gate is opened by tidegate resume".to_owned())
                 .into())
         }
-        (Some(voucher), _) => voucher::pause(settings, voucher, &args.change).await,
-        (None, false) => all::pause(settings, &args.change).await,
+        (Some(voucher), _) => voucher::run(settings, VoucherPauseRequest::Pause(voucher), &args.change).await,
+        (None, false) => sales::run(settings, &args.change).await,
         (None, true) => {
-            if args.span.is_some_and(|span| span < Duration::from_secs(1) || span > LONGEST) {
-                return Err(WrongUsage("--for takes 1s to 365d".to_owned()).into());
-            }
-            let (by, reason) = (args.change.who(), args.reason.clone());
-            workers::pause(settings, Wanted { by, span: args.span, reason }, &args.change).await
+            let request = FleetPauseRequest::new(args.change.who(), args.span, args.reason.clone())?;
+            workers::run(settings, request, &args.change).await
         }
     }
-}
-
-/// The gate in `redis`.
-pub fn gate(settings: &Settings, redis: &Pool) -> Gate {
-    Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str())
 }
 
 /// Some vouchers by their ids, such as `7, 8 and 12 more`.
@@ -96,4 +86,10 @@ pub fn names(vouchers: &[VoucherId]) -> String {
     let named: Vec<String> = vouchers.iter().take(NAMED).map(ToString::to_string).collect();
     let more = vouchers.len().saturating_sub(NAMED);
     format!("{}{}", named.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
+}
+
+/// The vouchers that could not be changed, a line for each.
+pub fn failures(changes: &VoucherChanges) -> String {
+    let failed = changes.failed.iter();
+    failed.map(|failed| format!("\nvoucher {}: {}", failed.voucher, failed.error)).collect()
 }

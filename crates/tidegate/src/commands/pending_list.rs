@@ -1,17 +1,13 @@
 //! `tidegate pending list`: which entries were read and are not acknowledged, and who holds them.
 
 use clap::Args;
-use serde::Serialize;
-use tidegate_orders::Keys;
-use tidegate_stream::{Survey, server_time_ms};
+use tidegate_operations::{SystemSettings, connect, pending::PendingList, text::counted};
 
 use crate::{
-    config::Settings,
-    connect,
     exit::Exit,
-    output::{OutputArgs, counted},
-    pending::{self, Pending, PendingReader, SelectionArgs},
-    roster::Roster,
+    operator::ProgressBar,
+    output::OutputArgs,
+    pending::{self, SelectionArgs},
 };
 
 const EXAMPLES: &str = "\
@@ -44,42 +40,18 @@ pub struct PendingListArgs {
     output: OutputArgs,
 }
 
-/// What is printed as JSON.
-#[derive(Serialize)]
-struct List {
-    stream: String,
-    group: String,
-    /// Of the whole group.
-    pending: u64,
-    entries: Vec<Pending>,
-    /// There are more that are meant than the limit.
-    more: bool,
-}
-
 /// Lists what is pending.
 ///
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &Settings, args: &PendingListArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &PendingListArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let names = settings.stream_names();
-    let roster = Roster::read(&redis, &Keys::new(settings.keys.clone()), &names).await?;
-    let survey = Survey::new(redis.clone(), names.clone());
-    let (fields, now_ms) = (&settings.keys.fields, server_time_ms(&redis).await?);
-    let reader = PendingReader { survey: &survey, roster: &roster, fields, now_ms };
-    let selected = reader.select(&args.selection).await?;
-    let list = List {
-        stream: names.stream,
-        group: names.group,
-        pending: roster.members.iter().map(|member| member.pending).sum(),
-        entries: selected.entries,
-        more: selected.more,
-    };
+    let list = PendingList::read(&redis, settings, &args.selection.filter(), &ProgressBar::new()).await?;
     args.output.print(&list, render)?;
     Ok(Exit::Ok)
 }
 
-fn render(list: &List) -> String {
+fn render(list: &PendingList) -> String {
     let pending = counted(list.pending, "entry");
     if list.entries.is_empty() {
         return format!("None of them: {pending} of group {} are pending.", list.group);

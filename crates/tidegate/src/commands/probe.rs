@@ -4,15 +4,18 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use hyper::StatusCode;
 use serde::Serialize;
+use tidegate_operations::text::error_chain;
+use tidegate_worker::{
+    AdminSettings,
+    admin_client::{self, StatusCode},
+};
 use tokio::time::timeout;
 
 use crate::{
-    beside,
-    config::{AdminSettings, Settings},
+    config::Settings,
     exit::{Exit, WrongUsage},
-    output::{OutputArgs, told},
+    output::OutputArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -20,9 +23,11 @@ Examples:
   tidegate probe livez
   tidegate probe readyz
 
-For Kubernetes' exec probes and Docker's HEALTHCHECK. It asks the address of admin.listen with admin.token, so it needs
-the configuration of the worker, and it must run on its machine or in its container. Exits with 1 where the worker says
-no, or says nothing for 5 s. `livez` is for restarts: a store that is away leaves it at 0. `readyz` is not.";
+For Kubernetes' exec probes and Docker's HEALTHCHECK. It asks the address of admin.listen with
+admin.token. So it needs the configuration of the worker, and must run on its machine or in its
+container. Exits with 1 if the worker says no, or does not answer within 5 s.
+
+`livez` decides on restarts: it stays at 0 while a store is away. `readyz` does not.";
 
 /// What `tidegate probe` takes.
 #[derive(Args, Debug)]
@@ -44,13 +49,13 @@ enum Page {
 }
 
 /// Longer than `/readyz` waits for the stores.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Whoever types this far from the worker would take the answer for that of the worker.
-const ELSEWHERE: &str = "This is admin.listen of this configuration: it says nothing of workers on other machines or with another address";
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Said with every failure: on another machine than the worker's, it would be taken for an answer of the worker.
+const ONLY_HERE: &str = "This is admin.listen of this configuration; it says nothing of workers on other machines or at another address";
 
-/// What `tidegate probe` prints.
+/// What the worker says, as it is printed.
 #[derive(Debug, Serialize)]
-struct Answer {
+struct ProbeReply {
     yes: bool,
     says: String,
 }
@@ -60,26 +65,27 @@ struct Answer {
 /// # Errors
 /// When the configuration names no address, or stdout cannot be written to.
 pub async fn run(settings: &Settings, args: &ProbeArgs) -> anyhow::Result<Exit> {
-    let address = beside::address(&settings.admin).map_err(|why| WrongUsage(why.into()))?;
+    let address = admin_client::address(&settings.admin).map_err(|why| WrongUsage(why.into()))?;
     let path = match args.page {
         Page::Livez => "/livez",
         Page::Readyz => "/readyz",
     };
-    let asked = timeout(PATIENCE, ask(address, path, &settings.admin)).await;
-    let asked = asked.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {PATIENCE:?}")));
-    let answer = asked
-        .with_context(|| format!("Failed to ask the worker at {address}"))
-        .unwrap_or_else(|error| Answer { yes: false, says: format!("{}. {ELSEWHERE}", told(&error)) });
+    let asked = timeout(TIMEOUT, ask(address, path, &settings.admin)).await;
+    let asked = asked.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {TIMEOUT:?}")));
+    let answer =
+        asked.with_context(|| format!("Failed to ask the worker at {address}")).unwrap_or_else(|error| {
+            ProbeReply { yes: false, says: format!("{}. {ONLY_HERE}", error_chain(&error)) }
+        });
     args.output.print(&answer, |answer| answer.says.clone())?;
     Ok(if answer.yes { Exit::Ok } else { Exit::No })
 }
 
-async fn ask(address: SocketAddr, path: &str, admin: &AdminSettings) -> anyhow::Result<Answer> {
-    let (status, body) = beside::ask(address, path, admin).await?;
+async fn ask(address: SocketAddr, path: &str, admin: &AdminSettings) -> anyhow::Result<ProbeReply> {
+    let (status, body) = admin_client::ask(address, path, admin).await?;
     let text = String::from_utf8_lossy(&body).trim_end().to_owned();
     Ok(match status {
-        StatusCode::OK => Answer { yes: true, says: text },
-        StatusCode::SERVICE_UNAVAILABLE => Answer { yes: false, says: text },
-        _ => Answer { yes: false, says: format!("{status}: {text}") },
+        StatusCode::OK => ProbeReply { yes: true, says: text },
+        StatusCode::SERVICE_UNAVAILABLE => ProbeReply { yes: false, says: text },
+        _ => ProbeReply { yes: false, says: format!("{status}: {text}") },
     })
 }

@@ -1,28 +1,21 @@
 //! `tidegate resume`: an operator ends what `tidegate pause` began.
 
-use anyhow::Context;
 use clap::Args;
-use fred::clients::Pool;
-use serde::Serialize;
-use serde_json::{Value as Json, json};
-use tidegate_orders::{
-    Gate, Keys, VoucherId,
-    gate::{GateError, Pause, Scope},
-    sale,
+use tidegate_operations::{
+    SystemSettings, connect,
+    pause::{
+        resume::{Resume, ResumePlan, ResumeReport, ResumeRequest, ResumedWorkers},
+        voucher::VoucherPauseRequest,
+    },
+    text::counted,
 };
+use tidegate_orders::VoucherId;
 
-use super::pause::{all::Changed, gate, names, voucher};
+use super::pause::{failures, names, voucher};
 use crate::{
-    config::Settings,
-    connect,
     exit::Exit,
-    fleet_pause::{self, FleetPause},
-    operator::{Change, ChangeArgs, Ending, Job, Next, Plan, Progress, Report},
-    output::counted,
+    operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
 };
-
-/// Vouchers that are read in one round trip.
-const STEP: usize = 100;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,9 +23,12 @@ Examples:
   tidegate resume --workers
   tidegate resume --voucher 7 --yes
 
-Alone, it ends what `tidegate pause` and `tidegate pause --workers` began. A voucher that was paused by its own name stays
-paused, also when it was among all others: say --voucher for that. Does nothing where nothing is paused. Exits with 1 where only
-such vouchers are left, where Redis does not know the voucher, or where somebody paused the workers anew meanwhile.";
+Without a flag, it ends what `tidegate pause` and `tidegate pause --workers` began. A voucher that
+was paused by its own name stays paused, even if `tidegate pause` has paused all others as well:
+only --voucher resumes it. If nothing is paused, it does nothing.
+
+Exits with 1 if only vouchers that were paused by name are left, if Redis does not know the
+voucher, or if somebody has paused the workers anew meanwhile.";
 
 /// What `tidegate resume` takes.
 #[derive(Args, Debug)]
@@ -48,29 +44,7 @@ pub struct ResumeArgs {
     change: ChangeArgs,
 }
 
-/// What was found.
-#[derive(Debug, Default, Serialize)]
-struct Found {
-    /// The pause of all workers; it would end.
-    workers: Option<FleetPause>,
-    /// Vouchers that were paused together; they would go on.
-    vouchers: Vec<VoucherId>,
-    /// Vouchers that were paused by their own names; they stay paused.
-    stay_paused: Vec<VoucherId>,
-}
-
-/// What was done.
-#[derive(Debug, Serialize)]
-struct Resumed {
-    /// `resumed`, `not_paused`, or `refused`: somebody has paused them anew meanwhile; `unknown`, where Redis did not
-    /// answer.
-    workers: &'static str,
-    #[serde(flatten)]
-    changed: Changed,
-    stay_paused: Vec<VoucherId>,
-}
-
-impl Plan for Found {
+impl PlanText for ResumePlan {
     fn text(&self) -> String {
         let workers = self.workers.as_ref();
         let workers = workers.map(|pause| format!("the workers, paused {}, would go on", pause.origin()));
@@ -81,27 +55,17 @@ impl Plan for Found {
             [workers, vouchers, stay_paused(&self.stay_paused)].into_iter().flatten().collect();
         if parts.is_empty() { "nothing is paused".to_owned() } else { parts.join("\n") }
     }
-
-    fn next(&self) -> Next {
-        let workers = self.workers.as_ref().map(|_| "the workers".to_owned());
-        let sales = self.vouchers.len() as u64;
-        let sales = (sales > 0).then(|| counted(sales, "sale"));
-        let what: Vec<String> = [workers, sales].into_iter().flatten().collect();
-        match what.is_empty() {
-            true if self.stay_paused.is_empty() => Next::Nothing(Exit::Ok),
-            true => Next::Nothing(Exit::No),
-            false => Next::Ask(format!("Go on with {}?", what.join(" and "))),
-        }
-    }
 }
 
-impl Report for Resumed {
+impl ReportText for ResumeReport {
     fn text(&self) -> String {
         let workers = match self.workers {
-            "resumed" => Some("the workers go on within a second".to_owned()),
-            "refused" => Some("the workers: somebody has changed their pause meanwhile".to_owned()),
-            "unknown" => Some("the workers: Redis did not say whether they go on".to_owned()),
-            _ => None,
+            ResumedWorkers::Resumed => Some("the workers go on within a second".to_owned()),
+            ResumedWorkers::Refused => {
+                Some("the workers: somebody has changed their pause meanwhile".to_owned())
+            }
+            ResumedWorkers::Unknown => Some("the workers: Redis did not say whether they go on".to_owned()),
+            ResumedWorkers::NotPaused => None,
         };
         let vouchers = &self.changed.vouchers;
         let sales = (!vouchers.is_empty())
@@ -109,21 +73,9 @@ impl Report for Resumed {
         let parts: Vec<String> =
             [workers, sales, stay_paused(&self.stay_paused)].into_iter().flatten().collect();
         if parts.is_empty() {
-            return format!("no sale goes on{}", self.changed.failures());
+            return format!("no sale goes on{}", failures(&self.changed));
         }
-        format!("{}{}", parts.join("\n"), self.changed.failures())
-    }
-
-    fn counts(&self) -> Json {
-        json!({
-            "workers": u8::from(self.workers == "resumed"),
-            "vouchers": self.changed.vouchers.len(),
-            "failed": self.changed.failed.len(),
-        })
-    }
-
-    fn ending(&self) -> Ending {
-        if self.workers == "refused" { Ending::Refused } else { self.changed.ending() }
+        format!("{}{}", parts.join("\n"), failures(&self.changed))
     }
 }
 
@@ -141,49 +93,16 @@ fn stay_paused(vouchers: &[VoucherId]) -> Option<String> {
 ///
 /// # Errors
 /// When Redis cannot be reached or does not answer.
-pub async fn run(settings: &Settings, args: &ResumeArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &ResumeArgs) -> anyhow::Result<Exit> {
     if let Some(voucher) = args.voucher {
-        return voucher::resume(settings, voucher, &args.change).await;
+        return voucher::run(settings, VoucherPauseRequest::Resume(voucher), &args.change).await;
     }
-    let (redis, keys) = (connect::redis(settings).await?, Keys::new(settings.keys.clone()));
-    let gate = gate(settings, &redis);
-    let mut plan = Found {
-        workers: FleetPause::read(&redis, &keys).await.context("Failed to look at the workers' pause")?,
-        ..Found::default()
-    };
-    if !args.workers {
-        find_paused(&redis, &keys, &gate, &mut plan).await.context("Failed to look for paused vouchers")?;
-    }
-    let report = Resumed {
-        workers: if plan.workers.is_some() { "unknown" } else { "not_paused" },
-        changed: Changed::default(),
-        stay_paused: plan.stay_paused.clone(),
-    };
-    let work = async |plan: Found, done: &mut Resumed, job: &Job| {
-        if let Some(pause) = &plan.workers {
-            let ended = fleet_pause::end(&redis, &keys, pause).await;
-            done.workers = if ended.context("Failed to resume the workers")? { "resumed" } else { "refused" };
-        }
-        let resume = async |voucher| gate.resume(voucher, Scope::All).await;
-        done.changed.all(&plan.vouchers, job, resume).await.context("Failed to go on with all sales")
-    };
+    let request = if args.workers { ResumeRequest::Workers } else { ResumeRequest::Everything };
+    let redis = connect::redis(settings).await?;
+    let resume = Resume::new(&redis, settings, request);
+    let plan = resume.plan(&ProgressBar::new()).await?;
+    let report = ResumeReport::from(&plan);
+    let work =
+        async |plan: ResumePlan, report: &mut ResumeReport, job: &_| resume.run(&plan, report, job).await;
     Change::new(settings, &args.change).run_in_steps(plan, report, work).await
-}
-
-async fn find_paused(redis: &Pool, keys: &Keys, gate: &Gate, plan: &mut Found) -> anyhow::Result<()> {
-    let progress = Progress::new();
-    progress.expect(sale::count_keys(redis).await?, "keys looked at");
-    let known = sale::find_known(redis, keys, |keys| progress.add(keys)).await?;
-    for step in known.chunks(STEP) {
-        for (voucher, pause) in step.iter().zip(gate.read_pauses(step).await) {
-            match pause {
-                Ok(Pause::Paused(Scope::All)) => plan.vouchers.push(*voucher),
-                Ok(Pause::Paused(Scope::Own)) => plan.stay_paused.push(*voucher),
-                Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
-                // A key of another type holds no pause.
-                Ok(Pause::Running) | Err(_) => {}
-            }
-        }
-    }
-    Ok(())
 }

@@ -3,16 +3,18 @@
 mod text;
 
 use clap::Args;
+use tidegate_operations::{SystemSettings, connect, status::Status};
 
-use crate::{config::Settings, connect, exit::Exit, output::OutputArgs, status::Status};
+use crate::{exit::Exit, output::OutputArgs};
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate status
   tidegate status --json | jq .stream.oldest_pending_s
 
-The age of the oldest undelivered and of the oldest pending entry is what to alarm on: counts depend on how busy
-the sale is, an age of a minute never is good. Exits with 3 where a store is away, after showing what it can.";
+Alarm on the age of the oldest undelivered and of the oldest pending entry. Counts depend on how
+busy the sale is, but an age of a minute is never good. If a store is away, it shows what it can
+and exits with 3.";
 
 /// What `tidegate status` takes.
 #[derive(Args, Debug)]
@@ -26,7 +28,7 @@ pub struct StatusArgs {
 ///
 /// # Errors
 /// When stdout cannot be written to.
-pub async fn run(settings: &Settings, args: &StatusArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &StatusArgs) -> anyhow::Result<Exit> {
     let (redis, mysql) = (connect::redis(settings), connect::mysql(settings));
     let status = Status::read(settings, redis, mysql, settings.mysql.statement_timeout).await;
     args.output.print(&status, text::render)?;

@@ -1,14 +1,15 @@
 //! `tidegate top`: a live view on a terminal.
 
+mod alerts;
 mod draw;
-mod facts;
+mod format;
 mod grid;
-mod looks;
+mod observations;
+mod polling;
 mod screen;
 #[cfg(test)]
 mod tests;
 mod view;
-mod wording;
 mod worker_page;
 
 use std::{
@@ -24,7 +25,7 @@ use futures_util::StreamExt;
 use jiff::Timestamp;
 use tokio::{sync::mpsc, time::interval};
 
-use self::{facts::Facts, looks::News, screen::Screen, view::View};
+use self::{observations::Observations, screen::Screen, view::View};
 use crate::{
     config::Settings,
     exit::{Exit, WrongUsage},
@@ -37,23 +38,23 @@ Examples:
   tidegate top
   tidegate top --every 5s
 
-q or Ctrl-C quits. Per second: between the last two looks; a dash where it cannot be known. Settled entries are
-acknowledged: written, refused or buried. Where a worker of this machine answers on admin.listen, its lanes are shown,
-too. What is dim was seen before a store went away. NO_COLOR switches colours off. For programs, and without a
-terminal: tidegate status --json";
+q or Ctrl-C quits. Rates are between the last two readings; a dash where there is none. Settled
+entries are acknowledged: written, refused or buried. If a worker of this machine answers on
+admin.listen, its lanes are shown as well. Dim text was read before a store went away. NO_COLOR
+switches colours off. For programs, and without a terminal: tidegate status --json";
 
-/// How often one may look: often enough to be live, and no burden for the stores.
+/// How often the stores may be polled: often enough to be live, and no burden for them.
 const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(3600);
-/// The clock, and for how long a store is away, go on between two looks.
+/// The clock, and for how long a store is away, are drawn anew between two polls.
 const REDRAW: Duration = Duration::from_secs(1);
-/// Looks that may wait until they are drawn.
-const WAITING_NEWS: usize = 16;
+/// Polls that may wait until they are drawn.
+const QUEUE: usize = 16;
 
 /// What `tidegate top` takes.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
-    /// Between two looks: 200ms to 1h
+    /// Between two readings: 200ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_every)]
     every: Duration,
 }
@@ -69,14 +70,14 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
         return Err(WrongUsage(hint.to_owned()).into());
     }
     let mut signals = Signals::listen()?;
-    let mut facts = Facts::new(settings, args.every);
-    let (sender, mut news) = mpsc::channel(WAITING_NEWS);
-    let mut looks = std::pin::pin!(looks::go_on(settings, args.every, sender));
+    let mut observations = Observations::new(&settings.system, args.every);
+    let (sender, mut results) = mpsc::channel(QUEUE);
+    let mut polling = std::pin::pin!(polling::poll_all(settings, args.every, sender));
     let mut screen = Screen::open().context("Failed to draw on the terminal")?;
     let mut events = EventStream::new();
     let mut clock = interval(REDRAW);
     loop {
-        let view = View::new(&facts, Instant::now(), Timestamp::now());
+        let view = View::new(&observations, Instant::now(), Timestamp::now());
         screen.draw(|frame| draw::draw(frame, &view)).context("Failed to draw on the terminal")?;
         tokio::select! {
             // A terminal that is gone has no more keys.
@@ -85,18 +86,10 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
                 _ => return Ok(Exit::Ok),
             },
             _ = signals.next() => return Ok(Exit::Ok),
-            Some(news) = news.recv() => hear(&mut facts, news),
-            () = &mut looks => anyhow::bail!("nobody looks any more"),
+            Some(poll) = results.recv() => observations.record(poll),
+            () = &mut polling => anyhow::bail!("polling has ended"),
             _ = clock.tick() => {}
         }
-    }
-}
-
-fn hear(facts: &mut Facts, news: News) {
-    match news {
-        News::Redis(look) => facts.redis.hear(*look),
-        News::MySql(look) => facts.mysql.hear(look),
-        News::Worker(look) => facts.worker.hear(look),
     }
 }
 

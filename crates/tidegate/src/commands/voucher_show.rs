@@ -1,28 +1,19 @@
 //! `tidegate voucher show`: what both sides hold of a voucher, and what it means when they disagree.
 
-use anyhow::Context;
 use clap::Args;
-use fred::clients::Pool;
 use jiff::Timestamp;
 use serde::Serialize;
-use tidegate_orders::{
-    Gate, Keys, VoucherId,
-    gate::VoucherState,
-    vouchers::{self, VoucherRow},
+use tidegate_operations::{
+    SystemSettings, connect,
+    text::counted,
+    vouchers::show::{self, DeadOrders, Difference, VoucherSides},
 };
-use tidegate_stream::EntryId;
+use tidegate_orders::VoucherId;
 
 use crate::{
-    commands::dead,
-    config::Settings,
-    connect,
     exit::Exit,
-    output::{OutputArgs, counted, table},
+    output::{OutputArgs, table},
 };
-
-/// Dead letters that are looked at, at once and in all.
-const LETTERS_A_PAGE: u16 = 500;
-const MOST_LETTERS: usize = 10_000;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,170 +35,75 @@ pub struct VoucherShowArgs {
 
 /// What `tidegate voucher show` prints.
 #[derive(Debug, Serialize)]
-struct BothSides {
-    voucher: VoucherId,
-    /// None where no key of it exists.
-    redis: Option<RedisSide>,
-    /// None where it has no row.
-    mysql: Option<MySqlSide>,
-    /// Letters that say that MySQL does not know it; looked for only where it does not.
-    dead: Dead,
+struct Shown {
+    #[serde(flatten)]
+    sides: VoucherSides,
     hints: Vec<String>,
-    #[serde(skip)]
-    stock_key: String,
-}
-
-/// Dead letters of the voucher.
-#[derive(Debug, Default, Serialize)]
-struct Dead {
-    letters: u64,
-    /// Units in their orders.
-    units: i64,
-    /// Not all letters were looked at.
-    at_least: bool,
-}
-
-impl Dead {
-    fn are(&self) -> String {
-        let verb = if self.letters == 1 { "is" } else { "are" };
-        let more = if self.at_least { " or more" } else { "" };
-        format!("there {verb} {}{more}", counted(self.letters, "dead letter"))
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct RedisSide {
-    stock: Option<i64>,
-    buyers: u64,
-    /// Orders with a journal entry, admitted or given back.
-    journaled: u64,
-    begin: Option<Timestamp>,
-    end: Option<Timestamp>,
-    paused: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct MySqlSide {
-    stock: i64,
-    initial_stock: Option<i64>,
-    /// Cancelled ones included.
-    orders: i64,
-    begin: Option<Timestamp>,
-    end: Option<Timestamp>,
 }
 
 /// Reads both sides.
 ///
 /// # Errors
 /// When a store cannot be reached.
-pub async fn run(settings: &Settings, args: &VoucherShowArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &VoucherShowArgs) -> anyhow::Result<Exit> {
     let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-    let keys = Keys::new(settings.keys.clone());
-    let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
-    let sale = gate.read_voucher(args.voucher).await.context("Failed to read the voucher in Redis")?;
-    let row = vouchers::find(&mysql, args.voucher).await.context("Failed to read the voucher in MySQL")?;
-    let orders = vouchers::count_orders(&mysql, args.voucher).await.context("Failed to count its orders")?;
-    let mut sides = BothSides {
-        voucher: args.voucher,
-        redis: redis_side(&sale),
-        dead: if row.is_none() {
-            dead_letters(settings, &redis, args.voucher).await?
-        } else {
-            Dead::default()
-        },
-        mysql: row.map(|row| mysql_side(&row, orders)),
-        hints: Vec::new(),
-        stock_key: keys.stock(args.voucher).as_str_lossy().into_owned(),
-    };
-    sides.hints = hints(&sides);
-    args.output.print(&sides, render)?;
-    Ok(if sides.redis.is_none() && sides.mysql.is_none() { Exit::No } else { Exit::Ok })
+    let sides = show::read(settings, (&redis, &mysql), args.voucher).await?;
+    let differences = sides.differences(Timestamp::now());
+    let hints = differences.into_iter().map(|difference| hint(&sides, difference)).collect();
+    let shown = Shown { sides, hints };
+    args.output.print(&shown, render)?;
+    Ok(if shown.sides.is_unknown() { Exit::No } else { Exit::Ok })
 }
 
-/// Looks at the oldest letters.
-async fn dead_letters(settings: &Settings, redis: &Pool, voucher: VoucherId) -> anyhow::Result<Dead> {
-    let letters = dead::door(settings, redis);
-    let (mut after, mut looked_at, mut found) = (EntryId::MIN, 0, Dead::default());
-    loop {
-        let page = letters.page((after, EntryId::MAX), LETTERS_A_PAGE).await;
-        let page = page.context("Failed to read the dead letters")?;
-        let Some(last) = page.last() else { return Ok(found) };
-        after = last.id;
-        looked_at += page.len();
-        for order in page.iter().filter_map(|letter| letters.order_of(letter).ok()) {
-            if order.voucher == voucher {
-                found.letters += 1;
-                found.units += order.quantity.get();
-            }
-        }
-        if looked_at >= MOST_LETTERS {
-            found.at_least = true;
-            return Ok(found);
-        }
-    }
-}
-
-fn redis_side(sale: &VoucherState) -> Option<RedisSide> {
-    let side = RedisSide {
-        stock: sale.stock,
-        buyers: sale.buyers,
-        journaled: sale.journaled,
-        begin: sale.window.begin,
-        end: sale.window.end,
-        paused: sale.pause.is_paused(),
-    };
-    let is_empty = side.stock.is_none()
-        && side.buyers + side.journaled == 0
-        && side.begin.or(side.end).is_none()
-        && !side.paused;
-    (!is_empty).then_some(side)
-}
-
-fn mysql_side(row: &VoucherRow, orders: i64) -> MySqlSide {
-    let moment = |ms: Option<i64>| ms.and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    MySqlSide {
-        stock: row.stock,
-        initial_stock: row.initial_stock,
-        orders,
-        begin: moment(row.begin_ms),
-        end: moment(row.end_ms),
-    }
-}
-
-/// What a difference between the sides means.
-fn hints(sides: &BothSides) -> Vec<String> {
+/// What a difference between the sides means, and what to type.
+fn hint(sides: &VoucherSides, difference: Difference) -> String {
     let voucher = sides.voucher;
-    let mut hints = Vec::new();
-    let stock = sides.redis.as_ref().and_then(|redis| redis.stock);
-    match (stock, &sides.mysql) {
-        (None, None) => hints.push(unknown(sides)),
-        (None, Some(mysql)) => hints.push(not_on_sale(voucher, mysql, Timestamp::now())),
-        (Some(left), None) => hints.push(without_row(sides, left)),
-        (Some(redis), Some(mysql)) if redis > mysql.stock => hints.push(format!(
+    let no_stock = "Redis has no stock of it";
+    match difference {
+        Difference::Unknown => unknown(sides),
+        Difference::NotLoaded { stock } => format!(
+            "{no_stock}, so every order is refused; put it on sale: tidegate voucher load --voucher {voucher} --stock \
+             {stock}"
+        ),
+        Difference::SaleOver { orders } => {
+            format!(
+                "{no_stock}, and MySQL {}; its sale is over, so nothing is to be done",
+                orders_text(orders)
+            )
+        }
+        Difference::StockLost { orders } => format!(
+            "{no_stock}, so every order is refused, and MySQL has {}: it was on sale, and Redis lost it. tidegate \
+             voucher load cannot help; see docs/runbook/redis-lost-data.md",
+            orders_text(orders)
+        ),
+        Difference::NoRow { left, is_taken } => without_row(sides, left, is_taken),
+        Difference::MoreInRedis { units } => format!(
             "Redis has {} more than MySQL: orders for what is too much are admitted, then refused as out of stock",
-            counted(redis - mysql.stock, "unit")
-        )),
-        (Some(redis), Some(mysql)) if redis < mysql.stock => hints.push(format!(
+            counted(units, "unit")
+        ),
+        Difference::LessInRedis { units } => format!(
             "Redis has {} less than MySQL: on the way (tidegate status), or lost (tidegate audit)",
-            counted(mysql.stock - redis, "unit")
-        )),
-        (Some(_), Some(_)) => {}
+            counted(units, "unit")
+        ),
+        Difference::OtherEnd => {
+            "the two sides disagree on when the sale ends; Redis decides who is admitted".to_owned()
+        }
+        Difference::Paused => "its sale is paused".to_owned(),
     }
-    if let (Some(redis), Some(mysql)) = (&sides.redis, &sides.mysql)
-        && redis
-            .end
-            .is_some_and(|end| mysql.end.is_some_and(|other| (end.as_second() - other.as_second()).abs() > 1))
-    {
-        hints.push("the two sides disagree on when the sale ends; Redis decides who is admitted".to_owned());
-    }
-    if sides.redis.as_ref().is_some_and(|redis| redis.paused) {
-        hints.push("its sale is paused".to_owned());
-    }
-    hints
+}
+
+fn orders_text(orders: i64) -> String {
+    counted(orders, "order")
+}
+
+fn letters_text(dead: &DeadOrders) -> String {
+    let verb = if dead.letters == 1 { "is" } else { "are" };
+    let more = if dead.at_least { " or more" } else { "" };
+    format!("there {verb} {}{more}", counted(dead.letters, "dead letter"))
 }
 
 /// Neither side sells it. Letters of it come from a producer that takes no units in Redis.
-fn unknown(BothSides { voucher, dead, stock_key, .. }: &BothSides) -> String {
+fn unknown(VoucherSides { voucher, dead, stock_key, .. }: &VoucherSides) -> String {
     let load = format!("tidegate voucher load --voucher {voucher} --stock UNITS");
     if dead.letters == 0 {
         return format!("it is unknown; put it on sale: {load}");
@@ -217,35 +113,17 @@ fn unknown(BothSides { voucher, dead, stock_key, .. }: &BothSides) -> String {
         "it is unknown, and {} of it, whose orders took no units in Redis. If they are to be written: {load}; \
          tidegate dead requeue {which}; then redis DECRBY {stock_key} {}, or Redis offers theirs once more. If not: \
          tidegate dead cancel {which}",
-        dead.are(),
+        letters_text(dead),
         dead.units
     )
 }
 
-/// MySQL has it, and Redis no stock.
-fn not_on_sale(voucher: VoucherId, mysql: &MySqlSide, now: Timestamp) -> String {
-    if mysql.orders == 0 {
-        return format!(
-            "Redis has no stock of it, so every order is refused; put it on sale: \
-             tidegate voucher load --voucher {voucher} --stock {}",
-            mysql.stock
-        );
-    }
-    let orders = counted(mysql.orders, "order");
-    if mysql.end.is_some_and(|end| end <= now) {
-        return format!(
-            "Redis has no stock of it, and MySQL {orders}; its sale is over, so nothing is to be done"
-        );
-    }
-    format!(
-        "Redis has no stock of it, so every order is refused, and MySQL has {orders}: it was on sale, and Redis lost it. \
-         tidegate voucher load cannot help; see docs/runbook/redis-lost-data.md"
-    )
-}
-
 /// Redis sells it, and MySQL has no row. The row needs what was loaded: what is left, and what was sold of it.
-fn without_row(sides: &BothSides, left: i64) -> String {
-    let BothSides { voucher, dead, stock_key, .. } = sides;
+fn without_row(
+    VoucherSides { voucher, dead, stock_key, .. }: &VoucherSides,
+    left: i64,
+    is_taken: bool,
+) -> String {
     let insert = |stock: i64| {
         format!(
             "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time) VALUES ({voucher}, \
@@ -256,13 +134,12 @@ fn without_row(sides: &BothSides, left: i64) -> String {
     if dead.letters == 0 {
         return format!("{has_none}. Its row needs a stock of all that was loaded: {}", insert(left));
     }
-    let are = format!("{} of it, with {}", dead.are(), counted(dead.units, "unit"));
+    let are = format!("{} of it, with {}", letters_text(dead), counted(dead.units, "unit"));
     let requeue = format!("tidegate dead requeue --reason unknown_voucher --voucher {voucher}");
-    if sides.redis.as_ref().is_some_and(|redis| redis.buyers + redis.journaled > 0) {
-        let all = left + dead.units;
+    if is_taken {
         return format!(
             "{has_none}; {are}, which were taken in Redis. Its row needs what is left and theirs: {}; then {requeue}",
-            insert(all)
+            insert(left + dead.units)
         );
     }
     format!(
@@ -273,7 +150,7 @@ fn without_row(sides: &BothSides, left: i64) -> String {
     )
 }
 
-fn render(sides: &BothSides) -> String {
+fn render(Shown { sides, hints }: &Shown) -> String {
     let (redis, mysql) = (sides.redis.as_ref(), sides.mysql.as_ref());
     let voucher = format!("voucher {}", sides.voucher);
     let mut table = table(&[&voucher, "Redis", "MySQL"]);
@@ -299,7 +176,7 @@ fn render(sides: &BothSides) -> String {
         &or_dash(redis.and_then(|side| side.end)),
         &or_dash(mysql.and_then(|side| side.end)),
     ]);
-    let hints = sides.hints.iter().map(|hint| format!("\n- {hint}")).collect::<String>();
+    let hints = hints.iter().map(|hint| format!("\n- {hint}")).collect::<String>();
     format!("{table}\n{hints}")
 }
 

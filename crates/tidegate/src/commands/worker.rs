@@ -6,19 +6,17 @@ use std::{
 };
 
 use clap::Args;
-use tidegate_stream::Brake;
+use tidegate_stream::PauseSwitch;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
+use tidegate_worker::{
+    NameTaken, PauseSignals, Traces, Worker,
     admin::{self, View},
-    config::Settings,
-    exit::Exit,
     service,
-    signals::{PauseSignals, Signals},
-    trace::Traces,
-    worker::{NameTaken, Worker},
 };
+
+use crate::{config::Settings, exit::Exit, signals::Signals};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,19 +44,20 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
     let mut signals = Signals::listen()?;
     let questions = signal(SignalKind::user_defined1())?;
     let stop = CancellationToken::new();
-    let brake = Arc::new(Brake::default());
+    let pause_switch = Arc::new(PauseSwitch::default());
     let pauses = PauseSignals::listen()?;
-    let braking = Arc::clone(&brake);
+    let braking = Arc::clone(&pause_switch);
     tokio::spawn(async move { pauses.obey(&braking).await });
-    let view = Arc::new(View::new(settings, stop.clone(), Arc::clone(&brake)));
+    let process = settings.process();
+    let view = Arc::new(View::new(&process, stop.clone(), Arc::clone(&pause_switch)));
     tokio::spawn(tell_lanes_on(questions, Arc::clone(&view)));
     tokio::spawn(service::keep_told(Arc::clone(&view)));
-    let traces = Traces::start(settings)?;
+    let traces = Traces::start(&process)?;
     // First, so that it is seen when Redis or the name is waited for.
     admin::start(&view).await?;
     let work = async {
         // Nothing is in hand yet, however long Redis or the name is waited for.
-        let built = stop.run_until_cancelled(Worker::build(settings, brake, traces.as_ref())).await;
+        let built = stop.run_until_cancelled(Worker::build(&process, pause_switch, traces.as_ref())).await;
         let Some(worker) = built.transpose()? else { return Ok(()) };
         view.open(worker.parts());
         worker.run_until_stopped(stop.clone()).await

@@ -4,7 +4,9 @@ use std::{ffi::OsString, fmt, fs, path::Path};
 
 use toml::{Table, Value};
 
-use super::{CONFIG_VARIABLE, Problem, RedactedUrl, suggest::did_you_mean};
+use tidegate_operations::redacted::RedactedUrl;
+
+use super::{CONFIG_VARIABLE, Problem, suggest::did_you_mean};
 
 /// The commented defaults; they are also the list of keys and of their types.
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");

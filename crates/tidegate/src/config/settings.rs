@@ -5,15 +5,18 @@ mod admin;
 use std::time::Duration;
 
 use fred::types::config::Config as RedisConfig;
+use tidegate_operations::{
+    FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, StreamSettings, SystemSettings,
+    connect::mysql_hosts, redacted::RedactedUrl,
+};
 use tidegate_orders::{
     KeyTemplates,
     wire::{AmbiguousName, FieldNames},
 };
-use tidegate_stream::{RedisSettings, StreamNames};
+use tidegate_worker::{AdminSettings, ProcessSettings, WorkerSettings};
 use tracing_subscriber::EnvFilter;
 
-pub use self::admin::AdminSettings;
-use super::{RedactedUrl, reader::Reader, suggest::did_you_mean, urls};
+use super::{reader::Reader, suggest::did_you_mean, urls};
 
 const REDIS_SCHEMES: [&str; 5] = ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis+unix"];
 const MYSQL_SCHEMES: [&str; 2] = ["mysql", "mariadb"];
@@ -29,128 +32,14 @@ const OWN_NAMES: &str = "is that of a fleet on stream.orders: a fleet on another
 /// Everything that can be configured; `config/default.toml` describes each field.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How to reach Redis.
-    pub redis: RedisPart,
-    /// How to reach MySQL.
-    pub mysql: MySqlSettings,
-    /// Names of the streams and of the group.
-    pub stream: StreamSettings,
-    /// Names of the Redis keys, and of the fields of an entry.
-    pub keys: KeyTemplates,
+    /// The system of stores and names.
+    pub system: SystemSettings,
     /// The worker.
     pub worker: WorkerSettings,
-    /// Commands with which people change something.
-    pub operator: OperatorSettings,
     /// What a worker shows over HTTP.
     pub admin: AdminSettings,
     /// The log.
     pub log: LogSettings,
-}
-
-/// `[redis]`
-#[derive(Clone, Debug)]
-pub struct RedisPart {
-    /// Where Redis is.
-    pub url: RedactedUrl,
-    /// Connections for commands.
-    pub connections: usize,
-    /// How long a command may wait for its reply.
-    pub command_timeout: Duration,
-    /// How long a connection may take to open.
-    pub connect_timeout: Duration,
-}
-
-impl RedisPart {
-    /// What the stream crate needs. It holds the password: not for logging.
-    #[must_use]
-    pub fn connection(&self) -> RedisSettings {
-        RedisSettings {
-            url: self.url.reveal().to_owned(),
-            connections: self.connections,
-            command_timeout: self.command_timeout,
-            connect_timeout: self.connect_timeout,
-        }
-    }
-}
-
-/// `[mysql]`
-#[derive(Clone, Debug)]
-pub struct MySqlSettings {
-    /// Where MySQL is.
-    pub url: RedactedUrl,
-    /// Connections of a process; never 0 here.
-    pub connections: u32,
-    /// Batches that write at the same time.
-    pub writers: usize,
-    /// How long to wait for a connection.
-    pub acquire_timeout: Duration,
-    /// How long a statement or a batch's transaction may take.
-    pub statement_timeout: Duration,
-    /// How long a statement waits for a row lock, in seconds.
-    pub lock_wait_timeout_s: u32,
-}
-
-/// `[stream]`
-#[derive(Clone, Debug)]
-pub struct StreamSettings {
-    /// The stream of orders.
-    pub name: String,
-    /// The stream of dead letters.
-    pub dead: String,
-    /// The consumer group.
-    pub group: String,
-    /// How long acknowledged entries stay; None for ever.
-    pub retention: Option<Duration>,
-}
-
-/// `[worker]`
-#[derive(Clone, Debug)]
-pub struct WorkerSettings {
-    /// Name of the process; never empty here.
-    pub name: String,
-    /// Number of lanes.
-    pub lanes: usize,
-    /// Entries a lane reads at most at once.
-    pub batch: usize,
-    /// Bytes of a lane's batch, about: of names and values, and 64 for each field.
-    pub batch_bytes: usize,
-    /// Bytes of the largest entry that is handled, counted so.
-    pub entry_max_bytes: usize,
-    /// Entries that all lanes together may have set aside.
-    pub set_aside_max: usize,
-    /// How long a read waits for new entries.
-    pub block: Duration,
-    /// Until a dead holder's user lock falls open.
-    pub lock_lease: Duration,
-    /// Until entries of locked users are tried again.
-    pub lock_retry: Duration,
-    /// Idle time after which an entry may be claimed.
-    pub claim_idle: Duration,
-    /// Between two looks for claimable entries.
-    pub claim_every: Duration,
-    /// Idle time after which a dead, empty consumer is removed.
-    pub retire_idle: Duration,
-    /// Between two looks for entries beyond the retention.
-    pub trim_every: Duration,
-    /// Until the heartbeat of a dead process expires.
-    pub heartbeat_ttl: Duration,
-    /// From the stop signal to the exit, at most.
-    pub stop_deadline: Duration,
-    /// The first retry's delay.
-    pub backoff_min: Duration,
-    /// The longest delay between retries.
-    pub backoff_max: Duration,
-    /// Between two summary lines.
-    pub report_every: Duration,
-}
-
-/// `[operator]`
-#[derive(Clone, Debug)]
-pub struct OperatorSettings {
-    /// Lines of the operators' log that are kept, about.
-    pub log_lines: u32,
-    /// How often a dead letter may be put back without insisting.
-    pub requeue_limit: u32,
 }
 
 /// `[log]`
@@ -193,32 +82,47 @@ impl Settings {
         };
         let mysql = mysql(reader, worker.lanes);
         Self {
-            redis: redis(reader),
-            stream,
-            keys,
             admin: admin::read(reader, &mysql, &worker),
-            mysql,
-            worker,
-            operator: OperatorSettings {
-                log_lines: reader.number("operator.log_lines", 100..=10_000_000),
-                requeue_limit: reader.number("operator.requeue_limit", 0..=1_000),
+            system: SystemSettings {
+                redis: redis(reader),
+                mysql,
+                stream,
+                keys,
+                fleet: fleet(&worker),
+                operator: OperatorSettings {
+                    log_lines: reader.number("operator.log_lines", 100..=10_000_000),
+                    requeue_limit: reader.number("operator.requeue_limit", 0..=1_000),
+                },
             },
+            worker,
             log: log(reader),
         }
     }
 
-    /// Names of the stream, its group and its dead letters.
-    pub fn stream_names(&self) -> StreamNames {
-        let StreamSettings { name, dead, group, .. } = &self.stream;
-        StreamNames { stream: name.clone(), dead: dead.clone(), group: group.clone() }
+    /// What a worker process is told of them.
+    pub fn process(&self) -> ProcessSettings {
+        let Self { system, worker, admin, .. } = self.clone();
+        ProcessSettings { system, worker, admin }
     }
 }
 
-fn redis(reader: &mut Reader<'_>) -> RedisPart {
+fn fleet(worker: &WorkerSettings) -> FleetTiming {
+    FleetTiming {
+        batch: worker.batch,
+        block: worker.block,
+        lock_lease: worker.lock_lease,
+        lock_retry: worker.lock_retry,
+        claim_idle: worker.claim_idle,
+        claim_every: worker.claim_every,
+        backoff_max: worker.backoff_max,
+    }
+}
+
+fn redis(reader: &mut Reader<'_>) -> RedisSettings {
     let (url, _) = url(reader, "redis.url", &REDIS_SCHEMES, urls::wrong_redis_query, |url| {
         RedisConfig::from_url(url).map_err(|error| error.details().to_owned())
     });
-    RedisPart {
+    RedisSettings {
         url,
         connections: reader.number("redis.connections", 1..=64),
         command_timeout: reader.millis("redis.command_timeout_ms", 100..=60_000),
@@ -253,7 +157,7 @@ fn names_of_its_own(reader: &mut Reader<'_>, stream: &StreamSettings, keys: &Key
 
 fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
     let (url, hosts) = url(reader, "mysql.url", &MYSQL_SCHEMES, urls::wrong_mysql_query, |url| {
-        urls::mysql_hosts(url).map_err(|error| error.to_string())
+        mysql_hosts(url).map_err(|error| error.to_string())
     });
     if hosts.is_some_and(|hosts| hosts.iter().any(|host| host.get_database().is_none())) {
         reader.wrong("mysql.url", "must name the database: mysql://user:password@host:port/DATABASE");

@@ -5,11 +5,9 @@ use std::fmt::Write;
 use serde_json::{Map, json};
 use toml::Value;
 
-use super::{
-    RedactedUrl,
-    layers::{Layers, Setting},
-    redacted::HIDDEN,
-};
+use tidegate_operations::redacted::{HIDDEN, RedactedUrl};
+
+use super::layers::{Layers, Setting};
 
 /// TOML that can be read back (but for hidden passwords), each value with its source.
 pub fn toml(layers: &Layers) -> String {

@@ -1,10 +1,6 @@
 //! The URLs of the stores, beyond what their client libraries check: those ignore what they do not know, and whoever
 //! wrote `?db=5` would work on another database without a word.
 
-use std::str::FromStr;
-
-use sqlx::{ConnectOptions, mysql::MySqlConnectOptions};
-
 use super::suggest::did_you_mean;
 
 const SENTINEL_PARAMETERS: [&str; 4] =
@@ -54,7 +50,7 @@ pub fn wrong_mysql_query(url: &str) -> Option<String> {
 fn wrong_query(
     url: &str,
     known: &[&str],
-    told: &[&str],
+    suggested: &[&str],
     advice: impl Fn(&str) -> Option<&'static str>,
 ) -> Option<String> {
     let (_, query) = url.split_once('?')?;
@@ -67,11 +63,15 @@ fn wrong_query(
         if known.contains(&name) {
             continue;
         }
-        let rest = match (advice(name), told) {
+        let rest = match (advice(name), suggested) {
             (Some(advice), _) => format!("; {advice}"),
             (None, []) => String::new(),
-            (None, told) => {
-                format!("{}; there are: {}", did_you_mean(name, told.iter().copied()), told.join(", "))
+            (None, suggested) => {
+                format!(
+                    "{}; there are: {}",
+                    did_you_mean(name, suggested.iter().copied()),
+                    suggested.join(", ")
+                )
             }
         };
         return Some(format!("has the parameter {name:?}, which means nothing here{rest}"));
@@ -79,61 +79,9 @@ fn wrong_query(
     None
 }
 
-/// How to reach each host of a MySQL URL, in its order: `mysql://user:password@a:3306,b:3306/database`.
-///
-/// # Errors
-/// When it is none.
-pub fn mysql_hosts(url: &str) -> sqlx::Result<Vec<MySqlConnectOptions>> {
-    let begin = url.find("://").map_or(0, |at| at + "://".len());
-    let end = url[begin..].find(['/', '?', '#']).map_or(url.len(), |at| begin + at);
-    // The last @, as it is read where nothing is escaped.
-    let begin = url[begin..end].rfind('@').map_or(begin, |at| begin + at + 1);
-    let hosts: Vec<&str> = url[begin..end].split(',').collect();
-    if hosts.len() > 1 && (hosts.contains(&"") || url[end..].contains("socket=")) {
-        return Err(sqlx::Error::Configuration("several hosts need a name each, and no socket".into()));
-    }
-    hosts.iter().map(|host| mysql_options(&[&url[..begin], host, &url[end..]].concat())).collect()
-}
-
-fn mysql_options(url: &str) -> sqlx::Result<MySqlConnectOptions> {
-    let options = MySqlConnectOptions::from_str(url)?;
-    let options = options.timezone(Some("+00:00".to_owned())).disable_statement_logging();
-    // sqlx takes the brackets of an IPv6 address for a part of the name.
-    let address = options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    Ok(match address.map(str::to_owned) {
-        Some(address) => options.host(&address),
-        None => options,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_ipv6_address_is_connected_to_without_its_brackets() {
-        assert_eq!(mysql_options("mysql://root@[::1]:3306/hmdp").unwrap().get_host(), "::1");
-        assert_eq!(mysql_options("mysql://root@db:3306/hmdp").unwrap().get_host(), "db");
-    }
-
-    #[test]
-    fn several_hosts_are_nodes_with_everything_else_in_common() {
-        let url = "mysql://app:s%2Cecret@a:3306,b,[::1]:3308/hmdp?ssl-mode=disabled";
-        let hosts = mysql_hosts(url).unwrap();
-        let named: Vec<_> = hosts.iter().map(|host| (host.get_host(), host.get_port())).collect();
-        assert_eq!(named, [("a", 3306), ("b", 3306), ("::1", 3308)]);
-        for host in &hosts {
-            assert_eq!((host.get_username(), host.get_database()), ("app", Some("hmdp")));
-        }
-        for wrong in [
-            "mysql://a,,b/hmdp",
-            "mysql://a,b:port/hmdp",
-            "mysql://a,/hmdp",
-            "mysql://a,b/hmdp?socket=/run/s",
-        ] {
-            assert!(mysql_hosts(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn what_a_url_cannot_say_is_refused_with_what_says_it() {

@@ -1,4 +1,4 @@
-//! How work ends: whole, stopped, or failed. Whatever was done by then is told, with what to type for the rest.
+//! How work ends: whole, stopped, or failed. Whatever was done by then is printed, with what to type for the rest.
 
 use std::pin::pin;
 
@@ -6,50 +6,16 @@ use anyhow::Context;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::{Outcome, Progress, Report};
+use tidegate_operations::{End, Ending, Job, operator_log::Outcome, text::error_chain};
+
+use super::{ProgressBar, ReportText};
 use crate::{
-    command_line::{CommandLine, Shell},
+    command_line::CommandLine,
     exit::Exit,
-    output::{OutputArgs, tell, told},
+    invocation::Invocation,
+    output::{OutputArgs, print_note},
     signals::Signals,
 };
-
-/// What work is given.
-#[derive(Debug)]
-pub struct Job {
-    /// Cancelled by a signal. For waits between steps, never around a step; see [`Job::is_stopped`].
-    pub stop: CancellationToken,
-    /// How far it is; to be told its total before it shows.
-    pub progress: Progress,
-}
-
-impl Job {
-    /// Whether to end after the step in hand, with [`End::Stopped`]. Ask before each step, when it is known that there
-    /// is one.
-    pub fn is_stopped(&self) -> bool {
-        self.stop.is_cancelled()
-    }
-}
-
-/// How far work came that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// To its end.
-    Whole,
-    /// [`Job::is_stopped`] was obeyed, and something is left.
-    Stopped,
-}
-
-/// How work ended that came to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// All is done.
-    Done,
-    /// The stores refused it, or a part of it; the same again would not change that. The exit code is 1.
-    Refused,
-    /// A part is left, which the same again may do. The exit code is 1.
-    Left,
-}
 
 /// How work ended, in every way.
 #[derive(Debug)]
@@ -62,12 +28,12 @@ pub(super) enum Ended {
 }
 
 /// Works until done. The first signal ends it after the step in hand, the second at once.
-pub(super) async fn work_off(work: impl AsyncFnOnce(&Job) -> anyhow::Result<End>) -> Ended {
+pub(super) async fn run_until_stopped(work: impl AsyncFnOnce(&Job) -> anyhow::Result<End>) -> Ended {
     let mut signals = match Signals::listen().context("Failed to listen to signals") {
         Ok(signals) => signals,
         Err(error) => return Ended::Failed(error),
     };
-    let job = Job { stop: CancellationToken::new(), progress: Progress::new() };
+    let job = Job { stop: CancellationToken::new(), progress: Box::new(ProgressBar::new()) };
     let mut work = pin!(work(&job));
     tokio::select! {
         end = &mut work => return end.into(),
@@ -92,19 +58,19 @@ impl From<anyhow::Result<End>> for Ended {
     }
 }
 
-/// The end of a command, for the log and for whoever typed it.
+/// Work that has ended, for the log and for whoever typed the command.
 #[derive(Debug)]
-pub(super) struct Conclusion<'a, R> {
+pub(super) struct EndedWork<'a, R> {
     /// What was done; None where that is not known.
     pub(super) report: Option<&'a R>,
     pub(super) ended: Ended,
     /// What to type for what is left.
-    pub(super) go_on: CommandLine,
+    pub(super) continue_with: CommandLine,
 }
 
 /// The report as JSON.
 #[derive(Serialize)]
-struct Told<'a, R> {
+struct ReportJson<'a, R> {
     #[serde(flatten)]
     report: &'a R,
     /// A signal came before all was done.
@@ -114,11 +80,11 @@ struct Told<'a, R> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// What to type for the rest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    go_on: Option<String>,
+    #[serde(rename = "go_on", skip_serializing_if = "Option::is_none")]
+    continue_with: Option<String>,
 }
 
-impl<R: Report> Conclusion<'_, R> {
+impl<R: ReportText> EndedWork<'_, R> {
     fn ending(&self) -> Ending {
         self.report.map_or(Ending::Done, R::ending)
     }
@@ -135,7 +101,7 @@ impl<R: Report> Conclusion<'_, R> {
     /// Why it ended before its end, unless that was by a signal which waited for the step in hand.
     pub(super) fn error(&self) -> Option<String> {
         match &self.ended {
-            Ended::Failed(error) => Some(told(error)),
+            Ended::Failed(error) => Some(error_chain(error)),
             Ended::Aborted(name) => {
                 let torn = self.report.map_or("the step in hand may be done or not", R::torn);
                 Some(format!("stopped at once by a second {name}: {torn}"))
@@ -145,7 +111,7 @@ impl<R: Report> Conclusion<'_, R> {
     }
 
     /// What stands before the line to paste. None: there is nothing that it could do.
-    fn lead(&self) -> Option<String> {
+    fn introduction(&self) -> Option<String> {
         let error = self.error().unwrap_or_default();
         match self.ended {
             Ended::Whole => {
@@ -158,22 +124,22 @@ impl<R: Report> Conclusion<'_, R> {
     }
 
     /// Prints it, and answers with the exit code. A failure of which there is nothing to report is the error.
-    pub(super) fn tell(self, output: Option<OutputArgs>) -> anyhow::Result<Exit> {
-        let (outcome, error, lead) = (self.outcome(), self.error(), self.lead());
+    pub(super) fn print(self, output: Option<OutputArgs>) -> anyhow::Result<Exit> {
+        let (outcome, error, introduction) = (self.outcome(), self.error(), self.introduction());
         if let (Ended::Failed(error), None) = (self.ended, self.report) {
             return Err(error);
         }
-        let go_on = lead.map(|lead| (lead, Shell::here()));
-        let line = go_on.as_ref().map(|(_, shell)| shell.line(&self.go_on));
+        let invocation = Invocation::current();
+        let line = invocation.line(&self.continue_with);
         if let (Some(output), Some(report)) = (output, self.report) {
             let stopped = outcome == Outcome::Stopped;
-            let told = Told { report, stopped, error, go_on: line.clone() };
-            output.print(&told, |told| told.report.text())?;
+            let continue_with = introduction.as_ref().map(|_| line.clone());
+            output.print(&ReportJson { report, stopped, error, continue_with }, |json| json.report.text())?;
         }
-        if let (Some((lead, shell)), Some(line)) = (go_on, line) {
+        if let Some(introduction) = introduction {
             // On a line of its own: it is to be pasted.
-            tell(&format!("{lead}\n  {line}"));
-            shell.note().inspect(|note| tell(note));
+            print_note(&format!("{introduction}\n  {line}"));
+            invocation.note().inspect(|note| print_note(note));
         }
         Ok(match outcome {
             Outcome::Began | Outcome::Done => Exit::Ok,

@@ -4,7 +4,8 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::Context;
 
-use crate::{exit::WrongUsage, output::printable_lines};
+use crate::exit::WrongUsage;
+use tidegate_operations::text::printable_lines;
 
 /// Shows what would be done and asks, on stderr: stdout is for data. Everything but `y` and `yes` is a no.
 ///

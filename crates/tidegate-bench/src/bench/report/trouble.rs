@@ -3,10 +3,12 @@
 use std::fmt::Write;
 
 use crate::bench::{
-    cost::{CostOf, CostResults},
     headlines::show,
-    results::{Rate, ServerResults},
-    trouble::results::{CaseResult, ClusterResult, HeldVoucher, LargeEntries, LongHold},
+    results::{
+        Rate, ServerResults,
+        cost::{CostOf, CostResults},
+        trouble::{CaseResult, ClusterResult, HeldVoucher, LargeEntries, LongHold},
+    },
 };
 
 /// What an order costs beside a bare insert.

@@ -11,11 +11,11 @@ use tokio::time::sleep;
 use super::{
     case::Case,
     load::{self, Load},
-    results::ClusterResult,
 };
 use crate::bench::{
     drain::{FILLED, until_settled},
     orders::Orders,
+    results::trouble::ClusterResult,
     site::{GROUP, STOCK, STREAM, Site},
     workers::{Shape, Workers},
     writers::tell,

@@ -11,12 +11,12 @@ use tokio::time::sleep;
 use super::{
     http,
     load::{self, Entry},
-    results::{HeldVoucher, LongHold},
     run::check,
 };
 use crate::bench::{
     drain::{FILLED, until_settled},
     orders::Orders,
+    results::trouble::{HeldVoucher, LongHold},
     site::{GROUP, STOCK, STREAM, Site, Tables},
     workers::{Shape, Workers},
 };

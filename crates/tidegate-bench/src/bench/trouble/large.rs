@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use super::{
     case::Case,
     load::{self, Load},
-    results::LargeEntries,
     run::check,
 };
 use crate::bench::{
     drain::{FILLED, until_settled},
+    results::trouble::LargeEntries,
     site::{GROUP, STREAM, Site, Tables},
     workers::{Shape, Workers},
 };

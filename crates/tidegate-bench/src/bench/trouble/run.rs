@@ -11,8 +11,9 @@ use super::{
 };
 use crate::bench::{
     drain::{FILLED, until_settled},
-    meter::{Cost, Reading},
+    meter::Reading,
     orders::Orders,
+    results::cost::Cost,
     site::{GROUP, STREAM, Site, Tables},
     workers::{Shape, Workers},
 };

@@ -9,7 +9,6 @@ use super::{BEGIN, ROLLBACK, list, numbers};
 use crate::{
     ledger::{
         Incoming,
-        held::LockedRow,
         verdict::{Known, Refusal},
     },
     order::{OrderId, Slot, UserId, VoucherId},
@@ -19,8 +18,7 @@ use crate::{
 /// Vouchers in one IN list: from a thousand on, MariaDB makes a subquery of it.
 const MOST_LISTED: usize = 500;
 
-/// Whether the vouchers of a batch are locked while it is looked up: what is decided holds only then, unless the write
-/// itself checks it.
+/// Whether the vouchers of a batch are locked when it is looked up. If not, the write has to check what was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ledger) enum Stocks {
     Locked,
@@ -32,34 +30,41 @@ pub(in crate::ledger) enum Stocks {
 pub(in crate::ledger) enum Depth {
     /// Which vouchers are there, with what stock.
     Vouchers,
-    /// The live orders of the users, too, and earlier refusals: these tell of nearly everything that comes twice.
+    /// The live orders of the users, too, and earlier refusals. These show nearly every order that comes twice.
     Users,
     /// The order ids as well: of cancelled orders, and of ids that belong to another user or voucher.
     Ids,
 }
 
-/// Reads what [`crate::ledger::verdict::decide`] needs, in one round trip; vouchers are locked ascending. Their
-/// transaction is open afterwards where they are locked.
+/// What others see of a row that somebody has locked: as it was committed last. Whoever writes orders changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ledger) struct LockedRow {
+    pub stock: Option<i64>,
+    pub refusals: Option<i64>,
+}
+
+/// Reads what [`crate::ledger::verdict::decide`] needs, in one round trip. Vouchers are locked in ascending order, and then the
+/// transaction stays open.
 pub(in crate::ledger) async fn look_up(
     connection: &mut MySqlConnection,
     part: &[&Incoming],
     stocks: Stocks,
     depth: Depth,
 ) -> sqlx::Result<Known> {
-    let mut questions = Questions::default();
+    let mut queries = Queries::default();
     if stocks == Stocks::Locked {
-        questions.sql.push_str(BEGIN);
-        questions.takers.push(|_, _| Ok(()));
+        queries.sql.push_str(BEGIN);
+        queries.readers.push(|_, _| Ok(()));
     }
-    questions.ask_stocks(part, stocks);
+    queries.add_stocks(part, stocks);
     if depth >= Depth::Users {
-        questions.ask(taken_by_users(part), take_user_row);
-        questions.ask(refusals_of_ids(part), take_refusal_row);
+        queries.add(taken_by_users(part), read_user_row);
+        queries.add(refusals_of_ids(part), read_refusal_row);
     }
     if depth >= Depth::Ids {
-        questions.ask(rows_of_ids(part), take_id_row);
+        queries.add(rows_of_ids(part), read_id_row);
     }
-    questions.answers(connection).await
+    queries.run(connection).await
 }
 
 /// Of these vouchers, those whose rows somebody has locked at this moment, as they stand. Waits for nobody.
@@ -97,25 +102,25 @@ pub(in crate::ledger) async fn locked_vouchers(
     Ok(locked)
 }
 
-type Taker = fn(&mut Known, &MySqlRow) -> sqlx::Result<()>;
+type RowReader = fn(&mut Known, &MySqlRow) -> sqlx::Result<()>;
 
-/// Questions for one round trip, and who takes the rows of each answer.
+/// Queries for one round trip, and the function that reads the rows of each.
 #[derive(Default)]
-struct Questions {
+struct Queries {
     sql: String,
-    takers: Vec<Taker>,
+    readers: Vec<RowReader>,
 }
 
-impl Questions {
-    fn ask(&mut self, question: String, taker: Taker) {
+impl Queries {
+    fn add(&mut self, query: String, reader: RowReader) {
         if !self.sql.is_empty() {
             self.sql.push(';');
         }
-        self.sql.push_str(&question);
-        self.takers.push(taker);
+        self.sql.push_str(&query);
+        self.readers.push(reader);
     }
 
-    fn ask_stocks(&mut self, part: &[&Incoming], stocks: Stocks) {
+    fn add_stocks(&mut self, part: &[&Incoming], stocks: Stocks) {
         let vouchers: BTreeSet<VoucherId> = part.iter().map(|incoming| incoming.order.voucher).collect();
         let vouchers: Vec<VoucherId> = vouchers.into_iter().collect();
         let lock = match stocks {
@@ -124,27 +129,27 @@ impl Questions {
         };
         // By the primary key also where the table is small: it would be read, and locked, whole.
         for vouchers in vouchers.chunks(MOST_LISTED) {
-            self.ask(
+            self.add(
                 format!(
                     "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(refusals AS SIGNED) \
                      FROM tb_seckill_voucher FORCE INDEX (PRIMARY) \
                      WHERE voucher_id IN ({}) AND stock IS NOT NULL{lock}",
                     list(vouchers)
                 ),
-                take_voucher_row,
+                read_voucher_row,
             );
         }
     }
 
-    async fn answers(self, connection: &mut MySqlConnection) -> sqlx::Result<Known> {
+    async fn run(self, connection: &mut MySqlConnection) -> sqlx::Result<Known> {
         let mut known = Known::default();
         let mut answers = sqlx::raw_sql(AssertSqlSafe(self.sql)).fetch_many(connection);
-        let mut takers = self.takers.iter();
-        let mut taker = takers.next();
+        let mut readers = self.readers.iter();
+        let mut reader = readers.next();
         while let Some(part) = answers.try_next().await? {
-            match (part, taker) {
-                (Either::Left(_), _) => taker = takers.next(),
-                (Either::Right(row), Some(take)) => take(&mut known, &row)?,
+            match (part, reader) {
+                (Either::Left(_), _) => reader = readers.next(),
+                (Either::Right(row), Some(read)) => read(&mut known, &row)?,
                 (Either::Right(_), None) => {}
             }
         }
@@ -190,7 +195,7 @@ pub(super) fn ids<'a>(part: impl IntoIterator<Item = &'a &'a Incoming>) -> Strin
     numbers("n", "id BIGINT PATH '$'", &list(ids))
 }
 
-fn take_voucher_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
+fn read_voucher_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
     if let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) {
         known.stocks.insert(voucher, row.try_get(1)?);
         known.refused_of.insert(voucher, row.try_get(2)?);
@@ -198,20 +203,20 @@ fn take_voucher_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
     Ok(())
 }
 
-fn take_user_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
+fn read_user_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
     let (voucher, user) = (row.try_get::<i64, _>(0)?, row.try_get::<i64, _>(1)?);
     if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(3)?) {
         known.ids.insert(id, (user, voucher));
     }
-    let seat =
+    let slot_key =
         (VoucherId::try_from(voucher), UserId::try_from(user), Slot::try_from(row.try_get::<i64, _>(2)?));
-    if let (Ok(voucher), Ok(user), Ok(slot)) = seat {
-        known.seats.insert((voucher, user, slot));
+    if let (Ok(voucher), Ok(user), Ok(slot)) = slot_key {
+        known.slot_keys.insert((voucher, user, slot));
     }
     Ok(())
 }
 
-fn take_id_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
+fn read_id_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
     if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(0)?) {
         known.ids.insert(id, (row.try_get(1)?, row.try_get(2)?));
         if row.try_get::<i64, _>(3)? == 1 {
@@ -221,7 +226,7 @@ fn take_id_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
     Ok(())
 }
 
-fn take_refusal_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
+fn read_refusal_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
     if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(0)?) {
         let refusal = Refusal::from_word(row.try_get(3)?);
         known.refusals.insert(id, (row.try_get(1)?, row.try_get(2)?, refusal));

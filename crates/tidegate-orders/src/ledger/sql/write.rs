@@ -16,21 +16,22 @@ use crate::{
 const ROW_CHARS: usize = 128;
 
 /// What the write itself has to check, because its verdicts were not decided under the locks of the vouchers. A check that
-/// fails ends it before its commit, with an error of [`crate::ledger::fault::misfit`], as does that of a row that is there already.
+/// fails ends the packet before its commit, with an error that [`crate::ledger::fault::mismatch`] knows. So does a row that is
+/// there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ledger) enum Guard {
     /// Nothing: the vouchers are locked, their transaction is open.
     Locked,
-    /// Every voucher has to be there, with stock as it was taken to be, and without an earlier refusal.
+    /// Every voucher has to be there, with stock as assumed, and without an earlier refusal.
     Unrefused,
-    /// Every voucher has to be there, with stock as it was taken to be, and none of the orders may have been refused
-    /// before.
+    /// Every voucher has to be there, with stock as assumed, and none of the orders may have been refused before.
     NotThese,
-    /// As [`Guard::NotThese`], and earlier refusals were looked up when the vouchers of the batch had this many together.
+    /// As [`Guard::NotThese`]. Earlier refusals were looked up when the vouchers of the batch had this many together, so they
+    /// are looked at again only where the count has changed.
     NotSince(i64),
 }
 
-/// The changes of a batch, in one round trip, but for the commit. A voucher's row is changed last: nobody waits for it
+/// The changes of a batch in one round trip, without the commit. The voucher's row is changed last: others wait for it no
 /// longer than the server needs.
 pub(in crate::ledger) fn write(changes: &Changes, guard: Guard) -> Packet {
     let mut packet = Packet::with_capacity(800 + (changes.created.len() + changes.refused.len()) * ROW_CHARS);
@@ -41,7 +42,7 @@ pub(in crate::ledger) fn write(changes: &Changes, guard: Guard) -> Packet {
         _ if changes.created.is_empty() => None,
         Guard::Locked | Guard::Unrefused => None,
         Guard::NotThese => {
-            // Before the look at the refusals: should one come after it, the number is another one in the end.
+            // Counted before the refusals are looked at: a refusal that comes in between makes the count differ in the end.
             packet.add(|sql| {
                 let _ = write!(sql, "SELECT {} INTO @tidegate_refusals", refusals_of(&changes.stocks));
             });
@@ -62,7 +63,7 @@ pub(in crate::ledger) fn write(changes: &Changes, guard: Guard) -> Packet {
             packet.fail_if(format_args!("ROW_COUNT() <> {}", changes.stocks.len()));
         }
     }
-    // From here on the vouchers are ours, so these answers hold until the commit.
+    // From here on this transaction has the vouchers' rows, so these answers hold until the commit.
     if let Some(before) = refusals_before {
         packet.fail_if(format_args!(
             "IF({} <> {before} + {}, {}, 0)",
@@ -103,7 +104,7 @@ fn refusals_of(stocks: &[(VoucherId, StockChange)]) -> String {
     }
 }
 
-/// Takes units from the stocks, and counts refusals; under guard only from those that are as they were taken to be.
+/// Takes units from the stocks, and counts refusals. Unless the vouchers are locked, only of those whose stock is as assumed.
 fn change_stocks(sql: &mut String, stocks: &[(VoucherId, StockChange)], guard: Guard) {
     let _ = match stocks {
         [(voucher, StockChange { units, refused, below })] => {
@@ -122,9 +123,9 @@ fn change_stocks(sql: &mut String, stocks: &[(VoucherId, StockChange)], guard: G
                 }
             }
         }
-        // One statement, however many vouchers: a fifth of the time that one for each takes. The join goes through
-        // them in the order in which they stand here, ascending. By the index, or it would go through a small table
-        // for each of them, and lock in another order, and vouchers that nobody asked for.
+        // One statement for all vouchers takes a fifth of the time of one for each. The join goes through them in this
+        // order, ascending, and by the index. Otherwise it would read a small table for each of them, in another order, and
+        // lock vouchers that are not in the batch.
         many => {
             let rows = list(many.iter().map(|(voucher, StockChange { units, refused, below })| {
                 format!("[{voucher},{units},{refused},{below}]")
@@ -179,7 +180,7 @@ pub(in crate::ledger) fn cancelled_rows<'a>(
     (!rows.is_empty()).then(|| format!("INSERT INTO tb_voucher_order ({columns}) VALUES {rows}"))
 }
 
-/// Columns that hold their default in all rows are left out: every value costs the server time.
+/// Leaves out columns that have their default in all rows: every value costs the server time.
 fn insert_orders(sql: &mut String, sorted: &[&Incoming]) {
     let plain = |order: &Order| order.quantity == Quantity::ONE && order.slot == Slot::FIRST;
     let is_plain = sorted.iter().all(|incoming| plain(&incoming.order));

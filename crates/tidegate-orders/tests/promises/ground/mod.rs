@@ -107,7 +107,7 @@ pub async fn connect_with_patience(url: &str, connections: usize, patience: Dura
         command_timeout: patience,
         connect_timeout: Duration::from_secs(5),
     };
-    Ok(connect_pool(&settings).await?)
+    Ok(connect_pool(&settings).await?.into())
 }
 
 pub fn voucher() -> VoucherId {

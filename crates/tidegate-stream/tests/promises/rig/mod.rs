@@ -10,8 +10,8 @@ use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand, FromValue};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_stream::{
-    Backoff, Brake, Breaker, Counters, EntryId, Lane, LaneSettings, Outage, Reader, RedisSettings, Stream,
-    StreamNames, connect_pool, connect_reader,
+    Backoff, Breaker, Counters, EntryId, Handler, Lane, LaneSettings, Outage, PauseSwitch, Reader,
+    RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
@@ -65,7 +65,7 @@ pub struct Rig {
     pub pool: Pool,
     pub stream: Stream,
     pub breaker: Arc<Breaker>,
-    pub brake: Arc<Brake>,
+    pub pause_switch: Arc<PauseSwitch>,
     pub counters: Arc<Counters>,
     pub log: Log,
     /// Whether the store of the handlers works, as far as the probe is concerned.
@@ -89,9 +89,9 @@ impl Rig {
         let (reads, commands) =
             (Proxy::start(redis.port()).await.unwrap(), Proxy::start(redis.port()).await.unwrap());
         let names = StreamNames { stream: "s".into(), dead: "s.dead".into(), group: "g1".into() };
-        let pool = connect_pool(&redis_settings(commands.url_for(&redis))).await.unwrap();
+        let pool: Pool = connect_pool(&redis_settings(commands.url_for(&redis))).await.unwrap().into();
         let patient = RedisSettings { command_timeout: DEADLINE, ..redis_settings(redis.url()) };
-        let direct = connect_pool(&patient).await.unwrap();
+        let direct = connect_pool(&patient).await.unwrap().into();
         let stream = Stream::new(pool.clone(), names.clone());
         stream.ensure_group().await.unwrap();
         let rig = Self {
@@ -102,7 +102,7 @@ impl Rig {
             pool,
             stream,
             breaker: Arc::default(),
-            brake: Arc::default(),
+            pause_switch: Arc::default(),
             counters: Arc::default(),
             log: Log::default(),
             store_works: watch::Sender::new(true),
@@ -138,30 +138,25 @@ impl Rig {
         Reader::new(client, names, consumer.to_owned())
     }
 
-    pub async fn lane(
+    pub async fn lane<H: Handler>(
         &self,
         consumer: &str,
-        handler: &Arc<RecordingHandler>,
+        handler: &Arc<H>,
         settings: LaneSettings,
-    ) -> Lane<RecordingHandler> {
+    ) -> Lane<H> {
         let (breaker, counters) = (Arc::clone(&self.breaker), Arc::clone(&self.counters));
         let reader = self.reader(consumer).await;
         Lane::new(reader, self.stream.clone(), Arc::clone(handler), breaker, counters, settings)
-            .with_brake(Arc::clone(&self.brake))
+            .with_pause_switch(Arc::clone(&self.pause_switch))
     }
 
     /// Starts a lane.
-    pub async fn run(
-        &self,
-        consumer: &str,
-        handler: &Arc<RecordingHandler>,
-        settings: LaneSettings,
-    ) -> Running {
+    pub async fn run<H: Handler>(&self, consumer: &str, handler: &Arc<H>, settings: LaneSettings) -> Running {
         self.run_lane(self.lane(consumer, handler, settings).await)
     }
 
     /// Starts a lane that is made.
-    pub fn run_lane(&self, lane: Lane<RecordingHandler>) -> Running {
+    pub fn run_lane<H: Handler>(&self, lane: Lane<H>) -> Running {
         let stop = CancellationToken::new();
         let task = tokio::spawn(lane.run(stop.clone()).with_subscriber(self.log.dispatch()));
         Running { stop, task }
@@ -230,6 +225,19 @@ impl Rig {
 
     pub async fn nothing_is_pending(&self) {
         eventually("nothing is pending", async || self.pending().await == 0).await;
+    }
+
+    /// How long nobody has touched the first entry of a consumer, by Redis' clock.
+    pub async fn idle_ms(&self, consumer: &str) -> u64 {
+        let first: Vec<Value> = self.call(&format!("XPENDING s g1 - + 1 {consumer}")).await;
+        first[0].clone().into_array()[2].as_u64().unwrap()
+    }
+
+    /// Asks Redis a hundred times. A lane that was woken before would have asked it, too, however busy the machine is.
+    pub async fn lanes_had_their_turn(&self) {
+        for _ in 0..100 {
+            let _pong: String = self.call("PING").await;
+        }
     }
 
     /// How often Redis has been told to do this, in lower case; `client|unblock` for a word and its second.

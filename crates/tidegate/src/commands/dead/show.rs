@@ -5,15 +5,12 @@ use clap::Args;
 use tidegate_orders::wire::FieldNames;
 use tidegate_stream::{Burial, EntryId, Letter};
 
-use super::{
-    door,
-    letter::{Whole, plain, reason_of, shown_time},
-};
-use crate::{
-    config::Settings,
-    connect,
-    exit::Exit,
-    output::{OutputArgs, counted},
+use super::text::shown_time;
+use crate::{exit::Exit, output::OutputArgs};
+use tidegate_operations::{
+    SystemSettings, connect,
+    dead_letters::{self, FullLetter, reason_of},
+    text::{counted, printable},
 };
 
 /// Fields, and bytes of a name or value, that are shown to people.
@@ -25,8 +22,8 @@ Examples:
   tidegate dead show 1795175193179-0
   tidegate dead show 1795175193179-0 --json | jq .dead.history
 
-For people, bytes that are no text are escaped, and long values are cut. --json holds everything, in the form of
-tidegate dead export. Exits with 1 where there is no such letter; that is null as JSON.";
+The text escapes bytes that are not UTF-8, and cuts long values. --json holds everything, in the
+form of tidegate dead export. Exits with 1 if there is no such letter; as JSON that is null.";
 
 /// What `tidegate dead show` takes.
 #[derive(Args, Debug)]
@@ -42,10 +39,11 @@ pub struct DeadShowArgs {
 ///
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &Settings, args: &DeadShowArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &DeadShowArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let found = door(settings, &redis).find(args.letter).await.context("Failed to read the dead letters")?;
-    args.output.print(&found.as_ref().map(Whole::from), |_| match &found {
+    let found = dead_letters::open(settings, &redis).find(args.letter).await;
+    let found = found.context("Failed to read the dead letters")?;
+    args.output.print(&found.as_ref().map(FullLetter::from), |_| match &found {
         Some(letter) => render(&settings.keys.fields, letter),
         None => format!("{} holds no letter {}: see tidegate dead list", settings.stream.dead, args.letter),
     })?;
@@ -54,11 +52,11 @@ pub async fn run(settings: &Settings, args: &DeadShowArgs) -> anyhow::Result<Exi
 
 fn render(fields: &FieldNames, letter: &Letter) -> String {
     let mut lines =
-        vec![format!("letter     {}", letter.id), format!("reason     {}", plain(reason_of(letter)))];
+        vec![format!("letter     {}", letter.id), format!("reason     {}", printable(reason_of(letter)))];
     if let Some(burial) = &letter.burial {
         lines.extend([
-            format!("error      {}", plain(&burial.error)),
-            format!("buried     {} by {}", shown_time(letter.id), plain(&burial.consumer)),
+            format!("error      {}", printable(&burial.error)),
+            format!("buried     {} by {}", shown_time(letter.id), printable(&burial.consumer)),
             format!("entry      {}, delivered {}", burial.entry, counted(burial.deliveries, "time")),
         ]);
     }
@@ -81,7 +79,7 @@ fn render(fields: &FieldNames, letter: &Letter) -> String {
 
 fn earlier(Burial { entry, reason, error, at_ms, .. }: &Burial) -> String {
     let at = shown_time(EntryId { ms: *at_ms, seq: 0 });
-    format!("  buried {at} as {entry}: {}, {}", plain(reason), plain(error))
+    format!("  buried {at} as {entry}: {}, {}", printable(reason), printable(error))
 }
 
 fn escaped(bytes: &[u8]) -> String {

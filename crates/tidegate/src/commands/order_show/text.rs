@@ -1,36 +1,35 @@
-//! The story for eyes.
+//! All of it, for people.
 
-use tidegate_orders::story::{EntryFacts, EntryState, JournalFacts, LetterFacts, Story, Wanted};
-
-use super::{Told, fate::status};
-use crate::{
-    moment::utc,
-    output::counted,
-    pending::{life, printable},
+use tidegate_operations::order_show::{
+    EntryContent, EntryRecord, EntryState, JournalRecord, LetterRecord, OrderRecords,
 };
 
-/// What each place holds, the fate, and what to type.
-pub fn render(told: &Told) -> String {
-    let story = &told.story;
-    let mut lines = vec![line("order", &format!("{}{}", told.order, made(story)))];
-    lines.extend(mysql(story));
-    match story.journal.as_slice() {
+use super::{ShownOrder, sentence::status};
+use crate::{moment::utc, pending::life};
+use tidegate_operations::text::{counted, printable};
+
+/// What each place holds, where it is, and what to type.
+pub fn render(shown: &ShownOrder) -> String {
+    let records = &shown.records;
+    let mut lines = vec![line("order", &format!("{}{}", shown.order, made(records)))];
+    lines.extend(mysql(records));
+    match records.journal.as_slice() {
         [] => lines.push(line("journal", "nothing")),
         journal => lines.extend(journal.iter().map(|journal| line("journal", &noted(journal)))),
     }
-    match (story.entries.as_slice(), story.trimmed.as_slice()) {
+    match (records.entries.as_slice(), records.trimmed.as_slice()) {
         ([], []) => lines.push(line("stream", "nothing")),
         (entries, trimmed) => {
             lines.extend(entries.iter().map(|entry| line("stream", &entry_text(entry))));
             lines.extend(trimmed.iter().map(|id| line("stream", &format!("{id}: not there any more"))));
         }
     }
-    match story.letters.as_slice() {
+    match records.letters.as_slice() {
         [] => lines.push(line("dead", "nothing")),
         letters => lines.extend(letters.iter().map(|letter| line("dead", &letter_text(letter)))),
     }
-    if let Some(user) = story.user(&told.question) {
-        let vouchers: Vec<String> = story.buyer_of.iter().map(ToString::to_string).collect();
+    if let Some(user) = shown.user {
+        let vouchers: Vec<String> = records.buyer_of.iter().map(ToString::to_string).collect();
         let of = if vouchers.is_empty() {
             "is no buyer".to_owned()
         } else {
@@ -38,16 +37,16 @@ pub fn render(told: &Told) -> String {
         };
         lines.push(line("buyers", &format!("user {user} {of}")));
     }
-    if let Some(lock) = &story.lock {
+    if let Some(lock) = &records.lock {
         let ends = lock.ends_in_ms.map_or_else(|| "never ends".to_owned(), |ms| format!("ends in {ms} ms"));
         let holder = lock.holder.as_deref().unwrap_or("another program (it is no string)");
         lines.push(line("lock", &format!("held by {holder}, {ends}")));
     }
-    lines.extend(story.errors.iter().map(|error| line("error", error)));
+    lines.extend(records.errors.iter().map(|error| line("error", error)));
     lines.push(String::new());
-    lines.push(told.fate.sentence.clone());
-    lines.extend(told.fate.commands.iter().map(|command| format!("  {command}")));
-    lines.extend(told.note.clone());
+    lines.push(shown.conclusion.sentence.clone());
+    lines.extend(shown.conclusion.commands.iter().map(|command| format!("  {command}")));
+    lines.extend(shown.note.clone());
     lines.iter().map(|line| printable(line)).collect::<Vec<_>>().join("\n")
 }
 
@@ -55,14 +54,14 @@ fn line(name: &str, text: &str) -> String {
     format!("{name:<9}{text}")
 }
 
-fn made(story: &Story) -> String {
-    let ms = story.made_ms.and_then(|ms| i64::try_from(ms).ok());
+fn made(records: &OrderRecords) -> String {
+    let ms = records.made_ms.and_then(|ms| i64::try_from(ms).ok());
     ms.map_or_else(String::new, |ms| format!(", made {} (as its id says)", utc(ms)))
 }
 
-fn mysql(story: &Story) -> Vec<String> {
+fn mysql(records: &OrderRecords) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(row) = &story.row {
+    if let Some(row) = &records.row {
         let units = counted(row.quantity, "unit");
         let mut text = format!("user {}, voucher {}, {units}, {}", row.user, row.voucher, status(row.status));
         let times = [
@@ -78,7 +77,7 @@ fn mysql(story: &Story) -> Vec<String> {
         text += &row.entry.as_ref().map_or_else(String::new, |entry| format!(", from entry {entry}"));
         lines.push(line("MySQL", &text));
     }
-    if let Some(it) = &story.refusal {
+    if let Some(it) = &records.refusal {
         let units = counted(it.quantity, "unit");
         let at = it.at_ms.map(utc).unwrap_or_default();
         let text = format!(
@@ -88,12 +87,12 @@ fn mysql(story: &Story) -> Vec<String> {
         lines.push(line("MySQL", &text));
     }
     if lines.is_empty() {
-        lines.push(line("MySQL", if story.searched.mysql { "nothing" } else { "could not be asked" }));
+        lines.push(line("MySQL", if records.searched.mysql { "nothing" } else { "could not be asked" }));
     }
     lines
 }
 
-fn noted(journal: &JournalFacts) -> String {
+fn noted(journal: &JournalRecord) -> String {
     let at = journal.at_ms.map(utc).unwrap_or_default();
     let by = journal.by.as_deref().unwrap_or("somebody");
     let units = counted(journal.change.unwrap_or(0).abs(), "unit");
@@ -107,7 +106,7 @@ fn noted(journal: &JournalFacts) -> String {
     format!("voucher {voucher}: a note that cannot be read")
 }
 
-fn entry_text(entry: &EntryFacts) -> String {
+fn entry_text(entry: &EntryRecord) -> String {
     let at = utc(i64::try_from(entry.id.ms).unwrap_or(i64::MAX));
     let state = match &entry.state {
         EntryState::Undelivered => "not read yet".to_owned(),
@@ -123,23 +122,23 @@ fn entry_text(entry: &EntryFacts) -> String {
             format!("pending with {consumer} ({process}), {idle}, {standing}{deaths}")
         }
     };
-    let content = entry.wanted.as_ref().map_or_else(|| "payload gone".to_owned(), wanted);
+    let content = entry.content.as_ref().map_or_else(|| "payload gone".to_owned(), content_text);
     format!("{}, added {at}: {content}; {state}", entry.id)
 }
 
-fn letter_text(letter: &LetterFacts) -> String {
+fn letter_text(letter: &LetterRecord) -> String {
     let at = letter.at_ms.map(utc).unwrap_or_default();
     let reason = letter.reason.as_deref().unwrap_or("no reason");
     let error = letter.error.as_deref().unwrap_or_default();
     let entry = letter.entry.as_deref().unwrap_or("unknown");
-    format!("{}, buried {at}: {reason}: {error}; entry {entry}, {}", letter.id, wanted(&letter.wanted))
+    format!("{}, buried {at}: {reason}: {error}; entry {entry}, {}", letter.id, content_text(&letter.content))
 }
 
-fn wanted(wanted: &Wanted) -> String {
-    match (wanted.user, wanted.voucher, &wanted.error) {
+fn content_text(content: &EntryContent) -> String {
+    match (content.user, content.voucher, &content.error) {
         (.., Some(error)) => format!("no order: {error}"),
         (Some(user), Some(voucher), None) => {
-            format!("user {user}, voucher {voucher}, {}", counted(wanted.quantity, "unit"))
+            format!("user {user}, voucher {voucher}, {}", counted(content.quantity, "unit"))
         }
         _ => "no order".to_owned(),
     }

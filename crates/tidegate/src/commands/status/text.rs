@@ -1,12 +1,12 @@
-//! The status for eyes.
+//! The status, for people.
 
-use tidegate_stream::{NamedCause, Notice};
+use tidegate_stream::{NamedCause, SetAsideNote};
 
-use crate::{
-    output::{printable, table},
-    pending::life,
-    roster::Member,
-    status::{Status, Stocks, StreamView},
+use crate::{output::table, pending::life};
+use tidegate_operations::{
+    consumers::Consumer,
+    status::{Status, StreamView, VoucherStocks},
+    text::printable,
 };
 
 /// Up to three tables, what could not be read, and what to do.
@@ -57,7 +57,7 @@ fn numbers(stream: &StreamView) -> String {
 }
 
 /// What most of the entries wait for that are set aside.
-fn waiting(set_aside: &Notice) -> String {
+fn waiting(set_aside: &SetAsideNote) -> String {
     let mut table = table(&["set aside for", "which", "entries", "since"]);
     for NamedCause { kind, key, entries, lasting_s } in &set_aside.causes {
         table.add_row([&printable(kind), &key.to_string(), &entries.to_string(), &age(Some(*lasting_s))]);
@@ -70,9 +70,9 @@ fn waiting(set_aside: &Notice) -> String {
     table.to_string()
 }
 
-fn consumers(members: &[Member]) -> String {
+fn consumers(consumers: &[Consumer]) -> String {
     let mut table = table(&["consumer", "pending", "idle", "process"]);
-    for consumer in members {
+    for consumer in consumers {
         table.add_row([
             &printable(&consumer.name),
             &consumer.pending.to_string(),
@@ -83,7 +83,7 @@ fn consumers(members: &[Member]) -> String {
     table.to_string()
 }
 
-fn stocks(vouchers: &[Stocks]) -> String {
+fn stocks(vouchers: &[VoucherStocks]) -> String {
     let mut table = table(&["voucher", "stock in Redis", "stock in MySQL", "sale"]);
     for stocks in vouchers {
         let redis = stocks.redis.map_or_else(|| "-".to_owned(), |stock| stock.to_string());
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn no_name_of_a_consumer_and_no_error_of_a_store_steers_the_terminal() {
-        let consumer = Member {
+        let consumer = Consumer {
             name: "w\u{1b}[2J\nw-9".to_owned(),
             pending: 1,
             idle_s: 0.0,

@@ -7,9 +7,9 @@ use ratatui::{
 };
 
 use super::{
+    format::{width, wrap},
     grid::{Grid, Tone},
     view::View,
-    wording::{width, wrap},
 };
 
 const KEYS: &str = "q quits";

@@ -1,7 +1,7 @@
 //! A table that fits any width: names give way first, then columns go from the right. A number is shown whole or not at
 //! all.
 
-use super::wording::{head, tail, width};
+use super::format::{head, tail, width};
 
 /// A name is not cut below this.
 const NAME_LEAST: usize = 8;

@@ -1,27 +1,30 @@
-//! The picture, drawn on a terminal of memory: from facts to characters.
+//! The picture, drawn on a terminal of memory: from observations to characters.
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use ratatui::{Terminal, backend::TestBackend};
 use tidegate_orders::vouchers::VoucherRow;
-use tidegate_stream::{NamedCause, Notice};
+use tidegate_stream::{NamedCause, SetAsideNote};
 
 use super::{
-    draw,
-    facts::{Facts, Letters, Look, RedisFacts, Sale, Seen, Told},
+    draw, format,
+    observations::{Observations, Observed, Poll},
     view::View,
-    wording,
-    worker_page::{Lane, Orders, Outage, Pause, StreamNames, Worker, WorkerPage},
+    worker_page::{LaneState, OrderNumbers, ReadingPause, StoreOutage, StreamKey, WorkerPage, WorkerState},
 };
-use crate::{roster::Member, status::StreamView};
+use tidegate_operations::{
+    consumers::Consumer,
+    status::StreamView,
+    watch::{NewestLetters, Reading, RedisOverview, SaleState},
+};
 
 /// 2026-11-20T10:00:00Z
 const CLOCK: i64 = 1_795_168_800;
 
-/// Facts, and the moment at which they are looked at.
+/// Observations, and the moment at which they are drawn.
 struct Scene {
-    facts: Facts,
+    observations: Observations,
     began: Instant,
     at_s: u64,
 }
@@ -30,9 +33,9 @@ impl Scene {
     /// Nothing is known.
     fn empty() -> Self {
         let (stream, group) = ("stream.orders".to_owned(), "g1".to_owned());
-        let (redis, mysql, worker) = (Seen::default(), Seen::default(), Seen::default());
+        let (redis, mysql, worker) = (Observed::default(), Observed::default(), Observed::default());
         Self {
-            facts: Facts { stream, group, every: Duration::from_secs(1), redis, mysql, worker },
+            observations: Observations { stream, group, every: Duration::from_secs(1), redis, mysql, worker },
             began: Instant::now(),
             at_s: 0,
         }
@@ -50,28 +53,28 @@ impl Scene {
         scene
     }
 
-    fn look<T>(&self, told: Result<T, &str>) -> Look<T> {
+    fn poll<T>(&self, result: Result<T, &str>) -> Poll<T> {
         let moment = self.began + Duration::from_secs(self.at_s);
-        let told = told.map(|what| Told { at: moment, what });
-        Look { began: moment, told: told.map_err(str::to_owned) }
+        let result = result.map(|value| Reading { at: moment, value });
+        Poll { began: moment, result: result.map_err(str::to_owned) }
     }
 
-    fn redis(&mut self, told: Result<RedisFacts, &str>) {
-        self.facts.redis.hear(self.look(told));
+    fn redis(&mut self, result: Result<RedisOverview, &str>) {
+        self.observations.redis.record(self.poll(result));
     }
 
-    fn mysql(&mut self, told: Result<Vec<VoucherRow>, &str>) {
-        self.facts.mysql.hear(self.look(told));
+    fn mysql(&mut self, result: Result<Vec<VoucherRow>, &str>) {
+        self.observations.mysql.record(self.poll(result));
     }
 
-    fn worker(&mut self, told: Result<WorkerPage, &str>) {
-        self.facts.worker.hear(self.look(told));
+    fn worker(&mut self, result: Result<WorkerPage, &str>) {
+        self.observations.worker.record(self.poll(result));
     }
 
     /// The picture, line by line.
     fn drawn(&self, rows: u16, columns: u16) -> Vec<String> {
         let now = self.began + Duration::from_secs(self.at_s);
-        let view = View::new(&self.facts, now, Timestamp::from_second(CLOCK).unwrap());
+        let view = View::new(&self.observations, now, Timestamp::from_second(CLOCK).unwrap());
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
         terminal.draw(|frame| draw::draw(frame, &view)).unwrap();
         let buffer = terminal.backend().buffer();
@@ -89,7 +92,7 @@ impl Scene {
     }
 }
 
-fn redis(added: u64, settled: u64) -> RedisFacts {
+fn redis(added: u64, settled: u64) -> RedisOverview {
     let stream = StreamView {
         name: "stream.orders".to_owned(),
         group: "g1".to_owned(),
@@ -104,7 +107,7 @@ fn redis(added: u64, settled: u64) -> RedisFacts {
         oldest_pending_s: Some(75.0),
         entries_settled: Some(settled),
         dead_letters: 3,
-        set_aside: Notice {
+        set_aside: SetAsideNote {
             entries: 120,
             kinds: [("voucher_row".to_owned(), 120)].into(),
             causes: vec![NamedCause { kind: "voucher_row".to_owned(), key: 7, entries: 120, lasting_s: 3.0 }],
@@ -118,12 +121,12 @@ fn redis(added: u64, settled: u64) -> RedisFacts {
         ],
     };
     let reasons = [("bad_value".to_owned(), 1), ("unknown_voucher".to_owned(), 2)].into();
-    let sales = [(7.try_into().unwrap(), Sale { stock: Some(900), is_paused: true })].into();
-    RedisFacts { stream, pause: None, letters: Letters { newest_s: Some(12.04), reasons }, sales }
+    let sales = [(7.try_into().unwrap(), SaleState { stock: Some(900), is_paused: true })].into();
+    RedisOverview { stream, pause: None, letters: NewestLetters { newest_s: Some(12.04), reasons }, sales }
 }
 
-fn consumer(name: &str, pending: u64, alive: bool) -> Member {
-    Member { name: name.to_owned(), pending, idle_s: 0.1, alive, process: None }
+fn consumer(name: &str, pending: u64, alive: bool) -> Consumer {
+    Consumer { name: name.to_owned(), pending, idle_s: 0.1, alive, process: None }
 }
 
 fn voucher(id: i64, stock: i64) -> VoucherRow {
@@ -132,22 +135,22 @@ fn voucher(id: i64, stock: i64) -> VoucherRow {
 }
 
 fn page(created: u64) -> WorkerPage {
-    let lane = |at, activity: &str, in_hand, is_stuck| Lane {
+    let lane = |at, activity: &str, in_hand, is_stuck| LaneState {
         consumer: format!("shop-1-{at}"),
         activity: activity.to_owned(),
         lasting_s: 0.25,
         in_hand,
         is_stuck,
     };
-    let worker = Worker {
+    let worker = WorkerState {
         name: "shop-1".to_owned(),
         phase: "running".to_owned(),
         breaker: None,
         paused: Vec::new(),
         lanes: vec![lane(0, "handling", 100, false), lane(1, "reading", 0, false)],
-        orders: Orders { created },
+        orders: OrderNumbers { created },
     };
-    let names = StreamNames { name: "stream.orders".to_owned(), group: "g1".to_owned() };
+    let names = StreamKey { name: "stream.orders".to_owned(), group: "g1".to_owned() };
     WorkerPage { worker, stream: Some(names) }
 }
 
@@ -288,10 +291,10 @@ fn a_worker_in_trouble_is_told_of_and_another_stream_s_is_not() {
     let mut scene = Scene::busy();
     let mut ill = page(60_000);
     ill.worker.breaker =
-        Some(Outage { store: "MySQL".to_owned(), error: "gone away".to_owned(), lasting_s: 4.0 });
+        Some(StoreOutage { store: "MySQL".to_owned(), error: "gone away".to_owned(), lasting_s: 4.0 });
     ill.worker.lanes[1].is_stuck = true;
     ill.worker.paused = [("fleet", 9.0), ("signal", 5.0)]
-        .map(|(reason, lasting_s)| Pause { reason: reason.to_owned(), lasting_s })
+        .map(|(reason, lasting_s)| ReadingPause { reason: reason.to_owned(), lasting_s })
         .into();
     ill.worker.phase = "stopping".to_owned();
     scene.worker(Ok(ill));
@@ -302,7 +305,7 @@ fn a_worker_in_trouble_is_told_of_and_another_stream_s_is_not() {
     assert_eq!(drawn[4], "worker shop-1 is stopping");
 
     let mut other = page(60_000);
-    other.stream = Some(StreamNames { name: "other".to_owned(), group: "g1".to_owned() });
+    other.stream = Some(StreamKey { name: "other".to_owned(), group: "g1".to_owned() });
     scene.worker(Ok(other));
     let drawn = scene.drawn(24, 80);
     assert!(!drawn.concat().contains("handling") && !drawn.concat().contains("in hand"), "{drawn:#?}");
@@ -353,12 +356,12 @@ fn a_note_that_is_too_long_is_cut_between_words() {
 
 #[test]
 fn numbers_are_short_and_true() {
-    let counts = [0_i64, 999, 1_000, 999_999_999, 1_000_000_000, 12_345_678_901, -1_234].map(wording::count);
+    let counts = [0_i64, 999, 1_000, 999_999_999, 1_000_000_000, 12_345_678_901, -1_234].map(format::count);
     assert_eq!(counts, ["0", "999", "1,000", "999,999,999", "1.00G", "12.35G", "-1,234"]);
     assert_eq!(
-        [0.0, 9.94, 9.96, 1_234.6, 2_500_000.0].map(wording::rate),
+        [0.0, 9.94, 9.96, 1_234.6, 2_500_000.0].map(format::rate),
         ["0.0", "9.9", "10", "1,235", "2.50M"]
     );
-    let ages = [0.04, 59.94, 59.96, 3_599.0, 3_600.0, 180_000.0].map(wording::age);
+    let ages = [0.04, 59.94, 59.96, 3_599.0, 3_600.0, 180_000.0].map(format::age);
     assert_eq!(ages, ["0.0 s", "59.9 s", "59.9 s", "59 min", "1.0 h", "2 d"]);
 }

@@ -8,27 +8,26 @@ use std::{
 
 use jiff::Timestamp;
 use tidegate_orders::{VoucherId, vouchers::VoucherRow};
-use tidegate_stream::Notice;
+use tidegate_stream::SetAsideNote;
 
 use super::{
-    facts::{Facts, Letters, Sale, Seen},
+    alerts::alerts,
+    format::{UNKNOWN, age, count, lasting, or_unknown, rate, time_of_day},
     grid::{Cell, Grid, Kind, Tone},
-    wording::{UNKNOWN, age, count, lasting, or_unknown, rate, time_of_day},
-    worker_page::{Lane, WorkerPage},
+    observations::{Observations, Observed},
+    worker_page::{LaneState, WorkerPage},
 };
-use crate::{
-    fleet_pause::{FLEET, FleetPause},
-    output::{counted, printable},
-    roster::Member,
+use tidegate_operations::{
+    consumers::Consumer,
     status::StreamView,
+    text::printable,
+    watch::{NewestLetters, SaleState},
 };
 
 /// An order that waits for so long, somebody should know of.
 const WARN_AGE_S: f64 = 10.0;
 /// What the runbook says to alarm on.
 const BAD_AGE_S: f64 = 60.0;
-/// What is so much older than it should be is said to be old.
-const LATE: Duration = Duration::from_secs(3);
 /// Columns of a count, so that the table does not jump when a sale begins.
 const COUNT: Kind = Kind::Number(9);
 const AGE: Kind = Kind::Number(6);
@@ -53,115 +52,46 @@ pub struct View {
 
 impl View {
     /// Of what is known at this moment.
-    pub fn new(facts: &Facts, now: Instant, clock: Timestamp) -> Self {
-        let worker = facts.worker.current().filter(|page| reads_this(facts, page));
+    pub fn new(observations: &Observations, now: Instant, clock: Timestamp) -> Self {
+        let worker = observations.worker.current().filter(|page| reads_this(observations, page));
         let time = Cell::plain(time_of_day(clock, Duration::ZERO));
         Self {
-            subject: format!("tidegate top  {} / {}", printable(&facts.stream), printable(&facts.group)),
-            state: vec![store_state("Redis", &facts.redis), store_state("MySQL", &facts.mysql), time],
-            alerts: alerts(facts, worker, now, clock),
-            stream: stream(facts, worker),
-            consumers: consumers(facts, worker),
-            vouchers: vouchers(facts),
+            subject: format!(
+                "tidegate top  {} / {}",
+                printable(&observations.stream),
+                printable(&observations.group)
+            ),
+            state: vec![
+                store_state("Redis", &observations.redis),
+                store_state("MySQL", &observations.mysql),
+                time,
+            ],
+            alerts: alerts(observations, worker, now, clock),
+            stream: stream(observations, worker),
+            consumers: consumers(observations, worker),
+            vouchers: vouchers(observations),
         }
     }
 }
 
 /// Another worker's page would tell of other lanes.
-fn reads_this(facts: &Facts, page: &WorkerPage) -> bool {
-    page.stream.as_ref().is_none_or(|names| names.name == facts.stream && names.group == facts.group)
+fn reads_this(observations: &Observations, page: &WorkerPage) -> bool {
+    page.stream
+        .as_ref()
+        .is_none_or(|names| names.name == observations.stream && names.group == observations.group)
 }
 
-fn store_state<T>(store: &str, seen: &Seen<T>) -> Cell {
-    match (seen.away(), seen.last()) {
+fn store_state<T>(store: &str, observed: &Observed<T>) -> Cell {
+    match (observed.absence(), observed.last()) {
         (Some(_), _) => Cell::new(format!("{store} away"), Tone::Bad),
         (None, Some(_)) => Cell::new(format!("{store} ok"), Tone::Good),
         (None, None) => Cell::new(format!("{store} ?"), Tone::Warn),
     }
 }
 
-fn alerts(facts: &Facts, worker: Option<&WorkerPage>, now: Instant, clock: Timestamp) -> Vec<Cell> {
-    let mut alerts = Vec::new();
-    let is_away = |source: &str, away: &super::facts::Away| {
-        let silent = now.saturating_duration_since(away.since);
-        let (since, why) = (time_of_day(clock, silent), printable(&away.why));
-        format!("{source} is away since {since} ({}): {why}", lasting(silent))
-    };
-    let stores = [("Redis", facts.redis.away()), ("MySQL", facts.mysql.away())];
-    let stores = stores.into_iter().filter_map(|(store, away)| Some(is_away(store, away?)));
-    alerts.extend(stores.map(|text| Cell::new(text, Tone::Bad)));
-    alerts.extend(worker.map(worker_alerts).unwrap_or_default());
-    if let Some(redis) = facts.redis.current() {
-        alerts.extend(redis.pause.as_ref().map(pause_alert));
-        alerts.extend(stream_alerts(&redis.stream));
-    }
-    if let Some(late) = worker.and_then(|page| worker_late(facts, page, now)) {
-        alerts.push(late);
-    }
-    // One that never answered is on another machine.
-    if let (Some(page), Some(away)) = (facts.worker.last(), facts.worker.away()) {
-        let worker = format!("worker {}", printable(&page.worker.name));
-        alerts.push(Cell::new(is_away(&worker, away), Tone::Warn));
-    }
-    alerts
-}
-
-/// It asks the stores before it answers, and waits for them.
-fn worker_late(facts: &Facts, page: &WorkerPage, now: Instant) -> Option<Cell> {
-    let age = facts.worker.age(now).filter(|age| *age > facts.every + LATE)?;
-    let text = format!("what worker {} tells is {} old", printable(&page.worker.name), lasting(age));
-    Some(Cell::new(text, Tone::Warn))
-}
-
-fn worker_alerts(page: &WorkerPage) -> Vec<Cell> {
-    let worker = &page.worker;
-    let name = printable(&worker.name);
-    let outage = worker.breaker.as_ref().map(|outage| {
-        let silent = age(outage.lasting_s);
-        let text = format!("worker {name} has read nothing for {silent}: {}: {}", outage.store, outage.error);
-        Cell::new(printable(&text), Tone::Bad)
-    });
-    let stuck = worker.lanes.iter().filter(|lane| lane.is_stuck).map(|lane| {
-        let text = format!("lane {} is stuck: {} for {}", lane.consumer, doing(lane), age(lane.lasting_s));
-        Cell::new(printable(&text), Tone::Bad)
-    });
-    // That of all workers is told of once, with who wanted it.
-    let pauses = worker.paused.iter().filter(|pause| pause.reason != FLEET).map(|pause| {
-        let text = format!("worker {name} has been paused for {}: {}", age(pause.lasting_s), pause.reason);
-        Cell::new(printable(&text), Tone::Warn)
-    });
-    let phase = (worker.phase != "running").then(|| format!("worker {name} is {}", worker.phase));
-    let phase = phase.map(|text| Cell::new(printable(&text), Tone::Warn));
-    outage.into_iter().chain(stuck).chain(pauses).chain(phase).collect()
-}
-
-fn pause_alert(pause: &FleetPause) -> Cell {
-    Cell::new(format!("the workers are paused {}: {}", pause.origin(), pause.end()), Tone::Warn)
-}
-
-fn stream_alerts(stream: &StreamView) -> Vec<Cell> {
-    let mut alerts = Vec::new();
-    if !["stream", "none"].contains(&stream.kind.as_str()) {
-        alerts.push(Cell::new(format!("{} is no stream but a {}", stream.name, stream.kind), Tone::Bad));
-    } else if !stream.group_exists {
-        alerts.push(Cell::new(
-            format!("there is no group {} yet: a worker makes it", stream.group),
-            Tone::Warn,
-        ));
-    }
-    let gone = stream.consumers.iter().filter(|consumer| !consumer.alive && consumer.pending > 0);
-    let (gone, held) = gone.fold((0_u64, 0), |(gone, held), consumer| (gone + 1, held + consumer.pending));
-    if gone > 0 {
-        let (held, gone) = (counted(held, "entry"), counted(gone, "consumer"));
-        let text = format!("held by processes that are gone: {held} of {gone}");
-        alerts.push(Cell::new(text, Tone::Warn));
-    }
-    alerts
-}
-
-fn stream(facts: &Facts, worker: Option<&WorkerPage>) -> Grid {
-    let is_old = facts.redis.away().is_some();
-    let redis = facts.redis.last();
+fn stream(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
+    let is_old = observations.redis.absence().is_some();
+    let redis = observations.redis.last();
     let stream = redis.map(|redis| &redis.stream);
     let number = |of: fn(&StreamView) -> Option<u64>| or_unknown(stream.and_then(of).map(count));
     let aged = |of: fn(&StreamView) -> Option<f64>| {
@@ -169,7 +99,7 @@ fn stream(facts: &Facts, worker: Option<&WorkerPage>) -> Grid {
         Cell::new(seconds.map(age).unwrap_or_default(), age_tone(seconds))
     };
     let speed = |of: fn(&StreamView) -> Option<u64>| {
-        let per_second = facts.redis.rate(|redis| of(&redis.stream));
+        let per_second = observations.redis.rate(|redis| of(&redis.stream));
         Cell::plain(or_unknown(per_second.map(rate)))
     };
     let at_least = if stream.is_some_and(|stream| stream.undelivered_is_at_least) { "+" } else { "" };
@@ -204,7 +134,7 @@ fn stream(facts: &Facts, worker: Option<&WorkerPage>) -> Grid {
             Cell::plain(number(|stream| stream.entries_settled)),
             none(),
             speed(|stream| stream.entries_settled),
-            Cell::plain(worker.map(|page| writes(facts, page)).unwrap_or_default()),
+            Cell::plain(worker.map(|page| writes(observations, page)).unwrap_or_default()),
         ],
         [
             Cell::plain("dead letters"),
@@ -229,8 +159,8 @@ fn stream(facts: &Facts, worker: Option<&WorkerPage>) -> Grid {
     }
 }
 
-fn writes(facts: &Facts, page: &WorkerPage) -> String {
-    let rate_of_worker = facts.worker.rate(|page| Some(page.worker.orders.created));
+fn writes(observations: &Observations, page: &WorkerPage) -> String {
+    let rate_of_worker = observations.worker.rate(|page| Some(page.worker.orders.created));
     format!(
         "worker {} writes {} orders per s",
         printable(&page.worker.name),
@@ -239,7 +169,7 @@ fn writes(facts: &Facts, page: &WorkerPage) -> String {
 }
 
 /// The reasons of the newest dead letters, the most frequent first.
-fn newest(letters: &Letters) -> String {
+fn newest(letters: &NewestLetters) -> String {
     let Some(newest_s) = letters.newest_s else { return String::new() };
     let mut reasons: Vec<_> = letters.reasons.iter().collect();
     reasons.sort_by_key(|(_, number)| Reverse(**number));
@@ -260,13 +190,13 @@ fn dead_tone(stream: Option<&StreamView>) -> Tone {
     if stream.is_some_and(|stream| stream.dead_letters > 0) { Tone::Warn } else { Tone::Plain }
 }
 
-fn consumers(facts: &Facts, worker: Option<&WorkerPage>) -> Grid {
-    let is_old = facts.redis.away().is_some();
-    let known = facts.redis.last().map_or(&[][..], |redis| &redis.stream.consumers);
-    let known: BTreeMap<&str, &Member> =
+fn consumers(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
+    let is_old = observations.redis.absence().is_some();
+    let known = observations.redis.last().map_or(&[][..], |redis| &redis.stream.consumers);
+    let known: BTreeMap<&str, &Consumer> =
         known.iter().map(|consumer| (consumer.name.as_str(), consumer)).collect();
     let lanes = worker.map_or(&[][..], |page| &page.worker.lanes);
-    let lanes: BTreeMap<&str, &Lane> = lanes.iter().map(|lane| (lane.consumer.as_str(), lane)).collect();
+    let lanes: BTreeMap<&str, &LaneState> = lanes.iter().map(|lane| (lane.consumer.as_str(), lane)).collect();
     let names: BTreeSet<&str> = known.keys().chain(lanes.keys()).copied().collect();
     let mut rows: Vec<(bool, Vec<Cell>)> = names
         .into_iter()
@@ -288,12 +218,12 @@ fn consumers(facts: &Facts, worker: Option<&WorkerPage>) -> Grid {
     if !lanes.is_empty() {
         columns.extend([("lane", Kind::Word), ("for", AGE), ("in hand", Kind::Number(7))]);
     }
-    let empty = if facts.redis.last().is_some() { "nobody has read yet" } else { "not known yet" };
+    let empty = if observations.redis.last().is_some() { "nobody has read yet" } else { "not known yet" };
     Grid { columns, rows: rows.into_iter().map(|(_, row)| row).collect(), has_more: false, empty }
 }
 
-fn consumer_cells(consumer: Option<&Member>) -> [Cell; 3] {
-    let Some(Member { pending, idle_s, alive, .. }) = consumer else {
+fn consumer_cells(consumer: Option<&Consumer>) -> [Cell; 3] {
+    let Some(Consumer { pending, idle_s, alive, .. }) = consumer else {
         return [Cell::plain("0"), Cell::plain(UNKNOWN), Cell::plain(UNKNOWN)];
     };
     let process = match (alive, pending) {
@@ -304,25 +234,22 @@ fn consumer_cells(consumer: Option<&Member>) -> [Cell; 3] {
     [Cell::plain(count(*pending)), Cell::plain(age(*idle_s)), process]
 }
 
-fn lane_cells(lane: Option<&Lane>) -> [Cell; 3] {
+fn lane_cells(lane: Option<&LaneState>) -> [Cell; 3] {
     let Some(lane) = lane else { return [(); 3].map(|()| Cell::plain("")) };
     let tone = if lane.is_stuck { Tone::Bad } else { Tone::Plain };
-    [Cell::new(doing(lane), tone), Cell::new(age(lane.lasting_s), tone), Cell::plain(count(lane.in_hand))]
+    [Cell::new(lane.doing(), tone), Cell::new(age(lane.lasting_s), tone), Cell::plain(count(lane.in_hand))]
 }
 
-fn doing(lane: &Lane) -> String {
-    printable(&lane.activity.replace('_', " "))
-}
-
-fn vouchers(facts: &Facts) -> Grid {
-    let (redis_away, mysql_away) = (facts.redis.away().is_some(), facts.mysql.away().is_some());
-    let rows = facts.mysql.last().map_or(&[][..], |rows| rows);
-    let sales = facts.redis.last().map(|redis| &redis.sales);
+fn vouchers(observations: &Observations) -> Grid {
+    let (redis_away, mysql_away) =
+        (observations.redis.absence().is_some(), observations.mysql.absence().is_some());
+    let rows = observations.mysql.last().map_or(&[][..], |rows| rows);
+    let sales = observations.redis.last().map(|redis| &redis.sales);
     let row = |row: &VoucherRow| {
         let sale = sales.and_then(|sales| sales.get(&row.voucher)).copied();
         voucher_cells(row.voucher, row.stock, sale, (redis_away, mysql_away))
     };
-    let empty = if facts.mysql.last().is_some() { "no vouchers" } else { "not known yet" };
+    let empty = if observations.mysql.last().is_some() { "no vouchers" } else { "not known yet" };
     Grid {
         columns: vec![
             ("stock of voucher", Kind::Name),
@@ -331,7 +258,7 @@ fn vouchers(facts: &Facts) -> Grid {
             ("sale", Kind::Word),
         ],
         rows: rows.iter().map(row).collect(),
-        has_more: rows.len() >= super::looks::VOUCHERS as usize,
+        has_more: rows.len() >= super::polling::VOUCHERS as usize,
         empty,
     }
 }
@@ -339,7 +266,7 @@ fn vouchers(facts: &Facts) -> Grid {
 fn voucher_cells(
     voucher: VoucherId,
     mysql: i64,
-    sale: Option<Sale>,
+    sale: Option<SaleState>,
     (redis_away, mysql_away): (bool, bool),
 ) -> Vec<Cell> {
     let redis = or_unknown(sale.and_then(|sale| sale.stock).map(count));
@@ -353,7 +280,7 @@ fn voucher_cells(
 }
 
 /// What is set aside, and what most of it waits for.
-fn waiting(set_aside: &Notice) -> String {
+fn waiting(set_aside: &SetAsideNote) -> String {
     if set_aside.entries == 0 {
         return String::new();
     }

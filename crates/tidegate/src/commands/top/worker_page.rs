@@ -1,44 +1,46 @@
-//! What a worker of this machine tells of itself on its page `/status`.
+//! What a worker of this machine says of itself on its page `/status`.
 
 use std::net::SocketAddr;
 
 use anyhow::{Context, ensure};
-use hyper::StatusCode;
 use serde::Deserialize;
+use tidegate_operations::text::printable;
+use tidegate_worker::{
+    AdminSettings,
+    admin_client::{self, StatusCode},
+};
 
-use crate::{beside, config::AdminSettings};
-
-/// The page, as far as it is shown. What a worker of another version does not tell is missing.
+/// The page, as far as it is shown. What a worker of another version does not say is missing.
 #[derive(Debug, Default, Deserialize)]
 pub struct WorkerPage {
     /// The worker itself.
-    pub worker: Worker,
+    pub worker: WorkerState,
     /// The stream that it reads; None while it cannot reach Redis.
-    pub stream: Option<StreamNames>,
+    pub stream: Option<StreamKey>,
 }
 
 /// A worker.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Worker {
+pub struct WorkerState {
     /// Its name.
     pub name: String,
-    /// How far it is in its life.
+    /// `running`, or another phase of its life.
     pub phase: String,
     /// Why it reads nothing.
-    pub breaker: Option<Outage>,
+    pub breaker: Option<StoreOutage>,
     /// Who wants it to read nothing.
-    pub paused: Vec<Pause>,
+    pub paused: Vec<ReadingPause>,
     /// Its lanes.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<LaneState>,
     /// What it did with orders.
-    pub orders: Orders,
+    pub orders: OrderNumbers,
 }
 
 /// A store is away.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Outage {
+pub struct StoreOutage {
     /// Which.
     pub store: String,
     /// What it said.
@@ -50,7 +52,7 @@ pub struct Outage {
 /// It is to read nothing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Pause {
+pub struct ReadingPause {
     /// Why, in a word.
     pub reason: String,
     /// For so long.
@@ -60,7 +62,7 @@ pub struct Pause {
 /// A lane.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Lane {
+pub struct LaneState {
     /// Name of its consumer.
     pub consumer: String,
     /// What it does.
@@ -73,17 +75,24 @@ pub struct Lane {
     pub is_stuck: bool,
 }
 
+impl LaneState {
+    /// What it does, in words.
+    pub fn doing(&self) -> String {
+        printable(&self.activity.replace('_', " "))
+    }
+}
+
 /// Orders since the worker's start.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Orders {
+pub struct OrderNumbers {
     /// Rows that it wrote.
     pub created: u64,
 }
 
 /// What a worker reads.
 #[derive(Debug, Default, Deserialize)]
-pub struct StreamNames {
+pub struct StreamKey {
     /// Key of the stream.
     pub name: String,
     /// Name of the group.
@@ -95,7 +104,7 @@ pub struct StreamNames {
 /// # Errors
 /// When nobody answers there, or something else than a worker, or one that wants another token.
 pub async fn read(address: SocketAddr, admin: &AdminSettings) -> anyhow::Result<WorkerPage> {
-    let (status, page) = beside::ask(address, "/status", admin).await?;
+    let (status, page) = admin_client::ask(address, "/status", admin).await?;
     ensure!(status != StatusCode::UNAUTHORIZED, "it wants another admin.token");
     ensure!(status == StatusCode::OK, "it answered {status}");
     serde_json::from_slice(&page).context("it is no worker")

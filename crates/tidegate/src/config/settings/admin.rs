@@ -1,28 +1,20 @@
 //! `[admin]`: what a worker shows of itself, where, and to whom.
 
-use std::{net::SocketAddr, ops::RangeInclusive, time::Duration};
+use std::{net::SocketAddr, ops::RangeInclusive};
 
-use super::{HOUR_MS, MySqlSettings, WorkerSettings};
-use crate::config::{Secret, reader::Reader};
+use secrecy::SecretString;
+use tidegate_operations::MySqlSettings;
+use tidegate_worker::{AdminSettings, WorkerSettings};
+
+use super::HOUR_MS;
+use crate::config::reader::Reader;
 
 const TOKEN_LENGTH: RangeInclusive<usize> = 16..=256;
 
-/// `[admin]`
-#[derive(Clone, Debug)]
-pub struct AdminSettings {
-    /// Where to listen; None = nowhere. Not loopback only with a token.
-    pub listen: Option<SocketAddr>,
-    /// What callers have to send.
-    pub token: Option<Secret>,
-    /// How long a lane may do one and the same thing.
-    pub stuck_after: Duration,
-}
-
 /// Reads what a worker shows over HTTP.
 pub(super) fn read(reader: &mut Reader<'_>, mysql: &MySqlSettings, worker: &WorkerSettings) -> AdminSettings {
-    let token = Secret::new(reader.text("admin.token"));
-    let is_token = TOKEN_LENGTH.contains(&token.reveal().len())
-        && token.reveal().bytes().all(|byte| byte.is_ascii_graphic());
+    let token = reader.text("admin.token");
+    let is_token = TOKEN_LENGTH.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
     if !token.is_empty() && !is_token {
         reader.wrong("admin.token", "must be 16 to 256 letters, digits or signs, without blanks");
     }
@@ -38,12 +30,12 @@ pub(super) fn read(reader: &mut Reader<'_>, mysql: &MySqlSettings, worker: &Work
     }
     AdminSettings {
         listen: listen(reader, &token),
-        token: Some(token).filter(|token| !token.is_empty()),
+        token: Some(token).filter(|token| !token.is_empty()).map(SecretString::from),
         stuck_after,
     }
 }
 
-fn listen(reader: &mut Reader<'_>, token: &Secret) -> Option<SocketAddr> {
+fn listen(reader: &mut Reader<'_>, token: &str) -> Option<SocketAddr> {
     let listen = reader.text("admin.listen");
     if listen == "off" {
         return None;

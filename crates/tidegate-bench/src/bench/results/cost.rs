@@ -1,0 +1,78 @@
+//! What an order costs; a part of the JSON file.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Rate;
+
+/// Cost per order. Redis' CPU is the whole process', the writing of its append-only file included.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Cost {
+    pub redis_cpu_us: f64,
+    pub mysql_cpu_us: f64,
+    pub worker_cpu_us: f64,
+    /// Commands that Redis ran, those within scripts included.
+    pub redis_commands: f64,
+    /// Statements that MySQL ran (`Questions`), BEGIN and COMMIT included.
+    pub mysql_statements: f64,
+    pub redis_bytes_in: f64,
+    pub redis_bytes_out: f64,
+    pub mysql_bytes_in: f64,
+    pub mysql_bytes_out: f64,
+    pub mysql_commits: f64,
+    /// Bytes that InnoDB wrote to its redo log.
+    #[serde(default)]
+    pub redo_log_bytes: f64,
+    /// Bytes by which the binary log grew; 0 without one.
+    #[serde(default)]
+    pub binary_log_bytes: f64,
+    /// Redis' commands by name, per order.
+    pub redis_commands_by_name: BTreeMap<String, f64>,
+}
+
+impl Cost {
+    /// Processor time of all processes.
+    pub fn all_cpu_us(&self) -> f64 {
+        self.redis_cpu_us + self.mysql_cpu_us + self.worker_cpu_us
+    }
+}
+
+/// Two ways to write the same number of orders, in turn.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CostResults {
+    pub orders: usize,
+    /// One connection's inserts of 1000 rows into the tutorial's table; its "worker" is who sends them.
+    pub bare_insert: CostOf,
+    /// A drain with default settings.
+    pub ours: CostOf,
+    /// Processor time of all processes of a drain, in processor times that a bare insert takes MySQL.
+    pub multiple: Rate,
+}
+
+/// Per order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CostOf {
+    pub orders_per_s: Rate,
+    pub mysql_cpu_us: Rate,
+    pub redis_cpu_us: Rate,
+    pub worker_cpu_us: Rate,
+    pub all_cpu_us: Rate,
+    pub redo_log_bytes: Rate,
+    pub binary_log_bytes: Rate,
+}
+
+impl CostOf {
+    pub fn of(runs: &[(f64, Cost)]) -> Self {
+        let rate = |value: fn(&Cost) -> f64| Rate::of(runs.iter().map(|(_, cost)| value(cost)).collect());
+        Self {
+            orders_per_s: Rate::of(runs.iter().map(|(per_s, _)| *per_s).collect()),
+            mysql_cpu_us: rate(|cost| cost.mysql_cpu_us),
+            redis_cpu_us: rate(|cost| cost.redis_cpu_us),
+            worker_cpu_us: rate(|cost| cost.worker_cpu_us),
+            all_cpu_us: rate(Cost::all_cpu_us),
+            redo_log_bytes: rate(|cost| cost.redo_log_bytes),
+            binary_log_bytes: rate(|cost| cost.binary_log_bytes),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! How a MariaDB or MySQL of the lab is called: its arguments, and what is where in its folder.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::flavour::{MysqlFlavour, Program};
+
+/// The data of a server, in its folder.
+pub(crate) const DATA: &str = "data";
+/// Its temporary files. A MariaDB that starts deletes all temporary tables in its folder: a shared one would break its
+/// neighbours.
+pub(crate) const TMP: &str = "tmp";
+
+/// How to call a server that stands on this folder, as durable as in production.
+pub(crate) fn server_words(
+    flavour: MysqlFlavour,
+    program: &Program,
+    folder: &Path,
+    port: u16,
+) -> Vec<OsString> {
+    let mut words = program.words.clone();
+    words.extend(base_settings(flavour, &program.root, &folder.join(DATA)));
+    words.push(with_path("--tmpdir=", &folder.join(TMP)));
+    words.push(format!("--port={port}").into());
+    words.extend(durability(flavour).iter().map(OsString::from));
+    words
+}
+
+/// What every start of this program needs, that of the template included.
+pub(crate) fn base_settings(flavour: MysqlFlavour, root: &Path, data: &Path) -> Vec<OsString> {
+    // --no-defaults counts only as the first argument. The socket's name is relative to the data folder: a full path
+    // would meet the limit of 107 bytes.
+    let mut settings: Vec<OsString> = [
+        "--no-defaults",
+        "--bind-address=127.0.0.1",
+        "--socket=server.sock",
+        "--pid-file=server.pid",
+        "--skip-name-resolve",
+        "--character-set-server=utf8mb4",
+        "--innodb-buffer-pool-size=64M",
+    ]
+    .map(OsString::from)
+    .into();
+    settings.push(with_path("--datadir=", data));
+    if nix::unistd::Uid::effective().is_root() {
+        settings.push("--user=root".into());
+    }
+    match flavour {
+        MysqlFlavour::MariaDb => settings.push("--innodb-log-file-size=32M".into()),
+        MysqlFlavour::Mysql => {
+            settings.push(with_path("--basedir=", &root.join("usr")));
+            settings.extend(
+                [
+                    "--innodb-redo-log-capacity=32M",
+                    "--secure-file-priv=",
+                    "--mysqlx=OFF",
+                    // It costs hundreds of megabytes, and several servers run side by side.
+                    "--performance-schema=OFF",
+                ]
+                .map(OsString::from),
+            );
+        }
+    }
+    settings
+}
+
+fn durability(flavour: MysqlFlavour) -> &'static [&'static str] {
+    match flavour {
+        MysqlFlavour::MariaDb => &["--innodb-flush-log-at-trx-commit=1", "--max-connections=500"],
+        MysqlFlavour::Mysql => &[
+            "--innodb-flush-log-at-trx-commit=1",
+            "--max-connections=500",
+            "--server-id=1",
+            "--log-bin=binlog",
+            "--sync-binlog=1",
+        ],
+    }
+}
+
+pub(crate) fn with_path(option: &str, path: &Path) -> OsString {
+    let mut word = OsString::from(option);
+    word.push(path);
+    word
+}

@@ -1,0 +1,89 @@
+//! Places one order, as a producer does.
+
+use std::num::NonZeroU32;
+
+use anyhow::Context;
+use fred::clients::Pool;
+use serde::Serialize;
+use tidegate_orders::{
+    Gate, Keys, OrderId, OrderIdAllocator, Quantity, UserId, VoucherId,
+    gate::{Admission, AdmitReply, GateError},
+};
+
+use crate::settings::SystemSettings;
+
+/// The order to place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmitRequest {
+    /// What is wanted.
+    pub voucher: VoucherId,
+    /// Who wants it.
+    pub user: UserId,
+    /// Its id; None: a new one. The same id again never makes a second order.
+    pub order: Option<OrderId>,
+    /// How many units.
+    pub quantity: Quantity,
+    /// W3C trace context of whoever asks.
+    pub traceparent: Option<String>,
+}
+
+/// What became of the order.
+#[derive(Debug, Serialize)]
+pub struct AdmitReport {
+    /// Its id, with which the same can be asked again.
+    pub order: OrderId,
+    /// Who wants it.
+    pub user: UserId,
+    /// What is wanted.
+    pub voucher: VoucherId,
+    /// How many units.
+    pub quantity: Quantity,
+    /// What became of it, in a word.
+    pub outcome: &'static str,
+    /// What the gate replied.
+    #[serde(skip)]
+    pub reply: Result<AdmitReply, GateError>,
+}
+
+/// Asks the gate. What the gate answers, even with an error, is in the report, with the order's id.
+///
+/// # Errors
+/// When Redis does not answer before the order has an id.
+pub async fn admit(
+    settings: &SystemSettings,
+    redis: &Pool,
+    request: &AdmitRequest,
+) -> anyhow::Result<AdmitReport> {
+    let keys = Keys::new(settings.keys.clone());
+    let order = match request.order {
+        Some(order) => order,
+        None => {
+            let ids = OrderIdAllocator::new(redis.clone(), keys.clone(), NonZeroU32::MIN);
+            ids.next().await.context("Failed to get an order id")?
+        }
+    };
+    let gate = Gate::new(redis.clone(), keys, settings.stream.name.as_str());
+    let AdmitRequest { voucher, user, quantity, .. } = *request;
+    let traceparent = request.traceparent.clone();
+    let reply = gate.admit(&Admission { order, user, voucher, quantity, traceparent }).await;
+    Ok(AdmitReport { order, user, voucher, quantity, outcome: word(&reply), reply })
+}
+
+/// A word for programs.
+fn word(reply: &Result<AdmitReply, GateError>) -> &'static str {
+    match reply {
+        Ok(AdmitReply::Admitted) => "admitted",
+        Ok(AdmitReply::AdmittedBefore) => "admitted_before",
+        Ok(AdmitReply::SoldOut) => "sold_out",
+        Ok(AdmitReply::UserHasOrder) => "user_has_order",
+        Ok(AdmitReply::NoStock) => "no_stock",
+        Ok(AdmitReply::NotBegun) => "not_begun",
+        Ok(AdmitReply::Over) => "over",
+        Ok(AdmitReply::Paused) => "paused",
+        Ok(AdmitReply::GivenBack) => "given_back",
+        Err(GateError::IdTaken { .. }) => "id_taken",
+        Err(GateError::OtherQuantity { .. }) => "other_quantity",
+        Err(GateError::Unreachable(_)) => "unknown",
+        Err(_) => "error",
+    }
+}

@@ -1,0 +1,94 @@
+//! All admissions, sorted, so that millions of them are found by their order without an index beside them.
+
+use tidegate_orders::{OrderId, VoucherId, order_status::EntryFact};
+use tidegate_stream::EntryId;
+
+use super::admission::{Admission, AuditRow, Column};
+
+/// An order of a voucher. Both are needed: an id may have been admitted for several vouchers.
+pub(super) type OrderKey = (VoucherId, OrderId);
+
+#[derive(Debug, Default)]
+pub(super) struct Admissions {
+    /// Sorted by order, voucher and entry, but for the last `unsorted`.
+    all: Vec<Admission>,
+    unsorted: usize,
+}
+
+impl Admissions {
+    pub(super) fn reserve(&mut self, admissions: usize) {
+        self.all.reserve_exact(admissions);
+    }
+
+    /// One more, which is not found before [`Admissions::sort`].
+    pub(super) fn push(&mut self, admission: Admission) {
+        self.all.push(admission);
+        self.unsorted += 1;
+    }
+
+    /// Puts what was added last in its place.
+    pub(super) fn sort(&mut self) {
+        if self.unsorted > 0 {
+            self.all.sort_unstable_by_key(|admission| (admission.order, admission.voucher, admission.entry));
+            self.unsorted = 0;
+        }
+    }
+
+    /// Says what the group has still to do of the entries.
+    pub(super) fn set_in_flight(&mut self, in_flight: impl Fn(EntryId) -> Option<EntryFact>) {
+        for admission in &mut self.all {
+            if let Some(state) = in_flight(admission.entry) {
+                admission.is_in(state);
+            }
+        }
+    }
+
+    /// False when the entry is not known.
+    pub(super) fn bury(&mut self, entry: EntryId, key: OrderKey) -> bool {
+        let mut is_known = false;
+        for admission in self.of(key).filter(|admission| admission.entry == entry) {
+            admission.bury();
+            is_known = true;
+        }
+        is_known
+    }
+
+    /// Compares a row with the admissions of its id; false when Redis knows none for its voucher.
+    pub(super) fn take_row(&mut self, row: &AuditRow) -> bool {
+        let mut is_known = false;
+        for admission in self.of_order(row.id) {
+            admission.take_row(row);
+            is_known |= admission.voucher == row.voucher;
+        }
+        is_known
+    }
+
+    /// Orders with an admission of which nothing is known, or that is cancelled and may have been given back since.
+    pub(super) fn unresolved(&mut self) -> Vec<OrderKey> {
+        self.sort();
+        let is_unresolved = |it: &&Admission| it.column() >= Column::Mismatched || it.is_kept();
+        let unresolved = self.all.iter().filter(is_unresolved);
+        let mut keys: Vec<OrderKey> =
+            unresolved.map(|admission| (admission.voucher, admission.order)).collect();
+        keys.dedup();
+        keys
+    }
+
+    /// All of them, sorted: those of one order and voucher stand together.
+    pub(super) fn into_sorted(mut self) -> Vec<Admission> {
+        self.sort();
+        self.all
+    }
+
+    pub(super) fn of(&mut self, (voucher, order): OrderKey) -> impl Iterator<Item = &mut Admission> {
+        self.of_order(order).iter_mut().filter(move |admission| admission.voucher == voucher)
+    }
+
+    fn of_order(&mut self, order: OrderId) -> &mut [Admission] {
+        let sorted = self.all.len() - self.unsorted;
+        let sorted = &mut self.all[..sorted];
+        let from = sorted.partition_point(|admission| admission.order < order);
+        let length = sorted[from..].iter().take_while(|admission| admission.order == order).count();
+        &mut sorted[from..from + length]
+    }
+}

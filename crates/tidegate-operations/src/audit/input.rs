@@ -1,0 +1,309 @@
+//! Everything that an audit reads, and the report that follows from it. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use tidegate_orders::{
+    Order, OrderId, RowState, VoucherId,
+    order_status::{ConsumerFact, EntryFact, JournalFact},
+};
+use tidegate_stream::{EntryId, StreamError, readable};
+
+use super::{
+    admission::{Admission, AuditRow, Column, Movement, column_of, is_half_cancelled},
+    admissions::{Admissions, OrderKey},
+    report::{AuditReport, VoucherAudit},
+    surplus::{StockRow, SurplusCheck},
+    unreadable::UnreadableEntries,
+};
+
+/// An entry of the dead stream.
+#[derive(Clone, Debug)]
+pub(super) struct AuditLetter {
+    /// The entry that was buried.
+    pub(super) entry: EntryId,
+    /// What it was before, each time that it was put back.
+    pub(super) followed: Vec<EntryId>,
+    /// Its order, if it can be read.
+    pub(super) order: Option<Order>,
+}
+
+/// Everything that was read, order by order.
+#[derive(Debug, Default)]
+pub(super) struct AuditInput {
+    admissions: Admissions,
+    unreadable: UnreadableEntries,
+    surplus: SurplusCheck,
+    vouchers: BTreeMap<VoucherId, VoucherAudit>,
+    /// Vouchers that Redis was asked for.
+    asked: BTreeSet<VoucherId>,
+    /// Vouchers that have units left and are inside their sale window, by MySQL.
+    on_sale: BTreeSet<VoucherId>,
+}
+
+/// What is read of Redis.
+impl AuditInput {
+    pub(super) fn reserve(&mut self, admissions: usize) {
+        self.admissions.reserve(admissions);
+    }
+
+    /// The vouchers of which a surplus is measured.
+    pub(super) fn measured(&self) -> Vec<VoucherId> {
+        self.surplus.vouchers()
+    }
+
+    /// What Redis offered when the stream had ended there.
+    pub(super) fn set_redis_stocks(
+        &mut self,
+        end: EntryId,
+        stocks: impl Iterator<Item = (VoucherId, Option<i64>)>,
+    ) {
+        self.surplus.set_redis(end, stocks);
+    }
+
+    /// An entry of the stream.
+    pub(super) fn add_entry(&mut self, entry: EntryId, order: &Order) {
+        self.voucher(order.voucher);
+        self.admissions.push(Admission::by_entry(entry, order));
+    }
+
+    /// An entry of the stream that is no order, and what it was before, if it was put back.
+    pub(super) fn add_unreadable(&mut self, entry: EntryId, followed: &[EntryId], could_be_order: bool) {
+        self.unreadable.add(entry, followed, could_be_order);
+    }
+
+    /// What the group has still to do: all after `delivered`, and its pending list.
+    pub(super) fn set_in_flight(&mut self, delivered: EntryId, pending: &HashSet<EntryId>) {
+        let in_flight = |entry: EntryId| match entry > delivered {
+            true => Some(EntryFact::Undelivered),
+            false => pending.contains(&entry).then_some(EntryFact::Pending(ConsumerFact::Unread)),
+        };
+        self.admissions.set_in_flight(in_flight);
+        self.unreadable.set_in_flight(|entry| in_flight(entry).is_some());
+    }
+
+    /// Letters of the dead stream. Their entries may have been trimmed away.
+    pub(super) fn add_letters(&mut self, letters: &[AuditLetter]) {
+        for letter in letters {
+            let Some(order) = &letter.order else {
+                self.unreadable.add_dead(letter.entry, &letter.followed);
+                continue;
+            };
+            if !self.admissions.bury(letter.entry, (order.voucher, order.id)) {
+                self.voucher(order.voucher);
+                let mut admission = Admission::by_entry(letter.entry, order);
+                admission.bury();
+                self.admissions.push(admission);
+            }
+        }
+        self.sort();
+    }
+
+    /// Movements of a voucher's journal.
+    pub(super) fn add_journal(&mut self, voucher: VoucherId, movements: Vec<(OrderId, Movement)>) {
+        self.surplus.add_journal(voucher, &movements);
+        for (order, movement) in movements {
+            let mut is_known = false;
+            for admission in self.admissions.of((voucher, order)) {
+                is_known = true;
+                admission.take_movement(movement);
+            }
+            if !is_known {
+                self.voucher(voucher);
+                self.admissions.push(Admission::by_journal(voucher, order, movement));
+            }
+        }
+    }
+
+    /// What Redis holds of a voucher, which it was asked for.
+    pub(super) fn set_redis_stock(&mut self, voucher: VoucherId, stock: Option<i64>) {
+        self.asked.insert(voucher);
+        self.voucher(voucher).redis_stock = stock;
+    }
+
+    /// What Redis answered about a key of a voucher; `None` where that key holds something else than it should.
+    pub(super) fn keep<T>(
+        &mut self,
+        voucher: VoucherId,
+        read: Result<T, StreamError>,
+    ) -> Result<Option<T>, StreamError> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(StreamError::Redis(error)) if error.details().contains("WRONGTYPE") => {
+                self.voucher(voucher).wrong_keys.add_new(readable(error.details()));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts what was added last in its place; until then it is not found.
+    pub(super) fn sort(&mut self) {
+        self.admissions.sort();
+    }
+}
+
+/// What is read of MySQL.
+impl AuditInput {
+    /// MySQL's stocks, before anything else is read.
+    pub(super) fn set_stocks_before(&mut self, rows: Vec<StockRow>) {
+        self.surplus.set_before(rows);
+    }
+
+    /// The vouchers that were named so far by anyone.
+    pub(super) fn vouchers(&self) -> Vec<VoucherId> {
+        self.vouchers.keys().copied().collect()
+    }
+
+    pub(super) fn voucher(&mut self, voucher: VoucherId) -> &mut VoucherAudit {
+        self.vouchers.entry(voucher).or_insert_with(|| VoucherAudit::new(voucher))
+    }
+
+    pub(super) fn add_vouchers(&mut self, vouchers: Vec<VoucherId>) {
+        for voucher in vouchers {
+            self.voucher(voucher);
+        }
+    }
+
+    /// A voucher's row.
+    pub(super) fn add_stock(&mut self, row: &StockRow) {
+        if row.has_begun && !row.is_over && row.stock.is_some_and(|stock| stock > 0) {
+            self.on_sale.insert(row.voucher);
+        }
+        let voucher = self.voucher(row.voucher);
+        (voucher.stock, voucher.initial_stock) = (row.stock, row.initial_stock);
+    }
+
+    /// A row, read for the first time.
+    pub(super) fn add_row(&mut self, row: &AuditRow) {
+        let is_known = self.admissions.take_row(row);
+        if !is_known && row.state == RowState::Live {
+            self.surplus.add_unknown_row(row);
+        }
+        let voucher = self.voucher(row.voucher);
+        match row.state {
+            RowState::Live => {
+                voucher.live_orders += 1;
+                voucher.live_units += row.quantity;
+            }
+            RowState::Cancelled => voucher.cancelled_orders += 1,
+            RowState::Contradictory => {
+                voucher.contradictory.add(row.id);
+                voucher.contradictory_units += row.quantity;
+            }
+        }
+        voucher.unknown_orders += u64::from(!is_known);
+        voucher.forgotten_orders += u64::from(!is_known && row.has_entry);
+    }
+}
+
+/// The second look, at orders that were nowhere.
+impl AuditInput {
+    /// Orders with an admission of which nothing is known, or that is cancelled and may have been given back since.
+    pub(super) fn unresolved(&mut self) -> Vec<OrderKey> {
+        self.admissions.unresolved()
+    }
+
+    pub(super) fn has_lost_unreadable(&self) -> bool {
+        self.unreadable.has_lost()
+    }
+
+    /// An order that came into the stream after it had been read.
+    pub(super) fn add_late_entry(&mut self, voucher: VoucherId, order: OrderId) {
+        for admission in self.admissions.of((voucher, order)) {
+            admission.is_in(EntryFact::Undelivered);
+        }
+    }
+
+    /// Entries of which one that is no order was put back after the stream had been read.
+    pub(super) fn add_late_unreadable(&mut self, followed: &[EntryId]) {
+        self.unreadable.add_late(followed);
+    }
+
+    /// Letters that came after the dead stream had been read.
+    pub(super) fn add_late_letters(&mut self, letters: &[AuditLetter]) {
+        for letter in letters {
+            match &letter.order {
+                Some(order) => _ = self.admissions.bury(letter.entry, (order.voucher, order.id)),
+                None => self.unreadable.add_dead(letter.entry, &letter.followed),
+            }
+        }
+    }
+
+    /// A row that was read again.
+    pub(super) fn add_row_again(&mut self, row: &AuditRow) {
+        self.admissions.take_row(row);
+    }
+}
+
+/// The report.
+impl AuditInput {
+    /// Counts it all.
+    pub(super) fn into_report(mut self) -> AuditReport {
+        let admissions = std::mem::take(&mut self.admissions).into_sorted();
+        for group in admissions.chunk_by(|a, b| (a.order, a.voucher) == (b.order, b.voucher)) {
+            self.count(group);
+        }
+        self.find_forgotten();
+        self.surplus.report(&mut self.vouchers);
+        for audit in self.vouchers.values_mut() {
+            audit.redis_stock_due = audit.stock.map(|stock| stock - audit.in_flight_units - audit.dead_units);
+        }
+        AuditReport { vouchers: self.vouchers.into_values().collect(), unreadable: self.unreadable.report() }
+    }
+
+    /// A voucher that came on sale while this was going on was asked for in MySQL only. Of one that was taken over, or sold
+    /// by another program, no order came out of a stream.
+    fn find_forgotten(&mut self) {
+        for voucher in self.on_sale.intersection(&self.asked) {
+            if let Some(audit) = self.vouchers.get_mut(voucher) {
+                audit.is_forgotten =
+                    audit.redis_stock.is_none() && audit.admitted == 0 && audit.forgotten_orders > 0;
+                // Who cannot read its keys does not know what Redis holds.
+                audit.is_forgotten &= audit.wrong_keys.total == 0;
+            }
+        }
+    }
+
+    /// Counts all admissions of one order.
+    fn count(&mut self, group: &[Admission]) {
+        let [first, ..] = group else { return };
+        let units = i64::from(first.quantity);
+        self.voucher(first.voucher).admitted += 1;
+        let column = column_of(group);
+        self.surplus.count(column, group);
+        let voucher = self.voucher(first.voucher);
+        match column {
+            Column::Written if is_half_cancelled(group) => {
+                voucher.dead += 1;
+                voucher.dead_units += units;
+                // What is another's by the journal cannot be given back by its letter.
+                if group.iter().any(|it| it.is_cancelled() && it.journal != JournalFact::Other) {
+                    voucher.half_cancelled.add(first.order);
+                }
+            }
+            Column::Written => {
+                voucher.written += 1;
+                if group.iter().any(Admission::is_kept) && !group.iter().any(Admission::is_open) {
+                    voucher.kept.add(first.order);
+                }
+            }
+            Column::Released => voucher.released += 1,
+            Column::Dead => {
+                voucher.dead += 1;
+                voucher.dead_units += units;
+            }
+            Column::InFlight => {
+                voucher.in_flight += 1;
+                voucher.in_flight_units += units;
+            }
+            Column::Mismatched => voucher.mismatched.add(first.order),
+            Column::Lost => {
+                voucher.lost.add(first.order);
+                voucher.add_lost(group.iter().map(|admission| (admission.entry, admission.has_entry)));
+            }
+        }
+        if group.iter().any(Admission::is_doubled) {
+            voucher.doubled_back.add(first.order);
+        }
+    }
+}

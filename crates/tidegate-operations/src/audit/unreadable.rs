@@ -1,0 +1,80 @@
+//! Entries of the stream without a readable order: what became of each.
+
+use std::collections::BTreeMap;
+
+use tidegate_stream::EntryId;
+
+use super::report::Unreadable;
+
+/// What became of an entry. Later ones are worse: one that was put back is where its best entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Dead,
+    InFlight,
+    /// It has too few fields to be an order.
+    NoOrder,
+    Lost,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct UnreadableEntries {
+    states: BTreeMap<EntryId, State>,
+    /// Of these, the ones that were put back out of the dead letters, with the latest entry that is known.
+    followed: BTreeMap<EntryId, EntryId>,
+}
+
+impl UnreadableEntries {
+    /// An entry, and what it was before, if it was put back.
+    pub(super) fn add(&mut self, entry: EntryId, followed: &[EntryId], could_be_order: bool) {
+        self.states.insert(entry, if could_be_order { State::Lost } else { State::NoOrder });
+        self.followed.extend(followed.iter().map(|old| (*old, entry)));
+    }
+
+    /// A letter that holds no order.
+    pub(super) fn add_dead(&mut self, entry: EntryId, followed: &[EntryId]) {
+        self.states.insert(entry, State::Dead);
+        self.followed.extend(followed.iter().map(|old| (*old, entry)));
+    }
+
+    /// Says which of them the group has still to handle.
+    pub(super) fn set_in_flight(&mut self, is_in_flight: impl Fn(EntryId) -> bool) {
+        for (entry, state) in &mut self.states {
+            if is_in_flight(*entry) {
+                *state = (*state).min(State::InFlight);
+            }
+        }
+    }
+
+    /// Entries of which one was put back after the stream had been read.
+    pub(super) fn add_late(&mut self, followed: &[EntryId]) {
+        for entry in followed {
+            self.states.entry(*entry).and_modify(|state| *state = (*state).min(State::InFlight));
+        }
+    }
+
+    pub(super) fn has_lost(&self) -> bool {
+        self.states.keys().any(|entry| self.state(*entry) == State::Lost)
+    }
+
+    /// Its own state, or that of the entry as which it was put back.
+    fn state(&self, entry: EntryId) -> State {
+        let state = |entry: &EntryId| self.states.get(entry).copied().unwrap_or(State::Lost);
+        let later = self.followed.get(&entry).map_or(State::Lost, state);
+        state(&entry).min(later)
+    }
+
+    /// Counts them.
+    pub(super) fn report(&self) -> Unreadable {
+        let mut report = Unreadable::default();
+        for entry in self.states.keys() {
+            report.total += 1;
+            match self.state(*entry) {
+                State::Dead => report.dead += 1,
+                State::InFlight => report.in_flight += 1,
+                State::NoOrder => report.no_orders += 1,
+                State::Lost => report.lost.add(*entry),
+            }
+        }
+        report
+    }
+}

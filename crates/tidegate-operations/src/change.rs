@@ -1,0 +1,110 @@
+//! The shape of every operation that changes something: a plan of what it would do, work that can be stopped between two
+//! steps, and a report of what it did.
+
+use std::fmt::Debug;
+
+use serde::Serialize;
+use serde_json::Value as Json;
+use tokio_util::sync::CancellationToken;
+
+/// What an operation has read and would do. As JSON it is what a dry run answers with.
+pub trait Plan: Serialize {
+    /// What comes next.
+    fn next(&self) -> Next;
+}
+
+/// What comes after a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// All that was asked for is so already.
+    NothingToDo,
+    /// It cannot or must not be done; the plan says why.
+    Refused,
+    /// The operation's name says it all: nobody need be asked.
+    Go,
+    /// It destroys or surprises: this is asked first, such as `Delete 12 entries of stream.orders?`.
+    Ask(String),
+}
+
+/// What an operation did, or has done so far.
+pub trait Report: Serialize {
+    /// The numbers for the operators' log, as a JSON object: `{"deleted": 12}`.
+    fn counts(&self) -> Json;
+
+    /// How it ended, if the work came to its end.
+    fn ending(&self) -> Ending {
+        Ending::Done
+    }
+
+    /// What may be left undone or half done if the work is ended in the middle of a step.
+    fn torn(&self) -> &'static str {
+        "the step in hand may be done or not"
+    }
+}
+
+/// How work ended that came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All is done.
+    Done,
+    /// The stores refused it, or a part of it; the same again would not change that.
+    Refused,
+    /// A part is left, which the same again may do.
+    Left,
+}
+
+/// How far work came that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// To its end.
+    Whole,
+    /// [`Job::is_stopped`] was obeyed, and something is left.
+    Stopped,
+}
+
+/// What work is given.
+#[derive(Debug)]
+pub struct Job {
+    /// Cancelled when the caller wants an end. For waits between steps, never around a step; see [`Job::is_stopped`].
+    pub stop: CancellationToken,
+    /// How far it is; to be told its total before it shows.
+    pub progress: Box<dyn Progress>,
+}
+
+impl Job {
+    /// Whether to end after the step in hand, with [`End::Stopped`]. Ask before each step, when it is known that there
+    /// is one.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+}
+
+/// Who wants to know how far long work is.
+pub trait Progress: Debug + Send + Sync {
+    /// There are so many to do, and of what: `entries`.
+    fn expect(&self, total: u64, what: &'static str);
+
+    /// So many more are done.
+    fn add(&self, done: u64);
+
+    /// Something worth a line of its own.
+    fn say(&self, line: &str);
+}
+
+/// Nobody wants to know.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn expect(&self, _total: u64, _what: &'static str) {}
+
+    fn add(&self, _done: u64) {}
+
+    fn say(&self, _line: &str) {}
+}
+
+/// The input contradicts itself or what is there; nothing was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidInput(pub String);

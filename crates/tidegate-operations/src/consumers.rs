@@ -1,0 +1,170 @@
+//! The consumers of the group, and whose process lives.
+
+pub mod remove;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use fred::{clients::Pool, interfaces::KeysInterface, types::Value};
+use serde::Serialize;
+use tidegate_orders::{Keys, keys::process_of};
+use tidegate_stream::{ConsumerInfo, StreamError, StreamNames, inspect};
+
+use crate::{settings::SystemSettings, text::seconds};
+
+/// A consumer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Consumer {
+    /// Its name.
+    pub name: String,
+    /// Entries that it holds.
+    pub pending: u64,
+    /// Since it was last seen. Before Redis 7.2 this is no sign of life.
+    pub idle_s: f64,
+    /// Its process has a heartbeat.
+    pub alive: bool,
+    /// What the heartbeat says of the process.
+    pub process: Option<String>,
+}
+
+/// All consumers of the group, by name.
+#[derive(Clone, Debug)]
+pub struct Consumers {
+    /// Who they are; none where there is no stream or no group.
+    pub all: Vec<Consumer>,
+}
+
+/// The consumers of a group, as they are listed.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConsumerList {
+    /// Key of the stream.
+    pub stream: String,
+    /// Name of the group.
+    pub group: String,
+    /// By name.
+    pub consumers: Vec<Consumer>,
+}
+
+impl ConsumerList {
+    /// Asks Redis.
+    ///
+    /// # Errors
+    /// When it does not answer, or the key holds no stream.
+    pub async fn read(redis: &Pool, settings: &SystemSettings) -> anyhow::Result<Self> {
+        let names = settings.stream_names();
+        let consumers = Consumers::read(redis, &Keys::new(settings.keys.clone()), &names).await?;
+        Ok(Self { stream: names.stream, group: names.group, consumers: consumers.all })
+    }
+}
+
+/// Which consumers an operation is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConsumerChoice {
+    /// Those of these names.
+    Named(Vec<String>),
+    /// All whose process has no heartbeat.
+    Dead,
+}
+
+/// What a [`ConsumerChoice`] chooses of a group.
+#[derive(Clone, Debug)]
+pub struct ChosenConsumers {
+    /// Consumers of the group, by name.
+    pub known: Vec<Consumer>,
+    /// Names that the group does not have, each once.
+    pub unknown: Vec<String>,
+}
+
+impl Consumers {
+    /// Asks Redis.
+    ///
+    /// # Errors
+    /// When it does not answer, or the key holds no stream.
+    pub async fn read(redis: &Pool, keys: &Keys, names: &StreamNames) -> anyhow::Result<Self> {
+        let infos = match inspect::consumers(redis, names).await {
+            Ok(infos) => infos,
+            Err(StreamError::NoGroup(_)) => Vec::new(),
+            Err(StreamError::Redis(error)) if error.details().contains("no such key") => Vec::new(),
+            Err(error) => return Err(error).context("Failed to read the consumers"),
+        };
+        Self::of(redis, keys, infos).await
+    }
+
+    /// Asks Redis whose process lives, of consumers that are known.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn of(redis: &Pool, keys: &Keys, mut infos: Vec<ConsumerInfo>) -> anyhow::Result<Self> {
+        infos.sort_by(|one, other| one.name.cmp(&other.name));
+        let processes: Vec<&str> = infos.iter().map(|info| process_of(&info.name)).collect();
+        let beats = heartbeats(redis, keys, &processes).await.context("Failed to read the heartbeats")?;
+        let consumer = |info: &ConsumerInfo| {
+            let process = beats.get(process_of(&info.name)).cloned().flatten();
+            Consumer {
+                name: info.name.clone(),
+                pending: info.pending,
+                idle_s: seconds(info.idle_ms),
+                alive: process.is_some(),
+                process,
+            }
+        };
+        Ok(Self { all: infos.iter().map(consumer).collect() })
+    }
+
+    /// Entries that all of them hold.
+    pub fn pending(&self) -> u64 {
+        self.all.iter().map(|consumer| consumer.pending).sum()
+    }
+
+    /// Names of the processes that live.
+    pub fn processes(&self) -> Vec<String> {
+        let alive = self.all.iter().filter(|consumer| consumer.alive);
+        let mut names: Vec<String> = alive.map(|consumer| process_of(&consumer.name).to_owned()).collect();
+        names.dedup();
+        names
+    }
+
+    /// The consumer of that name.
+    pub fn find(&self, name: &str) -> Option<&Consumer> {
+        self.all.iter().find(|consumer| consumer.name == name)
+    }
+
+    /// Those that are chosen.
+    pub fn choose(&self, choice: &ConsumerChoice) -> ChosenConsumers {
+        let named: BTreeSet<&String> = match choice {
+            ConsumerChoice::Named(names) => names.iter().collect(),
+            ConsumerChoice::Dead => BTreeSet::new(),
+        };
+        let is_chosen = |consumer: &&Consumer| match choice {
+            ConsumerChoice::Named(_) => named.contains(&consumer.name),
+            ConsumerChoice::Dead => !consumer.alive,
+        };
+        ChosenConsumers {
+            known: self.all.iter().filter(is_chosen).cloned().collect(),
+            unknown: named.iter().filter(|name| self.find(name).is_none()).copied().cloned().collect(),
+        }
+    }
+
+    /// Whether its process has a heartbeat.
+    pub fn is_alive(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|consumer| consumer.alive)
+    }
+
+    /// Whether anybody could take what is offered.
+    pub fn has_life(&self) -> bool {
+        self.all.iter().any(|consumer| consumer.alive)
+    }
+}
+
+async fn heartbeats<'a>(
+    redis: &Pool,
+    keys: &Keys,
+    processes: &[&'a str],
+) -> anyhow::Result<BTreeMap<&'a str, Option<String>>> {
+    if processes.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let names: Vec<_> = processes.iter().map(|process| keys.heartbeat(process)).collect();
+    let beats: Vec<Value> = redis.mget(names).await?;
+    Ok(processes.iter().copied().zip(beats.iter().map(Value::as_string)).collect())
+}

@@ -1,0 +1,62 @@
+//! Dead letters: counting, listing and reading them, and the three ways in which an operator ends them.
+
+mod cancel;
+mod change;
+mod drop;
+mod groups;
+mod letter;
+mod list;
+mod outcome;
+mod plan;
+mod report;
+mod request;
+mod requeue;
+mod selection;
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use fred::clients::Pool;
+use tidegate_orders::{DeadLetters, Keys};
+use tidegate_stream::{EntryId, StreamError};
+
+pub use self::{
+    change::LetterChange,
+    groups::{LetterCounts, LetterGroup},
+    letter::{FullLetter, LetterSummary, reason_of},
+    list::{LetterList, list},
+    outcome::{EndedLetter, Obstacle, StayingGroup, StayingLetters},
+    plan::{DyingAgain, LetterPlan},
+    report::LetterReport,
+    request::{LetterAction, LetterRequest},
+    selection::{LetterPage, LetterPages, LetterSelection},
+};
+use crate::{settings::SystemSettings, text::printable};
+
+/// Letters that are read for a first impression.
+const SAMPLE: u16 = 100;
+/// Reasons that are named in it.
+const NAMED_REASONS: usize = 5;
+
+/// The dead letters of this system.
+pub fn open(settings: &SystemSettings, redis: &Pool) -> DeadLetters {
+    DeadLetters::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream_names())
+}
+
+/// Why the oldest letters died, in few words: `2 unknown_voucher, 1 bad_value`.
+///
+/// # Errors
+/// When Redis does not answer, or the key holds no stream.
+pub async fn oldest_reasons(settings: &SystemSettings, redis: &Pool) -> Result<String, StreamError> {
+    let letters = open(settings, redis).page((EntryId::MIN, EntryId::MAX), SAMPLE).await?;
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for letter in &letters {
+        *counts.entry(printable(reason_of(letter))).or_default() += 1;
+    }
+    let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, letters)| Reverse(*letters));
+    let named: Vec<String> =
+        counts.iter().take(NAMED_REASONS).map(|(reason, letters)| format!("{letters} {reason}")).collect();
+    let others = if counts.len() > NAMED_REASONS { ", and others" } else { "" };
+    let of = if letters.len() == usize::from(SAMPLE) { "of the oldest 100, " } else { "" };
+    Ok(format!("{of}{}{others}", named.join(", ")))
+}

@@ -1,0 +1,135 @@
+//! Giving the orders of letters back.
+
+use futures_util::future::join_all;
+use tidegate_orders::{
+    DeadLetters, Gate, Incoming, Ledger, Order,
+    dead_letters::CancelReply,
+    gate::{GateError, Release, ReleaseReply, UserAfter},
+    ledger::Cancellation,
+};
+use tidegate_stream::{Letter, Outage};
+
+use super::outcome::{EndedLetter, LetterDecision, LetterOutcome, Obstacle};
+
+/// Gives the orders of letters back.
+#[derive(Debug)]
+pub(super) struct Cancel {
+    pub(super) dead: DeadLetters,
+    pub(super) gate: Gate,
+    pub(super) ledger: Ledger,
+}
+
+impl Cancel {
+    /// A letter stays that holds no order of its own, or one that cannot be cancelled by what stands in MySQL. The journal
+    /// is asked whose the ids are before MySQL is told of any: a cancelled row of a forged order would keep the genuine
+    /// one, of the same id, from being written.
+    pub(super) async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
+        let orders: Vec<_> = letters.iter().map(|letter| self.order_of(letter)).collect();
+        let orders = self.without_those_of_others(orders).await?;
+        let held = held(&orders);
+        let mut cancellations = self.ledger.snapshot(&held).await?.predict_cancel(&held).into_iter();
+        let decision = |order: &Result<Incoming, Obstacle>| match order {
+            Ok(_) => match cancellations.next().map(user_after) {
+                Some(Err((obstacle, _))) => LetterDecision::Stays(obstacle),
+                _ => LetterDecision::Done,
+            },
+            Err(obstacle) => LetterDecision::Stays(*obstacle),
+        };
+        Ok(orders.iter().map(decision).collect())
+    }
+
+    /// Tells MySQL of all of them first, then gives each back in Redis.
+    pub(super) async fn apply(
+        &self,
+        letters: &[&Letter],
+    ) -> Result<Vec<Result<LetterOutcome, Outage>>, Outage> {
+        let orders: Vec<_> = letters.iter().map(|letter| self.order_of(letter)).collect();
+        let mut cancellations = self.ledger.cancel_unwritten(&held(&orders)).await?.into_iter();
+        let cancelled = orders.into_iter().map(|order| order.map(|order| (order, cancellations.next())));
+        let outcomes = letters.iter().zip(cancelled).map(async |(letter, order)| match order {
+            Ok((incoming, Some(cancellation))) => self.cancel(letter, &incoming.order, cancellation).await,
+            Ok((_, None)) => Ok(LetterOutcome::Gone),
+            Err(obstacle) => Ok(LetterOutcome::Stays(obstacle, None)),
+        });
+        Ok(join_all(outcomes).await)
+    }
+
+    fn order_of(&self, letter: &Letter) -> Result<Incoming, Obstacle> {
+        match (self.dead.order_of(letter), &letter.burial) {
+            (_, None) => Err(Obstacle::Foreign),
+            (Err(_), _) => Err(Obstacle::NoOrder),
+            (Ok(order), Some(burial)) => Ok(Incoming { order, entry: burial.entry }),
+        }
+    }
+
+    async fn without_those_of_others(
+        &self,
+        orders: Vec<Result<Incoming, Obstacle>>,
+    ) -> Result<Vec<Result<Incoming, Obstacle>>, Outage> {
+        let known: Vec<Order> = orders.iter().flatten().map(|incoming| incoming.order.clone()).collect();
+        let are_of_others = self.gate.are_of_others(&known).await;
+        let mut are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?.into_iter();
+        let mut own = |order: Incoming| match are_of_others.next() {
+            Some(true) => Err(Obstacle::IdTaken),
+            _ => Ok(order),
+        };
+        Ok(orders.into_iter().map(|order| order.and_then(&mut own)).collect())
+    }
+
+    async fn cancel(
+        &self,
+        letter: &Letter,
+        order: &Order,
+        cancellation: Cancellation,
+    ) -> Result<LetterOutcome, Outage> {
+        let user_after = match user_after(cancellation) {
+            Ok(user_after) => user_after,
+            Err((obstacle, error)) => return Ok(LetterOutcome::Stays(obstacle, error)),
+        };
+        let reply = match self.dead.cancel(letter, order, user_after).await {
+            // Somebody has put the letter back, and now the order is cancelled: nobody else would give it back.
+            Ok(CancelReply::Gone) => match self.gate.release(&release(order, user_after)).await {
+                Ok(ReleaseReply::GivenBackBefore) => return Ok(LetterOutcome::Gone),
+                reply => reply,
+            },
+            Ok(CancelReply::Cancelled(reply)) => Ok(reply),
+            Err(error) => Err(error),
+        };
+        Ok(match reply {
+            Ok(reply) => LetterOutcome::Done(EndedLetter {
+                letter: letter.id,
+                outcome: match reply {
+                    ReleaseReply::GivenBack => "given_back",
+                    ReleaseReply::GivenBackBefore => "given_back_before",
+                    ReleaseReply::GivenBackWithoutStock => "given_back_without_stock",
+                },
+                order: Some(order.id.to_string()),
+                entry: None,
+            }),
+            Err(GateError::IdTaken { .. }) => LetterOutcome::Stays(Obstacle::IdTaken, None),
+            Err(error) => LetterOutcome::of_error(error)?,
+        })
+    }
+}
+
+/// What a cancellation, foreseen or done, means for the letter: what becomes of its user, or why it stays, with the words
+/// of MySQL.
+fn user_after(cancellation: Cancellation) -> Result<UserAfter, (Obstacle, Option<String>)> {
+    match cancellation {
+        Cancellation::Cancelled(user_after) => Ok(user_after),
+        Cancellation::OrderExists => Err((Obstacle::OrderExists, None)),
+        Cancellation::IdTaken => Err((Obstacle::IdTaken, None)),
+        Cancellation::Rejected(error) => Err((Obstacle::Rejected, Some(error))),
+        Cancellation::Contended => Err((Obstacle::Contended, None)),
+    }
+}
+
+/// Gives the order of a letter back that is gone.
+pub(super) fn release(order: &Order, user_after: UserAfter) -> Release {
+    let Order { id, user, voucher, quantity, .. } = *order;
+    Release { order: id, user, voucher, units: Some(quantity), user_after, by: "operator:dead_cancel".into() }
+}
+
+fn held(orders: &[Result<Incoming, Obstacle>]) -> Vec<Incoming> {
+    orders.iter().flatten().cloned().collect()
+}

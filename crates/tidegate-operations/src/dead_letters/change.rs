@@ -1,0 +1,234 @@
+//! What requeue, cancel and drop have in common: they decide about the selected letters, then end them page by page.
+//!
+//! Each of the three has two functions. `decide` says what would become of letters, and changes nothing. `apply` does it to
+//! those that may be ended. A plan calls the first for each page; a run calls both, so that it decides as the plan did, by
+//! what the stores hold by then. What changes between the two calls, the stores notice themselves.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use fred::clients::Pool;
+use tidegate_orders::{DeadLetters, Gate, Keys, Ledger};
+use tidegate_stream::{EntryId, Letter, Outage};
+
+use super::{
+    cancel::Cancel,
+    drop::Drop,
+    outcome::{LetterDecision, LetterOutcome, StayingLetters},
+    plan::{LetterPlan, PlanDraft},
+    report::LetterReport,
+    request::{LetterAction, LetterRequest},
+    requeue::Requeue,
+    selection::LetterSelection,
+};
+use crate::{
+    change::{End, Job, Progress},
+    connect,
+    settings::SystemSettings,
+    text::counted,
+};
+
+/// Does something to letters.
+#[derive(Debug)]
+pub struct LetterChange {
+    action: LetterAction,
+    redis: Pool,
+    dead: DeadLetters,
+    /// The stream into which letters are put back.
+    stream: String,
+    step: Step,
+}
+
+/// What is done to a page of letters.
+#[derive(Debug)]
+enum Step {
+    Requeue(Requeue),
+    Cancel(Cancel),
+    Drop(Drop),
+}
+
+impl Step {
+    /// What would become of each of these letters. Changes nothing.
+    async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
+        match self {
+            Self::Requeue(requeue) => requeue.decide(letters).await,
+            Self::Cancel(cancel) => cancel.decide(letters).await,
+            Self::Drop(drop) => drop.decide(letters).await,
+        }
+    }
+
+    /// Does it to letters of which `decide` has said that they would not stay. An error that concerns one letter only is
+    /// its [`LetterOutcome::Stays`]. With an outage among the outcomes, nothing was done to letters that have none, and
+    /// nobody knows whether it was to those with the outage.
+    ///
+    /// # Errors
+    /// When no letter was ended.
+    async fn apply(&self, letters: &[&Letter]) -> Result<Vec<Result<LetterOutcome, Outage>>, Outage> {
+        match self {
+            Self::Requeue(requeue) => Ok(requeue.apply(letters).await),
+            Self::Cancel(cancel) => cancel.apply(letters).await,
+            Self::Drop(drop) => Ok(drop.apply(letters).await),
+        }
+    }
+}
+
+impl LetterChange {
+    /// Connects to the stores that `action` needs.
+    ///
+    /// # Errors
+    /// When one of them cannot be reached.
+    pub async fn open(settings: &SystemSettings, action: LetterAction) -> anyhow::Result<Self> {
+        let ledger = async {
+            let mysql = connect::mysql(settings).await?;
+            Ok(Ledger::new(mysql, settings.mysql.statement_timeout))
+        };
+        let stream = settings.stream.name.clone();
+        let access = |redis: &Pool| {
+            let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), stream.as_str());
+            (super::open(settings, redis), gate)
+        };
+        let (redis, step) = match action {
+            LetterAction::Requeue { force } => {
+                // Earlier orders win where the stock does not suffice for all.
+                let (redis, ledger) = tokio::try_join!(connect::redis_in_order(settings), ledger)?;
+                let (dead, gate) = access(&redis);
+                let limit = (!force).then_some(settings.operator.requeue_limit);
+                (redis, Step::Requeue(Requeue { dead, gate, ledger, limit }))
+            }
+            LetterAction::Cancel => {
+                let (redis, ledger) = tokio::try_join!(connect::redis(settings), ledger)?;
+                let (dead, gate) = access(&redis);
+                (redis, Step::Cancel(Cancel { dead, gate, ledger }))
+            }
+            LetterAction::Drop => {
+                let redis = connect::redis(settings).await?;
+                let (dead, gate) = access(&redis);
+                (redis, Step::Drop(Drop { dead, gate }))
+            }
+        };
+        Ok(Self { action, dead: super::open(settings, &redis), redis, stream, step })
+    }
+
+    /// The connections to Redis.
+    pub fn redis(&self) -> &Pool {
+        &self.redis
+    }
+
+    /// What would become of those of these letters that are there now. Changes nothing.
+    ///
+    /// # Errors
+    /// When a store does not answer, or the key holds no stream.
+    pub async fn plan(
+        &self,
+        letters: LetterSelection,
+        progress: &dyn Progress,
+    ) -> anyhow::Result<LetterPlan> {
+        let selection = letters.up_to_now(&self.dead).await?;
+        let all = self.dead.count().await.context("Failed to read the dead letters")?;
+        progress.expect(selection.length(all), "letters looked at");
+        let (mut draft, mut pages) = (PlanDraft::default(), selection.pages(&self.dead));
+        while let Some(page) = pages.next().await.context("Failed to read the dead letters")? {
+            progress.add(page.looked_at);
+            for (letter, decision) in page.letters.iter().zip(self.decide(&page.letters).await?) {
+                draft.add(self.dead.fields(), letter, decision);
+            }
+            draft.missing.extend(page.missing);
+        }
+        let question = self.question(draft.would);
+        Ok(draft.finish(self.dead.stream_name(), selection, question))
+    }
+
+    fn question(&self, letters: u64) -> String {
+        let letters = counted(letters, "letter");
+        match self.action {
+            LetterAction::Requeue { .. } => format!("Put {letters} back into {}?", self.stream),
+            LetterAction::Cancel => format!("Give the orders of {letters} back, for good?"),
+            LetterAction::Drop => format!("Delete {letters} for good?"),
+        }
+    }
+
+    /// A report of nothing, for [`LetterChange::run`].
+    pub fn report(&self, plan: &LetterPlan) -> LetterReport {
+        LetterReport {
+            stream: plan.stream.clone(),
+            what: match self.action {
+                LetterAction::Requeue { .. } => "requeued",
+                LetterAction::Cancel => "cancelled",
+                LetterAction::Drop => "dropped",
+            },
+            letters: 0,
+            first: Vec::new(),
+            gone: 0,
+            given_back: 0,
+            stay: StayingLetters::default(),
+            missing: plan.missing.clone(),
+            rest: self.request(plan.selection.clone()),
+        }
+    }
+
+    /// Does it to the letters of the plan, page by page.
+    ///
+    /// # Errors
+    /// When a store does not answer; the report holds what was done, and what is left.
+    pub async fn run(&self, plan: &LetterPlan, report: &mut LetterReport, job: &Job) -> anyhow::Result<End> {
+        job.progress.expect(plan.counts.letters, "letters");
+        let (mut pages, mut seen) = (plan.selection.pages(&self.dead), 0);
+        loop {
+            report.rest = self.request(pages.rest());
+            let Some(page) = pages.next().await.context("Failed to read the dead letters")? else { break };
+            if job.is_stopped() {
+                return Ok(End::Stopped);
+            }
+            let (settled, outage) = self.run_page(&page.letters, report).await?;
+            if let Some(outage) = outage {
+                let left = page.letters.iter().find(|letter| !settled.contains(&letter.id));
+                let after = left.map(|letter| letter.id.previous());
+                report.rest = self.request(plan.selection.after(after, &settled));
+                return Err(outage.into());
+            }
+            seen += page.letters.len() as u64;
+            job.progress.add(page.letters.len() as u64);
+        }
+        // What was there when it was asked about.
+        report.gone += plan.counts.letters.saturating_sub(seen);
+        Ok(End::Whole)
+    }
+
+    /// Answers with the letters of which it is known what became of them, and with the outage that keeps others from it.
+    async fn run_page(
+        &self,
+        letters: &[Letter],
+        report: &mut LetterReport,
+    ) -> anyhow::Result<(BTreeSet<EntryId>, Option<Outage>)> {
+        let decisions = self.decide(letters).await?;
+        let (mut going, mut staying) = (Vec::new(), Vec::new());
+        for (letter, decision) in letters.iter().zip(decisions) {
+            match decision {
+                LetterDecision::Stays(obstacle) => staying.push((letter, obstacle)),
+                LetterDecision::Done | LetterDecision::DiesAgain(_) => going.push(letter),
+            }
+        }
+        let outcomes = self.step.apply(&going).await?;
+        let staying =
+            staying.into_iter().map(|(letter, obstacle)| (letter, Ok(LetterOutcome::Stays(obstacle, None))));
+        let (mut settled, mut outage) = (BTreeSet::new(), None);
+        for (letter, outcome) in going.into_iter().zip(outcomes).chain(staying) {
+            match outcome {
+                Ok(outcome) => {
+                    report.add(letter, outcome);
+                    settled.insert(letter.id);
+                }
+                Err(error) => outage = Some(error),
+            }
+        }
+        Ok((settled, outage))
+    }
+
+    async fn decide(&self, letters: &[Letter]) -> anyhow::Result<Vec<LetterDecision>> {
+        self.step.decide(letters).await.context("Failed to look at the orders")
+    }
+
+    fn request(&self, letters: LetterSelection) -> LetterRequest {
+        LetterRequest { action: self.action, letters }
+    }
+}

@@ -1,0 +1,118 @@
+//! What would become of the selected letters.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use serde::Serialize;
+use tidegate_orders::{VoucherId, wire::FieldNames};
+use tidegate_stream::{EntryId, Letter};
+
+use super::{
+    groups::{LetterCounter, LetterCounts},
+    outcome::{LetterDecision, MOST_NAMED, NextDeath, StayingLetters},
+    selection::LetterSelection,
+};
+use crate::change::{Next, Plan};
+
+/// What would become of the selected letters.
+#[derive(Clone, Debug, Serialize)]
+pub struct LetterPlan {
+    /// The stream in which they stand.
+    pub stream: String,
+    /// All that were selected.
+    #[serde(flatten)]
+    pub counts: LetterCounts,
+    /// How many of them it would be done to.
+    pub would: u64,
+    /// Of these, the ones that it would not help, for the most frequent reasons.
+    pub again: Vec<DyingAgain>,
+    /// The ones that would stay.
+    pub stay: StayingLetters,
+    /// Ids that were asked for and are not there.
+    pub missing: Vec<EntryId>,
+    #[serde(skip)]
+    pub(super) question: String,
+    /// All that were selected, and none that came since.
+    #[serde(skip)]
+    pub(super) selection: LetterSelection,
+}
+
+impl Plan for LetterPlan {
+    fn next(&self) -> Next {
+        match (self.would, self.counts.letters, self.missing.len()) {
+            (0, 0, 0) => Next::NothingToDo,
+            (0, ..) => Next::Refused,
+            _ => Next::Ask(self.question.clone()),
+        }
+    }
+}
+
+/// Letters that would die again, for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DyingAgain {
+    /// The reason that their next letters would have, or `no_order`.
+    pub reason: &'static str,
+    /// The voucher of which MySQL has no row.
+    pub voucher: Option<VoucherId>,
+    /// How many they are.
+    pub letters: u64,
+}
+
+impl DyingAgain {
+    fn of((death, letters): (NextDeath, u64)) -> Self {
+        let (reason, voucher) = match death {
+            NextDeath::UnknownVoucher(voucher) => ("unknown_voucher", Some(voucher)),
+            NextDeath::IdTaken => ("id_taken", None),
+            NextDeath::NoOrder => ("no_order", None),
+        };
+        Self { reason, voucher, letters }
+    }
+}
+
+/// A plan that is not complete yet.
+#[derive(Debug, Default)]
+pub(super) struct PlanDraft {
+    counter: LetterCounter,
+    pub(super) would: u64,
+    again: BTreeMap<NextDeath, u64>,
+    stay: StayingLetters,
+    pub(super) missing: Vec<EntryId>,
+    last: Option<EntryId>,
+}
+
+impl PlanDraft {
+    /// With one more letter, which is younger than those before.
+    pub(super) fn add(&mut self, fields: &FieldNames, letter: &Letter, decision: LetterDecision) {
+        self.counter.add(fields, letter);
+        self.last = Some(letter.id);
+        match decision {
+            LetterDecision::Stays(obstacle) => self.stay.add(obstacle, letter, None),
+            LetterDecision::Done => self.would += 1,
+            LetterDecision::DiesAgain(death) => {
+                self.would += 1;
+                *self.again.entry(death).or_default() += 1;
+            }
+        }
+    }
+
+    /// The plan for the letters of `selection`, all of which were added.
+    pub(super) fn finish(self, stream: &str, selection: LetterSelection, question: String) -> LetterPlan {
+        let mut again: Vec<DyingAgain> = self.again.into_iter().map(DyingAgain::of).collect();
+        again.sort_by_key(|again| Reverse(again.letters));
+        again.truncate(MOST_NAMED);
+        LetterPlan {
+            stream: stream.to_owned(),
+            counts: self.counter.counts(),
+            would: self.would,
+            again,
+            stay: self.stay,
+            missing: self.missing,
+            question,
+            // So many that nothing has to be counted, and none that came since.
+            selection: LetterSelection {
+                last: self.last.unwrap_or(selection.last),
+                limit: None,
+                ..selection
+            },
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What became of the selected letters.
+
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use tidegate_stream::{EntryId, Letter};
+
+use super::{
+    outcome::{EndedLetter, LetterOutcome, MOST_NAMED, StayingLetters},
+    request::LetterRequest,
+};
+use crate::change::{Ending, Report};
+
+/// What became of the selected letters.
+#[derive(Clone, Debug, Serialize)]
+pub struct LetterReport {
+    /// The stream in which they stood.
+    pub stream: String,
+    /// What was done to them: `requeued`, `cancelled` or `dropped`.
+    pub what: &'static str,
+    /// How many it was done to.
+    pub letters: u64,
+    /// The first of them.
+    pub first: Vec<EndedLetter>,
+    /// Letters that were not there any more: somebody else was faster.
+    pub gone: u64,
+    /// Of these, the ones whose orders somebody else cancelled, and which were given back here.
+    pub given_back: u64,
+    /// The ones that stay.
+    pub stay: StayingLetters,
+    /// Ids that were asked for and are not there.
+    pub missing: Vec<EntryId>,
+    /// What to ask for to go on.
+    #[serde(skip)]
+    pub rest: LetterRequest,
+}
+
+impl Report for LetterReport {
+    fn counts(&self) -> Json {
+        let stay = self.stay.count() + self.missing.len() as u64;
+        json!({ self.what: self.letters, "gone": self.gone, "stay": stay })
+    }
+
+    fn ending(&self) -> Ending {
+        let is_all_done = self.stay.count() == 0 && self.missing.is_empty();
+        if is_all_done { Ending::Done } else { Ending::Refused }
+    }
+}
+
+impl LetterReport {
+    pub(super) fn add(&mut self, letter: &Letter, outcome: LetterOutcome) {
+        match outcome {
+            LetterOutcome::Done(ended) => {
+                self.letters += 1;
+                self.first.extend((self.first.len() < MOST_NAMED).then_some(ended));
+            }
+            LetterOutcome::Gone => self.gone += 1,
+            LetterOutcome::GivenBack => {
+                self.gone += 1;
+                self.given_back += 1;
+            }
+            LetterOutcome::Stays(obstacle, error) => self.stay.add(obstacle, letter, error),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Putting letters back into the stream.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+use tidegate_orders::{
+    DeadLetters, DryRun, Gate, Incoming, Ledger, OrderId, Verdict, VoucherId,
+    dead_letters::{MOST_FIELDS, RequeueReply},
+    gate::{GateError, ReleaseReply},
+    ledger::{Decided, Snapshot},
+};
+use tidegate_stream::{Letter, Outage};
+
+use super::{
+    cancel::release,
+    outcome::{EndedLetter, LetterDecision, LetterOutcome, NextDeath, Obstacle},
+};
+
+/// Puts letters back.
+#[derive(Debug)]
+pub(super) struct Requeue {
+    pub(super) dead: DeadLetters,
+    pub(super) gate: Gate,
+    pub(super) ledger: Ledger,
+    /// Letters that were put back so often stay; None: however often.
+    pub(super) limit: Option<u32>,
+}
+
+/// What is known of a page of letters.
+struct Known {
+    /// By the journals.
+    given_back: HashSet<(VoucherId, OrderId)>,
+    /// By MySQL.
+    snapshot: Snapshot,
+}
+
+impl Requeue {
+    /// A letter stays by what it is, and by what both stores say of its order. A worker that was given a cancelled order
+    /// would acknowledge it, and nothing would be left by which what Redis holds for it could be given back.
+    pub(super) async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
+        let orders: Vec<Option<Incoming>> = letters.iter().map(|letter| self.order_of(letter)).collect();
+        let known = self.known(&orders.iter().flatten().cloned().collect::<Vec<_>>()).await?;
+        let obstacle = |(letter, order): (&Letter, &Option<Incoming>)| {
+            self.obstacle(letter).or_else(|| known.obstacle(order.as_ref()?))
+        };
+        let obstacles: Vec<Option<Obstacle>> = letters.iter().zip(&orders).map(obstacle).collect();
+        let others = orders.iter().zip(&obstacles).filter(|(_, obstacle)| obstacle.is_none());
+        let others: Vec<Incoming> = others.filter_map(|(order, _)| order.clone()).collect();
+        let mut deaths = known.next_deaths(&others).into_iter();
+        let decision = |(obstacle, order): (Option<Obstacle>, &Option<Incoming>)| {
+            if let Some(obstacle) = obstacle {
+                return LetterDecision::Stays(obstacle);
+            }
+            let death = if order.is_some() { deaths.next().flatten() } else { Some(NextDeath::NoOrder) };
+            death.map_or(LetterDecision::Done, LetterDecision::DiesAgain)
+        };
+        Ok(obstacles.into_iter().zip(&orders).map(decision).collect())
+    }
+
+    /// Puts them back, then looks once more whether their orders were cancelled meanwhile.
+    pub(super) async fn apply(&self, letters: &[&Letter]) -> Vec<Result<LetterOutcome, Outage>> {
+        // The first alone: where Redis does not know the script yet, the others would overtake each other.
+        let mut all = letters.iter().map(|letter| self.requeue(letter));
+        let Some(first) = all.next() else { return Vec::new() };
+        let mut outcomes = vec![first.await];
+        if outcomes[0].is_ok() {
+            outcomes.extend(join_all(all).await);
+        }
+        self.give_back_cancelled(letters, &mut outcomes).await;
+        outcomes
+    }
+
+    fn order_of(&self, letter: &Letter) -> Option<Incoming> {
+        self.dead.order_of(letter).ok().map(|order| Incoming { order, entry: letter.id })
+    }
+
+    async fn known(&self, orders: &[Incoming]) -> Result<Known, Outage> {
+        let ids: Vec<_> = orders.iter().map(|Incoming { order, .. }| (order.voucher, order.id)).collect();
+        let given_back = self.gate.given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
+        Ok(Known { given_back, snapshot: self.ledger.snapshot(orders).await? })
+    }
+
+    /// Why a letter stays by what it is.
+    fn obstacle(&self, letter: &Letter) -> Option<Obstacle> {
+        if letter.burial.is_none() {
+            return Some(Obstacle::Foreign);
+        }
+        if letter.fields.len() > MOST_FIELDS {
+            return Some(Obstacle::TooManyFields);
+        }
+        let is_too_often = self.limit.is_some_and(|limit| letter.history.requeued >= limit);
+        is_too_often.then_some(Obstacle::NeedsForce)
+    }
+
+    async fn requeue(&self, letter: &Letter) -> Result<LetterOutcome, Outage> {
+        Ok(match self.dead.requeue(letter).await {
+            Ok(RequeueReply::Requeued(entry)) => LetterOutcome::Done(EndedLetter {
+                letter: letter.id,
+                outcome: "requeued",
+                order: self.dead.order_of(letter).ok().map(|order| order.id.to_string()),
+                entry: Some(entry),
+            }),
+            Ok(RequeueReply::Gone) => LetterOutcome::Gone,
+            Ok(RequeueReply::GivenBack) => LetterOutcome::Stays(Obstacle::GivenBack, None),
+            Err(error) => LetterOutcome::of_error(error)?,
+        })
+    }
+
+    /// Asks MySQL once more. Whoever cancels an order writes that down before its letter is ended: if the letter is put
+    /// back in between, workers only acknowledge the order, and should the other die now, nobody would give it back.
+    async fn give_back_cancelled(&self, letters: &[&Letter], outcomes: &mut [Result<LetterOutcome, Outage>]) {
+        let is_moved = |outcome: &Result<LetterOutcome, Outage>| {
+            matches!(outcome, Ok(LetterOutcome::Done(_) | LetterOutcome::Gone))
+        };
+        let moved = letters.iter().zip(outcomes).filter(|(_, outcome)| is_moved(outcome));
+        let moved = moved.filter_map(|(letter, outcome)| Some((self.order_of(letter)?, outcome)));
+        let (orders, outcomes): (Vec<Incoming>, Vec<_>) = moved.unzip();
+        let snapshot = match self.ledger.snapshot(&orders).await {
+            Ok(snapshot) => snapshot,
+            Err(outage) => return outcomes.into_iter().for_each(|outcome| *outcome = Err(outage.clone())),
+        };
+        let releases = orders.iter().zip(outcomes).map(async |(incoming, outcome)| {
+            let Some(user_after) = snapshot.cancelled(&incoming.order) else { return };
+            *outcome = match self.gate.release(&release(&incoming.order, user_after)).await {
+                Ok(ReleaseReply::GivenBackBefore) | Err(GateError::IdTaken { .. }) => Ok(LetterOutcome::Gone),
+                Ok(ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock) => {
+                    Ok(LetterOutcome::GivenBack)
+                }
+                Err(error) => LetterOutcome::of_error(error),
+            };
+        });
+        join_all(releases).await;
+    }
+}
+
+impl Known {
+    /// Why the letter of an order stays.
+    fn obstacle(&self, Incoming { order, .. }: &Incoming) -> Option<Obstacle> {
+        if self.given_back.contains(&(order.voucher, order.id)) {
+            return Some(Obstacle::GivenBack);
+        }
+        self.snapshot.cancelled(order).is_some().then_some(Obstacle::Cancelled)
+    }
+
+    /// Why each of these orders would die again, if it would.
+    fn next_deaths(self, orders: &[Incoming]) -> Vec<Option<NextDeath>> {
+        let decided = self.snapshot.predict_record(orders, &mut DryRun::default());
+        let death = |(incoming, decided): (&Incoming, Decided)| match decided.verdict {
+            Verdict::UnknownVoucher => Some(NextDeath::UnknownVoucher(incoming.order.voucher)),
+            Verdict::IdTaken => Some(NextDeath::IdTaken),
+            _ => None,
+        };
+        orders.iter().zip(decided).map(death).collect()
+    }
+}

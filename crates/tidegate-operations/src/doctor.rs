@@ -1,0 +1,40 @@
+//! Is the ground fit for orders, and does any of them wait? Each finding is ok, a warning or an error with what to do.
+
+mod clock;
+mod cluster;
+mod entries;
+mod finding;
+mod mysql_checks;
+mod redis_checks;
+mod sales;
+mod waiting;
+
+use serde::Serialize;
+
+use self::finding::Findings;
+pub use self::finding::{Finding, Level};
+use crate::settings::SystemSettings;
+
+/// All that was found.
+#[derive(Debug, Serialize)]
+pub struct Diagnosis {
+    /// Findings that are errors.
+    pub errors: usize,
+    /// Findings that are warnings.
+    pub warnings: usize,
+    /// About Redis, then about MySQL.
+    pub findings: Vec<Finding>,
+}
+
+/// Checks both stores side by side; one that is away does not keep the other from being checked. Changes nothing.
+pub async fn diagnose(settings: &SystemSettings) -> Diagnosis {
+    let (mut redis, mut mysql) = (Findings::of("redis"), Findings::of("mysql"));
+    let stores =
+        tokio::join!(redis_checks::run(settings, &mut redis), mysql_checks::run(settings, &mut mysql));
+    if let (Some(pool), Some(database)) = &stores {
+        sales::check(settings, &mut redis, pool, database).await;
+    }
+    let findings = [redis.into_vec(), mysql.into_vec()].concat();
+    let count = |level| findings.iter().filter(|finding: &&Finding| finding.level == level).count();
+    Diagnosis { errors: count(Level::Error), warnings: count(Level::Warning), findings }
+}

@@ -1,0 +1,48 @@
+//! Clocks: order ids, sale windows and ages are wrong by as much as they differ.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::finding::Findings;
+
+const TOLERANCE_MS: i64 = 2_000;
+
+/// This host's clock: Unix time in milliseconds.
+pub(super) fn host_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Compares a server's clock with this host's, read before and after it was asked.
+pub(super) fn compare(findings: &mut Findings, (before_ms, after_ms): (i64, i64), server_ms: i64) {
+    // Whatever the way took is no difference.
+    let difference_ms =
+        if server_ms < before_ms { server_ms - before_ms } else { (server_ms - after_ms).max(0) };
+    if difference_ms.abs() > TOLERANCE_MS {
+        findings.warning(
+            format!("its clock differs by {difference_ms} ms from this host's"),
+            "run NTP on both hosts; sale windows follow the clock of Redis, order ids this host's",
+        );
+    } else {
+        findings.ok("its clock agrees with this host's");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::finding::Level, *};
+
+    fn level(server_ms: i64) -> Level {
+        let mut findings = Findings::of("redis");
+        compare(&mut findings, (10_000, 15_000), server_ms);
+        findings.into_vec()[0].level
+    }
+
+    #[test]
+    fn only_what_the_round_trip_cannot_explain_counts_as_a_difference() {
+        assert_eq!(level(8_000), Level::Ok);
+        assert_eq!(level(7_999), Level::Warning);
+        assert_eq!(level(12_000), Level::Ok);
+        assert_eq!(level(17_000), Level::Ok);
+        assert_eq!(level(17_001), Level::Warning);
+    }
+}

@@ -1,0 +1,101 @@
+//! Is what `mysql.url` names a cluster, and are its nodes fit for orders?
+
+use tidegate_orders::sessions::{Cluster, NodeStatus};
+
+use super::finding::Findings;
+use crate::{SystemSettings, connect};
+
+/// Statements that `wsrep_sync_wait` makes wait: INSERT and UPDATE.
+const WRITES_WAIT: u32 = 2 | 4;
+/// With fewer nodes, the loss of one stops the others.
+const ENOUGH_NODES: i64 = 3;
+
+/// Looks at every host by itself. Says nothing of a single server that is alone.
+pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings) {
+    let Ok(sessions) = connect::mysql_sessions(settings) else { return };
+    let inspector = sessions.survey().await;
+    let several = inspector.len() > 1;
+    let ours = inspector.iter().find_map(|(_, status)| status.as_ref().ok()?.cluster());
+    for (host, status) in &inspector {
+        match (status, &ours) {
+            (Ok(_), None) if !several => {}
+            (Ok(status), Some(ours)) if status.cluster().as_ref() == Some(ours) => {
+                check_node(findings, host, status, several);
+            }
+            (Ok(status), _) if status.certifies() && status.cluster().is_none() => findings.error(
+                format!("{host} has not joined its cluster since it was started"),
+                "see its own log; it joins by itself when it reaches a node that is in the cluster",
+            ),
+            (Ok(_), _) => findings.error(
+                format!("{host} is no node of {}", ours.as_ref().map_or("a cluster".to_owned(), Cluster::to_string)),
+                "several hosts must be nodes of one Galera cluster or of one replication group: to go to any other replica \
+                 loses orders that were acknowledged. Name only its nodes in mysql.url",
+            ),
+            // That a single server does not answer, the next check says.
+            (Err(reason), _) if several => findings.warning(
+                format!("{host} does not answer: {reason}"),
+                "start it; workers use the other hosts meanwhile",
+            ),
+            (Err(_), _) => {}
+        }
+    }
+    if let (Some(cluster), false) = (&ours, several) {
+        findings.warning(
+            format!("mysql.url names one node of {cluster}"),
+            "name the others, too (a:3306,b:3306,c:3306), so that workers go on when this one is away",
+        );
+    }
+}
+
+fn check_node(findings: &mut Findings, host: &str, status: &NodeStatus, several: bool) {
+    let Some(cluster) = status.cluster() else { return };
+    let of_nodes = status.nodes().map_or(String::new(), |nodes| {
+        format!(", which has {nodes} node{}", if nodes == 1 { "" } else { "s" })
+    });
+    match status.unfit() {
+        None => findings.ok(format!("{host} takes orders, a node of {cluster}{of_nodes}")),
+        Some(_) if several && status.is_secondary() => {
+            findings.ok(format!("{host} is a secondary of {cluster}{of_nodes}"));
+        }
+        Some(reason) => findings.error(
+            format!("{host}, a node of {cluster}, takes no orders: {reason}"),
+            "see its own log, and docs/runbook/cluster-node-is-away.md",
+        ),
+    }
+    if let Some(error) = status.membership_error() {
+        findings.error(
+            format!("{host}: which members its group has cannot be seen: {error}"),
+            "GRANT SELECT ON performance_schema.replication_group_members to this user: without it, no worker goes there when \
+             mysql.url names several hosts",
+        );
+    }
+    match status.nodes() {
+        Some(nodes) if nodes < ENOUGH_NODES && status.unfit().is_none() => findings.warning(
+            format!("{host}: its cluster has {nodes} of at least {ENOUGH_NODES} nodes: the loss of one more stops the sale"),
+            "bring the missing nodes back, or add some",
+        ),
+        _ => {}
+    }
+    check_settings(findings, host, status);
+}
+
+fn check_settings(findings: &mut Findings, host: &str, status: &NodeStatus) {
+    if status.fact("wsrep_sync_wait").parse().is_ok_and(|bits: u32| bits & WRITES_WAIT > 0) {
+        findings.warning(
+            format!("{host}: wsrep_sync_wait makes every write wait for the other nodes' backlog: batches become slow"),
+            "SET GLOBAL wsrep_sync_wait = 0 or 1; orders do not need it",
+        );
+    }
+    if status.fact("wsrep_trx_fragment_size").parse().is_ok_and(|size: u64| size > 0) {
+        findings.warning(
+            format!("{host}: wsrep_trx_fragment_size is set: pieces of a batch lock rows on all nodes before its COMMIT"),
+            "SET GLOBAL wsrep_trx_fragment_size = 0; a batch is small",
+        );
+    }
+    if status.fact("group_replication_unreachable_majority_timeout") == "0" {
+        findings.warning(
+            format!("{host}: group_replication_unreachable_majority_timeout is 0: without a majority, commits hang for ever"),
+            "SET GLOBAL group_replication_unreachable_majority_timeout = 10, and write it to the server's configuration",
+        );
+    }
+}

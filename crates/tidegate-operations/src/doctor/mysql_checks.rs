@@ -1,0 +1,160 @@
+//! Is this MySQL fit to be the authority over orders?
+
+use std::time::Duration;
+
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    ServerFacts,
+    row_locks::{self, Blocker},
+    schema,
+};
+use tokio::time::timeout;
+
+use super::{clock, cluster, finding::Findings};
+use crate::{SystemSettings, connect, text::error_chain};
+
+const OLDEST_MYSQL: (u64, u64) = (8, 0);
+const OLDEST_MARIADB: (u64, u64) = (10, 6);
+/// Batches of one voucher wait for each other, for much less than this.
+const HELD_S: i64 = 3;
+
+/// All checks of MySQL. Answers with the connections to it, where it can be reached.
+pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> Option<MySqlPool> {
+    cluster::check(settings, findings).await;
+    let mysql = match connect::mysql(settings).await {
+        Ok(mysql) => mysql,
+        Err(error) => {
+            findings.error(error_chain(&error), "start it, or correct mysql.url");
+            return None;
+        }
+    };
+    findings.ok(format!("reachable at {}", settings.mysql.url));
+    let within = settings.mysql.statement_timeout;
+    check_server(findings, &mysql, within).await;
+    check_schema(findings, &mysql, within).await;
+    check_row_locks(findings, &mysql, within).await;
+    Some(mysql)
+}
+
+async fn check_server(findings: &mut Findings, mysql: &MySqlPool, within: Duration) {
+    let before_ms = clock::host_ms();
+    match timeout(within, ServerFacts::read(mysql)).await {
+        Ok(Ok(facts)) => {
+            let host_ms = (before_ms, clock::host_ms());
+            check_version(findings, &facts);
+            check_durability(findings, &facts);
+            check_writable(findings, &facts);
+            check_strictness(findings, &facts);
+            clock::compare(findings, host_ms, facts.now_ms);
+        }
+        Ok(Err(error)) => {
+            findings
+                .error(format!("its settings could not be read: {error}"), "allow this user SHOW VARIABLES");
+        }
+        Err(_) => {
+            findings.error("its settings could not be read in time", "see what holds it: SHOW PROCESSLIST")
+        }
+    }
+}
+
+fn check_version(findings: &mut Findings, facts: &ServerFacts) {
+    let (name, oldest) =
+        if facts.is_mariadb() { ("MariaDB", OLDEST_MARIADB) } else { ("MySQL", OLDEST_MYSQL) };
+    // MariaDB appends its name and its packager's.
+    let version = format!("{name} {}", facts.version.split('-').next().unwrap_or_default());
+    if connect::version(&facts.version) >= oldest {
+        findings.ok(version);
+    } else {
+        let advice = format!("upgrade to {name} {}.{} or later", oldest.0, oldest.1);
+        findings.error(format!("{version} is too old"), advice);
+    }
+}
+
+fn check_durability(findings: &mut Findings, facts: &ServerFacts) {
+    match facts.variable("innodb_flush_log_at_trx_commit") {
+        "1" => findings.ok("innodb_flush_log_at_trx_commit is 1"),
+        other => findings.error(
+            format!("innodb_flush_log_at_trx_commit is {other}: a crash loses orders that were acknowledged"),
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and write it to the server's configuration",
+        ),
+    }
+    if facts.is_on("log_bin") {
+        match facts.variable("sync_binlog") {
+            "1" => findings.ok("sync_binlog is 1"),
+            other => findings.warning(
+                format!(
+                    "sync_binlog is {other}: after a crash, replicas may lack orders that the primary has"
+                ),
+                "SET GLOBAL sync_binlog = 1, and write it to the server's configuration",
+            ),
+        }
+    }
+}
+
+fn check_writable(findings: &mut Findings, facts: &ServerFacts) {
+    match ["read_only", "super_read_only"].into_iter().find(|name| facts.is_on(name)) {
+        None => findings.ok("it takes writes"),
+        Some(name) => findings.error(format!("{name} is ON"), "point mysql.url at the primary"),
+    }
+}
+
+fn check_strictness(findings: &mut Findings, facts: &ServerFacts) {
+    let mode = facts.variable("sql_mode");
+    if mode.contains("STRICT_TRANS_TABLES") || mode.contains("STRICT_ALL_TABLES") {
+        findings.ok("sql_mode is strict");
+    } else {
+        findings.warning(
+            "sql_mode is not strict: other programs' bad values are cut to fit (our sessions set it)",
+            "add STRICT_TRANS_TABLES to sql_mode",
+        );
+    }
+}
+
+/// Who may not see the transactions of others is told nothing of them.
+async fn check_row_locks(findings: &mut Findings, mysql: &MySqlPool, within: Duration) {
+    let Ok(Ok(Some(blocker))) = timeout(within, row_locks::blocker(mysql)).await else { return };
+    let Blocker { waiting, connection, age_s } = blocker;
+    if age_s >= HELD_S {
+        findings.warning(
+            format!(
+                "{} for rows that others hold; the oldest that holds rows and does not wait is connection {connection}, \
+                 for {age_s} s",
+                if waiting == 1 { "1 transaction waits".to_owned() } else { format!("{waiting} transactions wait") }
+            ),
+            format!("see whose it is: SELECT * FROM information_schema.processlist WHERE id = {connection}; then KILL {connection}"),
+        );
+    }
+}
+
+async fn check_schema(findings: &mut Findings, mysql: &MySqlPool, within: Duration) {
+    let state = match timeout(within, schema::check(mysql)).await {
+        Ok(Ok(state)) => state,
+        Ok(Err(error)) => {
+            return findings
+                .error(format!("the tables could not be read: {error}"), "correct mysql.url or grants");
+        }
+        Err(_) => return findings.error("the tables could not be read in time", "tidegate migrate"),
+    };
+    if state.is_ready() {
+        findings.ok(format!("the tables of {} are migrated", state.database));
+    }
+    if state.unique_key {
+        findings.ok("unique key on voucher, user and slot: no second live order of a user");
+    } else {
+        findings.error("there is no unique key on voucher, user and slot", "tidegate migrate");
+    }
+    for problem in &state.problems {
+        findings.error(problem.to_string(), "correct that, then: tidegate migrate");
+    }
+    if !state.missing.is_empty() {
+        let steps: String =
+            state.missing.iter().map(|change| format!("\n{:<16}- {}", "", change.what)).collect();
+        findings.error(format!("migrations are missing:{steps}"), "tidegate migrate");
+    }
+    for key in &state.other_unique_keys {
+        findings.warning(
+            format!("another unique key on the orders: {key}"),
+            "drop it if a user may order again after a cancellation",
+        );
+    }
+}

@@ -1,0 +1,231 @@
+//! Is this Redis fit to hold orders that MySQL has not seen yet?
+
+use std::collections::HashMap;
+
+use fred::{
+    clients::Pool,
+    interfaces::ClientLike,
+    prelude::FredResult,
+    types::{ClusterHash, CustomCommand, Value},
+};
+use tidegate_orders::Keys;
+use tidegate_stream::{KeyKind, StreamStatus, inspect, is_disk_full, server_time_ms};
+
+use super::{clock, entries, finding::Findings, waiting};
+use crate::{
+    SystemSettings, connect,
+    fleet_pause::FleetPause,
+    text::{counted, error_chain},
+};
+
+const OLDEST: (u64, u64) = (6, 2);
+const MAKE_ROOM: &str =
+    "make room on its disk; do not restart it before: it would forget what is not in its file";
+
+/// All checks of Redis. Answers with the connections to it, where it can be reached.
+pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> Option<Pool> {
+    let redis = match connect::redis(settings).await {
+        Ok(redis) => redis,
+        Err(error) => {
+            let what = error_chain(&error);
+            let advice = if is_disk_full(&what) { MAKE_ROOM } else { "start it, or correct redis.url" };
+            findings.error(what, advice);
+            return None;
+        }
+    };
+    findings.ok(format!("reachable at {}", settings.redis.url));
+    match info(&redis).await {
+        Ok(info) => {
+            check_version(findings, &info);
+            check_role(findings, &info);
+            check_eviction(findings, &info);
+            check_persistence(findings, &info);
+            check_disk(findings, &info);
+        }
+        Err(error) => findings.warning(
+            format!("its version and settings could not be read: {}", error.details()),
+            "allow INFO for this user, or check by hand: version >= 6.2, noeviction, AOF on, role master",
+        ),
+    }
+    check_fsync(findings, config_get(&redis, "appendfsync").await);
+    check_clock(findings, &redis).await;
+    check_stream(settings, findings, &redis).await;
+    check_pause(settings, findings, &redis).await;
+    Some(redis)
+}
+
+async fn info(redis: &Pool) -> FredResult<HashMap<String, String>> {
+    let command = CustomCommand::new_static("INFO", ClusterHash::Random, false);
+    let text: String = redis.next().custom(command, Vec::<Value>::new()).await?;
+    let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
+    Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+async fn config_get(redis: &Pool, name: &str) -> FredResult<Option<String>> {
+    let command = CustomCommand::new_static("CONFIG", ClusterHash::Random, false);
+    let mut found: HashMap<String, String> = redis.next().custom(command, vec!["GET", name]).await?;
+    Ok(found.remove(name))
+}
+
+fn value<'a>(info: &'a HashMap<String, String>, name: &str) -> &'a str {
+    info.get(name).map_or("", String::as_str)
+}
+
+fn check_version(findings: &mut Findings, info: &HashMap<String, String>) {
+    // Valkey gives itself out as Redis 7.2 here, which is what it can do.
+    let version = value(info, "redis_version");
+    let name = match value(info, "valkey_version") {
+        "" => format!("Redis {version}"),
+        valkey => format!("Valkey {valkey}"),
+    };
+    if connect::version(version) >= OLDEST {
+        findings.ok(name);
+    } else {
+        findings.error(format!("{name} is too old"), "upgrade to Redis 6.2 or later, or to Valkey");
+    }
+    if value(info, "redis_mode") == "cluster" {
+        findings.warning(
+            "it is a Redis Cluster",
+            "put one literal {tag} into all key templates and stream names",
+        );
+    }
+}
+
+fn check_role(findings: &mut Findings, info: &HashMap<String, String>) {
+    match value(info, "role") {
+        "master" => findings.ok("it is the master"),
+        role => findings.error(
+            format!("its role is {role:?}; it takes no writes"),
+            "point redis.url at the master, or use redis-sentinel://",
+        ),
+    }
+}
+
+fn check_eviction(findings: &mut Findings, info: &HashMap<String, String>) {
+    let advice = "CONFIG SET maxmemory-policy noeviction, and write it to the server's configuration";
+    match (value(info, "maxmemory_policy"), value(info, "maxmemory")) {
+        ("noeviction", _) => findings.ok("maxmemory-policy is noeviction"),
+        (policy, "0") => {
+            findings.warning(
+                format!("maxmemory-policy is {policy}, and would evict once maxmemory is set"),
+                advice,
+            );
+        }
+        (policy, _) => {
+            findings.error(format!("maxmemory-policy is {policy}: it may evict stock and orders"), advice)
+        }
+    }
+}
+
+fn check_persistence(findings: &mut Findings, info: &HashMap<String, String>) {
+    let advice = "CONFIG SET appendonly yes, and write it to the server's configuration";
+    match (value(info, "aof_enabled"), value(info, "connected_slaves")) {
+        ("1", _) => findings.ok("the append-only file is on"),
+        (_, "" | "0") => findings.error("the append-only file is off: a crash loses admitted orders", advice),
+        (_, replicas) => findings.warning(
+            format!("the append-only file is off; only its replicas ({replicas}) keep what was admitted"),
+            advice,
+        ),
+    }
+}
+
+/// A client that gives a password is let in while Redis cannot write its file; others are told at the door.
+fn check_disk(findings: &mut Findings, info: &HashMap<String, String>) {
+    if value(info, "aof_last_write_status") == "err" {
+        findings.error("its append-only file cannot be written", MAKE_ROOM);
+    }
+    if value(info, "rdb_last_bgsave_status") == "err" {
+        findings.warning("its last snapshot could not be written", "make room on its disk, or see its log");
+    }
+}
+
+fn check_fsync(findings: &mut Findings, appendfsync: FredResult<Option<String>>) {
+    match appendfsync {
+        Ok(Some(fsync)) if fsync == "no" => findings.warning(
+            "appendfsync is no: a crash of the host loses up to half a minute of orders",
+            "CONFIG SET appendfsync everysec, or always",
+        ),
+        Ok(Some(fsync)) => findings.ok(format!("appendfsync is {fsync}")),
+        Ok(None) => findings.warning("appendfsync is unknown to it", "check its durability by hand"),
+        Err(error) => findings.warning(
+            format!("appendfsync could not be read: {}", error.details()),
+            "managed services forbid CONFIG: check in their console that it is everysec or always",
+        ),
+    }
+}
+
+async fn check_clock(findings: &mut Findings, redis: &Pool) {
+    let before_ms = clock::host_ms();
+    match server_time_ms(redis).await {
+        Ok(now_ms) => {
+            let host_ms = (before_ms, clock::host_ms());
+            clock::compare(findings, host_ms, i64::try_from(now_ms).unwrap_or(i64::MAX));
+        }
+        Err(error) => {
+            findings.warning(format!("its clock could not be read: {error}"), "allow TIME for this user")
+        }
+    }
+}
+
+async fn check_stream(settings: &SystemSettings, findings: &mut Findings, redis: &Pool) {
+    let names = settings.stream_names();
+    match inspect(redis, &names).await {
+        Ok(status) => {
+            report_stream(settings, findings, &status);
+            waiting::check(settings, findings, redis, &status).await;
+            entries::check(settings, findings, redis).await;
+        }
+        Err(error) => findings.error(
+            format!("the stream {} could not be read: {error}", names.stream),
+            "allow this user TYPE, XLEN, XRANGE, XINFO and XPENDING on it",
+        ),
+    }
+}
+
+async fn check_pause(settings: &SystemSettings, findings: &mut Findings, redis: &Pool) {
+    match FleetPause::read(redis, &Keys::new(settings.keys.clone())).await {
+        Ok(None) => findings.ok("the workers are not paused"),
+        Ok(Some(pause)) => {
+            let lasting =
+                pause.lasting_s.map(|lasting_s| format!(" for {lasting_s:.0} s")).unwrap_or_default();
+            findings.warning(
+                format!("the workers are paused{lasting}, {}: {}", pause.origin(), pause.end()),
+                "if that has served its purpose: tidegate resume --workers",
+            );
+        }
+        Err(error) => findings.error(
+            format!("{} could not be read: {error}; workers do not start", settings.keys.pause),
+            "it must hold a string or nothing, and this user must be allowed GET on it",
+        ),
+    }
+}
+
+fn report_stream(settings: &SystemSettings, findings: &mut Findings, status: &StreamStatus) {
+    let (name, group) = (&settings.stream.name, &settings.stream.group);
+    match (&status.kind, &status.group) {
+        (KeyKind::Other(kind), _) => findings.error(
+            format!("{name} is a {kind}, not a stream"),
+            "rename that key, or set stream.name to the producers' stream",
+        ),
+        (KeyKind::Missing, _) => findings.warning(
+            format!("there is no stream {name} yet"),
+            "nothing, on a new system: the first order or worker makes it; otherwise check stream.name",
+        ),
+        (KeyKind::Stream, None) => findings.warning(
+            format!("the stream {name} has no group {group} yet"),
+            "start a worker, which makes it; if workers run, check stream.group",
+        ),
+        (KeyKind::Stream, Some(_)) => {
+            findings.ok(format!("stream {name} with {}, group {group}", counted(status.length, "entry")));
+        }
+    }
+    if let KeyKind::Other(kind) = &status.dead_kind {
+        findings.error(
+            format!(
+                "{} is a {kind}, not a stream: nothing can be buried, and lanes fill up",
+                settings.stream.dead
+            ),
+            "rename that key, or set stream.dead; workers go on by themselves",
+        );
+    }
+}

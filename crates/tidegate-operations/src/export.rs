@@ -1,0 +1,221 @@
+//! Entries of the stream, or dead letters, as lines of JSON: page by page, to a new file or to a writer.
+
+mod out;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use fred::clients::Pool;
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use tidegate_stream::{Line, StreamInspector};
+
+pub use self::out::ExportTarget;
+use self::out::{Out, on_thread};
+use crate::{
+    change::{End, Ending, Job, Report},
+    dead_letters::{self, FullLetter, LetterPages, LetterSelection},
+    selection::{EntrySelection, StreamPages},
+    settings::SystemSettings,
+};
+
+/// Entries that are read at once.
+const PAGE: u16 = 1_000;
+
+/// What is exported.
+#[derive(Clone, Debug)]
+pub enum ExportSelection {
+    /// Entries of the stream.
+    Entries(EntrySelection),
+    /// Dead letters.
+    Letters(LetterSelection),
+}
+
+/// What was written.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExportReport {
+    /// The stream that was read.
+    pub stream: String,
+    /// The new file; None: the lines went to a writer.
+    pub out: Option<PathBuf>,
+    /// Lines that were written.
+    pub entries: u64,
+    /// What was asked for by its id and is not there.
+    pub missing: Vec<String>,
+    /// What to export to go on.
+    #[serde(skip)]
+    pub rest: ExportSelection,
+}
+
+impl Report for ExportReport {
+    fn counts(&self) -> Json {
+        json!({ "entries": self.entries })
+    }
+
+    fn ending(&self) -> Ending {
+        if self.missing.is_empty() { Ending::Done } else { Ending::Refused }
+    }
+
+    fn torn(&self) -> &'static str {
+        "its last line may be cut off, look before anything is appended"
+    }
+}
+
+/// An export that can be run.
+pub struct Export {
+    stream: String,
+    total: u64,
+    pages: Pages,
+    out: Out,
+}
+
+/// What is read.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "an export has one of them")]
+enum Pages {
+    Entries(StreamPages),
+    Letters(LetterPages),
+}
+
+/// A page, as it is written.
+#[derive(Debug)]
+struct Lines {
+    /// Whole lines.
+    text: String,
+    /// How many.
+    count: u64,
+    /// How much was looked at for them.
+    looked_at: u64,
+    /// What was asked for by its id and is not there.
+    missing: Vec<String>,
+}
+
+impl Export {
+    /// Looks how much there is, and makes the file. What comes into the stream from now on is not meant: an export would
+    /// never end.
+    ///
+    /// # Errors
+    /// When Redis does not answer, its key holds no stream, the file cannot be made, or it is there already.
+    pub async fn open(
+        settings: &SystemSettings,
+        redis: Pool,
+        selection: ExportSelection,
+        target: ExportTarget,
+    ) -> anyhow::Result<Self> {
+        let (stream, total, pages) = match selection {
+            ExportSelection::Entries(selection) => {
+                let inspector = StreamInspector::new(redis, settings.stream_names());
+                let stream = settings.stream_names().stream;
+                let end = inspector.last_id(&stream).await.context("Failed to read the stream")?;
+                let selection = EntrySelection { last: selection.last.min(end), ..selection };
+                let total = inspector.length(&stream).await?;
+                let pages = StreamPages::new(inspector, settings.keys.fields.clone(), selection);
+                (stream, total, Pages::Entries(pages))
+            }
+            ExportSelection::Letters(letters) => {
+                let dead = dead_letters::open(settings, &redis);
+                let all = dead.count().await.context("Failed to read the dead letters")?;
+                let letters = letters.up_to_now(&dead).await?;
+                (dead.stream_name().to_owned(), letters.length(all), Pages::Letters(letters.pages(&dead)))
+            }
+        };
+        Ok(Self { stream, total, pages, out: Out::open(target)? })
+    }
+
+    /// Entries that are looked at, at most.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// A report of nothing, for [`Export::run`].
+    pub fn report(&self) -> ExportReport {
+        let (stream, out) = (self.stream.clone(), self.out.path().map(Path::to_owned));
+        ExportReport { stream, out, entries: 0, missing: Vec::new(), rest: self.pages.rest() }
+    }
+
+    /// Writes all pages.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the lines cannot be written; the report holds what was written, and what is left.
+    pub async fn run(self, report: &mut ExportReport, job: &Job) -> anyhow::Result<End> {
+        let Self { mut pages, out, .. } = self;
+        let (out, ended) = write_all(&mut pages, out, report, job).await;
+        // What is written is to last, also if the rest could not be read.
+        if let Some(out) = out {
+            on_thread(|| out.finish()).await?;
+        }
+        ended
+    }
+}
+
+/// Answers with None for the output where nobody reads it any more, or the last page did not get through.
+async fn write_all(
+    pages: &mut Pages,
+    mut out: Out,
+    report: &mut ExportReport,
+    job: &Job,
+) -> (Option<Out>, anyhow::Result<End>) {
+    loop {
+        report.rest = pages.rest();
+        let page = match pages.next().await {
+            Ok(Some(_)) if job.is_stopped() => return (Some(out), Ok(End::Stopped)),
+            Ok(Some(page)) => page,
+            Ok(None) => return (Some(out), Ok(End::Whole)),
+            Err(error) => return (Some(out), Err(error)),
+        };
+        for missing in &page.missing {
+            job.progress.say(&format!("{} holds no {missing}", report.stream));
+        }
+        report.missing.extend(page.missing);
+        let text = page.text;
+        // Not here: a signal must be heard while the other end of a pipe stands still.
+        let (back, written) = on_thread(move || {
+            let written = out.write(&text);
+            (out, written)
+        })
+        .await;
+        match written {
+            Ok(true) => out = back,
+            Ok(false) => return (None, Ok(End::Whole)),
+            Err(error) => return (None, Err(error)),
+        }
+        report.entries += page.count;
+        job.progress.add(page.looked_at);
+    }
+}
+
+impl Pages {
+    /// The next page; None at the end.
+    async fn next(&mut self) -> anyhow::Result<Option<Lines>> {
+        match self {
+            Self::Entries(pages) => {
+                let page = pages.next(PAGE).await.context("Failed to read the stream")?;
+                Ok(page.map(|page| Lines {
+                    text: page.entries.iter().map(|entry| Line::from(entry).to_json() + "\n").collect(),
+                    count: page.entries.len() as u64,
+                    looked_at: page.looked_at,
+                    missing: Vec::new(),
+                }))
+            }
+            Self::Letters(pages) => {
+                let page = pages.next().await.context("Failed to read the dead letters")?;
+                let Some(page) = page else { return Ok(None) };
+                let line = |letter| Ok(serde_json::to_string(&FullLetter::from(letter))? + "\n");
+                Ok(Some(Lines {
+                    text: page.letters.iter().map(line).collect::<anyhow::Result<_>>()?,
+                    count: page.letters.len() as u64,
+                    looked_at: page.looked_at,
+                    missing: page.missing.iter().map(|id| format!("letter {id}")).collect(),
+                }))
+            }
+        }
+    }
+
+    /// All that comes after the pages so far. There must be anything.
+    fn rest(&self) -> ExportSelection {
+        match self {
+            Self::Entries(pages) => ExportSelection::Entries(pages.rest()),
+            Self::Letters(pages) => ExportSelection::Letters(pages.rest()),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Where exported lines go: to a new file that lasts, or to a writer.
+
+use std::{
+    fs::File,
+    io::{self, ErrorKind, Write},
+    path::{Path, PathBuf},
+    thread,
+};
+
+use anyhow::Context;
+use tokio::sync::oneshot;
+
+use crate::change::InvalidInput;
+
+/// Where the lines go.
+pub enum ExportTarget {
+    /// To this file, which must not be there.
+    File(PathBuf),
+    /// To whoever reads this.
+    Writer {
+        /// It.
+        writer: Box<dyn Write + Send>,
+        /// Its name in errors: `stdout`.
+        name: &'static str,
+    },
+}
+
+/// A target that is open.
+pub(super) enum Out {
+    Writer {
+        writer: Box<dyn Write + Send>,
+        name: &'static str,
+    },
+    File {
+        file: File,
+        path: PathBuf,
+        /// Its length after the last whole page.
+        length: u64,
+    },
+}
+
+impl Out {
+    pub(super) fn open(target: ExportTarget) -> anyhow::Result<Self> {
+        let path = match target {
+            ExportTarget::File(path) => path,
+            ExportTarget::Writer { writer, name } => return Ok(Self::Writer { writer, name }),
+        };
+        match File::create_new(&path) {
+            Ok(file) => Ok(Self::File { file, path, length: 0 }),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let message = format!("{} is there already, and is not written over", path.display());
+                Err(InvalidInput(message).into())
+            }
+            Err(error) => Err(error).with_context(|| format!("Failed to make {}", path.display())),
+        }
+    }
+
+    /// The file.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File { path, .. } => Some(path),
+            Self::Writer { .. } => None,
+        }
+    }
+
+    /// Writes whole lines. Answers whether anybody still reads.
+    pub(super) fn write(&mut self, lines: &str) -> anyhow::Result<bool> {
+        match self {
+            Self::Writer { writer, name } => match writer.write_all(lines.as_bytes()) {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+                written => {
+                    let failed = || format!("Failed to write to {name}, the last line may be cut off");
+                    written.with_context(failed).map(|()| true)
+                }
+            },
+            Self::File { file, path, length } => {
+                if let Err(error) = file.write_all(lines.as_bytes()) {
+                    // The rest is to be appended: to a whole line.
+                    let cut = file.set_len(*length).and_then(|()| file.sync_all());
+                    let cut = if cut.is_ok() { "" } else { ", its last line may be cut off" };
+                    return Err(error).with_context(|| format!("Failed to write to {}{cut}", path.display()));
+                }
+                *length += lines.len() as u64;
+                Ok(true)
+            }
+        }
+    }
+
+    /// To the disk: the stream may be trimmed next.
+    pub(super) fn finish(self) -> anyhow::Result<()> {
+        match self {
+            Self::Writer { mut writer, .. } => Ok(writer.flush().or_else(is_gone)?),
+            Self::File { file, path, .. } => {
+                file.sync_all().with_context(|| format!("Failed to write to {}", path.display()))
+            }
+        }
+    }
+}
+
+/// A reader who went away early (`| head`) is no failure.
+fn is_gone(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
+}
+
+/// On a thread for which nobody waits when the program ends.
+pub(super) async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, done) = oneshot::channel();
+    thread::spawn(move || _ = sender.send(work()));
+    done.await.expect("it does not panic")
+}

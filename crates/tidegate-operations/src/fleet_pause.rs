@@ -1,0 +1,211 @@
+//! The pause of all workers: a key in Redis that each of them reads twice a second.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use fred::{
+    clients::Pool,
+    interfaces::KeysInterface,
+    prelude::FredResult,
+    types::{Expiration, SetOptions, Value},
+};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tidegate_orders::Keys;
+use tidegate_stream::{Leases, PauseSwitch, StreamError, server_time_ms};
+use tokio::time::{sleep, timeout};
+
+use crate::{change::InvalidInput, text::printable};
+
+/// The reason of this pause at the pause switch.
+pub const FLEET: &str = "fleet";
+
+/// Workers are to notice within a second, also when one read is lost.
+const READ_EVERY: Duration = Duration::from_millis(500);
+const READ_TIMEOUT: Duration = Duration::from_millis(900);
+/// How long a pause may last that ends by itself. A longer one is a mistake.
+const SPANS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 3600);
+/// What is shown of a value that somebody has set by hand.
+const LONGEST_VALUE: usize = 200;
+
+/// All workers are paused.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FleetPause {
+    /// Who paused them; None: somebody did it by hand.
+    pub by: Option<String>,
+    /// Since when, by the clock of Redis.
+    pub since: Option<Timestamp>,
+    /// For how long.
+    pub lasting_s: Option<f64>,
+    /// When it ends by itself; None: when somebody resumes them.
+    pub ends_in_s: Option<f64>,
+    /// Why.
+    pub reason: Option<String>,
+    /// The value of the key, which says whether it is still the same pause.
+    #[serde(skip)]
+    raw: String,
+}
+
+/// The value of the key, as JSON.
+#[derive(Debug, Deserialize, Serialize)]
+struct PauseRecord {
+    by: String,
+    at_ms: i64,
+    reason: Option<String>,
+}
+
+/// How the workers are to be paused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetPauseRequest {
+    by: String,
+    pub(crate) span: Option<Duration>,
+    pub(crate) reason: Option<String>,
+}
+
+impl FleetPauseRequest {
+    /// A pause `by` somebody, for the time `span` or, where there is none, until somebody resumes the workers.
+    ///
+    /// # Errors
+    /// When it would be too short or too long.
+    pub fn new(by: String, span: Option<Duration>, reason: Option<String>) -> Result<Self, InvalidInput> {
+        if span.is_some_and(|span| !SPANS.contains(&span)) {
+            return Err(InvalidInput("a pause that ends by itself takes 1s to 365d".to_owned()));
+        }
+        Ok(Self { by, span, reason })
+    }
+}
+
+impl FleetPause {
+    /// Reads whether the workers are paused, by whom, since when and why.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key holds something else than a string.
+    pub async fn read(redis: &Pool, keys: &Keys) -> Result<Option<Self>, StreamError> {
+        let client = redis.next();
+        let (raw, left_ms) = tokio::try_join!(
+            client.get::<Option<String>, _>(keys.pause()),
+            client.pttl::<i64, _>(keys.pause())
+        )?;
+        let Some(raw) = raw else { return Ok(None) };
+        let mut pause = Self::parse(raw);
+        let now_ms = i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX);
+        let age_ms =
+            pause.since.map(|since| u64::try_from(now_ms - since.as_millisecond()).unwrap_or_default());
+        pause.lasting_s = age_ms.map(|ms| Duration::from_millis(ms).as_secs_f64());
+        pause.ends_in_s = u64::try_from(left_ms).ok().map(|ms| Duration::from_millis(ms).as_secs_f64());
+        Ok(Some(pause))
+    }
+
+    /// Whatever stands in the key is a pause.
+    fn parse(raw: String) -> Self {
+        let record = serde_json::from_str::<PauseRecord>(&raw).ok();
+        let (by, since, reason) = match record {
+            Some(PauseRecord { by, at_ms, reason }) => {
+                (Some(printable(&by)), Timestamp::from_millisecond(at_ms).ok(), reason)
+            }
+            None => (None, None, Some(raw.chars().take(LONGEST_VALUE).collect())),
+        };
+        let reason = reason.map(|reason| printable(&reason));
+        Self { by, since, lasting_s: None, ends_in_s: None, reason, raw }
+    }
+
+    /// Who, since when, why: `by alice@shop since 2026-11-20T10:00:00Z (new disk)`.
+    pub fn origin(&self) -> String {
+        let by = self.by.as_deref().unwrap_or("somebody who set the key by hand");
+        let since = self.since.map(|since| format!(" since {}", since.strftime("%Y-%m-%dT%H:%M:%SZ")));
+        let reason = self.reason.as_ref().map(|reason| format!(" ({reason})"));
+        format!("by {by}{}{}", since.unwrap_or_default(), reason.unwrap_or_default())
+    }
+
+    /// When it ends: `ends in 90 s`, or `until it is resumed`.
+    pub fn end(&self) -> String {
+        self.ends_in_s.map_or_else(
+            || "until it is resumed".to_owned(),
+            |left_s| format!("goes on by itself in {left_s:.0} s"),
+        )
+    }
+}
+
+/// Pauses the workers, in place of the pause `before`. False: there was none before, but somebody else has paused them
+/// meanwhile.
+///
+/// # Errors
+/// When Redis does not answer or refuses; the workers may be paused then.
+pub async fn begin(
+    redis: &Pool,
+    keys: &Keys,
+    request: &FleetPauseRequest,
+    before: Option<&FleetPause>,
+) -> anyhow::Result<bool> {
+    let at_ms = i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX);
+    let record = PauseRecord { by: request.by.clone(), at_ms, reason: request.reason.clone() };
+    let value = serde_json::to_string(&record)?;
+    let expiry = request.span.map(|span| Expiration::PX(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)));
+    // One step replaces a pause: workers that saw none in between would read.
+    let only_new = before.is_none().then_some(SetOptions::NX);
+    let set: Value = redis.set(keys.pause(), value.clone(), expiry, only_new, false).await?;
+    // It is sent again where its reply was lost: then it finds its own pause.
+    Ok(!set.is_null() || redis.get::<Option<String>, _>(keys.pause()).await?.as_ref() == Some(&value))
+}
+
+/// Ends this very pause. False: another one is there now.
+///
+/// # Errors
+/// When Redis does not answer; the pause may be over then.
+pub async fn end(redis: &Pool, keys: &Keys, pause: &FleetPause) -> FredResult<bool> {
+    let ended = Leases::new(redis.clone()).end(vec![keys.pause()], &pause.raw).await? == 1;
+    // It is sent again where its reply was lost: then it finds none.
+    Ok(ended || !redis.exists::<bool, _>(keys.pause()).await?)
+}
+
+/// Reads the key once, and sets or releases the pause switch accordingly.
+///
+/// # Errors
+/// When Redis does not answer; the switch is left as it was.
+pub async fn update_switch(redis: &Pool, keys: &Keys, pause_switch: &PauseSwitch) -> FredResult<()> {
+    match redis.get::<Option<String>, _>(keys.pause()).await? {
+        Some(raw) => pause_switch.pause(FLEET, &FleetPause::parse(raw).origin()),
+        None => pause_switch.resume(FLEET),
+    }
+    Ok(())
+}
+
+/// Keeps the pause switch up to date, for ever. A read that fails neither pauses nor resumes.
+pub async fn watch(redis: &Pool, keys: &Keys, pause_switch: &PauseSwitch) {
+    let mut is_logged = false;
+    loop {
+        sleep(READ_EVERY).await;
+        let failed = match timeout(READ_TIMEOUT, update_switch(redis, keys, pause_switch)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("Redis does not answer".to_owned()),
+        };
+        match failed {
+            None => is_logged = false,
+            // Lanes that read log an outage themselves. While all are paused, nobody else does.
+            Some(error) if !is_logged && pause_switch.active().iter().any(|held| held.reason == FLEET) => {
+                tracing::warn!(error, "cannot see whether the workers are still paused: they stay paused");
+                is_logged = true;
+            }
+            Some(error) => tracing::debug!(error, "cannot see whether the workers are paused"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_stands_in_the_key_is_a_pause_and_steers_no_terminal() {
+        let ours = FleetPause::parse(
+            r#"{"by":"alice@shop","at_ms":1795168800000,"reason":"new \u001b[2Jdisk"}"#.into(),
+        );
+        assert_eq!(ours.origin(), "by alice@shop since 2026-11-20T10:00:00Z (new  [2Jdisk)");
+        assert_eq!(ours.end(), "until it is resumed");
+        for by_hand in ["1", "", "{}", "{\"by\":7}"] {
+            let pause = FleetPause::parse(by_hand.into());
+            assert_eq!(pause.origin(), format!("by somebody who set the key by hand ({by_hand})"));
+        }
+        assert!(FleetPause::parse("x".repeat(10_000)).origin().len() < 300);
+    }
+}

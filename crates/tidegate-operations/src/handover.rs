@@ -1,0 +1,131 @@
+//! Hands what a consumer holds over to the workers that live: offers it, and looks whether they have taken it.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use fred::clients::Pool;
+use tidegate_orders::{Keys, keys::process_of};
+use tidegate_stream::{Backoff, EntryId, Holder, Offer, Offerer, PendingEntry, StreamInspector, is_offered};
+
+use crate::{change::Job, settings::SystemSettings};
+
+/// The first wait between two polls whether entries were taken, and the longest.
+const POLL_WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
+
+/// Entries that are read at once.
+const PAGE: u16 = 1_000;
+
+/// Offers the entries of consumers, and looks whether they were taken.
+#[derive(Clone, Debug)]
+pub struct Handover {
+    offerer: Offerer,
+    inspector: StreamInspector,
+    keys: Keys,
+    young_ms: u64,
+}
+
+/// The waits between polls whether entries were taken.
+#[must_use]
+pub fn poll_waits() -> Backoff {
+    Backoff::new(POLL_WAITS[0], POLL_WAITS[1])
+}
+
+/// How the offer of one consumer's entries ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfferEnd {
+    /// Every entry was looked at.
+    Complete,
+    /// Its process lives, so the rest was left to it.
+    ConsumerLives,
+    /// [`Job::is_stopped`] was obeyed.
+    Stopped,
+}
+
+impl Handover {
+    /// For the group of these settings.
+    pub fn new(redis: &Pool, settings: &SystemSettings) -> Self {
+        let names = settings.stream_names();
+        // Until their locks expire, whoever claims them could only set them aside.
+        let young = settings.fleet.lock_lease.as_millis();
+        Self {
+            offerer: Offerer::new(redis.clone(), names.clone()),
+            inspector: StreamInspector::new(redis.clone(), names),
+            keys: Keys::new(settings.keys.clone()),
+            young_ms: u64::try_from(young).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Offers all that `consumer` holds, unless its process lives. With `forced`, offers it even then, and also what was
+    /// delivered a moment ago. Calls `on_step` with what each step did.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or stream or group are missing.
+    pub async fn offer(
+        &self,
+        consumer: &str,
+        forced: bool,
+        job: &Job,
+        mut on_step: impl FnMut(&Offer),
+    ) -> anyhow::Result<OfferEnd> {
+        let holder = Holder {
+            consumer: consumer.to_owned(),
+            heartbeat: (!forced).then(|| self.keys.heartbeat(process_of(consumer)).into()),
+            young_ms: if forced { 0 } else { self.young_ms },
+        };
+        let mut after = EntryId::MIN;
+        while !job.is_stopped() {
+            let step = self.offerer.step(&holder, after).await;
+            let step = step.with_context(|| format!("Failed to offer the entries of {consumer}"))?;
+            let Some(step) = step else { return Ok(OfferEnd::ConsumerLives) };
+            on_step(&step);
+            job.progress.add(step.offered + step.before + step.young + step.gone);
+            let Some(last) = step.last else { return Ok(OfferEnd::Complete) };
+            after = last;
+        }
+        Ok(OfferEnd::Stopped)
+    }
+
+    /// Whether `consumer` holds anything.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn holds_anything(&self, consumer: &str) -> anyhow::Result<bool> {
+        Ok(!self.page(consumer, EntryId::MIN, 1).await?.is_empty())
+    }
+
+    /// The first entry of `consumer` from `first` on that is on offer and not taken.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn first_on_offer(&self, consumer: &str, first: EntryId) -> anyhow::Result<Option<EntryId>> {
+        // Mostly it is still the same.
+        let (mut after, mut count) = (first.previous(), 1);
+        loop {
+            let page = self.page(consumer, after, count).await?;
+            if let Some(offered) = page.iter().find(|pending| is_offered(pending.idle_ms)) {
+                return Ok(Some(offered.id));
+            }
+            match page.last() {
+                Some(last) if page.len() == usize::from(count) => (after, count) = (last.id, PAGE),
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// How many entries of `consumer` are on offer and not taken.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn on_offer(&self, consumer: &str) -> anyhow::Result<u64> {
+        let (mut count, mut pages) = (0, self.inspector.pending_pages(EntryId::MAX, PAGE, Some(consumer)));
+        while let Some(page) = pages.next().await.context("Failed to read the pending list")? {
+            count += page.iter().filter(|pending| is_offered(pending.idle_ms)).count() as u64;
+        }
+        Ok(count)
+    }
+
+    async fn page(&self, consumer: &str, after: EntryId, count: u16) -> anyhow::Result<Vec<PendingEntry>> {
+        let page = self.inspector.pending_entries((after, EntryId::MAX), count, Some(consumer)).await;
+        page.context("Failed to read the pending list")
+    }
+}

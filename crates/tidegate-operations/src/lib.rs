@@ -1,0 +1,36 @@
+//! What operators do, without a terminal: audit, where an order is, replay, pending entries, consumers, dead letters, pauses,
+//! status.
+//!
+//! An operation has an input, a plan (what it read and would do), a run that can be stopped and tells its progress, and a
+//! report. Command line, HTTP server and tests are faces over these; none of them is known here.
+
+pub mod admit;
+pub mod audit;
+pub mod change;
+pub mod connect;
+pub mod consumers;
+pub mod dead_letters;
+pub mod doctor;
+pub mod export;
+pub mod fleet_pause;
+pub mod handover;
+pub mod migrate;
+pub mod operator_log;
+pub mod order_find;
+pub mod order_show;
+pub mod pause;
+pub mod pending;
+pub mod redacted;
+pub mod replay;
+pub mod selection;
+pub mod settings;
+pub mod status;
+pub mod text;
+pub mod trim;
+pub mod vouchers;
+pub mod watch;
+
+pub use change::{End, Ending, InvalidInput, Job, Next, Plan, Progress, Report, Silent};
+pub use settings::{
+    FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, StreamSettings, SystemSettings,
+};

@@ -1,0 +1,122 @@
+//! Creates or takes over the MySQL tables.
+
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use sqlx::MySqlPool;
+use tidegate_orders::schema::{self, Change, MigrateError, Problem};
+
+use crate::{
+    change::{Ending, Next, Plan, Report},
+    connect,
+    settings::SystemSettings,
+    text::counted,
+};
+
+/// What a migration would do.
+#[derive(Debug, Serialize)]
+pub struct MigratePlan {
+    /// What was found; nothing is applied yet.
+    #[serde(flatten)]
+    pub schema: SchemaState,
+    /// A missing step changes a table that is there already.
+    #[serde(skip)]
+    pub alters: bool,
+}
+
+/// What a migration did.
+#[derive(Debug, Serialize)]
+pub struct MigrateReport {
+    /// How the schema is now.
+    #[serde(flatten)]
+    pub schema: SchemaState,
+}
+
+/// The tables of a database.
+#[derive(Debug, Default, Serialize)]
+pub struct SchemaState {
+    /// Its name.
+    pub database: String,
+    /// Steps that were taken now.
+    pub applied: Vec<Change>,
+    /// Steps that are to be taken.
+    pub missing: Vec<Change>,
+    /// What does not fit, and stops a migration.
+    pub problems: Vec<Problem>,
+    /// Unique keys on the orders besides ours.
+    pub other_unique_keys: Vec<String>,
+}
+
+impl Plan for MigratePlan {
+    fn next(&self) -> Next {
+        let SchemaState { database, missing, problems, .. } = &self.schema;
+        match (problems.is_empty(), missing.len(), self.alters) {
+            (false, ..) => Next::Refused,
+            (true, 0, _) => Next::NothingToDo,
+            (true, _, false) => Next::Go,
+            (true, steps, true) => Next::Ask(format!(
+                "Take {} on database {database}, which holds such tables already?",
+                counted(steps as u64, "step"),
+            )),
+        }
+    }
+}
+
+impl Report for MigrateReport {
+    fn counts(&self) -> Json {
+        json!({ "steps": self.schema.applied.len() })
+    }
+
+    fn ending(&self) -> Ending {
+        if self.schema.problems.is_empty() { Ending::Done } else { Ending::Refused }
+    }
+}
+
+/// Connects to the database that is to be migrated.
+///
+/// # Errors
+/// When MySQL cannot be reached, or the database does not exist, which is an error that names the way out.
+pub async fn open(settings: &SystemSettings) -> anyhow::Result<MySqlPool> {
+    connect::mysql(settings).await.map_err(name_missing_database)
+}
+
+/// Reads which steps are missing, and what stands in their way.
+///
+/// # Errors
+/// When a statement fails.
+pub async fn plan(mysql: &MySqlPool) -> anyhow::Result<MigratePlan> {
+    let state = schema::check_alone(mysql).await?;
+    let schema = SchemaState {
+        database: state.database,
+        applied: Vec::new(),
+        missing: state.missing,
+        problems: state.problems,
+        other_unique_keys: state.other_unique_keys,
+    };
+    Ok(MigratePlan { schema, alters: state.alters })
+}
+
+/// Takes the missing steps. It looks again: another migration may have come first.
+///
+/// # Errors
+/// When a statement fails. What does not fit is no error but a report.
+pub async fn run(mysql: &MySqlPool) -> anyhow::Result<MigrateReport> {
+    let schema = match schema::migrate(mysql).await {
+        Ok(report) => SchemaState {
+            database: report.database,
+            applied: report.applied,
+            other_unique_keys: report.other_unique_keys,
+            ..SchemaState::default()
+        },
+        Err(MigrateError::Unfit { database, applied, problems }) => {
+            SchemaState { database, applied, problems, ..SchemaState::default() }
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(MigrateReport { schema })
+}
+
+/// A database that does not exist is no server that does not answer.
+fn name_missing_database(error: anyhow::Error) -> anyhow::Error {
+    let missing = error.downcast_ref::<sqlx::Error>().and_then(schema::missing_database);
+    missing.map_or(error, Into::into)
+}

@@ -1,0 +1,178 @@
+//! The operators' log: a capped stream in Redis, two lines for each operation that changes something.
+
+mod line;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::Context;
+use fred::{clients::Pool, interfaces::StreamsInterface};
+use serde_json::Value as Json;
+use tidegate_orders::Keys;
+use tidegate_stream::{EntryId, StreamError, StreamInspector};
+use tokio::time::timeout;
+
+use self::line::{ARGUMENTS, BEGAN, COMMAND, COUNTS, ERROR, OUTCOME, WHO};
+pub use self::line::{Line, Outcome};
+use crate::{connect, settings::SystemSettings};
+
+/// Lines that are read at once.
+const PAGE: u16 = 1_000;
+/// Commands that are shown where nobody says how many.
+const LAST: u64 = 20;
+
+/// Which commands to show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogRequest {
+    /// Only lines from this one on.
+    pub since: Option<EntryId>,
+    /// Only the last so many commands; by default all with `since`, otherwise 20.
+    pub last: Option<u64>,
+}
+
+/// The log in Redis.
+#[derive(Clone, Debug)]
+pub struct OperatorLog {
+    pool: Pool,
+    inspector: StreamInspector,
+    key: String,
+    lines: u32,
+    patience: Duration,
+}
+
+impl OperatorLog {
+    /// The log in the Redis behind `pool`.
+    pub fn new(pool: Pool, settings: &SystemSettings) -> Self {
+        let key = Keys::new(settings.keys.clone()).log().as_str_lossy().into_owned();
+        let inspector = StreamInspector::new(pool.clone(), settings.stream_names());
+        let (lines, patience) = (settings.operator.log_lines, settings.redis.command_timeout);
+        Self { pool, inspector, key, lines, patience }
+    }
+
+    /// One line for each command, oldest first: the one with which it ended, or the one with which it began, where there
+    /// is no other.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key holds no stream.
+    pub async fn commands(&self, request: &LogRequest) -> Result<Vec<Line>, StreamError> {
+        let (mut lines, most) = match (request.since, request.last) {
+            (Some(since), last) => (self.all_from(since).await?, last.unwrap_or(u64::MAX)),
+            // A command may have two lines.
+            (None, last) => (self.last(last.unwrap_or(LAST).saturating_mul(2)).await?, last.unwrap_or(LAST)),
+        };
+        remove_beginnings(&mut lines);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        Ok(lines.split_off(lines.len().saturating_sub(most)))
+    }
+
+    /// The next lines from `from` on, a page at most, oldest first.
+    ///
+    /// # Errors
+    /// As [`OperatorLog::commands`].
+    pub async fn page(&self, from: EntryId) -> Result<Vec<Line>, StreamError> {
+        let page = self.inspector.page(&self.key, (from.previous(), EntryId::MAX), PAGE).await?;
+        Ok(page.into_iter().map(Line::parse).collect())
+    }
+
+    async fn all_from(&self, since: EntryId) -> Result<Vec<Line>, StreamError> {
+        let (mut lines, mut from) = (Vec::new(), since);
+        loop {
+            lines.extend(self.page(from).await?);
+            match lines.last() {
+                Some(line) if line.id >= from => from = line.id.next(),
+                _ => return Ok(lines),
+            }
+        }
+    }
+
+    async fn last(&self, count: u64) -> Result<Vec<Line>, StreamError> {
+        let (mut lines, mut before, mut left) = (Vec::new(), EntryId::MAX, count);
+        while left > 0 {
+            let most = u16::try_from(left).map_or(PAGE, |left| left.min(PAGE));
+            let page = self.inspector.page_back(&self.key, (EntryId::MIN, before), most).await?;
+            let Some(first) = page.last() else { break };
+            (before, left) = (first.id, left - page.len() as u64);
+            lines.extend(page.into_iter().map(Line::parse));
+        }
+        lines.reverse();
+        Ok(lines)
+    }
+
+    async fn write(
+        &self,
+        caller: &Caller,
+        mut fields: Vec<(&'static str, String)>,
+    ) -> anyhow::Result<String> {
+        let Caller { who, command, arguments } = caller.clone();
+        fields.splice(..0, [(WHO, who), (COMMAND, command), (ARGUMENTS, arguments)]);
+        self.add(fields).await.context("Failed to write to the log")
+    }
+
+    async fn add(&self, fields: Vec<(&str, String)>) -> anyhow::Result<String> {
+        let cap = ("MAXLEN", "~", i64::from(self.lines));
+        let written = self.pool.xadd(&self.key, false, cap, "*", fields);
+        // In all, however often the client tries: somebody may have asked twice to be let go.
+        Ok(timeout(self.patience, written).await.context("Redis does not answer")??)
+    }
+}
+
+/// The beginning of a command says nothing any more once its end is there.
+fn remove_beginnings(lines: &mut Vec<Line>) {
+    let ended: BTreeSet<String> = lines.iter().filter_map(|line| line.began.clone()).collect();
+    lines.retain(|line| !ended.contains(&line.id.to_string()));
+}
+
+/// Who runs which operation, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// USER@HOST, or the name that was given.
+    pub who: String,
+    /// The operation, such as `voucher load`.
+    pub command: String,
+    /// Its input, as a shell takes it. Never a secret.
+    pub arguments: String,
+}
+
+/// The two lines of one operation. That a line cannot be written does not stop the operation: what makes room in a full
+/// Redis, or is done while it is away, must go on.
+#[derive(Debug)]
+pub struct Record {
+    log: OperatorLog,
+    caller: Caller,
+    began: Option<String>,
+}
+
+impl Record {
+    /// Connects to the log; nothing is written yet.
+    ///
+    /// # Errors
+    /// When Redis cannot be reached.
+    pub async fn open(settings: &SystemSettings, caller: Caller) -> anyhow::Result<Self> {
+        let log = OperatorLog::new(connect::redis(settings).await?, settings);
+        Ok(Self { log, caller, began: None })
+    }
+
+    /// Writes the first line: without it, nobody would learn of an operation that was killed. Where it cannot be written,
+    /// the second may be: the operation may make the room that is missing.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or takes no line.
+    pub async fn begin(&mut self) -> anyhow::Result<()> {
+        let first = vec![(OUTCOME, Outcome::Began.word().to_owned())];
+        self.began = Some(self.log.write(&self.caller, first).await?);
+        Ok(())
+    }
+
+    /// Writes the second line.
+    ///
+    /// # Errors
+    /// As [`Record::begin`].
+    pub async fn end(&self, outcome: Outcome, counts: &Json, error: Option<&str>) -> anyhow::Result<()> {
+        let mut fields = vec![(OUTCOME, outcome.word().to_owned())];
+        fields.extend(self.began.clone().map(|began| (BEGAN, began)));
+        if !counts.is_null() {
+            fields.push((COUNTS, counts.to_string()));
+        }
+        fields.extend(error.map(|error| (ERROR, error.to_owned())));
+        self.log.write(&self.caller, fields).await.map(|_| ())
+    }
+}

@@ -1,0 +1,281 @@
+//! The orders of a user or a voucher, wherever they are: in MySQL, pending, unread or among the dead letters. Reads only.
+
+use anyhow::Context;
+use fred::clients::Pool;
+use serde::Serialize;
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    Keys, Order, OrderId, OrderStatus, UserId, VoucherId, sale, vouchers, wire::FieldNames,
+};
+use tidegate_stream::{Entry, EntryId, Letter, PageSize, StreamInspector};
+use tokio::time::timeout;
+
+use crate::{
+    Progress, SystemSettings, connect,
+    order_show::{OrderRow, RedisOrders, RefusalRow, VOUCHER_LIMIT, refusals_of, rows_of},
+};
+
+/// Entries that are read at once, at most.
+const PAGE: u16 = 500;
+
+/// Which orders are meant: of a user, of a voucher, or of both.
+#[derive(Clone, Copy, Debug)]
+pub struct OrderFindRequest {
+    /// Of this user.
+    pub user: Option<UserId>,
+    /// For this voucher.
+    pub voucher: Option<VoucherId>,
+    /// Only what is still to be decided: undelivered, pending or dead.
+    pub open: bool,
+    /// At most so many, the latest first.
+    pub limit: u16,
+    /// Pending entries, unread ones and dead letters to look through at most, each.
+    pub budget: u64,
+}
+
+/// An order at one place; it may be at others, too.
+#[derive(Clone, Debug, Serialize)]
+pub struct FoundOrder {
+    /// The order.
+    pub order: OrderId,
+    /// Its user; a number of the tutorial's may be none that we know as an id.
+    pub user: String,
+    /// Its voucher.
+    pub voucher: String,
+    /// Where it is, by this place alone.
+    #[serde(rename = "is")]
+    pub status: OrderStatus,
+    /// When it was written, refused, buried or added to the stream: Unix milliseconds.
+    pub at_ms: Option<i64>,
+    /// The entry, or the letter of a dead one.
+    pub entry: Option<String>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct FoundOrders {
+    /// The latest first.
+    pub orders: Vec<FoundOrder>,
+    /// Vouchers whose buyers the user is one of.
+    pub buyer_of: Vec<VoucherId>,
+    /// What was not searched.
+    pub unsearched: Vec<Unsearched>,
+}
+
+/// What was not searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsearched {
+    /// Orders beyond the limit.
+    Orders,
+    /// Vouchers that have orders in MySQL and no buyers in Redis, but those among the [`VOUCHER_LIMIT`] with the highest ids.
+    Vouchers,
+    /// Pending entries, but the first so many.
+    Pending(u64),
+    /// Unread entries, but the first so many.
+    Unread(u64),
+    /// Dead letters, but the last so many.
+    Letters(u64),
+}
+
+/// Finds the orders.
+///
+/// # Errors
+/// When a store cannot be reached, or a key holds something else than it should.
+pub async fn find_orders(
+    settings: &SystemSettings,
+    request: &OrderFindRequest,
+    progress: &dyn Progress,
+) -> anyhow::Result<FoundOrders> {
+    let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
+    let keys = Keys::new(settings.keys.clone());
+    let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
+    let redis = RedisOrders { pool: &redis, inspector: &inspector, keys: &keys };
+    let mut finder = Finder { request, redis, progress, found: FoundOrders::default() };
+    let vouchers = match request.voucher {
+        Some(voucher) => vec![voucher],
+        None => bought(finder.redis.pool, &keys, progress).await.context("Failed to read Redis")?,
+    };
+    let vouchers = timeout(settings.mysql.statement_timeout, finder.in_mysql(&mysql, vouchers)).await;
+    let vouchers = vouchers.context("MySQL did not answer in time")??;
+    finder.in_redis(&vouchers).await.context("Failed to read Redis")?;
+    Ok(finder.found.latest(usize::from(request.limit)))
+}
+
+/// All vouchers that have buyers in Redis: MySQL may know nothing of them.
+async fn bought(redis: &Pool, keys: &Keys, progress: &dyn Progress) -> anyhow::Result<Vec<VoucherId>> {
+    progress.expect(sale::count_keys(redis).await?, "keys looked at");
+    Ok(sale::find_bought(redis, keys, |keys| progress.add(keys)).await?)
+}
+
+impl FoundOrders {
+    fn latest(mut self, limit: usize) -> Self {
+        self.orders.sort_by_key(|found| (std::cmp::Reverse(found.at_ms), found.order));
+        if self.orders.len() > limit {
+            self.orders.truncate(limit);
+            self.unsearched.push(Unsearched::Orders);
+        }
+        self
+    }
+}
+
+struct Finder<'a> {
+    request: &'a OrderFindRequest,
+    redis: RedisOrders<'a>,
+    progress: &'a dyn Progress,
+    found: FoundOrders,
+}
+
+impl Finder<'_> {
+    /// Rows and refusals, unless only what is open is meant: of these vouchers, and of those with orders in MySQL unless one
+    /// is meant. Answers with all vouchers that were looked through.
+    async fn in_mysql(
+        &mut self,
+        mysql: &MySqlPool,
+        mut vouchers: Vec<VoucherId>,
+    ) -> anyhow::Result<Vec<VoucherId>> {
+        let OrderFindRequest { user, voucher, open, limit, .. } = *self.request;
+        if open {
+            return Ok(vouchers);
+        }
+        if voucher.is_none() {
+            let most = VOUCHER_LIMIT as usize;
+            let ordered = vouchers::ordered(mysql, most).await;
+            let ordered = ordered.context("Failed to look for vouchers with orders")?;
+            if ordered.len() == most {
+                self.found.unsearched.push(Unsearched::Vouchers);
+            }
+            vouchers.extend(ordered);
+            vouchers.sort_unstable();
+            vouchers.dedup();
+        }
+        // One more than is shown tells whether there are more.
+        let limit = usize::from(limit) + 1;
+        let rows = rows_of(mysql, user, &vouchers, limit).await.context("Failed to read the orders")?;
+        self.found.orders.extend(rows.into_iter().map(FoundOrder::from));
+        let refusals = refusals_of(mysql, user, voucher, limit).await;
+        let refusals = refusals.context("Failed to read the refusals")?;
+        self.found.orders.extend(refusals.into_iter().map(FoundOrder::from));
+        Ok(vouchers)
+    }
+
+    async fn in_redis(&mut self, vouchers: &[VoucherId]) -> anyhow::Result<()> {
+        if let Some(user) = self.request.user {
+            self.found.buyer_of = self.redis.bought(vouchers, user).await?;
+        }
+        self.progress.expect(self.request.budget.saturating_mul(3), "entries looked at");
+        self.pending().await?;
+        self.undelivered().await?;
+        self.dead().await
+    }
+
+    async fn pending(&mut self) -> anyhow::Result<()> {
+        let (inspector, budget) = (self.redis.inspector, self.request.budget);
+        let (mut after, mut left, mut size) = (EntryId::MIN, budget, PageSize::new(PAGE));
+        while left > 0 {
+            let count = size.count(left);
+            let ids = inspector.pending(after, count).await?;
+            let entries = inspector.entries(&inspector.names().stream, &ids).await?;
+            size.learn(entries.iter().flatten().map(|entry| &entry.fields));
+            self.take(entries.iter().flatten(), OrderStatus::Pending);
+            self.progress.add(ids.len() as u64);
+            match ids.last() {
+                Some(last) if ids.len() == usize::from(count) => after = *last,
+                _ => return Ok(()),
+            }
+            left -= u64::from(count);
+        }
+        self.found.unsearched.push(Unsearched::Pending(budget));
+        Ok(())
+    }
+
+    async fn undelivered(&mut self) -> anyhow::Result<()> {
+        let (inspector, budget) = (self.redis.inspector, self.request.budget);
+        let mut after = inspector.last_delivered().await?.unwrap_or(EntryId::MIN);
+        let (mut left, mut size) = (budget, PageSize::new(PAGE));
+        while left > 0 {
+            let count = size.count(left);
+            let page = inspector.page(&inspector.names().stream, (after, EntryId::MAX), count).await?;
+            size.learn(page.iter().map(|entry| &entry.fields));
+            self.take(page.iter(), OrderStatus::Undelivered);
+            self.progress.add(page.len() as u64);
+            match page.last() {
+                Some(last) if page.len() == usize::from(count) => after = last.id,
+                _ => return Ok(()),
+            }
+            left -= u64::from(count);
+        }
+        self.found.unsearched.push(Unsearched::Unread(budget));
+        Ok(())
+    }
+
+    async fn dead(&mut self) -> anyhow::Result<()> {
+        let (mut budget, all) = (self.request.budget, (EntryId::MIN, EntryId::MAX));
+        let fields = self.redis.keys.fields();
+        let buried = |entry: &Entry| Letter::parse(entry.clone()).entry();
+        let is_meant = |entry: &Entry| self.request.order_in(fields, &buried(entry)).is_some();
+        let seen = |entries| self.progress.add(entries);
+        let names = self.redis.inspector.names();
+        let (letters, searched) = self.redis.search(&names.dead, all, &mut budget, is_meant, seen).await?;
+        if !searched.complete {
+            self.found.unsearched.push(Unsearched::Letters(searched.entries));
+        }
+        // Its place is that of the letter, and not of the entry that was buried.
+        let letters: Vec<Entry> =
+            letters.iter().map(|letter| Entry { id: letter.id, ..buried(letter) }).collect();
+        self.take(letters.iter(), OrderStatus::Dead);
+        Ok(())
+    }
+
+    fn take<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>, status: OrderStatus) {
+        let fields = self.redis.keys.fields();
+        let found = entries.filter_map(|entry| {
+            let order = self.request.order_in(fields, entry)?;
+            Some(FoundOrder {
+                order: order.id,
+                user: order.user.to_string(),
+                voucher: order.voucher.to_string(),
+                status,
+                at_ms: i64::try_from(entry.id.ms).ok(),
+                entry: Some(entry.id.to_string()),
+            })
+        });
+        self.found.orders.extend(found);
+    }
+}
+
+impl OrderFindRequest {
+    /// The order in an entry, if it is one that is looked for.
+    fn order_in(&self, fields: &FieldNames, entry: &Entry) -> Option<Order> {
+        let is_meant = |order: &Order| {
+            self.user.is_none_or(|user| user == order.user)
+                && self.voucher.is_none_or(|voucher| voucher == order.voucher)
+        };
+        fields.decode(entry).ok().filter(is_meant)
+    }
+}
+
+impl From<OrderRow> for FoundOrder {
+    fn from(row: OrderRow) -> Self {
+        Self {
+            order: row.order,
+            user: row.user.to_string(),
+            voucher: row.voucher.to_string(),
+            status: row.state().into(),
+            at_ms: row.created_ms,
+            entry: row.entry,
+        }
+    }
+}
+
+impl From<RefusalRow> for FoundOrder {
+    fn from(refusal: RefusalRow) -> Self {
+        Self {
+            order: refusal.order,
+            user: refusal.user.to_string(),
+            voucher: refusal.voucher.to_string(),
+            status: OrderStatus::Refused,
+            at_ms: refusal.at_ms,
+            entry: Some(refusal.entry),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Where one order is: what both stores hold of it, with times, what follows from that, and what can be done. Reads only.
+//!
+//! An order id tells neither voucher nor entry. So whatever names them is followed: the row or refusal in MySQL, dead
+//! letters, the journals of vouchers, the time within the id. Only where all that leads nowhere, the stream is searched,
+//! from its end on and within a limit.
+
+mod mysql_reader;
+mod next_step;
+mod records;
+mod redis_reader;
+mod report;
+mod search;
+
+use tidegate_orders::{Keys, OrderId, UserId, VoucherId};
+use tidegate_stream::{EntryId, StreamInspector};
+
+pub use mysql_reader::{OrderRow, RefusalRow, decided, find_refusal, find_row, refusals_of, rows_of};
+pub use next_step::NextStep;
+pub use records::{Coverage, OrderRecords};
+pub use redis_reader::{
+    EntryContent, EntryRecord, EntryState, JournalRecord, LetterRecord, LockRecord, RedisOrders,
+    StreamCoverage, carries, content_of, letter,
+};
+pub use report::OrderReport;
+pub use search::OrderReader;
+
+use crate::{Progress, SystemSettings, connect, consumers::Consumers, text::error_chain};
+
+/// Vouchers of MySQL that are looked through, those with the highest ids, where nothing tells which one is meant.
+pub const VOUCHER_LIMIT: u32 = 1_000;
+
+/// Which order, and what is known of it beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderQuery {
+    /// The order.
+    pub order: OrderId,
+    /// Its voucher.
+    pub voucher: Option<VoucherId>,
+    /// Its user.
+    pub user: Option<UserId>,
+    /// Its entry.
+    pub entry: Option<EntryId>,
+    /// Entries of each stream that are looked at, at most.
+    pub budget: u64,
+}
+
+/// Looks for an order in both stores. A store that cannot be reached is left out, and stands in the errors of the report.
+pub async fn show_order(
+    settings: &SystemSettings,
+    query: OrderQuery,
+    progress: &dyn Progress,
+) -> OrderReport {
+    let (redis, mysql) = tokio::join!(connect::redis(settings), connect::mysql(settings));
+    let mut errors = Vec::new();
+    let mut keep = |error: anyhow::Error| errors.push(error_chain(&error));
+    let (redis, mysql) = (redis.map_err(&mut keep).ok(), mysql.map_err(&mut keep).ok());
+
+    let (keys, names) = (Keys::new(settings.keys.clone()), settings.stream_names());
+    let inspector = redis.as_ref().map(|redis| StreamInspector::new(redis.clone(), names.clone()));
+    let orders = redis.as_ref().zip(inspector.as_ref());
+    let orders = orders.map(|(pool, inspector)| RedisOrders { pool, inspector, keys: &keys });
+    let patience = settings.mysql.statement_timeout;
+    let reader = OrderReader { redis: orders.as_ref(), mysql: mysql.as_ref(), patience };
+    progress.expect(query.budget.saturating_mul(2), "entries looked at");
+    let mut records = reader.read(&query, |entries| progress.add(entries)).await;
+
+    let mut workers_live = false;
+    if let Some(redis) = &redis {
+        let consumers = Consumers::read(redis, &keys, &names).await;
+        workers_live = consumers.map_err(&mut keep).is_ok_and(|consumers| consumers.has_life());
+    }
+    errors.extend(std::mem::take(&mut records.errors));
+    records.errors = errors;
+    OrderReport::of(query, records, workers_live, settings.operator.requeue_limit)
+}

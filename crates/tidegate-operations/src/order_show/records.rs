@@ -1,0 +1,126 @@
+//! Everything that was found of one order, and how far it was searched.
+
+use std::{collections::BTreeSet, fmt::Display};
+
+use serde::Serialize;
+use tidegate_orders::{UserId, VoucherId};
+use tidegate_stream::{EntryId, readable};
+
+use super::{
+    EntryRecord, JournalRecord, LetterRecord, LockRecord, OrderQuery, OrderRow, RefusalRow, StreamCoverage,
+};
+
+/// Everything that was found of one order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OrderRecords {
+    /// The clock of Redis, in Unix milliseconds.
+    pub now_ms: u64,
+    /// The time within its id, in Unix milliseconds, if it has one.
+    pub made_ms: Option<u64>,
+    /// Its row.
+    pub row: Option<OrderRow>,
+    /// Its refusal.
+    pub refusal: Option<RefusalRow>,
+    /// What journals say.
+    pub journal: Vec<JournalRecord>,
+    /// Entries that carry it, the latest first.
+    pub entries: Vec<EntryRecord>,
+    /// Entries that are named somewhere, but are neither in the stream nor pending.
+    pub trimmed: Vec<String>,
+    /// Dead letters that carry it, the latest first.
+    pub letters: Vec<LetterRecord>,
+    /// Vouchers whose buyers its user is one of, among those that the order may be for.
+    pub buyer_of: Vec<VoucherId>,
+    /// The lock of its user, where it is in flight.
+    pub lock: Option<LockRecord>,
+    /// How far it was searched.
+    pub searched: Coverage,
+    /// What could not be read.
+    pub errors: Vec<String>,
+}
+
+/// How far was searched for an order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Coverage {
+    /// MySQL was asked.
+    pub mysql: bool,
+    /// The stream.
+    pub stream: StreamCoverage,
+    /// The stream of dead letters.
+    pub dead: StreamCoverage,
+    /// Journals that were looked into.
+    pub journals: u64,
+    /// These were those of all vouchers, or of the one that is meant.
+    pub all_journals: bool,
+}
+
+impl Coverage {
+    /// Nothing that Redis holds was left out.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.stream.complete && self.dead.complete && self.all_journals
+    }
+}
+
+impl OrderRecords {
+    /// Something tells where it ended, or that it is on its way.
+    #[must_use]
+    pub fn is_explained(&self) -> bool {
+        self.row.is_some() || self.refusal.is_some() || self.entries.iter().any(|entry| entry.state.is_open())
+    }
+
+    /// Nothing was found of it.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.row.is_none()
+            && self.refusal.is_none()
+            && self.journal.is_empty()
+            && self.entries.is_empty()
+            && self.letters.is_empty()
+    }
+
+    /// When it was first heard of: entries and journals have the time of Redis.
+    pub(super) fn earliest_ms(&self) -> Option<u64> {
+        let admitted = self.journal.iter().filter(|journal| journal.is_admission());
+        let admitted = admitted.filter_map(|journal| u64::try_from(journal.at_ms?).ok());
+        let named = self.row.iter().filter_map(|row| row.entry.as_ref());
+        let named = named.chain(self.letters.iter().filter_map(|letter| letter.entry.as_ref()));
+        let named = named.filter_map(|entry| Some(entry.parse::<EntryId>().ok()?.ms));
+        admitted.chain(named).chain(self.entries.iter().map(|entry| entry.id.ms)).min()
+    }
+
+    /// Vouchers that it is for, after all that is known.
+    pub(super) fn vouchers(&self, query: &OrderQuery) -> BTreeSet<VoucherId> {
+        let mysql = self.row.iter().map(|row| row.voucher);
+        let mysql = mysql.chain(self.refusal.iter().map(|refusal| refusal.voucher));
+        let mut vouchers: BTreeSet<VoucherId> =
+            mysql.filter_map(|voucher| VoucherId::try_from(voucher).ok()).collect();
+        vouchers.extend(query.voucher);
+        vouchers.extend(self.letters.iter().filter_map(|letter| letter.content.voucher));
+        vouchers.extend(self.journal.iter().map(|journal| journal.voucher));
+        let contents = self.entries.iter().filter_map(|entry| entry.content.as_ref());
+        vouchers.extend(contents.filter_map(|content| content.voucher));
+        vouchers
+    }
+
+    /// Its user, after all that is known.
+    #[must_use]
+    pub fn user(&self, query: &OrderQuery) -> Option<UserId> {
+        let mysql = self.row.as_ref().map(|row| row.user).or(self.refusal.as_ref().map(|it| it.user));
+        let admitted = self.journal.iter().filter(|journal| journal.is_admission());
+        let entries = self.entries.iter().filter_map(|entry| entry.content.as_ref());
+        let letters = self.letters.iter().map(|letter| &letter.content);
+        query
+            .user
+            .or_else(|| entries.chain(letters).find_map(|content| content.user))
+            .or_else(|| mysql.and_then(|user| UserId::try_from(user).ok()))
+            .or_else(|| admitted.filter_map(|journal| journal.by.as_deref()?.parse().ok()).next())
+    }
+
+    pub(super) fn fail(&mut self, what: &str, error: impl Display) {
+        let error = format!("{what}: {}", readable(&error.to_string()));
+        if !self.errors.contains(&error) {
+            self.errors.push(error);
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! What Redis holds of single orders.
+
+use fred::{
+    clients::Pool,
+    error::Error,
+    interfaces::{HashesInterface, KeysInterface, SetsInterface},
+    types::Key,
+};
+use futures_util::future::try_join_all;
+use serde::Serialize;
+use tidegate_stream::{Entry, EntryId, Letter, PageSize, StreamError, StreamInspector, is_offered};
+
+use tidegate_orders::{
+    journal::JournalEntry,
+    keys::{Keys, naming, process_of},
+    order::{OrderId, UserId, VoucherId},
+    wire::{FieldNames, Glimpse},
+};
+
+/// Entries a page: some milliseconds of the one thread that also admits.
+const PAGE: u16 = 1_000;
+/// Vouchers that are asked for at once.
+const AT_ONCE: usize = 1_000;
+
+/// What stands in an entry, as far as it can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EntryContent {
+    /// Whose order.
+    pub user: Option<UserId>,
+    /// Of what.
+    pub voucher: Option<VoucherId>,
+    /// How many units; 1 where nothing is said.
+    pub quantity: i64,
+    /// Why the entry is no order.
+    pub error: Option<String>,
+}
+
+/// An entry of the stream that carries the order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EntryRecord {
+    /// Its id, whose first part is the time at which it was added.
+    #[serde(serialize_with = "as_text")]
+    pub id: EntryId,
+    /// What stands in it; None: it was deleted or trimmed.
+    #[serde(rename = "wanted")]
+    pub content: Option<EntryContent>,
+    /// Where it stands.
+    pub state: EntryState,
+}
+
+/// Where an entry stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
+pub enum EntryState {
+    /// No worker has read it.
+    Undelivered,
+    /// It was read and is not acknowledged.
+    Pending {
+        /// Who holds it.
+        consumer: String,
+        /// The process of that consumer has a heartbeat.
+        alive: bool,
+        /// Since it was delivered; None: it is on offer.
+        idle_ms: Option<u64>,
+        /// How often it was delivered since it was last set aside; 0: it is.
+        deliveries: u64,
+        /// Worker processes that died with it in hand, where that is known.
+        deaths: u64,
+    },
+    /// It is acknowledged.
+    Settled,
+}
+
+impl EntryState {
+    /// It will be handled.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !matches!(self, Self::Settled)
+    }
+}
+
+/// A dead letter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LetterRecord {
+    /// Its id in the stream of dead letters.
+    #[serde(serialize_with = "as_text")]
+    pub id: EntryId,
+    /// The entry that was buried.
+    pub entry: Option<String>,
+    /// Why, in a word; None: somebody else wrote it there.
+    pub reason: Option<String>,
+    /// Why, in a sentence.
+    pub error: Option<String>,
+    /// When, in Unix milliseconds.
+    pub at_ms: Option<i64>,
+    /// How often it was put back before.
+    pub requeued: u32,
+    /// What stood in the entry.
+    #[serde(rename = "wanted")]
+    pub content: EntryContent,
+}
+
+impl LetterRecord {
+    /// Our program buried it, and it holds an order of this user for this voucher.
+    #[must_use]
+    pub fn is_order_of(&self, user: i64, voucher: i64) -> bool {
+        let EntryContent { user: its_user, voucher: its_voucher, error, .. } = &self.content;
+        let is_same = its_user.is_some_and(|its| its.get() == user)
+            && its_voucher.is_some_and(|its| its.get() == voucher);
+        is_same && error.is_none() && self.reason.is_some()
+    }
+}
+
+/// What the journal of a voucher says of the order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JournalRecord {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// `admit` or `release`; empty where the note cannot be read.
+    pub action: String,
+    /// Units that moved: below 0 of an admission.
+    pub change: Option<i64>,
+    /// The user of an admission; of a release, who gave back.
+    pub by: Option<String>,
+    /// When, in Unix milliseconds by the clock of Redis.
+    pub at_ms: Option<i64>,
+}
+
+impl JournalRecord {
+    fn of(voucher: VoucherId, note: &[u8]) -> Self {
+        let JournalEntry { action, change, by, at_ms } = JournalEntry::parse(note).unwrap_or_default();
+        Self { voucher, action, change, by, at_ms }
+    }
+
+    /// Its user was given the order, and it was not given back since.
+    #[must_use]
+    pub fn is_admission(&self) -> bool {
+        self.action == "admit"
+    }
+
+    /// It was given back.
+    #[must_use]
+    pub fn is_release(&self) -> bool {
+        self.action == "release"
+    }
+}
+
+/// The lock of a user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LockRecord {
+    /// Who holds it, in the words of the lock; None: it is no string, so some other program's.
+    pub holder: Option<String>,
+    /// When it ends by itself; None: never.
+    pub ends_in_ms: Option<i64>,
+}
+
+/// Which part of a stream was searched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StreamCoverage {
+    /// Entries that were looked at.
+    pub entries: u64,
+    /// That was all there is, or more was not necessary.
+    pub complete: bool,
+    /// Where not complete: nothing before this entry was looked at.
+    #[serde(serialize_with = "as_text")]
+    pub down_to: EntryId,
+}
+
+fn as_text<S: serde::Serializer>(id: &EntryId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(id)
+}
+
+/// Reads what Redis holds of single orders.
+#[derive(Clone, Debug)]
+pub struct RedisOrders<'a> {
+    /// The connections.
+    pub pool: &'a Pool,
+    /// A look at the stream.
+    pub inspector: &'a StreamInspector,
+    /// Names of keys.
+    pub keys: &'a Keys,
+}
+
+impl RedisOrders<'_> {
+    /// What the journals of these vouchers say of an order.
+    ///
+    /// # Errors
+    /// As for every call here: Redis does not answer, or a key holds something else than it should.
+    pub async fn journals(
+        &self,
+        vouchers: &[VoucherId],
+        order: OrderId,
+    ) -> Result<Vec<JournalRecord>, StreamError> {
+        let mut found = Vec::new();
+        for vouchers in vouchers.chunks(AT_ONCE) {
+            let notes = vouchers.iter().map(|voucher| async {
+                let key = self.keys.journal(*voucher);
+                let note = self.pool.hget(&key, order.to_string()).await;
+                let note: Option<Vec<u8>> = note.map_err(|error| naming(&key, error))?;
+                Ok::<_, Error>(note.map(|note| JournalRecord::of(*voucher, &note)))
+            });
+            found.extend(try_join_all(notes).await?.into_iter().flatten());
+        }
+        Ok(found)
+    }
+
+    /// Which of these vouchers have the user among their buyers.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn bought(&self, vouchers: &[VoucherId], user: UserId) -> Result<Vec<VoucherId>, StreamError> {
+        let mut found = Vec::new();
+        for vouchers in vouchers.chunks(AT_ONCE) {
+            let asked = vouchers.iter().map(|voucher| async {
+                let key = self.keys.buyers(*voucher);
+                let is_buyer = self.pool.sismember(&key, user.to_string()).await;
+                let is_buyer: bool = is_buyer.map_err(|error| naming(&key, error))?;
+                Ok::<_, Error>(is_buyer.then_some(*voucher))
+            });
+            found.extend(try_join_all(asked).await?.into_iter().flatten());
+        }
+        Ok(found)
+    }
+
+    /// The lock of a user, if somebody holds it.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn lock(&self, user: UserId) -> Result<Option<LockRecord>, StreamError> {
+        let Some(key) = self.keys.locks(&[user]).pop() else { return Ok(None) };
+        // -2: there is none, -1: it never ends.
+        let left_ms: i64 = self.pool.pttl(&key).await?;
+        if left_ms == -2 {
+            return Ok(None);
+        }
+        let holder = match self.pool.get::<Option<String>, _>(&key).await {
+            Err(error) if error.details().starts_with("WRONGTYPE") => None,
+            holder => match holder? {
+                Some(holder) => Some(holder),
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(LockRecord { holder, ends_in_ms: (left_ms >= 0).then_some(left_ms) }))
+    }
+
+    /// An entry, whether its payload is there or only somebody's pending list names it; None: it is unknown.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn entry(&self, id: EntryId) -> Result<Option<EntryRecord>, StreamError> {
+        let content = self.inspector.entry(&self.inspector.names().stream, id).await?;
+        match content {
+            Some(entry) => Ok(Some(self.record(id, Some(content_of(self.keys.fields(), &entry))).await?)),
+            None => {
+                let record = self.record(id, None).await?;
+                Ok(matches!(record.state, EntryState::Pending { .. }).then_some(record))
+            }
+        }
+    }
+
+    /// Where an entry stands, with what stands in it.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn record(
+        &self,
+        id: EntryId,
+        content: Option<EntryContent>,
+    ) -> Result<EntryRecord, StreamError> {
+        // The boundary first: what is delivered after this is beyond it, whatever becomes of it.
+        let delivered = self.inspector.last_delivered().await?;
+        let state = match self.inspector.pending_entry(id).await? {
+            Some(pending) => {
+                let heartbeat: Key = self.keys.heartbeat(process_of(&pending.consumer));
+                EntryState::Pending {
+                    alive: self.pool.exists(heartbeat).await?,
+                    idle_ms: (!is_offered(pending.idle_ms)).then_some(pending.idle_ms),
+                    deliveries: pending.deliveries,
+                    // Whoever may not read this is told the rest.
+                    deaths: self
+                        .inspector
+                        .deaths(&[id])
+                        .await
+                        .unwrap_or_default()
+                        .first()
+                        .copied()
+                        .unwrap_or(0),
+                    consumer: pending.consumer,
+                }
+            }
+            None if delivered.is_none_or(|delivered| id > delivered) => EntryState::Undelivered,
+            None => EntryState::Settled,
+        };
+        Ok(EntryRecord { id, content, state })
+    }
+
+    /// Looks through the stream `key` between two ids, the latest first, for entries that `is_meant` takes. Looks at no
+    /// more than `budget` entries, which is lowered by as many; `seen` is told of each page.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn search(
+        &self,
+        key: &str,
+        (first, last): (EntryId, EntryId),
+        budget: &mut u64,
+        is_meant: impl Fn(&Entry) -> bool,
+        seen: impl Fn(u64),
+    ) -> Result<(Vec<Entry>, StreamCoverage), StreamError> {
+        let mut searched = StreamCoverage { down_to: last, ..StreamCoverage::default() };
+        let mut found = Vec::new();
+        let (mut before, mut size) = (last, PageSize::new(PAGE));
+        while *budget > 0 {
+            let count = size.count(*budget);
+            let page = self.inspector.page_back(key, (first, before), count).await?;
+            size.learn(page.iter().map(|entry| &entry.fields));
+            let read = page.len() as u64;
+            *budget -= read;
+            searched.entries += read;
+            seen(read);
+            if let Some(oldest) = page.last() {
+                before = oldest.id;
+                searched.down_to = oldest.id;
+            }
+            found.extend(page.into_iter().filter(&is_meant));
+            if read < u64::from(count) {
+                searched.complete = true;
+                break;
+            }
+        }
+        Ok((found, searched))
+    }
+}
+
+/// Whether an entry carries this order, readable or not.
+#[must_use]
+pub fn carries(fields: &FieldNames, entry: &Entry, order: OrderId) -> bool {
+    fields.id_text(entry).is_some_and(|id| id == order.to_string().as_bytes())
+}
+
+/// What stands in an entry, as far as it can be read.
+#[must_use]
+pub fn content_of(fields: &FieldNames, entry: &Entry) -> EntryContent {
+    let Glimpse { user, voucher, .. } = fields.glimpse(entry);
+    let order = fields.decode(entry);
+    let quantity = order.as_ref().map_or(1, |order| order.quantity.get());
+    EntryContent { user, voucher, quantity, error: order.err().map(|error| error.to_string()) }
+}
+
+/// Reads a dead letter.
+#[must_use]
+pub fn letter(fields: &FieldNames, letter: &Letter) -> LetterRecord {
+    let burial = letter.burial.as_ref();
+    LetterRecord {
+        id: letter.id,
+        entry: burial.map(|burial| burial.entry.to_string()),
+        reason: burial.map(|burial| burial.reason.clone()),
+        error: burial.map(|burial| burial.error.clone()),
+        at_ms: burial.and_then(|burial| i64::try_from(burial.at_ms).ok()),
+        requeued: letter.history.requeued,
+        content: content_of(fields, &letter.entry()),
+    }
+}

@@ -1,0 +1,249 @@
+//! What was found of an order, and what follows from it. Pure.
+
+use tidegate_orders::{
+    OrderFacts, OrderStatus,
+    order_status::{ConsumerFact, EntryFact, JournalFact, LetterFact, RowFact},
+};
+
+use super::{
+    EntryRecord, EntryState, JournalRecord, LetterRecord, NextStep, OrderQuery, OrderRecords,
+    next_step::next_steps,
+};
+
+/// The reason of a letter whose entry has the id of another order.
+const ID_TAKEN: &str = "id_taken";
+
+/// Where an order is, by all that was found of it, and what can be done.
+#[derive(Clone, Debug)]
+pub struct OrderReport {
+    /// What was asked.
+    pub query: OrderQuery,
+    /// What was found.
+    pub records: OrderRecords,
+    /// What counts of it.
+    pub facts: OrderFacts,
+    /// Where it is.
+    pub status: OrderStatus,
+    /// What can be done, in this order.
+    pub next_steps: Vec<NextStep>,
+    /// A worker lives.
+    pub workers_live: bool,
+    /// From how many burials on a letter is put back only if somebody insists.
+    pub requeue_limit: u32,
+}
+
+impl OrderReport {
+    /// What follows from these records.
+    #[must_use]
+    pub fn of(query: OrderQuery, records: OrderRecords, workers_live: bool, requeue_limit: u32) -> Self {
+        let facts = records.facts();
+        let status = facts.status();
+        let mut report =
+            Self { query, records, facts, status, next_steps: Vec::new(), workers_live, requeue_limit };
+        report.next_steps = next_steps(&report);
+        report
+    }
+
+    /// Where it is if MySQL, which could not be asked, holds nothing of it.
+    #[must_use]
+    pub fn status_without_mysql(&self) -> OrderStatus {
+        OrderFacts { is_mysql_read: true, ..self.facts }.status()
+    }
+}
+
+/// Whose an order is, as far as anything tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Owner {
+    user: Option<i64>,
+    voucher: Option<i64>,
+}
+
+impl OrderRecords {
+    /// An entry that is not acknowledged.
+    #[must_use]
+    pub fn open_entry(&self) -> Option<&EntryRecord> {
+        self.entries.iter().find(|entry| entry.state.is_open())
+    }
+
+    /// The entry that a worker will handle: one that is open, and whose payload is there.
+    #[must_use]
+    pub fn entry_to_handle(&self) -> Option<&EntryRecord> {
+        let is_to_be_handled = |entry: &&EntryRecord| match entry.state {
+            EntryState::Undelivered => true,
+            EntryState::Pending { .. } => entry.content.is_some(),
+            EntryState::Settled => false,
+        };
+        self.entries.iter().find(is_to_be_handled)
+    }
+
+    /// The latest entry whose payload is there.
+    #[must_use]
+    pub fn readable_entry(&self) -> Option<&EntryRecord> {
+        self.entries.iter().find(|entry| entry.content.is_some())
+    }
+
+    /// What counts of all that was found.
+    #[must_use]
+    pub fn facts(&self) -> OrderFacts {
+        let owner = self.owner();
+        OrderFacts {
+            row: self.row.as_ref().map_or(RowFact::None, |row| RowFact::Own(row.state())),
+            is_refused: self.refusal.is_some(),
+            journal: self.journal_fact(owner),
+            entry: self.entry_fact(),
+            letter: self.letter_fact(),
+            is_mysql_read: self.searched.mysql,
+            is_redis_searched: self.searched.is_complete() && self.errors.is_empty(),
+        }
+    }
+
+    /// By the store whose word counts most: an id may stand in entries of several users.
+    fn owner(&self) -> Owner {
+        let row = self.row.as_ref().map(|row| (row.user, row.voucher));
+        if let Some((user, voucher)) = row.or(self.refusal.as_ref().map(|it| (it.user, it.voucher))) {
+            return Owner { user: Some(user), voucher: Some(voucher) };
+        }
+        let entry = self.entry_to_handle().and_then(|entry| entry.content.as_ref());
+        let letter = self.letters.first().map(|letter| &letter.content);
+        let content = entry.or(letter).or(self.readable_entry().and_then(|entry| entry.content.as_ref()));
+        content.map_or_else(Owner::default, |content| Owner {
+            user: content.user.map(|user| user.get()),
+            voucher: content.voucher.map(|voucher| voucher.get()),
+        })
+    }
+
+    /// A note that cannot be read says at least that the order was admitted.
+    fn journal_fact(&self, Owner { user, voucher }: Owner) -> JournalFact {
+        let is_its = |note: &&JournalRecord| voucher.is_none_or(|voucher| note.voucher.get() == voucher);
+        let mut notes = self.journal.iter().filter(is_its).peekable();
+        if notes.peek().is_none() {
+            return JournalFact::Nothing;
+        }
+        if notes.clone().any(JournalRecord::is_release) {
+            return JournalFact::Released;
+        }
+        let is_of_another = |note: &JournalRecord| match (&note.by, user) {
+            (Some(by), Some(user)) => *by != user.to_string(),
+            _ => false,
+        };
+        if notes.all(is_of_another) { JournalFact::Other } else { JournalFact::Admitted }
+    }
+
+    fn entry_fact(&self) -> EntryFact {
+        match self.entry_to_handle().map(|entry| &entry.state) {
+            Some(EntryState::Pending { alive: true, .. }) => EntryFact::Pending(ConsumerFact::Live),
+            Some(EntryState::Pending { .. }) => EntryFact::Pending(ConsumerFact::Gone),
+            Some(_) => EntryFact::Undelivered,
+            None if self.entries.is_empty() => EntryFact::None,
+            None => EntryFact::Settled,
+        }
+    }
+
+    /// Of an order that MySQL has decided on, only its own letters count: others have the same id.
+    fn letter_fact(&self) -> LetterFact {
+        let owner = self.row.as_ref().map(|row| (row.user, row.voucher));
+        let owner = owner.or(self.refusal.as_ref().map(|it| (it.user, it.voucher)));
+        let is_its =
+            |letter: &&LetterRecord| owner.is_none_or(|(user, voucher)| letter.is_order_of(user, voucher));
+        self.letters.iter().find(is_its).map_or(LetterFact::None, LetterRecord::fact)
+    }
+}
+
+impl LetterRecord {
+    fn fact(&self) -> LetterFact {
+        match self.reason.as_deref() {
+            None => LetterFact::Foreign,
+            _ if self.content.error.is_some() => LetterFact::NoOrder,
+            Some(ID_TAKEN) => LetterFact::IdTaken,
+            Some(_) => LetterFact::Order,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_orders::{OrderStatus, order_status::Remedy};
+    use tidegate_stream::EntryId;
+
+    use super::*;
+    use crate::order_show::{EntryContent, OrderRow};
+
+    const ID: EntryId = EntryId { ms: 1, seq: 0 };
+
+    fn content(user: i64) -> EntryContent {
+        EntryContent { user: user.try_into().ok(), voucher: 7.try_into().ok(), quantity: 1, error: None }
+    }
+
+    fn letter(user: i64) -> LetterRecord {
+        LetterRecord {
+            id: ID,
+            entry: None,
+            reason: Some("unknown_voucher".to_owned()),
+            error: None,
+            at_ms: None,
+            requeued: 0,
+            content: content(user),
+        }
+    }
+
+    fn note(voucher: i64, action: &str, by: &str) -> JournalRecord {
+        JournalRecord {
+            voucher: voucher.try_into().unwrap(),
+            action: action.to_owned(),
+            change: None,
+            by: Some(by.to_owned()),
+            at_ms: None,
+        }
+    }
+
+    fn row(user: i64) -> OrderRow {
+        OrderRow {
+            order: 1.try_into().unwrap(),
+            user,
+            voucher: 7,
+            quantity: 1,
+            slot: None,
+            status: 4,
+            entry: None,
+            created_ms: None,
+            paid_ms: None,
+            used_ms: None,
+            refunded_ms: None,
+            updated_ms: None,
+        }
+    }
+
+    #[test]
+    fn an_order_whose_pending_entry_has_no_payload_is_where_its_letter_is() {
+        let state = EntryState::Pending {
+            consumer: "c".to_owned(),
+            alive: true,
+            idle_ms: None,
+            deliveries: 1,
+            deaths: 0,
+        };
+        let entries = vec![EntryRecord { id: ID, content: None, state }];
+        let gone = OrderRecords { entries, ..OrderRecords::default() };
+        assert_eq!(gone.facts().entry, EntryFact::Settled);
+        let buried = OrderRecords { letters: vec![letter(9)], ..gone }.facts();
+        let read = OrderFacts { is_mysql_read: true, ..buried };
+        assert_eq!(read.status(), OrderStatus::Dead);
+    }
+
+    #[test]
+    fn letters_and_notes_of_others_with_the_same_id_say_nothing_of_an_order_with_a_row() {
+        let records = OrderRecords {
+            row: Some(row(9)),
+            letters: vec![letter(10)],
+            journal: vec![note(8, "release", "x")],
+            ..OrderRecords::default()
+        };
+        let facts = records.facts();
+        assert_eq!((facts.letter, facts.journal), (LetterFact::None, JournalFact::Nothing));
+        assert_eq!((facts.status(), facts.remedy()), (OrderStatus::Cancelled, Remedy::None));
+        let of_another = OrderRecords { journal: vec![note(7, "admit", "10")], ..records.clone() };
+        assert_eq!(of_another.facts().journal, JournalFact::Other);
+        let own = OrderRecords { journal: vec![note(7, "admit", "9")], ..records };
+        assert_eq!((own.facts().journal, own.facts().remedy()), (JournalFact::Admitted, Remedy::GiveBack));
+    }
+}

@@ -1,0 +1,264 @@
+//! Follows an order through both stores: whatever names its voucher or its entry leads on.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    OrderId, VoucherId,
+    order_id::{self, EPOCH_SECONDS},
+    sale,
+    vouchers::{self, VoucherError},
+};
+use tidegate_stream::{Entry, EntryId, Letter};
+
+use super::{
+    OrderQuery, OrderRecords, RedisOrders, StreamCoverage, VOUCHER_LIMIT, carries, content_of, find_refusal,
+    find_row, letter,
+};
+
+/// Around the time in the journal: the script that wrote it added the entry, too.
+const BESIDE_JOURNAL_MS: (u64, u64) = (1_000, 10_000);
+/// Around the time in the order id: its clock may differ, and the id may have waited for its order.
+const BESIDE_ID_MS: (u64, u64) = (60_000, 600_000);
+
+/// Follows an order through the stores, as far as they can be reached.
+#[derive(Clone, Copy, Debug)]
+pub struct OrderReader<'a> {
+    /// Redis.
+    pub redis: Option<&'a RedisOrders<'a>>,
+    /// MySQL.
+    pub mysql: Option<&'a MySqlPool>,
+    /// How long a statement of MySQL may take.
+    pub patience: Duration,
+}
+
+impl OrderReader<'_> {
+    /// Follows an order through both stores. What cannot be read stands in [`OrderRecords::errors`]. `seen` is told how many
+    /// entries were searched.
+    pub async fn read(&self, query: &OrderQuery, seen: impl Fn(u64) + Copy) -> OrderRecords {
+        let mut records = OrderRecords::default();
+        self.read_mysql(query.order, &mut records).await;
+        if let Some(redis) = self.redis {
+            self.follow(redis, query, &mut records, seen).await;
+            if !records.is_explained() {
+                // It may have moved on while we looked: away from Redis, into MySQL or the dead letters.
+                self.read_mysql(query.order, &mut records).await;
+                read_letters(redis, query, &mut records, seen).await;
+            }
+        }
+        records.made_ms = records.made_ms.filter(|made_ms| is_likely(*made_ms, records.earliest_ms()));
+        records
+    }
+
+    async fn read_mysql(&self, order: OrderId, records: &mut OrderRecords) {
+        let Some(mysql) = self.mysql else { return };
+        let both = async { tokio::try_join!(find_row(mysql, order), find_refusal(mysql, order)) };
+        match self.in_time(both).await {
+            Ok((row, refusal)) => {
+                (records.row, records.refusal, records.searched.mysql) = (row, refusal, true);
+            }
+            Err(error) => records.fail("MySQL", error),
+        }
+    }
+
+    async fn in_time<T>(&self, read: impl Future<Output = Result<T, VoucherError>>) -> Result<T, String> {
+        match tokio::time::timeout(self.patience, read).await {
+            Ok(read) => read.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {} ms", self.patience.as_millis())),
+        }
+    }
+
+    async fn follow(
+        &self,
+        redis: &RedisOrders<'_>,
+        query: &OrderQuery,
+        records: &mut OrderRecords,
+        seen: impl Fn(u64) + Copy,
+    ) {
+        match tidegate_stream::server_time_ms(redis.pool).await {
+            Ok(now_ms) => records.now_ms = now_ms,
+            Err(error) => return records.fail("Redis", error),
+        }
+        records.made_ms = made_ms(query.order, records.now_ms);
+        read_letters(redis, query, records, seen).await;
+        self.read_journals(redis, query, records).await;
+        read_named_entries(redis, query, records).await;
+        search_stream(redis, query, records, seen).await;
+        read_user(redis, query, records).await;
+    }
+
+    async fn read_journals(&self, redis: &RedisOrders<'_>, query: &OrderQuery, records: &mut OrderRecords) {
+        let mut known = records.vouchers(query);
+        if !known.is_empty() {
+            records.searched.all_journals = true;
+            return look_into(redis, &known, query, records).await;
+        }
+        // These first: it is most often for one of them, and all keys of Redis take longer.
+        if let Some(mysql) = self.mysql {
+            match self.in_time(vouchers::latest(mysql, VOUCHER_LIMIT)).await {
+                Ok(rows) => known = rows.iter().map(|row| row.voucher).collect(),
+                Err(error) => records.fail("MySQL", error),
+            }
+        }
+        look_into(redis, &known, query, records).await;
+        records.searched.all_journals = !records.journal.is_empty() && known.len() < VOUCHER_LIMIT as usize;
+        if records.searched.all_journals {
+            return;
+        }
+        match sale::find_journaled(redis.pool, redis.keys, |_| {}).await {
+            Ok(journaled) => {
+                let others = journaled.into_iter().filter(|voucher| !known.contains(voucher)).collect();
+                look_into(redis, &others, query, records).await;
+                records.searched.all_journals = true;
+            }
+            Err(error) => records.fail("the keys", error),
+        }
+    }
+}
+
+/// A time within an id is none where the order was first heard of at quite another one: many numbers look like our ids.
+fn is_likely(made_ms: u64, earliest_ms: Option<u64>) -> bool {
+    let (before, after) = BESIDE_ID_MS;
+    earliest_ms.is_none_or(|ms| (made_ms.saturating_sub(before)..=made_ms + after).contains(&ms))
+}
+
+/// When an order was made, if its id is one of ours.
+fn made_ms(order: OrderId, now_ms: u64) -> Option<u64> {
+    let (seconds, sequence) = order_id::decompose(order);
+    let ms = u64::try_from((EPOCH_SECONDS + seconds) * 1_000).ok()?;
+    (seconds > 0 && sequence > 0 && ms <= now_ms + BESIDE_ID_MS.0).then_some(ms)
+}
+
+async fn read_letters(
+    redis: &RedisOrders<'_>,
+    query: &OrderQuery,
+    records: &mut OrderRecords,
+    seen: impl Fn(u64) + Copy,
+) {
+    let names = redis.inspector.names();
+    // A second time, only what has come since.
+    let after = records.letters.first().map_or(EntryId::MIN, |letter| letter.id.next());
+    let mut budget = query.budget;
+    let is_meant =
+        |entry: &Entry| carries(redis.keys.fields(), &Letter::parse(entry.clone()).entry(), query.order);
+    let all = (after, EntryId::MAX);
+    match redis.search(&names.dead, all, &mut budget, is_meant, seen).await {
+        Ok((found, searched)) => {
+            records.letters.splice(
+                ..0,
+                found.into_iter().map(|entry| letter(redis.keys.fields(), &Letter::parse(entry))),
+            );
+            let before = &mut records.searched.dead;
+            *before = StreamCoverage { entries: before.entries + searched.entries, ..searched };
+        }
+        Err(error) => records.fail("the dead letters", error),
+    }
+}
+
+async fn look_into(
+    redis: &RedisOrders<'_>,
+    vouchers: &BTreeSet<VoucherId>,
+    query: &OrderQuery,
+    records: &mut OrderRecords,
+) {
+    records.searched.journals += vouchers.len() as u64;
+    let vouchers: Vec<VoucherId> = vouchers.iter().copied().collect();
+    match redis.journals(&vouchers, query.order).await {
+        Ok(journal) => records.journal.extend(journal),
+        Err(error) => records.fail("the journals", error),
+    }
+}
+
+/// The entries that something names.
+async fn read_named_entries(redis: &RedisOrders<'_>, query: &OrderQuery, records: &mut OrderRecords) {
+    let letters = records.letters.iter().filter_map(|letter| letter.entry.as_deref());
+    let row = records.row.as_ref().and_then(|row| row.entry.as_deref());
+    let refusal = records.refusal.as_ref().map(|refusal| refusal.entry.as_str());
+    let named = letters.chain(row).chain(refusal).filter_map(|id| id.parse().ok());
+    let named: BTreeSet<EntryId> = named.chain(query.entry).collect();
+    for id in named.into_iter().rev() {
+        match redis.entry(id).await {
+            Ok(Some(record)) => records.entries.push(record),
+            Ok(None) => records.trimmed.push(id.to_string()),
+            Err(error) => records.fail("the stream", error),
+        }
+    }
+}
+
+/// Looks where it should be, then everywhere, as long as nothing explains what became of the order.
+async fn search_stream(
+    redis: &RedisOrders<'_>,
+    query: &OrderQuery,
+    records: &mut OrderRecords,
+    seen: impl Fn(u64) + Copy,
+) {
+    let around = |ms: u64, (before, after): (u64, u64)| {
+        (EntryId { ms: ms.saturating_sub(before), seq: 0 }, EntryId { ms: ms.saturating_add(after), seq: 0 })
+    };
+    let admitted = records.journal.iter().filter(|journal| journal.is_admission());
+    let admitted = admitted.filter_map(|journal| u64::try_from(journal.at_ms?).ok());
+    let mut places: Vec<_> = admitted.map(|ms| around(ms, BESIDE_JOURNAL_MS)).collect();
+    places.extend(records.made_ms.map(|ms| around(ms, BESIDE_ID_MS)));
+    places.push((EntryId::MIN, EntryId::MAX));
+
+    let stream = redis.inspector.names().stream.clone();
+    // Half of it for where it should be, at most: what is said of the search is how far it came from the end on.
+    let mut budget = query.budget / 2;
+    let is_meant = |entry: &Entry| carries(redis.keys.fields(), entry, query.order);
+    records.searched.stream.complete = true;
+    for place in places {
+        if records.is_explained() {
+            return;
+        }
+        if place.0 == EntryId::MIN {
+            budget = query.budget - records.searched.stream.entries;
+        }
+        let (found, searched) = match redis.search(&stream, place, &mut budget, is_meant, seen).await {
+            Ok(found) => found,
+            Err(error) => return records.fail("the stream", error),
+        };
+        let entries = records.searched.stream.entries + searched.entries;
+        records.searched.stream = StreamCoverage { entries, ..searched };
+        for entry in found {
+            if records.entries.iter().any(|known| known.id == entry.id) {
+                continue;
+            }
+            match redis.record(entry.id, Some(content_of(redis.keys.fields(), &entry))).await {
+                Ok(record) => records.entries.push(record),
+                Err(error) => return records.fail("the stream", error),
+            }
+        }
+    }
+}
+
+/// The user's place among the buyers, and what keeps an order from being written.
+async fn read_user(redis: &RedisOrders<'_>, query: &OrderQuery, records: &mut OrderRecords) {
+    let Some(user) = records.user(query) else { return };
+    let vouchers: Vec<VoucherId> = records.vouchers(query).into_iter().collect();
+    match redis.bought(&vouchers, user).await {
+        Ok(bought) => records.buyer_of = bought,
+        Err(error) => records.fail("the buyers", error),
+    }
+    if records.entries.iter().any(|entry| entry.state.is_open()) {
+        match redis.lock(user).await {
+            Ok(lock) => records.lock = lock,
+            Err(error) => records.fail("the lock", error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_of_ours_tells_when_it_was_made_and_others_do_not() {
+        let now_ms = 1_800_000_000_000;
+        let seconds = 1_790_000_000 - EPOCH_SECONDS;
+        let ours = order_id::compose(seconds, 7).unwrap();
+        assert_eq!(made_ms(ours, now_ms), Some(1_790_000_000_000));
+        for other in [1, 1_001, i64::MAX] {
+            assert_eq!(made_ms(other.try_into().unwrap(), now_ms), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Pauses or resumes the sale of one voucher.
+
+use anyhow::Context;
+use fred::clients::Pool;
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use tidegate_orders::{
+    Gate, Keys, VoucherId,
+    gate::{GateError, Pause, Scope},
+    sale,
+};
+use tidegate_stream::readable;
+
+use super::gate;
+use crate::{
+    change::{Next, Plan, Report},
+    settings::SystemSettings,
+};
+
+/// What is to be done with the sale of a voucher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VoucherPauseRequest {
+    /// Stop it.
+    Pause(VoucherId),
+    /// End its pause, however it was paused.
+    Resume(VoucherId),
+}
+
+impl VoucherPauseRequest {
+    /// Which voucher's.
+    #[must_use]
+    pub const fn voucher(self) -> VoucherId {
+        match self {
+            Self::Pause(voucher) | Self::Resume(voucher) => voucher,
+        }
+    }
+}
+
+/// What would become of the sale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlannedPause {
+    /// It would be paused.
+    WouldPause,
+    /// It was paused before.
+    PausedBefore,
+    /// It would go on.
+    WouldResume,
+    /// It was not paused.
+    NotPaused,
+    /// It is not paused, and Redis has no stock of the voucher.
+    NoStock,
+}
+
+/// What would become of the sale of a voucher.
+#[derive(Clone, Debug, Serialize)]
+pub struct VoucherPausePlan {
+    /// Which.
+    pub voucher: VoucherId,
+    /// What would become of it.
+    pub outcome: PlannedPause,
+    /// Units left in Redis; None where there is no stock, or it cannot be read.
+    pub stock: Option<i64>,
+    /// Why the stock cannot be read: the key holds something else than a number.
+    #[serde(skip)]
+    pub stock_error: Option<String>,
+    /// It is paused together with all others.
+    #[serde(skip)]
+    pub is_paused_with_all: bool,
+}
+
+impl Plan for VoucherPausePlan {
+    fn next(&self) -> Next {
+        match self.outcome {
+            PlannedPause::WouldPause => Next::Ask(format!("Pause the sale of voucher {}?", self.voucher)),
+            PlannedPause::WouldResume => {
+                Next::Ask(format!("Go on with the sale of voucher {}?", self.voucher))
+            }
+            PlannedPause::NoStock => Next::Refused,
+            PlannedPause::PausedBefore | PlannedPause::NotPaused => Next::NothingToDo,
+        }
+    }
+}
+
+/// What became of the sale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangedPause {
+    /// It is paused.
+    Paused,
+    /// It goes on.
+    Resumed,
+}
+
+/// What became of the sale of a voucher.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct VoucherPauseReport {
+    /// Which.
+    pub voucher: VoucherId,
+    /// What became of it.
+    pub outcome: ChangedPause,
+    /// Units left in Redis before.
+    pub stock: Option<i64>,
+}
+
+impl Report for VoucherPauseReport {
+    fn counts(&self) -> Json {
+        json!({ "vouchers": 1 })
+    }
+}
+
+/// Pauses or resumes the sale of one voucher.
+#[derive(Clone, Debug)]
+pub struct VoucherPause<'a> {
+    redis: &'a Pool,
+    keys: Keys,
+    gate: Gate,
+    request: VoucherPauseRequest,
+}
+
+impl<'a> VoucherPause<'a> {
+    /// With the keys of these settings.
+    #[must_use]
+    pub fn new(redis: &'a Pool, settings: &SystemSettings, request: VoucherPauseRequest) -> Self {
+        Self { redis, keys: Keys::new(settings.keys.clone()), gate: gate(redis, settings), request }
+    }
+
+    /// Reads stock and pause, and no more: whatever else is wrong with a voucher must not keep an operator from stopping
+    /// its sale.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn plan(&self) -> anyhow::Result<VoucherPausePlan> {
+        let voucher = self.request.voucher();
+        let (stock, stock_error) = match sale::read_stock(self.redis, &self.keys, voucher).await {
+            Ok(stock) => (stock, None),
+            Err(error) => match GateError::from(error) {
+                GateError::Refused(wrong) => (None, Some(readable(wrong.details()))),
+                error => return Err(error).context("Failed to read the stock in Redis"),
+            },
+        };
+        let pause = self.gate.read_pauses(&[voucher]).await.pop().unwrap_or(Ok(Pause::Running));
+        let pause = pause.context("Failed to read the pause in Redis")?;
+        let is_known = stock.is_some() || stock_error.is_some();
+        Ok(VoucherPausePlan {
+            voucher,
+            outcome: outcome(self.request, pause, is_known),
+            stock,
+            stock_error,
+            is_paused_with_all: pause == Pause::Paused(Scope::All),
+        })
+    }
+
+    /// Does what is planned.
+    ///
+    /// # Errors
+    /// When Redis does not answer or refuses.
+    pub async fn run(&self, plan: &VoucherPausePlan) -> anyhow::Result<VoucherPauseReport> {
+        let outcome = match self.request {
+            VoucherPauseRequest::Pause(voucher) => {
+                self.gate.pause(voucher, Scope::Own).await.context("Failed to pause the sale")?;
+                ChangedPause::Paused
+            }
+            VoucherPauseRequest::Resume(voucher) => {
+                self.gate.resume(voucher, Scope::Own).await.context("Failed to end the pause of the sale")?;
+                ChangedPause::Resumed
+            }
+        };
+        Ok(VoucherPauseReport { voucher: plan.voucher, outcome, stock: plan.stock })
+    }
+}
+
+/// A stock that cannot be read counts as a stock: nobody can buy now, but somebody will repair the key.
+fn outcome(request: VoucherPauseRequest, pause: Pause, has_stock: bool) -> PlannedPause {
+    match (request, pause) {
+        (VoucherPauseRequest::Pause(_), Pause::Paused(Scope::Own)) => PlannedPause::PausedBefore,
+        // From then on it stays paused when all others go on.
+        (VoucherPauseRequest::Pause(_), Pause::Paused(Scope::All)) => PlannedPause::WouldPause,
+        (VoucherPauseRequest::Resume(_), Pause::Paused(_)) => PlannedPause::WouldResume,
+        (_, Pause::Running) if !has_stock => PlannedPause::NoStock,
+        (VoucherPauseRequest::Pause(_), Pause::Running) => PlannedPause::WouldPause,
+        (VoucherPauseRequest::Resume(_), Pause::Running) => PlannedPause::NotPaused,
+    }
+}

@@ -1,0 +1,121 @@
+//! Pending entries: which are chosen, who holds them, and what is in them.
+
+pub mod bury;
+pub mod claim;
+mod list;
+mod reader;
+mod show;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Serialize;
+use tidegate_orders::{Order, keys::process_of};
+use tidegate_stream::{Entry, NamedCause, SetAsideNote};
+
+pub use list::PendingList;
+pub use reader::{PendingReader, PendingSelection};
+pub use show::{EntryState, ShownEntry};
+
+/// Which pending entries are chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PendingFilter {
+    /// Those that this consumer holds.
+    pub consumer: Option<String>,
+    /// Those of consumers whose process has no heartbeat.
+    pub dead: bool,
+    /// Those that came into the stream longer ago than this.
+    pub older_than: Option<Duration>,
+    /// Those that their consumer does not have in hand but tries again later.
+    pub set_aside: bool,
+    /// Those that at least so many worker processes died with in hand.
+    pub deaths: Option<u64>,
+    /// Those that were delivered at least so often since they were last set aside.
+    pub deliveries: Option<u64>,
+    /// At most so many, the oldest first.
+    pub limit: u16,
+}
+
+impl PendingFilter {
+    /// Whether nothing but the limit leaves anything out.
+    #[must_use]
+    pub fn takes_all(&self) -> bool {
+        *self == Self { limit: self.limit, ..Self::default() }
+    }
+}
+
+/// What the stream holds of a pending entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Payload {
+    /// An order.
+    Order,
+    /// Fields that are no order.
+    NoOrder,
+    /// Nothing: the entry was deleted or trimmed.
+    Gone,
+}
+
+/// A pending entry, as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct PendingView {
+    /// Its id.
+    pub entry: String,
+    /// Who holds it.
+    pub consumer: String,
+    /// The process of that consumer has a heartbeat.
+    pub alive: bool,
+    /// Since it was delivered; None: it is on offer.
+    pub idle_s: Option<f64>,
+    /// `tidegate pending claim` has offered it to all workers, and none has taken it yet.
+    pub offered: bool,
+    /// How often it was delivered since it was last set aside.
+    pub deliveries: u64,
+    /// Its consumer does not have it in hand and tries it again later: it waits for its turn, for a store that is away,
+    /// or for something that others hold.
+    pub set_aside: bool,
+    /// What others hold of what it needs. Known where its process names its user, its voucher or its id, or has set
+    /// everything aside for the same cause.
+    pub waits_for: Option<NamedCause>,
+    /// Worker processes that died with it in hand; None: this user of Redis may not know.
+    pub deaths: Option<u64>,
+    /// Since it came into the stream.
+    pub age_s: f64,
+    /// What is left of it in the stream.
+    pub payload: Payload,
+    /// What is wanted, where it is an order.
+    pub order: Option<Order>,
+    /// Why it is none.
+    pub error: Option<String>,
+    /// The entry itself.
+    #[serde(skip)]
+    pub content: Option<Entry>,
+}
+
+impl PendingView {
+    fn with_cause(self, notes: &BTreeMap<String, SetAsideNote>) -> Self {
+        let note = notes.get(process_of(&self.consumer)).filter(|_| self.set_aside);
+        let waits_for = note.and_then(|note| cause(note, self.order.as_ref()));
+        Self { waits_for, ..self }
+    }
+}
+
+/// What an entry waits for that its process has set aside. The process names the causes of most of its entries, but not
+/// which entry waits for which.
+fn cause(note: &SetAsideNote, order: Option<&Order>) -> Option<NamedCause> {
+    // Where both are named, it stopped at its user's lock, which comes first.
+    let its_keys = order.into_iter().flat_map(|order| {
+        let voucher = order.voucher.get();
+        [
+            ("user_lock", order.user.get()),
+            ("voucher_row", voucher),
+            ("order_row", order.id.get()),
+            ("release", voucher),
+        ]
+    });
+    let named = its_keys.into_iter().find_map(|(kind, key)| {
+        let is_its = |cause: &&NamedCause| cause.kind == kind && cause.key == key.unsigned_abs();
+        note.causes.iter().find(is_its)
+    });
+    let is_of_all = |cause: &&NamedCause| cause.key == 0 && cause.entries == note.entries;
+    named.or_else(|| note.causes.iter().find(is_of_all)).cloned()
+}

@@ -1,0 +1,260 @@
+//! Moves pending entries that shall not be written to the dead letters.
+
+use std::collections::HashMap;
+
+use anyhow::Context;
+use fred::clients::Pool;
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use sqlx::MySqlPool;
+use tidegate_orders::{Keys, OrderId, OrderStatus, keys::process_of};
+use tidegate_stream::{BuryReply, Death, EntryId, Stream};
+use tokio::time::timeout;
+
+use super::{Payload, PendingFilter, PendingReader, PendingView};
+use crate::{
+    change::{End, Ending, InvalidInput, Job, Next, Plan, Progress, Report},
+    order_show::decided,
+    settings::SystemSettings,
+    text::counted,
+};
+
+/// The reason of a dead letter that an operator made.
+const BY_OPERATOR: &str = "by_operator";
+/// Entries whose orders are looked up in MySQL at once, before they are buried.
+const CHUNK: usize = 100;
+
+/// Which pending entries are to be buried, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuryRequest {
+    /// Which.
+    pub entries: PendingChoice,
+    /// Why, for whoever reads the letter.
+    pub why: String,
+}
+
+impl BuryRequest {
+    /// Whether it leaves anything out: nobody means all pending entries. Needs no store.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn check(&self) -> Result<(), InvalidInput> {
+        if !matches!(&self.entries, PendingChoice::Filter(filter) if filter.takes_all()) {
+            return Ok(());
+        }
+        let message = "this would bury every pending entry: say which, by ids, consumer, dead consumers, age, set aside, \
+                       deaths or deliveries";
+        Err(InvalidInput(message.to_owned()))
+    }
+}
+
+/// Which pending entries an operation is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PendingChoice {
+    /// Those of these ids.
+    Ids(Vec<EntryId>),
+    /// Those that the filter chooses; it has to leave something out.
+    Filter(PendingFilter),
+}
+
+/// What would be buried.
+#[derive(Clone, Debug, Serialize)]
+pub struct BuryPlan {
+    /// These.
+    pub bury: Vec<PendingView>,
+    /// These were chosen, and would be left.
+    pub left: Vec<LeftEntry>,
+    /// The filter chooses more than its limit.
+    pub more: bool,
+}
+
+/// An entry that is left as it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftEntry {
+    /// Its id.
+    pub entry: String,
+    /// Why.
+    pub why: LeftReason,
+}
+
+/// Why an entry is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeftReason {
+    /// Its consumer lives, or another one has it by now.
+    InHand,
+    /// MySQL has its order.
+    Written,
+    /// MySQL has refused its order.
+    Refused,
+    /// It has no payload.
+    Gone,
+    /// It is not pending.
+    NotPending,
+}
+
+impl Plan for BuryPlan {
+    fn next(&self) -> Next {
+        match self.bury.len() as u64 {
+            0 => Next::Refused,
+            count => Next::Ask(format!("Bury {}?", counted(count, "entry"))),
+        }
+    }
+}
+
+/// What was buried.
+#[derive(Clone, Debug, Serialize)]
+pub struct BuryReport {
+    /// Ids of the entries.
+    pub buried: Vec<String>,
+    /// Entries that were chosen and are left, also those of which the plan said so.
+    pub left: Vec<LeftEntry>,
+    /// The filter chooses more than its limit.
+    pub more: bool,
+}
+
+impl Report for BuryReport {
+    fn counts(&self) -> Json {
+        json!({ "buried": self.buried.len(), "left": self.left.len(), "over_limit": u8::from(self.more) })
+    }
+
+    fn ending(&self) -> Ending {
+        match (self.more, self.left.is_empty()) {
+            (true, _) => Ending::Left,
+            (false, false) => Ending::Refused,
+            (false, true) => Ending::Done,
+        }
+    }
+}
+
+impl From<&BuryPlan> for BuryReport {
+    /// Nothing is buried yet.
+    fn from(plan: &BuryPlan) -> Self {
+        Self { buried: Vec::new(), left: plan.left.clone(), more: plan.more }
+    }
+}
+
+/// Buries pending entries. To continue a burial that was stopped, run the same request again.
+#[derive(Clone, Debug)]
+pub struct PendingBurial<'a> {
+    redis: &'a Pool,
+    mysql: &'a MySqlPool,
+    settings: &'a SystemSettings,
+    request: BuryRequest,
+    stream: Stream,
+    keys: Keys,
+}
+
+impl<'a> PendingBurial<'a> {
+    /// For the group of these settings.
+    ///
+    /// # Errors
+    /// When the request's filter leaves nothing out: nobody means all pending entries.
+    pub fn new(
+        (redis, mysql): (&'a Pool, &'a MySqlPool),
+        settings: &'a SystemSettings,
+        request: BuryRequest,
+    ) -> Result<Self, InvalidInput> {
+        request.check()?;
+        let stream = Stream::new(redis.clone(), settings.stream_names());
+        Ok(Self { redis, mysql, settings, request, stream, keys: Keys::new(settings.keys.clone()) })
+    }
+
+    /// Reads what is meant, and what MySQL says of it.
+    ///
+    /// # Errors
+    /// When a store does not answer, or the key holds no stream.
+    pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<BuryPlan> {
+        let reader = PendingReader::open(self.redis, self.settings).await?;
+        let mut plan = BuryPlan { bury: Vec::new(), left: Vec::new(), more: false };
+        let mut chosen = Vec::new();
+        match &self.request.entries {
+            PendingChoice::Filter(filter) => {
+                let selection = reader.select(filter, progress).await?;
+                (chosen, plan.more) = (selection.entries, selection.more);
+            }
+            PendingChoice::Ids(ids) => {
+                for id in ids {
+                    match reader.one(*id).await? {
+                        Some(pending) => chosen.push(pending),
+                        None => {
+                            plan.left.push(LeftEntry { entry: id.to_string(), why: LeftReason::NotPending });
+                        }
+                    }
+                }
+            }
+        }
+        let decided = self.decided(&chosen).await?;
+        for pending in chosen {
+            match left_reason(&pending, &decided) {
+                None => plan.bury.push(pending),
+                Some(why) => plan.left.push(LeftEntry { entry: pending.entry, why }),
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Buries what is planned, one entry after the other.
+    ///
+    /// # Errors
+    /// When a store does not answer.
+    pub async fn run(&self, plan: &BuryPlan, report: &mut BuryReport, job: &Job) -> anyhow::Result<End> {
+        job.progress.expect(plan.bury.len() as u64, "entries");
+        for chunk in plan.bury.chunks(CHUNK) {
+            // A last look into MySQL: the answer to the question may have taken its time.
+            let decided = self.decided(chunk).await?;
+            for pending in chunk {
+                if job.is_stopped() {
+                    return Ok(End::Stopped);
+                }
+                match self.bury(pending, &decided).await? {
+                    None => report.buried.push(pending.entry.clone()),
+                    Some(why) => report.left.push(LeftEntry { entry: pending.entry.clone(), why }),
+                }
+                job.progress.add(1);
+            }
+        }
+        Ok(End::Whole)
+    }
+
+    /// Buries one. Some: why not.
+    async fn bury(
+        &self,
+        pending: &PendingView,
+        decided: &HashMap<OrderId, OrderStatus>,
+    ) -> anyhow::Result<Option<LeftReason>> {
+        if let Some(why) = left_reason(pending, decided) {
+            return Ok(Some(why));
+        }
+        let Some(entry) = &pending.content else { return Ok(Some(LeftReason::Gone)) };
+        let death = Death { reason: BY_OPERATOR, error: self.request.why.clone() };
+        let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
+        let reply = self.stream.bury_of_dead(entry, &death, &pending.consumer, heartbeat).await;
+        Ok(match reply.with_context(|| format!("Failed to bury {}", pending.entry))? {
+            BuryReply::Buried => None,
+            BuryReply::Settled => Some(LeftReason::NotPending),
+            BuryReply::InHand => Some(LeftReason::InHand),
+        })
+    }
+
+    async fn decided(&self, entries: &[PendingView]) -> anyhow::Result<HashMap<OrderId, OrderStatus>> {
+        let orders = entries.iter().filter_map(|pending| pending.order.as_ref());
+        let orders: Vec<_> = orders.map(|order| (order.id, order.user, order.voucher)).collect();
+        let read = timeout(self.settings.mysql.statement_timeout, decided(self.mysql, &orders)).await;
+        read.context("MySQL did not answer in time")?.context("Failed to look for the orders in MySQL")
+    }
+}
+
+/// Why an entry must stay; None: it may be buried.
+fn left_reason(pending: &PendingView, decided: &HashMap<OrderId, OrderStatus>) -> Option<LeftReason> {
+    if pending.payload == Payload::Gone {
+        return Some(LeftReason::Gone);
+    }
+    if pending.alive {
+        return Some(LeftReason::InHand);
+    }
+    Some(match decided.get(&pending.order.as_ref()?.id)? {
+        OrderStatus::Refused => LeftReason::Refused,
+        _ => LeftReason::Written,
+    })
+}

@@ -1,0 +1,174 @@
+//! Reads pending entries, page by page.
+
+use anyhow::Context;
+use fred::clients::Pool;
+use tidegate_orders::{Keys, wire::FieldNames};
+use tidegate_stream::{
+    Entry, EntryId, PendingEntry, PendingPages, StreamInspector, age_ms, is_offered, server_time_ms,
+};
+
+use super::{Payload, PendingFilter, PendingView};
+use crate::{change::Progress, consumers::Consumers, settings::SystemSettings, text::seconds};
+
+/// Entries that are read at once.
+const PAGE: u16 = 1_000;
+/// Payloads that are fetched at once.
+const PAYLOADS: usize = 100;
+
+/// The entries that a [`PendingFilter`] chooses.
+#[derive(Clone, Debug)]
+pub struct PendingSelection {
+    /// Oldest first.
+    pub entries: Vec<PendingView>,
+    /// There are more of them than the limit.
+    pub more: bool,
+}
+
+/// Reads pending entries.
+#[derive(Clone, Debug)]
+pub struct PendingReader {
+    inspector: StreamInspector,
+    consumers: Consumers,
+    fields: FieldNames,
+    /// By the clock of Redis.
+    now_ms: u64,
+}
+
+impl PendingReader {
+    /// Reads the consumers and the time; entries are read later, and shown as of this moment.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key holds no stream.
+    pub async fn open(redis: &Pool, settings: &SystemSettings) -> anyhow::Result<Self> {
+        let names = settings.stream_names();
+        Ok(Self {
+            consumers: Consumers::read(redis, &Keys::new(settings.keys.clone()), &names).await?,
+            inspector: StreamInspector::new(redis.clone(), names),
+            fields: settings.keys.fields.clone(),
+            now_ms: server_time_ms(redis).await?,
+        })
+    }
+
+    /// The consumers of the group.
+    #[must_use]
+    pub fn consumers(&self) -> &Consumers {
+        &self.consumers
+    }
+
+    /// What looks at the stream.
+    pub(super) fn inspector(&self) -> &StreamInspector {
+        &self.inspector
+    }
+
+    /// The entries that the filter chooses.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key holds no stream.
+    pub async fn select(
+        &self,
+        filter: &PendingFilter,
+        progress: &dyn Progress,
+    ) -> anyhow::Result<PendingSelection> {
+        progress.expect(self.consumers.pending(), "pending entries looked at");
+        let (limit, mut found) = (usize::from(filter.limit), Vec::new());
+        let mut pages = self.pages(filter);
+        while found.len() <= limit {
+            let page = pages.next().await.context("Failed to read the pending list")?;
+            let Some(page) = page else { break };
+            progress.add(page.len() as u64);
+            let page: Vec<_> = page.into_iter().filter(|pending| self.is_chosen(filter, pending)).collect();
+            found.extend(self.retain_deadly(filter, page).await?);
+        }
+        let more = found.len() > limit;
+        found.truncate(limit);
+        Ok(PendingSelection { entries: self.with_payloads(found).await?, more })
+    }
+
+    /// One entry; None: it is not pending.
+    ///
+    /// # Errors
+    /// As [`PendingReader::select`].
+    pub async fn one(&self, id: EntryId) -> anyhow::Result<Option<PendingView>> {
+        let pending = self.inspector.pending_entry(id).await.context("Failed to read the pending list")?;
+        Ok(self.with_payloads(pending.into_iter().collect()).await?.pop())
+    }
+
+    fn pages(&self, filter: &PendingFilter) -> PendingPages {
+        let last = match filter.older_than {
+            None => EntryId::MAX,
+            Some(span) => {
+                let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+                EntryId { ms: self.now_ms.saturating_sub(span_ms), seq: 0 }
+            }
+        };
+        self.inspector.pending_pages(last, PAGE, filter.consumer.as_deref())
+    }
+
+    fn is_chosen(&self, filter: &PendingFilter, pending: &PendingEntry) -> bool {
+        pending.deliveries >= filter.deliveries.unwrap_or(0)
+            && !(filter.set_aside && pending.deliveries > 0)
+            && !(filter.dead && self.consumers.is_alive(&pending.consumer))
+    }
+
+    async fn retain_deadly(
+        &self,
+        filter: &PendingFilter,
+        page: Vec<PendingEntry>,
+    ) -> anyhow::Result<Vec<PendingEntry>> {
+        let Some(least) = filter.deaths else { return Ok(page) };
+        let ids: Vec<EntryId> = page.iter().map(|pending| pending.id).collect();
+        let deaths = self.inspector.deaths(&ids).await.context("Failed to read the deaths of entries")?;
+        let died = page.into_iter().zip(deaths).filter(|(_, deaths)| *deaths >= least);
+        Ok(died.map(|(pending, _)| pending).collect())
+    }
+
+    async fn with_payloads(&self, found: Vec<PendingEntry>) -> anyhow::Result<Vec<PendingView>> {
+        let mut entries = Vec::with_capacity(found.len());
+        // A user of Redis that may not read the notes is still shown the rest.
+        let notes =
+            self.inspector.set_aside_notes().read_each(self.consumers.processes()).await.unwrap_or_default();
+        for some in found.chunks(PAYLOADS) {
+            let ids: Vec<EntryId> = some.iter().map(|pending| pending.id).collect();
+            let deaths = self.inspector.deaths(&ids).await.ok();
+            let payloads = self.inspector.entries(&self.inspector.names().stream, &ids).await;
+            let payloads = payloads.context("Failed to read the stream")?;
+            let seen = some.iter().zip(payloads).enumerate().map(|(at, (pending, payload))| {
+                let deaths = deaths.as_ref().and_then(|deaths| deaths.get(at)).copied();
+                PendingView { deaths, ..self.view(pending, payload) }.with_cause(&notes)
+            });
+            entries.extend(seen);
+        }
+        Ok(entries)
+    }
+
+    fn view(&self, pending: &PendingEntry, content: Option<Entry>) -> PendingView {
+        let decoded = content.as_ref().map(|entry| self.fields.decode(entry));
+        let payload = match &decoded {
+            None => Payload::Gone,
+            Some(Ok(_)) => Payload::Order,
+            Some(Err(_)) => Payload::NoOrder,
+        };
+        let (order, error) = match decoded {
+            None => (None, None),
+            Some(Ok(order)) => (Some(order), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+        };
+        let offered = is_offered(pending.idle_ms);
+        PendingView {
+            entry: pending.id.to_string(),
+            consumer: pending.consumer.clone(),
+            alive: self.consumers.is_alive(&pending.consumer),
+            idle_s: (!offered).then(|| seconds(pending.idle_ms)),
+            offered,
+            deliveries: pending.deliveries,
+            set_aside: pending.deliveries == 0,
+            waits_for: None,
+            deaths: None,
+            age_s: seconds(age_ms(self.now_ms, pending.id)),
+            payload,
+            order,
+            error,
+            content,
+        }
+    }
+}

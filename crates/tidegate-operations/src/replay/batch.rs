@@ -1,0 +1,253 @@
+//! Runs a batch of entries again, and settles those that are pending.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
+use tidegate_orders::{
+    DryRun, Gate, Keys, Ledger, OrderCounters, OrderHandler, Predicted, UserLocks, keys::process_of,
+};
+use tidegate_stream::{
+    Backoff, BuryReply, Death, Entry, EntryId, Handler, Leases, Outage, Outcome, Stream, StreamError,
+    StreamInspector,
+};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{ReplayOutcomes, ReplayReport, ReplaySource};
+use crate::{connect, settings::SystemSettings};
+
+/// Why an entry is left.
+const HELD: &str = "somebody else holds its user's lock, its voucher's row or a key of its voucher, or a living worker \
+                    has it in hand";
+
+/// Runs batches of entries again.
+#[derive(Debug)]
+pub(super) struct BatchRunner {
+    handler: OrderHandler,
+    order_counters: Arc<OrderCounters>,
+    ledger: Ledger,
+    stream: Stream,
+    inspector: StreamInspector,
+    pool: Pool,
+    keys: Keys,
+    /// Entries of a file are settled nowhere.
+    settles: bool,
+    retry: (Duration, Duration),
+    patience: Duration,
+}
+
+/// Entries that are to be run.
+struct ToRun {
+    entries: Vec<Entry>,
+    /// Those of them whose orders were refused before.
+    refused_before: HashSet<EntryId>,
+}
+
+impl BatchRunner {
+    /// Connects to MySQL; `pool` is that of Redis.
+    pub(super) async fn open(
+        settings: &SystemSettings,
+        pool: Pool,
+        source: &ReplaySource,
+    ) -> anyhow::Result<Self> {
+        let (fleet, names) = (&settings.fleet, settings.stream_names());
+        let keys = Keys::new(settings.keys.clone());
+        let sessions = connect::mysql_reached(settings).await?;
+        let mysql = sessions.pool(settings.mysql.connections);
+        let ledger = Ledger::new(mysql, settings.mysql.statement_timeout)
+            .with_look_up_first()
+            .committing_in_packet(sessions.commit_in_packet());
+        let order_counters = Arc::new(OrderCounters::default());
+        let handler = OrderHandler::new(
+            Gate::new(pool.clone(), keys.clone(), names.stream.clone()),
+            UserLocks::new(Leases::new(pool.clone()), keys.clone(), fleet.lock_lease),
+            ledger.clone(),
+            Arc::clone(&order_counters),
+        );
+        Ok(Self {
+            handler,
+            order_counters,
+            ledger,
+            stream: Stream::new(pool.clone(), names.clone()),
+            inspector: StreamInspector::new(pool.clone(), names),
+            pool,
+            keys,
+            settles: *source == ReplaySource::Stream,
+            retry: (fleet.lock_retry, fleet.backoff_max),
+            // A killed worker's locks have ended by then.
+            patience: fleet.lock_lease * 2,
+        })
+    }
+
+    /// Adds what would become of these entries, after all that `before` knows of; changes nothing.
+    pub(super) async fn predict(
+        &self,
+        batch: &[Entry],
+        before: &mut DryRun,
+        outcomes: &mut ReplayOutcomes,
+    ) -> Result<(), Outage> {
+        for (entry, predicted) in batch.iter().zip(self.handler.predict(batch, before).await?) {
+            match predicted {
+                Predicted::AlreadyThere => outcomes.add(|counts| &mut counts.already_there),
+                Predicted::Created => outcomes.add(|counts| &mut counts.created),
+                Predicted::Refused => outcomes.add(|counts| &mut counts.refused),
+                Predicted::RefusedBefore => outcomes.add(|counts| &mut counts.refused_before),
+                Predicted::GivenBack => outcomes.add_given_back(entry.id),
+                Predicted::Dead(death) => match self.predict_burial(entry.id).await? {
+                    BuryReply::Buried => outcomes.add(|counts| &mut counts.buried),
+                    BuryReply::Settled => outcomes.add_dead(entry.id, &death),
+                    BuryReply::InHand => outcomes.add_in_hand(entry.id, &death),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs entries, and settles those that are pending. Those whose users are locked by others are tried again for a
+    /// while. Answers with the first that is not run when `stop` ends that.
+    ///
+    /// # Errors
+    /// When a store does not answer; what is in `report` by then is done.
+    pub(super) async fn run(
+        &self,
+        batch: &[Entry],
+        report: &mut ReplayReport,
+        stop: &CancellationToken,
+    ) -> Result<Option<EntryId>, Outage> {
+        let ToRun { mut entries, refused_before } = self.to_run(batch, report).await?;
+        let (began, mut backoff) = (Instant::now(), Backoff::new(self.retry.0, self.retry.1));
+        loop {
+            let outcomes = self.handle(&entries, &refused_before, report).await?;
+            let in_hand = self.settle(&entries, &outcomes, report).await?;
+            let mut outcomes = outcomes.iter();
+            entries.retain(|entry| {
+                matches!(outcomes.next(), Some(Outcome::SetAside(_))) || in_hand.contains(&entry.id)
+            });
+            let Some(first) = entries.first() else { return Ok(None) };
+            if began.elapsed() > self.patience {
+                entries.iter().for_each(|entry| report.leave(entry.id, HELD));
+                return Ok(None);
+            }
+            if stop.run_until_cancelled(sleep(backoff.next_wait())).await.is_none() {
+                return Ok(Some(first.id));
+            }
+        }
+    }
+
+    /// Those of `batch` whose orders were not given back.
+    async fn to_run(&self, batch: &[Entry], report: &mut ReplayReport) -> Result<ToRun, Outage> {
+        let mut to_run = ToRun { entries: Vec::with_capacity(batch.len()), refused_before: HashSet::new() };
+        let predicted = self.handler.predict(batch, &mut DryRun::default()).await?;
+        for (entry, predicted) in batch.iter().zip(predicted) {
+            match predicted {
+                Predicted::GivenBack => {
+                    report.outcomes.add_given_back(entry.id);
+                    continue;
+                }
+                Predicted::RefusedBefore => _ = to_run.refused_before.insert(entry.id),
+                _ => {}
+            }
+            to_run.entries.push(entry.clone());
+        }
+        Ok(to_run)
+    }
+
+    async fn handle(
+        &self,
+        entries: &[Entry],
+        refused_before: &HashSet<EntryId>,
+        report: &mut ReplayReport,
+    ) -> Result<Vec<Outcome>, Outage> {
+        let before = self.order_counters.counts();
+        let outcomes = self.handler.handle(entries).await?;
+        let now = self.order_counters.counts();
+        let ended = entries.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Done);
+        let known = ended.clone().filter(|(entry, _)| refused_before.contains(&entry.id)).count() as u64;
+        let refused = now.refused() - before.refused();
+        let counts = &mut report.outcomes.counts;
+        counts.entries += ended.count() as u64;
+        counts.created += now.created - before.created;
+        counts.already_there += now.already_there - before.already_there;
+        counts.refused_before += known;
+        counts.refused += refused.saturating_sub(known);
+        Ok(outcomes)
+    }
+
+    /// Acknowledges what is done and buries what is dead, of that which is pending. What the group has not read yet is
+    /// left to it: a worker finds it done. Answers with what is dead and in hand of a living worker, for which it may
+    /// be alive: the row of its voucher may have been added meanwhile.
+    async fn settle(
+        &self,
+        entries: &[Entry],
+        outcomes: &[Outcome],
+        report: &mut ReplayReport,
+    ) -> Result<HashSet<EntryId>, Outage> {
+        let mut in_hand = HashSet::new();
+        let ids = || entries.iter().map(|entry| entry.id);
+        let (Some(first), Some(last)) = (ids().min(), ids().max()) else { return Ok(in_hand) };
+        let is_pending = self.is_any_pending(first, last).await?;
+        let ended: Vec<EntryId> =
+            ids().zip(outcomes).filter(|(_, outcome)| **outcome == Outcome::Done).map(|(id, _)| id).collect();
+        if is_pending && !ended.is_empty() {
+            // A row that was only read may be visible a moment before it is durable: a write of our own that is durable
+            // means that it is, too.
+            self.ledger.probe().await?;
+            report.acknowledged += self.stream.settle(&ended).await? as u64;
+            self.stream.forget_deaths(&ended).await?;
+        }
+        for (entry, outcome) in entries.iter().zip(outcomes) {
+            let Outcome::Dead(death) = outcome else { continue };
+            if !is_pending {
+                report.outcomes.add_dead(entry.id, death);
+            } else if self.settle_dead(entry, death, report).await? == BuryReply::InHand {
+                in_hand.insert(entry.id);
+            }
+        }
+        Ok(in_hand)
+    }
+
+    /// Buries an entry that can never be written, unless it is not pending or a living worker has it.
+    async fn settle_dead(
+        &self,
+        entry: &Entry,
+        death: &Death,
+        report: &mut ReplayReport,
+    ) -> Result<BuryReply, Outage> {
+        let reply = match self.bury(entry, death).await {
+            Err(StreamError::Redis(error)) if error.is_refusal() => {
+                report.leave(entry.id, error.to_string());
+                return Ok(BuryReply::Settled);
+            }
+            reply => reply?,
+        };
+        match reply {
+            BuryReply::Buried => report.outcomes.add(|counts| &mut counts.buried),
+            BuryReply::Settled => report.outcomes.add_dead(entry.id, death),
+            BuryReply::InHand => {}
+        }
+        Ok(reply)
+    }
+
+    async fn bury(&self, entry: &Entry, death: &Death) -> Result<BuryReply, StreamError> {
+        let Some(pending) = self.inspector.pending_entry(entry.id).await? else {
+            return Ok(BuryReply::Settled);
+        };
+        let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
+        self.stream.bury_of_dead(entry, death, &pending.consumer, heartbeat).await
+    }
+
+    /// What [`BatchRunner::bury`] would answer now.
+    async fn predict_burial(&self, id: EntryId) -> Result<BuryReply, Outage> {
+        if !self.settles {
+            return Ok(BuryReply::Settled);
+        }
+        let Some(pending) = self.inspector.pending_entry(id).await? else { return Ok(BuryReply::Settled) };
+        let heartbeat: Key = self.keys.heartbeat(process_of(&pending.consumer));
+        let is_alive = self.pool.exists(heartbeat).await.map_err(StreamError::from)?;
+        Ok(if is_alive { BuryReply::InHand } else { BuryReply::Buried })
+    }
+
+    async fn is_any_pending(&self, first: EntryId, last: EntryId) -> Result<bool, Outage> {
+        Ok(self.settles && self.inspector.first_pending((first, last)).await?.is_some())
+    }
+}

@@ -1,0 +1,37 @@
+//! Not faster than so many orders a second.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// With a limit, orders go in steps of a quarter of a second's worth.
+const STEPS_A_SECOND: usize = 4;
+
+/// Spreads orders over time.
+#[derive(Debug)]
+pub(super) struct Pace {
+    rate: Option<NonZeroU32>,
+    next: Instant,
+}
+
+impl Pace {
+    /// At most `rate` orders a second; None: as fast as it goes.
+    pub(super) fn new(rate: Option<NonZeroU32>) -> Self {
+        Self { rate, next: Instant::now() }
+    }
+
+    /// How many orders go at once, of `most`.
+    pub(super) fn step(&self, most: usize) -> usize {
+        let a_second = self.rate.map_or(usize::MAX, |rate| rate.get() as usize);
+        (a_second / STEPS_A_SECOND).clamp(1, most)
+    }
+
+    /// Waits until so many orders may go. Time that was lost is not made up for. Answers with false when `stop` came first.
+    pub(super) async fn wait_for(&mut self, orders: usize, stop: &CancellationToken) -> bool {
+        let Some(rate) = self.rate else { return !stop.is_cancelled() };
+        let at = self.next.max(Instant::now());
+        self.next = at + Duration::from_secs_f64(orders as f64 / f64::from(rate.get()));
+        stop.run_until_cancelled(sleep_until(at)).await.is_some()
+    }
+}

@@ -1,0 +1,118 @@
+//! What operations must know of a system: its stores, its names, and how long its workers take for what.
+
+use std::time::Duration;
+
+use tidegate_orders::KeyTemplates;
+use tidegate_stream::StreamNames;
+
+use crate::redacted::RedactedUrl;
+
+/// A system of producers, stores and workers.
+#[derive(Clone, Debug)]
+pub struct SystemSettings {
+    /// How to reach Redis.
+    pub redis: RedisSettings,
+    /// How to reach MySQL.
+    pub mysql: MySqlSettings,
+    /// Names of the streams and of the group.
+    pub stream: StreamSettings,
+    /// Names of the Redis keys, and of the fields of an entry.
+    pub keys: KeyTemplates,
+    /// Times and sizes of its workers.
+    pub fleet: FleetTiming,
+    /// Commands with which people change something.
+    pub operator: OperatorSettings,
+}
+
+/// `[redis]`
+#[derive(Clone, Debug)]
+pub struct RedisSettings {
+    /// Where Redis is.
+    pub url: RedactedUrl,
+    /// Connections for commands.
+    pub connections: usize,
+    /// How long a command may wait for its reply.
+    pub command_timeout: Duration,
+    /// How long a connection may take to open.
+    pub connect_timeout: Duration,
+}
+
+impl RedisSettings {
+    /// What the stream crate needs. It holds the password: not for logging.
+    #[must_use]
+    pub fn connection(&self) -> tidegate_stream::RedisSettings {
+        tidegate_stream::RedisSettings {
+            url: self.url.reveal().to_owned(),
+            connections: self.connections,
+            command_timeout: self.command_timeout,
+            connect_timeout: self.connect_timeout,
+        }
+    }
+}
+
+/// `[mysql]`
+#[derive(Clone, Debug)]
+pub struct MySqlSettings {
+    /// Where MySQL is.
+    pub url: RedactedUrl,
+    /// Connections of a process; never 0 here.
+    pub connections: u32,
+    /// Batches that write at the same time.
+    pub writers: usize,
+    /// How long to wait for a connection.
+    pub acquire_timeout: Duration,
+    /// How long a statement or a batch's transaction may take.
+    pub statement_timeout: Duration,
+    /// How long a statement waits for a row lock, in seconds.
+    pub lock_wait_timeout_s: u32,
+}
+
+/// `[stream]`
+#[derive(Clone, Debug)]
+pub struct StreamSettings {
+    /// The stream of orders.
+    pub name: String,
+    /// The stream of dead letters.
+    pub dead: String,
+    /// The consumer group.
+    pub group: String,
+    /// How long acknowledged entries stay; None for ever.
+    pub retention: Option<Duration>,
+}
+
+/// What operations take from `[worker]`: they treat entries as the workers do.
+#[derive(Clone, Debug)]
+pub struct FleetTiming {
+    /// Entries that are handled at once, at most.
+    pub batch: usize,
+    /// How long a read waits for new entries.
+    pub block: Duration,
+    /// Until a dead holder's user lock falls open.
+    pub lock_lease: Duration,
+    /// Until entries of locked users are tried again.
+    pub lock_retry: Duration,
+    /// Idle time after which an entry may be claimed.
+    pub claim_idle: Duration,
+    /// Between two looks for claimable entries.
+    pub claim_every: Duration,
+    /// The longest delay between retries.
+    pub backoff_max: Duration,
+}
+
+/// `[operator]`
+#[derive(Clone, Debug)]
+pub struct OperatorSettings {
+    /// Lines of the operators' log that are kept, about.
+    pub log_lines: u32,
+    /// How often a dead letter may be put back without insisting.
+    pub requeue_limit: u32,
+}
+
+impl SystemSettings {
+    /// Names of the stream, its group and its dead letters.
+    #[must_use]
+    pub fn stream_names(&self) -> StreamNames {
+        let StreamSettings { name, dead, group, .. } = &self.stream;
+        StreamNames { stream: name.clone(), dead: dead.clone(), group: group.clone() }
+    }
+}

@@ -1,0 +1,261 @@
+//! How far the stream is behind, who works on it, and the stocks on both sides.
+
+use std::{future::Future, time::Duration};
+
+use anyhow::Context;
+use fred::clients::Pool;
+use serde::Serialize;
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    Gate, Keys, VoucherId,
+    gate::Pause,
+    sale,
+    vouchers::{self, VoucherRow},
+};
+use tidegate_stream::{EntryId, SetAsideNote, SetAsideNotes, StreamStatus, Undelivered, age_ms, inspect};
+use tokio::time::{Instant, timeout};
+
+use crate::{
+    consumers::{Consumer, Consumers},
+    fleet_pause::FleetPause,
+    settings::SystemSettings,
+    text::{error_chain, seconds},
+};
+
+/// Vouchers that are shown at most: those with the highest ids, ascending.
+const VOUCHER_LIMIT: u32 = 50;
+
+/// Everything that there is to know at a glance.
+#[derive(Debug, Default, Serialize)]
+pub struct Status {
+    /// None while Redis is away.
+    pub stream: Option<StreamView>,
+    /// None while MySQL is away.
+    pub vouchers: Option<Vec<VoucherStocks>>,
+    /// There are more vouchers than are shown.
+    pub more_vouchers: bool,
+    /// None: the workers are not paused, or Redis is away.
+    pub workers_paused: Option<FleetPause>,
+    /// What could not be read.
+    pub errors: Vec<String>,
+}
+
+/// The stream and its group.
+#[derive(Debug, Serialize)]
+pub struct StreamView {
+    /// Key of the stream.
+    pub name: String,
+    /// Name of the group.
+    pub group: String,
+    /// `none`, `stream` or what else the key holds.
+    pub kind: String,
+    /// The group is there.
+    pub group_exists: bool,
+    /// Entries in the stream, acknowledged ones included.
+    pub length: u64,
+    /// Entries that were ever added; None before Redis 7.
+    pub entries_added: Option<u64>,
+    /// Entries that no consumer has read yet.
+    pub undelivered: u64,
+    /// The server could not tell, and counting was stopped: there are more.
+    pub undelivered_is_at_least: bool,
+    /// Age of the first of them.
+    pub oldest_undelivered_s: Option<f64>,
+    /// Entries that were read and are not acknowledged.
+    pub pending: u64,
+    /// Age of the first of them.
+    pub oldest_pending_s: Option<f64>,
+    /// Entries that were ever read and acknowledged, whatever came of them; None where Redis cannot tell.
+    pub entries_settled: Option<u64>,
+    /// Entries in the stream of dead letters.
+    pub dead_letters: u64,
+    /// What living workers have set aside of these, and what for.
+    pub set_aside: SetAsideNote,
+    /// Why that is not known.
+    #[serde(skip)]
+    pub set_aside_error: Option<String>,
+    /// Who reads.
+    pub consumers: Vec<Consumer>,
+}
+
+/// A voucher's stock on both sides.
+#[derive(Debug, Serialize)]
+pub struct VoucherStocks {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// Units left in MySQL.
+    pub mysql: i64,
+    /// None: none is loaded, or Redis is away.
+    pub redis: Option<i64>,
+    /// Its sale is paused; None: Redis is away.
+    pub paused: Option<bool>,
+}
+
+impl Status {
+    /// Reads what it can; why it could not read the rest is in [`Status::errors`]. The reads take no longer than `within`,
+    /// counted from when both `redis` and `mysql` have connected or failed to.
+    pub async fn read(
+        settings: &SystemSettings,
+        redis: impl Future<Output = anyhow::Result<Pool>>,
+        mysql: impl Future<Output = anyhow::Result<MySqlPool>>,
+        within: Duration,
+    ) -> Self {
+        let keys = Keys::new(settings.keys.clone());
+        let mut status = Self::default();
+        let (redis, mysql) = tokio::join!(redis, mysql);
+        let end = Instant::now() + within;
+        // One more than is shown tells whether there are more.
+        let rows = async { voucher_rows(&mysql?, VOUCHER_LIMIT + 1, within).await };
+        let stream = async {
+            let redis = redis?;
+            let view = in_time("Redis", until(end), read_stream(&redis, settings, &keys)).await;
+            let view = view.context("Failed to read the stream");
+            let pause = async { Ok(FleetPause::read(&redis, &keys).await?) };
+            let pause = in_time("Redis", until(end), pause).await;
+            anyhow::Ok((redis, view, pause.context("Failed to look whether the workers are paused")))
+        };
+        let (stream, rows) = tokio::join!(stream, rows);
+        let redis = status.value_or_note(stream).and_then(|(redis, view, pause)| {
+            status.stream = status.value_or_note(view);
+            let unknown = status.stream.as_mut().and_then(|stream| stream.set_aside_error.take());
+            status.errors.extend(unknown);
+            status.workers_paused = status.value_or_note(pause).flatten();
+            status.stream.is_some().then_some(redis)
+        });
+        if let Some(rows) = status.value_or_note(rows) {
+            status.add_vouchers(rows, redis.as_ref(), &keys, end).await;
+        }
+        status
+    }
+
+    /// What was read. An error is added to [`Status::errors`].
+    fn value_or_note<T>(&mut self, read: anyhow::Result<T>) -> Option<T> {
+        read.map_err(|error| self.errors.push(error_chain(&error))).ok()
+    }
+
+    async fn add_vouchers(
+        &mut self,
+        mut rows: Vec<VoucherRow>,
+        redis: Option<&Pool>,
+        keys: &Keys,
+        end: Instant,
+    ) {
+        self.more_vouchers = rows.len() > VOUCHER_LIMIT as usize;
+        rows.truncate(VOUCHER_LIMIT as usize);
+        rows.reverse();
+        let ids: Vec<VoucherId> = rows.iter().map(|row| row.voucher).collect();
+        let mut stocks = vec![None; ids.len()];
+        let mut pauses = vec![None; ids.len()];
+        if let Some(redis) = redis {
+            let read = async { Ok(sale::read_stocks(redis, keys, &ids).await?) };
+            let read = in_time("Redis", until(end), read).await.context("Failed to read the stocks in Redis");
+            stocks = self.value_or_note(read).unwrap_or(stocks);
+            let gate = Gate::new(redis.clone(), keys.clone(), "");
+            let read = async { Ok(gate.read_pauses(&ids).await) };
+            let read = in_time("Redis", until(end), read).await.context("Failed to read the pauses in Redis");
+            let read = self.value_or_note(read).into_iter().flatten();
+            pauses
+                .iter_mut()
+                .zip(read)
+                .for_each(|(is_paused, pause)| *is_paused = pause.ok().map(Pause::is_paused));
+        }
+        let both = rows.iter().zip(stocks).zip(pauses);
+        let both = both.map(|((row, redis), paused)| VoucherStocks {
+            voucher: row.voucher,
+            mysql: row.stock,
+            redis,
+            paused,
+        });
+        self.vouchers = Some(both.collect());
+    }
+}
+
+/// What came of `work`, unless it takes too long.
+pub async fn in_time<T>(
+    store: &str,
+    within: Duration,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    timeout(within, work)
+        .await
+        .with_context(|| format!("{store} did not answer within {} ms", within.as_millis()))?
+}
+
+/// How much time is left until `end`: requests that follow each other share it.
+pub fn until(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now())
+}
+
+/// The vouchers with the highest ids, up to `limit`.
+///
+/// # Errors
+/// When MySQL does not answer in time, or its tables are not ready.
+pub async fn voucher_rows(
+    mysql: &MySqlPool,
+    limit: u32,
+    within: Duration,
+) -> anyhow::Result<Vec<VoucherRow>> {
+    let end = Instant::now() + within;
+    let mut session = in_time("MySQL", within, async { Ok(mysql.acquire().await?) }).await?;
+    let rows = async { Ok(vouchers::latest(&mut *session, limit).await?) };
+    let rows = in_time("MySQL", until(end), rows).await;
+    if rows.is_err() {
+        // The reply may still come, and would be taken for that to the next statement.
+        session.close_on_drop();
+    }
+    rows.context("Failed to read the vouchers")
+}
+
+/// The stream, its group and its consumers.
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn read_stream(redis: &Pool, settings: &SystemSettings, keys: &Keys) -> anyhow::Result<StreamView> {
+    let status = inspect(redis, &settings.stream_names()).await?;
+    let consumers = status.group.as_ref().map_or_else(Vec::new, |group| group.consumers.clone());
+    let consumers = Consumers::of(redis, keys, consumers).await?;
+    let set_aside_notes = SetAsideNotes::new(redis.clone(), &settings.stream_names());
+    let set_aside = match set_aside_notes.read(consumers.processes()).await {
+        Err(error) if error.is_refusal() => Err(error),
+        read => Ok(read.context("Failed to read what is set aside")?),
+    };
+    let mut view = view(settings, &status, SetAsideNote::default(), consumers.all);
+    match set_aside {
+        Ok(note) => view.set_aside = note,
+        Err(error) => {
+            let hash = settings.stream_names().set_aside();
+            let why = error.details();
+            view.set_aside_error = Some(format!("Failed to read what is set aside, from {hash}: {why}"));
+        }
+    }
+    Ok(view)
+}
+
+fn view(
+    settings: &SystemSettings,
+    status: &StreamStatus,
+    set_aside: SetAsideNote,
+    consumers: Vec<Consumer>,
+) -> StreamView {
+    let group = status.group.as_ref();
+    let age = |id: Option<EntryId>| id.map(|id| seconds(age_ms(status.now_ms, id)));
+    let undelivered = group.map(|group| group.undelivered);
+    StreamView {
+        name: settings.stream.name.clone(),
+        group: settings.stream.group.clone(),
+        kind: status.kind.to_string(),
+        group_exists: group.is_some(),
+        length: status.length,
+        entries_added: status.entries_added,
+        undelivered: undelivered.map_or(status.length, Undelivered::number),
+        undelivered_is_at_least: matches!(undelivered, Some(Undelivered::AtLeast(_))),
+        oldest_undelivered_s: age(group.and_then(|group| group.oldest_undelivered)),
+        pending: group.map_or(0, |group| group.pending),
+        oldest_pending_s: age(group.and_then(|group| group.oldest_pending)),
+        entries_settled: group.and_then(|group| group.settled),
+        dead_letters: status.dead,
+        set_aside,
+        set_aside_error: None,
+        consumers,
+    }
+}

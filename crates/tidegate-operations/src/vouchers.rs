@@ -1,0 +1,47 @@
+//! Vouchers: putting one on sale, changing its stock while it is sold, and comparing what both stores hold of it.
+
+pub mod load;
+pub mod restock;
+pub mod show;
+
+use anyhow::Context;
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    Gate, Keys, VoucherId,
+    gate::VoucherState,
+    vouchers::{self, VoucherRow},
+};
+
+use crate::{connect, settings::SystemSettings};
+
+/// The most units that a voucher may have: what the gate's script can count with.
+pub const MAX_STOCK: i64 = 9_999_999_999_999;
+/// Why MySQL refuses more units than its column takes: an INT, unless somebody has changed that.
+const COLUMN_TOO_SMALL: &str = "the column in MySQL cannot hold so many units";
+
+/// The stores of the vouchers.
+#[derive(Clone, Debug)]
+pub struct VoucherStores {
+    gate: Gate,
+    mysql: MySqlPool,
+}
+
+impl VoucherStores {
+    /// Connects to both.
+    ///
+    /// # Errors
+    /// When one cannot be reached.
+    pub async fn connect(settings: &SystemSettings) -> anyhow::Result<Self> {
+        let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
+        let keys = Keys::new(settings.keys.clone());
+        Ok(Self { gate: Gate::new(redis, keys, settings.stream.name.as_str()), mysql })
+    }
+
+    async fn state(&self, voucher: VoucherId) -> anyhow::Result<VoucherState> {
+        self.gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")
+    }
+
+    async fn row(&self, voucher: VoucherId) -> anyhow::Result<Option<VoucherRow>> {
+        vouchers::find(&self.mysql, voucher).await.context("Failed to read the voucher in MySQL")
+    }
+}

@@ -1,0 +1,142 @@
+//! The three steps of a change. Each may have been taken before, by this request or another: the note in Redis and the
+//! initial stock in MySQL tell.
+
+use tidegate_orders::{
+    VoucherId,
+    gate::{ChangeState, RestockReply, StockChange},
+    restock::{self, Restocked},
+};
+
+use super::{RestockOutcome, described};
+use crate::vouchers::{COLUMN_TOO_SMALL, VoucherStores};
+
+/// What became of a change, and why, or what came after it.
+type Ended = (RestockOutcome, Option<String>);
+
+/// One change, on both sides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps<'a> {
+    pub(super) stores: &'a VoucherStores,
+    pub(super) voucher: VoucherId,
+    pub(super) change: &'a StockChange,
+}
+
+impl Steps<'_> {
+    /// All three. `last` is the note that Redis had when the change was planned.
+    pub(super) async fn begin_and_complete(self, last: Option<&StockChange>) -> Ended {
+        let Self { stores, voucher, change } = self;
+        match stores.gate.restock(voucher, last, change, change.units.min(0)).await {
+            Ok(RestockReply::Done) => self.complete(RestockOutcome::Changed).await,
+            Ok(reply) => (RestockOutcome::Refused, Some(refusal(reply).to_owned())),
+            Err(error) => unfinished(format!("Redis may have noted it, and MySQL has not got it: {error}")),
+        }
+    }
+
+    /// The steps after it was noted. `whole` is what it came to if both sides have it. Somebody else may take them
+    /// at the same time: then the note says what became of it.
+    pub(super) async fn complete(self, whole: RestockOutcome) -> Ended {
+        let ended = self.apply_and_close(whole).await;
+        if ended.0 != RestockOutcome::Unfinished {
+            return ended;
+        }
+        match self.stores.gate.read_change(self.voucher).await {
+            Ok(Some(note)) => ended_by_others(self.change, &note, whole).unwrap_or(ended),
+            _ => ended,
+        }
+    }
+
+    async fn apply_and_close(self, whole: RestockOutcome) -> Ended {
+        let Self { stores: VoucherStores { gate, mysql }, voucher, change } = self;
+        match restock::apply_to_mysql(gate, mysql, voucher, change).await {
+            Ok(Restocked::Done) => {}
+            Ok(Restocked::TooFew) => {
+                return (RestockOutcome::Refused, Some("MySQL has fewer units left by now".to_owned()));
+            }
+            Ok(Restocked::TooMany) => return (RestockOutcome::Refused, Some(COLUMN_TOO_SMALL.to_owned())),
+            Ok(Restocked::NotCancelled(reply)) => {
+                return unfinished(format!("MySQL refused it, and {}", refusal(reply)));
+            }
+            Ok(Restocked::OtherInitialStock(initial)) => return unfinished(mend_initial(change, initial)),
+            Ok(Restocked::NotOpen) => return unfinished("Redis has no open note of it any more".to_owned()),
+            Err(error) => {
+                let redis = if change.units > 0 { "Redis has not got it" } else { "Redis has it" };
+                return unfinished(format!("{redis}, and MySQL may have it or not: {error}"));
+            }
+        }
+        let done = change.with_state(ChangeState::Done);
+        match gate.restock(voucher, Some(change), &done, change.units.max(0)).await {
+            Ok(RestockReply::Done) => (whole, None),
+            Ok(reply) => unfinished(format!("MySQL has it, and {}", refusal(reply))),
+            Err(error) => unfinished(format!("MySQL has it, and Redis may have it or not: {error}")),
+        }
+    }
+}
+
+fn unfinished(reason: String) -> Ended {
+    (RestockOutcome::Unfinished, Some(reason))
+}
+
+/// Why Redis refused a step.
+const fn refusal(reply: RestockReply) -> &'static str {
+    match reply {
+        RestockReply::Done => "it was done",
+        RestockReply::OtherNote => "somebody else is changing it at this very moment: look again",
+        RestockReply::NoStock => "Redis has no stock of it any more (see docs/runbook/redis-lost-data.md)",
+        RestockReply::TooFew => "Redis has fewer units left by now",
+    }
+}
+
+/// What to do where the initial stock in MySQL is neither the one before the change nor the one after it.
+fn mend_initial(change: &StockChange, initial: Option<i64>) -> String {
+    let (before, after) = (change.before, change.after());
+    let initial = initial.map_or_else(|| "no number".to_owned(), |initial| initial.to_string());
+    format!(
+        "somebody else has changed initial_stock in MySQL meanwhile: it is {initial}, and was {before} before this \
+         change and is {after} after it; write {before} there if stock is without this change, {after} if stock has \
+         it (an audit shows that)"
+    )
+}
+
+/// What others have made of a change that was noted, by the note that stands there now. None: it is still open.
+fn ended_by_others(change: &StockChange, note: &StockChange, whole: RestockOutcome) -> Option<Ended> {
+    if note.id != change.id {
+        let since = format!("since then: {}", described(note));
+        // Nothing else begins while a change is open, so what began with what this one left shows that it was made.
+        return Some(if note.before == change.after() {
+            (whole, Some(since))
+        } else {
+            let reason = format!("others have ended it, so that both sides have it or neither; {since}");
+            (RestockOutcome::Refused, Some(reason))
+        });
+    }
+    match note.state {
+        ChangeState::Open => None,
+        ChangeState::Done => Some((whole, None)),
+        ChangeState::Cancelled => {
+            Some((RestockOutcome::Refused, Some("MySQL refused it, and others have withdrawn it".to_owned())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_others_have_ended_is_not_gone_on_with() {
+        let change = StockChange::new(50, 150, "alice".to_owned());
+        let ended = |note: &StockChange| ended_by_others(&change, note, RestockOutcome::Changed);
+        assert_eq!(ended(&change), None, "it is open");
+        assert_eq!(ended(&change.with_state(ChangeState::Done)), Some((RestockOutcome::Changed, None)));
+        let (outcome, _) = ended(&change.with_state(ChangeState::Cancelled)).unwrap();
+        assert_eq!(outcome, RestockOutcome::Refused);
+        for state in [ChangeState::Open, ChangeState::Done] {
+            let next = StockChange::new(-50, 200, "bob".to_owned()).with_state(state);
+            let (outcome, since) = ended(&next).unwrap();
+            assert_eq!(outcome, RestockOutcome::Changed, "it began with what the change left");
+            assert!(since.unwrap().contains("by bob"));
+            let later = StockChange::new(-50, 300, "bob".to_owned()).with_state(state);
+            assert_eq!(ended(&later).unwrap().0, RestockOutcome::Refused, "nobody knows");
+        }
+    }
+}

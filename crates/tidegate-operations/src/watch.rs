@@ -1,0 +1,178 @@
+//! Reads both stores again and again, for whoever watches a sale live. Each store has a connection of its own, opened at
+//! the first read: one that is away does not delay the other.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_orders::{Gate, Keys, VoucherId, gate::Pause, sale, vouchers::VoucherRow};
+use tidegate_stream::{EntryId, Letter, StreamInspector, age_ms, server_time_ms};
+
+use crate::{
+    connect,
+    fleet_pause::FleetPause,
+    settings::SystemSettings,
+    status::{StreamView, in_time, read_stream, voucher_rows},
+    text::seconds,
+};
+
+/// A store that needs longer to answer is away.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Dead letters whose reasons are read: each may be large.
+const LETTERS: u16 = 20;
+
+/// What a source answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<T> {
+    /// When its counters were read. A connection that was opened before, or more that was read after, may have taken as
+    /// long as the interval over which a rate is calculated.
+    pub at: Instant,
+    /// The answer.
+    pub value: T,
+}
+
+impl<T> Reading<T> {
+    /// Of this moment.
+    pub fn now(value: T) -> Self {
+        Self { at: Instant::now(), value }
+    }
+}
+
+/// What Redis holds.
+#[derive(Debug)]
+pub struct RedisOverview {
+    /// The stream, its group and its consumers.
+    pub stream: StreamView,
+    /// The pause of all workers.
+    pub pause: Option<FleetPause>,
+    /// The newest dead letters.
+    pub letters: NewestLetters,
+    /// Of the vouchers that were asked for.
+    pub sales: BTreeMap<VoucherId, SaleState>,
+}
+
+/// The newest dead letters.
+#[derive(Clone, Debug, Default)]
+pub struct NewestLetters {
+    /// Age of the newest.
+    pub newest_s: Option<f64>,
+    /// How many of them have which reason.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+/// A voucher in Redis.
+#[derive(Clone, Copy, Debug)]
+pub struct SaleState {
+    /// Units left; None: no stock is loaded.
+    pub stock: Option<i64>,
+    /// An operator stopped the sale.
+    pub is_paused: bool,
+}
+
+/// Reads Redis again and again.
+#[derive(Debug)]
+pub struct RedisWatch<'a> {
+    settings: &'a SystemSettings,
+    keys: Keys,
+    pool: Option<Pool>,
+}
+
+impl<'a> RedisWatch<'a> {
+    /// Connects at the first read.
+    #[must_use]
+    pub fn new(settings: &'a SystemSettings) -> Self {
+        Self { settings, keys: Keys::new(settings.keys.clone()), pool: None }
+    }
+
+    /// Reads everything, with the sales of these vouchers.
+    ///
+    /// # Errors
+    /// When Redis does not answer in time, or the key holds no stream.
+    pub async fn read(&mut self, vouchers: &[VoucherId]) -> anyhow::Result<Reading<RedisOverview>> {
+        let pool = match &self.pool {
+            Some(pool) => pool.clone(),
+            // From then on it reconnects by itself.
+            None => self.pool.insert(in_time("Redis", TIMEOUT, connect::redis(self.settings)).await?).clone(),
+        };
+        let at = Instant::now();
+        let value = in_time("Redis", TIMEOUT, self.overview(&pool, vouchers)).await?;
+        Ok(Reading { at, value })
+    }
+
+    async fn overview(&self, pool: &Pool, vouchers: &[VoucherId]) -> anyhow::Result<RedisOverview> {
+        let stream = read_stream(pool, self.settings, &self.keys).await?;
+        let letters = async {
+            if stream.dead_letters == 0 { Ok(NewestLetters::default()) } else { self.letters(pool).await }
+        };
+        let pause = async { Ok(FleetPause::read(pool, &self.keys).await?) };
+        let (letters, pause, sales) = tokio::try_join!(letters, pause, self.sales(pool, vouchers))?;
+        Ok(RedisOverview { stream, pause, letters, sales })
+    }
+
+    async fn letters(&self, pool: &Pool) -> anyhow::Result<NewestLetters> {
+        let inspector = StreamInspector::new(pool.clone(), self.settings.stream_names());
+        let all = (EntryId::MIN, EntryId::MAX);
+        let newest = inspector.page_back(&self.settings.stream.dead, all, LETTERS).await?;
+        let now_ms = server_time_ms(pool).await?;
+        let age_ms = newest.first().map(|letter| age_ms(now_ms, letter.id));
+        let mut reasons = BTreeMap::new();
+        for letter in newest.into_iter().map(Letter::parse) {
+            let reason = letter.burial.map_or_else(|| "unknown".to_owned(), |burial| burial.reason);
+            *reasons.entry(reason).or_default() += 1;
+        }
+        Ok(NewestLetters { newest_s: age_ms.map(seconds), reasons })
+    }
+
+    async fn sales(
+        &self,
+        pool: &Pool,
+        vouchers: &[VoucherId],
+    ) -> anyhow::Result<BTreeMap<VoucherId, SaleState>> {
+        let gate = Gate::new(pool.clone(), self.keys.clone(), self.settings.stream.name.as_str());
+        let stocks = async { Ok(sale::read_stocks(pool, &self.keys, vouchers).await?) };
+        let pauses = async { anyhow::Ok(gate.read_pauses(vouchers).await) };
+        let (stocks, pauses) = tokio::try_join!(stocks, pauses)?;
+        let sales = vouchers.iter().zip(stocks.into_iter().zip(pauses));
+        // A key that cannot be understood stops no sale.
+        let sale = |stock, pause: Result<Pause, _>| SaleState {
+            stock,
+            is_paused: pause.is_ok_and(Pause::is_paused),
+        };
+        Ok(sales.map(|(voucher, (stock, pause))| (*voucher, sale(stock, pause))).collect())
+    }
+}
+
+/// Reads MySQL again and again.
+#[derive(Debug)]
+pub struct MySqlWatch<'a> {
+    settings: &'a SystemSettings,
+    pool: Option<MySqlPool>,
+}
+
+impl<'a> MySqlWatch<'a> {
+    /// Connects at the first read.
+    #[must_use]
+    pub fn new(settings: &'a SystemSettings) -> Self {
+        Self { settings, pool: None }
+    }
+
+    /// Reads the vouchers with the highest ids, up to `limit`.
+    ///
+    /// # Errors
+    /// When MySQL does not answer in time, or its tables are not ready.
+    pub async fn read(&mut self, limit: u32) -> anyhow::Result<Reading<Vec<VoucherRow>>> {
+        let pool = match &self.pool {
+            Some(pool) => pool.clone(),
+            None => self.pool.insert(connect::mysql(self.settings).await?).clone(),
+        };
+        let rows = voucher_rows(&pool, limit, TIMEOUT).await;
+        if rows.is_err() {
+            // A pool only says that it timed out; the next attempt to connect says why.
+            self.pool = None;
+        }
+        rows.map(Reading::now)
+    }
+}

@@ -1,0 +1,4 @@
+//! What operations promise, shown on real servers.
+
+mod audit;
+mod error_texts;

@@ -1,0 +1,190 @@
+//! Admits orders: single ones by `lua/admit.lua`, many of one voucher in one call by `lua/admit_many.lua`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use fred::{
+    clients::Pool,
+    error::{Error, ErrorKind},
+    types::{Key, Value},
+};
+use futures_util::future::join_all;
+use tidegate_stream::Script;
+use tokio::runtime::Handle;
+
+use super::{
+    Admission, AdmitReply, GateError,
+    batcher::{AdmitResult, Batcher, Caller, Joined, MOST},
+    of_order, understood,
+};
+use crate::{
+    keys::Keys,
+    order::{OrderId, VoucherId},
+    traceparent::Traceparent,
+};
+
+/// Sends admissions to Redis.
+#[derive(Debug)]
+pub(super) struct BatchedAdmission {
+    pool: Pool,
+    keys: Keys,
+    stream: Key,
+    batcher: Batcher,
+    admit: Script,
+    admit_many: Script,
+}
+
+impl BatchedAdmission {
+    pub(super) fn new(pool: Pool, keys: Keys, stream: Key) -> Self {
+        Self {
+            pool,
+            keys,
+            stream,
+            batcher: Batcher::default(),
+            admit: Script::new("admit", include_str!("../../../../lua/admit.lua")),
+            admit_many: Script::new("admit_many", include_str!("../../../../lua/admit_many.lua")),
+        }
+    }
+
+    /// Alone while few others come, together with them in a rush.
+    pub(super) async fn admit(self: &Arc<Self>, admission: &Admission) -> AdmitResult {
+        let answered = match self.batcher.join(admission) {
+            Joined::Alone => {
+                let _call = EndCallOnDrop { admissions: self, voucher: admission.voucher };
+                return self.admit_one(admission).await;
+            }
+            Joined::FullCall(callers, answered) => {
+                self.spawn_calls(admission.voucher, callers);
+                answered
+            }
+            Joined::Queued(answered) => answered,
+        };
+        let ending = |_| GateError::Unreachable(Error::new(ErrorKind::Canceled, "the program is ending"));
+        answered.await.map_err(ending)?
+    }
+
+    /// In a task of its own: a caller that does not wait any more must not end the call of the others.
+    fn spawn_calls(self: &Arc<Self>, voucher: VoucherId, callers: Vec<Caller>) {
+        // There is none while the program ends. Then the callers are dropped, and get an error.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(Arc::clone(self).run_calls(voucher, callers));
+        }
+    }
+
+    /// Sends one call after the other, until nobody waits for this voucher.
+    async fn run_calls(self: Arc<Self>, voucher: VoucherId, callers: Vec<Caller>) {
+        let mut next_call = Some(callers);
+        while let Some(mut callers) = next_call {
+            // Nobody admits for a caller who has gone away before the call.
+            callers.retain(|caller| !caller.answer.is_closed());
+            let (admissions, answers): (Vec<_>, Vec<_>) =
+                callers.into_iter().map(|caller| (caller.admission, caller.answer)).unzip();
+            let replies = self.admit_together(voucher, &admissions).await;
+            for (answer, reply) in answers.into_iter().zip(replies) {
+                // A caller may have gone away during the call. Its order stays admitted, and the same id answers so.
+                let _gone = answer.send(reply);
+            }
+            next_call = self.batcher.end_call(voucher);
+        }
+    }
+
+    /// As [`super::Gate::admit_all`].
+    pub(super) async fn admit_all(&self, admissions: &[Admission]) -> Vec<AdmitResult> {
+        let mut places: BTreeMap<VoucherId, Vec<usize>> = BTreeMap::new();
+        for (place, admission) in admissions.iter().enumerate() {
+            places.entry(admission.voucher).or_default().push(place);
+        }
+        let of_voucher = async |(voucher, places): (VoucherId, Vec<usize>)| {
+            let mut answers = Vec::with_capacity(places.len());
+            for places in places.chunks(MOST) {
+                let together: Vec<Admission> =
+                    places.iter().map(|place| admissions[*place].clone()).collect();
+                answers.extend(places.iter().copied().zip(self.admit_together(voucher, &together).await));
+            }
+            answers
+        };
+        let mut answers = join_all(places.into_iter().map(of_voucher)).await.concat();
+        answers.sort_unstable_by_key(|(place, _)| *place);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// All of one voucher; at most [`MOST`].
+    async fn admit_together(&self, voucher: VoucherId, admissions: &[Admission]) -> Vec<AdmitResult> {
+        match admissions {
+            [] => Vec::new(),
+            [one] => vec![self.admit_one(one).await],
+            many => {
+                let mut args = Vec::with_capacity(1 + 4 * many.len());
+                args.push(voucher.get().into());
+                args.extend(many.iter().flat_map(|admission| {
+                    let Admission { order, user, quantity, .. } = admission;
+                    [order.get().into(), user.get().into(), quantity.get().into(), traceparent(admission)]
+                }));
+                match self.admit_many.call(&self.pool, self.admit_keys(voucher), args).await {
+                    Ok(Value::Array(replies)) if replies.len() == many.len() => {
+                        many.iter().zip(&replies).map(|(one, reply)| answer(one.order, reply)).collect()
+                    }
+                    Ok(reply) => {
+                        let place = "admit_many.lua".to_owned();
+                        vec![Err(GateError::Unexpected { place, got: format!("{reply:?}") }); many.len()]
+                    }
+                    Err(error) => vec![Err(error.into()); many.len()],
+                }
+            }
+        }
+    }
+
+    async fn admit_one(&self, admission: &Admission) -> AdmitResult {
+        let Admission { order, user, voucher, quantity, .. } = admission;
+        let args = vec![
+            order.get().into(),
+            user.get().into(),
+            voucher.get().into(),
+            quantity.get().into(),
+            traceparent(admission),
+        ];
+        let reply = self.admit.call(&self.pool, self.admit_keys(*voucher), args).await;
+        understood("admit.lua", &reply.map_err(|error| of_order(*order, error))?, AdmitReply::from_code)
+    }
+
+    fn admit_keys(&self, voucher: VoucherId) -> Vec<Key> {
+        vec![
+            self.keys.stock(voucher),
+            self.keys.buyers(voucher),
+            self.keys.voucher(voucher),
+            self.keys.journal(voucher),
+            self.stream.clone(),
+        ]
+    }
+}
+
+/// Ends the call of a single caller, also when that one does not wait any more: whoever came meanwhile goes next.
+struct EndCallOnDrop<'a> {
+    admissions: &'a Arc<BatchedAdmission>,
+    voucher: VoucherId,
+}
+
+impl Drop for EndCallOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(callers) = self.admissions.batcher.end_call(self.voucher) {
+            self.admissions.spawn_calls(self.voucher, callers);
+        }
+    }
+}
+
+/// Empty where it is missing or invalid: no order is refused for it.
+fn traceparent(admission: &Admission) -> Value {
+    let valid =
+        admission.traceparent.as_deref().filter(|value| Traceparent::parse(value.as_bytes()).is_some());
+    valid.unwrap_or_default().into()
+}
+
+/// One of the replies of `lua/admit_many.lua`: a number, or the text of an error.
+fn answer(order: OrderId, reply: &Value) -> AdmitResult {
+    match reply.as_str() {
+        Some(text) if !reply.is_integer() => {
+            let error = Error::new(ErrorKind::Unknown, format!("admit_many.lua: {text}"));
+            Err(of_order(order, error))
+        }
+        _ => understood("admit_many.lua", reply, AdmitReply::from_code),
+    }
+}

@@ -1,0 +1,213 @@
+//! Opens, pauses and reads sales: what Redis holds of a voucher beside its orders.
+
+use fred::{
+    interfaces::{HashesInterface, KeysInterface, SetsInterface},
+    types::Key,
+};
+use futures_util::future::join_all;
+use jiff::Timestamp;
+
+use super::{Gate, GateError, understood};
+use crate::{keys::naming, order::VoucherId};
+
+const BEGIN_MS: &str = "begin_ms";
+const END_MS: &str = "end_ms";
+const STATE: &str = "state";
+const PAUSE: &str = "pause";
+const PAUSED: &str = "paused";
+const WITH_ALL: &str = "all";
+
+/// When a sale is on, by the clock of Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SaleWindow {
+    /// First moment; None: since ever.
+    pub begin: Option<Timestamp>,
+    /// First moment after the sale; None: for ever.
+    pub end: Option<Timestamp>,
+}
+
+/// What became of loading a sale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LoadReply {
+    /// The sale is open, as far as its window goes.
+    Loaded,
+    /// Loaded, but the sale was paused before and still is.
+    LoadedPaused,
+    /// Refused: this voucher has a stock, and its sale has not ended.
+    OnSale,
+}
+
+impl LoadReply {
+    const fn from_code(code: i64) -> Option<Self> {
+        Some(match code {
+            0 => Self::Loaded,
+            1 => Self::OnSale,
+            2 => Self::LoadedPaused,
+            _ => return None,
+        })
+    }
+}
+
+/// What Redis holds of a voucher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VoucherState {
+    /// Units left; None: no stock is loaded.
+    pub stock: Option<i64>,
+    /// Users who were admitted.
+    pub buyers: u64,
+    /// When it is on sale.
+    pub window: SaleWindow,
+    /// Whether an operator stopped the sale.
+    pub pause: Pause,
+    /// Orders in the journal.
+    pub journaled: u64,
+}
+
+/// Whether an operator stopped a sale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Not stopped.
+    Running,
+    /// Stopped.
+    Paused(Scope),
+}
+
+impl Pause {
+    /// Stopped, in whichever way.
+    #[must_use]
+    pub const fn is_paused(self) -> bool {
+        matches!(self, Self::Paused(_))
+    }
+
+    /// From the fields of a voucher's hash.
+    fn from_fields(state: Option<&str>, pause: Option<&str>) -> Self {
+        match (state, pause) {
+            (Some(PAUSED), Some(WITH_ALL)) => Self::Paused(Scope::All),
+            (Some(PAUSED), _) => Self::Paused(Scope::Own),
+            _ => Self::Running,
+        }
+    }
+}
+
+/// Which sales a pause was meant for: what was stopped for a reason of its own does not go on with the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// This one, by its name.
+    Own,
+    /// All that were on sale.
+    All,
+}
+
+impl Scope {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::All => WITH_ALL,
+        }
+    }
+}
+
+impl Gate {
+    /// Opens the sale of a voucher with this many units, unless one is on. Buyers of an earlier sale stay buyers.
+    ///
+    /// # Errors
+    /// See [`GateError`]. More than 13 digits of stock, or a window that ends before it begins, are
+    /// [`GateError::Refused`].
+    pub async fn load(
+        &self,
+        voucher: VoucherId,
+        stock: u64,
+        window: SaleWindow,
+    ) -> Result<LoadReply, GateError> {
+        let keys = vec![self.keys.stock(voucher), self.keys.voucher(voucher)];
+        let ms = |bound: Option<Timestamp>| {
+            bound.map_or_else(String::new, |bound| bound.as_millisecond().to_string())
+        };
+        let args = vec![stock.to_string().into(), ms(window.begin).into(), ms(window.end).into()];
+        let reply = self.load.call(&self.pool, keys, args).await?;
+        understood("load.lua", &reply, LoadReply::from_code)
+    }
+
+    /// Stops the sale of a voucher; whoever asks is refused with [`AdmitReply::Paused`](super::AdmitReply::Paused). Returns whether it was running
+    /// until now. A pause of its own stays one; one together with all others becomes its own by [`Scope::Own`].
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn pause(&self, voucher: VoucherId, scope: Scope) -> Result<bool, GateError> {
+        let (keys, args) = (vec![self.keys.voucher(voucher)], vec![scope.word().into()]);
+        understood("pause.lua", &self.pause.call(&self.pool, keys, args).await?, flag)
+    }
+
+    /// Ends a pause: with [`Scope::Own`] any, with [`Scope::All`] only one together with all others. Returns whether
+    /// there was one.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn resume(&self, voucher: VoucherId, scope: Scope) -> Result<bool, GateError> {
+        let (keys, args) = (vec![self.keys.voucher(voucher)], vec![scope.word().into()]);
+        understood("resume.lua", &self.resume.call(&self.pool, keys, args).await?, flag)
+    }
+
+    /// Whether the sales of many vouchers are stopped, in one round trip. Each has its own answer, in that order: a key
+    /// of another type leaves its neighbours alone.
+    pub async fn read_pauses(&self, vouchers: &[VoucherId]) -> Vec<Result<Pause, GateError>> {
+        let client = self.pool.next();
+        join_all(vouchers.iter().map(|voucher| async {
+            let key = self.keys.voucher(*voucher);
+            let fields = client.hmget(&key, vec![STATE, PAUSE]).await;
+            let fields: Vec<Option<String>> = fields.map_err(|error| naming(&key, error))?;
+            let [state, pause] = <[_; 2]>::try_from(fields).unwrap_or_default();
+            Ok(Pause::from_fields(state.as_deref(), pause.as_deref()))
+        }))
+        .await
+    }
+
+    /// What Redis holds of a voucher, in one round trip. While the sale is on, the figures may be of slightly
+    /// different moments.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn read_voucher(&self, voucher: VoucherId) -> Result<VoucherState, GateError> {
+        let (stock_key, sale_key) = (self.keys.stock(voucher), self.keys.voucher(voucher));
+        let (buyers_key, journal_key) = (self.keys.buyers(voucher), self.keys.journal(voucher));
+        let client = self.pool.next();
+        let (stock, buyers, sale, journaled) = tokio::join!(
+            client.get::<Option<String>, _>(&stock_key),
+            client.scard::<u64, _>(&buyers_key),
+            client.hmget::<Vec<Option<String>>, _, _>(&sale_key, vec![BEGIN_MS, END_MS, STATE, PAUSE]),
+            client.hlen::<u64, _>(&journal_key),
+        );
+        let stock = stock.map_err(|error| naming(&stock_key, error))?;
+        let buyers = buyers.map_err(|error| naming(&buyers_key, error))?;
+        let sale = sale.map_err(|error| naming(&sale_key, error))?;
+        let journaled = journaled.map_err(|error| naming(&journal_key, error))?;
+        let [begin, end, state, pause] = <[_; 4]>::try_from(sale).unwrap_or_default();
+        let window = SaleWindow { begin: moment(&sale_key, begin)?, end: moment(&sale_key, end)? };
+        let pause = Pause::from_fields(state.as_deref(), pause.as_deref());
+        Ok(VoucherState { stock: number(&stock_key, stock)?, buyers, window, pause, journaled })
+    }
+}
+
+fn flag(code: i64) -> Option<bool> {
+    match code {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+fn moment(key: &Key, ms: Option<String>) -> Result<Option<Timestamp>, GateError> {
+    let Some(ms) = number(key, ms)? else { return Ok(None) };
+    match Timestamp::from_millisecond(ms) {
+        Ok(moment) => Ok(Some(moment)),
+        Err(_) => Err(not_understood(key, ms.to_string())),
+    }
+}
+
+fn number(key: &Key, text: Option<String>) -> Result<Option<i64>, GateError> {
+    text.map(|text| text.parse().map_err(|_| not_understood(key, text))).transpose()
+}
+
+fn not_understood(key: &Key, got: String) -> GateError {
+    GateError::Unexpected { place: key.as_str_lossy().into_owned(), got: format!("{got:?}") }
+}

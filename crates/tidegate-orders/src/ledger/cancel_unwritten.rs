@@ -1,0 +1,201 @@
+//! Cancelling orders that are not written: from then on nobody can write them, so what Redis holds for them can be given
+//! back.
+//!
+//! A cancelled order is a row as a service leaves one: it has the id, and neither a slot nor units. So the primary key
+//! decides between this and whoever writes the order, whether the voucher has a row or not. Whoever comes second finds the
+//! row; for a worker, the order is there already.
+
+use tidegate_stream::Outage;
+
+use super::{
+    Incoming, Ledger,
+    dry_run::Snapshot,
+    fault::Fault,
+    retry::{RetryOutcome, retry},
+    session::Session,
+    sql::{self, Depth, Stocks},
+    verdict::Known,
+    work_list::WorkList,
+};
+use crate::{gate::UserAfter, order::Order};
+
+/// What becomes of an order that is to be cancelled before it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cancellation {
+    /// It will not be written, whoever brings it; what Redis holds for it has to be given back now. Its user stays a
+    /// buyer where another order of the user for this voucher is live.
+    Cancelled(UserAfter),
+    /// It is written.
+    OrderExists,
+    /// Another order, of another user or voucher, has this id: nothing can be given back by it.
+    IdTaken,
+    /// The database refuses its cancelled row, with these words: it may be written one day, so nothing can be given back.
+    Rejected(String),
+    /// Others hold rows that it needs: nothing was done, and it can be tried again.
+    Contended,
+}
+
+impl Ledger {
+    /// Cancels orders. The same again gives the same answer. An order whose row the database refuses is split off until it
+    /// stands alone; its neighbours are cancelled.
+    ///
+    /// # Errors
+    /// When MySQL does not answer; each may be cancelled or not.
+    pub async fn cancel_unwritten(&self, orders: &[Incoming]) -> Result<Vec<Cancellation>, Outage> {
+        let mut work = WorkList::new(orders, Cancellation::Contended);
+        while let Some(part) = work.next() {
+            let outcome = retry(&self.contentions, || self.cancel_part(&part.orders)).await;
+            match outcome.inspect_err(|_| self.forget_idle_connections())? {
+                RetryOutcome::Done(cancellations) => work.finish(&part, cancellations),
+                RetryOutcome::RowRefused(error) if part.is_single() => {
+                    self.probe().await?;
+                    work.finish(&part, [Cancellation::Rejected(error)]);
+                }
+                RetryOutcome::RowRefused(_) => work.halve(part),
+                RetryOutcome::RowHeld | RetryOutcome::GaveUp => {}
+            }
+        }
+        Ok(work.into_outcomes())
+    }
+
+    async fn cancel_part(&self, part: &[&Incoming]) -> Result<Vec<Cancellation>, Fault> {
+        let transaction = Box::pin(async {
+            let mut session = Session::open(&self.pool).await?;
+            let outcome = decide_and_cancel(&mut session, part).await;
+            session.end(outcome).await
+        });
+        self.in_time(transaction).await
+    }
+}
+
+impl Snapshot {
+    /// What [`Ledger::cancel_unwritten`] would do with `orders`. MySQL may still refuse a row: it says so only when it is
+    /// written.
+    #[must_use]
+    pub fn predict_cancel(mut self, orders: &[Incoming]) -> Vec<Cancellation> {
+        decide(orders, &mut self.0).into_iter().map(|(cancellation, _)| cancellation).collect()
+    }
+
+    /// Whether the order is cancelled, by [`Ledger::cancel_unwritten`] or since it was written; if so, whether its user may
+    /// order again.
+    #[must_use]
+    pub fn cancelled(&self, order: &Order) -> Option<UserAfter> {
+        let owner = (order.user.get(), order.voucher.get());
+        let is_cancelled = self.0.ids.get(&order.id) == Some(&owner) && self.0.cancelled.contains(&order.id);
+        is_cancelled.then(|| user_after(order, &self.0))
+    }
+}
+
+async fn decide_and_cancel(session: &mut Session, part: &[&Incoming]) -> Result<Vec<Cancellation>, Fault> {
+    // The primary key is the guard. The locks only keep a worker from refusing the same order at this moment: it would be
+    // cancelled and refused.
+    let mut known = sql::look_up(session, part, Stocks::Locked, Depth::Ids).await?;
+    let decided = decide(part.iter().copied(), &mut known);
+    let new = part.iter().zip(&decided).filter(|(_, (_, is_new))| *is_new).map(|(incoming, _)| *incoming);
+    if let Some(rows) = sql::cancelled_rows(new) {
+        sql::run(session, rows).await?;
+    }
+    // Apart from the row: a server that replicates by certification says only to a COMMIT of its own what came of it.
+    sql::run(session, sql::COMMIT.to_owned()).await?;
+    Ok(decided.into_iter().map(|(cancellation, _)| cancellation).collect())
+}
+
+/// What becomes of each, and whether it needs a row for that.
+fn decide<'a>(
+    orders: impl IntoIterator<Item = &'a Incoming>,
+    known: &mut Known,
+) -> Vec<(Cancellation, bool)> {
+    orders.into_iter().map(|incoming| decide_one(&incoming.order, known)).collect()
+}
+
+fn decide_one(order: &Order, known: &mut Known) -> (Cancellation, bool) {
+    let owner = (order.user.get(), order.voucher.get());
+    let cancelled = Cancellation::Cancelled(user_after(order, known));
+    match (known.ids.get(&order.id), known.refusals.get(&order.id)) {
+        (Some(taken), _) if *taken == owner && !known.cancelled.contains(&order.id) => {
+            (Cancellation::OrderExists, false)
+        }
+        (Some(taken), _) if *taken == owner => (cancelled, false),
+        // Their units stand under one id in one journal.
+        (Some((_, voucher)), _) if *voucher == owner.1 => (Cancellation::IdTaken, false),
+        (_, Some((user, voucher, _))) if (*user, *voucher) == owner => (cancelled, false),
+        (_, Some(_)) => (Cancellation::IdTaken, false),
+        // The id is taken under another voucher, so this order can never be written.
+        (Some(_), None) => (cancelled, false),
+        (None, None) => {
+            known.ids.insert(order.id, owner);
+            known.cancelled.insert(order.id);
+            (cancelled, true)
+        }
+    }
+}
+
+fn user_after(order: &Order, known: &Known) -> UserAfter {
+    let is_buyer =
+        known.slot_keys.iter().any(|(voucher, user, _)| (*voucher, *user) == (order.voucher, order.user));
+    if is_buyer { UserAfter::StaysBuyer } else { UserAfter::Freed }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_stream::EntryId;
+
+    use super::*;
+    use crate::{
+        ledger::Refusal,
+        order::{OrderId, Quantity, Slot, VoucherId},
+    };
+
+    fn voucher() -> VoucherId {
+        7.try_into().unwrap()
+    }
+
+    fn id(id: i64) -> OrderId {
+        id.try_into().unwrap()
+    }
+
+    fn order(at: i64) -> Incoming {
+        let order = Order {
+            id: id(at),
+            user: at.try_into().unwrap(),
+            voucher: voucher(),
+            quantity: Quantity::ONE,
+            slot: Slot::FIRST,
+        };
+        Incoming { order, entry: EntryId::MIN }
+    }
+
+    #[test]
+    fn only_what_is_not_written_and_shares_its_id_with_nobody_is_cancelled_once() {
+        let mut known = Known::default();
+        known.ids.extend([(id(1), (1, 7)), (id(2), (99, 7)), (id(3), (99, 8)), (id(4), (4, 7))]);
+        known.cancelled.insert(id(4));
+        known
+            .refusals
+            .extend([(id(5), (99, 8, Refusal::OutOfStock)), (id(6), (6, 7, Refusal::UserHasOrder))]);
+        known.slot_keys.insert((voucher(), 8.try_into().unwrap(), Slot::FIRST));
+        let orders = [1, 2, 3, 4, 5, 6, 7, 7, 8].map(order);
+        let freed = || Cancellation::Cancelled(UserAfter::Freed);
+        let expected = [
+            (Cancellation::OrderExists, false),
+            (Cancellation::IdTaken, false),
+            (freed(), false),
+            (freed(), false),
+            (Cancellation::IdTaken, false),
+            (freed(), false),
+            (freed(), true),
+            (freed(), false),
+            (Cancellation::Cancelled(UserAfter::StaysBuyer), true),
+        ];
+        assert_eq!(decide(&orders, &mut known), expected);
+    }
+
+    #[test]
+    fn of_two_orders_with_one_id_the_first_is_cancelled() {
+        let mut second = order(1);
+        second.order.user = 2.try_into().unwrap();
+        let decided = decide(&[order(1), second], &mut Known::default());
+        let expected = [(Cancellation::Cancelled(UserAfter::Freed), true), (Cancellation::IdTaken, false)];
+        assert_eq!(decided, expected);
+    }
+}

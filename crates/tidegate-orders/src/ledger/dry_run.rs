@@ -1,0 +1,178 @@
+//! What would become of orders: the ledger's own decisions over what the database holds now, with nothing locked and nothing
+//! written.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::{
+    Incoming, Ledger,
+    fault::Fault,
+    session::Session,
+    sql::{self, Depth, Stocks},
+    verdict::{self, Decided, Known, SlotKey, Verdict, slot_key},
+};
+use crate::order::{Order, OrderId, VoucherId};
+use tidegate_stream::Outage;
+
+impl Ledger {
+    /// Reads what the database holds that matters to `orders`. Waits for nobody's locks.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn snapshot(&self, orders: &[Incoming]) -> Result<Snapshot, Outage> {
+        if orders.is_empty() {
+            return Ok(Snapshot(Known::default()));
+        }
+        let read = Box::pin(async {
+            let mut session = Session::open(&self.pool).await?;
+            let all: Vec<&Incoming> = orders.iter().collect();
+            let known = sql::look_up(&mut session, &all, Stocks::AsTheyAre, Depth::Ids).await;
+            session.end(known.map_err(Fault::from)).await
+        });
+        let known = self.in_time(read).await.map_err(Outage::from);
+        known.map(Snapshot).inspect_err(|_| self.forget_idle_connections())
+    }
+}
+
+/// What the database held of some orders at one moment. It says what each kind of change would do with them.
+#[derive(Debug)]
+pub struct Snapshot(pub(super) Known);
+
+impl Snapshot {
+    /// Nothing is known of an order of this id: neither a row nor a refusal.
+    #[must_use]
+    pub fn is_unknown(&self, order: &Order) -> bool {
+        !self.0.ids.contains_key(&order.id) && !self.0.refusals.contains_key(&order.id)
+    }
+
+    /// What [`Ledger::record`] would do with `orders`, which stand in stream order, after the orders that `before` knows of.
+    /// They are noted there, too. MySQL may still refuse a row (a foreign key, a check): it says so only when it is written.
+    #[must_use]
+    pub fn predict_record(mut self, orders: &[Incoming], before: &mut DryRun) -> Vec<Decided> {
+        before.show(orders, &mut self.0);
+        let decided = verdict::decide(orders, &mut self.0);
+        before.note(orders, &decided);
+        decided
+    }
+}
+
+/// Orders whose ids and slot keys are remembered: some 30 MB. An order that comes twice most often comes soon.
+const MOST_ORDERS: usize = 200_000;
+
+/// What the orders of a dry run so far would have changed. It remembers what all of them would take from the stocks, but
+/// the ids and slot keys of the last ones only: a stream may hold more orders than memory does.
+#[derive(Debug)]
+pub struct DryRun {
+    most: usize,
+    has_forgotten: bool,
+    /// Those that are remembered, the oldest first.
+    noted: VecDeque<(OrderId, Option<SlotKey>)>,
+    taken: HashMap<VoucherId, i64>,
+    slot_keys: HashSet<SlotKey>,
+    ids: HashMap<OrderId, (i64, i64)>,
+    refusals: HashMap<OrderId, (i64, i64, verdict::Refusal)>,
+}
+
+impl Default for DryRun {
+    fn default() -> Self {
+        Self::of_the_last(MOST_ORDERS)
+    }
+}
+
+impl DryRun {
+    fn of_the_last(most: usize) -> Self {
+        let (noted, taken, slot_keys) = (VecDeque::new(), HashMap::new(), HashSet::new());
+        let (ids, refusals) = (HashMap::new(), HashMap::new());
+        Self { most, has_forgotten: false, noted, taken, slot_keys, ids, refusals }
+    }
+
+    /// There were too many orders to remember. One that came twice may have been taken for two.
+    #[must_use]
+    pub fn has_forgotten(&self) -> bool {
+        self.has_forgotten
+    }
+
+    /// Adds to `known` what these orders would find.
+    fn show(&self, orders: &[Incoming], known: &mut Known) {
+        for (voucher, stock) in &mut known.stocks {
+            *stock -= self.taken.get(voucher).copied().unwrap_or_default();
+        }
+        for Incoming { order, .. } in orders {
+            known.slot_keys.extend(self.slot_keys.get(&slot_key(order)));
+            known.ids.extend(self.ids.get_key_value(&order.id));
+            known.refusals.extend(self.refusals.get_key_value(&order.id));
+        }
+    }
+
+    fn note(&mut self, orders: &[Incoming], decided: &[Decided]) {
+        for (Incoming { order, .. }, decided) in
+            orders.iter().zip(decided).filter(|(_, decided)| decided.is_new)
+        {
+            let owner = (order.user.get(), order.voucher.get());
+            match decided.verdict {
+                Verdict::Created => {
+                    *self.taken.entry(order.voucher).or_default() += order.quantity.get();
+                    self.slot_keys.insert(slot_key(order));
+                    self.ids.insert(order.id, owner);
+                    self.noted.push_back((order.id, Some(slot_key(order))));
+                }
+                Verdict::Refused(refusal) => {
+                    self.refusals.insert(order.id, (owner.0, owner.1, refusal));
+                    self.noted.push_back((order.id, None));
+                }
+                _ => {}
+            }
+        }
+        self.forget_the_oldest();
+    }
+
+    fn forget_the_oldest(&mut self) {
+        let too_many = self.noted.len().saturating_sub(self.most);
+        for (id, slot_key) in self.noted.drain(..too_many) {
+            self.has_forgotten = true;
+            match slot_key {
+                Some(slot_key) => {
+                    self.ids.remove(&id);
+                    self.slot_keys.remove(&slot_key);
+                }
+                None => _ = self.refusals.remove(&id),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_stream::EntryId;
+
+    use super::*;
+    use crate::order::Slot;
+
+    fn predicted(id: i64, before: &mut DryRun) -> Verdict {
+        let voucher = 7.try_into().unwrap();
+        let (id, user) = (id.try_into().unwrap(), id.try_into().unwrap());
+        let order = Order { id, user, voucher, quantity: 1.try_into().unwrap(), slot: Slot::FIRST };
+        let known = Known { stocks: HashMap::from([(voucher, 3)]), ..Known::default() };
+        let incoming = Incoming { order, entry: EntryId::MIN };
+        Snapshot(known).predict_record(&[incoming], before).remove(0).verdict
+    }
+
+    #[test]
+    fn of_many_orders_the_last_are_remembered_and_what_all_of_them_took() {
+        let mut before = DryRun::of_the_last(2);
+        assert_eq!(predicted(1, &mut before), Verdict::Created);
+        assert_eq!(predicted(2, &mut before), Verdict::Created);
+        assert_eq!(predicted(1, &mut before), Verdict::AlreadyThere);
+        assert!(!before.has_forgotten());
+        assert_eq!(predicted(3, &mut before), Verdict::Created);
+        assert!(before.has_forgotten());
+        assert_eq!(predicted(3, &mut before), Verdict::AlreadyThere);
+        // The stock of three is gone, although the first order is not remembered.
+        for id in 4..1_000 {
+            let refused = Verdict::Refused(verdict::Refusal::OutOfStock);
+            assert_eq!(predicted(id, &mut before), refused);
+        }
+        let remembered =
+            (before.noted.len(), before.ids.len(), before.slot_keys.len(), before.refusals.len());
+        assert_eq!(remembered, (2, 0, 0, 2));
+    }
+}

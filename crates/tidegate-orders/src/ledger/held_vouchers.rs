@@ -1,0 +1,253 @@
+//! Vouchers whose rows somebody holds. All lanes of a process know them, so that only the first batch waits for one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rand::RngExt;
+use sqlx::MySqlPool;
+use tidegate_stream::Outage;
+
+use super::{
+    Ledger,
+    fault::Fault,
+    session::Session,
+    sql::{self, LockedRow},
+};
+use crate::{order::VoucherId, row_locks};
+
+/// How long a look at a held row holds good.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Between two looks at a row that is locked. Lanes keep the row of a voucher on sale for some milliseconds each, so one look
+/// says little.
+const SECOND_LOOK: Duration = Duration::from_millis(50);
+
+/// How long the search for the holder of a row may take: it is only for the log.
+const SEARCH: Duration = Duration::from_secs(1);
+
+/// The vouchers that were held when they were last looked at.
+#[derive(Debug, Default)]
+pub(super) struct HeldVouchers(Mutex<HashMap<VoucherId, Held>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    since: Instant,
+    looked: Instant,
+    /// As it stood then; None where that could not be read.
+    row: Option<LockedRow>,
+}
+
+type LockedRows = BTreeMap<VoucherId, LockedRow>;
+
+/// Which rows of some vouchers are locked.
+enum Locks {
+    /// These.
+    Rows(LockedRows),
+    /// None can be looked at: somebody has locked the whole table.
+    WholeTable,
+}
+
+impl Ledger {
+    /// Of the vouchers of these orders, those whose rows are held by others. Waits for nobody, and mostly asks nobody: an
+    /// order of such a voucher need not be recorded now.
+    ///
+    /// # Errors
+    /// When MySQL does not answer.
+    pub async fn held_vouchers(
+        &self,
+        vouchers: impl IntoIterator<Item = VoucherId>,
+    ) -> Result<BTreeSet<VoucherId>, Outage> {
+        let (mut held, due) = self.held.known_among(vouchers);
+        if !due.is_empty() {
+            let now = self.find_held(due.clone()).await?;
+            held.retain(|voucher| now.contains(voucher) || !due.contains(voucher));
+        }
+        Ok(held)
+    }
+
+    /// Which of these vouchers somebody holds. Looks a second time at rows that are locked and not known to be held: every
+    /// lane, of whichever worker, locks a row for a moment to write it.
+    pub(super) async fn find_held(
+        &self,
+        vouchers: BTreeSet<VoucherId>,
+    ) -> Result<BTreeSet<VoucherId>, Outage> {
+        let all: Vec<VoucherId> = vouchers.into_iter().collect();
+        let held: BTreeMap<VoucherId, Option<LockedRow>> = match self.find_locks(&all).await? {
+            Locks::WholeTable => all.iter().map(|voucher| (*voucher, None)).collect(),
+            Locks::Rows(locked) => {
+                let (mut held, suspects) = self.held.compare(locked);
+                if !suspects.is_empty() {
+                    held.extend(self.held_at_second_look(suspects).await?);
+                }
+                held.into_iter().map(|(voucher, row)| (voucher, Some(row))).collect()
+            }
+        };
+        self.held.update(all, &held, &self.pool).await;
+        Ok(held.into_keys().collect())
+    }
+
+    async fn held_at_second_look(&self, suspects: LockedRows) -> Result<LockedRows, Outage> {
+        // Not after the same time in all lanes: two that look at once lock each other's rows.
+        let jitter = rand::rng().random_range(0.8..1.2);
+        tokio::time::sleep(SECOND_LOOK.mul_f64(jitter)).await;
+        let vouchers: Vec<VoucherId> = suspects.keys().copied().collect();
+        Ok(match self.find_locks(&vouchers).await? {
+            Locks::Rows(locked) => unchanged_since(&suspects, locked),
+            // These orders go on, and find the lock on the table by themselves.
+            Locks::WholeTable => LockedRows::new(),
+        })
+    }
+
+    async fn find_locks(&self, vouchers: &[VoucherId]) -> Result<Locks, Outage> {
+        let look = Box::pin(async {
+            let mut session = Session::open(&self.pool).await?;
+            let locked = sql::locked_vouchers(&mut session, vouchers).await.map_err(Fault::from);
+            session.end(locked).await
+        });
+        match self.in_time(look).await {
+            Ok(locked) => Ok(Locks::Rows(locked)),
+            Err(Fault::Outage(outage)) => {
+                self.forget_idle_connections();
+                Err(outage)
+            }
+            Err(_) => Ok(Locks::WholeTable),
+        }
+    }
+}
+
+/// Of these locked rows, those that were locked with the same contents before: nobody has written there since, so one
+/// session has held them all the time. The others go from one writer to the next.
+fn unchanged_since(before: &LockedRows, mut locked: LockedRows) -> LockedRows {
+    locked.retain(|voucher, row| before.get(voucher) == Some(row));
+    locked
+}
+
+impl HeldVouchers {
+    /// Of these vouchers, those that are held, as far as is known; and those of them that have to be looked at again.
+    fn known_among(
+        &self,
+        vouchers: impl IntoIterator<Item = VoucherId>,
+    ) -> (BTreeSet<VoucherId>, BTreeSet<VoucherId>) {
+        let mut held = self.held();
+        if held.is_empty() {
+            return Default::default();
+        }
+        let now = Instant::now();
+        let (mut known, mut due) = (BTreeSet::new(), BTreeSet::new());
+        for voucher in vouchers {
+            if let Some(held) = held.get_mut(&voucher)
+                && known.insert(voucher)
+                && now - held.looked >= LOOK_EVERY
+            {
+                // One lane looks; the others need not meanwhile.
+                held.looked = now;
+                due.insert(voucher);
+            }
+        }
+        (known, due)
+    }
+
+    /// Compares locked rows with what is known. Answers with those that are still held, unchanged since the last look; then
+    /// with those of which nothing is known. The others were written since, so nobody holds them.
+    fn compare(&self, locked: LockedRows) -> (LockedRows, LockedRows) {
+        let known = self.held();
+        let (mut still_held, mut suspects) = (LockedRows::new(), LockedRows::new());
+        for (voucher, row) in locked {
+            match known.get(&voucher) {
+                None => drop(suspects.insert(voucher, row)),
+                Some(before) if before.row.is_none_or(|before| before == row) => {
+                    still_held.insert(voucher, row);
+                }
+                Some(_) => {}
+            }
+        }
+        (still_held, suspects)
+    }
+
+    /// Of these vouchers, `held` are held now, and the others are free. Logs what has changed.
+    async fn update(
+        &self,
+        vouchers: Vec<VoucherId>,
+        held: &BTreeMap<VoucherId, Option<LockedRow>>,
+        pool: &MySqlPool,
+    ) {
+        let now = Instant::now();
+        let (mut begun, mut freed) = (Vec::new(), Vec::new());
+        {
+            let mut known = self.held();
+            for voucher in vouchers {
+                if let Some(row) = held.get(&voucher) {
+                    let entry = known.entry(voucher).or_insert_with(|| {
+                        begun.push(voucher);
+                        Held { since: now, looked: now, row: *row }
+                    });
+                    (entry.looked, entry.row) = (now, *row);
+                } else if let Some(Held { since, .. }) = known.remove(&voucher) {
+                    freed.push((voucher, since));
+                }
+            }
+        }
+        log_freed(&freed);
+        log_held(&begun, pool).await;
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<VoucherId, Held>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One line for all of them: a lock on the whole table ends for thousands of vouchers at once.
+fn log_freed(freed: &[(VoucherId, Instant)]) {
+    if let Some((first, _)) = freed.first() {
+        let longest = freed.iter().map(|(_, since)| since.elapsed()).max().unwrap_or_default();
+        let held_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(
+            voucher = %first, vouchers = freed.len(), held_ms,
+            "the row of a voucher is free again: its orders go on"
+        );
+    }
+}
+
+async fn log_held(begun: &[VoucherId], pool: &MySqlPool) {
+    if let Some(first) = begun.first() {
+        let search = tokio::time::timeout(SEARCH, row_locks::oldest_holder(pool)).await;
+        let (connection, age_s) = match search {
+            Ok(Ok(Some(holder))) => (Some(holder.connection), Some(holder.age_s)),
+            _ => (None, None),
+        };
+        tracing::warn!(
+            voucher = %first, vouchers = begun.len(), connection, age_s,
+            "the row of a voucher is held by another session: its orders are set aside until it is free"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn locked<const N: usize>(rows: [(i64, i64); N]) -> LockedRows {
+        let row = |stock| LockedRow { stock: Some(stock), refusals: Some(0) };
+        rows.map(|(voucher, stock)| (voucher.try_into().unwrap(), row(stock))).into()
+    }
+
+    #[test]
+    fn a_row_that_was_written_between_two_looks_is_not_held() {
+        let before = locked([(1, 50), (2, 50)]);
+        assert_eq!(unchanged_since(&before, locked([(1, 50), (2, 49), (3, 50)])), locked([(1, 50)]));
+    }
+
+    #[test]
+    fn a_voucher_that_is_held_is_so_until_somebody_has_written_it() {
+        let held = HeldVouchers::default();
+        let now = Instant::now();
+        for (voucher, row) in locked([(1, 50), (2, 50)]) {
+            held.held().insert(voucher, Held { since: now, looked: now, row: Some(row) });
+        }
+        let (still_held, suspects) = held.compare(locked([(1, 50), (2, 49), (3, 50)]));
+        assert_eq!((still_held, suspects), (locked([(1, 50)]), locked([(3, 50)])));
+    }
+}

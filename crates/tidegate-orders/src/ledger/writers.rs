@@ -1,0 +1,60 @@
+//! How many batches a process writes at the same time.
+
+use std::{
+    future::Future,
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+use tokio::{sync::Semaphore, time::timeout};
+
+use super::{Commit, certification_backoff::CertificationBackoff, fault::Fault};
+
+/// A transaction that takes longer than this waits for somebody else's locks. It keeps its place no longer.
+const TURN: Duration = Duration::from_millis(250);
+
+/// Places for those who write.
+#[derive(Debug)]
+pub(super) struct Writers {
+    places: Semaphore,
+    certification_backoff: CertificationBackoff,
+}
+
+impl Default for Writers {
+    fn default() -> Self {
+        Self::new(Semaphore::MAX_PERMITS)
+    }
+}
+
+impl Writers {
+    pub fn new(places: usize) -> Self {
+        Self { places: Semaphore::new(places), certification_backoff: CertificationBackoff::default() }
+    }
+
+    /// Runs `transaction` when there is a place. It is first polled then, so its own clock does not count the wait.
+    pub async fn run<T>(
+        &self,
+        commit: Commit,
+        transaction: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        let place = self.places.acquire().await;
+        if commit == Commit::Apart {
+            self.certification_backoff.wait().await;
+        }
+        let began = Instant::now();
+        let mut transaction = pin!(transaction);
+        let outcome = match timeout(TURN, &mut transaction).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                drop(place);
+                transaction.await
+            }
+        };
+        match &outcome {
+            Ok(_) => self.certification_backoff.on_commit(),
+            Err(Fault::Contention(_)) => self.certification_backoff.on_conflict(began.elapsed()),
+            Err(_) => {}
+        }
+        outcome
+    }
+}

@@ -1,0 +1,158 @@
+//! Counts the orders that this process has handled, by what became of them.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use serde::Serialize;
+use tidegate_stream::Histogram;
+
+use crate::ledger::{Refusal, Verdict};
+
+/// Every reason for which the entry of an order is buried.
+pub const REASONS_OF_DEATH: [&str; 9] = [
+    "missing_field",
+    "duplicate_field",
+    "bad_value",
+    "unsupported_event",
+    "unknown_voucher",
+    "id_taken",
+    "rejected_by_database",
+    "too_large",
+    "killed_worker",
+];
+
+/// Every kind of cause for which the entry of an order may wait.
+pub const KINDS_OF_CAUSES: [&str; 7] =
+    ["user_lock", "voucher_row", "order_row", "contention", "release", "dead_stream", "killed_worker"];
+
+/// Counts orders by their verdict, a batch at a time.
+#[derive(Debug)]
+pub struct OrderCounters {
+    created: AtomicU64,
+    already_there: AtomicU64,
+    user_has_order: AtomicU64,
+    out_of_stock: AtomicU64,
+    lock_refused: AtomicU64,
+    contended: AtomicU64,
+    lockings: Histogram,
+    writings: Histogram,
+}
+
+/// The counts at one moment, or of one batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OrderCounts {
+    /// Orders written.
+    pub created: u64,
+    /// Orders that were there already.
+    pub already_there: u64,
+    /// Orders refused because their user has one.
+    pub user_has_order: u64,
+    /// Orders refused because the stock does not cover them.
+    pub out_of_stock: u64,
+    /// Times that an order had to wait because another worker held its user's lock.
+    pub lock_refused: u64,
+    /// Times that an order had to wait because another transaction held rows of its voucher.
+    pub contended: u64,
+}
+
+impl Default for OrderCounters {
+    fn default() -> Self {
+        Self {
+            created: AtomicU64::default(),
+            already_there: AtomicU64::default(),
+            user_has_order: AtomicU64::default(),
+            out_of_stock: AtomicU64::default(),
+            lock_refused: AtomicU64::default(),
+            contended: AtomicU64::default(),
+            lockings: Histogram::of_times(),
+            writings: Histogram::of_times(),
+        }
+    }
+}
+
+impl OrderCounts {
+    fn count(&mut self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Created => self.created += 1,
+            Verdict::AlreadyThere => self.already_there += 1,
+            Verdict::Contended(_) => self.contended += 1,
+            // Refusals are counted when they are given back. Lanes count what they bury.
+            Verdict::Refused(_) | Verdict::UnknownVoucher | Verdict::IdTaken | Verdict::Rejected(_) => {}
+        }
+    }
+
+    /// Orders refused, for whatever reason.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.user_has_order + self.out_of_stock
+    }
+
+    pub(crate) fn count_refusal(&mut self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Refused(Refusal::UserHasOrder) => self.user_has_order += 1,
+            Verdict::Refused(Refusal::OutOfStock) => self.out_of_stock += 1,
+            _ => {}
+        }
+    }
+}
+
+impl OrderCounters {
+    pub(crate) fn add(&self, batch: OrderCounts) {
+        let OrderCounts { created, already_there, user_has_order, out_of_stock, lock_refused, contended } =
+            batch;
+        self.created.fetch_add(created, Relaxed);
+        self.already_there.fetch_add(already_there, Relaxed);
+        self.user_has_order.fetch_add(user_has_order, Relaxed);
+        self.out_of_stock.fetch_add(out_of_stock, Relaxed);
+        self.lock_refused.fetch_add(lock_refused, Relaxed);
+        self.contended.fetch_add(contended, Relaxed);
+    }
+
+    pub(crate) fn locked_in(&self, time: Duration) {
+        self.lockings.add_time(time);
+    }
+
+    /// A batch was written and committed. It is counted at once: if something fails after this, its orders come again, and
+    /// are there already.
+    pub(crate) fn written(&self, verdicts: &[Verdict], time: Duration) {
+        let mut counts = OrderCounts::default();
+        verdicts.iter().for_each(|verdict| counts.count(verdict));
+        self.add(counts);
+        self.writings.add_time(time);
+    }
+
+    pub(crate) fn contended(&self, orders: usize) {
+        self.contended.fetch_add(orders as u64, Relaxed);
+    }
+
+    pub(crate) fn lock_refused(&self, orders: usize) {
+        self.lock_refused.fetch_add(orders as u64, Relaxed);
+    }
+
+    /// The counts now.
+    #[must_use]
+    pub fn counts(&self) -> OrderCounts {
+        OrderCounts {
+            created: self.created.load(Relaxed),
+            already_there: self.already_there.load(Relaxed),
+            user_has_order: self.user_has_order.load(Relaxed),
+            out_of_stock: self.out_of_stock.load(Relaxed),
+            lock_refused: self.lock_refused.load(Relaxed),
+            contended: self.contended.load(Relaxed),
+        }
+    }
+
+    /// How long it took to lock the users of a batch.
+    #[must_use]
+    pub fn lockings(&self) -> &Histogram {
+        &self.lockings
+    }
+
+    /// How long it took to write the orders of a batch to MySQL.
+    #[must_use]
+    pub fn writings(&self) -> &Histogram {
+        &self.writings
+    }
+}

@@ -1,0 +1,1 @@
+../../../lua/remove_consumer.lua

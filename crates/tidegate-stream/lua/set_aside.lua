@@ -1,0 +1,1 @@
+../../../lua/set_aside.lua

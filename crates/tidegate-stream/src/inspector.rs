@@ -1,0 +1,273 @@
+//! Looks at a stream and its group without taking part: nothing here changes anything.
+
+use fred::{
+    clients::Pool,
+    interfaces::ClientLike,
+    types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value},
+};
+
+use futures_util::future::try_join_all;
+
+use crate::{
+    entry::{self, Entry, EntryId, bad_reply, parse_id},
+    redis::{RedisError, RedisPool, no_error},
+    set_aside_notes::SetAsideNotes,
+    stream::{StreamError, StreamNames},
+};
+
+/// An entry of the group's pending list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingEntry {
+    /// Which entry.
+    pub id: EntryId,
+    /// The consumer that holds it.
+    pub consumer: String,
+    /// Milliseconds since it was last delivered, or kept by its consumer; see [`crate::is_offered`].
+    pub idle_ms: u64,
+    /// How often it was delivered.
+    pub deliveries: u64,
+}
+
+/// A look at a stream, its dead letters and its consumer group.
+#[derive(Clone, Debug)]
+pub struct StreamInspector {
+    pool: Pool,
+    names: StreamNames,
+}
+
+impl StreamInspector {
+    /// A look at `names` in the Redis behind `pool`.
+    #[must_use]
+    pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
+        Self { pool: pool.into().0, names }
+    }
+
+    /// The names that are looked at.
+    #[must_use]
+    pub fn names(&self) -> &StreamNames {
+        &self.names
+    }
+
+    /// Number of entries in the stream `key`, 0 when there is none.
+    ///
+    /// # Errors
+    /// As for every call here: Redis, a key of another type, or the shape of the reply.
+    pub async fn length(&self, key: &str) -> Result<u64, StreamError> {
+        let length = self.call("XLEN", vec![key.into()]).await?;
+        length.as_u64().ok_or_else(|| bad_reply("a length", &length).into())
+    }
+
+    /// The id of the last entry in the stream `key`, [`EntryId::MIN`] when it is empty or missing.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn last_id(&self, key: &str) -> Result<EntryId, StreamError> {
+        let reply = self
+            .call_raw("XREVRANGE", vec![key.into(), "+".into(), "-".into(), "COUNT".into(), 1.into()])
+            .await?;
+        Ok(entry::parse_entries(reply)?.last_id().unwrap_or_default())
+    }
+
+    /// Up to `count` entries of the stream `key` that come after `after`, none later than `last`.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn page(
+        &self,
+        key: &str,
+        (after, last): (EntryId, EntryId),
+        count: u16,
+    ) -> Result<Vec<Entry>, StreamError> {
+        let (from, to) = (format!("({after}"), last.to_string());
+        let args = vec![key.into(), from.into(), to.into(), "COUNT".into(), i64::from(count).into()];
+        Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries)
+    }
+
+    /// The last entry that was delivered to the group; `None` without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn last_delivered(&self) -> Result<Option<EntryId>, StreamError> {
+        let reply = match self.call("XINFO", vec!["GROUPS".into(), self.names.stream.as_str().into()]).await {
+            Err(StreamError::Redis(error)) if is_no_such_key(&error) => return Ok(None),
+            reply => reply?,
+        };
+        let Value::Array(groups) = reply else { return Err(bad_reply("groups", &reply).into()) };
+        for group in groups {
+            if field(&group, "name").is_some_and(|name| name.as_bytes() == Some(self.names.group.as_bytes()))
+            {
+                let id = field(&group, "last-delivered-id")
+                    .ok_or_else(|| bad_reply("last-delivered-id", &group))?;
+                return Ok(Some(parse_id(id)?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The entry `id` of the stream `key`; None: it was deleted, trimmed, or never there.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn entry(&self, key: &str, id: EntryId) -> Result<Option<Entry>, StreamError> {
+        let args = vec![key.into(), id.to_string().into(), id.to_string().into()];
+        Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries.pop())
+    }
+
+    /// These entries of the stream `key`, in that order, all requests on their way at once. None as for
+    /// [`StreamInspector::entry`].
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn entries(&self, key: &str, ids: &[EntryId]) -> Result<Vec<Option<Entry>>, StreamError> {
+        try_join_all(ids.iter().map(|id| self.entry(key, *id))).await
+    }
+
+    /// Up to `count` entries of the stream `key` that come before `before`, none earlier than `first`; the latest
+    /// first.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn page_back(
+        &self,
+        key: &str,
+        (first, before): (EntryId, EntryId),
+        count: u16,
+    ) -> Result<Vec<Entry>, StreamError> {
+        let (from, to) = (format!("({before}"), first.to_string());
+        let args = vec![key.into(), from.into(), to.into(), "COUNT".into(), i64::from(count).into()];
+        Ok(entry::parse_entries(self.call_raw("XREVRANGE", args).await?)?.entries)
+    }
+
+    /// Up to `count` ids of the group's pending list that come after `after`; empty without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn pending(&self, after: EntryId, count: u16) -> Result<Vec<EntryId>, StreamError> {
+        let page = self.pending_entries((after, EntryId::MAX), count, None).await?;
+        Ok(page.into_iter().map(|pending| pending.id).collect())
+    }
+
+    /// Up to `count` entries of the group's pending list that come after `after`, none later than `last`, of all
+    /// consumers or of one; empty without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn pending_entries(
+        &self,
+        (after, last): (EntryId, EntryId),
+        count: u16,
+        consumer: Option<&str>,
+    ) -> Result<Vec<PendingEntry>, StreamError> {
+        self.pending_range((format!("({after}"), last.to_string()), count, consumer).await
+    }
+
+    /// Who has the entry `id` in its pending list.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn pending_entry(&self, id: EntryId) -> Result<Option<PendingEntry>, StreamError> {
+        Ok(self.pending_range((id.to_string(), id.to_string()), 1, None).await?.pop())
+    }
+
+    /// How many worker processes died with each of these entries in hand; of those that lived on, nobody knows.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn deaths(&self, ids: &[EntryId]) -> Result<Vec<u64>, StreamError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = ids.iter().map(|id| Value::from(id.to_string()));
+        let args = std::iter::once(self.names.deaths().into()).chain(ids).collect();
+        let Value::Array(notes) = self.call("HMGET", args).await? else { return Ok(Vec::new()) };
+        Ok(notes.iter().map(|note| note.as_str().map_or(0, |note| leading_number(&note))).collect())
+    }
+
+    /// What living processes have set aside, as they say.
+    #[must_use]
+    pub fn set_aside_notes(&self) -> SetAsideNotes {
+        SetAsideNotes::new(RedisPool(self.pool.clone()), &self.names)
+    }
+
+    /// The first entry from `first` to `last` that is pending; None without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn first_pending(
+        &self,
+        (first, last): (EntryId, EntryId),
+    ) -> Result<Option<EntryId>, StreamError> {
+        let found = self.pending_range((first.to_string(), last.to_string()), 1, None).await?;
+        Ok(found.first().map(|pending| pending.id))
+    }
+
+    async fn pending_range(
+        &self,
+        (from, to): (String, String),
+        count: u16,
+        consumer: Option<&str>,
+    ) -> Result<Vec<PendingEntry>, StreamError> {
+        let StreamNames { stream, group, .. } = &self.names;
+        let mut args: Vec<Value> = vec![
+            stream.as_str().into(),
+            group.as_str().into(),
+            from.into(),
+            to.into(),
+            i64::from(count).into(),
+        ];
+        args.extend(consumer.map(Value::from));
+        let reply = match self.call("XPENDING", args).await {
+            Err(StreamError::NoGroup(_)) => return Ok(Vec::new()),
+            reply => reply?,
+        };
+        let Value::Array(rows) = reply else { return Err(bad_reply("pending entries", &reply).into()) };
+        rows.iter().map(pending_entry).collect()
+    }
+
+    async fn call(&self, command: &'static str, args: Vec<Value>) -> Result<Value, StreamError> {
+        Ok(Value::try_from(self.call_raw(command, args).await?).map_err(RedisError::new)?)
+    }
+
+    async fn call_raw(&self, command: &'static str, args: Vec<Value>) -> Result<Frame, StreamError> {
+        // XINFO's key stands second.
+        let key = args.get(usize::from(command == "XINFO")).and_then(Value::as_bytes).unwrap_or_default();
+        let slot = ClusterHash::Custom(fred::util::redis_keyslot(key));
+        let command = CustomCommand::new_static(command, slot, false);
+        Ok(no_error(self.pool.next().custom_raw(command, args).await).map_err(RedisError::new)?)
+    }
+}
+
+fn pending_entry(row: &Value) -> Result<PendingEntry, StreamError> {
+    if let Value::Array(parts) = row
+        && let [id, consumer, idle_ms, deliveries] = parts.as_slice()
+        && let Some(consumer) = consumer.as_string()
+        && let Some(idle_ms) = idle_ms.as_u64()
+        && let Some(deliveries) = deliveries.as_u64()
+    {
+        return Ok(PendingEntry { id: parse_id(id)?, consumer, idle_ms, deliveries });
+    }
+    Err(bad_reply("[id, consumer, idle, deliveries]", row).into())
+}
+
+/// Workers before this version wrote something behind the number.
+fn leading_number(note: &str) -> u64 {
+    note.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+fn is_no_such_key(error: &RedisError) -> bool {
+    error.details().contains("no such key")
+}
+
+/// A field of a map, which RESP2 writes as `[name, value, name, value]`.
+fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    match map {
+        Value::Array(items) => items
+            .chunks_exact(2)
+            .find(|pair| pair[0].as_bytes() == Some(name.as_bytes()))
+            .map(|pair| &pair[1]),
+        Value::Map(map) => {
+            map.iter().find(|(key, _)| key.as_bytes() == name.as_bytes()).map(|(_, value)| value)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,96 @@
+//! Entries that processes died of: each is handled alone, and buried when that does not help.
+
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Lane, LaneError,
+    burials::Burials,
+    set_aside::{Due, KILLED_WORKER},
+    state::LaneState,
+};
+use crate::{
+    entry::{Delivery, Fetched},
+    handler::{Death, Handler},
+    lane_status::Activity,
+    observer::Origin,
+    stream::StreamError,
+};
+
+/// From so many deaths on, an entry is handled alone: it has had two neighbourhoods to be innocent in.
+pub(super) const DEATHS_IN_COMPANY: u32 = 2;
+
+/// From so many deaths on, an entry is buried: three times it was alone.
+const DEATHS: u32 = DEATHS_IN_COMPANY + 3;
+
+impl<H: Handler> Lane<H> {
+    /// Buries what too many processes died of, and keeps for itself what might be the next.
+    pub(super) async fn isolate_or_bury(
+        &self,
+        state: &mut LaneState,
+        fetched: Fetched,
+    ) -> Result<Delivery, StreamError> {
+        for (id, deaths) in fetched.withheld {
+            if deaths < DEATHS {
+                tracing::warn!(
+                    entry = %id, deaths,
+                    "an entry was in hand each time that a worker process died: it is handled alone from now on"
+                );
+                state.set_aside.put_alone(id, Instant::now());
+                continue;
+            }
+            let error = format!(
+                "it was in hand when {deaths} worker processes died, and alone in hand when the last {} of them did",
+                DEATHS - DEATHS_IN_COMPANY
+            );
+            let mut burials = Burials::default();
+            match self.bury_unread(id, &Death { reason: KILLED_WORKER, error }, &mut burials).await {
+                Ok(_) => self.stream.forget_deaths(&[id]).await?,
+                Err(StreamError::Redis(error)) if error.is_refusal() => {
+                    self.log_unburied(&error);
+                    state.set_aside.put_alone(id, Instant::now());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(fetched.delivery)
+    }
+
+    /// Handles entries that processes died of, each alone: with nothing else in hand in the whole process.
+    pub(super) async fn process_alone(
+        &self,
+        state: &mut LaneState,
+        due: &Due,
+        stop: &CancellationToken,
+    ) -> Result<(), LaneError> {
+        state.shared = None;
+        self.lane_status.enter(Activity::Yielding);
+        let Some(_alone) = stop.run_until_cancelled(self.exclusive.exclusive()).await else { return Ok(()) };
+        // Another lane was alone before this one, in vain.
+        if state.set_aside.is_exclusive_forbidden(Instant::now()) {
+            state.set_aside.end_try(&due.ids, Duration::ZERO, Instant::now());
+            return Ok(());
+        }
+        let (mut tried, mut in_vain) = (0, Duration::ZERO);
+        for id in &due.ids {
+            if stop.is_cancelled() || self.pause_switch.is_paused() {
+                break;
+            }
+            let (begun, before) = (Instant::now(), state.set_aside.len());
+            self.lane_status.enter(Activity::Reading);
+            let fetched = self.fetch(state, &[*id], DEATHS).await?;
+            let delivery = self.isolate_or_bury(state, fetched).await?;
+            if !self.step(&delivery, Origin::Pending).await?.set_aside.is_empty() {
+                state.set_aside.put_alone(*id, Instant::now());
+            }
+            tried += 1;
+            // It came back. Only such a try has to be paid for with a rest, and no wait for others.
+            if state.set_aside.len() > before {
+                in_vain += begun.elapsed();
+            }
+        }
+        state.set_aside.end_try(&due.ids[tried..], in_vain, Instant::now());
+        Ok(())
+    }
+}

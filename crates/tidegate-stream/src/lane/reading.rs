@@ -1,0 +1,256 @@
+//! Reading: one turn, from wherever it is due, and the reads of which a batch is made.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::MutexGuard;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Lane, LaneError, deaths::DEATHS_IN_COMPANY, schedule::Source, set_aside::Due, state::LaneState,
+    step::log_gone,
+};
+use crate::{
+    counters::BatchReport,
+    entry::{Delivery, EntryId, Fetched},
+    handler::Handler,
+    lane_status::Activity,
+    observer::Origin,
+    stream::{Fetch, StreamError},
+};
+
+/// On a stop signal or a pause, how often a blocked read is unblocked: it may be on its way to Redis still.
+const UNBLOCK_EVERY: Duration = Duration::from_millis(50);
+
+/// On a stop signal, how long a read may take to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+impl<H: Handler> Lane<H> {
+    /// Reads once, from wherever it is due, and runs the step on what came.
+    pub(super) async fn read_and_process(
+        &self,
+        state: &mut LaneState,
+        stop: &CancellationToken,
+    ) -> Result<Source, LaneError> {
+        let begun = Instant::now();
+        let is_full = self.counters.set_aside().is_full(self.settings.set_aside_max);
+        let source = state.next(begun, is_full);
+        if let Source::Wait { time } = source {
+            self.lane_status.enter(Activity::BackingOff);
+            tokio::select! {
+                () = tokio::time::sleep(time) => {}
+                () = stop.cancelled() => {}
+                () = self.pause_switch.paused() => {}
+            }
+            return Ok(source);
+        }
+        self.lane_status.enter(Activity::Reading);
+        let due = if source == Source::SetAside { Some(state.set_aside.take_due(begun)) } else { None };
+        if let Some(due) = due.as_ref().filter(|due| due.alone) {
+            self.process_alone(state, due, stop).await?;
+            return Ok(source);
+        }
+        let (delivery, untried) = tokio::select! {
+            biased;
+            delivery = self.read(source, due.as_ref(), state) => delivery?,
+            // A read is work and is never cancelled, but for this: the lane ends, and Redis does not answer.
+            // What was handed over all the same stays pending, for the next one with this name, or to be claimed.
+            () = self.unblock_read(stop) => return Ok(source),
+        };
+        // What is tried again came with a read before.
+        if !delivery.is_empty() && source != Source::SetAside {
+            self.counters.read(delivery.len(), begun.elapsed());
+        }
+        let origin = match source {
+            Source::New { .. } => Origin::New,
+            Source::SetAside => Origin::Pending,
+            _ => state.origin(),
+        };
+        for (id, cause) in self.step(&delivery, origin).await?.set_aside {
+            state.set_aside.put(id, cause, Instant::now());
+        }
+        if due.is_some() {
+            state.set_aside.end_try(&untried, begun.elapsed(), Instant::now());
+        }
+        state.schedule.widen();
+        Ok(source)
+    }
+
+    /// Answers with what came, and with those ids of `due` that there was no room for.
+    async fn read(
+        &self,
+        source: Source,
+        due: Option<&Due>,
+        state: &mut LaneState,
+    ) -> Result<(Delivery, Vec<EntryId>), StreamError> {
+        let consumer = self.reader.consumer();
+        let mut delivery = Delivery::default();
+        // Of what was claimed last, and before it is handed over: from then on it is in the hands of this process.
+        self.stream.count_deaths(consumer, state.deaths_to_count()).await?;
+        state.claimed_deaths_counted();
+        match source {
+            Source::Wait { .. } => {}
+            Source::Own { after, count } => self.list_own(state, after, count).await?,
+            Source::OwnCount => state.counted(self.stream.count_own(consumer).await?),
+            Source::Claim { cursor, count } => self.claim(state, cursor, count).await?,
+            Source::New { count, block } => delivery = self.read_new(state, count, block).await?,
+            Source::Found { count } => {
+                let ids = state.found(count);
+                let fetched = self.fetch(state, &ids, DEATHS_IN_COMPANY).await?;
+                state.handled(fetched.looked);
+                // After a start, so that what the process before died of does not come as a surprise again.
+                self.shared_reader.learn(&fetched.delivery.entries);
+                delivery = self.isolate_or_bury(state, fetched).await?;
+            }
+            Source::SetAside => {
+                let ids = due.map_or(&[][..], |due| &due.ids);
+                let fetched = self.fetch(state, ids, DEATHS_IN_COMPANY).await?;
+                let untried = ids[fetched.looked.min(ids.len())..].to_vec();
+                return Ok((self.isolate_or_bury(state, fetched).await?, untried));
+            }
+        }
+        Ok((delivery, Vec::new()))
+    }
+
+    /// Ids of a page of the own pending list. At first, deaths are counted: what is in hand there, a process died with.
+    async fn list_own(&self, state: &mut LaneState, after: EntryId, count: usize) -> Result<(), StreamError> {
+        let consumer = self.reader.consumer();
+        if after == EntryId::MIN {
+            self.stream.enlist(consumer).await?;
+        }
+        let page = self.stream.own(consumer, after, count).await?;
+        if state.counts_deaths() {
+            let in_hand = page.iter().filter(|own| own.deliveries > 0);
+            let in_hand: Vec<EntryId> = in_hand.map(|own| own.id).collect();
+            self.stream.count_deaths(consumer, &in_hand).await?;
+            state.deaths_counted(page.last().map(|own| own.id));
+        } else {
+            state.listed(&page.iter().map(|own| own.id).collect::<Vec<_>>());
+        }
+        Ok(())
+    }
+
+    async fn claim(&self, state: &mut LaneState, cursor: EntryId, count: usize) -> Result<(), StreamError> {
+        let claimed =
+            self.stream.claim(self.reader.consumer(), self.settings.claim_idle, cursor, count).await?;
+        // The claim has taken these from the pending list: nobody else will hear of them.
+        let gone = claimed.gone.len();
+        if gone > 0 {
+            self.counters.batch(BatchReport { gone, ..BatchReport::default() });
+            log_gone(&claimed.gone);
+        }
+        self.counters.claimed(gone + state.claimed(claimed, Instant::now()));
+        Ok(())
+    }
+
+    /// Reads new entries in pieces, until the batch is full or weighs enough: the read itself knows no bytes.
+    async fn read_new(
+        &self,
+        state: &mut LaneState,
+        count: usize,
+        block: Duration,
+    ) -> Result<Delivery, StreamError> {
+        let room = state.schedule.share_of(self.settings.batch_bytes);
+        let mut batch = Batch::default();
+        let waits = !block.is_zero();
+        // After a full batch there is more, mostly. Otherwise the read that waits is the first one, and mostly the only one.
+        if !waits || state.has_more || self.read_piece(&mut batch, room, count, block).await? {
+            let _turn = self.wait_for_turn().await;
+            // Who had the turn before may have met an outage, and has waited for its end: not one lane after the other.
+            if self.breaker.is_open() {
+                return Ok(batch.delivery);
+            }
+            while self.read_piece(&mut batch, room, count, Duration::ZERO).await? {}
+        }
+        let is_full = batch.delivery.len() >= count || batch.bytes >= room;
+        if waits && state.has_more && batch.delivery.is_empty() {
+            self.read_piece(&mut batch, room, count, block).await?;
+        }
+        state.has_more = is_full;
+        Ok(batch.delivery)
+    }
+
+    /// Waits until no other lane reads without waiting. For long, where reads are slow and lanes are many.
+    async fn wait_for_turn(&self) -> MutexGuard<'_, ()> {
+        if let Some(turn) = self.shared_reader.try_turn() {
+            return turn;
+        }
+        self.lane_status.enter(Activity::Yielding);
+        let turn = self.shared_reader.turn().await;
+        self.lane_status.enter(Activity::Reading);
+        turn
+    }
+
+    /// Answers whether there may be more, and room for it.
+    async fn read_piece(
+        &self,
+        batch: &mut Batch,
+        room: usize,
+        count: usize,
+        block: Duration,
+    ) -> Result<bool, StreamError> {
+        let piece = self.shared_reader.piece(room - batch.bytes, !block.is_zero());
+        let piece = piece.min(count - batch.delivery.len());
+        let mut delivery = match self.shared_reader.client().filter(|_| block.is_zero()) {
+            Some(client) => self.reader.read_new_over(client, piece).await?,
+            None => self.reader.read_new(piece, block).await?,
+        };
+        let (read, bytes) = (delivery.len(), delivery.bytes());
+        self.shared_reader.learn(&delivery.entries);
+        delivery.drop_large(self.settings.entry_max_bytes);
+        batch.delivery.append(delivery);
+        batch.bytes += bytes;
+        Ok(read == piece && batch.delivery.len() < count && batch.bytes < room)
+    }
+
+    pub(super) async fn fetch(
+        &self,
+        state: &LaneState,
+        ids: &[EntryId],
+        limit: u32,
+    ) -> Result<Fetched, StreamError> {
+        if ids.is_empty() {
+            return Ok(Fetched::default());
+        }
+        let fetch = Fetch {
+            bytes: state.schedule.share_of(self.settings.batch_bytes),
+            largest: self.settings.entry_max_bytes,
+            limit,
+        };
+        self.stream.fetch(self.reader.consumer(), ids, fetch).await
+    }
+
+    /// When nothing is to be read any more, ends the wait of a blocked read. Whatever that read brings nevertheless is
+    /// handled. Returns when it has not ended for too long after the stop signal. After a pause the lane lives on, and
+    /// waits for its read as long as that may take.
+    async fn unblock_read(&self, stop: &CancellationToken) {
+        let unblock_for_ever = async {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.pause_switch.paused() => {}
+                () = self.exclusive.exclusive_wanted() => {}
+            }
+            loop {
+                if let Err(error) = self.stream.unblock(&self.reader).await {
+                    tracing::debug!(%error, consumer = self.reader.consumer(), "cannot end a blocked read");
+                }
+                tokio::time::sleep(UNBLOCK_EVERY).await;
+            }
+        };
+        let patience_ends = async {
+            stop.cancelled().await;
+            tokio::time::sleep(STOP_PATIENCE).await;
+        };
+        tokio::select! {
+            () = unblock_for_ever => unreachable!("unblocks for ever"),
+            () = patience_ends => {}
+        }
+    }
+}
+
+/// New entries as they come, piece by piece.
+#[derive(Default)]
+struct Batch {
+    delivery: Delivery,
+    /// What came, also of what was too large to be kept.
+    bytes: usize,
+}

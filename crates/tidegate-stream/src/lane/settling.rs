@@ -1,0 +1,120 @@
+//! Settling: what is done is acknowledged, what is dead is buried, and the rest is set aside.
+
+use std::time::Instant;
+
+use super::{
+    Lane,
+    burials::Burials,
+    step::{DEAD_STREAM, Step},
+};
+use crate::{
+    entry::{Delivery, Entry, EntryId},
+    handler::{Death, Handler, Outage, Outcome},
+    lane_status::Activity,
+    observer::{Settling, Stage},
+    redis::RedisError,
+    stream::StreamError,
+};
+
+impl<H: Handler> Lane<H> {
+    pub(super) async fn settle(
+        &self,
+        delivery: &Delivery,
+        outcomes: &[Outcome],
+        step: &mut Step,
+    ) -> Settling {
+        self.lane_status.enter(Activity::Settling);
+        let (began, mut unburied) = (Instant::now(), Vec::new());
+        let settled = self.settle_each(delivery, outcomes, step, &mut unburied).await;
+        let stage = Stage::since(began);
+        if settled.is_ok() {
+            self.counters.settled(stage.time());
+        }
+        Settling { stage, unburied, outage: settled.err() }
+    }
+
+    /// Acknowledges what is done, then buries what is dead: a letter that cannot be buried holds up nobody. What is left
+    /// is in hand no more. Deaths of what is done are forgotten before it is acknowledged: a process that dies in between
+    /// leaves no note of an entry that is gone.
+    async fn settle_each(
+        &self,
+        delivery: &Delivery,
+        outcomes: &[Outcome],
+        step: &mut Step,
+        unburied: &mut Vec<EntryId>,
+    ) -> Result<(), Outage> {
+        let outcomes = || delivery.entries.iter().zip(outcomes);
+        let done = outcomes().filter(|(_, outcome)| **outcome == Outcome::Done);
+        let done: Vec<EntryId> = done.map(|(entry, _)| entry.id).collect();
+        let (survivors, others): (Vec<EntryId>, Vec<EntryId>) =
+            delivery.survivors.iter().partition(|id| done.contains(id));
+        self.stream.forget_deaths(&survivors).await?;
+        if !done.is_empty() {
+            self.stream.settle(&done).await?;
+        }
+        step.report.done = done.len();
+        for (entry, outcome) in outcomes() {
+            if let Outcome::SetAside(cause) = outcome {
+                step.set_aside(entry.id, *cause);
+            }
+        }
+        let dead = outcomes().filter_map(|(entry, outcome)| match outcome {
+            Outcome::Dead(death) => Some((entry, death)),
+            Outcome::Done | Outcome::SetAside(_) => None,
+        });
+        self.bury(dead, step, unburied).await?;
+        let left: Vec<EntryId> = step.set_aside.iter().map(|(id, _)| *id).collect();
+        self.stream.set_aside(self.reader.consumer(), &left).await?;
+        let gone: Vec<EntryId> = others.into_iter().filter(|id| !left.contains(id)).collect();
+        Ok(self.stream.forget_deaths(&gone).await?)
+    }
+
+    async fn bury<'a>(
+        &self,
+        dead: impl Iterator<Item = (&'a Entry, &'a Death)>,
+        step: &mut Step,
+        unburied: &mut Vec<EntryId>,
+    ) -> Result<(), Outage> {
+        let mut burials = Burials::default();
+        let buried = self.bury_each(dead, step, unburied, &mut burials).await;
+        burials.log_rest();
+        if let Some(error) = buried? {
+            self.log_unburied(&error);
+        }
+        Ok(())
+    }
+
+    pub(super) fn log_unburied(&self, error: &RedisError) {
+        let dead = &self.stream.names().dead;
+        tracing::error!(%error, %dead, "cannot bury: dead entries stay pending and are tried again");
+    }
+
+    /// Answers with what Redis said of one that it did not let be buried.
+    async fn bury_each<'a>(
+        &self,
+        dead: impl Iterator<Item = (&'a Entry, &'a Death)>,
+        step: &mut Step,
+        unburied: &mut Vec<EntryId>,
+        burials: &mut Burials,
+    ) -> Result<Option<RedisError>, Outage> {
+        let mut refusal = None;
+        for (entry, death) in dead {
+            match self.stream.bury(entry, death).await {
+                Ok(true) => {
+                    burials.log(entry.id, death);
+                    step.report.buried += 1;
+                    self.counters.buried(death.reason);
+                }
+                // Another worker has settled it meanwhile.
+                Ok(false) => {}
+                Err(StreamError::Redis(error)) if error.is_refusal() => {
+                    step.set_aside(entry.id, DEAD_STREAM);
+                    unburied.push(entry.id);
+                    refusal = Some(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(refusal)
+    }
+}

@@ -1,0 +1,161 @@
+//! The step: one batch from the handler to its outcomes.
+
+use std::time::Instant;
+
+use tracing::Instrument;
+
+use super::{Lane, burials::Burials};
+use crate::{
+    counters::BatchReport,
+    entry::{Delivery, Entry, EntryId, FIELD_BYTES},
+    handler::{Cause, Death, Handler, Outage, Outcome},
+    observer::{Origin, ProcessedBatch},
+    stream::StreamError,
+};
+
+/// Entries that cannot be buried wait for this.
+pub(super) const DEAD_STREAM: Cause = Cause { kind: "dead_stream", key: 0 };
+
+impl<H: Handler> Lane<H> {
+    /// The step: handles one delivery and settles it. Whatever is not settled is still pending.
+    ///
+    /// # Errors
+    /// An outage, of whichever store; the whole delivery counts as pending then.
+    pub(super) async fn step(&self, delivery: &Delivery, origin: Origin) -> Result<Step, Outage> {
+        let mut step = Step::default();
+        if delivery.is_empty() {
+            return Ok(step);
+        }
+        let span = tracing::info_span!("batch", consumer = self.reader.consumer(), size = delivery.len());
+        self.lane_status.handle(delivery.len());
+        let settled = self.process_batch(delivery, origin, &mut step).instrument(span).await;
+        let report = step.report;
+        // Also when only a part could be settled: that part is never seen again.
+        if report != BatchReport::default() {
+            self.counters.batch(report);
+        }
+        if let Err(outage) = settled {
+            // Nobody has them in hand until they are tried again. If Redis itself is away, they count as in hand.
+            let ids: Vec<EntryId> = delivery.entries.iter().map(|entry| entry.id).collect();
+            let noted = self.stream.set_aside(self.reader.consumer(), &ids).await;
+            tracing::debug!(?noted, size = ids.len(), "out of hand, because a store is away");
+            return Err(outage);
+        }
+        tracing::debug!(
+            done = report.done,
+            buried = report.buried,
+            gone = report.gone,
+            left = report.left,
+            "batch settled"
+        );
+        Ok(step)
+    }
+
+    async fn process_batch(
+        &self,
+        delivery: &Delivery,
+        origin: Origin,
+        step: &mut Step,
+    ) -> Result<(), Outage> {
+        let came = Instant::now();
+        self.acknowledge_gone(&delivery.gone, &mut step.report).await?;
+        self.bury_large(&delivery.large, step).await?;
+        let entries = delivery.entries.as_slice();
+        let outcomes = self.handle(entries).await;
+        let settling = match &outcomes {
+            Ok(outcomes) => Some(self.settle(delivery, outcomes, step).await),
+            Err(_) => None,
+        };
+        if let Some(observer) = self.observer.as_ref().filter(|_| !entries.is_empty()) {
+            observer.batch_processed(&ProcessedBatch {
+                consumer: self.reader.consumer(),
+                origin,
+                came,
+                entries,
+                outcomes: outcomes.as_deref(),
+                settling: settling.as_ref(),
+            });
+        }
+        outcomes?;
+        settling.and_then(|settling| settling.outage).map_or(Ok(()), Err)
+    }
+
+    /// Comes first, so that it is told once, however often the rest has to be handled.
+    async fn acknowledge_gone(&self, gone: &[EntryId], report: &mut BatchReport) -> Result<(), Outage> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.stream.settle(gone).await?;
+        report.gone = gone.len();
+        log_gone(gone);
+        Ok(())
+    }
+
+    /// Entries that are too large go from stream to stream within Redis.
+    async fn bury_large(&self, large: &[EntryId], step: &mut Step) -> Result<(), Outage> {
+        let mut burials = Burials::default();
+        for id in large {
+            let most = self.settings.entry_max_bytes;
+            let error = format!(
+                "its names and values, and {FIELD_BYTES} bytes for each field, are more than {most} bytes"
+            );
+            match self.bury_unread(*id, &Death { reason: "too_large", error }, &mut burials).await {
+                Ok(buried) => step.report.buried += usize::from(buried),
+                Err(StreamError::Redis(error)) if error.is_refusal() => {
+                    self.log_unburied(&error);
+                    step.set_aside(*id, DEAD_STREAM);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        burials.log_rest();
+        Ok(())
+    }
+
+    pub(super) async fn bury_unread(
+        &self,
+        id: EntryId,
+        death: &Death,
+        burials: &mut Burials,
+    ) -> Result<bool, StreamError> {
+        let is_buried = self.stream.bury_unread(id, death).await?;
+        if is_buried {
+            burials.log(id, death);
+            self.counters.buried(death.reason);
+        }
+        Ok(is_buried)
+    }
+
+    async fn handle(&self, entries: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let outcomes = self.handler.handle(entries).await?;
+        // To guess which outcome is missing might acknowledge an entry that was not handled.
+        assert_eq!(outcomes.len(), entries.len(), "a handler answers with one outcome for each entry");
+        Ok(outcomes)
+    }
+}
+
+/// What a step did with a batch, and what it left.
+#[derive(Debug, Default)]
+pub(super) struct Step {
+    pub(super) report: BatchReport,
+    pub(super) set_aside: Vec<(EntryId, Cause)>,
+}
+
+impl Step {
+    pub(super) fn set_aside(&mut self, id: EntryId, cause: Cause) {
+        self.report.left += 1;
+        self.set_aside.push((id, cause));
+    }
+}
+
+pub(super) fn log_gone(gone: &[EntryId]) {
+    let Some(first) = gone.first() else { return };
+    tracing::error!(
+        count = gone.len(),
+        %first,
+        "pending entries without payload (deleted or trimmed): acknowledged"
+    );
+}

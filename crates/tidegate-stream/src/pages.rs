@@ -1,0 +1,82 @@
+//! Reads a stream or a pending list to its end, page by page.
+
+use crate::{
+    entry::{Entry, EntryId},
+    inspector::{PendingEntry, StreamInspector},
+    page_size::PageSize,
+    stream::StreamError,
+};
+
+/// Entries of a stream, oldest first, in pages of about 4 MiB.
+#[derive(Clone, Debug)]
+pub struct EntryPages {
+    inspector: StreamInspector,
+    key: String,
+    after: EntryId,
+    last: EntryId,
+    size: PageSize,
+}
+
+impl EntryPages {
+    /// The next page, of no more than `most` entries; None: all were read.
+    ///
+    /// # Errors
+    /// As for every call of [`StreamInspector`].
+    pub async fn next(&mut self, most: u64) -> Result<Option<Vec<Entry>>, StreamError> {
+        if self.after >= self.last {
+            return Ok(None);
+        }
+        let (range, count) = ((self.after, self.last), self.size.count(most));
+        let page = self.inspector.page(&self.key, range, count).await?;
+        self.size.learn(page.iter().map(|entry| &entry.fields));
+        let Some(last) = page.last() else { return Ok(None) };
+        self.after = last.id;
+        Ok(Some(page))
+    }
+
+    /// The last entry that was read; before the first page, the one that the pages come after.
+    #[must_use]
+    pub fn after(&self) -> EntryId {
+        self.after
+    }
+}
+
+/// Pending entries of the group, oldest first.
+#[derive(Clone, Debug)]
+pub struct PendingPages {
+    inspector: StreamInspector,
+    after: EntryId,
+    last: EntryId,
+    count: u16,
+    consumer: Option<String>,
+}
+
+impl PendingPages {
+    /// The next page; None: all were read, or there is no group.
+    ///
+    /// # Errors
+    /// As for every call of [`StreamInspector`].
+    pub async fn next(&mut self) -> Result<Option<Vec<PendingEntry>>, StreamError> {
+        let (range, consumer) = ((self.after, self.last), self.consumer.as_deref());
+        let page = self.inspector.pending_entries(range, self.count, consumer).await?;
+        let Some(last) = page.last() else { return Ok(None) };
+        self.after = last.id;
+        Ok(Some(page))
+    }
+}
+
+impl StreamInspector {
+    /// All entries of the stream `key` that come after `after`, none later than `last`, in pages of no more than `most`.
+    #[must_use]
+    pub fn entry_pages(&self, key: &str, (after, last): (EntryId, EntryId), most: u16) -> EntryPages {
+        let (inspector, key, size) = (self.clone(), key.to_owned(), PageSize::new(most));
+        EntryPages { inspector, key, after, last, size }
+    }
+
+    /// All entries of the group's pending list from the oldest to `last`, of all consumers or of one, in pages of `count`.
+    #[must_use]
+    pub fn pending_pages(&self, last: EntryId, count: u16, consumer: Option<&str>) -> PendingPages {
+        let (inspector, consumer) = (self.clone(), consumer.map(str::to_owned));
+        PendingPages { inspector, after: EntryId::MIN, last, count, consumer }
+    }
+}

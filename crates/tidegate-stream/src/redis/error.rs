@@ -1,0 +1,146 @@
+//! What Redis or the connection to it answers when something fails.
+
+use std::fmt;
+
+use fred::{
+    error::{Error, ErrorKind},
+    prelude::FredResult,
+    types::{Resp3Frame as Frame, Value},
+};
+
+/// Redis answered with an error, or did not answer at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisError(Error);
+
+/// What kind of error it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RedisErrorKind {
+    /// No reply within the time that a command has. Whether Redis carried it out is unknown.
+    Timeout,
+    /// The connection could not be made, or broke. Whether Redis carried the command out is unknown.
+    Connection,
+    /// Anything else: mostly an error that Redis answered with, which [`RedisError::details`] has.
+    Other,
+}
+
+impl RedisError {
+    pub(crate) fn new(error: Error) -> Self {
+        Self(error)
+    }
+
+    #[cfg(feature = "fred")]
+    pub(crate) fn into_inner(self) -> Error {
+        self.0
+    }
+
+    /// What kind of error it is.
+    #[must_use]
+    pub fn kind(&self) -> RedisErrorKind {
+        match self.0.kind() {
+            ErrorKind::Timeout => RedisErrorKind::Timeout,
+            ErrorKind::IO | ErrorKind::Tls | ErrorKind::Canceled | ErrorKind::Routing => {
+                RedisErrorKind::Connection
+            }
+            _ => RedisErrorKind::Other,
+        }
+    }
+
+    /// What it says, as Redis or the operating system worded it.
+    #[must_use]
+    pub fn details(&self) -> &str {
+        self.0.details()
+    }
+
+    /// Redis takes no more data (`maxmemory`). Reading and acknowledging go on.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.details().contains("OOM command")
+    }
+
+    /// Redis works, but does not take this write: wrong type of the key, memory limit, missing permission. That is no
+    /// outage: everything else can go on.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        // Not at the start: before Redis 7, an error from within a script has a text before it.
+        ["WRONGTYPE ", "OOM command", "NOPERM "].iter().any(|words| self.details().contains(words))
+    }
+
+    /// Redis takes no more writes, because it cannot write its own file.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        is_disk_full(self.details())
+    }
+
+    /// Redis works, but this user may not use one of the keys or commands.
+    pub(crate) fn lacks_permission(&self) -> bool {
+        self.details().contains("NOPERM ")
+    }
+}
+
+impl fmt::Display for RedisError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for RedisError {}
+
+/// As [`RedisError::is_disk_full`], for the text of an error: scripts quote such errors in their own.
+#[must_use]
+pub fn is_disk_full(error: &str) -> bool {
+    error.contains("MISCONF ")
+}
+
+/// A reply as it came, unless it is the error of the server.
+pub(crate) fn no_error(reply: FredResult<Frame>) -> FredResult<Frame> {
+    match reply? {
+        error @ (Frame::SimpleError { .. } | Frame::BlobError { .. }) => Err(match Value::try_from(error) {
+            Err(error) => error,
+            Ok(value) => Error::new(ErrorKind::Protocol, format!("{value:?}")),
+        }),
+        reply => Ok(reply),
+    }
+}
+
+/// What the client says of an error, for people: it passes on the errors of the operating system as `Os { code: 111,
+/// kind: ConnectionRefused, message: "Connection refused" }`, of which only the message is left here.
+#[must_use]
+pub fn readable(error: &str) -> String {
+    if is_disk_full(error) {
+        return format!("{error} (Redis cannot write its file: is its disk full?)");
+    }
+    for (opening, message) in [("Os { code: ", "message: \""), ("Custom { kind: ", "error: \"")] {
+        if let Some((before, rest)) = error.split_once(opening)
+            && let Some((_, rest)) = rest.split_once(message)
+            && let Some((message, after)) = rest.split_once("\" }")
+        {
+            return [before, message, after].concat();
+        }
+    }
+    error.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::readable;
+
+    #[test]
+    fn a_redis_that_cannot_write_its_file_is_asked_about_its_disk() {
+        let full = "lock.lua: MISCONF Errors writing to the AOF file: No space left on device";
+        assert_eq!(readable(full), format!("{full} (Redis cannot write its file: is its disk full?)"));
+    }
+
+    #[test]
+    fn of_an_error_of_the_operating_system_only_its_message_is_left() {
+        let refused = format!("IO Error: {:?}", Error::from_raw_os_error(111));
+        assert_eq!(readable(&refused), "IO Error: Connection refused");
+        let unknown = format!("{:?}", Error::new(ErrorKind::NotFound, "no such host"));
+        assert_eq!(readable(&unknown), "no such host");
+        for other in ["", "Timeout Error: Request timed out.", "Os { code: ", "Kind(UnexpectedEof)"] {
+            assert_eq!(readable(other), other);
+        }
+    }
+}

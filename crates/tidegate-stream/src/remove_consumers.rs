@@ -1,0 +1,76 @@
+//! Removing consumers of processes that are gone for good, so that names do not pile up.
+
+use std::time::Duration;
+
+use fred::{clients::Pool, types::Value};
+
+use crate::{
+    inspect::consumers,
+    redis::{RedisError, RedisKey, RedisPool},
+    script::Script,
+    stream::{StreamError, StreamNames},
+};
+
+/// Removes consumers that hold nothing, were not seen for long, and whose process has no heartbeat.
+#[derive(Clone, Debug)]
+pub struct ConsumerRemover {
+    pool: Pool,
+    names: StreamNames,
+    script: Script,
+    idle: Duration,
+}
+
+impl ConsumerRemover {
+    /// Removes consumers of the group of `names` that were idle for at least `idle`.
+    #[must_use]
+    pub fn new(pool: impl Into<RedisPool>, names: StreamNames, idle: Duration) -> Self {
+        Self {
+            pool: pool.into().0,
+            names,
+            script: Script::new("remove_consumer", include_str!("../lua/remove_consumer.lua")),
+            idle,
+        }
+    }
+
+    /// Looks once; returns the names of the consumers that it removed. `heartbeat` names the key that exists
+    /// while the process of a consumer lives.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn run_once<K: Into<RedisKey>>(
+        &self,
+        heartbeat: impl Fn(&str) -> K,
+    ) -> Result<Vec<String>, StreamError> {
+        let mut removed = Vec::new();
+        for consumer in consumers(RedisPool(self.pool.clone()), &self.names).await? {
+            if consumer.pending > 0 || consumer.idle_ms < self.idle_ms() {
+                continue;
+            }
+            if self.remove(&consumer.name, heartbeat(&consumer.name)).await? {
+                tracing::info!(
+                    consumer = consumer.name,
+                    idle_ms = consumer.idle_ms,
+                    "dead, empty consumer removed"
+                );
+                removed.push(consumer.name);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes this consumer if it holds nothing, was not seen for long, and has no heartbeat. Returns whether it was
+    /// there and was removed.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn remove(&self, consumer: &str, heartbeat: impl Into<RedisKey>) -> Result<bool, StreamError> {
+        let keys = vec![self.names.stream.as_str().into(), heartbeat.into().into_key()];
+        let group = self.names.group.as_str().into();
+        let args: Vec<Value> = vec![group, consumer.into(), self.idle_ms().to_string().into()];
+        Ok(self.script.call(&self.pool, keys, args).await?.convert().map_err(RedisError::new)?)
+    }
+
+    fn idle_ms(&self) -> u64 {
+        u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,122 @@
+//! How the lanes of a process take in new entries: one after the other, and never too many whose size nobody knows.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use fred::clients::Client;
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::{entry::Entry, redis::RedisConnection};
+
+/// Entries up to this mean size fit a share of `batch_bytes` when their size is unknown.
+const EXPECTED_BYTES: usize = 64 << 10;
+
+/// Shared by all lanes of a process. XREADGROUP knows no bytes: whatever it is asked for may turn out to be large, also where
+/// everything before it was small. On the other hand each call is a round trip and a write to Redis' file. So a lane asks for
+/// much at once, and no other lane meanwhile: what the one has met, the next one knows. That costs no time, for Redis
+/// answers one after the other anyway; and entries that were added together are handled together.
+#[derive(Debug)]
+pub struct SharedReader {
+    turn: Mutex<()>,
+    /// Over which those who have their turn read: a connection keeps the room of the largest reply that it ever had, so one of
+    /// all is to have large ones. None: each lane over its own.
+    client: Option<Client>,
+    /// Mean bytes of the entries that came last, of all or of the latest.
+    typical_bytes: AtomicUsize,
+    /// Entries in one read, at most, for who has its turn.
+    most: usize,
+    /// The same for a read that waits, as those of all lanes may at once.
+    most_waiting: usize,
+}
+
+impl SharedReader {
+    /// For so many lanes, each with batches of `batch_bytes` bytes at most.
+    #[must_use]
+    pub fn new(lanes: usize, batch_bytes: usize) -> Self {
+        let share = batch_bytes / EXPECTED_BYTES;
+        Self {
+            turn: Mutex::default(),
+            client: None,
+            typical_bytes: AtomicUsize::new(1),
+            most: (share * lanes).max(1),
+            most_waiting: (share / 2).max(1),
+        }
+    }
+
+    /// The same, where lanes read over `connection`, but for reads that wait. Nothing else may use it.
+    #[must_use]
+    pub fn over(self, connection: RedisConnection) -> Self {
+        Self { client: Some(connection.0), ..self }
+    }
+
+    pub(crate) fn client(&self) -> Option<&Client> {
+        self.client.as_ref()
+    }
+
+    /// Waits until no other lane reads without waiting.
+    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    /// As [`SharedReader::turn`], where no other lane has it or waits for it.
+    pub(crate) fn try_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        self.turn.try_lock().ok()
+    }
+
+    /// Entries that a read may ask for, so that they fit into so many bytes if they are like the last ones.
+    pub(crate) fn piece(&self, room: usize, waits: bool) -> usize {
+        let most = if waits { self.most_waiting } else { self.most };
+        (room / self.typical_bytes.load(Relaxed)).clamp(1, most)
+    }
+
+    /// These are the last ones. Where they grow, the next ones are like the latest of them.
+    pub(crate) fn learn(&self, entries: &[Entry]) {
+        let latest = &entries[entries.len() - entries.len().div_ceil(8)..];
+        let mean =
+            |entries: &[Entry]| entries.iter().map(Entry::bytes).sum::<usize>().checked_div(entries.len());
+        if let Some(mean) = mean(entries).max(mean(latest)) {
+            self.typical_bytes.store(mean.max(1), Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::entry::{EntryId, FIELD_BYTES};
+
+    fn entries(bytes: &[usize]) -> Vec<Entry> {
+        let field =
+            |bytes: &usize| (Bytes::new(), Bytes::from(vec![b'x'; bytes.saturating_sub(FIELD_BYTES)]));
+        bytes.iter().map(|bytes| Entry { id: EntryId::MIN, fields: vec![field(bytes)] }).collect()
+    }
+
+    #[test]
+    fn as_many_are_asked_for_as_fit_if_they_are_like_the_last_ones_and_fewer_where_one_waits() {
+        let room = 48 * EXPECTED_BYTES;
+        let shared_reader = SharedReader::new(4, room);
+        assert_eq!((shared_reader.piece(room, false), shared_reader.piece(room, true)), (192, 24));
+        shared_reader.learn(&entries(&[64 << 10; 10]));
+        assert_eq!((shared_reader.piece(room, false), shared_reader.piece(room, true)), (48, 24));
+        shared_reader.learn(&[]);
+        assert_eq!(shared_reader.piece(64 << 10, false), 1);
+        shared_reader.learn(&entries(&[2 * room]));
+        assert_eq!((shared_reader.piece(room / 2, false), shared_reader.piece(room, true)), (1, 1));
+    }
+
+    #[test]
+    fn entries_that_grow_are_known_by_the_latest_of_them() {
+        let room = 48 * EXPECTED_BYTES;
+        let shared_reader = SharedReader::new(4, room);
+        let growing: Vec<usize> = (0..384).map(|at| if at < 300 { 100 } else { 64 << 10 }).collect();
+        shared_reader.learn(&entries(&growing));
+        assert_eq!(shared_reader.piece(room, false), 48);
+    }
+
+    #[test]
+    fn something_is_asked_for_however_little_a_batch_may_weigh() {
+        let shared_reader = SharedReader::new(1, 1);
+        assert_eq!((shared_reader.piece(1, false), shared_reader.piece(1, true)), (1, 1));
+    }
+}

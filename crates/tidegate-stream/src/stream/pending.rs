@@ -1,0 +1,243 @@
+//! The pending list of the group: claiming, handing over, setting aside, and the deaths that are counted beside it.
+
+use std::time::Duration;
+
+use fred::{
+    interfaces::{ClientLike, HashesInterface},
+    types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value, config::Options},
+};
+
+use super::{SENT_ONCE, Stream, StreamError, StreamNames, length, millis};
+use crate::{
+    entry::{self, Claimed, EntryId, Fetched},
+    redis::{RedisError, no_error},
+    script::Script,
+};
+
+/// Entries that are kept in one call, or whose deaths are counted: Redis copies each of them, payload and all, to see
+/// whether it is there, and serves nobody else meanwhile.
+const KEEPALIVE_PAGE: usize = 200;
+
+/// Ids that `lua/fetch.lua` takes in one call: up to two values for each go on Lua's stack, which has room for 8000.
+pub(crate) const MOST_FETCHED: usize = 2000;
+
+/// One of the pending entries of a consumer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    pub(crate) id: EntryId,
+    /// 0: nobody has it in hand.
+    pub(crate) deliveries: u64,
+}
+
+/// How entries are fetched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch {
+    /// Of names and values, and 64 for each field, at most; but the first entry comes whatever it weighs.
+    pub(crate) bytes: usize,
+    /// The same of the largest entry that is fetched.
+    pub(crate) largest: usize,
+    /// Deaths from which on an entry is withheld.
+    pub(crate) limit: u32,
+}
+
+impl Stream {
+    /// Claims up to `count` entries that nobody has touched for `idle`, scanning the pending list from
+    /// `cursor`: their ids only, and no delivery is counted.
+    ///
+    /// # Errors
+    /// As for every call here: Redis, the group, or the shape of the reply.
+    pub(crate) async fn claim(
+        &self,
+        consumer: &str,
+        idle: Duration,
+        cursor: EntryId,
+        count: usize,
+    ) -> Result<Claimed, StreamError> {
+        let StreamNames { stream, group, .. } = &self.names;
+        let command = CustomCommand::new_static("XAUTOCLAIM", ClusterHash::FirstKey, false);
+        let args: Vec<Value> = vec![
+            stream.as_str().into(),
+            group.as_str().into(),
+            consumer.into(),
+            millis(idle),
+            cursor.to_string().into(),
+            "COUNT".into(),
+            length(count),
+            "JUSTID".into(),
+        ];
+        let options = Options { max_attempts: SENT_ONCE, ..Default::default() };
+        let reply = self.pool.next().with_options(&options).custom_raw(command, args).await;
+        Ok(entry::parse_claim(no_error(reply).map_err(RedisError::new)?)?)
+    }
+
+    /// Tells the group that `consumer` lives and works on some of its entries that come after `after`, or keeps them
+    /// for later. Returns the last of them; None: there are no more.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub(crate) async fn keepalive(
+        &self,
+        consumer: &str,
+        after: EntryId,
+    ) -> Result<Option<EntryId>, StreamError> {
+        let keys = vec![self.names.stream.as_str().into()];
+        let args = vec![
+            self.names.group.as_str().into(),
+            consumer.into(),
+            format!("({after}").into(),
+            "+".into(),
+            length(KEEPALIVE_PAGE),
+        ];
+        match self.keep.call(&self.pool, keys, args).await? {
+            Value::Integer(0) => Ok(None),
+            last => Ok(Some(entry::parse_id(&last)?)),
+        }
+    }
+
+    /// Makes `consumer` known to its group: others see it before it has read anything.
+    ///
+    /// # Errors
+    /// As for every call here. A user who may not is none: the first entry that it is given makes it known, too.
+    pub(crate) async fn enlist(&self, consumer: &str) -> Result<(), StreamError> {
+        let command = CustomCommand::new_static("XGROUP", ClusterHash::Random, false);
+        let StreamNames { stream, group, .. } = &self.names;
+        let args: Vec<Value> =
+            ["CREATECONSUMER", stream, group, consumer].into_iter().map(Value::from).collect();
+        match self.pool.next().custom::<Value, Value>(command, args).await.map_err(RedisError::new) {
+            Err(error) if !error.is_refusal() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Up to `count` entries of `consumer` that are pending and come after `after`.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub(crate) async fn own(
+        &self,
+        consumer: &str,
+        after: EntryId,
+        count: usize,
+    ) -> Result<Vec<Own>, StreamError> {
+        let StreamNames { stream, group, .. } = &self.names;
+        let args: Vec<Value> = vec![
+            stream.as_str().into(),
+            group.as_str().into(),
+            format!("({after}").into(),
+            "+".into(),
+            length(count),
+            consumer.into(),
+        ];
+        let Value::Array(rows) = self.xpending(args).await? else { return Ok(Vec::new()) };
+        let own = |row: &Value| match row {
+            Value::Array(parts) if parts.len() == 4 => {
+                Ok(Own { id: entry::parse_id(&parts[0])?, deliveries: parts[3].as_u64().unwrap_or_default() })
+            }
+            other => Err(entry::bad_reply("[id, consumer, idle, deliveries]", other)),
+        };
+        Ok(rows.iter().map(own).collect::<Result<_, _>>()?)
+    }
+
+    /// Number of entries of `consumer` that are pending.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub(crate) async fn count_own(&self, consumer: &str) -> Result<usize, StreamError> {
+        let StreamNames { stream, group, .. } = &self.names;
+        let summary = self.xpending(vec![stream.as_str().into(), group.as_str().into()]).await?;
+        let Value::Array(parts) = &summary else {
+            return Err(entry::bad_reply("a summary of the pending list", &summary).into());
+        };
+        let Some(Value::Array(consumers)) = parts.get(3) else { return Ok(0) };
+        let own = consumers.iter().find_map(|row| match row {
+            Value::Array(row) if row.first()?.as_bytes() == Some(consumer.as_bytes()) => {
+                row.get(1)?.as_usize()
+            }
+            _ => None,
+        });
+        Ok(own.unwrap_or_default())
+    }
+
+    async fn xpending(&self, args: Vec<Value>) -> Result<Value, StreamError> {
+        let command = CustomCommand::new_static("XPENDING", ClusterHash::FirstKey, false);
+        Ok(self.pool.next().custom(command, args).await.map_err(RedisError::new)?)
+    }
+
+    /// Hands pending entries to the consumer that holds them, and says that it has them in hand. Ids, ascending, that
+    /// are not its own any more are passed over.
+    ///
+    /// # Errors
+    /// As for every call here; asking again does no harm.
+    pub(crate) async fn fetch(
+        &self,
+        consumer: &str,
+        ids: &[EntryId],
+        fetch: Fetch,
+    ) -> Result<Fetched, StreamError> {
+        let mut args: Vec<Value> = vec![
+            self.names.group.as_str().into(),
+            consumer.into(),
+            length(fetch.bytes),
+            length(fetch.largest),
+            i64::from(fetch.limit).into(),
+        ];
+        args.extend(ids.iter().map(|id| Value::from(id.to_string())));
+        Ok(entry::parse_fetched(self.call_with_deaths(&self.fetch, args).await?)?)
+    }
+
+    /// Counts a death of each of these entries of `consumer` that a process had in hand; from then on nobody has.
+    ///
+    /// # Errors
+    /// As for every call here; asking again does no harm.
+    pub(crate) async fn count_deaths(&self, consumer: &str, ids: &[EntryId]) -> Result<(), StreamError> {
+        for ids in ids.chunks(KEEPALIVE_PAGE) {
+            let mut args: Vec<Value> = vec![self.names.group.as_str().into(), consumer.into()];
+            args.extend(ids.iter().map(|id| Value::from(id.to_string())));
+            let _count = self.call_with_deaths(&self.count_deaths, args).await?;
+        }
+        Ok(())
+    }
+
+    /// Calls a script that knows of deaths. Where this user may not touch their notes, Redis refuses the whole call: then
+    /// the script does without them.
+    async fn call_with_deaths(&self, script: &Script, args: Vec<Value>) -> Result<Frame, StreamError> {
+        let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
+        match script.call_raw(&self.pool, keys, args.clone()).await {
+            Err(error) if error.lacks_permission() => {
+                Ok(script.call_raw(&self.pool, vec![self.names.stream.as_str().into()], args).await?)
+            }
+            reply => Ok(reply?),
+        }
+    }
+
+    /// Notes that nobody has these entries of `consumer` in hand, though it keeps them.
+    ///
+    /// # Errors
+    /// As for every call here; asking again does no harm.
+    pub(crate) async fn set_aside(&self, consumer: &str, ids: &[EntryId]) -> Result<(), StreamError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let keys = vec![self.names.stream.as_str().into()];
+        let mut args: Vec<Value> = vec![self.names.group.as_str().into(), consumer.into()];
+        args.extend(ids.iter().map(|id| Value::from(id.to_string())));
+        let _count = self.set_aside.call(&self.pool, keys, args).await?;
+        Ok(())
+    }
+
+    /// Forgets how many processes died with these entries in hand: they are settled. Notes that Redis does not let go of
+    /// expire by themselves.
+    ///
+    /// # Errors
+    /// As for every call here; asking again does no harm.
+    pub async fn forget_deaths(&self, ids: &[EntryId]) -> Result<(), StreamError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        match self.pool.hdel::<Value, _, _>(self.names.deaths(), ids).await.map_err(RedisError::new) {
+            Err(error) if !error.is_refusal() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Reading new entries, over a connection of its own.
+
+use std::time::Duration;
+
+use fred::{
+    clients::Client,
+    interfaces::{ClientInterface, ClientLike},
+    types::{ClusterHash, CustomCommand, Value, config::Options},
+};
+
+use super::{SENT_ONCE, Stream, StreamError, StreamNames, length, millis};
+use crate::{
+    entry::{self, Delivery},
+    redis::{RedisConnection, RedisError, RedisErrorKind, no_error},
+};
+
+/// How much longer than its block time a read may take before its connection is given up.
+const READ_MARGIN: Duration = Duration::from_secs(2);
+
+/// Reads the stream as one consumer of its group, over a connection of its own.
+#[derive(Debug)]
+pub struct Reader {
+    client: Client,
+    names: StreamNames,
+    consumer: String,
+    reconnects: tokio::sync::broadcast::Receiver<fred::types::config::Server>,
+}
+
+impl Reader {
+    /// Reads as `consumer` over `connection`.
+    #[must_use]
+    pub fn new(connection: RedisConnection, names: StreamNames, consumer: String) -> Self {
+        let RedisConnection(client) = connection;
+        let reconnects = fred::interfaces::EventInterface::reconnect_rx(&client);
+        Self { client, names, consumer, reconnects }
+    }
+
+    /// Name of the consumer.
+    #[must_use]
+    pub fn consumer(&self) -> &str {
+        &self.consumer
+    }
+
+    /// Whether the connection was made anew since this was last asked.
+    pub fn has_reconnected(&mut self) -> bool {
+        let mut seen = false;
+        // Lagged means that there were more of them than the channel holds.
+        while !matches!(
+            self.reconnects.try_recv(),
+            Err(tokio::sync::broadcast::error::TryRecvError::Empty
+                | tokio::sync::broadcast::error::TryRecvError::Closed)
+        ) {
+            seen = true;
+        }
+        seen
+    }
+
+    /// Reads up to `count` entries that nobody has seen, waiting up to `block` for the first; if zero, not at all.
+    ///
+    /// Never cancel this: the server hands entries over even when nobody listens any more.
+    ///
+    /// # Errors
+    /// After any error, entries may have been delivered unseen: read the own pending list.
+    pub async fn read_new(&self, count: usize, block: Duration) -> Result<Delivery, StreamError> {
+        // BLOCK 0 would mean for ever, and BLOCK 1 up to a tenth of a second: Redis looks after those who wait when
+        // something happens, or ten times a second.
+        let block = (!block.is_zero()).then(|| block.max(Duration::from_millis(1)));
+        self.read(&self.client, count, block).await
+    }
+
+    /// As [`Reader::read_new`] without waiting, over a connection that it shares with other readers, one at a time.
+    pub(crate) async fn read_new_over(&self, client: &Client, count: usize) -> Result<Delivery, StreamError> {
+        self.read(client, count, None).await
+    }
+
+    async fn read(
+        &self,
+        client: &Client,
+        count: usize,
+        block: Option<Duration>,
+    ) -> Result<Delivery, StreamError> {
+        let mut args: Vec<Value> = Vec::with_capacity(11);
+        args.extend(["GROUP", &self.names.group, &self.consumer, "COUNT"].map(Value::from));
+        args.push(length(count));
+        if let Some(block) = block {
+            args.extend(["BLOCK".into(), millis(block)]);
+        }
+        args.extend(["STREAMS", &self.names.stream, ">"].map(Value::from));
+
+        let slot = ClusterHash::Custom(fred::util::redis_keyslot(self.names.stream.as_bytes()));
+        let command = CustomCommand::new_static("XREADGROUP", slot, block.is_some());
+        let options = Options {
+            timeout: Some(block.unwrap_or_default() + READ_MARGIN),
+            max_attempts: SENT_ONCE,
+            ..Default::default()
+        };
+        let reply = no_error(client.with_options(&options).custom_raw(command, args).await);
+        match reply.map_err(RedisError::new) {
+            Ok(reply) => Ok(entry::parse_read(reply)?),
+            Err(error) => {
+                if error.kind() == RedisErrorKind::Timeout && client.is_connected() {
+                    // The connection swallowed the read; another one may not. Nobody waits for it here: while
+                    // Redis is away it takes as long as that lasts, and the outage has to be told now.
+                    let client = client.clone();
+                    tokio::spawn(async move { client.force_reconnection().await });
+                }
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// Ends the wait of `reader` for new entries: its read answers as if the block time were over. Does nothing
+    /// when that read is not blocked, or not yet.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn unblock(&self, reader: &Reader) -> Result<(), StreamError> {
+        for id in reader.client.connection_ids().into_values() {
+            let command = CustomCommand::new_static("CLIENT", ClusterHash::FirstKey, false);
+            // TIMEOUT and not ERROR: should the id be one of before a restart of Redis, then whoever has it now
+            // sees an empty read and nothing worse.
+            let args: Vec<Value> = vec!["UNBLOCK".into(), id.into(), "TIMEOUT".into()];
+            let _count: Value = self.pool.custom(command, args).await.map_err(RedisError::new)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! What becomes of a batch whose handler breaks its contract.
+
+use std::sync::Arc;
+
+use tidegate_stream::{Entry, Handler, Outage, Outcome};
+
+use crate::rig::{RecordingHandler, Rig, number, settings};
+
+/// Answers that all is done, with so many outcomes more or fewer than it should.
+struct Miscounting(isize);
+
+impl Handler for Miscounting {
+    async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+        Ok(vec![Outcome::Done; batch.len().saturating_add_signed(self.0)])
+    }
+}
+
+/// Nothing was acknowledged, buried or counted, and the next lane of this name handles all of it.
+async fn nothing_is_lost(rig: &Rig, entries: usize) {
+    assert_eq!((rig.pending().await, rig.call::<usize>("XLEN s.dead").await), (entries, 0));
+    assert_eq!((rig.counters.counts().done, rig.counters.counts().buried), (0, 0));
+    let next = RecordingHandler::done();
+    let lane = rig.run("c1", &next, settings()).await;
+    rig.nothing_is_pending().await;
+    assert_eq!(next.ids().len(), entries);
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_of_a_handler_ends_its_lane_and_acknowledges_nothing() {
+    let rig = Rig::start().await;
+    rig.add(5).await;
+    let handler = RecordingHandler::new(|entry| match number(entry) {
+        3 => panic!("this is on purpose"),
+        _ => Outcome::Done,
+    });
+    let ended = rig.run("c1", &handler, settings()).await.ended().await;
+    assert!(ended.unwrap_err().is_panic());
+    nothing_is_lost(&rig, 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_makes_its_handler_panic_each_time_is_buried_at_its_fifth_death_and_its_neighbours_are_done()
+ {
+    let rig = Rig::start().await;
+    let ids = rig.add(5).await;
+    let handler = RecordingHandler::new(|entry| match number(entry) {
+        3 => panic!("this is on purpose"),
+        _ => Outcome::Done,
+    });
+    for _ in 0..5 {
+        let ended = rig.run("c1", &handler, settings()).await.ended().await;
+        assert!(ended.unwrap_err().is_panic());
+    }
+    let lane = rig.run("c1", &handler, settings()).await;
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+    assert_eq!(rig.counters.buried_by_reason()["killed_worker"], 1);
+    assert_eq!(rig.counters.counts().done, 4);
+    assert_eq!(handler.ids().iter().filter(|id| **id == ids[2]).count(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_wrong_number_of_outcomes_nothing_is_acknowledged() {
+    for wrong in [-1, 1] {
+        let rig = Rig::start().await;
+        rig.add(5).await;
+        let ended = rig.run("c1", &Arc::new(Miscounting(wrong)), settings()).await.ended().await;
+        let panic = ended.unwrap_err().into_panic();
+        let message = panic.downcast_ref::<String>().expect("a text");
+        assert!(message.contains("one outcome for each entry"), "{message}");
+        nothing_is_lost(&rig, 5).await;
+    }
+}

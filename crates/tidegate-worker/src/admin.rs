@@ -1,0 +1,81 @@
+//! What a worker shows of itself over HTTP: `/livez`, `/readyz`, `/metrics`, `/status`.
+//!
+//! Nobody who asks may hold up the lanes: connections are few and short, and the stores are asked at most once in a
+//! while, however many want to know.
+
+mod http;
+mod pages;
+mod places;
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    time::sleep,
+};
+
+use self::pages::Pages;
+pub use crate::{
+    gather::{Gathered, STORES, label_of},
+    view::{Parts, Phase, View},
+};
+
+/// How often an address that another process has is tried again.
+const TAKEN_RETRY: Duration = Duration::from_secs(2);
+/// Connections that may wait in the kernel until they are accepted. Whoever finds no room there tries again after a
+/// whole second: a probe has given up by then.
+const BACKLOG: u32 = 4096;
+
+/// Begins to serve what `view` shows, until the process ends. Nothing is served where it is switched off.
+///
+/// # Errors
+/// When the address cannot be listened on, unless that is because another process has it: then it is taken as soon as
+/// it is free, since orders are to be written meanwhile.
+pub async fn start(view: &Arc<View>) -> anyhow::Result<()> {
+    let Some(address) = view.settings().admin.listen else { return Ok(()) };
+    let listener = match listen_on(address) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            tracing::warn!(
+                %address,
+                "the admin address is taken by another process: no probes and no metrics until it is free; give \
+                 this worker one of its own (admin.listen / TIDEGATE_ADMIN_LISTEN)"
+            );
+            None
+        }
+        bound => Some(bound.with_context(|| {
+            format!("Failed to listen on {address}; check admin.listen / TIDEGATE_ADMIN_LISTEN")
+        })?),
+    };
+    let pages = Arc::new(Pages::new(Arc::clone(view)));
+    tokio::spawn(async move {
+        let listener = match listener {
+            Some(listener) => listener,
+            None => bind_when_free(address).await,
+        };
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!(%address, "admin server listens");
+        }
+        http::serve(listener, pages).await;
+    });
+    Ok(())
+}
+
+/// Listens on an address.
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // As TcpListener::bind does it: a worker that ended a moment ago leaves connections behind.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+async fn bind_when_free(address: SocketAddr) -> TcpListener {
+    loop {
+        sleep(TAKEN_RETRY).await;
+        match listen_on(address) {
+            Ok(listener) => return listener,
+            Err(error) => tracing::debug!(%error, %address, "the admin address is still taken"),
+        }
+    }
+}

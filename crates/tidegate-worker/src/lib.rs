@@ -1,0 +1,18 @@
+//! The running worker process: lanes, heartbeat, sweepers, admin HTTP, metrics, traces.
+
+pub mod admin;
+pub mod admin_client;
+mod cached;
+mod gather;
+pub mod metrics;
+mod pause_signals;
+pub mod service;
+mod settings;
+mod trace;
+mod view;
+mod worker;
+
+pub use pause_signals::PauseSignals;
+pub use settings::{AdminSettings, ProcessSettings, WorkerSettings};
+pub use trace::Traces;
+pub use worker::{NameTaken, Worker};

@@ -1,0 +1,164 @@
+//! The metrics of a worker in Prometheus' text format.
+
+pub mod catalog;
+mod families;
+
+use anyhow::Context;
+use prometheus::TextEncoder;
+#[cfg(target_os = "linux")]
+use prometheus::{core::Collector, process_collector::ProcessCollector};
+use tidegate_operations::{
+    fleet_pause::FLEET,
+    status::{Status, StreamView, VoucherStocks},
+};
+use tidegate_orders::{
+    Refusal,
+    order_counters::{KINDS_OF_CAUSES, REASONS_OF_DEATH},
+};
+use tidegate_stream::{Activity, breaker::State};
+
+use self::families::{Families, number};
+use crate::{
+    gather::{Gathered, STORES, label_of},
+    pause_signals::SIGNAL,
+    view::{Parts, View},
+};
+
+/// What the text is, for scrapers.
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// All that can be said now. What a store did not tell is missing.
+pub fn render(view: &View, gathered: &Gathered) -> anyhow::Result<String> {
+    let mut families = Families::default();
+    let version = env!("CARGO_PKG_VERSION");
+    families.each(&catalog::BUILD_INFO, [([version, &view.settings().worker.name], 1.0)]);
+    if let Some(parts) = view.parts() {
+        add_counts(&mut families, parts);
+        add_times(&mut families, parts);
+        add_state(&mut families, view, parts);
+    }
+    add_gathering(&mut families, gathered);
+    add_status(&mut families, &gathered.status);
+    #[cfg(target_os = "linux")]
+    families.known(ProcessCollector::for_self().collect());
+    TextEncoder::new().encode_to_string(&families.into_inner()).context("Failed to write the metrics")
+}
+
+fn add_counts(families: &mut Families, parts: &Parts) {
+    let (entries, orders) = (parts.counters.counts(), parts.order_counters.counts());
+    families.one(&catalog::ORDERS_CREATED, number(orders.created));
+    families.one(&catalog::ORDERS_ALREADY_THERE, number(orders.already_there));
+    let refused =
+        [(Refusal::UserHasOrder, orders.user_has_order), (Refusal::OutOfStock, orders.out_of_stock)];
+    let refused = refused.map(|(refusal, count)| ([refusal.word()], number(count)));
+    families.each(&catalog::ORDERS_REFUSED, refused);
+    families.one(&catalog::ENTRIES_ACKNOWLEDGED, number(entries.done));
+    let mut buried = parts.counters.buried_by_reason();
+    // From 0 on, so that the first one is seen as a rise.
+    REASONS_OF_DEATH.iter().for_each(|reason| _ = buried.entry(reason).or_default());
+    let buried = buried.into_iter().map(|(reason, count)| ([reason], number(count)));
+    families.each(&catalog::ENTRIES_BURIED, buried);
+    families.one(&catalog::ENTRIES_RETRIED, number(entries.retried));
+    let mut set_aside = parts.counters.set_aside().by_kind();
+    KINDS_OF_CAUSES.iter().for_each(|kind| _ = set_aside.entry(kind).or_default());
+    let set_aside = set_aside.into_iter().map(|(kind, of_kind)| ([kind], number(of_kind.entries as u64)));
+    families.each(&catalog::ENTRIES_SET_ASIDE, set_aside);
+    families.one(&catalog::ENTRIES_CLAIMED, number(entries.claimed));
+    families.one(&catalog::ENTRIES_GONE, number(entries.gone));
+    let waits = [(["user"], number(orders.lock_refused)), (["row"], number(orders.contended))];
+    families.each(&catalog::LOCK_WAITS, waits);
+    let contentions = parts.contentions.counts();
+    let contentions = [
+        ("deadlock", contentions.deadlocks),
+        ("lock_wait", contentions.lock_waits),
+        ("duplicate", contentions.duplicates),
+    ];
+    families.each(&catalog::CONTENTIONS, contentions.map(|(kind, count)| ([kind], number(count))));
+    families.one(&catalog::REDIS_RECONNECTS, number(parts.counters.reconnects()));
+    families.one(&catalog::MYSQL_CONNECTIONS, number(parts.mysql_connections()));
+}
+
+fn add_times(families: &mut Families, parts: &Parts) {
+    families.histograms(&catalog::BATCH_ENTRIES, 1.0, [([], parts.counters.sizes().spread())]);
+    let stages = [
+        ("read", parts.counters.reads()),
+        ("lock", parts.order_counters.lockings()),
+        ("write", parts.order_counters.writings()),
+        ("settle", parts.counters.settlings()),
+    ];
+    let micros_per_second = 1e6;
+    let stages = stages.map(|(stage, times)| ([stage], times.spread()));
+    families.histograms(&catalog::STAGE_SECONDS, micros_per_second, stages);
+}
+
+fn add_state(families: &mut Families, view: &View, parts: &Parts) {
+    let lanes = parts.lanes();
+    let doing = |activity| lanes.iter().filter(|lane| lane.activity == activity).count() as u64;
+    let activities = Activity::ALL.map(|activity| ([activity.word()], number(doing(activity))));
+    families.each(&catalog::LANES, activities);
+    let stuck = lanes.iter().filter(|lane| view.is_stuck(lane)).count();
+    families.one(&catalog::LANES_STUCK, number(stuck as u64));
+    let away = match parts.breaker.state() {
+        State::Open { outage, .. } => Some(outage.store),
+        State::Closed => None,
+    };
+    let open = STORES.map(|store| ([label_of(store)], flag(away == Some(store))));
+    families.each(&catalog::BREAKER_OPEN, open);
+    let held = view.pause_switch().active();
+    let is_held = |reason| held.iter().any(|held| held.reason == reason);
+    families.each(&catalog::PAUSED, [FLEET, SIGNAL].map(|reason| ([reason], flag(is_held(reason)))));
+    let outages = parts.breaker.outages();
+    let outages = STORES.map(|store| ([label_of(store)], number(*outages.get(store).unwrap_or(&0))));
+    families.each(&catalog::OUTAGES, outages);
+}
+
+fn add_gathering(families: &mut Families, gathered: &Gathered) {
+    let told = gathered.told().map(|(store, is_told)| ([label_of(store)], flag(is_told)));
+    families.each(&catalog::GATHER_SUCCESS, told);
+    let failures = gathered.failures.map(|(store, count)| ([label_of(store)], number(count)));
+    families.each(&catalog::GATHER_FAILURES, failures);
+}
+
+fn add_status(families: &mut Families, status: &Status) {
+    if let Some(stream) = &status.stream {
+        add_stream(families, stream);
+    }
+    if let Some(vouchers) = &status.vouchers {
+        add_stocks(families, vouchers);
+        families.one(&catalog::VOUCHERS_CUT, flag(status.more_vouchers));
+    }
+}
+
+fn add_stream(families: &mut Families, stream: &StreamView) {
+    if let Some(added) = stream.entries_added {
+        families.one(&catalog::STREAM_ADDED, number(added));
+    }
+    families.one(&catalog::STREAM_ENTRIES, number(stream.length));
+    families.one(&catalog::STREAM_GROUP, flag(stream.group_exists));
+    families.one(&catalog::STREAM_UNDELIVERED, number(stream.undelivered));
+    families.one(&catalog::STREAM_UNDELIVERED_AGE, stream.oldest_undelivered_s.unwrap_or_default());
+    families.one(&catalog::STREAM_PENDING, number(stream.pending));
+    families.one(&catalog::STREAM_PENDING_AGE, stream.oldest_pending_s.unwrap_or_default());
+    let of = |alive| stream.consumers.iter().filter(|consumer| consumer.alive == alive).count() as u64;
+    let consumers = [(["alive"], number(of(true))), (["gone"], number(of(false)))];
+    families.each(&catalog::STREAM_CONSUMERS, consumers);
+    families.one(&catalog::DEAD_LETTERS, number(stream.dead_letters));
+}
+
+fn add_stocks(families: &mut Families, vouchers: &[VoucherStocks]) {
+    #[expect(clippy::cast_precision_loss, reason = "stocks have at most 13 digits")]
+    let units = |stock: i64| stock as f64;
+    let named: Vec<(String, &VoucherStocks)> =
+        vouchers.iter().map(|stocks| (stocks.voucher.to_string(), stocks)).collect();
+    let both = named.iter().flat_map(|(voucher, stocks)| {
+        let mysql = Some((label_of("MySQL"), stocks.mysql));
+        let redis = stocks.redis.map(|stock| (label_of("Redis"), stock));
+        let sides = [redis, mysql].into_iter().flatten();
+        sides.map(move |(store, stock)| ([voucher.as_str(), store], units(stock)))
+    });
+    families.each(&catalog::VOUCHER_STOCK, both);
+}
+
+fn flag(is_so: bool) -> f64 {
+    f64::from(u8::from(is_so))
+}

@@ -1,0 +1,119 @@
+//! Families of samples, as the library writes them, made from the catalog's entries.
+
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram, LabelPair, Metric as Sample, MetricFamily, MetricType,
+};
+use tidegate_stream::HistogramSnapshot;
+
+use super::catalog::{self, Kind, Metric};
+
+/// What was measured at one moment.
+#[derive(Debug, Default)]
+pub struct Families(Vec<MetricFamily>);
+
+impl Families {
+    /// Adds what the library has measured, as far as the catalog knows it.
+    pub fn known(&mut self, families: Vec<MetricFamily>) {
+        let is_known = |family: &MetricFamily| catalog::ALL.iter().any(|metric| metric.name == family.name());
+        self.0.extend(families.into_iter().filter(is_known));
+    }
+
+    /// Adds a metric without labels.
+    pub fn one(&mut self, metric: &Metric, value: f64) {
+        self.each(metric, [([], value)]);
+    }
+
+    /// Adds a metric with a number for each set of label values; nothing if there is none.
+    pub fn each<'a, const N: usize>(
+        &mut self,
+        metric: &Metric,
+        values: impl IntoIterator<Item = ([&'a str; N], f64)>,
+    ) {
+        let samples = values.into_iter().map(|(labels, value)| {
+            let mut sample = Sample::from_label(pairs(metric, labels));
+            match metric.kind {
+                Kind::Counter => {
+                    let mut counter = Counter::default();
+                    counter.set_value(value);
+                    sample.set_counter(counter);
+                }
+                Kind::Gauge => {
+                    let mut gauge = Gauge::default();
+                    gauge.set_value(value);
+                    sample.set_gauge(gauge);
+                }
+                Kind::Histogram => unreachable!("{} has no single number", metric.name),
+            }
+            sample
+        });
+        self.add(metric, samples.collect());
+    }
+
+    /// Adds a histogram with a spread for each set of label values, in units of which `per_unit` are one of the
+    /// metric's.
+    pub fn histograms<'a, const N: usize>(
+        &mut self,
+        metric: &Metric,
+        per_unit: f64,
+        spreads: impl IntoIterator<Item = ([&'a str; N], HistogramSnapshot)>,
+    ) {
+        let samples = spreads.into_iter().map(|(labels, spread)| {
+            let mut sample = Sample::from_label(pairs(metric, labels));
+            sample.set_histogram(histogram(&spread, per_unit));
+            sample
+        });
+        self.add(metric, samples.collect());
+    }
+
+    fn add(&mut self, metric: &Metric, samples: Vec<Sample>) {
+        if samples.is_empty() {
+            return;
+        }
+        let mut family = MetricFamily::default();
+        family.set_name(metric.name.to_owned());
+        family.set_help(metric.help.to_owned());
+        family.set_field_type(match metric.kind {
+            Kind::Counter => MetricType::COUNTER,
+            Kind::Gauge => MetricType::GAUGE,
+            Kind::Histogram => MetricType::HISTOGRAM,
+        });
+        family.set_metric(samples);
+        self.0.push(family);
+    }
+
+    /// The families, in the order in which they were added.
+    pub fn into_inner(self) -> Vec<MetricFamily> {
+        self.0
+    }
+}
+
+fn pairs<const N: usize>(metric: &Metric, values: [&str; N]) -> Vec<LabelPair> {
+    assert_eq!(metric.labels.len(), N, "labels of {}", metric.name);
+    let pairs = metric.labels.iter().zip(values).map(|(name, value)| {
+        let mut pair = LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value(value.to_owned());
+        pair
+    });
+    pairs.collect()
+}
+
+fn histogram(spread: &HistogramSnapshot, per_unit: f64) -> Histogram {
+    let buckets = spread.buckets.iter().map(|(bound, count)| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(number(*bound) / per_unit);
+        bucket.set_cumulative_count(*count);
+        bucket
+    });
+    let mut histogram = Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(spread.count);
+    histogram.set_sample_sum(number(spread.sum) / per_unit);
+    histogram
+}
+
+/// A count as the format has it: exact up to 2^53.
+#[expect(clippy::cast_precision_loss, reason = "every number of the text format is a float")]
+pub fn number(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,148 @@
+//! Traces as OpenTelemetry's library makes and sends them: in the background, from a queue that is bounded.
+
+mod client;
+mod exporter;
+mod lane;
+mod room;
+mod span;
+
+use std::{sync::Arc, time::Duration};
+
+use opentelemetry::{KeyValue, trace::TracerProvider};
+use opentelemetry_otlp::SpanExporter;
+use opentelemetry_sdk::{
+    Resource,
+    resource::{EnvResourceDetector, TelemetryResourceDetector},
+    trace::{BatchConfigBuilder, BatchSpanProcessor, OTEL_BSP_MAX_QUEUE_SIZE, Sampler, SdkTracerProvider},
+};
+use tidegate_operations::InvalidInput;
+use tidegate_orders::OrderHandler;
+use tidegate_stream::Observer;
+use tokio::sync::oneshot;
+
+use self::{client::Failure, exporter::TellingExporter, lane::LaneTrace, room::Room, span::OrderSpans};
+use super::variable;
+use crate::settings::ProcessSettings;
+
+/// Spans that wait to be sent, at most: two full batches of which every order is traced. The library's own 2048 would
+/// not take one.
+const QUEUE: usize = 8192;
+/// What the library reads, and otherwise silently replaces.
+const SAMPLERS: [&str; 6] = [
+    "always_on",
+    "always_off",
+    "traceidratio",
+    "parentbased_always_on",
+    "parentbased_always_off",
+    "parentbased_traceidratio",
+];
+const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+/// The last spans are worth no longer wait than this.
+const FINISH_WITHIN: Duration = Duration::from_secs(5);
+
+/// Makes traces and sends them.
+#[derive(Debug)]
+pub struct Traces {
+    provider: SdkTracerProvider,
+    spans: OrderSpans,
+    room: Arc<Room>,
+    /// Orders without a sampled parent are traced if the sampler wants it.
+    asks_sampler: bool,
+}
+
+impl Traces {
+    /// Begins to send, where a variable names a collector. Nobody waits for it, now or later.
+    ///
+    /// # Errors
+    /// When a variable says something that cannot be done.
+    pub fn start(settings: &ProcessSettings) -> anyhow::Result<Option<Self>> {
+        let Some(endpoint) = super::wanted_by() else { return Ok(None) };
+        let sampler = sampler()?;
+        check_protocol()?;
+        let (failure, builder) = (Failure::default(), SpanExporter::builder().with_http());
+        let exporter =
+            client::attach(builder, &variable(endpoint).unwrap_or_default(), &failure)?.build().map_err(
+                |error| InvalidInput(format!("Traces cannot be sent as {endpoint} wants it: {error}")),
+            )?;
+        let queue = variable(OTEL_BSP_MAX_QUEUE_SIZE).and_then(|size| size.parse().ok()).unwrap_or(QUEUE);
+        let room = Arc::new(Room::new(queue));
+        let processor =
+            BatchSpanProcessor::builder(TellingExporter::new(exporter, Arc::clone(&room), failure))
+                .with_batch_config(BatchConfigBuilder::default().with_max_queue_size(queue).build())
+                .build();
+        let asks_sampler = sampler.is_none();
+        let mut builder = SdkTracerProvider::builder()
+            .with_resource(resource(&settings.worker.name))
+            .with_span_processor(processor);
+        if let Some(sampler) = sampler {
+            builder = builder.with_sampler(sampler);
+        }
+        let provider = builder.build();
+        // The last one that is dropped would wait for the collector, also where the process has to end at once.
+        std::mem::forget(provider.clone());
+        let spans = OrderSpans::new(
+            provider.tracer("tidegate"),
+            settings.system.stream_names(),
+            settings.system.keys.fields.clone(),
+        );
+        tracing::info!(variable = endpoint, "traces of orders are sent");
+        Ok(Some(Self { provider, spans, room, asks_sampler }))
+    }
+
+    /// Lets a lane's work be traced: the handler for it, and who looks on. Each lane needs its own.
+    pub fn watch(&self, handler: OrderHandler) -> (OrderHandler, Arc<dyn Observer>) {
+        let lane = Arc::new(LaneTrace::new(self.spans.clone(), Arc::clone(&self.room), self.asks_sampler));
+        (handler.traced_by(lane.clone()), lane)
+    }
+
+    /// Sends what is left, as far as it can be sent in this time.
+    pub async fn finish(&self, within: Duration) {
+        let within = within.min(FINISH_WITHIN);
+        let (done, finished) = oneshot::channel();
+        let provider = self.provider.clone();
+        // Not one of the runtime's threads: a runtime that ends waits for those.
+        std::thread::spawn(move || done.send(provider.shutdown_with_timeout(within).is_ok()));
+        if !finished.await.unwrap_or(false) {
+            let spans = self.room.unsent();
+            tracing::warn!(spans, "the last traces were not sent in time");
+        }
+    }
+}
+
+/// As the producer decided, and nothing for orders without a trace; None when a variable names another way.
+fn sampler() -> Result<Option<Sampler>, InvalidInput> {
+    match variable("OTEL_TRACES_SAMPLER") {
+        None => Ok(Some(Sampler::ParentBased(Box::new(Sampler::AlwaysOff)))),
+        Some(name) if SAMPLERS.contains(&name.as_str()) => Ok(None),
+        Some(name) => {
+            let known = SAMPLERS.join(", ");
+            Err(InvalidInput(format!("OTEL_TRACES_SAMPLER is {name:?}, but must be one of {known}")))
+        }
+    }
+}
+
+fn check_protocol() -> Result<(), InvalidInput> {
+    let wanted = PROTOCOLS.into_iter().find_map(|name| Some((name, variable(name)?)));
+    match wanted {
+        Some((name, protocol)) if protocol != "http/protobuf" => Err(InvalidInput(format!(
+            "{name} is {protocol:?}, but traces are sent as http/protobuf only (most collectors take it on port 4318)"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Who sends: what the variables say of it goes over what is known here.
+fn resource(worker: &str) -> Resource {
+    let known = [
+        KeyValue::new("service.name", "tidegate"),
+        KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+        KeyValue::new("service.instance.id", worker.to_owned()),
+    ];
+    let resource = Resource::builder_empty().with_attributes(known);
+    let resource =
+        resource.with_detectors(&[Box::new(TelemetryResourceDetector), Box::new(EnvResourceDetector::new())]);
+    match variable("OTEL_SERVICE_NAME") {
+        Some(name) => resource.with_service_name(name).build(),
+        None => resource.build(),
+    }
+}

@@ -1,0 +1,66 @@
+//! Traces the orders of one lane. A lane has one batch in hand, so the account that its handler gives belongs to the
+//! batch that the lane tells of next.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tidegate_orders::{BatchTrace, BatchTracer};
+use tidegate_stream::{Entry, Observer, ProcessedBatch};
+
+use super::{
+    room::Room,
+    span::{Batch, OrderSpans},
+};
+
+/// Looks on in one lane.
+#[derive(Debug)]
+pub struct LaneTrace {
+    spans: OrderSpans,
+    room: Arc<Room>,
+    asks_sampler: bool,
+    batch_trace: Mutex<Option<BatchTrace>>,
+}
+
+impl LaneTrace {
+    /// Nothing looked at yet.
+    pub fn new(spans: OrderSpans, room: Arc<Room>, asks_sampler: bool) -> Self {
+        Self { spans, room, asks_sampler, batch_trace: Mutex::default() }
+    }
+
+    fn is_traced(&self, entry: &Entry) -> bool {
+        self.asks_sampler || self.spans.fields.traceparent(entry).is_some_and(|parent| parent.is_sampled())
+    }
+
+    fn batch_trace(&self) -> std::sync::MutexGuard<'_, Option<BatchTrace>> {
+        self.batch_trace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BatchTracer for LaneTrace {
+    fn wants(&self, batch: &[Entry]) -> bool {
+        batch.iter().any(|entry| self.is_traced(entry))
+    }
+
+    fn take(&self, batch_trace: BatchTrace) {
+        *self.batch_trace() = Some(batch_trace);
+    }
+}
+
+impl Observer for LaneTrace {
+    fn batch_processed(&self, worked: &ProcessedBatch<'_>) {
+        // None: no order of this batch is traced.
+        let Some(batch_trace) = mem::take(&mut *self.batch_trace()) else { return };
+        let batch = Batch::new(worked, &batch_trace);
+        for (at, entry) in worked.entries.iter().enumerate() {
+            if self.is_traced(entry) {
+                let order = batch.order(&self.spans.fields, at);
+                let spans = order.spans();
+                if self.room.take(spans) && !self.spans.emit(&batch, &order) {
+                    self.room.give_back(spans);
+                }
+            }
+        }
+    }
+}

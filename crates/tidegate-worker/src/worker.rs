@@ -1,0 +1,392 @@
+//! What a worker process is made of.
+//!
+//! Start: Redis, the group, the name, one lane after the other; MySQL may be away, the breaker waits for it.
+//! Stop: reading ends, each lane settles the batch in its hand, then the name is given back.
+
+mod name;
+
+use std::{cell::OnceCell, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_operations::{SystemSettings, connect, fleet_pause, text::error_chain};
+use tidegate_orders::{
+    Gate, Keys, Ledger, OrderCounters, OrderHandler, Sessions, UserLocks, keys::process_of,
+    order_counters::OrderCounts,
+};
+use tidegate_stream::{
+    Backoff, Breaker, ConsumerRemover, Counters, Counts, Exclusive, GroupState, Lane, LaneSettings, Leases,
+    Outage, PauseSwitch, Reader, RedisError, ServerClock, SetAsideNote, SetAsideNotes, SharedReader, Stream,
+    StreamNames, Trimmer, connect_reader, count_reconnects,
+};
+use tokio::{
+    task::JoinSet,
+    time::{interval, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    settings::{ProcessSettings, WorkerSettings},
+    trace::Traces,
+    view::Parts,
+};
+use name::Name;
+pub use name::NameTaken;
+
+/// How often others are told what is set aside.
+const POST_EVERY: Duration = Duration::from_secs(1);
+
+/// A worker that is connected, holds its name, and has not begun to read.
+#[derive(Debug)]
+pub struct Worker {
+    name: Name,
+    keys: Keys,
+    pool: Pool,
+    for_lookers: MySqlPool,
+    mysql: Sessions,
+    ledger: Ledger,
+    stream: Stream,
+    lanes: Vec<Lane<OrderHandler>>,
+    breaker: Arc<Breaker>,
+    pause_switch: Arc<PauseSwitch>,
+    counters: Arc<Counters>,
+    order_counters: Arc<OrderCounters>,
+    settings: WorkerSettings,
+    retention: Option<Duration>,
+}
+
+impl Worker {
+    /// Connects, makes the group, takes the name, looks whether all workers are paused. Waits for Redis for as long as it
+    /// takes. Nothing is read while `pause_switch` is on. `traces`, where there are some, look on in every lane.
+    pub async fn build(
+        settings: &ProcessSettings,
+        pause_switch: Arc<PauseSwitch>,
+        traces: Option<&Traces>,
+    ) -> anyhow::Result<Self> {
+        let ProcessSettings { system, worker, .. } = settings;
+        let keys = Keys::new(system.keys.clone());
+        let names = system.stream_names();
+
+        // Also by a write, which the group is.
+        let (pool, stream) = patiently(worker, |_| false, async || open_stream(system, &names).await).await?;
+        let leases = Leases::new(pool.clone());
+        let heartbeat = keys.heartbeat(&worker.name);
+        let name = Name::new(leases.clone(), pool.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
+        patiently(worker, is_a_no, async || name.take().await).await?;
+        // Here a look that fails must not pass for a no: the lanes would begin to read.
+        let look = async || Ok(fleet_pause::update_switch(&pool, &keys, &pause_switch).await?);
+        patiently(worker, is_a_no, look).await.with_context(|| {
+            format!("Failed to look whether the workers are paused ({})", system.keys.pause)
+        })?;
+
+        let mysql = connect::mysql_sessions(system)?;
+        // A lane that waits for a connection counts that as an outage, so none may wait for those who look at this worker.
+        // There are two questions, and neither waits for the other.
+        let for_lookers = mysql.pool(2);
+        let ledger = Ledger::new(mysql.pool(system.mysql.connections), system.mysql.statement_timeout)
+            .with_writers(system.mysql.writers)
+            .committing_in_packet(mysql.commit_in_packet());
+        let (counters, order_counters) = (Arc::new(Counters::default()), Arc::new(OrderCounters::default()));
+        count_reconnects(&pool, &counters);
+        let handler = Arc::new(OrderHandler::new(
+            Gate::new(pool.clone(), keys.clone(), names.stream.clone()),
+            UserLocks::new(leases, keys.clone(), worker.lock_lease),
+            ledger.clone(),
+            Arc::clone(&order_counters),
+        ));
+        let (breaker, alone) = (Arc::new(Breaker::default()), Arc::new(Exclusive::default()));
+        let connect = async || Ok(connect_reader(&system.redis.connection()).await?);
+        let common = patiently(worker, is_a_no, connect).await?;
+        let shared_reader = Arc::new(SharedReader::new(worker.lanes, worker.batch_bytes).over(common));
+        let mut lanes = Vec::with_capacity(worker.lanes);
+        for lane in 0..worker.lanes {
+            let client = patiently(worker, is_a_no, connect).await?;
+            let reader = Reader::new(client, names.clone(), format!("{}-{lane}", worker.name));
+            let (breaker, counters) = (Arc::clone(&breaker), Arc::clone(&counters));
+            let settings = lane_settings(worker);
+            let lane = |handler| {
+                let lane = Lane::new(reader, stream.clone(), handler, breaker, counters, settings);
+                lane.with_pause_switch(Arc::clone(&pause_switch))
+                    .with_exclusive(Arc::clone(&alone))
+                    .with_shared_reader(Arc::clone(&shared_reader))
+            };
+            lanes.push(match traces.map(|traces| traces.watch(OrderHandler::clone(&handler))) {
+                Some((handler, observer)) => lane(Arc::new(handler)).observed_by(observer),
+                None => lane(Arc::clone(&handler)),
+            });
+        }
+        Ok(Self {
+            name,
+            keys,
+            pool,
+            for_lookers,
+            mysql,
+            ledger,
+            stream,
+            lanes,
+            breaker,
+            pause_switch,
+            counters,
+            order_counters,
+            settings: worker.clone(),
+            retention: system.stream.retention,
+        })
+    }
+
+    /// What can be looked at while it works.
+    #[must_use]
+    pub fn parts(&self) -> Parts {
+        Parts {
+            redis: self.pool.clone(),
+            mysql: self.for_lookers.clone(),
+            sessions: self.mysql.clone(),
+            lane_statuses: self.lanes.iter().map(Lane::lane_status).collect(),
+            breaker: Arc::clone(&self.breaker),
+            counters: Arc::clone(&self.counters),
+            order_counters: Arc::clone(&self.order_counters),
+            contentions: Arc::clone(self.ledger.contentions()),
+        }
+    }
+
+    /// Works until `stop`, then finishes what is in hand.
+    ///
+    /// # Errors
+    /// [`NameTaken`], after a stop in good order, when another process has taken the name; a lane that panicked.
+    pub async fn run_until_stopped(self, stop: CancellationToken) -> anyhow::Result<()> {
+        // Nothing is in hand yet: a stop need not wait for a MySQL that says nothing.
+        if let Some(Err(outage)) = stop.run_until_cancelled(self.ledger.probe()).await {
+            self.breaker.trip(outage, self.breaker.closings());
+        }
+        let consumers = self.lanes.len();
+        let mut lanes = JoinSet::new();
+        for lane in self.lanes {
+            lanes.spawn(lane.run(stop.clone()));
+        }
+        tracing::info!(
+            name = self.settings.name,
+            stream = self.stream.names().stream,
+            group = self.stream.names().group,
+            lanes = consumers,
+            batch = self.settings.batch,
+            "worker started"
+        );
+
+        let probe = || probe(&self.ledger, &self.stream);
+        let backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
+        let remover =
+            ConsumerRemover::new(self.pool.clone(), self.stream.names().clone(), self.settings.retire_idle);
+        let clock = ServerClock::new(self.pool.clone(), self.stream.names().clone());
+        let trimmer =
+            self.retention.map(|keep| Trimmer::new(self.pool.clone(), self.stream.names().clone(), keep));
+        let set_aside_notes = SetAsideNotes::new(self.pool.clone(), self.stream.names());
+        let around = async {
+            tokio::join!(
+                self.breaker.run(probe, backoff, stop.clone()),
+                stop.run_until_cancelled(self.mysql.watch()),
+                stop.run_until_cancelled(fleet_pause::watch(&self.pool, &self.keys, &self.pause_switch)),
+                trim(trimmer.as_ref(), self.settings.trim_every, stop.clone()),
+                remove_consumers(&remover, &self.keys, self.settings.claim_every, stop.clone()),
+                mind_the_clock(clock, self.settings.claim_every, stop.clone()),
+                report(&self.counters, &self.order_counters, self.settings.report_every, stop.clone()),
+                post(&set_aside_notes, &self.settings.name, &self.counters, stop.clone()),
+            )
+        };
+        let joined = async {
+            let mut outcome = Ok(());
+            while let Some(lane) = lanes.join_next().await {
+                // A lane that broke stops the process; the others finish what is in their hands.
+                if let Err(broken) = lane {
+                    stop.cancel();
+                    outcome = Err(broken.into());
+                }
+            }
+            outcome
+        };
+        let lost = OnceCell::new();
+        let keep_name = async {
+            // The lanes finish under a name that is no longer ours: the unique keys do not mind.
+            let _ = lost.set(self.name.keep().await);
+            stop.cancel();
+            std::future::pending::<()>().await;
+        };
+        let outcome = tokio::select! {
+            (outcome, _) = async { tokio::join!(joined, around) } => outcome,
+            () = keep_name => unreachable!("pends for ever"),
+        };
+        self.name.give_back().await;
+        tell("worker stopped", &self.counters, &self.order_counters);
+        match lost.into_inner() {
+            Some(taken) => Err(taken.into()),
+            None => outcome,
+        }
+    }
+}
+
+fn lane_settings(worker: &WorkerSettings) -> LaneSettings {
+    LaneSettings {
+        batch: worker.batch,
+        batch_bytes: worker.batch_bytes,
+        entry_max_bytes: worker.entry_max_bytes,
+        set_aside_max: worker.set_aside_max,
+        block: worker.block,
+        retry: worker.lock_retry,
+        claim_idle: worker.claim_idle,
+        claim_every: worker.claim_every,
+        backoff_min: worker.backoff_min,
+        backoff_max: worker.backoff_max,
+    }
+}
+
+/// Both stores take a write: what a batch needs.
+async fn probe(ledger: &Ledger, stream: &Stream) -> Result<(), Outage> {
+    ledger.probe().await?;
+    Ok(stream.probe().await?)
+}
+
+/// Tries for as long as Redis is away: one that loads its file, has no memory or is a replica (a failover is under way) is
+/// no reason to give up. `is_final` names the errors that are.
+async fn patiently<T>(
+    settings: &WorkerSettings,
+    is_final: fn(&anyhow::Error) -> bool,
+    mut attempt: impl AsyncFnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let mut backoff = Backoff::new(settings.backoff_min, settings.backoff_max);
+    let mut is_told = false;
+    loop {
+        match attempt().await {
+            Err(error) if is_final(&error) => return Err(error),
+            Err(error) if !is_told => {
+                tracing::warn!("{}. Waiting for it", error_chain(&error));
+                is_told = true;
+            }
+            Err(error) => tracing::debug!("{}", error_chain(&error)),
+            done => return done,
+        }
+        sleep(backoff.next_wait()).await;
+    }
+}
+
+/// Redis answers, and says no; or it is not Redis that ends the start.
+fn is_a_no(error: &anyhow::Error) -> bool {
+    let of_client = error.downcast_ref::<fred::error::Error>().cloned().map(RedisError::from);
+    let of_redis = of_client.or_else(|| error.downcast_ref().cloned());
+    of_redis.is_none_or(|error| error.is_refusal())
+}
+
+async fn open_stream(system: &SystemSettings, names: &StreamNames) -> anyhow::Result<(Pool, Stream)> {
+    let pool = connect::redis(system).await?;
+    let stream = Stream::new(pool.clone(), names.clone());
+    let group = stream.ensure_group().await.with_context(|| {
+        format!("Failed to make the consumer group {:?} of {:?} in Redis", names.group, names.stream)
+    })?;
+    if group == GroupState::Created {
+        tracing::info!(stream = names.stream, group = names.group, "consumer group made");
+    }
+    Ok((pool, stream))
+}
+
+/// Looks for dead, empty consumers now and then.
+async fn remove_consumers(remover: &ConsumerRemover, keys: &Keys, every: Duration, stop: CancellationToken) {
+    let heartbeat = |consumer: &str| keys.heartbeat(process_of(consumer));
+    stop.run_until_cancelled(async {
+        loop {
+            sleep(every).await;
+            if let Err(error) = remover.run_once(heartbeat).await {
+                tracing::debug!(%error, "did not look for dead consumers");
+            }
+        }
+    })
+    .await;
+}
+
+/// Looks now and then whether somebody has set the clock of Redis.
+async fn mind_the_clock(mut clock: ServerClock, every: Duration, stop: CancellationToken) {
+    stop.run_until_cancelled(async {
+        loop {
+            if let Err(error) = clock.run_once().await {
+                tracing::debug!(%error, "did not look at the clock of Redis");
+            }
+            sleep(every).await;
+        }
+    })
+    .await;
+}
+
+/// Deletes old entries now and then. Any process may: a script decides, and what is gone is gone once.
+async fn trim(trimmer: Option<&Trimmer>, every: Duration, stop: CancellationToken) {
+    let Some(trimmer) = trimmer else { return };
+    stop.run_until_cancelled(async {
+        loop {
+            sleep(every).await;
+            match trimmer.run_once().await {
+                Ok(0) => {}
+                Ok(trimmed) => tracing::info!(trimmed, "entries beyond the retention deleted"),
+                Err(error) => tracing::debug!(%error, "did not trim the stream"),
+            }
+        }
+    })
+    .await;
+}
+
+/// Writes down for others what is set aside, while anything is.
+async fn post(set_aside_notes: &SetAsideNotes, process: &str, counters: &Counters, stop: CancellationToken) {
+    let mut posted = None;
+    loop {
+        let notice = SetAsideNote::of(counters.set_aside());
+        // One of a process before this one may be there still.
+        if notice.entries > 0 || posted != Some(0) {
+            match set_aside_notes.write(process, &notice).await {
+                Ok(()) => posted = Some(notice.entries),
+                Err(error) => tracing::debug!(%error, "could not write down what is set aside"),
+            }
+        }
+        if stop.run_until_cancelled(sleep(POST_EVERY)).await.is_none() {
+            // What is pending from now on is nobody's any more.
+            let _gone = set_aside_notes.write(process, &SetAsideNote::default()).await;
+            return;
+        }
+    }
+}
+
+/// Says now and then what was done, if anything was.
+async fn report(
+    counters: &Counters,
+    order_counters: &OrderCounters,
+    every: Duration,
+    stop: CancellationToken,
+) {
+    stop.run_until_cancelled(async {
+        let mut ticks = interval(every);
+        let mut told = counters.counts();
+        loop {
+            ticks.tick().await;
+            let now = counters.counts();
+            if now != told {
+                told = now;
+                tell("so far", counters, order_counters);
+            }
+        }
+    })
+    .await;
+}
+
+fn tell(what: &str, counters: &Counters, order_counters: &OrderCounters) {
+    let Counts { batches, done: _, buried, gone, retried, claimed } = counters.counts();
+    let OrderCounts { created, already_there, user_has_order, out_of_stock, lock_refused, contended } =
+        order_counters.counts();
+    tracing::info!(
+        created,
+        already_there,
+        user_has_order,
+        out_of_stock,
+        buried,
+        gone,
+        claimed,
+        retried,
+        lock_refused,
+        contended,
+        batches,
+        "{what}"
+    );
+}

@@ -1,0 +1,143 @@
+//! The face of requeue, cancel and drop: what they would do and did, for people.
+
+use tidegate_operations::{
+    SystemSettings,
+    dead_letters::{
+        DyingAgain, EndedLetter, LetterAction, LetterChange, LetterPlan, LetterReport, LetterRequest,
+        Obstacle, StayingGroup, StayingLetters,
+    },
+    text::counted,
+};
+use tidegate_stream::EntryId;
+
+use super::text;
+use crate::{
+    command_line::CommandLine,
+    exit::Exit,
+    operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
+    selection::letters::{self, SelectionArgs},
+};
+
+/// Does it.
+///
+/// # Errors
+/// When a store cannot be reached, the key holds no stream, nobody can be asked, or it was not said which letters.
+pub async fn run(
+    settings: &SystemSettings,
+    (letters, change): (&SelectionArgs, &ChangeArgs),
+    action: LetterAction,
+) -> anyhow::Result<Exit> {
+    letters.is_said()?;
+    let work = LetterChange::open(settings, action).await?;
+    let plan = work.plan(letters.letters(work.redis()).await?, &ProgressBar::new()).await?;
+    let report = work.report(&plan);
+    Change::new(settings, change)
+        .run_in_steps(plan, report, async |plan, report, job| work.run(&plan, report, job).await)
+        .await
+}
+
+/// The command that asks for this.
+fn typed(LetterRequest { action, letters }: &LetterRequest) -> CommandLine {
+    let command = match action {
+        LetterAction::Requeue { force } => CommandLine::new("dead requeue").switch("--force", *force),
+        LetterAction::Cancel => CommandLine::new("dead cancel"),
+        LetterAction::Drop => CommandLine::new("dead drop"),
+    };
+    letters::typed(letters, command)
+}
+
+impl PlanText for LetterPlan {
+    fn text(&self) -> String {
+        let head = format!("{}: {} selected", self.stream, counted(self.counts.letters, "letter"));
+        let table = Some(text::counts(&self.counts)).filter(|table| !table.is_empty());
+        let lines = [Some(head), table].into_iter().flatten().chain(self.again.iter().map(dying_again));
+        lines.chain(staying(&self.stay, &self.missing)).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl ReportText for LetterReport {
+    fn text(&self) -> String {
+        let mut lines = vec![format!("{}: {} {}", self.stream, counted(self.letters, "letter"), self.what)];
+        lines.extend(self.first.iter().map(ended));
+        let more = self.letters - self.first.len() as u64;
+        lines.extend((more > 0).then(|| format!("  and {more} more")));
+        let gone = counted(self.gone, "letter");
+        lines.extend((self.gone > 0).then(|| format!("{gone} not there any more: somebody else was faster")));
+        let given_back = counted(self.given_back, "order");
+        lines.extend(
+            (self.given_back > 0)
+                .then(|| format!("of these, {given_back} cancelled meanwhile: given back now")),
+        );
+        lines.extend(staying(&self.stay, &self.missing));
+        lines.join("\n")
+    }
+
+    fn continue_with(&self) -> Option<CommandLine> {
+        Some(typed(&self.rest))
+    }
+}
+
+fn ended(EndedLetter { letter, outcome, order, entry }: &EndedLetter) -> String {
+    let order = order.as_ref().map(|order| format!(", order {order}")).unwrap_or_default();
+    let entry = entry.map(|entry| format!(" as {entry}")).unwrap_or_default();
+    format!("  {letter} {}{entry}{order}", outcome.replace('_', " "))
+}
+
+fn dying_again(DyingAgain { reason, voucher, letters }: &DyingAgain) -> String {
+    let why = match (voucher, *reason) {
+        (Some(voucher), _) => {
+            format!("MySQL has no row of voucher {voucher}; see tidegate voucher show --voucher {voucher}")
+        }
+        (None, "id_taken") => "the order id is another order's".to_owned(),
+        (None, _) => "it holds no order".to_owned(),
+    };
+    format!("{} would die again: {why}", counted(*letters, "letter"))
+}
+
+fn staying(stay: &StayingLetters, missing: &[EntryId]) -> Vec<String> {
+    let stay = stay.groups().map(|StayingGroup { why, letters, first, error }| {
+        let error = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        let verb = if *letters == 1 { "stays" } else { "stay" };
+        let more = if *letters > first.len() as u64 { " ..." } else { "" };
+        let ids = ids(first);
+        format!("{} {verb}: {}{error} ({ids}{more})", counted(*letters, "letter"), reason(*why))
+    });
+    let gone = (!missing.is_empty()).then(|| format!("not there: {}", ids(missing)));
+    stay.chain(gone).collect()
+}
+
+fn ids(letters: &[EntryId]) -> String {
+    letters.iter().map(EntryId::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// Why a letter stays, and what to do about it.
+fn reason(obstacle: Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::NeedsForce => "requeued operator.requeue_limit times or more: once more only with --force",
+        Obstacle::TooManyFields => "more fields than a script can add to a stream",
+        Obstacle::GivenBack => {
+            "the order was given back: a new attempt needs a new order id; cancel deletes the letter"
+        }
+        Obstacle::Cancelled => {
+            "the order is cancelled in MySQL and would not be written: cancel gives it back and deletes the letter"
+        }
+        Obstacle::OrderExists => "the order stands in MySQL: after a requeue it counts as already there",
+        Obstacle::IdTaken => {
+            "the order id is another order's, so nothing can be given back by it: drop deletes the letter, unless \
+             the journal names its user (see docs/runbook/id-taken.md)"
+        }
+        Obstacle::NoOrder => "no order, so there is nothing to give back: export, then drop",
+        Obstacle::Foreign => "no letter of tidegate: somebody else wrote it there",
+        Obstacle::HoldsOrder => "an order: requeue or cancel it",
+        Obstacle::HoldsUnits => {
+            "by the journal the order took units, which nobody has given back: see docs/runbook/id-taken.md"
+        }
+        Obstacle::Rejected => {
+            "MySQL refused the cancelled row that keeps the order from being written, so nothing was given back"
+        }
+        Obstacle::Contended => {
+            "another session holds rows that this needs: nothing was done, type it again in a while"
+        }
+        Obstacle::Failed => "Redis refused",
+    }
+}

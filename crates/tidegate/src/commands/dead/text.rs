@@ -1,0 +1,78 @@
+//! Letters in tables.
+
+use jiff::Timestamp;
+use tidegate_operations::{
+    dead_letters::{LetterCounts, LetterGroup, LetterSummary},
+    text::printable,
+};
+use tidegate_stream::EntryId;
+
+use crate::output::table;
+
+/// Characters of an error in a table.
+const SHOWN_CHARS: usize = 80;
+/// An error that stands in the row above, too.
+const AS_ABOVE: &str = "as above";
+/// Groups in a table.
+const SHOWN_GROUPS: usize = 20;
+
+/// When this id was given; the id itself where that is no time.
+pub fn shown_time(id: EntryId) -> String {
+    let at = i64::try_from(id.ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(|| id.to_string(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+/// A table of counts; empty without letters.
+pub fn counts(counts: &LetterCounts) -> String {
+    if counts.letters == 0 {
+        return String::new();
+    }
+    let mut table = table(&["reason", "voucher", "letters", "oldest", "newest"]);
+    for LetterGroup { reason, voucher, letters, oldest, newest } in counts.groups.iter().take(SHOWN_GROUPS) {
+        table.add_row([
+            printable(reason),
+            or_dash(voucher.as_ref()),
+            letters.to_string(),
+            shown_time(*oldest),
+            shown_time(*newest),
+        ]);
+    }
+    let unshown: u64 = counts.groups.iter().skip(SHOWN_GROUPS).map(|group| group.letters).sum();
+    let rest = match unshown + counts.others {
+        0 => String::new(),
+        letters => format!("\nand {letters} of other reasons and vouchers"),
+    };
+    format!("{table}{rest}")
+}
+
+/// A table of letters.
+pub fn letters<'a>(letters: impl IntoIterator<Item = &'a LetterSummary>) -> String {
+    let mut table = table(&["letter", "buried", "reason", "order", "user", "voucher", "requeued", "error"]);
+    let mut above = None;
+    for letter in letters {
+        table.add_row(cells(letter, above));
+        above = Some(letter);
+    }
+    table.to_string()
+}
+
+/// A row, below that of `above`: what both died of is not said again.
+fn cells(letter: &LetterSummary, above: Option<&LetterSummary>) -> [String; 8] {
+    let is_same = above.is_some_and(|above| !letter.error.is_empty() && above.error == letter.error);
+    let error: String =
+        if is_same { AS_ABOVE.to_owned() } else { letter.error.chars().take(SHOWN_CHARS).collect() };
+    [
+        letter.letter.to_string(),
+        shown_time(letter.letter),
+        printable(&letter.reason),
+        or_dash(letter.order.as_ref()),
+        or_dash(letter.user.as_ref()),
+        or_dash(letter.voucher.as_ref()),
+        letter.requeued.to_string(),
+        printable(&error),
+    ]
+}
+
+fn or_dash(value: Option<&impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), ToString::to_string)
+}

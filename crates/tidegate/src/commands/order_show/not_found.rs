@@ -1,0 +1,67 @@
+//! What is said of an order that no store holds: where it was seen last, and what was not searched.
+
+use tidegate_operations::{
+    order_show::{Coverage, OrderRecords},
+    text::counted,
+};
+
+use super::moments::{entry_moment, moment_of};
+
+/// Nothing holds it any more, as far as was searched.
+pub fn lost(records: &OrderRecords) -> String {
+    let seen = last_seen(records);
+    let unsearched = unsearched(records);
+    if unsearched.is_empty() {
+        return format!("{seen}: it is lost. Appended again with the same id, it is written once.");
+    }
+    format!("{seen}. Whether it is lost, cannot be told: {}.", unsearched.join("; "))
+}
+
+fn last_seen(records: &OrderRecords) -> String {
+    if let Some(entry) = records.open_entry() {
+        return format!("Its entry {} is pending, but its payload was deleted or trimmed", entry.id);
+    }
+    if let Some(entry) = records.entries.first() {
+        let (id, when) = (entry.id, entry_moment(entry));
+        return format!(
+            "Its entry {id} of {when} is acknowledged, but it is neither written nor refused nor buried"
+        );
+    }
+    let Some(note) = records.journal.first() else { return "Nothing holds it".to_owned() };
+    let (when, user) = (moment_of(note.at_ms), note.by.as_deref().unwrap_or("unknown"));
+    let voucher = note.voucher;
+    format!("It was admitted {when} for user {user} and voucher {voucher}, and its entry is not there")
+}
+
+pub fn unknown(records: &OrderRecords) -> String {
+    let unsearched = unsearched(records);
+    if unsearched.is_empty() {
+        return "Nobody has heard of it: it was never admitted, or every trace of it was deleted.".to_owned();
+    }
+    format!("Nothing was found of it; but {}.", unsearched.join("; "))
+}
+
+/// What was not looked at, and might tell more.
+fn unsearched(records: &OrderRecords) -> Vec<String> {
+    let Coverage { stream, dead, journals, all_journals, .. } = &records.searched;
+    let mut parts = Vec::new();
+    for (what, searched) in [("stream", stream), ("dead letters", dead)] {
+        if !searched.complete && searched.entries > 0 {
+            let looked_at = counted(searched.entries, "entry");
+            let down_to = searched.down_to;
+            parts.push(format!(
+                "of the {what}, only {looked_at} were looked at, the latest down to {down_to}"
+            ));
+        } else if !searched.complete {
+            parts.push(format!("the {what} could not be read"));
+        }
+    }
+    if !all_journals {
+        let journals = counted(*journals, "voucher");
+        parts.push(format!("the journals of {journals} were looked into, not of all"));
+    }
+    if !records.errors.is_empty() {
+        parts.push("not everything could be read".to_owned());
+    }
+    parts
+}

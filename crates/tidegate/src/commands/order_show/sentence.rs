@@ -1,0 +1,301 @@
+//! Where an order is and what can be done, in words.
+
+use tidegate_operations::{
+    order_show::{
+        EntryRecord, EntryState, JournalRecord, LetterRecord, NextStep, OrderRecords, OrderReport, OrderRow,
+        RefusalRow,
+    },
+    text::counted,
+};
+use tidegate_orders::{
+    OrderStatus,
+    order_status::{JournalFact, LetterFact, Remedy},
+};
+
+use super::{
+    moments::{entry_moment, moment_of},
+    not_found::{lost, unknown},
+};
+
+/// All that is to be said. Entries are claimed after `claim_idle_ms`.
+pub fn sentence(report: &OrderReport, claim_idle_ms: u64) -> String {
+    let records = &report.records;
+    let status = report.status_without_mysql();
+    let sentence = match (status, &records.row, &records.refusal) {
+        (_, Some(row), _) => with_row(report, row),
+        (_, None, Some(refusal)) => refused(report, refusal),
+        (OrderStatus::Pending | OrderStatus::Undelivered, ..) => in_flight(report, claim_idle_ms),
+        (OrderStatus::Dead, ..) => records.letters.first().map_or_else(String::new, |it| dead(report, it)),
+        (OrderStatus::GivenBack, ..) => given_back_only(records),
+        (OrderStatus::Unknown, ..) => unknown(records),
+        _ => lost(records),
+    };
+    if report.status == OrderStatus::Unsure && status != OrderStatus::Unsure {
+        return format!("{sentence} But MySQL could not be asked: it may be written all the same.");
+    }
+    sentence
+}
+
+fn with_row(report: &OrderReport, row: &OrderRow) -> String {
+    let units = if row.quantity == 1 { String::new() } else { format!(" ({} units)", row.quantity) };
+    let order = format!("order {} of user {} for voucher {}{units}", row.order, row.user, row.voucher);
+    let (when, status) = (moment_of(row.created_ms), status(row.status));
+    let mut sentence = match report.status {
+        OrderStatus::Cancelled => {
+            let sentence = format!("It is {status}: {order}, whose row is of {when}, counts no units.");
+            sentence + &cancelled(report, row)
+        }
+        OrderStatus::Contradictory => {
+            let slot = row.slot.map_or_else(|| "no slot".to_owned(), |slot| format!("slot {slot}"));
+            format!(
+                "It is neither live nor cancelled: {order}, whose row is of {when}, has {slot} and is {status}. Nobody can tell \
+                 from that whether its units went back (see docs/runbook/contradictory-orders.md)."
+            )
+        }
+        _ => format!("It is written: {order}, {when}, {status}.") + &live(report, row),
+    };
+    let open = report.records.open_entry();
+    if let Some(entry) = open {
+        sentence +=
+            &format!(" Its entry {} is still open: whoever handles it next only acknowledges it.", entry.id);
+    }
+    for letter in report.records.letters.iter().filter(|letter| !letter.is_order_of(row.user, row.voucher)) {
+        let who = match letter.content.user {
+            Some(user) if user.get() != row.user => format!("of user {user} has the same id"),
+            _ => "has the same id".to_owned(),
+        };
+        sentence += &format!(" A dead letter {who}: {}.", letter.id);
+    }
+    if report.next_steps.is_empty() {
+        sentence += " Nothing is to be done.";
+    }
+    let waits = open.filter(|entry| matches!(entry.state, EntryState::Undelivered) && !report.workers_live);
+    if let Some(entry) = waits {
+        sentence += &format!(" Entry {} waits for a worker to be started.", entry.id);
+    }
+    sentence
+}
+
+/// What else is to be said of an order that counts.
+fn live(report: &OrderReport, row: &OrderRow) -> String {
+    let mut sentence = String::new();
+    if let Some((when, by)) = given_back(&report.records, Some(row.voucher)) {
+        sentence +=
+            &format!(" It was given back to Redis all the same ({when} by {by}): its units are sold twice.");
+    }
+    for letter in own_letters(report, row) {
+        sentence += &format!(" A dead letter of it is left, {}: run again, it only ends.", letter.id);
+    }
+    sentence
+}
+
+/// What else is to be said of an order that counts no more.
+fn cancelled(report: &OrderReport, row: &OrderRow) -> String {
+    let ids: Vec<String> = own_letters(report, row).map(|letter| letter.id.to_string()).collect();
+    let ids = ids.join(", ");
+    if let Some((when, by)) = given_back(&report.records, Some(row.voucher)) {
+        return match ids.as_str() {
+            "" => format!(" It was given back to Redis {when} by {by}."),
+            ids => {
+                format!(" It was given back to Redis {when} by {by}; its dead letter {ids} can be deleted.")
+            }
+        };
+    }
+    if report.facts.journal == JournalFact::Other {
+        return " By the journal, its id is an order of another user, so nothing can be given back by it \
+                (see docs/runbook/id-taken.md)."
+            .to_owned();
+    }
+    if !ids.is_empty() {
+        return format!(
+            " It was not given back to Redis: that is done when its dead letter {ids} is cancelled."
+        );
+    }
+    if report.next_steps.iter().any(|step| matches!(step, NextStep::Release { .. })) {
+        return " In Redis, it still holds its units, and its user is barred, until lua/release.lua gives it \
+                back. Unless whoever cancelled it did that in another way, type it where the directory lua \
+                is; with 0 for its last 1 if another order of the user for this voucher stands."
+            .to_owned();
+    }
+    String::new()
+}
+
+fn own_letters<'a>(report: &'a OrderReport, row: &OrderRow) -> impl Iterator<Item = &'a LetterRecord> {
+    let (user, voucher) = (row.user, row.voucher);
+    report.records.letters.iter().filter(move |letter| letter.is_order_of(user, voucher))
+}
+
+fn refused(report: &OrderReport, refusal: &RefusalRow) -> String {
+    let why = match refusal.reason.as_str() {
+        "out_of_stock" => "MySQL had no unit left for it",
+        "user_has_order" => "its user had an order for this voucher already",
+        other => other,
+    };
+    let records = &report.records;
+    let mut letters = records.letters.iter();
+    let letter = letters.find(|letter| letter.is_order_of(refusal.user, refusal.voucher));
+    let letter = letter.map(|letter| letter.id.to_string()).unwrap_or_default();
+    let back = match (report.facts.remedy(), given_back(records, Some(refusal.voucher))) {
+        (Remedy::DeleteLetter, Some((when, _))) => {
+            format!(
+                "it was given back to Redis {when}. Its dead letter {letter} can be deleted: cancel does that."
+            )
+        }
+        (_, Some((when, _))) => format!("it was given back to Redis {when}."),
+        (Remedy::GiveBack, None) => {
+            format!(
+                "it was not given back to Redis. That is done when its dead letter {letter} is cancelled."
+            )
+        }
+        (Remedy::Audit, None) => "no journal tells whether it was given back to Redis.".to_owned(),
+        (Remedy::RunAgain, None) => "it was not given back to Redis. Handled once more, it is.".to_owned(),
+        _ => {
+            let worker = if report.workers_live { "a worker" } else { "the first worker that is started" };
+            let entry = records.entry_to_handle().map(|entry| entry.id.to_string()).unwrap_or_default();
+            format!("{worker} gives it back to Redis when it handles entry {entry}.")
+        }
+    };
+    let when = moment_of(refusal.at_ms);
+    format!("It was refused {when}: {why}; {back} A new attempt needs a new order id.")
+}
+
+fn in_flight(report: &OrderReport, claim_idle_ms: u64) -> String {
+    let records = &report.records;
+    let Some(entry) = records.entry_to_handle() else { return String::new() };
+    let mut sentence = match &entry.state {
+        EntryState::Pending { deaths, .. } => {
+            let mut sentence = pending(report, entry, claim_idle_ms);
+            if *deaths > 0 {
+                let workers = counted(*deaths, "worker");
+                sentence += &format!(
+                    " {workers} died with it in hand (see docs/runbook/workers-die-of-an-entry.md)."
+                );
+            }
+            sentence
+        }
+        EntryState::Undelivered | EntryState::Settled => undelivered(report, entry),
+    };
+    if let Some(error) = entry.content.as_ref().and_then(|content| content.error.as_ref()) {
+        sentence += &format!(" It is no order ({error}): whoever handles it buries it.");
+    } else if let Some((when, _)) = given_back(records, None) {
+        sentence += &format!(
+            " It was given back {when}, but what is in the stream is written all the same, and its units are sold twice."
+        );
+    }
+    for letter in &records.letters {
+        sentence += &format!(" A dead letter of it is there, too: {}.", letter.id);
+    }
+    sentence
+}
+
+fn undelivered(report: &OrderReport, entry: &EntryRecord) -> String {
+    let waits = format!("It waits in the stream since {}, as entry {}", entry_moment(entry), entry.id);
+    match report.workers_live {
+        true => format!("{waits}: a worker writes it when its turn comes."),
+        false => format!("{waits}, and no living worker reads the stream: start one."),
+    }
+}
+
+fn pending(report: &OrderReport, entry: &EntryRecord, claim_idle_ms: u64) -> String {
+    let EntryState::Pending { consumer, alive, idle_ms, deliveries, .. } = &entry.state else {
+        return String::new();
+    };
+    let holds = format!("It is pending: {consumer} holds entry {}", entry.id);
+    if *alive {
+        return format!("{holds}, lives, {}.", in_hand(&report.records, *deliveries));
+    }
+    match (idle_ms, report.workers_live) {
+        (_, false) => format!("{holds}, is gone, and no living worker reads the stream: start one."),
+        (None, true) => {
+            format!("{holds}, is gone, and it is on offer: the next worker that looks takes it.")
+        }
+        (Some(idle_ms), true) => {
+            let left = seconds(i64::try_from(claim_idle_ms.saturating_sub(*idle_ms)).unwrap_or(0));
+            format!("{holds}, and is gone: others take it in about {left:.0} s, or at once if told to.")
+        }
+    }
+}
+
+/// Why a consumer that lives has not written it yet. What it has set aside has no deliveries.
+fn in_hand(records: &OrderRecords, deliveries: u64) -> String {
+    let is_set_aside = deliveries == 0;
+    let lock = records.lock.as_ref().filter(|lock| {
+        let is_ours = lock.holder.as_ref().is_some_and(|holder| holder.starts_with("tidegate-"));
+        !is_ours || is_set_aside
+    });
+    let Some(lock) = lock else {
+        return match is_set_aside {
+            true => "and has set it aside: it waits for its turn, for a store that is away, or for something that others hold \
+                     (see `tidegate status`), and is tried again",
+            false => "and has it in hand: nothing is to be done",
+        }
+        .to_owned();
+    };
+    let holder = lock.holder.as_deref().unwrap_or("a program whose lock is no string");
+    let ends = lock.ends_in_ms.map_or_else(
+        || "never ends by itself (see docs/runbook/stuck-lock.md)".to_owned(),
+        |ms| format!("ends in {:.0} s unless it is renewed", seconds(ms)),
+    );
+    format!("and waits for the lock of its user, which {holder} holds and which {ends}")
+}
+
+fn given_back_only(records: &OrderRecords) -> String {
+    let (when, by) = given_back(records, None).unwrap_or_default();
+    format!("It was given back {when} by {by}, and is not written. A new attempt needs a new order id.")
+}
+
+fn dead(report: &OrderReport, letter: &LetterRecord) -> String {
+    let Some(reason) = &letter.reason else {
+        return format!("It stands among the dead letters, where somebody else wrote it ({}).", letter.id);
+    };
+    let when = moment_of(letter.at_ms);
+    let error = letter.error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
+    let what = match (report.facts.letter, report.facts.journal) {
+        (LetterFact::NoOrder, _) => {
+            "it is no order, so nothing can be given back of it: export it, then drop it".to_owned()
+        }
+        (_, JournalFact::Released) => {
+            let voucher = letter.content.voucher.map(|voucher| voucher.get());
+            let (when, _) = given_back(&report.records, voucher).unwrap_or_default();
+            format!("it was given back {when}, and is not written any more: cancel deletes the letter")
+        }
+        (_, JournalFact::Other) => {
+            "by the journal, its id is an order of another user, so nothing can be given back of it: \
+             compare the two (see docs/runbook/id-taken.md), then drop it"
+                .to_owned()
+        }
+        (LetterFact::IdTaken, JournalFact::Nothing) => {
+            "no journal says that it took units, so nothing can be given back of it: \
+             compare it with the order that has its id (see docs/runbook/id-taken.md), then drop it"
+                .to_owned()
+        }
+        _ => "mend the cause and run it again, or cancel it, which gives it back".to_owned(),
+    };
+    format!("It is a dead letter, buried {when} for {reason}{error}; {what}.")
+}
+
+/// When it was given back, and by whom, as far as the journal of this voucher, or of any, tells.
+fn given_back(records: &OrderRecords, voucher: Option<i64>) -> Option<(String, &str)> {
+    let is_its = |note: &&JournalRecord| {
+        note.is_release() && voucher.is_none_or(|voucher| note.voucher.get() == voucher)
+    };
+    let release = records.journal.iter().find(is_its)?;
+    Some((moment_of(release.at_ms), release.by.as_deref().unwrap_or("somebody")))
+}
+
+fn seconds(ms: i64) -> f64 {
+    std::time::Duration::from_millis(ms.unsigned_abs()).as_secs_f64()
+}
+
+/// The tutorial's numbers.
+pub fn status(status: i64) -> String {
+    match status {
+        1 => "unpaid".to_owned(),
+        2 => "paid".to_owned(),
+        3 => "used".to_owned(),
+        4 => "cancelled".to_owned(),
+        5 => "refunding".to_owned(),
+        6 => "refunded".to_owned(),
+        other => format!("status {other}"),
+    }
+}

@@ -1,0 +1,52 @@
+//! Pausing the sales of all vouchers, and what is said of it.
+
+use tidegate_operations::{
+    SystemSettings, connect,
+    pause::sales::{SalesPause, SalesPausePlan, SalesPauseReport},
+    text::counted,
+};
+use tidegate_orders::VoucherId;
+
+use super::{failures, names};
+use crate::{
+    exit::Exit,
+    operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
+};
+
+impl PlanText for SalesPausePlan {
+    fn text(&self) -> String {
+        let before = paused_before(&self.paused_before);
+        if self.running.is_empty() {
+            return format!("no voucher is on sale in Redis{before}");
+        }
+        let sales = counted(self.running.len() as u64, "sale");
+        format!("{sales} would be paused: {}{before}", names(&self.running))
+    }
+}
+
+impl ReportText for SalesPauseReport {
+    fn text(&self) -> String {
+        let sales = counted(self.changed.vouchers.len() as u64, "sale");
+        let before = paused_before(&self.paused_before);
+        format!("{sales} paused: {}{before}{}", names(&self.changed.vouchers), failures(&self.changed))
+    }
+}
+
+fn paused_before(vouchers: &[VoucherId]) -> String {
+    match vouchers.len() as u64 {
+        0 => String::new(),
+        count => format!("\n{} paused before: {}", counted(count, "sale"), names(vouchers)),
+    }
+}
+
+/// Stops the sales of all vouchers that have a stock in Redis.
+pub async fn run(settings: &SystemSettings, args: &ChangeArgs) -> anyhow::Result<Exit> {
+    let redis = connect::redis(settings).await?;
+    let pause = SalesPause::new(&redis, settings);
+    let plan = pause.plan(&ProgressBar::new()).await?;
+    let report = SalesPauseReport::from(&plan);
+    let work = async |plan: SalesPausePlan, report: &mut SalesPauseReport, job: &_| {
+        pause.run(&plan, report, job).await
+    };
+    Change::new(settings, args).run_in_steps(plan, report, work).await
+}

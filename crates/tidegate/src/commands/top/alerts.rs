@@ -1,0 +1,105 @@
+//! What is wrong, the worst first.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tidegate_operations::{
+    fleet_pause::{FLEET, FleetPause},
+    status::StreamView,
+    text::{counted, printable},
+};
+
+use super::{
+    format::{age, lasting, time_of_day},
+    grid::{Cell, Tone},
+    observations::{Absence, Observations},
+    worker_page::WorkerPage,
+};
+
+/// A reading that is so much older than it should be is said to be old.
+const LATE: Duration = Duration::from_secs(3);
+
+/// Of what is known, with the page of a worker that reads the same stream.
+pub fn alerts(
+    observations: &Observations,
+    worker: Option<&WorkerPage>,
+    now: Instant,
+    clock: Timestamp,
+) -> Vec<Cell> {
+    let mut alerts = Vec::new();
+    let is_away = |source: &str, absence: &Absence| {
+        let silent = now.saturating_duration_since(absence.since);
+        let (since, why) = (time_of_day(clock, silent), printable(&absence.error));
+        format!("{source} is away since {since} ({}): {why}", lasting(silent))
+    };
+    let stores = [("Redis", observations.redis.absence()), ("MySQL", observations.mysql.absence())];
+    let stores = stores.into_iter().filter_map(|(store, absence)| Some(is_away(store, absence?)));
+    alerts.extend(stores.map(|text| Cell::new(text, Tone::Bad)));
+    alerts.extend(worker.map(worker_alerts).unwrap_or_default());
+    if let Some(redis) = observations.redis.current() {
+        alerts.extend(redis.pause.as_ref().map(pause_alert));
+        alerts.extend(stream_alerts(&redis.stream));
+    }
+    if let Some(late) = worker.and_then(|page| worker_late(observations, page, now)) {
+        alerts.push(late);
+    }
+    // One that never answered is on another machine.
+    if let (Some(page), Some(absence)) = (observations.worker.last(), observations.worker.absence()) {
+        let worker = format!("worker {}", printable(&page.worker.name));
+        alerts.push(Cell::new(is_away(&worker, absence), Tone::Warn));
+    }
+    alerts
+}
+
+/// It asks the stores before it answers, and waits for them.
+fn worker_late(observations: &Observations, page: &WorkerPage, now: Instant) -> Option<Cell> {
+    let age = observations.worker.age(now).filter(|age| *age > observations.every + LATE)?;
+    let text = format!("what worker {} tells is {} old", printable(&page.worker.name), lasting(age));
+    Some(Cell::new(text, Tone::Warn))
+}
+
+fn worker_alerts(page: &WorkerPage) -> Vec<Cell> {
+    let worker = &page.worker;
+    let name = printable(&worker.name);
+    let outage = worker.breaker.as_ref().map(|outage| {
+        let silent = age(outage.lasting_s);
+        let text = format!("worker {name} has read nothing for {silent}: {}: {}", outage.store, outage.error);
+        Cell::new(printable(&text), Tone::Bad)
+    });
+    let stuck = worker.lanes.iter().filter(|lane| lane.is_stuck).map(|lane| {
+        let text = format!("lane {} is stuck: {} for {}", lane.consumer, lane.doing(), age(lane.lasting_s));
+        Cell::new(printable(&text), Tone::Bad)
+    });
+    // The pause of all workers has an alert of its own, which says who paused them.
+    let pauses = worker.paused.iter().filter(|pause| pause.reason != FLEET).map(|pause| {
+        let text = format!("worker {name} has been paused for {}: {}", age(pause.lasting_s), pause.reason);
+        Cell::new(printable(&text), Tone::Warn)
+    });
+    let phase = (worker.phase != "running").then(|| format!("worker {name} is {}", worker.phase));
+    let phase = phase.map(|text| Cell::new(printable(&text), Tone::Warn));
+    outage.into_iter().chain(stuck).chain(pauses).chain(phase).collect()
+}
+
+fn pause_alert(pause: &FleetPause) -> Cell {
+    Cell::new(format!("the workers are paused {}: {}", pause.origin(), pause.end()), Tone::Warn)
+}
+
+fn stream_alerts(stream: &StreamView) -> Vec<Cell> {
+    let mut alerts = Vec::new();
+    if !["stream", "none"].contains(&stream.kind.as_str()) {
+        alerts.push(Cell::new(format!("{} is no stream but a {}", stream.name, stream.kind), Tone::Bad));
+    } else if !stream.group_exists {
+        alerts.push(Cell::new(
+            format!("there is no group {} yet: a worker makes it", stream.group),
+            Tone::Warn,
+        ));
+    }
+    let gone = stream.consumers.iter().filter(|consumer| !consumer.alive && consumer.pending > 0);
+    let (gone, held) = gone.fold((0_u64, 0), |(gone, held), consumer| (gone + 1, held + consumer.pending));
+    if gone > 0 {
+        let (held, gone) = (counted(held, "entry"), counted(gone, "consumer"));
+        let text = format!("held by processes that are gone: {held} of {gone}");
+        alerts.push(Cell::new(text, Tone::Warn));
+    }
+    alerts
+}

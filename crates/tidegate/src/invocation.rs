@@ -1,0 +1,123 @@
+//! How this process was started: main hands it in once, for those who log the command or show one to be typed.
+
+use std::sync::OnceLock;
+
+use clap::{ArgMatches, Args, Command, parser::ValueSource};
+use nix::unistd::{Uid, User};
+
+use crate::{
+    command_line::{CommandLine, add_flag},
+    config::ConfigArgs,
+};
+
+static CURRENT: OnceLock<Invocation> = OnceLock::new();
+
+/// A command line that was parsed, without secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// As it was typed: where the program is in no folder of `PATH`, its bare name would not be found.
+    program: String,
+    /// The flags of the configuration, as they can be typed again.
+    configuration: Vec<String>,
+    /// The names of those that are left out, because they may hold a secret.
+    hidden: Vec<String>,
+    /// The words of the command, such as `voucher load`.
+    pub command: String,
+    /// The flags and values of the command itself.
+    arguments: Vec<String>,
+}
+
+impl Invocation {
+    /// What `matches` says, which `command` made.
+    pub fn new(program: String, config: &ConfigArgs, command: &Command, matches: &ArgMatches) -> Self {
+        let (configuration, hidden) = config.without_secrets();
+        let (command, arguments) = command_and_arguments(command, matches);
+        Self { program, configuration, hidden, command, arguments }
+    }
+
+    /// Makes it the one of this process. The first one stays.
+    pub fn make_current(self) {
+        let _first = CURRENT.set(self);
+    }
+
+    /// The one of this process; outside of main's reach, as in a test, a bare `tidegate`.
+    pub fn current() -> &'static Self {
+        CURRENT.get_or_init(|| Self {
+            program: "tidegate".to_owned(),
+            configuration: Vec::new(),
+            hidden: Vec::new(),
+            command: String::new(),
+            arguments: Vec::new(),
+        })
+    }
+
+    /// The arguments as a shell takes them.
+    pub fn quoted_arguments(&self) -> String {
+        let words = self.arguments.iter();
+        let quoted = words.map(|word| shlex::try_quote(word).unwrap_or_else(|_| word.into()));
+        quoted.collect::<Vec<_>>().join(" ")
+    }
+
+    /// The same command once more.
+    pub fn again(&self) -> CommandLine {
+        self.arguments.iter().fold(CommandLine::new(&self.command), CommandLine::word)
+    }
+
+    /// The line to paste for another command of this program, with the same configuration.
+    pub fn line(&self, command: &CommandLine) -> String {
+        command.pasted_after(&self.program, &self.configuration)
+    }
+
+    /// The line to paste for a command that begins with `tidegate`; any other command stays as it is.
+    pub fn complete(&self, command: &str) -> String {
+        let Some(rest) = command.strip_prefix("tidegate ") else { return command.to_owned() };
+        format!("{} {rest}", self.line(&CommandLine::new("")))
+    }
+
+    /// What is missing in these lines.
+    pub fn note(&self) -> Option<String> {
+        let hidden = self.hidden.join(" and ");
+        (!hidden.is_empty())
+            .then(|| format!("Add the same {hidden}: not shown here, because it may hold a password."))
+    }
+}
+
+/// The account at this host, USER@HOST; behind sudo, the one who called it.
+pub fn account() -> String {
+    let of_process = || User::from_uid(Uid::current()).ok().flatten().map(|user| user.name);
+    let user = std::env::var("SUDO_USER").ok().or_else(of_process);
+    let user = user.unwrap_or_else(|| Uid::current().to_string());
+    format!("{user}@{}", gethostname::gethostname().to_string_lossy())
+}
+
+/// Those of the configuration are left out: a URL holds a password.
+fn command_and_arguments(mut command: &Command, mut matches: &ArgMatches) -> (String, Vec<String>) {
+    let mut path = Vec::new();
+    while let Some((name, inner)) = matches.subcommand() {
+        path.push(name);
+        command = command.find_subcommand(name).expect("what was parsed is a command");
+        matches = inner;
+    }
+    let configuration = ConfigArgs::augment_args(Command::new("configuration"));
+    let is_own = |id: &clap::Id| configuration.get_arguments().all(|arg| arg.get_id() != id);
+    let mut arguments = Vec::new();
+    for arg in command.get_arguments().filter(|arg| is_own(arg.get_id())) {
+        let id = arg.get_id().as_str();
+        if matches.value_source(id) != Some(ValueSource::CommandLine) {
+            continue;
+        }
+        let flag = arg.get_long().map(|long| format!("--{long}"));
+        if !arg.get_action().takes_values() {
+            arguments.extend(flag);
+            continue;
+        }
+        for value in matches.get_raw(id).into_iter().flatten() {
+            let value = value.to_string_lossy().into_owned();
+            match &flag {
+                Some(flag) => add_flag(&mut arguments, flag, value),
+                None => arguments.push(value),
+            }
+        }
+    }
+    (path.join(" "), arguments)
+}

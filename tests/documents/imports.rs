@@ -1,0 +1,230 @@
+//! Imports go one way. Between crates cargo sees to it that there is no circle, and this test that the arrows are those of
+//! ARCHITECTURE.md. Within a crate, modules that stand side by side, each with all that is below it, must not import each
+//! other in a circle: whoever opens one of them would have to know the others as well.
+//!
+//! Parent and child are no circle: a module may use what is below it, and that may use what its parents have. Neither is
+//! what comes through the top of a crate (`crate::Name`), which says nothing of the file that it is from. What tests import
+//! is not what the program is made of, so modules of tests are left out, in files of their own or not.
+//!
+//! No tool is needed for this: imports are text, and a path that begins with `crate::` or `super::` says where it leads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toml::{Table, Value};
+
+use crate::tree::Tree;
+
+/// `crates/NAME`: what may stand under `[dependencies]` of its own crates.
+const ARROWS: [(&str, &[&str]); 7] = [
+    ("tidegate-stream", &[]),
+    ("tidegate-orders", &["tidegate-stream"]),
+    ("tidegate-operations", &["tidegate-orders", "tidegate-stream"]),
+    ("tidegate-worker", &["tidegate-operations", "tidegate-orders", "tidegate-stream"]),
+    ("tidegate", &["tidegate-operations", "tidegate-orders", "tidegate-stream", "tidegate-worker"]),
+    ("tidegate-lab", &[]),
+    ("tidegate-bench", &["tidegate-lab", "tidegate-orders", "tidegate-stream"]),
+];
+
+type Path = Vec<String>;
+/// Modules beside each other, below one that is given first; each imports those of its row.
+type Siblings = BTreeMap<Path, BTreeMap<String, BTreeSet<String>>>;
+
+#[test]
+fn crates_depend_on_each_other_one_way() {
+    let tree = Tree::read_all();
+    for manifest in tree.paths_of("/Cargo.toml") {
+        let Some(name) = manifest.strip_prefix("crates/").and_then(|path| path.strip_suffix("/Cargo.toml"))
+        else {
+            continue;
+        };
+        let (_, allowed) = ARROWS
+            .iter()
+            .find(|(of, _)| *of == name)
+            .unwrap_or_else(|| panic!("which crates may {name} depend on? Say so in ARROWS"));
+        let parsed: Table = tree.read(manifest).parse().expect("TOML");
+        for dependency in
+            parsed.get("dependencies").and_then(Value::as_table).into_iter().flat_map(Table::keys)
+        {
+            assert!(
+                !dependency.starts_with("tidegate") || allowed.contains(&dependency.as_str()),
+                "{name} must not depend on {dependency}"
+            );
+        }
+    }
+}
+
+#[test]
+fn modules_import_each_other_in_no_circle() {
+    let tree = Tree::read_all();
+    let mut found = Vec::new();
+    for (name, _) in ARROWS {
+        let source = format!("crates/{name}/src/");
+        let files = tree.paths_of(".rs").filter_map(|path| {
+            let module = module(path.strip_prefix(&source)?);
+            (!is_of_tests(&module)).then(|| (module, tree.read(path)))
+        });
+        for (parent, members) in circles(&files.collect()) {
+            found.push(format!("{name}: {parent}::{{{}}} import each other", members.join(", ")));
+        }
+    }
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn a_circle_would_be_seen() {
+    let crate_of = |files: &[(&str, &str)]| {
+        let files = files.iter().map(|(path, text)| (module(path), (*text).to_owned())).collect();
+        circles(&files)
+    };
+    let main = ("main.rs", "mod a; mod b; mod c;");
+    let (a, b) = (("a.rs", "use std::fmt;\nuse crate::{b::{One, two}, Top};"), ("b.rs", "use crate::c::X;"));
+    assert!(crate_of(&[main, a, b, ("c.rs", "")]).is_empty(), "a line");
+    let circle = vec![(String::new(), vec!["a".to_owned(), "b".to_owned(), "c".to_owned()])];
+    assert_eq!(crate_of(&[main, a, b, ("c.rs", "fn f() { crate::a::g() }")]), circle, "by a path");
+    assert_eq!(
+        crate_of(&[main, a, b, ("c.rs", ""), ("c/d.rs", "use super::super::a;")]),
+        circle,
+        "by a child"
+    );
+    assert!(crate_of(&[main, a, b, ("c.rs", "//! As crate::a does.\n// crate::a")]).is_empty(), "a comment");
+    let tests = "#[cfg(test)]\nmod tests {\n    use crate::a;\n    fn f() {\n    }\n}\n";
+    assert!(crate_of(&[main, a, b, ("c.rs", tests)]).is_empty(), "tests");
+    let more = format!("{tests}use crate::a;\n");
+    assert_eq!(crate_of(&[main, a, b, ("c.rs", &more)]), circle, "after tests");
+    let only_function = "#[cfg(test)]\nfn f() {\n    crate::a::g();\n}\n";
+    assert_eq!(crate_of(&[main, a, b, ("c.rs", only_function)]), circle, "no module of tests");
+    let child = ("a/mod.rs", "mod x; use x::Y;");
+    assert!(
+        crate_of(&[main, child, ("a/x.rs", "use super::Z; use crate::a::W;")]).is_empty(),
+        "parent and child"
+    );
+    let inner =
+        crate_of(&[main, child, ("a/x.rs", "use super::y::{self};"), ("a/y.rs", "use crate::a::x::Y;")]);
+    assert_eq!(inner, vec![("a".to_owned(), vec!["x".to_owned(), "y".to_owned()])], "below a parent");
+}
+
+/// `a/b.rs` and `a/b/mod.rs` are `a::b`; the top of the crate is no name.
+fn module(path: &str) -> Path {
+    let path = path.strip_suffix(".rs").unwrap_or(path);
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    path.split('/').filter(|name| !matches!(*name, "lib" | "main")).map(str::to_owned).collect()
+}
+
+fn is_of_tests(module: &Path) -> bool {
+    module.iter().any(|name| name == "tests")
+}
+
+/// Each with the module that its members are below, sorted.
+fn circles(files: &BTreeMap<Path, String>) -> Vec<(String, Vec<String>)> {
+    let mut circles = BTreeSet::new();
+    for (parent, imports) in siblings(files) {
+        for from in imports.keys() {
+            let there = reached(&imports, from);
+            let back = there.iter().filter(|to| reached(&imports, to).contains(from));
+            let members: Vec<String> = back.cloned().collect();
+            if members.len() > 1 {
+                circles.insert((parent.join("::"), members));
+            }
+        }
+    }
+    circles.into_iter().collect()
+}
+
+fn siblings(files: &BTreeMap<Path, String>) -> Siblings {
+    let mut siblings = Siblings::new();
+    for (from, text) in files {
+        for path in imports(from, text) {
+            let common = from.iter().zip(&path).take_while(|(one, other)| one == other).count();
+            let is_module =
+                path.get(..=common).is_some_and(|to| files.keys().any(|file| file.starts_with(to)));
+            // Otherwise one is above the other, or the name is that of an item.
+            if is_module && from.len() > common {
+                let below = siblings.entry(path[..common].to_vec()).or_default();
+                below.entry(from[common].clone()).or_default().insert(path[common].clone());
+            }
+        }
+    }
+    siblings
+}
+
+fn reached(imports: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
+    let mut reached = BTreeSet::new();
+    let mut ahead = vec![from];
+    while let Some(at) = ahead.pop() {
+        for to in imports.get(at).into_iter().flatten() {
+            if reached.insert(to.clone()) {
+                ahead.push(to);
+            }
+        }
+    }
+    reached
+}
+
+/// All paths in this file that begin with `crate::` or `super::`, from the top of the crate.
+fn imports(of: &Path, text: &str) -> Vec<Path> {
+    let text = without_tests(text);
+    let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code = code.join("\n");
+    let parent = of.split_last().map(|(_, parent)| parent.to_vec()).unwrap_or_default();
+    let mut found = Vec::new();
+    for (word, base) in [("crate::", Path::new()), ("super::", parent)] {
+        for (at, _) in code.match_indices(word) {
+            let is_inside = |c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '$';
+            if !code[..at].ends_with(is_inside) {
+                follow(&code[at + word.len()..], base.clone(), &mut found);
+            }
+        }
+    }
+    found
+}
+
+/// Without modules that stand in this file for tests only. As rustfmt leaves them, one ends with the first brace that is
+/// indented as its head is.
+fn without_tests(text: &str) -> String {
+    let (mut kept, mut lines) = (Vec::new(), text.lines());
+    while let Some(line) = lines.next() {
+        let indent = line.len() - line.trim_start().len();
+        let is_module = line.trim_start() == "#[cfg(test)]"
+            && lines
+                .clone()
+                .next()
+                .is_some_and(|head| head.trim_start().starts_with("mod ") && head.ends_with('{'));
+        if is_module {
+            let end = format!("{}}}", &line[..indent]);
+            lines.find(|line| *line == end);
+        } else {
+            kept.push(line);
+        }
+    }
+    kept.join("\n")
+}
+
+/// Reads `a::b`, `a::{b, c::d}` and so on; returns what is left of the text.
+fn follow<'a>(mut text: &'a str, mut path: Path, found: &mut Vec<Path>) -> &'a str {
+    loop {
+        text = text.trim_start();
+        if let Some(group) = text.strip_prefix('{') {
+            text = group;
+            while !text.is_empty() && !text.starts_with(['}', ';']) {
+                text = follow(text, path.clone(), found).trim_start();
+                text = text.strip_prefix(',').unwrap_or(text).trim_start();
+            }
+            return text.strip_prefix('}').unwrap_or(text);
+        }
+        let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
+        match &text[..end] {
+            "super" => drop(path.pop()),
+            "self" | "" => {}
+            name => path.push(name.to_owned()),
+        }
+        text = &text[end..];
+        match text.strip_prefix("::") {
+            Some(rest) => text = rest,
+            None => {
+                found.push(path);
+                // `*`, or `as another name`.
+                return &text[text.find([',', '}', ';', '\n']).unwrap_or(text.len())..];
+            }
+        }
+    }
+}

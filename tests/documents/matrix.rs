@@ -1,0 +1,75 @@
+//! `just matrix` chooses test programs by their names, in all crates. Whoever starts a server in a test that it does not run
+//! must say here why.
+
+use std::collections::BTreeSet;
+
+use crate::tree::Tree;
+
+/// Test programs with servers that the matrix does not run, and why.
+const LEFT_OUT: [(&str, &str); 6] = [
+    ("documents", "what documents and deploy/ say is said of the servers that `just servers` installs"),
+    ("bench", "it starts the servers of its matrix by itself"),
+    ("clusters", "it starts clusters of both kinds by itself"),
+    ("proxy", "it promises something of the lab, whatever server is behind it"),
+    ("servers", "it starts each kind of server by itself"),
+    ("up_and_down", "it promises something of the lab, whatever server it starts"),
+];
+/// Whoever names one of these starts servers.
+const STARTS: [&str; 6] =
+    ["RedisServer", "MysqlServer", "RedisSentinel", "MysqlCluster", "Site::", "migrated_mysql"];
+
+#[test]
+fn every_test_program_with_servers_is_in_the_matrix_or_left_out_for_a_reason() {
+    let tree = Tree::read_all();
+    let (run, left_out) = (in_matrix(&tree.read("justfile")), LEFT_OUT.map(|(name, _)| name));
+    let mut seen = BTreeSet::new();
+    for path in tree.paths_of(".rs").filter(|path| path.starts_with("tests/") || path.contains("/tests")) {
+        let text = tree.read(path);
+        if !STARTS.iter().any(|word| text.contains(word)) {
+            continue;
+        }
+        match program(path) {
+            // `--lib --bins`.
+            None => assert!(run.contains("lib") && run.contains("bins"), "{path} starts servers"),
+            Some(name) if SHARED.contains(&name) => {}
+            Some(name) => {
+                assert!(run.contains(name) || left_out.contains(&name), "`just matrix` does not run {path}");
+                seen.insert(name.to_owned());
+            }
+        }
+    }
+    let named: BTreeSet<String> = run.into_iter().filter(|name| name != "lib" && name != "bins").collect();
+    let missing: Vec<_> = named.difference(&seen).collect();
+    assert!(missing.is_empty(), "`just matrix` runs {missing:?}, where no server is started");
+}
+
+/// Folders of `tests/` that are parts of several test programs.
+const SHARED: [&str; 5] = ["browser", "database", "program", "site", "terminal"];
+
+#[test]
+fn the_test_program_of_a_file_is_known() {
+    assert_eq!(program("tests/pipeline/faults/kills.rs"), Some("pipeline"));
+    assert_eq!(program("tests/traces.rs"), Some("traces"));
+    assert_eq!(program("crates/tidegate-lab/tests/proxy.rs"), Some("proxy"));
+    assert_eq!(program("crates/tidegate-orders/tests/promises/ground/mod.rs"), Some("promises"));
+    assert_eq!(program("crates/tidegate-orders/src/sessions/tests.rs"), None);
+}
+
+/// The words behind `--` of what the recipe chooses with.
+fn in_matrix(justfile: &str) -> BTreeSet<String> {
+    let chosen =
+        justfile.lines().find_map(|line| line.strip_prefix("with_servers := ")).expect("with_servers");
+    chosen
+        .trim_matches('"')
+        .split_whitespace()
+        .filter(|word| *word != "--test")
+        .map(|word| word.trim_start_matches("--").to_owned())
+        .collect()
+}
+
+/// None for tests that are parts of a library or of a program itself.
+fn program(path: &str) -> Option<&str> {
+    let (_, inside) = path.split_once("tests/").filter(|(before, _)| !before.contains("/src/"))?;
+    let name = inside.split('/').next()?;
+    Some(name.strip_suffix(".rs").unwrap_or(name))
+}
