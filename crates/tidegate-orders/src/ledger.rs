@@ -42,7 +42,7 @@ use crate::order::Order;
 pub use cancel_unwritten::Cancellation;
 pub use dry_run::{DryRun, Snapshot};
 use fault::{Fault, Mismatch};
-use held_vouchers::HeldVouchers;
+use held_vouchers::{HeldVouchers, SECOND_LOOK};
 use knowledge::{Knowledge, RecentDepth};
 use refused_vouchers::RefusedVouchers;
 pub use retry::{ContentionCounts, Contentions};
@@ -52,7 +52,7 @@ use sql::{Depth, Guard};
 use verdict::{Changes, Known};
 pub use verdict::{Contention, Decided, Refusal, Verdict};
 use work_list::WorkList;
-use writers::Writers;
+use writers::{TURN, Writers};
 
 /// However many rows of a batch are held by others: what is not written by then waits. It is tried again later, an eighth of
 /// a batch first.
@@ -170,7 +170,7 @@ impl Ledger {
                 }
                 RetryOutcome::RowRefused(_) => work.halve(part),
                 RetryOutcome::RowHeld => {
-                    let held = self.find_held(part.vouchers()).await?;
+                    let held = self.find_held(part.vouchers(), SECOND_LOOK).await?;
                     work.set_aside(part, &held);
                 }
                 // They keep the verdict that they began with.
@@ -183,12 +183,19 @@ impl Ledger {
     /// One transaction, when there is a place for it. Its time runs only from then on: the wait is nobody's fault.
     async fn transact(&self, part: &[&Incoming]) -> Result<Vec<Verdict>, Fault> {
         // On the heap: each layer that takes a future by value keeps it twice, and a worker thread's stack is small.
+        let vouchers = || part.iter().map(|incoming| incoming.order.voucher);
         let transaction = Box::pin(async {
+            // What others found out while this batch waited for its turn.
+            let held = self.held.among(vouchers());
+            if !held.is_empty() && !self.find_held(held, SECOND_LOOK).await?.is_empty() {
+                return Err(Fault::LockWait("the row of a voucher is held".to_owned()));
+            }
             let mut session = Session::open(&self.pool).await?;
             let outcome = self.decide_and_write(&mut session, part).await;
             session.end(outcome).await
         });
-        self.writers.run(self.commit(), self.in_time(transaction)).await
+        let look = Box::pin(async { self.find_held(vouchers().collect(), TURN).await });
+        self.writers.run(self.commit(), self.in_time(transaction), look).await
     }
 
     /// Decides a batch, and writes what was decided, from as little knowledge as will do.

@@ -20,6 +20,12 @@ pub(super) enum Fault {
     Row(String),
 }
 
+impl From<Outage> for Fault {
+    fn from(outage: Outage) -> Self {
+        Self::Outage(outage)
+    }
+}
+
 impl From<sqlx::Error> for Fault {
     fn from(error: sqlx::Error) -> Self {
         let text = explain(&error);

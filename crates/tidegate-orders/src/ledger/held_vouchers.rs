@@ -21,9 +21,9 @@ use crate::{order::VoucherId, row_locks};
 /// How long a look at a held row holds good.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Between two looks at a row that is locked. Lanes keep the row of a voucher on sale for some milliseconds each, so one look
-/// says little.
-const SECOND_LOOK: Duration = Duration::from_millis(50);
+/// Between two looks at a row that was waited for in vain. Lanes keep the row of a voucher on sale for some milliseconds each,
+/// so one look says little.
+pub(super) const SECOND_LOOK: Duration = Duration::from_millis(50);
 
 /// How long the search for the holder of a row may take: it is only for the log.
 const SEARCH: Duration = Duration::from_secs(1);
@@ -62,17 +62,18 @@ impl Ledger {
     ) -> Result<BTreeSet<VoucherId>, Outage> {
         let (mut held, due) = self.held.known_among(vouchers);
         if !due.is_empty() {
-            let now = self.find_held(due.clone()).await?;
+            let now = self.find_held(due.clone(), SECOND_LOOK).await?;
             held.retain(|voucher| now.contains(voucher) || !due.contains(voucher));
         }
         Ok(held)
     }
 
-    /// Which of these vouchers somebody holds. Looks a second time at rows that are locked and not known to be held: every
-    /// lane, of whichever worker, locks a row for a moment to write it.
+    /// Which of these vouchers somebody holds. Looks a second time at rows that are locked and not known to be held, after
+    /// about `second_look`: every lane, of whichever worker, locks a row for a moment to write it.
     pub(super) async fn find_held(
         &self,
         vouchers: BTreeSet<VoucherId>,
+        second_look: Duration,
     ) -> Result<BTreeSet<VoucherId>, Outage> {
         let all: Vec<VoucherId> = vouchers.into_iter().collect();
         let held: BTreeMap<VoucherId, Option<LockedRow>> = match self.find_locks(&all).await? {
@@ -80,19 +81,23 @@ impl Ledger {
             Locks::Rows(locked) => {
                 let (mut held, suspects) = self.held.compare(locked);
                 if !suspects.is_empty() {
-                    held.extend(self.held_at_second_look(suspects).await?);
+                    held.extend(self.held_at_second_look(suspects, second_look).await?);
                 }
                 held.into_iter().map(|(voucher, row)| (voucher, Some(row))).collect()
             }
         };
-        self.held.update(all, &held, &self.pool).await;
+        self.held.update(all, &held, &self.pool);
         Ok(held.into_keys().collect())
     }
 
-    async fn held_at_second_look(&self, suspects: LockedRows) -> Result<LockedRows, Outage> {
+    async fn held_at_second_look(
+        &self,
+        suspects: LockedRows,
+        second_look: Duration,
+    ) -> Result<LockedRows, Outage> {
         // Not after the same time in all lanes: two that look at once lock each other's rows.
         let jitter = rand::rng().random_range(0.8..1.2);
-        tokio::time::sleep(SECOND_LOOK.mul_f64(jitter)).await;
+        tokio::time::sleep(second_look.mul_f64(jitter)).await;
         let vouchers: Vec<VoucherId> = suspects.keys().copied().collect();
         Ok(match self.find_locks(&vouchers).await? {
             Locks::Rows(locked) => unchanged_since(&suspects, locked),
@@ -126,6 +131,15 @@ fn unchanged_since(before: &LockedRows, mut locked: LockedRows) -> LockedRows {
 }
 
 impl HeldVouchers {
+    /// Of these vouchers, those that were held when they were last looked at.
+    pub(super) fn among(&self, vouchers: impl IntoIterator<Item = VoucherId>) -> BTreeSet<VoucherId> {
+        let held = self.held();
+        if held.is_empty() {
+            return BTreeSet::new();
+        }
+        vouchers.into_iter().filter(|voucher| held.contains_key(voucher)).collect()
+    }
+
     /// Of these vouchers, those that are held, as far as is known; and those of them that have to be looked at again.
     fn known_among(
         &self,
@@ -168,7 +182,7 @@ impl HeldVouchers {
     }
 
     /// Of these vouchers, `held` are held now, and the others are free. Logs what has changed.
-    async fn update(
+    fn update(
         &self,
         vouchers: Vec<VoucherId>,
         held: &BTreeMap<VoucherId, Option<LockedRow>>,
@@ -191,7 +205,10 @@ impl HeldVouchers {
             }
         }
         log_freed(&freed);
-        log_held(&begun, pool).await;
+        if let Some(first) = begun.first() {
+            // Not here: nobody waits for the search.
+            tokio::spawn(log_held(*first, begun.len(), pool.clone()));
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<VoucherId, Held>> {
@@ -211,18 +228,16 @@ fn log_freed(freed: &[(VoucherId, Instant)]) {
     }
 }
 
-async fn log_held(begun: &[VoucherId], pool: &MySqlPool) {
-    if let Some(first) = begun.first() {
-        let search = tokio::time::timeout(SEARCH, row_locks::oldest_holder(pool)).await;
-        let (connection, age_s) = match search {
-            Ok(Ok(Some(holder))) => (Some(holder.connection), Some(holder.age_s)),
-            _ => (None, None),
-        };
-        tracing::warn!(
-            voucher = %first, vouchers = begun.len(), connection, age_s,
-            "the row of a voucher is held by another session: its orders are set aside until it is free"
-        );
-    }
+async fn log_held(first: VoucherId, vouchers: usize, pool: MySqlPool) {
+    let search = tokio::time::timeout(SEARCH, row_locks::oldest_holder(&pool)).await;
+    let (connection, age_s) = match search {
+        Ok(Ok(Some(holder))) => (Some(holder.connection), Some(holder.age_s)),
+        _ => (None, None),
+    };
+    tracing::warn!(
+        voucher = %first, vouchers, connection, age_s,
+        "the row of a voucher is held by another session: its orders are set aside until it is free"
+    );
 }
 
 #[cfg(test)]

@@ -6,12 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::{Either, select};
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{Commit, certification_backoff::CertificationBackoff, fault::Fault};
 
 /// A transaction that takes longer than this waits for somebody else's locks. It keeps its place no longer.
-const TURN: Duration = Duration::from_millis(250);
+pub(super) const TURN: Duration = Duration::from_millis(250);
+
+/// What looks for those locks gets so much time: whoever comes next shall know of them, and not wait there as well.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Places for those who write.
 #[derive(Debug)]
@@ -31,11 +35,13 @@ impl Writers {
         Self { places: Semaphore::new(places), certification_backoff: CertificationBackoff::default() }
     }
 
-    /// Runs `transaction` when there is a place. It is first polled then, so its own clock does not count the wait.
-    pub async fn run<T>(
+    /// Runs `transaction` when there is a place. It is first polled then, so its own clock does not count the wait. Where it
+    /// takes long, `look` runs beside it, before the place is free for the next.
+    pub async fn run<T, L>(
         &self,
         commit: Commit,
         transaction: impl Future<Output = Result<T, Fault>>,
+        look: impl Future<Output = L>,
     ) -> Result<T, Fault> {
         let place = self.places.acquire().await;
         if commit == Commit::Apart {
@@ -45,10 +51,13 @@ impl Writers {
         let mut transaction = pin!(transaction);
         let outcome = match timeout(TURN, &mut transaction).await {
             Ok(outcome) => outcome,
-            Err(_) => {
-                drop(place);
-                transaction.await
-            }
+            Err(_) => match select(transaction, pin!(timeout(LOOK, look))).await {
+                Either::Left((outcome, _)) => outcome,
+                Either::Right((_, transaction)) => {
+                    drop(place);
+                    transaction.await
+                }
+            },
         };
         match &outcome {
             Ok(_) => self.certification_backoff.on_commit(),
