@@ -9,6 +9,8 @@ default:
 
 # Of `just test`, what other servers could answer in another way; what a worker weighs is its own affair (`--skip weight::`)
 with_servers := "--lib --bins --test operations --test operators --test pipeline --test promises --test traces"
+# Tests wait for servers more than they compute: two of them for each core
+export RUST_TEST_THREADS := env("RUST_TEST_THREADS", shell("echo $((2 * $(nproc)))"))
 # One way to build the tests, so that nothing is built twice
 everything := "--workspace --features tidegate/otel"
 
