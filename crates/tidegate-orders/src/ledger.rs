@@ -42,7 +42,7 @@ use crate::order::Order;
 pub use cancel_unwritten::Cancellation;
 pub use dry_run::{DryRun, Snapshot};
 use fault::{Fault, Mismatch};
-use held_vouchers::{HeldVouchers, SECOND_LOOK};
+use held_vouchers::{HeldVouchers, PATIENT_LOOK, SECOND_LOOK};
 use knowledge::{Knowledge, RecentDepth};
 use refused_vouchers::RefusedVouchers;
 pub use retry::{ContentionCounts, Contentions};
@@ -52,7 +52,7 @@ use sql::{Depth, Guard};
 use verdict::{Changes, Known};
 pub use verdict::{Contention, Decided, Refusal, Verdict};
 use work_list::WorkList;
-use writers::{TURN, Writers};
+use writers::Writers;
 
 /// However many rows of a batch are held by others: what is not written by then waits. It is tried again later, an eighth of
 /// a batch first.
@@ -194,7 +194,7 @@ impl Ledger {
             let outcome = self.decide_and_write(&mut session, part).await;
             session.end(outcome).await
         });
-        let look = Box::pin(async { self.find_held(vouchers().collect(), TURN).await });
+        let look = Box::pin(async { self.find_held(vouchers().collect(), PATIENT_LOOK).await });
         self.writers.run(self.commit(), self.in_time(transaction), look).await
     }
 

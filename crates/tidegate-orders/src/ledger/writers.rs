@@ -12,10 +12,10 @@ use tokio::{sync::Semaphore, time::timeout};
 use super::{Commit, certification_backoff::CertificationBackoff, fault::Fault};
 
 /// A transaction that takes longer than this waits for somebody else's locks. It keeps its place no longer.
-pub(super) const TURN: Duration = Duration::from_millis(250);
+const TURN: Duration = Duration::from_millis(250);
 
 /// What looks for those locks gets so much time: whoever comes next shall know of them, and not wait there as well.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(900);
 
 /// Places for those who write.
 #[derive(Debug)]
