@@ -57,16 +57,22 @@ pub enum NextStep {
 /// What can be done, in this order.
 pub(super) fn next_steps(report: &OrderReport) -> Vec<NextStep> {
     let OrderReport { records, facts, status, .. } = report;
-    match (status, &records.row, &records.refusal) {
-        (OrderStatus::Written | OrderStatus::Cancelled | OrderStatus::Contradictory, Some(row), _) => {
-            of_row(report, row)
+    match status {
+        OrderStatus::Written | OrderStatus::Cancelled | OrderStatus::Contradictory => {
+            records.row.as_ref().map_or_else(Vec::new, |row| of_row(report, row))
         }
-        (OrderStatus::Refused, _, Some(refusal)) => of_refusal(report, refusal),
-        (OrderStatus::Pending | OrderStatus::Undelivered, ..) => in_flight(report),
-        (OrderStatus::Dead, ..) => {
+        OrderStatus::Refused => {
+            records.refusal.as_ref().map_or_else(Vec::new, |refusal| of_refusal(report, refusal))
+        }
+        OrderStatus::Pending | OrderStatus::Undelivered => in_flight(report),
+        OrderStatus::Dead => {
             records.letters.first().map_or_else(Vec::new, |letter| of_letter(report, letter))
         }
-        _ => match facts.remedy() {
+        OrderStatus::GivenBack
+        | OrderStatus::Mismatched
+        | OrderStatus::Lost
+        | OrderStatus::Unsure
+        | OrderStatus::Unknown => match facts.remedy() {
             Remedy::RunAgain => run_again(report).into_iter().collect(),
             Remedy::LookFurther => search_further(report).into_iter().collect(),
             _ => Vec::new(),

@@ -255,6 +255,15 @@ fn left_reason(pending: &PendingView, decided: &HashMap<OrderId, OrderStatus>) -
     }
     Some(match decided.get(&pending.order.as_ref()?.id)? {
         OrderStatus::Refused => LeftReason::Refused,
-        _ => LeftReason::Written,
+        OrderStatus::Written | OrderStatus::Cancelled | OrderStatus::Contradictory => LeftReason::Written,
+        // MySQL alone says none of these. If it did, its word would not be clear enough to bury the entry.
+        OrderStatus::GivenBack
+        | OrderStatus::Dead
+        | OrderStatus::Pending
+        | OrderStatus::Undelivered
+        | OrderStatus::Mismatched
+        | OrderStatus::Lost
+        | OrderStatus::Unsure
+        | OrderStatus::Unknown => LeftReason::Written,
     })
 }

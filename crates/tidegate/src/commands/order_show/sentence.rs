@@ -8,7 +8,7 @@ use tidegate_operations::{
     text::counted,
 };
 use tidegate_orders::{
-    OrderStatus,
+    OrderStatus, RowState,
     order_status::{JournalFact, LetterFact, Remedy},
 };
 
@@ -21,14 +21,10 @@ use super::{
 pub fn sentence(report: &OrderReport, claim_idle_ms: u64) -> String {
     let records = &report.records;
     let status = report.status_without_mysql();
-    let sentence = match (status, &records.row, &records.refusal) {
-        (_, Some(row), _) => with_row(report, row),
-        (_, None, Some(refusal)) => refused(report, refusal),
-        (OrderStatus::Pending | OrderStatus::Undelivered, ..) => in_flight(report, claim_idle_ms),
-        (OrderStatus::Dead, ..) => records.letters.first().map_or_else(String::new, |it| dead(report, it)),
-        (OrderStatus::GivenBack, ..) => given_back_only(records),
-        (OrderStatus::Unknown, ..) => unknown(records),
-        _ => lost(records),
+    let sentence = match (&records.row, &records.refusal) {
+        (Some(row), _) => with_row(report, row),
+        (None, Some(refusal)) => refused(report, refusal),
+        (None, None) => undecided(report, status, claim_idle_ms),
     };
     if report.status == OrderStatus::Unsure && status != OrderStatus::Unsure {
         return format!("{sentence} But MySQL could not be asked: it may be written all the same.");
@@ -36,23 +32,39 @@ pub fn sentence(report: &OrderReport, claim_idle_ms: u64) -> String {
     sentence
 }
 
+/// Of an order of which MySQL holds nothing.
+fn undecided(report: &OrderReport, status: OrderStatus, claim_idle_ms: u64) -> String {
+    let records = &report.records;
+    match status {
+        OrderStatus::Pending | OrderStatus::Undelivered => in_flight(report, claim_idle_ms),
+        OrderStatus::Dead => records.letters.first().map_or_else(String::new, |it| dead(report, it)),
+        OrderStatus::GivenBack => given_back_only(records),
+        OrderStatus::Unknown => unknown(records),
+        OrderStatus::Mismatched | OrderStatus::Lost | OrderStatus::Unsure => lost(records),
+        // Only a row or a refusal leads to these.
+        OrderStatus::Written | OrderStatus::Cancelled | OrderStatus::Contradictory | OrderStatus::Refused => {
+            lost(records)
+        }
+    }
+}
+
 fn with_row(report: &OrderReport, row: &OrderRow) -> String {
     let units = if row.quantity == 1 { String::new() } else { format!(" ({} units)", row.quantity) };
     let order = format!("order {} of user {} for voucher {}{units}", row.order, row.user, row.voucher);
     let (when, status) = (moment_of(row.created_ms), status(row.status));
-    let mut sentence = match report.status {
-        OrderStatus::Cancelled => {
+    let mut sentence = match row.state() {
+        RowState::Live => format!("It is written: {order}, {when}, {status}.") + &live(report, row),
+        RowState::Cancelled => {
             let sentence = format!("It is {status}: {order}, whose row is of {when}, counts no units.");
             sentence + &cancelled(report, row)
         }
-        OrderStatus::Contradictory => {
+        RowState::Contradictory => {
             let slot = row.slot.map_or_else(|| "no slot".to_owned(), |slot| format!("slot {slot}"));
             format!(
                 "It is neither live nor cancelled: {order}, whose row is of {when}, has {slot} and is {status}. Nobody can tell \
                  from that whether its units went back (see docs/runbook/contradictory-orders.md)."
             )
         }
-        _ => format!("It is written: {order}, {when}, {status}.") + &live(report, row),
     };
     let open = report.records.open_entry();
     if let Some(entry) = open {
