@@ -7,7 +7,7 @@ use fred::{clients::Pool, interfaces::StreamsInterface};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_stream::{
-    EntryId, KeyKind, RetainedFor, Retainer, StreamInspector, StreamNames, Trimmer, count_before, inspect,
+    EntryId, KeyKind, RetainedFor, Retainer, StreamInspector, StreamNames, Trimmer, inspect,
 };
 
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
     settings::SystemSettings,
     text::counted,
 };
+
+/// Entries that are counted at once, at most.
+const COUNT_PAGE: u16 = 1_000;
 
 /// Which entries to delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +135,8 @@ impl Trim {
             Some(before) => {
                 progress.expect(status.length, "entries looked at");
                 let enough = if self.request.count_all { u64::MAX } else { 1 };
-                count_before(&self.redis, stream, before, enough, |seen| progress.add(seen)).await?
+                let pages = inspector.entry_pages(stream, (EntryId::MIN, before.previous()), COUNT_PAGE);
+                pages.count(enough, |seen| progress.add(seen)).await?
             }
         };
         Ok(TrimPlan {

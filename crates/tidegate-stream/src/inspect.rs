@@ -11,13 +11,15 @@ use fred::{
 
 use crate::{
     entry::{EntryId, bad_reply, parse_id},
+    inspector::StreamInspector,
+    pages::EntryPages,
     redis::{RedisError, RedisPool},
     stream::{StreamError, StreamNames},
 };
 
 /// Where the server cannot tell how many entries are undelivered, they are counted, but not further than this.
 const COUNT_LIMIT: u64 = 10_000;
-pub(crate) const COUNT_PAGE: u64 = 1_000;
+const COUNT_PAGE: u16 = 1_000;
 
 /// What the key of the stream holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,7 +188,9 @@ async fn group(pool: &Pool, names: &StreamNames, length: u64) -> Result<Option<G
     let groups: Vec<HashMap<String, Value>> = groups.map_err(RedisError::new)?;
     let Some(group) = groups.iter().find(|group| is_named(group, names)) else { return Ok(None) };
     let last_delivered = parse_id(group.get("last-delivered-id").unwrap_or(&Value::Null))?;
-    let oldest_undelivered = entries_after(pool, &names.stream, last_delivered, 1).await?.first().copied();
+    let inspector = StreamInspector::new(RedisPool(pool.clone()), names.clone());
+    let range = (last_delivered, EntryId::MAX);
+    let oldest_undelivered = inspector.page(&names.stream, range, 1).await?.first().map(|entry| entry.id);
     let lag = group.get("lag").and_then(Value::as_u64);
     let (pending, oldest_pending) = pending(pool, &names.stream, &names.group).await?;
     Ok(Some(GroupStatus {
@@ -194,7 +198,7 @@ async fn group(pool: &Pool, names: &StreamNames, length: u64) -> Result<Option<G
             (None, _) => Undelivered::Exactly(0),
             // Null after XDEL, absent before Redis 7, and known to be wrong at times.
             (Some(_), Some(lag)) if (1..=length).contains(&lag) => Undelivered::Exactly(lag),
-            _ => count_after(pool, &names.stream, last_delivered).await?,
+            _ => count_undelivered(inspector.entry_pages(&names.stream, range, COUNT_PAGE)).await?,
         },
         oldest_undelivered,
         pending,
@@ -251,48 +255,10 @@ pub(crate) async fn pending(
     }
 }
 
-async fn count_after(pool: &Pool, stream: &str, mut after: EntryId) -> Result<Undelivered, StreamError> {
-    let mut counted = 0;
-    while counted < COUNT_LIMIT {
-        let page = entries_after(pool, stream, after, COUNT_PAGE).await?;
-        counted += page.len() as u64;
-        match page.last() {
-            Some(last) if page.len() as u64 == COUNT_PAGE => after = *last,
-            _ => return Ok(Undelivered::Exactly(counted)),
-        }
-    }
-    Ok(Undelivered::AtLeast(counted))
-}
-
-/// Ids of up to `count` entries after an id.
-async fn entries_after(
-    pool: &Pool,
-    stream: &str,
-    after: EntryId,
-    count: u64,
-) -> Result<Vec<EntryId>, StreamError> {
-    entries_between(pool, stream, after, "+", count).await
-}
-
-/// Ids of up to `count` entries after an id, up to an end as XRANGE takes it.
-pub(crate) async fn entries_between(
-    pool: &Pool,
-    stream: &str,
-    after: EntryId,
-    end: &str,
-    count: u64,
-) -> Result<Vec<EntryId>, StreamError> {
-    let reply = pool.xrange(stream, format!("({after}"), end, Some(count)).await;
-    match reply.map_err(RedisError::new)? {
-        Value::Array(entries) => entries.iter().map(entry_id).collect(),
-        Value::Null => Ok(Vec::new()),
-        other => Err(bad_reply("entries", &other).into()),
-    }
-}
-
-fn entry_id(entry: &Value) -> Result<EntryId, StreamError> {
-    match entry {
-        Value::Array(parts) if !parts.is_empty() => Ok(parse_id(&parts[0])?),
-        other => Err(bad_reply("[id, fields]", other).into()),
-    }
+/// Of the entries that `pages` has, which are the undelivered ones.
+async fn count_undelivered(pages: EntryPages) -> Result<Undelivered, StreamError> {
+    Ok(match pages.count(COUNT_LIMIT, |_| {}).await? {
+        COUNT_LIMIT.. => Undelivered::AtLeast(COUNT_LIMIT),
+        counted => Undelivered::Exactly(counted),
+    })
 }

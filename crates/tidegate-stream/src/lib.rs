@@ -123,6 +123,6 @@ pub use set_aside_notes::{NamedCause, SetAsideNote, SetAsideNotes};
 pub use shared_reader::SharedReader;
 pub use stream::{BuryReply, GroupState, Reader, Stream, StreamError, StreamNames};
 pub use trim::Trimmer;
-pub use trim_plan::{RetainedFor, Retainer, TrimLimit, count_before};
+pub use trim_plan::{RetainedFor, Retainer, TrimLimit};
 #[cfg(feature = "fred")]
 pub use with_fred::Script;

@@ -34,6 +34,21 @@ impl EntryPages {
         Ok(Some(page))
     }
 
+    /// Counts the entries that are left, page by page, and ends once there are `enough`; `seen` gets the size of each page.
+    ///
+    /// # Errors
+    /// As for every call of [`StreamInspector`].
+    pub async fn count(mut self, enough: u64, seen: impl Fn(u64)) -> Result<u64, StreamError> {
+        let mut counted = 0;
+        while counted < enough
+            && let Some(page) = self.next(enough - counted).await?
+        {
+            counted += page.len() as u64;
+            seen(page.len() as u64);
+        }
+        Ok(counted)
+    }
+
     /// The last entry that was read; before the first page, the one that the pages come after.
     #[must_use]
     pub fn after(&self) -> EntryId {

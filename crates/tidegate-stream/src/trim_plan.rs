@@ -7,8 +7,8 @@ use fred::{clients::Pool, interfaces::StreamsInterface, types::Value};
 
 use crate::{
     entry::{EntryId, parse_id},
-    inspect::{COUNT_PAGE, KeyKind, entries_between, key_kind, pending},
-    redis::{RedisError, RedisPool},
+    inspect::{KeyKind, key_kind, pending},
+    redis::RedisError,
     stream::StreamError,
 };
 
@@ -68,30 +68,4 @@ async fn retainer(
             Retainer { group: name, id, need: RetainedFor::LastDelivered }
         }
     })
-}
-
-/// Counts the entries before an id, page by page, and ends once there are `enough`; `seen` gets the size of each page.
-///
-/// # Errors
-/// When Redis does not answer, or the key holds no stream.
-pub async fn count_before(
-    pool: impl Into<RedisPool>,
-    stream: &str,
-    end: EntryId,
-    enough: u64,
-    seen: impl Fn(u64),
-) -> Result<u64, StreamError> {
-    let RedisPool(pool) = pool.into();
-    let (mut counted, mut after) = (0, EntryId::MIN);
-    // Not `(end`: Redis knows nothing before 0-0, which is where a group stands that has read nothing yet.
-    let last = end.previous().to_string();
-    loop {
-        let page = entries_between(&pool, stream, after, &last, COUNT_PAGE).await?;
-        counted += page.len() as u64;
-        seen(page.len() as u64);
-        match page.last() {
-            Some(last) if page.len() as u64 == COUNT_PAGE && counted < enough => after = *last,
-            _ => return Ok(counted),
-        }
-    }
 }

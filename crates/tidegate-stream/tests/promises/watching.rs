@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use tidegate_stream::{
-    Activity, EntryId, LaneSettings, Observer, Origin, Outcome, ProcessedBatch, Stage, has_group, inspect,
+    Activity, EntryId, LaneSettings, Observer, Origin, Outcome, ProcessedBatch, Stage, Undelivered,
+    has_group, inspect,
 };
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, ms, number, settings};
@@ -80,6 +81,21 @@ async fn whether_the_group_is_there_is_seen() {
     assert!(!has_group(&rig.pool, &rig.names).await.unwrap());
     let _: String = rig.call("SET s text").await;
     has_group(&rig.pool, &rig.names).await.unwrap_err();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn undelivered_entries_that_the_server_cannot_count_are_counted_up_to_ten_thousand() {
+    let rig = Rig::start().await;
+    let undelivered = async || inspect(&rig.pool, &rig.names).await.unwrap().group.unwrap().undelivered;
+    rig.add_delivered(1, "c").await;
+    let ids = rig.add(10_000).await;
+    assert_eq!(undelivered().await, Undelivered::Exactly(10_000), "the server tells");
+
+    // A gap ahead of the group: the server tells no more.
+    let _deleted: i64 = rig.call(&format!("XDEL s {}", ids[5_000])).await;
+    assert_eq!(undelivered().await, Undelivered::Exactly(9_999));
+    rig.add(2).await;
+    assert_eq!(undelivered().await, Undelivered::AtLeast(10_000));
 }
 
 /// Remembers what it was told of each batch.
