@@ -1,0 +1,174 @@
+use super::*;
+
+const BATCH: usize = 800;
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Sets a batch aside for `cause`, and answers with what is tried then, and what after that, when all of the first
+/// goes well.
+fn tries(cause: Cause) -> (usize, usize) {
+    let mut aside = SetAside::new(BATCH, RETRY, Arc::default());
+    let now = Instant::now();
+    (0..BATCH as u64).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, cause, now));
+    let now = aside.next_due(now).unwrap();
+    let first = aside.take_due(now).ids.len();
+    aside.end_try(&[], Duration::ZERO, now);
+    (first, aside.take_due(now).ids.len())
+}
+
+#[test]
+fn a_batch_that_is_set_aside_for_nothing_of_its_own_is_done_at_full_speed_with_its_second_try() {
+    assert_eq!(tries(Cause { kind: "lock", key: 7 }), (TRIAL_ENTRIES, 2 * TRIAL_ENTRIES));
+    assert_eq!(tries(Cause::UNKNOWN), (BATCH / 8, BATCH - BATCH / 8));
+}
+
+#[test]
+fn a_try_in_vain_of_what_nobody_knows_the_cause_of_is_followed_by_a_few_as_any_other() {
+    let mut aside = SetAside::new(BATCH, RETRY, Arc::default());
+    let now = Instant::now();
+    (0..BATCH as u64).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, Cause::UNKNOWN, now));
+    let now = aside.next_due(now).unwrap();
+    for id in aside.take_due(now).ids {
+        aside.put(id, Cause::UNKNOWN, now);
+    }
+    aside.end_try(&[], Duration::ZERO, now);
+    let due = aside.next_due(now).unwrap();
+    assert!(due > now, "not at once");
+    assert_eq!(aside.take_due(due).ids.len(), TRIAL_ENTRIES);
+}
+
+#[test]
+fn what_has_come_back_before_a_store_failed_is_set_aside_once() {
+    let causes = Arc::new(Causes::default());
+    let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(&causes));
+    let now = Instant::now();
+    let (before, after) = (Cause { kind: "lock", key: 7 }, Cause { kind: "row", key: 1 });
+    (0..4).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, before, now));
+    let all = aside.ids();
+    let now = aside.next_due(now).unwrap();
+    let tried = aside.take_due(now).ids;
+    assert_eq!(tried, all);
+    aside.put(tried[0], before, now);
+    aside.put(tried[1], after, now);
+    aside.undo_try(now);
+    assert_eq!((aside.ids(), aside.len(), causes.entries()), (all, 4, 4));
+    assert_eq!(causes.top(2).iter().map(|awaited| awaited.entries).collect::<Vec<_>>(), [3, 1]);
+}
+
+const TRY: Duration = Duration::from_secs(1);
+
+#[test]
+fn of_entries_that_are_handled_alone_never_more_than_a_few_are_tried_at_once_and_one_while_some_come_back() {
+    let mut aside = SetAside::new(1000, RETRY, Arc::default());
+    let mut now = Instant::now();
+    (0..1000).for_each(|ms| aside.put_alone(EntryId { ms, seq: 0 }, now));
+    let mut sizes = Vec::new();
+    for _ in 0..8 {
+        now = aside.next_due(now).unwrap();
+        sizes.push(aside.take_due(now).ids.len());
+        aside.end_try(&[], Duration::ZERO, now);
+        assert!(aside.waiting[&ALONE].share <= TRIAL_ENTRIES, "{}", aside.waiting[&ALONE].share);
+    }
+    assert_eq!(sizes, [1, 2, 4, 4, 4, 4, 4, 4]);
+
+    let tried = aside.take_due(now).ids;
+    assert_eq!(tried.len(), 4);
+    tried[1..].iter().for_each(|id| aside.put_alone(*id, now));
+    aside.end_try(&[], TRY, now);
+    let mut sizes = Vec::new();
+    while sizes.len() < 3 {
+        now = aside.next_due(now).unwrap();
+        let tried = aside.take_due(now).ids;
+        tried.iter().for_each(|id| aside.put_alone(*id, now));
+        aside.end_try(&[], TRY, now);
+        sizes.extend(Some(tried.len()).filter(|size| *size > 0));
+    }
+    assert_eq!(sizes, [1, 1, 1]);
+}
+
+/// Lanes of a process, each with entries that are handled alone; a try takes a second and stalls all of them.
+struct World {
+    lanes: Vec<SetAside>,
+    /// Which of them comes first, where several are due.
+    first: usize,
+    /// Tries of each lane.
+    tries: Vec<usize>,
+    begun: Instant,
+    now: Instant,
+    stalled: Duration,
+    done: usize,
+}
+
+impl World {
+    fn new(lanes: usize, entries: u64) -> Self {
+        let (causes, now) = (Arc::new(Causes::default()), Instant::now());
+        let lane = |_| {
+            let mut lane = SetAside::new(100, Duration::from_millis(100), Arc::clone(&causes));
+            (1..=entries).for_each(|ms| lane.put_alone(EntryId { ms, seq: 0 }, now));
+            lane
+        };
+        let (begun, stalled, tries) = (now, Duration::ZERO, vec![0; lanes]);
+        let lanes = (0..lanes).map(lane).collect();
+        Self { lanes, first: 0, tries, begun, now, stalled, done: 0 }
+    }
+
+    /// Each lane takes what is due, then one after the other is alone.
+    fn turn(&mut self, is_free: bool) {
+        let taken: Vec<Due> = self.lanes.iter_mut().map(|lane| lane.take_due(self.now)).collect();
+        for at in 0..self.lanes.len() {
+            let at = (self.first + at) % self.lanes.len();
+            let (lane, due) = (&mut self.lanes[at], &taken[at]);
+            if due.ids.is_empty() || lane.is_exclusive_forbidden(self.now) {
+                lane.end_try(&due.ids, Duration::ZERO, self.now);
+                continue;
+            }
+            assert!(due.alone);
+            self.tries[at] += 1;
+            let time = TRY * u32::try_from(due.ids.len()).unwrap();
+            self.now += time;
+            self.stalled += time;
+            if is_free {
+                self.done += due.ids.len();
+            } else {
+                due.ids.iter().for_each(|id| lane.put_alone(*id, self.now));
+            }
+            lane.end_try(&[], time, self.now);
+        }
+        let next = self.lanes.iter().filter_map(|lane| lane.next_due(self.now)).min();
+        self.now = next.unwrap_or(self.now).max(self.now + Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn entries_alone_that_wait_for_something_else_stall_a_process_of_many_lanes_for_a_sixteenth_of_its_time() {
+    // The lanes come in turn, or one of them is always ahead of the others.
+    for step in [1, 0] {
+        let mut world = World::new(8, 20);
+        let mut turns = 0;
+        while world.now < world.begun + Duration::from_secs(3600) {
+            world.turn(false);
+            world.first += step;
+            turns += 1;
+        }
+        let share = world.stalled.as_secs_f64() / (world.now - world.begun).as_secs_f64();
+        assert!((1.0 / 32.0..=1.0 / 15.0).contains(&share), "a share of {share}");
+        assert!(turns < 20_000, "no hot loop: {turns} turns in an hour");
+        let set_aside: usize = world.lanes.iter().map(SetAside::len).sum();
+        assert_eq!(set_aside, 160, "none is lost");
+        let (fewest, most) = (world.tries.iter().min().unwrap(), world.tries.iter().max().unwrap());
+        assert!(most - fewest <= 3, "each lane has its tries: {:?}", world.tries);
+    }
+}
+
+#[test]
+fn entries_alone_that_can_be_done_are_done_without_a_rest() {
+    let mut world = World::new(8, 20);
+    world.turn(false);
+    while world.now < world.begun + 2 * TRY {
+        world.turn(false);
+    }
+    let freed = world.now;
+    while world.done < 160 {
+        world.turn(true);
+        assert!(world.now < freed + Duration::from_secs(160 + 60), "{} are done", world.done);
+    }
+}
