@@ -5,6 +5,7 @@
 //! nodes of that cluster: any other server, such as an asynchronous replica, lacks orders that were acknowledged.
 
 mod node_status;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -19,12 +20,13 @@ use std::{
 };
 
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlConnection, MySqlPool,
-    mysql::{MySqlConnectOptions, MySqlPoolOptions},
+    AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlConnection, MySqlPool, mysql::MySqlPoolOptions,
 };
 use tokio::time::timeout;
 
 pub use node_status::{Cluster, NodeStatus};
+pub use settings::SessionSettings;
+use settings::name_of;
 
 /// A refusal that goes on is logged again after this long.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
@@ -32,28 +34,6 @@ const LOG_AGAIN: Duration = Duration::from_secs(60);
 /// The age of a session counts from a moment after its server was looked at. This is longer than that moment: no network call
 /// lies in between.
 const AGE_LAG: Duration = Duration::from_millis(100);
-
-/// How to reach MySQL, and what sessions are like.
-#[derive(Clone)]
-pub struct SessionSettings {
-    /// The nodes of one cluster, the preferred one first; or a single server. Never empty.
-    pub hosts: Vec<MySqlConnectOptions>,
-    /// How long to wait for a free or a new connection.
-    pub acquire_timeout: Duration,
-    /// How long a statement waits for a row, in seconds.
-    pub lock_wait_timeout_s: u32,
-    /// How long the server waits for the next statement of a session, then it ends the session. A worker that is frozen in
-    /// the middle of a transaction holds the rows of its vouchers, and with them the sale, for so long.
-    pub silence: Duration,
-}
-
-/// Without their passwords.
-impl fmt::Debug for SessionSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts: Vec<String> = self.hosts.iter().map(name_of).collect();
-        f.debug_struct("SessionSettings").field("hosts", &hosts).finish_non_exhaustive()
-    }
-}
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +101,7 @@ impl Sessions {
     #[must_use]
     pub fn new(settings: SessionSettings) -> Self {
         assert!(!settings.hosts.is_empty(), "the caller names a host");
-        let setup = setup(settings.lock_wait_timeout_s, settings.silence);
+        let setup = settings.setup();
         let shared = Shared {
             settings,
             setup,
@@ -351,29 +331,4 @@ impl Shared {
             state.logged = Some((refused.to_owned(), Instant::now()));
         }
     }
-}
-
-fn name_of(host: &MySqlConnectOptions) -> String {
-    format!("{}:{}", host.get_host(), host.get_port())
-}
-
-/// What every session needs, whatever the server's defaults:
-///
-/// - a statement outside of a transaction commits by itself, and a COMMIT begins no new transaction: otherwise what was
-///   reported as done would be rolled back with the connection
-/// - no gap locks, and short waits for row locks
-/// - an error instead of a clamped value, all rows of an answer, and updates by join
-/// - an end when its worker falls silent
-fn setup(lock_wait_timeout_s: u32, silence: Duration) -> [String; 7] {
-    [
-        "SET SESSION autocommit = 1, completion_type = 0".to_owned(),
-        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
-        format!("SET SESSION innodb_lock_wait_timeout = {lock_wait_timeout_s}"),
-        // For a table that somebody has locked whole.
-        format!("SET SESSION lock_wait_timeout = {}", lock_wait_timeout_s.max(10)),
-        // Not NO_ZERO_DATE: MariaDB would refuse every row of a table with such a default, and dumps of the tutorial have it.
-        "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'".to_owned(),
-        format!("SET SESSION sql_select_limit = {}, sql_safe_updates = 0", u64::MAX),
-        format!("SET SESSION wait_timeout = {0}, net_read_timeout = {0}", silence.as_secs().max(1)),
-    ]
 }

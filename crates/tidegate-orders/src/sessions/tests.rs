@@ -1,3 +1,4 @@
+use sqlx::mysql::MySqlConnectOptions;
 use tidegate_lab::MysqlServer;
 
 use super::*;

@@ -1,0 +1,54 @@
+//! Where sessions connect, and what each is set up with.
+
+use std::{fmt, time::Duration};
+
+use sqlx::mysql::MySqlConnectOptions;
+
+/// How to reach MySQL, and what sessions are like.
+#[derive(Clone)]
+pub struct SessionSettings {
+    /// The nodes of one cluster, the preferred one first; or a single server. Never empty.
+    pub hosts: Vec<MySqlConnectOptions>,
+    /// How long to wait for a free or a new connection.
+    pub acquire_timeout: Duration,
+    /// How long a statement waits for a row, in seconds.
+    pub lock_wait_timeout_s: u32,
+    /// How long the server waits for the next statement of a session, then it ends the session. A worker that is frozen in
+    /// the middle of a transaction holds the rows of its vouchers, and with them the sale, for so long.
+    pub silence: Duration,
+}
+
+/// Without their passwords.
+impl fmt::Debug for SessionSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts: Vec<String> = self.hosts.iter().map(name_of).collect();
+        f.debug_struct("SessionSettings").field("hosts", &hosts).finish_non_exhaustive()
+    }
+}
+
+impl SessionSettings {
+    /// What every session needs, whatever the server's defaults:
+    ///
+    /// - a statement outside of a transaction commits by itself, and a COMMIT begins no new transaction: otherwise what was
+    ///   reported as done would be rolled back with the connection
+    /// - no gap locks, and short waits for row locks
+    /// - an error instead of a clamped value, all rows of an answer, and updates by join
+    /// - an end when its worker falls silent
+    pub(super) fn setup(&self) -> [String; 7] {
+        [
+            "SET SESSION autocommit = 1, completion_type = 0".to_owned(),
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
+            format!("SET SESSION innodb_lock_wait_timeout = {}", self.lock_wait_timeout_s),
+            // For a table that somebody has locked whole.
+            format!("SET SESSION lock_wait_timeout = {}", self.lock_wait_timeout_s.max(10)),
+            // Not NO_ZERO_DATE: MariaDB would refuse every row of a table with such a default, and dumps of the tutorial have it.
+            "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'".to_owned(),
+            format!("SET SESSION sql_select_limit = {}, sql_safe_updates = 0", u64::MAX),
+            format!("SET SESSION wait_timeout = {0}, net_read_timeout = {0}", self.silence.as_secs().max(1)),
+        ]
+    }
+}
+
+pub(super) fn name_of(host: &MySqlConnectOptions) -> String {
+    format!("{}:{}", host.get_host(), host.get_port())
+}
