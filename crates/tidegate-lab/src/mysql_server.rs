@@ -19,7 +19,9 @@ use crate::endpoint::Endpoint;
 use crate::external::{self, ExternalMysql};
 use crate::flavour::MysqlFlavour;
 use crate::ground::Ground;
-use crate::mysql_settings::{DATA, TMP, server_words, with_path};
+#[cfg(feature = "tls")]
+use crate::mysql_settings::with_path;
+use crate::mysql_settings::{DATA, TMP, server_words};
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 
