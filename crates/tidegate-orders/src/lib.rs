@@ -2,6 +2,7 @@
 
 pub mod batch_trace;
 pub mod dead_letters;
+pub mod event;
 pub mod gate;
 pub mod handler;
 pub mod journal;
@@ -26,6 +27,7 @@ pub mod wire;
 
 pub use batch_trace::{BatchTrace, BatchTracer};
 pub use dead_letters::DeadLetters;
+pub use event::{Event, EventKind};
 pub use gate::Gate;
 pub use handler::{OrderHandler, Predicted};
 pub use journal::JournalEntry;

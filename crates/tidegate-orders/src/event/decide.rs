@@ -1,0 +1,439 @@
+//! What an event does to an order: a pure decision over the order's row and what happened to it before.
+//!
+//! ```text
+//! placed -> 1 unpaid - paid -> 2 paid - used -> 3 used
+//!              | cancelled, expired  | ^ refund_failed
+//!              v           refunding v |
+//!           4 cancelled - paid ->  5 refunding - refunded -> 6 refunded
+//! ```
+//!
+//! Units and slot go back when a step takes the slot away, and only then. A status that somebody else has set is where the
+//! order is: no step is taken back, and nothing is given back for it.
+
+use tidegate_stream::EntryId;
+
+use super::{Event, EventKind, EventText};
+
+const UNPAID: i64 = 1;
+const PAID: i64 = 2;
+const USED: i64 = 3;
+const CANCELLED: i64 = 4;
+const REFUNDING: i64 = 5;
+const REFUNDED: i64 = 6;
+
+/// What came of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventOutcome {
+    /// It is done: the order has moved, or need not move for it.
+    Applied,
+    /// The order was there already, by the same event or by another way.
+    Unchanged,
+    /// A payment that pays for nothing: it has to be given back.
+    RefundDue,
+    /// The order cannot take this step.
+    Rejected(EventRejection),
+}
+
+/// Why an order cannot take a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventRejection {
+    /// The order belongs to another user, or to another voucher.
+    WrongOwner,
+    /// There is no such order.
+    NoOrder,
+    /// The order was refused: it holds nothing.
+    Refused,
+    /// It is not paid.
+    NotPaid,
+    /// It is paid: what ends it is a refund.
+    Paid,
+    /// It is used.
+    Used,
+    /// It is cancelled.
+    Cancelled,
+    /// Its payment is being given back.
+    Refunding,
+    /// Its payment was given back.
+    Refunded,
+    /// It was paid more than once, and the event does not say which payment it is about.
+    PaymentNeeded,
+    /// No payment of this order has the reference that the event names.
+    NoSuchPayment,
+    /// Its status and its slot contradict each other, or the status is none of ours: somebody changed the row by hand.
+    ChangedElsewhere,
+}
+
+impl EventRejection {
+    const ALL: [Self; 12] = [
+        Self::WrongOwner,
+        Self::NoOrder,
+        Self::Refused,
+        Self::NotPaid,
+        Self::Paid,
+        Self::Used,
+        Self::Cancelled,
+        Self::Refunding,
+        Self::Refunded,
+        Self::PaymentNeeded,
+        Self::NoSuchPayment,
+        Self::ChangedElsewhere,
+    ];
+
+    /// The word for it in rows and logs.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::WrongOwner => "wrong_owner",
+            Self::NoOrder => "no_order",
+            Self::Refused => "refused",
+            Self::NotPaid => "not_paid",
+            Self::Paid => "paid",
+            Self::Used => "used",
+            Self::Cancelled => "cancelled",
+            Self::Refunding => "refunding",
+            Self::Refunded => "refunded",
+            Self::PaymentNeeded => "payment_needed",
+            Self::NoSuchPayment => "no_such_payment",
+            Self::ChangedElsewhere => "changed_elsewhere",
+        }
+    }
+}
+
+const APPLIED: &str = "applied";
+const UNCHANGED: &str = "unchanged";
+const REFUND_DUE: &str = "refund_due";
+
+impl EventOutcome {
+    /// The word for it in rows, logs and metrics: `applied`, `unchanged`, `refund_due`, or why it was rejected.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Applied => APPLIED,
+            Self::Unchanged => UNCHANGED,
+            Self::RefundDue => REFUND_DUE,
+            Self::Rejected(rejection) => rejection.word(),
+        }
+    }
+
+    /// Reads the word back. One of a newer version reads as a rejection, for which nothing is done.
+    #[must_use]
+    pub fn from_word(word: &str) -> Self {
+        match word {
+            APPLIED => Self::Applied,
+            UNCHANGED => Self::Unchanged,
+            REFUND_DUE => Self::RefundDue,
+            other => Self::Rejected(
+                EventRejection::ALL
+                    .into_iter()
+                    .find(|rejection| rejection.word() == other)
+                    .unwrap_or(EventRejection::ChangedElsewhere),
+            ),
+        }
+    }
+}
+
+/// The row of an order, as far as events concern it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its user: whatever number stands there.
+    pub user: i64,
+    /// Its voucher: whatever number stands there.
+    pub voucher: i64,
+    /// Its units.
+    pub quantity: i64,
+    /// Its status; 1 where the column is NULL.
+    pub status: i64,
+    /// It holds its slot, and with it its units.
+    pub has_slot: bool,
+}
+
+/// A step of an order's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The status before. None: there was no row.
+    pub from: Option<i64>,
+    /// The status after.
+    pub to: i64,
+}
+
+/// An event that was decided: a row of `tidegate_event`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastEvent {
+    /// Which one of its order, from 1.
+    pub number: u32,
+    /// What happened. None: a newer version knows.
+    pub kind: Option<EventKind>,
+    /// The outside's own id of it.
+    pub reference: Option<EventText>,
+    /// Of a refund: which payment it is about.
+    pub payment: Option<EventText>,
+    /// Why it happened, in a word of whoever sent it.
+    pub reason: Option<EventText>,
+    /// What came of it.
+    pub outcome: EventOutcome,
+    /// How the order moved for it.
+    pub step: Option<Step>,
+    /// Units that it gave back; 0: the slot was not taken away.
+    pub released: i64,
+    /// The entry that brought it.
+    pub entry: EntryId,
+}
+
+impl PastEvent {
+    /// It ended the order: whoever brings it from now on finds that.
+    #[must_use]
+    pub fn has_ended_order(&self) -> bool {
+        self.step.is_some_and(|step| matches!(step.to, CANCELLED | REFUNDED))
+    }
+
+    /// It is a payment that the order counts as its own: it moved the order, or was found to be what somebody else had
+    /// moved it for.
+    fn is_own_payment(&self) -> bool {
+        self.kind == Some(EventKind::Paid) && (self.outcome == EventOutcome::Applied || self.step.is_some())
+    }
+
+    fn is_payment(&self) -> bool {
+        let is_money = matches!(self.outcome, EventOutcome::Applied | EventOutcome::RefundDue);
+        self.kind == Some(EventKind::Paid) && is_money
+    }
+}
+
+/// What is known of an order when an event comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// Its row in `tb_voucher_order`.
+    pub row: Option<Row>,
+    /// It was refused: of this user and voucher.
+    pub refused: Option<(i64, i64)>,
+    /// The journal says that somebody else placed it.
+    pub is_of_another: bool,
+    /// What happened to it so far, by number.
+    pub events: Vec<PastEvent>,
+}
+
+/// What an event does.
+struct Effect {
+    outcome: EventOutcome,
+    to: Option<i64>,
+    frees_slot: bool,
+}
+
+impl Effect {
+    fn of(outcome: EventOutcome) -> Self {
+        Self { outcome, to: None, frees_slot: false }
+    }
+
+    fn rejected(rejection: EventRejection) -> Self {
+        Self::of(EventOutcome::Rejected(rejection))
+    }
+
+    fn moved(to: i64) -> Self {
+        Self { outcome: EventOutcome::Applied, to: Some(to), frees_slot: false }
+    }
+
+    fn ended(to: i64) -> Self {
+        Self { outcome: EventOutcome::Applied, to: Some(to), frees_slot: true }
+    }
+}
+
+/// Decides what `event` does to the order of this history, and adds it there. An event that was decided before keeps what
+/// was decided then, and nothing is added.
+pub fn decide(event: &Event, entry: EntryId, history: &mut History) -> PastEvent {
+    let is_same = |past: &&PastEvent| past.entry == entry && past.kind == Some(event.kind);
+    if let Some(past) = history.events.iter().find(is_same) {
+        return past.clone();
+    }
+    let effect = effect(event, history);
+    let decided = PastEvent {
+        number: history.events.last().map_or(1, |last| last.number + 1),
+        kind: Some(event.kind),
+        reference: event.reference.clone(),
+        payment: event.payment.clone(),
+        reason: event.reason.clone(),
+        outcome: effect.outcome,
+        step: effect.to.map(|to| Step { from: history.row.map(|row| row.status), to }),
+        released: history.row.filter(|_| effect.frees_slot).map_or(0, |row| row.quantity),
+        entry,
+    };
+    history.take(event, &effect);
+    history.events.push(decided.clone());
+    decided
+}
+
+impl History {
+    fn take(&mut self, event: &Event, effect: &Effect) {
+        let Some(to) = effect.to else { return };
+        let row = self.row.get_or_insert(Row {
+            user: event.user.get(),
+            voucher: event.voucher.get(),
+            quantity: 1,
+            status: to,
+            has_slot: false,
+        });
+        (row.status, row.has_slot) = (to, row.has_slot && !effect.frees_slot);
+    }
+
+    fn missing(&self) -> Effect {
+        let is_refused = self.refused.is_some();
+        Effect::rejected(if is_refused { EventRejection::Refused } else { EventRejection::NoOrder })
+    }
+
+    /// The order belongs to others than these: by its row, by its refusal, or by the journal.
+    fn is_owned_by_others_than(&self, owner: (i64, i64)) -> bool {
+        match (self.row, self.refused) {
+            (Some(row), _) => (row.user, row.voucher) != owner,
+            (None, Some(refused)) => refused != owner,
+            (None, None) => self.is_of_another,
+        }
+    }
+}
+
+fn effect(event: &Event, history: &History) -> Effect {
+    if history.has_same_reference(event) {
+        return Effect::of(EventOutcome::Unchanged);
+    }
+    let owner = (event.user.get(), event.voucher.get());
+    if history.is_owned_by_others_than(owner) {
+        return match (event.kind, payment_of(event, history)) {
+            (EventKind::Paid, _) => Effect::of(EventOutcome::RefundDue),
+            (kind, Ok(Refunded::Due(payment))) if kind.is_refund() => refund_of_due(kind, &payment, history),
+            _ => Effect::rejected(EventRejection::WrongOwner),
+        };
+    }
+    match event.kind {
+        EventKind::Paid => paid(event, history),
+        EventKind::Cancelled | EventKind::Expired => cancelled(event, history),
+        EventKind::Used => used(history),
+        EventKind::Refunding | EventKind::Refunded | EventKind::RefundFailed => refund(event, history),
+    }
+}
+
+impl History {
+    /// The outside told of the very same thing before. A rejected one is looked at again: the order may have moved.
+    fn has_same_reference(&self, event: &Event) -> bool {
+        event.reference.is_some()
+            && self.events.iter().any(|past| {
+                past.kind == Some(event.kind)
+                    && past.reference == event.reference
+                    && !matches!(past.outcome, EventOutcome::Rejected(_))
+            })
+    }
+}
+
+/// A payment that moves nothing is due to be given back: no payment is without a home.
+fn paid(event: &Event, history: &History) -> Effect {
+    let refund_due = Effect::of(EventOutcome::RefundDue);
+    let Some(row) = history.row else { return refund_due };
+    let own = history.events.iter().find(|past| past.is_own_payment());
+    match (row.status, row.has_slot) {
+        (UNPAID, true) => Effect::moved(PAID),
+        // Somebody else has moved it: this is what for.
+        (PAID | USED, true) if own.is_none() => Effect::of(EventOutcome::Applied),
+        (PAID | USED, true)
+            if event.reference.is_none() && own.is_some_and(|own| own.reference.is_none()) =>
+        {
+            Effect::of(EventOutcome::Unchanged)
+        }
+        (CANCELLED, false) => Effect { to: Some(REFUNDING), ..refund_due },
+        _ => refund_due,
+    }
+}
+
+fn cancelled(event: &Event, history: &History) -> Effect {
+    let Some(row) = history.row else {
+        return match event.kind {
+            // From now on nobody can write it.
+            EventKind::Cancelled if history.refused.is_none() => Effect::moved(CANCELLED),
+            _ => history.missing(),
+        };
+    };
+    match (row.status, row.has_slot) {
+        (UNPAID, true) => Effect::ended(CANCELLED),
+        (CANCELLED, false) => Effect::of(EventOutcome::Unchanged),
+        _ => Effect::rejected(place(row)),
+    }
+}
+
+fn used(history: &History) -> Effect {
+    let Some(row) = history.row else { return history.missing() };
+    match (row.status, row.has_slot) {
+        (PAID, true) => Effect::moved(USED),
+        (USED, true) => Effect::of(EventOutcome::Unchanged),
+        _ => Effect::rejected(place(row)),
+    }
+}
+
+/// Which payment a refund is about.
+enum Refunded {
+    /// The order's own, or whatever somebody else had it paid with.
+    Own,
+    /// One that is due to be given back, whatever becomes of the order.
+    Due(EventText),
+}
+
+fn payment_of(event: &Event, history: &History) -> Result<Refunded, EventRejection> {
+    let payments: Vec<&PastEvent> = history.events.iter().filter(|past| past.is_payment()).collect();
+    let payment = match (&event.payment, payments.as_slice()) {
+        (_, []) => return Ok(Refunded::Own),
+        (Some(wanted), many) => many
+            .iter()
+            .find(|past| past.reference.as_ref() == Some(wanted))
+            .ok_or(EventRejection::NoSuchPayment)?,
+        (None, [one]) => one,
+        (None, _) => return Err(EventRejection::PaymentNeeded),
+    };
+    match &payment.reference {
+        Some(reference) if !payment.is_own_payment() => Ok(Refunded::Due(reference.clone())),
+        // Without a reference nobody can tell it from the order's own.
+        _ => Ok(Refunded::Own),
+    }
+}
+
+fn refund(event: &Event, history: &History) -> Effect {
+    match payment_of(event, history) {
+        Ok(Refunded::Own) => refund_of_order(event.kind, history),
+        Ok(Refunded::Due(payment)) => refund_of_due(event.kind, &payment, history),
+        Err(rejection) => Effect::rejected(rejection),
+    }
+}
+
+fn refund_of_due(kind: EventKind, payment: &EventText, history: &History) -> Effect {
+    let is_again = history.events.iter().any(|past| {
+        past.kind == Some(kind)
+            && past.outcome == EventOutcome::Applied
+            && past.payment.as_ref().is_none_or(|of| of == payment)
+    });
+    Effect::of(if is_again { EventOutcome::Unchanged } else { EventOutcome::Applied })
+}
+
+fn refund_of_order(kind: EventKind, history: &History) -> Effect {
+    let Some(row) = history.row else { return history.missing() };
+    match (kind, row.status, row.has_slot) {
+        (EventKind::Refunding, PAID, true) => Effect::moved(REFUNDING),
+        (EventKind::Refunded, PAID | REFUNDING, true) => Effect::ended(REFUNDED),
+        // It was cancelled before it was paid: its slot is gone, and its units went back then.
+        (EventKind::Refunded, REFUNDING, false) => Effect::moved(REFUNDED),
+        (EventKind::RefundFailed, REFUNDING, true) => Effect::moved(PAID),
+        (EventKind::RefundFailed, REFUNDING, false) => Effect::of(EventOutcome::Applied),
+        (EventKind::Refunding, REFUNDING, _)
+        | (EventKind::Refunded, REFUNDED, false)
+        | (EventKind::RefundFailed, PAID, true) => Effect::of(EventOutcome::Unchanged),
+        _ => Effect::rejected(place(row)),
+    }
+}
+
+/// Where the order is, as the reason why it cannot take a step.
+fn place(row: Row) -> EventRejection {
+    match (row.status, row.has_slot) {
+        (UNPAID, true) => EventRejection::NotPaid,
+        (PAID, true) => EventRejection::Paid,
+        (USED, true) => EventRejection::Used,
+        (CANCELLED, false) => EventRejection::Cancelled,
+        (REFUNDING, _) => EventRejection::Refunding,
+        (REFUNDED, false) => EventRejection::Refunded,
+        _ => EventRejection::ChangedElsewhere,
+    }
+}
+
+#[cfg(test)]
+mod tests;
