@@ -311,7 +311,7 @@ async fn every_change_leaves_a_line_and_what_changes_nothing_leaves_none() {
     ];
     assert_eq!(lines, expected);
     assert!(log[0]["who"].as_str().unwrap().contains('@'), "{log}");
-    assert_eq!(log[0]["counts"]["steps"], 12, "{log}");
+    assert_eq!(log[0]["counts"]["steps"], 13, "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 mod group;
 mod kills;
 mod mysql_away;
-mod proxies;
+pub mod proxies;
 mod redis_away;
 mod replies;
 mod sleep;

@@ -14,6 +14,7 @@ mod bad_entries;
 mod clocks;
 mod clusters;
 mod defects;
+mod events;
 mod faults;
 mod probe;
 mod rights;

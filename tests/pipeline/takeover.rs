@@ -190,7 +190,13 @@ async fn orders_under_other_names_are_written_once_the_names_are_configured() {
     site.redis_says(&["INCR", &stock_key(1)]).await;
     site.settled().await;
     assert!(worker.stop().await.success());
-    assert_eq!(site.dead().await[0]["dead:reason"], "unsupported_event");
+    let letter = &site.dead().await[0];
+    let why = "the field orderId is missing";
+    assert_eq!(
+        (letter["dead:reason"].as_str(), letter["dead:error"].as_str()),
+        ("missing_field", why),
+        "an event has its own names"
+    );
     assert_eq!(site.orders().await.len(), 3);
 
     // Those who look read as the worker does.

@@ -286,7 +286,7 @@ impl Gate {
     }
 
     /// What the journals say of these orders. A note that cannot be read is an entry by nobody.
-    async fn journal_entries(
+    pub(crate) async fn journal_entries(
         &self,
         orders: &[(VoucherId, OrderId)],
     ) -> Result<HashMap<(VoucherId, OrderId), JournalEntry>, GateError> {

@@ -13,6 +13,8 @@
 mod cancel_unwritten;
 mod certification_backoff;
 mod dry_run;
+mod event_verdict;
+mod events;
 mod fault;
 mod held_vouchers;
 mod knowledge;
@@ -38,9 +40,10 @@ use sqlx::MySqlPool;
 use tidegate_stream::{EntryId, Outage};
 use tokio::time::timeout;
 
-use crate::order::Order;
+use crate::order::{Order, VoucherId};
 pub use cancel_unwritten::Cancellation;
 pub use dry_run::{DryRun, Snapshot};
+pub use event_verdict::{EventVerdict, IncomingEvent};
 use fault::{Fault, Mismatch};
 use held_vouchers::{HeldVouchers, PATIENT_LOOK, SECOND_LOOK};
 use knowledge::{Knowledge, RecentDepth};
@@ -160,7 +163,7 @@ impl Ledger {
         let deadline = Instant::now() + BATCH_TIME;
         let mut work = WorkList::new(orders, Verdict::Contended(Contention::Batch));
         while let Some(part) = work.next().filter(|_| Instant::now() < deadline) {
-            let outcome = retry(&self.contentions, || self.transact(&part.orders)).await;
+            let outcome = retry(&self.contentions, || self.transact(&part.items)).await;
             match outcome.inspect_err(|_| self.forget_idle_connections())? {
                 RetryOutcome::Done(verdicts) => work.finish(&part, verdicts),
                 RetryOutcome::RowRefused(error) if part.is_single() => {
@@ -180,21 +183,32 @@ impl Ledger {
         Ok(work.into_outcomes())
     }
 
-    /// One transaction, when there is a place for it. Its time runs only from then on: the wait is nobody's fault.
     async fn transact(&self, part: &[&Incoming]) -> Result<Vec<Verdict>, Fault> {
-        // On the heap: each layer that takes a future by value keeps it twice, and a worker thread's stack is small.
-        let vouchers = || part.iter().map(|incoming| incoming.order.voucher);
-        let transaction = Box::pin(async {
-            // What others found out while this batch waited for its turn.
-            let held = self.held.among(vouchers());
-            if !held.is_empty() && !self.find_held(held, SECOND_LOOK).await?.is_empty() {
-                return Err(Fault::LockWait("the row of a voucher is held".to_owned()));
-            }
+        let transaction = async {
             let mut session = Session::open(&self.pool).await?;
             let outcome = self.decide_and_write(&mut session, part).await;
             session.end(outcome).await
+        };
+        self.in_turn(part.iter().map(|incoming| incoming.order.voucher), transaction).await
+    }
+
+    /// Runs one transaction, which may need the rows of these vouchers, when there is a place for it. Its time runs only from
+    /// then on: the wait is nobody's fault.
+    async fn in_turn<T>(
+        &self,
+        vouchers: impl Iterator<Item = VoucherId> + Clone,
+        transaction: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        // On the heap: each layer that takes a future by value keeps it twice, and a worker thread's stack is small.
+        let transaction = Box::pin(async {
+            // What others found out while this batch waited for its turn.
+            let held = self.held.among(vouchers.clone());
+            if !held.is_empty() && !self.find_held(held, SECOND_LOOK).await?.is_empty() {
+                return Err(Fault::LockWait("the row of a voucher is held".to_owned()));
+            }
+            transaction.await
         });
-        let look = Box::pin(async { self.find_held(vouchers().collect(), PATIENT_LOOK).await });
+        let look = Box::pin(async { self.find_held(vouchers.clone().collect(), PATIENT_LOOK).await });
         self.writers.run(self.commit(), self.in_time(transaction), look).await
     }
 
@@ -211,7 +225,7 @@ impl Ledger {
             let decided = verdict::decide(part.iter().copied(), &mut known);
             match self.write(session, part, &decided, (knowledge, &known)).await? {
                 WriteOutcome::Committed => {
-                    self.recent_depth.note(knowledge::needed(part, &decided, &known));
+                    self.recent_depth.note(knowledge::needed(part, &decided));
                     return Ok(decided.into_iter().map(|decided| decided.verdict).collect());
                 }
                 WriteOutcome::Mismatch(mismatch) => knowledge = knowledge.after(mismatch),

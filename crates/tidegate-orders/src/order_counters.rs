@@ -8,7 +8,10 @@ use std::{
 use serde::Serialize;
 use tidegate_stream::Histogram;
 
-use crate::ledger::{Refusal, Verdict};
+use crate::{
+    event::{EventKind, EventOutcome},
+    ledger::{Refusal, Verdict},
+};
 
 /// Every reason for which the entry of an order is buried.
 pub const REASONS_OF_DEATH: [&str; 9] = [
@@ -24,8 +27,22 @@ pub const REASONS_OF_DEATH: [&str; 9] = [
 ];
 
 /// Every kind of cause for which the entry of an order may wait.
-pub const KINDS_OF_CAUSES: [&str; 7] =
-    ["user_lock", "voucher_row", "order_row", "contention", "release", "dead_stream", "killed_worker"];
+pub const KINDS_OF_CAUSES: [&str; 8] = [
+    "user_lock",
+    "voucher_row",
+    "order_row",
+    "earlier_entry",
+    "contention",
+    "release",
+    "dead_stream",
+    "killed_worker",
+];
+
+/// What can come of an event, as far as it is counted.
+pub const EVENT_OUTCOMES: [&str; 4] = ["applied", "unchanged", "refund_due", "rejected"];
+
+/// Events of each kind, by what came of them.
+type EventCounts = [[AtomicU64; EVENT_OUTCOMES.len()]; EventKind::ALL.len()];
 
 /// Counts orders by their verdict, a batch at a time.
 #[derive(Debug)]
@@ -36,6 +53,7 @@ pub struct OrderCounters {
     out_of_stock: AtomicU64,
     lock_refused: AtomicU64,
     contended: AtomicU64,
+    events: EventCounts,
     lockings: Histogram,
     writings: Histogram,
 }
@@ -66,6 +84,7 @@ impl Default for OrderCounters {
             out_of_stock: AtomicU64::default(),
             lock_refused: AtomicU64::default(),
             contended: AtomicU64::default(),
+            events: EventCounts::default(),
             lockings: Histogram::of_times(),
             writings: Histogram::of_times(),
         }
@@ -76,7 +95,7 @@ impl OrderCounts {
     fn count(&mut self, verdict: &Verdict) {
         match verdict {
             Verdict::Created => self.created += 1,
-            Verdict::AlreadyThere => self.already_there += 1,
+            Verdict::AlreadyThere | Verdict::Cancelled => self.already_there += 1,
             Verdict::Contended(_) => self.contended += 1,
             // Refusals are counted when they are given back. Lanes count what they bury.
             Verdict::Refused(_) | Verdict::UnknownVoucher | Verdict::IdTaken | Verdict::Rejected(_) => {}
@@ -99,6 +118,25 @@ impl OrderCounts {
 }
 
 impl OrderCounters {
+    /// Counts an event that was recorded.
+    pub(crate) fn event(&self, kind: EventKind, outcome: EventOutcome) {
+        let outcome = match outcome {
+            EventOutcome::Applied => 0,
+            EventOutcome::Unchanged => 1,
+            EventOutcome::RefundDue => 2,
+            EventOutcome::Rejected(_) => 3,
+        };
+        self.events[kind as usize][outcome].fetch_add(1, Relaxed);
+    }
+
+    /// Events that were recorded: of which kind, what came of them, how many.
+    pub fn events(&self) -> impl Iterator<Item = (EventKind, &'static str, u64)> {
+        EventKind::ALL.into_iter().flat_map(|kind| {
+            let counts = EVENT_OUTCOMES.iter().zip(&self.events[kind as usize]);
+            counts.map(move |(outcome, count)| (kind, *outcome, count.load(Relaxed)))
+        })
+    }
+
     pub(crate) fn add(&self, batch: OrderCounts) {
         let OrderCounts { created, already_there, user_has_order, out_of_stock, lock_refused, contended } =
             batch;

@@ -52,6 +52,9 @@ fn add_counts(families: &mut Families, parts: &Parts) {
         [(Refusal::UserHasOrder, orders.user_has_order), (Refusal::OutOfStock, orders.out_of_stock)];
     let refused = refused.map(|(refusal, count)| ([refusal.word()], number(count)));
     families.each(&catalog::ORDERS_REFUSED, refused);
+    let events = parts.order_counters.events();
+    let events = events.map(|(kind, outcome, count)| ([kind.word(), outcome], number(count)));
+    families.each(&catalog::EVENTS, events);
     families.one(&catalog::ENTRIES_ACKNOWLEDGED, number(entries.done));
     let mut buried = parts.counters.buried_by_reason();
     // From 0 on, so that the first one is seen as a rise.

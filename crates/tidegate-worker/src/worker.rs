@@ -18,7 +18,7 @@ use tidegate_orders::{
 use tidegate_stream::{
     Backoff, Breaker, ConsumerRemover, Counters, Counts, Exclusive, GroupState, Lane, LaneSettings, Leases,
     Outage, PauseSwitch, Reader, RedisError, ServerClock, SetAsideNote, SetAsideNotes, SharedReader, Stream,
-    StreamNames, Trimmer, connect_reader, count_reconnects,
+    StreamInspector, StreamNames, Trimmer, connect_reader, count_reconnects,
 };
 use tokio::{
     task::JoinSet,
@@ -94,6 +94,7 @@ impl Worker {
             UserLocks::new(leases, keys.clone(), worker.lock_lease),
             ledger.clone(),
             Arc::clone(&order_counters),
+            StreamInspector::new(pool.clone(), names.clone()),
         ));
         let (breaker, alone) = (Arc::new(Breaker::default()), Arc::new(Exclusive::default()));
         let connect = async || Ok(connect_reader(&system.redis.connection()).await?);

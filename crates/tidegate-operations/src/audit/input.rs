@@ -32,6 +32,7 @@ pub(super) struct AuditLetter {
 pub(super) struct AuditInput {
     admissions: Admissions,
     unreadable: UnreadableEntries,
+    events: u64,
     surplus: SurplusCheck,
     vouchers: BTreeMap<VoucherId, VoucherAudit>,
     /// Vouchers that Redis was asked for.
@@ -66,7 +67,12 @@ impl AuditInput {
         self.admissions.push(Admission::by_entry(entry, order));
     }
 
-    /// An entry of the stream that is no order, and what it was before, if it was put back.
+    /// An entry of the stream that says what happened to an order.
+    pub(super) fn add_event(&mut self) {
+        self.events += 1;
+    }
+
+    /// An entry of the stream that is neither, and what it was before, if it was put back.
     pub(super) fn add_unreadable(&mut self, entry: EntryId, followed: &[EntryId], could_be_order: bool) {
         self.unreadable.add(entry, followed, could_be_order);
     }
@@ -248,7 +254,8 @@ impl AuditInput {
         for audit in self.vouchers.values_mut() {
             audit.redis_stock_due = audit.stock.map(|stock| stock - audit.in_flight_units - audit.dead_units);
         }
-        AuditReport { vouchers: self.vouchers.into_values().collect(), unreadable: self.unreadable.report() }
+        let (vouchers, unreadable) = (self.vouchers.into_values().collect(), self.unreadable.report());
+        AuditReport { vouchers, events: self.events, unreadable }
     }
 
     /// A voucher that came on sale while this was going on was asked for in MySQL only. Of one that was taken over, or sold

@@ -18,7 +18,7 @@ use tidegate_orders::{
     JournalEntry, Keys, OrderId, VoucherId,
     keys::naming,
     sale,
-    wire::{FieldNames, Glimpse},
+    wire::{FieldNames, Glimpse, Message},
 };
 
 /// Entries a page, at most: some milliseconds of the one thread that also admits.
@@ -80,8 +80,11 @@ impl<'a> RedisReader<'a> {
         let mut at = At::after(EntryId::MIN);
         while let Some(page) = self.next_page(&stream, &mut at, last).await? {
             for entry in page {
-                match self.keys.fields().decode(&entry) {
-                    Ok(order) if self.is_wanted(order.voucher) => input.add_entry(entry.id, &order),
+                match self.keys.fields().decode_message(&entry) {
+                    Ok(Message::Order(order)) if self.is_wanted(order.voucher) => {
+                        input.add_entry(entry.id, &order);
+                    }
+                    Ok(Message::Event(event)) if self.is_wanted(event.voucher) => input.add_event(),
                     Ok(_) => {}
                     Err(_) => {
                         let could_be_order = could_be_order(&entry, self.keys.fields());
@@ -162,8 +165,9 @@ impl<'a> RedisReader<'a> {
         let last = self.inspector.last_id(&stream).await?;
         while let Some(page) = self.next_page(&stream, &mut at, last).await? {
             for entry in page {
-                match self.keys.fields().decode(&entry) {
-                    Ok(order) => input.add_late_entry(order.voucher, order.id),
+                match self.keys.fields().decode_message(&entry) {
+                    Ok(Message::Order(order)) => input.add_late_entry(order.voucher, order.id),
+                    Ok(Message::Event(_)) => {}
                     Err(_) => input.add_late_unreadable(&followed(&entry)),
                 }
             }

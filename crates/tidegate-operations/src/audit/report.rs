@@ -16,7 +16,9 @@ const LISTED: usize = 20;
 pub struct AuditReport {
     /// One for each voucher that either side names, ascending.
     pub vouchers: Vec<VoucherAudit>,
-    /// Entries of the stream that are no orders, and so belong to no voucher.
+    /// Entries of the stream that say what happened to orders: paid, cancelled and so on.
+    pub events: u64,
+    /// Entries of the stream that are neither, and so belong to no voucher.
     pub unreadable: Unreadable,
 }
 

@@ -1,6 +1,10 @@
 //! Runs a batch of entries again, and settles those that are pending.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
 use tidegate_orders::{
@@ -39,8 +43,16 @@ pub(super) struct BatchRunner {
 /// Entries that are to be run.
 struct ToRun {
     entries: Vec<Entry>,
-    /// Those of them whose orders were refused before.
-    refused_before: HashSet<EntryId>,
+    known: Before,
+}
+
+/// What was known of entries before they were run.
+#[derive(Default)]
+struct Before {
+    /// Their orders were refused.
+    refused: HashSet<EntryId>,
+    /// They are events; whether they were recorded.
+    events: HashMap<EntryId, bool>,
 }
 
 impl BatchRunner {
@@ -63,6 +75,7 @@ impl BatchRunner {
             UserLocks::new(Leases::new(pool.clone()), keys.clone(), fleet.lock_lease),
             ledger.clone(),
             Arc::clone(&order_counters),
+            StreamInspector::new(pool.clone(), names.clone()),
         );
         Ok(Self {
             handler,
@@ -93,6 +106,8 @@ impl BatchRunner {
                 Predicted::Refused => outcomes.add(|counts| &mut counts.refused),
                 Predicted::RefusedBefore => outcomes.add(|counts| &mut counts.refused_before),
                 Predicted::GivenBack => outcomes.add_given_back(entry.id),
+                Predicted::Event => outcomes.add(|counts| &mut counts.events),
+                Predicted::EventAlreadyThere => outcomes.add(|counts| &mut counts.events_before),
                 Predicted::Dead(death) => match self.predict_burial(entry.id).await? {
                     BuryReply::Buried => outcomes.add(|counts| &mut counts.buried),
                     BuryReply::Settled => outcomes.add_dead(entry.id, &death),
@@ -114,10 +129,10 @@ impl BatchRunner {
         report: &mut ReplayReport,
         stop: &CancellationToken,
     ) -> Result<Option<EntryId>, Outage> {
-        let ToRun { mut entries, refused_before } = self.to_run(batch, report).await?;
+        let ToRun { mut entries, known } = self.to_run(batch, report).await?;
         let (began, mut backoff) = (Instant::now(), Backoff::new(self.retry.0, self.retry.1));
         loop {
-            let outcomes = self.handle(&entries, &refused_before, report).await?;
+            let outcomes = self.handle(&entries, &known, report).await?;
             let in_hand = self.settle(&entries, &outcomes, report).await?;
             let mut outcomes = outcomes.iter();
             entries.retain(|entry| {
@@ -136,7 +151,7 @@ impl BatchRunner {
 
     /// Those of `batch` whose orders were not given back.
     async fn to_run(&self, batch: &[Entry], report: &mut ReplayReport) -> Result<ToRun, Outage> {
-        let mut to_run = ToRun { entries: Vec::with_capacity(batch.len()), refused_before: HashSet::new() };
+        let mut to_run = ToRun { entries: Vec::with_capacity(batch.len()), known: Before::default() };
         let predicted = self.handler.predict(batch, &mut DryRun::default()).await?;
         for (entry, predicted) in batch.iter().zip(predicted) {
             match predicted {
@@ -144,7 +159,9 @@ impl BatchRunner {
                     report.outcomes.add_given_back(entry.id);
                     continue;
                 }
-                Predicted::RefusedBefore => _ = to_run.refused_before.insert(entry.id),
+                Predicted::RefusedBefore => _ = to_run.known.refused.insert(entry.id),
+                Predicted::Event => _ = to_run.known.events.insert(entry.id, false),
+                Predicted::EventAlreadyThere => _ = to_run.known.events.insert(entry.id, true),
                 _ => {}
             }
             to_run.entries.push(entry.clone());
@@ -155,21 +172,26 @@ impl BatchRunner {
     async fn handle(
         &self,
         entries: &[Entry],
-        refused_before: &HashSet<EntryId>,
+        known: &Before,
         report: &mut ReplayReport,
     ) -> Result<Vec<Outcome>, Outage> {
         let before = self.order_counters.counts();
         let outcomes = self.handler.handle(entries).await?;
         let now = self.order_counters.counts();
         let ended = entries.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Done);
-        let known = ended.clone().filter(|(entry, _)| refused_before.contains(&entry.id)).count() as u64;
+        let refused_before =
+            ended.clone().filter(|(entry, _)| known.refused.contains(&entry.id)).count() as u64;
+        let events = ended.clone().filter_map(|(entry, _)| known.events.get(&entry.id));
+        let (events_before, events): (Vec<bool>, Vec<bool>) = events.partition(|was_recorded| **was_recorded);
         let refused = now.refused() - before.refused();
         let counts = &mut report.outcomes.counts;
         counts.entries += ended.count() as u64;
         counts.created += now.created - before.created;
         counts.already_there += now.already_there - before.already_there;
-        counts.refused_before += known;
-        counts.refused += refused.saturating_sub(known);
+        counts.refused_before += refused_before;
+        counts.refused += refused.saturating_sub(refused_before);
+        counts.events += events.len() as u64;
+        counts.events_before += events_before.len() as u64;
         Ok(outcomes)
     }
 

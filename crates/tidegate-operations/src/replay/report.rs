@@ -25,6 +25,10 @@ pub struct ReplayCounts {
     pub refused_before: u64,
     /// Their orders were given back without having been written: they were not run.
     pub given_back: u64,
+    /// They are events, and are recorded since now.
+    pub events: u64,
+    /// They are events that were recorded before.
+    pub events_before: u64,
     /// They can never be written, were pending, and are dead letters now.
     pub buried: u64,
     /// They can never be written, and are not pending: nothing is done about them.

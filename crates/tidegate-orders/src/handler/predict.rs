@@ -2,8 +2,8 @@
 
 use tidegate_stream::{Death, Entry, Outage, Outcome};
 
-use super::{OrderHandler, Placed, decode, outcome};
-use crate::ledger::{Decided, DryRun, Incoming, Verdict};
+use super::{Decoded, OrderHandler, Placed, decode, outcome};
+use crate::ledger::{Decided, DryRun, Incoming, IncomingEvent, Verdict};
 
 /// What would become of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,10 @@ pub enum Predicted {
     RefusedBefore,
     /// Its order was given back without having been written: if it was written now, its unit would be sold twice.
     GivenBack,
+    /// It is an event that is recorded.
+    EventAlreadyThere,
+    /// It is an event that would be recorded. What would come of it depends on what comes before it.
+    Event,
     /// It can never be written.
     Dead(Death),
 }
@@ -30,14 +34,19 @@ impl OrderHandler {
     /// # Errors
     /// When a store does not answer.
     pub async fn predict(&self, batch: &[Entry], before: &mut DryRun) -> Result<Vec<Predicted>, Outage> {
-        let (orders, outcomes) = decode(self.gate.fields(), batch);
+        let (Decoded { orders, events }, outcomes) = decode(self.gate.fields(), batch);
         let mut predicted: Vec<Predicted> = outcomes.into_iter().map(of_outcome).collect();
+        let (places, events): (Vec<usize>, Vec<IncomingEvent>) =
+            events.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
+        for (at, (_, is_recorded)) in places.into_iter().zip(self.ledger.predict_events(&events).await?) {
+            predicted[at] = if is_recorded { Predicted::EventAlreadyThere } else { Predicted::Event };
+        }
         let all: Vec<Incoming> = orders.iter().map(|placed| placed.incoming.clone()).collect();
         let snapshot = self.ledger.snapshot(&all).await?;
         let unknown = all.iter().map(|incoming| &incoming.order).filter(|order| snapshot.is_unknown(order));
         let unknown: Vec<_> = unknown.map(|order| (order.voucher, order.id)).collect();
         let given_back = self.gate.given_back(&unknown).await.map_err(|error| Outage::new("Redis", error))?;
-        let (orders, given_back): (Vec<Placed>, Vec<Placed>) =
+        let (orders, given_back): (Vec<Placed<Incoming>>, Vec<Placed<Incoming>>) =
             orders.into_iter().partition(|Placed { incoming: Incoming { order, .. }, .. }| {
                 !given_back.contains(&(order.voucher, order.id))
             });

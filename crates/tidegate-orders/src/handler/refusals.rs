@@ -1,4 +1,4 @@
-//! Logs refused orders, a few one by one and the others as a sum: a sold-out rush must not fill the log.
+//! Logs refused orders and rejected events, a few one by one and the others as a sum: a sold-out rush must not fill the log.
 
 use std::{
     collections::BTreeMap,
@@ -32,12 +32,17 @@ impl RefusalLog {
     /// Logs a refusal, or counts it for the sum of this period.
     pub fn log(self: &Arc<Self>, Incoming { order, entry }: &Incoming, refusal: Refusal) {
         let reason = refusal.word();
-        if self.count(reason) <= LOGGED_ONE_BY_ONE {
+        if self.is_shown(reason) {
             tracing::warn!(
                 order = %order.id, user = %order.user, voucher = %order.voucher, quantity = %order.quantity,
                 %entry, reason, "order refused"
             );
         }
+    }
+
+    /// Whether one of this reason has a line of its own. If not, it is counted for the sum of this period.
+    pub fn is_shown(self: &Arc<Self>, reason: &'static str) -> bool {
+        self.count(reason) <= LOGGED_ONE_BY_ONE
     }
 
     /// How many of this reason there are in this period, which begins with its first refusal.
@@ -67,7 +72,7 @@ impl RefusalLog {
                     reason,
                     count = more,
                     within_s = self.period.as_secs(),
-                    "more orders refused: the table tidegate_refusal has them"
+                    "more orders refused or events rejected: the tables tidegate_refusal and tidegate_event have them"
                 );
             }
         }

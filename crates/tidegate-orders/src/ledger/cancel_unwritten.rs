@@ -44,7 +44,7 @@ impl Ledger {
     pub async fn cancel_unwritten(&self, orders: &[Incoming]) -> Result<Vec<Cancellation>, Outage> {
         let mut work = WorkList::new(orders, Cancellation::Contended);
         while let Some(part) = work.next() {
-            let outcome = retry(&self.contentions, || self.cancel_part(&part.orders)).await;
+            let outcome = retry(&self.contentions, || self.cancel_part(&part.items)).await;
             match outcome.inspect_err(|_| self.forget_idle_connections())? {
                 RetryOutcome::Done(cancellations) => work.finish(&part, cancellations),
                 RetryOutcome::RowRefused(error) if part.is_single() => {

@@ -89,22 +89,21 @@ impl RecentDepth {
 }
 
 /// How deep a batch has to be looked up to decide it so; None: assumptions would do.
-pub(super) fn needed(part: &[&Incoming], decided: &[Decided], known: &Known) -> Option<Depth> {
+pub(super) fn needed(part: &[&Incoming], decided: &[Decided]) -> Option<Depth> {
     let is_plain = |decided: &Decided| decided.verdict == Verdict::Created;
     if decided.iter().all(is_plain) {
         return None;
     }
     let assumed = verdict::decide(part.iter().copied(), &mut Known::assumed(part));
-    let differs = part.iter().zip(decided.iter().zip(&assumed)).filter(|(_, (now, assumed))| now != assumed);
-    differs.map(|(incoming, (now, _))| depth_of(incoming, now, known)).max()
+    let differs = decided.iter().zip(&assumed).filter(|(now, assumed)| now != assumed);
+    differs.map(|(now, _)| depth_of(now)).max()
 }
 
-fn depth_of(Incoming { order, .. }: &Incoming, decided: &Decided, known: &Known) -> Depth {
+fn depth_of(decided: &Decided) -> Depth {
     match decided.verdict {
         Verdict::UnknownVoucher => Depth::Vouchers,
         Verdict::Refused(verdict::Refusal::OutOfStock) if decided.is_new => Depth::Vouchers,
-        Verdict::IdTaken => Depth::Ids,
-        Verdict::AlreadyThere if known.cancelled.contains(&order.id) => Depth::Ids,
+        Verdict::IdTaken | Verdict::Cancelled => Depth::Ids,
         _ => Depth::Users,
     }
 }

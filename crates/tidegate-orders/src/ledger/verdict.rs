@@ -12,8 +12,10 @@ use crate::order::{Order, OrderId, Slot, UserId, VoucherId};
 pub enum Verdict {
     /// It was written now.
     Created,
-    /// It was there: delivered and committed before. A cancelled row is there, too.
+    /// It was there: delivered and committed before.
     AlreadyThere,
+    /// It was there, and its row holds nothing any more: it was cancelled or refunded, before or after it was written.
+    Cancelled,
     /// It will never be written, and what Redis holds for it is to be given back.
     Refused(Refusal),
     /// No such voucher in MySQL, or one whose stock is NULL.
@@ -37,6 +39,12 @@ pub enum Contention {
     /// as certification does with writers at several nodes. Or so many rows of the batch are held that its time was up
     /// before this order's turn came.
     Batch,
+}
+
+impl From<Contention> for Verdict {
+    fn from(contention: Contention) -> Self {
+        Self::Contended(contention)
+    }
 }
 
 /// Why an order is refused. Kept in `tidegate_refusal`, so that the same order gets the same answer for ever.
@@ -120,7 +128,8 @@ pub struct Decided {
 impl Decided {
     /// Nothing is written for it, because something is there already.
     pub(super) fn rests_on_a_row(&self) -> bool {
-        !self.is_new && matches!(self.verdict, Verdict::AlreadyThere | Verdict::Refused(_))
+        !self.is_new
+            && matches!(self.verdict, Verdict::AlreadyThere | Verdict::Cancelled | Verdict::Refused(_))
     }
 }
 
@@ -136,6 +145,9 @@ fn decide_one(order: &Order, known: &mut Known) -> Decided {
     // The order's own row comes first: it was sold, so nothing of it may be given back. Then its own refusal. An id may have
     // both, under different vouchers: refusals of other vouchers are not always looked up.
     match (known.ids.get(&order.id), known.refusals.get(&order.id)) {
+        (Some(taken), _) if *taken == owner && known.cancelled.contains(&order.id) => {
+            return old(Verdict::Cancelled);
+        }
         (Some(taken), _) if *taken == owner => return old(Verdict::AlreadyThere),
         (_, Some((user, voucher, refusal))) if (*user, *voucher) == owner => {
             return old(Verdict::Refused(*refusal));

@@ -2,60 +2,75 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    Incoming,
-    verdict::{Contention, Verdict},
-};
-use crate::order::VoucherId;
+use super::{Incoming, verdict::Contention};
+use crate::order::{OrderId, VoucherId};
 
-/// The orders of a batch, with an outcome for each.
-pub(super) struct WorkList<'a, V> {
-    orders: &'a [Incoming],
+/// What a batch consists of.
+pub(super) trait Item {
+    /// Whose row it may need.
+    fn voucher(&self) -> VoucherId;
+    /// Which order it is, or is about.
+    fn order(&self) -> OrderId;
+}
+
+impl Item for Incoming {
+    fn voucher(&self) -> VoucherId {
+        self.order.voucher
+    }
+
+    fn order(&self) -> OrderId {
+        self.order.id
+    }
+}
+
+/// The items of a batch, with an outcome for each.
+pub(super) struct WorkList<'a, T, V> {
+    items: &'a [T],
     outcomes: Vec<V>,
     /// Places in the batch. The last part is the next, so that parts run in stream order.
     parts: Vec<Vec<usize>>,
 }
 
-/// Orders that go in one transaction, in stream order. Never empty.
-pub(super) struct Part<'a> {
+/// Items that go in one transaction, in stream order. Never empty.
+pub(super) struct Part<'a, T> {
     places: Vec<usize>,
-    pub orders: Vec<&'a Incoming>,
+    pub items: Vec<&'a T>,
 }
 
-impl Part<'_> {
+impl<T: Item> Part<'_, T> {
     pub fn is_single(&self) -> bool {
         self.places.len() == 1
     }
 
     pub fn vouchers(&self) -> BTreeSet<VoucherId> {
-        self.orders.iter().map(|incoming| incoming.order.voucher).collect()
+        self.items.iter().map(|item| item.voucher()).collect()
     }
 }
 
-impl<'a, V: Clone> WorkList<'a, V> {
+impl<'a, T: Item, V: Clone> WorkList<'a, T, V> {
     /// All of a batch as one part. `unfinished` is the outcome of whatever is not finished.
-    pub fn new(orders: &'a [Incoming], unfinished: V) -> Self {
-        Self { orders, outcomes: vec![unfinished; orders.len()], parts: vec![(0..orders.len()).collect()] }
+    pub fn new(items: &'a [T], unfinished: V) -> Self {
+        Self { items, outcomes: vec![unfinished; items.len()], parts: vec![(0..items.len()).collect()] }
     }
 
-    pub fn next(&mut self) -> Option<Part<'a>> {
+    pub fn next(&mut self) -> Option<Part<'a, T>> {
         let places = self.parts.pop()?;
         if places.is_empty() {
             return self.next();
         }
-        let orders = places.iter().map(|at| &self.orders[*at]).collect();
-        Some(Part { places, orders })
+        let items = places.iter().map(|at| &self.items[*at]).collect();
+        Some(Part { places, items })
     }
 
-    /// The outcomes of a part, one an order.
-    pub fn finish(&mut self, part: &Part<'_>, outcomes: impl IntoIterator<Item = V>) {
+    /// The outcomes of a part, one an item.
+    pub fn finish(&mut self, part: &Part<'_, T>, outcomes: impl IntoIterator<Item = V>) {
         for (at, outcome) in part.places.iter().zip(outcomes) {
             self.outcomes[*at] = outcome;
         }
     }
 
     /// Does the earlier half of a part next, then the later one.
-    pub fn halve(&mut self, part: Part<'_>) {
+    pub fn halve(&mut self, part: Part<'_, T>) {
         self.halve_places(part.places);
     }
 
@@ -69,18 +84,18 @@ impl<'a, V: Clone> WorkList<'a, V> {
     }
 }
 
-impl WorkList<'_, Verdict> {
-    /// Somebody holds a row that a part needs. The orders of the `held` vouchers wait, and the others are done without them.
+impl<T: Item, V: Clone + From<Contention>> WorkList<'_, T, V> {
+    /// Somebody holds a row that a part needs. The items of the `held` vouchers wait, and the others are done without them.
     /// Where no voucher is held, it is some other row: smaller parts tell whose.
-    pub fn set_aside(&mut self, part: Part<'_>, held: &BTreeSet<VoucherId>) {
+    pub fn set_aside(&mut self, part: Part<'_, T>, held: &BTreeSet<VoucherId>) {
         let (waiting, free): (Vec<usize>, Vec<usize>) =
-            part.places.into_iter().partition(|at| held.contains(&self.orders[*at].order.voucher));
+            part.places.into_iter().partition(|at| held.contains(&self.items[*at].voucher()));
         for at in &waiting {
-            self.outcomes[*at] = Verdict::Contended(Contention::Voucher(self.orders[*at].order.voucher));
+            self.outcomes[*at] = Contention::Voucher(self.items[*at].voucher()).into();
         }
         match free.as_slice() {
             _ if !waiting.is_empty() => self.parts.push(free),
-            [at] => self.outcomes[*at] = Verdict::Contended(Contention::Row(self.orders[*at].order.id)),
+            [at] => self.outcomes[*at] = Contention::Row(self.items[*at].order()).into(),
             _ => self.halve_places(free),
         }
     }
@@ -91,7 +106,10 @@ mod tests {
     use tidegate_stream::EntryId;
 
     use super::*;
-    use crate::order::{Order, Quantity, Slot};
+    use crate::{
+        ledger::Verdict,
+        order::{Order, Quantity, Slot},
+    };
 
     /// Orders 1, 2, ... for these vouchers.
     fn orders<const N: usize>(vouchers: [i64; N]) -> Vec<Incoming> {
@@ -105,8 +123,8 @@ mod tests {
         (1..).zip(vouchers).map(|of| Incoming { order: order(of), entry: EntryId::MIN }).collect()
     }
 
-    fn ids(part: &Part<'_>) -> Vec<i64> {
-        part.orders.iter().map(|incoming| incoming.order.id.get()).collect()
+    fn ids(part: &Part<'_, Incoming>) -> Vec<i64> {
+        part.items.iter().map(|incoming| incoming.order.id.get()).collect()
     }
 
     #[test]
@@ -120,7 +138,7 @@ mod tests {
         }
         assert_eq!(seen, [vec![1, 2, 3], vec![1], vec![2, 3], vec![2], vec![3]]);
         assert_eq!(list.into_outcomes(), [2, 4, 5]);
-        assert!(WorkList::new(&[], 0).next().is_none());
+        assert!(WorkList::<Incoming, _>::new(&[], 0).next().is_none());
     }
 
     #[test]

@@ -21,19 +21,19 @@ const LOCK_NAME: &str = "CONCAT('tidegate.migrate:', IF(CHAR_LENGTH(DATABASE()) 
 const TABLES: &str = "SELECT CAST(table_name AS CHAR), CAST(table_type AS CHAR), CAST(engine AS CHAR)
     FROM information_schema.tables
     WHERE table_schema = DATABASE() AND table_name IN
-        ('tb_seckill_voucher', 'tb_voucher_order', 'tidegate_refusal', 'tidegate_probe')";
+        ('tb_seckill_voucher', 'tb_voucher_order', 'tidegate_refusal', 'tidegate_event', 'tidegate_probe')";
 const COLUMNS: &str = "SELECT CAST(table_name AS CHAR), CAST(column_name AS CHAR), CAST(data_type AS CHAR),
         CAST(column_type AS CHAR), CAST(is_nullable AS CHAR), CAST(column_default AS CHAR), CAST(extra AS CHAR),
         CAST(character_maximum_length AS SIGNED)
     FROM information_schema.columns
     WHERE table_schema = DATABASE() AND table_name IN
-        ('tb_seckill_voucher', 'tb_voucher_order', 'tidegate_refusal', 'tidegate_probe')";
+        ('tb_seckill_voucher', 'tb_voucher_order', 'tidegate_refusal', 'tidegate_event', 'tidegate_probe')";
 const UNIQUE_KEYS: &str =
     "SELECT CAST(table_name AS CHAR), CAST(index_name AS CHAR), CAST(non_unique AS SIGNED),
         CAST(column_name AS CHAR), CAST(sub_part AS SIGNED)
     FROM information_schema.statistics
     WHERE table_schema = DATABASE() AND table_name IN
-        ('tb_seckill_voucher', 'tb_voucher_order', 'tidegate_refusal', 'tidegate_probe')
+        ('tb_seckill_voucher', 'tb_voucher_order', 'tidegate_refusal', 'tidegate_event', 'tidegate_probe')
     ORDER BY table_name, index_name, seq_in_index";
 
 /// What information_schema says about our tables.

@@ -2,7 +2,7 @@
 
 use super::{
     found::Found,
-    tables::{ORDER, PROBE, REFUSAL, VOUCHER},
+    tables::{EVENT, ORDER, PROBE, REFUSAL, VOUCHER},
 };
 
 /// Types that hold a small number.
@@ -195,6 +195,7 @@ pub(super) const STEPS: &[Step] = &[
         "give tb_voucher_order.create_time the default CURRENT_TIMESTAMP",
         Fact::OrderDefault(OrderColumn { name: "create_time", types: TIMES })
     ),
+    step!("0015_event_table", "create tidegate_event", Fact::Table(EVENT)),
 ];
 
 /// The steps whose facts are missing.

@@ -2,6 +2,7 @@
 
 mod dead_letters;
 mod error_texts;
+mod events;
 mod gate;
 mod gate_model;
 mod ground;

@@ -52,8 +52,10 @@ catalog! {
         "Orders that were delivered again and had their row already."
     ORDERS_REFUSED: Counter "tidegate_orders_refused_total" ["reason"]
         "Orders that were not written but given back: MySQL's constraints refused them, or they had been cancelled."
+    EVENTS: Counter "tidegate_events_total" ["event" "outcome"]
+        "Events of orders that this process recorded: applied, unchanged (the order was there already), refund_due (a payment that pays for nothing), rejected."
     ENTRIES_ACKNOWLEDGED: Counter "tidegate_entries_acknowledged_total" []
-        "Entries acknowledged with a durable outcome: order written, there already, or refused."
+        "Entries acknowledged with a durable outcome: order written, there already, or refused; event recorded."
     ENTRIES_BURIED: Counter "tidegate_entries_buried_total" ["reason"]
         "Entries copied to the stream of dead letters and acknowledged."
     ENTRIES_RETRIED: Counter "tidegate_entries_retried_total" []

@@ -162,6 +162,8 @@ impl ReportText for ReplayReport {
 /// The counts that are named only where they are not 0.
 fn rare(counts: &ReplayCounts) -> String {
     let rare = [
+        (counts.events, "events recorded"),
+        (counts.events_before, "events recorded before"),
         (counts.refused_before, "refused before"),
         (counts.given_back, "given back and not run"),
         (counts.dead, "never to be written and not pending"),

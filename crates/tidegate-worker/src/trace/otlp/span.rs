@@ -145,10 +145,14 @@ impl<'a> Batch<'a> {
                 again("cannot_give_back", OrderStatus::Refused, None)
             }
             (Outcome::SetAside(_), Some(_)) => again("contended", OrderStatus::Pending, None),
-            (Outcome::Done, Some(Verdict::AlreadyThere)) => done("already_there", None, None),
+            (Outcome::Done, Some(Verdict::AlreadyThere | Verdict::Cancelled)) => {
+                done("already_there", None, None)
+            }
             (Outcome::Done, Some(Verdict::Refused(refusal))) => {
                 done("refused", Some(OrderStatus::Refused), Some(refusal.word()))
             }
+            // An event of an order.
+            (Outcome::Done, None) => done("recorded", None, None),
             (Outcome::Done, _) => done("created", Some(OrderStatus::Written), None),
         }
     }

@@ -1,0 +1,233 @@
+//! The events of a batch: which of them can be recorded now, and what follows once they are.
+
+use std::collections::{HashMap, HashSet};
+
+use tidegate_stream::{Death, Entry, EntryId, Outage, Outcome};
+
+use super::{Concerns, OrderHandler, Placed, id_taken, set_aside, waits_for};
+use crate::{
+    event::{EventKind, EventOutcome, PastEvent},
+    gate::{GateError, Release, ReleaseReply, UserAfter},
+    ledger::{EventVerdict, Incoming, IncomingEvent, Verdict},
+    order::{Order, OrderId, Quantity, VoucherId},
+};
+
+/// An event whose order has an older entry that is not done waits for that, together with others of its voucher.
+fn waits_for_earlier(voucher: VoucherId) -> Outcome {
+    set_aside("earlier_entry", voucher.get())
+}
+
+impl OrderHandler {
+    /// Sets aside whatever has to come after an entry that is not done: events whose orders have older entries elsewhere, and
+    /// in the batch itself, orders and events behind those. Answers with the others.
+    pub(super) async fn set_later_aside(
+        &self,
+        batch: &[Entry],
+        orders: Vec<Placed<Incoming>>,
+        events: Vec<Placed<IncomingEvent>>,
+        outcomes: &mut [Outcome],
+    ) -> Result<(Vec<Placed<Incoming>>, Vec<Placed<IncomingEvent>>), Outage> {
+        if events.is_empty() {
+            return Ok((orders, events));
+        }
+        let own: HashSet<EntryId> = batch.iter().map(|entry| entry.id).collect();
+        let subjects: Vec<(OrderId, EntryId)> =
+            events.iter().map(|placed| (placed.incoming.event.order, placed.incoming.entry)).collect();
+        let waiting = self.earlier.waiting(&subjects, &own).await?;
+        let mut by_place: Vec<(usize, OrderId, Option<EntryId>)> =
+            orders.iter().map(|placed| (placed.at, placed.incoming.order.id, None)).collect();
+        by_place.extend(
+            events.iter().map(|placed| (placed.at, placed.incoming.event.order, Some(placed.incoming.entry))),
+        );
+        by_place.sort_unstable();
+        let later = later(&by_place, &waiting);
+        Ok((set_later_aside(&later, orders, outcomes), set_later_aside(&later, events, outcomes)))
+    }
+
+    /// Of a batch's orders that hold nothing any more, those that events of ours have ended.
+    pub(super) async fn ended_by_events(
+        &self,
+        incoming: &[Incoming],
+        verdicts: &[Verdict],
+    ) -> Result<HashMap<OrderId, UserAfter>, Outage> {
+        let cancelled = incoming.iter().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Cancelled);
+        let cancelled: Vec<&Order> = cancelled.map(|(incoming, _)| &incoming.order).collect();
+        self.ledger.ended_by_events(&cancelled).await
+    }
+
+    /// Records events, and gives back what Redis holds for orders that have ended with them. Those whose orders wait in this
+    /// very batch wait as well.
+    pub(super) async fn record_and_give_back(
+        &self,
+        events: Vec<Placed<IncomingEvent>>,
+        waiting: &HashSet<OrderId>,
+        outcomes: &mut [Outcome],
+    ) -> Result<(), Outage> {
+        let (waiting, events): (Vec<_>, Vec<_>) =
+            events.into_iter().partition(|placed| waiting.contains(&placed.incoming.event.order));
+        for Placed { at, incoming } in waiting {
+            outcomes[at] = waits_for_earlier(incoming.voucher());
+        }
+        if events.is_empty() {
+            return Ok(());
+        }
+        let (places, incoming): (Vec<usize>, Vec<IncomingEvent>) =
+            events.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
+        let of_others = self.placed_by_others(&incoming).await?;
+        let verdicts = self.ledger.record_events(&incoming, &of_others).await?;
+        let given_back = self.give_ended_back(&incoming, &verdicts).await?;
+        for (((at, incoming), verdict), given_back) in
+            places.into_iter().zip(&incoming).zip(verdicts).zip(given_back)
+        {
+            outcomes[at] = given_back.unwrap_or_else(|| self.outcome_of_event(incoming, verdict));
+        }
+        Ok(())
+    }
+
+    /// Of the orders that are to be cancelled, those that the journal knows as somebody else's: a cancellation that comes
+    /// before its order must not take the id of another.
+    async fn placed_by_others(&self, events: &[IncomingEvent]) -> Result<HashSet<OrderId>, Outage> {
+        let cancelled = events.iter().map(|incoming| &incoming.event);
+        let cancelled: Vec<_> = cancelled.filter(|event| event.kind == EventKind::Cancelled).collect();
+        if cancelled.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let ids: Vec<_> = cancelled.iter().map(|event| (event.voucher, event.order)).collect();
+        let entries = self.gate.journal_entries(&ids).await.map_err(|error| Outage::new("Redis", error))?;
+        let is_of_another = |event: &&&crate::Event| {
+            let entry = entries.get(&(event.voucher, event.order));
+            entry.is_some_and(|entry| entry.is_admission() && !entry.is_by(event.user))
+        };
+        Ok(cancelled.iter().filter(is_of_another).map(|event| event.order).collect())
+    }
+
+    /// Answers with an outcome for each event whose order could not be given back.
+    async fn give_ended_back(
+        &self,
+        incoming: &[IncomingEvent],
+        verdicts: &[EventVerdict],
+    ) -> Result<Vec<Option<Outcome>>, Outage> {
+        let (mut places, mut releases) = (Vec::new(), Vec::new());
+        for (at, (incoming, verdict)) in incoming.iter().zip(verdicts).enumerate() {
+            if let EventVerdict::Recorded { event, user_after } = verdict
+                && event.released > 0
+            {
+                places.push(at);
+                releases.push(release(incoming, event, *user_after));
+            }
+        }
+        let mut outcomes = vec![None; incoming.len()];
+        let replies = self.gate.release_all(&releases).await;
+        for (at, reply) in places.into_iter().zip(replies) {
+            let IncomingEvent { event, entry } = &incoming[at];
+            match reply {
+                Ok(ReleaseReply::GivenBackBefore | ReleaseReply::GivenBack) => {}
+                Ok(ReleaseReply::GivenBackWithoutStock) => tracing::warn!(
+                    order = %event.order, voucher = %event.voucher, %entry,
+                    "the units of an order that has ended went back in MySQL only: no stock is loaded in Redis"
+                ),
+                Err(GateError::Unreachable(error)) => return Err(error.into()),
+                Err(error @ GateError::IdTaken { .. }) => outcomes[at] = Some(id_taken(error.to_string())),
+                Err(error) => {
+                    tracing::error!(
+                        order = %event.order, voucher = %event.voucher, %entry, %error,
+                        "an order that has ended cannot be given back: its event stays pending"
+                    );
+                    outcomes[at] = Some(set_aside("release", event.voucher.get()));
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+
+    fn outcome_of_event(&self, incoming: &IncomingEvent, verdict: EventVerdict) -> Outcome {
+        match verdict {
+            EventVerdict::Recorded { event, .. } => {
+                self.order_counters.event(incoming.event.kind, event.outcome);
+                self.log_event(incoming, &event);
+                Outcome::Done
+            }
+            EventVerdict::Rejected(error) => Outcome::Dead(Death { reason: "rejected_by_database", error }),
+            EventVerdict::Contended(contention) => waits_for(contention),
+        }
+    }
+
+    /// Money without an order, and what was not done, is for people; of each reason a few in a minute have a line each.
+    fn log_event(&self, IncomingEvent { event, entry }: &IncomingEvent, past: &PastEvent) {
+        let reference = event.reference.as_ref().map(|reference| reference.as_str());
+        match past.outcome {
+            EventOutcome::Applied | EventOutcome::Unchanged => {}
+            EventOutcome::RefundDue => tracing::warn!(
+                order = %event.order, user = %event.user, voucher = %event.voucher, %entry, reference,
+                "a payment has to be given back: it pays for no order"
+            ),
+            EventOutcome::Rejected(rejection) if self.refusals.is_shown(rejection.word()) => tracing::warn!(
+                order = %event.order, user = %event.user, voucher = %event.voucher, %entry, reference,
+                event = %event.kind, reason = rejection.word(), "event rejected: the order cannot take this step"
+            ),
+            EventOutcome::Rejected(_) => {}
+        }
+    }
+}
+
+fn set_later_aside<T: Concerns>(
+    later: &HashSet<usize>,
+    placed: Vec<Placed<T>>,
+    outcomes: &mut [Outcome],
+) -> Vec<Placed<T>> {
+    let (later, free): (Vec<_>, Vec<_>) = placed.into_iter().partition(|placed| later.contains(&placed.at));
+    for Placed { at, incoming } in later {
+        outcomes[at] = waits_for_earlier(incoming.voucher());
+    }
+    free
+}
+
+/// The places that have to wait: what stands in the batch behind an entry of its order that waits, and
+/// orders behind an event of theirs, for within a batch all orders are written first. `by_place` has the entry of events.
+fn later(by_place: &[(usize, OrderId, Option<EntryId>)], waiting: &HashSet<EntryId>) -> HashSet<usize> {
+    let (mut with_event, mut blocked) = (HashSet::new(), HashSet::new());
+    let mut later = HashSet::new();
+    for (at, order, event) in by_place {
+        let waits = match event {
+            Some(entry) => waiting.contains(entry),
+            None => with_event.contains(order),
+        };
+        if waits || blocked.contains(order) {
+            blocked.insert(*order);
+            later.insert(*at);
+        } else if event.is_some() {
+            with_event.insert(*order);
+        }
+    }
+    later
+}
+
+fn release(incoming: &IncomingEvent, past: &PastEvent, user_after: UserAfter) -> Release {
+    let event = &incoming.event;
+    let units = Quantity::try_from(past.released).ok();
+    let by = format!("worker:{}", event.kind).into();
+    Release { order: event.order, user: event.user, voucher: event.voucher, units, user_after, by }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_behind_an_entry_that_waits_waits_as_well_and_nothing_else_does() {
+        let order = |id: i64| OrderId::try_from(id).unwrap();
+        let entry = |ms: u64| Some(EntryId { ms, seq: 0 });
+        let batch = [
+            (0, order(1), None),
+            (1, order(1), entry(1)),
+            (2, order(2), entry(2)), // waits
+            (3, order(2), entry(3)),
+            (4, order(3), entry(4)), // before its order
+            (5, order(3), None),
+            (6, order(3), entry(6)),
+            (7, order(1), entry(7)),
+        ];
+        let later = later(&batch, &HashSet::from([entry(2).unwrap()]));
+        assert_eq!(later, HashSet::from([2, 3, 5, 6]));
+    }
+}

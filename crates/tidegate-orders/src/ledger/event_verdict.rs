@@ -1,0 +1,211 @@
+//! What becomes of each event of a batch, and what has to be written for that: pure decisions over what the database holds.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use tidegate_stream::EntryId;
+
+use super::{verdict::Contention, work_list::Item};
+use crate::{
+    event::{Event, History, PastEvent, decide},
+    gate::UserAfter,
+    order::{OrderId, UserId, VoucherId},
+};
+
+/// An event with the stream entry that brought it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IncomingEvent {
+    /// The event.
+    pub event: Event,
+    /// The entry.
+    pub entry: EntryId,
+}
+
+/// What became of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventVerdict {
+    /// It is recorded, now or before, with whatever it changes.
+    Recorded {
+        /// What was decided.
+        event: PastEvent,
+        /// Whether its user may order again, where it took the order's slot away.
+        user_after: UserAfter,
+    },
+    /// The database refuses it, with these words.
+    Rejected(String),
+    /// Others are in the way: nothing was written, nothing is wrong, and it is to be tried again later.
+    Contended(Contention),
+}
+
+/// The events of one order, in stream order. They are recorded together or not at all.
+#[derive(Clone, Debug)]
+pub(super) struct OrderEvents<'a> {
+    pub events: Vec<&'a IncomingEvent>,
+    /// The journal says that somebody else placed the order.
+    is_of_another: bool,
+}
+
+impl OrderEvents<'_> {
+    fn first(&self) -> &Event {
+        &self.events[0].event
+    }
+}
+
+impl Item for OrderEvents<'_> {
+    fn voucher(&self) -> VoucherId {
+        self.first().voucher
+    }
+
+    fn order(&self) -> OrderId {
+        self.first().order
+    }
+}
+
+/// What became of the events of one order.
+#[derive(Clone, Debug)]
+pub(super) enum Recorded {
+    All(Vec<(PastEvent, UserAfter)>),
+    Rejected(String),
+    Contended(Contention),
+}
+
+impl From<Contention> for Recorded {
+    fn from(contention: Contention) -> Self {
+        Self::Contended(contention)
+    }
+}
+
+/// A row that changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OrderChange {
+    pub from: i64,
+    pub to: i64,
+    pub had_slot: bool,
+    pub frees_slot: bool,
+}
+
+/// What has to be written for some events.
+#[derive(Debug, Default)]
+pub(super) struct EventChanges<'a> {
+    /// Orders that have no row: whose, by which entry, and with which status.
+    pub cancelled_before: BTreeMap<OrderId, (&'a Event, EntryId, i64)>,
+    pub moved: BTreeMap<OrderId, OrderChange>,
+    pub recorded: Vec<(&'a Event, PastEvent)>,
+    /// Units that go back to vouchers.
+    pub units: BTreeMap<VoucherId, i64>,
+}
+
+/// An order, whose it is, and of what.
+pub(super) type Subject = (OrderId, UserId, VoucherId);
+
+/// What the database holds that matters to the events of some orders.
+#[derive(Debug, Default)]
+pub(super) struct KnownEvents {
+    pub histories: HashMap<OrderId, History>,
+    /// Live orders of their users, by voucher and user.
+    pub live: HashMap<(VoucherId, UserId), HashSet<OrderId>>,
+}
+
+impl KnownEvents {
+    /// A user with another live order for the voucher stays a buyer.
+    pub(super) fn user_after(&self, order: OrderId, user: UserId, voucher: VoucherId) -> UserAfter {
+        let live = self.live.get(&(voucher, user));
+        match live.is_some_and(|orders| orders.iter().any(|other| *other != order)) {
+            true => UserAfter::StaysBuyer,
+            false => UserAfter::Freed,
+        }
+    }
+}
+
+pub(super) fn subject(event: &Event) -> Subject {
+    (event.order, event.user, event.voucher)
+}
+
+/// The events by order, each order where its first event stands; and where the events of each stand.
+pub(super) fn by_order<'a>(
+    events: &'a [IncomingEvent],
+    of_others: &HashSet<OrderId>,
+) -> (Vec<OrderEvents<'a>>, Vec<Vec<usize>>) {
+    let mut at_order: HashMap<OrderId, usize> = HashMap::new();
+    let (mut orders, mut places): (Vec<OrderEvents<'a>>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
+    for (place, incoming) in events.iter().enumerate() {
+        let id = incoming.event.order;
+        let at = *at_order.entry(id).or_insert(orders.len());
+        if at == orders.len() {
+            orders.push(OrderEvents { events: Vec::new(), is_of_another: of_others.contains(&id) });
+            places.push(Vec::new());
+        }
+        orders[at].events.push(incoming);
+        places[at].push(place);
+    }
+    (orders, places)
+}
+
+pub(super) fn in_stream_order(
+    recorded: Vec<Recorded>,
+    places: &[Vec<usize>],
+    count: usize,
+) -> Vec<EventVerdict> {
+    let mut verdicts = vec![EventVerdict::Contended(Contention::Batch); count];
+    for (recorded, places) in recorded.into_iter().zip(places) {
+        match recorded {
+            Recorded::All(all) => {
+                for (place, (event, user_after)) in places.iter().zip(all) {
+                    verdicts[*place] = EventVerdict::Recorded { event, user_after };
+                }
+            }
+            Recorded::Rejected(error) => {
+                places.iter().for_each(|place| verdicts[*place] = EventVerdict::Rejected(error.clone()));
+            }
+            Recorded::Contended(contention) => {
+                places.iter().for_each(|place| verdicts[*place] = EventVerdict::Contended(contention));
+            }
+        }
+    }
+    verdicts
+}
+
+/// Decides the events of an order one after the other, and adds what has to be written to `changes`.
+pub(super) fn decide_order<'a>(
+    order: &OrderEvents<'a>,
+    known: &mut KnownEvents,
+    changes: &mut EventChanges<'a>,
+) -> Vec<(PastEvent, UserAfter)> {
+    let id = order.first().order;
+    let mut history = known.histories.remove(&id).unwrap_or_default();
+    history.is_of_another = order.is_of_another;
+    let before = history.clone();
+    let mut decided = Vec::with_capacity(order.events.len());
+    for IncomingEvent { event, entry } in order.events.iter().copied() {
+        let recorded = history.events.len();
+        let past = decide(event, *entry, &mut history);
+        if history.events.len() > recorded {
+            changes.recorded.push((event, past.clone()));
+            if past.released > 0 {
+                *changes.units.entry(event.voucher).or_default() += past.released;
+            }
+        }
+        decided.push((past, known.user_after(id, event.user, event.voucher)));
+    }
+    note_row(id, (&before, &history), order, changes);
+    decided
+}
+
+fn note_row<'a>(
+    id: OrderId,
+    (before, after): (&History, &History),
+    order: &OrderEvents<'a>,
+    changes: &mut EventChanges<'a>,
+) {
+    match (before.row, after.row) {
+        (None, Some(row)) => {
+            let IncomingEvent { event, entry } = order.events[0];
+            changes.cancelled_before.insert(id, (event, *entry, row.status));
+        }
+        (Some(was), Some(is)) if was != is => {
+            let frees_slot = was.has_slot && !is.has_slot;
+            let change = OrderChange { from: was.status, to: is.status, had_slot: was.has_slot, frees_slot };
+            changes.moved.insert(id, change);
+        }
+        _ => {}
+    }
+}

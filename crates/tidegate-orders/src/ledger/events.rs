@@ -1,0 +1,174 @@
+//! Events: each moves its order at most one step, with a row of its own, in one transaction.
+//!
+//! The orders are looked up without a lock, and the write checks that they are as they were found. Whoever comes second finds
+//! the rows of the first and decides again. What is decided, and what has to be written for it, stands in `event_verdict.rs`.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Instant,
+};
+
+use tidegate_stream::Outage;
+
+use super::{
+    BATCH_TIME, Commit, Ledger, SECOND_LOOK, WriteOutcome,
+    event_verdict::{
+        EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents, Recorded, Subject, by_order,
+        decide_order, in_stream_order, subject,
+    },
+    fault::{self, Fault},
+    retry::{RetryOutcome, retry},
+    session::Session,
+    sql,
+    verdict::Contention,
+    work_list::{Item, WorkList},
+};
+use crate::{
+    event::{PastEvent, decide},
+    gate::UserAfter,
+    order::{Order, OrderId},
+};
+
+impl Ledger {
+    /// Records `events`, which stand in stream order, and answers with one verdict an event, in that order. The events of an
+    /// order are recorded together. `of_others` are orders that the journal knows as somebody else's.
+    ///
+    /// Events that were recorded before get the verdict they had, so this can be repeated at any time.
+    ///
+    /// # Errors
+    /// An outage says nothing of any event: each may be recorded or not.
+    pub async fn record_events(
+        &self,
+        events: &[IncomingEvent],
+        of_others: &HashSet<OrderId>,
+    ) -> Result<Vec<EventVerdict>, Outage> {
+        let (orders, places) = by_order(events, of_others);
+        let deadline = Instant::now() + BATCH_TIME;
+        let mut work = WorkList::new(&orders, Recorded::Contended(Contention::Batch));
+        while let Some(part) = work.next().filter(|_| Instant::now() < deadline) {
+            let outcome = retry(self.contentions(), || self.transact_events(&part.items)).await;
+            match outcome.inspect_err(|_| self.forget_idle_connections())? {
+                RetryOutcome::Done(recorded) => work.finish(&part, recorded.into_iter().map(Recorded::All)),
+                RetryOutcome::RowRefused(error) if part.is_single() => {
+                    self.probe().await?;
+                    work.finish(&part, [Recorded::Rejected(error)]);
+                }
+                RetryOutcome::RowRefused(_) => work.halve(part),
+                RetryOutcome::RowHeld => {
+                    let held = self.find_held(part.vouchers(), SECOND_LOOK).await?;
+                    work.set_aside(part, &held);
+                }
+                RetryOutcome::GaveUp => {}
+            }
+        }
+        Ok(in_stream_order(work.into_outcomes(), &places, events.len()))
+    }
+
+    /// Of these orders, those that an event has ended: nobody writes them any more, and what Redis holds for them has to be
+    /// given back, once. Says as well whether their users may order again.
+    ///
+    /// # Errors
+    /// When MySQL does not answer.
+    pub async fn ended_by_events(&self, orders: &[&Order]) -> Result<HashMap<OrderId, UserAfter>, Outage> {
+        if orders.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let subjects: Vec<Subject> =
+            orders.iter().map(|order| (order.id, order.user, order.voucher)).collect();
+        let known = self.known_events(&subjects).await?;
+        let ended = subjects.into_iter().filter(|(order, ..)| {
+            known
+                .histories
+                .get(order)
+                .is_some_and(|history| history.events.iter().any(PastEvent::has_ended_order))
+        });
+        Ok(ended.map(|(order, user, voucher)| (order, known.user_after(order, user, voucher))).collect())
+    }
+
+    /// What became of these events, or would become of them now, one after the other; and whether they are recorded. Reads
+    /// only.
+    ///
+    /// # Errors
+    /// When MySQL does not answer.
+    pub async fn predict_events(&self, events: &[IncomingEvent]) -> Result<Vec<(PastEvent, bool)>, Outage> {
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        let subjects: Vec<Subject> = events.iter().map(|incoming| subject(&incoming.event)).collect();
+        let mut known = self.known_events(&subjects).await?;
+        let predict = |IncomingEvent { event, entry }: &IncomingEvent| {
+            let history = known.histories.entry(event.order).or_default();
+            let recorded = history.events.len();
+            let past = decide(event, *entry, history);
+            (past, history.events.len() == recorded)
+        };
+        Ok(events.iter().map(predict).collect())
+    }
+
+    async fn known_events(&self, subjects: &[Subject]) -> Result<KnownEvents, Outage> {
+        let read = Box::pin(async {
+            let mut session = Session::open(&self.pool).await?;
+            let known = sql::look_up_events(&mut session, subjects).await;
+            session.end(known.map_err(Fault::from)).await
+        });
+        let known = self.in_time(read).await.map_err(Outage::from);
+        known.inspect_err(|_| self.forget_idle_connections())
+    }
+
+    async fn transact_events(
+        &self,
+        part: &[&OrderEvents<'_>],
+    ) -> Result<Vec<Vec<(PastEvent, UserAfter)>>, Fault> {
+        let transaction = async {
+            let mut session = Session::open(&self.pool).await?;
+            let outcome = self.decide_and_write_events(&mut session, part).await;
+            session.end(outcome).await
+        };
+        self.in_turn(part.iter().map(|order| order.voucher()), transaction).await
+    }
+
+    async fn decide_and_write_events(
+        &self,
+        session: &mut Session,
+        part: &[&OrderEvents<'_>],
+    ) -> Result<Vec<Vec<(PastEvent, UserAfter)>>, Fault> {
+        let events = part.iter().flat_map(|order| &order.events);
+        let subjects: Vec<Subject> = events.map(|incoming| subject(&incoming.event)).collect();
+        let mut known = sql::look_up_events(session, &subjects).await?;
+        let mut changes = EventChanges::default();
+        let decided = part.iter().map(|order| decide_order(order, &mut known, &mut changes)).collect();
+        match self.write_events(session, &changes).await? {
+            WriteOutcome::Committed => Ok(decided),
+            // Whoever was faster is found by the next look.
+            WriteOutcome::Mismatch(mismatch) => {
+                Err(Fault::Contention(format!("an order has changed since it was looked up ({mismatch:?})")))
+            }
+        }
+    }
+
+    async fn write_events(
+        &self,
+        session: &mut Session,
+        changes: &EventChanges<'_>,
+    ) -> Result<WriteOutcome, Fault> {
+        if changes.recorded.is_empty() {
+            // Rows that were only read may be visible a moment before they are durable.
+            sql::run(session, sql::BARRIER.to_owned()).await?;
+            return Ok(WriteOutcome::Committed);
+        }
+        let commit = self.commit();
+        let mut packet = sql::write_events(changes);
+        if commit == Commit::InPacket {
+            packet.commit();
+        }
+        if let Err(error) = packet.run(session).await {
+            let Some(mismatch) = fault::mismatch(&error) else { return Err(error.into()) };
+            sql::run(session, sql::ROLLBACK.to_owned()).await?;
+            return Ok(WriteOutcome::Mismatch(mismatch));
+        }
+        if commit == Commit::Apart {
+            sql::run(session, sql::COMMIT.to_owned()).await?;
+        }
+        Ok(WriteOutcome::Committed)
+    }
+}

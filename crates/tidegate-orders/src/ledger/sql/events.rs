@@ -1,0 +1,202 @@
+//! What the ledger reads and writes for events. Whatever outsiders wrote goes into statements as the bytes of its text in
+//! hexadecimal digits, so that no character of it means anything.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    str::FromStr,
+};
+
+use futures_util::TryStreamExt;
+use sqlx::{AssertSqlSafe, Either, MySqlConnection, Row as _, mysql::MySqlRow};
+use tidegate_stream::EntryId;
+
+use super::{BEGIN, Packet, list, numbers};
+use crate::{
+    event::{Event, EventKind, EventOutcome, EventText, History, PastEvent, Row, Step},
+    ledger::event_verdict::{EventChanges, KnownEvents, OrderChange, Subject},
+    order::{OrderId, UserId, VoucherId},
+};
+
+/// Reads all of it, in one round trip and without a lock.
+pub(in crate::ledger) async fn look_up_events(
+    connection: &mut MySqlConnection,
+    subjects: &[Subject],
+) -> sqlx::Result<KnownEvents> {
+    let ids: BTreeSet<OrderId> = subjects.iter().map(|(order, ..)| *order).collect();
+    let pairs: BTreeSet<(VoucherId, UserId)> =
+        subjects.iter().map(|(_, user, voucher)| (*voucher, *user)).collect();
+    let ids = numbers("n", "id BIGINT PATH '$'", &list(&ids));
+    let pairs = list(pairs.iter().map(|(voucher, user)| format!("[{voucher},{user}]")));
+    let pairs = numbers("n", "voucher BIGINT PATH '$[0]', user BIGINT PATH '$[1]'", &pairs);
+    let sql = format!(
+        "SELECT CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.voucher_id AS SIGNED), \
+             CAST(o.quantity AS SIGNED), CAST(COALESCE(o.status, 1) AS SIGNED), CAST(o.slot IS NOT NULL AS SIGNED) \
+             FROM {ids} tb_voucher_order o FORCE INDEX (PRIMARY) ON o.id = n.id;\
+         SELECT r.order_id, r.user_id, r.voucher_id \
+             FROM {ids} tidegate_refusal r FORCE INDEX (PRIMARY) ON r.order_id = n.id;\
+         SELECT e.order_id, CAST(e.step AS SIGNED), CAST(e.event AS CHAR), CAST(e.outcome AS CHAR), CAST(e.ref AS CHAR), \
+             CAST(e.payment AS CHAR), CAST(e.reason AS CHAR), CAST(e.from_status AS SIGNED), \
+             CAST(e.to_status AS SIGNED), CAST(e.released AS SIGNED), CAST(e.entry_id AS CHAR) \
+             FROM {ids} tidegate_event e FORCE INDEX (PRIMARY) ON e.order_id = n.id;\
+         SELECT CAST(o.voucher_id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.id AS SIGNED) \
+             FROM {pairs} tb_voucher_order o FORCE INDEX (uk_voucher_user_slot) \
+             ON o.voucher_id = n.voucher AND o.user_id = n.user WHERE o.slot IS NOT NULL"
+    );
+    let readers: [fn(&mut KnownEvents, &MySqlRow) -> sqlx::Result<()>; 4] =
+        [read_row, read_refusal, read_event, read_live];
+    let mut known = KnownEvents::default();
+    let mut answers = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(connection);
+    let mut at = 0;
+    while let Some(part) = answers.try_next().await? {
+        match (part, readers.get(at)) {
+            (Either::Left(_), _) => at += 1,
+            (Either::Right(row), Some(read)) => read(&mut known, &row)?,
+            (Either::Right(_), None) => {}
+        }
+    }
+    for history in known.histories.values_mut() {
+        history.events.sort_unstable_by_key(|past| past.number);
+    }
+    Ok(known)
+}
+
+fn history<'k>(known: &'k mut KnownEvents, row: &MySqlRow) -> sqlx::Result<Option<&'k mut History>> {
+    let id = OrderId::try_from(row.try_get::<i64, _>(0)?).ok();
+    Ok(id.map(|id| known.histories.entry(id).or_default()))
+}
+
+fn read_row(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
+    let Some(history) = history(known, row)? else { return Ok(()) };
+    history.row = Some(Row {
+        user: row.try_get(1)?,
+        voucher: row.try_get(2)?,
+        quantity: row.try_get(3)?,
+        status: row.try_get(4)?,
+        has_slot: row.try_get::<i64, _>(5)? == 1,
+    });
+    Ok(())
+}
+
+fn read_refusal(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
+    if let Some(history) = history(known, row)? {
+        history.refused = Some((row.try_get(1)?, row.try_get(2)?));
+    }
+    Ok(())
+}
+
+fn read_event(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
+    let Some(history) = history(known, row)? else { return Ok(()) };
+    let text = |at: usize| -> sqlx::Result<Option<EventText>> {
+        Ok(row.try_get::<Option<&str>, _>(at)?.and_then(|text| text.parse().ok()))
+    };
+    let (from, to): (Option<i64>, Option<i64>) = (row.try_get(7)?, row.try_get(8)?);
+    history.events.push(PastEvent {
+        number: u32::try_from(row.try_get::<i64, _>(1)?).unwrap_or_default(),
+        kind: EventKind::from_word(row.try_get::<&str, _>(2)?.as_bytes()),
+        outcome: EventOutcome::from_word(row.try_get(3)?),
+        reference: text(4)?,
+        payment: text(5)?,
+        reason: text(6)?,
+        step: to.map(|to| Step { from, to }),
+        released: row.try_get(9)?,
+        entry: EntryId::from_str(row.try_get(10)?).unwrap_or_default(),
+    });
+    Ok(())
+}
+
+fn read_live(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
+    let key = (VoucherId::try_from(row.try_get::<i64, _>(0)?), UserId::try_from(row.try_get::<i64, _>(1)?));
+    if let ((Ok(voucher), Ok(user)), Ok(id)) = (key, OrderId::try_from(row.try_get::<i64, _>(2)?)) {
+        known.live.entry((voucher, user)).or_default().insert(id);
+    }
+    Ok(())
+}
+
+/// The changes of some events in one round trip, without the commit. Orders whose rows are not as they were looked up end it
+/// in an error that [`crate::ledger::fault::mismatch`] knows, and so does an event that another worker has written meanwhile.
+pub(in crate::ledger) fn write_events(changes: &EventChanges<'_>) -> Packet {
+    let mut packet = Packet::default();
+    packet.add_text(BEGIN);
+    if !changes.cancelled_before.is_empty() {
+        packet.add(|sql| insert_rows(sql, &changes.cancelled_before));
+    }
+    if !changes.moved.is_empty() {
+        packet.add(|sql| move_orders(sql, &changes.moved));
+        packet.fail_if(format_args!("ROW_COUNT() <> {}", changes.moved.len()));
+    }
+    packet.add(|sql| insert_events(sql, &changes.recorded));
+    if !changes.units.is_empty() {
+        packet.add(|sql| return_units(sql, &changes.units));
+    }
+    packet
+}
+
+/// Rows that hold an id, and neither a slot nor units.
+fn insert_rows(sql: &mut String, rows: &BTreeMap<OrderId, (&Event, EntryId, i64)>) {
+    let rows = list(rows.iter().map(|(id, (event, entry, status))| {
+        format!("({id},{},{},1,NULL,{status},'{entry}')", event.user, event.voucher)
+    }));
+    let columns = "id,user_id,voucher_id,quantity,slot,status,entry_id";
+    let _ = write!(sql, "INSERT INTO tb_voucher_order ({columns}) VALUES {rows}");
+}
+
+/// Ascending, one index look-up a row. The conditions are the guard: a row that somebody else has changed stays as it is.
+fn move_orders(sql: &mut String, moved: &BTreeMap<OrderId, OrderChange>) {
+    let rows = list(moved.iter().map(|(id, change)| {
+        let OrderChange { from, to, had_slot, frees_slot } = change;
+        format!("[{id},{from},{to},{},{}]", i64::from(*had_slot), i64::from(*frees_slot))
+    }));
+    let columns = "id BIGINT PATH '$[0]', was INT PATH '$[1]', becomes INT PATH '$[2]', had_slot INT PATH '$[3]', \
+                   frees INT PATH '$[4]'";
+    let _ = write!(
+        sql,
+        "UPDATE {} tb_voucher_order o FORCE INDEX (PRIMARY) ON o.id = n.id \
+         SET o.status = n.becomes, o.slot = IF(n.frees = 1, NULL, o.slot) \
+         WHERE COALESCE(o.status, 1) = n.was AND (o.slot IS NOT NULL) = n.had_slot",
+        numbers("n", columns, &rows)
+    );
+}
+
+fn insert_events(sql: &mut String, recorded: &[(&Event, PastEvent)]) {
+    let text = |text: &Option<EventText>| text.as_ref().map_or_else(|| "NULL".to_owned(), hexadecimal);
+    let status = |status: Option<i64>| status.map_or_else(|| "NULL".to_owned(), |status| status.to_string());
+    let rows = list(recorded.iter().map(|(event, past)| {
+        format!(
+            "({},{},'{}','{}',{},{},{},{},{},{},{},{},'{}')",
+            event.order,
+            past.number,
+            event.kind,
+            past.outcome.word(),
+            event.user,
+            event.voucher,
+            text(&event.reference),
+            text(&event.payment),
+            text(&event.reason),
+            status(past.step.and_then(|step| step.from)),
+            status(past.step.map(|step| step.to)),
+            past.released,
+            past.entry,
+        )
+    }));
+    let columns = "order_id,step,event,outcome,user_id,voucher_id,ref,payment,reason,from_status,to_status,released,entry_id";
+    let _ = write!(sql, "INSERT INTO tidegate_event ({columns}) VALUES {rows}");
+}
+
+fn hexadecimal(text: &EventText) -> String {
+    let mut sql = "_utf8mb4 0x".to_owned();
+    for byte in text.as_str().bytes() {
+        let _ = write!(sql, "{byte:02x}");
+    }
+    sql
+}
+
+/// Comes last, by ascending voucher: everybody waits for the row of a voucher on sale.
+fn return_units(sql: &mut String, units: &BTreeMap<VoucherId, i64>) {
+    let rows = list(units.iter().map(|(voucher, units)| format!("[{voucher},{units}]")));
+    let _ = write!(
+        sql,
+        "UPDATE {} tb_seckill_voucher v FORCE INDEX (PRIMARY) ON v.voucher_id = n.id SET v.stock = v.stock + n.units",
+        numbers("n", "id BIGINT PATH '$[0]', units BIGINT PATH '$[1]'", &rows)
+    );
+}

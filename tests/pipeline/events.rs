@@ -1,0 +1,416 @@
+//! What happens to orders after they were placed: entries of the same stream, recorded once, in the order of the stream.
+
+use fred::interfaces::{LuaInterface, SetsInterface};
+use fred::types::Value;
+use sqlx::{AssertSqlSafe, Row};
+use tidegate_lab::Hold;
+
+use crate::{
+    faults::proxies::{ACK, CHECKED_COMMIT, Proxies, quick, sha1_of},
+    site::{GROUP, STREAM, Site, until},
+};
+
+/// An event of an order of voucher 1, whose user has its id.
+async fn add_event(site: &Site, event: &str, order: i64, more: &[(&str, &str)]) -> String {
+    add_event_of(site, event, (order, order, 1), more).await
+}
+
+async fn add_event_of(
+    site: &Site,
+    event: &str,
+    (order, user, voucher): (i64, i64, i64),
+    more: &[(&str, &str)],
+) -> String {
+    let (order, user, voucher) = (order.to_string(), user.to_string(), voucher.to_string());
+    let fields = [("event", event), ("orderId", &order), ("userId", &user), ("voucherId", &voucher)];
+    site.add(&[&fields, more].concat()).await
+}
+
+/// The events of an order, by number: what happened, what came of it, units given back.
+async fn recorded(site: &Site, order: i64) -> Vec<String> {
+    let sql = "SELECT CONCAT_WS(' ', event, outcome, released) FROM tidegate_event WHERE order_id = ? ORDER BY step";
+    sqlx::query_scalar(sql).bind(order).fetch_all(&site.pool).await.expect("MySQL answers")
+}
+
+/// Status and slot of an order's row, such as `2 held` or `4 free`.
+async fn state(site: &Site, order: i64) -> Option<String> {
+    let sql = "SELECT CONCAT(status, IF(slot IS NULL, ' free', ' held')) FROM tb_voucher_order WHERE id = ?";
+    sqlx::query_scalar(sql).bind(order).fetch_optional(&site.pool).await.expect("MySQL answers")
+}
+
+async fn states<const N: usize>(site: &Site, orders: [i64; N]) -> Vec<String> {
+    let mut states = Vec::new();
+    for order in orders {
+        states.push(state(site, order).await.unwrap_or_else(|| "none".to_owned()));
+    }
+    states
+}
+
+async fn stocks(site: &Site, voucher: i64) -> (i64, Option<i64>) {
+    (site.mysql_stock(voucher).await, site.redis_stock(voucher).await)
+}
+
+async fn is_buyer(site: &Site, user: i64) -> bool {
+    site.client.sismember("seckill:order:1", user.to_string()).await.expect("Redis answers")
+}
+
+async fn sql(site: &Site, statements: &str) {
+    sqlx::raw_sql(AssertSqlSafe(statements)).execute(&site.pool).await.expect("MySQL answers");
+}
+
+/// Nothing is wrong on either side, and nothing was buried.
+async fn all_is_well(site: &Site) {
+    assert_eq!(site.dead().await, [], "nothing is buried");
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_move_orders_along_and_what_ends_one_frees_its_units_and_its_user_once() {
+    let site = Site::open().await;
+    site.load(1, 20).await;
+    let worker = site.worker("w").start();
+    for order in 1..=5 {
+        site.admit(order, order, 1, 1).await;
+    }
+    site.admit(6, 6, 1, 3).await;
+    site.settled().await;
+    assert_eq!(stocks(&site, 1).await, (12, Some(12)));
+    // Everything comes twice, as from a sender who retries.
+    for _ in 0..2 {
+        for (order, event) in [
+            (1, "paid"),
+            (1, "used"),
+            (2, "cancelled"),
+            (3, "paid"),
+            (3, "refunding"),
+            (3, "refunded"),
+            (4, "paid"),
+            (4, "refunding"),
+            (4, "refund_failed"),
+            (6, "cancelled"),
+        ] {
+            add_event(&site, event, order, &[("ref", &format!("{event}-{order}"))]).await;
+        }
+    }
+    site.settled().await;
+    let expected = ["3 held", "4 free", "6 free", "2 held", "1 held", "4 free"];
+    assert_eq!(states(&site, [1, 2, 3, 4, 5, 6]).await, expected);
+    // 1 and 3 units of the cancelled ones, 1 of the refunded one.
+    assert_eq!(stocks(&site, 1).await, (17, Some(17)));
+    assert_eq!(recorded(&site, 6).await, ["cancelled applied 3", "cancelled unchanged 0"]);
+    for (user, expected) in [(1, true), (2, false), (3, false), (4, true), (5, true), (6, false)] {
+        assert_eq!(is_buyer(&site, user).await, expected, "user {user}");
+    }
+    // The same user buys again, and an event of the old order that comes late changes nothing of the new one.
+    site.admit(102, 2, 1, 1).await;
+    add_event(&site, "cancelled", 2, &[]).await;
+    site.settled().await;
+    assert_eq!(states(&site, [2, 102]).await, ["4 free", "1 held"]);
+    assert_eq!(stocks(&site, 1).await, (16, Some(16)));
+    assert!(is_buyer(&site, 2).await);
+    all_is_well(&site).await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_has_a_home_whatever_became_of_its_order() {
+    let site = Site::open().await;
+    site.load(1, 20).await;
+    // Redis offers what MySQL does not have: the last one is refused.
+    site.load(3, 1).await;
+    site.restock_redis(3, 1).await;
+    for order in [1, 2, 3, 4] {
+        site.admit(order, order, 1, 1).await;
+    }
+    site.admit(31, 31, 3, 1).await;
+    site.admit(32, 32, 3, 1).await;
+    let unknown_voucher = site.add(&[("userId", "9"), ("voucherId", "999"), ("id", "9")]).await;
+    let worker = site.worker("w").start();
+    site.settled().await;
+    assert_eq!(site.dead().await[0]["dead:entry"], unknown_voucher);
+    sql(&site, "UPDATE tb_voucher_order SET status = 2 WHERE id = 4").await;
+    add_event(&site, "cancelled", 2, &[]).await;
+    for (event, reference) in [("paid", "a"), ("refunded", "r")] {
+        add_event(&site, event, 3, &[("ref", reference)]).await;
+    }
+    for (order, user, voucher) in
+        [(1, 1, 1), (2, 2, 1), (3, 3, 1), (32, 32, 3), (9, 9, 999), (77, 77, 1), (4, 4, 1)]
+    {
+        add_event_of(&site, "paid", (order, user, voucher), &[("ref", "p")]).await;
+        add_event_of(&site, "paid", (order, user, voucher), &[("ref", "p")]).await;
+    }
+    add_event(&site, "paid", 1, &[("ref", "second")]).await;
+    add_event_of(&site, "paid", (1, 2, 1), &[("ref", "somebody else's")]).await;
+    site.settled().await;
+    assert_eq!(
+        recorded(&site, 1).await,
+        ["paid applied 0", "paid unchanged 0", "paid refund_due 0", "paid refund_due 0"]
+    );
+    assert_eq!(recorded(&site, 2).await, ["cancelled applied 1", "paid refund_due 0", "paid unchanged 0"]);
+    let third = ["paid applied 0", "refunded applied 1", "paid refund_due 0", "paid unchanged 0"];
+    assert_eq!(recorded(&site, 3).await, third);
+    for order in [32, 9, 77] {
+        assert_eq!(recorded(&site, order).await, ["paid refund_due 0", "paid unchanged 0"], "order {order}");
+    }
+    assert_eq!(
+        recorded(&site, 4).await,
+        ["paid applied 0", "paid unchanged 0"],
+        "a service had set it to paid"
+    );
+    assert_eq!(states(&site, [1, 2, 3, 4, 32]).await, ["2 held", "5 free", "6 free", "2 held", "none"]);
+    // The late payment is given back. Its units went back when it was cancelled.
+    let before = stocks(&site, 1).await;
+    add_event(&site, "refunded", 2, &[("payment", "p")]).await;
+    add_event(&site, "refunded", 1, &[]).await;
+    add_event(&site, "refunded", 1, &[("payment", "second")]).await;
+    site.settled().await;
+    assert_eq!(states(&site, [1, 2]).await, ["2 held", "6 free"]);
+    assert_eq!(recorded(&site, 1).await[4..], ["refunded payment_needed 0", "refunded applied 0"]);
+    assert_eq!(stocks(&site, 1).await, before);
+    assert!(worker.log().contains("a payment has to be given back"), "it is for people");
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_cancelled_before_it_comes_is_never_written_and_gives_its_own_units_back() {
+    let site = Site::open().await;
+    site.load(1, 20).await;
+    // Admitted, but the entries come behind those of the events.
+    for (order, quantity) in [(1, 3), (2, 2)] {
+        site.admit(order, order, 1, quantity).await;
+    }
+    let moved =
+        "local moved = redis.call('XRANGE', KEYS[1], '-', '+') redis.call('DEL', KEYS[1]) return moved";
+    let moved: Vec<(String, Vec<(String, String)>)> =
+        site.client.eval(moved, vec![STREAM], Vec::<String>::new()).await.expect("the entries");
+    add_event(&site, "cancelled", 1, &[]).await;
+    // Somebody else's word does not count.
+    add_event_of(&site, "cancelled", (2, 9, 1), &[]).await;
+    let worker = site.worker("w").start();
+    site.settled().await;
+    assert_eq!(states(&site, [1, 2]).await, ["4 free", "none"]);
+    assert_eq!(recorded(&site, 2).await, ["cancelled wrong_owner 0"]);
+    assert_eq!(stocks(&site, 1).await, (20, Some(15)), "nothing went back yet");
+    for (_, fields) in moved {
+        let fields: Vec<(&str, &str)> =
+            fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        site.add(&fields).await;
+        site.add(&fields).await;
+    }
+    site.settled().await;
+    assert_eq!(states(&site, [1, 2]).await, ["4 free", "1 held"]);
+    assert_eq!(stocks(&site, 1).await, (18, Some(18)));
+    assert_eq!((is_buyer(&site, 1).await, is_buyer(&site, 2).await), (false, true));
+    all_is_well(&site).await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_service_has_done_itself_is_not_overruled_and_not_given_back_again() {
+    let site = Site::open().await;
+    site.load(1, 20).await;
+    for order in [1, 2] {
+        site.admit(order, order, 1, 1).await;
+    }
+    let worker = site.worker("w").start();
+    site.settled().await;
+    // As the tutorial's services do it, on both sides.
+    sql(&site, "UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 1; UPDATE tb_seckill_voucher SET stock = stock + 1")
+        .await;
+    site.call("INCR seckill:stock:1").await;
+    site.call("SREM seckill:order:1 1").await;
+    sql(&site, "UPDATE tb_voucher_order SET status = 3 WHERE id = 2").await;
+    let before = stocks(&site, 1).await;
+    for event in ["cancelled", "expired"] {
+        add_event(&site, event, 1, &[]).await;
+        add_event(&site, event, 2, &[]).await;
+    }
+    // And the order comes once more.
+    site.add(&[("userId", "1"), ("voucherId", "1"), ("id", "1")]).await;
+    site.settled().await;
+    assert_eq!(recorded(&site, 1).await, ["cancelled unchanged 0", "expired unchanged 0"]);
+    assert_eq!(recorded(&site, 2).await, ["cancelled used 0", "expired used 0"]);
+    assert_eq!(stocks(&site, 1).await, before);
+    assert!(worker.stop().await.success());
+}
+
+/// Orders `first ..= last` of a voucher, each with its events behind all of the orders, in one go: by turns paid and used;
+/// paid, refunding and refunded; paid and cancelled, which comes too late.
+async fn append_orders_with_events(site: &Site, voucher: i64, (first, last): (i64, i64)) {
+    let lua = "local voucher, first, last = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+        local paths = { { 'paid', 'used' }, { 'paid', 'refunding', 'refunded' }, { 'paid', 'cancelled' } }
+        local function add(...) redis.call('XADD', KEYS[1], '*', 'voucherId', voucher, ...) end
+        for id = first, last do
+            add('userId', id, 'id', id)
+            for _, event in ipairs(paths[id % 3 + 1]) do add('event', event, 'orderId', id, 'userId', id) end
+            redis.call('SADD', KEYS[2], id)
+            redis.call('DECR', KEYS[3])
+        end";
+    let keys =
+        vec![STREAM.to_owned(), format!("seckill:order:{voucher}"), format!("seckill:stock:{voucher}")];
+    let args = [voucher, first, last].map(|number| number.to_string()).to_vec();
+    let _done: Value = site.client.eval(lua, keys, args).await.expect("all is appended");
+}
+
+/// How many orders of a voucher are in each status.
+async fn by_status(site: &Site, voucher: i64) -> Vec<(i64, i64)> {
+    let sql = "SELECT CAST(status AS SIGNED), COUNT(*) FROM tb_voucher_order WHERE voucher_id = ? \
+               GROUP BY status ORDER BY status";
+    let rows = sqlx::query(sql).bind(voucher).fetch_all(&site.pool).await.expect("MySQL answers");
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_with_their_events_in_one_go_end_where_the_stream_leads_beside_kills_and_a_held_row() {
+    const ORDERS: i64 = 9_999;
+    const HELD: i64 = 600;
+    let site = Site::open().await;
+    site.load(1, 20_000).await;
+    site.load(2, 20_000).await;
+    append_orders_with_events(&site, 2, (100_001, 100_000 + HELD / 2)).await;
+    append_orders_with_events(&site, 1, (1, ORDERS)).await;
+    append_orders_with_events(&site, 2, (100_001 + HELD / 2, 100_000 + HELD)).await;
+    let mut rival = site.pool.begin().await.expect("a transaction");
+    let hold = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 2 FOR UPDATE";
+    sqlx::query(hold).execute(&mut *rival).await.expect("held");
+    let worker = |name: &str| site.worker(name).set("WORKER_LANES", 4).set("WORKER_BATCH", 300).start();
+    let (first, second, third) = (worker("a"), worker("b"), worker("c"));
+    until("some are on their way", || async { by_status(&site, 1).await.len() > 2 }).await;
+    first.kill9();
+    let heir = worker("a");
+    until("all but those of the held voucher are done", || async {
+        by_status(&site, 1).await == [(2, ORDERS / 3), (3, ORDERS / 3), (6, ORDERS / 3)]
+    })
+    .await;
+    assert_eq!(by_status(&site, 2).await, []);
+    rival.rollback().await.expect("free");
+    site.settled().await;
+    assert_eq!(by_status(&site, 2).await, [(2, HELD / 3), (3, HELD / 3), (6, HELD / 3)]);
+    assert_eq!(stocks(&site, 1).await, (20_000 - ORDERS / 3 * 2, Some(20_000 - ORDERS / 3 * 2)));
+    assert_eq!(stocks(&site, 2).await, (20_000 - HELD / 3 * 2, Some(20_000 - HELD / 3 * 2)));
+    let sql =
+        "SELECT CONCAT(event, ' ', outcome), COUNT(*) FROM tidegate_event GROUP BY event, outcome ORDER BY 1";
+    let outcomes = sqlx::query(sql).fetch_all(&site.pool).await.expect("MySQL answers");
+    let outcomes: Vec<(String, i64)> = outcomes.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let third_of_all = (ORDERS + HELD) / 3;
+    let expected = [
+        ("cancelled paid", third_of_all),
+        ("paid applied", 3 * third_of_all),
+        ("refunded applied", third_of_all),
+        ("refunding applied", third_of_all),
+        ("used applied", third_of_all),
+    ];
+    assert_eq!(outcomes, expected.map(|(word, count)| (word.to_owned(), count)));
+    all_is_well(&site).await;
+    for worker in [heir, second, third] {
+        assert!(worker.stop().await.success());
+    }
+}
+
+/// Kills a worker at the step that `arm` waits for, with events in hand that end orders, and lets it be started again.
+async fn survive(arm: impl Fn(&Proxies) -> Hold) {
+    let site = Site::open().await;
+    site.load(1, 100).await;
+    for order in 1..=30 {
+        site.admit(order, order, 1, 2).await;
+    }
+    let worker = site.worker("w").start();
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    for order in 1..=30 {
+        let event = if order % 2 == 0 { "cancelled" } else { "paid" };
+        add_event(&site, event, order, &[("ref", "r")]).await;
+    }
+    let proxies = Proxies::start(&site).await;
+    let hold = arm(&proxies);
+    let worker = proxies.before(quick(&site, "w"), &site).start();
+    hold.reached().await.expect("the worker comes to this step");
+    worker.kill9();
+    hold.cut();
+    let heir = quick(&site, "w").start();
+    site.settled().await;
+    assert_eq!(by_status(&site, 1).await, [(2, 15), (4, 15)]);
+    assert_eq!(stocks(&site, 1).await, (70, Some(70)));
+    let sql = "SELECT COUNT(*) FROM tidegate_event";
+    assert_eq!(sqlx::query_scalar::<_, i64>(sql).fetch_one(&site.pool).await.expect("MySQL answers"), 30);
+    all_is_well(&site).await;
+    assert!(heir.stop().await.success());
+}
+
+const WRITE_EVENTS: &[u8] = b"INSERT INTO tidegate_event (";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_before_events_are_recorded() {
+    survive(|proxies| proxies.mysql.hold_when(WRITE_EVENTS)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_after_events_are_recorded() {
+    survive(|proxies| proxies.mysql.hold_reply_when(WRITE_EVENTS)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_after_events_gave_units_back() {
+    let release = sha1_of(include_str!("../../lua/release_many.lua"));
+    survive(|proxies| proxies.redis.hold_reply_when(&release)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_before_events_are_acknowledged() {
+    survive(|proxies| proxies.redis.hold_when(ACK)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_waits_for_its_order_in_the_hands_of_another_lane() {
+    let site = Site::open().await;
+    site.load(1, 100).await;
+    site.admit(1, 1, 1, 1).await;
+    let proxies = Proxies::start(&site).await;
+    let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
+    let slow = proxies.before(quick(&site, "slow"), &site).start();
+    hold.reached().await.expect("the order is in hand");
+    // Its lock ends meanwhile; only the pending list knows of it.
+    site.call("DEL lock:order:1").await;
+    add_event(&site, "paid", 1, &[("ref", "p")]).await;
+    site.admit(2, 2, 1, 1).await;
+    add_event(&site, "paid", 2, &[("ref", "p")]).await;
+    let other = site.worker("other").start();
+    until("the other order is paid", || async { state(&site, 2).await.as_deref() == Some("2 held") }).await;
+    assert_eq!(recorded(&site, 1).await, Vec::<String>::new(), "nobody knows of the order yet");
+    until("all but the order and its event are acknowledged", || async { site.pending().await == 2 }).await;
+    hold.release();
+    until("it is paid", || async { state(&site, 1).await.as_deref() == Some("2 held") }).await;
+    site.settled().await;
+    assert_eq!(recorded(&site, 1).await, ["paid applied 0"]);
+    all_is_well(&site).await;
+    assert!(slow.stop().await.success() && other.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_of_a_whole_day_with_its_events_moves_nothing() {
+    let site = Site::open().await;
+    site.load(1, 1_000).await;
+    append_orders_with_events(&site, 1, (1, 300)).await;
+    add_event(&site, "cancelled", 301, &[]).await;
+    let worker = site.worker("w").start();
+    site.settled().await;
+    let everything = async || {
+        let sql = "SELECT CONCAT_WS(' ', id, quantity, slot, status, update_time) FROM tb_voucher_order \
+                   UNION ALL SELECT CONCAT_WS(' ', order_id, step, event, outcome, at) FROM tidegate_event ORDER BY 1";
+        let rows: Vec<String> = sqlx::query_scalar(sql).fetch_all(&site.pool).await.expect("MySQL answers");
+        (rows, stocks(&site, 1).await)
+    };
+    let before = everything().await;
+    let dry = site.tidegate(&["replay", "--from", "2020-01-01", "--to", "0s", "--dry-run", "--json"]);
+    let dry = String::from_utf8_lossy(&dry.stdout).into_owned();
+    assert!(dry.contains("\"events_before\":701") || dry.contains("\"events_before\": 701"), "{dry}");
+    let replayed = site.tidegate(&["replay", "--from", "2020-01-01", "--to", "0s", "--yes"]);
+    assert!(replayed.status.success(), "{replayed:?}");
+    assert_eq!(everything().await, before);
+    // The group is made again, and all of it is delivered again.
+    site.call(&format!("XGROUP SETID {STREAM} {GROUP} 0")).await;
+    site.settled().await;
+    assert_eq!(everything().await, before);
+    all_is_well(&site).await;
+    assert!(worker.stop().await.success());
+}
