@@ -3,20 +3,20 @@
 mod pending;
 mod reader;
 
-use std::{collections::HashMap, fmt::Write, iter, time::Duration};
+use std::{borrow::Cow, collections::HashMap, fmt::Write, iter, time::Duration};
 
 use fred::{
     bytes::Bytes,
     clients::Pool,
     error::Error,
     interfaces::{ClientLike, StreamsInterface},
-    types::{ClusterHash, CustomCommand, Key, Value},
+    types::{ClusterHash, CustomCommand, Key, Value, config::Options},
 };
 
 pub(crate) use self::pending::{Fetch, MOST_FETCHED};
 pub use self::reader::Reader;
 use crate::{
-    entry::{BadReply, Entry, EntryId},
+    entry::{BadReply, Entry, EntryId, bad_reply},
     handler::{Death, Outage},
     redis::{RedisError, RedisKey, RedisPool},
     script::Script,
@@ -204,6 +204,23 @@ impl Stream {
         Ok(())
     }
 
+    /// Appends an entry with these fields, and returns its id. What is appended side by side stands in the stream in the order
+    /// in which it was asked for, where the pool has one connection.
+    ///
+    /// # Errors
+    /// When Redis refuses it, or does not answer: then the entry may be there or not. It is sent once, because a second
+    /// sending could make two of it.
+    pub async fn append(&self, fields: &[(&str, Cow<'_, str>)]) -> Result<EntryId, StreamError> {
+        let command = CustomCommand::new_static("XADD", ClusterHash::FirstKey, false);
+        let mut args: Vec<Value> = vec![self.names.stream.as_str().into(), "*".into()];
+        args.extend(fields.iter().flat_map(|(name, value)| [Value::from(*name), value.as_ref().into()]));
+        let options = Options { max_attempts: SENT_ONCE, ..Default::default() };
+        let reply: Value =
+            self.pool.next().with_options(&options).custom(command, args).await.map_err(RedisError::new)?;
+        let id = reply.as_str().and_then(|id| id.parse().ok());
+        Ok(id.ok_or_else(|| bad_reply("the id of an entry", &reply))?)
+    }
+
     /// Acknowledges entries, in one round trip. Returns how many were pending until now.
     ///
     /// # Errors
@@ -285,8 +302,8 @@ impl Stream {
     }
 }
 
-/// For commands that hand entries over: when their reply is lost, sending them again would hand over others,
-/// and leave the first ones pending unseen.
+/// For commands that hand entries over or append one: when their reply is lost, sending them again would hand over others,
+/// and leave the first ones pending unseen, or append a second one.
 const SENT_ONCE: Option<u32> = Some(1);
 
 fn millis(duration: Duration) -> Value {
