@@ -4,6 +4,7 @@
 //! letters, the journals of vouchers, the time within the id. Only where all that leads nowhere, the stream is searched,
 //! from its end on and within a limit.
 
+mod events;
 mod mysql_reader;
 mod next_step;
 mod records;
@@ -14,7 +15,10 @@ mod search;
 use tidegate_orders::{Keys, OrderId, UserId, VoucherId};
 use tidegate_stream::{EntryId, StreamInspector};
 
-pub use mysql_reader::{OrderRow, RefusalRow, decided, find_refusal, find_row, refusals_of, rows_of};
+pub use events::{EventRow, find_events};
+pub use mysql_reader::{
+    OrderRow, RefusalRow, decided, find_refusal, find_refusals, find_row, find_rows, refusals_of, rows_of,
+};
 pub use next_step::NextStep;
 pub use records::{Coverage, OrderRecords};
 pub use redis_reader::{

@@ -1,6 +1,6 @@
-//! What MySQL holds of single orders. Every statement of the records stands here.
+//! What MySQL holds of single orders: their rows and refusals.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Serialize, Serializer};
 use sqlx::{AssertSqlSafe, MySqlPool, mysql::MySqlRow, prelude::*};
@@ -15,7 +15,7 @@ use tidegate_orders::{
 };
 
 /// Ids a lookup.
-const LOOKUP: usize = 1_000;
+pub(super) const LOOKUP: usize = 1_000;
 
 // Ids may be signed or not, entry ids and reasons of any character set. A zero date, which old servers allow, is 0.
 const ROWS: &str = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
@@ -80,7 +80,7 @@ pub struct RefusalRow {
 }
 
 /// JSON numbers lose digits above 2^53.
-fn as_text<S: Serializer>(id: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_text<S: Serializer>(id: &i64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(id)
 }
 
@@ -98,6 +98,36 @@ pub async fn find_row(pool: &MySqlPool, order: OrderId) -> Result<Option<OrderRo
 /// As [`find_row`].
 pub async fn find_refusal(pool: &MySqlPool, order: OrderId) -> Result<Option<RefusalRow>, VoucherError> {
     Ok(refusals(pool, &format!("{REFUSALS} WHERE order_id = {order}")).await?.pop())
+}
+
+/// The rows of these orders, those that there are.
+///
+/// # Errors
+/// As [`find_row`].
+pub async fn find_rows(pool: &MySqlPool, orders: &[OrderId]) -> Result<Vec<OrderRow>, VoucherError> {
+    let mut found = Vec::new();
+    for orders in orders.chunks(LOOKUP) {
+        found.extend(rows(pool, &format!("WHERE id IN ({})", listed(orders))).await?);
+    }
+    Ok(found)
+}
+
+/// The refusals of these orders, those that there are.
+///
+/// # Errors
+/// As [`find_row`].
+pub async fn find_refusals(pool: &MySqlPool, orders: &[OrderId]) -> Result<Vec<RefusalRow>, VoucherError> {
+    let mut found = Vec::new();
+    for orders in orders.chunks(LOOKUP) {
+        let sql = format!("{REFUSALS} WHERE order_id IN ({})", listed(orders));
+        found.extend(refusals(pool, &sql).await?);
+    }
+    Ok(found)
+}
+
+/// Ids for SQL.
+pub(super) fn listed(orders: &[OrderId]) -> String {
+    orders.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Up to `limit` rows of a user, of these vouchers. Without a user, those of the vouchers with the highest ids.
@@ -141,20 +171,17 @@ pub async fn decided(
     orders: &[(OrderId, UserId, VoucherId)],
 ) -> Result<HashMap<OrderId, OrderStatus>, VoucherError> {
     let mut facts: HashMap<OrderId, OrderFacts> = HashMap::new();
-    for orders in orders.chunks(LOOKUP) {
-        let ids: Vec<String> = orders.iter().map(|(order, ..)| order.to_string()).collect();
-        let is_same = |id: OrderId, user: i64, voucher: i64| {
-            orders.iter().any(|order| (order.0, order.1.get(), order.2.get()) == (id, user, voucher))
-        };
-        for it in refusals(pool, &format!("{REFUSALS} WHERE order_id IN ({})", ids.join(","))).await? {
-            if is_same(it.order, it.user, it.voucher) {
-                facts.entry(it.order).or_insert(OrderFacts::NOTHING).is_refused = true;
-            }
+    let ids: Vec<OrderId> = orders.iter().map(|(order, ..)| *order).collect();
+    let owners: HashSet<(OrderId, i64, i64)> =
+        orders.iter().map(|(order, user, voucher)| (*order, user.get(), voucher.get())).collect();
+    for it in find_refusals(pool, &ids).await? {
+        if owners.contains(&(it.order, it.user, it.voucher)) {
+            facts.entry(it.order).or_insert(OrderFacts::NOTHING).is_refused = true;
         }
-        for row in rows(pool, &format!("WHERE id IN ({})", ids.join(","))).await? {
-            if is_same(row.order, row.user, row.voucher) {
-                facts.entry(row.order).or_insert(OrderFacts::NOTHING).row = RowFact::Own(row.state());
-            }
+    }
+    for row in find_rows(pool, &ids).await? {
+        if owners.contains(&(row.order, row.user, row.voucher)) {
+            facts.entry(row.order).or_insert(OrderFacts::NOTHING).row = RowFact::Own(row.state());
         }
     }
     Ok(facts.into_iter().map(|(order, facts)| (order, facts.status())).collect())

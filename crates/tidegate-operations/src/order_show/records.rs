@@ -7,7 +7,8 @@ use tidegate_orders::{UserId, VoucherId};
 use tidegate_stream::{EntryId, readable};
 
 use super::{
-    EntryRecord, JournalRecord, LetterRecord, LockRecord, OrderQuery, OrderRow, RefusalRow, StreamCoverage,
+    EntryRecord, EventRow, JournalRecord, LetterRecord, LockRecord, OrderQuery, OrderRow, RefusalRow,
+    StreamCoverage,
 };
 
 /// Everything that was found of one order.
@@ -21,6 +22,8 @@ pub struct OrderRecords {
     pub row: Option<OrderRow>,
     /// Its refusal.
     pub refusal: Option<RefusalRow>,
+    /// What happened to it after it was placed, in the order in which it was recorded.
+    pub events: Vec<EventRow>,
     /// What journals say.
     pub journal: Vec<JournalRecord>,
     /// Entries that carry it, the latest first.
@@ -74,6 +77,7 @@ impl OrderRecords {
     pub fn is_unknown(&self) -> bool {
         self.row.is_none()
             && self.refusal.is_none()
+            && self.events.is_empty()
             && self.journal.is_empty()
             && self.entries.is_empty()
             && self.letters.is_empty()
@@ -115,6 +119,17 @@ impl OrderRecords {
             .or_else(|| entries.chain(letters).find_map(|content| content.user))
             .or_else(|| mysql.and_then(|user| UserId::try_from(user).ok()))
             .or_else(|| admitted.filter_map(|journal| journal.by.as_deref()?.parse().ok()).next())
+    }
+
+    /// Payments that have to be given back, and are not yet. A refund that names no payment is that of the only one there was.
+    pub fn payments_due(&self) -> impl Iterator<Item = &EventRow> {
+        let is_returned = |payment: &EventRow| {
+            self.events.iter().filter(|event| event.event == "refunded").any(|event| match &event.payment {
+                Some(_) => event.is_accepted() && event.payment == payment.reference,
+                None => event.outcome == "applied" && event.step > payment.step,
+            })
+        };
+        self.events.iter().filter(move |event| event.is_due() && !is_returned(event))
     }
 
     pub(super) fn fail(&mut self, what: &str, error: impl Display) {

@@ -12,8 +12,8 @@ use tidegate_orders::{
 use tidegate_stream::{Entry, EntryId, Letter};
 
 use super::{
-    OrderQuery, OrderRecords, RedisOrders, StreamCoverage, VOUCHER_LIMIT, carries, content_of, find_refusal,
-    find_row, letter,
+    OrderQuery, OrderRecords, RedisOrders, StreamCoverage, VOUCHER_LIMIT, carries, content_of, find_events,
+    find_refusal, find_row, letter,
 };
 
 /// Around the time in the journal: the script that wrote it added the entry, too.
@@ -57,7 +57,12 @@ impl OrderReader<'_> {
             Ok((row, refusal)) => {
                 (records.row, records.refusal, records.searched.mysql) = (row, refusal, true);
             }
-            Err(error) => records.fail("MySQL", error),
+            Err(error) => return records.fail("MySQL", error),
+        }
+        // By themselves: where MySQL is not migrated yet, only they are missing.
+        match self.in_time(find_events(mysql, &[order])).await {
+            Ok(events) => records.events = events,
+            Err(error) => records.fail("the events", error),
         }
     }
 
