@@ -2,8 +2,8 @@
 
 use tidegate_operations::{
     order_show::{
-        EntryRecord, EntryState, JournalRecord, LetterRecord, NextStep, OrderRecords, OrderReport, OrderRow,
-        RefusalRow,
+        EntryRecord, EntryState, EventRow, JournalRecord, LetterRecord, NextStep, OrderRecords, OrderReport,
+        OrderRow, RefusalRow,
     },
     text::counted,
 };
@@ -26,6 +26,7 @@ pub fn sentence(report: &OrderReport, claim_idle_ms: u64) -> String {
         (None, Some(refusal)) => refused(report, refusal),
         (None, None) => undecided(report, status, claim_idle_ms),
     };
+    let sentence = sentence + &payments_due(records);
     if report.status == OrderStatus::Unsure && status != OrderStatus::Unsure {
         return format!("{sentence} But MySQL could not be asked: it may be written all the same.");
     }
@@ -78,7 +79,7 @@ fn with_row(report: &OrderReport, row: &OrderRow) -> String {
         };
         sentence += &format!(" A dead letter {who}: {}.", letter.id);
     }
-    if report.next_steps.is_empty() {
+    if report.next_steps.is_empty() && report.records.payments_due().next().is_none() {
         sentence += " Nothing is to be done.";
     }
     let waits = open.filter(|entry| matches!(entry.state, EntryState::Undelivered) && !report.workers_live);
@@ -86,6 +87,15 @@ fn with_row(report: &OrderReport, row: &OrderRow) -> String {
         sentence += &format!(" Entry {} waits for a worker to be started.", entry.id);
     }
     sentence
+}
+
+/// Money that has to go back.
+fn payments_due(records: &OrderRecords) -> String {
+    let payment = |event: &EventRow| match &event.reference {
+        Some(reference) => format!(" Its payment {reference} has to be given back."),
+        None => " A payment of it without a ref has to be given back.".to_owned(),
+    };
+    records.payments_due().map(payment).collect()
 }
 
 /// What else is to be said of an order that counts.

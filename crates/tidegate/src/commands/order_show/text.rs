@@ -1,10 +1,10 @@
 //! All of it, for people.
 
 use tidegate_operations::order_show::{
-    EntryContent, EntryRecord, EntryState, JournalRecord, LetterRecord, OrderRecords,
+    EntryContent, EntryRecord, EntryState, EventRow, JournalRecord, LetterRecord, OrderRecords,
 };
 
-use super::{ShownOrder, sentence::status};
+use super::{ShownOrder, moments::moment_of, sentence::status};
 use crate::{moment::utc, pending::life};
 use tidegate_operations::text::{counted, printable};
 
@@ -13,6 +13,7 @@ pub fn render(shown: &ShownOrder) -> String {
     let records = &shown.records;
     let mut lines = vec![line("order", &format!("{}{}", shown.order, made(records)))];
     lines.extend(mysql(records));
+    lines.extend(records.events.iter().map(|event| line("event", &event_text(event))));
     match records.journal.as_slice() {
         [] => lines.push(line("journal", "nothing")),
         journal => lines.extend(journal.iter().map(|journal| line("journal", &noted(journal)))),
@@ -90,6 +91,24 @@ fn mysql(records: &OrderRecords) -> Vec<String> {
         lines.push(line("MySQL", if records.searched.mysql { "nothing" } else { "could not be asked" }));
     }
     lines
+}
+
+/// When, what, what came of it, and what brought it.
+fn event_text(event: &EventRow) -> String {
+    let when = moment_of(event.at_ms);
+    let EventRow { event: what, outcome, released, entry, .. } = event;
+    let mut text = format!("{when}: {what}, {outcome}");
+    if let Some(to) = event.to {
+        let from = event.from.map_or_else(|| "not written".to_owned(), status);
+        text += &format!(" ({from} -> {})", status(to));
+    }
+    for (name, value) in [("ref", &event.reference), ("payment", &event.payment), ("reason", &event.reason)] {
+        text += &value.as_ref().map(|value| format!(", {name} {value}")).unwrap_or_default();
+    }
+    if *released > 0 {
+        text += &format!(", {} given back", counted(*released, "unit"));
+    }
+    format!("{text}, entry {entry}")
 }
 
 fn noted(journal: &JournalRecord) -> String {
