@@ -16,6 +16,7 @@ pub mod fleet_pause;
 pub mod handover;
 pub mod migrate;
 pub mod operator_log;
+pub mod order_event;
 pub mod order_find;
 pub mod order_show;
 pub mod pause;

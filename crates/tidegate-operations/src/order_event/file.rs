@@ -1,0 +1,90 @@
+//! A file of orders: one id a line, or an id, a comma and a `ref`.
+
+use std::{collections::HashMap, fs, path::Path};
+
+use anyhow::Context;
+
+use super::NamedOrder;
+use crate::change::InvalidInput;
+
+/// Reads all lines, of which those before `from_line` do not count. Empty lines are left out.
+///
+/// # Errors
+/// When it cannot be read, a line is of another shape, or nothing is left.
+pub(super) fn read(path: &Path, from_line: u64) -> anyhow::Result<Vec<NamedOrder>> {
+    let shown = path.display();
+    let text = fs::read(path).with_context(|| format!("Failed to read {shown}"))?;
+    let text = String::from_utf8(text).map_err(|_| InvalidInput(format!("{shown} is no text in UTF-8")))?;
+    let orders = parse(&text, from_line).map_err(|wrong| InvalidInput(format!("{shown}, {wrong}")))?;
+    if orders.is_empty() {
+        return Err(InvalidInput(format!("{shown} names no order from line {from_line} on")).into());
+    }
+    Ok(orders)
+}
+
+fn parse(text: &str, from_line: u64) -> Result<Vec<NamedOrder>, String> {
+    let mut orders = Vec::new();
+    let mut seen = HashMap::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let text = text.trim();
+        if text.is_empty() {
+            continue;
+        }
+        let named = parse_line(line, text).map_err(|wrong| format!("line {line}: {wrong}"))?;
+        let again = seen.insert((named.order, named.reference.clone()), line);
+        if let Some(first) = again {
+            return Err(format!("line {line}: the same stands in line {first}"));
+        }
+        if line >= from_line {
+            orders.push(named);
+        }
+    }
+    Ok(orders)
+}
+
+fn parse_line(line: u64, text: &str) -> Result<NamedOrder, String> {
+    let (id, reference) = match text.split_once(',') {
+        Some((id, reference)) => (id.trim(), Some(reference.trim())),
+        None => (text, None),
+    };
+    let order = id
+        .parse()
+        .map_err(|_| format!("{id:?} is no order id; a line is an id, or an id, a comma and a ref"))?;
+    let reference =
+        reference.map(|text| text.parse().map_err(|wrong| format!("the ref {wrong}"))).transpose()?;
+    Ok(NamedOrder { line: Some(line), order, reference })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orders(text: &str, from_line: u64) -> Result<Vec<(u64, i64, Option<String>)>, String> {
+        let orders = parse(text, from_line)?.into_iter();
+        let plain =
+            |it: NamedOrder| (it.line.unwrap(), it.order.get(), it.reference.map(|text| text.to_string()));
+        Ok(orders.map(plain).collect())
+    }
+
+    #[test]
+    fn a_line_is_an_order_with_or_without_a_ref() {
+        let text = "5\r\n\n 6 , pay-6\n5,again\n";
+        let expected = vec![(1, 5, None), (3, 6, Some("pay-6".to_owned())), (4, 5, Some("again".to_owned()))];
+        assert_eq!(orders(text, 1).unwrap(), expected);
+        assert_eq!(orders(text, 4).unwrap(), expected[2..]);
+        assert_eq!(orders("\n", 1).unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_said_with_its_number_even_before_the_first_that_counts() {
+        for (text, wrong) in [
+            ("5\nx\n6", "line 2: \"x\" is no order id"),
+            ("0", "line 1: \"0\" is no order id"),
+            ("5,", "line 1: the ref is empty"),
+            ("5,a\n5,b\n5,a", "line 3: the same stands in line 1"),
+        ] {
+            let error = orders(text, 3).unwrap_err();
+            assert!(error.starts_with(wrong), "{error}");
+        }
+    }
+}
