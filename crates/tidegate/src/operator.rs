@@ -72,6 +72,11 @@ pub trait ReportText: Report {
     fn continue_with(&self) -> Option<CommandLine> {
         None
     }
+
+    /// What shows how it goes on, where all is done but to wait: that comes instead of [`ReportText::continue_with`].
+    fn look_with(&self) -> Option<CommandLine> {
+        None
+    }
 }
 
 /// A command that changes something.
@@ -176,7 +181,9 @@ impl<'a> Change<'a> {
         report: Option<&R>,
         ended: Ended,
     ) -> anyhow::Result<Exit> {
+        let look_with = report.and_then(R::look_with).map(|command| self.args.output.add_to(command));
         let continue_with = report.and_then(R::continue_with).map(|command| self.args.add_to(command));
+        let continue_with = look_with.or(continue_with);
         let continue_with = continue_with.unwrap_or_else(|| Invocation::current().again());
         let ended = EndedWork { report, ended, continue_with };
         let counts = report.map_or(Json::Null, R::counts);
