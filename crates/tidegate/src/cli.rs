@@ -21,6 +21,10 @@ use crate::{
         export::ExportArgs,
         log::LogArgs,
         migrate::MigrateArgs,
+        order_event::{
+            CANCEL_HELP, OrderEventArgs, PAY_HELP, REFUND_FAILED_HELP, REFUND_HELP, REFUNDED_HELP,
+            RefundEventArgs, USE_HELP,
+        },
         order_find::OrderFindArgs,
         order_show::OrderShowArgs,
         pause::PauseArgs,
@@ -85,7 +89,7 @@ pub enum Command {
     Export(ExportArgs),
     /// Delete acknowledged entries that are old enough, as workers do by themselves
     Trim(TrimArgs),
-    /// Tell what became of an order, or find those of a user or voucher
+    /// Tell what became of orders, find them, or say what happened to them
     #[command(subcommand)]
     Order(OrderCommand),
     /// Look at entries that were read and not acknowledged, hand them over, or bury them
@@ -122,13 +126,31 @@ pub enum VoucherCommand {
     Take(VoucherRestockArgs),
 }
 
-/// What can be asked of orders.
+/// What can be asked of orders, and said of them.
 #[derive(Debug, Subcommand)]
 pub enum OrderCommand {
-    /// Tell one order's whole story: where it is on both sides, its fate, and what can be done
+    /// Tell one order's whole story: where it is, its fate, and what can be done
     Show(OrderShowArgs),
     /// Find the orders of a user or a voucher, wherever they are
     Find(OrderFindArgs),
+    /// Say that an order was paid
+    #[command(after_help = PAY_HELP)]
+    Pay(OrderEventArgs),
+    /// Cancel an unpaid order
+    #[command(after_help = CANCEL_HELP)]
+    Cancel(OrderEventArgs),
+    /// Say that a paid order was used
+    #[command(after_help = USE_HELP)]
+    Use(OrderEventArgs),
+    /// Say that the payment of an order is being given back
+    #[command(after_help = REFUND_HELP)]
+    Refund(RefundEventArgs),
+    /// Say that the payment of an order was given back
+    #[command(after_help = REFUNDED_HELP)]
+    Refunded(RefundEventArgs),
+    /// Say that the payment of an order could not be given back
+    #[command(after_help = REFUND_FAILED_HELP)]
+    RefundFailed(RefundEventArgs),
 }
 
 /// What can be done with pending entries.

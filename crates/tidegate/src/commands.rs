@@ -12,6 +12,7 @@ pub mod export;
 mod lines;
 pub mod log;
 pub mod migrate;
+pub mod order_event;
 pub mod order_find;
 pub mod order_show;
 pub mod pause;

@@ -78,6 +78,14 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Order(OrderCommand::Show(args)) => commands::order_show::run(system, args).await,
         Command::Order(OrderCommand::Find(args)) => commands::order_find::run(system, args).await,
+        Command::Order(OrderCommand::Pay(args)) => commands::order_event::pay(system, args).await,
+        Command::Order(OrderCommand::Cancel(args)) => commands::order_event::cancel(system, args).await,
+        Command::Order(OrderCommand::Use(args)) => commands::order_event::note_use(system, args).await,
+        Command::Order(OrderCommand::Refund(args)) => commands::order_event::refund(system, args).await,
+        Command::Order(OrderCommand::Refunded(args)) => commands::order_event::refunded(system, args).await,
+        Command::Order(OrderCommand::RefundFailed(args)) => {
+            commands::order_event::refund_failed(system, args).await
+        }
         Command::Dead(DeadCommand::List(args)) => commands::dead::list::run(system, args).await,
         Command::Dead(DeadCommand::Show(args)) => commands::dead::show::run(system, args).await,
         Command::Dead(DeadCommand::Requeue(args)) => commands::dead::requeue::run(system, args).await,

@@ -15,6 +15,7 @@ use tidegate_operations::{
 use tidegate_orders::{Keys, OrderId, OrderStatus, UserId, VoucherId};
 use tidegate_stream::EntryId;
 
+pub use self::sentence::status;
 use self::{
     commands::{RedisNames, command},
     sentence::sentence,

@@ -1,0 +1,270 @@
+//! `tidegate order pay`, `cancel`, `use`, `refund`, `refunded` and `refund-failed`: say what happened to orders.
+
+mod text;
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{ArgGroup, Args};
+use tidegate_operations::{
+    Job, SystemSettings,
+    order_event::{
+        EventFate, EventOrders, OneOrder, OrderEventPlan, OrderEventReport, OrderEventRequest, OrderEvents,
+    },
+};
+use tidegate_orders::{EventKind, OrderId, UserId, VoucherId, event::EventText};
+
+use crate::{
+    command_line::CommandLine,
+    exit::Exit,
+    moment,
+    operator::{Change, ChangeArgs, PlanText, ReportText},
+};
+
+/// How long a command waits, unless it is told otherwise.
+const WAIT: Duration = Duration::from_secs(30);
+const WAIT_TEXT: &str = "30s";
+
+macro_rules! help {
+    ($examples:literal) => {
+        concat!(
+            $examples,
+            "\n\nAppends the event to the stream and waits until a worker has recorded it. Exits with 1 where it was \
+             rejected, or was not recorded within --for: then it stays in the stream, and workers record it later. \
+             MySQL has to know the order. If it does not yet, or the order will never be written, --user and \
+             --voucher say whose it is.\n\n\
+             The same --ref is the same event: the command may be typed again and changes nothing twice. A line of \
+             --file is an order id, or an order id, a comma and a ref. If one of them cannot be appended, none is. \
+             Ctrl-C ends it with 6, and it says what is in the stream."
+        )
+    };
+}
+
+/// Help of `tidegate order pay`.
+pub const PAY_HELP: &str = help!(
+    "\
+Examples:
+  tidegate order pay 693106606080001 --ref pay-8812
+  tidegate order pay --file paid.csv --yes
+
+A payment with another ref than the first, or of an order that cannot be paid, has to be given back."
+);
+
+/// Help of `tidegate order cancel`.
+pub const CANCEL_HELP: &str = help!(
+    "\
+Examples:
+  tidegate order cancel 693106606080001 --dry-run
+  tidegate order cancel 693106606080001 --reason by_phone
+  tidegate order cancel --file unpaid.txt --yes --json
+
+Its units are on sale again, and its user may buy again. A paid order is refunded instead."
+);
+
+/// Help of `tidegate order use`.
+pub const USE_HELP: &str = help!(
+    "\
+Examples:
+  tidegate order use 693106606080001
+  tidegate order use --file used.txt --yes
+
+Only a paid order can be used."
+);
+
+/// Help of `tidegate order refund`.
+pub const REFUND_HELP: &str = help!(
+    "\
+Examples:
+  tidegate order refund 693106606080001 --ref refund-17
+  tidegate order refund 693106606080001 --payment pay-8813 --ref refund-18
+
+The payment is being given back. The order keeps its units until `tidegate order refunded`."
+);
+
+/// Help of `tidegate order refunded`.
+pub const REFUNDED_HELP: &str = help!(
+    "\
+Examples:
+  tidegate order refunded 693106606080001 --ref refund-17
+  tidegate order refunded --file refunds.csv --yes
+
+The payment was given back: the units of the order are on sale again, and its user may buy again."
+);
+
+/// Help of `tidegate order refund-failed`.
+pub const REFUND_FAILED_HELP: &str = help!(
+    "\
+Examples:
+  tidegate order refund-failed 693106606080001 --ref refund-17
+  tidegate order refund-failed 693106606080001 --ref refund-17 --reason account_closed
+
+The payment could not be given back: the order is paid again."
+);
+
+/// What the commands for events take.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("which").required(true).args(["order", "file"]))]
+pub struct OrderEventArgs {
+    /// The id of the order
+    #[arg(value_name = "ORDER")]
+    order: Option<OrderId>,
+    /// The orders of this file: one id a line, or an id, a comma and a ref
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The first line of the file that counts
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "file", value_parser = clap::value_parser!(u64).range(1..))]
+    from_line: u64,
+    /// The id that it has with you: what comes with the same one is the same event
+    #[arg(long = "ref", value_name = "REF", conflicts_with = "file")]
+    reference: Option<EventText>,
+    /// Why, in a word
+    #[arg(long, value_name = "WORD")]
+    reason: Option<EventText>,
+    /// Its user, where MySQL does not know the order
+    #[arg(long, value_name = "ID", conflicts_with = "file")]
+    user: Option<UserId>,
+    /// Its voucher, where MySQL does not know the order
+    #[arg(long, value_name = "ID", conflicts_with = "file")]
+    voucher: Option<VoucherId>,
+    /// How long to wait until it is recorded
+    #[arg(long = "for", value_name = "SPAN", value_parser = moment::parse_span, default_value = WAIT_TEXT)]
+    wait: Duration,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// What the commands for refunds take.
+#[derive(Args, Debug)]
+pub struct RefundEventArgs {
+    #[command(flatten)]
+    event: OrderEventArgs,
+    /// The ref of the payment that is given back; needed where the order was paid more than once
+    #[arg(long, value_name = "REF")]
+    payment: Option<EventText>,
+}
+
+impl OrderEventArgs {
+    fn request(&self, kind: EventKind, payment: Option<EventText>) -> OrderEventRequest {
+        let Self { order, ref file, from_line, ref reference, ref reason, user, voucher, wait, .. } = *self;
+        let orders = match (order, file) {
+            (Some(order), _) => {
+                EventOrders::One(OneOrder { order, reference: reference.clone(), user, voucher })
+            }
+            (None, file) => EventOrders::File { path: file.clone().unwrap_or_default(), from_line },
+        };
+        OrderEventRequest { kind, orders, payment, reason: reason.clone(), wait }
+    }
+}
+
+impl RefundEventArgs {
+    fn request(&self, kind: EventKind) -> OrderEventRequest {
+        self.event.request(kind, self.payment.clone())
+    }
+}
+
+/// Says that the orders were paid.
+///
+/// # Errors
+/// When a store cannot be reached, or the file is none of orders.
+pub async fn pay(settings: &SystemSettings, args: &OrderEventArgs) -> anyhow::Result<Exit> {
+    send(settings, args.request(EventKind::Paid, None), &args.change).await
+}
+
+/// Cancels the orders.
+///
+/// # Errors
+/// As [`pay`].
+pub async fn cancel(settings: &SystemSettings, args: &OrderEventArgs) -> anyhow::Result<Exit> {
+    send(settings, args.request(EventKind::Cancelled, None), &args.change).await
+}
+
+/// Says that the orders were used.
+///
+/// # Errors
+/// As [`pay`].
+pub async fn note_use(settings: &SystemSettings, args: &OrderEventArgs) -> anyhow::Result<Exit> {
+    send(settings, args.request(EventKind::Used, None), &args.change).await
+}
+
+/// Says that payments are being given back.
+///
+/// # Errors
+/// As [`pay`].
+pub async fn refund(settings: &SystemSettings, args: &RefundEventArgs) -> anyhow::Result<Exit> {
+    send(settings, args.request(EventKind::Refunding), &args.event.change).await
+}
+
+/// Says that payments were given back.
+///
+/// # Errors
+/// As [`pay`].
+pub async fn refunded(settings: &SystemSettings, args: &RefundEventArgs) -> anyhow::Result<Exit> {
+    send(settings, args.request(EventKind::Refunded), &args.event.change).await
+}
+
+/// Says that payments could not be given back.
+///
+/// # Errors
+/// As [`pay`].
+pub async fn refund_failed(settings: &SystemSettings, args: &RefundEventArgs) -> anyhow::Result<Exit> {
+    send(settings, args.request(EventKind::RefundFailed), &args.event.change).await
+}
+
+async fn send(
+    settings: &SystemSettings,
+    request: OrderEventRequest,
+    change: &ChangeArgs,
+) -> anyhow::Result<Exit> {
+    let events = OrderEvents::connect(settings, request.clone()).await?;
+    let plan = events.plan().await?;
+    let report = OrderEventReport::new(&plan, request);
+    let work = async |plan: OrderEventPlan, report: &mut OrderEventReport, job: &Job| {
+        events.run(&plan, report, job).await
+    };
+    Change::new(settings, change).run_in_steps(plan, report, work).await
+}
+
+impl PlanText for OrderEventPlan {
+    fn text(&self) -> String {
+        text::plan(self)
+    }
+}
+
+impl ReportText for OrderEventReport {
+    fn text(&self) -> String {
+        text::report(self)
+    }
+
+    fn continue_with(&self) -> Option<CommandLine> {
+        let EventOrders::File { path, .. } = &self.request.orders else { return None };
+        let OrderEventRequest { kind, payment, reason, wait, .. } = &self.request;
+        let line = self.first_to_append()?.line?;
+        let command =
+            CommandLine::new(&format!("order {}", verb(*kind))).flag("--file", Some(path.display()));
+        let command = command.flag("--from-line", Some(line)).flag("--payment", payment.as_ref());
+        let command = command.flag("--reason", reason.as_ref());
+        Some(command.flag("--for", Some(format!("{}ms", wait.as_millis())).filter(|_| *wait != WAIT)))
+    }
+
+    fn look_with(&self) -> Option<CommandLine> {
+        if self.first_to_append().is_some() {
+            return None;
+        }
+        let mut open = self.with_fate(EventFate::NotRecorded);
+        match (open.next()?, open.next()) {
+            (one, None) => Some(CommandLine::new("order show").word(one.order)),
+            _ => Some(CommandLine::new("status")),
+        }
+    }
+}
+
+/// The command for an event. Nobody types `expired`: it is a cancellation, with a reason.
+const fn verb(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Paid => "pay",
+        EventKind::Cancelled | EventKind::Expired => "cancel",
+        EventKind::Used => "use",
+        EventKind::Refunding => "refund",
+        EventKind::Refunded => "refunded",
+        EventKind::RefundFailed => "refund-failed",
+    }
+}

@@ -1,0 +1,220 @@
+//! What would come of events, and what came of them, for people.
+
+use tidegate_operations::{
+    order_event::{
+        EventFate, EventOrders, Expectation, Obstacle, OrderEventPlan, OrderEventReport, PlannedEvent,
+        SentEvent,
+    },
+    text::counted,
+};
+use tidegate_orders::event::{EventOutcome, EventRejection};
+
+use super::super::order_show::status;
+
+/// Orders that are listed, of a file.
+const SHOWN: usize = 20;
+
+/// What would be appended.
+pub fn plan(plan: &OrderEventPlan) -> String {
+    let obstacles: Vec<String> =
+        plan.obstacles().map(|(planned, obstacle)| refused(planned, obstacle)).collect();
+    if !obstacles.is_empty() {
+        return format!("{}\nNothing was appended.", listed(&obstacles));
+    }
+    if let [one] = plan.orders.as_slice() {
+        return expected(one);
+    }
+    let mut groups: Vec<(&str, usize)> = Vec::new();
+    let expectations = || plan.orders.iter().filter_map(|planned| planned.expected);
+    for expectation in expectations() {
+        let words = would_be(&expectation);
+        match groups.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, count)) => *count += 1,
+            None => groups.push((words, 1)),
+        }
+    }
+    let groups: Vec<String> = groups.iter().map(|(words, count)| format!("{count} {words}")).collect();
+    let orders = counted(plan.orders.len() as u64, "order");
+    let mut lines = vec![format!("{} for {orders}: {}", plan.event, groups.join(", "))];
+    let is_plain = |planned: &&PlannedEvent| {
+        let outcome = planned.expected.map(|expected| expected.outcome);
+        matches!(outcome, Some(EventOutcome::Applied | EventOutcome::Unchanged))
+    };
+    let others: Vec<String> = plan.orders.iter().filter(|it| !is_plain(it)).map(expected).collect();
+    if !others.is_empty() {
+        lines.push(listed(&others));
+    }
+    lines.join("\n")
+}
+
+fn refused(planned: &PlannedEvent, obstacle: Obstacle) -> String {
+    let order = place(planned.line, planned.order.to_string());
+    match obstacle {
+        Obstacle::UnknownOrder => {
+            let id = planned.order;
+            format!(
+                "{order}: MySQL does not know it. If it is on its way or was never written, say whose it is with \
+                 --user and --voucher; see: tidegate order show {id}"
+            )
+        }
+        Obstacle::OtherOwner { .. } => format!("{order}: {obstacle}"),
+    }
+}
+
+fn expected(planned: &PlannedEvent) -> String {
+    let order = place(planned.line, planned.order.to_string());
+    let owner = planned.user.zip(planned.voucher);
+    let owner =
+        owner.map_or_else(String::new, |(user, voucher)| format!(" of user {user} for voucher {voucher}"));
+    let is = planned.status.map_or_else(|| "not in MySQL".to_owned(), status);
+    let then = planned.expected.map(|expectation| would(&expectation)).unwrap_or_default();
+    format!("{order}{owner} is {is}: {then}")
+}
+
+fn would_be(expectation: &Expectation) -> &'static str {
+    match expectation.outcome {
+        EventOutcome::Applied => "would be applied",
+        EventOutcome::Unchanged => "would change nothing",
+        EventOutcome::RefundDue => "would have to be given back",
+        EventOutcome::Rejected(_) => "would be rejected",
+    }
+}
+
+fn would(expectation: &Expectation) -> String {
+    match (expectation.outcome, expectation.to) {
+        (EventOutcome::Applied, Some(to)) => format!("it would be {}", status(to)),
+        (EventOutcome::Applied, None) => {
+            "the event would be noted, and the order would stay as it is".to_owned()
+        }
+        (EventOutcome::Unchanged, _) => "the event would change nothing".to_owned(),
+        (EventOutcome::RefundDue, _) => "the payment would have to be given back".to_owned(),
+        (EventOutcome::Rejected(why), _) => format!("the event would be rejected, because {}", because(why)),
+    }
+}
+
+/// What was appended, and what came of it.
+pub fn report(report: &OrderEventReport) -> String {
+    let mut lines = Vec::new();
+    if let [one] = report.orders.as_slice() {
+        lines.push(told(report, one));
+    } else {
+        let of_each = EventFate::ALL.into_iter().map(|fate| (report.count(fate), in_words(fate)));
+        let counts: Vec<String> = of_each
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, words)| format!("{count} {words}"))
+            .collect();
+        let orders = counted(report.orders.len() as u64, "order");
+        lines.push(format!("{} for {orders}: {}", report.event, counts.join(", ")));
+        let is_plain = |sent: &&SentEvent| {
+            matches!(sent.fate, EventFate::Applied | EventFate::Unchanged | EventFate::NotAppended)
+        };
+        let others: Vec<String> =
+            report.orders.iter().filter(|sent| !is_plain(sent)).map(|sent| told(report, sent)).collect();
+        if !others.is_empty() {
+            lines.push(listed(&others));
+        }
+        lines.extend(boundary(report));
+    }
+    lines.extend(waiting(report));
+    lines.extend(unknown(report));
+    lines.join("\n")
+}
+
+/// Of a file that was left in the middle: up to where it is in the stream.
+fn boundary(report: &OrderEventReport) -> Option<String> {
+    let first = report.with_fate(EventFate::NotAppended).next()?;
+    let EventOrders::File { path, .. } = &report.request.orders else { return None };
+    let line = first.line?;
+    Some(format!("Nothing of {} was appended from line {line} on.", path.display()))
+}
+
+fn waiting(report: &OrderEventReport) -> Option<String> {
+    report.with_fate(EventFate::NotRecorded).next()?;
+    let stays = "What is not recorded stays in the stream";
+    Some(match report.workers_live {
+        Some(false) => format!("{stays}, and no living worker reads it: start one (tidegate worker)."),
+        Some(true) => format!(
+            "{stays}, and workers live: see how far they are with tidegate status, and whether it was buried with \
+             tidegate dead list."
+        ),
+        None => format!("{stays}: workers record it when they come to it."),
+    })
+}
+
+fn unknown(report: &OrderEventReport) -> Option<String> {
+    let mut unknown = report.with_fate(EventFate::Unknown).peekable();
+    unknown.peek()?;
+    Some(match unknown.all(|sent| sent.reference.is_some()) {
+        true => "Whether they are in the stream is unknown. To append them again is harmless, because they have a ref.",
+        false => {
+            "Whether they are in the stream is unknown. What has a ref may be appended again; of the others, look \
+             first with tidegate order show whether they were recorded."
+        }
+    }
+    .to_owned())
+}
+
+fn told(report: &OrderEventReport, sent: &SentEvent) -> String {
+    let order = place(sent.line, sent.order.to_string());
+    let entry = sent.entry.map(|entry| entry.to_string()).unwrap_or_default();
+    let units = match sent.released {
+        0 => String::new(),
+        units => format!(", {} given back", counted(units, "unit")),
+    };
+    match (sent.fate, sent.to) {
+        (EventFate::Applied, Some(to)) => format!("{order} is {}{units} (entry {entry})", status(to)),
+        (EventFate::Applied, None) => format!("{order}: {} was noted (entry {entry})", report.event),
+        (EventFate::Unchanged, _) => format!("{order}: unchanged, it was so already (entry {entry})"),
+        (EventFate::RefundDue, _) => format!("{order}: this payment has to be given back (entry {entry})"),
+        (EventFate::Rejected, _) => {
+            let why = sent.rejection.map(because).unwrap_or_default();
+            format!("{order}: {} was rejected, because {why} (entry {entry})", report.event)
+        }
+        (EventFate::NotRecorded, _) => format!("{order}: not recorded yet (entry {entry})"),
+        (EventFate::Unknown, _) => format!("{order}: appended or not, Redis did not say"),
+        (EventFate::NotAppended, _) => format!("{order}: nothing was appended"),
+    }
+}
+
+const fn in_words(fate: EventFate) -> &'static str {
+    match fate {
+        EventFate::Applied => "applied",
+        EventFate::Unchanged => "unchanged",
+        EventFate::RefundDue => "to be given back",
+        EventFate::Rejected => "rejected",
+        EventFate::NotRecorded => "not recorded yet",
+        EventFate::Unknown => "unknown",
+        EventFate::NotAppended => "not appended",
+    }
+}
+
+fn place(line: Option<u64>, order: String) -> String {
+    line.map_or_else(|| format!("order {order}"), |line| format!("line {line}, order {order}"))
+}
+
+fn listed(lines: &[String]) -> String {
+    let mut shown: Vec<String> = lines.iter().take(SHOWN).cloned().collect();
+    if lines.len() > SHOWN {
+        shown.push(format!("and {} more (--json tells all)", lines.len() - SHOWN));
+    }
+    shown.join("\n")
+}
+
+fn because(rejection: EventRejection) -> &'static str {
+    match rejection {
+        EventRejection::WrongOwner => "the order belongs to another user, or is for another voucher",
+        EventRejection::NoOrder => "there is no such order",
+        EventRejection::Refused => "the order was refused and holds nothing",
+        EventRejection::NotPaid => "the order is not paid",
+        EventRejection::Paid => "the order is paid, and only a refund ends it",
+        EventRejection::Used => "the order is used",
+        EventRejection::Cancelled => "the order is cancelled",
+        EventRejection::Refunding => "its payment is being given back",
+        EventRejection::Refunded => "its payment was given back",
+        EventRejection::PaymentNeeded => "it was paid more than once: --payment says which payment is meant",
+        EventRejection::NoSuchPayment => "it has no payment with the ref that --payment says",
+        EventRejection::ChangedElsewhere => {
+            "somebody changed its status or slot by hand (see docs/runbook/contradictory-orders.md)"
+        }
+    }
+}
