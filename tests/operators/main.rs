@@ -20,6 +20,7 @@ mod dead;
 mod doctor;
 mod migrations;
 mod operator;
+mod order_event;
 mod order_show;
 mod pause;
 mod pending;
