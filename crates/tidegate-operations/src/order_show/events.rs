@@ -32,7 +32,7 @@ pub struct EventRow {
     /// The outside's own id of it.
     #[serde(rename = "ref")]
     pub reference: Option<String>,
-    /// Of a refund: the `ref` of the payment that is given back.
+    /// Of a refund: the `ref` of the payment that is given back, as the event says or as it was the only one.
     pub payment: Option<String>,
     /// Why, in a word of the sender.
     pub reason: Option<String>,
@@ -49,11 +49,6 @@ pub struct EventRow {
 }
 
 impl EventRow {
-    /// It is so, by this event or already before it.
-    pub(super) fn is_accepted(&self) -> bool {
-        matches!(self.outcome.as_str(), "applied" | "unchanged")
-    }
-
     /// It is a payment that pays for nothing.
     pub(super) fn is_due(&self) -> bool {
         self.outcome == "refund_due"
@@ -137,15 +132,20 @@ mod tests {
         assert_eq!(due(vec![event(1, ("paid", "applied"), Some("a"), None), second.clone()]), [2]);
         for (step, outcome, payment, expected) in [
             (3, "applied", Some("b"), &[][..]),
-            (3, "unchanged", Some("b"), &[]),
+            (3, "unchanged", Some("b"), &[2]),
             (3, "applied", Some("a"), &[2]),
-            (3, "applied", None, &[]),
+            // Of a payment without a ref.
+            (3, "applied", None, &[2]),
             (3, "payment_needed", None, &[2]),
-            // Of the first payment, before there was another one.
-            (1, "applied", None, &[2]),
+            (3, "payment_needed", Some("b"), &[2]),
         ] {
             let events = vec![second.clone(), refunded(step, outcome, payment)];
             assert_eq!(due(events), expected, "{step} {outcome} {payment:?}");
+        }
+        let without_ref = event(2, ("paid", "refund_due"), None, None);
+        for (step, payment, expected) in [(3, None, &[][..]), (1, None, &[2]), (3, Some("a"), &[2])] {
+            let events = vec![without_ref.clone(), refunded(step, "applied", payment)];
+            assert_eq!(due(events), expected, "{step} {payment:?} of one without a ref");
         }
     }
 }

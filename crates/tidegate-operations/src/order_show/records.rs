@@ -121,12 +121,15 @@ impl OrderRecords {
             .or_else(|| admitted.filter_map(|journal| journal.by.as_deref()?.parse().ok()).next())
     }
 
-    /// Payments that have to be given back, and are not yet. A refund that names no payment is that of the only one there was.
+    /// Payments that have to be given back, and are not yet. With each refund stands the payment that it is about; with that of
+    /// a payment without a `ref`, nothing.
     pub fn payments_due(&self) -> impl Iterator<Item = &EventRow> {
         let is_returned = |payment: &EventRow| {
-            self.events.iter().filter(|event| event.event == "refunded").any(|event| match &event.payment {
-                Some(_) => event.is_accepted() && event.payment == payment.reference,
-                None => event.outcome == "applied" && event.step > payment.step,
+            let mut refunds =
+                self.events.iter().filter(|event| event.event == "refunded" && event.outcome == "applied");
+            refunds.any(|refund| {
+                refund.payment == payment.reference
+                    && (refund.payment.is_some() || refund.step > payment.step)
             })
         };
         self.events.iter().filter(move |event| event.is_due() && !is_returned(event))

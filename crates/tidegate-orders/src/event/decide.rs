@@ -165,7 +165,7 @@ pub struct PastEvent {
     pub kind: Option<EventKind>,
     /// The outside's own id of it.
     pub reference: Option<EventText>,
-    /// Of a refund: which payment it is about.
+    /// Of a refund: which payment it is about. The one that it names; or, where it names none, the only one that there was.
     pub payment: Option<EventText>,
     /// Why it happened, in a word of whoever sent it.
     pub reason: Option<EventText>,
@@ -248,7 +248,7 @@ pub fn decide(event: &Event, entry: EntryId, history: &mut History) -> PastEvent
         number: history.events.last().map_or(1, |last| last.number + 1),
         kind: Some(event.kind),
         reference: event.reference.clone(),
-        payment: event.payment.clone(),
+        payment: payment_meant(event, effect.outcome, history),
         reason: event.reason.clone(),
         outcome: effect.outcome,
         step: effect.to.map(|to| Step { from: history.row.map(|row| row.status), to }),
@@ -289,7 +289,7 @@ impl History {
 }
 
 fn effect(event: &Event, history: &History) -> Effect {
-    if history.has_same_reference(event) {
+    if history.with_same_reference(event).is_some() {
         return Effect::of(EventOutcome::Unchanged);
     }
     let owner = (event.user.get(), event.voucher.get());
@@ -310,13 +310,30 @@ fn effect(event: &Event, history: &History) -> Effect {
 
 impl History {
     /// The outside told of the very same thing before. A rejected one is looked at again: the order may have moved.
-    fn has_same_reference(&self, event: &Event) -> bool {
-        event.reference.is_some()
-            && self.events.iter().any(|past| {
-                past.kind == Some(event.kind)
-                    && past.reference == event.reference
-                    && !matches!(past.outcome, EventOutcome::Rejected(_))
+    fn with_same_reference(&self, event: &Event) -> Option<&PastEvent> {
+        event.reference.as_ref()?;
+        self.events.iter().find(|past| {
+            past.kind == Some(event.kind)
+                && past.reference == event.reference
+                && !matches!(past.outcome, EventOutcome::Rejected(_))
+        })
+    }
+}
+
+impl History {
+    /// A payment with this reference has to be given back, and is not yet. Whatever went back before it came was another one
+    /// if it has none.
+    fn is_due(&self, reference: Option<&EventText>) -> bool {
+        let is_returned = |payment: &PastEvent| {
+            self.events.iter().any(|past| {
+                past.kind == Some(EventKind::Refunded)
+                    && past.outcome == EventOutcome::Applied
+                    && past.payment.as_ref() == reference
+                    && (reference.is_some() || past.number > payment.number)
             })
+        };
+        let mut payments = self.events.iter().filter(|past| past.outcome == EventOutcome::RefundDue);
+        payments.any(|past| past.reference.as_ref() == reference && !is_returned(past))
     }
 }
 
@@ -365,8 +382,8 @@ fn used(history: &History) -> Effect {
 
 /// Which payment a refund is about.
 enum Refunded {
-    /// The order's own, or whatever somebody else had it paid with.
-    Own,
+    /// The order's own, or whatever somebody else had it paid with. Its reference, where it is known.
+    Own(Option<EventText>),
     /// One that is due to be given back, whatever becomes of the order.
     Due(EventText),
 }
@@ -374,7 +391,7 @@ enum Refunded {
 fn payment_of(event: &Event, history: &History) -> Result<Refunded, EventRejection> {
     let payments: Vec<&PastEvent> = history.events.iter().filter(|past| past.is_payment()).collect();
     let payment = match (&event.payment, payments.as_slice()) {
-        (_, []) => return Ok(Refunded::Own),
+        (_, []) => return Ok(Refunded::Own(None)),
         (Some(wanted), many) => many
             .iter()
             .find(|past| past.reference.as_ref() == Some(wanted))
@@ -385,13 +402,35 @@ fn payment_of(event: &Event, history: &History) -> Result<Refunded, EventRejecti
     match &payment.reference {
         Some(reference) if !payment.is_own_payment() => Ok(Refunded::Due(reference.clone())),
         // Without a reference nobody can tell it from the order's own.
-        _ => Ok(Refunded::Own),
+        reference => Ok(Refunded::Own(reference.clone())),
+    }
+}
+
+/// The payment that is recorded with an event. A later one with another reference is none of its business.
+fn payment_meant(event: &Event, outcome: EventOutcome, history: &History) -> Option<EventText> {
+    if !event.kind.is_refund() || matches!(outcome, EventOutcome::Rejected(_)) {
+        return event.payment.clone();
+    }
+    if let Some(past) = history.with_same_reference(event) {
+        return past.payment.clone();
+    }
+    match payment_of(event, history) {
+        Ok(Refunded::Own(Some(payment)) | Refunded::Due(payment)) => Some(payment),
+        _ => event.payment.clone(),
     }
 }
 
 fn refund(event: &Event, history: &History) -> Effect {
     match payment_of(event, history) {
-        Ok(Refunded::Own) => refund_of_order(event.kind, history),
+        Ok(Refunded::Own(payment)) => match refund_of_order(event.kind, history) {
+            // Somebody else has moved the order. The payment goes back by this.
+            Effect { outcome: EventOutcome::Unchanged, .. }
+                if event.kind == EventKind::Refunded && history.is_due(payment.as_ref()) =>
+            {
+                Effect::of(EventOutcome::Applied)
+            }
+            effect => effect,
+        },
         Ok(Refunded::Due(payment)) => refund_of_due(event.kind, &payment, history),
         Err(rejection) => Effect::rejected(rejection),
     }
@@ -401,7 +440,7 @@ fn refund_of_due(kind: EventKind, payment: &EventText, history: &History) -> Eff
     let is_again = history.events.iter().any(|past| {
         past.kind == Some(kind)
             && past.outcome == EventOutcome::Applied
-            && past.payment.as_ref().is_none_or(|of| of == payment)
+            && past.payment.as_ref() == Some(payment)
     });
     Effect::of(if is_again { EventOutcome::Unchanged } else { EventOutcome::Applied })
 }

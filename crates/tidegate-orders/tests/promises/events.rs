@@ -164,6 +164,38 @@ async fn texts_are_kept_byte_for_byte_whatever_is_in_them() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_payment_is_listed_as_due_until_the_refund_that_is_about_it() -> Result<()> {
+    let documented = include_str!("../../../../docs/events.md");
+    let from = documented.find("SELECT p.order_id").expect("the statement that lists what is due");
+    let sql = documented[from..].split(';').next().unwrap_or_default().to_owned() + " ORDER BY p.step";
+    let books = Books::with_orders(1).await?;
+    let refunded = |payment: Option<&str>, at| {
+        let IncomingEvent { event, entry } = event(EventKind::Refunded, 1, None, at);
+        IncomingEvent {
+            event: Event { payment: payment.map(|it| it.parse().expect("a text")), ..event },
+            entry,
+        }
+    };
+    use EventOutcome::{Applied, RefundDue};
+    for (step, expected, due) in [
+        (event(EventKind::Paid, 1, Some("a"), 1), Applied, &[][..]),
+        // It names no payment: the only one there is.
+        (refunded(None, 2), Applied, &[]),
+        (event(EventKind::Paid, 1, Some("b"), 3), RefundDue, &["b"]),
+        (event(EventKind::Paid, 1, Some("c"), 4), RefundDue, &["b", "c"]),
+        (refunded(Some("b"), 5), Applied, &["c"]),
+        (refunded(Some("c"), 6), Applied, &[]),
+    ] {
+        assert_eq!(outcome(&books.record(&[step]).await?[0]), expected);
+        let rows = sqlx::query(AssertSqlSafe(sql.clone())).fetch_all(&books.pool).await?;
+        let listed =
+            rows.iter().map(|row| row.try_get::<String, _>("ref")).collect::<sqlx::Result<Vec<_>>>()?;
+        assert_eq!(listed, due);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_event_whose_row_is_held_waits_and_the_others_do_not() -> Result<()> {
     let books = Books::with_orders(3).await?;
     let mut rival = MySqlConnection::connect(&books.server.url()).await?;

@@ -137,6 +137,43 @@ fn the_first_payment_pays_and_every_other_one_is_due_to_be_given_back() {
 }
 
 #[test]
+fn a_refund_covers_the_payment_that_it_was_about_and_none_that_comes_later() {
+    let mut history = order(1, true);
+    let refunded = |reference, payment| event(Refunded, reference, payment);
+    let paid = |reference| event(Paid, Some(reference), None);
+    assert_eq!(
+        play(
+            &mut history,
+            [
+                paid("a"),
+                refunded(Some("r"), None),
+                paid("b"),
+                refunded(Some("r"), Some("b")),
+                refunded(None, None),
+                refunded(None, Some("b")),
+                refunded(None, Some("b")),
+            ]
+        ),
+        ["applied", "applied", "refund_due", "unchanged", "payment_needed", "applied", "unchanged"]
+    );
+    let payments = history.events.iter().map(|past| past.payment.as_ref().map(EventText::as_str));
+    let expected = [None, Some("a"), None, Some("a"), None, Some("b"), Some("b")];
+    assert_eq!(payments.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_payment_is_given_back_also_where_somebody_else_has_moved_its_order() {
+    for reference in [Some("p"), None] {
+        let mut history = order(4, false);
+        assert_eq!(play(&mut history, [event(Paid, reference, None)]), ["refund_due"]);
+        history.row = Some(row(6, false));
+        let refunded = || event(Refunded, None, None);
+        assert_eq!(play(&mut history, [refunded(), refunded()]), ["applied", "unchanged"]);
+        assert!(due(&history).is_empty());
+    }
+}
+
+#[test]
 fn a_payment_has_a_home_also_where_there_is_no_order_and_is_given_back_by_its_reference() {
     let refused = History { refused: Some((5, 7)), ..History::default() };
     let of_another = History { is_of_another: true, ..History::default() };
@@ -194,7 +231,48 @@ fn any_event() -> impl Strategy<Value = Event> {
         .prop_map(|(kind, reference, payment)| event(kind, reference, payment.filter(|_| kind.is_refund())))
 }
 
+/// The payments that are due.
+fn due(history: &History) -> BTreeSet<Option<EventText>> {
+    let references = history.events.iter().filter(|past| past.kind == Some(Paid)).map(|past| &past.reference);
+    references.filter(|reference| history.is_due(reference.as_ref())).cloned().collect()
+}
+
+/// The payment that a refund is about: the one that it names, or the only one that there is.
+fn is_about(event: &Event, history: &History) -> Option<Option<EventText>> {
+    let payments: Vec<&PastEvent> = history.events.iter().filter(|past| past.is_payment()).collect();
+    match (&event.payment, payments.as_slice()) {
+        (Some(payment), _) => Some(Some(payment.clone())),
+        (None, [one]) => Some(one.reference.clone()),
+        (None, _) => None,
+    }
+}
+
 proptest! {
+    /// A payment that is due stays so until a refund that is about it, which is never taken for another one's.
+    #[test]
+    fn a_payment_that_is_not_the_orders_stays_due_until_a_refund_that_is_about_it(
+        events in vec(any_event(), 0..30),
+        is_written in any::<bool>(),
+    ) {
+        let mut history = if is_written { order(1, true) } else { History::default() };
+        for (at, event) in events.iter().enumerate() {
+            let (before, meant) = (due(&history), is_about(event, &history));
+            let is_told_before = history.with_same_reference(event).is_some();
+            let decided = decide(event, entry(at), &mut history);
+            let returned: Vec<_> = before.difference(&due(&history)).cloned().collect();
+            if event.kind != Refunded || is_told_before {
+                prop_assert!(returned.is_empty(), "{event:?} gave back {returned:?}");
+                continue;
+            }
+            prop_assert!(returned.iter().all(|payment| Some(payment) == meant.as_ref()), "{decided:?}");
+            // What is due can be given back.
+            if event.payment.as_ref().is_some_and(|payment| before.contains(&Some(payment.clone()))) {
+                prop_assert_eq!(decided.outcome, EventOutcome::Applied);
+                prop_assert_eq!(returned, [event.payment.clone()]);
+            }
+        }
+    }
+
     /// Whatever comes, in whatever order: the status moves along the drawing, the slot is given up once and with it the
     /// units, a used or refunded order stays so, and each payment is the order's or due to be given back.
     #[test]

@@ -171,7 +171,7 @@ fn insert_events(sql: &mut String, recorded: &[(&Event, PastEvent)]) {
             event.user,
             event.voucher,
             text(&event.reference),
-            text(&event.payment),
+            text(&past.payment),
             text(&event.reason),
             status(past.step.and_then(|step| step.from)),
             status(past.step.map(|step| step.to)),
