@@ -748,6 +748,25 @@ async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
     assert!(one.lines().count() == 1 && whole.contains(&one) && one.contains("\"1007\""), "{one}");
     assert_eq!(site.tidegate(&["export", "--from", "-1h"]).status.code(), Some(2));
 
+    // A date alone is its midnight. Nothing is written, and nothing is in the way of the next export.
+    let folder = TempDir::new().expect("a folder");
+    let day = folder.path().join("day.jsonl");
+    let day = ["--out", day.to_str().expect("a path")];
+    let midnight = ["--from", "2024-02-01T00:00:00Z", "--to", "2024-02-01T00:00:00Z"];
+    for out in [&day[..], &[]] {
+        let empty = site.tidegate(&[&["export"], &midnight[..], out].concat());
+        let nothing = "stream.orders: nothing between 2024-02-01T00:00:00Z and 2024-02-01T00:00:00Z";
+        assert!(empty.status.success() && shown(&empty).contains(nothing), "{}", shown(&empty));
+    }
+    let run = site.tidegate(&[&["export"], &ALL[..], &day].concat());
+    assert!(run.status.success(), "{}", shown(&run));
+    for command in ["export", "replay"] {
+        let turned = site.tidegate(&[command, "--from", "-1h", "--to", "2024-02-01T00:00:00Z"]);
+        assert_eq!(turned.status.code(), Some(2));
+        let words = "--to 2024-02-01T00:00:00Z (2024-02-01T00:00:00Z) lies before --from -1h (";
+        assert!(shown(&turned).contains(words), "{}", shown(&turned));
+    }
+
     let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("part.jsonl");

@@ -36,12 +36,18 @@ pub enum ExportSelection {
 pub struct ExportReport {
     /// The stream that was read.
     pub stream: String,
-    /// The new file; None: the lines went to a writer.
+    /// The new file, which is not there where nothing was written; None: the lines went to a writer.
     pub out: Option<PathBuf>,
     /// Lines that were written.
     pub entries: u64,
     /// What was asked for by its id and is not there.
     pub missing: Vec<String>,
+    /// All was looked at, and nothing was to be written.
+    #[serde(skip)]
+    pub is_empty: bool,
+    /// What was asked for.
+    #[serde(skip)]
+    pub selection: ExportSelection,
     /// What to export to go on.
     #[serde(skip)]
     pub rest: ExportSelection,
@@ -65,6 +71,7 @@ impl Report for ExportReport {
 pub struct Export {
     stream: String,
     total: u64,
+    selection: ExportSelection,
     pages: Pages,
     out: Out,
 }
@@ -102,6 +109,7 @@ impl Export {
         selection: ExportSelection,
         target: ExportTarget,
     ) -> anyhow::Result<Self> {
+        let asked = selection.clone();
         let (stream, total, pages) = match selection {
             ExportSelection::Entries(selection) => {
                 let inspector = StreamInspector::new(redis, settings.stream_names());
@@ -119,7 +127,7 @@ impl Export {
                 (dead.stream_name().to_owned(), letters.length(all), Pages::Letters(letters.pages(&dead)))
             }
         };
-        Ok(Self { stream, total, pages, out: Out::open(target)? })
+        Ok(Self { stream, total, selection: asked, pages, out: Out::open(target)? })
     }
 
     /// Entries that are looked at, at most.
@@ -130,7 +138,8 @@ impl Export {
     /// A report of nothing, for [`Export::run`].
     pub fn report(&self) -> ExportReport {
         let (stream, out) = (self.stream.clone(), self.out.path().map(Path::to_owned));
-        ExportReport { stream, out, entries: 0, missing: Vec::new(), rest: self.pages.rest() }
+        let (selection, rest) = (self.selection.clone(), self.pages.rest());
+        ExportReport { stream, out, entries: 0, missing: Vec::new(), is_empty: false, selection, rest }
     }
 
     /// Writes all pages.
@@ -160,7 +169,10 @@ async fn write_all(
         let page = match pages.next().await {
             Ok(Some(_)) if job.is_stopped() => return (Some(out), Ok(End::Stopped)),
             Ok(Some(page)) => page,
-            Ok(None) => return (Some(out), Ok(End::Whole)),
+            Ok(None) => {
+                report.is_empty = report.entries == 0;
+                return (Some(out), Ok(End::Whole));
+            }
             Err(error) => return (Some(out), Err(error)),
         };
         for missing in &page.missing {

@@ -67,6 +67,9 @@ pub struct ReplayPlan {
     /// There are so many that this is about right, and no more: orders that come twice may count as two.
     #[serde(rename = "about")]
     pub is_estimate: bool,
+    /// The bounds that were asked for.
+    #[serde(skip)]
+    pub bounds: (Option<EntryId>, Option<EntryId>),
     #[serde(skip)]
     is_sorted: bool,
     #[serde(skip)]
@@ -83,9 +86,10 @@ impl Plan for ReplayPlan {
 }
 
 impl ReplayPlan {
-    fn new(source: String, request: ReplayRequest) -> Self {
+    fn new(source: String, bounds: (Option<EntryId>, Option<EntryId>), request: ReplayRequest) -> Self {
         Self {
             source,
+            bounds,
             first: None,
             last: None,
             entries: 0,
@@ -112,6 +116,8 @@ impl ReplayPlan {
 #[derive(Debug)]
 pub struct Replay {
     request: ReplayRequest,
+    /// The bounds that were asked for, before the end of the stream cut them.
+    bounds: (Option<EntryId>, Option<EntryId>),
     selection: EntrySelection,
     inspector: StreamInspector,
     fields: FieldNames,
@@ -130,6 +136,7 @@ impl Replay {
         mut request: ReplayRequest,
     ) -> anyhow::Result<Self> {
         let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
+        let bounds = (request.first, request.last);
         let range = (request.first.unwrap_or(EntryId::MIN), request.last.unwrap_or(EntryId::MAX));
         let mut selection = EntrySelection::new(range, request.filter)?;
         match &request.source {
@@ -146,7 +153,7 @@ impl Replay {
         }
         let runner = BatchRunner::open(settings, redis, &request.source).await?;
         let (fields, batch) = (settings.keys.fields.clone(), settings.fleet.batch);
-        Ok(Self { request, selection, inspector, fields, batch, runner })
+        Ok(Self { request, bounds, selection, inspector, fields, batch, runner })
     }
 
     /// Reads all entries that would be run.
@@ -154,7 +161,7 @@ impl Replay {
     /// # Errors
     /// When a store does not answer, or a line of the file is no entry.
     pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<ReplayPlan> {
-        let mut plan = ReplayPlan::new(self.source_name(), self.request.clone());
+        let mut plan = ReplayPlan::new(self.source_name(), self.bounds, self.request.clone());
         let delivered = match self.request.source {
             ReplaySource::Stream => Some(self.inspector.last_delivered().await?.unwrap_or_default()),
             ReplaySource::File(_) => None,

@@ -6,6 +6,8 @@ use jiff::{Span, SpanRelativeTo, Timestamp, civil::DateTime, tz::TimeZone};
 use tidegate_orders::vouchers::LATEST_MS;
 use tidegate_stream::EntryId;
 
+use crate::exit::WrongUsage;
+
 /// 2001-09-09, in milliseconds; a smaller number is a time in seconds.
 const EARLIEST_MS: i64 = 1_000_000_000_000;
 const NOW: &str = "now";
@@ -15,6 +17,12 @@ const IN_SECONDS: &str = "lies before 2001; Unix times are taken as milliseconds
 pub fn utc(ms: i64) -> String {
     let moment = Timestamp::from_millisecond(ms);
     moment.map_or_else(|_| ms.to_string(), |moment| moment.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
+}
+
+/// As [`utc`], without a fraction where there is none: of what was typed, and of MySQL's whole seconds.
+pub fn utc_whole(ms: i64) -> String {
+    let moment = Timestamp::from_millisecond(ms);
+    moment.map_or_else(|_| ms.to_string(), |moment| moment.strftime("%Y-%m-%dT%H:%M:%S%.fZ").to_string())
 }
 
 /// Parses RFC 3339, a local date with or without a time, Unix milliseconds, or `now`.
@@ -31,9 +39,16 @@ pub fn parse(text: &str) -> Result<Timestamp, String> {
     }
 }
 
-/// A point in a stream, as it was typed.
+/// A point in a stream, and the words it was typed with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    typed: String,
+    place: Place,
+}
+
+/// Where in a stream something lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Point {
+enum Place {
     /// So long before now, by the clock of Redis.
     Ago(Duration),
     /// A moment: Unix time in milliseconds.
@@ -44,27 +59,65 @@ pub enum Point {
 
 impl Point {
     /// The first entry id that lies at this point or after it. `now_ms` is the clock of Redis, which makes the ids.
-    pub fn first(self, now_ms: u64) -> EntryId {
-        match self {
-            Self::Entry(id) => id,
-            moment => EntryId { ms: moment.ms(now_ms), seq: 0 },
-        }
+    pub fn first(&self, now_ms: u64) -> EntryId {
+        self.entry(now_ms).unwrap_or_else(|ms| EntryId { ms, seq: 0 })
     }
 
     /// The last entry id that lies at this point or before it: a whole millisecond counts to the point.
-    pub fn last(self, now_ms: u64) -> EntryId {
-        match self {
-            Self::Entry(id) => id,
-            moment => EntryId { ms: moment.ms(now_ms), seq: u64::MAX },
-        }
+    pub fn last(&self, now_ms: u64) -> EntryId {
+        self.entry(now_ms).unwrap_or_else(|ms| EntryId { ms, seq: u64::MAX })
     }
 
-    fn ms(self, now_ms: u64) -> u64 {
-        match self {
-            Self::Ago(span) => now_ms.saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
-            Self::At(ms) => ms,
-            Self::Entry(id) => id.ms,
+    fn entry(&self, now_ms: u64) -> Result<EntryId, u64> {
+        match self.place {
+            Place::Ago(span) => {
+                Err(now_ms.saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+            }
+            Place::At(ms) => Err(ms),
+            Place::Entry(id) => Ok(id),
         }
+    }
+}
+
+/// The first and the last entry id between two points.
+///
+/// # Errors
+/// When `--to` lies before `--from`, in the words that were typed.
+pub fn range(
+    from: Option<&Point>,
+    to: Option<&Point>,
+    now_ms: u64,
+) -> Result<(Option<EntryId>, Option<EntryId>), WrongUsage> {
+    let (first, last) = (from.map(|from| from.first(now_ms)), to.map(|to| to.last(now_ms)));
+    if let (Some(from), Some(to), Some(first), Some(last)) = (from, to, first, last)
+        && first > last
+    {
+        return Err(WrongUsage(format!(
+            "--to {} ({}) lies before --from {} ({}); a date alone is its midnight",
+            to.typed,
+            bound(last),
+            from.typed,
+            bound(first)
+        )));
+    }
+    Ok((first, last))
+}
+
+/// A bound, for people: its time, or the entry where it is one.
+pub fn bound(id: EntryId) -> String {
+    match id.seq {
+        0 | u64::MAX => i64::try_from(id.ms).map_or_else(|_| id.to_string(), utc_whole),
+        _ => id.to_string(),
+    }
+}
+
+/// That nothing lies within these bounds, for people.
+pub fn nothing_between(first: Option<EntryId>, last: Option<EntryId>) -> String {
+    match (first, last) {
+        (Some(first), Some(last)) => format!("nothing between {} and {}", bound(first), bound(last)),
+        (Some(first), None) => format!("nothing from {} on", bound(first)),
+        (None, Some(last)) => format!("nothing up to {}", bound(last)),
+        (None, None) => "nothing".to_owned(),
     }
 }
 
@@ -74,25 +127,28 @@ impl Point {
 /// # Errors
 /// When it is none of them, or lies before 2001: `2026-11` is no entry id, though it looks like one.
 pub fn parse_point(text: &str) -> Result<Point, String> {
-    let text = text.trim();
-    let point = if text == NOW {
-        Some(Point::Ago(Duration::ZERO))
-    } else if is_entry_id(text) {
-        text.parse().ok().map(Point::Entry)
-    } else if let Some(moment) = parse_moment(text) {
-        u64::try_from(moment.as_millisecond()).ok().map(Point::At)
-    } else {
-        parse_span(text.strip_prefix('-').unwrap_or(text)).ok().map(Point::Ago)
-    };
-    let point = point.ok_or(
+    let typed = text.trim();
+    let place = parse_place(typed).ok_or(
         "give now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time), -2h or 90m (so long ago), Unix milliseconds, or \
          the id of an entry",
     )?;
-    match point {
-        Point::At(ms) | Point::Entry(EntryId { ms, .. }) if ms < EARLIEST_MS.unsigned_abs() => {
+    match place {
+        Place::At(ms) | Place::Entry(EntryId { ms, .. }) if ms < EARLIEST_MS.unsigned_abs() => {
             Err(IN_SECONDS.to_owned())
         }
-        point => Ok(point),
+        place => Ok(Point { typed: typed.to_owned(), place }),
+    }
+}
+
+fn parse_place(text: &str) -> Option<Place> {
+    if text == NOW {
+        Some(Place::Ago(Duration::ZERO))
+    } else if is_entry_id(text) {
+        text.parse().ok().map(Place::Entry)
+    } else if let Some(moment) = parse_moment(text) {
+        u64::try_from(moment.as_millisecond()).ok().map(Place::At)
+    } else {
+        parse_span(text.strip_prefix('-').unwrap_or(text)).ok().map(Place::Ago)
     }
 }
 
@@ -166,6 +222,24 @@ mod tests {
         let last = parse_point("-1h").unwrap().last(now);
         assert_eq!((last.ms, last.seq), (1_795_165_200_000, u64::MAX));
         assert_eq!(parse_point("1795165200000-3").unwrap().last(now).seq, 3);
+    }
+
+    #[test]
+    fn bounds_that_are_turned_around_are_named_as_they_were_typed() {
+        let now = 1_795_168_800_000;
+        let point = |text: &str| parse_point(text).unwrap();
+        let (hour_ago, earlier) = (point("-1h"), point("2026-11-19T00:00:00Z"));
+        assert_eq!(
+            range(Some(&hour_ago), Some(&earlier), now).unwrap_err().0,
+            "--to 2026-11-19T00:00:00Z (2026-11-19T00:00:00Z) lies before --from -1h (2026-11-20T09:00:00Z); a date alone is \
+             its midnight"
+        );
+        let (first, last) = range(Some(&earlier), Some(&hour_ago), now).unwrap();
+        let bounds = "between 2026-11-19T00:00:00Z and 2026-11-20T09:00:00Z";
+        assert_eq!(nothing_between(first, last), format!("nothing {bounds}"));
+        assert_eq!(range(None, Some(&hour_ago), now).unwrap(), (None, last));
+        assert_eq!(bound(EntryId { ms: now, seq: 3 }), "1795168800000-3");
+        assert_eq!(bound(EntryId { ms: now + 5, seq: 0 }), "2026-11-20T10:00:00.005Z");
     }
 
     #[test]

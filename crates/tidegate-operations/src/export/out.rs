@@ -1,7 +1,7 @@
 //! Where exported lines go: to a new file that lasts, or to a writer.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
     thread,
@@ -86,10 +86,13 @@ impl Out {
         }
     }
 
-    /// To the disk: the stream may be trimmed next.
+    /// To the disk: the stream may be trimmed next. A file that nothing was written to would only be in the way of the next
+    /// export.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         match self {
             Self::Writer { mut writer, .. } => Ok(writer.flush().or_else(is_gone)?),
+            Self::File { path, length: 0, .. } => fs::remove_file(&path)
+                .with_context(|| format!("Failed to remove {}, which is empty", path.display())),
             Self::File { file, path, .. } => {
                 file.sync_all().with_context(|| format!("Failed to write to {}", path.display()))
             }

@@ -200,7 +200,7 @@ mod tests {
             rate: None,
             predict: false,
         };
-        ReplayReport::new(&ReplayPlan { is_sorted, ..ReplayPlan::new(String::new(), request) })
+        ReplayReport::new(&ReplayPlan { is_sorted, ..ReplayPlan::new(String::new(), (None, None), request) })
     }
 
     #[test]

@@ -4,11 +4,11 @@ use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
 use tidegate_operations::{SystemSettings, connect, export::ExportSelection, selection::EntrySelection};
-use tidegate_stream::server_time_ms;
+use tidegate_stream::{EntryId, server_time_ms};
 
 use super::lines::{self, LinesArgs};
 use crate::{
-    exit::{Exit, WrongUsage},
+    exit::Exit,
     moment::{self, Point},
     selection::OnlyArgs,
 };
@@ -25,7 +25,7 @@ A name or value that is not UTF-8 is written as {\"base64\":\"//4=\"}. Entries t
 written, too.
 
 tidegate replay --file runs the entries. The export changes nothing in Redis, and never writes
-over a file. --to is cut at the last entry that is there now.
+over a file. Where there is nothing to write, it leaves no file. --to is cut at the last entry that is there now.
 
 Ctrl-C ends it after whole lines with exit code 6, and it says how to continue. A second Ctrl-C
 ends it at once. With --out, it prints what was done; --json makes that JSON.";
@@ -34,10 +34,10 @@ ends it at once. With --out, it prints what was done; --json makes that JSON.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ExportArgs {
-    /// The first: an entry id, RFC 3339, local time, -2h (so long ago) or Unix milliseconds
+    /// The first: an entry id, RFC 3339, local time (a date alone is its midnight), -2h (so long ago) or Unix milliseconds
     #[arg(long, value_name = "TIME|ID", value_parser = moment::parse_point, allow_hyphen_values = true)]
     from: Point,
-    /// The last, in the same ways
+    /// The last, in the same ways: a whole day ends at the next date
     #[arg(long, value_name = "TIME|ID", value_parser = moment::parse_point, allow_hyphen_values = true)]
     to: Point,
     #[command(flatten)]
@@ -58,17 +58,13 @@ pub async fn run(settings: &SystemSettings, args: &ExportArgs) -> anyhow::Result
 
 async fn selection(args: &ExportArgs, redis: &Pool) -> anyhow::Result<EntrySelection> {
     let now_ms = server_time_ms(redis).await.context("Failed to read the clock of Redis")?;
-    let (first, last) = (args.from.first(now_ms), args.to.last(now_ms));
-    if first > last {
-        return Err(WrongUsage("--from lies after --to".to_owned()).into());
-    }
-    Ok(EntrySelection { first, last, filter: args.only.filter() })
+    let (first, last) = moment::range(Some(&args.from), Some(&args.to), now_ms)?;
+    let range = (first.unwrap_or(EntryId::MIN), last.unwrap_or(EntryId::MAX));
+    Ok(EntrySelection::new(range, args.only.filter())?)
 }
 
 #[cfg(test)]
 mod tests {
-    use tidegate_stream::EntryId;
-
     use super::*;
     use crate::cli::Command;
 

@@ -17,6 +17,7 @@ use tidegate_operations::{
 use crate::{
     command_line::CommandLine,
     exit::Exit,
+    moment,
     operator::{ReportText, read_in_steps},
     output::OutputArgs,
     selection,
@@ -55,13 +56,21 @@ pub async fn run(
         if !is_seen {
             job.progress.expect(total, "entries, at most");
         }
-        export.run(report, job).await
+        let end = export.run(report, job).await?;
+        if report.is_empty && args.out.is_none() {
+            job.progress.say(&report.text());
+        }
+        Ok(end)
     };
     read_in_steps(output, report, work).await
 }
 
 impl ReportText for ExportReport {
     fn text(&self) -> String {
+        if self.is_empty {
+            let no_file = if self.out.is_some() { ", so no file was written" } else { "" };
+            return format!("{}: {}{no_file}", self.stream, nothing_of(&self.selection));
+        }
         let out = self.out.as_ref().map(|out| out.display().to_string()).unwrap_or_default();
         format!("{out}: {} of {} written", counted(self.entries, "entry"), self.stream)
     }
@@ -69,6 +78,17 @@ impl ReportText for ExportReport {
     fn continue_with(&self) -> Option<CommandLine> {
         Some(typed(&self.rest).append_to(self.out.clone()))
     }
+}
+
+/// That nothing is selected.
+fn nothing_of(exported: &ExportSelection) -> String {
+    let ExportSelection::Entries(EntrySelection { first, last, filter }) = exported else {
+        return "no letter is selected".to_owned();
+    };
+    let of = |what: &str, id: Option<String>| id.map(|id| format!(" of {what} {id}")).unwrap_or_default();
+    let (voucher, user) = (filter.voucher.map(|id| id.to_string()), filter.user.map(|id| id.to_string()));
+    let between = moment::nothing_between(Some(*first), Some(*last));
+    format!("{between}{}{}", of("voucher", voucher), of("user", user))
 }
 
 /// The command that writes this.

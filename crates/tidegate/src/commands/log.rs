@@ -58,7 +58,7 @@ pub struct LogArgs {
 pub async fn run(settings: &SystemSettings, args: &LogArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
     let log = OperatorLog::new(redis.clone(), settings);
-    let since = match args.since {
+    let since = match &args.since {
         Some(since) => Some(since.first(server_time_ms(&redis).await?)),
         None => None,
     };

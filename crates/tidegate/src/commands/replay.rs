@@ -16,7 +16,7 @@ use tidegate_stream::server_time_ms;
 
 use crate::{
     command_line::CommandLine,
-    exit::Exit,
+    exit::{Exit, WrongUsage},
     moment::{self, Point},
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
     selection::{self, OnlyArgs},
@@ -52,11 +52,11 @@ all was run, it says how to continue.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ReplayArgs {
-    /// The first: an entry id, RFC 3339, local time, -2h (so long ago) or Unix milliseconds
+    /// The first: an entry id, RFC 3339, local time (a date alone is its midnight), -2h (so long ago) or Unix milliseconds
     #[arg(long, value_name = "TIME|ID", value_parser = moment::parse_point, allow_hyphen_values = true)]
     #[arg(required_unless_present = "file")]
     from: Option<Point>,
-    /// The last, in the same ways
+    /// The last, in the same ways: a whole day ends at the next date
     #[arg(long, value_name = "TIME|ID", value_parser = moment::parse_point, allow_hyphen_values = true)]
     #[arg(required_unless_present = "file")]
     to: Option<Point>,
@@ -79,7 +79,7 @@ pub struct ReplayArgs {
 pub async fn run(settings: &SystemSettings, args: &ReplayArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
     let now_ms = server_time_ms(&redis).await.context("Failed to read the clock of Redis")?;
-    let replay = Replay::open(settings, redis, args.request(now_ms)).await?;
+    let replay = Replay::open(settings, redis, args.request(now_ms)?).await?;
     let plan = replay.plan(&ProgressBar::new()).await?;
     let report = ReplayReport::new(&plan);
     let work =
@@ -88,15 +88,16 @@ pub async fn run(settings: &SystemSettings, args: &ReplayArgs) -> anyhow::Result
 }
 
 impl ReplayArgs {
-    fn request(&self, now_ms: u64) -> ReplayRequest {
-        ReplayRequest {
+    fn request(&self, now_ms: u64) -> Result<ReplayRequest, WrongUsage> {
+        let (first, last) = moment::range(self.from.as_ref(), self.to.as_ref(), now_ms)?;
+        Ok(ReplayRequest {
             source: self.file.clone().map_or(ReplaySource::Stream, ReplaySource::File),
-            first: self.from.map(|from| from.first(now_ms)),
-            last: self.to.map(|to| to.last(now_ms)),
+            first,
+            last,
             filter: self.only.filter(),
             rate: self.rate,
             predict: self.change.is_plan_read(),
-        }
+        })
     }
 }
 
@@ -118,7 +119,8 @@ impl PlanText for ReplayPlan {
     fn text(&self) -> String {
         let Self { source, first, last, entries, unread, .. } = self;
         let (Some(first), Some(last)) = (first, last) else {
-            return format!("{source}: there is nothing to run");
+            let (first, last) = self.bounds;
+            return format!("{source}: {}, there is nothing to run", moment::nothing_between(first, last));
         };
         let mut text = format!("{source}: {} from {first} to {last}", counted(*entries, "entry"));
         if *unread > 0 {
@@ -198,7 +200,7 @@ mod tests {
     fn request(line: &str) -> ReplayRequest {
         let cli = cli::Cli::try_parse_from(line.split(' ')).unwrap();
         let cli::Command::Replay(args) = cli.command else { panic!("{line}") };
-        args.request(1_763_640_000_000)
+        args.request(1_763_640_000_000).unwrap()
     }
 
     #[test]

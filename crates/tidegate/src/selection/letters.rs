@@ -64,7 +64,7 @@ impl SelectionArgs {
     /// The letters that are meant. Times count from the clock of this Redis.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// When Redis does not answer, or the last comes before the first.
     pub async fn letters(&self, redis: &Pool) -> anyhow::Result<LetterSelection> {
         let ids = (!self.letters.is_empty()).then(|| self.letters.iter().copied().collect());
         Ok(LetterSelection { ids, limit: self.limit, ..self.filter.letters(redis).await? })
@@ -75,12 +75,13 @@ impl FilterArgs {
     /// As [`SelectionArgs::letters`].
     pub async fn letters(&self, redis: &Pool) -> anyhow::Result<LetterSelection> {
         let now_ms = server_time_ms(redis).await.context("Failed to read the clock of Redis")?;
+        let (first, last) = moment::range(self.from.as_ref(), self.to.as_ref(), now_ms)?;
         Ok(LetterSelection {
             ids: None,
             reason: self.reason.clone(),
             only: self.only.filter(),
-            first: self.from.map_or(EntryId::MIN, |from| from.first(now_ms)),
-            last: self.to.map_or(EntryId::MAX, |to| to.last(now_ms)),
+            first: first.unwrap_or(EntryId::MIN),
+            last: last.unwrap_or(EntryId::MAX),
             limit: None,
         })
     }
