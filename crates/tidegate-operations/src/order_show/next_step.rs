@@ -41,6 +41,8 @@ pub enum NextStep {
         /// Its units.
         quantity: i64,
     },
+    /// Look at the note that the journal of this voucher has of it: it cannot be read.
+    ReadNote(VoucherId),
     /// Give the order back in Redis by `lua/release.lua`: nothing but the journal is left of it there.
     Release {
         /// Its user.
@@ -140,7 +142,10 @@ fn of_letter(report: &OrderReport, letter: &LetterRecord) -> Vec<NextStep> {
 fn run_again(report: &OrderReport) -> Option<NextStep> {
     let records = &report.records;
     records.readable_entry().map(replay).or_else(|| {
-        let note = records.journal.iter().find(|note| note.is_admission())?;
+        let admission = records.journal.iter().find(|note| note.is_admission() && note.by.is_some());
+        let Some(note) = admission else {
+            return records.journal.first().map(|note| NextStep::ReadNote(note.voucher));
+        };
         let (user, quantity) = (note.by.clone()?, note.change.map_or(1, i64::abs));
         Some(NextStep::Append { user, voucher: note.voucher, quantity })
     })

@@ -33,6 +33,10 @@ pub fn command(step: &NextStep, order: OrderId, names: &RedisNames) -> String {
             let stream = shell_word(&names.stream);
             redis_cli(&format!("XADD {stream} '*' userId {user} voucherId {voucher} id {order}{quantity}"))
         }
+        NextStep::ReadNote(voucher) => {
+            let journal = shell_word(&names.keys.journal(*voucher).as_str_lossy());
+            redis_cli(&format!("HGET {journal} {order}"))
+        }
         NextStep::Release { user, voucher, quantity } => {
             let keys = &names.keys;
             let keys = [keys.stock(*voucher), keys.buyers(*voucher), keys.journal(*voucher)];

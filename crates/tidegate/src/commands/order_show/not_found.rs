@@ -28,8 +28,13 @@ fn last_seen(records: &OrderRecords) -> String {
         );
     }
     let Some(note) = records.journal.first() else { return "Nothing holds it".to_owned() };
-    let (when, user) = (moment_of(note.at_ms), note.by.as_deref().unwrap_or("unknown"));
     let voucher = note.voucher;
+    let (Some(user), true) = (note.by.as_deref(), note.is_admission()) else {
+        return format!(
+            "The journal of voucher {voucher} has a note of it that cannot be read, and its entry is not there"
+        );
+    };
+    let when = moment_of(note.at_ms);
     format!("It was admitted {when} for user {user} and voucher {voucher}, and its entry is not there")
 }
 

@@ -13,7 +13,7 @@ use tidegate_orders::{
 };
 
 use super::{
-    moments::{entry_moment, moment_of},
+    moments::{entry_moment, moment_of, mysql_moment},
     not_found::{lost, unknown},
 };
 
@@ -52,7 +52,7 @@ fn undecided(report: &OrderReport, status: OrderStatus, claim_idle_ms: u64) -> S
 fn with_row(report: &OrderReport, row: &OrderRow) -> String {
     let units = if row.quantity == 1 { String::new() } else { format!(" ({} units)", row.quantity) };
     let order = format!("order {} of user {} for voucher {}{units}", row.order, row.user, row.voucher);
-    let (when, status) = (moment_of(row.created_ms), status(row.status));
+    let (when, status) = (mysql_moment(row.created_ms), status(row.status));
     let mut sentence = match row.state() {
         RowState::Live => format!("It is written: {order}, {when}, {status}.") + &live(report, row),
         RowState::Cancelled => {
@@ -177,7 +177,7 @@ fn refused(report: &OrderReport, refusal: &RefusalRow) -> String {
             format!("{worker} gives it back to Redis when it handles entry {entry}.")
         }
     };
-    let when = moment_of(refusal.at_ms);
+    let when = mysql_moment(refusal.at_ms);
     format!("It was refused {when}: {why}; {back} A new attempt needs a new order id.")
 }
 

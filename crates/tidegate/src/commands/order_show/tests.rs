@@ -116,7 +116,10 @@ fn can_be_typed(command: &str) {
         assert!(parsed.is_ok(), "{command}: {:?}", parsed.err());
     } else {
         assert_eq!(words[..3], ["redis-cli", "-u", "$TIDEGATE_REDIS_URL"], "{command}");
-        assert!(words[3] == "XADD" || words[3..5] == ["--eval", "lua/release.lua"], "{command}");
+        assert!(
+            ["XADD", "HGET"].contains(&&*words[3]) || words[3..5] == ["--eval", "lua/release.lua"],
+            "{command}"
+        );
     }
 }
 
@@ -138,7 +141,7 @@ fn what_is_written_is_written_whatever_else_is_left_of_it() {
         &records,
         &around(),
         OrderStatus::Written,
-        "2026-11-20T10:00:00.000Z, unpaid. Nothing is to be done.",
+        "2026-11-20T10:00:00Z, unpaid. Nothing is to be done.",
         &[],
     );
     let claim = "tidegate pending claim --consumer shop-7-0";
@@ -190,6 +193,18 @@ fn what_is_cancelled_says_whether_redis_knows_and_how_it_gets_to_know() {
     let of_another = OrderRecords { letters: vec![letter(10)], ..half };
     let commands = [release, "tidegate dead show 5-0"];
     says(&of_another, &around(), OrderStatus::Cancelled, "of user 10 has the same id", &commands);
+}
+
+#[test]
+fn a_note_that_cannot_be_read_says_no_more_than_that_it_is_there() {
+    let unread = JournalRecord { change: None, by: None, at_ms: None, ..note("", "") };
+    let records = OrderRecords { journal: vec![unread.clone()], ..nothing() };
+    let sentence = "The journal of voucher 7 has a note of it that cannot be read, and its entry is not there: it is lost.";
+    let look = "redis-cli -u \"$TIDEGATE_REDIS_URL\" HGET seckill:journal:7 60001";
+    says(&records, &around(), OrderStatus::Lost, sentence, &[look]);
+    let half = JournalRecord { action: "admit".to_owned(), ..unread };
+    let records = OrderRecords { journal: vec![half], ..nothing() };
+    says(&records, &around(), OrderStatus::Lost, sentence, &[look]);
 }
 
 #[test]

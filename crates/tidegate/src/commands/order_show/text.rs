@@ -4,16 +4,17 @@ use tidegate_operations::order_show::{
     EntryContent, EntryRecord, EntryState, EventRow, JournalRecord, LetterRecord, OrderRecords,
 };
 
-use super::{ShownOrder, moments::moment_of, sentence::status};
-use crate::{moment::utc, pending::life};
+use super::{ShownOrder, moments::mysql_moment, sentence::status};
+use crate::{
+    moment::{utc, utc_whole},
+    pending::life,
+};
 use tidegate_operations::text::{counted, printable};
 
-/// What each place holds, where it is, and what to type.
+/// What each place holds, in the order in which an order comes to it; where it is, and what to type.
 pub fn render(shown: &ShownOrder) -> String {
     let records = &shown.records;
     let mut lines = vec![line("order", &format!("{}{}", shown.order, made(records)))];
-    lines.extend(mysql(records));
-    lines.extend(records.events.iter().map(|event| line("event", &event_text(event))));
     match records.journal.as_slice() {
         [] => lines.push(line("journal", "nothing")),
         journal => lines.extend(journal.iter().map(|journal| line("journal", &noted(journal)))),
@@ -29,6 +30,8 @@ pub fn render(shown: &ShownOrder) -> String {
         [] => lines.push(line("dead", "nothing")),
         letters => lines.extend(letters.iter().map(|letter| line("dead", &letter_text(letter)))),
     }
+    lines.extend(mysql(records));
+    lines.extend(records.events.iter().map(|event| line("event", &event_text(event))));
     if let Some(user) = shown.user {
         let vouchers: Vec<String> = records.buyer_of.iter().map(ToString::to_string).collect();
         let of = if vouchers.is_empty() {
@@ -73,14 +76,14 @@ fn mysql(records: &OrderRecords) -> Vec<String> {
             ("changed", row.updated_ms.filter(|ms| Some(*ms) != row.created_ms)),
         ];
         for (what, ms) in times.iter().filter_map(|(what, ms)| Some((what, (*ms)?))) {
-            text += &format!(", {what} {}", utc(ms));
+            text += &format!(", {what} {}", utc_whole(ms));
         }
         text += &row.entry.as_ref().map_or_else(String::new, |entry| format!(", from entry {entry}"));
         lines.push(line("MySQL", &text));
     }
     if let Some(it) = &records.refusal {
         let units = counted(it.quantity, "unit");
-        let at = it.at_ms.map(utc).unwrap_or_default();
+        let at = it.at_ms.map(utc_whole).unwrap_or_default();
         let text = format!(
             "refused {at}: {}; user {}, voucher {}, {units}, entry {}",
             it.reason, it.user, it.voucher, it.entry
@@ -95,7 +98,7 @@ fn mysql(records: &OrderRecords) -> Vec<String> {
 
 /// When, what, what came of it, and what brought it.
 fn event_text(event: &EventRow) -> String {
-    let when = moment_of(event.at_ms);
+    let when = mysql_moment(event.at_ms);
     let EventRow { event: what, outcome, released, entry, .. } = event;
     let mut text = format!("{when}: {what}, {outcome}");
     if let Some(to) = event.to {
