@@ -268,7 +268,10 @@ async fn who_paused_the_workers_since_when_and_why_is_shown_everywhere() {
     );
     assert_eq!(again["before"]["ends_in_s"], Json::Null);
     for gate in ["pause --voucher 7 --for 10m --yes", "pause --for 10m --yes"] {
-        assert!(program.run(gate).expect(2).stderr.contains("--workers"), "{gate}");
+        assert!(
+            program.run(gate).expect(2).stderr.contains("only a pause of workers can end by itself"),
+            "{gate}"
+        );
     }
     program.run("resume --yes").expect(0);
     assert_eq!(program.run("resume --json").expect(0).json()["workers"], Json::Null, "nothing is paused");

@@ -14,7 +14,10 @@ use tidegate_orders::Keys;
 use tidegate_stream::{Leases, PauseSwitch, StreamError, server_time_ms};
 use tokio::time::{sleep, timeout};
 
-use crate::{change::InvalidInput, text::printable};
+use crate::{
+    change::InvalidInput,
+    text::{printable, span},
+};
 
 /// The reason of this pause at the pause switch.
 pub const FLEET: &str = "fleet";
@@ -116,11 +119,11 @@ impl FleetPause {
         format!("by {by}{}{}", since.unwrap_or_default(), reason.unwrap_or_default())
     }
 
-    /// When it ends: `ends in 90 s`, or `until it is resumed`.
+    /// When it ends: `goes on by itself in 9 min 30 s`, or `until it is resumed`.
     pub fn end(&self) -> String {
         self.ends_in_s.map_or_else(
             || "until it is resumed".to_owned(),
-            |left_s| format!("goes on by itself in {left_s:.0} s"),
+            |left_s| format!("goes on by itself in {}", span(Duration::from_secs_f64(left_s.max(0.0)))),
         )
     }
 }

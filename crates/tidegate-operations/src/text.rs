@@ -36,6 +36,17 @@ pub fn counted(count: impl Into<i128>, noun: &str) -> String {
     }
 }
 
+/// A length of time as people say it: `45 s`, `30 min`, `1 h 30 min`, `2 d 6 h`. The two largest units of it.
+#[must_use]
+pub fn span(time: std::time::Duration) -> String {
+    let s = time.as_secs() + u64::from(time.subsec_millis() >= 500);
+    let units = [(s / 86_400, "d"), (s / 3_600 % 24, "h"), (s / 60 % 60, "min"), (s % 60, "s")];
+    let said =
+        units.iter().filter(|(count, _)| *count > 0).take(2).map(|(count, unit)| format!("{count} {unit}"));
+    let said = said.collect::<Vec<_>>().join(" ");
+    if said.is_empty() { "0 s".to_owned() } else { said }
+}
+
 /// Milliseconds in seconds, as they are shown.
 #[must_use]
 pub fn seconds(ms: u64) -> f64 {
@@ -45,6 +56,20 @@ pub fn seconds(ms: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_length_of_time_is_said_in_its_two_largest_units() {
+        for (s, said) in [
+            (0, "0 s"),
+            (45, "45 s"),
+            (1_800, "30 min"),
+            (5_400, "1 h 30 min"),
+            (90_061, "1 d 1 h"),
+            (86_460, "1 d 1 min"),
+        ] {
+            assert_eq!(span(std::time::Duration::from_secs(s)), said);
+        }
+    }
 
     #[test]
     fn what_others_wrote_steers_no_terminal() {

@@ -52,7 +52,7 @@ pub struct PauseArgs {
     #[arg(long, conflicts_with = "voucher")]
     workers: bool,
     /// The workers go on by themselves after this time, such as 10m
-    #[arg(long = "for", value_name = "SPAN", value_parser = moment::parse_span, requires = "workers")]
+    #[arg(long = "for", value_name = "SPAN", value_parser = moment::parse_span)]
     span: Option<Duration>,
     /// Why: for `tidegate log`; for the workers also in `tidegate status` and their logs
     #[arg(long, value_name = "TEXT")]
@@ -67,10 +67,10 @@ pub struct PauseArgs {
 /// When Redis cannot be reached or does not answer.
 pub async fn run(settings: &SystemSettings, args: &PauseArgs) -> anyhow::Result<Exit> {
     match (args.voucher, args.workers) {
-        // clap takes what --workers conflicts with for the --workers that --for requires.
         (Some(_), _) | (None, false) if args.span.is_some() => {
-            Err(WrongUsage("--for belongs to --workers: the gate is opened by tidegate resume".to_owned())
-                .into())
+            let message = "--for belongs to --workers: only a pause of workers can end by itself; a paused sale goes on with \
+                           tidegate resume";
+            Err(WrongUsage(message.to_owned()).into())
         }
         (Some(voucher), _) => voucher::run(settings, VoucherPauseRequest::Pause(voucher), &args.change).await,
         (None, false) => sales::run(settings, &args.change).await,

@@ -15,10 +15,10 @@ use crate::{
 
 impl PlanText for SalesPausePlan {
     fn text(&self) -> String {
-        let before = paused_before(&self.paused_before);
         if self.running.is_empty() {
-            return format!("no voucher is on sale in Redis{before}");
+            return nothing_to_pause(&self.paused_before);
         }
+        let before = paused_before(&self.paused_before);
         let sales = counted(self.running.len() as u64, "sale");
         format!("{sales} would be paused: {}{before}", names(&self.running))
     }
@@ -29,6 +29,15 @@ impl ReportText for SalesPauseReport {
         let sales = counted(self.changed.vouchers.len() as u64, "sale");
         let before = paused_before(&self.paused_before);
         format!("{sales} paused: {}{before}{}", names(&self.changed.vouchers), failures(&self.changed))
+    }
+}
+
+fn nothing_to_pause(before: &[VoucherId]) -> String {
+    let named = names(before);
+    match before.len() as u64 {
+        0 => "no voucher is on sale in Redis".to_owned(),
+        1 => format!("nothing to pause: 1 sale was paused before ({named}); its reason stays"),
+        count => format!("nothing to pause: {count} sales were paused before ({named}); their reasons stay"),
     }
 }
 

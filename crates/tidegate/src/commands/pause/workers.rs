@@ -1,11 +1,14 @@
 //! Pausing all workers, and what is said of it.
 
+use std::time::Duration;
+
 use tidegate_operations::{
     SystemSettings, connect,
     fleet_pause::FleetPauseRequest,
     pause::workers::{
         PlannedWorkersPause, WorkersPause, WorkersPauseOutcome, WorkersPausePlan, WorkersPauseReport,
     },
+    text,
 };
 
 use crate::{
@@ -42,7 +45,10 @@ impl ReportText for WorkersPauseReport {
 }
 
 fn length(ends_in_s: Option<f64>) -> String {
-    ends_in_s.map_or_else(|| "until they are resumed".to_owned(), |ends_in_s| format!("for {ends_in_s} s"))
+    ends_in_s.map_or_else(
+        || "until they are resumed".to_owned(),
+        |ends_in_s| format!("for {}", text::span(Duration::from_secs_f64(ends_in_s))),
+    )
 }
 
 /// Pauses them.
