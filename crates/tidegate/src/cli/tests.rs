@@ -96,3 +96,15 @@ fn a_command_that_is_typed_again_is_the_same_command() {
         assert_eq!(invocation(&first.again().argv()), first, "{line}");
     }
 }
+
+#[test]
+fn units_below_zero_are_refused_with_the_range_and_not_taken_for_a_flag() {
+    for line in [
+        "voucher load --voucher 7 --stock -5",
+        "voucher add --voucher 7 --units -5",
+        "voucher take --voucher 7 --units=-5",
+    ] {
+        let error = Cli::try_parse_from(format!("tidegate {line}").split(' ')).unwrap_err().to_string();
+        assert!(error.contains("-5 is not in 1..="), "{line}: {error}");
+    }
+}

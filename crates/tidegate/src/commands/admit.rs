@@ -39,7 +39,7 @@ pub struct AdmitArgs {
     #[arg(long, value_name = "ID")]
     order: Option<OrderId>,
     /// How many units, up to 10,000
-    #[arg(long, value_name = "UNITS", default_value = "1")]
+    #[arg(long, value_name = "UNITS", default_value = "1", allow_negative_numbers = true)]
     quantity: Quantity,
     /// W3C trace context of whoever asks: workers that send traces go on with that trace. '' for none
     #[arg(long, value_name = "TRACEPARENT", value_parser = parse_traceparent)]

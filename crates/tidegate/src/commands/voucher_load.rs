@@ -36,7 +36,7 @@ pub struct VoucherLoadArgs {
     #[arg(long, value_name = "ID")]
     voucher: VoucherId,
     /// Units to sell
-    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK))]
+    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     stock: i64,
     /// The sale begins: RFC 3339, local time or Unix milliseconds; now by default
     #[arg(long, value_name = "TIME", value_parser = moment::parse)]
@@ -94,9 +94,9 @@ fn render(
             format!("voucher {voucher}: is loaded with {units}, just so; nothing was changed")
         }
         LoadOutcome::LoadedPaused => {
-            format!("voucher {voucher}: loaded with {stock} units; its sale was paused and still is")
+            format!("voucher {voucher}: loaded with {units}; its sale was paused and still is")
         }
-        LoadOutcome::Loaded => format!("voucher {voucher}: loaded with {stock} units"),
+        LoadOutcome::Loaded => format!("voucher {voucher}: loaded with {units}"),
     }
 }
 

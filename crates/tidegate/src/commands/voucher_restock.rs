@@ -57,7 +57,7 @@ pub struct VoucherRestockArgs {
     #[arg(long, value_name = "ID")]
     voucher: VoucherId,
     /// How many units
-    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK))]
+    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     units: i64,
     /// Only if the initial stock in MySQL is this: so the same command changes it once, however often it is typed
     #[arg(long, value_name = "UNITS")]
