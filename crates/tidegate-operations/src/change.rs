@@ -28,7 +28,7 @@ pub enum Next {
 
 /// What an operation did, or has done so far.
 pub trait Report: Serialize {
-    /// The numbers for the operators' log, as a JSON object: `{"deleted": 12}`.
+    /// The numbers for the operators' log, as a JSON object: `{"deleted": 12}`. What is there once or not at all is true or false.
     fn counts(&self) -> Json;
 
     /// How it ended, if the work came to its end.

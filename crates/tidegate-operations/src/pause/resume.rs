@@ -81,7 +81,7 @@ pub struct ResumeReport {
 impl Report for ResumeReport {
     fn counts(&self) -> Json {
         json!({
-            "workers": u8::from(self.workers == ResumedWorkers::Resumed),
+            "workers": self.workers == ResumedWorkers::Resumed,
             "vouchers": self.changed.vouchers.len(),
             "failed": self.changed.failed.len(),
         })

@@ -92,7 +92,7 @@ pub async fn run(settings: &SystemSettings, args: &AuditArgs) -> anyhow::Result<
 }
 
 fn render(audit: &Audit) -> String {
-    format!("{}\n\n{} ({:.1} s)", text(&audit.report), verdict(audit), audit.took_ms as f64 / 1000.0)
+    format!("{}\n\n{}\n({:.1} s)", text(&audit.report), verdict(audit), audit.took_ms as f64 / 1000.0)
 }
 
 /// The tables, one row a voucher: where its orders are, then its units.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use serde_json::Value as Json;
 use tidegate_stream::{EntryId, server_time_ms};
 use tokio::time::sleep;
 
@@ -98,6 +99,19 @@ fn render(lines: &[Line]) -> String {
     if lines.is_empty() { "The log is empty.".to_owned() } else { table.to_string() }
 }
 
+/// Names are plurals: `2 vouchers`, `1 voucher`. None: there is nothing of it.
+fn count_text(name: &str, count: &Json) -> Option<String> {
+    match (count.as_u64(), count.as_bool()) {
+        (Some(0), _) | (_, Some(false)) => None,
+        (_, Some(true)) => Some(name.to_owned()),
+        (Some(1), _) => {
+            let entry = name.strip_suffix("ies").map(|stem| format!("{stem}y"));
+            Some(format!("1 {}", entry.as_deref().or(name.strip_suffix('s')).unwrap_or(name)))
+        }
+        _ => Some(format!("{count} {name}")),
+    }
+}
+
 fn sentence(line: &Line) -> String {
     cells(line).join("  ")
 }
@@ -105,8 +119,7 @@ fn sentence(line: &Line) -> String {
 fn cells(line: &Line) -> [String; 5] {
     let outcome = line.outcome.map_or("?", Outcome::word);
     let counts = line.counts.as_ref().and_then(|counts| counts.as_object()).into_iter().flatten();
-    let counts = counts.filter(|(_, count)| count.as_u64() != Some(0));
-    let counts: Vec<String> = counts.map(|(name, count)| format!("{count} {name}")).collect();
+    let counts: Vec<String> = counts.filter_map(|(name, count)| count_text(name, count)).collect();
     let error = line.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     let time = line.at.map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     let cells = [
@@ -117,4 +130,22 @@ fn cells(line: &Line) -> [String; 5] {
         counts.join(", "),
     ];
     cells.map(|cell| printable(&cell).trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_count_of_one_is_said_as_such() {
+        let said = |name: &str, count: Json| count_text(name, &count).unwrap_or_default();
+        assert_eq!(said("vouchers", json!(1)), "1 voucher");
+        assert_eq!(said("vouchers", json!(2)), "2 vouchers");
+        assert_eq!(said("entries", json!(1)), "1 entry");
+        assert_eq!(said("deleted", json!(1)), "1 deleted");
+        assert_eq!(said("workers", json!(true)), "workers");
+        assert_eq!(said("workers", json!(false)) + &said("failed", json!(0)), "");
+    }
 }

@@ -1,19 +1,24 @@
 //! The status, for people.
 
+use std::time::Duration;
+
 use tidegate_stream::{NamedCause, SetAsideNote};
 
 use crate::{output::table, pending::life};
 use tidegate_operations::{
     consumers::Consumer,
     status::{Status, StreamView, VoucherStocks},
-    text::printable,
+    text::{printable, span},
 };
 
 /// Up to three tables, what could not be read, and what to do.
 pub fn render(status: &Status) -> String {
     let mut parts = Vec::new();
     if let Some(pause) = &status.workers_paused {
-        let lasting = pause.lasting_s.map(|lasting_s| format!(" for {lasting_s:.0} s")).unwrap_or_default();
+        let lasting = pause
+            .lasting_s
+            .map(|lasting_s| format!(" for {}", span(Duration::from_secs_f64(lasting_s.max(0.0)))));
+        let lasting = lasting.unwrap_or_default();
         parts.push(format!(
             "The workers are paused{lasting}, {}: {}; tidegate resume --workers ends it.",
             pause.origin(),
@@ -87,7 +92,7 @@ fn stocks(vouchers: &[VoucherStocks]) -> String {
     let mut table = table(&["voucher", "stock in Redis", "stock in MySQL", "sale"]);
     for stocks in vouchers {
         let redis = stocks.redis.map_or_else(|| "-".to_owned(), |stock| stock.to_string());
-        let sale = if stocks.paused == Some(true) { "paused" } else { "" };
+        let sale = if stocks.paused == Some(true) { "paused" } else { "on" };
         table.add_row([&stocks.voucher.to_string(), &redis, &stocks.mysql.to_string(), sale]);
     }
     table.to_string()
