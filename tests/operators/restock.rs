@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 
 use fred::interfaces::LuaInterface;
 use serde_json::{Value as Json, json};
-use tidegate_lab::{Hold, Proxy};
+use tidegate_lab::{Endpoint, Hold, Proxy};
 
 use crate::{
     program::{Program, Run},
@@ -35,7 +35,7 @@ async fn open() -> (Site, Program) {
 }
 
 /// Initial stock and stock in MySQL, stock in Redis.
-async fn stocks(site: &Site) -> (i64, i64, i64) {
+async fn stocks<M: Endpoint>(site: &Site<M>) -> (i64, i64, i64) {
     let sql = "SELECT initial_stock FROM tb_seckill_voucher WHERE voucher_id = 7";
     let initial: i64 = sqlx::query_scalar(sql).fetch_one(&site.pool).await.expect("MySQL answers");
     (initial, site.mysql_stock(7).await, site.redis_stock(7).await.expect("a stock"))
@@ -140,9 +140,58 @@ async fn what_is_not_on_sale_or_not_there_is_refused_and_leaves_no_trace() {
     assert!(refused.stdout.contains("Redis has no stock of it"), "{refused:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_store_refuses_for_certain_leaves_nothing_half_done() {
+    let site = Site::with_own_mysql().await;
+    site.load(7, 1_000).await;
+    // The lab's own user has every right, which includes writing to a read-only server.
+    let own = |sql: &'static str| sqlx::raw_sql(sql).execute(&site.pool);
+    own("CREATE USER clerk@'%'; GRANT ALL ON tidegate.* TO clerk@'%'").await.expect("a user");
+    let clerk = site.mysql.url().replace("tidegate@", "clerk@");
+    let program = program(&site.redis.url(), &clerk);
+    let changes = [("add", 1_001), ("take", 1_000)];
+
+    own("SET GLOBAL read_only = 1").await.expect("it is read-only");
+    for (verb, _) in changes {
+        let refused = program.run(&format!("voucher {verb} --voucher 7 --units 1 --yes")).expect(1);
+        assert!(refused.stdout.contains("refused, MySQL refused it: "), "{refused:?}");
+        assert!(refused.stdout.contains("(the server is read-only"), "{refused:?}");
+        assert_eq!(stocks(&site).await, (1_000, 1_000, 1_000), "{verb}");
+    }
+    // What was begun earlier stays: MySQL may have it, and only this server does not show it.
+    own("SET GLOBAL read_only = 0").await.expect("it is not any more");
+    let (mut child, hold, proxies) = held_at(&site, "take", |_, mysql| mysql.hold_when(LOCK)).await;
+    child.kill().expect("it lives");
+    child.wait().expect("it ends");
+    hold.cut();
+    drop(proxies);
+    own("SET GLOBAL read_only = 1").await.expect("it is read-only");
+    let same = "voucher take --voucher 7 --units 400 --yes";
+    let refused = program.run(same).expect(3);
+    assert!(refused.stderr.contains("Redis has it, and MySQL refused it: "), "{refused:?}");
+    own("SET GLOBAL read_only = 0").await.expect("it is not any more");
+    program.run(same).expect(0);
+    program.run("voucher add --voucher 7 --units 400 --yes").expect(0);
+    assert_eq!(stocks(&site).await, (1_000, 1_000, 1_000));
+
+    site.call("CONFIG SET maxmemory 1").await;
+    for (verb, _) in changes {
+        let refused = program.run(&format!("voucher {verb} --voucher 7 --units 1 --yes")).expect(1);
+        assert!(refused.stdout.contains("refused, Redis refused: "), "{refused:?}");
+        assert!(refused.stdout.contains("OOM command not allowed"), "{refused:?}");
+        assert!(refused.stdout.contains("nothing was changed on either side"), "{refused:?}");
+    }
+    site.call("CONFIG SET maxmemory 0").await;
+    for (verb, left) in changes {
+        let done = program.run(&format!("voucher {verb} --voucher 7 --units 1 --yes")).expect(0);
+        assert!(done.stdout.contains("on both sides"), "nothing is left to complete: {done:?}");
+        assert_eq!(stocks(&site).await, (left, left, left), "{verb}");
+    }
+}
+
 /// A change that has come to a step.
-async fn held_at(
-    site: &Site,
+async fn held_at<M: Endpoint>(
+    site: &Site<M>,
     verb: &str,
     held: impl FnOnce(&Proxy, &Proxy) -> Hold,
 ) -> (Child, Hold, [Proxy; 2]) {

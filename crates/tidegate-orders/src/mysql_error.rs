@@ -61,6 +61,12 @@ pub(crate) fn is_expression_out_of_range(error: &sqlx::Error) -> bool {
     number_of(error) == Some(EXPRESSION_OUT_OF_RANGE)
 }
 
+/// The server has refused this statement, whose transaction goes on with all its locks: because it is read-only, because of
+/// the user's grants, or because of a check or a trigger.
+pub(crate) fn is_statement_refused(error: &sqlx::Error) -> bool {
+    matches!(number_of(error), Some(1290 | 1792 | 1836 | 1142 | 1143 | 1227 | 1644 | 3819 | 4025))
+}
+
 /// The server knows no database of this name.
 pub(crate) fn is_unknown_database(error: &sqlx::Error) -> bool {
     number_of(error) == Some(UNKNOWN_DATABASE)
@@ -91,7 +97,9 @@ pub(crate) fn explain(error: &sqlx::Error) -> String {
         Some(1290 | 1792 | 1836) => " (the server is read-only: is this a replica?)",
         Some(NOT_READY) => " (this node is outside of its cluster, or not ready yet)",
         Some(number) if is_file(number) => " (is the disk of the server full?)",
-        None if matches!(error, sqlx::Error::PoolTimedOut) => " (no connection to be had: is the server up?)",
+        None if matches!(error, sqlx::Error::PoolTimedOut) => {
+            " (no connection came free: is the server away, or do others hold what our sessions wait for?)"
+        }
         _ => "",
     };
     format!("{error}{hint}")

@@ -10,11 +10,20 @@ use sqlx::MySqlPool;
 use crate::{
     gate::{ChangeState, Gate, GateError, RestockReply, StockChange},
     order::VoucherId,
-    vouchers::{self, Fit, LockedStocks, VoucherError},
+    vouchers::{self, LockedStocks, RowChange, VoucherError},
 };
 
-/// What became of a change of the stock in MySQL.
+/// Who noted a change in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// Whoever asks, just now: nobody but them has tried to change MySQL.
+    Now,
+    /// Somebody, earlier: MySQL may have it, also where a replica that lags behind does not show it.
+    Before,
+}
+
+/// What became of a change of the stock in MySQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Restocked {
     /// The row has it, now or since before.
     Done,
@@ -22,6 +31,10 @@ pub enum Restocked {
     TooFew,
     /// Refused and cancelled: the column cannot hold so many.
     TooMany,
+    /// Refused and cancelled: MySQL says why, such as that it is read-only.
+    RefusedByMySql(String),
+    /// Refused by MySQL with these words. The note stays open: an earlier try may have been made.
+    RefusedAgain(String),
     /// Refused, and Redis did not cancel it.
     NotCancelled(RestockReply),
     /// Nothing changed: the initial stock is neither the one before the change nor the one after it. None: unknown, or no row.
@@ -30,15 +43,18 @@ pub enum Restocked {
     NotOpen,
 }
 
-/// Why it is unknown what became of it.
+/// Why it came to no end.
 #[derive(Debug, thiserror::Error)]
 pub enum RestockError {
-    /// MySQL did not answer.
+    /// MySQL did not answer, before anything was changed there.
     #[error(transparent)]
     MySql(#[from] VoucherError),
-    /// Redis did not answer.
+    /// Redis did not answer, before anything was changed in MySQL.
     #[error(transparent)]
     Redis(#[from] GateError),
+    /// MySQL did not say what came of the COMMIT.
+    #[error("{0}")]
+    Commit(VoucherError),
 }
 
 /// Changes stock and initial stock in MySQL, if the note of this very change is open and the row does not have it yet. Cancels
@@ -53,11 +69,12 @@ pub async fn apply_to_mysql(
     pool: &MySqlPool,
     voucher: VoucherId,
     change: &StockChange,
+    begun: Begun,
 ) -> Result<Restocked, RestockError> {
     let mut held = vouchers::lock_stocks(pool, voucher).await?;
-    let step = apply_once(gate, &mut held, voucher, change).await;
+    let step = apply_once(gate, &mut held, voucher, (change, begun)).await;
     if matches!(step, Ok(Restocked::Done)) {
-        held.commit().await?;
+        held.commit().await.map_err(RestockError::Commit)?;
     } else {
         held.rollback().await;
     }
@@ -68,7 +85,7 @@ async fn apply_once(
     gate: &Gate,
     held: &mut LockedStocks,
     voucher: VoucherId,
-    change: &StockChange,
+    (change, begun): (&StockChange, Begun),
 ) -> Result<Restocked, RestockError> {
     // After the lock: what was read before it may have changed since.
     if gate.read_change(voucher).await?.as_ref() != Some(&change.with_state(ChangeState::Open)) {
@@ -79,10 +96,15 @@ async fn apply_once(
         (Some(stock), Some(initial)) if initial == change.before => {
             if stock.saturating_add(change.units) < 0 {
                 Restocked::TooFew
-            } else if held.change_by(change.units).await? == Fit::TooMany {
-                Restocked::TooMany
             } else {
-                return Ok(Restocked::Done);
+                match held.change_by(change.units).await? {
+                    RowChange::Made => return Ok(Restocked::Done),
+                    RowChange::TooMany => Restocked::TooMany,
+                    RowChange::Refused(why) if begun == Begun::Before => {
+                        return Ok(Restocked::RefusedAgain(why));
+                    }
+                    RowChange::Refused(why) => Restocked::RefusedByMySql(why),
+                }
             }
         }
         (_, initial) => return Ok(Restocked::OtherInitialStock(initial)),

@@ -4,7 +4,7 @@ use serde::Serialize;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlPool, Transaction, mysql::MySqlRow, prelude::*};
 
 use crate::{
-    mysql_error::{is_duplicate_key, is_not_migrated, is_value_out_of_range},
+    mysql_error::{explain, is_duplicate_key, is_not_migrated, is_statement_refused, is_value_out_of_range},
     order::VoucherId,
     row_state::LIVE,
 };
@@ -53,11 +53,15 @@ pub enum Inserted {
     TooMany,
 }
 
-/// Whether a number of units fits the column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fit {
-    Fits,
+/// What the server says to a change of a locked row. Whatever it says, the row stays locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RowChange {
+    /// It is made.
+    Made,
+    /// The column cannot hold so many.
     TooMany,
+    /// It is refused for certain, with these words.
+    Refused(String),
 }
 
 /// The stocks of a voucher's row, locked so that nobody else changes them. Dropped without a commit, it changes nothing.
@@ -65,6 +69,8 @@ pub(crate) enum Fit {
 pub(crate) struct LockedStocks {
     transaction: Transaction<'static, MySql>,
     voucher: VoucherId,
+    /// Why the row cannot be changed.
+    refused: Option<String>,
     /// Units left; None: no row.
     pub stock: Option<i64>,
     /// Units at the start; None: unknown, or no row.
@@ -223,36 +229,53 @@ pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, Vouche
     Ok(completed.rows_affected() > 0)
 }
 
-/// Locks the row of a voucher and reads its stocks.
+/// Locks the row of a voucher and reads its stocks. Where the server lets nobody write, others are kept from writing it all the
+/// same.
 ///
 /// # Errors
 /// As [`find`], and when others hold the row for longer than a lock wait.
 pub(crate) async fn lock_stocks(pool: &MySqlPool, voucher: VoucherId) -> Result<LockedStocks, VoucherError> {
     let mut transaction = pool.begin().await?;
-    let stocks: Option<(i64, Option<i64>)> = sqlx::query_as(
-        "SELECT CAST(stock AS SIGNED), initial_stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE",
-    )
-    .bind(voucher.get())
-    .fetch_optional(&mut *transaction)
-    .await?;
+    let (stocks, refused) = match select_locked(&mut transaction, voucher, LOCK_TO_WRITE).await {
+        Err(error) if is_statement_refused(&error) => {
+            (select_locked(&mut transaction, voucher, LOCK_TO_READ).await?, Some(explain(&error)))
+        }
+        stocks => (stocks?, None),
+    };
     let (stock, initial) = stocks.map_or((None, None), |(stock, initial)| (Some(stock), initial));
-    Ok(LockedStocks { transaction, voucher, stock, initial })
+    Ok(LockedStocks { transaction, voucher, refused, stock, initial })
+}
+
+const LOCK_TO_WRITE: &str =
+    "SELECT CAST(stock AS SIGNED), initial_stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
+const LOCK_TO_READ: &str = "SELECT CAST(stock AS SIGNED), initial_stock FROM tb_seckill_voucher WHERE voucher_id = ? LOCK IN SHARE MODE";
+
+async fn select_locked(
+    transaction: &mut Transaction<'static, MySql>,
+    voucher: VoucherId,
+    sql: &'static str,
+) -> sqlx::Result<Option<(i64, Option<i64>)>> {
+    sqlx::query_as(sql).bind(voucher.get()).fetch_optional(&mut **transaction).await
 }
 
 impl LockedStocks {
     /// Changes stock and initial stock by `units`, which nobody sees before [`LockedStocks::commit`].
     ///
     /// # Errors
-    /// As [`find`].
-    pub async fn change_by(&mut self, units: i64) -> Result<Fit, VoucherError> {
+    /// As [`find`]. Whether the row is still locked is unknown then.
+    pub async fn change_by(&mut self, units: i64) -> Result<RowChange, VoucherError> {
+        if let Some(why) = &self.refused {
+            return Ok(RowChange::Refused(why.clone()));
+        }
         let updated = sqlx::query(
             "UPDATE tb_seckill_voucher SET stock = CAST(stock AS SIGNED) + ?, \
              initial_stock = initial_stock + ? WHERE voucher_id = ?",
         );
         let updated = updated.bind(units).bind(units).bind(self.voucher.get());
         match updated.execute(&mut *self.transaction).await {
-            Ok(_) => Ok(Fit::Fits),
-            Err(error) if is_value_out_of_range(&error) => Ok(Fit::TooMany),
+            Ok(_) => Ok(RowChange::Made),
+            Err(error) if is_value_out_of_range(&error) => Ok(RowChange::TooMany),
+            Err(error) if is_statement_refused(&error) => Ok(RowChange::Refused(explain(&error))),
             Err(error) => Err(error.into()),
         }
     }

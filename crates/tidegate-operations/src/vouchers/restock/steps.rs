@@ -3,8 +3,8 @@
 
 use tidegate_orders::{
     VoucherId,
-    gate::{ChangeState, RestockReply, StockChange},
-    restock::{self, Restocked},
+    gate::{ChangeState, GateError, RestockReply, StockChange},
+    restock::{self, Begun, RestockError, Restocked},
 };
 
 use super::{RestockOutcome, described};
@@ -28,7 +28,18 @@ impl Steps<'_> {
         match stores.gate.restock(voucher, last, change, change.units.min(0)).await {
             Ok(RestockReply::Done) => self.complete(RestockOutcome::Changed).await,
             Ok(reply) => (RestockOutcome::Refused, Some(refusal(reply).to_owned())),
-            Err(error) => unfinished(format!("Redis may have noted it, and MySQL has not got it: {error}")),
+            Err(error) => self.not_begun(&error).await,
+        }
+    }
+
+    /// What Redis has refused for certain has left no note, unless it had been noted by a call whose reply was lost.
+    async fn not_begun(&self, error: &GateError) -> Ended {
+        let Self { stores, voucher, change } = self;
+        match (error, stores.gate.read_change(*voucher).await) {
+            (GateError::Refused(_), Ok(note)) if note.as_ref().is_none_or(|note| note.id != change.id) => {
+                (RestockOutcome::Refused, Some(format!("{error}; nothing was changed on either side")))
+            }
+            _ => unfinished(format!("Redis may have noted it, and MySQL has not got it: {error}")),
         }
     }
 
@@ -47,26 +58,43 @@ impl Steps<'_> {
 
     async fn apply_and_close(self, whole: RestockOutcome) -> Ended {
         let Self { stores: VoucherStores { gate, mysql }, voucher, change } = self;
-        match restock::apply_to_mysql(gate, mysql, voucher, change).await {
+        let begun = if whole == RestockOutcome::Changed { Begun::Now } else { Begun::Before };
+        let redis = if change.units > 0 { "Redis has not got it" } else { "Redis has it" };
+        match restock::apply_to_mysql(gate, mysql, voucher, change, begun).await {
             Ok(Restocked::Done) => {}
             Ok(Restocked::TooFew) => {
                 return (RestockOutcome::Refused, Some("MySQL has fewer units left by now".to_owned()));
             }
             Ok(Restocked::TooMany) => return (RestockOutcome::Refused, Some(COLUMN_TOO_SMALL.to_owned())),
+            Ok(Restocked::RefusedByMySql(why)) => {
+                return (
+                    RestockOutcome::Refused,
+                    Some(format!("MySQL refused it: {why}; nothing was changed on either side")),
+                );
+            }
+            Ok(Restocked::RefusedAgain(why)) => {
+                return unfinished(format!("{redis}, and MySQL refused it: {why}"));
+            }
             Ok(Restocked::NotCancelled(reply)) => {
                 return unfinished(format!("MySQL refused it, and {}", refusal(reply)));
             }
             Ok(Restocked::OtherInitialStock(initial)) => return unfinished(mend_initial(change, initial)),
             Ok(Restocked::NotOpen) => return unfinished("Redis has no open note of it any more".to_owned()),
             Err(error) => {
-                let redis = if change.units > 0 { "Redis has not got it" } else { "Redis has it" };
-                return unfinished(format!("{redis}, and MySQL may have it or not: {error}"));
+                let mysql = match error {
+                    RestockError::Commit(_) => "MySQL may have it or not",
+                    RestockError::MySql(_) | RestockError::Redis(_) => "MySQL was not changed by this try",
+                };
+                return unfinished(format!("{redis}, and {mysql}: {error}"));
             }
         }
         let done = change.with_state(ChangeState::Done);
         match gate.restock(voucher, Some(change), &done, change.units.max(0)).await {
             Ok(RestockReply::Done) => (whole, None),
             Ok(reply) => unfinished(format!("MySQL has it, and {}", refusal(reply))),
+            Err(error @ GateError::Refused(_)) => {
+                unfinished(format!("MySQL has it, and Redis not yet: {error}"))
+            }
             Err(error) => unfinished(format!("MySQL has it, and Redis may have it or not: {error}")),
         }
     }
