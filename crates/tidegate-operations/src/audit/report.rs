@@ -283,9 +283,10 @@ impl VoucherAudit {
         if let Some(surplus) = self.surplus_at_least.filter(|surplus| *surplus > 0) {
             let units = either(surplus.unsigned_abs(), "unit", "units");
             failures.push(format!(
-                "voucher {}: Redis offers {surplus} {units} or more that MySQL does not have: who is admitted for them is \
+                "voucher {}: Redis offers {surplus} {units} or more that MySQL does not have{}: who is admitted for them is \
                  refused later; see docs/runbook/redis-stock-is-wrong.md",
-                self.voucher
+                self.voucher,
+                self.uncertain_surplus(surplus)
             ));
         }
         failures.extend(self.is_forgotten.then(|| {
@@ -300,6 +301,17 @@ impl VoucherAudit {
             )
         }));
         failures
+    }
+
+    /// What the table shows beyond what is certain.
+    fn uncertain_surplus(&self, certain: i64) -> String {
+        let shown = self.redis_surplus().filter(|shown| *shown > certain);
+        shown.map_or_else(String::new, |shown| {
+            format!(
+                " (that is certain; the surplus of {shown} in the table is right unless orders that its journal does not know, \
+                 or orders on their way, account for the rest)"
+            )
+        })
     }
 
     fn stock_failures(&self) -> Vec<String> {

@@ -63,10 +63,12 @@ impl UnreadableEntries {
         state(&entry).min(later)
     }
 
-    /// Counts them.
+    /// Counts them, each once: one that was put back is counted as its latest entry.
     pub(super) fn report(&self) -> Unreadable {
         let mut report = Unreadable::default();
-        for entry in self.states.keys() {
+        let is_counted_later =
+            |entry: &EntryId| self.followed.get(entry).is_some_and(|later| self.states.contains_key(later));
+        for entry in self.states.keys().filter(|entry| !is_counted_later(entry)) {
             report.total += 1;
             match self.state(*entry) {
                 State::Dead => report.dead += 1,
