@@ -718,7 +718,13 @@ async fn a_file_with_a_bad_line_is_refused_as_a_whole() {
     let file = path.to_str().expect("a path");
     let output = replay(&site, &["--file", file, "--yes"]);
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
-    assert!(shown(&output).contains("orders.jsonl, line 3: "), "{}", shown(&output));
+    assert!(shown(&output).contains("orders.jsonl, line 3: not of the form "), "{}", shown(&output));
+    // It would wait for a writer.
+    let fifo = folder.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
+    let output = replay(&site, &["--file", fifo.to_str().expect("a path"), "--yes"]);
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+    assert!(shown(&output).contains("is no file"), "{}", shown(&output));
     assert!(site.orders().await.is_empty());
 
     let taken = site.tidegate(&[&["export"], &ALL[..], &["--out", file]].concat());

@@ -22,7 +22,7 @@ pub struct Line {
 
 /// Text where it is some, else base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = r#"a name or a value must be text or {"base64":"..."}"#)]
 enum Text {
     Utf8(String),
     Bytes { base64: String },
@@ -32,8 +32,11 @@ enum Text {
 #[derive(Debug, thiserror::Error)]
 pub enum BadLine {
     /// No JSON, or not of this shape.
-    #[error("not of the form {{\"entry\":\"<id>\",\"fields\":[[\"name\",\"value\"],...]}}: {0}")]
+    #[error("not of the form {{\"entry\":\"<id>\",\"fields\":[[\"name\",\"value\"],...]}}: {}", in_one_line(.0))]
     Shape(#[from] serde_json::Error),
+    /// An editor has put three bytes before the first line.
+    #[error("begins with a byte order mark, which is no part of it: save the file without one")]
+    ByteOrderMark,
     /// The id of the entry is none.
     #[error(transparent)]
     Id(#[from] BadEntryId),
@@ -54,8 +57,16 @@ impl Line {
     /// # Errors
     /// When it holds no entry.
     pub fn parse(line: &[u8]) -> Result<Entry, BadLine> {
+        if line.starts_with("\u{feff}".as_bytes()) {
+            return Err(BadLine::ByteOrderMark);
+        }
         serde_json::from_slice::<Self>(line)?.try_into()
     }
+}
+
+/// The number of the line is the caller's to say; serde's is always 1.
+fn in_one_line(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
 }
 
 impl From<&Entry> for Line {
@@ -127,6 +138,25 @@ mod tests {
         ] {
             assert!(Line::parse(bad).is_err(), "{}", String::from_utf8_lossy(bad));
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_said_without_the_words_of_a_parser() {
+        let form = r#"not of the form {"entry":"<id>","fields":[["name","value"],...]}: "#;
+        for (line, said) in [
+            (
+                &br#"{"entry":"1-0","fields":[["a",7]]}"#[..],
+                r#"a name or a value must be text or {"base64":"..."}"#,
+            ),
+            (b"entry", "expected value at column 1"),
+            (br#"{"entry":"1-0"}"#, "missing field `fields` at column 15"),
+        ] {
+            let error = Line::parse(line).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{form}{said}")), "{error}");
+            assert!(!error.contains(" line ") && !error.contains("untagged"), "{error}");
+        }
+        let marked = "\u{feff}{\"entry\":\"1-0\",\"fields\":[]}";
+        assert!(Line::parse(marked.as_bytes()).unwrap_err().to_string().contains("byte order mark"));
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! Where entries come from that are run again: the stream, or a file that `tidegate export` wrote.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
 };
@@ -75,11 +75,12 @@ impl FileReader {
     /// # Errors
     /// When it cannot be read, or is no file: it is read twice, first to see whether all of it is good.
     pub(super) fn open(path: &Path, fields: FieldNames, selection: EntrySelection) -> anyhow::Result<Self> {
-        let file = File::open(path).with_context(|| format!("Failed to open {}", path.display()))?;
-        let about = file.metadata().with_context(|| format!("Failed to open {}", path.display()))?;
+        // Before it is opened: a FIFO would wait for its writer.
+        let about = fs::metadata(path).with_context(|| format!("Failed to open {}", path.display()))?;
         if !about.is_file() {
             return Err(InvalidInput(format!("{} is no file: it is read twice", path.display())).into());
         }
+        let file = File::open(path).with_context(|| format!("Failed to open {}", path.display()))?;
         let (reader, path) = (BufReader::new(file), path.to_owned());
         Ok(Self { reader, path, fields, selection, number: 0, is_sorted: true, last: EntryId::MIN })
     }
