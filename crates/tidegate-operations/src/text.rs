@@ -1,10 +1,12 @@
 //! Words and numbers as people read them, and what others wrote without what could steer a terminal.
 
+use tidegate_stream::readable;
+
 /// What an error says, with its causes. Some of them repeat their cause: it is said once.
 #[must_use]
 pub fn error_chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain().map(|cause| readable(&cause.to_string())) {
         if text.is_empty() {
             text = cause;
         } else if !text.ends_with(&cause) {

@@ -80,7 +80,7 @@ impl RedisError {
 
 impl fmt::Display for RedisError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        f.pad(&plain(&self.0.to_string()))
     }
 }
 
@@ -107,9 +107,26 @@ pub(crate) fn no_error(reply: FredResult<Frame>) -> FredResult<Frame> {
 /// kind: ConnectionRefused, message: "Connection refused" }`, of which only the message is left here.
 #[must_use]
 pub fn readable(error: &str) -> String {
-    if is_disk_full(error) {
-        return format!("{error} (Redis cannot write its file: is its disk full?)");
+    const DISK: &str = " (Redis cannot write its file: is its disk full?)";
+    match is_disk_full(error) && !error.ends_with(DISK) {
+        true => format!("{error}{DISK}"),
+        false => plain(error),
     }
+}
+
+/// As [`readable`], without advice about the disk of Redis.
+fn plain(error: &str) -> String {
+    const HANDLES: &str = "Too many open files";
+    const MORE_HANDLES: &str =
+        " (this program has no file handles left: raise `ulimit -n`, or LimitNOFILE of systemd)";
+    let error = without_debugging(error);
+    match error.contains(HANDLES) && !error.contains(MORE_HANDLES) {
+        true => error + MORE_HANDLES,
+        false => error,
+    }
+}
+
+fn without_debugging(error: &str) -> String {
     for (opening, message) in [("Os { code: ", "message: \""), ("Custom { kind: ", "error: \"")] {
         if let Some((before, rest)) = error.split_once(opening)
             && let Some((_, rest)) = rest.split_once(message)
@@ -137,6 +154,9 @@ mod tests {
     fn of_an_error_of_the_operating_system_only_its_message_is_left() {
         let refused = format!("IO Error: {:?}", Error::from_raw_os_error(111));
         assert_eq!(readable(&refused), "IO Error: Connection refused");
+        let handles = readable(&format!("IO Error: {:?}", Error::from_raw_os_error(24)));
+        assert!(handles.starts_with("IO Error: Too many open files (this program has no"), "{handles}");
+        assert_eq!(readable(&handles), handles, "said once");
         let unknown = format!("{:?}", Error::new(ErrorKind::NotFound, "no such host"));
         assert_eq!(readable(&unknown), "no such host");
         for other in ["", "Timeout Error: Request timed out.", "Os { code: ", "Kind(UnexpectedEof)"] {
