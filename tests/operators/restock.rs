@@ -90,6 +90,17 @@ async fn units_are_added_and_taken_beside_workers_and_the_audit_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_was_made_is_said_to_be_where_its_report_cannot_be_printed() {
+    let (site, program) = open().await;
+    let mut command = program.command(&["voucher", "add", "--voucher", "7", "--units", "1", "--yes"]);
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a full disk");
+    let run = command.stdout(full).stderr(Stdio::piped()).spawn().expect("the program runs");
+    let run = Run::from(run.wait_with_output().expect("it ends")).expect(3);
+    assert!(run.stderr.contains("error: All was done, but what was done cannot be printed: "), "{run:?}");
+    assert_eq!(stocks(&site).await, (1_001, 1_001, 1_001));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_same_typed_again_changes_nothing_unless_it_is_meant() {
     let (site, program) = open().await;
     program.run("voucher add --voucher 7 --units 500 --yes").expect(0);

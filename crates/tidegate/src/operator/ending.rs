@@ -134,7 +134,13 @@ impl<R: ReportText> EndedWork<'_, R> {
         if let (Some(output), Some(report)) = (output, self.report) {
             let stopped = outcome == Outcome::Stopped;
             let continue_with = introduction.as_ref().map(|_| line.clone());
-            output.print(&ReportJson { report, stopped, error, continue_with }, |json| json.report.text())?;
+            let printed = output
+                .print(&ReportJson { report, stopped, error, continue_with }, |json| json.report.text());
+            // Whoever sees only that would do it again.
+            printed.context(match outcome {
+                Outcome::Done => "All was done, but what was done cannot be printed",
+                _ => "What was done by then cannot be printed",
+            })?;
         }
         if let Some(introduction) = introduction {
             // On a line of its own: it is to be pasted.
