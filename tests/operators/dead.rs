@@ -541,7 +541,7 @@ async fn what_mysql_refuses_is_not_given_back_and_its_neighbours_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_stands_in_mysql_is_not_cancelled_and_a_requeue_ends_its_letter() {
+async fn an_order_that_stands_in_mysql_is_not_cancelled_and_requeue_or_drop_ends_its_letter() {
     let (site, program) = open().await;
     sell_unknown(&site, 1, 1, 1).await;
     settled(&site, "w").await;
@@ -561,12 +561,74 @@ async fn an_order_that_stands_in_mysql_is_not_cancelled_and_a_requeue_ends_its_l
     for line in ["dead cancel --all --dry-run --json", "dead cancel --all --yes --json"] {
         is_why(&program.run(line).expect(1), "order_exists", 1);
     }
-    is_why(&program.run("dead drop --all --yes --json").expect(1), "holds_order", 1);
     assert_eq!(dump(&site).await, before);
     program.run("dead requeue --all --yes").expect(0);
     settled(&site, "w").await;
     assert!(letter_ids(&site).await.is_empty());
+    site.redis_says(&words.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let (stock, journal) = (site.redis_stock(77).await, site.journal(77).await);
+    program.run("dead drop --all --yes").expect(0);
+    assert!(letter_ids(&site).await.is_empty());
+    assert_eq!(
+        (site.redis_stock(77).await, site.journal(77).await),
+        (stock, journal),
+        "nothing is given back"
+    );
     site.invariants().await;
+}
+
+/// Its payload is in the letter only, and no worker takes it in hand: a replay writes it all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_that_is_too_large_is_foreseen_to_die_again_and_ends_once_its_order_is_written() {
+    let (site, program) = open().await;
+    let large = "x".repeat(2 << 20);
+    site.add(&[("userId", "5"), ("voucherId", "1"), ("id", "50"), ("note", &large)]).await;
+    settled(&site, "w").await;
+    let letters = letter_ids(&site).await;
+    assert_eq!(letters.len(), 1);
+    is_why(&program.run("dead drop --all --yes --json").expect(1), "holds_order", 1);
+    let dry = program.run("dead requeue --all --dry-run --json").expect(0).json();
+    assert_eq!(dry["again"][0]["reason"], "too_large", "{dry}");
+    let raised = "dead requeue --all --dry-run --json --set worker.entry_max_bytes=4194304";
+    assert_eq!(program.run(raised).expect(0).json()["again"], json!([]));
+    replay(&site, &program, &program.run("dead export").expect(0).stdout);
+    assert_eq!(ids(&site.live_orders().await), [50]);
+    let shown = program.run("order show 50").expect(0).stdout;
+    assert!(shown.contains(&format!("dead drop {}", letters[0])), "{shown}");
+    is_why(&program.run("dead cancel --all --yes --json").expect(1), "order_exists", 1);
+    program.run("dead drop --all --yes").expect(0);
+    assert!(letter_ids(&site).await.is_empty());
+    audit_holds(&site).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_about_money_can_be_put_back_and_not_dropped() {
+    let (site, program) = open().await;
+    site.admit(60, 6, 1, 1).await;
+    settled(&site, "w").await;
+    let large = "x".repeat(2 << 20);
+    for (event, reference) in [("paid", "p-1"), ("used", "u-1")] {
+        let about = [("orderId", "60"), ("userId", "6"), ("voucherId", "1"), ("ref", reference)];
+        site.add(&[&[("event", event)], &about[..], &[("note", &large)]].concat()).await;
+    }
+    settled(&site, "w").await;
+    let [paid, used] = letter_ids(&site).await.try_into().expect("both are buried");
+    let dropped = program.run("dead drop --all --yes --json").expect(1);
+    is_why(&dropped, "holds_payment", 1);
+    assert_eq!(
+        (&dropped.json()["letters"], &dropped.json()["first"][0]["letter"]),
+        (&json!(1), &json!(used))
+    );
+    assert_eq!(letter_ids(&site).await, [paid]);
+    let raised = "worker.entry_max_bytes=4194304";
+    let dry = program.run(&format!("dead requeue --all --dry-run --json --set {raised}")).expect(0).json();
+    assert_eq!((&dry["would"], &dry["again"]), (&json!(1), &json!([])), "{dry}");
+    program.run("dead requeue --all --yes").expect(0);
+    let worker = site.worker("w").set("WORKER_ENTRY_MAX_BYTES", 4 << 20).start();
+    stopped(&site, worker).await;
+    assert!(letter_ids(&site).await.is_empty());
+    let shown = program.run("order show 60 --json").expect(0).json();
+    assert_eq!(shown["events"][0]["event"], "paid", "{shown:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

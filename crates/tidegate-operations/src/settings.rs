@@ -85,6 +85,8 @@ pub struct StreamSettings {
 pub struct FleetTiming {
     /// Entries that are handled at once, at most.
     pub batch: usize,
+    /// The largest entry that they take in hand, in bytes.
+    pub entry_max_bytes: usize,
     /// How long a read waits for new entries.
     pub block: Duration,
     /// Until a dead holder's user lock falls open.

@@ -175,7 +175,19 @@ impl DeadLetters {
     /// # Errors
     /// See [`GateError`].
     pub async fn drop(&self, letter: &Letter) -> Result<DropReply, GateError> {
-        let order = self.order_of(letter).ok();
+        self.delete(letter, self.order_of(letter).ok()).await
+    }
+
+    /// Deletes the letter of an order that stands in MySQL: the units that it took are those of its row.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn drop_written(&self, letter: &Letter) -> Result<DropReply, GateError> {
+        self.delete(letter, None).await
+    }
+
+    /// Deletes a letter, unless the journal says that this order took units.
+    async fn delete(&self, letter: &Letter, order: Option<Order>) -> Result<DropReply, GateError> {
         let mut keys = self.streams();
         keys.extend(order.as_ref().map(|order| self.keys.journal(order.voucher)));
         let user = order.as_ref().map_or_else(String::new, |order| order.user.to_string());

@@ -52,6 +52,15 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// It says that money moved, or was to move.
+    #[must_use]
+    pub const fn is_about_money(self) -> bool {
+        match self {
+            Self::Paid | Self::Refunding | Self::Refunded | Self::RefundFailed => true,
+            Self::Cancelled | Self::Used | Self::Expired => false,
+        }
+    }
+
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::Paid,

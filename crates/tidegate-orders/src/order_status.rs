@@ -213,8 +213,8 @@ impl OrderFacts {
     fn remedy_of_written(&self) -> Remedy {
         match (self.journal, self.letter) {
             (JournalFact::Released, _) => Remedy::Audit,
-            // It only ends: the ledger finds its row.
-            (_, LetterFact::Order | LetterFact::IdTaken) => Remedy::RunAgain,
+            // Its row is what came of it. Run again it would end, too, unless it is too large to be run.
+            (_, LetterFact::Order | LetterFact::IdTaken) => Remedy::DeleteLetter,
             _ => Remedy::None,
         }
     }

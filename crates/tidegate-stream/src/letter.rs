@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::entry::{Entry, EntryId};
+use crate::entry::{Entry, EntryId, weight};
 
 /// What `lua/bury.lua` adds behind the fields of the entry, in this order.
 const ABOUT: [&str; 6] =
@@ -112,6 +112,12 @@ impl Letter {
             .zip(values)
             .map(|(name, value)| (Bytes::from_static(name.as_bytes()), value.into()));
         self.fields.iter().cloned().chain(carried).collect()
+    }
+
+    /// Bytes of the entry that it would be if it were put back, as [`crate::LaneSettings::entry_max_bytes`] counts them.
+    #[must_use]
+    pub fn carried_bytes(&self) -> usize {
+        weight(&self.carried())
     }
 }
 

@@ -67,7 +67,7 @@ impl Step {
         match self {
             Self::Requeue(requeue) => Ok(requeue.apply(letters).await),
             Self::Cancel(cancel) => cancel.apply(letters).await,
-            Self::Drop(drop) => Ok(drop.apply(letters).await),
+            Self::Drop(drop) => drop.apply(letters).await,
         }
     }
 }
@@ -93,7 +93,8 @@ impl LetterChange {
                 let (redis, ledger) = tokio::try_join!(connect::redis_in_order(settings), ledger)?;
                 let (dead, gate) = access(&redis);
                 let limit = (!force).then_some(settings.operator.requeue_limit);
-                (redis, Step::Requeue(Requeue { dead, gate, ledger, limit }))
+                let entry_max_bytes = settings.fleet.entry_max_bytes;
+                (redis, Step::Requeue(Requeue { dead, gate, ledger, limit, entry_max_bytes }))
             }
             LetterAction::Cancel => {
                 let (redis, ledger) = tokio::try_join!(connect::redis(settings), ledger)?;
@@ -103,7 +104,10 @@ impl LetterChange {
             LetterAction::Drop => {
                 let redis = connect::redis(settings).await?;
                 let (dead, gate) = access(&redis);
-                (redis, Step::Drop(Drop { dead, gate }))
+                // It is asked about letters with orders only: what holds none can be dropped while MySQL is away.
+                let mysql = connect::mysql_sessions(settings)?.pool(settings.mysql.connections);
+                let ledger = Ledger::new(mysql, settings.mysql.statement_timeout);
+                (redis, Step::Drop(Drop { dead, gate, ledger }))
             }
         };
         Ok(Self { action, dead: super::open(settings, &redis), redis, stream, step })

@@ -1,7 +1,10 @@
-//! Deleting letters of which nothing can be given back.
+//! Deleting letters of which nothing can be given back, or whose orders have ended in MySQL.
 
 use futures_util::future::join_all;
-use tidegate_orders::{DeadLetters, Gate, Order, dead_letters::DropReply};
+use tidegate_orders::{
+    DeadLetters, Gate, Incoming, Ledger, Order, OrderId, dead_letters::DropReply, ledger::Cancellation,
+    wire::Message,
+};
 use tidegate_stream::{Letter, Outage};
 
 use super::{
@@ -17,35 +20,73 @@ const ID_TAKEN: &str = "id_taken";
 pub(super) struct Drop {
     pub(super) dead: DeadLetters,
     pub(super) gate: Gate,
+    pub(super) ledger: Ledger,
 }
 
 impl Drop {
-    /// A letter stays that holds an order, unless its order id is another order's: by the letter itself, or by the
-    /// journal.
+    /// A letter stays that holds an order, unless the order stands in MySQL, or its order id is another order's: by the
+    /// letter itself, or by the journal. A letter about money stays as well: nobody else would know of it.
     pub(super) async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
         let orders: Vec<Option<Order>> =
             letters.iter().map(|letter| self.dead.order_of(letter).ok()).collect();
         let known: Vec<Order> = orders.iter().flatten().cloned().collect();
         let are_of_others = self.gate.are_of_others(&known).await;
         let mut are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?.into_iter();
+        let mut are_written = self.are_written(letters).await?.into_iter();
         let decision = |(letter, order): (&Letter, &Option<Order>)| {
+            let is_written = are_written.next().unwrap_or(false);
+            if order.is_none() && self.is_about_money(letter) {
+                return LetterDecision::Stays(Obstacle::HoldsPayment);
+            }
             let is_of_another = order.is_some() && are_of_others.next().unwrap_or(false);
-            let is_of_no_use = order.is_none() || is_of_another || reason_of(letter) == ID_TAKEN;
-            if is_of_no_use { LetterDecision::Done } else { LetterDecision::Stays(Obstacle::HoldsOrder) }
+            let is_done_with =
+                order.is_none() || is_written || is_of_another || reason_of(letter) == ID_TAKEN;
+            if is_done_with { LetterDecision::Done } else { LetterDecision::Stays(Obstacle::HoldsOrder) }
         };
         Ok(letters.iter().zip(&orders).map(decision).collect())
     }
 
-    pub(super) async fn apply(&self, letters: &[&Letter]) -> Vec<Result<LetterOutcome, Outage>> {
-        join_all(letters.iter().map(|letter| self.drop(letter))).await
+    pub(super) async fn apply(
+        &self,
+        letters: &[&Letter],
+    ) -> Result<Vec<Result<LetterOutcome, Outage>>, Outage> {
+        let are_written = self.are_written(letters.iter().copied()).await?;
+        let letters = letters.iter().zip(are_written);
+        Ok(join_all(letters.map(|(letter, is_written)| self.drop(letter, is_written))).await)
     }
 
-    async fn drop(&self, letter: &Letter) -> Result<LetterOutcome, Outage> {
-        Ok(match self.dead.drop(letter).await {
+    /// Whether the order of each letter has a row that counts: its own, and no other order's of the same id.
+    async fn are_written<'a>(
+        &self,
+        letters: impl IntoIterator<Item = &'a Letter>,
+    ) -> Result<Vec<bool>, Outage> {
+        let incoming =
+            |letter: &Letter| Some(Incoming { order: self.dead.order_of(letter).ok()?, entry: letter.id });
+        let orders: Vec<Option<Incoming>> = letters.into_iter().map(incoming).collect();
+        let known: Vec<Incoming> = orders.iter().flatten().cloned().collect();
+        let mut cancellations = self.ledger.snapshot(&known).await?.predict_cancel(&known).into_iter();
+        let is_written = |order: &Option<Incoming>| {
+            order.is_some() && cancellations.next() == Some(Cancellation::OrderExists)
+        };
+        Ok(orders.iter().map(is_written).collect())
+    }
+
+    fn is_about_money(&self, letter: &Letter) -> bool {
+        let message = self.dead.fields().decode_message(&letter.entry());
+        matches!(message, Ok(Message::Event(event)) if event.kind.is_about_money())
+    }
+
+    async fn drop(&self, letter: &Letter, is_written: bool) -> Result<LetterOutcome, Outage> {
+        let order: Option<OrderId> = self.dead.order_of(letter).ok().map(|order| order.id);
+        let reply = match is_written {
+            true => self.dead.drop_written(letter).await,
+            false => self.dead.drop(letter).await,
+        };
+        Ok(match reply {
             Ok(DropReply::Dropped) => LetterOutcome::Done(EndedLetter {
                 letter: letter.id,
                 outcome: "dropped",
-                order: self.dead.order_of(letter).ok().map(|order| order.id.to_string()),
+                order: order.map(|order| order.to_string()),
                 entry: None,
             }),
             Ok(DropReply::Gone) => LetterOutcome::Gone,

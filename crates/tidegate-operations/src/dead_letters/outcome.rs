@@ -27,8 +27,10 @@ pub(super) enum NextDeath {
     UnknownVoucher(VoucherId),
     /// Its order id is another order's.
     IdTaken,
-    /// It holds no order.
+    /// It holds neither an order nor an event.
     NoOrder,
+    /// Workers take no entry of its size in hand.
+    TooLarge,
 }
 
 /// What became of a letter.
@@ -91,6 +93,8 @@ pub enum Obstacle {
     Foreign,
     /// It holds an order.
     HoldsOrder,
+    /// It says that money was paid or given back.
+    HoldsPayment,
     /// By the journal, its order took units.
     HoldsUnits,
     /// MySQL refuses a row.

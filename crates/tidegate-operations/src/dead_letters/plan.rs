@@ -63,6 +63,7 @@ impl DyingAgain {
             NextDeath::UnknownVoucher(voucher) => ("unknown_voucher", Some(voucher)),
             NextDeath::IdTaken => ("id_taken", None),
             NextDeath::NoOrder => ("no_order", None),
+            NextDeath::TooLarge => ("too_large", None),
         };
         Self { reason, voucher, letters }
     }

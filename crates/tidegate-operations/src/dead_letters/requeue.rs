@@ -8,6 +8,7 @@ use tidegate_orders::{
     dead_letters::{MOST_FIELDS, RequeueReply},
     gate::{GateError, ReleaseReply},
     ledger::{Decided, Snapshot},
+    wire::Message,
 };
 use tidegate_stream::{Letter, Outage};
 
@@ -24,6 +25,8 @@ pub(super) struct Requeue {
     pub(super) ledger: Ledger,
     /// Letters that were put back so often stay; None: however often.
     pub(super) limit: Option<u32>,
+    /// Workers bury what is larger.
+    pub(super) entry_max_bytes: usize,
 }
 
 /// What is known of a page of letters.
@@ -47,14 +50,24 @@ impl Requeue {
         let others = orders.iter().zip(&obstacles).filter(|(_, obstacle)| obstacle.is_none());
         let others: Vec<Incoming> = others.filter_map(|(order, _)| order.clone()).collect();
         let mut deaths = known.next_deaths(&others).into_iter();
-        let decision = |(obstacle, order): (Option<Obstacle>, &Option<Incoming>)| {
+        let decision = |((obstacle, order), letter): ((Option<Obstacle>, &Option<Incoming>), &Letter)| {
             if let Some(obstacle) = obstacle {
                 return LetterDecision::Stays(obstacle);
             }
-            let death = if order.is_some() { deaths.next().flatten() } else { Some(NextDeath::NoOrder) };
+            let death =
+                if order.is_some() { deaths.next().flatten() } else { self.death_without_order(letter) };
+            // Workers look at the size before anything else.
+            let is_too_large = letter.carried_bytes() > self.entry_max_bytes;
+            let death = is_too_large.then_some(NextDeath::TooLarge).or(death);
             death.map_or(LetterDecision::Done, LetterDecision::DiesAgain)
         };
-        Ok(obstacles.into_iter().zip(&orders).map(decision).collect())
+        Ok(obstacles.into_iter().zip(&orders).zip(letters).map(decision).collect())
+    }
+
+    /// A worker records any event that it can read.
+    fn death_without_order(&self, letter: &Letter) -> Option<NextDeath> {
+        let message = self.dead.fields().decode_message(&letter.entry());
+        (!matches!(message, Ok(Message::Event(_)))).then_some(NextDeath::NoOrder)
     }
 
     /// Puts them back, then looks once more whether their orders were cancelled meanwhile.

@@ -87,15 +87,14 @@ fn of_row(report: &OrderReport, row: &OrderRow) -> Vec<NextStep> {
         report.records.letters.iter().partition(|letter| letter.is_order_of(row.user, row.voucher));
     let mut steps = match report.facts.remedy() {
         Remedy::Audit => vec![NextStep::AuditVoucher(row.voucher)],
+        Remedy::DeleteLetter if report.status == OrderStatus::Written => {
+            own.iter().flat_map(|letter| [show(letter), NextStep::DropLetter(letter.id)]).collect()
+        }
         Remedy::GiveBack if own.is_empty() => release(report, row).into_iter().collect(),
         Remedy::GiveBack => own.iter().map(|letter| NextStep::CancelLetter(letter.id)).collect(),
         Remedy::DeleteLetter => own.iter().map(|letter| delete(report, letter)).collect(),
         _ => Vec::new(),
     };
-    if report.status == OrderStatus::Written {
-        let requeued = own.iter().flat_map(|letter| [show(letter), requeue(report, letter)]);
-        steps.extend(requeued);
-    }
     steps.extend(report.records.open_entry().and_then(claim));
     steps.extend(foreign.into_iter().map(show));
     steps

@@ -108,6 +108,7 @@ impl Settings {
 
 fn fleet(worker: &WorkerSettings) -> FleetTiming {
     FleetTiming {
+        entry_max_bytes: worker.entry_max_bytes,
         batch: worker.batch,
         block: worker.block,
         lock_lease: worker.lock_lease,

@@ -89,6 +89,10 @@ fn dying_again(DyingAgain { reason, voucher, letters }: &DyingAgain) -> String {
             format!("MySQL has no row of voucher {voucher}; see tidegate voucher show --voucher {voucher}")
         }
         (None, "id_taken") => "the order id is another order's".to_owned(),
+        (None, "too_large") => {
+            "workers take nothing of this size; raise worker.entry_max_bytes for all of them, and for this command"
+                .to_owned()
+        }
         (None, _) => "it holds no order".to_owned(),
     };
     format!("{} would die again: {why}", counted(*letters, "letter"))
@@ -121,14 +125,19 @@ fn reason(obstacle: Obstacle) -> &'static str {
         Obstacle::Cancelled => {
             "the order is cancelled in MySQL and would not be written: cancel gives it back and deletes the letter"
         }
-        Obstacle::OrderExists => "the order stands in MySQL: after a requeue it counts as already there",
+        Obstacle::OrderExists => {
+            "the order stands in MySQL, so there is nothing to cancel: drop deletes the letter"
+        }
         Obstacle::IdTaken => {
             "the order id is another order's, so nothing can be given back by it: drop deletes the letter, unless \
              the journal names its user (see docs/runbook/id-taken.md)"
         }
         Obstacle::NoOrder => "no order, so there is nothing to give back: export, then drop",
         Obstacle::Foreign => "no letter of tidegate: somebody else wrote it there",
-        Obstacle::HoldsOrder => "an order: requeue or cancel it",
+        Obstacle::HoldsOrder => "an order that is not written: requeue or cancel it",
+        Obstacle::HoldsPayment => {
+            "money was paid or given back, and without this nobody would know: requeue it"
+        }
         Obstacle::HoldsUnits => {
             "by the journal the order took units, which nobody has given back: see docs/runbook/id-taken.md"
         }

@@ -1,4 +1,4 @@
-//! `tidegate dead drop`: deletes letters of which nothing can be given back.
+//! `tidegate dead drop`: deletes letters of which nothing can be given back, or whose orders are written.
 
 use clap::Args;
 use tidegate_operations::{SystemSettings, dead_letters::LetterAction};
@@ -12,13 +12,15 @@ Examples:
   tidegate dead drop 1795175193179-0 --yes
   tidegate dead drop --reason id_taken --to -7d
 
-Use it for letters of which nothing can be given back: those that hold no order, and those whose
-order id is another order's (their reason is id_taken, or the journal names another user). It
-deletes the letter and what is left of its entry in the stream. Nothing brings a letter back:
-export it first.
+Use it for letters of which nothing can be given back: those that hold no order, those whose
+order stands in MySQL, and those whose order id is another order's (their reason is id_taken, or
+the journal names another user). It deletes the letter and what is left of its entry in the
+stream. Nothing brings a letter back: export it first.
 
 Some letters stay:
-  - one that holds an order: see tidegate dead requeue and tidegate dead cancel
+  - one that holds an order which is not written: see tidegate dead requeue and tidegate dead
+    cancel
+  - an event about money (paid, refunding, refunded, refund_failed): see tidegate dead requeue
   - one whose order took units, as the journal says: see tidegate dead cancel
 
 Exits with 1 if letters stay. Ctrl-C ends it between two pages with exit code 6, and it says how

@@ -106,7 +106,7 @@ fn live(report: &OrderReport, row: &OrderRow) -> String {
             &format!(" It was given back to Redis all the same ({when} by {by}): its units are sold twice.");
     }
     for letter in own_letters(report, row) {
-        sentence += &format!(" A dead letter of it is left, {}: run again, it only ends.", letter.id);
+        sentence += &format!(" A dead letter of it is left, {}, which can be deleted.", letter.id);
     }
     sentence
 }

@@ -168,8 +168,8 @@ fn what_is_written_is_written_whatever_else_is_left_of_it() {
         &["tidegate dead show 5-0"],
     );
     let left = OrderRecords { letters: vec![letter(9)], ..records };
-    let commands = ["tidegate dead show 5-0", "tidegate dead requeue 5-0"];
-    says(&left, &around(), OrderStatus::Written, "of it is left, 5-0: run again, it only ends", &commands);
+    let commands = ["tidegate dead show 5-0", "tidegate dead drop 5-0"];
+    says(&left, &around(), OrderStatus::Written, "of it is left, 5-0, which can be deleted", &commands);
 }
 
 #[test]
