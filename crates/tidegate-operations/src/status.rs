@@ -12,14 +12,16 @@ use tidegate_orders::{
     sale,
     vouchers::{self, VoucherRow},
 };
-use tidegate_stream::{EntryId, SetAsideNote, SetAsideNotes, StreamStatus, Undelivered, age_ms, inspect};
+use tidegate_stream::{
+    EntryId, KeyKind, SetAsideNote, SetAsideNotes, StreamStatus, Undelivered, age_ms, inspect,
+};
 use tokio::time::{Instant, timeout};
 
 use crate::{
     consumers::{Consumer, Consumers},
     fleet_pause::FleetPause,
     settings::SystemSettings,
-    text::{error_chain, seconds},
+    text::{WRONG_TYPE, error_chain, seconds},
 };
 
 /// Vouchers that are shown at most: those with the highest ids, ascending.
@@ -74,6 +76,9 @@ pub struct StreamView {
     /// Why that is not known.
     #[serde(skip)]
     pub set_aside_error: Option<String>,
+    /// Keys that should be streams and are not.
+    #[serde(skip)]
+    pub wrong_keys: Vec<String>,
     /// Who reads.
     pub consumers: Vec<Consumer>,
 }
@@ -119,6 +124,8 @@ impl Status {
             status.stream = status.value_or_note(view);
             let unknown = status.stream.as_mut().and_then(|stream| stream.set_aside_error.take());
             status.errors.extend(unknown);
+            let wrong_keys = status.stream.as_mut().map(|stream| std::mem::take(&mut stream.wrong_keys));
+            status.errors.extend(wrong_keys.unwrap_or_default());
             status.workers_paused = status.value_or_note(pause).flatten();
             status.stream.is_some().then_some(redis)
         });
@@ -256,6 +263,16 @@ fn view(
         dead_letters: status.dead,
         set_aside,
         set_aside_error: None,
+        wrong_keys: wrong_keys(settings, status),
         consumers,
     }
+}
+
+fn wrong_keys(settings: &SystemSettings, status: &StreamStatus) -> Vec<String> {
+    let keys = [(&settings.stream.name, &status.kind), (&settings.stream.dead, &status.dead_kind)];
+    let wrong = |(name, kind): (&String, &KeyKind)| match kind {
+        KeyKind::Other(kind) => Some(format!("{name} is a {kind}, not a stream; see {WRONG_TYPE}")),
+        KeyKind::Missing | KeyKind::Stream => None,
+    };
+    keys.into_iter().filter_map(wrong).collect()
 }

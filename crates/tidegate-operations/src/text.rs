@@ -2,7 +2,10 @@
 
 use tidegate_stream::readable;
 
-/// What an error says, with its causes. Some of them repeat their cause: it is said once.
+/// What to do about a key that holds something else than it should.
+pub const WRONG_TYPE: &str = "docs/runbook/wrong-type.md";
+
+/// What an error says, with its causes, and where a key of another type is dealt with. Some of them repeat their cause: it is said once.
 #[must_use]
 pub fn error_chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -12,6 +15,9 @@ pub fn error_chain(error: &anyhow::Error) -> String {
         } else if !text.ends_with(&cause) {
             text = format!("{text}: {cause}");
         }
+    }
+    if text.contains("WRONGTYPE") && !text.contains(WRONG_TYPE) {
+        text = format!("{text}; see {WRONG_TYPE}");
     }
     text
 }

@@ -154,7 +154,7 @@ pub async fn has_group(pool: impl Into<RedisPool>, names: &StreamNames) -> Resul
     match groups {
         Ok(groups) => Ok(groups.iter().any(|group| is_named(group, names))),
         Err(error) if error.details().contains("no such key") => Ok(false),
-        Err(error) => Err(RedisError::new(error).into()),
+        Err(error) => Err(RedisError::of_key(&names.stream, error).into()),
     }
 }
 
@@ -223,7 +223,8 @@ pub async fn consumers(
     names: &StreamNames,
 ) -> Result<Vec<ConsumerInfo>, StreamError> {
     let infos = pool.into().0.xinfo_consumers(&names.stream, &names.group).await;
-    let infos: Vec<HashMap<String, Value>> = infos.map_err(RedisError::new)?;
+    let infos: Vec<HashMap<String, Value>> =
+        infos.map_err(|error| RedisError::of_key(&names.stream, error))?;
     let number = |info: &HashMap<String, Value>, field: &str| {
         info.get(field).and_then(Value::as_u64).unwrap_or_default()
     };
@@ -244,7 +245,8 @@ pub(crate) async fn pending(
     stream: &str,
     group: &str,
 ) -> Result<(u64, Option<EntryId>), StreamError> {
-    let summary: Value = pool.xpending(stream, group, ()).await.map_err(RedisError::new)?;
+    let summary: Value =
+        pool.xpending(stream, group, ()).await.map_err(|error| RedisError::of_key(stream, error))?;
     let Value::Array(parts) = &summary else {
         return Err(bad_reply("a summary of the pending list", &summary).into());
     };

@@ -232,8 +232,10 @@ impl StreamInspector {
         // XINFO's key stands second.
         let key = args.get(usize::from(command == "XINFO")).and_then(Value::as_bytes).unwrap_or_default();
         let slot = ClusterHash::Custom(fred::util::redis_keyslot(key));
+        let key = String::from_utf8_lossy(key).into_owned();
         let command = CustomCommand::new_static(command, slot, false);
-        Ok(no_error(self.pool.next().custom_raw(command, args).await).map_err(RedisError::new)?)
+        let reply = no_error(self.pool.next().custom_raw(command, args).await);
+        Ok(reply.map_err(|error| RedisError::of_key(&key, error))?)
     }
 }
 

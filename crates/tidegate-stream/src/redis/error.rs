@@ -29,6 +29,14 @@ impl RedisError {
         Self(error)
     }
 
+    /// As [`RedisError::new`], with the key that holds something else than it should: Redis does not name it.
+    pub(crate) fn of_key(key: &str, error: Error) -> Self {
+        if !error.details().starts_with("WRONGTYPE") {
+            return Self(error);
+        }
+        Self(Error::new(error.kind().clone(), format!("{key}: {}", error.details())))
+    }
+
     #[cfg(feature = "fred")]
     pub(crate) fn into_inner(self) -> Error {
         self.0

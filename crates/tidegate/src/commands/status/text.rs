@@ -27,7 +27,7 @@ pub fn render(status: &Status) -> String {
     }
     if let Some(stream) = &status.stream {
         parts.push(numbers(stream));
-        if !stream.group_exists {
+        if !stream.group_exists && ["none", "stream"].contains(&stream.kind.as_str()) {
             parts.push(format!("There is no group {} yet: a worker makes it.", stream.group));
         }
         if stream.set_aside.entries > 0 {

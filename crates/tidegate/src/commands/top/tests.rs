@@ -113,6 +113,7 @@ fn redis(added: u64, settled: u64) -> RedisOverview {
             causes: vec![NamedCause { kind: "voucher_row".to_owned(), key: 7, entries: 120, lasting_s: 3.0 }],
         },
         set_aside_error: None,
+        wrong_keys: Vec::new(),
         consumers: vec![
             consumer("shop-1-0", 100, true),
             consumer("shop-1-1", 0, true),
