@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use tidegate_orders::{
     Order, OrderId, RowState, VoucherId,
     order_status::{ConsumerFact, EntryFact, JournalFact},
+    wire::WireError,
 };
 use tidegate_stream::{EntryId, StreamError, readable};
 
 use super::{
     admission::{Admission, AuditRow, Column, Movement, column_of, is_half_cancelled},
     admissions::{Admissions, OrderKey},
-    report::{AuditReport, VoucherAudit},
+    report::{AuditReport, Misnamed, VoucherAudit},
     surplus::{StockRow, SurplusCheck},
     unreadable::UnreadableEntries,
 };
@@ -33,6 +34,7 @@ pub(super) struct AuditInput {
     admissions: Admissions,
     unreadable: UnreadableEntries,
     events: u64,
+    misnamed: Misnamed,
     surplus: SurplusCheck,
     vouchers: BTreeMap<VoucherId, VoucherAudit>,
     /// Vouchers that Redis was asked for.
@@ -75,6 +77,12 @@ impl AuditInput {
     /// An entry of the stream that is neither, and what it was before, if it was put back.
     pub(super) fn add_unreadable(&mut self, entry: EntryId, followed: &[EntryId], could_be_order: bool) {
         self.unreadable.add(entry, followed, could_be_order);
+    }
+
+    /// Why one of them is no order, if its fields seem to have other names.
+    pub(super) fn add_misnamed(&mut self, error: &WireError) {
+        self.misnamed.entries += 1;
+        self.misnamed.error.get_or_insert_with(|| error.to_string());
     }
 
     /// What the group has still to do: all after `delivered`, and its pending list.
@@ -124,6 +132,11 @@ impl AuditInput {
     pub(super) fn set_redis_stock(&mut self, voucher: VoucherId, stock: Option<i64>) {
         self.asked.insert(voucher);
         self.voucher(voucher).redis_stock = stock;
+    }
+
+    /// A stock that Redis holds, of which none can be taken.
+    pub(super) fn add_wrong_stock(&mut self, voucher: VoucherId, what: String) {
+        self.voucher(voucher).wrong_keys.add_new(what);
     }
 
     /// What Redis answered about a key of a voucher; `None` where that key holds something else than it should.
@@ -255,7 +268,7 @@ impl AuditInput {
             audit.redis_stock_due = audit.stock.map(|stock| stock - audit.in_flight_units - audit.dead_units);
         }
         let (vouchers, unreadable) = (self.vouchers.into_values().collect(), self.unreadable.report());
-        AuditReport { vouchers, events: self.events, unreadable }
+        AuditReport { vouchers, events: self.events, unreadable, misnamed: self.misnamed }
     }
 
     /// A voucher that came on sale while this was going on was asked for in MySQL only. Of one that was taken over, or sold

@@ -86,7 +86,10 @@ impl<'a> RedisReader<'a> {
                     }
                     Ok(Message::Event(event)) if self.is_wanted(event.voucher) => input.add_event(),
                     Ok(_) => {}
-                    Err(_) => {
+                    Err(error) => {
+                        if error.has_other_names() {
+                            input.add_misnamed(&error);
+                        }
                         let could_be_order = could_be_order(&entry, self.keys.fields());
                         input.add_unreadable(entry.id, &followed(&entry), could_be_order);
                     }
@@ -135,9 +138,15 @@ impl<'a> RedisReader<'a> {
     /// no other from being read.
     pub(super) async fn read_journals(&self, input: &mut AuditInput) -> Result<(), StreamError> {
         for voucher in input.vouchers() {
-            let stock = self.call("GET", &self.keys.stock(voucher), Vec::new()).await;
-            let stock = input.keep(voucher, stock)?.and_then(|stock| stock.as_i64());
-            input.set_redis_stock(voucher, stock);
+            let key = self.keys.stock(voucher);
+            let stock = self.call("GET", &key, Vec::new()).await;
+            let stock = input.keep(voucher, stock)?.filter(|stock| !stock.is_null());
+            if let Some(text) = stock.as_ref().filter(|stock| stock.as_i64().is_none()) {
+                let text = text.as_str_lossy().unwrap_or_default();
+                let what = format!("{} holds {text:?}, which is no number", key.as_str_lossy());
+                input.add_wrong_stock(voucher, what);
+            }
+            input.set_redis_stock(voucher, stock.and_then(|stock| stock.as_i64()));
             let mut cursor = Value::from("0");
             loop {
                 let args = vec![cursor, "COUNT".into(), JOURNAL_PAGE.into()];

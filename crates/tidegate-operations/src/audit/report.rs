@@ -20,6 +20,17 @@ pub struct AuditReport {
     pub events: u64,
     /// Entries of the stream that are neither, and so belong to no voucher.
     pub unreadable: Unreadable,
+    /// Of these, the ones that are orders if their fields have other names than are configured.
+    pub misnamed: Misnamed,
+}
+
+/// Entries whose fields seem to have other names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Misnamed {
+    /// How many.
+    pub entries: u64,
+    /// Why the first of them is no order, with the names that would make it one.
+    pub error: Option<String>,
 }
 
 impl AuditReport {
@@ -236,6 +247,14 @@ impl VoucherAudit {
     #[must_use]
     pub fn redis_surplus(&self) -> Option<i64> {
         Some(self.redis_stock? - self.redis_stock_due?)
+    }
+
+    /// The surplus where it is exact, since nothing is on its way or waits for a decision, and is no failure already: not 0.
+    #[must_use]
+    pub fn settled_surplus(&self) -> Option<i64> {
+        let is_failure = self.surplus_at_least.is_some_and(|surplus| surplus > 0);
+        let is_settled = self.in_flight + self.dead == 0 && !is_failure;
+        self.redis_surplus().filter(|surplus| is_settled && *surplus != 0)
     }
 
     /// Everything that is wrong with this voucher, a sentence each.

@@ -119,6 +119,15 @@ fn text(report: &AuditReport) -> String {
             "Unreadable entries: {total} ({dead} dead, {in_flight} in flight{no_orders}, {lost} lost)"
         ));
     }
+    if let Some(error) = &report.misnamed.error {
+        let entries = report.misnamed.entries;
+        let are = if entries == 1 { "is" } else { "are" };
+        parts.push(format!(
+            "{} {are} no order as [fields] has it: {error}. Set these names for workers and commands, restart the workers, and \
+             audit again; what was buried: tidegate dead requeue --reason missing_field",
+            counted(entries, "entry")
+        ));
+    }
     let unknown: u64 = report.vouchers.iter().map(|voucher| voucher.unknown_orders).sum();
     if unknown > 0 {
         parts.push(format!(
@@ -126,6 +135,11 @@ fn text(report: &AuditReport) -> String {
             counted(unknown, "order")
         ));
     }
+    parts.extend(report.vouchers.iter().filter_map(|voucher| {
+        let surplus = voucher.settled_surplus()?;
+        let page = "docs/runbook/redis-stock-is-wrong.md";
+        Some(format!("Voucher {} has a surplus of {surplus}: see {page}", voucher.voucher))
+    }));
     for VoucherAudit { voucher, half_cancelled, kept, .. } in &report.vouchers {
         if half_cancelled.total > 0 {
             let orders = counted(half_cancelled.total, "order");
