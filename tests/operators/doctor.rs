@@ -59,6 +59,101 @@ async fn redis_that_has_forgotten_a_sale_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_memory_that_is_full_is_an_error_and_a_warning_before_that() {
+    let site = after_a_sale().await;
+    // So much that what connections take does not count.
+    site.call("SETRANGE filling 50000000 x").await;
+    let info = site.call("INFO memory").await.as_string().expect("a text");
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse::<u64>().ok());
+    let used = used.expect("a number");
+    for (most, level, code) in [(used * 100 / 95, "warning", 0), (used / 2, "error  ", 1)] {
+        site.call(&format!("CONFIG SET maxmemory {most}")).await;
+        let (found, text) = doctor(&site);
+        assert!(text.contains(&format!("{level}  redis  its memory is ")), "{text}");
+        assert!(found == Some(code) && text.contains("docs/runbook/redis-is-out-of-memory.md"), "{text}");
+    }
+    site.call("CONFIG SET maxmemory 0").await;
+    site.call("DEL filling").await;
+    assert!(doctor(&site).1.contains(WELL));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_key_that_keeps_people_from_buying_is_named() {
+    let site = after_a_sale().await;
+    // Nobody has bought it yet.
+    site.load(8, 10).await;
+    for voucher in [7, 8] {
+        for (wrong, told) in [
+            (format!("SET seckill:order:{voucher} x"), format!("seckill:order:{voucher}: WRONGTYPE")),
+            (format!("SET seckill:voucher:{voucher} x"), format!("seckill:voucher:{voucher}: WRONGTYPE")),
+            (format!("SET seckill:journal:{voucher} x"), format!("seckill:journal:{voucher}: WRONGTYPE")),
+            (format!("SET seckill:stock:{voucher} abc"), format!("seckill:stock:{voucher} holds")),
+            (
+                format!("HSET seckill:voucher:{voucher} begin_ms abc"),
+                format!("begin_ms of seckill:voucher:{voucher} holds"),
+            ),
+        ] {
+            let key = wrong.split(' ').nth(1).expect("a key").to_owned();
+            site.call(&format!("COPY {key} kept REPLACE")).await;
+            if wrong.starts_with("SET") {
+                site.call(&format!("DEL {key}")).await;
+            }
+            site.call(&wrong).await;
+            let (code, text) = doctor(&site);
+            assert!(
+                code == Some(1) && text.contains(&format!("nobody can buy voucher {voucher}: ")),
+                "{text}"
+            );
+            assert!(text.contains(&told) && text.contains("docs/runbook/wrong-type.md"), "{told}: {text}");
+            site.call(&format!("DEL {key}")).await;
+            if site.call("EXISTS kept").await.as_i64() == Some(1) {
+                site.call(&format!("RENAME kept {key}")).await;
+            }
+        }
+    }
+    assert!(doctor(&site).1.contains(WELL));
+    site.call("SET seckill:stock:7 abc").await;
+    let audited = site.tidegate(&["audit"]);
+    let text = String::from_utf8_lossy(&audited.stdout);
+    let told = "voucher 7: seckill:stock:7 holds \"abc\", which is no number; see docs/runbook/wrong-type.md";
+    assert!(audited.status.code() == Some(1) && text.contains(told), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_none_is_named_by_every_command_that_reads_it() {
+    let site = after_a_sale().await;
+    let says = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = site.tidegate(&words);
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{line}: {text}");
+        text
+    };
+    site.call(&format!("RENAME {STREAM} kept")).await;
+    site.call(&format!("SET {STREAM} x")).await;
+    for line in [
+        "audit",
+        "replay --from -1h --to now --dry-run",
+        "export --from -1h --to now",
+        "order find --user 1011",
+        "pending list",
+        "consumers list",
+    ] {
+        let text = says(line);
+        let told = format!("{STREAM}: WRONGTYPE");
+        assert!(text.contains(&told) && text.contains("docs/runbook/wrong-type.md"), "{line}: {text}");
+    }
+    let status = says("status");
+    let told = format!("error: {STREAM} is a string, not a stream; see docs/runbook/wrong-type.md");
+    assert!(status.contains(&told) && !status.contains("There is no group"), "{status}");
+    site.call(&format!("RENAME kept {STREAM}")).await;
+    site.call(&format!("SET {STREAM}.dead x")).await;
+    assert!(says("dead list").contains(&format!("{STREAM}.dead: WRONGTYPE")));
+    assert!(says("status").contains(&format!("error: {STREAM}.dead is a string, not a stream")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn entries_that_nobody_writes_are_warnings() {
     let site = after_a_sale().await;
     site.add_order(6, 1_006, 7).await;

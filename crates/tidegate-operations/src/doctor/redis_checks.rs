@@ -19,6 +19,8 @@ use crate::{
 };
 
 const OLDEST: (u64, u64) = (6, 2);
+/// From here on, somebody should act before callers notice.
+const NEARLY_FULL_PERCENT: u64 = 90;
 const MAKE_ROOM: &str =
     "make room on its disk; do not restart it before: it would forget what is not in its file";
 
@@ -39,6 +41,7 @@ pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> O
             check_version(findings, &info);
             check_role(findings, &info);
             check_eviction(findings, &info);
+            check_memory(findings, &info);
             check_persistence(findings, &info);
             check_disk(findings, &info);
         }
@@ -114,6 +117,22 @@ fn check_eviction(findings: &mut Findings, info: &HashMap<String, String>) {
         (policy, _) => {
             findings.error(format!("maxmemory-policy is {policy}: it may evict stock and orders"), advice)
         }
+    }
+}
+
+/// What replicas and the append-only file buffer does not count for `maxmemory`.
+fn check_memory(findings: &mut Findings, info: &HashMap<String, String>) {
+    let bytes = |name| value(info, name).parse::<u64>().ok();
+    let most = bytes("maxmemory").filter(|most| *most > 0);
+    let (Some(used), Some(most)) = (bytes("used_memory"), most) else { return };
+    let used = used.saturating_sub(bytes("mem_not_counted_for_evict").unwrap_or(0));
+    let percent = used.saturating_mul(100) / most;
+    let found = format!("its memory is {percent} % full: {used} bytes of {most} (maxmemory)");
+    let advice = "raise maxmemory or make room: see docs/runbook/redis-is-out-of-memory.md";
+    match percent {
+        100.. => findings.error(format!("{found}: nobody is admitted"), advice),
+        NEARLY_FULL_PERCENT.. => findings.warning(found, advice),
+        _ => findings.ok(found),
     }
 }
 

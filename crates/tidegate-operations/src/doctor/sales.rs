@@ -1,10 +1,15 @@
 //! Is what MySQL sells on sale in Redis, too?
 
+use std::collections::BTreeSet;
+
 use fred::clients::Pool;
+use futures_util::future::join_all;
+use jiff::Timestamp;
 use sqlx::MySqlPool;
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     gate::GateError,
+    gate::VoucherState,
     sale,
     vouchers::{self, VoucherError, VoucherRow},
 };
@@ -18,13 +23,15 @@ use crate::{
 
 /// Vouchers on sale that are compared, the highest ids first; more are hardly on sale at once.
 const MOST_VOUCHERS: u32 = 1_000;
+/// Vouchers whose keys are read at once.
+const AT_ONCE: usize = 100;
 /// Vouchers that are named one by one.
 const NAMED: usize = 5;
 
-/// What is wrong in Redis with vouchers that were sold from and are inside their sale window.
+/// What is wrong in Redis with vouchers that MySQL knows.
 #[derive(Debug, Default)]
 struct Mismatches {
-    /// How many of them have units left.
+    /// How many were sold from, are inside their sale window and have units left.
     on_sale: u64,
     /// Of these, the ones of which Redis holds nothing. Of sold out ones, Redis has nothing to tell that MySQL would not.
     forgotten: Vec<VoucherRow>,
@@ -42,9 +49,12 @@ pub(super) async fn check(
     mysql: &MySqlPool,
 ) {
     let within = settings.mysql.statement_timeout;
-    let read = timeout(within, vouchers::on_sale_with_orders(mysql, MOST_VOUCHERS)).await;
-    let found = match read {
-        Ok(Ok(rows)) => compare(settings, redis, rows).await,
+    let read = async {
+        let on_sale = vouchers::on_sale_with_orders(mysql, MOST_VOUCHERS).await?;
+        Ok((on_sale, vouchers::latest(mysql, MOST_VOUCHERS).await?))
+    };
+    let found = match timeout(within, read).await {
+        Ok(Ok((on_sale, latest))) => compare(settings, redis, on_sale, latest).await,
         // Told with the tables.
         Ok(Err(VoucherError::NotMigrated(_))) => return,
         Ok(Err(error)) => Err(error.into()),
@@ -70,40 +80,70 @@ pub(super) async fn check(
 }
 
 /// MySQL was asked first: what is admitted meanwhile lowers the stock in Redis, so what is more there is too much even
-/// while orders are on their way.
+/// while orders are on their way. Of vouchers that nobody has bought yet, only the keys are looked at: a sale need not be
+/// loaded before it begins.
 async fn compare(
     settings: &SystemSettings,
     redis: &Pool,
-    rows: Vec<VoucherRow>,
+    on_sale: Vec<VoucherRow>,
+    latest: Vec<VoucherRow>,
 ) -> anyhow::Result<Mismatches> {
-    let keys = Keys::new(settings.keys.clone());
-    let ids: Vec<_> = rows.iter().map(|row| row.voucher).collect();
-    let stocks = sale::read_stocks(redis, &keys, &ids).await?;
-    let gate = Gate::new(redis.clone(), keys, settings.stream.name.as_str());
+    let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str());
     let mut found = Mismatches::default();
-    for (row, stock) in rows.into_iter().zip(stocks) {
-        found.on_sale += u64::from(row.stock > 0);
-        match stock {
-            Some(stock) if stock > row.stock => found.surpluses.push((row.voucher, stock - row.stock)),
-            Some(_) => {}
-            None => match gate.read_voucher(row.voucher).await {
-                Ok(state) if state.stock.is_none() && state.buyers + state.journaled == 0 => {
-                    found.forgotten.extend((row.stock > 0).then_some(row));
+    for rows in on_sale.chunks(AT_ONCE) {
+        for (row, state) in rows.iter().zip(read_vouchers(&gate, rows).await) {
+            found.on_sale += u64::from(row.stock > 0);
+            let Some(state) = found.keep(row.voucher, state)? else { continue };
+            match state.stock {
+                Some(stock) if stock > row.stock => found.surpluses.push((row.voucher, stock - row.stock)),
+                None if row.stock > 0 && state.buyers + state.journaled == 0 => {
+                    found.forgotten.push(row.clone())
                 }
-                Ok(_) => {}
-                Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
-                Err(error) => found.wrong_keys.push((row.voucher, error.to_string())),
-            },
+                _ => {}
+            }
+        }
+    }
+    let is_looked_at: BTreeSet<VoucherId> = on_sale.iter().map(|row| row.voucher).collect();
+    let now_ms = Timestamp::now().as_millisecond();
+    let is_new = |row: &VoucherRow| {
+        row.end_ms.is_none_or(|end_ms| end_ms > now_ms) && !is_looked_at.contains(&row.voucher)
+    };
+    let others: Vec<VoucherRow> = latest.into_iter().filter(is_new).collect();
+    for rows in others.chunks(AT_ONCE) {
+        for (row, state) in rows.iter().zip(read_vouchers(&gate, rows).await) {
+            found.keep(row.voucher, state)?;
         }
     }
     Ok(found)
 }
 
+async fn read_vouchers(gate: &Gate, rows: &[VoucherRow]) -> Vec<Result<VoucherState, GateError>> {
+    join_all(rows.iter().map(|row| gate.read_voucher(row.voucher))).await
+}
+
+impl Mismatches {
+    /// What Redis holds of a voucher; None where a key of it holds something else than it should.
+    fn keep(
+        &mut self,
+        voucher: VoucherId,
+        read: Result<VoucherState, GateError>,
+    ) -> Result<Option<VoucherState>, GateError> {
+        match read {
+            Ok(state) => Ok(Some(state)),
+            Err(error @ GateError::Unreachable(_)) => Err(error),
+            Err(error) => {
+                self.wrong_keys.push((voucher, error.to_string()));
+                Ok(None)
+            }
+        }
+    }
+}
+
 fn report_wrong_keys(findings: &mut Findings, wrong_keys: &[(VoucherId, String)]) {
     for (voucher, error) in wrong_keys.iter().take(NAMED) {
         findings.error(
-            format!("voucher {voucher} is inside its sale window, and nobody can buy it: {error}"),
-            "rename that key, or give the keys of orders other names (`keys` in the configuration); see docs/runbook/wrong-type.md",
+            format!("nobody can buy voucher {voucher}: {error}"),
+            "correct that key, or rename it and give the keys of orders other names (`keys` in the configuration); see docs/runbook/wrong-type.md",
         );
     }
     more(findings, wrong_keys.len());

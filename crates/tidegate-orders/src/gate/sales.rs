@@ -182,9 +182,16 @@ impl Gate {
         let sale = sale.map_err(|error| naming(&sale_key, error))?;
         let journaled = journaled.map_err(|error| naming(&journal_key, error))?;
         let [begin, end, state, pause] = <[_; 4]>::try_from(sale).unwrap_or_default();
-        let window = SaleWindow { begin: moment(&sale_key, begin)?, end: moment(&sale_key, end)? };
+        let window =
+            SaleWindow { begin: moment(&sale_key, BEGIN_MS, begin)?, end: moment(&sale_key, END_MS, end)? };
         let pause = Pause::from_fields(state.as_deref(), pause.as_deref());
-        Ok(VoucherState { stock: number(&stock_key, stock)?, buyers, window, pause, journaled })
+        Ok(VoucherState {
+            stock: number(|| stock_key.as_str_lossy().into_owned(), stock)?,
+            buyers,
+            window,
+            pause,
+            journaled,
+        })
     }
 }
 
@@ -196,18 +203,16 @@ fn flag(code: i64) -> Option<bool> {
     }
 }
 
-fn moment(key: &Key, ms: Option<String>) -> Result<Option<Timestamp>, GateError> {
-    let Some(ms) = number(key, ms)? else { return Ok(None) };
-    match Timestamp::from_millisecond(ms) {
-        Ok(moment) => Ok(Some(moment)),
-        Err(_) => Err(not_understood(key, ms.to_string())),
-    }
+fn moment(key: &Key, field: &str, ms: Option<String>) -> Result<Option<Timestamp>, GateError> {
+    let place = || format!("{field} of {}", key.as_str_lossy());
+    let Some(ms) = number(place, ms)? else { return Ok(None) };
+    Timestamp::from_millisecond(ms).map(Some).map_err(|_| not_understood(place(), &ms.to_string()))
 }
 
-fn number(key: &Key, text: Option<String>) -> Result<Option<i64>, GateError> {
-    text.map(|text| text.parse().map_err(|_| not_understood(key, text))).transpose()
+fn number(place: impl Fn() -> String, text: Option<String>) -> Result<Option<i64>, GateError> {
+    text.map(|text| text.parse().map_err(|_| not_understood(place(), &text))).transpose()
 }
 
-fn not_understood(key: &Key, got: String) -> GateError {
-    GateError::Unexpected { place: key.as_str_lossy().into_owned(), got: format!("{got:?}") }
+fn not_understood(place: String, got: &str) -> GateError {
+    GateError::Unexpected { place, got: format!("{got:?}") }
 }
