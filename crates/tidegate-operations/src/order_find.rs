@@ -47,8 +47,10 @@ pub struct FoundOrder {
     pub status: OrderStatus,
     /// When it was written, refused, buried or added to the stream: Unix milliseconds.
     pub at_ms: Option<i64>,
-    /// The entry, or the letter of a dead one.
+    /// The entry that brought it.
     pub entry: Option<String>,
+    /// The letter that it is among the dead ones.
+    pub letter: Option<EntryId>,
 }
 
 /// What was found.
@@ -219,10 +221,14 @@ impl Finder<'_> {
         if !searched.complete {
             self.found.unsearched.push(Unsearched::Letters(searched.entries));
         }
-        // Its place is that of the letter, and not of the entry that was buried.
-        let letters: Vec<Entry> =
-            letters.iter().map(|letter| Entry { id: letter.id, ..buried(letter) }).collect();
-        self.take(letters.iter(), OrderStatus::Dead);
+        let found = letters.iter().filter_map(|letter| {
+            let entry = buried(letter);
+            let order = self.request.order_in(fields, &entry)?;
+            let found = FoundOrder::in_redis(&order, OrderStatus::Dead, (letter.id, entry.id));
+            Some(FoundOrder { letter: Some(letter.id), ..found })
+        });
+        let found: Vec<FoundOrder> = found.collect();
+        self.found.orders.extend(found);
         Ok(())
     }
 
@@ -230,14 +236,7 @@ impl Finder<'_> {
         let fields = self.redis.keys.fields();
         let found = entries.filter_map(|entry| {
             let order = self.request.order_in(fields, entry)?;
-            Some(FoundOrder {
-                order: order.id,
-                user: order.user.to_string(),
-                voucher: order.voucher.to_string(),
-                status,
-                at_ms: i64::try_from(entry.id.ms).ok(),
-                entry: Some(entry.id.to_string()),
-            })
+            Some(FoundOrder::in_redis(&order, status, (entry.id, entry.id)))
         });
         self.found.orders.extend(found);
     }
@@ -254,6 +253,21 @@ impl OrderFindRequest {
     }
 }
 
+impl FoundOrder {
+    /// One that came there at the time of the first of these ids, by the entry of the second.
+    fn in_redis(order: &Order, status: OrderStatus, (came, entry): (EntryId, EntryId)) -> Self {
+        Self {
+            order: order.id,
+            user: order.user.to_string(),
+            voucher: order.voucher.to_string(),
+            status,
+            at_ms: i64::try_from(came.ms).ok(),
+            entry: Some(entry.to_string()),
+            letter: None,
+        }
+    }
+}
+
 impl From<OrderRow> for FoundOrder {
     fn from(row: OrderRow) -> Self {
         Self {
@@ -263,6 +277,7 @@ impl From<OrderRow> for FoundOrder {
             status: row.state().into(),
             at_ms: row.created_ms,
             entry: row.entry,
+            letter: None,
         }
     }
 }
@@ -276,6 +291,7 @@ impl From<RefusalRow> for FoundOrder {
             status: OrderStatus::Refused,
             at_ms: refusal.at_ms,
             entry: Some(refusal.entry),
+            letter: None,
         }
     }
 }

@@ -110,7 +110,7 @@ fn word(status: OrderStatus) -> &'static str {
 fn render(found: &FoundText) -> String {
     let mut parts = Vec::new();
     if !found.orders.is_empty() {
-        let mut table = table(&["order", "user", "voucher", "is", "time", "entry"]);
+        let mut table = table(&["order", "user", "voucher", "is", "time", "entry", "letter"]);
         for order in &found.orders {
             table.add_row([
                 order.order.to_string(),
@@ -119,6 +119,7 @@ fn render(found: &FoundText) -> String {
                 word(order.status).to_owned(),
                 order.at_ms.map(utc).unwrap_or_default(),
                 order.entry.clone().unwrap_or_default(),
+                order.letter.map(|letter| letter.to_string()).unwrap_or_default(),
             ]);
         }
         parts.push(table.to_string());
