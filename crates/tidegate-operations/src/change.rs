@@ -47,8 +47,10 @@ pub trait Report: Serialize {
 pub enum Ending {
     /// All is done.
     Done,
-    /// The stores refused it, or a part of it; the same again would not change that.
+    /// The stores refused it; the same again would not change that.
     Refused,
+    /// A part is done, and the stores refused the rest.
+    Partly,
     /// A part is left, which the same again may do.
     Left,
 }

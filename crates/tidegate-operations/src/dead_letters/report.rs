@@ -42,7 +42,11 @@ impl Report for LetterReport {
 
     fn ending(&self) -> Ending {
         let is_all_done = self.stay.count() == 0 && self.missing.is_empty();
-        if is_all_done { Ending::Done } else { Ending::Refused }
+        match (is_all_done, self.letters) {
+            (true, _) => Ending::Done,
+            (false, 0) => Ending::Refused,
+            (false, _) => Ending::Partly,
+        }
     }
 }
 

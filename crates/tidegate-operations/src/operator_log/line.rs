@@ -21,7 +21,9 @@ pub enum Outcome {
     Began,
     /// All was done.
     Done,
-    /// The stores refused it, or a part of it.
+    /// A part was done, and the rest was refused or is left.
+    Partly,
+    /// The stores refused it.
     Refused,
     /// A signal stopped it before all was done.
     Stopped,
@@ -31,13 +33,15 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them.
-    const ALL: [Self; 5] = [Self::Began, Self::Done, Self::Refused, Self::Stopped, Self::Failed];
+    const ALL: [Self; 6] =
+        [Self::Began, Self::Done, Self::Partly, Self::Refused, Self::Stopped, Self::Failed];
 
     /// Its word in the log.
     pub fn word(self) -> &'static str {
         match self {
             Self::Began => "began",
             Self::Done => "done",
+            Self::Partly => "partly",
             Self::Refused => "refused",
             Self::Stopped => "stopped",
             Self::Failed => "failed",

@@ -94,6 +94,7 @@ impl<R: ReportText> EndedWork<'_, R> {
             (Ended::Failed(_), _) => Outcome::Failed,
             (Ended::Stopped | Ended::Aborted(_), _) => Outcome::Stopped,
             (Ended::Whole, Ending::Done) => Outcome::Done,
+            (Ended::Whole, Ending::Partly) => Outcome::Partly,
             (Ended::Whole, Ending::Refused | Ending::Left) => Outcome::Refused,
         }
     }
@@ -149,7 +150,7 @@ impl<R: ReportText> EndedWork<'_, R> {
         }
         Ok(match outcome {
             Outcome::Began | Outcome::Done => Exit::Ok,
-            Outcome::Refused => Exit::No,
+            Outcome::Partly | Outcome::Refused => Exit::No,
             Outcome::Stopped => Exit::Stopped,
             Outcome::Failed => Exit::Failed,
         })
