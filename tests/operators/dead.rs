@@ -131,7 +131,11 @@ async fn after_the_cause_is_mended_requeued_letters_become_orders_and_the_audit_
     assert_eq!((shown.matches("as above").count(), shown.matches("and 20 older").count()), (9, 1), "{shown}");
 
     // Not mended yet: they die again, with their history.
-    program.run("dead requeue --reason unknown_voucher --yes").expect(0);
+    let again = program.run("dead requeue --reason unknown_voucher --yes").expect(0);
+    assert!(
+        again.stderr.contains("warning: 30 letters would die again: MySQL has no row of voucher 77"),
+        "{again:?}"
+    );
     assert!(site.dead().await.is_empty());
     audit_holds(&site).await;
     settled(&site, "w").await;
@@ -230,6 +234,8 @@ async fn a_letter_that_was_requeued_often_stays_until_somebody_insists() {
 
     let partly = program.run(&format!("dead requeue --all --yes --json {limited}")).expect(1);
     is_why(&partly, "needs_force", 1);
+    let log = program.run("log --last 1 --json").expect(0).json();
+    assert_eq!(log[0]["outcome"], "partly", "{log:#}");
     assert_eq!((&partly.json()["letters"], letter_ids(&site).await), (&json!(1), vec![id.clone()]));
     program.run(&format!("dead requeue {id} --yes --force {limited}")).expect(0);
     assert!(letter_ids(&site).await.is_empty());
@@ -248,6 +254,13 @@ async fn cancelling_gives_back_once_and_frees_the_user_and_nothing_brings_the_or
     assert_eq!(left, Some(60));
     let dry = program.run("dead cancel --all --dry-run").expect(0);
     assert!(dry.stdout.contains("20 letters selected"), "{dry:?}");
+    let would =
+        "20 orders would be given back: 40 units of voucher 77 (Redis has 60 units), 20 users may buy again";
+    assert!(dry.stdout.contains(would), "{dry:?}");
+    let first = letter_ids(&site).await[0].clone();
+    let dry = program.run(&format!("dead cancel {first} --dry-run")).expect(0);
+    assert!(dry.stdout.contains("1 order would be given back: 2 units"), "{dry:?}");
+    assert!(dry.stdout.contains("user 10 may buy again"), "{dry:?}");
     let exported = program.run("dead export").expect(0).stdout;
     let one = letter_ids(&site).await[3].clone();
     let done = program.run(&format!("dead cancel {one} --yes")).expect(0);
@@ -914,7 +927,8 @@ async fn a_signal_during_the_last_page_leaves_nothing_to_go_on_with() {
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         interrupt(&child);
         let mut said = String::new();
-        errors.read_line(&mut said).unwrap();
+        // A requeue warns first.
+        while !said.contains("stopping") && errors.read_line(&mut said).unwrap() > 0 {}
         assert!(said.contains("stopping after the step in hand"), "{said}");
         held.release();
         errors.read_to_string(&mut said).unwrap();
@@ -969,6 +983,8 @@ async fn a_dry_run_says_how_many_would_die_again_and_what_mends_them() {
         assert!(shown.replace('\n', " ").contains(part), "{part}: {shown}");
     }
 
+    let none = program.run("dead requeue --reason nix --dry-run").expect(0).stdout;
+    assert!(none.contains("none has the reason nix; there are: bad_value 1, unknown_voucher 3"), "{none}");
     let dry = program.run("dead requeue --all --dry-run").expect(0).stdout;
     assert!(dry.contains("3 letters would die again: MySQL has no row of voucher 999"), "{dry}");
     assert!(dry.contains("1 letter would die again: it holds no order"), "{dry}");

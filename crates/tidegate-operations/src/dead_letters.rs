@@ -25,7 +25,7 @@ pub use self::{
     letter::{FullLetter, LetterSummary, reason_of},
     list::{LetterList, list},
     outcome::{EndedLetter, Obstacle, StayingGroup, StayingLetters},
-    plan::{DyingAgain, LetterPlan},
+    plan::{DyingAgain, LetterPlan, ReasonCount, VoucherGiveBack},
     report::LetterReport,
     request::{LetterAction, LetterRequest},
     selection::{LetterPage, LetterPages, LetterSelection},

@@ -61,6 +61,11 @@ impl ChangeArgs {
 pub trait PlanText: Plan {
     /// What would be done, and why no more.
     fn text(&self) -> String;
+
+    /// What somebody should know who does not look at the plan before it is done.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A report, for people.
@@ -158,6 +163,9 @@ impl<'a> Change<'a> {
         {
             print_note("Nothing was changed.");
             return Ok(Some(Exit::No));
+        }
+        if yes {
+            plan.warnings().iter().for_each(|warning| print_note(&format!("warning: {warning}")));
         }
         Ok(None)
     }

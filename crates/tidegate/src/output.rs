@@ -72,10 +72,15 @@ pub fn print_note(text: &str) {
 /// size says 0.
 const NARROWEST: u16 = 40;
 
+/// Whether somebody looks at what is printed, and no program or file takes it.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// An empty table: with lines on a terminal, bare columns otherwise.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    if io::stdout().is_terminal() {
+    if is_terminal() {
         table.load_style(presets::UTF8_FULL_CONDENSED);
         if table.width().is_some_and(|width| width >= NARROWEST) {
             table.set_content_arrangement(ContentArrangement::Dynamic);

@@ -9,7 +9,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Letter, Outage};
 
-use super::outcome::{EndedLetter, LetterDecision, LetterOutcome, Obstacle};
+use super::outcome::{EndedLetter, GiveBack, LetterDecision, LetterOutcome, Obstacle};
 
 /// Gives the orders of letters back.
 #[derive(Debug)]
@@ -28,9 +28,15 @@ impl Cancel {
         let orders = self.without_those_of_others(orders).await?;
         let held = held(&orders);
         let mut cancellations = self.ledger.snapshot(&held).await?.predict_cancel(&held).into_iter();
+        let ids: Vec<_> = held.iter().map(|incoming| (incoming.order.voucher, incoming.order.id)).collect();
+        let given_back = self.gate.given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
         let decision = |order: &Result<Incoming, Obstacle>| match order {
-            Ok(_) => match cancellations.next().map(user_after) {
+            Ok(Incoming { order, .. }) => match cancellations.next().map(user_after) {
                 Some(Err((obstacle, _))) => LetterDecision::Stays(obstacle),
+                Some(Ok(user_after)) if !given_back.contains(&(order.voucher, order.id)) => {
+                    let Order { voucher, user, quantity, .. } = *order;
+                    LetterDecision::GivesBack(GiveBack { voucher, units: quantity.get(), user, user_after })
+                }
                 _ => LetterDecision::Done,
             },
             Err(obstacle) => LetterDecision::Stays(*obstacle),

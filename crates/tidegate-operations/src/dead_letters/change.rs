@@ -4,18 +4,19 @@
 //! those that may be ended. A plan calls the first for each page; a run calls both, so that it decides as the plan did, by
 //! what the stores hold by then. What changes between the two calls, the stores notice themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use fred::clients::Pool;
-use tidegate_orders::{DeadLetters, Gate, Keys, Ledger};
+use tidegate_orders::{DeadLetters, Gate, Keys, Ledger, VoucherId, sale};
 use tidegate_stream::{EntryId, Letter, Outage};
 
 use super::{
     cancel::Cancel,
     drop::Drop,
+    letter::reason_of,
     outcome::{LetterDecision, LetterOutcome, StayingLetters},
-    plan::{LetterPlan, PlanDraft},
+    plan::{LetterPlan, PlanDraft, ReasonCount},
     report::LetterReport,
     request::{LetterAction, LetterRequest},
     requeue::Requeue,
@@ -33,6 +34,7 @@ use crate::{
 pub struct LetterChange {
     action: LetterAction,
     redis: Pool,
+    keys: Keys,
     dead: DeadLetters,
     /// The stream into which letters are put back.
     stream: String,
@@ -110,7 +112,8 @@ impl LetterChange {
                 (redis, Step::Drop(Drop { dead, gate, ledger }))
             }
         };
-        Ok(Self { action, dead: super::open(settings, &redis), redis, stream, step })
+        let keys = Keys::new(settings.keys.clone());
+        Ok(Self { action, dead: super::open(settings, &redis), redis, keys, stream, step })
     }
 
     /// The connections to Redis.
@@ -139,7 +142,27 @@ impl LetterChange {
             draft.missing.extend(page.missing);
         }
         let question = self.question(draft.would);
-        Ok(draft.finish(self.dead.stream_name(), selection, question))
+        let mut plan = draft.finish(self.dead.stream_name(), selection, question);
+        let vouchers: Vec<VoucherId> = plan.gives_back.iter().map(|give_back| give_back.voucher).collect();
+        let stocks = sale::read_stocks(&self.redis, &self.keys, &vouchers).await;
+        let stocks = stocks.context("Failed to read the stocks in Redis")?;
+        plan.gives_back.iter_mut().zip(stocks).for_each(|(give_back, stock)| give_back.stock = stock);
+        if plan.counts.letters == 0 && plan.selection.reason.is_some() {
+            plan.other_reasons = self.reasons(&plan.selection).await?;
+        }
+        Ok(plan)
+    }
+
+    /// The reasons of all letters that are selected but for theirs.
+    async fn reasons(&self, selection: &LetterSelection) -> anyhow::Result<Vec<ReasonCount>> {
+        let (mut counts, any) = (BTreeMap::new(), LetterSelection { reason: None, ..selection.clone() });
+        let mut pages = any.pages(&self.dead);
+        while let Some(page) = pages.next().await.context("Failed to read the dead letters")? {
+            for letter in &page.letters {
+                *counts.entry(reason_of(letter).to_owned()).or_insert(0) += 1;
+            }
+        }
+        Ok(counts.into_iter().map(|(reason, letters)| ReasonCount { reason, letters }).collect())
     }
 
     fn question(&self, letters: u64) -> String {
@@ -209,7 +232,9 @@ impl LetterChange {
         for (letter, decision) in letters.iter().zip(decisions) {
             match decision {
                 LetterDecision::Stays(obstacle) => staying.push((letter, obstacle)),
-                LetterDecision::Done | LetterDecision::DiesAgain(_) => going.push(letter),
+                LetterDecision::Done | LetterDecision::GivesBack(_) | LetterDecision::DiesAgain(_) => {
+                    going.push(letter);
+                }
             }
         }
         let outcomes = self.step.apply(&going).await?;

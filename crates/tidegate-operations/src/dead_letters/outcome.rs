@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
-use tidegate_orders::{VoucherId, gate::GateError};
+use tidegate_orders::{
+    UserId, VoucherId,
+    gate::{GateError, UserAfter},
+};
 use tidegate_stream::{EntryId, Letter, Outage};
 
 /// Letters that are named one by one, at most.
@@ -14,10 +17,21 @@ pub(super) const MOST_NAMED: usize = 20;
 pub(super) enum LetterDecision {
     /// It would be done.
     Done,
+    /// It would be done, and its order given back by it.
+    GivesBack(GiveBack),
     /// It would be done, and would not help.
     DiesAgain(NextDeath),
     /// It would stay.
     Stays(Obstacle),
+}
+
+/// What Redis would get back of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GiveBack {
+    pub(super) voucher: VoucherId,
+    pub(super) units: i64,
+    pub(super) user: UserId,
+    pub(super) user_after: UserAfter,
 }
 
 /// Why a letter that is put back would die again.

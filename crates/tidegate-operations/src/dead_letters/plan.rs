@@ -3,12 +3,12 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
-use tidegate_orders::{VoucherId, wire::FieldNames};
+use tidegate_orders::{UserId, VoucherId, gate::UserAfter, wire::FieldNames};
 use tidegate_stream::{EntryId, Letter};
 
 use super::{
     groups::{LetterCounter, LetterCounts},
-    outcome::{LetterDecision, MOST_NAMED, NextDeath, StayingLetters},
+    outcome::{GiveBack, LetterDecision, MOST_NAMED, NextDeath, StayingLetters},
     selection::LetterSelection,
 };
 use crate::change::{Next, Plan};
@@ -25,6 +25,10 @@ pub struct LetterPlan {
     pub would: u64,
     /// Of these, the ones that it would not help, for the most frequent reasons.
     pub again: Vec<DyingAgain>,
+    /// What would be given back, the vouchers with the most orders first.
+    pub gives_back: Vec<VoucherGiveBack>,
+    /// Where no letter has the reason that was asked for: the reasons of those that are there.
+    pub other_reasons: Vec<ReasonCount>,
     /// The ones that would stay.
     pub stay: StayingLetters,
     /// Ids that were asked for and are not there.
@@ -36,12 +40,57 @@ pub struct LetterPlan {
     pub(super) selection: LetterSelection,
 }
 
+impl LetterPlan {
+    /// The reason that was asked for.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.selection.reason.as_deref()
+    }
+}
+
 impl Plan for LetterPlan {
     fn next(&self) -> Next {
         match (self.would, self.counts.letters, self.missing.len()) {
             (0, 0, 0) => Next::NothingToDo,
             (0, ..) => Next::Refused,
             _ => Next::Ask(self.question.clone()),
+        }
+    }
+}
+
+/// Letters of one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReasonCount {
+    /// The reason.
+    pub reason: String,
+    /// How many they are.
+    pub letters: u64,
+}
+
+/// What Redis would get back of one voucher.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VoucherGiveBack {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// How many orders of it.
+    pub orders: u64,
+    /// Units of these.
+    pub units: i64,
+    /// Units that Redis has now; None: it has no stock, and gets none.
+    pub stock: Option<i64>,
+    /// Users who may buy again.
+    pub freed: u64,
+    /// The first of them.
+    pub first_freed: Vec<UserId>,
+}
+
+impl VoucherGiveBack {
+    fn add(&mut self, give_back: &GiveBack) {
+        self.orders += 1;
+        self.units += give_back.units;
+        if give_back.user_after == UserAfter::Freed {
+            self.freed += 1;
+            self.first_freed.extend((self.first_freed.len() < MOST_NAMED).then_some(give_back.user));
         }
     }
 }
@@ -75,6 +124,7 @@ pub(super) struct PlanDraft {
     counter: LetterCounter,
     pub(super) would: u64,
     again: BTreeMap<NextDeath, u64>,
+    gives_back: BTreeMap<VoucherId, VoucherGiveBack>,
     stay: StayingLetters,
     pub(super) missing: Vec<EntryId>,
     last: Option<EntryId>,
@@ -88,6 +138,19 @@ impl PlanDraft {
         match decision {
             LetterDecision::Stays(obstacle) => self.stay.add(obstacle, letter, None),
             LetterDecision::Done => self.would += 1,
+            LetterDecision::GivesBack(give_back) => {
+                self.would += 1;
+                let voucher = give_back.voucher;
+                let new = || VoucherGiveBack {
+                    voucher,
+                    orders: 0,
+                    units: 0,
+                    stock: None,
+                    freed: 0,
+                    first_freed: Vec::new(),
+                };
+                self.gives_back.entry(voucher).or_insert_with(new).add(&give_back);
+            }
             LetterDecision::DiesAgain(death) => {
                 self.would += 1;
                 *self.again.entry(death).or_default() += 1;
@@ -100,11 +163,15 @@ impl PlanDraft {
         let mut again: Vec<DyingAgain> = self.again.into_iter().map(DyingAgain::of).collect();
         again.sort_by_key(|again| Reverse(again.letters));
         again.truncate(MOST_NAMED);
+        let mut gives_back: Vec<VoucherGiveBack> = self.gives_back.into_values().collect();
+        gives_back.sort_by_key(|give_back| Reverse(give_back.orders));
         LetterPlan {
             stream: stream.to_owned(),
             counts: self.counter.counts(),
             would: self.would,
             again,
+            gives_back,
+            other_reasons: Vec::new(),
             stay: self.stay,
             missing: self.missing,
             question,

@@ -4,9 +4,9 @@ use tidegate_operations::{
     SystemSettings,
     dead_letters::{
         DyingAgain, EndedLetter, LetterAction, LetterChange, LetterPlan, LetterReport, LetterRequest,
-        Obstacle, StayingGroup, StayingLetters,
+        Obstacle, ReasonCount, StayingGroup, StayingLetters, VoucherGiveBack,
     },
-    text::counted,
+    text::{counted, printable},
 };
 use tidegate_stream::EntryId;
 
@@ -50,8 +50,13 @@ impl PlanText for LetterPlan {
     fn text(&self) -> String {
         let head = format!("{}: {} selected", self.stream, counted(self.counts.letters, "letter"));
         let table = Some(text::counts(&self.counts)).filter(|table| !table.is_empty());
-        let lines = [Some(head), table].into_iter().flatten().chain(self.again.iter().map(dying_again));
+        let lines = [Some(head), table, no_such_reason(self)].into_iter().flatten();
+        let lines = lines.chain(giving_back(&self.gives_back)).chain(self.warnings());
         lines.chain(staying(&self.stay, &self.missing)).collect::<Vec<_>>().join("\n")
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.again.iter().map(dying_again).collect()
     }
 }
 
@@ -81,6 +86,42 @@ fn ended(EndedLetter { letter, outcome, order, entry }: &EndedLetter) -> String 
     let order = order.as_ref().map(|order| format!(", order {order}")).unwrap_or_default();
     let entry = entry.map(|entry| format!(" as {entry}")).unwrap_or_default();
     format!("  {letter} {}{entry}{order}", outcome.replace('_', " "))
+}
+
+/// That a reason was mistyped, with those that there are.
+fn no_such_reason(plan: &LetterPlan) -> Option<String> {
+    let wanted = plan.reason()?;
+    let there: Vec<String> = plan
+        .other_reasons
+        .iter()
+        .map(|ReasonCount { reason, letters }| format!("{} {letters}", printable(reason)))
+        .collect();
+    let wanted = printable(wanted);
+    (!there.is_empty()).then(|| format!("none has the reason {wanted}; there are: {}", there.join(", ")))
+}
+
+/// Vouchers that are named one by one.
+const MOST_NAMED: usize = 20;
+/// Users that are named one by one.
+const MOST_USERS: u64 = 3;
+
+fn giving_back(vouchers: &[VoucherGiveBack]) -> Vec<String> {
+    let line = |VoucherGiveBack { voucher, orders, units, stock, freed, first_freed }: &VoucherGiveBack| {
+        let stock = stock.map_or_else(|| "no stock of it".to_owned(), |stock| counted(stock, "unit"));
+        let users: Vec<String> = first_freed.iter().map(ToString::to_string).collect();
+        let freed = match freed {
+            0 => String::new(),
+            1 => format!(", user {} may buy again", users.join(", ")),
+            2..=MOST_USERS => format!(", users {} may buy again", users.join(", ")),
+            more => format!(", {} may buy again", counted(*more, "user")),
+        };
+        let (orders, units) = (counted(*orders, "order"), counted(*units, "unit"));
+        format!("{orders} would be given back: {units} of voucher {voucher} (Redis has {stock}){freed}")
+    };
+    let unnamed: u64 = vouchers.iter().skip(MOST_NAMED).map(|voucher| voucher.orders).sum();
+    let more =
+        (unnamed > 0).then(|| format!("{} of other vouchers would be given back", counted(unnamed, "order")));
+    vouchers.iter().take(MOST_NAMED).map(line).chain(more).collect()
 }
 
 fn dying_again(DyingAgain { reason, voucher, letters }: &DyingAgain) -> String {

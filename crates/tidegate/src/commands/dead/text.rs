@@ -7,9 +7,9 @@ use tidegate_operations::{
 };
 use tidegate_stream::EntryId;
 
-use crate::output::table;
+use crate::output::{is_terminal, table};
 
-/// Characters of an error in a table.
+/// Characters of an error in a table on a terminal.
 const SHOWN_CHARS: usize = 80;
 /// An error that stands in the row above, too.
 const AS_ABOVE: &str = "as above";
@@ -59,8 +59,7 @@ pub fn letters<'a>(letters: impl IntoIterator<Item = &'a LetterSummary>) -> Stri
 /// A row, below that of `above`: what both died of is not said again.
 fn cells(letter: &LetterSummary, above: Option<&LetterSummary>) -> [String; 8] {
     let is_same = above.is_some_and(|above| !letter.error.is_empty() && above.error == letter.error);
-    let error: String =
-        if is_same { AS_ABOVE.to_owned() } else { letter.error.chars().take(SHOWN_CHARS).collect() };
+    let error = if is_same { AS_ABOVE.to_owned() } else { shortened(&letter.error) };
     [
         letter.letter.to_string(),
         shown_time(letter.letter),
@@ -71,6 +70,14 @@ fn cells(letter: &LetterSummary, above: Option<&LetterSummary>) -> [String; 8] {
         letter.requeued.to_string(),
         printable(&error),
     ]
+}
+
+/// As much of an error as a terminal has room for; all of it for programs and files.
+fn shortened(error: &str) -> String {
+    if !is_terminal() || error.chars().count() <= SHOWN_CHARS {
+        return error.to_owned();
+    }
+    error.chars().take(SHOWN_CHARS).chain(['…']).collect()
 }
 
 fn or_dash(value: Option<&impl ToString>) -> String {
