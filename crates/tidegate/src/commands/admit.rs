@@ -84,7 +84,9 @@ fn sentence(reply: &Result<AdmitReply, GateError>) -> &'static str {
         Ok(AdmitReply::AdmittedBefore) => "admitted before",
         Ok(AdmitReply::SoldOut) => "refused, sold out or fewer units left than wanted",
         Ok(AdmitReply::UserHasOrder) => "refused, this user already has an order",
-        Ok(AdmitReply::NoStock) => "refused, no stock is loaded (tidegate voucher load)",
+        Ok(AdmitReply::NoStock) => {
+            "refused, Redis has no stock of it (tidegate voucher show says what to do)"
+        }
         Ok(AdmitReply::NotBegun) => "refused, the sale has not begun",
         Ok(AdmitReply::Over) => "refused, the sale is over",
         Ok(AdmitReply::Paused) => "refused, the sale is paused",
