@@ -159,6 +159,19 @@ async fn ends_at_once(mut worker: Worker) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_that_no_worker_wrote_is_named_with_what_to_delete() {
+    let site = Site::open().await;
+    for (wrong, told) in [("SET", "holds \"x\", which never ends"), ("SADD", "holds a set")] {
+        site.call(&format!("{wrong} tidegate:worker:w x")).await;
+        let mut worker = site.worker("w").set("WORKER_HEARTBEAT_TTL_MS", 900).log_as(wrong).start();
+        assert_eq!(worker.ended().await.code(), Some(3));
+        let log = worker.log();
+        assert!(log.contains(told) && log.contains("redis-cli DEL tidegate:worker:w"), "{log}");
+        site.call("DEL tidegate:worker:w").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_of_a_name_is_refused_with_5_and_told_why() {
     let site = Site::open().await;
     let first = site.worker("same").set("WORKER_HEARTBEAT_TTL_MS", 900).start();

@@ -9,33 +9,15 @@ use tokio::time::sleep;
 /// Stands in a token before the milliseconds for which each heartbeat of its process lasts.
 const HEARTBEAT: &str = ", heartbeat ";
 
-/// Why a process cannot have its name.
+/// A live process of the same name.
 #[derive(Debug, thiserror::Error)]
-pub enum NameTaken {
-    /// A live process has it.
-    #[error(
-        "another live worker is named {name:?}: {holder}. Give this one a name of its own (worker.name / \
-         TIDEGATE_WORKER_NAME), or stop the other"
-    )]
-    Live {
-        /// The name.
-        name: String,
-        /// What its heartbeat says of it.
-        holder: String,
-    },
-    /// No worker wrote its key.
-    #[error(
-        "the name {name:?} cannot be had: the key {key} holds {holder:?} and never ends, so it is no heartbeat of a \
-         worker. See whose it is, then type: redis-cli DEL {key}"
-    )]
-    Endless {
-        /// The name.
-        name: String,
-        /// The key of its heartbeat.
-        key: String,
-        /// What it holds.
-        holder: String,
-    },
+#[error(
+    "another live worker is named {name:?}: {holder}. Give this one a name of its own (worker.name / \
+     TIDEGATE_WORKER_NAME), or stop the other"
+)]
+pub struct NameTaken {
+    name: String,
+    holder: String,
 }
 
 /// The name, while this process holds it.
@@ -79,8 +61,7 @@ impl Name {
                 ),
                 // Without end: no process of ours wrote it, and it never ends by itself.
                 Some(_) if left_ms == -1 => {
-                    let (name, key) = (self.name.clone(), self.key.as_str_lossy().into_owned());
-                    return Err(NameTaken::Endless { name, key, holder }.into());
+                    return Err(self.is_in_the_way(&format!("{holder:?}, which never ends")));
                 }
                 // Longer than any heartbeat of it lasts: the clock of Redis was set back. If it has not beaten since, it
                 // is dead, and what it left would stay for as long as the clock went back.
@@ -116,22 +97,27 @@ impl Name {
     }
 
     fn taken_by(&self, holder: String) -> anyhow::Error {
-        NameTaken::Live { name: self.name.clone(), holder }.into()
+        NameTaken { name: self.name.clone(), holder }.into()
     }
 
-    /// As [`Name::beat`]; says so where the key can hold no heartbeat.
+    /// As [`Name::beat`]; says so where the key cannot hold a heartbeat.
     async fn beat_or_say_why(&self) -> anyhow::Result<bool> {
         match self.beat().await {
             Err(error) if error.details().contains("WRONGTYPE") => {
                 let kind: String = self.pool.r#type(self.key.clone()).await?;
-                let (name, key) = (&self.name, self.key.as_str_lossy());
-                anyhow::bail!(
-                    "the name {name:?} cannot be had: {key} is the key of its heartbeat, and holds a {kind}. See whose it \
-                     is, then type: redis-cli DEL {key}"
-                )
+                Err(self.is_in_the_way(&format!("a {kind}")))
             }
             beat => Ok(beat?),
         }
+    }
+
+    /// No worker wrote what the key holds.
+    fn is_in_the_way(&self, what: &str) -> anyhow::Error {
+        let (name, key) = (&self.name, self.key.as_str_lossy());
+        anyhow::anyhow!(
+            "the name {name:?} cannot be had: the key of its heartbeat, {key}, holds {what}, and no worker wrote that. See \
+             whose it is, then type: redis-cli DEL {key}"
+        )
     }
 
     /// Renews the name. False when another process holds it.
@@ -148,7 +134,7 @@ impl Name {
                 Ok(true) => {}
                 Ok(false) => {
                     let holder: Option<String> = self.pool.get(self.key.clone()).await.unwrap_or_default();
-                    return NameTaken::Live { name: self.name.clone(), holder: holder.unwrap_or_default() };
+                    return NameTaken { name: self.name.clone(), holder: holder.unwrap_or_default() };
                 }
                 Err(error) => tracing::debug!(%error, "no heartbeat: Redis does not answer"),
             }
