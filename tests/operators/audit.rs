@@ -34,7 +34,17 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     let text = String::from_utf8_lossy(&held.stdout).into_owned();
     assert_eq!(held.status.code(), Some(0), "{held:?}");
     assert!(text.contains("It holds: 20 admitted orders"), "{text}");
+    // A bare XADD takes no units in Redis.
+    let surplus = "Voucher 10 has a surplus of 20: see docs/runbook/redis-stock-is-wrong.md";
+    assert!(text.find(surplus) < text.find("It holds") && text.contains(surplus), "{text}");
     assert!(text.contains("Unreadable entries: 1 (1 dead"), "{text}");
+    assert!(!text.contains("as [fields] has it"), "{text}");
+    let misnamed = site.add(&[("user_id", "1"), ("voucher_id", "10"), ("order_id", "9")]).await;
+    let told = site.tidegate(&["audit"]);
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("1 entry is no order as [fields] has it: "), "{told}");
+    assert!(told.contains("Set these names for workers and commands"), "{told}");
+    site.call(&format!("XDEL stream.orders {misnamed}")).await;
 
     let typo = site.tidegate(&["audit", "--voucher", "9999"]);
     assert_eq!(

@@ -172,7 +172,7 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
     let told = shown(&site, "300", "dead");
     assert_eq!(
         (&told["letters"][0]["reason"], &told["letters"][0]["entry"]),
-        (&"unknown_voucher".into(), &unknown.into())
+        (&"unknown_voucher".into(), &unknown.clone().into())
     );
     let letter = told["letters"][0]["id"].as_str().expect("an id");
     let typed = ["show", "requeue", "cancel"].map(|word| format!("tidegate dead {word} {letter}"));
@@ -180,7 +180,8 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
     assert_eq!(commands(&shown(&site, "302", "dead")).len(), 3);
     let found = operator(&site).run("order find --user 9 --json").expect(0).json();
     let dead: Vec<&Json> = found["orders"].as_array().expect("an array").iter().collect();
-    assert_eq!((dead.len(), &dead[1]["entry"]), (2, &letter.into()), "{found:#}");
+    assert_eq!((dead.len(), &dead[1]["letter"]), (2, &letter.into()), "{found:#}");
+    assert_eq!(dead[1]["entry"], unknown, "the entry that was buried: {found:#}");
     let told = shown(&site, "301", "dead");
     assert_eq!(
         (&told["letters"][0]["reason"], &told["letters"][0]["entry"]),
@@ -319,7 +320,7 @@ async fn keys_of_a_wrong_type_and_stores_that_are_away_are_told_and_the_rest_is_
     site.call("SET seckill:journal:1 x").await;
     failed(&operator, "written", "the journals: Invalid Argument: seckill:journal:1: WRONGTYPE");
     site.call(&format!("SET {DEAD} x")).await;
-    failed(&operator, "written", "the dead letters: Invalid Argument: WRONGTYPE");
+    failed(&operator, "written", "the dead letters: Invalid Argument: stream.orders.dead: WRONGTYPE");
     let closed = closed_port();
     let no_mysql = with_stores(&site.redis.url(), &format!("mysql://nobody@127.0.0.1:{closed}/hmdp"));
     let run = failed(&no_mysql, "unsure", "Failed to reach MySQL");
@@ -329,7 +330,7 @@ async fn keys_of_a_wrong_type_and_stores_that_are_away_are_told_and_the_rest_is_
     assert_eq!(run["row"]["order"], "50", "{run:#}");
     site.call(&format!("DEL {STREAM}")).await;
     site.call(&format!("SET {STREAM} x")).await;
-    failed(&operator, "written", "the stream: Invalid Argument: WRONGTYPE");
+    failed(&operator, "written", "the stream: Invalid Argument: stream.orders: WRONGTYPE");
     operator.run("order find --user 50").expect(3);
 }
 

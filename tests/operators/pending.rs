@@ -694,6 +694,19 @@ async fn set_aside_by(site: &Site, consumer: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_offers_nothing_does_not_say_that_all_was_taken() {
+    let site = Site::open().await;
+    site.load(1, 10).await;
+    site.admit(1, 1, 1, 1).await;
+    site.call("XGROUP CREATE stream.orders g1 0").await;
+    site.hand_over("ghost", 1).await;
+    let leases = Program::with_variables(&site.redis.url(), &site.mysql.url());
+    let claimed = leases.run("pending claim --dead --wait 1s --yes").expect(1).stdout;
+    assert!(claimed.contains("0 entries offered") && claimed.contains("1 entry left"), "{claimed}");
+    assert!(!claimed.contains("taken"), "{claimed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_only_by_force() {
     let site = Site::open().await;
     let holder = with_one_set_aside(&site).await;
