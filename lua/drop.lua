@@ -1,10 +1,10 @@
--- Deletes a dead letter for good, for one of which nothing can be given back: it holds no order, its order id is
--- another order's, or its order stands in MySQL. Its old entries are deleted, too, or they would count as lost; but not where a group
--- holds them pending. Only while the letter is there.
+-- Deletes a dead letter for good, for one of which nothing can be given back: it holds no order, its order
+-- id is another order's, or its order stands in MySQL. Its old entries are deleted, too, or they would count
+-- as lost; but not where a group holds them pending. Only while the letter is there.
 -- KEYS[1] dead: stream of the dead letters; KEYS[2] stream: the orders
--- KEYS[3] journal: hash of the order's voucher; absent where the letter holds no order to look up
+-- KEYS[3] journal: hash of the order's voucher; absent where it is not to be looked at
 -- ARGV[1] letter: its id in the dead stream
--- ARGV[2] order id, ARGV[3] user id: '' where the letter holds no order to look up
+-- ARGV[2] order id, ARGV[3] user id: '' where the journal is not to be looked at
 -- ARGV[4] and all that follow: ids of the entries that the letter once was
 -- Reply 0: no such letter any more; nothing was done
 -- Reply 1: deleted

@@ -626,6 +626,7 @@ async fn a_letter_about_money_can_be_put_back_and_not_dropped() {
     }
     settled(&site, "w").await;
     let [paid, used] = letter_ids(&site).await.try_into().expect("both are buried");
+    is_why(&program.run("dead cancel --all --dry-run --json").expect(1), "holds_payment", 1);
     let dropped = program.run("dead drop --all --yes --json").expect(1);
     is_why(&dropped, "holds_payment", 1);
     assert_eq!(

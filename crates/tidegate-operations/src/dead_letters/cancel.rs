@@ -9,7 +9,10 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Letter, Outage};
 
-use super::outcome::{EndedLetter, GiveBack, LetterDecision, LetterOutcome, Obstacle};
+use super::{
+    letter::is_about_money,
+    outcome::{EndedLetter, GiveBack, LetterDecision, LetterOutcome, Obstacle},
+};
 
 /// Gives the orders of letters back.
 #[derive(Debug)]
@@ -63,6 +66,7 @@ impl Cancel {
     fn order_of(&self, letter: &Letter) -> Result<Incoming, Obstacle> {
         match (self.dead.order_of(letter), &letter.burial) {
             (_, None) => Err(Obstacle::Foreign),
+            (Err(_), _) if is_about_money(self.dead.fields(), letter) => Err(Obstacle::HoldsPayment),
             (Err(_), _) => Err(Obstacle::NoOrder),
             (Ok(order), Some(burial)) => Ok(Incoming { order, entry: burial.entry }),
         }

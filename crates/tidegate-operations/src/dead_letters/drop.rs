@@ -3,12 +3,11 @@
 use futures_util::future::join_all;
 use tidegate_orders::{
     DeadLetters, Gate, Incoming, Ledger, Order, OrderId, dead_letters::DropReply, ledger::Cancellation,
-    wire::Message,
 };
 use tidegate_stream::{Letter, Outage};
 
 use super::{
-    letter::reason_of,
+    letter::{is_about_money, reason_of},
     outcome::{EndedLetter, LetterDecision, LetterOutcome, Obstacle},
 };
 
@@ -35,7 +34,7 @@ impl Drop {
         let mut are_written = self.are_written(letters).await?.into_iter();
         let decision = |(letter, order): (&Letter, &Option<Order>)| {
             let is_written = are_written.next().unwrap_or(false);
-            if order.is_none() && self.is_about_money(letter) {
+            if order.is_none() && is_about_money(self.dead.fields(), letter) {
                 return LetterDecision::Stays(Obstacle::HoldsPayment);
             }
             let is_of_another = order.is_some() && are_of_others.next().unwrap_or(false);
@@ -69,11 +68,6 @@ impl Drop {
             order.is_some() && cancellations.next() == Some(Cancellation::OrderExists)
         };
         Ok(orders.iter().map(is_written).collect())
-    }
-
-    fn is_about_money(&self, letter: &Letter) -> bool {
-        let message = self.dead.fields().decode_message(&letter.entry());
-        matches!(message, Ok(Message::Event(event)) if event.kind.is_about_money())
     }
 
     async fn drop(&self, letter: &Letter, is_written: bool) -> Result<LetterOutcome, Outage> {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_orders::{
     OrderId, UserId, VoucherId,
-    wire::{FieldNames, Glimpse},
+    wire::{FieldNames, Glimpse, Message},
 };
 use tidegate_stream::{Burial, EntryId, Letter, Line};
 
@@ -14,6 +14,12 @@ const FOREIGN: &str = "foreign";
 /// Why it died, in a word.
 pub fn reason_of(letter: &Letter) -> &str {
     letter.burial.as_ref().map_or(FOREIGN, |burial| &burial.reason)
+}
+
+/// It says that money was paid or given back, in a way that a worker can record.
+pub(super) fn is_about_money(fields: &FieldNames, letter: &Letter) -> bool {
+    let message = fields.decode_message(&letter.entry());
+    matches!(message, Ok(Message::Event(event)) if event.kind.is_about_money())
 }
 
 /// When this id was given.

@@ -49,8 +49,8 @@ impl Name {
     /// that beats in the meantime belongs to a live process.
     pub async fn take(&self) -> anyhow::Result<()> {
         let (began, mut remaining) = (Instant::now(), None);
-        while !self.beat_or_say_why().await? {
-            let holder: Option<String> = self.pool.get(self.key.clone()).await?;
+        while !self.beat().await? {
+            let holder = self.holder().await?;
             let left_ms: i64 = self.pool.pttl(self.key.clone()).await?;
             let holder = holder.unwrap_or_default();
             match remaining {
@@ -100,14 +100,14 @@ impl Name {
         NameTaken { name: self.name.clone(), holder }.into()
     }
 
-    /// As [`Name::beat`]; says so where the key cannot hold a heartbeat.
-    async fn beat_or_say_why(&self) -> anyhow::Result<bool> {
-        match self.beat().await {
+    /// What holds the name; an error where that is no heartbeat.
+    async fn holder(&self) -> anyhow::Result<Option<String>> {
+        match self.pool.get(self.key.clone()).await {
             Err(error) if error.details().contains("WRONGTYPE") => {
                 let kind: String = self.pool.r#type(self.key.clone()).await?;
                 Err(self.is_in_the_way(&format!("a {kind}")))
             }
-            beat => Ok(beat?),
+            holder => Ok(holder?),
         }
     }
 
