@@ -1,5 +1,5 @@
 //! Consumes the stream `jobs` until it is interrupted: `REDIS_URL=redis://127.0.0.1:6379 cargo run --example consume`.
-//! Each entry should have a field `text`: `redis-cli XADD jobs '*' text hello`.
+//! Each entry should have a field `text`: `redis-cli -u "$REDIS_URL" XADD jobs '*' text hello`.
 
 use std::{error::Error, sync::Arc};
 
