@@ -90,9 +90,9 @@ clusters-sample: servers
     cargo test {{ everything }} --test pipeline -- --ignored --test-threads 1 \
         three_workers_on_three a_node_of_galera_that_was_alone a_member_of_a_group_dies
 
-# Start private servers that stay, and print the environment to paste
+# Start private servers that stay, and print the environment to paste; the first time, what starts them is compiled
 up: servers
-    @cargo run --quiet --package tidegate-lab -- up
+    @cargo run --package tidegate-lab -- up
 
 # Stop the servers of `just up`
 down:

@@ -16,6 +16,13 @@ fn lab(folder: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// What a line prints in a shell into which `exports` was pasted.
+fn typed(exports: &str, line: &str) -> String {
+    let output = Command::new("sh").args(["-c", &format!("{exports}{line}\n")]).output().unwrap();
+    assert!(output.status.success(), "{line}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 fn redis_port(exports: &str) -> u16 {
     let line = exports.lines().find(|line| line.starts_with("export TIDEGATE_REDIS_URL=")).unwrap();
     line.trim_end_matches('\'').rsplit(':').next().unwrap().parse().unwrap()
@@ -37,8 +44,11 @@ fn up_is_idempotent_keeps_data_on_demand_and_down_removes_everything() {
     let _down = Down(folder);
 
     let exports = lab(folder, &["up"]);
-    assert!(exports.lines().all(|line| line.starts_with("export TIDEGATE_")), "{exports}");
+    let is_environment = |line: &str| line.starts_with("export TIDEGATE_") || line.starts_with("alias ");
+    assert!(exports.lines().all(is_environment), "{exports}");
     call(redis_port(&exports), "SET voucher 7");
+    assert_eq!(typed(&exports, "redis GET voucher"), "7\n");
+    assert_eq!(typed(&exports, "mysql --skip-column-names -e 'SELECT DATABASE()'"), "tidegate\n");
     assert_eq!(lab(folder, &["up"]), exports, "what runs is left as it is");
     assert_eq!(call(redis_port(&exports), "GET voucher"), "$1\r\n7\r\n");
 

@@ -78,20 +78,22 @@ pub struct Typed {
 }
 
 impl Operator {
-    /// With the addresses of this site, and a `mysql` that has its options, as RUNBOOK.md asks for.
+    /// With the addresses of this site where RUNBOOK.md has none.
     pub fn at(site: &Site) -> Self {
         let recipes = recipes();
         let first = recipes.iter().find(|recipe| recipe.language == "sh").expect("RUNBOOK.md begins with sh");
         // Whoever types is no test that can wait.
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(site.add_users()));
-        let exports =
-            |redis: &str, mysql: &str| own(&first.text, &[("redis://...", redis), ("mysql://...", mysql)]);
+        // `-p` would ask for a password, which this user has not.
+        let client = format!("-h 127.0.0.1 -P {} -u tidegate tidegate", site.mysql.port());
+        let client = ("-h HOST -P PORT -u USER -p DATABASE", client.as_str());
+        let exports = |redis: &str, mysql: &str| {
+            own(&first.text, &[("redis://...", redis), ("mysql://...", mysql), client])
+        };
         // As the workers have it, or the operator would wait for locks that are over.
         let lease = "export TIDEGATE_WORKER_LOCK_LEASE_MS=600\n";
-        let client =
-            format!("alias mysql='mysql -h 127.0.0.1 -P {} -u tidegate tidegate'\n", site.mysql.port());
         let folder = TempDir::new().expect("a folder");
-        let beginning = |exports: String| format!("cd {}\n{exports}{lease}{client}", folder.path().display());
+        let beginning = |exports: String| format!("cd {}\n{exports}{lease}", folder.path().display());
         let name = "tidegate-operator";
         let as_operator = beginning(exports(&site.redis_url_of(name), &site.mysql_url_of(name)));
         let as_administrator = beginning(exports(&site.redis.url(), &site.mysql.url()));

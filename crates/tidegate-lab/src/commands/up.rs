@@ -10,8 +10,9 @@ use super::standing::{self, Standing};
 
 /// Start a Redis and a MySQL that stay, with their data in `.lab/` of this folder.
 ///
-/// Prints the two lines that point Tidegate at them; paste them, or `eval "$(tidegate-lab up)"`. Which programs is a
-/// matter of TIDEGATE_LAB_REDIS and TIDEGATE_LAB_MYSQL, as for tests. What runs already is left as it is.
+/// Prints the two lines that point Tidegate at them, and the two aliases that the runbook types; paste them, or
+/// `eval "$(tidegate-lab up)"`. Which programs is a matter of TIDEGATE_LAB_REDIS and TIDEGATE_LAB_MYSQL, as for tests.
+/// What runs already is left as it is.
 #[derive(Debug, Args)]
 pub struct Up {
     /// Redis' port [default: the one it had, or any free one]
@@ -43,8 +44,21 @@ impl Up {
         })?;
         println!("export TIDEGATE_REDIS_URL='{}'", redis.url);
         println!("export TIDEGATE_MYSQL_URL='{}'", mysql.url);
+        println!("alias redis='redis-cli -u {}'", redis.url);
+        println!("alias mysql='{}'", mysql_client(&mysql.url)?);
         Ok(())
     }
+}
+
+/// MySQL's own client does not take a URL.
+fn mysql_client(url: &str) -> Result<String> {
+    let parts = || {
+        let (user, rest) = url.strip_prefix("mysql://")?.split_once('@')?;
+        let (address, database) = rest.split('?').next()?.split_once('/')?;
+        let (host, port) = address.split_once(':')?;
+        Some(format!("mysql -h {host} -P {port} -u {user} {database}"))
+    };
+    parts().with_context(|| format!("No client can be pointed at {url}"))
 }
 
 type Started = (Option<u32>, u16, String);
@@ -59,6 +73,7 @@ fn ensure(
         eprintln!("{name} runs already: {} (process {})", running.url, running.pid);
         return Ok(running.clone());
     }
+    eprintln!("{name} is being started");
     let (pid, port, url) = start(folder, last.map(|last| last.port))?;
     let standing = Standing { pid: pid.context("A started server has a process")?, port, url };
     standing.write(folder)?;
