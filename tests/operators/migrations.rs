@@ -80,6 +80,7 @@ async fn duplicates_are_listed_with_ids_that_lose_no_digit_and_the_exit_code_is_
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     let text = stdout(&refused);
     assert!(text.contains("2 live orders share one slot"), "{text}");
+    assert!(text.contains("raise `stock` by their units (docs/takeover.md, step 3)"), "{text}");
     assert!(text.contains("voucher 10 user 5: orders 2, 9007199254740993"), "{text}");
     let refused = migrate(&mysql.url(), &["--json"]);
     let json: Value = serde_json::from_slice(&refused.stdout).expect("JSON");

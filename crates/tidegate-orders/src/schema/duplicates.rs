@@ -33,7 +33,8 @@ impl fmt::Display for DuplicateOrders {
         let slots = if self.slots == 1 { "one slot".to_owned() } else { format!("{} slots", self.slots) };
         write!(
             f,
-            "{} live orders share {slots}; decide which stay and cancel the others (status 4):",
+            "{} live orders share {slots}; decide which stay, cancel the others (status 4) and raise `stock` by their units \
+             (docs/takeover.md, step 3):",
             self.orders
         )?;
         for slot in &self.listed {
