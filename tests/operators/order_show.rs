@@ -274,6 +274,7 @@ async fn an_order_without_a_trace_is_unknown_and_what_was_not_searched_is_said()
     let operator = operator(&site);
     let unknown = operator.run("order show 77").expect(1);
     assert!(unknown.stdout.contains("Nobody has heard of it"), "{unknown:?}");
+    assert!(unknown.stdout.contains("ask the caller which reply came"), "{unknown:?}");
     operator.run("order show x").expect(2);
     operator.run("order find").expect(2);
     operator.run("order find --user 1").expect(1);

@@ -41,7 +41,9 @@ fn last_seen(records: &OrderRecords) -> String {
 pub fn unknown(records: &OrderRecords) -> String {
     let unsearched = unsearched(records);
     if unsearched.is_empty() {
-        return "Nobody has heard of it: it was never admitted, or every trace of it was deleted.".to_owned();
+        return "Nobody has heard of it: it was never admitted, or every trace of it was deleted. The gate may have refused it \
+                (sold out, paused, ...), which leaves no trace: ask the caller which reply came."
+            .to_owned();
     }
     format!("Nothing was found of it; but {}.", unsearched.join("; "))
 }
