@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader},
+    os::unix::process::ExitStatusExt,
     process::Stdio,
 };
 
@@ -85,6 +86,8 @@ async fn a_question_is_asked_on_a_terminal_and_only_a_yes_changes_something() {
     let mut terminal = Terminal::start(&program.command(&["trim"]));
     terminal.shows("[y/N]");
     terminal.presses_control('c');
+    let (signal, shown) = terminal.ends_by_signal();
+    assert_eq!(signal, Signal::SIGINT, "130, as shells say it: {shown}");
     assert_eq!(dump(&client).await, before);
 
     let mut terminal = Terminal::start(&program.command(&["trim", "--as", "alice"]));
@@ -360,8 +363,8 @@ async fn the_log_can_be_cut_at_a_number_or_a_time_and_followed() {
     call::<String>(&client, "XADD tidegate:log * who eve\u{1b}[2J command trim arguments - outcome failed")
         .await;
     assert_eq!(next()["outcome"], "failed");
-    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
-    child.wait().unwrap();
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGINT as i32), "130, as shells say it");
     let table = program.run("log").expect(0);
     assert!(!table.stdout.contains('\u{1b}'), "the terminal is not steered by it: {table:?}");
 }

@@ -129,6 +129,15 @@ impl Terminal {
         (self.code(&shown), shown)
     }
 
+    /// Waits for its end by a signal; answers with that and with what it showed before.
+    pub fn ends_by_signal(mut self) -> (Signal, String) {
+        let shown = self.session.exp_eof().expect("it ends");
+        match self.session.process().wait() {
+            Ok(WaitStatus::Signaled(_, signal, _)) => (signal, shown),
+            status => panic!("{status:?} is no signal: {shown}"),
+        }
+    }
+
     /// Waits for its end; answers with its exit code and with the terminal that it leaves behind.
     pub fn leaves(mut self) -> (i32, Self) {
         let shown = self.session.exp_eof().expect("it ends");
