@@ -3,8 +3,8 @@
 
 mod earlier;
 mod events;
+mod limited_log;
 mod predict;
-mod refusals;
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -24,8 +24,8 @@ use crate::{
     wire::{FieldNames, Message},
 };
 use earlier::EarlierEntries;
+use limited_log::LimitedLog;
 pub use predict::Predicted;
-use refusals::RefusalLog;
 
 /// Turns stream entries into orders in MySQL, and moves these by their events.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct OrderHandler {
     locks: UserLocks,
     ledger: Ledger,
     order_counters: Arc<OrderCounters>,
-    refusals: Arc<RefusalLog>,
+    limited_log: Arc<LimitedLog>,
     earlier: Arc<EarlierEntries>,
     batch_tracer: Option<Arc<dyn BatchTracer>>,
 }
@@ -90,7 +90,7 @@ impl OrderHandler {
         inspector: StreamInspector,
     ) -> Self {
         let earlier = Arc::new(EarlierEntries::new(inspector, gate.fields().clone()));
-        Self { gate, locks, ledger, order_counters, refusals: Arc::default(), earlier, batch_tracer: None }
+        Self { gate, locks, ledger, order_counters, limited_log: Arc::default(), earlier, batch_tracer: None }
     }
 
     /// Gives `batch_tracer` a trace of every batch that it wants.
@@ -278,7 +278,7 @@ impl OrderHandler {
                 Ok(ReleaseReply::GivenBackBefore) => {}
                 Ok(_) => {
                     if let Some(refusal) = refusal {
-                        self.refusals.log(&incoming[at], refusal);
+                        self.limited_log.refusal(&incoming[at], refusal);
                     }
                 }
                 Err(GateError::Unreachable(error)) => return Err(error.into()),

@@ -157,15 +157,17 @@ impl OrderHandler {
         let reference = event.reference.as_ref().map(|reference| reference.as_str());
         match past.outcome {
             EventOutcome::Applied | EventOutcome::Unchanged => {}
-            EventOutcome::RefundDue => tracing::warn!(
+            EventOutcome::RefundDue if self.limited_log.is_shown(past.outcome.word()) => tracing::warn!(
                 order = %event.order, user = %event.user, voucher = %event.voucher, %entry, reference,
                 "a payment has to be given back: it pays for no order"
             ),
-            EventOutcome::Rejected(rejection) if self.refusals.is_shown(rejection.word()) => tracing::warn!(
-                order = %event.order, user = %event.user, voucher = %event.voucher, %entry, reference,
-                event = %event.kind, reason = rejection.word(), "event rejected: the order cannot take this step"
-            ),
-            EventOutcome::Rejected(_) => {}
+            EventOutcome::Rejected(rejection) if self.limited_log.is_shown(rejection.word()) => {
+                tracing::warn!(
+                    order = %event.order, user = %event.user, voucher = %event.voucher, %entry, reference,
+                    event = %event.kind, reason = rejection.word(), "event rejected: the order cannot take this step"
+                )
+            }
+            EventOutcome::RefundDue | EventOutcome::Rejected(_) => {}
         }
     }
 }

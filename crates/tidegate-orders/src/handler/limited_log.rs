@@ -1,4 +1,5 @@
-//! Logs refused orders and rejected events, a few one by one and the others as a sum: a sold-out rush must not fill the log.
+//! Logs what comes in floods (refused orders, rejected events, payments to give back), a few one by one and the others as a sum: a
+//! sold-out rush must not fill the log.
 
 use std::{
     collections::BTreeMap,
@@ -11,26 +12,26 @@ use tokio::time::sleep;
 
 use crate::ledger::{Incoming, Refusal};
 
-/// Refusals of one reason that have a line each within a period; the table `tidegate_refusal` has them all.
+/// Lines of one reason within a period; the tables `tidegate_refusal` and `tidegate_event` have all of it.
 const LOGGED_ONE_BY_ONE: u64 = 3;
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// The refusals of a process, from all its lanes. The first of each period have a line each, the others a sum at its end.
+/// What all lanes of a process log by reasons. The first of each period have a line each, the others a sum at its end.
 #[derive(Debug)]
-pub struct RefusalLog {
+pub struct LimitedLog {
     period: Duration,
     counts: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl Default for RefusalLog {
+impl Default for LimitedLog {
     fn default() -> Self {
         Self { period: PERIOD, counts: Mutex::default() }
     }
 }
 
-impl RefusalLog {
+impl LimitedLog {
     /// Logs a refusal, or counts it for the sum of this period.
-    pub fn log(self: &Arc<Self>, Incoming { order, entry }: &Incoming, refusal: Refusal) {
+    pub fn refusal(self: &Arc<Self>, Incoming { order, entry }: &Incoming, refusal: Refusal) {
         let reason = refusal.word();
         if self.is_shown(reason) {
             tracing::warn!(
@@ -72,14 +73,14 @@ impl RefusalLog {
                     reason,
                     count = more,
                     within_s = self.period.as_secs(),
-                    "more orders refused or events rejected: the tables tidegate_refusal and tidegate_event have them"
+                    "more orders refused, events rejected or payments to give back: the tables tidegate_refusal and tidegate_event have them"
                 );
             }
         }
     }
 }
 
-impl Drop for RefusalLog {
+impl Drop for LimitedLog {
     fn drop(&mut self) {
         self.log_rest();
     }
@@ -149,10 +150,10 @@ mod tests {
         let said = Said::default();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(said.clone()).finish();
         let _said = tracing::subscriber::set_default(subscriber);
-        let log = Arc::new(RefusalLog { period: Duration::from_millis(200), counts: Mutex::default() });
+        let log = Arc::new(LimitedLog { period: Duration::from_millis(200), counts: Mutex::default() });
         let refuse = |times: u32, refusal| {
             for id in 1..=times {
-                log.log(&Incoming { order: order(id.into()), entry: EntryId::MIN }, refusal);
+                log.refusal(&Incoming { order: order(id.into()), entry: EntryId::MIN }, refusal);
             }
         };
         refuse(1_000, Refusal::OutOfStock);
