@@ -414,3 +414,117 @@ async fn a_replay_of_a_whole_day_with_its_events_moves_nothing() {
     all_is_well(&site).await;
     assert!(worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_cancelled_in_the_hands_of_another_lane_is_written_and_then_cancelled() {
+    let site = Site::open().await;
+    site.load(1, 100).await;
+    site.admit(1, 1, 1, 3).await;
+    let proxies = Proxies::start(&site).await;
+    let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
+    let slow = proxies.before(quick(&site, "slow"), &site).start();
+    hold.reached().await.expect("the order is in hand");
+    site.call("DEL lock:order:1").await;
+    add_event(&site, "cancelled", 1, &[]).await;
+    let other = site.worker("other").start();
+    until("it is set aside", || async {
+        let log = other.log();
+        log.contains("left=1")
+    })
+    .await;
+    assert_eq!(states(&site, [1]).await, ["none"]);
+    hold.release();
+    until("it is cancelled", || async { state(&site, 1).await.as_deref() == Some("4 free") }).await;
+    site.settled().await;
+    assert_eq!(recorded(&site, 1).await, ["cancelled applied 3"]);
+    assert_eq!(stocks(&site, 1).await, (100, Some(100)));
+    all_is_well(&site).await;
+    assert!(slow.stop().await.success() && other.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_buys_again_only_after_the_old_order_was_given_back_and_keeps_the_new_one() {
+    let site = Site::open().await;
+    site.load(1, 100).await;
+    site.admit(1, 1, 1, 1).await;
+    let worker = site.worker("w").start();
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    let entry = add_event(&site, "cancelled", 1, &[]).await;
+    let proxies = Proxies::start(&site).await;
+    let release = sha1_of(include_str!("../../lua/release.lua"));
+    let hold = proxies.redis.hold_when(&release);
+    let worker = proxies.before(quick(&site, "w"), &site).start();
+    hold.reached().await.expect("it is cancelled in MySQL");
+    let refused = site.tidegate(&["admit", "--voucher", "1", "--user", "1"]);
+    assert_eq!(refused.status.code(), Some(1), "the user still counts as a buyer: {refused:?}");
+    hold.release();
+    site.settled().await;
+    site.admit(2, 1, 1, 1).await;
+    site.settled().await;
+    assert_eq!(states(&site, [1, 2]).await, ["4 free", "1 held"]);
+    // The entry of the event is handled once more, by whoever was slow.
+    site.call(&format!("XGROUP SETID {STREAM} {GROUP} {}", before(&entry))).await;
+    site.settled().await;
+    assert!(is_buyer(&site, 1).await);
+    assert_eq!(stocks(&site, 1).await, (99, Some(99)));
+    all_is_well(&site).await;
+    assert!(worker.stop().await.success());
+}
+
+/// The id right before this one.
+fn before(entry: &str) -> String {
+    let (ms, _) = entry.split_once('-').expect("an entry id");
+    format!("{}-{}", ms.parse::<u64>().expect("milliseconds") - 1, u64::MAX)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_cancelled_after_it_was_buried_is_given_back_with_its_letter_and_not_put_back() {
+    let site = Site::open().await;
+    // Redis sells a voucher that MySQL does not know.
+    site.load(1, 10).await;
+    sql(&site, "DELETE FROM tb_seckill_voucher").await;
+    site.admit(1, 1, 1, 2).await;
+    let worker = site.worker("w").start();
+    site.settled().await;
+    assert_eq!(site.dead().await[0]["dead:reason"], "unknown_voucher");
+    add_event(&site, "cancelled", 1, &[]).await;
+    add_event(&site, "paid", 1, &[("ref", "p")]).await;
+    site.settled().await;
+    assert_eq!(recorded(&site, 1).await, ["cancelled applied 0", "paid refund_due 0"]);
+    assert_eq!(site.redis_stock(1).await, Some(8), "its units are the dead letter's");
+    let requeued = site.tidegate(&["dead", "requeue", "--all", "--yes"]);
+    assert_eq!(requeued.status.code(), Some(1), "it would not be written: {requeued:?}");
+    let cancelled = site.tidegate(&["dead", "cancel", "--all", "--yes"]);
+    assert!(cancelled.status.success(), "{cancelled:?}");
+    assert_eq!((site.dead().await.len(), site.redis_stock(1).await), (0, Some(10)));
+    assert!(!is_buyer(&site, 1).await);
+    assert_eq!(states(&site, [1]).await, ["5 free"]);
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_comes_twice_in_a_batch_or_by_two_streams_is_recorded_with_one_effect() {
+    let site = Site::open().await;
+    site.load(1, 10).await;
+    for order in [1, 2] {
+        site.admit(order, order, 1, 1).await;
+        add_event(&site, "cancelled", order, &[("ref", "c")]).await;
+        add_event(&site, "cancelled", order, &[("ref", "c")]).await;
+    }
+    let (order, reference) =
+        ([("event", "cancelled"), ("userId", "1"), ("voucherId", "1")], [("orderId", "1"), ("ref", "c")]);
+    let fields: Vec<&str> =
+        order.iter().chain(&reference).flat_map(|(name, value)| [*name, *value]).collect();
+    let _entry: Value = site.redis_says(&[&["XADD", "B:stream.orders", "*"], &fields[..]].concat()).await;
+    let (first, second) =
+        (site.worker("w").start(), site.worker("w").log_as("second").set("REDIS_PREFIX", "B:").start());
+    site.settled().await;
+    second.says("done=1").await;
+    let outcomes = recorded(&site, 1).await;
+    let applied = outcomes.iter().filter(|outcome| outcome.starts_with("cancelled applied")).count();
+    assert_eq!((outcomes.len(), applied), (3, 1), "{outcomes:?}");
+    assert_eq!(recorded(&site, 2).await, ["cancelled applied 1", "cancelled unchanged 0"]);
+    assert_eq!(site.mysql_stock(1).await, 10);
+    assert!(first.stop().await.success() && second.stop().await.success());
+}
