@@ -170,7 +170,7 @@ impl FieldNames {
     pub fn decode_message(&self, entry: &Entry) -> Result<Message, WireError> {
         match event::decode(entry)? {
             Some(event) => Ok(Message::Event(event)),
-            None => self.decode(entry).map(Message::Order),
+            None => self.order(entry).map(Message::Order),
         }
     }
 
@@ -183,6 +183,11 @@ impl FieldNames {
         if entry.fields.iter().any(|(name, _)| name == EVENT) {
             return Err(WireError::Event);
         }
+        self.order(entry)
+    }
+
+    /// Reads an entry that is no event.
+    fn order(&self, entry: &Entry) -> Result<Order, WireError> {
         Ok(Order {
             user: self.required(entry, self.user(), UserId::parse)?,
             voucher: self.required(entry, self.voucher(), VoucherId::parse)?,
