@@ -8,7 +8,7 @@ use tidegate_lab::Proxy;
 
 use crate::{
     program::{Program, Run, closed_port, go_on, pastes},
-    site::{STREAM, Site, until},
+    site::{GROUP, STREAM, Site, until},
     terminal::Terminal,
 };
 
@@ -318,4 +318,21 @@ async fn a_store_that_goes_away_leaves_no_doubt_what_is_in_the_stream() {
     );
     assert_eq!(go_on(&run.stderr), "tidegate order use 1 --yes");
     assert_eq!(events_in_stream(&site).await, ["paid"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_appended_while_a_worker_lives_that_knows_no_events() {
+    let site = with_orders(1..=1).await;
+    // As a worker of the version before events stands there.
+    site.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, GROUP, "old-0"]).await;
+    let heartbeat = "pid 7 on shop since 2026-01-01T00:00:00Z, heartbeat 10000 ms (00000000)";
+    site.redis_says(&["SET", "tidegate:worker:old", heartbeat, "PX", "60000"]).await;
+    let refused = operator(&site).run("order pay 1 --ref p --yes").expect(1);
+    assert!(refused.all().contains("knows no events and would bury them: old."), "{}", refused.all());
+    assert_eq!(events_in_stream(&site).await, Vec::<String>::new());
+    site.redis_says(&["DEL", "tidegate:worker:old"]).await;
+    let worker = site.worker("w").start();
+    operator(&site).run("order pay 1 --ref p --yes").expect(0);
+    assert_eq!(status(&site, 1).await, 2);
+    assert!(worker.stop().await.success());
 }

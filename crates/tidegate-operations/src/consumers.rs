@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use fred::{clients::Pool, interfaces::KeysInterface, types::Value};
 use serde::Serialize;
-use tidegate_orders::{Keys, keys::process_of};
+use tidegate_orders::{Keys, event::KNOWS_EVENTS, keys::process_of};
 use tidegate_stream::{ConsumerInfo, StreamError, StreamNames, inspect};
 
 use crate::{settings::SystemSettings, text::seconds};
@@ -120,6 +120,17 @@ impl Consumers {
     pub fn processes(&self) -> Vec<String> {
         let alive = self.all.iter().filter(|consumer| consumer.alive);
         let mut names: Vec<String> = alive.map(|consumer| process_of(&consumer.name).to_owned()).collect();
+        names.dedup();
+        names
+    }
+
+    /// Names of the processes that live and would bury events, because they are of an older version.
+    pub fn without_events(&self) -> Vec<String> {
+        let is_older = |consumer: &&Consumer| {
+            consumer.process.as_ref().is_some_and(|process| !process.contains(KNOWS_EVENTS))
+        };
+        let older = self.all.iter().filter(is_older);
+        let mut names: Vec<String> = older.map(|consumer| process_of(&consumer.name).to_owned()).collect();
         names.dedup();
         names
     }

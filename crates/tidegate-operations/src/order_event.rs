@@ -14,7 +14,7 @@ use anyhow::Context;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    EventKind, OrderId, UserId, VoucherId,
+    EventKind, Keys, OrderId, UserId, VoucherId,
     event::{Event, EventText},
 };
 use tidegate_stream::Stream;
@@ -23,7 +23,7 @@ pub use expectation::Expectation;
 pub use plan::{Obstacle, OrderEventPlan, PlannedEvent};
 pub use report::{EventFate, OrderEventReport, SentEvent};
 
-use crate::{connect, settings::SystemSettings};
+use crate::{connect, consumers::Consumers, settings::SystemSettings};
 
 /// What happened, and to which orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +111,9 @@ impl<'a> OrderEvents<'a> {
         let ids: Vec<OrderId> = orders.iter().map(|named| named.order).collect();
         let found = plan::Found::read(&self.mysql, &ids, self.settings.mysql.statement_timeout).await;
         let found = found.context("Failed to read the orders in MySQL")?;
-        Ok(OrderEventPlan::of(&self.request, orders, found))
+        let keys = Keys::new(self.settings.keys.clone());
+        let consumers = Consumers::read(&self.redis, &keys, self.stream.names()).await?;
+        Ok(OrderEventPlan::of(&self.request, orders, found, consumers.without_events()))
     }
 }
 

@@ -10,6 +10,9 @@ use crate::order::{OrderId, UserId, VoucherId};
 
 pub use decide::{EventOutcome, EventRejection, History, PastEvent, Row, Step, decide};
 
+/// What the heartbeat of a worker says that handles events: an older one would bury them.
+pub const KNOWS_EVENTS: &str = ", knows events";
+
 /// Longest text of an event, in characters.
 const MOST_CHARS: usize = 64;
 

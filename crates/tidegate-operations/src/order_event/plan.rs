@@ -23,6 +23,8 @@ pub struct OrderEventPlan {
     pub event: EventKind,
     /// One for each order that was named.
     pub orders: Vec<PlannedEvent>,
+    /// Workers that live and would bury events, because they are of an older version: then nothing is appended.
+    pub older_workers: Vec<String>,
 }
 
 /// An event that would be appended.
@@ -69,7 +71,7 @@ pub enum Obstacle {
 
 impl Plan for OrderEventPlan {
     fn next(&self) -> Next {
-        if self.obstacles().next().is_some() {
+        if self.obstacles().next().is_some() || !self.older_workers.is_empty() {
             return Next::Refused;
         }
         let orders = match self.orders.as_slice() {
@@ -86,9 +88,14 @@ impl OrderEventPlan {
         self.orders.iter().filter_map(|planned| Some((planned, planned.obstacle?)))
     }
 
-    pub(super) fn of(request: &OrderEventRequest, orders: Vec<NamedOrder>, mut found: Found) -> Self {
+    pub(super) fn of(
+        request: &OrderEventRequest,
+        orders: Vec<NamedOrder>,
+        mut found: Found,
+        older_workers: Vec<String>,
+    ) -> Self {
         let orders = orders.into_iter().map(|named| planned(request, named, &mut found)).collect();
-        Self { event: request.kind, orders }
+        Self { event: request.kind, orders, older_workers }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
+use tidegate_orders::event::KNOWS_EVENTS;
 use tidegate_stream::Leases;
 use tokio::time::sleep;
 
@@ -35,7 +36,7 @@ impl Name {
     /// The name `name`, kept at `key` for `ttl` after each heartbeat. Not held yet.
     pub fn new(leases: Leases, pool: Pool, key: Key, name: &str, ttl: Duration) -> Self {
         let token = format!(
-            "pid {} on {} since {}{HEARTBEAT}{} ms ({:08x})",
+            "pid {} on {} since {}{KNOWS_EVENTS}{HEARTBEAT}{} ms ({:08x})",
             std::process::id(),
             gethostname::gethostname().display(),
             jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ"),

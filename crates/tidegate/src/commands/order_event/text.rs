@@ -16,6 +16,14 @@ const SHOWN: usize = 20;
 
 /// What would be appended.
 pub fn plan(plan: &OrderEventPlan) -> String {
+    if !plan.older_workers.is_empty() {
+        return format!(
+            "{} of a version that knows no events and would bury them: {}. Stop these workers, or upgrade them.\nNothing was \
+             appended.",
+            if plan.older_workers.len() == 1 { "a worker is" } else { "some workers are" },
+            plan.older_workers.join(", "),
+        );
+    }
     let obstacles: Vec<String> =
         plan.obstacles().map(|(planned, obstacle)| refused(planned, obstacle)).collect();
     if !obstacles.is_empty() {
