@@ -16,6 +16,7 @@ mod clusters;
 mod defects;
 mod events;
 mod faults;
+mod life_model;
 mod probe;
 mod rights;
 mod sentinel;

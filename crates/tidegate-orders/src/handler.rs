@@ -118,9 +118,24 @@ impl OrderHandler {
     async fn handle_batch(
         &self,
         batch: &[Entry],
+        batch_trace: Option<&mut BatchTrace>,
+    ) -> Result<Vec<Outcome>, Outage> {
+        let (decoded, outcomes) = decode(self.gate.fields(), batch);
+        let has_events = !decoded.events.is_empty();
+        let outcomes = self.handle_decoded(batch, decoded, outcomes, batch_trace).await?;
+        if has_events {
+            self.earlier.settled(batch, &outcomes);
+        }
+        Ok(outcomes)
+    }
+
+    async fn handle_decoded(
+        &self,
+        batch: &[Entry],
+        Decoded { orders, events }: Decoded,
+        mut outcomes: Vec<Outcome>,
         mut batch_trace: Option<&mut BatchTrace>,
     ) -> Result<Vec<Outcome>, Outage> {
-        let (Decoded { orders, events }, mut outcomes) = decode(self.gate.fields(), batch);
         let (orders, events) = self.set_later_aside(batch, orders, events, &mut outcomes).await?;
         let in_batch: Vec<(usize, OrderId)> = match events.is_empty() {
             true => Vec::new(),

@@ -1,17 +1,18 @@
 //! What an event waits for: an entry of its order that is older than it, and still pending somewhere.
 //!
-//! Lanes work side by side, so an older entry may be in the hands of another lane, or set aside. Those in hand are most often
-//! done in a moment. Whatever stays is remembered by its order, not by its payload, so that a long list of entries that wait
-//! for something else is read once, not for every batch.
+//! Lanes work side by side, so an older entry may be in the hands of another lane, or set aside. Pending entries are remembered
+//! by their orders, not by their payloads: those of a batch in hand as it comes, others once they are read. So a long list of
+//! entries that wait for something else is read once, not for every batch, and only an older entry of the same order is
+//! waited for.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use futures_util::future::try_join_all;
-use tidegate_stream::{EntryId, Outage, PendingEntry, StreamError, StreamInspector};
+use tidegate_stream::{Entry, EntryId, Outage, Outcome, PendingEntry, StreamError, StreamInspector};
 use tokio::time::sleep;
 
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     wire::{FieldNames, order_of_event},
 };
 
-/// How long a batch with events waits for older batches that others have in hand.
+/// How long an event waits for older entries of its order that others have in hand, before it is set aside.
 const MOMENT: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 
@@ -32,30 +33,46 @@ const READ: usize = 500;
 pub(super) struct EarlierEntries {
     inspector: StreamInspector,
     fields: FieldNames,
-    found: Mutex<Found>,
+    known: Mutex<Known>,
 }
 
 /// Pending entries of orders.
 #[derive(Debug, Default)]
-struct Found {
-    /// All pending entries up to here are in `entries`, or were settled since they were looked for.
+struct Known {
+    /// All pending entries up to here are known, or were settled since they were looked for.
     up_to: EntryId,
     /// The oldest pending entry when it was last asked for. It only grows, unless the group was made again.
     oldest: EntryId,
     /// How often it was begun anew.
     begun: u64,
+    orders: BTreeMap<EntryId, OrderId>,
     entries: BTreeSet<(OrderId, EntryId)>,
 }
 
-impl Found {
+impl Known {
     /// Takes the oldest pending entry: what is older was settled.
     fn take_oldest(&mut self, oldest: EntryId) {
         if oldest < self.oldest {
-            *self = Self { begun: self.begun + 1, ..Self::default() };
+            let (up_to, begun) = (EntryId::MIN, self.begun + 1);
+            *self = Self { up_to, begun, orders: BTreeMap::new(), entries: BTreeSet::new(), oldest };
         } else if oldest > self.oldest {
-            self.entries.retain(|(_, id)| *id >= oldest);
+            let left = self.orders.split_off(&oldest);
+            for (id, order) in std::mem::replace(&mut self.orders, left) {
+                self.entries.remove(&(order, id));
+            }
         }
         self.oldest = oldest;
+    }
+
+    fn add(&mut self, id: EntryId, order: OrderId) {
+        self.orders.insert(id, order);
+        self.entries.insert((order, id));
+    }
+
+    fn remove(&mut self, id: EntryId) {
+        if let Some(order) = self.orders.remove(&id) {
+            self.entries.remove(&(order, id));
+        }
     }
 
     fn older_than(&self, order: OrderId, id: EntryId) -> impl Iterator<Item = EntryId> {
@@ -65,120 +82,153 @@ impl Found {
 
 impl EarlierEntries {
     pub(super) fn new(inspector: StreamInspector, fields: FieldNames) -> Self {
-        Self { inspector, fields, found: Mutex::default() }
+        Self { inspector, fields, known: Mutex::default() }
     }
 
-    /// Of these events, each an order and the entry that brought it, those that have to wait: an older entry of their order
-    /// is pending that is none of `own`, the batch in hand.
+    /// Of the events of a batch in hand, each an order and the entry that brought it, those that have to wait: an older entry
+    /// of their order is pending that is not in this batch. Whoever asks says afterwards what became of the batch, by
+    /// [`EarlierEntries::settled`].
     ///
     /// # Errors
     /// When Redis does not answer.
     pub(super) async fn waiting(
         &self,
+        batch: &[Entry],
         events: &[(OrderId, EntryId)],
-        own: &HashSet<EntryId>,
     ) -> Result<HashSet<EntryId>, Outage> {
         let Some(last) = events.iter().map(|(_, id)| *id).max() else { return Ok(HashSet::new()) };
+        let own: HashSet<EntryId> = batch.iter().map(|entry| entry.id).collect();
         let first = own.iter().min().copied().unwrap_or(last);
         let oldest = self.inspector.first_pending((EntryId::MIN, last)).await.map_err(outage)?;
         let begun = {
-            let mut found = self.found();
-            found.take_oldest(oldest.unwrap_or(last));
-            found.begun
+            let mut known = self.known();
+            known.take_oldest(oldest.unwrap_or(last));
+            self.add(&mut known, batch);
+            known.begun
         };
-        // Those between the batch's own entries may be older than some of its events.
-        let others = self.others_in_a_moment(last, own).await?;
-        self.remember(&others).await?;
+        let unknown = self.unknown(last, &own).await?;
+        self.read(&unknown).await?;
         {
-            let mut found = self.found();
-            if found.begun == begun {
-                found.up_to = found.up_to.max(first.previous());
+            let mut known = self.known();
+            if known.begun == begun {
+                // Entries of others may stand between those of this batch: they are looked for again.
+                known.up_to = known.up_to.max(first.previous());
             }
         }
-        self.still_pending(events, own).await
+        self.wait_for_older(events, &own).await
     }
 
-    /// The pending entries up to `last` that are not known yet, and that stay although others are given a moment for those
-    /// they have in hand.
-    async fn others_in_a_moment(
+    /// Forgets the entries of a batch that are pending no more.
+    pub(super) fn settled(&self, batch: &[Entry], outcomes: &[Outcome]) {
+        let mut known = self.known();
+        for (entry, outcome) in batch.iter().zip(outcomes) {
+            if !matches!(outcome, Outcome::SetAside(_)) {
+                known.remove(entry.id);
+            }
+        }
+    }
+
+    fn add<'a>(&self, known: &mut Known, entries: impl IntoIterator<Item = &'a Entry>) {
+        for entry in entries {
+            if let Some(order) = order_of_event(entry).or_else(|| self.fields.glimpse(entry).id) {
+                known.add(entry.id, order);
+            }
+        }
+    }
+
+    /// The pending entries up to `last` of which nothing is known yet.
+    async fn unknown(&self, last: EntryId, own: &HashSet<EntryId>) -> Result<Vec<EntryId>, Outage> {
+        let mut after = {
+            let known = self.known();
+            known.up_to.max(known.oldest.previous())
+        };
+        let mut unknown = Vec::new();
+        loop {
+            let page = self.inspector.pending_entries((after, last), PAGE, None).await.map_err(outage)?;
+            let Some(end) = page.last() else { return Ok(unknown) };
+            after = end.id;
+            let is_whole = page.len() < usize::from(PAGE);
+            let known = self.known();
+            let ids = page.into_iter().map(|pending| pending.id);
+            unknown.extend(ids.filter(|id| !own.contains(id) && !known.orders.contains_key(id)));
+            if is_whole {
+                return Ok(unknown);
+            }
+        }
+    }
+
+    async fn read(&self, ids: &[EntryId]) -> Result<(), Outage> {
+        let stream = &self.inspector.names().stream;
+        for ids in ids.chunks(READ) {
+            let entries = self.inspector.entries(stream, ids).await.map_err(outage)?;
+            self.add(&mut self.known(), entries.iter().flatten());
+        }
+        Ok(())
+    }
+
+    /// The events whose orders have older entries that stay pending, although others are given a moment for those that they
+    /// have in hand.
+    async fn wait_for_older(
         &self,
-        last: EntryId,
+        events: &[(OrderId, EntryId)],
         own: &HashSet<EntryId>,
-    ) -> Result<Vec<EntryId>, Outage> {
+    ) -> Result<HashSet<EntryId>, Outage> {
         let began = Instant::now();
         loop {
-            let others = self.others(last, own).await?;
-            let in_hand = others.iter().any(|pending| pending.deliveries > 0);
-            if !in_hand || began.elapsed() > MOMENT {
-                return Ok(others.into_iter().map(|pending| pending.id).collect());
+            let older = self.older(events, own);
+            if older.is_empty() {
+                return Ok(HashSet::new());
+            }
+            let pending = self.still_pending(&older).await?;
+            let in_hand = pending.iter().any(|pending| pending.deliveries > 0);
+            if pending.is_empty() || !in_hand || began.elapsed() > MOMENT {
+                let pending: HashSet<EntryId> = pending.into_iter().map(|pending| pending.id).collect();
+                return Ok(waiting(events, older.into_iter().filter(|(_, id)| pending.contains(id))));
             }
             sleep(LOOK_EVERY).await;
         }
     }
 
-    async fn others(&self, last: EntryId, own: &HashSet<EntryId>) -> Result<Vec<PendingEntry>, Outage> {
-        let mut after = {
-            let found = self.found();
-            found.up_to.max(found.oldest.previous())
-        };
-        let mut others = Vec::new();
-        loop {
-            let page = self.inspector.pending_entries((after, last), PAGE, None).await.map_err(outage)?;
-            let Some(end) = page.last() else { return Ok(others) };
-            after = end.id;
-            let is_whole = page.len() < usize::from(PAGE);
-            others.extend(page.into_iter().filter(|pending| !own.contains(&pending.id)));
-            if is_whole {
-                return Ok(others);
-            }
-        }
+    fn older(&self, events: &[(OrderId, EntryId)], own: &HashSet<EntryId>) -> BTreeSet<(OrderId, EntryId)> {
+        let known = self.known();
+        let older =
+            events.iter().flat_map(|(order, id)| known.older_than(*order, *id).map(|older| (*order, older)));
+        older.filter(|(_, older)| !own.contains(older)).collect()
     }
 
-    async fn remember(&self, ids: &[EntryId]) -> Result<(), Outage> {
-        let stream = &self.inspector.names().stream;
-        for ids in ids.chunks(READ) {
-            let entries = self.inspector.entries(stream, ids).await.map_err(outage)?;
-            let mut found = self.found();
-            for entry in entries.iter().flatten() {
-                let order = order_of_event(entry).or_else(|| self.fields.glimpse(entry).id);
-                found.entries.extend(order.map(|order| (order, entry.id)));
-            }
-        }
-        Ok(())
-    }
-
-    /// What was pending when it was looked for may be settled by now.
+    /// Forgets those that were settled since they were looked for, and answers with the others.
     async fn still_pending(
         &self,
-        events: &[(OrderId, EntryId)],
-        own: &HashSet<EntryId>,
-    ) -> Result<HashSet<EntryId>, Outage> {
-        let suspects: Vec<(OrderId, EntryId)> = {
-            let found = self.found();
-            let older = events
-                .iter()
-                .flat_map(|(order, id)| found.older_than(*order, *id).map(|older| (*order, older)));
-            let older: BTreeSet<_> = older.filter(|(_, older)| !own.contains(older)).collect();
-            older.into_iter().collect()
-        };
-        let pending = suspects.iter().map(|(_, id)| self.inspector.pending_entry(*id));
+        entries: &BTreeSet<(OrderId, EntryId)>,
+    ) -> Result<Vec<PendingEntry>, Outage> {
+        let pending = entries.iter().map(|(_, id)| self.inspector.pending_entry(*id));
         let pending = try_join_all(pending).await.map_err(outage)?;
-        let mut found = self.found();
-        let mut oldest: HashMap<OrderId, EntryId> = HashMap::new();
-        for ((order, id), pending) in suspects.into_iter().zip(pending) {
-            if pending.is_some() {
-                oldest.entry(order).or_insert(id);
-            } else {
-                found.entries.remove(&(order, id));
+        let mut known = self.known();
+        for ((_, id), pending) in entries.iter().zip(&pending) {
+            if pending.is_none() {
+                known.remove(*id);
             }
         }
-        let waits = |(order, id): &&(OrderId, EntryId)| oldest.get(order).is_some_and(|oldest| oldest < id);
-        Ok(events.iter().filter(waits).map(|(_, id)| *id).collect())
+        Ok(pending.into_iter().flatten().collect())
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The events behind any of these entries of their orders.
+fn waiting(
+    events: &[(OrderId, EntryId)],
+    pending: impl Iterator<Item = (OrderId, EntryId)>,
+) -> HashSet<EntryId> {
+    let mut oldest: HashMap<OrderId, EntryId> = HashMap::new();
+    for (order, id) in pending {
+        let oldest = oldest.entry(order).or_insert(id);
+        *oldest = id.min(*oldest);
+    }
+    let waits = |(order, id): &&(OrderId, EntryId)| oldest.get(order).is_some_and(|oldest| oldest < id);
+    events.iter().filter(waits).map(|(_, id)| *id).collect()
 }
 
 fn outage(error: StreamError) -> Outage {
@@ -199,13 +249,23 @@ mod tests {
 
     #[test]
     fn what_is_older_than_all_that_is_pending_is_forgotten_and_a_group_made_again_begins_anew() {
-        let mut found = Found { up_to: id(50), ..Found::default() };
-        found.entries.extend([(order(1), id(10)), (order(1), id(30)), (order(2), id(20))]);
-        assert_eq!(found.older_than(order(1), id(30)).collect::<Vec<_>>(), [id(10)]);
-        found.take_oldest(id(20));
-        assert_eq!(found.older_than(order(1), id(90)).collect::<Vec<_>>(), [id(30)]);
-        assert_eq!(found.entries.len(), 2);
-        found.take_oldest(id(5));
-        assert_eq!((found.up_to, found.entries.len()), (EntryId::MIN, 0));
+        let mut known = Known { up_to: id(50), ..Known::default() };
+        for (entry, of) in [(10, 1), (30, 1), (20, 2)] {
+            known.add(id(entry), order(of));
+        }
+        assert_eq!(known.older_than(order(1), id(30)).collect::<Vec<_>>(), [id(10)]);
+        known.take_oldest(id(20));
+        assert_eq!(known.older_than(order(1), id(90)).collect::<Vec<_>>(), [id(30)]);
+        known.remove(id(20));
+        assert_eq!((known.entries.len(), known.orders.len()), (1, 1));
+        known.take_oldest(id(5));
+        assert_eq!((known.up_to, known.entries.len(), known.orders.len()), (EntryId::MIN, 0, 0));
+    }
+
+    #[test]
+    fn an_event_waits_for_whatever_is_older_of_its_order_and_for_nothing_else() {
+        let events = [(order(1), id(10)), (order(1), id(30)), (order(2), id(20))];
+        let pending = [(order(1), id(25)), (order(1), id(15)), (order(2), id(40)), (order(3), id(1))];
+        assert_eq!(waiting(&events, pending.into_iter()), HashSet::from([id(30)]));
     }
 }

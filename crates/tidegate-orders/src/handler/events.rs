@@ -30,10 +30,9 @@ impl OrderHandler {
         if events.is_empty() {
             return Ok((orders, events));
         }
-        let own: HashSet<EntryId> = batch.iter().map(|entry| entry.id).collect();
         let subjects: Vec<(OrderId, EntryId)> =
             events.iter().map(|placed| (placed.incoming.event.order, placed.incoming.entry)).collect();
-        let waiting = self.earlier.waiting(&subjects, &own).await?;
+        let waiting = self.earlier.waiting(batch, &subjects).await?;
         let mut by_place: Vec<(usize, OrderId, Option<EntryId>)> =
             orders.iter().map(|placed| (placed.at, placed.incoming.order.id, None)).collect();
         by_place.extend(
