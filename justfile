@@ -9,8 +9,8 @@ default:
 
 # Of `just test`, what other servers could answer in another way; what a worker weighs is its own affair (`--skip weight::`)
 with_servers := "--lib --bins --test operations --test operators --test pipeline --test promises --test traces"
-# Tests wait for servers more than they compute: two of them for each core
-export RUST_TEST_THREADS := env("RUST_TEST_THREADS", shell("echo $((2 * $(nproc)))"))
+# Tests wait for servers more than they compute: one more of them than there are cores
+export RUST_TEST_THREADS := env("RUST_TEST_THREADS", shell("echo $(($(nproc) + 1))"))
 # One way to build the tests, so that nothing is built twice
 everything := "--workspace --features tidegate/otel"
 

@@ -358,10 +358,24 @@ impl Worker {
         self.child.id()
     }
 
-    /// Sends a signal.
+    /// Sends a signal. After SIGSTOP, none of its threads runs any more.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).expect("a pid")), signal)
             .expect("the worker is there");
+        let began = Instant::now();
+        while signal == Signal::SIGSTOP && !self.is_stopped() {
+            assert!(began.elapsed() < DEADLINE, "the worker does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it has threads");
+        threads.flatten().all(|thread| {
+            // The state stands behind the name, which is in parentheses. A thread that is gone runs no more.
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
     }
 
     /// Kills it as the kernel would, and waits until it is gone.

@@ -156,9 +156,9 @@ async fn dead_connections_are_not_tried_one_by_one() {
     const MANY: usize = 8;
     let site = Site::with_own_mysql().await;
     site.open_sale().await;
-    let plan = site.worker("w").set("WORKER_LANES", MANY).set("WORKER_BATCH", 5);
+    let plan = site.worker("w").set("WORKER_LANES", MANY).set("WORKER_BATCH", 5).set("MYSQL_WRITERS", MANY);
     let worker = plan.set("WORKER_CLAIM_IDLE_MS", 60_000).start();
-    // All lanes wait for one row, each with a connection of its own.
+    // All lanes wait for one row at once, each with a connection of its own.
     let mut other = site.pool.begin().await.expect("a transaction");
     let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
     sqlx::query(lock).bind(PLENTY).execute(&mut *other).await.expect("the row is locked");
