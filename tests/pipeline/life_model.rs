@@ -15,7 +15,7 @@ use tidegate_orders::{
 use crate::site::{STREAM, Site, Worker, until};
 
 /// How many random runs there are, side by side, unless `TIDEGATE_MODEL_RUNS` says otherwise; `just model` sets it.
-const RUNS: u64 = 200;
+const RUNS: u64 = 100;
 /// Workers that are killed meanwhile.
 const KILLS: usize = 5;
 const STEPS: usize = 120;
