@@ -14,17 +14,19 @@
 -- Reply 1: given back now
 -- Reply 2: given back now, but no stock is loaded, so no unit was raised
 -- Reply 3: was given back before; only letter and entries were deleted
+-- Reply 4: the complete journal does not hold the order as admitted; only letter and entries were deleted
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error BADARG: the stock is no number
 local dead, stream, letter, order, user, units, free, by = KEYS[1], KEYS[2], unpack(ARGV, 1, 6)
 local call, find = redis.call, string.find
 if not call('XRANGE', dead, letter, letter)[1] then return 0 end
 
-local note = call('HGET', KEYS[5], order)
+local note, is_complete = unpack(call('HMGET', KEYS[5], order, '#complete'))
 local is_released = note and find(note, '"action":"release"', 1, true)
 if note and not is_released and not find(note, '"by":"' .. user .. '"', 1, true) then
   return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
 end
+local was, at = string.match(note or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
 local stock, change = call('GET', KEYS[3]), tonumber(units)
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG the stock is no number')
@@ -40,17 +42,19 @@ local settled = {}
 for at = 7, #ARGV do
   if not is_pending(ARGV[at]) then settled[#settled + 1] = ARGV[at] end
 end
-
-if not is_released then
+local is_unknown = is_complete and not was and not is_released
+if not is_released and not is_unknown then
   local time = call('TIME')
   call('HSET', KEYS[5], order, '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
     .. (stock and stock + change or 'null') .. ',"change":' .. (stock and change or 0) .. ',"by":"' .. by
-    .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. '}')
+    .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) 
+    .. (was and ',"admitted":{"user":"' .. user .. '","change":' .. was .. ',"timestamp":' .. at .. ',"from":'
+    .. (string.match(note, '"from":(%-?%d+)') or 'null') .. '}' or '') .. '}')
   if free == '1' then call('SREM', KEYS[4], user) end
   if stock and change > 0 then call('INCRBY', KEYS[3], units) end
 end
 for _, entry in ipairs(settled) do call('XDEL', stream, entry) end
 call('XDEL', dead, letter)
-if is_released then return 3 end
+if is_released then return 3 elseif is_unknown then return 4 end
 if not stock and change > 0 then return 2 end
 return 1

@@ -2,25 +2,42 @@
 -- A refusal or an error leaves no trace. Buyers and journal stay: whoever has an order keeps it.
 -- KEYS[1] stock: string, units left
 -- KEYS[2] voucher: hash of begin_ms, end_ms (missing: no bound) and state; a pause outlives the loading
+-- KEYS[3] journal: gets the movement #load, and is #complete from now on where it was empty, or was complete
+-- and its stock was there; absent: nothing is journaled
 -- ARGV[1] units: 0 .. 9999999999999 (13 digits, see README: Ids stay text)
 -- ARGV[2] begin_ms: Unix time in milliseconds, '' for no bound
 -- ARGV[3] end_ms: likewise, later than begin_ms
+-- ARGV[4] by: with KEYS[3]: who loads, as in release.lua; '' where a script that keeps no journal will sell:
+-- no movement, and the journal is not complete from now on
 -- Reply 0: loaded
 -- Reply 1: refused, a stock is loaded and its sale has not ended by the clock of this server
 -- Reply 2: loaded, but the sale is still paused
 -- Error BADARG: an argument is not what it must be
-local units, begin_ms, end_ms = ARGV[1], ARGV[2], ARGV[3]
+local units, begin_ms, end_ms, by, journal = ARGV[1], ARGV[2], ARGV[3], ARGV[4], KEYS[3]
 local call, find = redis.call, string.find
-if #KEYS ~= 2 or #ARGV ~= 3 or #units > 13 or units ~= '0' and not find(units, '^[1-9]%d*$')
+if #KEYS ~= #ARGV - 1 or #ARGV < 3 or #ARGV > 4 or journal and (not find(by, '^[%w_.:-]*$') or #by > 64)
+  or #units > 13 or units ~= '0' and not find(units, '^[1-9]%d*$')
   or #begin_ms > 14 or not find(begin_ms, '^%d*$') or #end_ms > 14 or not find(end_ms, '^%d*$')
   or begin_ms ~= '' and end_ms ~= '' and begin_ms - end_ms >= 0 then
-  return redis.error_reply('BADARG wanted: 2 keys, units, begin_ms, a later end_ms')
+  return redis.error_reply('BADARG wanted: keys, units, begin_ms, a later end_ms, by with a journal')
 end
 local loaded, sale, time = call('GET', KEYS[1]), call('HMGET', KEYS[2], 'end_ms', 'state'), call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 if loaded and not (sale[1] and now_ms - sale[1] >= 0) then return 1 end
--- SET comes first: it is refused when memory is short, HDEL would not be.
+local noted = journal and call('HMGET', journal, '#load', '#complete') or {}
+-- HSET and SET come first: they are refused when memory is short, HDEL would not be.
+if journal and by ~= '' then
+  local is_empty, was = call('HLEN', journal) == 0, string.match(noted[1] or '', '"change":(%-?%d+)') or 0
+  local from = tonumber(loaded or '') -- what was loaded in all grows by what the stock grows
+  call('HSET', journal, '#load', '{"action":"load","from":' .. (from and loaded or 'null') .. ',"to":'
+    .. units .. ',"change":' .. string.format('%.0f', is_empty and units or was + units - (from or 0))
+    .. ',"by":"' .. by .. '","timestamp":' .. now_ms .. '}')
+  local complete = '{"action":"complete","by":"load","timestamp":' .. now_ms .. '}'
+  if is_empty then call('HSET', journal, '#complete', complete) end
+  if from then noted = {} end
+end
 call('SET', KEYS[1], units)
+if noted[2] then call('HDEL', journal, '#complete') end -- a sum that nobody knows any more
 for field, value in pairs({ begin_ms = begin_ms, end_ms = end_ms }) do
   if value == '' then call('HDEL', KEYS[2], field) else call('HSET', KEYS[2], field, value) end
 end

@@ -1,6 +1,8 @@
 -- Gives one order back, once: raises the stock, frees the user, turns its journal entry into a release.
 -- Only for orders that will not be written (refused, buried): the worker does not look into the journal.
--- Works for orders that were admitted without a journal, too. An error leaves no trace.
+-- The entry keeps what it released: "admitted", with user, change, timestamp and from of the admission.
+-- With a complete journal, only for an order that it holds as admitted. Without, also for orders that were
+-- admitted without a journal. An error leaves no trace.
 -- KEYS[1] stock: string, units left, at most 13 digits; never created here: it would be wrong
 -- KEYS[2] buyers: set of the users who were admitted
 -- KEYS[3] journal: hash, order id -> stock movement as JSON; from and to are null where no stock is loaded
@@ -11,6 +13,7 @@
 -- Reply 0: was given back before, nothing changed
 -- Reply 1: given back now
 -- Reply 2: given back now, but no stock is loaded, so no unit was raised
+-- Reply 3: the journal is complete and does not hold the order as admitted; nothing changed
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error IDTAKEN: the order id belongs to an order of another user
 local order, user, units, free, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -22,11 +25,13 @@ if #KEYS ~= 3 or #ARGV ~= 5 or not find(order .. ' ' .. user, '^[1-9]%d* [1-9]%d
   or not find(by, '^[%w_.:-]+$') or #by > 64 then
   return redis.error_reply('BADARG wanted: 3 keys, order id, user id, units, 0 or 1, by')
 end
-local entry = call('HGET', KEYS[3], order)
+local entry, is_complete = unpack(call('HMGET', KEYS[3], order, '#complete'))
 if entry and find(entry, '"action":"release"', 1, true) then return 0 end
 if entry and not find(entry, '"by":"' .. user .. '"', 1, true) then
   return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
 end
+local was, at = string.match(entry or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
+if is_complete and not was then return 3 end
 local stock, change = call('GET', KEYS[1]), tonumber(units)
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG the stock is no number')
@@ -36,7 +41,9 @@ local time = call('TIME')
 -- The first write: HSET is refused when memory is short, SREM would not be.
 call('HSET', KEYS[3], order, '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
   .. (stock and stock + change or 'null') .. ',"change":' .. (stock and change or 0) .. ',"by":"' .. by
-  .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. '}')
+  .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. (was and ',"admitted":{"user":"'
+  .. user .. '","change":' .. was .. ',"timestamp":' .. at .. ',"from":'
+  .. (string.match(entry, '"from":(%-?%d+)') or 'null') .. '}' or '') .. '}')
 if free == '1' then call('SREM', KEYS[2], user) end
 if stock and change > 0 then call('INCRBY', KEYS[1], units) end
 if not stock and change > 0 then return 2 end

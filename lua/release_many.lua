@@ -13,7 +13,7 @@ if #KEYS ~= 3 or #ARGV < 5 or #ARGV > 3002 or #ARGV % 3 ~= 2 or free ~= '0' and 
 end
 local orders, answers, notes, users, released = {}, {}, {}, {}, {}
 for at = 3, #ARGV, 3 do orders[#orders + 1] = ARGV[at] end
-local entries, time = call('HMGET', KEYS[3], unpack(orders)), call('TIME')
+local entries, time = call('HMGET', KEYS[3], '#complete', unpack(orders)), call('TIME')
 call('SISMEMBER', KEYS[2], by) -- fails on a key of another type while nothing is written yet
 local now_ms, left = time[1] .. string.sub('00000' .. time[2], -6, -4), stock
 local function release(order, user, units, entry) -- entry: what the journal holds of this order
@@ -26,15 +26,20 @@ local function release(order, user, units, entry) -- entry: what the journal hol
   if was or entry and not find(entry, '"by":"' .. user .. '"', 1, true) then
     return was and 0 or 'IDTAKEN the order id belongs to an order of another user'
   end
+  local admitted, at = string.match(entry or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
+  local unknown = entries[1] and not admitted and 3 -- as release.lua: a complete journal does not hold it
+  if unknown then return unknown end
   local from, change = left, tonumber(units)
   left = from and string.format('%d', from + change)
   notes[#notes + 1], notes[#notes + 2] = order, '{"action":"release","from":' .. (from or 'null') .. ',"to":'
     .. (left or 'null') .. ',"change":' .. (from and change or 0) .. ',"by":"' .. by
-    .. '","timestamp":' .. now_ms .. '}'
+    .. '","timestamp":' .. now_ms .. (admitted and ',"admitted":{"user":"' .. user .. '","change":'
+    .. admitted .. ',"timestamp":' .. at .. ',"from":' .. (string.match(entry, '"from":(%-?%d+)') or 'null')
+    .. '}' or '') .. '}'
   users[#users + 1], released[order] = user, true
   return (not from and change > 0) and 2 or 1
 end
-for n = 1, #orders do answers[n] = release(orders[n], ARGV[3 * n + 1], ARGV[3 * n + 2], entries[n]) end
+for n = 1, #orders do answers[n] = release(orders[n], ARGV[3 * n + 1], ARGV[3 * n + 2], entries[n + 1]) end
 if #notes > 0 then
   call('HSET', KEYS[3], unpack(notes)) -- first: it is refused when memory is short, SREM would not be
   if free == '1' then call('SREM', KEYS[2], unpack(users)) end

@@ -3,9 +3,12 @@
 -- A refusal or an error leaves no trace.
 -- KEYS[1] stock: string, units left; never created here: it would be wrong
 -- KEYS[2] voucher: hash of, among others, change (the note, in the words of its writer)
+-- KEYS[3] journal: gets the movement #add:<id> or #take:<id>, where it is there; absent: nothing is journaled
+-- A change that is cancelled gives back what it took: then the journal has both.
 -- ARGV[1] expected: the note that stands there now, '' for none
 -- ARGV[2] note: the one that shall stand there
 -- ARGV[3] units: to be added, or taken with a minus; 0 changes the note only; at most 13 digits
+-- ARGV[4] id of the change, ARGV[5] by: with KEYS[3]: each 1 .. 64 letters, digits and _.:-
 -- Reply 0: done
 -- Reply 1: was done before, nothing changed: this very note stands there
 -- Reply 2: refused, another note stands there than expected
@@ -15,8 +18,10 @@
 local expected, note, units = ARGV[1], ARGV[2], ARGV[3]
 local call, find = redis.call, string.find
 local function is_number(text) return #text <= 14 and (text == '0' or find(text, '^%-?[1-9]%d*$')) end
-if #KEYS ~= 2 or #ARGV ~= 3 or note == '' or not is_number(units) then
-  return redis.error_reply('BADARG wanted: 2 keys, the note that is there, a note, units')
+local function is_word(text) return find(text, '^[%w_.:-]+$') and #text <= 64 end
+if not (#KEYS == 2 and #ARGV == 3 or #KEYS == 3 and #ARGV == 5 and is_word(ARGV[4]) and is_word(ARGV[5]))
+  or note == '' or not is_number(units) then
+  return redis.error_reply('BADARG wanted: keys, the note that is there, a note, units; id, by')
 end
 local stock, found = call('GET', KEYS[1]), call('HGET', KEYS[2], 'change') or ''
 if found == note then return 1 end
@@ -26,7 +31,15 @@ if not is_number(stock) or #string.format('%.0f', stock + units) > 13 then
   return redis.error_reply('BADARG the stock is no number of at most 13 digits, or would be none')
 end
 if units - 0 < 0 and stock + units < 0 then return 4 end
+local is_journaled = KEYS[3] and units ~= '0' and call('HLEN', KEYS[3]) > 0
 -- HSET comes first: it is refused when memory is short.
 call('HSET', KEYS[2], 'change', note)
+if is_journaled then
+  local time, action = call('TIME'), units - 0 < 0 and 'take' or 'add'
+  local to = string.format('%.0f', stock + units)
+  call('HSET', KEYS[3], '#' .. action .. ':' .. ARGV[4], '{"action":"' .. action .. '","from":' .. stock
+    .. ',"to":' .. to .. ',"change":' .. units .. ',"by":"' .. ARGV[5]
+    .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. '}')
+end
 if units ~= '0' then call('INCRBY', KEYS[1], units) end
 return 0

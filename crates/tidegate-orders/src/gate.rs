@@ -6,9 +6,14 @@
 
 mod batched_admission;
 mod batcher;
+mod journal_page;
+mod moment;
 mod release;
+mod repair;
 mod restock;
 mod sales;
+mod sum;
+mod switch_over;
 
 use std::{
     borrow::Cow,
@@ -28,13 +33,19 @@ use tidegate_stream::{Script, readable};
 
 use self::{batched_admission::BatchedAdmission, release::Releases};
 pub use self::{
+    repair::{
+        MOST_REPAIRED, OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, VoucherRepair,
+    },
     restock::{ChangeState, RestockReply, StockChange},
-    sales::{LoadReply, Pause, SaleWindow, Scope, VoucherState},
+    sales::{JournalUse, LoadReply, Pause, SaleWindow, Scope, VoucherState},
+    sum::SumCheck,
+    switch_over::{NewSale, StagedSale, SwitchReply, rebuild_id},
 };
+pub use crate::journal::Moment;
 use crate::{
     journal::JournalEntry,
     keys::{Keys, naming},
-    order::{Order, OrderId, Quantity, UserId, VoucherId},
+    order::{OrderId, Quantity, UserId, VoucherId},
     wire::FieldNames,
 };
 
@@ -134,6 +145,8 @@ pub enum ReleaseReply {
     GivenBackBefore,
     /// Given back now, but Redis holds no stock of this voucher (its data was lost): no unit was raised.
     GivenBackWithoutStock,
+    /// Nothing to give back: the journal is complete, and does not hold the order as admitted. Nothing changed.
+    NotAdmitted,
 }
 
 impl ReleaseReply {
@@ -142,6 +155,7 @@ impl ReleaseReply {
             0 => Self::GivenBackBefore,
             1 => Self::GivenBack,
             2 => Self::GivenBackWithoutStock,
+            3 => Self::NotAdmitted,
             _ => return None,
         })
     }
@@ -197,28 +211,37 @@ impl From<Error> for GateError {
 pub struct Gate {
     pool: Pool,
     keys: Keys,
+    stream: Key,
     batched_admission: Arc<BatchedAdmission>,
     releases: Releases,
     load: Script,
+    repair: Script,
     restock: Script,
     pause: Script,
     resume: Script,
+    moment: Script,
+    switch_over: Script,
 }
 
 impl Gate {
     /// A gate to the stream of that name.
     #[must_use]
     pub fn new(pool: Pool, keys: Keys, stream: impl Into<Key>) -> Self {
-        let batched_admission = BatchedAdmission::new(pool.clone(), keys.clone(), stream.into());
+        let stream = stream.into();
+        let batched_admission = BatchedAdmission::new(pool.clone(), keys.clone(), stream.clone());
         Self {
             releases: Releases::new(pool.clone(), keys.clone()),
             pool,
             keys,
+            stream,
             batched_admission: Arc::new(batched_admission),
             load: Script::new("load", include_str!("../../../lua/load.lua")),
+            repair: Script::new("repair", include_str!("../../../lua/repair.lua")),
             restock: Script::new("restock", include_str!("../../../lua/restock.lua")),
             pause: Script::new("pause", include_str!("../../../lua/pause.lua")),
             resume: Script::new("resume", include_str!("../../../lua/resume.lua")),
+            moment: Script::new("moment", include_str!("../../../lua/moment.lua")),
+            switch_over: Script::new("switch_over", include_str!("../../../lua/switch_over.lua")),
         }
     }
 
@@ -271,16 +294,19 @@ impl Gate {
     }
 
     /// Of each of these orders, whether its id is admitted, by the journal, for another user: nothing can be given back
-    /// by it. Reads only.
+    /// by it, and nobody else's word ends it. A note that cannot be read is somebody else's. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
-    pub async fn are_of_others(&self, orders: &[Order]) -> Result<Vec<bool>, GateError> {
-        let ids: Vec<_> = orders.iter().map(|order| (order.voucher, order.id)).collect();
+    pub async fn are_of_others(
+        &self,
+        orders: &[(OrderId, UserId, VoucherId)],
+    ) -> Result<Vec<bool>, GateError> {
+        let ids: Vec<_> = orders.iter().map(|(order, _, voucher)| (*voucher, *order)).collect();
         let entries = self.journal_entries(&ids).await?;
-        let is_of_another = |order: &Order| {
-            let entry = entries.get(&(order.voucher, order.id));
-            entry.is_some_and(|entry| !entry.is_release() && !entry.is_by(order.user))
+        let is_of_another = |(order, user, voucher): &(OrderId, UserId, VoucherId)| {
+            let entry = entries.get(&(*voucher, *order));
+            entry.is_some_and(|entry| !entry.is_release() && !entry.is_by(*user))
         };
         Ok(orders.iter().map(is_of_another).collect())
     }

@@ -1,13 +1,52 @@
-//! The journal of a voucher in Redis: a note for each order that was admitted or given back. The scripts write the notes, and
-//! look into them by their text; this is the one place of the program that reads them.
+//! The journal of a voucher in Redis: the last movement of each order that was admitted or given back, and the movements of the
+//! whole sale. The scripts write them, and look into them by their text; this is the one place of the program that reads them.
+//!
+//! A journal with a field `#complete` holds every movement of the stock: the sum of all changes is the stock. A release keeps
+//! what it released, so it counts with both changes.
+
+mod moment;
+mod sum;
+pub mod write;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::order::UserId;
+pub use self::{
+    moment::Moment,
+    sum::{JournalSum, Sum},
+};
+use crate::order::{OrderId, UserId};
 
 const ADMIT: &str = "admit";
 const RELEASE: &str = "release";
+
+/// The field that says that the journal holds every movement. Its value is a note like the others, without a change.
+pub const COMPLETE: &str = "#complete";
+
+/// What a field of the journal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalField<'a> {
+    /// The last movement of an order.
+    Order(OrderId),
+    /// The journal is complete.
+    Complete,
+    /// A movement of the whole sale, without the `#`: `load`, `add:<id>`, `take:<id>`, `repair:<id>`, `purged`.
+    Sale(&'a str),
+    /// Somebody else wrote it: it is neither an order id nor begins with `#`.
+    Other,
+}
+
+impl<'a> JournalField<'a> {
+    /// Reads the name of a field.
+    #[must_use]
+    pub fn parse(name: &'a str) -> Self {
+        match name.strip_prefix('#') {
+            Some(_) if name == COMPLETE => Self::Complete,
+            Some(movement) => Self::Sale(movement),
+            None => name.parse().map_or(Self::Other, Self::Order),
+        }
+    }
+}
 
 /// A note of the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +59,27 @@ pub struct JournalEntry {
     pub by: Option<String>,
     /// When, in Unix milliseconds by the clock of Redis.
     pub at_ms: Option<i64>,
+    /// Units left before it; none where no stock was loaded.
+    pub from: Option<i64>,
+    /// Units left after it.
+    pub to: Option<i64>,
+    /// Of a release: the admission that it released. None: the journal did not hold one, or an older script wrote it.
+    pub admitted: Option<Admitted>,
+    /// Of an admission that was restored: the repair that did it, `repair:<id>`. Of a release, [`JournalEntry::by`] says it.
+    pub mended: Option<String>,
+}
+
+/// The admission that a release released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// Whose order it was.
+    pub user: Option<UserId>,
+    /// Units that moved: below 0.
+    pub change: i64,
+    /// When, in Unix milliseconds by the clock of Redis.
+    pub at_ms: Option<i64>,
+    /// Units left before it. None: whoever wrote the release did not keep it.
+    pub from: Option<i64>,
 }
 
 /// Values of any type: a note that somebody else wrote is read as far as it can be.
@@ -33,19 +93,42 @@ struct Note {
     by: Value,
     #[serde(default)]
     timestamp: Value,
+    #[serde(default)]
+    from: Value,
+    #[serde(default)]
+    to: Value,
+    #[serde(default)]
+    admitted: Value,
+    #[serde(default)]
+    mended: Value,
 }
 
 impl JournalEntry {
     /// Reads a note. None: it is no JSON object.
     #[must_use]
     pub fn parse(note: &[u8]) -> Option<Self> {
-        let Note { action, change, by, timestamp } = serde_json::from_slice(note).ok()?;
+        let Note { action, change, by, timestamp, from, to, admitted, mended } =
+            serde_json::from_slice(note).ok()?;
         Some(Self {
             action: text(action).unwrap_or_default(),
             change: change.as_i64(),
             by: text(by),
             at_ms: timestamp.as_i64(),
+            from: from.as_i64(),
+            to: to.as_i64(),
+            admitted: Admitted::read(&admitted),
+            mended: text(mended),
         })
+    }
+
+    /// What it says about the stock, with what it released: the sum of these over a complete journal is the stock. A release of
+    /// an older script does not keep what it released, and says nothing.
+    #[must_use]
+    pub fn total_change(&self) -> i64 {
+        if self.is_release() && self.admitted.is_none() {
+            return 0;
+        }
+        self.change.unwrap_or(0) + self.admitted.map_or(0, |admitted| admitted.change)
     }
 
     /// The order was given to its user, and was not given back since.
@@ -64,6 +147,15 @@ impl JournalEntry {
     #[must_use]
     pub fn is_by(&self, user: UserId) -> bool {
         self.by.as_ref().is_some_and(|by| *by == user.to_string())
+    }
+}
+
+impl Admitted {
+    fn read(note: &Value) -> Option<Self> {
+        let user = note.get("user").and_then(Value::as_str).and_then(|user| user.parse().ok());
+        let at_ms = note.get("timestamp").and_then(Value::as_i64);
+        let from = note.get("from").and_then(Value::as_i64);
+        Some(Self { user, change: note.get("change")?.as_i64()?, at_ms, from })
     }
 }
 
@@ -86,6 +178,26 @@ mod tests {
         let entry = JournalEntry::parse(release).unwrap();
         assert!(entry.is_release() && !entry.is_admission());
         assert_eq!(entry.by.as_deref(), Some("worker:x"));
+    }
+
+    #[test]
+    fn a_release_keeps_what_it_released() {
+        let release =
+            br#"{"action":"release","from":3,"to":5,"change":2,"by":"worker:out_of_stock","timestamp":9,
+            "admitted":{"user":"77","change":-2,"timestamp":7,"from":5}}"#;
+        let entry = JournalEntry::parse(release).unwrap();
+        let admitted =
+            Admitted { user: Some(77.try_into().unwrap()), change: -2, at_ms: Some(7), from: Some(5) };
+        assert_eq!((entry.admitted, entry.total_change()), (Some(admitted), 0));
+        assert_eq!((entry.from, entry.to), (Some(3), Some(5)));
+    }
+
+    #[test]
+    fn fields_are_orders_or_movements_of_the_sale() {
+        assert_eq!(JournalField::parse("42"), JournalField::Order(42.try_into().unwrap()));
+        assert_eq!(JournalField::parse("#complete"), JournalField::Complete);
+        assert_eq!(JournalField::parse("#add:ab"), JournalField::Sale("add:ab"));
+        assert_eq!(JournalField::parse("1a"), JournalField::Other);
     }
 
     #[test]

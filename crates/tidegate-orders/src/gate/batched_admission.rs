@@ -34,6 +34,11 @@ pub(super) struct BatchedAdmission {
 }
 
 impl BatchedAdmission {
+    /// The stream to which it appends.
+    pub(super) fn stream(&self) -> &Key {
+        &self.stream
+    }
+
     pub(super) fn new(pool: Pool, keys: Keys, stream: Key) -> Self {
         Self {
             pool,

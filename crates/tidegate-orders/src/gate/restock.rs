@@ -9,6 +9,8 @@ use super::{Gate, GateError, understood};
 use crate::order::VoucherId;
 
 const CHANGE: &str = "change";
+/// Who changes it, for the journal; the note says more.
+const JOURNALED_BY: &str = "operator:restock";
 
 /// A change of a voucher's stock on both sides: what the note of it says.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -106,7 +108,8 @@ impl Gate {
         note.map(|note| serde_json::from_str(&note).map_err(|_| unexpected(&note))).transpose()
     }
 
-    /// Writes the note `now` in the place of `before`, and changes the stock in Redis by `units` with it.
+    /// Writes the note `now` in the place of `before`, and changes the stock in Redis by `units` with it. A
+    /// change of units is journaled, where the voucher has a journal.
     ///
     /// # Errors
     /// See [`GateError`]. May be called again: the note tells whether it was done.
@@ -117,9 +120,15 @@ impl Gate {
         now: &StockChange,
         units: i64,
     ) -> Result<RestockReply, GateError> {
-        let keys = vec![self.keys.stock(voucher), self.keys.voucher(voucher)];
+        let keys = vec![self.keys.stock(voucher), self.keys.voucher(voucher), self.keys.journal(voucher)];
         let before = before.map_or_else(String::new, StockChange::note);
-        let args = vec![before.into(), now.note().into(), units.to_string().into()];
+        let args = vec![
+            before.into(),
+            now.note().into(),
+            units.to_string().into(),
+            now.id.as_str().into(),
+            JOURNALED_BY.into(),
+        ];
         let reply = self.restock.call(&self.pool, keys, args).await?;
         understood("restock.lua", &reply, RestockReply::from_code)
     }

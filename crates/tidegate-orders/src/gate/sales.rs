@@ -2,13 +2,13 @@
 
 use fred::{
     interfaces::{HashesInterface, KeysInterface, SetsInterface},
-    types::Key,
+    types::{Key, Value},
 };
 use futures_util::future::join_all;
 use jiff::Timestamp;
 
 use super::{Gate, GateError, understood};
-use crate::{keys::naming, order::VoucherId};
+use crate::{journal::COMPLETE, keys::naming, order::VoucherId};
 
 const BEGIN_MS: &str = "begin_ms";
 const END_MS: &str = "end_ms";
@@ -16,6 +16,8 @@ const STATE: &str = "state";
 const PAUSE: &str = "pause";
 const PAUSED: &str = "paused";
 const WITH_ALL: &str = "all";
+/// Who loads, for the journal.
+const LOADED_BY: &str = "operator:voucher_load";
 
 /// When a sale is on, by the clock of Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +50,17 @@ impl LoadReply {
     }
 }
 
+/// Whether what sells a voucher keeps a journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JournalUse {
+    /// `lua/admit.lua` does, and whatever else goes by its contract: where the journal is empty, or complete already, it is
+    /// complete from now on.
+    #[default]
+    Complete,
+    /// A script of somebody else's does not: the journal is not complete, and says nothing of the stock.
+    None,
+}
+
 /// What Redis holds of a voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VoucherState {
@@ -59,7 +72,7 @@ pub struct VoucherState {
     pub window: SaleWindow,
     /// Whether an operator stopped the sale.
     pub pause: Pause,
-    /// Orders in the journal.
+    /// Orders in the journal, with the units that were added or taken.
     pub journaled: u64,
 }
 
@@ -108,7 +121,8 @@ impl Scope {
 }
 
 impl Gate {
-    /// Opens the sale of a voucher with this many units, unless one is on. Buyers of an earlier sale stay buyers.
+    /// Opens the sale of a voucher with this many units, unless one is on, and journals it. Buyers of an earlier sale stay
+    /// buyers.
     ///
     /// # Errors
     /// See [`GateError`]. More than 13 digits of stock, or a window that ends before it begins, are
@@ -119,11 +133,29 @@ impl Gate {
         stock: u64,
         window: SaleWindow,
     ) -> Result<LoadReply, GateError> {
-        let keys = vec![self.keys.stock(voucher), self.keys.voucher(voucher)];
+        self.load_with(voucher, stock, window, JournalUse::Complete).await
+    }
+
+    /// As [`Gate::load`], also for what sells without a journal.
+    ///
+    /// # Errors
+    /// As [`Gate::load`].
+    pub async fn load_with(
+        &self,
+        voucher: VoucherId,
+        stock: u64,
+        window: SaleWindow,
+        journal: JournalUse,
+    ) -> Result<LoadReply, GateError> {
+        let keys = vec![self.keys.stock(voucher), self.keys.voucher(voucher), self.keys.journal(voucher)];
         let ms = |bound: Option<Timestamp>| {
             bound.map_or_else(String::new, |bound| bound.as_millisecond().to_string())
         };
-        let args = vec![stock.to_string().into(), ms(window.begin).into(), ms(window.end).into()];
+        let by = match journal {
+            JournalUse::Complete => LOADED_BY,
+            JournalUse::None => "",
+        };
+        let args = vec![stock.to_string().into(), ms(window.begin).into(), ms(window.end).into(), by.into()];
         let reply = self.load.call(&self.pool, keys, args).await?;
         understood("load.lua", &reply, LoadReply::from_code)
     }
@@ -171,16 +203,20 @@ impl Gate {
         let (stock_key, sale_key) = (self.keys.stock(voucher), self.keys.voucher(voucher));
         let (buyers_key, journal_key) = (self.keys.buyers(voucher), self.keys.journal(voucher));
         let client = self.pool.next();
-        let (stock, buyers, sale, journaled) = tokio::join!(
+        let sale_movements = || vec!["#load".to_owned(), COMPLETE.to_owned()];
+        let (stock, buyers, sale, journaled, of_sale) = tokio::join!(
             client.get::<Option<String>, _>(&stock_key),
             client.scard::<u64, _>(&buyers_key),
             client.hmget::<Vec<Option<String>>, _, _>(&sale_key, vec![BEGIN_MS, END_MS, STATE, PAUSE]),
             client.hlen::<u64, _>(&journal_key),
+            client.hmget::<Vec<Value>, _, _>(&journal_key, sale_movements()),
         );
         let stock = stock.map_err(|error| naming(&stock_key, error))?;
         let buyers = buyers.map_err(|error| naming(&buyers_key, error))?;
         let sale = sale.map_err(|error| naming(&sale_key, error))?;
         let journaled = journaled.map_err(|error| naming(&journal_key, error))?;
+        let of_sale = of_sale.map_err(|error| naming(&journal_key, error))?;
+        let of_sale = of_sale.iter().filter(|note| !note.is_null()).count() as u64;
         let [begin, end, state, pause] = <[_; 4]>::try_from(sale).unwrap_or_default();
         let window =
             SaleWindow { begin: moment(&sale_key, BEGIN_MS, begin)?, end: moment(&sale_key, END_MS, end)? };
@@ -190,7 +226,8 @@ impl Gate {
             buyers,
             window,
             pause,
-            journaled,
+            // The two commands may be of different moments.
+            journaled: journaled.saturating_sub(of_sale),
         })
     }
 }

@@ -1,0 +1,280 @@
+//! Fills new keys for a sale beside those that sell, and puts them in their place in one step.
+
+use fred::{
+    interfaces::{ClientLike, HashesInterface},
+    types::{ClusterHash, CustomCommand, Key, Value},
+};
+use futures_util::future::{join_all, try_join_all};
+use tidegate_stream::EntryId;
+
+use super::{Gate, GateError, sales::SaleWindow, understood};
+use crate::{
+    journal::COMPLETE,
+    keys::{Keys, naming},
+    order::{OrderId, UserId, VoucherId},
+    wire::FieldNames,
+    worker_hands::scan,
+};
+
+/// What nobody has switched over by then ends by itself.
+const KEPT_S: i64 = 3_600;
+/// Entries that the script adds by itself: some milliseconds in which Redis serves nobody else.
+const MOST_ENTRIES: i64 = 500;
+/// Fields or members in one command.
+const PIECE: usize = 500;
+
+/// What a rebuild has filled for a voucher so far.
+#[derive(Debug)]
+pub struct StagedSale {
+    voucher: VoucherId,
+    id: String,
+    buyers: Key,
+    journal: Key,
+    /// Members and fields that are in there by now, by what Redis answered.
+    members: u64,
+    fields: u64,
+}
+
+/// What is to stand in the place of a sale's keys, beside buyers and journal.
+#[derive(Clone, Debug)]
+pub struct NewSale {
+    /// Units left, as of the entry `last`.
+    pub stock: i64,
+    /// The last entry of the stream that is counted.
+    pub last: EntryId,
+    /// When it is on sale.
+    pub window: SaleWindow,
+    /// The words of the note of the last change of its stock, as they were found; none: there was none.
+    pub change: Option<String>,
+}
+
+/// What became of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SwitchReply {
+    /// The new keys sell.
+    Done,
+    /// Refused: more entries came into the stream. Read on.
+    EntriesCame,
+    /// Refused: units are being added or taken.
+    OtherNote,
+    /// Refused: what was filled is not all there.
+    Incomplete,
+}
+
+impl SwitchReply {
+    const fn from_code(code: i64) -> Option<Self> {
+        Some(match code {
+            0 => Self::Done,
+            1 => Self::EntriesCame,
+            2 => Self::OtherNote,
+            3 => Self::Incomplete,
+            _ => return None,
+        })
+    }
+}
+
+/// An id for a rebuild that no other has.
+#[must_use]
+pub fn rebuild_id() -> String {
+    // Not a digit at the end: no key may look like that of a voucher.
+    format!("{:016x}x", rand::random::<u64>())
+}
+
+impl StagedSale {
+    /// Nothing is filled yet. `id` tells it from every other rebuild.
+    #[must_use]
+    pub fn new(keys: &Keys, voucher: VoucherId, id: &str) -> Self {
+        Self {
+            voucher,
+            id: id.to_owned(),
+            buyers: Keys::staged(&keys.buyers(voucher), id),
+            journal: Keys::staged(&keys.journal(voucher), id),
+            members: 0,
+            fields: 0,
+        }
+    }
+}
+
+impl Gate {
+    /// Writes notes, over those that are there. Returns nothing of what was there.
+    ///
+    /// # Errors
+    /// See [`GateError`]. Then this rebuild has to begin anew: how much was written is unknown.
+    pub async fn stage(
+        &self,
+        staged: &mut StagedSale,
+        notes: &[(OrderId, String)],
+        buyers: &[UserId],
+    ) -> Result<(), GateError> {
+        let notes: Vec<(Value, Value)> =
+            notes.iter().map(|(order, note)| (order.to_string().into(), note.as_str().into())).collect();
+        self.stage_fields(staged, &notes).await?;
+        self.stage_buyers(staged, buyers).await
+    }
+
+    /// Writes the movements of the sale itself.
+    ///
+    /// # Errors
+    /// As [`Gate::stage`].
+    pub async fn stage_sale(
+        &self,
+        staged: &mut StagedSale,
+        notes: &[(&str, String)],
+    ) -> Result<(), GateError> {
+        let notes: Vec<(Value, Value)> =
+            notes.iter().map(|(field, note)| ((*field).into(), note.as_str().into())).collect();
+        self.stage_fields(staged, &notes).await
+    }
+
+    /// Writes notes of orders that have none yet. Returns which of them are new, in that order.
+    ///
+    /// # Errors
+    /// As [`Gate::stage`].
+    pub async fn stage_new(
+        &self,
+        staged: &mut StagedSale,
+        notes: &[(OrderId, String)],
+    ) -> Result<Vec<bool>, GateError> {
+        let client = self.pool.next();
+        let mut all = Vec::with_capacity(notes.len());
+        for piece in notes.chunks(PIECE) {
+            let set = async |(order, note): &(OrderId, String)| {
+                client.hsetnx::<bool, _, _, _>(&staged.journal, order.to_string(), note.as_str()).await
+            };
+            all.extend(try_join_all(piece.iter().map(set)).await?);
+        }
+        staged.fields += all.iter().filter(|is_new| **is_new).count() as u64;
+        Ok(all)
+    }
+
+    /// Marks users as buyers.
+    ///
+    /// # Errors
+    /// As [`Gate::stage`].
+    pub async fn stage_buyers(&self, staged: &mut StagedSale, buyers: &[UserId]) -> Result<(), GateError> {
+        for piece in buyers.chunks(PIECE) {
+            let key = staged.buyers.clone();
+            let args = piece.iter().map(|user| Value::from(user.to_string()));
+            staged.members += self.write_staged("SADD", key, args).await?;
+        }
+        Ok(())
+    }
+
+    /// Which of these orders have no note yet.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn unstaged(&self, staged: &StagedSale, orders: &[OrderId]) -> Result<Vec<bool>, GateError> {
+        if orders.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<String> = orders.iter().map(OrderId::to_string).collect();
+        let notes: Vec<Value> = self.pool.hmget(&staged.journal, names).await?;
+        Ok(notes.iter().map(Value::is_null).collect())
+    }
+
+    async fn stage_fields(&self, staged: &mut StagedSale, notes: &[(Value, Value)]) -> Result<(), GateError> {
+        for piece in notes.chunks(PIECE) {
+            let key = staged.journal.clone();
+            let args = piece.iter().flat_map(|(field, note)| [field.clone(), note.clone()]);
+            staged.fields += self.write_staged("HSET", key, args).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a command that answers how much is new, and lets its key end by itself.
+    async fn write_staged(
+        &self,
+        command: &'static str,
+        key: Key,
+        args: impl Iterator<Item = Value>,
+    ) -> Result<u64, GateError> {
+        let client = self.pool.next();
+        let custom = |command| CustomCommand::new_static(command, ClusterHash::FirstKey, false);
+        let args: Vec<Value> = std::iter::once(Value::from(key.clone())).chain(args).collect();
+        let ends: Vec<Value> = vec![key.into(), KEPT_S.into()];
+        let (written, kept) = tokio::join!(
+            client.custom::<u64, _>(custom(command), args),
+            client.custom::<Value, _>(custom("EXPIRE"), ends)
+        );
+        let _one = kept?;
+        Ok(written?)
+    }
+
+    /// The words of the note of the last change of a voucher's stock, whatever they are; None: there is none.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn read_change_text(&self, voucher: VoucherId) -> Result<Option<String>, GateError> {
+        let key = self.keys.voucher(voucher);
+        Ok(self.pool.hget(&key, "change").await.map_err(|error| naming(&key, error))?)
+    }
+
+    /// Puts what was filled in the place of the sale's keys. Orders that came into the stream after [`NewSale::last`] are added
+    /// in the same step. A pause stays.
+    ///
+    /// # Errors
+    /// See [`GateError`]. May be called again.
+    pub async fn switch_over(&self, staged: &StagedSale, new: &NewSale) -> Result<SwitchReply, GateError> {
+        let (keys, voucher) = (&self.keys, staged.voucher);
+        let all_keys = vec![
+            keys.stock(voucher),
+            keys.buyers(voucher),
+            keys.voucher(voucher),
+            keys.journal(voucher),
+            self.batched_admission.stream().clone(),
+            staged.buyers.clone(),
+            staged.journal.clone(),
+        ];
+        let ms = |bound: Option<jiff::Timestamp>| {
+            bound.map_or_else(String::new, |bound| bound.as_millisecond().to_string())
+        };
+        let mut args: Vec<Value> = vec![
+            new.last.to_string().into(),
+            MOST_ENTRIES.to_string().into(),
+            new.stock.to_string().into(),
+            voucher.to_string().into(),
+            staged.members.to_string().into(),
+            staged.fields.to_string().into(),
+            new.change.clone().unwrap_or_default().into(),
+            ms(new.window.begin).into(),
+            ms(new.window.end).into(),
+        ];
+        for FieldNames { id, user, voucher, quantity, .. } in [keys.fields(), &FieldNames::default()] {
+            args.extend([id, user, voucher, quantity].map(|name| Value::from(name.as_str())));
+        }
+        let reply = self.switch_over.call(&self.pool, all_keys, args).await?;
+        let reply = understood("switch_over.lua", &reply, SwitchReply::from_code)?;
+        // The client sends a command again whose reply was lost: then the keys are not there any more because it is done.
+        if reply == SwitchReply::Incomplete && self.is_made_complete_by(voucher, &staged.id).await? {
+            return Ok(SwitchReply::Done);
+        }
+        Ok(reply)
+    }
+
+    async fn is_made_complete_by(&self, voucher: VoucherId, id: &str) -> Result<bool, GateError> {
+        let key = self.keys.journal(voucher);
+        let note: Option<String> =
+            self.pool.hget(&key, COMPLETE).await.map_err(|error| naming(&key, error))?;
+        Ok(note.is_some_and(|note| note.contains(&format!("\"id\":\"{id}\""))))
+    }
+
+    /// Removes what rebuilds have filled and not switched over, of whichever voucher. Looks at all keys.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn remove_staged(&self) -> Result<usize, GateError> {
+        let mut found = Vec::new();
+        for pattern in [self.keys.all_buyers(), self.keys.journals()] {
+            found.extend(scan(&self.pool, &pattern.staged_glob()).await?);
+        }
+        let unlink = CustomCommand::new_static("UNLINK", ClusterHash::FirstKey, false);
+        let gone = found.iter().map(async |key| {
+            self.pool.next().custom::<Value, _>(unlink.clone(), vec![Value::from(key.as_str())]).await
+        });
+        for reply in join_all(gone).await {
+            let _count = reply?;
+        }
+        Ok(found.len())
+    }
+}

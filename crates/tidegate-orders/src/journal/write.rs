@@ -1,0 +1,60 @@
+//! Notes of a journal that is filled from MySQL: nobody knows the stock before and after these movements any more.
+
+use serde_json::json;
+
+use crate::order::{Quantity, UserId};
+
+/// The field of the load.
+pub const LOAD: &str = "#load";
+
+/// An order that holds its units, as `lua/admit.lua` finds it again: whoever asks for it once more hears that it was admitted.
+/// `at_ms`: Unix milliseconds by the clock of Redis.
+#[must_use]
+pub fn admission(user: UserId, quantity: Quantity, at_ms: i64) -> String {
+    // The scripts look for pieces of this text, so the order of the fields is theirs.
+    format!(
+        r#"{{"action":"admit","from":null,"to":null,"change":-{quantity},"by":"{user}","timestamp":{at_ms}}}"#
+    )
+}
+
+/// An order that holds nothing any more, with what it released: it changes no sum. Whoever asks for it once more hears that it
+/// was given back. `user` is none where nobody knows whose it was.
+#[must_use]
+pub fn release(user: Option<UserId>, units: i64, by: &str, at_ms: i64) -> String {
+    let admitted = json!({ "user": user.map(|user| user.to_string()), "change": -units, "timestamp": at_ms });
+    format!(
+        r#"{{"action":"release","from":null,"to":null,"change":{units},"by":"{by}","timestamp":{at_ms},"admitted":{admitted}}}"#
+    )
+}
+
+/// The units that a sale was given, all in all.
+#[must_use]
+pub fn load(units: i64, by: &str, at_ms: i64) -> String {
+    format!(r##"{{"action":"load","from":0,"to":{units},"change":{units},"by":"{by}","timestamp":{at_ms}}}"##)
+}
+
+/// The journal is complete. `id` tells who made it so.
+#[must_use]
+pub fn complete(by: &str, id: &str, at_ms: i64) -> String {
+    format!(r#"{{"action":"complete","by":"{by}","timestamp":{at_ms},"id":"{id}"}}"#)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::JournalEntry;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (user, quantity) = (UserId::try_from(77).unwrap(), Quantity::try_from(2).unwrap());
+        let admitted = JournalEntry::parse(admission(user, quantity, 7).as_bytes()).unwrap();
+        assert!(admitted.is_admission() && admitted.is_by(user));
+        assert_eq!((admitted.total_change(), admitted.at_ms), (-2, Some(7)));
+        for user in [Some(user), None] {
+            let released = JournalEntry::parse(release(user, 2, "rebuild", 7).as_bytes()).unwrap();
+            assert!(released.is_release() && released.total_change() == 0 && released.change == Some(2));
+            assert_eq!(released.admitted.unwrap().user, user);
+        }
+        assert_eq!(JournalEntry::parse(load(9, "rebuild", 7).as_bytes()).unwrap().total_change(), 9);
+    }
+}
