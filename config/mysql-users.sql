@@ -10,7 +10,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON hmdp.* TO 'tidegate-worker'@'%';
 
 -- `tidegate migrate`.
 CREATE USER 'tidegate-owner'@'%' IDENTIFIED BY 'CHANGE-ME';
-GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX ON hmdp.* TO 'tidegate-owner'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, CREATE VIEW ON hmdp.* TO 'tidegate-owner'@'%';
 
 -- Whoever operates: as a worker, and sees whose transaction holds a row (PROCESS) and may end it (the right to KILL the
 -- connections of others has another name on MariaDB; each server reads its own and takes the other for a comment). On
