@@ -166,6 +166,7 @@ impl DeadLetters {
             1 => Some(CancelReply::Cancelled(ReleaseReply::GivenBack)),
             2 => Some(CancelReply::Cancelled(ReleaseReply::GivenBackWithoutStock)),
             3 => Some(CancelReply::Cancelled(ReleaseReply::GivenBackBefore)),
+            4 => Some(CancelReply::Cancelled(ReleaseReply::NotAdmitted)),
             _ => None,
         })
     }

@@ -1,31 +1,36 @@
-//! What a lane does with a batch of orders and events: decode, lock, write, give back, unlock. [`Handler::handle`] is the entry, and
+//! What a lane does with a batch of orders and events: decode, lock, write, give back, announce, unlock. [`Handler::handle`] is the entry, and
 //! `OrderHandler::handle_batch` has the steps in this order.
 
 mod earlier;
 mod events;
 mod limited_log;
 mod predict;
+mod results;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Instant,
 };
 
-use tidegate_stream::{Cause, Death, Entry, Handler, Outage, Outcome, Stage, StreamInspector};
+use tidegate_stream::{Cause, Death, Entry, EntryId, Handler, Outage, Outcome, Stage, StreamInspector};
 
 use crate::{
+    announcer::Announcer,
     batch_trace::{BatchTrace, BatchTracer},
     gate::{Gate, GateError, Release, ReleaseReply, UserAfter},
-    ledger::{Contention, Incoming, IncomingEvent, Ledger, Refusal, Verdict},
+    ledger::{Contention, EndedOrder, Incoming, IncomingEvent, Ledger, Refusal, Verdict},
     order::{OrderId, UserId, VoucherId},
     order_counters::{OrderCounters, OrderCounts},
+    results::Announced,
     user_lock::{Locked, UserLocks},
     wire::{FieldNames, Message},
 };
 use earlier::EarlierEntries;
 use limited_log::LimitedLog;
 pub use predict::Predicted;
+pub use results::AnnouncedEntries;
+use results::Results;
 
 /// Turns stream entries into orders in MySQL, and moves these by their events.
 #[derive(Clone, Debug)]
@@ -36,6 +41,7 @@ pub struct OrderHandler {
     order_counters: Arc<OrderCounters>,
     limited_log: Arc<LimitedLog>,
     earlier: Arc<EarlierEntries>,
+    announcer: Option<Announcer>,
     batch_tracer: Option<Arc<dyn BatchTracer>>,
 }
 
@@ -90,7 +96,22 @@ impl OrderHandler {
         inspector: StreamInspector,
     ) -> Self {
         let earlier = Arc::new(EarlierEntries::new(inspector, gate.fields().clone()));
-        Self { gate, locks, ledger, order_counters, limited_log: Arc::default(), earlier, batch_tracer: None }
+        Self {
+            gate,
+            locks,
+            ledger,
+            order_counters,
+            limited_log: Arc::default(),
+            earlier,
+            announcer: None,
+            batch_tracer: None,
+        }
+    }
+
+    /// Lets `announcer` tell what becomes of orders and events. Without one, nobody is told.
+    #[must_use]
+    pub fn announcing(self, announcer: Announcer) -> Self {
+        Self { announcer: Some(announcer), ..self }
     }
 
     /// Gives `batch_tracer` a trace of every batch that it wants.
@@ -104,25 +125,48 @@ impl Handler for OrderHandler {
     async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
         let Some(batch_tracer) = self.batch_tracer.as_ref().filter(|batch_tracer| batch_tracer.wants(batch))
         else {
-            return self.handle_batch(batch, None).await;
+            return self.handle_batch(batch, AnnouncedEntries::All, None).await;
         };
         let mut batch_trace = BatchTrace::of(batch.len());
-        let outcomes = self.handle_batch(batch, Some(&mut batch_trace)).await;
+        let outcomes = self.handle_batch(batch, AnnouncedEntries::All, Some(&mut batch_trace)).await;
         batch_tracer.take(batch_trace);
         outcomes
+    }
+
+    async fn before_burial(&self, entry: EntryId, death: &Death) -> Result<(), Outage> {
+        let announcer = self.announcer.as_ref().filter(|announcer| announcer.announced() != Announced::None);
+        let Some(announcer) = announcer else { return Ok(()) };
+        let names = self.gate.fields();
+        let glimpsed = announcer.glimpse(self.earlier.stream(), entry, names).await?;
+        announcer.announce_burial(names, &glimpsed, death.reason).await
     }
 }
 
 impl OrderHandler {
+    /// As [`Handler::handle`], and announces the results of these entries only.
+    ///
+    /// # Errors
+    /// As [`Handler::handle`].
+    pub async fn handle_announcing(
+        &self,
+        batch: &[Entry],
+        entries: AnnouncedEntries<'_>,
+    ) -> Result<Vec<Outcome>, Outage> {
+        self.handle_batch(batch, entries, None).await
+    }
+
     /// The steps of a batch. Answers with one outcome an entry.
     async fn handle_batch(
         &self,
         batch: &[Entry],
+        entries: AnnouncedEntries<'_>,
         batch_trace: Option<&mut BatchTrace>,
     ) -> Result<Vec<Outcome>, Outage> {
         let (decoded, outcomes) = decode(self.gate.fields(), batch);
         let has_events = !decoded.events.is_empty();
-        let outcomes = self.handle_decoded(batch, decoded, outcomes, batch_trace).await?;
+        let announced = self.announcer.as_ref().map_or(Announced::None, Announcer::announced);
+        let results = Results::new(batch, self.gate.fields(), announced, entries);
+        let outcomes = self.handle_decoded(batch, decoded, (outcomes, results), batch_trace).await?;
         if has_events {
             self.earlier.settled(batch, &outcomes);
         }
@@ -133,7 +177,7 @@ impl OrderHandler {
         &self,
         batch: &[Entry],
         Decoded { orders, events }: Decoded,
-        mut outcomes: Vec<Outcome>,
+        (mut outcomes, mut results): (Vec<Outcome>, Results<'_>),
         mut batch_trace: Option<&mut BatchTrace>,
     ) -> Result<Vec<Outcome>, Outage> {
         let (orders, events) = self.set_later_aside(batch, orders, events, &mut outcomes).await?;
@@ -145,6 +189,7 @@ impl OrderHandler {
         let orders = self.set_held_vouchers_aside(&held, orders, &mut outcomes);
         let events = self.set_held_vouchers_aside(&held, events, &mut outcomes);
         if orders.is_empty() && events.is_empty() {
+            self.announce(results, &outcomes).await?;
             return Ok(outcomes);
         }
         let locked = self.lock(&orders, &events, batch_trace.as_deref_mut()).await?;
@@ -152,13 +197,25 @@ impl OrderHandler {
         let events = self.set_locked_users_aside(&locked, events, &mut outcomes);
         // On the heap, as are the transactions below it: nested by value, these futures overflow a worker thread's stack.
         let work = Box::pin(async {
-            self.write_and_give_back(orders, &mut outcomes, batch_trace).await?;
+            self.write_and_give_back(orders, (&mut outcomes, &mut results), batch_trace).await?;
             let waiting = waiting(&in_batch, &outcomes);
-            self.record_and_give_back(events, &waiting, &mut outcomes).await
+            self.record_and_give_back(events, &waiting, (&mut outcomes, &mut results)).await
         });
         let worked = self.locks.hold(&locked, work).await;
-        self.locks.unlock(locked).await;
-        worked.map(|()| outcomes)
+        // Both at once: results cost no round trip of their own.
+        let announce = async {
+            worked?;
+            self.announce(results, &outcomes).await
+        };
+        let (announced, ()) = tokio::join!(announce, self.locks.unlock(locked));
+        announced.map(|()| outcomes)
+    }
+
+    /// Tells what became of a batch, when that is durable and before it is acknowledged. Nothing is called where there is nothing
+    /// to tell.
+    async fn announce(&self, results: Results<'_>, outcomes: &[Outcome]) -> Result<(), Outage> {
+        let Some(announcer) = &self.announcer else { return Ok(()) };
+        announcer.announce(&results.with_dead(outcomes)).await
     }
 
     /// Of the vouchers of a batch, those whose rows somebody else holds.
@@ -179,14 +236,12 @@ impl OrderHandler {
         mut placed: Vec<Placed<T>>,
         outcomes: &mut [Outcome],
     ) -> Vec<Placed<T>> {
-        if !held.is_empty() {
-            let waiting: Vec<Placed<T>> =
-                placed.extract_if(.., |placed| held.contains(&placed.incoming.voucher())).collect();
-            self.order_counters.contended(waiting.len());
-            for Placed { at, incoming } in waiting {
-                outcomes[at] = waits_for(Contention::Voucher(incoming.voucher()));
-            }
-        }
+        let all = placed.len();
+        set_aside_where(&mut placed, outcomes, |placed| {
+            let voucher = placed.incoming.voucher();
+            held.contains(&voucher).then(|| waits_for(Contention::Voucher(voucher)))
+        });
+        self.order_counters.contended(all - placed.len());
         placed
     }
 
@@ -214,23 +269,23 @@ impl OrderHandler {
     fn set_locked_users_aside<T: Concerns>(
         &self,
         locked: &Locked,
-        placed: Vec<Placed<T>>,
+        mut placed: Vec<Placed<T>>,
         outcomes: &mut [Outcome],
     ) -> Vec<Placed<T>> {
-        let (waiting, free): (Vec<_>, Vec<_>) =
-            placed.into_iter().partition(|placed| locked.is_refused(placed.incoming.user()));
-        self.order_counters.lock_refused(waiting.len());
-        for Placed { at, incoming } in waiting {
-            outcomes[at] = set_aside("user_lock", incoming.user().get());
-        }
-        free
+        let all = placed.len();
+        set_aside_where(&mut placed, outcomes, |placed| {
+            let user = placed.incoming.user();
+            locked.is_refused(user).then(|| set_aside("user_lock", user.get()))
+        });
+        self.order_counters.lock_refused(all - placed.len());
+        placed
     }
 
     /// Writes orders, and gives back what Redis holds for those that hold nothing in MySQL.
     async fn write_and_give_back(
         &self,
         orders: Vec<Placed<Incoming>>,
-        outcomes: &mut [Outcome],
+        (outcomes, results): (&mut [Outcome], &mut Results<'_>),
         batch_trace: Option<&mut BatchTrace>,
     ) -> Result<(), Outage> {
         if orders.is_empty() {
@@ -247,13 +302,15 @@ impl OrderHandler {
         }
         let verdicts = verdicts?;
         self.order_counters.written(&verdicts, stage.time());
-        let given_back = self.give_back(&incoming, &verdicts).await?;
+        let ended = self.ended_by_events(&incoming, &verdicts).await?;
+        let given_back = self.give_back(&incoming, &verdicts, &ended).await?;
         let mut refused = OrderCounts::default();
         for (((at, incoming), verdict), given_back) in
             places.into_iter().zip(&incoming).zip(verdicts).zip(given_back)
         {
             outcomes[at] = given_back.unwrap_or_else(|| {
                 refused.count_refusal(&verdict);
+                results.order(at, incoming, &verdict, ended.get(&incoming.order.id));
                 outcome(incoming, verdict)
             });
         }
@@ -268,45 +325,81 @@ impl OrderHandler {
         &self,
         incoming: &[Incoming],
         verdicts: &[Verdict],
+        ended: &HashMap<OrderId, EndedOrder>,
     ) -> Result<Vec<Option<Outcome>>, Outage> {
-        let ended = self.ended_by_events(incoming, verdicts).await?;
-        let mut places = Vec::new();
         let mut releases = Vec::new();
-        for (at, (incoming, verdict)) in incoming.iter().zip(verdicts).enumerate() {
-            match (verdict, ended.get(&incoming.order.id)) {
+        for (at, (Incoming { order, entry }, verdict)) in incoming.iter().zip(verdicts).enumerate() {
+            match (verdict, ended.get(&order.id)) {
                 (Verdict::Refused(refusal), _) => {
-                    places.push((at, Some(*refusal)));
-                    releases.push(release(&incoming.order, *refusal));
+                    releases.push(((at, Some(*refusal)), (release(order, *refusal), *entry)));
                 }
-                (Verdict::Cancelled, Some(user_after)) => {
-                    places.push((at, None));
-                    releases.push(release_ended(&incoming.order, *user_after));
+                (Verdict::Cancelled, Some(EndedOrder { user_after, .. })) => {
+                    releases.push(((at, None), (release_ended(order, *user_after), *entry)));
                 }
                 _ => {}
             }
         }
+        let (refusals, releases): (Vec<_>, Vec<_>) = releases.into_iter().unzip();
+        let given_back = self.release_all(&releases).await?;
         let mut outcomes = vec![None; incoming.len()];
-        let mut withheld = 0;
-        let replies = self.gate.release_all(&releases).await;
-        for ((at, refusal), reply) in places.into_iter().zip(replies) {
-            match reply {
-                Ok(ReleaseReply::GivenBackBefore) => {}
-                Ok(_) => {
-                    if let Some(refusal) = refusal {
-                        self.limited_log.refusal(&incoming[at], refusal);
-                    }
-                }
-                Err(GateError::Unreachable(error)) => return Err(error.into()),
-                Err(error @ GateError::IdTaken { .. }) => outcomes[at] = Some(id_taken(error.to_string())),
-                Err(error) => {
-                    withheld += 1;
-                    log_withheld(&incoming[at], &error, withheld);
-                    outcomes[at] = Some(set_aside("release", incoming[at].order.voucher.get()));
-                }
+        for ((at, refusal), given_back) in refusals.into_iter().zip(given_back) {
+            match (given_back, refusal) {
+                (Ok(ReleaseReply::GivenBackBefore), _) | (Ok(_), None) => {}
+                (Ok(_), Some(refusal)) => self.limited_log.refusal(&incoming[at], refusal),
+                (Err(outcome), _) => outcomes[at] = Some(outcome),
             }
         }
         Ok(outcomes)
     }
+
+    /// Gives orders back, with the entries that ask for it. Answers for each with the reply of Redis, or with the outcome of
+    /// its entry where it cannot be given back: that concerns no other order.
+    async fn release_all(
+        &self,
+        releases: &[(Release, EntryId)],
+    ) -> Result<Vec<Result<ReleaseReply, Outcome>>, Outage> {
+        let (calls, entries): (Vec<Release>, Vec<EntryId>) = releases.iter().cloned().unzip();
+        let mut answers = Vec::with_capacity(calls.len());
+        let mut withheld = 0;
+        for ((reply, release), entry) in
+            self.gate.release_all(&calls).await.into_iter().zip(&calls).zip(entries)
+        {
+            answers.push(match reply {
+                Ok(reply) => {
+                    if reply == ReleaseReply::NotAdmitted && self.limited_log.is_shown("not_admitted") {
+                        tracing::warn!(
+                            order = %release.order, voucher = %release.voucher, %entry,
+                            "units went back in MySQL only: a complete journal does not hold the order as admitted"
+                        );
+                    }
+                    Ok(reply)
+                }
+                Err(GateError::Unreachable(error)) => return Err(error.into()),
+                Err(error @ GateError::IdTaken { .. }) => Err(id_taken(error.to_string())),
+                Err(error) => {
+                    withheld += 1;
+                    log_withheld(release, entry, &error, withheld);
+                    Err(set_aside("release", release.voucher.get()))
+                }
+            });
+        }
+        Ok(answers)
+    }
+}
+
+/// Sets those aside for which `outcome` says what they wait for, and keeps the others.
+fn set_aside_where<T>(
+    placed: &mut Vec<Placed<T>>,
+    outcomes: &mut [Outcome],
+    outcome: impl Fn(&Placed<T>) -> Option<Outcome>,
+) {
+    placed.retain(|placed| match outcome(placed) {
+        Some(outcome) => {
+            outcomes[placed.at] = outcome;
+            false
+        }
+        None => true,
+    });
 }
 
 /// The orders of a batch that are to be tried again.
@@ -316,14 +409,14 @@ fn waiting(in_batch: &[(usize, OrderId)], outcomes: &[Outcome]) -> HashSet<Order
 }
 
 /// An error for the first of a batch only: a stock key of the wrong type concerns every order of its voucher.
-fn log_withheld(Incoming { order, entry }: &Incoming, error: &GateError, nth: usize) {
+fn log_withheld(Release { order, voucher, .. }: &Release, entry: EntryId, error: &GateError, nth: usize) {
     if nth == 1 {
         tracing::error!(
-            order = %order.id, voucher = %order.voucher, %entry, %error,
-            "a refused order cannot be given back: it stays pending, as do others of this batch if need be"
+            %order, %voucher, %entry, %error,
+            "an order cannot be given back: its entry stays pending, as do others of this batch if need be"
         );
     } else {
-        tracing::debug!(order = %order.id, %error, "cannot be given back either");
+        tracing::debug!(%order, %error, "cannot be given back either");
     }
 }
 

@@ -11,6 +11,11 @@ use crate::{
     wire::FieldNames,
 };
 
+/// Behind the key of a heartbeat.
+pub(crate) const HANDS: &str = ":hands";
+/// Between a key and the id of the rebuild that fills a new one.
+const STAGED: &str = ":rebuild:";
+
 /// What things are called in Redis: templates of the keys, and the fields of an entry. `<voucher>`, `<user>`, `<day>` and `<name>` are filled in; a literal `{tag}` may
 /// stand in a template, so that all keys share a slot of a Redis Cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -33,6 +38,14 @@ pub struct KeyTemplates {
     pub log: String,
     /// String: while it is there, workers read nothing. No placeholder.
     pub pause: String,
+    /// String: a number that shows when Redis went back in time. No placeholder.
+    pub mark: String,
+    /// Lock: held by the worker that lets unpaid orders expire. No placeholder.
+    pub sweeper: String,
+    /// Lock: held by whoever compares both stores, or mends or rebuilds one of them. No placeholder.
+    pub reconciler: String,
+    /// String: what the last comparison of both stores found, as JSON. No placeholder.
+    pub reconciled: String,
     /// Names of the fields in the entries of the stream.
     #[serde(default)]
     pub fields: FieldNames,
@@ -51,6 +64,10 @@ impl Default for KeyTemplates {
             heartbeat: "tidegate:worker:<name>".into(),
             log: "tidegate:log".into(),
             pause: "tidegate:pause".into(),
+            mark: "tidegate:mark".into(),
+            sweeper: "tidegate:sweeper".into(),
+            reconciler: "tidegate:reconciler".into(),
+            reconciled: "tidegate:reconciled".into(),
             fields: FieldNames::default(),
         }
     }
@@ -71,6 +88,10 @@ impl KeyTemplates {
             heartbeat: prefixed(self.heartbeat),
             log: prefixed(self.log),
             pause: prefixed(self.pause),
+            mark: prefixed(self.mark),
+            sweeper: prefixed(self.sweeper),
+            reconciler: prefixed(self.reconciler),
+            reconciled: prefixed(self.reconciled),
             fields: self.fields,
         }
     }
@@ -143,6 +164,24 @@ impl Keys {
         fill(&self.templates.heartbeat, "<name>", name)
     }
 
+    /// Since when the worker process `name` has its oldest batch in hand: beside its heartbeat.
+    #[must_use]
+    pub fn hands(&self, name: &str) -> Key {
+        format!("{}{HANDS}", self.heartbeat(name).as_str_lossy()).into()
+    }
+
+    /// Where the rebuild `id` fills what is to become `key`: in the same slot.
+    #[must_use]
+    pub fn staged(key: &Key, id: &str) -> Key {
+        format!("{}{STAGED}{id}", key.as_str_lossy()).into()
+    }
+
+    /// All heartbeats there are, for SCAN, and what worker processes say of their hands.
+    #[must_use]
+    pub(crate) fn heartbeats(&self) -> Pattern<'_> {
+        Pattern::new(&self.templates.heartbeat, "<name>")
+    }
+
     /// What operators did.
     #[must_use]
     pub fn log(&self) -> Key {
@@ -153,6 +192,30 @@ impl Keys {
     #[must_use]
     pub fn pause(&self) -> Key {
         self.templates.pause.as_str().into()
+    }
+
+    /// A number that shows when Redis went back in time.
+    #[must_use]
+    pub fn mark(&self) -> Key {
+        self.templates.mark.as_str().into()
+    }
+
+    /// Held by the worker that lets unpaid orders expire.
+    #[must_use]
+    pub fn sweeper(&self) -> Key {
+        self.templates.sweeper.as_str().into()
+    }
+
+    /// Held by whoever compares both stores, or mends or rebuilds one of them.
+    #[must_use]
+    pub fn reconciler(&self) -> Key {
+        self.templates.reconciler.as_str().into()
+    }
+
+    /// What the last comparison of both stores found.
+    #[must_use]
+    pub fn reconciled(&self) -> Key {
+        self.templates.reconciled.as_str().into()
     }
 
     /// How to read the entries of the stream.
@@ -208,9 +271,19 @@ impl<'a> Pattern<'a> {
         format!("{}*{}", escaped(self.before), escaped(self.after))
     }
 
+    /// What stands for the placeholder in a key.
+    pub(crate) fn name<'k>(&self, key: &'k str) -> Option<&'k str> {
+        key.strip_prefix(self.before)?.strip_suffix(self.after)
+    }
+
+    /// The keys that a rebuild fills in the place of these, as SCAN takes it.
+    pub(crate) fn staged_glob(&self) -> String {
+        format!("{}{STAGED}*", self.glob())
+    }
+
     /// What stands for the placeholder in a key, unless that is something else than a number from 1 on.
     pub(crate) fn voucher(&self, key: &str) -> Option<VoucherId> {
-        key.strip_prefix(self.before)?.strip_suffix(self.after)?.parse().ok()
+        self.name(key)?.parse().ok()
     }
 }
 

@@ -17,7 +17,9 @@ mod event_verdict;
 mod events;
 mod fault;
 mod held_vouchers;
+mod histories;
 mod knowledge;
+mod pay_limits;
 mod probe;
 mod refused_vouchers;
 mod retry;
@@ -43,15 +45,17 @@ use tokio::time::timeout;
 use crate::order::{Order, VoucherId};
 pub use cancel_unwritten::Cancellation;
 pub use dry_run::{DryRun, Snapshot};
-pub use event_verdict::{EventVerdict, IncomingEvent};
+pub use event_verdict::{EndedOrder, EventVerdict, IncomingEvent};
 use fault::{Fault, Mismatch};
 use held_vouchers::{HeldVouchers, PATIENT_LOOK, SECOND_LOOK};
+pub use histories::read_histories;
 use knowledge::{Knowledge, RecentDepth};
+use pay_limits::PayLimits;
 use refused_vouchers::RefusedVouchers;
 pub use retry::{ContentionCounts, Contentions};
 use retry::{RetryOutcome, retry};
 use session::Session;
-use sql::{Depth, Guard};
+use sql::{Depth, Guard, Packet};
 use verdict::{Changes, Known};
 pub use verdict::{Contention, Decided, Refusal, Verdict};
 use work_list::WorkList;
@@ -82,6 +86,7 @@ pub struct Ledger {
     held: Arc<HeldVouchers>,
     contentions: Arc<Contentions>,
     refused: Arc<RefusedVouchers>,
+    pay_limits: Arc<PayLimits>,
     commits_in_packet: Arc<AtomicBool>,
 }
 
@@ -116,6 +121,7 @@ impl Ledger {
             held: Arc::default(),
             contentions: Arc::default(),
             refused: Arc::default(),
+            pay_limits: Arc::default(),
             commits_in_packet: Arc::default(),
         }
     }
@@ -143,6 +149,13 @@ impl Ledger {
     #[must_use]
     pub fn committing_in_packet(self, in_packet: Arc<AtomicBool>) -> Self {
         Self { commits_in_packet: in_packet, ..self }
+    }
+
+    /// Lets orders expire that are not paid `default` after they were written, where their voucher says nothing else; zero:
+    /// they never do.
+    #[must_use]
+    pub fn with_pay_within(self, default: Duration) -> Self {
+        Self { pay_limits: Arc::new(PayLimits::with_default(default)), ..self }
     }
 
     /// How often others were in the way.
@@ -222,6 +235,10 @@ impl Ledger {
         loop {
             let mut known = knowledge.gather(session, part).await?;
             self.refused.note(&known);
+            match knowledge {
+                Knowledge::Assumed => self.pay_limits.assume(part, &mut known),
+                _ => self.pay_limits.note(&known),
+            }
             let decided = verdict::decide(part.iter().copied(), &mut known);
             match self.write(session, part, &decided, (knowledge, &known)).await? {
                 WriteOutcome::Committed => {
@@ -241,7 +258,7 @@ impl Ledger {
         decided: &[Decided],
         (knowledge, known): (Knowledge, &Known),
     ) -> Result<WriteOutcome, Fault> {
-        let changes = verdict::changes(part, decided);
+        let changes = verdict::changes(part, decided, &known.pay_within, self.pay_limits.default_s());
         if changes.is_empty() {
             if knowledge == Knowledge::Locked {
                 sql::run(session, sql::COMMIT.to_owned()).await?;
@@ -255,21 +272,26 @@ impl Ledger {
         if knowledge != Knowledge::Locked && changes.splits_a_stock() {
             return Ok(WriteOutcome::Mismatch(Mismatch::PartialStock));
         }
-        let (guard, commit) = (self.guard(part, &changes, (knowledge, known)), self.commit());
-        let mut packet = sql::write(&changes, guard);
+        let guard = self.guard(part, &changes, (knowledge, known));
+        let written = self.send(session, sql::write(&changes, guard)).await;
+        if guard == Guard::Locked {
+            written?;
+            return Ok(WriteOutcome::Committed);
+        }
+        outcome_of(session, written).await
+    }
+
+    /// Runs what a packet says, and commits it.
+    async fn send(&self, session: &mut Session, mut packet: Packet) -> sqlx::Result<()> {
+        let commit = self.commit();
         if commit == Commit::InPacket {
             packet.commit();
         }
-        if let Err(error) = packet.run(session).await {
-            let mismatch = fault::mismatch(&error).filter(|_| guard != Guard::Locked);
-            let Some(mismatch) = mismatch else { return Err(error.into()) };
-            sql::run(session, sql::ROLLBACK.to_owned()).await?;
-            return Ok(WriteOutcome::Mismatch(mismatch));
+        packet.run(session).await?;
+        match commit {
+            Commit::InPacket => Ok(()),
+            Commit::Apart => sql::run(session, sql::COMMIT.to_owned()).await,
         }
-        if commit == Commit::Apart {
-            sql::run(session, sql::COMMIT.to_owned()).await?;
-        }
-        Ok(WriteOutcome::Committed)
     }
 
     /// What the write has to check, because it was not read under locks.
@@ -306,4 +328,12 @@ impl Ledger {
             drop(connection.detach());
         }
     }
+}
+
+/// What came of a write that was decided without locks. Where it does not fit what is there, it is rolled back.
+async fn outcome_of(session: &mut Session, written: sqlx::Result<()>) -> Result<WriteOutcome, Fault> {
+    let Err(error) = written else { return Ok(WriteOutcome::Committed) };
+    let Some(mismatch) = fault::mismatch(&error) else { return Err(error.into()) };
+    sql::run(session, sql::ROLLBACK.to_owned()).await?;
+    Ok(WriteOutcome::Mismatch(mismatch))
 }

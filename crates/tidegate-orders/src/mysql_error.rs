@@ -11,6 +11,8 @@ const DUPLICATE_KEY: u16 = 1062;
 const DUPLICATE_COLUMN: u16 = 1060;
 /// The table has a key of this name.
 const DUPLICATE_KEY_NAME: u16 = 1061;
+/// The database has a table or a view of this name.
+const TABLE_EXISTS: u16 = 1050;
 /// The schema is older than the program.
 const NO_SUCH_COLUMN: u16 = 1054;
 /// The schema is older than the program.
@@ -41,9 +43,9 @@ pub(crate) fn is_duplicate_key(error: &sqlx::Error) -> bool {
     number_of(error) == Some(DUPLICATE_KEY)
 }
 
-/// The table has a column or a key of this name already.
+/// The table has a column or a key of this name already, or the database a view.
 pub(crate) fn is_duplicate_name(error: &sqlx::Error) -> bool {
-    matches!(number_of(error), Some(DUPLICATE_COLUMN | DUPLICATE_KEY_NAME))
+    matches!(number_of(error), Some(DUPLICATE_COLUMN | DUPLICATE_KEY_NAME | TABLE_EXISTS))
 }
 
 /// Somebody holds a row or a table for longer than a lock wait.

@@ -4,6 +4,8 @@
 //! The sequence alone makes it unique within its day; the seconds make ids grow with time. So a clock that goes
 //! backwards within the day of the block does no harm, and one that leaves that day backwards is refused.
 
+pub mod counter;
+
 use std::{fmt, num::NonZeroU32, ops::RangeInclusive};
 
 use fred::{clients::Pool, interfaces::KeysInterface};
@@ -78,6 +80,21 @@ pub fn compose(seconds: i64, sequence: i64) -> Result<OrderId, OrderIdError> {
 #[must_use]
 pub const fn decompose(id: OrderId) -> (i64, i64) {
     (id.get() >> SEQUENCE_BITS, id.get() & MAX_SEQUENCE)
+}
+
+/// The day of an id that [`compose`] made, in days since 1970-01-01.
+#[must_use]
+pub const fn day_of(id: OrderId) -> i64 {
+    (decompose(id).0 + EPOCH_SECONDS).div_euclid(SECONDS_OF_A_DAY)
+}
+
+/// All ids that may be made on a day, given in days since 1970-01-01. None: no id can be of that day.
+#[must_use]
+pub fn ids_of(day: i64) -> Option<RangeInclusive<i64>> {
+    let first = day.checked_mul(SECONDS_OF_A_DAY)?.checked_sub(EPOCH_SECONDS)?;
+    let last = first + SECONDS_OF_A_DAY - 1;
+    (first >= 0 && last <= MAX_SECONDS)
+        .then_some((first << SEQUENCE_BITS)..=((last << SEQUENCE_BITS) | MAX_SEQUENCE))
 }
 
 /// Gives out order ids. Takes a block of them from the day's counter, so that most cost no round trip.
@@ -196,6 +213,16 @@ mod tests {
     fn days_are_named_as_in_the_tutorials_counter() {
         assert_eq!(day_text(0), "1970:01:01");
         assert_eq!(day_text(EPOCH_SECONDS / SECONDS_OF_A_DAY), "2022:01:01");
+    }
+
+    #[test]
+    fn ids_of_a_day_are_told_by_their_seconds() {
+        let day = EPOCH_SECONDS / SECONDS_OF_A_DAY;
+        assert_eq!(ids_of(day).unwrap(), 0..=(SECONDS_OF_A_DAY << SEQUENCE_BITS) - 1);
+        assert_eq!(ids_of(day - 1), None);
+        for (seconds, later) in [(1, 0), (SECONDS_OF_A_DAY - 1, 0), (SECONDS_OF_A_DAY, 1)] {
+            assert_eq!(day_of(compose(seconds, 7).unwrap()), day + later);
+        }
     }
 
     proptest! {

@@ -7,22 +7,65 @@
 
 use serde::Serialize;
 
-/// The tutorial's number for a cancelled order.
-pub(crate) const STATUS_CANCELLED: i64 = 4;
-/// The tutorial's numbers for a cancelled and for a refunded order: neither holds a slot.
-const GIVEN_UP: [i64; 2] = [STATUS_CANCELLED, 6];
-/// The tutorial's number for an order whose payment is being given back. It holds its slot, unless it was cancelled before
-/// that payment came.
-const REFUNDING: i64 = 5;
-/// The tutorial's default, and what NULL means: unpaid.
-const UNPAID: i64 = 1;
+/// The tutorial's numbers of the column `status`.
+pub(crate) mod status {
+    /// The default, and what NULL means.
+    pub(crate) const UNPAID: i64 = 1;
+    pub(crate) const PAID: i64 = 2;
+    pub(crate) const USED: i64 = 3;
+    pub(crate) const CANCELLED: i64 = 4;
+    /// Its payment is being given back. It holds its slot, unless it was cancelled before that payment came.
+    pub(crate) const REFUNDING: i64 = 5;
+    pub(crate) const REFUNDED: i64 = 6;
+}
+
+/// Neither holds a slot.
+const GIVEN_UP: [i64; 2] = [status::CANCELLED, status::REFUNDED];
 
 /// SQL, a condition on `tb_voucher_order`: the row is [`RowState::Live`].
 pub const LIVE: &str = "(slot IS NOT NULL AND COALESCE(status, 1) NOT IN (4, 6))";
 /// SQL, a condition on `tb_voucher_order`: the row is [`RowState::Cancelled`].
 pub const CANCELLED: &str = "(slot IS NULL AND COALESCE(status, 1) IN (4, 5, 6))";
+/// SQL, a condition on `tb_voucher_order`: the row is [`RowState::Live`] and unpaid.
+pub const UNPAID_LIVE: &str = "slot IS NOT NULL AND COALESCE(status, 1) = 1";
 /// SQL, a condition on the tutorial's table, which has no slots yet: what is live there will have slot 1.
 pub const LIVE_BEFORE_SLOTS: &str = "(COALESCE(status, 1) NOT IN (4, 6))";
+
+/// What has become of the order of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowStatus {
+    /// It is not paid yet. NULL counts as that.
+    Unpaid,
+    /// It is paid.
+    Paid,
+    /// It is used.
+    Used,
+    /// A payment of it is being given back.
+    Refunding,
+    /// It was cancelled, expired, or never to be written.
+    Cancelled,
+    /// Its payment was given back.
+    Refunded,
+    /// Slot and status contradict each other, or the status is none of the tutorial's.
+    Contradictory,
+}
+
+impl RowStatus {
+    /// By the row's columns, either of which may be NULL.
+    #[must_use]
+    pub fn of(slot: Option<i64>, status: Option<i64>) -> Self {
+        match (status.unwrap_or(status::UNPAID), slot.is_some()) {
+            (status::UNPAID, true) => Self::Unpaid,
+            (status::PAID, true) => Self::Paid,
+            (status::USED, true) => Self::Used,
+            (status::REFUNDING, _) => Self::Refunding,
+            (status::CANCELLED, false) => Self::Cancelled,
+            (status::REFUNDED, false) => Self::Refunded,
+            _ => Self::Contradictory,
+        }
+    }
+}
 
 /// What a row of `tb_voucher_order` counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -40,11 +83,11 @@ impl RowState {
     /// By the row's columns, either of which may be NULL.
     #[must_use]
     pub fn of(slot: Option<i64>, status: Option<i64>) -> Self {
-        let status = status.unwrap_or(UNPAID);
-        let is_given_up = GIVEN_UP.contains(&status);
+        let number = status.unwrap_or(status::UNPAID);
+        let is_given_up = GIVEN_UP.contains(&number);
         match slot {
             Some(_) if !is_given_up => Self::Live,
-            None if is_given_up || status == REFUNDING => Self::Cancelled,
+            None if is_given_up || number == status::REFUNDING => Self::Cancelled,
             _ => Self::Contradictory,
         }
     }

@@ -1,5 +1,7 @@
 //! The W3C trace context of a caller, which travels with the order.
 
+use std::fmt;
+
 /// Longest text that is looked at: versions above 00 may say more behind a further dash.
 const LONGEST: usize = 128;
 
@@ -34,6 +36,14 @@ impl Traceparent {
     #[must_use]
     pub fn is_sampled(self) -> bool {
         self.flags & 1 == 1
+    }
+}
+
+impl fmt::Display for Traceparent {
+    /// As version 00 writes it, which is the part that every version understands.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { trace, parent, flags } = self;
+        write!(f, "00-{trace:032x}-{parent:016x}-{flags:02x}")
     }
 }
 

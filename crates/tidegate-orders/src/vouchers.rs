@@ -1,13 +1,22 @@
 //! The MySQL rows of vouchers: the statements that read, insert and change single ones.
 
+mod frozen;
+
 use serde::Serialize;
-use sqlx::{AssertSqlSafe, Executor, MySql, MySqlPool, Transaction, mysql::MySqlRow, prelude::*};
+use sqlx::{
+    AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, Transaction, mysql::MySqlRow, prelude::*,
+};
 
 use crate::{
     mysql_error::{explain, is_duplicate_key, is_not_migrated, is_statement_refused, is_value_out_of_range},
-    order::VoucherId,
+    order::{OrderId, VoucherId},
     row_state::LIVE,
 };
+
+pub use frozen::{FreezeError, FrozenVoucher, KnownOrder};
+
+/// The statement that makes the view, whose SELECT is ours, too.
+const UNITS_VIEW: &str = include_str!("../../../migrations/0020_voucher_units_view.sql");
 
 /// What stands for "no end" in a TIMESTAMP column that cannot be NULL: 2037-12-31T23:59:59Z, in milliseconds.
 pub const NO_END_MS: i64 = 2_145_916_799_000;
@@ -27,6 +36,33 @@ pub struct VoucherRow {
     pub begin_ms: Option<i64>,
     /// The sale ends, Unix time in milliseconds; None = [`NO_END_MS`] or later.
     pub end_ms: Option<i64>,
+    /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
+    pub pay_within_s: Option<i64>,
+}
+
+/// Where the units of a voucher are, by MySQL: a row of the view `tidegate_voucher_units`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct VoucherUnits {
+    /// Loaded, where it is known.
+    pub loaded: Option<i64>,
+    /// Not in any order.
+    pub unsold: Option<i64>,
+    /// In orders that are not paid yet.
+    pub unpaid: i64,
+    /// In paid orders.
+    pub paid: i64,
+    /// In used orders.
+    pub used: i64,
+    /// In orders whose payment is being given back, and that hold them until then.
+    pub refunding: i64,
+    /// Given back by orders that ended: they are among the unsold, or sold again.
+    pub given_back: i64,
+    /// Loaded less used: what a shop still has that takes goods out when they are used.
+    pub on_hand: Option<i64>,
+    /// In rows whose slot and status contradict each other.
+    pub contradictory: i64,
+    /// Loaded less unsold and less those of orders: 0, unless somebody changed rows without the stock, or the stock alone.
+    pub unaccounted: Option<i64>,
 }
 
 /// A voucher to be put on sale. MySQL keeps whole seconds.
@@ -40,6 +76,8 @@ pub struct NewVoucher {
     pub begin_ms: Option<i64>,
     /// The sale ends, Unix time in milliseconds; None = [`NO_END_MS`].
     pub end_ms: Option<i64>,
+    /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
+    pub pay_within_s: Option<i64>,
 }
 
 /// Whether a row was inserted.
@@ -99,7 +137,8 @@ macro_rules! select_row {
         concat!(
             "SELECT CAST(voucher_id AS SIGNED) AS voucher, CAST(stock AS SIGNED) AS stock, initial_stock, ",
             "CAST(UNIX_TIMESTAMP(begin_time) * 1000 AS SIGNED) AS begin_ms, ",
-            "CAST(UNIX_TIMESTAMP(end_time) * 1000 AS SIGNED) AS end_ms FROM tb_seckill_voucher ",
+            "CAST(UNIX_TIMESTAMP(end_time) * 1000 AS SIGNED) AS end_ms, ",
+            "CAST(pay_within AS SIGNED) AS pay_within_s FROM tb_seckill_voucher ",
             $rest
         )
     };
@@ -113,6 +152,18 @@ pub async fn find(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<Voucher
     let row =
         sqlx::query(select_row!("WHERE voucher_id = ?")).bind(voucher.get()).fetch_optional(pool).await?;
     row.map(|row| parse(&row)).transpose()
+}
+
+/// Locks the row of a voucher and reads it, with how many of its orders were refused.
+async fn find_for_update(
+    session: &mut MySqlConnection,
+    voucher: VoucherId,
+) -> Result<Option<(VoucherRow, i64)>, VoucherError> {
+    let row = sqlx::query(select_row!("WHERE voucher_id = ? FOR UPDATE"));
+    let Some(row) = row.bind(voucher.get()).fetch_optional(&mut *session).await? else { return Ok(None) };
+    let refusals = "SELECT CAST(refusals AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
+    let refusals = sqlx::query_scalar(refusals).bind(voucher.get()).fetch_one(session).await?;
+    Ok(Some((parse(&row)?, refusals)))
 }
 
 /// Reads the vouchers with the highest ids, up to `limit`, in descending order.
@@ -165,6 +216,71 @@ pub async fn on_sale_with_orders(pool: &MySqlPool, limit: u32) -> Result<Vec<Vou
     rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
 }
 
+/// A voucher of MySQL whose sale has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenVoucher {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// It was loaded by `tidegate voucher load`, or has orders: it is, was or will be sold through Redis.
+    pub is_used: bool,
+}
+
+/// The vouchers whose sale has not ended, by their rows and the clock of MySQL, the lowest ids first; and how many have ended.
+///
+/// # Errors
+/// As [`find`].
+pub async fn not_ended(pool: &MySqlPool) -> Result<(Vec<OpenVoucher>, u64), VoucherError> {
+    let rows = sqlx::query(
+        "SELECT CAST(voucher_id AS SIGNED), CAST(initial_stock IS NOT NULL \
+         OR EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) AS SIGNED), \
+         CAST(COALESCE(end_time > NOW(), 1) AS SIGNED) FROM tb_seckill_voucher v \
+         WHERE voucher_id BETWEEN 1 AND 9223372036854775807 ORDER BY voucher_id",
+    );
+    let (mut open, mut ended) = (Vec::new(), 0);
+    for row in rows.fetch_all(pool).await? {
+        let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) else { continue };
+        if row.try_get::<i64, _>(2)? == 1 {
+            open.push(OpenVoucher { voucher, is_used: row.try_get::<i64, _>(1)? == 1 });
+        } else {
+            ended += 1;
+        }
+    }
+    Ok((open, ended))
+}
+
+/// Of these orders, those that MySQL has neither as rows nor as refusals, in any voucher; in their order.
+///
+/// # Errors
+/// As [`find`].
+pub async fn unknown_orders(pool: &MySqlPool, orders: &[OrderId]) -> Result<Vec<OrderId>, VoucherError> {
+    let mut unknown = Vec::new();
+    for piece in orders.chunks(500) {
+        let ids: Vec<String> = piece.iter().map(OrderId::to_string).collect();
+        let ids = ids.join(",");
+        let sql = format!(
+            "SELECT CAST(id AS SIGNED) FROM tb_voucher_order WHERE id IN ({ids}) UNION ALL \
+             SELECT order_id FROM tidegate_refusal WHERE order_id IN ({ids})"
+        );
+        let known: Vec<i64> =
+            sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_all(pool).await?;
+        let known: std::collections::HashSet<i64> = known.into_iter().collect();
+        unknown.extend(piece.iter().copied().filter(|order| !known.contains(&order.get())));
+    }
+    Ok(unknown)
+}
+
+/// Where the units of a voucher are, if it has a row; as the view has it, at the cost of the rows of this voucher.
+///
+/// # Errors
+/// As [`find`].
+pub async fn units(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<VoucherUnits>, VoucherError> {
+    let select = UNITS_VIEW.split_once("_units AS").map_or(UNITS_VIEW, |(_, select)| select);
+    // Not every server looks into a view for one voucher only.
+    let sql = select.replace("GROUP BY", "WHERE v.voucher_id = ? GROUP BY").replace(';', "");
+    let row = sqlx::query(AssertSqlSafe(sql)).bind(voucher.get()).fetch_optional(pool).await?;
+    Ok(row.map(|row| parse_units(&row)).transpose()?)
+}
+
 /// Number of orders of a voucher, cancelled ones included.
 ///
 /// # Errors
@@ -190,14 +306,15 @@ pub async fn count_live_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i
 /// As [`find`].
 pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, VoucherError> {
     let inserted = sqlx::query(
-        "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time) \
-         VALUES (?, ?, ?, COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), FROM_UNIXTIME(?))",
+        "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time, pay_within) \
+         VALUES (?, ?, ?, COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), FROM_UNIXTIME(?), ?)",
     )
     .bind(new.voucher.get())
     .bind(new.stock)
     .bind(new.stock)
     .bind(new.begin_ms.map(to_seconds))
     .bind(to_seconds(new.end_ms.unwrap_or(NO_END_MS)))
+    .bind(new.pay_within_s)
     .execute(pool)
     .await;
     match inserted {
@@ -216,11 +333,12 @@ pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, Vouc
 pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, VoucherError> {
     let completed = sqlx::query(
         "UPDATE tb_seckill_voucher SET initial_stock = stock, \
-         begin_time = COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), end_time = FROM_UNIXTIME(?) \
+         begin_time = COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), end_time = FROM_UNIXTIME(?), pay_within = COALESCE(?, pay_within) \
          WHERE voucher_id = ? AND stock = ? AND COALESCE(initial_stock, stock) = stock",
     )
     .bind(new.begin_ms.map(to_seconds))
     .bind(to_seconds(new.end_ms.unwrap_or(NO_END_MS)))
+    .bind(new.pay_within_s)
     .bind(new.voucher.get())
     .bind(new.stock)
     .execute(pool)
@@ -307,6 +425,22 @@ fn parse(row: &MySqlRow) -> Result<VoucherRow, VoucherError> {
         initial_stock: row.try_get("initial_stock")?,
         begin_ms: begin_ms.filter(|ms| *ms > 0),
         end_ms: end_ms.filter(|ms| (1..NO_END_MS).contains(ms)),
+        pay_within_s: row.try_get("pay_within_s")?,
+    })
+}
+
+fn parse_units(row: &MySqlRow) -> sqlx::Result<VoucherUnits> {
+    Ok(VoucherUnits {
+        loaded: row.try_get("loaded")?,
+        unsold: row.try_get("unsold")?,
+        unpaid: row.try_get("unpaid")?,
+        paid: row.try_get("paid")?,
+        used: row.try_get("used")?,
+        refunding: row.try_get("refunding")?,
+        given_back: row.try_get("given_back")?,
+        on_hand: row.try_get("on_hand")?,
+        contradictory: row.try_get("contradictory")?,
+        unaccounted: row.try_get("unaccounted")?,
     })
 }
 

@@ -1,6 +1,9 @@
 //! An order or an event out of the fields of an entry. The only place that knows the names of the fields.
 
 mod event;
+mod result;
+
+use std::borrow::Cow;
 
 use serde::Deserialize;
 use tidegate_stream::Entry;
@@ -10,7 +13,8 @@ use crate::{
     order::{BadNumber, Order, OrderId, Quantity, Slot, UserId, VoucherId},
     traceparent::Traceparent,
 };
-pub use event::{event_fields, order_of_event};
+pub use event::{event_fields, order_of_event, reference_of_event};
+pub use result::result_fields;
 
 /// The names that `lua/admit.lua` writes.
 const USER_ID: &str = "userId";
@@ -115,6 +119,29 @@ pub enum WireError {
     },
 }
 
+/// Whether an entry says what happened to an order, in a way that can be read or not.
+#[must_use]
+pub fn is_event(entry: &Entry) -> bool {
+    entry.fields.iter().any(|(name, _)| name == EVENT)
+}
+
+/// The fields of an order's entry, as the gate appends it.
+#[must_use]
+pub fn order_fields(order: &Order) -> Vec<(&'static str, Cow<'static, str>)> {
+    let mut fields: Vec<(&'static str, Cow<'static, str>)> = vec![
+        (USER_ID, order.user.to_string().into()),
+        (VOUCHER_ID, order.voucher.to_string().into()),
+        (ID, order.id.to_string().into()),
+    ];
+    if order.quantity != Quantity::ONE {
+        fields.push((QUANTITY, order.quantity.to_string().into()));
+    }
+    if order.slot != Slot::FIRST {
+        fields.push((SLOT, order.slot.to_string().into()));
+    }
+    fields
+}
+
 /// What an entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -180,7 +207,7 @@ impl FieldNames {
     /// When it is an event, a required field is missing, a known field stands twice, or a value is not what its field
     /// allows.
     pub fn decode(&self, entry: &Entry) -> Result<Order, WireError> {
-        if entry.fields.iter().any(|(name, _)| name == EVENT) {
+        if is_event(entry) {
             return Err(WireError::Event);
         }
         self.order(entry)
@@ -218,10 +245,20 @@ impl FieldNames {
     #[must_use]
     pub fn glimpse(&self, entry: &Entry) -> Glimpse {
         Glimpse {
-            id: first(entry, self.id()).and_then(|value| OrderId::parse(value).ok()),
+            id: order_of_event(entry)
+                .or_else(|| first(entry, self.id()).and_then(|value| OrderId::parse(value).ok())),
             user: first(entry, self.user()).and_then(|value| UserId::parse(value).ok()),
             voucher: first(entry, self.voucher()).and_then(|value| VoucherId::parse(value).ok()),
         }
+    }
+
+    /// Names of the fields that say what an entry is about, be it an order or an event; some may stand here twice.
+    #[must_use]
+    pub fn telling(&self) -> Vec<&str> {
+        let fields =
+            [self.id(), self.user(), self.voucher(), self.quantity(), self.slot(), self.traceparent_field()];
+        let names = fields.into_iter().flat_map(|field| [field.name, field.standard]);
+        names.chain([EVENT, event::ORDER_ID, event::REFERENCE]).collect()
     }
 
     /// The trace that the producer was in. None as well where the field says nothing that can be read, or stands twice:

@@ -10,16 +10,12 @@
 //! Units and slot go back when a step takes the slot away, and only then. A status that somebody else has set is where the
 //! order is: no step is taken back, and nothing is given back for it.
 
+use std::collections::BTreeMap;
+
 use tidegate_stream::EntryId;
 
 use super::{Event, EventKind, EventText};
-
-const UNPAID: i64 = 1;
-const PAID: i64 = 2;
-const USED: i64 = 3;
-const CANCELLED: i64 = 4;
-const REFUNDING: i64 = 5;
-const REFUNDED: i64 = 6;
+use crate::row_state::status::{CANCELLED, PAID, REFUNDED, REFUNDING, UNPAID, USED};
 
 /// What came of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +182,12 @@ impl PastEvent {
         self.step.is_some_and(|step| matches!(step.to, CANCELLED | REFUNDED))
     }
 
+    /// It kept an order from being written that was not there yet.
+    #[must_use]
+    pub fn came_before_order(&self) -> bool {
+        self.step.is_some_and(|step| step.from.is_none())
+    }
+
     /// It is a payment that the order counts as its own: it moved the order, or was found to be what somebody else had
     /// moved it for.
     fn is_own_payment(&self) -> bool {
@@ -209,6 +211,8 @@ pub struct History {
     pub is_of_another: bool,
     /// What happened to it so far, by number.
     pub events: Vec<PastEvent>,
+    /// When each of them was recorded, by number, in Unix milliseconds by MySQL's clock. Nothing is decided by it.
+    pub recorded_ms: BTreeMap<u32, i64>,
 }
 
 /// What an event does.
@@ -321,19 +325,41 @@ impl History {
 }
 
 impl History {
+    /// The event that `past`, which changed nothing, told before: the one with its reference, or else the latest of its kind
+    /// that was done. None: it changed something, was rejected, or what it tells was done by somebody else.
+    pub fn repeated_by(&self, past: &PastEvent) -> Option<&PastEvent> {
+        if past.outcome != EventOutcome::Unchanged {
+            return None;
+        }
+        let mut earlier = self.events.iter().rev().filter(|other| {
+            let is_told = matches!(other.outcome, EventOutcome::Applied | EventOutcome::RefundDue);
+            other.number < past.number && other.kind == past.kind && is_told
+        });
+        let is_same = |other: &&PastEvent| past.reference.is_some() && other.reference == past.reference;
+        let same = earlier.clone().find(is_same);
+        same.or_else(|| earlier.find(|other| other.outcome == EventOutcome::Applied))
+    }
+}
+
+impl History {
     /// A payment with this reference has to be given back, and is not yet. Whatever went back before it came was another one
     /// if it has none.
     fn is_due(&self, reference: Option<&EventText>) -> bool {
+        self.payments_due().any(|past| past.reference.as_ref() == reference)
+    }
+
+    /// Payments that have to be given back, and are not yet.
+    pub fn payments_due(&self) -> impl Iterator<Item = &PastEvent> {
         let is_returned = |payment: &PastEvent| {
             self.events.iter().any(|past| {
                 past.kind == Some(EventKind::Refunded)
                     && past.outcome == EventOutcome::Applied
-                    && past.payment.as_ref() == reference
-                    && (reference.is_some() || past.number > payment.number)
+                    && past.payment == payment.reference
+                    && (payment.reference.is_some() || past.number > payment.number)
             })
         };
-        let mut payments = self.events.iter().filter(|past| past.outcome == EventOutcome::RefundDue);
-        payments.any(|past| past.reference.as_ref() == reference && !is_returned(past))
+        let due = self.events.iter().filter(|past| past.outcome == EventOutcome::RefundDue);
+        due.filter(move |past| !is_returned(past))
     }
 }
 

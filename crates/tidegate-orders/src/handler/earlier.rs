@@ -85,6 +85,11 @@ impl EarlierEntries {
         Self { inspector, fields, known: Mutex::default() }
     }
 
+    /// Key of the stream.
+    pub(super) fn stream(&self) -> &str {
+        &self.inspector.names().stream
+    }
+
     /// Of the events of a batch in hand, each an order and the entry that brought it, those that have to wait: an older entry
     /// of their order is pending that is not in this batch. Whoever asks says afterwards what became of the batch, by
     /// [`EarlierEntries::settled`].
@@ -138,23 +143,17 @@ impl EarlierEntries {
 
     /// The pending entries up to `last` of which nothing is known yet.
     async fn unknown(&self, last: EntryId, own: &HashSet<EntryId>) -> Result<Vec<EntryId>, Outage> {
-        let mut after = {
+        let after = {
             let known = self.known();
             known.up_to.max(known.oldest.previous())
         };
-        let mut unknown = Vec::new();
-        loop {
-            let page = self.inspector.pending_entries((after, last), PAGE, None).await.map_err(outage)?;
-            let Some(end) = page.last() else { return Ok(unknown) };
-            after = end.id;
-            let is_whole = page.len() < usize::from(PAGE);
+        let (mut unknown, mut pages) = (Vec::new(), self.inspector.pending_pages((after, last), PAGE, None));
+        while let Some(page) = pages.next().await.map_err(outage)? {
             let known = self.known();
             let ids = page.into_iter().map(|pending| pending.id);
             unknown.extend(ids.filter(|id| !own.contains(id) && !known.orders.contains_key(id)));
-            if is_whole {
-                return Ok(unknown);
-            }
         }
+        Ok(unknown)
     }
 
     async fn read(&self, ids: &[EntryId]) -> Result<(), Outage> {

@@ -4,17 +4,17 @@ use std::collections::{HashMap, HashSet};
 
 use tidegate_stream::{Death, Entry, EntryId, Outage, Outcome};
 
-use super::{Concerns, OrderHandler, Placed, id_taken, set_aside, waits_for};
+use super::{Concerns, OrderHandler, Placed, Results, set_aside, set_aside_where, waits_for};
 use crate::{
     event::{EventKind, EventOutcome, PastEvent},
-    gate::{GateError, Release, ReleaseReply, UserAfter},
-    ledger::{EventVerdict, Incoming, IncomingEvent, Verdict},
-    order::{Order, OrderId, Quantity, VoucherId},
+    gate::{Release, ReleaseReply, UserAfter},
+    ledger::{EndedOrder, EventVerdict, Incoming, IncomingEvent, Verdict},
+    order::{Order, OrderId, Quantity},
 };
 
 /// An event whose order has an older entry that is not done waits for that, together with others of its voucher.
-fn waits_for_earlier(voucher: VoucherId) -> Outcome {
-    set_aside("earlier_entry", voucher.get())
+fn waits_for_earlier(incoming: &impl Concerns) -> Outcome {
+    set_aside("earlier_entry", incoming.voucher().get())
 }
 
 impl OrderHandler {
@@ -23,8 +23,8 @@ impl OrderHandler {
     pub(super) async fn set_later_aside(
         &self,
         batch: &[Entry],
-        orders: Vec<Placed<Incoming>>,
-        events: Vec<Placed<IncomingEvent>>,
+        mut orders: Vec<Placed<Incoming>>,
+        mut events: Vec<Placed<IncomingEvent>>,
         outcomes: &mut [Outcome],
     ) -> Result<(Vec<Placed<Incoming>>, Vec<Placed<IncomingEvent>>), Outage> {
         if events.is_empty() {
@@ -40,7 +40,9 @@ impl OrderHandler {
         );
         by_place.sort_unstable();
         let later = later(&by_place, &waiting);
-        Ok((set_later_aside(&later, orders, outcomes), set_later_aside(&later, events, outcomes)))
+        set_aside_where(&mut orders, outcomes, |placed| waits_behind(&later, placed));
+        set_aside_where(&mut events, outcomes, |placed| waits_behind(&later, placed));
+        Ok((orders, events))
     }
 
     /// Of a batch's orders that hold nothing any more, those that events of ours have ended.
@@ -48,7 +50,7 @@ impl OrderHandler {
         &self,
         incoming: &[Incoming],
         verdicts: &[Verdict],
-    ) -> Result<HashMap<OrderId, UserAfter>, Outage> {
+    ) -> Result<HashMap<OrderId, EndedOrder>, Outage> {
         let cancelled = incoming.iter().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Cancelled);
         let cancelled: Vec<&Order> = cancelled.map(|(incoming, _)| &incoming.order).collect();
         self.ledger.ended_by_events(&cancelled).await
@@ -58,15 +60,13 @@ impl OrderHandler {
     /// very batch wait as well.
     pub(super) async fn record_and_give_back(
         &self,
-        events: Vec<Placed<IncomingEvent>>,
+        mut events: Vec<Placed<IncomingEvent>>,
         waiting: &HashSet<OrderId>,
-        outcomes: &mut [Outcome],
+        (outcomes, results): (&mut [Outcome], &mut Results<'_>),
     ) -> Result<(), Outage> {
-        let (waiting, events): (Vec<_>, Vec<_>) =
-            events.into_iter().partition(|placed| waiting.contains(&placed.incoming.event.order));
-        for Placed { at, incoming } in waiting {
-            outcomes[at] = waits_for_earlier(incoming.voucher());
-        }
+        set_aside_where(&mut events, outcomes, |placed| {
+            waiting.contains(&placed.incoming.event.order).then(|| waits_for_earlier(&placed.incoming))
+        });
         if events.is_empty() {
             return Ok(());
         }
@@ -78,7 +78,12 @@ impl OrderHandler {
         for (((at, incoming), verdict), given_back) in
             places.into_iter().zip(&incoming).zip(verdicts).zip(given_back)
         {
-            outcomes[at] = given_back.unwrap_or_else(|| self.outcome_of_event(incoming, verdict));
+            outcomes[at] = given_back.unwrap_or_else(|| {
+                if let EventVerdict::Recorded { event, repeats, .. } = &verdict {
+                    results.event(at, incoming, (event, repeats.as_deref()));
+                }
+                self.outcome_of_event(incoming, verdict)
+            });
         }
         Ok(())
     }
@@ -87,17 +92,12 @@ impl OrderHandler {
     /// before its order must not take the id of another.
     async fn placed_by_others(&self, events: &[IncomingEvent]) -> Result<HashSet<OrderId>, Outage> {
         let cancelled = events.iter().map(|incoming| &incoming.event);
-        let cancelled: Vec<_> = cancelled.filter(|event| event.kind == EventKind::Cancelled).collect();
-        if cancelled.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let ids: Vec<_> = cancelled.iter().map(|event| (event.voucher, event.order)).collect();
-        let entries = self.gate.journal_entries(&ids).await.map_err(|error| Outage::new("Redis", error))?;
-        let is_of_another = |event: &&&crate::Event| {
-            let entry = entries.get(&(event.voucher, event.order));
-            entry.is_some_and(|entry| entry.is_admission() && !entry.is_by(event.user))
-        };
-        Ok(cancelled.iter().filter(is_of_another).map(|event| event.order).collect())
+        let cancelled = cancelled.filter(|event| event.kind == EventKind::Cancelled);
+        let cancelled: Vec<_> = cancelled.map(|event| (event.order, event.user, event.voucher)).collect();
+        let are_of_others = self.gate.are_of_others(&cancelled).await;
+        let are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?;
+        let of_others = cancelled.iter().zip(are_of_others).filter(|(_, is_of_another)| *is_of_another);
+        Ok(of_others.map(|((order, ..), _)| *order).collect())
     }
 
     /// Answers with an outcome for each event whose order could not be given back.
@@ -106,34 +106,27 @@ impl OrderHandler {
         incoming: &[IncomingEvent],
         verdicts: &[EventVerdict],
     ) -> Result<Vec<Option<Outcome>>, Outage> {
-        let (mut places, mut releases) = (Vec::new(), Vec::new());
+        let mut releases = Vec::new();
         for (at, (incoming, verdict)) in incoming.iter().zip(verdicts).enumerate() {
-            if let EventVerdict::Recorded { event, user_after } = verdict
+            if let EventVerdict::Recorded { event, user_after, .. } = verdict
                 && event.released > 0
             {
-                places.push(at);
-                releases.push(release(incoming, event, *user_after));
+                releases.push((at, (release(incoming, event, *user_after), incoming.entry)));
             }
         }
+        let (places, releases): (Vec<usize>, Vec<_>) = releases.into_iter().unzip();
+        let given_back = self.release_all(&releases).await?;
         let mut outcomes = vec![None; incoming.len()];
-        let replies = self.gate.release_all(&releases).await;
-        for (at, reply) in places.into_iter().zip(replies) {
-            let IncomingEvent { event, entry } = &incoming[at];
-            match reply {
-                Ok(ReleaseReply::GivenBackBefore | ReleaseReply::GivenBack) => {}
-                Ok(ReleaseReply::GivenBackWithoutStock) => tracing::warn!(
-                    order = %event.order, voucher = %event.voucher, %entry,
-                    "the units of an order that has ended went back in MySQL only: no stock is loaded in Redis"
-                ),
-                Err(GateError::Unreachable(error)) => return Err(error.into()),
-                Err(error @ GateError::IdTaken { .. }) => outcomes[at] = Some(id_taken(error.to_string())),
-                Err(error) => {
-                    tracing::error!(
-                        order = %event.order, voucher = %event.voucher, %entry, %error,
-                        "an order that has ended cannot be given back: its event stays pending"
-                    );
-                    outcomes[at] = Some(set_aside("release", event.voucher.get()));
+        for ((at, (release, entry)), given_back) in places.into_iter().zip(releases).zip(given_back) {
+            match given_back {
+                Ok(ReleaseReply::GivenBackWithoutStock) if self.limited_log.is_shown("no_stock") => {
+                    tracing::warn!(
+                        order = %release.order, voucher = %release.voucher, %entry,
+                        "the units of an order that has ended went back in MySQL only: no stock is loaded in Redis"
+                    )
                 }
+                Ok(_) => {}
+                Err(outcome) => outcomes[at] = Some(outcome),
             }
         }
         Ok(outcomes)
@@ -156,6 +149,8 @@ impl OrderHandler {
         let reference = event.reference.as_ref().map(|reference| reference.as_str());
         match past.outcome {
             EventOutcome::Applied | EventOutcome::Unchanged => {}
+            // Nobody is told of a payment that came before.
+            EventOutcome::Rejected(_) if event.kind == EventKind::Expired => {}
             EventOutcome::RefundDue if self.limited_log.is_shown(past.outcome.word()) => tracing::warn!(
                 order = %event.order, user = %event.user, voucher = %event.voucher, %entry, reference,
                 "a payment has to be given back: it pays for no order"
@@ -171,16 +166,8 @@ impl OrderHandler {
     }
 }
 
-fn set_later_aside<T: Concerns>(
-    later: &HashSet<usize>,
-    placed: Vec<Placed<T>>,
-    outcomes: &mut [Outcome],
-) -> Vec<Placed<T>> {
-    let (later, free): (Vec<_>, Vec<_>) = placed.into_iter().partition(|placed| later.contains(&placed.at));
-    for Placed { at, incoming } in later {
-        outcomes[at] = waits_for_earlier(incoming.voucher());
-    }
-    free
+fn waits_behind(later: &HashSet<usize>, placed: &Placed<impl Concerns>) -> Option<Outcome> {
+    later.contains(&placed.at).then(|| waits_for_earlier(&placed.incoming))
 }
 
 /// The places that have to wait: what stands in the batch behind an entry of its order that waits, and

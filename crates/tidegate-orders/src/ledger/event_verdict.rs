@@ -1,6 +1,6 @@
 //! What becomes of each event of a batch, and what has to be written for that: pure decisions over what the database holds.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tidegate_stream::EntryId;
 
@@ -9,6 +9,7 @@ use crate::{
     event::{Event, History, PastEvent, decide},
     gate::UserAfter,
     order::{OrderId, UserId, VoucherId},
+    row_state::status,
 };
 
 /// An event with the stream entry that brought it.
@@ -29,11 +30,22 @@ pub enum EventVerdict {
         event: PastEvent,
         /// Whether its user may order again, where it took the order's slot away.
         user_after: UserAfter,
+        /// The earlier event that it told once more, where it changed nothing.
+        repeats: Option<Box<PastEvent>>,
     },
     /// The database refuses it, with these words.
     Rejected(String),
     /// Others are in the way: nothing was written, nothing is wrong, and it is to be tried again later.
     Contended(Contention),
+}
+
+/// An order that an event of ours has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedOrder {
+    /// Whether its user may order again.
+    pub user_after: UserAfter,
+    /// It was written before it was ended. Otherwise it was cancelled before its entry came.
+    pub was_written: bool,
 }
 
 /// The events of one order, in stream order. They are recorded together or not at all.
@@ -60,10 +72,18 @@ impl Item for OrderEvents<'_> {
     }
 }
 
+/// What became of one event, as in [`EventVerdict::Recorded`].
+#[derive(Clone, Debug)]
+pub(super) struct DecidedEvent {
+    event: PastEvent,
+    user_after: UserAfter,
+    repeats: Option<Box<PastEvent>>,
+}
+
 /// What became of the events of one order.
 #[derive(Clone, Debug)]
 pub(super) enum Recorded {
-    All(Vec<(PastEvent, UserAfter)>),
+    All(Vec<DecidedEvent>),
     Rejected(String),
     Contended(Contention),
 }
@@ -92,6 +112,14 @@ pub(super) struct EventChanges<'a> {
     pub recorded: Vec<(&'a Event, PastEvent)>,
     /// Units that go back to vouchers.
     pub units: BTreeMap<VoucherId, i64>,
+    /// Orders that had to be paid in time, and need not any more.
+    pub time_limits_over: BTreeSet<OrderId>,
+}
+
+impl EventChanges<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.recorded.is_empty() && self.time_limits_over.is_empty()
+    }
 }
 
 /// An order, whose it is, and of what.
@@ -103,9 +131,22 @@ pub(super) struct KnownEvents {
     pub histories: HashMap<OrderId, History>,
     /// Live orders of their users, by voucher and user.
     pub live: HashMap<(VoucherId, UserId), HashSet<OrderId>>,
+    /// Those that have to be paid in time, with user and voucher as they were written.
+    pub with_time_limit: HashMap<OrderId, (i64, i64)>,
 }
 
 impl KnownEvents {
+    /// The order had to be paid in time, and is not that unpaid order any more: by these events, or since somebody else
+    /// changed its row.
+    fn is_time_limit_over(&self, order: OrderId, after: &History) -> bool {
+        let is_unpaid = |owner: &(i64, i64)| {
+            after.row.is_some_and(|row| {
+                (row.status, row.has_slot, (row.user, row.voucher)) == (status::UNPAID, true, *owner)
+            })
+        };
+        self.with_time_limit.get(&order).is_some_and(|owner| !is_unpaid(owner))
+    }
+
     /// A user with another live order for the voucher stays a buyer.
     pub(super) fn user_after(&self, order: OrderId, user: UserId, voucher: VoucherId) -> UserAfter {
         let live = self.live.get(&(voucher, user));
@@ -149,8 +190,8 @@ pub(super) fn in_stream_order(
     for (recorded, places) in recorded.into_iter().zip(places) {
         match recorded {
             Recorded::All(all) => {
-                for (place, (event, user_after)) in places.iter().zip(all) {
-                    verdicts[*place] = EventVerdict::Recorded { event, user_after };
+                for (place, DecidedEvent { event, user_after, repeats }) in places.iter().zip(all) {
+                    verdicts[*place] = EventVerdict::Recorded { event, user_after, repeats };
                 }
             }
             Recorded::Rejected(error) => {
@@ -169,7 +210,7 @@ pub(super) fn decide_order<'a>(
     order: &OrderEvents<'a>,
     known: &mut KnownEvents,
     changes: &mut EventChanges<'a>,
-) -> Vec<(PastEvent, UserAfter)> {
+) -> Vec<DecidedEvent> {
     let id = order.first().order;
     let mut history = known.histories.remove(&id).unwrap_or_default();
     history.is_of_another = order.is_of_another;
@@ -184,9 +225,14 @@ pub(super) fn decide_order<'a>(
                 *changes.units.entry(event.voucher).or_default() += past.released;
             }
         }
-        decided.push((past, known.user_after(id, event.user, event.voucher)));
+        let repeats = history.repeated_by(&past).cloned().map(Box::new);
+        let user_after = known.user_after(id, event.user, event.voucher);
+        decided.push(DecidedEvent { event: past, user_after, repeats });
     }
     note_row(id, (&before, &history), order, changes);
+    if known.is_time_limit_over(id, &history) {
+        changes.time_limits_over.insert(id);
+    }
     decided
 }
 

@@ -11,12 +11,13 @@ use std::{
 use tidegate_stream::Outage;
 
 use super::{
-    BATCH_TIME, Commit, Ledger, SECOND_LOOK, WriteOutcome,
+    BATCH_TIME, Ledger, SECOND_LOOK, WriteOutcome,
     event_verdict::{
-        EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents, Recorded, Subject, by_order,
-        decide_order, in_stream_order, subject,
+        DecidedEvent, EndedOrder, EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents,
+        Recorded, Subject, by_order, decide_order, in_stream_order, subject,
     },
-    fault::{self, Fault},
+    fault::Fault,
+    outcome_of,
     retry::{RetryOutcome, retry},
     session::Session,
     sql,
@@ -25,7 +26,6 @@ use super::{
 };
 use crate::{
     event::{PastEvent, decide},
-    gate::UserAfter,
     order::{Order, OrderId},
 };
 
@@ -65,24 +65,27 @@ impl Ledger {
     }
 
     /// Of these orders, those that an event has ended: nobody writes them any more, and what Redis holds for them has to be
-    /// given back, once. Says as well whether their users may order again.
+    /// given back, once.
     ///
     /// # Errors
     /// When MySQL does not answer.
-    pub async fn ended_by_events(&self, orders: &[&Order]) -> Result<HashMap<OrderId, UserAfter>, Outage> {
+    pub async fn ended_by_events(&self, orders: &[&Order]) -> Result<HashMap<OrderId, EndedOrder>, Outage> {
         if orders.is_empty() {
             return Ok(HashMap::new());
         }
         let subjects: Vec<Subject> =
             orders.iter().map(|order| (order.id, order.user, order.voucher)).collect();
         let known = self.known_events(&subjects).await?;
-        let ended = subjects.into_iter().filter(|(order, ..)| {
-            known
-                .histories
-                .get(order)
-                .is_some_and(|history| history.events.iter().any(PastEvent::has_ended_order))
-        });
-        Ok(ended.map(|(order, user, voucher)| (order, known.user_after(order, user, voucher))).collect())
+        let ended = |(order, user, voucher): Subject| {
+            let events = &known.histories.get(&order)?.events;
+            let was_written = !events.iter().any(PastEvent::came_before_order);
+            let user_after = known.user_after(order, user, voucher);
+            events
+                .iter()
+                .any(PastEvent::has_ended_order)
+                .then_some((order, EndedOrder { user_after, was_written }))
+        };
+        Ok(subjects.into_iter().filter_map(ended).collect())
     }
 
     /// What became of these events, or would become of them now, one after the other; and whether they are recorded. Reads
@@ -115,10 +118,7 @@ impl Ledger {
         known.inspect_err(|_| self.forget_idle_connections())
     }
 
-    async fn transact_events(
-        &self,
-        part: &[&OrderEvents<'_>],
-    ) -> Result<Vec<Vec<(PastEvent, UserAfter)>>, Fault> {
+    async fn transact_events(&self, part: &[&OrderEvents<'_>]) -> Result<Vec<Vec<DecidedEvent>>, Fault> {
         let transaction = async {
             let mut session = Session::open(&self.pool).await?;
             let outcome = self.decide_and_write_events(&mut session, part).await;
@@ -131,7 +131,7 @@ impl Ledger {
         &self,
         session: &mut Session,
         part: &[&OrderEvents<'_>],
-    ) -> Result<Vec<Vec<(PastEvent, UserAfter)>>, Fault> {
+    ) -> Result<Vec<Vec<DecidedEvent>>, Fault> {
         let events = part.iter().flat_map(|order| &order.events);
         let subjects: Vec<Subject> = events.map(|incoming| subject(&incoming.event)).collect();
         let mut known = sql::look_up_events(session, &subjects).await?;
@@ -151,24 +151,12 @@ impl Ledger {
         session: &mut Session,
         changes: &EventChanges<'_>,
     ) -> Result<WriteOutcome, Fault> {
-        if changes.recorded.is_empty() {
+        if changes.is_empty() {
             // Rows that were only read may be visible a moment before they are durable.
             sql::run(session, sql::BARRIER.to_owned()).await?;
             return Ok(WriteOutcome::Committed);
         }
-        let commit = self.commit();
-        let mut packet = sql::write_events(changes);
-        if commit == Commit::InPacket {
-            packet.commit();
-        }
-        if let Err(error) = packet.run(session).await {
-            let Some(mismatch) = fault::mismatch(&error) else { return Err(error.into()) };
-            sql::run(session, sql::ROLLBACK.to_owned()).await?;
-            return Ok(WriteOutcome::Mismatch(mismatch));
-        }
-        if commit == Commit::Apart {
-            sql::run(session, sql::COMMIT.to_owned()).await?;
-        }
-        Ok(WriteOutcome::Committed)
+        let written = self.send(session, sql::write_events(changes)).await;
+        outcome_of(session, written).await
     }
 }

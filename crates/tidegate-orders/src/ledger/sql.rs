@@ -3,7 +3,7 @@
 //! Statements are sent as text, several in one packet. All values in them are numbers and entry ids of our own types,
 //! and texts of events as hexadecimal digits.
 //!
-//! Lock order: order rows by ascending id, then stocks by ascending voucher. The stocks come last, because everybody waits
+//! Lock order: order rows by ascending id, then their time limits in the same order, then stocks by ascending voucher. The stocks come last, because everybody waits
 //! for the row of a voucher on sale. Ascending ids fill the pages of the primary key one after the other. They do not keep
 //! two batches from waiting in a circle for each other's unique keys; the user locks do that. Where a user lock was lost, the
 //! server ends one of the two with a deadlock, and it is tried again.
@@ -17,7 +17,7 @@ use std::fmt::{Display, Write};
 use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, MySqlConnection};
 
-pub(super) use events::{look_up_events, write_events};
+pub(super) use events::{look_up_events, look_up_histories, write_events};
 pub(super) use look_up::{Depth, LockedRow, Stocks, locked_vouchers, look_up};
 pub(super) use write::{Guard, cancelled_rows, write};
 
@@ -36,14 +36,20 @@ pub(super) const PROBE: &str = "UPDATE tidegate_probe \
     SELECT order_id, user_id, voucher_id, quantity, reason, entry_id FROM tidegate_refusal LIMIT 0;\
     SELECT order_id, step, event, outcome, ref, payment, reason, from_status, to_status, released, entry_id \
         FROM tidegate_event LIMIT 0;\
+    SELECT id, order_id, entry_id, state, result FROM tidegate_unannounced_result LIMIT 0;\
     INSERT INTO tb_voucher_order (id, user_id, voucher_id, quantity, slot, entry_id) \
         SELECT 1, 1, 1, 1, 1, '' FROM DUAL WHERE FALSE;\
     INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) \
         SELECT 1, 1, 1, 1, '', '' FROM DUAL WHERE FALSE;\
     INSERT INTO tidegate_event (order_id, step, event, outcome, user_id, voucher_id, entry_id) \
         SELECT 1, 1, '', '', 1, 1, '' FROM DUAL WHERE FALSE;\
+    REPLACE INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms) \
+        SELECT 1, 1, 1, 1, 1 FROM DUAL WHERE FALSE;\
+    DELETE FROM tidegate_unpaid_order WHERE FALSE;\
+    INSERT INTO tidegate_unannounced_result (order_id, entry_id, state, result) \
+        SELECT 1, '', '', '' FROM DUAL WHERE FALSE;\
     UPDATE tb_voucher_order SET status = status, slot = slot WHERE FALSE;\
-    UPDATE tb_seckill_voucher SET stock = stock, refusals = refusals WHERE FALSE";
+    UPDATE tb_seckill_voucher SET stock = stock, refusals = refusals WHERE FALSE AND pay_within IS NULL";
 
 /// Runs statements that are separated by semicolons, in one round trip; the first error ends them.
 pub(super) async fn run(connection: &mut MySqlConnection, statements: String) -> sqlx::Result<()> {

@@ -95,6 +95,8 @@ pub(super) struct Known {
     pub refused_of: HashMap<VoucherId, i64>,
     /// Slots that are taken.
     pub slot_keys: HashSet<SlotKey>,
+    /// The column `pay_within` of the vouchers, in seconds, where it is not NULL.
+    pub pay_within: HashMap<VoucherId, i64>,
 }
 
 impl Known {
@@ -106,13 +108,14 @@ impl Known {
 
     /// Adds what another look has found.
     pub fn add(&mut self, other: Self) {
-        let Self { stocks, ids, cancelled, refusals, refused_of, slot_keys } = other;
+        let Self { stocks, ids, cancelled, refusals, refused_of, slot_keys, pay_within } = other;
         self.stocks.extend(stocks);
         self.ids.extend(ids);
         self.cancelled.extend(cancelled);
         self.refusals.extend(refusals);
         self.refused_of.extend(refused_of);
         self.slot_keys.extend(slot_keys);
+        self.pay_within.extend(pay_within);
     }
 }
 
@@ -175,6 +178,8 @@ fn decide_one(order: &Order, known: &mut Known) -> Decided {
 pub(super) struct Changes<'a> {
     /// By ascending id.
     pub created: Vec<&'a Incoming>,
+    /// Of these, the ones that have to be paid in time, with the seconds that they have; by ascending id.
+    pub timed: Vec<(&'a Incoming, i64)>,
     pub refused: Vec<(&'a Incoming, Refusal)>,
     /// By ascending voucher: the order in which stocks are locked.
     pub stocks: Vec<(VoucherId, StockChange)>,
@@ -189,19 +194,34 @@ pub(super) struct StockChange {
     pub refused: i64,
     /// The stock must be below this: otherwise an order was refused as out of stock although there is stock.
     pub below: i64,
+    /// The column `pay_within` must be this, or orders were given another time than the voucher says.
+    pub pay_within: Option<i64>,
 }
 
-pub(super) fn changes<'a>(part: &[&'a Incoming], decided: &[Decided]) -> Changes<'a> {
+/// `default_s` is the time for orders whose voucher says nothing of it; 0: they have all the time in the world.
+pub(super) fn changes<'a>(
+    part: &[&'a Incoming],
+    decided: &[Decided],
+    pay_within: &HashMap<VoucherId, i64>,
+    default_s: i64,
+) -> Changes<'a> {
     let mut changes = Changes::default();
     let mut stocks: BTreeMap<VoucherId, StockChange> = BTreeMap::new();
     for (incoming, decided) in part.iter().zip(decided).filter(|(_, decided)| decided.is_new) {
         let order = &incoming.order;
-        let stock =
-            stocks.entry(order.voucher).or_insert(StockChange { units: 0, refused: 0, below: i64::MAX });
+        let pay_within = pay_within.get(&order.voucher).copied();
+        let unchanged = StockChange { units: 0, refused: 0, below: i64::MAX, pay_within };
+        let stock = stocks.entry(order.voucher).or_insert(unchanged);
         match decided.verdict {
             Verdict::Created => {
                 stock.units += order.quantity.get();
                 changes.created.push(incoming);
+                changes.timed.extend(
+                    pay_within
+                        .or(Some(default_s))
+                        .filter(|within_s| *within_s > 0)
+                        .map(|within_s| (*incoming, within_s)),
+                );
             }
             Verdict::Refused(refusal) => {
                 stock.refused += 1;
@@ -214,6 +234,7 @@ pub(super) fn changes<'a>(part: &[&'a Incoming], decided: &[Decided]) -> Changes
         }
     }
     changes.created.sort_unstable_by_key(|incoming| incoming.order.id);
+    changes.timed.sort_unstable_by_key(|(incoming, _)| incoming.order.id);
     changes.stocks = stocks.into_iter().collect();
     changes
 }

@@ -18,23 +18,34 @@ const LISTED_ORDERS: usize = 20;
 // The longest name that GET_LOCK takes is 64 characters, a database's name is up to 64 itself. (MySQL 9 has no MD5.)
 const LOCK_NAME: &str = "CONCAT('tidegate.migrate:', IF(CHAR_LENGTH(DATABASE()) <= 47, DATABASE(), LEFT(SHA2(DATABASE(), 256), 40)))";
 
-const TABLES: &str = "SELECT CAST(table_name AS CHAR), CAST(table_type AS CHAR), CAST(engine AS CHAR)
-    FROM information_schema.tables
-    WHERE table_schema = DATABASE() AND table_name IN
-        ('tb_seckill_voucher', 'tb_voucher_order', 'tidegate_refusal', 'tidegate_event', 'tidegate_probe')";
-const COLUMNS: &str = "SELECT CAST(table_name AS CHAR), CAST(column_name AS CHAR), CAST(data_type AS CHAR),
+macro_rules! of_our_tables {
+    ($select:literal) => {
+        concat!(
+            $select,
+            " WHERE table_schema = DATABASE() AND table_name IN ('tb_seckill_voucher', 'tb_voucher_order', \
+             'tidegate_refusal', 'tidegate_event', 'tidegate_unpaid_order', 'tidegate_fleet_mark', 'tidegate_probe', \
+             'tidegate_voucher_units', 'tidegate_unannounced_result')"
+        )
+    };
+}
+
+const TABLES: &str = of_our_tables!(
+    "SELECT CAST(table_name AS CHAR), CAST(table_type AS CHAR), CAST(engine AS CHAR) FROM information_schema.tables"
+);
+const COLUMNS: &str = of_our_tables!(
+    "SELECT CAST(table_name AS CHAR), CAST(column_name AS CHAR), CAST(data_type AS CHAR),
         CAST(column_type AS CHAR), CAST(is_nullable AS CHAR), CAST(column_default AS CHAR), CAST(extra AS CHAR),
         CAST(character_maximum_length AS SIGNED)
-    FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name IN
-        ('tb_seckill_voucher', 'tb_voucher_order', 'tidegate_refusal', 'tidegate_event', 'tidegate_probe')";
-const UNIQUE_KEYS: &str =
-    "SELECT CAST(table_name AS CHAR), CAST(index_name AS CHAR), CAST(non_unique AS SIGNED),
-        CAST(column_name AS CHAR), CAST(sub_part AS SIGNED)
-    FROM information_schema.statistics
-    WHERE table_schema = DATABASE() AND table_name IN
-        ('tb_seckill_voucher', 'tb_voucher_order', 'tidegate_refusal', 'tidegate_event', 'tidegate_probe')
-    ORDER BY table_name, index_name, seq_in_index";
+    FROM information_schema.columns"
+);
+const UNIQUE_KEYS: &str = concat!(
+    of_our_tables!(
+        "SELECT CAST(table_name AS CHAR), CAST(index_name AS CHAR), CAST(non_unique AS SIGNED),
+            CAST(column_name AS CHAR), CAST(sub_part AS SIGNED)
+        FROM information_schema.statistics"
+    ),
+    " ORDER BY table_name, index_name, seq_in_index"
+);
 
 /// What information_schema says about our tables.
 #[derive(Debug, Default)]

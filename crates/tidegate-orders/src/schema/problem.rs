@@ -7,7 +7,7 @@ use super::{
     duplicates::DuplicateOrders,
     found::{Column, Found, Table},
     steps::{AddedColumn, NUMBERS, Null, Sign, TIMES, added_columns, gives_default},
-    tables::{ORDER, PROBE, REFUSAL, UNIQUE_COLUMNS, UNIQUE_KEY, VOUCHER},
+    tables::{ORDER, PROBE, REFUSAL, UNIQUE_COLUMNS, UNIQUE_KEY, UNITS, UNITS_COLUMNS, VOUCHER},
 };
 
 /// Something in the database that does not fit, and that we do not change by ourselves.
@@ -70,6 +70,14 @@ pub enum Problem {
         /// The table.
         table: &'static str,
         /// Its columns.
+        found: String,
+    },
+    /// Something else has the name of our view.
+    #[error("{view} is {found}, it must be the view of our migration; rename or drop it")]
+    ViewTaken {
+        /// The view.
+        view: &'static str,
+        /// What it is.
         found: String,
     },
     /// Live orders that break the unique key.
@@ -151,6 +159,7 @@ pub(super) fn of_structure(found: &Found) -> Vec<Problem> {
     problems.extend(added_columns().filter_map(|added| of_added(added, found)));
     problems.extend(of_unfilled(found));
     problems.extend(of_key_name(found));
+    problems.extend(of_view(found));
     problems
 }
 
@@ -211,6 +220,16 @@ fn of_key_name(found: &Found) -> Option<Problem> {
     let key = found.table(ORDER)?.keys.get(UNIQUE_KEY)?;
     let fits = key.unique && key.columns == UNIQUE_COLUMNS;
     (!fits).then(|| Problem::KeyTaken { table: ORDER, found: key.columns.join(", ") })
+}
+
+fn of_view(found: &Found) -> Option<Problem> {
+    let view = found.table(UNITS)?;
+    let taken = |found: String| Some(Problem::ViewTaken { view: UNITS, found });
+    if view.kind != "VIEW" {
+        return taken(format!("a {}", view.kind.to_lowercase()));
+    }
+    let lacks = UNITS_COLUMNS.iter().find(|column| !view.columns.contains_key(**column))?;
+    taken(format!("a view without the column {lacks}"))
 }
 
 fn definition(column: &Column) -> String {

@@ -2,7 +2,7 @@
 
 use super::{
     found::Found,
-    tables::{EVENT, ORDER, PROBE, REFUSAL, VOUCHER},
+    tables::{EVENT, FLEET_MARK, ORDER, PROBE, REFUSAL, UNANNOUNCED_RESULT, UNITS, UNPAID_ORDER, VOUCHER},
 };
 
 /// Types that hold a small number.
@@ -25,7 +25,7 @@ impl Step {
         match &self.fact {
             Fact::Column(column) => Some(column.table),
             Fact::UniqueKey | Fact::OrderDefault(_) => Some(ORDER),
-            Fact::Table(_) | Fact::ProbeRow => None,
+            Fact::Table(_) | Fact::View(_) | Fact::ProbeRow => None,
         }
     }
 }
@@ -34,6 +34,7 @@ impl Step {
 #[derive(Debug)]
 pub(super) enum Fact {
     Table(&'static str),
+    View(&'static str),
     Column(AddedColumn),
     UniqueKey,
     /// This column of the orders has a default, unless the table has it in another shape or not at all.
@@ -196,6 +197,28 @@ pub(super) const STEPS: &[Step] = &[
         Fact::OrderDefault(OrderColumn { name: "create_time", types: TIMES })
     ),
     step!("0015_event_table", "create tidegate_event", Fact::Table(EVENT)),
+    step!(
+        "0016_voucher_pay_within",
+        "add tb_seckill_voucher.pay_within",
+        Fact::Column(AddedColumn {
+            table: VOUCHER,
+            name: "pay_within",
+            sql_type: "INT UNSIGNED NULL",
+            data_type: "int",
+            unsigned: Sign::Unsigned,
+            null: Null::Allowed,
+            default: None,
+            min_length: 0,
+        })
+    ),
+    step!("0017_unpaid_order_table", "create tidegate_unpaid_order", Fact::Table(UNPAID_ORDER)),
+    step!("0018_fleet_mark_table", "create tidegate_fleet_mark", Fact::Table(FLEET_MARK)),
+    step!(
+        "0019_unannounced_result_table",
+        "create tidegate_unannounced_result",
+        Fact::Table(UNANNOUNCED_RESULT)
+    ),
+    step!("0020_voucher_units_view", "create the view tidegate_voucher_units", Fact::View(UNITS)),
 ];
 
 /// The steps whose facts are missing.
@@ -205,7 +228,7 @@ pub(super) fn missing(found: &Found) -> Vec<&'static Step> {
 
 fn holds(fact: &Fact, found: &Found) -> bool {
     match fact {
-        Fact::Table(table) => found.has_table(table),
+        Fact::Table(name) | Fact::View(name) => found.has_table(name),
         Fact::Column(column) => found.column(column.table, column.name).is_some(),
         Fact::UniqueKey => found.has_unique_key(),
         Fact::OrderDefault(column) => !column.lacks_default(found),

@@ -10,10 +10,10 @@ use crate::{
     order::{OrderId, UserId, VoucherId},
 };
 
-const ORDER_ID: &str = "orderId";
-const REFERENCE: &str = "ref";
+pub(super) const ORDER_ID: &str = "orderId";
+pub(super) const REFERENCE: &str = "ref";
 const PAYMENT: &str = "payment";
-const REASON: &str = "reason";
+pub(super) const REASON: &str = "reason";
 
 const fn field(name: &'static str) -> Field<'static> {
     Field { setting: name, name, standard: name }
@@ -41,6 +41,12 @@ pub(super) fn decode(entry: &Entry) -> Result<Option<Event>, WireError> {
 pub fn order_of_event(entry: &Entry) -> Option<OrderId> {
     first(entry, field(EVENT))?;
     OrderId::parse(first(entry, field(ORDER_ID))?).ok()
+}
+
+/// The outside's own id of an event, where it can be read, whatever else is wrong with the entry.
+#[must_use]
+pub fn reference_of_event(entry: &Entry) -> Option<EventText> {
+    text(entry, REFERENCE).ok().flatten()
 }
 
 /// The fields of an event, as they stand in an entry.

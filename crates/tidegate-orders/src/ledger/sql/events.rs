@@ -2,16 +2,15 @@
 //! hexadecimal digits, so that no character of it means anything.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Write,
     str::FromStr,
 };
 
-use futures_util::TryStreamExt;
-use sqlx::{AssertSqlSafe, Either, MySqlConnection, Row as _, mysql::MySqlRow};
+use sqlx::{MySqlConnection, Row as _, mysql::MySqlRow};
 use tidegate_stream::EntryId;
 
-use super::{BEGIN, Packet, list, numbers};
+use super::{BEGIN, Packet, list, look_up::Queries, numbers, write::insert_without_slot};
 use crate::{
     event::{Event, EventKind, EventOutcome, EventText, History, PastEvent, Row, Step},
     ledger::event_verdict::{EventChanges, KnownEvents, OrderChange, Subject},
@@ -26,35 +25,74 @@ pub(in crate::ledger) async fn look_up_events(
     let ids: BTreeSet<OrderId> = subjects.iter().map(|(order, ..)| *order).collect();
     let pairs: BTreeSet<(VoucherId, UserId)> =
         subjects.iter().map(|(_, user, voucher)| (*voucher, *user)).collect();
-    let ids = numbers("n", "id BIGINT PATH '$'", &list(&ids));
     let pairs = list(pairs.iter().map(|(voucher, user)| format!("[{voucher},{user}]")));
     let pairs = numbers("n", "voucher BIGINT PATH '$[0]', user BIGINT PATH '$[1]'", &pairs);
-    let sql = format!(
-        "SELECT CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.voucher_id AS SIGNED), \
-             CAST(o.quantity AS SIGNED), CAST(COALESCE(o.status, 1) AS SIGNED), CAST(o.slot IS NOT NULL AS SIGNED) \
-             FROM {ids} tb_voucher_order o FORCE INDEX (PRIMARY) ON o.id = n.id;\
-         SELECT r.order_id, r.user_id, r.voucher_id \
-             FROM {ids} tidegate_refusal r FORCE INDEX (PRIMARY) ON r.order_id = n.id;\
-         SELECT e.order_id, CAST(e.step AS SIGNED), CAST(e.event AS CHAR), CAST(e.outcome AS CHAR), CAST(e.ref AS CHAR), \
-             CAST(e.payment AS CHAR), CAST(e.reason AS CHAR), CAST(e.from_status AS SIGNED), \
-             CAST(e.to_status AS SIGNED), CAST(e.released AS SIGNED), CAST(e.entry_id AS CHAR) \
-             FROM {ids} tidegate_event e FORCE INDEX (PRIMARY) ON e.order_id = n.id;\
-         SELECT CAST(o.voucher_id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.id AS SIGNED) \
+    let mut queries = Queries::default();
+    add_histories(&mut queries, &ids);
+    queries.add(
+        format!(
+            "SELECT CAST(o.voucher_id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.id AS SIGNED) \
              FROM {pairs} tb_voucher_order o FORCE INDEX (uk_voucher_user_slot) \
              ON o.voucher_id = n.voucher AND o.user_id = n.user WHERE o.slot IS NOT NULL"
+        ),
+        read_live,
     );
-    let readers: [fn(&mut KnownEvents, &MySqlRow) -> sqlx::Result<()>; 4] =
-        [read_row, read_refusal, read_event, read_live];
-    let mut known = KnownEvents::default();
-    let mut answers = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(connection);
-    let mut at = 0;
-    while let Some(part) = answers.try_next().await? {
-        match (part, readers.get(at)) {
-            (Either::Left(_), _) => at += 1,
-            (Either::Right(row), Some(read)) => read(&mut known, &row)?,
-            (Either::Right(_), None) => {}
-        }
-    }
+    queries.add(
+        format!(
+            "SELECT u.order_id, u.user_id, u.voucher_id \
+             FROM {} tidegate_unpaid_order u FORCE INDEX (PRIMARY) ON u.order_id = n.id",
+            numbers("n", "id BIGINT PATH '$'", &list(&ids))
+        ),
+        read_time_limit,
+    );
+    read_known(connection, queries).await
+}
+
+/// What happened to these orders so far, of those that there are, by their primary keys: one round trip, without a lock.
+pub(in crate::ledger) async fn look_up_histories(
+    connection: &mut MySqlConnection,
+    orders: &BTreeSet<OrderId>,
+) -> sqlx::Result<HashMap<OrderId, History>> {
+    let mut queries = Queries::default();
+    add_histories(&mut queries, orders);
+    Ok(read_known(connection, queries).await?.histories)
+}
+
+/// The rows, the refusals and the events of orders.
+fn add_histories(queries: &mut Queries<KnownEvents>, orders: &BTreeSet<OrderId>) {
+    let ids = numbers("n", "id BIGINT PATH '$'", &list(orders));
+    queries.add(
+        format!(
+            "SELECT CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.voucher_id AS SIGNED), \
+             CAST(o.quantity AS SIGNED), CAST(COALESCE(o.status, 1) AS SIGNED), CAST(o.slot IS NOT NULL AS SIGNED) \
+             FROM {ids} tb_voucher_order o FORCE INDEX (PRIMARY) ON o.id = n.id"
+        ),
+        read_row,
+    );
+    queries.add(
+        format!(
+            "SELECT r.order_id, r.user_id, r.voucher_id \
+             FROM {ids} tidegate_refusal r FORCE INDEX (PRIMARY) ON r.order_id = n.id"
+        ),
+        read_refusal,
+    );
+    queries.add(
+        format!(
+            "SELECT e.order_id, CAST(e.step AS SIGNED), CAST(e.event AS CHAR), CAST(e.outcome AS CHAR), \
+             CAST(e.ref AS CHAR), CAST(e.payment AS CHAR), CAST(e.reason AS CHAR), CAST(e.from_status AS SIGNED), \
+             CAST(e.to_status AS SIGNED), CAST(e.released AS SIGNED), CAST(e.entry_id AS CHAR), \
+             CAST(UNIX_TIMESTAMP(e.at) * 1000 AS SIGNED) \
+             FROM {ids} tidegate_event e FORCE INDEX (PRIMARY) ON e.order_id = n.id"
+        ),
+        read_event,
+    );
+}
+
+async fn read_known(
+    connection: &mut MySqlConnection,
+    queries: Queries<KnownEvents>,
+) -> sqlx::Result<KnownEvents> {
+    let mut known = queries.run(connection).await?;
     for history in known.histories.values_mut() {
         history.events.sort_unstable_by_key(|past| past.number);
     }
@@ -91,8 +129,10 @@ fn read_event(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
         Ok(row.try_get::<Option<&str>, _>(at)?.and_then(|text| text.parse().ok()))
     };
     let (from, to): (Option<i64>, Option<i64>) = (row.try_get(7)?, row.try_get(8)?);
+    let number = u32::try_from(row.try_get::<i64, _>(1)?).unwrap_or_default();
+    history.recorded_ms.extend(row.try_get::<Option<i64>, _>(11)?.map(|at_ms| (number, at_ms)));
     history.events.push(PastEvent {
-        number: u32::try_from(row.try_get::<i64, _>(1)?).unwrap_or_default(),
+        number,
         kind: EventKind::from_word(row.try_get::<&str, _>(2)?.as_bytes()),
         outcome: EventOutcome::from_word(row.try_get(3)?),
         reference: text(4)?,
@@ -113,32 +153,39 @@ fn read_live(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
     Ok(())
 }
 
+fn read_time_limit(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
+    if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(0)?) {
+        known.with_time_limit.insert(id, (row.try_get(1)?, row.try_get(2)?));
+    }
+    Ok(())
+}
+
 /// The changes of some events in one round trip, without the commit. Orders whose rows are not as they were looked up end it
 /// in an error that [`crate::ledger::fault::mismatch`] knows, and so does an event that another worker has written meanwhile.
 pub(in crate::ledger) fn write_events(changes: &EventChanges<'_>) -> Packet {
     let mut packet = Packet::default();
     packet.add_text(BEGIN);
     if !changes.cancelled_before.is_empty() {
-        packet.add(|sql| insert_rows(sql, &changes.cancelled_before));
+        let rows = changes
+            .cancelled_before
+            .iter()
+            .map(|(id, (event, entry, status))| (*id, event.user, event.voucher, 1, *status, *entry));
+        packet.add_text(&insert_without_slot(rows));
     }
     if !changes.moved.is_empty() {
         packet.add(|sql| move_orders(sql, &changes.moved));
         packet.fail_if(format_args!("ROW_COUNT() <> {}", changes.moved.len()));
     }
-    packet.add(|sql| insert_events(sql, &changes.recorded));
+    if !changes.recorded.is_empty() {
+        packet.add(|sql| insert_events(sql, &changes.recorded));
+    }
+    if !changes.time_limits_over.is_empty() {
+        packet.add(|sql| delete_time_limits(sql, &changes.time_limits_over));
+    }
     if !changes.units.is_empty() {
         packet.add(|sql| return_units(sql, &changes.units));
     }
     packet
-}
-
-/// Rows that hold an id, and neither a slot nor units.
-fn insert_rows(sql: &mut String, rows: &BTreeMap<OrderId, (&Event, EntryId, i64)>) {
-    let rows = list(rows.iter().map(|(id, (event, entry, status))| {
-        format!("({id},{},{},1,NULL,{status},'{entry}')", event.user, event.voucher)
-    }));
-    let columns = "id,user_id,voucher_id,quantity,slot,status,entry_id";
-    let _ = write!(sql, "INSERT INTO tb_voucher_order ({columns}) VALUES {rows}");
 }
 
 /// Ascending, one index look-up a row. The conditions are the guard: a row that somebody else has changed stays as it is.
@@ -189,6 +236,15 @@ fn hexadecimal(text: &EventText) -> String {
         let _ = write!(sql, "{byte:02x}");
     }
     sql
+}
+
+/// By ascending order, as whoever asks for unpaid orders changes these rows.
+fn delete_time_limits(sql: &mut String, orders: &BTreeSet<OrderId>) {
+    let _ = write!(
+        sql,
+        "DELETE u FROM {} tidegate_unpaid_order u FORCE INDEX (PRIMARY) ON u.order_id = n.id",
+        numbers("n", "id BIGINT PATH '$'", &list(orders))
+    );
 }
 
 /// Comes last, by ascending voucher: everybody waits for the row of a voucher on sale.

@@ -53,8 +53,7 @@ pub(in crate::ledger) async fn look_up(
 ) -> sqlx::Result<Known> {
     let mut queries = Queries::default();
     if stocks == Stocks::Locked {
-        queries.sql.push_str(BEGIN);
-        queries.readers.push(|_, _| Ok(()));
+        queries.add(BEGIN.to_owned(), |_, _| Ok(()));
     }
     queries.add_stocks(part, stocks);
     if depth >= Depth::Users {
@@ -102,17 +101,22 @@ pub(in crate::ledger) async fn locked_vouchers(
     Ok(locked)
 }
 
-type RowReader = fn(&mut Known, &MySqlRow) -> sqlx::Result<()>;
+type RowReader<T> = fn(&mut T, &MySqlRow) -> sqlx::Result<()>;
 
 /// Queries for one round trip, and the function that reads the rows of each.
-#[derive(Default)]
-struct Queries {
+pub(super) struct Queries<T> {
     sql: String,
-    readers: Vec<RowReader>,
+    readers: Vec<RowReader<T>>,
 }
 
-impl Queries {
-    fn add(&mut self, query: String, reader: RowReader) {
+impl<T> Default for Queries<T> {
+    fn default() -> Self {
+        Self { sql: String::new(), readers: Vec::new() }
+    }
+}
+
+impl<T: Default> Queries<T> {
+    pub(super) fn add(&mut self, query: String, reader: RowReader<T>) {
         if !self.sql.is_empty() {
             self.sql.push(';');
         }
@@ -120,29 +124,8 @@ impl Queries {
         self.readers.push(reader);
     }
 
-    fn add_stocks(&mut self, part: &[&Incoming], stocks: Stocks) {
-        let vouchers: BTreeSet<VoucherId> = part.iter().map(|incoming| incoming.order.voucher).collect();
-        let vouchers: Vec<VoucherId> = vouchers.into_iter().collect();
-        let lock = match stocks {
-            Stocks::Locked => " ORDER BY voucher_id FOR UPDATE",
-            Stocks::AsTheyAre => "",
-        };
-        // By the primary key also where the table is small: it would be read, and locked, whole.
-        for vouchers in vouchers.chunks(MOST_LISTED) {
-            self.add(
-                format!(
-                    "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(refusals AS SIGNED) \
-                     FROM tb_seckill_voucher FORCE INDEX (PRIMARY) \
-                     WHERE voucher_id IN ({}) AND stock IS NOT NULL{lock}",
-                    list(vouchers)
-                ),
-                read_voucher_row,
-            );
-        }
-    }
-
-    async fn run(self, connection: &mut MySqlConnection) -> sqlx::Result<Known> {
-        let mut known = Known::default();
+    pub(super) async fn run(self, connection: &mut MySqlConnection) -> sqlx::Result<T> {
+        let mut known = T::default();
         let mut answers = sqlx::raw_sql(AssertSqlSafe(self.sql)).fetch_many(connection);
         let mut readers = self.readers.iter();
         let mut reader = readers.next();
@@ -154,6 +137,29 @@ impl Queries {
             }
         }
         Ok(known)
+    }
+}
+
+impl Queries<Known> {
+    fn add_stocks(&mut self, part: &[&Incoming], stocks: Stocks) {
+        let vouchers: BTreeSet<VoucherId> = part.iter().map(|incoming| incoming.order.voucher).collect();
+        let vouchers: Vec<VoucherId> = vouchers.into_iter().collect();
+        let lock = match stocks {
+            Stocks::Locked => " ORDER BY voucher_id FOR UPDATE",
+            Stocks::AsTheyAre => "",
+        };
+        // By the primary key also where the table is small: it would be read, and locked, whole.
+        for vouchers in vouchers.chunks(MOST_LISTED) {
+            self.add(
+                format!(
+                    "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(refusals AS SIGNED), \
+                     CAST(pay_within AS SIGNED) FROM tb_seckill_voucher FORCE INDEX (PRIMARY) \
+                     WHERE voucher_id IN ({}) AND stock IS NOT NULL{lock}",
+                    list(vouchers)
+                ),
+                read_voucher_row,
+            );
+        }
     }
 }
 
@@ -199,6 +205,9 @@ fn read_voucher_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
     if let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) {
         known.stocks.insert(voucher, row.try_get(1)?);
         known.refused_of.insert(voucher, row.try_get(2)?);
+        if let Some(within_s) = row.try_get(3)? {
+            known.pay_within.insert(voucher, within_s);
+        }
     }
     Ok(())
 }

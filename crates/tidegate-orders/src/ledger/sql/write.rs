@@ -2,14 +2,17 @@
 
 use std::fmt::Write;
 
+use tidegate_stream::EntryId;
+
 use super::{BEGIN, Packet, list, look_up::ids, numbers};
 use crate::{
     ledger::{
         Incoming,
         verdict::{Changes, StockChange},
     },
-    order::{Order, Quantity, Slot, VoucherId},
-    row_state::STATUS_CANCELLED,
+    order::{Order, OrderId, Quantity, Slot, UserId, VoucherId},
+    row_state::status,
+    unpaid_orders::NOW_MS,
 };
 
 /// What a row takes, at most, in the text of an INSERT.
@@ -22,9 +25,9 @@ const ROW_CHARS: usize = 128;
 pub(in crate::ledger) enum Guard {
     /// Nothing: the vouchers are locked, their transaction is open.
     Locked,
-    /// Every voucher has to be there, with stock as assumed, and without an earlier refusal.
+    /// Every voucher has to be there, with stock and `pay_within` as assumed, and without an earlier refusal.
     Unrefused,
-    /// Every voucher has to be there, with stock as assumed, and none of the orders may have been refused before.
+    /// As before, but it may have refusals, and none of the orders may have been refused before.
     NotThese,
     /// As [`Guard::NotThese`]. Earlier refusals were looked up when the vouchers of the batch had this many together, so they
     /// are looked at again only where the count has changed.
@@ -53,6 +56,12 @@ pub(in crate::ledger) fn write(changes: &Changes, guard: Guard) -> Packet {
     };
     if !changes.created.is_empty() {
         packet.add(|sql| insert_orders(sql, &changes.created));
+    }
+    if !changes.timed.is_empty() {
+        packet.add(|sql| {
+            let _ = write!(sql, "SELECT {NOW_MS} INTO @tidegate_now");
+        });
+        packet.add(|sql| insert_time_limits(sql, &changes.timed));
     }
     if !changes.refused.is_empty() {
         packet.add(|sql| insert_refusals(sql, changes));
@@ -104,31 +113,35 @@ fn refusals_of(stocks: &[(VoucherId, StockChange)]) -> String {
     }
 }
 
-/// Takes units from the stocks, and counts refusals. Unless the vouchers are locked, only of those whose stock is as assumed.
+/// Of a voucher `v`, and what is assumed of it, `n`.
+const AS_ASSUMED: &str = "v.stock >= n.units AND v.stock < n.below \
+                          AND COALESCE(CAST(v.pay_within AS SIGNED), -1) = n.within";
+
+/// Takes units from the stocks, and counts refusals. Unless the vouchers are locked, only of those that are as
+/// assumed.
 fn change_stocks(sql: &mut String, stocks: &[(VoucherId, StockChange)], guard: Guard) {
     let _ = match stocks {
-        [(voucher, StockChange { units, refused, below })] => {
+        [(voucher, StockChange { units, refused, below, pay_within })] => {
             let _ = write!(
                 sql,
                 "UPDATE tb_seckill_voucher SET stock = stock - {units}, refusals = refusals + {refused} \
                  WHERE voucher_id = {voucher}"
             );
+            let within = pay_within.map_or_else(|| "NULL".to_owned(), |within_s| within_s.to_string());
+            let as_assumed = format!("stock >= {units} AND stock < {below} AND pay_within <=> {within}");
             match guard {
                 Guard::Locked => Ok(()),
-                Guard::Unrefused => {
-                    write!(sql, " AND stock >= {units} AND stock < {below} AND refusals = 0")
-                }
-                Guard::NotThese | Guard::NotSince(_) => {
-                    write!(sql, " AND stock >= {units} AND stock < {below}")
-                }
+                Guard::Unrefused => write!(sql, " AND {as_assumed} AND refusals = 0"),
+                Guard::NotThese | Guard::NotSince(_) => write!(sql, " AND {as_assumed}"),
             }
         }
         // One statement for all vouchers takes a fifth of the time of one for each. The join goes through them in this
         // order, ascending, and by the index. Otherwise it would read a small table for each of them, in another order, and
         // lock vouchers that are not in the batch.
         many => {
-            let rows = list(many.iter().map(|(voucher, StockChange { units, refused, below })| {
-                format!("[{voucher},{units},{refused},{below}]")
+            let rows = list(many.iter().map(|(voucher, change)| {
+                let StockChange { units, refused, below, pay_within } = change;
+                format!("[{voucher},{units},{refused},{below},{}]", pay_within.unwrap_or(-1))
             }));
             let _ = write!(
                 sql,
@@ -137,18 +150,14 @@ fn change_stocks(sql: &mut String, stocks: &[(VoucherId, StockChange)], guard: G
                 numbers(
                     "n",
                     "id BIGINT PATH '$[0]', units BIGINT PATH '$[1]', refused BIGINT PATH '$[2]', \
-                     below BIGINT PATH '$[3]'",
+                     below BIGINT PATH '$[3]', within BIGINT PATH '$[4]'",
                     &rows
                 )
             );
             match guard {
                 Guard::Locked => Ok(()),
-                Guard::Unrefused => {
-                    write!(sql, " WHERE v.stock >= n.units AND v.stock < n.below AND v.refusals = 0")
-                }
-                Guard::NotThese | Guard::NotSince(_) => {
-                    write!(sql, " WHERE v.stock >= n.units AND v.stock < n.below")
-                }
+                Guard::Unrefused => write!(sql, " WHERE {AS_ASSUMED} AND v.refusals = 0"),
+                Guard::NotThese | Guard::NotSince(_) => write!(sql, " WHERE {AS_ASSUMED}"),
             }
         }
     };
@@ -172,12 +181,22 @@ pub(in crate::ledger) fn cancelled_rows<'a>(
 ) -> Option<String> {
     let mut orders: Vec<&Incoming> = orders.into_iter().collect();
     orders.sort_unstable_by_key(|incoming| incoming.order.id);
-    let rows = list(orders.iter().map(|Incoming { order, entry }| {
+    let rows = orders.iter().map(|Incoming { order, entry }| {
         let Order { id, user, voucher, quantity, .. } = order;
-        format!("({id},{user},{voucher},{quantity},NULL,{STATUS_CANCELLED},'{entry}')")
+        (*id, *user, *voucher, quantity.get(), status::CANCELLED, *entry)
+    });
+    (!orders.is_empty()).then(|| insert_without_slot(rows))
+}
+
+/// Rows that hold an id, and neither a slot nor units: id, user, voucher, quantity, status, entry.
+pub(super) fn insert_without_slot(
+    rows: impl IntoIterator<Item = (OrderId, UserId, VoucherId, i64, i64, EntryId)>,
+) -> String {
+    let rows = list(rows.into_iter().map(|(id, user, voucher, quantity, status, entry)| {
+        format!("({id},{user},{voucher},{quantity},NULL,{status},'{entry}')")
     }));
     let columns = "id,user_id,voucher_id,quantity,slot,status,entry_id";
-    (!rows.is_empty()).then(|| format!("INSERT INTO tb_voucher_order ({columns}) VALUES {rows}"))
+    format!("INSERT INTO tb_voucher_order ({columns}) VALUES {rows}")
 }
 
 /// Leaves out columns that have their default in all rows: every value costs the server time.
@@ -197,4 +216,15 @@ fn insert_orders(sql: &mut String, sorted: &[&Incoming]) {
         }
         let _ = write!(sql, "'{entry}')");
     }
+}
+
+/// Until when orders have to be paid, by the clock of the server. A row of an order that somebody has deleted since is in
+/// nobody's way.
+fn insert_time_limits(sql: &mut String, timed: &[(&Incoming, i64)]) {
+    let rows = list(timed.iter().map(|(Incoming { order, .. }, within_s)| {
+        let (id, user, voucher, within_ms) = (order.id, order.user, order.voucher, within_s * 1000);
+        format!("({id},{user},{voucher},@tidegate_now+{within_ms},@tidegate_now+{within_ms})")
+    }));
+    let columns = "order_id,user_id,voucher_id,due_ms,ask_ms";
+    let _ = write!(sql, "REPLACE INTO tidegate_unpaid_order ({columns}) VALUES {rows}");
 }

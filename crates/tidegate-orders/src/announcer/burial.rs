@@ -1,0 +1,98 @@
+//! Results of entries that are buried. Those that are buried unread (too large, or processes died of them) stay in Redis, which
+//! tells the few fields that are needed.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use fred::types::Value;
+use tidegate_stream::{Entry, EntryId, Outage, RedisError};
+
+use super::Announcer;
+use crate::{
+    order::Order,
+    results::{BURIED, OrderResult, ResultState},
+    wire::{FieldNames, Glimpse, is_event, order_of_event, reference_of_event},
+};
+
+/// Bytes of a value that is read: more than any id, reference or trace context has.
+const LONGEST: i64 = 256;
+
+impl Announcer {
+    /// What an entry of `stream` says of its order, without the rest of it; nothing where Redis does not let it be read.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn glimpse(&self, stream: &str, id: EntryId, names: &FieldNames) -> Result<Entry, Outage> {
+        let mut args: Vec<Value> = vec![id.to_string().into(), LONGEST.into()];
+        args.extend(names.telling().into_iter().map(Value::from));
+        let reply = self.glimpse.call(&self.pool, vec![stream.into()], args).await.map_err(RedisError::from);
+        let found: Vec<Bytes> = match reply {
+            Ok(reply) => reply.convert()?,
+            Err(error) if error.is_refusal() => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let fields = found.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+        Ok(Entry { id, fields })
+    }
+}
+
+/// The result of an entry that is buried for this reason: of an order `dead`, of an event `rejected`. None: it does not say of
+/// which order, so nobody can be told.
+#[must_use]
+pub fn of_buried(
+    names: &FieldNames,
+    entry: &Entry,
+    reason: impl Into<Cow<'static, str>>,
+    at_ms: u64,
+) -> Option<OrderResult> {
+    let Glimpse { id, user, voucher } = names.glimpse(entry);
+    let (order, state, reference) = match is_event(entry) {
+        true => (order_of_event(entry)?, ResultState::Rejected, reference_of_event(entry)),
+        false => (id?, ResultState::Dead, None),
+    };
+    let quantity = names.decode(entry).ok().map(|Order { quantity, .. }| quantity);
+    Some(OrderResult {
+        order,
+        user,
+        voucher,
+        quantity,
+        state,
+        reference,
+        reason: Some(reason.into()),
+        step: BURIED,
+        entry: entry.id,
+        at_ms,
+        traceparent: names.traceparent(entry),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(fields: &[(&str, &str)]) -> Entry {
+        let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
+        let fields = fields.iter().map(|(name, value)| (bytes(name), bytes(value))).collect();
+        Entry { id: EntryId::MIN, fields }
+    }
+
+    #[test]
+    fn of_a_buried_entry_is_told_what_can_be_read_if_its_order_can_be() {
+        let told = |fields: &[(&str, &str)]| {
+            let result = of_buried(&FieldNames::default(), &entry(fields), "bad_value", 1)?;
+            assert_eq!((result.step, result.reason.as_deref()), (-1, Some("bad_value")));
+            let reference = result.reference.as_ref().map_or("", |reference| reference.as_str()).to_owned();
+            let (user, units) = (result.user.map(|id| id.get()), result.quantity.map(|units| units.get()));
+            Some((result.state.word(), result.order.get(), user, units, reference))
+        };
+        let none = String::new;
+        let order = [("id", "9"), ("userId", "5"), ("voucherId", "7"), ("quantity", "2")];
+        assert_eq!(told(&order), Some(("dead", 9, Some(5), Some(2), none())));
+        let bad = [("id", "9"), ("userId", "five"), ("voucherId", "7")];
+        assert_eq!(told(&bad), Some(("dead", 9, None, None, none())));
+        let event = [("event", "shipped"), ("orderId", "9"), ("userId", "5"), ("ref", "r")];
+        assert_eq!(told(&event), Some(("rejected", 9, Some(5), None, "r".to_owned())));
+        assert_eq!(told(&[("userId", "5"), ("voucherId", "7")]), None);
+        assert_eq!(told(&[("event", "paid"), ("id", "9")]), None, "the id of an order is no event's");
+    }
+}

@@ -1,0 +1,104 @@
+//! Deletes old results, so that the stream does not grow for ever, whoever reads it.
+
+use std::time::Duration;
+
+use fred::{
+    clients::Pool,
+    interfaces::{ClientLike, StreamsInterface},
+    types::{ClusterHash, CustomCommand, Value},
+};
+use tidegate_stream::{EntryId, StreamError, server_time_ms};
+
+/// Entries that one call deletes at most: some milliseconds of Redis.
+const MOST: i64 = 10_000;
+/// How often the size is looked at in one go: a size is an estimate, and whole nodes go.
+const LOOKS: usize = 50;
+
+/// Deletes results that are too old, and the oldest ones where all together take too many bytes. It waits for no reader.
+#[derive(Clone, Debug)]
+pub struct ResultsTrimmer {
+    pool: Pool,
+    key: String,
+    keep: Option<Duration>,
+    keep_bytes: Option<u64>,
+}
+
+impl ResultsTrimmer {
+    /// Keeps the results of the last `keep`, by the clock of Redis, and about `keep_bytes` of them. None: of whatever age, or
+    /// size.
+    #[must_use]
+    pub fn new(
+        pool: Pool,
+        key: impl Into<String>,
+        (keep, keep_bytes): (Option<Duration>, Option<u64>),
+    ) -> Self {
+        Self { pool, key: key.into(), keep, keep_bytes }
+    }
+
+    /// Trims once; returns how many results went.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key holds no stream.
+    pub async fn run_once(&self) -> Result<u64, StreamError> {
+        Ok(self.trim_by_age().await? + self.trim_by_size().await?)
+    }
+
+    async fn trim_by_age(&self) -> Result<u64, StreamError> {
+        let Some(keep) = self.keep else { return Ok(0) };
+        let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
+        let ms = server_time_ms(&self.pool).await?.saturating_sub(keep_ms);
+        let mut trimmed = 0;
+        loop {
+            match self.trim("MINID", EntryId { ms, seq: 0 }.to_string()).await? {
+                0 => return Ok(trimmed),
+                now => trimmed += now,
+            }
+        }
+    }
+
+    async fn trim_by_size(&self) -> Result<u64, StreamError> {
+        let Some(keep_bytes) = self.keep_bytes else { return Ok(0) };
+        let mut trimmed = 0;
+        for _ in 0..LOOKS {
+            let command = CustomCommand::new_static("MEMORY", ClusterHash::Random, false);
+            let bytes: Option<u64> = self.pool.custom(command, vec!["USAGE", &self.key]).await?;
+            let length: u64 = self.pool.xlen(&self.key).await?;
+            let Some(most) = most_entries(length, bytes.unwrap_or(0), keep_bytes) else { break };
+            match self.trim("MAXLEN", most.to_string()).await? {
+                0 => break,
+                now => trimmed += now,
+            }
+        }
+        Ok(trimmed)
+    }
+
+    /// Whole nodes of the stream go, so a few more entries stay than were asked for.
+    async fn trim(&self, by: &'static str, limit: String) -> Result<u64, StreamError> {
+        let command = CustomCommand::new_static("XTRIM", ClusterHash::FirstKey, false);
+        let args: Vec<Value> =
+            vec![self.key.as_str().into(), by.into(), "~".into(), limit.into(), "LIMIT".into(), MOST.into()];
+        Ok(self.pool.custom(command, args).await?)
+    }
+}
+
+/// How many of `length` entries, which take `bytes`, about fit. None: all of them.
+fn most_entries(length: u64, bytes: u64, keep_bytes: u64) -> Option<u64> {
+    if bytes <= keep_bytes {
+        return None;
+    }
+    let fitting = u128::from(length) * u128::from(keep_bytes) / u128::from(bytes);
+    u64::try_from(fitting).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::most_entries;
+
+    #[test]
+    fn as_many_results_stay_as_fit_into_the_bytes() {
+        assert_eq!(most_entries(1_000, 500_000, 500_000), None);
+        assert_eq!(most_entries(1_000, 500_000, 250_000), Some(500));
+        assert_eq!(most_entries(0, 500, 1), Some(0));
+        assert_eq!(most_entries(u64::MAX, u64::MAX, u64::MAX / 2), Some(u64::MAX / 2));
+    }
+}

@@ -1,0 +1,145 @@
+//! What Redis did not take: rows of `tidegate_unannounced_result`, and every statement for them.
+
+use std::{borrow::Cow, collections::BTreeMap, future::Future, time::Duration};
+
+use sqlx::{MySql, MySqlPool, QueryBuilder, Row};
+use tidegate_stream::Outage;
+use tokio::time::timeout;
+
+use super::ResultFields;
+use crate::{results::OrderResult, wire::result_fields};
+
+/// Rows of one statement.
+const ROWS: usize = 200;
+/// Rows that are counted, at most: more is no other trouble.
+const MOST_COUNTED: i64 = 10_000;
+
+/// The table.
+#[derive(Clone, Debug)]
+pub(super) struct Unannounced {
+    pool: MySqlPool,
+    timeout: Duration,
+}
+
+/// What became of some rows.
+#[derive(Debug)]
+pub(super) struct Taken<E> {
+    /// Rows that are gone, those that held no result included.
+    pub deleted: usize,
+    /// The states of the results that were taken.
+    pub states: Vec<String>,
+    /// Why others were not.
+    pub refused: Option<E>,
+}
+
+impl Unannounced {
+    pub(super) fn new(pool: MySqlPool, timeout: Duration) -> Self {
+        Self { pool, timeout }
+    }
+
+    pub(super) fn over(self, pool: MySqlPool) -> Self {
+        Self { pool, ..self }
+    }
+
+    /// Remembers results. One that is there already stays as it is.
+    pub(super) async fn remember(&self, results: &[&OrderResult]) -> Result<(), Outage> {
+        for results in results.chunks(ROWS) {
+            let mut insert = QueryBuilder::new(
+                "INSERT INTO tidegate_unannounced_result (order_id, entry_id, state, result) ",
+            );
+            insert.push_values(results, |mut row, result| {
+                row.push_bind(result.order.get())
+                    .push_bind(result.entry.to_string())
+                    .push_bind(result.state.word())
+                    .push_bind(json(result));
+            });
+            insert.push(" ON DUPLICATE KEY UPDATE id = id");
+            self.in_time(insert.build().persistent(false).execute(&self.pool)).await?;
+        }
+        Ok(())
+    }
+
+    /// How many there are; of more than 10,000, so many.
+    pub(super) async fn count(&self) -> Result<usize, Outage> {
+        let few = "SELECT COUNT(*) FROM (SELECT id FROM tidegate_unannounced_result LIMIT ?) few";
+        let count: i64 =
+            self.in_time(sqlx::query_scalar(few).bind(MOST_COUNTED).fetch_one(&self.pool)).await?;
+        Ok(usize::try_from(count).unwrap_or_default())
+    }
+
+    /// Hands the oldest ones that nobody else has in hand to `announce`, which answers for each whether it was taken, and deletes
+    /// those that were.
+    pub(super) async fn take<E>(
+        &self,
+        announce: impl AsyncFnOnce(&[ResultFields<'static>]) -> Result<Vec<Result<(), E>>, Outage>,
+    ) -> Result<Taken<E>, Outage> {
+        let mut transaction = self.in_time(self.pool.begin()).await?;
+        let oldest = "SELECT CAST(id AS SIGNED), CAST(state AS CHAR), CAST(result AS CHAR) \
+                      FROM tidegate_unannounced_result ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED";
+        let rows = sqlx::query(oldest).bind(ROWS as i64).fetch_all(&mut *transaction);
+        let rows = self.in_time(rows).await?;
+        let (mut done, mut open, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+        for row in &rows {
+            let (id, state) = (row.try_get(0).map_err(outage)?, row.try_get(1).map_err(outage)?);
+            match fields(row.try_get(2).map_err(outage)?) {
+                Some(fields) => {
+                    open.push((id, state));
+                    entries.push(fields);
+                }
+                None => done.push(id),
+            }
+        }
+        if !done.is_empty() {
+            let count = done.len();
+            tracing::error!(count, "rows of tidegate_unannounced_result hold no result: they are deleted");
+        }
+        let (mut states, mut refused) = (Vec::new(), None);
+        let replies = if entries.is_empty() { Vec::new() } else { announce(&entries).await? };
+        for ((id, state), reply) in open.into_iter().zip(replies) {
+            match reply {
+                Ok(()) => {
+                    done.push(id);
+                    states.push(state);
+                }
+                Err(why) => refused = Some(why),
+            }
+        }
+        if !done.is_empty() {
+            self.in_time(delete(&done).build().persistent(false).execute(&mut *transaction)).await?;
+            self.in_time(transaction.commit()).await?;
+        }
+        Ok(Taken { deleted: done.len(), states, refused })
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = sqlx::Result<T>>) -> Result<T, Outage> {
+        match timeout(self.timeout, work).await {
+            Ok(done) => done.map_err(outage),
+            Err(_) => Err(Outage::new("MySQL", format!("no answer within {} ms", self.timeout.as_millis()))),
+        }
+    }
+}
+
+fn delete(ids: &[i64]) -> QueryBuilder<MySql> {
+    let mut delete = QueryBuilder::new("DELETE FROM tidegate_unannounced_result WHERE id IN (");
+    let mut list = delete.separated(",");
+    ids.iter().for_each(|id| _ = list.push_bind(*id));
+    delete.push(")");
+    delete
+}
+
+fn outage(error: sqlx::Error) -> Outage {
+    Outage::new("MySQL", error)
+}
+
+fn json(result: &OrderResult) -> String {
+    let fields: BTreeMap<&str, Cow<'_, str>> = result_fields(result).into_iter().collect();
+    serde_json::to_string(&fields).expect("texts are JSON")
+}
+
+/// The fields of a row. None: it holds something else, which nobody can announce.
+fn fields(json: &str) -> Option<ResultFields<'static>> {
+    let fields: BTreeMap<String, String> = serde_json::from_str(json).ok()?;
+    let fields: ResultFields<'static> =
+        fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    Some(fields).filter(|fields| !fields.is_empty())
+}

@@ -1,0 +1,189 @@
+//! A number that a fleet raises in MySQL and in Redis, which shows when one of them went back in time.
+//!
+//! Raising it takes three steps: the mark in MySQL, the number in Redis, and in MySQL that Redis has it. So between the steps,
+//! and after a death between them, `confirmed <= Redis <= mark` holds. Below that, Redis lost its last entries, or all of them;
+//! above it, MySQL lost its last transactions. A loss that is younger than the last raise is not seen.
+
+use fred::{clients::Pool, error::Error, interfaces::KeysInterface, types::Key};
+use serde::Serialize;
+use sqlx::{MySqlConnection, Row};
+use tidegate_stream::Script;
+
+use crate::keys::Keys;
+
+/// Lua compares numbers up to 2^53 exactly; once a second, it takes longer than anybody lives to come near.
+const MOST: i64 = 1 << 52;
+
+/// Whether the two stores fit each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MarkState {
+    /// They do, as far as the numbers tell.
+    #[default]
+    Whole,
+    /// Redis has a lower number than it had: an older file, a replica that lacked something, or all of it is gone.
+    RedisWentBack,
+    /// MySQL never raised its mark to the number in Redis: it was restored, or replaced by a server that lacked something.
+    MySqlWentBack,
+}
+
+/// What both stores hold. 0 where there is nothing yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Marks {
+    /// In MySQL: the highest number that Redis may have.
+    pub mark: i64,
+    /// In MySQL: the highest number that Redis must have.
+    pub confirmed: i64,
+    /// In Redis.
+    pub redis: i64,
+}
+
+impl Marks {
+    /// Whether the two stores fit each other.
+    #[must_use]
+    pub const fn state(&self) -> MarkState {
+        if self.redis < self.confirmed {
+            MarkState::RedisWentBack
+        } else if self.redis > self.mark {
+            MarkState::MySqlWentBack
+        } else {
+            MarkState::Whole
+        }
+    }
+}
+
+/// Why the marks could not be read or raised.
+#[derive(Debug, thiserror::Error)]
+pub enum MarkError {
+    /// Redis does not answer, or refuses.
+    #[error("Redis: {0}")]
+    Redis(#[from] Error),
+    /// MySQL does not answer, or refuses.
+    #[error("MySQL: {0}")]
+    MySql(#[from] sqlx::Error),
+}
+
+/// The mark of one fleet.
+#[derive(Clone, Debug)]
+pub struct FleetMark {
+    redis: Pool,
+    key: Key,
+    stream: String,
+    raise: Script,
+}
+
+impl FleetMark {
+    /// Of the fleet that works on `stream`.
+    #[must_use]
+    pub fn new(redis: Pool, keys: &Keys, stream: impl Into<String>) -> Self {
+        let raise = Script::new("raise_mark", include_str!("../../../lua/raise_mark.lua"));
+        Self { redis, key: keys.mark(), stream: stream.into(), raise }
+    }
+
+    /// Reads both. Somebody may raise them meanwhile: MySQL is read before and after Redis, so that this does not look as if one
+    /// of them went back.
+    ///
+    /// # Errors
+    /// When a store does not answer.
+    pub async fn read(&self, mysql: &mut MySqlConnection) -> Result<Marks, MarkError> {
+        let (_, confirmed) = self.read_mysql(mysql).await?;
+        let redis = self.read_redis().await?;
+        let (mark, _) = self.read_mysql(mysql).await?;
+        Ok(Marks { mark, confirmed, redis })
+    }
+
+    /// Raises both by one, unless one of them went back in time: then nothing is done. Harmless beside another process that
+    /// does the same.
+    ///
+    /// # Errors
+    /// When a store does not answer; the next call goes on.
+    pub async fn raise(&self, mysql: &mut MySqlConnection) -> Result<MarkState, MarkError> {
+        let marks = self.read(mysql).await?;
+        if marks.state() != MarkState::Whole {
+            return Ok(marks.state());
+        }
+        let to = marks.mark + 1;
+        let insert = "INSERT INTO tidegate_fleet_mark (stream, mark, confirmed) VALUES (?, 0, 0) \
+                      ON DUPLICATE KEY UPDATE mark = mark";
+        if marks.mark == 0 {
+            sqlx::query(insert).bind(&self.stream).execute(&mut *mysql).await?;
+        }
+        // Only where nothing has changed since the look: a server that took the place of the other would not hold it.
+        let update = "UPDATE tidegate_fleet_mark SET mark = ? WHERE stream = ? AND mark = ?";
+        let update = sqlx::query(update).bind(to).bind(&self.stream).bind(marks.mark);
+        if update.execute(&mut *mysql).await?.rows_affected() == 0 {
+            return Ok(self.read(mysql).await?.state());
+        }
+        let args = vec![marks.confirmed.to_string().into(), to.to_string().into()];
+        let reply = self.raise.call(&self.redis, vec![self.key.clone()], args).await?;
+        let redis: i64 = reply.convert()?;
+        if redis < to {
+            return Ok(MarkState::RedisWentBack);
+        }
+        self.confirm(mysql, to).await?;
+        Ok(MarkState::Whole)
+    }
+
+    /// Takes both stores as they are from now on: all three numbers become one that is higher than any of them was.
+    ///
+    /// # Errors
+    /// When a store does not answer; the same again goes on.
+    pub async fn renew(&self, mysql: &mut MySqlConnection) -> Result<Marks, MarkError> {
+        let before = self.read(mysql).await?;
+        let to = before.mark.max(before.confirmed).max(before.redis) + 1;
+        let mark = "INSERT INTO tidegate_fleet_mark (stream, mark, confirmed) VALUES (?, ?, 0) \
+                    ON DUPLICATE KEY UPDATE mark = GREATEST(mark, ?)";
+        sqlx::query(mark).bind(&self.stream).bind(to).bind(to).execute(&mut *mysql).await?;
+        self.redis.set::<(), _, _>(&self.key, to, None, None, false).await?;
+        self.confirm(mysql, to).await?;
+        self.read(mysql).await
+    }
+
+    /// Redis has this number.
+    async fn confirm(&self, mysql: &mut MySqlConnection, number: i64) -> sqlx::Result<()> {
+        let sql = "UPDATE tidegate_fleet_mark SET confirmed = GREATEST(confirmed, ?) WHERE stream = ? AND mark >= ?";
+        sqlx::query(sql).bind(number).bind(&self.stream).bind(number).execute(mysql).await?;
+        Ok(())
+    }
+
+    async fn read_mysql(&self, mysql: &mut MySqlConnection) -> Result<(i64, i64), sqlx::Error> {
+        let sql = "SELECT mark, confirmed FROM tidegate_fleet_mark WHERE stream = ?";
+        let row = sqlx::query(sql).bind(&self.stream).fetch_optional(mysql).await?;
+        row.map_or(Ok((0, 0)), |row| Ok((row.try_get(0)?, row.try_get(1)?)))
+    }
+
+    /// What is no number of ours reads as 0.
+    async fn read_redis(&self) -> Result<i64, Error> {
+        let value: Option<String> = self.redis.get(&self.key).await?;
+        let mark = value.and_then(|value| value.parse().ok());
+        Ok(mark.filter(|mark| (0..MOST).contains(mark)).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_went_back_shows_in_the_numbers_and_a_death_between_two_steps_does_not() {
+        use MarkState::{MySqlWentBack, RedisWentBack, Whole};
+        let table = [
+            // mark, confirmed, Redis
+            ((0, 0, 0), Whole),         // nothing was raised yet
+            ((7, 7, 7), Whole),         // at rest
+            ((8, 7, 7), Whole),         // died after the first step
+            ((8, 7, 8), Whole),         // died after the second step
+            ((7, 7, 6), RedisWentBack), // one raise is lost
+            ((8, 7, 6), RedisWentBack),
+            ((7, 7, 0), RedisWentBack), // all of Redis is lost
+            ((6, 6, 7), MySqlWentBack), // one raise is lost
+            ((8, 6, 9), MySqlWentBack),
+            ((0, 0, 7), MySqlWentBack), // all of MySQL is lost
+            ((9, 9, 9), Whole),         // somebody has said go on
+        ];
+        for ((mark, confirmed, redis), expected) in table {
+            let marks = Marks { mark, confirmed, redis };
+            assert_eq!(marks.state(), expected, "{marks:?}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Which results a batch has: what its callers are told of each order and event, once that is durable.
+
+use std::{borrow::Cow, collections::HashSet};
+
+use tidegate_stream::{Entry, EntryId, Outcome};
+
+use crate::{
+    announcer::{now_ms, of_buried},
+    event::{EventKind, EventOutcome, PastEvent},
+    ledger::{EndedOrder, Incoming, IncomingEvent, Verdict},
+    results::{Announced, OrderResult, PLACED, ResultState},
+    wire::FieldNames,
+};
+
+/// Of which entries of a batch results are announced.
+#[derive(Clone, Copy, Debug)]
+pub enum AnnouncedEntries<'a> {
+    /// Of all.
+    All,
+    /// Of these. The others were acknowledged before, with their results, or are left to somebody else.
+    Only(&'a HashSet<EntryId>),
+}
+
+/// Collects the results of a batch.
+pub(super) struct Results<'a> {
+    batch: &'a [Entry],
+    names: &'a FieldNames,
+    announced: Announced,
+    entries: AnnouncedEntries<'a>,
+    at_ms: u64,
+    list: Vec<OrderResult>,
+}
+
+impl<'a> Results<'a> {
+    /// Of `batch`, those that are `announced`, of these `entries`.
+    pub(super) fn new(
+        batch: &'a [Entry],
+        names: &'a FieldNames,
+        announced: Announced,
+        entries: AnnouncedEntries<'a>,
+    ) -> Self {
+        Self { batch, names, announced, entries, at_ms: now_ms(), list: Vec::new() }
+    }
+
+    /// Adds what became of an order, whose entry stands at this place of the batch.
+    pub(super) fn order(
+        &mut self,
+        at: usize,
+        incoming: &Incoming,
+        verdict: &Verdict,
+        ended: Option<&EndedOrder>,
+    ) {
+        let Some((state, reason)) = of_verdict(verdict, ended).filter(|(state, _)| self.has(at, *state))
+        else {
+            return;
+        };
+        let order = &incoming.order;
+        self.list.push(OrderResult {
+            order: order.id,
+            user: Some(order.user),
+            voucher: Some(order.voucher),
+            quantity: Some(order.quantity),
+            state,
+            reference: None,
+            reason: reason.map(Cow::Borrowed),
+            step: PLACED,
+            entry: incoming.entry,
+            at_ms: self.at_ms,
+            traceparent: self.names.traceparent(&self.batch[at]),
+        });
+    }
+
+    /// Adds what became of an event. One that repeats another is told as that one was: by then the order may be elsewhere.
+    pub(super) fn event(
+        &mut self,
+        at: usize,
+        IncomingEvent { event, .. }: &IncomingEvent,
+        (past, repeats): (&PastEvent, Option<&PastEvent>),
+    ) {
+        let told = match (event.kind, past.outcome) {
+            // Our own sweeper's, and nothing came of it.
+            (EventKind::Expired, EventOutcome::Unchanged | EventOutcome::Rejected(_)) => return,
+            _ => repeats.unwrap_or(past),
+        };
+        let (state, reason) = of_event(event.kind, told);
+        if !self.has(at, state) {
+            return;
+        }
+        self.list.push(OrderResult {
+            order: event.order,
+            user: Some(event.user),
+            voucher: Some(event.voucher),
+            quantity: told.released.try_into().ok(),
+            state,
+            reference: told.reference.clone(),
+            reason,
+            step: told.number.into(),
+            entry: told.entry,
+            at_ms: self.at_ms,
+            traceparent: self.names.traceparent(&self.batch[at]),
+        });
+    }
+
+    /// Adds what will be buried: told before, for after it nobody has the entry in hand. Answers with all results.
+    pub(super) fn with_dead(mut self, outcomes: &[Outcome]) -> Vec<OrderResult> {
+        for (at, outcome) in outcomes.iter().enumerate() {
+            if let Outcome::Dead(death) = outcome
+                && self.has_entry(at)
+            {
+                let result = of_buried(self.names, &self.batch[at], death.reason, self.at_ms);
+                self.list.extend(result.filter(|result| self.announced.includes(result.state)));
+            }
+        }
+        self.list
+    }
+
+    fn has(&self, at: usize, state: ResultState) -> bool {
+        self.announced.includes(state) && self.has_entry(at)
+    }
+
+    fn has_entry(&self, at: usize) -> bool {
+        match self.entries {
+            AnnouncedEntries::All => true,
+            AnnouncedEntries::Only(entries) => entries.contains(&self.batch[at].id),
+        }
+    }
+}
+
+/// What an order's own entry says of it. None: something else does, or nothing is decided.
+fn of_verdict(verdict: &Verdict, ended: Option<&EndedOrder>) -> Option<(ResultState, Option<&'static str>)> {
+    match verdict {
+        Verdict::Created | Verdict::AlreadyThere => Some((ResultState::Confirmed, None)),
+        Verdict::Refused(refusal) => Some((ResultState::Refused, Some(refusal.word()))),
+        Verdict::Cancelled => match ended {
+            // Somebody else ended it, and nobody else says so.
+            None => Some((ResultState::Cancelled, None)),
+            // The event said that it was ended. Before that, it was written.
+            Some(ended) => ended.was_written.then_some((ResultState::Confirmed, None)),
+        },
+        // The dead are told of as what they are, when all outcomes are known.
+        Verdict::UnknownVoucher | Verdict::IdTaken | Verdict::Rejected(_) | Verdict::Contended(_) => None,
+    }
+}
+
+/// The reason of a refund's result whose order stays where it is: it is about another payment, or the order was elsewhere.
+const NOT_MOVED: &str = "not_moved";
+
+/// What an event says of its order, and why.
+fn of_event(kind: EventKind, past: &PastEvent) -> (ResultState, Option<Cow<'static, str>>) {
+    let sent = past.reason.as_ref().map(|reason| Cow::Owned(reason.as_str().to_owned()));
+    match past.outcome {
+        EventOutcome::Applied if kind.is_refund() && past.step.is_none() => {
+            (kind.into(), Some(NOT_MOVED.into()))
+        }
+        EventOutcome::Applied | EventOutcome::Unchanged => (kind.into(), sent),
+        EventOutcome::RefundDue => (ResultState::RefundDue, sent),
+        EventOutcome::Rejected(rejection) => (ResultState::Rejected, Some(rejection.word().into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        event::{EventRejection, Step},
+        gate::UserAfter,
+        ledger::{Contention, Refusal},
+    };
+
+    #[test]
+    fn an_order_is_told_of_by_its_own_entry_unless_an_event_or_its_burial_does() {
+        let told = |verdict: Verdict, ended: Option<&EndedOrder>| {
+            of_verdict(&verdict, ended).map(|(state, why)| (state.word(), why))
+        };
+        for verdict in [Verdict::Created, Verdict::AlreadyThere] {
+            assert_eq!(told(verdict, None), Some(("confirmed", None)));
+        }
+        let refused = told(Verdict::Refused(Refusal::OutOfStock), None);
+        assert_eq!(refused, Some(("refused", Some("out_of_stock"))));
+        assert_eq!(told(Verdict::Cancelled, None), Some(("cancelled", None)));
+        let ended = |was_written| EndedOrder { user_after: UserAfter::Freed, was_written };
+        assert_eq!(told(Verdict::Cancelled, Some(&ended(true))), Some(("confirmed", None)));
+        assert_eq!(told(Verdict::Cancelled, Some(&ended(false))), None);
+        let contended = Verdict::Contended(Contention::Batch);
+        for verdict in
+            [Verdict::IdTaken, Verdict::UnknownVoucher, Verdict::Rejected(String::new()), contended]
+        {
+            assert_eq!(told(verdict, None), None);
+        }
+    }
+
+    #[test]
+    fn an_event_is_told_of_as_what_came_of_it() {
+        let told = |kind, outcome, step| {
+            let past = PastEvent {
+                number: 1,
+                kind: Some(kind),
+                reference: None,
+                payment: None,
+                reason: "word".parse().ok(),
+                outcome,
+                step,
+                released: 0,
+                entry: EntryId::MIN,
+            };
+            let (state, why) = of_event(kind, &past);
+            format!("{state} {}", why.as_deref().unwrap_or("-"))
+        };
+        let (step, rejected) =
+            (Some(Step { from: Some(1), to: 2 }), EventOutcome::Rejected(EventRejection::Used));
+        for (kind, outcome, step, expected) in [
+            (EventKind::Paid, EventOutcome::Applied, step, "paid word"),
+            (EventKind::Paid, EventOutcome::Applied, None, "paid word"),
+            (EventKind::Paid, EventOutcome::RefundDue, step, "refund_due word"),
+            (EventKind::Cancelled, EventOutcome::Unchanged, None, "cancelled word"),
+            (EventKind::Cancelled, rejected, None, "rejected used"),
+            (EventKind::Refunded, EventOutcome::Applied, step, "refunded word"),
+            (EventKind::Refunded, EventOutcome::Applied, None, "refunded not_moved"),
+            (EventKind::Expired, EventOutcome::Applied, step, "expired word"),
+        ] {
+            assert_eq!(told(kind, outcome, step), expected, "{kind} {outcome:?}");
+        }
+    }
+}

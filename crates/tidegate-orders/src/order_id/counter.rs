@@ -1,0 +1,139 @@
+//! The counters of order ids after a loss of data: raised above all ids that anybody still knows, so that none is given out twice.
+
+use std::collections::BTreeMap;
+
+use fred::{clients::Pool, interfaces::KeysInterface, prelude::FredResult};
+use jiff::Timestamp;
+use serde::Serialize;
+use sqlx::{AssertSqlSafe, MySqlPool, Row};
+
+use super::{MAX_SEQUENCE, SECONDS_OF_A_DAY, day_of, day_text, decompose, ids_of};
+use crate::{keys::Keys, order::OrderId};
+
+/// So many ids have to be left for the rest of a day. A higher sequence is of a producer that makes its ids in another way.
+const LEFT_FOR_THE_DAY: i64 = 1 << 24;
+/// Ids of the day before may be given out by clocks that are behind, for so long.
+const AFTER_MIDNIGHT_S: i64 = 3_600;
+
+/// The highest sequences that are known, of the days that ids are given out on about now.
+#[derive(Clone, Debug)]
+pub struct KnownSequences {
+    /// Days since 1970-01-01, and the highest sequence.
+    days: BTreeMap<i64, i64>,
+    today: i64,
+    known_today: u64,
+}
+
+/// The counter of a day, before and after it was raised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RaisedCounter {
+    /// The day, `yyyy:MM:dd`.
+    pub day: String,
+    /// What Redis had; None: nothing.
+    pub before: Option<i64>,
+    /// What it has at least from now on.
+    pub now: i64,
+}
+
+impl KnownSequences {
+    /// None is known yet. `now` tells the days.
+    #[must_use]
+    pub fn at(now: Timestamp) -> Self {
+        let seconds = now.as_second();
+        let today = seconds.div_euclid(SECONDS_OF_A_DAY);
+        let is_night = seconds.rem_euclid(SECONDS_OF_A_DAY) < AFTER_MIDNIGHT_S;
+        let first = if is_night { today - 1 } else { today };
+        Self { days: (first..=today + 1).map(|day| (day, 0)).collect(), today, known_today: 0 }
+    }
+
+    /// Takes note of an id. One that leaves too few for its day was made in another way, and is passed over.
+    pub fn note(&mut self, order: OrderId) {
+        let (_, sequence) = decompose(order);
+        self.note_sequence(day_of(order), sequence);
+    }
+
+    fn note_sequence(&mut self, day: i64, sequence: i64) {
+        if let Some(known) = self.days.get_mut(&day)
+            && sequence <= MAX_SEQUENCE - LEFT_FOR_THE_DAY
+        {
+            *known = sequence.max(*known);
+        }
+    }
+
+    /// How many ids of today some side knows, by what was read of MySQL and said by [`KnownSequences::add_known`].
+    #[must_use]
+    pub const fn known_today(&self) -> u64 {
+        self.known_today
+    }
+
+    /// An order that MySQL does not know.
+    pub fn add_known(&mut self, order: OrderId) {
+        self.known_today += u64::from(day_of(order) == self.today);
+        self.note(order);
+    }
+
+    /// Takes note of all ids of these days that MySQL has. Reads the orders of these days.
+    ///
+    /// # Errors
+    /// When MySQL does not answer.
+    pub async fn read(&mut self, mysql: &MySqlPool) -> sqlx::Result<()> {
+        let days: Vec<i64> = self.days.keys().copied().collect();
+        for day in days {
+            let Some(ids) = ids_of(day) else { continue };
+            for (table, id) in [("tb_voucher_order", "id"), ("tidegate_refusal", "order_id")] {
+                let most = MAX_SEQUENCE - LEFT_FOR_THE_DAY;
+                let sql = format!(
+                    "SELECT CAST(MAX(IF(({id} & {MAX_SEQUENCE}) <= {most}, {id} & {MAX_SEQUENCE}, 0)) AS SIGNED), \
+                     COUNT(*) FROM {table} WHERE {id} BETWEEN {} AND {}",
+                    ids.start(),
+                    ids.end()
+                );
+                let row = sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_one(mysql).await?;
+                if let Some(sequence) = row.try_get::<Option<i64>, _>(0)? {
+                    self.note_sequence(day, sequence);
+                }
+                if day == self.today {
+                    self.known_today += u64::try_from(row.try_get::<i64, _>(1)?).unwrap_or(0);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Raises the counters in Redis to what is known, where they are lower. None is ever lowered.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or a counter is no number.
+    pub async fn raise(&self, redis: &Pool, keys: &Keys) -> FredResult<Vec<RaisedCounter>> {
+        let mut raised = Vec::new();
+        for (day, known) in &self.days {
+            let key = keys.order_id(&day_text(*day));
+            let before: Option<i64> = redis.get(&key).await?;
+            let missing = known - before.unwrap_or(0);
+            // Sent twice, or beside a producer, it leaves a gap, which is harmless.
+            let now = if missing > 0 { redis.incr_by(&key, missing).await? } else { before.unwrap_or(0) };
+            if *day == self.today || missing > 0 {
+                raised.push(RaisedCounter { day: day_text(*day), before, now });
+            }
+        }
+        Ok(raised)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order_id::{EPOCH_SECONDS, compose};
+
+    #[test]
+    fn the_highest_id_of_the_day_counts_and_one_that_was_made_otherwise_does_not() {
+        let now = Timestamp::from_second(EPOCH_SECONDS + 5 * SECONDS_OF_A_DAY + 7_200).unwrap();
+        let mut known = KnownSequences::at(now);
+        let seconds = now.as_second() - EPOCH_SECONDS;
+        for sequence in [7, 9, 8, MAX_SEQUENCE] {
+            known.note(compose(seconds, sequence).unwrap());
+        }
+        known.note(compose(seconds - SECONDS_OF_A_DAY, 100).unwrap());
+        assert_eq!(known.days.values().copied().collect::<Vec<_>>(), [9, 0], "of today and of tomorrow");
+    }
+}

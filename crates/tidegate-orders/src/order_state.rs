@@ -1,0 +1,242 @@
+//! What a caller is told of an order: the one place that decides this. Pure.
+//!
+//! [`OrderStatus`] says where an order is, for operators. A caller does not care in which list an entry stands, but
+//! whether the order is paid: so where MySQL has its row, the row's status counts; everywhere else, the place does.
+
+use serde::Serialize;
+
+use crate::{
+    event::{EventKind, History, Row},
+    order_status::{OrderStatus, RowFact},
+    row_state::{
+        RowState, RowStatus,
+        status::{CANCELLED, REFUNDING},
+    },
+};
+
+/// What a caller is told of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OrderState {
+    /// It is in the stream, or in the hands of a worker.
+    Waiting,
+    /// MySQL has it; it is not paid.
+    Confirmed,
+    /// It is paid.
+    Paid,
+    /// It was used.
+    Used,
+    /// A payment of it is being given back.
+    Refunding,
+    /// Its payment was given back.
+    Refunded,
+    /// It was cancelled.
+    Cancelled,
+    /// It was not paid in time.
+    Expired,
+    /// MySQL refused it.
+    Refused,
+    /// It was given back before it was written.
+    GivenBack,
+    /// It is among the dead letters: an operator decides.
+    Dead,
+    /// Somebody changed its row so that slot and status contradict each other.
+    Contradictory,
+    /// It was admitted, and was found nowhere else.
+    Unsure,
+    /// Nobody has heard of it.
+    Unknown,
+}
+
+impl OrderState {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Waiting,
+        Self::Confirmed,
+        Self::Paid,
+        Self::Used,
+        Self::Refunding,
+        Self::Refunded,
+        Self::Cancelled,
+        Self::Expired,
+        Self::Refused,
+        Self::GivenBack,
+        Self::Dead,
+        Self::Contradictory,
+        Self::Unsure,
+        Self::Unknown,
+    ];
+
+    /// By where it is, and by what MySQL knows of it.
+    #[must_use]
+    pub fn of(status: OrderStatus, history: &History) -> Self {
+        match status {
+            OrderStatus::Written | OrderStatus::Cancelled => {
+                history.row.map_or(Self::Unsure, |row| Self::of_row(row, history))
+            }
+            OrderStatus::Contradictory => Self::Contradictory,
+            OrderStatus::Refused => Self::Refused,
+            OrderStatus::GivenBack => Self::GivenBack,
+            OrderStatus::Dead => Self::Dead,
+            OrderStatus::Pending | OrderStatus::Undelivered => Self::Waiting,
+            OrderStatus::Mismatched | OrderStatus::Lost | OrderStatus::Unsure => Self::Unsure,
+            OrderStatus::Unknown => Self::Unknown,
+        }
+    }
+
+    fn of_row(row: Row, history: &History) -> Self {
+        match RowStatus::of(row.has_slot.then_some(1), Some(row.status)) {
+            RowStatus::Unpaid => Self::Confirmed,
+            RowStatus::Paid => Self::Paid,
+            RowStatus::Used => Self::Used,
+            RowStatus::Cancelled if has_expired(history) => Self::Expired,
+            RowStatus::Cancelled => Self::Cancelled,
+            RowStatus::Refunding => Self::Refunding,
+            RowStatus::Refunded => Self::Refunded,
+            RowStatus::Contradictory => Self::Contradictory,
+        }
+    }
+
+    /// The word for it in JSON and in text.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Confirmed => "confirmed",
+            Self::Paid => "paid",
+            Self::Used => "used",
+            Self::Refunding => "refunding",
+            Self::Refunded => "refunded",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Refused => "refused",
+            Self::GivenBack => "given_back",
+            Self::Dead => "dead",
+            Self::Contradictory => "contradictory",
+            Self::Unsure => "unsure",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Nothing more is to come of it for its caller, unless an operator steps in or somebody pays for it all the same.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::Used
+            | Self::Refunded
+            | Self::Cancelled
+            | Self::Expired
+            | Self::Refused
+            | Self::GivenBack
+            | Self::Dead => true,
+            Self::Waiting
+            | Self::Confirmed
+            | Self::Paid
+            | Self::Refunding
+            | Self::Contradictory
+            | Self::Unsure
+            | Self::Unknown => false,
+        }
+    }
+}
+
+/// The row of this history, as a fact.
+#[must_use]
+pub fn row_fact(history: &History) -> RowFact {
+    let state = |row: Row| RowState::of(row.has_slot.then_some(1), Some(row.status));
+    history.row.map_or(RowFact::None, |row| RowFact::Own(state(row)))
+}
+
+/// It was cancelled, or has expired, at some time. A payment that came later may have moved it since, and pays for nothing.
+#[must_use]
+pub fn was_cancelled(history: &History) -> bool {
+    let is_now = history.row.is_some_and(|row| matches!(row.status, CANCELLED | REFUNDING) && !row.has_slot);
+    is_now || history.events.iter().any(|past| past.step.is_some_and(|step| step.to == CANCELLED))
+}
+
+/// What cancelled it was that nobody paid in time.
+fn has_expired(history: &History) -> bool {
+    let mut steps = history.events.iter().rev().filter(|past| past.step.is_some());
+    steps.next().is_some_and(|past| past.kind == Some(EventKind::Expired))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_stream::EntryId;
+
+    use super::*;
+    use crate::event::{EventOutcome, PastEvent, Step};
+
+    fn history(status: i64, has_slot: bool, by: Option<EventKind>) -> History {
+        let event = |kind| PastEvent {
+            number: 1,
+            kind: Some(kind),
+            reference: None,
+            payment: None,
+            reason: None,
+            outcome: EventOutcome::Applied,
+            step: Some(Step { from: Some(1), to: status }),
+            released: 0,
+            entry: EntryId::MIN,
+        };
+        let row = Some(Row { user: 9, voucher: 7, quantity: 1, status, has_slot });
+        History { row, events: by.map(event).into_iter().collect(), ..History::default() }
+    }
+
+    #[test]
+    fn where_there_is_a_row_its_status_counts() {
+        let live = |status| OrderState::of(OrderStatus::Written, &history(status, true, None));
+        let words: Vec<&str> = [1, 2, 3, 5, 9].into_iter().map(|status| live(status).word()).collect();
+        assert_eq!(words, ["confirmed", "paid", "used", "refunding", "contradictory"]);
+        let ended = |status, by| OrderState::of(OrderStatus::Cancelled, &history(status, false, by));
+        assert_eq!(ended(4, None), OrderState::Cancelled);
+        assert_eq!(ended(4, Some(EventKind::Cancelled)), OrderState::Cancelled);
+        assert_eq!(ended(4, Some(EventKind::Expired)), OrderState::Expired);
+        assert_eq!(ended(5, Some(EventKind::Paid)), OrderState::Refunding);
+        assert_eq!(ended(6, None), OrderState::Refunded);
+    }
+
+    #[test]
+    fn without_a_row_the_place_counts() {
+        let without = |status| OrderState::of(status, &History::default());
+        assert_eq!(without(OrderStatus::Undelivered), OrderState::Waiting);
+        assert_eq!(without(OrderStatus::Pending), OrderState::Waiting);
+        assert_eq!(without(OrderStatus::Lost), OrderState::Unsure);
+        for status in [OrderStatus::Refused, OrderStatus::GivenBack, OrderStatus::Dead] {
+            assert_eq!(without(status).word(), status.word());
+            assert!(without(status).is_final());
+        }
+        assert_eq!(without(OrderStatus::Unknown), OrderState::Unknown);
+    }
+
+    #[test]
+    fn a_late_payment_does_not_make_a_cancelled_order_one_that_was_sold() {
+        for (status, has_slot, by, expected) in [
+            (1, true, None, false),
+            (5, true, Some(EventKind::Refunding), false),
+            (6, false, Some(EventKind::Refunded), false),
+            (4, false, None, true),
+            (5, false, None, true),
+        ] {
+            assert_eq!(was_cancelled(&history(status, has_slot, by)), expected, "{status} {has_slot}");
+        }
+        let mut refunded = history(4, false, Some(EventKind::Cancelled));
+        refunded.row = refunded.row.map(|row| Row { status: 6, ..row });
+        assert!(was_cancelled(&refunded));
+    }
+
+    #[test]
+    fn the_words_are_those_of_json() {
+        for state in OrderState::ALL {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.word());
+        }
+    }
+
+    #[test]
+    fn a_row_is_a_fact_by_its_slot_and_its_status() {
+        assert_eq!(row_fact(&History::default()), RowFact::None);
+        assert_eq!(row_fact(&history(1, true, None)), RowFact::Own(RowState::Live));
+        assert_eq!(row_fact(&history(4, false, None)), RowFact::Own(RowState::Cancelled));
+        assert_eq!(row_fact(&history(4, true, None)), RowFact::Own(RowState::Contradictory));
+    }
+}

@@ -1,0 +1,115 @@
+//! Since when each worker process has its oldest batch in hand, written down for those who must wait for what was read before
+//! some moment: entries that a worker has read may be in no stream any more, once Redis has lost its data.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fred::{
+    clients::Pool,
+    interfaces::{ClientLike, KeysInterface},
+    prelude::FredResult,
+    types::{ClusterHash, CustomCommand, Expiration, Key, Value},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::keys::Keys;
+
+/// A note that nobody renews is of no process that lives.
+const KEPT_S: i64 = 10;
+
+/// What a worker process says of its hands; moments are Unix milliseconds by the clock of Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct WorkerHands {
+    /// When it said so.
+    pub at_ms: u64,
+    /// All that it has in hand was read then or later. None: its hands are empty.
+    pub since_ms: Option<u64>,
+}
+
+impl WorkerHands {
+    /// At a moment of Redis' clock, of a process whose oldest turn that may hold entries has lasted so long.
+    #[must_use]
+    pub fn at(at_ms: u64, oldest: Option<Duration>) -> Self {
+        // One more: a millisecond that was cut off must not make a batch look younger.
+        let age_ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+        Self { at_ms, since_ms: oldest.map(|age| at_ms.saturating_sub(age_ms(age))) }
+    }
+
+    /// Whether all that it has in hand, and will have, is read after this moment.
+    #[must_use]
+    pub fn is_after(&self, moment_ms: u64) -> bool {
+        self.at_ms > moment_ms && self.since_ms.is_none_or(|since_ms| since_ms > moment_ms)
+    }
+}
+
+/// Writes down what the process `name` says; it ends by itself after some seconds.
+///
+/// # Errors
+/// When Redis does not answer or refuses.
+pub async fn write(redis: &Pool, keys: &Keys, name: &str, hands: WorkerHands) -> FredResult<()> {
+    let json = serde_json::to_string(&hands).expect("numbers are JSON");
+    redis.set(keys.hands(name), json, Some(Expiration::EX(KEPT_S)), None, false).await
+}
+
+/// The process `name` has nothing in hand any more, and will not.
+///
+/// # Errors
+/// As [`write()`]; the note ends by itself then.
+pub async fn end(redis: &Pool, keys: &Keys, name: &str) -> FredResult<()> {
+    redis.del(keys.hands(name)).await
+}
+
+/// All worker processes that live, by name, and what each says of its hands; None: it is of a version that says nothing. One
+/// that Redis has lost with its data appears again within a heartbeat. Looks at all keys.
+///
+/// # Errors
+/// When Redis does not answer, or does not allow SCAN.
+pub async fn read_all(redis: &Pool, keys: &Keys) -> FredResult<BTreeMap<String, Option<WorkerHands>>> {
+    let pattern = keys.heartbeats();
+    let mut names: Vec<String> = Vec::new();
+    for key in scan(redis, &pattern.glob()).await? {
+        let name = pattern.name(&key).unwrap_or_default();
+        // What stands behind the heartbeat's key may be before or behind the end of its template.
+        let of_hands = key.strip_suffix(super::keys::HANDS).and_then(|heartbeat| pattern.name(heartbeat));
+        names.push(of_hands.unwrap_or(name).to_owned());
+    }
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let notes: Vec<Key> = names.iter().map(|name| keys.hands(name)).collect();
+    let notes: Vec<Value> = redis.mget(notes).await?;
+    let read = |note: &Value| serde_json::from_slice(note.as_bytes()?).ok();
+    Ok(names.into_iter().zip(notes.iter().map(read)).collect())
+}
+
+/// All keys of this form, each once.
+pub(crate) async fn scan(redis: &Pool, glob: &str) -> FredResult<Vec<String>> {
+    let command = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
+    let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+    loop {
+        let args: Vec<Value> = vec![cursor.into(), "MATCH".into(), glob.into(), "COUNT".into(), 1000.into()];
+        let (next, keys): (String, Vec<Value>) = redis.next().custom(command.clone(), args).await?;
+        found.extend(keys.iter().filter_map(Value::as_string));
+        if next == "0" {
+            found.sort_unstable();
+            found.dedup();
+            return Ok(found);
+        }
+        cursor = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hands_are_after_a_moment_if_what_they_hold_was_read_later() {
+        let ms = Duration::from_millis;
+        assert!(WorkerHands::at(1_000, None).is_after(999));
+        assert!(!WorkerHands::at(1_000, None).is_after(1_000), "it was said before");
+        assert!(WorkerHands::at(1_000, Some(ms(99))).is_after(899));
+        assert!(!WorkerHands::at(1_000, Some(ms(99))).is_after(900), "rounded to the safe side");
+    }
+}
