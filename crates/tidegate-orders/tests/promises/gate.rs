@@ -10,7 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 use tidegate_lab::Proxy;
 use tidegate_orders::{
     Gate, Quantity, VoucherId,
-    gate::{AdmitReply, GateError, LoadReply, Pause, Release, ReleaseReply, SaleWindow, Scope, UserAfter},
+    gate::{
+        AdmitReply, GateError, JournalUse, LoadReply, Pause, Release, ReleaseReply, SaleWindow, Scope,
+        UserAfter,
+    },
     sale,
 };
 use tidegate_stream::Script;
@@ -61,6 +64,7 @@ const JOURNAL: &str = "seckill:journal:7";
 const ADMIT_KEYS: [&str; 5] = [STOCK, BUYERS, VOUCHER, JOURNAL, STREAM];
 const RELEASE_KEYS: [&str; 3] = [STOCK, BUYERS, JOURNAL];
 const LOAD_KEYS: [&str; 2] = [STOCK, VOUCHER];
+const LOAD_KEYS_AND_JOURNAL: [&str; 3] = [STOCK, VOUCHER, JOURNAL];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_one_each() -> Result<()> {
@@ -267,7 +271,7 @@ async fn of_many_that_are_given_back_each_has_its_own_answer_in_its_own_place() 
     let ground = Ground::new().await?;
     let other = VoucherId::try_from(8)?;
     for voucher in [voucher(), other] {
-        ground.gate.load(voucher, 1_000, SaleWindow::default()).await?;
+        ground.gate.load_with(voucher, 1_000, SaleWindow::default(), JournalUse::None).await?;
     }
     ground.gate.admit(&admission(79, 1)).await?;
     let many: Vec<Release> = (1..=1_200)
@@ -636,6 +640,11 @@ async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<
         calls.push((&release, &RELEASE_KEYS, vec!["1", "1", "1", "1", "worker:test"][..present].to_vec()));
         calls.push((&admit, &ADMIT_KEYS[..present], vec!["2", "2", "7", "1", ""]));
     }
+    for by in ["a b", "a\"b", &long] {
+        calls.push((&load, &LOAD_KEYS_AND_JOURNAL, vec!["5", "", "", by]));
+    }
+    calls.push((&load, &LOAD_KEYS, vec!["5", "", "", "x"]));
+    calls.push((&load, &LOAD_KEYS_AND_JOURNAL, vec!["5", "", ""]));
     for present in 0..3 {
         calls.push((&load, &LOAD_KEYS, vec!["5", "", ""][..present].to_vec()));
         calls.push((&release, &RELEASE_KEYS[..present], vec!["1", "1", "1", "1", "worker:test"]));
@@ -679,6 +688,8 @@ async fn a_release_never_makes_a_stock_where_none_is_loaded() -> Result<()> {
     let mut without_units = release(2, 2);
     without_units.units = None;
     without_units.user_after = UserAfter::StaysBuyer;
+    assert_eq!(ground.gate.release(&without_units).await?, ReleaseReply::NotAdmitted);
+    ground.words(&["HDEL", JOURNAL, "#complete"]).await?;
     assert_eq!(ground.gate.release(&without_units).await?, ReleaseReply::GivenBack);
     let state = ground.gate.read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 2));
@@ -696,7 +707,7 @@ async fn one_release_that_fails_leaves_its_neighbours_alone() -> Result<()> {
     };
     assert!(matches!(first, Ok(ReleaseReply::GivenBack)), "{first:?}");
     assert!(matches!(second, Err(GateError::IdTaken { .. })), "{second:?}");
-    assert!(matches!(third, Ok(ReleaseReply::GivenBack)), "{third:?}");
+    assert!(matches!(third, Ok(ReleaseReply::NotAdmitted)), "{third:?}");
     assert!(ground.gate.release_all(&[]).await.is_empty());
     Ok(())
 }

@@ -12,9 +12,10 @@ use serde_json::{Value as Json, json};
 use tidegate_orders::{
     Quantity,
     gate::{
-        Admission, AdmitReply, GateError, LoadReply, Pause, Release, ReleaseReply, SaleWindow, Scope,
-        UserAfter,
+        Admission, AdmitReply, ChangeState, GateError, JournalUse, LoadReply, Pause, Release, ReleaseReply,
+        RestockReply, SaleWindow, Scope, StockChange, SumCheck, UserAfter,
     },
+    journal::Sum,
 };
 
 /// Where a bound of the sale window lies, seen from now.
@@ -50,6 +51,11 @@ enum Step {
         stock: u64,
         begin: Bound,
         end: Bound,
+        journal: JournalUse,
+    },
+    /// Units that are added, or taken with a minus.
+    Restock {
+        units: i64,
     },
     SetStock {
         stock: i64,
@@ -86,6 +92,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let bound = || prop_oneof![3 => Just(Bound::None), 1 => Just(Bound::Past), 1 => Just(Bound::Future)];
     let scope = || prop_oneof![Just(Scope::Own), Just(Scope::All)];
+    let journal = prop_oneof![6 => Just(JournalUse::Complete), 1 => Just(JournalUse::None)];
     let step = prop_oneof![
         8 => wanted().prop_map(Step::Admit),
         8 => prop::collection::vec(wanted(), 0..5).prop_map(Step::AdmitAll),
@@ -96,7 +103,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => scope().prop_map(Step::Pause),
         2 => scope().prop_map(Step::Resume),
         2 => (bound(), bound()).prop_map(|(begin, end)| Step::Window { begin, end }),
-        3 => (0..8_u64, bound(), bound()).prop_map(|(stock, begin, end)| Step::Load { stock, begin, end }),
+        3 => (0..8_u64, bound(), bound(), journal)
+            .prop_map(|(stock, begin, end, journal)| Step::Load { stock, begin, end, journal }),
+        2 => (-4..5_i64).prop_map(|units| Step::Restock { units }),
         1 => (-2..9_i64).prop_map(|stock| Step::SetStock { stock }),
         1 => Just(Step::LoseStock),
     ];
@@ -112,6 +121,12 @@ struct Model {
     end: Bound,
     paused: Option<Scope>,
     journal: BTreeMap<i64, Json>,
+    /// Movements of the whole sale.
+    sale: BTreeMap<String, Json>,
+    /// Units that hands have put into the stock since the journal is complete; None: it is not.
+    apart: Option<i64>,
+    /// The last change of the stock.
+    change: Option<StockChange>,
     /// Order, user, quantity, whether it was traced.
     stream: Vec<(i64, i64, i64, bool)>,
 }
@@ -124,6 +139,7 @@ enum Reply {
     Release(ReleaseReply),
     ReleaseAll(Vec<Reply>),
     Load(LoadReply),
+    Restock(RestockReply),
     Changed(bool),
     IdTaken,
     OtherQuantity,
@@ -140,6 +156,9 @@ impl Model {
             end: Bound::None,
             paused: None,
             journal: BTreeMap::new(),
+            sale: BTreeMap::new(),
+            apart: None,
+            change: None,
             stream: Vec::new(),
         }
     }
@@ -155,7 +174,8 @@ impl Model {
                 let release = |&(order, user, units): &_| self.release(order, user, units, freed);
                 Reply::ReleaseAll(unwanted.iter().map(release).collect())
             }
-            Step::Load { stock, begin, end } => self.load(stock as i64, begin, end),
+            Step::Load { stock, begin, end, journal } => self.load(stock as i64, (begin, end), journal),
+            Step::Restock { units } => self.restock(units),
             Step::Pause(scope) => {
                 let was_paused = self.paused.is_some();
                 if scope == Scope::Own || !was_paused {
@@ -168,9 +188,15 @@ impl Model {
                 Reply::Changed(ends && self.paused.take().is_some())
             }
             Step::Window { begin, end } => self.set(|model| (model.begin, model.end) = (begin, end)),
-            Step::SetStock { stock } => self.set(|model| model.stock = Some(stock)),
-            Step::LoseStock => self.set(|model| model.stock = None),
+            Step::SetStock { stock } => self.set(|model| model.set_stock(Some(stock))),
+            Step::LoseStock => self.set(|model| model.set_stock(None)),
         }
+    }
+
+    fn set_stock(&mut self, stock: Option<i64>) {
+        let more = stock.unwrap_or(0) - self.stock.unwrap_or(0);
+        self.apart = self.apart.map(|apart| apart + more);
+        self.stock = stock;
     }
 
     fn set(&mut self, change: impl FnOnce(&mut Self)) -> Reply {
@@ -220,10 +246,16 @@ impl Model {
                 return Reply::IdTaken;
             }
         }
+        if self.apart.is_some() && !self.journal.contains_key(&order) {
+            return Reply::Release(ReleaseReply::NotAdmitted);
+        }
         let to = self.stock.map(|stock| stock + units);
         let change = if self.stock.is_some() { units } else { 0 };
-        let entry = json!({ "action": "release", "from": self.stock, "to": to, "change": change,
+        let mut entry = json!({ "action": "release", "from": self.stock, "to": to, "change": change,
             "by": "worker:test" });
+        if let Some(was) = self.journal.get(&order) {
+            entry["admitted"] = json!({ "user": was["by"], "change": was["change"], "from": was["from"] });
+        }
         self.journal.insert(order, entry);
         if freed {
             self.buyers.remove(&user);
@@ -236,13 +268,58 @@ impl Model {
         Reply::Release(reply)
     }
 
-    fn load(&mut self, stock: i64, begin: Bound, end: Bound) -> Reply {
+    fn restock(&mut self, units: i64) -> Reply {
+        let Some(stock) = self.stock else { return Reply::Restock(RestockReply::NoStock) };
+        if units < 0 && stock + units < 0 {
+            return Reply::Restock(RestockReply::TooFew);
+        }
+        let change = self.next_change(units);
+        if units != 0 && !(self.journal.is_empty() && self.sale.is_empty()) {
+            let action = if units < 0 { "take" } else { "add" };
+            let movement = json!({ "action": action, "from": stock, "to": stock + units, "change": units,
+                "by": "operator:restock" });
+            self.sale.insert(format!("#{action}:{}", change.id), movement);
+        }
+        (self.stock, self.change) = (Some(stock + units), Some(change));
+        Reply::Restock(RestockReply::Done)
+    }
+
+    /// The change that a restock makes next.
+    fn next_change(&self, units: i64) -> StockChange {
+        let before = self.change.as_ref().map_or(0, |change| change.before + 1);
+        let (state, at) = (ChangeState::Open, Timestamp::UNIX_EPOCH);
+        StockChange { id: format!("change-{before}"), units, before, state, by: "test".into(), at }
+    }
+
+    fn journal_load(&mut self, stock: i64, journal: JournalUse) {
+        if journal == JournalUse::None {
+            self.sale.remove("#complete");
+            self.apart = None;
+            return;
+        }
+        let is_empty = self.journal.is_empty() && self.sale.is_empty();
+        let was = self.sale.get("#load").and_then(|load| load["change"].as_i64()).unwrap_or(0);
+        let change = if is_empty { stock } else { was + stock - self.stock.unwrap_or(0) };
+        let load = json!({ "action": "load", "from": self.stock, "to": stock, "change": change,
+            "by": "operator:voucher_load" });
+        self.sale.insert("#load".to_owned(), load);
+        if is_empty {
+            self.apart = Some(0);
+            self.sale.insert("#complete".to_owned(), json!({ "action": "complete", "by": "load" }));
+        } else if self.stock.is_none() {
+            self.sale.remove("#complete");
+            self.apart = None;
+        }
+    }
+
+    fn load(&mut self, stock: i64, (begin, end): (Bound, Bound), journal: JournalUse) -> Reply {
         if (begin, end) == (Bound::Future, Bound::Past) {
             return Reply::Refused;
         }
         if self.stock.is_some() && self.end != Bound::Past {
             return Reply::Load(LoadReply::OnSale);
         }
+        self.journal_load(stock, journal);
         (self.stock, self.begin, self.end) = (Some(stock), begin, end);
         Reply::Load(if self.paused.is_some() { LoadReply::LoadedPaused } else { LoadReply::Loaded })
     }
@@ -274,7 +351,7 @@ fn unwanted((order, user, units): (i64, i64, i64), freed: bool) -> Release {
     Release { units: Quantity::try_from(units).ok(), user_after, ..release(order, user) }
 }
 
-async fn apply(ground: &Ground, step: &Step) -> Result<Reply> {
+async fn apply(ground: &Ground, model: &Model, step: &Step) -> Result<Reply> {
     let (gate, pool, keys) = (&ground.gate, &ground.pool, &ground.keys);
     match *step {
         Step::Admit(wanted) => return reply_of(gate.admit(&wanted.admission()?).await, Reply::Admit),
@@ -292,8 +369,13 @@ async fn apply(ground: &Ground, step: &Step) -> Result<Reply> {
             let replies = replies.into_iter().map(|reply| reply_of(reply, Reply::Release));
             return Ok(Reply::ReleaseAll(replies.collect::<Result<_>>()?));
         }
-        Step::Load { stock, begin, end } => {
-            return reply_of(gate.load(voucher(), stock, window(begin, end)).await, Reply::Load);
+        Step::Load { stock, begin, end, journal } => {
+            let reply = gate.load_with(voucher(), stock, window(begin, end), journal).await;
+            return reply_of(reply, Reply::Load);
+        }
+        Step::Restock { units } => {
+            let (now, before) = (model.next_change(units), model.change.as_ref());
+            return reply_of(gate.restock(voucher(), before, &now, units).await, Reply::Restock);
         }
         Step::Pause(scope) => return Ok(Reply::Changed(gate.pause(voucher(), scope).await?)),
         Step::Resume(scope) => return Ok(Reply::Changed(gate.resume(voucher(), scope).await?)),
@@ -321,15 +403,23 @@ async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
     let buyers: BTreeSet<i64> =
         pool.smembers::<Vec<i64>, _>(keys.buyers(voucher())).await?.into_iter().collect();
     ensure!(buyers == model.buyers, "buyers {buyers:?}");
-    let journal: BTreeMap<i64, String> = pool.hgetall(keys.journal(voucher())).await?;
-    ensure!(journal.keys().eq(model.journal.keys()), "journal {journal:?}");
-    for (order, entry) in journal {
+    let journal: BTreeMap<String, String> = pool.hgetall(keys.journal(voucher())).await?;
+    let orders = model.journal.iter().map(|(order, entry)| (order.to_string(), entry.clone()));
+    let expected: BTreeMap<String, Json> = orders.chain(model.sale.clone()).collect();
+    ensure!(journal.keys().eq(expected.keys()), "journal {journal:?}");
+    for (field, entry) in journal {
         let mut entry: Json = serde_json::from_str(&entry)?;
-        let at_ms = entry.as_object_mut().and_then(|entry| entry.remove("timestamp"));
-        let at_ms = at_ms.and_then(|at| at.as_i64()).unwrap_or_default();
-        ensure!((began_ms..began_ms + 3_600_000).contains(&at_ms), "timestamp {at_ms}");
-        ensure!(entry == model.journal[&order], "order {order}: {entry}");
+        let mut time_of = |note: &mut Json| {
+            let at_ms = note.as_object_mut().and_then(|note| note.remove("timestamp"));
+            let at_ms = at_ms.and_then(|at| at.as_i64()).unwrap_or_default();
+            ensure!((began_ms..began_ms + 3_600_000).contains(&at_ms), "timestamp {at_ms}");
+            Ok(())
+        };
+        time_of(&mut entry)?;
+        entry.get_mut("admitted").map_or(Ok(()), &mut time_of)?;
+        ensure!(entry == expected[&field], "{field}: {entry}");
     }
+    compare_sum(ground, model).await?;
     let stream = ground.traced_orders().await?.into_iter().map(|(order, trace)| {
         let is_traced = trace.as_deref() == Some(TRACE.as_bytes());
         (order.id.get(), order.user.get(), order.quantity.get(), is_traced)
@@ -344,7 +434,21 @@ async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
     let bounds = (state.window.begin.is_some(), state.window.end.is_some());
     ensure!(bounds == (model.begin != Bound::None, model.end != Bound::None));
     ensure!((state.stock, state.buyers) == (model.stock, model.buyers.len() as u64), "{state:?}");
-    ensure!(state.journaled == model.journal.len() as u64, "{state:?}");
+    let changes = model.sale.keys().filter(|field| field.starts_with("#add") || field.starts_with("#take"));
+    ensure!(state.journaled == (model.journal.len() + changes.count()) as u64, "{state:?}");
+    Ok(())
+}
+
+/// The stock is the sum of the journal, but for what hands have done.
+async fn compare_sum(ground: &Ground, model: &Model) -> Result<()> {
+    let check = ground.gate.check_sum(voucher(), 1_000).await?;
+    let as_expected = match (check, model.apart) {
+        (SumCheck::NotComplete, None) => true,
+        (SumCheck::Checked(_, Sum::Holds), Some(apart)) => apart == 0,
+        (SumCheck::Checked(_, Sum::Apart(found)), Some(apart)) => found == apart,
+        _ => false,
+    };
+    ensure!(as_expected, "{check:?} instead of {:?}", model.apart);
     Ok(())
 }
 
@@ -353,8 +457,8 @@ async fn run(ground: &Ground, steps: &[Step]) -> Result<()> {
     let began_ms = Timestamp::now().as_millisecond() - 1000;
     let mut model = Model::new();
     for (at, step) in steps.iter().enumerate() {
+        let got = apply(ground, &model, step).await?;
         let expected = model.apply(step);
-        let got = apply(ground, step).await?;
         ensure!(got == expected, "step {at}, {step:?}: {got:?} instead of {expected:?}");
         compare(ground, &model, began_ms).await.map_err(|error| {
             error.context(format!("after step {at}, {step:?}, which answered {got:?}; {model:?}"))

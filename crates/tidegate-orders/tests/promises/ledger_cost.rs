@@ -48,6 +48,7 @@ impl Books {
         let ledger =
             Ledger::new(pool.clone(), Duration::from_secs(20)).committing_in_packet(Arc::new(true.into()));
         let books = Self { pool, ledger, _server: Arc::clone(server) };
+        books.run("DROP VIEW IF EXISTS tidegate_voucher_units").await?;
         books.run("DROP TABLE IF EXISTS tb_voucher_order, tb_seckill_voucher, tidegate_refusal").await?;
         schema::migrate(&books.pool).await?;
         books
@@ -235,5 +236,22 @@ async fn what_trouble_needed_to_know_is_not_looked_up_for_ever() -> Result<()> {
         books.ledger.record(&plain(nth)).await?;
     }
     assert_eq!(books.cost_of(&plain(12)).await?, plain_cost);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_without_time_limits_says_nothing_of_them() -> Result<()> {
+    let server = Arc::new(tokio::task::spawn_blocking(MysqlServer::start).await??);
+    let books = Books::open(&server, 100_000).await?;
+    let mut costs = Vec::new();
+    for (nth, pay_within) in ["NULL", "0", "900"].into_iter().enumerate() {
+        books.run(&format!("UPDATE tb_seckill_voucher SET pay_within = {pay_within}")).await?;
+        let first = i64::try_from(nth)? * 2;
+        // The first one notices the change.
+        books.ledger.record(&plain(first)).await?;
+        costs.push(books.cost_of(&plain(first + 1)).await?.statements);
+    }
+    // The clock, and the rows.
+    assert_eq!(costs, [costs[0], costs[0], costs[0] + 2]);
     Ok(())
 }

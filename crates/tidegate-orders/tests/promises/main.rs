@@ -1,5 +1,6 @@
 //! What an order's library promises, shown on real servers.
 
+mod announcer;
 mod dead_letters;
 mod error_texts;
 mod events;
@@ -9,7 +10,11 @@ mod ground;
 mod ledger;
 mod ledger_cost;
 mod lua_headers;
+mod moment;
 mod order_ids;
+mod repair;
 mod row_state;
 mod schema;
+mod switch_over;
+mod time_limits;
 mod user_lock;

@@ -1,0 +1,336 @@
+//! Repairs of what Redis holds of a sale: afterwards a complete journal adds up to the stock again, whatever moved meanwhile and
+//! however often the repair is sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ground::{Ground, admission, release, voucher};
+use anyhow::{Context, Result, ensure};
+use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface};
+use proptest::{prelude::*, test_runner::TestRunner};
+use tidegate_orders::{
+    JournalEntry, Quantity,
+    gate::{
+        OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, StockChange, UserAfter,
+        VoucherRepair,
+    },
+};
+
+/// What moves a sale, or the hand that spoils it.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Admit {
+        order: i64,
+        user: i64,
+        quantity: i64,
+    },
+    Release {
+        order: i64,
+        user: i64,
+    },
+    /// Somebody writes the stock by hand.
+    Drift(i64),
+    /// Somebody loses the note of an order.
+    LoseNote(i64),
+    /// Somebody lets a user order again.
+    Unbar(i64),
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    before: Vec<Step>,
+    between: Vec<Step>,
+    /// Between a repair and its second sending.
+    after: Vec<Step>,
+    loaded: i64,
+    wanted: Vec<(i64, i64, RepairAction)>,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (1..7_i64, 1..5_i64, 1..3_i64).prop_map(|(order, user, quantity)| Step::Admit { order, user, quantity }),
+        4 => (1..7_i64, 1..5_i64).prop_map(|(order, user)| Step::Release { order, user }),
+        2 => (-4..5_i64).prop_map(Step::Drift),
+        1 => (1..7_i64).prop_map(Step::LoseNote),
+        1 => (1..5_i64).prop_map(Step::Unbar),
+    ]
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let action = prop_oneof![
+        3 => (1..4_i64).prop_map(|units| RepairAction::Admit(units.try_into().expect("a quantity"))),
+        3 => Just(RepairAction::Release(UserAfter::Freed)),
+        1 => Just(RepairAction::Release(UserAfter::StaysBuyer)),
+        1 => Just(RepairAction::Bar),
+        1 => Just(RepairAction::Unbar),
+    ];
+    let steps = |most| prop::collection::vec(step(), 0..most);
+    let wanted = prop::collection::vec((1..7_i64, 1..5_i64, action), 0..6);
+    (steps(14), steps(5), steps(5), -5..6_i64, wanted)
+        .prop_map(|(before, between, after, loaded, wanted)| Case { before, between, after, loaded, wanted })
+}
+
+/// What Redis holds of the sale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    stock: i64,
+    journal: BTreeMap<String, String>,
+    buyers: BTreeSet<i64>,
+}
+
+impl Held {
+    async fn read(ground: &Ground) -> Result<Self> {
+        let (pool, keys) = (&ground.pool, &ground.keys);
+        let buyers: Vec<i64> = pool.smembers(keys.buyers(voucher())).await?;
+        Ok(Self {
+            stock: pool.get(keys.stock(voucher())).await?,
+            journal: pool.hgetall(keys.journal(voucher())).await?,
+            buyers: buyers.into_iter().collect(),
+        })
+    }
+
+    fn sum(&self) -> i64 {
+        let entries = self.journal.values().filter_map(|note| JournalEntry::parse(note.as_bytes()));
+        entries.map(|entry| entry.total_change()).sum()
+    }
+
+    /// By how much the stock is above what the journal adds up to.
+    fn drift(&self) -> i64 {
+        self.stock - self.sum()
+    }
+
+    fn note(&self, order: i64) -> Option<String> {
+        self.journal.get(&order.to_string()).cloned()
+    }
+}
+
+/// A sale of ten units whose journal is complete.
+async fn open_sale(ground: &Ground) -> Result<()> {
+    ground.typed("FLUSHALL").await?;
+    ground.pool.set::<(), _, _>(ground.keys.stock(voucher()), 10, None, None, false).await?;
+    let load = r##"{"action":"load","from":null,"to":10,"change":10,"by":"x","timestamp":1}"##;
+    let complete = r##"{"action":"complete","by":"load","timestamp":1}"##;
+    let fields = [("#load", load), ("#complete", complete)];
+    ground.pool.hset::<(), _, _>(ground.keys.journal(voucher()), fields.to_vec()).await?;
+    Ok(())
+}
+
+async fn apply(ground: &Ground, step: Step) -> Result<()> {
+    let (pool, keys) = (&ground.pool, &ground.keys);
+    match step {
+        Step::Admit { order, user, quantity } => {
+            let mut wanted = admission(order, user);
+            wanted.quantity = quantity.try_into()?;
+            // Refused, or of another user: nothing moves.
+            _ = ground.gate.admit(&wanted).await;
+        }
+        Step::Release { order, user } => {
+            let note = Held::read(ground).await?.note(order);
+            let entry = note.and_then(|note| JournalEntry::parse(note.as_bytes()));
+            // Whoever gives back knows the quantity.
+            let units = entry.and_then(|entry| Quantity::try_from(-entry.change?).ok());
+            if units.is_some() {
+                let _of_another_user = ground
+                    .gate
+                    .release(&tidegate_orders::gate::Release { units, ..release(order, user) })
+                    .await;
+            }
+        }
+        Step::Drift(units) => _ = pool.incr_by::<i64, _>(keys.stock(voucher()), units).await?,
+        Step::LoseNote(order) => {
+            _ = pool.hdel::<i64, _, _>(keys.journal(voucher()), order.to_string()).await?
+        }
+        Step::Unbar(user) => _ = pool.srem::<i64, _, _>(keys.buyers(voucher()), user).await?,
+    }
+    Ok(())
+}
+
+fn repair(id: &str, guard: &RepairGuard, held: &Held, case: &Case) -> Result<VoucherRepair> {
+    let orders = case.wanted.iter().map(|(order, user, action)| {
+        let (order, user, action) = ((*order).try_into()?, (*user).try_into()?, *action);
+        Ok(OrderRepair { order: Some(order), found: held.note(order.get()), user, action })
+    });
+    Ok(VoucherRepair {
+        id: id.to_owned(),
+        voucher: voucher(),
+        guard: guard.clone(),
+        loaded: case.loaded,
+        drift: held.drift(),
+        orders: orders.collect::<Result<_>>()?,
+    })
+}
+
+/// What the notes say of orders that were mended, and of those that had moved.
+fn check_orders(repair: &VoucherRepair, answers: &[RepairAnswer], before: &Held, after: &Held) -> Result<()> {
+    let mut mended = BTreeSet::new();
+    for (order, answer) in repair.orders.iter().zip(answers) {
+        let id = order.order.context("an order")?.get();
+        let moves = !matches!(order.action, RepairAction::Bar | RepairAction::Unbar);
+        if *answer == RepairAnswer::Mended && moves {
+            ensure!(mended.insert(id), "order {id} was mended twice");
+            let note = after.note(id).context("a note")?;
+            ensure!(note.contains(&format!(r#""repair:{}""#, repair.id)), "{note}");
+            ensure!(before.note(id) == order.found, "order {id} had moved");
+        }
+        if before.note(id) != order.found {
+            ensure!(*answer == RepairAnswer::Moved, "order {id} had moved, and: {answer:?}");
+        }
+    }
+    for (field, note) in &before.journal {
+        let is_mended = field.parse().is_ok_and(|order| mended.contains(&order));
+        ensure!(is_mended || after.journal.get(field) == Some(note), "{field} was {note}");
+    }
+    Ok(())
+}
+
+async fn run(ground: &Ground, case: &Case) -> Result<()> {
+    open_sale(ground).await?;
+    for step in &case.before {
+        apply(ground, *step).await?;
+    }
+    let guard = ground.gate.repair_guard(voucher()).await?;
+    let look = Held::read(ground).await?;
+    for step in &case.between {
+        apply(ground, *step).await?;
+    }
+    let before = Held::read(ground).await?;
+    let first = repair("a.1", &guard, &look, case)?;
+    let reply = ground.gate.repair(&first).await?;
+    let after = Held::read(ground).await?;
+    let RepairReply::Made(answers) = reply else { anyhow::bail!("{reply:?}") };
+    check_orders(&first, &answers, &before, &after)?;
+    // What a hand did after the look is for the next look, and nothing else is left.
+    ensure!(after.drift() == before.drift() - look.drift(), "{before:?}\n{after:?}");
+    for step in &case.after {
+        apply(ground, *step).await?;
+    }
+    let later = Held::read(ground).await?;
+    let again = ground.gate.repair(&first).await?;
+    let RepairReply::Made(again) = again else { anyhow::bail!("{again:?}") };
+    ensure!(Held::read(ground).await? == later, "the second sending changed something");
+    if case.after.is_empty() {
+        let mended =
+            |answers: &[RepairAnswer]| answers.iter().filter(|it| **it != RepairAnswer::Moved).count();
+        ensure!(mended(&again) >= mended(&answers), "{answers:?}, then {again:?}");
+    }
+    // Another one that looked at the same time.
+    let second = repair("b.1", &guard, &look, case)?;
+    ensure!(ground.gate.repair(&second).await? == RepairReply::Overtaken);
+    ensure!(Held::read(ground).await? == later, "a repair that was overtaken changed something");
+    Ok(())
+}
+
+#[test]
+fn after_a_repair_a_complete_journal_adds_up_to_the_stock_whatever_moved_and_however_often_it_is_sent()
+-> Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let ground = runtime.block_on(Ground::new())?;
+    let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
+    TestRunner::new(config).run(&case(), |case| {
+        runtime.block_on(run(&ground, &case)).map_err(|error| TestCaseError::fail(format!("{error:#}")))
+    })?;
+    runtime.block_on(ground.pool.quit())?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> Result<()> {
+    let ground = Ground::new().await?;
+    let (pool, keys) = (&ground.pool, &ground.keys);
+    open_sale(&ground).await?;
+    let guard = ground.gate.repair_guard(voucher()).await?;
+    let moving = VoucherRepair {
+        id: "a".to_owned(),
+        voucher: voucher(),
+        guard: guard.clone(),
+        loaded: 1,
+        drift: 0,
+        orders: Vec::new(),
+    };
+    // A change of stock, open and then at its end, concerns what moves the stock and nothing else.
+    let change = StockChange::new(5, 10, "somebody".to_owned());
+    ground.gate.restock(voucher(), None, &change, 5).await?;
+    assert_eq!(ground.gate.repair(&moving).await?, RepairReply::StockChanged);
+    let open = ground.gate.repair_guard(voucher()).await?;
+    assert!(open.is_change_open() && open.is_complete());
+    let knowing = VoucherRepair { guard: open, ..moving.clone() };
+    assert_eq!(ground.gate.repair(&knowing).await?, RepairReply::StockChanged);
+    let orders = vec![OrderRepair {
+        order: Some(9.try_into()?),
+        found: None,
+        user: 9.try_into()?,
+        action: RepairAction::Admit(Quantity::ONE),
+    }];
+    let of_orders = VoucherRepair { loaded: 0, orders: orders.clone(), ..moving.clone() };
+    assert_eq!(ground.gate.repair(&of_orders).await?, RepairReply::Made(vec![RepairAnswer::Mended]));
+    // The next part of the same repair knows of the part before it.
+    let next = VoucherRepair { id: "b".to_owned(), guard: guard.after("a"), ..of_orders.clone() };
+    assert_eq!(ground.gate.repair(&next).await?, RepairReply::Made(vec![RepairAnswer::Moved]));
+    let late = VoucherRepair { id: "c".to_owned(), ..of_orders.clone() };
+    assert_eq!(ground.gate.repair(&late).await?, RepairReply::Overtaken);
+    let guard = ground.gate.repair_guard(voucher()).await?;
+    pool.del::<(), _>(keys.stock(voucher())).await?;
+    let late = VoucherRepair { guard, ..late };
+    assert_eq!(ground.gate.repair(&late).await?, RepairReply::NoStock);
+    pool.hdel::<(), _, _>(keys.journal(voucher()), "#complete").await?;
+    assert_eq!(ground.gate.repair(&late).await?, RepairReply::NotComplete);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
+    let ground = Ground::new().await?;
+    open_sale(&ground).await?;
+    ground.gate.admit(&admission(1, 1)).await?;
+    let guard = ground.gate.repair_guard(voucher()).await?;
+    let found = Held::read(&ground).await?.note(1);
+    let orders = vec![OrderRepair {
+        order: Some(1.try_into()?),
+        found,
+        user: 1.try_into()?,
+        action: RepairAction::Release(UserAfter::Freed),
+    }];
+    let repair = VoucherRepair { id: "a".to_owned(), voucher: voucher(), guard, loaded: 0, drift: 3, orders };
+    let before = ground.everything().await?;
+    ground.typed("CONFIG SET maxmemory 1").await?;
+    ensure!(ground.gate.repair(&repair).await.is_err());
+    ground.typed("CONFIG SET maxmemory 0").await?;
+    assert_eq!(ground.everything().await?, before);
+    for (what, change) in [
+        ("an id", VoucherRepair { id: "a b".to_owned(), ..repair.clone() }),
+        ("too many units", VoucherRepair { loaded: 99_999_999_999_999, ..repair.clone() }),
+        ("far too many", VoucherRepair { loaded: i64::MAX, ..repair.clone() }),
+    ] {
+        ensure!(ground.gate.repair(&change).await.is_err(), "{what}");
+        assert_eq!(ground.everything().await?, before, "{what}");
+    }
+    assert_eq!(ground.gate.repair(&repair).await?, RepairReply::Made(vec![RepairAnswer::Mended]));
+    let held = Held::read(&ground).await?;
+    assert_eq!((held.stock, held.buyers.len()), (10 - 3, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_order_that_was_mended_is_admitted_or_given_back_for_its_caller() -> Result<()> {
+    use tidegate_orders::gate::AdmitReply;
+    let ground = Ground::new().await?;
+    open_sale(&ground).await?;
+    ground.gate.admit(&admission(1, 1)).await?;
+    let guard = ground.gate.repair_guard(voucher()).await?;
+    let found = Held::read(&ground).await?.note(1);
+    let one = |order: i64, found, action| -> Result<OrderRepair> {
+        Ok(OrderRepair { order: Some(order.try_into()?), found, user: order.try_into()?, action })
+    };
+    let orders = vec![
+        one(1, found, RepairAction::Release(UserAfter::Freed))?,
+        one(2, None, RepairAction::Admit(Quantity::ONE))?,
+    ];
+    let repair = VoucherRepair { id: "a".to_owned(), voucher: voucher(), guard, loaded: 0, drift: 0, orders };
+    assert_eq!(ground.gate.repair(&repair).await?, RepairReply::Made(vec![RepairAnswer::Mended; 2]));
+    assert_eq!(ground.gate.admit(&admission(1, 1)).await?, AdmitReply::GivenBack);
+    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(ground.gate.admit(&admission(3, 2)).await?, AdmitReply::UserHasOrder);
+    assert_eq!(ground.gate.admit(&admission(4, 1)).await?, AdmitReply::Admitted);
+    let held = Held::read(&ground).await?;
+    assert_eq!((held.stock, held.drift()), (8, 0));
+    Ok(())
+}

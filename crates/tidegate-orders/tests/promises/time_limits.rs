@@ -1,0 +1,233 @@
+//! Orders that have to be paid in time: which get a time limit, what of, and when it ends, on a real MySQL or MariaDB.
+
+use std::{collections::HashSet, time::Duration};
+
+use anyhow::Result;
+use sqlx::{AssertSqlSafe, Executor, MySqlPool, mysql::MySqlPoolOptions};
+use tidegate_lab::{MysqlServer, RedisServer};
+use tidegate_orders::{
+    Event, EventKind, FleetMark, Incoming, KeyTemplates, Keys, Ledger, MarkState, Verdict,
+    ledger::IncomingEvent, schema, unpaid_orders,
+};
+use tidegate_stream::EntryId;
+
+use crate::ground::{connect, order};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+const MINUTE: Duration = Duration::from_secs(60);
+
+struct Books {
+    _server: MysqlServer,
+    pool: MySqlPool,
+    ledger: Ledger,
+}
+
+impl Books {
+    /// Vouchers 1 (NULL), 2 (900 s) and 3 (0: never), and `default` for those that say nothing.
+    async fn open(default: Duration) -> Result<Self> {
+        let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
+        let options = MySqlPoolOptions::new().max_connections(4).after_connect(|connection, _| {
+            // As far from UTC as can be, to show that it does not matter.
+            Box::pin(async move {
+                connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
+                connection.execute("SET SESSION time_zone = '-11:00'").await?;
+                Ok(())
+            })
+        });
+        let pool = options.connect(&server.url()).await?;
+        schema::migrate(&pool).await?;
+        let vouchers = "INSERT INTO tb_seckill_voucher (voucher_id, stock, pay_within) \
+                        VALUES (1, 1000, NULL), (2, 1000, 900), (3, 1000, 0)";
+        pool.execute(vouchers).await?;
+        let ledger = Ledger::new(pool.clone(), TIMEOUT).with_pay_within(default);
+        Ok(Self { _server: server, pool, ledger })
+    }
+
+    async fn write(&self, orders: &[Incoming]) -> Result<()> {
+        let verdicts = self.ledger.record(orders).await?;
+        assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Created), "{verdicts:?}");
+        Ok(())
+    }
+
+    /// Orders with a time limit, and in how many seconds from their row's birth it ends.
+    async fn limits(&self) -> Result<Vec<(i64, i64)>> {
+        let sql = "SELECT u.order_id, CAST(ROUND(u.due_ms / 1000 - UNIX_TIMESTAMP(o.create_time), -1) AS SIGNED) \
+                   FROM tidegate_unpaid_order u JOIN tb_voucher_order o ON o.id = u.order_id \
+                   WHERE u.ask_ms = u.due_ms ORDER BY u.order_id";
+        Ok(sqlx::query_as(sql).fetch_all(&self.pool).await?)
+    }
+
+    async fn run(&self, sql: &str) -> Result<()> {
+        self.pool.execute(AssertSqlSafe(sql)).await?;
+        Ok(())
+    }
+
+    async fn happens(&self, kind: EventKind, id: i64, at: u64) -> Result<()> {
+        let event = Event {
+            kind,
+            order: id.try_into()?,
+            user: id.try_into()?,
+            voucher: 2.try_into()?,
+            reference: None,
+            payment: None,
+            reason: None,
+        };
+        let entry = EntryId { ms: 1_718_000_000_000 + at, seq: id.unsigned_abs() };
+        self.ledger.record_events(&[IncomingEvent { event, entry }], &HashSet::new()).await?;
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_has_a_time_limit_where_its_voucher_or_else_the_default_says_so() -> Result<()> {
+    let books = Books::open(Duration::ZERO).await?;
+    // One voucher in a batch, and several.
+    books.write(&[order(1, 1, 1), order(2, 2, 1)]).await?;
+    books.write(&[order(3, 3, 2), order(4, 4, 2)]).await?;
+    books.write(&[order(5, 5, 3), order(6, 6, 1), order(7, 7, 2)]).await?;
+    assert_eq!(books.limits().await?, [(3, 900), (4, 900), (7, 900)]);
+    let books = Books::open(MINUTE).await?;
+    books.write(&[order(1, 1, 1), order(2, 2, 2), order(3, 3, 3)]).await?;
+    books.write(&[order(4, 4, 3), order(5, 5, 3)]).await?;
+    books.write(&[order(6, 6, 1)]).await?;
+    assert_eq!(books.limits().await?, [(1, 60), (2, 900), (6, 60)]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_limit_that_somebody_changes_holds_for_the_next_batch() -> Result<()> {
+    let books = Books::open(Duration::ZERO).await?;
+    books.write(&[order(1, 1, 2)]).await?;
+    for (id, pay_within) in [(2, "NULL"), (3, "300"), (4, "0"), (5, "600")] {
+        books
+            .run(&format!("UPDATE tb_seckill_voucher SET pay_within = {pay_within} WHERE voucher_id = 2"))
+            .await?;
+        books.write(&[order(id, id, 2)]).await?;
+        books.run("UPDATE tb_seckill_voucher SET pay_within = 60 WHERE voucher_id = 2").await?;
+        // With another voucher beside it.
+        books.write(&[order(id + 10, id + 10, 2), order(id + 20, id + 20, 1)]).await?;
+    }
+    let limits = [(1, 900), (3, 300), (5, 600), (12, 60), (13, 60), (14, 60), (15, 60)];
+    assert_eq!(books.limits().await?, limits);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_limit_ends_when_its_order_moves_on_or_has_been_moved_by_somebody() -> Result<()> {
+    let books = Books::open(Duration::ZERO).await?;
+    let orders: Vec<Incoming> = (1..=8).map(|id| order(id, id, 2)).collect();
+    books.write(&orders).await?;
+    books.happens(EventKind::Used, 1, 1).await?;
+    assert_eq!(books.limits().await?.len(), 8, "an event that is rejected leaves it");
+    books.happens(EventKind::Paid, 1, 2).await?;
+    books.happens(EventKind::Cancelled, 2, 1).await?;
+    books.happens(EventKind::Expired, 3, 1).await?;
+    let left = |ids: [i64; 5]| ids.map(|id| (id, 900)).to_vec();
+    assert_eq!(books.limits().await?, left([4, 5, 6, 7, 8]));
+    books.run("UPDATE tb_voucher_order SET status = 2 WHERE id = 4").await?;
+    books.run("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 5").await?;
+    books.run("UPDATE tb_voucher_order SET slot = NULL WHERE id = 6").await?;
+    books.run("UPDATE tb_voucher_order SET user_id = 66 WHERE id = 7").await?;
+    books.run("DELETE FROM tb_voucher_order WHERE id = 8").await?;
+    for id in 4..=8 {
+        books.happens(EventKind::Expired, id, 1).await?;
+    }
+    let count: i64 =
+        sqlx::query_scalar("SELECT COUNT(*) FROM tidegate_unpaid_order").fetch_one(&books.pool).await?;
+    assert_eq!(count, 0, "nobody asks for them again");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_due_is_found_once_and_again_after_a_pause() -> Result<()> {
+    let books = Books::open(Duration::ZERO).await?;
+    let mut session = books.pool.acquire().await?;
+    assert_eq!(unpaid_orders::next_in(&mut session).await?, None);
+    books.write(&[order(3, 3, 2), order(1, 1, 2), order(2, 2, 2)]).await?;
+    let next_in = unpaid_orders::next_in(&mut session).await?.expect("there are some");
+    assert!(next_in > Duration::from_secs(890) && next_in <= Duration::from_secs(900), "{next_in:?}");
+    books
+        .run("UPDATE tidegate_unpaid_order SET ask_ms = due_ms - 900000 - order_id, due_ms = ask_ms")
+        .await?;
+    assert_eq!(unpaid_orders::next_in(&mut session).await?, Some(Duration::ZERO));
+    let due = unpaid_orders::due(&mut session, 2).await?;
+    let ids: Vec<i64> = due.iter().map(|due| due.order.get()).collect();
+    assert_eq!(ids, [3, 2], "who waits for longest comes first");
+    let orders: Vec<_> = due.iter().map(|due| due.order).collect();
+    unpaid_orders::ask_again(&mut session, &orders, MINUTE).await?;
+    assert_eq!(unpaid_orders::due(&mut session, 9).await?.len(), 1);
+    let summary = unpaid_orders::summary(&mut session).await?;
+    assert_eq!((summary.orders, summary.overdue), (3, 3));
+    assert!(summary.overdue_s > 0.0 && summary.overdue_s < 60.0, "{summary:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_order_is_seen_behind_any_number_of_orders_that_have_time() -> Result<()> {
+    let books = Books::open(Duration::ZERO).await?;
+    let digits = "(SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 \
+                  UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)";
+    let in_a_day = "(UNIX_TIMESTAMP() + 86400) * 1000";
+    let many = format!(
+        "INSERT INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms) \
+         SELECT 1 + a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d, 1, 1, {in_a_day}, {in_a_day} \
+         FROM {digits} a, {digits} b, {digits} c, {digits} d, {digits} e"
+    );
+    books.run(&many).await?;
+    books.run("INSERT INTO tidegate_unpaid_order VALUES (200000, 1, 1, 1000, 1000)").await?;
+    let mut session = books.pool.acquire().await?;
+    let summary = unpaid_orders::summary(&mut session).await?;
+    assert_eq!((summary.orders, summary.overdue), (unpaid_orders::SUMMED_UP.into(), 1));
+    assert_eq!(summary.oldest_due_ms, Some(1000));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_mark_shows_which_store_went_back_until_both_are_marked_anew() -> Result<()> {
+    let books = Books::open(Duration::ZERO).await?;
+    let redis = RedisServer::start()?;
+    let pool = connect(&redis.url(), 1).await?;
+    let mark = FleetMark::new(pool.clone(), &Keys::new(KeyTemplates::default()), "stream.orders");
+    let mut session = books.pool.acquire().await?;
+    assert_eq!(mark.read(&mut session).await?.state(), MarkState::Whole, "before the first raise");
+    for _ in 0..3 {
+        assert_eq!(mark.raise(&mut session).await?, MarkState::Whole);
+    }
+    let marks = mark.read(&mut session).await?;
+    assert_eq!((marks.mark, marks.confirmed, marks.redis), (3, 3, 3));
+    let redis_has = async |words: &str| {
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        let command =
+            fred::types::CustomCommand::new(words[0].clone(), fred::types::ClusterHash::Random, false);
+        fred::interfaces::ClientLike::custom::<fred::types::Value, _>(&pool, command, words[1..].to_vec())
+            .await
+    };
+    let mysql_has = async |mark: i64| {
+        books.run(&format!("UPDATE tidegate_fleet_mark SET mark = {mark}, confirmed = {mark}")).await
+    };
+    for lost in [
+        "FLUSHALL",
+        "SET tidegate:mark 2",
+        "SET tidegate:mark rubbish",
+        "SET tidegate:mark 9223372036854775807",
+    ] {
+        redis_has(lost).await?;
+        for _ in 0..2 {
+            assert_eq!(mark.raise(&mut session).await?, MarkState::RedisWentBack, "{lost}");
+        }
+        let marks = mark.renew(&mut session).await?;
+        assert_eq!((marks.state(), mark.raise(&mut session).await?), (MarkState::Whole, MarkState::Whole));
+    }
+    for older in [1, 0] {
+        mysql_has(older).await?;
+        for _ in 0..2 {
+            assert_eq!(mark.raise(&mut session).await?, MarkState::MySqlWentBack, "{older}");
+        }
+        assert_eq!(mark.renew(&mut session).await?.state(), MarkState::Whole);
+        assert_eq!(mark.raise(&mut session).await?, MarkState::Whole);
+    }
+    // A process that died between two steps.
+    books.run("UPDATE tidegate_fleet_mark SET mark = mark + 1").await?;
+    assert_eq!(mark.raise(&mut session).await?, MarkState::Whole);
+    Ok(())
+}
