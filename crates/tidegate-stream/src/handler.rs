@@ -1,9 +1,9 @@
 //! What the user of this crate supplies: a step that turns a batch of entries into outcomes.
 
-use std::future::Future;
+use std::future::{Future, ready};
 
 use crate::{
-    entry::Entry,
+    entry::{Entry, EntryId},
     redis::{RedisError, readable},
 };
 
@@ -93,4 +93,19 @@ pub trait Handler: Send + Sync + 'static {
     /// # Errors
     /// An [`Outage`] says nothing of any entry: all stay pending, and are handled again when the stores work.
     fn handle(&self, batch: &[Entry]) -> impl Future<Output = Result<Vec<Outcome>, Outage>> + Send;
+
+    /// Is told, before it happens, that an entry is buried that this handler was not asked about: it is too large, or too many
+    /// processes died of it. Its payload is not read for that, and should not be. This may come more than once for an
+    /// entry, and does where the burial fails. Does nothing, unless a handler has use for it.
+    ///
+    /// # Errors
+    /// An [`Outage`] leaves the entry pending; it is buried when the stores work.
+    fn before_burial(
+        &self,
+        entry: EntryId,
+        death: &Death,
+    ) -> impl Future<Output = Result<(), Outage>> + Send {
+        let _ = (entry, death);
+        ready(Ok(()))
+    }
 }

@@ -88,20 +88,22 @@ impl StreamInspector {
     /// # Errors
     /// As for every call here.
     pub async fn last_delivered(&self) -> Result<Option<EntryId>, StreamError> {
+        let Some(group) = self.group_info().await? else { return Ok(None) };
+        let id = field(&group, "last-delivered-id").ok_or_else(|| bad_reply("last-delivered-id", &group))?;
+        Ok(Some(parse_id(id)?))
+    }
+
+    /// What XINFO tells of the group; `None` without one.
+    pub(crate) async fn group_info(&self) -> Result<Option<Value>, StreamError> {
         let reply = match self.call("XINFO", vec!["GROUPS".into(), self.names.stream.as_str().into()]).await {
             Err(StreamError::Redis(error)) if is_no_such_key(&error) => return Ok(None),
             reply => reply?,
         };
         let Value::Array(groups) = reply else { return Err(bad_reply("groups", &reply).into()) };
-        for group in groups {
-            if field(&group, "name").is_some_and(|name| name.as_bytes() == Some(self.names.group.as_bytes()))
-            {
-                let id = field(&group, "last-delivered-id")
-                    .ok_or_else(|| bad_reply("last-delivered-id", &group))?;
-                return Ok(Some(parse_id(id)?));
-            }
-        }
-        Ok(None)
+        let is_ours = |group: &Value| {
+            field(group, "name").is_some_and(|name| name.as_bytes() == Some(self.names.group.as_bytes()))
+        };
+        Ok(groups.into_iter().find(is_ours))
     }
 
     /// The entry `id` of the stream `key`; None: it was deleted, trimmed, or never there.
@@ -224,7 +226,11 @@ impl StreamInspector {
         rows.iter().map(pending_entry).collect()
     }
 
-    async fn call(&self, command: &'static str, args: Vec<Value>) -> Result<Value, StreamError> {
+    pub(crate) fn pool(&self) -> RedisPool {
+        RedisPool(self.pool.clone())
+    }
+
+    pub(crate) async fn call(&self, command: &'static str, args: Vec<Value>) -> Result<Value, StreamError> {
         Ok(Value::try_from(self.call_raw(command, args).await?).map_err(RedisError::new)?)
     }
 
@@ -261,7 +267,7 @@ fn is_no_such_key(error: &RedisError) -> bool {
 }
 
 /// A field of a map, which RESP2 writes as `[name, value, name, value]`.
-fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+pub(crate) fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
     match map {
         Value::Array(items) => items
             .chunks_exact(2)

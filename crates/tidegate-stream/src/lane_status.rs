@@ -66,6 +66,12 @@ impl Activity {
     pub fn may_last(self) -> bool {
         matches!(self, Self::WaitingForStores | Self::Paused | Self::Yielding | Self::Stopped)
     }
+
+    /// Whether a lane may have read entries that it has not settled yet. In all other activities its hands are empty.
+    #[must_use]
+    pub fn may_hold_entries(self) -> bool {
+        !matches!(self, Self::Starting | Self::WaitingForStores | Self::Paused | Self::Stopped)
+    }
 }
 
 /// Kept by a lane, and looked at by others. A lane changes it a few times a batch.
@@ -79,6 +85,7 @@ pub struct LaneStatus {
 struct Now {
     activity: Activity,
     since: Instant,
+    turn_since: Instant,
     in_hand: usize,
     turns: u64,
 }
@@ -92,6 +99,8 @@ pub struct LaneSnapshot {
     pub activity: Activity,
     /// For how long it has done so.
     pub lasting: Duration,
+    /// For how long its turn has lasted. It began with empty hands, so no entry in hand was read before.
+    pub turn_lasting: Duration,
     /// Entries in the batch that it works on; 0 between batches.
     pub in_hand: usize,
     /// How often its loop has turned.
@@ -100,7 +109,8 @@ pub struct LaneSnapshot {
 
 impl LaneStatus {
     pub(crate) fn new(consumer: &str) -> Self {
-        let now = Now { activity: Activity::Starting, since: Instant::now(), in_hand: 0, turns: 0 };
+        let since = Instant::now();
+        let now = Now { activity: Activity::Starting, since, turn_since: since, in_hand: 0, turns: 0 };
         Self { consumer: consumer.to_owned(), now: Mutex::new(now) }
     }
 
@@ -108,6 +118,7 @@ impl LaneStatus {
     pub(crate) fn begin_turn(&self) {
         let mut now = self.now();
         now.turns += 1;
+        now.turn_since = Instant::now();
         now.in_hand = 0;
     }
 
@@ -127,8 +138,10 @@ impl LaneStatus {
     /// What the lane does now.
     #[must_use]
     pub fn state(&self) -> LaneSnapshot {
-        let Now { activity, since, in_hand, turns } = *self.now();
-        LaneSnapshot { consumer: self.consumer.clone(), activity, lasting: since.elapsed(), in_hand, turns }
+        let Now { activity, since, turn_since, in_hand, turns } = *self.now();
+        let consumer = self.consumer.clone();
+        let (lasting, turn_lasting) = (since.elapsed(), turn_since.elapsed());
+        LaneSnapshot { consumer, activity, lasting, turn_lasting, in_hand, turns }
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {

@@ -59,6 +59,7 @@
 //!   `Script` for Lua scripts of their own. It is bound to the exact version of `fred` that this crate is built with. Without
 //!   it, no type of `fred` is part of the API.
 
+pub mod backlog;
 pub mod backoff;
 pub mod breaker;
 pub mod causes;
@@ -91,6 +92,7 @@ pub mod trim_plan;
 #[cfg(feature = "fred")]
 mod with_fred;
 
+pub use backlog::{Backlog, GroupPosition, Pace};
 pub use backoff::Backoff;
 pub use breaker::Breaker;
 pub use causes::{Awaited, Causes, OfKind};

@@ -67,16 +67,19 @@ pub struct PendingPages {
 }
 
 impl PendingPages {
-    /// The next page; None: all were read, or there is no group.
+    /// The next page; None: all were read, or there is no group. A page that is not full is the last.
     ///
     /// # Errors
     /// As for every call of [`StreamInspector`].
     pub async fn next(&mut self) -> Result<Option<Vec<PendingEntry>>, StreamError> {
+        if self.after >= self.last {
+            return Ok(None);
+        }
         let (range, consumer) = ((self.after, self.last), self.consumer.as_deref());
         let page = self.inspector.pending_entries(range, self.count, consumer).await?;
-        let Some(last) = page.last() else { return Ok(None) };
-        self.after = last.id;
-        Ok(Some(page))
+        let is_full = page.len() >= usize::from(self.count);
+        self.after = page.last().filter(|_| is_full).map_or(self.last, |last| last.id);
+        Ok(Some(page).filter(|page| !page.is_empty()))
     }
 }
 
@@ -88,10 +91,16 @@ impl StreamInspector {
         EntryPages { inspector, key, after, last, size }
     }
 
-    /// All entries of the group's pending list from the oldest to `last`, of all consumers or of one, in pages of `count`.
+    /// All entries of the group's pending list that come after `after`, none later than `last`, of all consumers or of one, in
+    /// pages of `count`.
     #[must_use]
-    pub fn pending_pages(&self, last: EntryId, count: u16, consumer: Option<&str>) -> PendingPages {
+    pub fn pending_pages(
+        &self,
+        (after, last): (EntryId, EntryId),
+        count: u16,
+        consumer: Option<&str>,
+    ) -> PendingPages {
         let (inspector, consumer) = (self.clone(), consumer.map(str::to_owned));
-        PendingPages { inspector, after: EntryId::MIN, last, count, consumer }
+        PendingPages { inspector, after, last, count, consumer }
     }
 }

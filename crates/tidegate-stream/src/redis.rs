@@ -146,7 +146,10 @@ async fn open_reader(settings: &RedisSettings) -> FredResult<Client> {
 }
 
 fn builder(settings: &RedisSettings) -> FredResult<Builder> {
-    let mut builder = Builder::from_config(Config::from_url(&settings.url)?);
+    let mut config = Config::from_url(&settings.url)?;
+    // A connection begins there. Asking for it takes the right to SELECT, which our users do not have.
+    config.database = config.database.filter(|database| *database != 0);
+    let mut builder = Builder::from_config(config);
     // 0 attempts = without end; fred's default is none at all, and the next command would hang for ever.
     builder.set_policy(ReconnectPolicy::new_exponential(0, RECONNECT_MIN_MS, RECONNECT_MAX_MS, 2));
     builder.with_performance_config(|config| config.default_command_timeout = settings.command_timeout);

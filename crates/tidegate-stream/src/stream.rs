@@ -242,6 +242,24 @@ impl Stream {
         Ok(self.pool.custom(command, args).await.map_err(RedisError::new)?)
     }
 
+    /// Makes entries pending again that were acknowledged, all of them or none: `consumer` holds them, out of hand. A living lane
+    /// claims them once they are idle for long enough, if nobody settles them before. For entries that are in the stream.
+    ///
+    /// # Errors
+    /// When Redis does not answer; the entries may be pending or not, and asking again does no harm.
+    pub async fn make_pending(&self, ids: &[EntryId], consumer: &str) -> Result<(), StreamError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let command = CustomCommand::new_static("XCLAIM", ClusterHash::FirstKey, false);
+        let mut args: Vec<Value> = Vec::with_capacity(8 + ids.len());
+        args.extend([self.names.stream.as_str(), &self.names.group, consumer, "0"].map(Value::from));
+        args.extend(ids.iter().map(|id| Value::from(id.to_string())));
+        args.extend(["RETRYCOUNT", "0", "FORCE", "JUSTID"].map(Value::from));
+        let _claimed: Value = self.pool.custom(command, args).await.map_err(RedisError::new)?;
+        Ok(())
+    }
+
     /// Copies an entry to the dead stream and acknowledges it. Returns false when it was not pending any more.
     ///
     /// # Errors

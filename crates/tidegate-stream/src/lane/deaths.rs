@@ -30,7 +30,7 @@ impl<H: Handler> Lane<H> {
         &self,
         state: &mut LaneState,
         fetched: Fetched,
-    ) -> Result<Delivery, StreamError> {
+    ) -> Result<Delivery, LaneError> {
         for (id, deaths) in fetched.withheld {
             if deaths < DEATHS {
                 tracing::warn!(
@@ -45,13 +45,15 @@ impl<H: Handler> Lane<H> {
                 DEATHS - DEATHS_IN_COMPANY
             );
             let mut burials = Burials::default();
-            match self.bury_unread(id, &Death { reason: KILLED_WORKER, error }, &mut burials).await {
+            let death = Death { reason: KILLED_WORKER, error };
+            self.handler.before_burial(id, &death).await?;
+            match self.bury_unread(id, &death, &mut burials).await {
                 Ok(_) => self.stream.forget_deaths(&[id]).await?,
                 Err(StreamError::Redis(error)) if error.is_refusal() => {
                     self.log_unburied(&error);
                     state.set_aside.put_alone(id, Instant::now());
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(fetched.delivery)

@@ -81,7 +81,7 @@ impl<H: Handler> Lane<H> {
         source: Source,
         due: Option<&Due>,
         state: &mut LaneState,
-    ) -> Result<(Delivery, Vec<EntryId>), StreamError> {
+    ) -> Result<(Delivery, Vec<EntryId>), LaneError> {
         let consumer = self.reader.consumer();
         let mut delivery = Delivery::default();
         // Of what was claimed last, and before it is handed over: from then on it is in the hands of this process.

@@ -285,7 +285,11 @@ impl SetAside {
         } else if is_over {
             self.over.push_back(cause);
         } else {
-            let failures = waiting.failures.saturating_sub(1);
+            let mut failures = waiting.failures.saturating_sub(1);
+            if cause == ALONE {
+                // Each of these waits for something of its own: only when all of them came back, all are tried more slowly.
+                failures /= u32::try_from(waiting.ids.len()).unwrap_or(u32::MAX);
+            }
             self.due.insert((now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), failures), cause));
         }
         // First what was tried is counted no more, for what came back was counted anew: or one entry is told as two.

@@ -99,7 +99,9 @@ impl<H: Handler> Lane<H> {
             let error = format!(
                 "its names and values, and {FIELD_BYTES} bytes for each field, are more than {most} bytes"
             );
-            match self.bury_unread(*id, &Death { reason: "too_large", error }, &mut burials).await {
+            let death = Death { reason: "too_large", error };
+            self.handler.before_burial(*id, &death).await?;
+            match self.bury_unread(*id, &death, &mut burials).await {
                 Ok(buried) => step.report.buried += usize::from(buried),
                 Err(StreamError::Redis(error)) if error.is_refusal() => {
                     self.log_unburied(&error);

@@ -66,12 +66,13 @@ impl RedisError {
         self.details().contains("OOM command")
     }
 
-    /// Redis works, but does not take this write: wrong type of the key, memory limit, missing permission. That is no
-    /// outage: everything else can go on.
+    /// Redis works, but does not take this write: wrong type of the key, memory limit, missing permission, or a stream in which
+    /// somebody has used the last id that there is. That is no outage: everything else can go on.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         // Not at the start: before Redis 7, an error from within a script has a text before it.
-        ["WRONGTYPE ", "OOM command", "NOPERM "].iter().any(|words| self.details().contains(words))
+        let refusals = ["WRONGTYPE ", "OOM command", "NOPERM ", "exhausted the last possible ID"];
+        refusals.iter().any(|words| self.details().contains(words))
     }
 
     /// Redis takes no more writes, because it cannot write its own file.

@@ -127,6 +127,8 @@ async fn an_entry_that_is_too_large_is_buried_within_redis_and_its_neighbours_go
         assert_eq!(fields[7], "too_large");
     }
     assert_eq!(handler.ids().len(), 20);
+    let told: Vec<&str> = handler.burials().into_iter().map(|(_, reason)| reason).collect();
+    assert_eq!(told, ["too_large"; 2], "without their payloads");
     lane.stop().await;
 }
 

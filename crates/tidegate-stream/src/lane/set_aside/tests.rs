@@ -172,3 +172,21 @@ fn entries_alone_that_can_be_done_are_done_without_a_rest() {
         assert!(world.now < freed + Duration::from_secs(160 + 60), "{} are done", world.done);
     }
 }
+
+#[test]
+fn an_entry_alone_that_can_be_done_waits_for_one_quick_try_of_each_that_cannot() {
+    let mut aside = SetAside::new(1000, RETRY, Arc::default());
+    let begun = Instant::now();
+    let mut now = begun;
+    (1..=50).for_each(|ms| aside.put_alone(EntryId { ms, seq: 0 }, now));
+    let mut is_done = false;
+    while !is_done {
+        now = aside.next_due(now).unwrap();
+        let tried = aside.take_due(now).ids;
+        let is_last = |id: &EntryId| id.ms == 50;
+        is_done = tried.iter().any(is_last);
+        tried.iter().filter(|id| !is_last(id)).for_each(|id| aside.put_alone(*id, now));
+        aside.end_try(&[], Duration::from_millis(2), now);
+        assert!(now < begun + 50 * (RETRY + Duration::from_millis(100)), "{} wait", aside.len());
+    }
+}

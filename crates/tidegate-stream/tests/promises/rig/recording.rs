@@ -1,6 +1,6 @@
 //! A handler that remembers, waits and fails as a test wants.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tidegate_stream::{Cause, Death, Entry, EntryId, Handler, Outage, Outcome};
@@ -21,6 +21,7 @@ pub struct RecordingHandler {
     /// While it is shut, batches wait within the handler.
     door_is_open: watch::Sender<bool>,
     store_works: watch::Sender<bool>,
+    burials: Mutex<Vec<(EntryId, &'static str)>>,
     decide: Box<dyn Fn(&Entry) -> Outcome + Send + Sync>,
 }
 
@@ -30,6 +31,7 @@ impl RecordingHandler {
             batches: watch::Sender::default(),
             door_is_open: watch::Sender::new(true),
             store_works: watch::Sender::new(true),
+            burials: Mutex::default(),
             decide: Box::new(decide),
         })
     }
@@ -49,6 +51,11 @@ impl RecordingHandler {
 
     pub fn set_store(&self, works: bool) {
         self.store_works.send_replace(works);
+    }
+
+    /// What it was told of entries that it was not handed.
+    pub fn burials(&self) -> Vec<(EntryId, &'static str)> {
+        self.burials.lock().unwrap().clone()
     }
 
     pub fn batches(&self) -> Vec<Begun> {
@@ -87,6 +94,14 @@ impl Handler for RecordingHandler {
             return Err(Outage::new("store", "away"));
         }
         Ok(batch.iter().map(&self.decide).collect())
+    }
+
+    async fn before_burial(&self, entry: EntryId, death: &Death) -> Result<(), Outage> {
+        if !*self.store_works.borrow() {
+            return Err(Outage::new("store", "away"));
+        }
+        self.burials.lock().unwrap().push((entry, death.reason));
+        Ok(())
     }
 }
 
