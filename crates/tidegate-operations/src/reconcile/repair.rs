@@ -1,0 +1,18 @@
+//! Mends what a look found different, by difference: what is still as it was at the look, and only that.
+//!
+//! MySQL is written first: lost orders are run again with their events, and orders that Redis had given back get a cancelled row.
+//! Then the journals, buyers and stocks of Redis, in bites of 500 orders, each in one step (`lua/repair.lua`). What lowers a stock
+//! comes before what raises it, so a repair that is stopped or killed half-way has never put more on sale than it should. Whoever
+//! looks again finds the rest: nothing is kept of a repair but what it did.
+
+mod again;
+mod findings;
+mod plan;
+mod report;
+mod run;
+
+pub use self::{
+    plan::{PlanCounts, RepairPlan, Unmended, VoucherFindings, VoucherRepairPlan, Why},
+    report::{RepairCounts, RepairReport, Returned, ReturnedWhy},
+    run::Repair,
+};
