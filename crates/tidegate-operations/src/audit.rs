@@ -27,7 +27,7 @@ use tidegate_orders::{Keys, VoucherId, migration_hint};
 use input::AuditInput;
 use mysql_reader::MysqlReader;
 use redis_reader::RedisReader;
-pub use report::{AuditReport, LostSpan, Misnamed, Offenders, Unreadable, VoucherAudit};
+pub use report::{AuditReport, LostSpan, Misnamed, Offenders, StateCounts, Unreadable, VoucherAudit};
 
 /// Why an audit could not be made. Each says all in its own text, and names no source that would say it again.
 #[derive(Debug, thiserror::Error)]

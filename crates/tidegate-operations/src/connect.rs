@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::{Context, anyhow};
 use fred::clients::Pool;
 use sqlx::{ConnectOptions, MySqlPool, mysql::MySqlConnectOptions};
-use tidegate_orders::{SessionError, SessionSettings, Sessions};
+use tidegate_orders::{Announcer, SessionError, SessionSettings, Sessions};
 use tidegate_stream::readable;
 use tokio::time::timeout;
 
@@ -77,6 +77,13 @@ pub fn mysql_sessions(settings: &SystemSettings) -> anyhow::Result<Sessions> {
         // By the time that others may take over the entries of a frozen worker, the server has ended its transaction.
         silence: settings.fleet.claim_idle,
     }))
+}
+
+/// Whoever settles an entry announces what became of its order, as the settings say.
+#[must_use]
+pub fn announcer(settings: &SystemSettings, redis: &Pool, mysql: &MySqlPool) -> Announcer {
+    let mysql = (mysql.clone(), settings.mysql.statement_timeout);
+    Announcer::new(redis.clone(), settings.stream.results.clone(), settings.results.announced, mysql)
 }
 
 /// How to reach each host of a MySQL URL, in its order: `mysql://user:password@a:3306,b:3306/database`.

@@ -1,5 +1,6 @@
 //! Dead letters: counting, listing and reading them, and the three ways in which an operator ends them.
 
+mod buried_events;
 mod cancel;
 mod change;
 mod drop;

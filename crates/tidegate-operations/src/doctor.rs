@@ -3,9 +3,12 @@
 mod clock;
 mod cluster;
 mod entries;
+mod expirations;
 mod finding;
 mod mysql_checks;
+mod reconciled;
 mod redis_checks;
+mod results;
 mod sales;
 mod waiting;
 
@@ -33,6 +36,9 @@ pub async fn diagnose(settings: &SystemSettings) -> Diagnosis {
         tokio::join!(redis_checks::run(settings, &mut redis), mysql_checks::run(settings, &mut mysql));
     if let (Some(pool), Some(database)) = &stores {
         sales::check(settings, &mut redis, pool, database).await;
+        expirations::check(settings, &mut mysql, pool, database).await;
+        results::check(settings, &mut redis, pool, database).await;
+        reconciled::check(settings, &mut redis, pool).await;
     }
     let findings = [redis.into_vec(), mysql.into_vec()].concat();
     let count = |level| findings.iter().filter(|finding: &&Finding| finding.level == level).count();

@@ -8,6 +8,7 @@ use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use tidegate_orders::wire::is_event;
 use tidegate_stream::{Line, StreamInspector};
 
 pub use self::out::ExportTarget;
@@ -40,6 +41,8 @@ pub struct ExportReport {
     pub out: Option<PathBuf>,
     /// Lines that were written.
     pub entries: u64,
+    /// Of these, the ones that say what happened to an order.
+    pub events: u64,
     /// What was asked for by its id and is not there.
     pub missing: Vec<String>,
     /// All was looked at, and nothing was to be written.
@@ -55,7 +58,7 @@ pub struct ExportReport {
 
 impl Report for ExportReport {
     fn counts(&self) -> Json {
-        json!({ "entries": self.entries })
+        json!({ "entries": self.entries, "events": self.events })
     }
 
     fn ending(&self) -> Ending {
@@ -91,6 +94,8 @@ struct Lines {
     text: String,
     /// How many.
     count: u64,
+    /// How many of them say what happened to an order.
+    events: u64,
     /// How much was looked at for them.
     looked_at: u64,
     /// What was asked for by its id and is not there.
@@ -139,7 +144,8 @@ impl Export {
     pub fn report(&self) -> ExportReport {
         let (stream, out) = (self.stream.clone(), self.out.path().map(Path::to_owned));
         let (selection, rest) = (self.selection.clone(), self.pages.rest());
-        ExportReport { stream, out, entries: 0, missing: Vec::new(), is_empty: false, selection, rest }
+        let missing = Vec::new();
+        ExportReport { stream, out, entries: 0, events: 0, missing, is_empty: false, selection, rest }
     }
 
     /// Writes all pages.
@@ -192,6 +198,7 @@ async fn write_all(
             Err(error) => return (None, Err(error)),
         }
         report.entries += page.count;
+        report.events += page.events;
         job.progress.add(page.looked_at);
     }
 }
@@ -205,6 +212,7 @@ impl Pages {
                 Ok(page.map(|page| Lines {
                     text: page.entries.iter().map(|entry| Line::from(entry).to_json() + "\n").collect(),
                     count: page.entries.len() as u64,
+                    events: page.entries.iter().filter(|entry| is_event(entry)).count() as u64,
                     looked_at: page.looked_at,
                     missing: Vec::new(),
                 }))
@@ -216,6 +224,7 @@ impl Pages {
                 Ok(Some(Lines {
                     text: page.letters.iter().map(line).collect::<anyhow::Result<_>>()?,
                     count: page.letters.len() as u64,
+                    events: page.letters.iter().filter(|letter| is_event(&letter.entry())).count() as u64,
                     looked_at: page.looked_at,
                     missing: page.missing.iter().map(|id| format!("letter {id}")).collect(),
                 }))

@@ -117,7 +117,8 @@ impl Handover {
     /// # Errors
     /// When Redis does not answer.
     pub async fn on_offer(&self, consumer: &str) -> anyhow::Result<u64> {
-        let (mut count, mut pages) = (0, self.inspector.pending_pages(EntryId::MAX, PAGE, Some(consumer)));
+        let all = (EntryId::MIN, EntryId::MAX);
+        let (mut count, mut pages) = (0, self.inspector.pending_pages(all, PAGE, Some(consumer)));
         while let Some(page) = pages.next().await.context("Failed to read the pending list")? {
             count += page.iter().filter(|pending| is_offered(pending.idle_ms)).count() as u64;
         }

@@ -11,6 +11,7 @@ pub mod connect;
 pub mod consumers;
 pub mod dead_letters;
 pub mod doctor;
+pub mod expirations;
 pub mod export;
 pub mod fleet_pause;
 pub mod handover;
@@ -18,10 +19,14 @@ pub mod migrate;
 pub mod operator_log;
 pub mod order_event;
 pub mod order_find;
+pub mod order_progress;
 pub mod order_show;
 pub mod pause;
 pub mod pending;
+pub mod rebuild;
+pub mod reconcile;
 pub mod redacted;
+pub mod release_unpaid;
 pub mod replay;
 pub mod selection;
 pub mod settings;
@@ -30,8 +35,10 @@ pub mod text;
 pub mod trim;
 pub mod vouchers;
 pub mod watch;
+pub mod within;
 
 pub use change::{End, Ending, InvalidInput, Job, Next, Plan, Progress, Report, Silent};
 pub use settings::{
-    FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, StreamSettings, SystemSettings,
+    FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, ResultsSettings, StreamSettings,
+    SystemSettings,
 };

@@ -97,6 +97,15 @@ impl OperatorLog {
         Ok(lines)
     }
 
+    /// Writes a line about a part of a command that is done.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or takes no line.
+    pub async fn note(&self, caller: &Caller, outcome: Outcome, counts: &Json) -> anyhow::Result<()> {
+        let fields = vec![(OUTCOME, outcome.word().to_owned()), (COUNTS, counts.to_string())];
+        self.write(caller, fields).await.map(|_| ())
+    }
+
     async fn write(
         &self,
         caller: &Caller,

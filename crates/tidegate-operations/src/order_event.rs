@@ -7,23 +7,23 @@ mod file;
 mod plan;
 mod report;
 mod run;
+mod sender;
 
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use fred::clients::Pool;
-use sqlx::MySqlPool;
 use tidegate_orders::{
-    EventKind, Keys, OrderId, UserId, VoucherId,
+    EventKind, OrderId, UserId, VoucherId,
     event::{Event, EventText},
 };
-use tidegate_stream::Stream;
 
 pub use expectation::Expectation;
 pub use plan::{Obstacle, OrderEventPlan, PlannedEvent};
 pub use report::{EventFate, OrderEventReport, SentEvent};
 
-use crate::{connect, consumers::Consumers, settings::SystemSettings};
+pub(crate) use sender::{EventSender, PAGE};
+
+use crate::{change::InvalidInput, settings::SystemSettings};
 
 /// What happened, and to which orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,15 +73,13 @@ struct NamedOrder {
     line: Option<u64>,
     order: OrderId,
     reference: Option<EventText>,
+    payment: Option<EventText>,
 }
 
 /// Appends events and waits for them.
 #[derive(Debug)]
 pub struct OrderEvents<'a> {
-    settings: &'a SystemSettings,
-    redis: Pool,
-    mysql: MySqlPool,
-    stream: Stream,
+    sender: EventSender<'a>,
     request: OrderEventRequest,
 }
 
@@ -91,10 +89,7 @@ impl<'a> OrderEvents<'a> {
     /// # Errors
     /// When one of them cannot be reached.
     pub async fn connect(settings: &'a SystemSettings, request: OrderEventRequest) -> anyhow::Result<Self> {
-        // Events of one order are to stand in the stream as they stand in a file.
-        let (redis, mysql) = tokio::try_join!(connect::redis_in_order(settings), connect::mysql(settings))?;
-        let stream = Stream::new(redis.clone(), settings.stream_names());
-        Ok(Self { settings, redis, mysql, stream, request })
+        Ok(Self { sender: EventSender::connect(settings).await?, request })
     }
 
     /// Reads the orders, and what would become of the events.
@@ -104,16 +99,23 @@ impl<'a> OrderEvents<'a> {
     pub async fn plan(&self) -> anyhow::Result<OrderEventPlan> {
         let orders = match &self.request.orders {
             EventOrders::One(OneOrder { order, reference, .. }) => {
-                vec![NamedOrder { line: None, order: *order, reference: reference.clone() }]
+                vec![NamedOrder { line: None, order: *order, reference: reference.clone(), payment: None }]
             }
             EventOrders::File { path, from_line } => file::read(path, *from_line)?,
         };
+        if let Some(named) = orders.iter().find(|it| it.payment.is_some() && !self.request.kind.is_refund()) {
+            let line = named.line.unwrap_or_default();
+            let wrong = format!(
+                "line {line} names a payment that is given back, but {} is no refund",
+                self.request.kind
+            );
+            return Err(InvalidInput(wrong).into());
+        }
         let ids: Vec<OrderId> = orders.iter().map(|named| named.order).collect();
-        let found = plan::Found::read(&self.mysql, &ids, self.settings.mysql.statement_timeout).await;
+        let found = plan::Found::read(&self.sender.mysql, &ids, self.sender.statement_timeout()).await;
         let found = found.context("Failed to read the orders in MySQL")?;
-        let keys = Keys::new(self.settings.keys.clone());
-        let consumers = Consumers::read(&self.redis, &keys, self.stream.names()).await?;
-        Ok(OrderEventPlan::of(&self.request, orders, found, consumers.without_events()))
+        let older_workers = self.sender.older_workers().await?;
+        Ok(OrderEventPlan::of(&self.request, orders, found, older_workers))
     }
 }
 
@@ -122,9 +124,9 @@ impl OrderEventRequest {
         &self,
         order: OrderId,
         (user, voucher): (UserId, VoucherId),
-        reference: Option<EventText>,
+        (reference, payment): (Option<EventText>, Option<EventText>),
     ) -> Event {
-        let (payment, reason) = (self.payment.clone(), self.reason.clone());
+        let (payment, reason) = (payment.or_else(|| self.payment.clone()), self.reason.clone());
         Event { kind: self.kind, order, user, voucher, reference, payment, reason }
     }
 }

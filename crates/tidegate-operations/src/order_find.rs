@@ -111,7 +111,7 @@ async fn bought(redis: &Pool, keys: &Keys, progress: &dyn Progress) -> anyhow::R
 
 impl FoundOrders {
     fn latest(mut self, limit: usize) -> Self {
-        self.orders.sort_by_key(|found| (std::cmp::Reverse(found.at_ms), found.order));
+        self.orders.sort_by_key(|found| std::cmp::Reverse((found.at_ms, found.order)));
         if self.orders.len() > limit {
             self.orders.truncate(limit);
             self.unsearched.push(Unsearched::Orders);

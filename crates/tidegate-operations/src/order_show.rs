@@ -15,7 +15,7 @@ mod search;
 use tidegate_orders::{Keys, OrderId, UserId, VoucherId};
 use tidegate_stream::{EntryId, StreamInspector};
 
-pub use events::{EventRow, find_events};
+pub use events::{BuriedEvent, EventRow, find_events};
 pub use mysql_reader::{
     OrderRow, RefusalRow, decided, find_refusal, find_refusals, find_row, find_rows, refusals_of, rows_of,
 };

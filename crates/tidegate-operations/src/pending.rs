@@ -9,7 +9,11 @@ mod show;
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
-use tidegate_orders::{Order, keys::process_of};
+use tidegate_orders::{
+    EventKind, Order, OrderId, UserId, VoucherId,
+    event::{Event, EventText},
+    keys::process_of,
+};
 use tidegate_stream::{Entry, NamedCause, SetAsideNote};
 
 pub use list::PendingList;
@@ -49,10 +53,34 @@ impl PendingFilter {
 pub enum Payload {
     /// An order.
     Order,
-    /// Fields that are no order.
+    /// Something that happened to an order.
+    Event,
+    /// Fields that are neither.
     NoOrder,
     /// Nothing: the entry was deleted or trimmed.
     Gone,
+}
+
+/// An event, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PendingEvent {
+    /// What happened.
+    pub event: EventKind,
+    /// To which order.
+    pub order: OrderId,
+    /// Whose it is.
+    pub user: UserId,
+    /// What was bought.
+    pub voucher: VoucherId,
+    /// The outside's own id of it.
+    #[serde(rename = "ref")]
+    pub reference: Option<EventText>,
+}
+
+impl From<Event> for PendingEvent {
+    fn from(Event { kind: event, order, user, voucher, reference, .. }: Event) -> Self {
+        Self { event, order, user, voucher, reference }
+    }
 }
 
 /// A pending entry, as it is shown.
@@ -84,7 +112,9 @@ pub struct PendingView {
     pub payload: Payload,
     /// What is wanted, where it is an order.
     pub order: Option<Order>,
-    /// Why it is none.
+    /// What happened, where it is an event.
+    pub event: Option<PendingEvent>,
+    /// Why it is neither.
     pub error: Option<String>,
     /// The entry itself.
     #[serde(skip)]
@@ -94,26 +124,31 @@ pub struct PendingView {
 impl PendingView {
     fn with_cause(self, notes: &BTreeMap<String, SetAsideNote>) -> Self {
         let note = notes.get(process_of(&self.consumer)).filter(|_| self.set_aside);
-        let waits_for = note.and_then(|note| cause(note, self.order.as_ref()));
+        let waits_for = note.and_then(|note| cause(note, &self.keys()));
         Self { waits_for, ..self }
+    }
+
+    /// What it may wait for. Where several are named, it stopped at the first of them.
+    fn keys(&self) -> Vec<(&'static str, i64)> {
+        let of_order = self.order.as_ref().map(|it| (it.id, it.user, it.voucher));
+        let of_event = self.event.as_ref().map(|it| (it.order, it.user, it.voucher));
+        let Some((order, user, voucher)) = of_order.or(of_event) else { return Vec::new() };
+        let earlier = self.event.as_ref().map(|event| ("earlier_entry", event.voucher.get()));
+        let others = [
+            ("user_lock", user.get()),
+            ("voucher_row", voucher.get()),
+            ("order_row", order.get()),
+            ("release", voucher.get()),
+        ];
+        earlier.into_iter().chain(others).collect()
     }
 }
 
 /// What an entry waits for that its process has set aside. The process names the causes of most of its entries, but not
 /// which entry waits for which.
-fn cause(note: &SetAsideNote, order: Option<&Order>) -> Option<NamedCause> {
-    // Where both are named, it stopped at its user's lock, which comes first.
-    let its_keys = order.into_iter().flat_map(|order| {
-        let voucher = order.voucher.get();
-        [
-            ("user_lock", order.user.get()),
-            ("voucher_row", voucher),
-            ("order_row", order.id.get()),
-            ("release", voucher),
-        ]
-    });
-    let named = its_keys.into_iter().find_map(|(kind, key)| {
-        let is_its = |cause: &&NamedCause| cause.kind == kind && cause.key == key.unsigned_abs();
+fn cause(note: &SetAsideNote, its_keys: &[(&str, i64)]) -> Option<NamedCause> {
+    let named = its_keys.iter().find_map(|(kind, key)| {
+        let is_its = |cause: &&NamedCause| cause.kind == *kind && cause.key == key.unsigned_abs();
         note.causes.iter().find(is_its)
     });
     let is_of_all = |cause: &&NamedCause| cause.key == 0 && cause.entries == note.entries;

@@ -1,6 +1,7 @@
 //! Runs entries of the stream or of a file again, through the same handler as a lane. What is there already stays as it is.
 
 mod batch;
+mod chosen;
 mod pace;
 mod report;
 mod source;
@@ -13,6 +14,7 @@ use serde::Serialize;
 use tidegate_orders::{DryRun, wire::FieldNames};
 use tidegate_stream::{EntryId, StreamInspector};
 
+pub(crate) use self::chosen::ChosenEntries;
 use self::{
     batch::BatchRunner,
     pace::Pace,
@@ -42,6 +44,8 @@ pub struct ReplayRequest {
     pub filter: EntryFilter,
     /// Orders a second, at most.
     pub rate: Option<NonZeroU32>,
+    /// The results of all entries are announced again, not only of those that it acknowledges.
+    pub announce: bool,
     /// The plan says what would become of them, which asks the stores about each.
     pub predict: bool,
 }
@@ -151,7 +155,7 @@ impl Replay {
                 FileReader::open(path, settings.keys.fields.clone(), selection)?;
             }
         }
-        let runner = BatchRunner::open(settings, redis, &request.source).await?;
+        let runner = BatchRunner::open(settings, redis, &request).await?;
         let (fields, batch) = (settings.keys.fields.clone(), settings.fleet.batch);
         Ok(Self { request, bounds, selection, inspector, fields, batch, runner })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_orders::KeyTemplates;
+use tidegate_orders::{Announced, KeyTemplates};
 use tidegate_stream::StreamNames;
 
 use crate::redacted::RedactedUrl;
@@ -18,6 +18,12 @@ pub struct SystemSettings {
     pub stream: StreamSettings,
     /// Names of the Redis keys, and of the fields of an entry.
     pub keys: KeyTemplates,
+    /// In which time orders have to be paid whose voucher says nothing else; zero: they never expire.
+    pub pay_within: Duration,
+    /// Between two comparisons of both stores by workers; zero: they make none.
+    pub reconcile_every: Duration,
+    /// What callers are told.
+    pub results: ResultsSettings,
     /// Times and sizes of its workers.
     pub fleet: FleetTiming,
     /// Commands with which people change something.
@@ -74,10 +80,23 @@ pub struct StreamSettings {
     pub name: String,
     /// The stream of dead letters.
     pub dead: String,
+    /// The stream of results.
+    pub results: String,
     /// The consumer group.
     pub group: String,
     /// How long acknowledged entries stay; None for ever.
     pub retention: Option<Duration>,
+}
+
+/// `[results]`
+#[derive(Clone, Copy, Debug)]
+pub struct ResultsSettings {
+    /// Which results are announced.
+    pub announced: Announced,
+    /// How long they stay; None for ever.
+    pub keep: Option<Duration>,
+    /// How many bytes all of them may take, about; None for any.
+    pub keep_bytes: Option<u64>,
 }
 
 /// What operations take from `[worker]`: they treat entries as the workers do.

@@ -15,13 +15,16 @@ use tidegate_orders::{
 use tidegate_stream::{
     EntryId, KeyKind, SetAsideNote, SetAsideNotes, StreamStatus, Undelivered, age_ms, inspect,
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::{
     consumers::{Consumer, Consumers},
+    expirations::ExpirationsView,
     fleet_pause::FleetPause,
+    reconcile::Reconciled,
     settings::SystemSettings,
     text::{WRONG_TYPE, error_chain, seconds},
+    within::{in_session, in_time, until},
 };
 
 /// Vouchers that are shown at most: those with the highest ids, ascending.
@@ -38,6 +41,10 @@ pub struct Status {
     pub more_vouchers: bool,
     /// None: the workers are not paused, or Redis is away.
     pub workers_paused: Option<FleetPause>,
+    /// Orders that have to be paid in time; None while a store is away.
+    pub expirations: Option<ExpirationsView>,
+    /// What the last comparison of both stores found; None: there was none yet, or Redis is away.
+    pub reconciled: Option<Reconciled>,
     /// What could not be read.
     pub errors: Vec<String>,
 }
@@ -92,8 +99,18 @@ pub struct VoucherStocks {
     pub mysql: i64,
     /// None: none is loaded, or Redis is away.
     pub redis: Option<i64>,
+    /// Units that were taken in Redis and are in no order of MySQL yet: see [`units_to_deduct`].
+    pub to_deduct: Option<i64>,
     /// Its sale is paused; None: Redis is away.
     pub paused: Option<bool>,
+}
+
+/// Units that are still to be deducted in MySQL, of these stocks: those of orders in flight, of dead letters and of lost
+/// orders, and of releases that only MySQL has yet. Below 0: Redis offers more than MySQL has. The two stocks are read one
+/// after the other, so in a rush it differs by what moved in between.
+#[must_use]
+pub const fn units_to_deduct(mysql: i64, redis: i64) -> i64 {
+    mysql.saturating_sub(redis)
 }
 
 impl Status {
@@ -110,26 +127,40 @@ impl Status {
         let (redis, mysql) = tokio::join!(redis, mysql);
         let end = Instant::now() + within;
         // One more than is shown tells whether there are more.
-        let rows = async { voucher_rows(&mysql?, VOUCHER_LIMIT + 1, within).await };
+        let rows = async {
+            let mysql = mysql?;
+            let rows = voucher_rows(&mysql, VOUCHER_LIMIT + 1, within).await?;
+            anyhow::Ok((rows, mysql))
+        };
         let stream = async {
             let redis = redis?;
             let view = in_time("Redis", until(end), read_stream(&redis, settings, &keys)).await;
             let view = view.context("Failed to read the stream");
             let pause = async { Ok(FleetPause::read(&redis, &keys).await?) };
             let pause = in_time("Redis", until(end), pause).await;
-            anyhow::Ok((redis, view, pause.context("Failed to look whether the workers are paused")))
+            let pause = pause.context("Failed to look whether the workers are paused");
+            let reconciled = async { Ok(Reconciled::read(&redis, &keys).await?) };
+            let reconciled = in_time("Redis", until(end), reconciled).await;
+            let reconciled =
+                reconciled.context("Failed to read what the last comparison of both stores found");
+            anyhow::Ok((redis, view, pause, reconciled))
         };
         let (stream, rows) = tokio::join!(stream, rows);
-        let redis = status.value_or_note(stream).and_then(|(redis, view, pause)| {
+        let redis = status.value_or_note(stream).and_then(|(redis, view, pause, reconciled)| {
             status.stream = status.value_or_note(view);
             let unknown = status.stream.as_mut().and_then(|stream| stream.set_aside_error.take());
             status.errors.extend(unknown);
             let wrong_keys = status.stream.as_mut().map(|stream| std::mem::take(&mut stream.wrong_keys));
             status.errors.extend(wrong_keys.unwrap_or_default());
             status.workers_paused = status.value_or_note(pause).flatten();
+            status.reconciled = status.value_or_note(reconciled).flatten();
             status.stream.is_some().then_some(redis)
         });
-        if let Some(rows) = status.value_or_note(rows) {
+        if let Some((rows, mysql)) = status.value_or_note(rows) {
+            if let Some(redis) = &redis {
+                let read = ExpirationsView::read(settings, redis, &mysql, until(end)).await;
+                status.expirations = status.value_or_note(read);
+            }
             status.add_vouchers(rows, redis.as_ref(), &keys, end).await;
         }
         status
@@ -171,26 +202,11 @@ impl Status {
             voucher: row.voucher,
             mysql: row.stock,
             redis,
+            to_deduct: redis.map(|redis| units_to_deduct(row.stock, redis)),
             paused,
         });
         self.vouchers = Some(both.collect());
     }
-}
-
-/// What came of `work`, unless it takes too long.
-pub async fn in_time<T>(
-    store: &str,
-    within: Duration,
-    work: impl Future<Output = anyhow::Result<T>>,
-) -> anyhow::Result<T> {
-    timeout(within, work)
-        .await
-        .with_context(|| format!("{store} did not answer within {} ms", within.as_millis()))?
-}
-
-/// How much time is left until `end`: requests that follow each other share it.
-pub fn until(end: Instant) -> Duration {
-    end.saturating_duration_since(Instant::now())
 }
 
 /// The vouchers with the highest ids, up to `limit`.
@@ -202,14 +218,7 @@ pub async fn voucher_rows(
     limit: u32,
     within: Duration,
 ) -> anyhow::Result<Vec<VoucherRow>> {
-    let end = Instant::now() + within;
-    let mut session = in_time("MySQL", within, async { Ok(mysql.acquire().await?) }).await?;
-    let rows = async { Ok(vouchers::latest(&mut *session, limit).await?) };
-    let rows = in_time("MySQL", until(end), rows).await;
-    if rows.is_err() {
-        // The reply may still come, and would be taken for that to the next statement.
-        session.close_on_drop();
-    }
+    let rows = in_session(mysql, within, async |session| Ok(vouchers::latest(session, limit).await?)).await;
     rows.context("Failed to read the vouchers")
 }
 

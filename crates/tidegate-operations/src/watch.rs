@@ -15,8 +15,9 @@ use crate::{
     connect,
     fleet_pause::FleetPause,
     settings::SystemSettings,
-    status::{StreamView, in_time, read_stream, voucher_rows},
+    status::{StreamView, read_stream, voucher_rows},
     text::seconds,
+    within::in_time,
 };
 
 /// A store that needs longer to answer is away.

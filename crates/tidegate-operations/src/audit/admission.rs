@@ -3,6 +3,7 @@
 use tidegate_orders::{
     Order, OrderFacts, OrderId, OrderStatus, RowState, UserId, VoucherId,
     order_status::{EntryFact, JournalFact, LetterFact, RowFact},
+    row_state::RowStatus,
 };
 use tidegate_stream::EntryId;
 
@@ -35,6 +36,7 @@ pub(super) struct AuditRow {
     pub(super) voucher: VoucherId,
     pub(super) quantity: i64,
     pub(super) state: RowState,
+    pub(super) order_state: RowStatus,
     /// It names the entry of the stream that it came from.
     pub(super) has_entry: bool,
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use tidegate_orders::{
-    Order, OrderId, RowState, VoucherId,
+    Order, OrderId, RowState, Sum, VoucherId,
     order_status::{ConsumerFact, EntryFact, JournalFact},
     wire::WireError,
 };
@@ -134,6 +134,15 @@ impl AuditInput {
         self.voucher(voucher).redis_stock = stock;
     }
 
+    /// Whether the stock is the sum of its complete journal; None: nobody can tell.
+    pub(super) fn set_journal_sum(&mut self, voucher: VoucherId, sum: Option<Sum>) {
+        self.voucher(voucher).journal_apart = match sum {
+            Some(Sum::Holds) => Some(0),
+            Some(Sum::Apart(units)) => Some(units),
+            Some(Sum::Unsure) | None => None,
+        };
+    }
+
     /// A stock that Redis holds, of which none can be taken.
     pub(super) fn add_wrong_stock(&mut self, voucher: VoucherId, what: String) {
         self.voucher(voucher).wrong_keys.add_new(what);
@@ -199,6 +208,7 @@ impl AuditInput {
             self.surplus.add_unknown_row(row);
         }
         let voucher = self.voucher(row.voucher);
+        voucher.states.add(row.order_state);
         match row.state {
             RowState::Live => {
                 voucher.live_orders += 1;
@@ -267,17 +277,20 @@ impl AuditInput {
         for audit in self.vouchers.values_mut() {
             audit.redis_stock_due = audit.stock.map(|stock| stock - audit.in_flight_units - audit.dead_units);
         }
+        let states = self.vouchers.values().map(|voucher| voucher.states).sum();
         let (vouchers, unreadable) = (self.vouchers.into_values().collect(), self.unreadable.report());
-        AuditReport { vouchers, events: self.events, unreadable, misnamed: self.misnamed }
+        AuditReport { vouchers, states, events: self.events, unreadable, misnamed: self.misnamed }
     }
 
     /// A voucher that came on sale while this was going on was asked for in MySQL only. Of one that was taken over, or sold
-    /// by another program, no order came out of a stream.
+    /// by another program, no order came out of a stream. A Redis that forgot it may know orders again that were given back
+    /// since, as those that are not paid in time.
     fn find_forgotten(&mut self) {
         for voucher in self.on_sale.intersection(&self.asked) {
             if let Some(audit) = self.vouchers.get_mut(voucher) {
+                let has_no_admission = audit.admitted == audit.released;
                 audit.is_forgotten =
-                    audit.redis_stock.is_none() && audit.admitted == 0 && audit.forgotten_orders > 0;
+                    audit.redis_stock.is_none() && has_no_admission && audit.forgotten_orders > 0;
                 // Who cannot read its keys does not know what Redis holds.
                 audit.is_forgotten &= audit.wrong_keys.total == 0;
             }

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, Row, mysql::My
 use super::{admission::AuditRow, admissions::OrderKey, input::AuditInput, surplus::StockRow};
 use tidegate_orders::{
     VoucherId,
-    row_state::{LIVE, RowState},
+    row_state::{LIVE, RowState, RowStatus},
 };
 
 /// Ids a lookup.
@@ -150,7 +150,9 @@ fn order_row(row: &MySqlRow) -> sqlx::Result<Option<AuditRow>> {
     let (Ok(id), Some(voucher)) = (row.try_get::<i64, _>(0)?.try_into(), voucher(row, 2)?) else {
         return Ok(None);
     };
-    let state = RowState::of(row.try_get(4)?, row.try_get(5)?);
+    let (slot, status) = (row.try_get(4)?, row.try_get(5)?);
+    let (state, order_state) = (RowState::of(slot, status), RowStatus::of(slot, status));
     let has_entry = row.try_get::<i64, _>(6)? == 1;
-    Ok(Some(AuditRow { id, user: row.try_get(1)?, voucher, quantity: row.try_get(3)?, state, has_entry }))
+    let (user, quantity) = (row.try_get(1)?, row.try_get(3)?);
+    Ok(Some(AuditRow { id, user, voucher, quantity, state, order_state, has_entry }))
 }

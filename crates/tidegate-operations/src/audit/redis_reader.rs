@@ -15,7 +15,8 @@ use super::{
     input::{AuditInput, AuditLetter},
 };
 use tidegate_orders::{
-    JournalEntry, Keys, OrderId, VoucherId,
+    Gate, JournalEntry, JournalField, JournalSum, Keys, OrderId, Sum, VoucherId,
+    gate::SumCheck,
     keys::naming,
     sale,
     wire::{FieldNames, Glimpse, Message},
@@ -32,6 +33,7 @@ const SECOND_ORDER: &str = "worker:user_has_order";
 /// Reads Redis, and remembers how far it has read.
 pub(super) struct RedisReader<'a> {
     pool: &'a Pool,
+    gate: Gate,
     inspector: StreamInspector,
     keys: &'a Keys,
     only: Option<VoucherId>,
@@ -58,7 +60,8 @@ impl<'a> RedisReader<'a> {
         keys: &'a Keys,
         only: Option<VoucherId>,
     ) -> Self {
-        Self { pool, inspector, keys, only, read_to: EntryId::MIN, dead_read_to: EntryId::MIN }
+        let gate = Gate::new(pool.clone(), keys.clone(), inspector.names().stream.as_str());
+        Self { pool, gate, inspector, keys, only, read_to: EntryId::MIN, dead_read_to: EntryId::MIN }
     }
 
     /// Where the stream ends, then what Redis offers of the vouchers that MySQL has: in this order, and at once, since
@@ -147,21 +150,38 @@ impl<'a> RedisReader<'a> {
                 input.add_wrong_stock(voucher, what);
             }
             input.set_redis_stock(voucher, stock.and_then(|stock| stock.as_i64()));
+            // A key of another type is told by the commands that read it alone.
+            let moment = self.gate.moment(voucher).await.ok().filter(|moment| moment.is_complete);
+            let mut sum = moment.map(JournalSum::new);
             let mut cursor = Value::from("0");
             loop {
                 let args = vec![cursor, "COUNT".into(), JOURNAL_PAGE.into()];
                 let page = self.call("HSCAN", &self.keys.journal(voucher), args).await;
                 let Some(page) = input.keep(voucher, page)? else { break };
                 let (next, fields): (Value, Vec<Value>) = page.convert()?;
+                add_up(&mut sum, &fields);
                 input.add_journal(voucher, movements(&fields));
                 cursor = next;
                 if cursor.as_bytes() == Some(b"0") {
+                    input.set_journal_sum(voucher, self.sum(voucher, sum).await);
                     break;
                 }
             }
         }
         input.sort();
         Ok(())
+    }
+
+    /// What the journal says of the stock; looks again where the first look could not tell.
+    async fn sum(&self, voucher: VoucherId, sum: Option<JournalSum>) -> Option<Sum> {
+        let sum = sum?.finish(self.gate.clock_ms().await.ok()?);
+        match sum {
+            Sum::Unsure => match self.gate.check_sum(voucher, u64::MAX).await.ok()? {
+                SumCheck::Checked(_, sum) => Some(sum),
+                SumCheck::NotComplete | SumCheck::TooLarge(_) => None,
+            },
+            sum => Some(sum),
+        }
     }
 
     /// Looks for orders that were nowhere: they may have arrived, been given back or been buried since.
@@ -264,6 +284,14 @@ fn letter(fields: &FieldNames, entry: Entry) -> Option<AuditLetter> {
 
 fn narrow(units: u64) -> u16 {
     u16::try_from(units).unwrap_or(0)
+}
+
+fn add_up(sum: &mut Option<JournalSum>, fields: &[Value]) {
+    let Some(sum) = sum else { return };
+    for pair in fields.chunks_exact(2) {
+        let note = pair[1].as_bytes().and_then(JournalEntry::parse).unwrap_or_default();
+        sum.add(JournalField::parse(&pair[0].as_str().unwrap_or_default()), &note);
+    }
 }
 
 fn movements(fields: &[Value]) -> Vec<(OrderId, Movement)> {

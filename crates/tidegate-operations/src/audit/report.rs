@@ -1,12 +1,12 @@
 //! What an audit found, counted, and whether it holds.
 
-use std::fmt::Display;
+use std::{fmt::Display, iter::Sum};
 
 use serde::Serialize;
 
 use tidegate_stream::EntryId;
 
-use tidegate_orders::VoucherId;
+use tidegate_orders::{VoucherId, row_state::RowStatus};
 
 /// How many offending ids are listed.
 const LISTED: usize = 20;
@@ -16,6 +16,8 @@ const LISTED: usize = 20;
 pub struct AuditReport {
     /// One for each voucher that either side names, ascending.
     pub vouchers: Vec<VoucherAudit>,
+    /// The orders of all vouchers in MySQL, by what has become of them.
+    pub states: StateCounts,
     /// Entries of the stream that say what happened to orders: paid, cancelled and so on.
     pub events: u64,
     /// Entries of the stream that are neither, and so belong to no voucher.
@@ -87,6 +89,61 @@ impl Display for Offenders {
     }
 }
 
+/// Orders in MySQL, by what has become of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StateCounts {
+    /// Not paid yet.
+    pub unpaid: u64,
+    /// Paid.
+    pub paid: u64,
+    /// Used.
+    pub used: u64,
+    /// A payment is being given back, also one that came after the cancellation.
+    pub refunding: u64,
+    /// Cancelled, expired, or never to be written.
+    pub cancelled: u64,
+    /// The payment was given back.
+    pub refunded: u64,
+    /// Slot and status contradict each other, or the status is none of the tutorial's.
+    pub contradictory: u64,
+}
+
+impl StateCounts {
+    /// One more.
+    pub(super) fn add(&mut self, state: RowStatus) {
+        *match state {
+            RowStatus::Unpaid => &mut self.unpaid,
+            RowStatus::Paid => &mut self.paid,
+            RowStatus::Used => &mut self.used,
+            RowStatus::Refunding => &mut self.refunding,
+            RowStatus::Cancelled => &mut self.cancelled,
+            RowStatus::Refunded => &mut self.refunded,
+            RowStatus::Contradictory => &mut self.contradictory,
+        } += 1;
+    }
+
+    /// In the order of the drawing: unpaid, paid, used, refunding, cancelled, refunded, contradictory.
+    #[must_use]
+    pub fn all(&self) -> [u64; 7] {
+        let Self { unpaid, paid, used, refunding, cancelled, refunded, contradictory } = *self;
+        [unpaid, paid, used, refunding, cancelled, refunded, contradictory]
+    }
+}
+
+impl Sum for StateCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |sum, it| Self {
+            unpaid: sum.unpaid + it.unpaid,
+            paid: sum.paid + it.paid,
+            used: sum.used + it.used,
+            refunding: sum.refunding + it.refunding,
+            cancelled: sum.cancelled + it.cancelled,
+            refunded: sum.refunded + it.refunded,
+            contradictory: sum.contradictory + it.contradictory,
+        })
+    }
+}
+
 /// Where lost orders stood in time and in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LostSpan {
@@ -152,6 +209,8 @@ pub struct VoucherAudit {
     pub contradictory: Offenders,
     /// Units in them: whether they went back to the stock, the rows do not tell.
     pub contradictory_units: i64,
+    /// Rows in MySQL, by what has become of them.
+    pub states: StateCounts,
     /// Rows in MySQL that are live.
     pub live_orders: u64,
     /// Units in them.
@@ -162,8 +221,8 @@ pub struct VoucherAudit {
     pub unknown_orders: u64,
     /// Of these, the ones that name the entry of the stream that they came from.
     pub forgotten_orders: u64,
-    /// Its sale is on and has units left by MySQL, orders of it came through Redis, and Redis holds nothing of it: nobody can
-    /// buy it.
+    /// Its sale is on and has units left by MySQL, orders of it came through Redis, and Redis holds no stock and no admitted
+    /// order of it: nobody can buy it.
     pub is_forgotten: bool,
     /// Units left by MySQL; `None` when it does not know the voucher.
     pub stock: Option<i64>,
@@ -181,6 +240,9 @@ pub struct VoucherAudit {
     /// Units that Redis offers and MySQL will not have, at least, whatever is on its way meanwhile; 0 where none are seen.
     /// `None` where nobody can tell: the sale is over, there is no stock or no journal, or it was restocked just now.
     pub surplus_at_least: Option<i64>,
+    /// Units that Redis offers beyond the sum of its journal, below 0 fewer: somebody wrote the stock by hand, or Redis lost
+    /// something. 0: it holds. `None` where the journal is not complete, or nobody could tell in three looks.
+    pub journal_apart: Option<i64>,
 }
 
 impl VoucherAudit {
@@ -202,6 +264,7 @@ impl VoucherAudit {
             shared_slots: Offenders::default(),
             contradictory: Offenders::default(),
             contradictory_units: 0,
+            states: StateCounts::default(),
             live_orders: 0,
             live_units: 0,
             cancelled_orders: 0,
@@ -215,6 +278,7 @@ impl VoucherAudit {
             dead_units: 0,
             redis_stock_due: None,
             surplus_at_least: None,
+            journal_apart: None,
         }
     }
 
@@ -308,11 +372,21 @@ impl VoucherAudit {
                 self.uncertain_surplus(surplus)
             ));
         }
+        failures.extend(self.journal_apart.filter(|apart| *apart != 0).map(|apart| {
+            let units = either(apart.unsigned_abs(), "unit", "units");
+            let more = if apart > 0 { "more" } else { "fewer" };
+            format!(
+                "voucher {}: Redis offers {} {units} {more} than its journal says: somebody changed the stock by hand, or Redis \
+                 lost something; see docs/runbook/redis-stock-is-wrong.md",
+                self.voucher,
+                apart.unsigned_abs()
+            )
+        }));
         failures.extend(self.is_forgotten.then(|| {
             let orders = either(self.forgotten_orders, "order that came through Redis", "orders that came through Redis");
             format!(
                 "voucher {}: Redis has forgotten it: its sale is on, MySQL has {} {} of it and {} {orders}, and Redis has \
-                 nothing under the names that are configured; see docs/runbook/redis-lost-data.md",
+                 no stock of it under the names that are configured; see docs/runbook/redis-lost-data.md",
                 self.voucher,
                 self.stock.unwrap_or_default(),
                 either(self.stock.unwrap_or_default().unsigned_abs(), "unit", "units"),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tidegate_orders::{Order, OrderId, Quantity, RowState, Slot};
+use tidegate_orders::{Order, OrderId, Quantity, RowState, Slot, row_state::RowStatus};
 use tidegate_stream::EntryId;
 
 use super::{
@@ -25,7 +25,15 @@ fn order(id: i64, user: i64) -> Order {
 
 fn row(order: &Order) -> AuditRow {
     let Order { id, user, voucher, .. } = *order;
-    AuditRow { id, user: user.get(), voucher, quantity: 1, state: RowState::Live, has_entry: true }
+    AuditRow {
+        id,
+        user: user.get(),
+        voucher,
+        quantity: 1,
+        state: RowState::Live,
+        order_state: RowStatus::Unpaid,
+        has_entry: true,
+    }
 }
 
 fn entry(seq: u64) -> EntryId {

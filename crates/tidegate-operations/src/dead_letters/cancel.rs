@@ -2,10 +2,12 @@
 
 use futures_util::future::join_all;
 use tidegate_orders::{
-    DeadLetters, Gate, Incoming, Ledger, Order,
+    Announcer, DeadLetters, Gate, Incoming, Ledger, Order, OrderResult, ResultState,
+    announcer::now_ms,
     dead_letters::CancelReply,
     gate::{GateError, Release, ReleaseReply, UserAfter},
     ledger::Cancellation,
+    results::PLACED,
 };
 use tidegate_stream::{Letter, Outage};
 
@@ -14,12 +16,16 @@ use super::{
     outcome::{EndedLetter, GiveBack, LetterDecision, LetterOutcome, Obstacle},
 };
 
+/// The reason of an order's result that an operator has cancelled.
+const BY_OPERATOR: &str = "by_operator";
+
 /// Gives the orders of letters back.
 #[derive(Debug)]
 pub(super) struct Cancel {
     pub(super) dead: DeadLetters,
     pub(super) gate: Gate,
     pub(super) ledger: Ledger,
+    pub(super) announcer: Announcer,
 }
 
 impl Cancel {
@@ -47,13 +53,16 @@ impl Cancel {
         Ok(orders.iter().map(decision).collect())
     }
 
-    /// Tells MySQL of all of them first, then gives each back in Redis.
+    /// Tells MySQL of all of them first, then whoever reads results, then gives each back in Redis.
     pub(super) async fn apply(
         &self,
         letters: &[&Letter],
     ) -> Result<Vec<Result<LetterOutcome, Outage>>, Outage> {
         let orders: Vec<_> = letters.iter().map(|letter| self.order_of(letter)).collect();
-        let mut cancellations = self.ledger.cancel_unwritten(&held(&orders)).await?.into_iter();
+        let held = held(&orders);
+        let cancellations = self.ledger.cancel_unwritten(&held).await?;
+        self.announce(&held, &cancellations).await?;
+        let mut cancellations = cancellations.into_iter();
         let cancelled = orders.into_iter().map(|order| order.map(|order| (order, cancellations.next())));
         let outcomes = letters.iter().zip(cancelled).map(async |(letter, order)| match order {
             Ok((incoming, Some(cancellation))) => self.cancel(letter, &incoming.order, cancellation).await,
@@ -76,7 +85,9 @@ impl Cancel {
         &self,
         orders: Vec<Result<Incoming, Obstacle>>,
     ) -> Result<Vec<Result<Incoming, Obstacle>>, Outage> {
-        let known: Vec<Order> = orders.iter().flatten().map(|incoming| incoming.order.clone()).collect();
+        let known =
+            orders.iter().flatten().map(|Incoming { order, .. }| (order.id, order.user, order.voucher));
+        let known: Vec<_> = known.collect();
         let are_of_others = self.gate.are_of_others(&known).await;
         let mut are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?.into_iter();
         let mut own = |order: Incoming| match are_of_others.next() {
@@ -84,6 +95,30 @@ impl Cancel {
             _ => Ok(order),
         };
         Ok(orders.into_iter().map(|order| order.and_then(&mut own)).collect())
+    }
+
+    /// Before the letters are gone: after that, nobody would do it again.
+    async fn announce(&self, orders: &[Incoming], cancellations: &[Cancellation]) -> Result<(), Outage> {
+        if !self.announcer.announced().includes(ResultState::Cancelled) {
+            return Ok(());
+        }
+        let of = |(Incoming { order, entry }, cancellation): (&Incoming, &Cancellation)| {
+            matches!(cancellation, Cancellation::Cancelled(_)).then(|| OrderResult {
+                order: order.id,
+                user: Some(order.user),
+                voucher: Some(order.voucher),
+                quantity: Some(order.quantity),
+                state: ResultState::Cancelled,
+                reference: None,
+                reason: Some(BY_OPERATOR.into()),
+                step: PLACED,
+                entry: *entry,
+                at_ms: now_ms(),
+                traceparent: None,
+            })
+        };
+        let results: Vec<OrderResult> = orders.iter().zip(cancellations).filter_map(of).collect();
+        self.announcer.announce(&results).await
     }
 
     async fn cancel(
@@ -99,7 +134,9 @@ impl Cancel {
         let reply = match self.dead.cancel(letter, order, user_after).await {
             // Somebody has put the letter back, and now the order is cancelled: nobody else would give it back.
             Ok(CancelReply::Gone) => match self.gate.release(&release(order, user_after)).await {
-                Ok(ReleaseReply::GivenBackBefore) => return Ok(LetterOutcome::Gone),
+                Ok(ReleaseReply::GivenBackBefore | ReleaseReply::NotAdmitted) => {
+                    return Ok(LetterOutcome::Gone);
+                }
                 reply => reply,
             },
             Ok(CancelReply::Cancelled(reply)) => Ok(reply),
@@ -112,6 +149,7 @@ impl Cancel {
                     ReleaseReply::GivenBack => "given_back",
                     ReleaseReply::GivenBackBefore => "given_back_before",
                     ReleaseReply::GivenBackWithoutStock => "given_back_without_stock",
+                    ReleaseReply::NotAdmitted => "not_admitted",
                 },
                 order: Some(order.id.to_string()),
                 entry: None,

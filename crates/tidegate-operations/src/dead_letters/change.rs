@@ -12,14 +12,15 @@ use tidegate_orders::{DeadLetters, Gate, Keys, Ledger, VoucherId, sale};
 use tidegate_stream::{EntryId, Letter, Outage};
 
 use super::{
+    buried_events::{Belongs, BuriedEvents},
     cancel::Cancel,
     drop::Drop,
     letter::reason_of,
-    outcome::{LetterDecision, LetterOutcome, StayingLetters},
+    outcome::{LetterDecision, LetterOutcome, Obstacle, StayingLetters},
     plan::{LetterPlan, PlanDraft, ReasonCount},
     report::LetterReport,
     request::{LetterAction, LetterRequest},
-    requeue::Requeue,
+    requeue::{BehindOrder, Requeue},
     selection::LetterSelection,
 };
 use crate::{
@@ -47,6 +48,37 @@ enum Step {
     Requeue(Requeue),
     Cancel(Cancel),
     Drop(Drop),
+}
+
+/// What became of a page.
+#[derive(Debug, Default)]
+struct PageEnd {
+    /// Letters of which it is known.
+    settled: BTreeSet<EntryId>,
+    /// Letters that were asked for and went back behind their orders.
+    followed: Vec<EntryId>,
+    /// Events whose orders went back without them.
+    left: Vec<EntryId>,
+    /// What keeps others from it.
+    outage: Option<Outage>,
+}
+
+impl PageEnd {
+    /// Takes in what became of the events of an order.
+    fn add(&mut self, behind: BehindOrder, report: &mut LetterReport) {
+        for (event, outcome) in behind.outcomes {
+            let is_done = matches!(outcome, LetterOutcome::Done(_));
+            // Somebody else has put back what nobody asked for here.
+            if is_done || event.is_selected {
+                report.along += u64::from(is_done);
+                report.add(event.letter, outcome);
+                self.settled.insert(event.letter);
+                self.followed.extend((is_done && event.is_selected).then_some(event.letter));
+            }
+        }
+        self.left.extend(behind.left);
+        self.outage = behind.outage.or(self.outage.take());
+    }
 }
 
 impl Step {
@@ -99,9 +131,11 @@ impl LetterChange {
                 (redis, Step::Requeue(Requeue { dead, gate, ledger, limit, entry_max_bytes }))
             }
             LetterAction::Cancel => {
-                let (redis, ledger) = tokio::try_join!(connect::redis(settings), ledger)?;
+                let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
                 let (dead, gate) = access(&redis);
-                (redis, Step::Cancel(Cancel { dead, gate, ledger }))
+                let announcer = connect::announcer(settings, &redis, &mysql);
+                let ledger = Ledger::new(mysql, settings.mysql.statement_timeout);
+                (redis, Step::Cancel(Cancel { dead, gate, ledger, announcer }))
             }
             LetterAction::Drop => {
                 let redis = connect::redis(settings).await?;
@@ -134,14 +168,19 @@ impl LetterChange {
         let all = self.dead.count().await.context("Failed to read the dead letters")?;
         progress.expect(selection.length(all), "letters looked at");
         let (mut draft, mut pages) = (PlanDraft::default(), selection.pages(&self.dead));
+        let events = self.buried_events(&selection).await?;
         while let Some(page) = pages.next().await.context("Failed to read the dead letters")? {
             progress.add(page.looked_at);
-            for (letter, decision) in page.letters.iter().zip(self.decide(&page.letters).await?) {
+            for (letter, decision) in page.letters.iter().zip(self.decide(&page.letters, &events).await?) {
                 draft.add(self.dead.fields(), letter, decision);
+                match decision {
+                    LetterDecision::Done => draft.add_following(events.behind(&self.dead, letter)),
+                    _ => draft.add_staying(events.behind(&self.dead, letter)),
+                }
             }
             draft.missing.extend(page.missing);
         }
-        let question = self.question(draft.would);
+        let question = self.question(draft.would, draft.along);
         let mut plan = draft.finish(self.dead.stream_name(), selection, question);
         let vouchers: Vec<VoucherId> = plan.gives_back.iter().map(|give_back| give_back.voucher).collect();
         let stocks = sale::read_stocks(&self.redis, &self.keys, &vouchers).await;
@@ -165,10 +204,22 @@ impl LetterChange {
         Ok(counts.into_iter().map(|(reason, letters)| ReasonCount { reason, letters }).collect())
     }
 
-    fn question(&self, letters: u64) -> String {
-        let letters = counted(letters, "letter");
+    /// The events of dead orders, which only a requeue takes along.
+    async fn buried_events(&self, selection: &LetterSelection) -> anyhow::Result<BuriedEvents> {
         match self.action {
-            LetterAction::Requeue { .. } => format!("Put {letters} back into {}?", self.stream),
+            LetterAction::Requeue { .. } => BuriedEvents::read(&self.dead, selection).await,
+            LetterAction::Cancel | LetterAction::Drop => Ok(BuriedEvents::default()),
+        }
+    }
+
+    fn question(&self, letters: u64, along: u64) -> String {
+        let letters = counted(letters, "letter");
+        let along = match along {
+            0 => String::new(),
+            along => format!(", and {} behind their orders", counted(along, "event")),
+        };
+        match self.action {
+            LetterAction::Requeue { .. } => format!("Put {letters} back into {}{along}?", self.stream),
             LetterAction::Cancel => format!("Give the orders of {letters} back, for good?"),
             LetterAction::Drop => format!("Delete {letters} for good?"),
         }
@@ -185,6 +236,7 @@ impl LetterChange {
             },
             letters: 0,
             first: Vec::new(),
+            along: 0,
             gone: 0,
             given_back: 0,
             stay: StayingLetters::default(),
@@ -199,6 +251,7 @@ impl LetterChange {
     /// When a store does not answer; the report holds what was done, and what is left.
     pub async fn run(&self, plan: &LetterPlan, report: &mut LetterReport, job: &Job) -> anyhow::Result<End> {
         job.progress.expect(plan.counts.letters, "letters");
+        let events = self.buried_events(&plan.selection).await?;
         let (mut pages, mut seen) = (plan.selection.pages(&self.dead), 0);
         loop {
             report.rest = self.request(pages.rest());
@@ -206,14 +259,21 @@ impl LetterChange {
             if job.is_stopped() {
                 return Ok(End::Stopped);
             }
-            let (settled, outage) = self.run_page(&page.letters, report).await?;
+            let PageEnd { settled, followed, left: events_left, outage } =
+                self.run_page(&page.letters, &events, report).await?;
             if let Some(outage) = outage {
                 let left = page.letters.iter().find(|letter| !settled.contains(&letter.id));
                 let after = left.map(|letter| letter.id.previous());
-                report.rest = self.request(plan.selection.after(after, &settled));
+                let mut rest = plan.selection.after(after, &settled);
+                // Their orders are in the stream: from now on they are letters like others.
+                rest.ids.iter_mut().for_each(|ids| ids.extend(&events_left));
+                report.rest = self.request(rest);
                 return Err(outage.into());
             }
             seen += page.letters.len() as u64;
+            // Letters of later pages, which will not be found there.
+            let last = page.letters.last().map(|letter| letter.id);
+            seen += followed.iter().filter(|letter| Some(**letter) > last).count() as u64;
             job.progress.add(page.letters.len() as u64);
         }
         // What was there when it was asked about.
@@ -221,40 +281,59 @@ impl LetterChange {
         Ok(End::Whole)
     }
 
-    /// Answers with the letters of which it is known what became of them, and with the outage that keeps others from it.
     async fn run_page(
         &self,
         letters: &[Letter],
+        events: &BuriedEvents,
         report: &mut LetterReport,
-    ) -> anyhow::Result<(BTreeSet<EntryId>, Option<Outage>)> {
-        let decisions = self.decide(letters).await?;
-        let (mut going, mut staying) = (Vec::new(), Vec::new());
+    ) -> anyhow::Result<PageEnd> {
+        let decisions = self.decide(letters, events).await?;
+        let (mut going, mut staying, mut leading) = (Vec::new(), Vec::new(), Vec::new());
         for (letter, decision) in letters.iter().zip(decisions) {
             match decision {
                 LetterDecision::Stays(obstacle) => staying.push((letter, obstacle)),
+                LetterDecision::FollowsItsOrder => {}
                 LetterDecision::Done | LetterDecision::GivesBack(_) | LetterDecision::DiesAgain(_) => {
                     going.push(letter);
+                    leading.extend((decision == LetterDecision::Done).then_some(letter.id));
                 }
             }
         }
         let outcomes = self.step.apply(&going).await?;
         let staying =
             staying.into_iter().map(|(letter, obstacle)| (letter, Ok(LetterOutcome::Stays(obstacle, None))));
-        let (mut settled, mut outage) = (BTreeSet::new(), None);
+        let mut end = PageEnd::default();
         for (letter, outcome) in going.into_iter().zip(outcomes).chain(staying) {
+            let behind = events.behind(&self.dead, letter);
             match outcome {
                 Ok(outcome) => {
-                    report.add(letter, outcome);
-                    settled.insert(letter.id);
+                    let leads = matches!(outcome, LetterOutcome::Done(_)) && leading.contains(&letter.id);
+                    report.add(letter.id, outcome);
+                    end.settled.insert(letter.id);
+                    match &self.step {
+                        Step::Requeue(requeue) if leads => {
+                            end.add(requeue.apply_behind(behind).await, report);
+                        }
+                        _ => report.add_staying(behind),
+                    }
                 }
-                Err(error) => outage = Some(error),
+                Err(error) => end.outage = Some(error),
             }
         }
-        Ok((settled, outage))
+        Ok(end)
     }
 
-    async fn decide(&self, letters: &[Letter]) -> anyhow::Result<Vec<LetterDecision>> {
-        self.step.decide(letters).await.context("Failed to look at the orders")
+    /// What would become of letters, with the events of dead orders where they belong.
+    async fn decide(&self, letters: &[Letter], events: &BuriedEvents) -> anyhow::Result<Vec<LetterDecision>> {
+        let decisions = self.step.decide(letters).await.context("Failed to look at the orders")?;
+        let belonging =
+            |(letter, decision): (&Letter, LetterDecision)| match events.belongs(&self.dead, letter) {
+                _ if matches!(decision, LetterDecision::Stays(_)) => decision,
+                Belongs::Nowhere => decision,
+                Belongs::BehindSelected => LetterDecision::FollowsItsOrder,
+                Belongs::BehindOther => LetterDecision::Stays(Obstacle::OrderIsDead),
+            };
+        Ok(letters.iter().zip(decisions).map(belonging).collect())
     }
 
     fn request(&self, letters: LetterSelection) -> LetterRequest {

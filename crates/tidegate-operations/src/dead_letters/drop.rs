@@ -28,7 +28,8 @@ impl Drop {
     pub(super) async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
         let orders: Vec<Option<Order>> =
             letters.iter().map(|letter| self.dead.order_of(letter).ok()).collect();
-        let known: Vec<Order> = orders.iter().flatten().cloned().collect();
+        let known = orders.iter().flatten().map(|order| (order.id, order.user, order.voucher));
+        let known: Vec<_> = known.collect();
         let are_of_others = self.gate.are_of_others(&known).await;
         let mut are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?.into_iter();
         let mut are_written = self.are_written(letters).await?.into_iter();

@@ -3,7 +3,10 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
-use tidegate_orders::{VoucherId, wire::FieldNames};
+use tidegate_orders::{
+    VoucherId,
+    wire::{FieldNames, is_event},
+};
 use tidegate_stream::{EntryId, Letter};
 
 use super::letter::reason_of;
@@ -16,12 +19,14 @@ const MOST_GROUPS: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct LetterCounter {
     by: BTreeMap<(String, Option<VoucherId>), Range>,
+    events: u64,
     others: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Range {
     letters: u64,
+    events: u64,
     oldest: EntryId,
     newest: EntryId,
 }
@@ -31,6 +36,8 @@ struct Range {
 pub struct LetterCounts {
     /// All letters.
     pub letters: u64,
+    /// Of these, the ones that say what happened to an order.
+    pub events: u64,
     /// The largest groups first.
     pub groups: Vec<LetterGroup>,
     /// Letters of still more groups.
@@ -46,6 +53,8 @@ pub struct LetterGroup {
     pub voucher: Option<VoucherId>,
     /// How many they are.
     pub letters: u64,
+    /// Of these, the ones that say what happened to an order.
+    pub events: u64,
     /// The first of them.
     pub oldest: EntryId,
     /// The last of them.
@@ -55,27 +64,37 @@ pub struct LetterGroup {
 impl LetterCounter {
     /// Counts one more, which is younger than those before.
     pub(super) fn add(&mut self, fields: &FieldNames, letter: &Letter) {
-        let key = (reason_of(letter).to_owned(), fields.glimpse(&letter.entry()).voucher);
+        let entry = letter.entry();
+        let key = (reason_of(letter).to_owned(), fields.glimpse(&entry).voucher);
+        let events = u64::from(is_event(&entry));
+        self.events += events;
         let is_full = self.by.len() >= MOST_GROUPS;
         match self.by.get_mut(&key) {
-            Some(range) => (range.letters, range.newest) = (range.letters + 1, letter.id),
+            Some(range) => {
+                (range.letters, range.events) = (range.letters + 1, range.events + events);
+                range.newest = letter.id;
+            }
             None if is_full => self.others += 1,
-            None => _ = self.by.insert(key, Range { letters: 1, oldest: letter.id, newest: letter.id }),
+            None => {
+                let range = Range { letters: 1, events, oldest: letter.id, newest: letter.id };
+                self.by.insert(key, range);
+            }
         }
     }
 
     /// The sums.
     pub(super) fn counts(self) -> LetterCounts {
-        let group = |((reason, voucher), Range { letters, oldest, newest })| LetterGroup {
+        let group = |((reason, voucher), Range { letters, events, oldest, newest })| LetterGroup {
             reason,
             voucher,
             letters,
+            events,
             oldest,
             newest,
         };
         let mut groups: Vec<LetterGroup> = self.by.into_iter().map(group).collect();
         groups.sort_by_key(|group| Reverse(group.letters));
         let letters = groups.iter().map(|group| group.letters).sum::<u64>() + self.others;
-        LetterCounts { letters, groups, others: self.others }
+        LetterCounts { letters, events: self.events, groups, others: self.others }
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_orders::{
-    OrderId, UserId, VoucherId,
+    EventKind, OrderId, UserId, VoucherId,
     wire::{FieldNames, Glimpse, Message},
 };
 use tidegate_stream::{Burial, EntryId, Letter, Line};
@@ -18,8 +18,15 @@ pub fn reason_of(letter: &Letter) -> &str {
 
 /// It says that money was paid or given back, in a way that a worker can record.
 pub(super) fn is_about_money(fields: &FieldNames, letter: &Letter) -> bool {
-    let message = fields.decode_message(&letter.entry());
-    matches!(message, Ok(Message::Event(event)) if event.kind.is_about_money())
+    event_kind(fields, letter).is_some_and(EventKind::is_about_money)
+}
+
+/// What happened, if a worker can record it.
+fn event_kind(fields: &FieldNames, letter: &Letter) -> Option<EventKind> {
+    match fields.decode_message(&letter.entry()) {
+        Ok(Message::Event(event)) => Some(event.kind),
+        _ => None,
+    }
 }
 
 /// When this id was given.
@@ -40,7 +47,9 @@ pub struct LetterSummary {
     pub error: String,
     /// The entry that was buried.
     pub entry: EntryId,
-    /// Its order, where that can be read, as well as the next two.
+    /// What happened, where it is an event that can be read.
+    pub event: Option<EventKind>,
+    /// Its order, or that of the event, where that can be read, as well as the next two.
     pub order: Option<OrderId>,
     /// Its user.
     pub user: Option<UserId>,
@@ -61,6 +70,7 @@ impl LetterSummary {
             reason: reason_of(letter).to_owned(),
             error: letter.burial.as_ref().map_or_else(String::new, |burial| burial.error.clone()),
             entry: entry.id,
+            event: event_kind(fields, letter),
             order: id,
             user,
             voucher,

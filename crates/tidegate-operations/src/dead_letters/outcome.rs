@@ -7,7 +7,7 @@ use tidegate_orders::{
     UserId, VoucherId,
     gate::{GateError, UserAfter},
 };
-use tidegate_stream::{EntryId, Letter, Outage};
+use tidegate_stream::{EntryId, Outage};
 
 /// Letters that are named one by one, at most.
 pub(super) const MOST_NAMED: usize = 20;
@@ -23,6 +23,8 @@ pub(super) enum LetterDecision {
     DiesAgain(NextDeath),
     /// It would stay.
     Stays(Obstacle),
+    /// It would go back behind its order, whose letter is asked for as well.
+    FollowsItsOrder,
 }
 
 /// What Redis would get back of an order.
@@ -107,6 +109,8 @@ pub enum Obstacle {
     Foreign,
     /// It holds an order.
     HoldsOrder,
+    /// It is an event, and its order is a dead letter that does not go back.
+    OrderIsDead,
     /// It says that money was paid or given back.
     HoldsPayment,
     /// By the journal, its order took units.
@@ -153,12 +157,12 @@ impl StayingLetters {
         self.groups().map(|group| group.letters).sum()
     }
 
-    pub(super) fn add(&mut self, why: Obstacle, letter: &Letter, error: Option<String>) {
+    pub(super) fn add(&mut self, why: Obstacle, letter: EntryId, error: Option<String>) {
         let new = || StayingGroup { why, letters: 0, first: Vec::new(), error };
         let group = self.0.entry(why).or_insert_with(new);
         group.letters += 1;
         if group.first.len() < MOST_NAMED {
-            group.first.push(letter.id);
+            group.first.push(letter);
         }
     }
 }

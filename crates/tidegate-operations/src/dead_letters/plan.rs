@@ -7,8 +7,9 @@ use tidegate_orders::{UserId, VoucherId, gate::UserAfter, wire::FieldNames};
 use tidegate_stream::{EntryId, Letter};
 
 use super::{
+    buried_events::BuriedEvent,
     groups::{LetterCounter, LetterCounts},
-    outcome::{GiveBack, LetterDecision, MOST_NAMED, NextDeath, StayingLetters},
+    outcome::{GiveBack, LetterDecision, MOST_NAMED, NextDeath, Obstacle, StayingLetters},
     selection::LetterSelection,
 };
 use crate::change::{Next, Plan};
@@ -23,7 +24,9 @@ pub struct LetterPlan {
     pub counts: LetterCounts,
     /// How many of them it would be done to.
     pub would: u64,
-    /// Of these, the ones that it would not help, for the most frequent reasons.
+    /// Events that would go back behind their orders, whether they were selected or not.
+    pub along: u64,
+    /// Of those that it would be done to, the ones that it would not help, for the most frequent reasons.
     pub again: Vec<DyingAgain>,
     /// What would be given back, the vouchers with the most orders first.
     pub gives_back: Vec<VoucherGiveBack>,
@@ -123,6 +126,7 @@ impl DyingAgain {
 pub(super) struct PlanDraft {
     counter: LetterCounter,
     pub(super) would: u64,
+    pub(super) along: u64,
     again: BTreeMap<NextDeath, u64>,
     gives_back: BTreeMap<VoucherId, VoucherGiveBack>,
     stay: StayingLetters,
@@ -136,7 +140,8 @@ impl PlanDraft {
         self.counter.add(fields, letter);
         self.last = Some(letter.id);
         match decision {
-            LetterDecision::Stays(obstacle) => self.stay.add(obstacle, letter, None),
+            LetterDecision::Stays(obstacle) => self.stay.add(obstacle, letter.id, None),
+            LetterDecision::FollowsItsOrder => {}
             LetterDecision::Done => self.would += 1,
             LetterDecision::GivesBack(give_back) => {
                 self.would += 1;
@@ -158,6 +163,18 @@ impl PlanDraft {
         }
     }
 
+    /// With the events that go back behind their order.
+    pub(super) fn add_following(&mut self, events: &[BuriedEvent]) {
+        self.along += events.len() as u64;
+    }
+
+    /// With the events that stay because their order does, where they were asked for.
+    pub(super) fn add_staying(&mut self, events: &[BuriedEvent]) {
+        for event in events.iter().filter(|event| event.is_selected) {
+            self.stay.add(Obstacle::OrderIsDead, event.letter, None);
+        }
+    }
+
     /// The plan for the letters of `selection`, all of which were added.
     pub(super) fn finish(self, stream: &str, selection: LetterSelection, question: String) -> LetterPlan {
         let mut again: Vec<DyingAgain> = self.again.into_iter().map(DyingAgain::of).collect();
@@ -169,6 +186,7 @@ impl PlanDraft {
             stream: stream.to_owned(),
             counts: self.counter.counts(),
             would: self.would,
+            along: self.along,
             again,
             gives_back,
             other_reasons: Vec::new(),

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
-use tidegate_stream::{EntryId, Letter};
+use tidegate_stream::EntryId;
 
 use super::{
-    outcome::{EndedLetter, LetterOutcome, MOST_NAMED, StayingLetters},
+    buried_events::BuriedEvent,
+    outcome::{EndedLetter, LetterOutcome, MOST_NAMED, Obstacle, StayingLetters},
     request::LetterRequest,
 };
 use crate::change::{Ending, Report};
@@ -21,6 +22,8 @@ pub struct LetterReport {
     pub letters: u64,
     /// The first of them.
     pub first: Vec<EndedLetter>,
+    /// Of these, the events that went back behind their orders.
+    pub along: u64,
     /// Letters that were not there any more: somebody else was faster.
     pub gone: u64,
     /// Of these, the ones whose orders somebody else cancelled, and which were given back here.
@@ -51,7 +54,14 @@ impl Report for LetterReport {
 }
 
 impl LetterReport {
-    pub(super) fn add(&mut self, letter: &Letter, outcome: LetterOutcome) {
+    /// Events that stay because their order does, where they were asked for.
+    pub(super) fn add_staying(&mut self, events: &[BuriedEvent]) {
+        for event in events.iter().filter(|event| event.is_selected) {
+            self.stay.add(Obstacle::OrderIsDead, event.letter, None);
+        }
+    }
+
+    pub(super) fn add(&mut self, letter: EntryId, outcome: LetterOutcome) {
         match outcome {
             LetterOutcome::Done(ended) => {
                 self.letters += 1;

@@ -10,9 +10,10 @@ use tidegate_orders::{
     ledger::{Decided, Snapshot},
     wire::Message,
 };
-use tidegate_stream::{Letter, Outage};
+use tidegate_stream::{EntryId, Letter, Outage};
 
 use super::{
+    buried_events::BuriedEvent,
     cancel::release,
     outcome::{EndedLetter, LetterDecision, LetterOutcome, NextDeath, Obstacle},
 };
@@ -27,6 +28,16 @@ pub(super) struct Requeue {
     pub(super) limit: Option<u32>,
     /// Workers bury what is larger.
     pub(super) entry_max_bytes: usize,
+}
+
+/// What became of the events of an order that was put back.
+#[derive(Debug)]
+pub(super) struct BehindOrder {
+    pub(super) outcomes: Vec<(BuriedEvent, LetterOutcome)>,
+    /// What kept the others from it.
+    pub(super) outage: Option<Outage>,
+    /// Those that may still be letters.
+    pub(super) left: Vec<EntryId>,
 }
 
 /// What is known of a page of letters.
@@ -83,6 +94,33 @@ impl Requeue {
         outcomes
     }
 
+    /// Puts the events of an order back, which stands in the stream by now: one after the other, as they were appended. What
+    /// stays by what it is stays, and the others go on without it.
+    /// Where Redis does not answer, nobody knows whether the next event was put back, and those after it were not.
+    pub(super) async fn apply_behind(&self, events: &[BuriedEvent]) -> BehindOrder {
+        let mut behind = BehindOrder { outcomes: Vec::new(), outage: None, left: Vec::new() };
+        for (at, event) in events.iter().enumerate() {
+            match self.put_behind(event.letter).await {
+                Ok(outcome) => behind.outcomes.push((*event, outcome)),
+                Err(outage) => {
+                    behind.outage = Some(outage);
+                    behind.left = events[at..].iter().map(|event| event.letter).collect();
+                    break;
+                }
+            }
+        }
+        behind
+    }
+
+    async fn put_behind(&self, id: EntryId) -> Result<LetterOutcome, Outage> {
+        let letter = self.dead.find(id).await.map_err(|error| Outage::new("Redis", error))?;
+        let Some(letter) = letter else { return Ok(LetterOutcome::Gone) };
+        match self.obstacle(&letter) {
+            Some(obstacle) => Ok(LetterOutcome::Stays(obstacle, None)),
+            None => self.requeue(&letter).await,
+        }
+    }
+
     fn order_of(&self, letter: &Letter) -> Option<Incoming> {
         self.dead.order_of(letter).ok().map(|order| Incoming { order, entry: letter.id })
     }
@@ -110,7 +148,7 @@ impl Requeue {
             Ok(RequeueReply::Requeued(entry)) => LetterOutcome::Done(EndedLetter {
                 letter: letter.id,
                 outcome: "requeued",
-                order: self.dead.order_of(letter).ok().map(|order| order.id.to_string()),
+                order: self.dead.fields().glimpse(&letter.entry()).id.map(|order| order.to_string()),
                 entry: Some(entry),
             }),
             Ok(RequeueReply::Gone) => LetterOutcome::Gone,
@@ -135,7 +173,8 @@ impl Requeue {
         let releases = orders.iter().zip(outcomes).map(async |(incoming, outcome)| {
             let Some(user_after) = snapshot.cancelled(&incoming.order) else { return };
             *outcome = match self.gate.release(&release(&incoming.order, user_after)).await {
-                Ok(ReleaseReply::GivenBackBefore) | Err(GateError::IdTaken { .. }) => Ok(LetterOutcome::Gone),
+                Ok(ReleaseReply::GivenBackBefore | ReleaseReply::NotAdmitted)
+                | Err(GateError::IdTaken { .. }) => Ok(LetterOutcome::Gone),
                 Ok(ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock) => {
                     Ok(LetterOutcome::GivenBack)
                 }

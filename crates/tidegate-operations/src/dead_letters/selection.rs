@@ -81,6 +81,14 @@ impl LetterSelection {
         }
     }
 
+    /// Whether it is one of them, the limit aside.
+    pub(super) fn includes(&self, fields: &FieldNames, letter: &Letter) -> bool {
+        match &self.ids {
+            Some(ids) => ids.contains(&letter.id),
+            None => (self.first..=self.last).contains(&letter.id) && self.holds(fields, letter),
+        }
+    }
+
     fn holds(&self, fields: &FieldNames, letter: &Letter) -> bool {
         self.reason.as_deref().is_none_or(|reason| reason == reason_of(letter))
             && fields.are_named(&letter.entry(), self.only.voucher, self.only.user)

@@ -7,9 +7,8 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Gate, Keys, VoucherId,
-    gate::GateError,
-    gate::VoucherState,
+    Gate, Keys, Sum, VoucherId,
+    gate::{GateError, SumCheck, VoucherState},
     sale,
     vouchers::{self, VoucherError, VoucherRow},
 };
@@ -25,6 +24,8 @@ use crate::{
 const MOST_VOUCHERS: u32 = 1_000;
 /// Vouchers whose keys are read at once.
 const AT_ONCE: usize = 100;
+/// Entries of a journal that are read, at most; `tidegate reconcile` reads larger ones.
+const MOST_FIELDS: u64 = 100_000;
 /// Vouchers that are named one by one.
 const NAMED: usize = 5;
 
@@ -37,6 +38,10 @@ struct Mismatches {
     forgotten: Vec<VoucherRow>,
     /// Redis offers so many units more than MySQL has.
     surpluses: Vec<(VoucherId, i64)>,
+    /// The stock is so many units more than its journal says.
+    apart: Vec<(VoucherId, i64)>,
+    /// Their journals are too large to be read here: how many fields.
+    unread: Vec<(VoucherId, u64)>,
     /// A key of theirs holds something else than it should: what Redis says, with the key's name.
     wrong_keys: Vec<(VoucherId, String)>,
 }
@@ -70,6 +75,7 @@ pub(super) async fn check(
             }
             report_wrong_keys(findings, &found.wrong_keys);
             report_surpluses(findings, &found.surpluses);
+            report_journals(findings, &found);
             report_forgotten(settings, findings, (redis, mysql), &found.forgotten).await;
         }
         Err(error) => findings.warning(
@@ -94,6 +100,13 @@ async fn compare(
         for (row, state) in rows.iter().zip(read_vouchers(&gate, rows).await) {
             found.on_sale += u64::from(row.stock > 0);
             let Some(state) = found.keep(row.voucher, state)? else { continue };
+            match gate.check_sum(row.voucher, MOST_FIELDS).await {
+                Ok(SumCheck::Checked(_, Sum::Apart(units))) => found.apart.push((row.voucher, units)),
+                Ok(SumCheck::TooLarge(fields)) => found.unread.push((row.voucher, fields)),
+                Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
+                // A stream of another type is told with the streams.
+                Ok(SumCheck::Checked(..) | SumCheck::NotComplete) | Err(_) => {}
+            }
             match state.stock {
                 Some(stock) if stock > row.stock => found.surpluses.push((row.voucher, stock - row.stock)),
                 None if row.stock > 0 && state.buyers + state.journaled == 0 => {
@@ -165,6 +178,30 @@ fn report_surpluses(findings: &mut Findings, surpluses: &[(VoucherId, i64)]) {
             format!("and so it is with {more} more"),
             "tidegate audit names all; see docs/runbook/redis-stock-is-wrong.md",
         );
+    }
+}
+
+fn report_journals(findings: &mut Findings, found: &Mismatches) {
+    for (voucher, apart) in found.apart.iter().take(NAMED) {
+        let more = if *apart > 0 { "more" } else { "fewer" };
+        findings.error(
+            format!(
+                "of voucher {voucher}, it offers {} {more} than its journal says: somebody changed the stock by hand, or Redis \
+                 lost something",
+                counted(apart.unsigned_abs(), "unit")
+            ),
+            "see docs/runbook/redis-stock-is-wrong.md",
+        );
+    }
+    more(findings, found.apart.len());
+    if let Some((voucher, fields)) = found.unread.first() {
+        let others = found.unread.len().saturating_sub(1);
+        findings.ok(format!(
+            "not looked at: the journal of voucher {voucher}, with {}, and {} as large; `tidegate audit` and `tidegate reconcile` \
+             compare these with the stock",
+            counted(*fields, "entry"),
+            counted(others as u64, "other")
+        ));
     }
 }
 

@@ -1,8 +1,9 @@
-//! A file of orders: one id a line, or an id, a comma and a `ref`.
+//! A file of orders: one id a line; or an id, a comma and a `ref`; or, of refunds, these and the payment that is given back.
 
 use std::{collections::HashMap, fs, path::Path};
 
 use anyhow::Context;
+use tidegate_orders::event::EventText;
 
 use super::NamedOrder;
 use crate::change::InvalidInput;
@@ -31,7 +32,7 @@ fn parse(text: &str, from_line: u64) -> Result<Vec<NamedOrder>, String> {
             continue;
         }
         let named = parse_line(line, text).map_err(|wrong| format!("line {line}: {wrong}"))?;
-        let again = seen.insert((named.order, named.reference.clone()), line);
+        let again = seen.insert((named.order, named.reference.clone(), named.payment.clone()), line);
         if let Some(first) = again {
             return Err(format!("line {line}: the same stands in line {first}"));
         }
@@ -43,16 +44,20 @@ fn parse(text: &str, from_line: u64) -> Result<Vec<NamedOrder>, String> {
 }
 
 fn parse_line(line: u64, text: &str) -> Result<NamedOrder, String> {
-    let (id, reference) = match text.split_once(',') {
-        Some((id, reference)) => (id.trim(), Some(reference.trim())),
-        None => (text, None),
-    };
+    let mut parts = text.splitn(3, ',').map(str::trim);
+    let id = parts.next().unwrap_or_default();
     let order = id
         .parse()
         .map_err(|_| format!("{id:?} is no order id; a line is an id, or an id, a comma and a ref"))?;
-    let reference =
-        reference.map(|text| text.parse().map_err(|wrong| format!("the ref {wrong}"))).transpose()?;
-    Ok(NamedOrder { line: Some(line), order, reference })
+    let (reference, payment) = (parts.next(), parts.next());
+    // A refund may have no id of its own.
+    let reference = reference.filter(|text| payment.is_none() || !text.is_empty());
+    let reference = parsed("the ref", reference)?;
+    Ok(NamedOrder { line: Some(line), order, reference, payment: parsed("the payment", payment)? })
+}
+
+fn parsed(name: &str, text: Option<&str>) -> Result<Option<EventText>, String> {
+    text.map(|text| text.parse().map_err(|wrong| format!("{name} {wrong}"))).transpose()
 }
 
 #[cfg(test)]
@@ -76,11 +81,22 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_a_refund_names_the_payment_with_or_without_a_ref_of_its_own() {
+        let orders = parse("5,,pay-5\n5, r-5 , pay-6\n", 1).unwrap();
+        let text = |text: &Option<EventText>| text.as_ref().map(ToString::to_string);
+        let texts: Vec<_> =
+            orders.iter().map(|named| (text(&named.reference), text(&named.payment))).collect();
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(texts, [(None, some("pay-5")), (some("r-5"), some("pay-6"))]);
+    }
+
+    #[test]
     fn what_is_wrong_with_a_line_is_said_with_its_number_even_before_the_first_that_counts() {
         for (text, wrong) in [
             ("5\nx\n6", "line 2: \"x\" is no order id"),
             ("0", "line 1: \"0\" is no order id"),
             ("5,", "line 1: the ref is empty"),
+            ("5,r,", "line 1: the payment is empty"),
             ("5,a\n5,b\n5,a", "line 3: the same stands in line 1"),
         ] {
             let error = orders(text, 3).unwrap_err();

@@ -7,12 +7,14 @@ use sqlx::MySqlPool;
 use tidegate_orders::{
     EventKind, OrderId, UserId, VoucherId,
     event::{Event, EventText, History},
+    ledger::read_histories,
 };
+use tokio::time::timeout;
 
 use super::{EventOrders, Expectation, NamedOrder, OneOrder, OrderEventRequest, expectation};
 use crate::{
     change::{Next, Plan},
-    order_show::{EventRow, OrderRow, RefusalRow, find_events, find_refusals, find_rows},
+    order_show::{EventRow, find_events},
     text::counted,
 };
 
@@ -100,27 +102,34 @@ impl OrderEventPlan {
 }
 
 fn planned(request: &OrderEventRequest, named: NamedOrder, found: &mut Found) -> PlannedEvent {
-    let NamedOrder { line, order, reference } = named;
+    let NamedOrder { line, order, reference, payment } = named;
+    let said_by_events = found.said_by_events.get(&order).copied().flatten();
     let history = found.histories.entry(order).or_default();
-    let (owner, obstacle) = match owner(request, history) {
+    let (owner, obstacle) = match owner(request, history, said_by_events) {
         Ok(owner) => (Some(owner), None),
         Err(obstacle) => (None, Some(obstacle)),
     };
     let status = history.row.map(|row| row.status);
-    let to_append = owner.map(|owner| request.event(order, owner, reference.clone()));
+    let to_append = owner.map(|owner| request.event(order, owner, (reference.clone(), payment)));
     let expected = to_append.as_ref().map(|event| expectation::expect(event, history));
     let (user, voucher) = owner.unzip();
     PlannedEvent { line, order, reference, user, voucher, status, expected, obstacle, to_append }
 }
 
-/// Whose order it is: by MySQL, or else as it was said.
-fn owner(request: &OrderEventRequest, history: &History) -> Result<(UserId, VoucherId), Obstacle> {
+/// Whose order it is: by MySQL, or else as it was said, now or by earlier events of an order that was never written.
+fn owner(
+    request: &OrderEventRequest,
+    history: &History,
+    said_by_events: Option<(i64, i64)>,
+) -> Result<(UserId, VoucherId), Obstacle> {
     let said = match &request.orders {
         EventOrders::One(OneOrder { user, voucher, .. }) => (*user, *voucher),
         EventOrders::File { .. } => (None, None),
     };
     let known = history.row.map(|row| (row.user, row.voucher)).or(history.refused);
-    let Some((user, voucher)) = known else { return said.0.zip(said.1).ok_or(Obstacle::UnknownOrder) };
+    let Some((user, voucher)) = known.or(said_by_events.filter(|_| said == (None, None))) else {
+        return said.0.zip(said.1).ok_or(Obstacle::UnknownOrder);
+    };
     let is_other =
         said.0.is_some_and(|said| said.get() != user) || said.1.is_some_and(|said| said.get() != voucher);
     match (UserId::try_from(user), VoucherId::try_from(voucher)) {
@@ -133,30 +142,32 @@ fn owner(request: &OrderEventRequest, history: &History) -> Result<(UserId, Vouc
 #[derive(Debug, Default)]
 pub(super) struct Found {
     histories: HashMap<OrderId, History>,
+    /// Of orders that MySQL knows by their events only: user and voucher, as all of these say; None: they do not agree.
+    said_by_events: HashMap<OrderId, Option<(i64, i64)>>,
 }
 
 impl Found {
     /// Asks MySQL, a bounded time.
     pub(super) async fn read(mysql: &MySqlPool, ids: &[OrderId], patience: Duration) -> anyhow::Result<Self> {
         let all = async {
-            tokio::try_join!(find_rows(mysql, ids), find_refusals(mysql, ids), find_events(mysql, ids))
+            let histories = read_histories(mysql, ids).await?;
+            let unowned = histories.iter().filter(|(_, history)| {
+                history.row.is_none() && history.refused.is_none() && !history.events.is_empty()
+            });
+            let unowned: Vec<OrderId> = unowned.map(|(order, _)| *order).collect();
+            let said_by_events = said_by(&find_events(mysql, &unowned).await?);
+            Ok(Self { histories, said_by_events })
         };
-        let (rows, refusals, events) = tokio::time::timeout(patience, all).await??;
-        Ok(Self::of(&rows, &refusals, &events))
+        timeout(patience, all).await?
     }
+}
 
-    fn of(rows: &[OrderRow], refusals: &[RefusalRow], events: &[EventRow]) -> Self {
-        let rows: HashMap<OrderId, &OrderRow> = rows.iter().map(|row| (row.order, row)).collect();
-        let refusals: HashMap<OrderId, &RefusalRow> = refusals.iter().map(|it| (it.order, it)).collect();
-        let mut events_of: HashMap<OrderId, Vec<&EventRow>> = HashMap::new();
-        for event in events {
-            events_of.entry(event.order).or_default().push(event);
-        }
-        let ids = rows.keys().chain(refusals.keys()).chain(events_of.keys());
-        let history = |id: &OrderId| {
-            let events = events_of.get(id).map_or(&[][..], Vec::as_slice);
-            expectation::history(rows.get(id).copied(), refusals.get(id).copied(), events)
-        };
-        Self { histories: ids.map(|id| (*id, history(id))).collect() }
+fn said_by(events: &[EventRow]) -> HashMap<OrderId, Option<(i64, i64)>> {
+    let mut said_by_events = HashMap::new();
+    for event in events {
+        let said = Some((event.user, event.voucher));
+        let of_all = *said_by_events.entry(event.order).or_insert(said);
+        said_by_events.insert(event.order, said.filter(|_| of_all == said));
     }
+    said_by_events
 }

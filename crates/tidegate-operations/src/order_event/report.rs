@@ -118,14 +118,8 @@ impl OrderEventReport {
     pub fn new(plan: &OrderEventPlan, request: OrderEventRequest) -> Self {
         let orders = plan.orders.iter().map(|planned| SentEvent {
             line: planned.line,
-            order: planned.order,
             reference: planned.reference.clone(),
-            entry: None,
-            fate: EventFate::NotAppended,
-            rejection: None,
-            from: None,
-            to: None,
-            released: 0,
+            ..SentEvent::new(planned.order)
         });
         Self { event: plan.event, orders: orders.collect(), workers_live: None, request }
     }
@@ -149,6 +143,21 @@ impl OrderEventReport {
 }
 
 impl SentEvent {
+    /// Nothing is appended yet.
+    pub(crate) fn new(order: OrderId) -> Self {
+        Self {
+            line: None,
+            order,
+            reference: None,
+            entry: None,
+            fate: EventFate::NotAppended,
+            rejection: None,
+            from: None,
+            to: None,
+            released: 0,
+        }
+    }
+
     /// Workers have recorded it.
     pub(super) fn record(&mut self, row: &EventRow) {
         let outcome = EventOutcome::from_word(&row.outcome);

@@ -1,8 +1,15 @@
 //! What happened to orders after they were placed, as MySQL has it.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use sqlx::{AssertSqlSafe, MySqlPool, mysql::MySqlRow, prelude::*};
-use tidegate_orders::{order::OrderId, vouchers::VoucherError};
+use tidegate_orders::{
+    EventKind,
+    event::{EventOutcome, EventText, PastEvent, Step},
+    order::OrderId,
+    vouchers::VoucherError,
+    wire::{FieldNames, Message},
+};
+use tidegate_stream::{EntryId, Letter};
 
 use super::mysql_reader::{LOOKUP, as_text, listed};
 
@@ -48,10 +55,57 @@ pub struct EventRow {
     pub at_ms: Option<i64>,
 }
 
+/// A dead letter that says what happened to the order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BuriedEvent {
+    /// The letter.
+    #[serde(serialize_with = "as_text_of_entry")]
+    pub letter: EntryId,
+    /// When it was buried, in Unix milliseconds.
+    pub at_ms: Option<i64>,
+    /// Why, in a word.
+    pub reason: Option<String>,
+    /// What happened.
+    pub event: EventKind,
+    /// The outside's own id of it.
+    #[serde(rename = "ref")]
+    pub reference: Option<EventText>,
+}
+
+fn as_text_of_entry<S: Serializer>(id: &EntryId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(id)
+}
+
+impl BuriedEvent {
+    /// Reads a letter; None: it holds no event of this order that a worker can record.
+    pub(super) fn of(fields: &FieldNames, letter: &Letter, order: OrderId) -> Option<Self> {
+        let Ok(Message::Event(event)) = fields.decode_message(&letter.entry()) else { return None };
+        let burial = letter.burial.as_ref();
+        (event.order == order).then(|| Self {
+            letter: letter.id,
+            at_ms: burial.and_then(|burial| i64::try_from(burial.at_ms).ok()),
+            reason: burial.map(|burial| burial.reason.clone()),
+            event: event.kind,
+            reference: event.reference,
+        })
+    }
+}
+
 impl EventRow {
-    /// It is a payment that pays for nothing.
-    pub(super) fn is_due(&self) -> bool {
-        self.outcome == "refund_due"
+    /// The row as the rules of events read it.
+    pub(super) fn past_event(&self) -> PastEvent {
+        let text = |text: &Option<String>| -> Option<EventText> { text.as_ref()?.parse().ok() };
+        PastEvent {
+            number: u32::try_from(self.step).unwrap_or_default(),
+            kind: EventKind::from_word(self.event.as_bytes()),
+            reference: text(&self.reference),
+            payment: text(&self.payment),
+            reason: text(&self.reason),
+            outcome: EventOutcome::from_word(&self.outcome),
+            step: self.to.map(|to| Step { from: self.from, to }),
+            released: self.released,
+            entry: self.entry.parse().unwrap_or_default(),
+        }
     }
 }
 

@@ -58,6 +58,16 @@ pub enum NextStep {
 
 /// What can be done, in this order.
 pub(super) fn next_steps(report: &OrderReport) -> Vec<NextStep> {
+    let mut steps = of_status(report);
+    // Its own letter takes them along.
+    if report.status != OrderStatus::Dead {
+        let events = report.records.buried_events.iter();
+        steps.extend(events.map(|event| NextStep::RequeueLetter { letter: event.letter, force: false }));
+    }
+    steps
+}
+
+fn of_status(report: &OrderReport) -> Vec<NextStep> {
     let OrderReport { records, facts, status, .. } = report;
     match status {
         OrderStatus::Written | OrderStatus::Cancelled | OrderStatus::Contradictory => {

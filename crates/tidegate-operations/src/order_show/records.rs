@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, fmt::Display};
 
 use serde::Serialize;
-use tidegate_orders::{UserId, VoucherId};
+use tidegate_orders::{UserId, VoucherId, event::History};
 use tidegate_stream::{EntryId, readable};
 
 use super::{
-    EntryRecord, EventRow, JournalRecord, LetterRecord, LockRecord, OrderQuery, OrderRow, RefusalRow,
-    StreamCoverage,
+    BuriedEvent, EntryRecord, EventRow, JournalRecord, LetterRecord, LockRecord, OrderQuery, OrderRow,
+    RefusalRow, StreamCoverage,
 };
 
 /// Everything that was found of one order.
@@ -32,6 +32,8 @@ pub struct OrderRecords {
     pub trimmed: Vec<String>,
     /// Dead letters that carry it, the latest first.
     pub letters: Vec<LetterRecord>,
+    /// Dead letters that say what happened to it, in the order in which they were buried.
+    pub buried_events: Vec<BuriedEvent>,
     /// Vouchers whose buyers its user is one of, among those that the order may be for.
     pub buyer_of: Vec<VoucherId>,
     /// The lock of its user, where it is in flight.
@@ -81,6 +83,7 @@ impl OrderRecords {
             && self.journal.is_empty()
             && self.entries.is_empty()
             && self.letters.is_empty()
+            && self.buried_events.is_empty()
     }
 
     /// When it was first heard of: entries and journals have the time of Redis.
@@ -121,18 +124,12 @@ impl OrderRecords {
             .or_else(|| admitted.filter_map(|journal| journal.by.as_deref()?.parse().ok()).next())
     }
 
-    /// Payments that have to be given back, and are not yet. With each refund stands the payment that it is about; with that of
-    /// a payment without a `ref`, nothing.
+    /// Payments that have to be given back, and are not yet.
     pub fn payments_due(&self) -> impl Iterator<Item = &EventRow> {
-        let is_returned = |payment: &EventRow| {
-            let mut refunds =
-                self.events.iter().filter(|event| event.event == "refunded" && event.outcome == "applied");
-            refunds.any(|refund| {
-                refund.payment == payment.reference
-                    && (refund.payment.is_some() || refund.step > payment.step)
-            })
-        };
-        self.events.iter().filter(move |event| event.is_due() && !is_returned(event))
+        let history =
+            History { events: self.events.iter().map(EventRow::past_event).collect(), ..History::default() };
+        let due: Vec<i64> = history.payments_due().map(|past| past.number.into()).collect();
+        self.events.iter().filter(move |event| due.contains(&event.step))
     }
 
     pub(super) fn fail(&mut self, what: &str, error: impl Display) {

@@ -111,6 +111,9 @@ impl LetterRecord {
     }
 }
 
+/// What stands before the name of a repair.
+const REPAIR: &str = "repair:";
+
 /// What the journal of a voucher says of the order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JournalRecord {
@@ -124,12 +127,16 @@ pub struct JournalRecord {
     pub by: Option<String>,
     /// When, in Unix milliseconds by the clock of Redis.
     pub at_ms: Option<i64>,
+    /// The repair that made the note, `repair:<id>`; None: none did.
+    pub mended: Option<String>,
 }
 
 impl JournalRecord {
     fn of(voucher: VoucherId, note: &[u8]) -> Self {
-        let JournalEntry { action, change, by, at_ms } = JournalEntry::parse(note).unwrap_or_default();
-        Self { voucher, action, change, by, at_ms }
+        let entry = JournalEntry::parse(note).unwrap_or_default();
+        let JournalEntry { action, change, by, at_ms, mended, .. } = entry;
+        let mended = mended.or_else(|| by.clone().filter(|by| by.starts_with(REPAIR)));
+        Self { voucher, action, change, by, at_ms, mended }
     }
 
     /// Its user was given the order, and it was not given back since.

@@ -12,8 +12,8 @@ use tidegate_orders::{
 use tidegate_stream::{Entry, EntryId, Letter};
 
 use super::{
-    OrderQuery, OrderRecords, RedisOrders, StreamCoverage, VOUCHER_LIMIT, carries, content_of, find_events,
-    find_refusal, find_row, letter,
+    BuriedEvent, OrderQuery, OrderRecords, RedisOrders, StreamCoverage, VOUCHER_LIMIT, carries, content_of,
+    find_events, find_refusal, find_row, letter,
 };
 
 /// Around the time in the journal: the script that wrote it added the entry, too.
@@ -142,17 +142,27 @@ async fn read_letters(
 ) {
     let names = redis.inspector.names();
     // A second time, only what has come since.
-    let after = records.letters.first().map_or(EntryId::MIN, |letter| letter.id.next());
-    let mut budget = query.budget;
-    let is_meant =
-        |entry: &Entry| carries(redis.keys.fields(), &Letter::parse(entry.clone()).entry(), query.order);
+    let known = records.letters.first().map(|letter| letter.id);
+    let known = known.max(records.buried_events.last().map(|event| event.letter));
+    let after = known.map_or(EntryId::MIN, EntryId::next);
+    let (mut budget, fields) = (query.budget, redis.keys.fields());
+    let is_meant = |entry: &Entry| {
+        let letter = Letter::parse(entry.clone());
+        carries(fields, &letter.entry(), query.order)
+            || BuriedEvent::of(fields, &letter, query.order).is_some()
+    };
     let all = (after, EntryId::MAX);
     match redis.search(&names.dead, all, &mut budget, is_meant, seen).await {
         Ok((found, searched)) => {
-            records.letters.splice(
-                ..0,
-                found.into_iter().map(|entry| letter(redis.keys.fields(), &Letter::parse(entry))),
-            );
+            let (mut letters, mut events) = (Vec::new(), Vec::new());
+            for found in found.into_iter().map(Letter::parse) {
+                match BuriedEvent::of(fields, &found, query.order) {
+                    Some(event) => events.push(event),
+                    None => letters.push(letter(fields, &found)),
+                }
+            }
+            records.letters.splice(..0, letters);
+            records.buried_events.extend(events.into_iter().rev());
             let before = &mut records.searched.dead;
             *before = StreamCoverage { entries: before.entries + searched.entries, ..searched };
         }

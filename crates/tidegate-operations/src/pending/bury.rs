@@ -7,13 +7,14 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
-use tidegate_orders::{Keys, OrderId, OrderStatus, keys::process_of};
+use tidegate_orders::{Announcer, Keys, OrderId, OrderStatus, keys::process_of};
 use tidegate_stream::{BuryReply, Death, EntryId, Stream};
 use tokio::time::timeout;
 
 use super::{Payload, PendingFilter, PendingReader, PendingView};
 use crate::{
     change::{End, Ending, InvalidInput, Job, Next, Plan, Progress, Report},
+    connect,
     order_show::decided,
     settings::SystemSettings,
     text::counted,
@@ -143,6 +144,7 @@ pub struct PendingBurial<'a> {
     request: BuryRequest,
     stream: Stream,
     keys: Keys,
+    announcer: Announcer,
 }
 
 impl<'a> PendingBurial<'a> {
@@ -157,7 +159,9 @@ impl<'a> PendingBurial<'a> {
     ) -> Result<Self, InvalidInput> {
         request.check()?;
         let stream = Stream::new(redis.clone(), settings.stream_names());
-        Ok(Self { redis, mysql, settings, request, stream, keys: Keys::new(settings.keys.clone()) })
+        let announcer = connect::announcer(settings, redis, mysql);
+        let keys = Keys::new(settings.keys.clone());
+        Ok(Self { redis, mysql, settings, request, stream, keys, announcer })
     }
 
     /// Reads what is meant, and what MySQL says of it.
@@ -228,6 +232,8 @@ impl<'a> PendingBurial<'a> {
         }
         let Some(entry) = &pending.content else { return Ok(Some(LeftReason::Gone)) };
         let death = Death { reason: BY_OPERATOR, error: self.request.why.clone() };
+        // Told before: after it, nobody has the entry in hand. If its consumer lives after all, what it says counts more.
+        self.announcer.announce_burial(self.keys.fields(), entry, BY_OPERATOR).await?;
         let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
         let reply = self.stream.bury_of_dead(entry, &death, &pending.consumer, heartbeat).await;
         Ok(match reply.with_context(|| format!("Failed to bury {}", pending.entry))? {

@@ -2,7 +2,10 @@
 
 use anyhow::Context;
 use fred::clients::Pool;
-use tidegate_orders::{Keys, wire::FieldNames};
+use tidegate_orders::{
+    Keys,
+    wire::{FieldNames, Message},
+};
 use tidegate_stream::{
     Entry, EntryId, PendingEntry, PendingPages, StreamInspector, age_ms, is_offered, server_time_ms,
 };
@@ -101,7 +104,7 @@ impl PendingReader {
                 EntryId { ms: self.now_ms.saturating_sub(span_ms), seq: 0 }
             }
         };
-        self.inspector.pending_pages(last, PAGE, filter.consumer.as_deref())
+        self.inspector.pending_pages((EntryId::MIN, last), PAGE, filter.consumer.as_deref())
     }
 
     fn is_chosen(&self, filter: &PendingFilter, pending: &PendingEntry) -> bool {
@@ -142,16 +145,12 @@ impl PendingReader {
     }
 
     fn view(&self, pending: &PendingEntry, content: Option<Entry>) -> PendingView {
-        let decoded = content.as_ref().map(|entry| self.fields.decode(entry));
-        let payload = match &decoded {
-            None => Payload::Gone,
-            Some(Ok(_)) => Payload::Order,
-            Some(Err(_)) => Payload::NoOrder,
-        };
-        let (order, error) = match decoded {
-            None => (None, None),
-            Some(Ok(order)) => (Some(order), None),
-            Some(Err(error)) => (None, Some(error.to_string())),
+        let decoded = content.as_ref().map(|entry| self.fields.decode_message(entry));
+        let (payload, order, event, error) = match decoded {
+            None => (Payload::Gone, None, None, None),
+            Some(Ok(Message::Order(order))) => (Payload::Order, Some(order), None, None),
+            Some(Ok(Message::Event(event))) => (Payload::Event, None, Some(event.into()), None),
+            Some(Err(error)) => (Payload::NoOrder, None, None, Some(error.to_string())),
         };
         let offered = is_offered(pending.idle_ms);
         PendingView {
@@ -167,6 +166,7 @@ impl PendingReader {
             age_s: seconds(age_ms(self.now_ms, pending.id)),
             payload,
             order,
+            event,
             error,
             content,
         }

@@ -8,21 +8,24 @@ use std::{
 
 use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
 use tidegate_orders::{
-    DryRun, Gate, Keys, Ledger, OrderCounters, OrderHandler, Predicted, UserLocks, keys::process_of,
+    AnnouncedEntries, DryRun, Gate, Keys, Ledger, OrderCounters, OrderHandler, Predicted, UserLocks,
+    keys::process_of,
 };
 use tidegate_stream::{
-    Backoff, BuryReply, Death, Entry, EntryId, Handler, Leases, Outage, Outcome, Stream, StreamError,
-    StreamInspector,
+    Backoff, BuryReply, Death, Entry, EntryId, Leases, Outage, Outcome, Stream, StreamError, StreamInspector,
 };
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{ReplayOutcomes, ReplayReport, ReplaySource};
+use super::{ReplayOutcomes, ReplayReport, ReplayRequest, ReplaySource};
 use crate::{connect, settings::SystemSettings};
 
 /// Why an entry is left.
 const HELD: &str = "somebody else holds its user's lock, its voucher's row or a key of its voucher, or a living worker \
                     has it in hand";
+
+/// Pending entries that are read in one go.
+const PAGE: u16 = 2_000;
 
 /// Runs batches of entries again.
 #[derive(Debug)]
@@ -36,6 +39,8 @@ pub(super) struct BatchRunner {
     keys: Keys,
     /// Entries of a file are settled nowhere.
     settles: bool,
+    /// Results of entries that are not pending are announced as well: they were announced when they were acknowledged.
+    announces_all: bool,
     retry: (Duration, Duration),
     patience: Duration,
 }
@@ -60,15 +65,17 @@ impl BatchRunner {
     pub(super) async fn open(
         settings: &SystemSettings,
         pool: Pool,
-        source: &ReplaySource,
+        request: &ReplayRequest,
     ) -> anyhow::Result<Self> {
         let (fleet, names) = (&settings.fleet, settings.stream_names());
         let keys = Keys::new(settings.keys.clone());
         let sessions = connect::mysql_reached(settings).await?;
         let mysql = sessions.pool(settings.mysql.connections);
+        let announcer = connect::announcer(settings, &pool, &mysql);
         let ledger = Ledger::new(mysql, settings.mysql.statement_timeout)
             .with_look_up_first()
-            .committing_in_packet(sessions.commit_in_packet());
+            .committing_in_packet(sessions.commit_in_packet())
+            .with_pay_within(settings.pay_within);
         let order_counters = Arc::new(OrderCounters::default());
         let handler = OrderHandler::new(
             Gate::new(pool.clone(), keys.clone(), names.stream.clone()),
@@ -77,6 +84,7 @@ impl BatchRunner {
             Arc::clone(&order_counters),
             StreamInspector::new(pool.clone(), names.clone()),
         );
+        let handler = handler.announcing(announcer);
         Ok(Self {
             handler,
             order_counters,
@@ -85,7 +93,8 @@ impl BatchRunner {
             inspector: StreamInspector::new(pool.clone(), names),
             pool,
             keys,
-            settles: *source == ReplaySource::Stream,
+            settles: request.source == ReplaySource::Stream,
+            announces_all: request.announce,
             retry: (fleet.lock_retry, fleet.backoff_max),
             // A killed worker's locks have ended by then.
             patience: fleet.lock_lease * 2,
@@ -130,10 +139,12 @@ impl BatchRunner {
         stop: &CancellationToken,
     ) -> Result<Option<EntryId>, Outage> {
         let ToRun { mut entries, known } = self.to_run(batch, report).await?;
+        // What is read meanwhile is its reader's to announce and to settle.
+        let pending = self.pending(&entries).await?;
         let (began, mut backoff) = (Instant::now(), Backoff::new(self.retry.0, self.retry.1));
         loop {
-            let outcomes = self.handle(&entries, &known, report).await?;
-            let in_hand = self.settle(&entries, &outcomes, report).await?;
+            let outcomes = self.handle((&entries, &pending), &known, report).await?;
+            let in_hand = self.settle((&entries, &pending), &outcomes, report).await?;
             let mut outcomes = outcomes.iter();
             entries.retain(|entry| {
                 matches!(outcomes.next(), Some(Outcome::SetAside(_))) || in_hand.contains(&entry.id)
@@ -171,12 +182,14 @@ impl BatchRunner {
 
     async fn handle(
         &self,
-        entries: &[Entry],
+        (entries, pending): (&[Entry], &HashSet<EntryId>),
         known: &Before,
         report: &mut ReplayReport,
     ) -> Result<Vec<Outcome>, Outage> {
         let before = self.order_counters.counts();
-        let outcomes = self.handler.handle(entries).await?;
+        let announced =
+            if self.announces_all { AnnouncedEntries::All } else { AnnouncedEntries::Only(pending) };
+        let outcomes = self.handler.handle_announcing(entries, announced).await?;
         let now = self.order_counters.counts();
         let ended = entries.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Done);
         let refused_before =
@@ -200,17 +213,15 @@ impl BatchRunner {
     /// be alive: the row of its voucher may have been added meanwhile.
     async fn settle(
         &self,
-        entries: &[Entry],
+        (entries, pending): (&[Entry], &HashSet<EntryId>),
         outcomes: &[Outcome],
         report: &mut ReplayReport,
     ) -> Result<HashSet<EntryId>, Outage> {
         let mut in_hand = HashSet::new();
-        let ids = || entries.iter().map(|entry| entry.id);
-        let (Some(first), Some(last)) = (ids().min(), ids().max()) else { return Ok(in_hand) };
-        let is_pending = self.is_any_pending(first, last).await?;
-        let ended: Vec<EntryId> =
-            ids().zip(outcomes).filter(|(_, outcome)| **outcome == Outcome::Done).map(|(id, _)| id).collect();
-        if is_pending && !ended.is_empty() {
+        let ended = entries.iter().zip(outcomes).filter(|(_, outcome)| **outcome == Outcome::Done);
+        let ended = ended.map(|(entry, _)| entry.id).filter(|id| pending.contains(id));
+        let ended: Vec<EntryId> = ended.collect();
+        if !ended.is_empty() {
             // A row that was only read may be visible a moment before it is durable: a write of our own that is durable
             // means that it is, too.
             self.ledger.probe().await?;
@@ -219,7 +230,7 @@ impl BatchRunner {
         }
         for (entry, outcome) in entries.iter().zip(outcomes) {
             let Outcome::Dead(death) = outcome else { continue };
-            if !is_pending {
+            if !pending.contains(&entry.id) {
                 report.outcomes.add_dead(entry.id, death);
             } else if self.settle_dead(entry, death, report).await? == BuryReply::InHand {
                 in_hand.insert(entry.id);
@@ -269,7 +280,17 @@ impl BatchRunner {
         Ok(if is_alive { BuryReply::InHand } else { BuryReply::Buried })
     }
 
-    async fn is_any_pending(&self, first: EntryId, last: EntryId) -> Result<bool, Outage> {
-        Ok(self.settles && self.inspector.first_pending((first, last)).await?.is_some())
+    /// Those of `entries` that are pending.
+    async fn pending(&self, entries: &[Entry]) -> Result<HashSet<EntryId>, Outage> {
+        let ids: HashSet<EntryId> = entries.iter().map(|entry| entry.id).collect();
+        let mut pending = HashSet::new();
+        let (Some(first), Some(last), true) = (ids.iter().min(), ids.iter().max(), self.settles) else {
+            return Ok(pending);
+        };
+        let mut pages = self.inspector.pending_pages((first.previous(), *last), PAGE, None);
+        while let Some(page) = pages.next().await? {
+            pending.extend(page.into_iter().map(|pending| pending.id).filter(|id| ids.contains(id)));
+        }
+        Ok(pending)
     }
 }

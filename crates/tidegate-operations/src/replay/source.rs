@@ -43,7 +43,7 @@ impl EntryReader {
     /// When Redis does not answer, or the file cannot be read.
     pub(super) async fn next(&mut self, count: u16) -> anyhow::Result<Option<Page>> {
         match self {
-            Self::Stream(pages) => pages.next(count).await.context("Failed to read the stream"),
+            Self::Stream(pages) => pages.next(count).await.context("Failed to read the stream in Redis"),
             Self::File(lines) => lines.next(count),
         }
     }

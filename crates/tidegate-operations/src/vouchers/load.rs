@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
     VoucherId,
-    gate::{LoadReply, SaleWindow, VoucherState},
+    gate::{JournalUse, LoadReply, SaleWindow, VoucherState},
     vouchers::{self, Inserted, NewVoucher, VoucherRow},
 };
 
@@ -32,6 +32,11 @@ pub struct LoadRequest {
     pub begin: Option<Timestamp>,
     /// The sale ends; None: never.
     pub end: Option<Timestamp>,
+    /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says, or its row.
+    pub pay_within_s: Option<i64>,
+    /// Whether what sells it keeps a journal.
+    #[serde(skip)]
+    pub journal: JournalUse,
 }
 
 impl LoadRequest {
@@ -217,7 +222,10 @@ pub async fn run(stores: &VoucherStores, plan: LoadPlan) -> anyhow::Result<LoadR
 /// Whether both sides are as this load leaves them, with nothing sold.
 fn is_loaded(sale: &VoucherState, row: Option<&VoucherRow>, request: &LoadRequest) -> bool {
     let stock = request.stock;
-    let row = row.is_some_and(|row| row.stock == stock && row.initial_stock == Some(stock));
+    let row = row.is_some_and(|row| {
+        let pay_within_s = request.pay_within_s.or(row.pay_within_s);
+        (row.stock, row.initial_stock, row.pay_within_s) == (stock, Some(stock), pay_within_s)
+    });
     row && sale.stock == Some(stock) && is_same(sale.window, request.window())
 }
 
@@ -283,7 +291,8 @@ async fn load(
 ) -> anyhow::Result<Result<LoadOutcome, LoadRefusal>> {
     let LoadRequest { voucher, stock, .. } = *request;
     let ms = |moment: Option<Timestamp>| moment.map(Timestamp::as_millisecond);
-    let new = NewVoucher { voucher, stock, begin_ms: ms(request.begin), end_ms: ms(request.end) };
+    let (begin_ms, end_ms) = (ms(request.begin), ms(request.end));
+    let new = NewVoucher { voucher, stock, begin_ms, end_ms, pay_within_s: request.pay_within_s };
     match vouchers::insert(&stores.mysql, &new).await.context(FAILED_IN_MYSQL)? {
         Inserted::New => {}
         Inserted::TooMany => return Ok(Err(LoadRefusal::ColumnTooSmall)),
@@ -293,7 +302,7 @@ async fn load(
             }
         }
     }
-    let reply = stores.gate.load(voucher, stock.unsigned_abs(), request.window()).await;
+    let reply = stores.gate.load_with(voucher, stock.unsigned_abs(), request.window(), request.journal).await;
     let reply =
         reply.context("Failed to load the voucher into Redis; its MySQL row is there, run this again")?;
     Ok(match reply {

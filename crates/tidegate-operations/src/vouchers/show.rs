@@ -8,11 +8,11 @@ use sqlx::MySqlPool;
 use tidegate_orders::{
     DeadLetters, Gate, Keys, VoucherId,
     gate::VoucherState,
-    vouchers::{self, VoucherRow},
+    vouchers::{self, VoucherRow, VoucherUnits},
 };
 use tidegate_stream::EntryId;
 
-use crate::settings::SystemSettings;
+use crate::{settings::SystemSettings, status::units_to_deduct};
 
 /// Dead letters that are looked at, at once and in all.
 const LETTERS_A_PAGE: u16 = 500;
@@ -69,8 +69,12 @@ pub struct VoucherInMySql {
     pub stock: i64,
     /// Units at the start, where it is known.
     pub initial_stock: Option<i64>,
+    /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
+    pub pay_within_s: Option<i64>,
     /// Cancelled ones included.
     pub orders: i64,
+    /// Where its units are.
+    pub units: VoucherUnits,
     /// The sale begins.
     pub begin: Option<Timestamp>,
     /// The sale ends.
@@ -114,6 +118,17 @@ pub enum Difference {
         /// How many units.
         units: i64,
     },
+    /// Units are in orders whose slot and status contradict each other.
+    Contradictory {
+        /// How many units.
+        units: i64,
+    },
+    /// What was loaded is not what is unsold or in orders: somebody changed rows or the stock by hand. Below 0: there is more
+    /// than was loaded.
+    Unaccounted {
+        /// How many units.
+        units: i64,
+    },
     /// They disagree on the end of the sale.
     OtherEnd,
     /// The sale is paused.
@@ -127,6 +142,13 @@ impl VoucherSides {
         self.redis.is_none() && self.mysql.is_none()
     }
 
+    /// Units that were taken in Redis and are in no order in MySQL: on their way, dead or lost. Below 0: Redis offers more than
+    /// MySQL has.
+    #[must_use]
+    pub fn in_flight(&self) -> Option<i64> {
+        Some(units_to_deduct(self.mysql.as_ref()?.units.unsold?, self.redis.as_ref()?.stock?))
+    }
+
     /// Where the sides differ at this moment.
     #[must_use]
     pub fn differences(&self, now: Timestamp) -> Vec<Difference> {
@@ -135,8 +157,12 @@ impl VoucherSides {
         // MySQL keeps whole seconds.
         let other_end = ends.is_some_and(|(redis, mysql)| (redis.as_second() - mysql.as_second()).abs() > 1);
         let paused = redis.is_some_and(|redis| redis.paused);
+        let units = mysql.map(|mysql| mysql.units).unwrap_or_default();
+        let (contradictory, unaccounted) = (units.contradictory, units.unaccounted.unwrap_or_default());
         let differences = [
             self.stock_difference(now),
+            (contradictory != 0).then_some(Difference::Contradictory { units: contradictory }),
+            (unaccounted != 0).then_some(Difference::Unaccounted { units: unaccounted }),
             other_end.then_some(Difference::OtherEnd),
             paused.then_some(Difference::Paused),
         ];
@@ -182,6 +208,7 @@ pub async fn read(
     let state = gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
     let row = vouchers::find(mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
     let orders = vouchers::count_orders(mysql, voucher).await.context("Failed to count its orders")?;
+    let units = vouchers::units(mysql, voucher).await.context("Failed to count its units")?;
     let dead = match row {
         Some(_) => DeadOrders::default(),
         None => {
@@ -192,7 +219,7 @@ pub async fn read(
     Ok(VoucherSides {
         voucher,
         redis: redis_side(&state),
-        mysql: row.map(|row| mysql_side(&row, orders)),
+        mysql: row.map(|row| mysql_side(&row, orders, units.unwrap_or_default())),
         dead,
         stock_key: keys.stock(voucher).as_str_lossy().into_owned(),
     })
@@ -236,12 +263,14 @@ fn redis_side(state: &VoucherState) -> Option<VoucherInRedis> {
     (!is_empty).then_some(side)
 }
 
-fn mysql_side(row: &VoucherRow, orders: i64) -> VoucherInMySql {
+fn mysql_side(row: &VoucherRow, orders: i64, units: VoucherUnits) -> VoucherInMySql {
     let moment = |ms: Option<i64>| ms.and_then(|ms| Timestamp::from_millisecond(ms).ok());
     VoucherInMySql {
         stock: row.stock,
         initial_stock: row.initial_stock,
+        pay_within_s: row.pay_within_s,
         orders,
+        units,
         begin: moment(row.begin_ms),
         end: moment(row.end_ms),
     }
@@ -266,7 +295,9 @@ mod tests {
             mysql: mysql.map(|(stock, orders)| VoucherInMySql {
                 stock,
                 initial_stock: None,
+                pay_within_s: None,
                 orders,
+                units: VoucherUnits::default(),
                 begin,
                 end,
             }),
@@ -302,5 +333,19 @@ mod tests {
         assert_eq!(both.differences(now), [Difference::Paused]);
         both.redis.as_mut().unwrap().end = Some(Timestamp::from_second(2_002).unwrap());
         assert_eq!(both.differences(now), [Difference::OtherEnd, Difference::Paused]);
+    }
+
+    #[test]
+    fn units_that_contradict_or_are_missing_are_named() {
+        let (mut both, now) = (sides(Some((5, 1)), Some((5, 1))), Timestamp::from_second(1_000).unwrap());
+        let units = &mut both.mysql.as_mut().unwrap().units;
+        *units = VoucherUnits {
+            unsold: Some(7),
+            contradictory: 3,
+            unaccounted: Some(-2),
+            ..VoucherUnits::default()
+        };
+        let expected = [Difference::Contradictory { units: 3 }, Difference::Unaccounted { units: -2 }];
+        assert_eq!((&both.differences(now)[..], both.in_flight()), (&expected[..], Some(2)));
     }
 }

@@ -333,3 +333,28 @@ async fn an_order_whose_slot_and_status_contradict_each_other_is_a_finding_of_it
     assert_eq!(failures.len(), 2, "three units too many are: {failures:?}");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_are_counted_by_what_has_become_of_them_for_each_voucher_and_in_all() -> Result<()> {
+    let world = World::start().await?;
+    world.sql("INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock) VALUES (11, 5, 6)").await?;
+    // Status and slot; NULL is unpaid. A payment that came after the cancellation has no slot.
+    let rows =
+        [(1, "1"), (1, "1"), (2, "1"), (3, "1"), (5, "1"), (5, "NULL"), (4, "NULL"), (6, "NULL"), (4, "1")];
+    for (order, (status, slot)) in (1..).zip(rows) {
+        let values = format!("({order}, {order}, 10, {status}, {slot})");
+        world
+            .sql(&format!(
+                "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status, slot) VALUES {values}"
+            ))
+            .await?;
+    }
+    world
+        .sql("INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES (99, 99, 11, 2)")
+        .await?;
+    let report = world.audit().await?;
+    let states: Vec<[u64; 7]> = report.vouchers.iter().map(|voucher| voucher.states.all()).collect();
+    assert_eq!(states, [[2, 1, 1, 2, 1, 1, 1], [0, 1, 0, 0, 0, 0, 0]]);
+    assert_eq!(report.states.all(), [2, 2, 1, 2, 1, 1, 1]);
+    Ok(())
+}

@@ -2,3 +2,5 @@
 
 mod audit;
 mod error_texts;
+mod repair;
+mod repair_ground;

@@ -12,7 +12,7 @@ fn sale(stock: Option<i64>, buyers: u64, end_ms: Option<i64>) -> VoucherState {
 
 fn row(stock: i64, initial_stock: Option<i64>) -> VoucherRow {
     let voucher = VoucherId::try_from(7).unwrap();
-    VoucherRow { voucher, stock, initial_stock, begin_ms: None, end_ms: None }
+    VoucherRow { voucher, stock, initial_stock, begin_ms: None, end_ms: None, pay_within_s: None }
 }
 
 fn is_refused(sale: VoucherState, row: Option<&VoucherRow>, orders: i64) -> bool {
@@ -32,7 +32,14 @@ fn a_voucher_that_is_or_was_on_sale_on_either_side_is_refused() {
 #[test]
 fn what_a_load_left_is_known_by_its_stocks_and_its_window() {
     let end = Some(Timestamp::from_millisecond(2_000).unwrap());
-    let request = LoadRequest { voucher: VoucherId::try_from(7).unwrap(), stock: 100, begin: None, end };
+    let request = LoadRequest {
+        journal: tidegate_orders::gate::JournalUse::Complete,
+        voucher: VoucherId::try_from(7).unwrap(),
+        stock: 100,
+        begin: None,
+        end,
+        pay_within_s: None,
+    };
     let left =
         |stock, end_ms, row: Option<&VoucherRow>| is_loaded(&sale(Some(stock), 0, end_ms), row, &request);
     let ours = row(100, Some(100));

@@ -75,7 +75,14 @@ mod tests {
         initial_stock: Option<i64>,
     ) -> Result<i64, RestockRefusal> {
         let voucher = VoucherId::try_from(7).unwrap();
-        let row = VoucherRow { voucher, stock: row.0, initial_stock: row.1, begin_ms: None, end_ms: None };
+        let row = VoucherRow {
+            voucher,
+            stock: row.0,
+            initial_stock: row.1,
+            begin_ms: None,
+            end_ms: None,
+            pay_within_s: None,
+        };
         RestockRequest { voucher, units, initial_stock }.check(redis, Some(&row), last)
     }
 

@@ -1,0 +1,124 @@
+//! Events among the dead letters whose orders are dead letters, too. They go back behind their order, and not before it: a
+//! payment whose order is not there would have to be given back.
+
+use std::collections::HashMap;
+
+use anyhow::Context;
+use tidegate_orders::{DeadLetters, OrderId, UserId, VoucherId, wire::Message};
+use tidegate_stream::{EntryId, Letter};
+
+use super::selection::LetterSelection;
+
+/// Whose order it is: a letter with the id of another's order is not about it.
+type Owned = (OrderId, UserId, VoucherId);
+
+/// The events of dead orders: some 60 bytes of memory each, and none for letters of other kinds.
+#[derive(Debug, Default)]
+pub(super) struct BuriedEvents {
+    of: HashMap<Owned, OfOrder>,
+}
+
+#[derive(Debug, Default)]
+struct OfOrder {
+    events: Vec<BuriedEvent>,
+    /// What is known of the letter of the order.
+    order: Option<IsSelected>,
+}
+
+/// A letter that holds an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BuriedEvent {
+    pub(super) letter: EntryId,
+    /// The entry that it was at first: so events follow each other as they were appended.
+    first: EntryId,
+    pub(super) is_selected: bool,
+}
+
+/// Whether a letter is among those that were asked for.
+type IsSelected = bool;
+
+/// What a letter is among the events of dead orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Belongs {
+    /// It is no event of a dead order.
+    Nowhere,
+    /// It is one, and its order is asked for as well.
+    BehindSelected,
+    /// It is one, and its order is not asked for.
+    BehindOther,
+}
+
+impl BuriedEvents {
+    /// Looks through all letters that there are now, for those of one order may be anywhere: once, and where there are events once
+    /// more for their orders.
+    pub(super) async fn read(dead: &DeadLetters, selection: &LetterSelection) -> anyhow::Result<Self> {
+        let mut found = Self::default();
+        let all = LetterSelection::ALL.up_to_now(dead).await?;
+        each(dead, &all, |letter| found.add_event(dead, selection, letter)).await?;
+        if !found.of.is_empty() {
+            each(dead, &all, |letter| found.add_order(dead, selection, letter)).await?;
+        }
+        found.of.retain(|_, of| of.order.is_some());
+        found.of.values_mut().for_each(|of| of.events.sort_by_key(|event| (event.first, event.letter)));
+        Ok(found)
+    }
+
+    fn add_event(&mut self, dead: &DeadLetters, selection: &LetterSelection, letter: &Letter) {
+        let Some(owned) = event_of(dead, letter) else { return };
+        let first = letter.entries().min().unwrap_or(letter.id);
+        let is_selected = selection.includes(dead.fields(), letter);
+        self.of.entry(owned).or_default().events.push(BuriedEvent { letter: letter.id, first, is_selected });
+    }
+
+    fn add_order(&mut self, dead: &DeadLetters, selection: &LetterSelection, letter: &Letter) {
+        let of = order_of(dead, letter).and_then(|owned| self.of.get_mut(&owned));
+        if let Some(of) = of {
+            let is_selected = selection.includes(dead.fields(), letter);
+            of.order = Some(of.order.unwrap_or_default() || is_selected);
+        }
+    }
+
+    /// The events of the order that a letter holds, as they were appended.
+    pub(super) fn behind(&self, dead: &DeadLetters, letter: &Letter) -> &[BuriedEvent] {
+        let of = order_of(dead, letter).and_then(|owned| self.of.get(&owned));
+        of.map_or(&[], |of| &of.events)
+    }
+
+    /// What a letter is.
+    pub(super) fn belongs(&self, dead: &DeadLetters, letter: &Letter) -> Belongs {
+        let of = event_of(dead, letter).and_then(|owned| self.of.get(&owned));
+        match of.and_then(|of| of.order) {
+            None => Belongs::Nowhere,
+            Some(true) => Belongs::BehindSelected,
+            Some(false) => Belongs::BehindOther,
+        }
+    }
+}
+
+/// Reads letters, page by page.
+async fn each(
+    dead: &DeadLetters,
+    selection: &LetterSelection,
+    mut look_at: impl FnMut(&Letter),
+) -> anyhow::Result<()> {
+    let mut pages = selection.pages(dead);
+    while let Some(page) = pages.next().await.context("Failed to read the dead letters")? {
+        page.letters.iter().for_each(&mut look_at);
+    }
+    Ok(())
+}
+
+/// The order of an event that a worker can record.
+fn event_of(dead: &DeadLetters, letter: &Letter) -> Option<Owned> {
+    match dead.fields().decode_message(&letter.entry()) {
+        Ok(Message::Event(event)) if letter.burial.is_some() => {
+            Some((event.order, event.user, event.voucher))
+        }
+        _ => None,
+    }
+}
+
+fn order_of(dead: &DeadLetters, letter: &Letter) -> Option<Owned> {
+    let order = dead.order_of(letter).ok().filter(|_| letter.burial.is_some())?;
+    Some((order.id, order.user, order.voucher))
+}

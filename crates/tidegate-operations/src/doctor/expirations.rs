@@ -1,0 +1,67 @@
+//! Do unpaid orders expire in time?
+
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_orders::{MarkState, migration_hint};
+
+use super::finding::Findings;
+use crate::{
+    SystemSettings,
+    expirations::{ExpirationsView, WENT_BACK},
+    text::{counted, error_chain},
+};
+
+/// Later than this, an order does not wait for its turn but for help.
+const LATE_S: f64 = 60.0;
+
+/// Looks whether anything keeps them from it. Says nothing where no order has to be paid in time.
+pub(super) async fn check(
+    settings: &SystemSettings,
+    findings: &mut Findings,
+    redis: &Pool,
+    mysql: &MySqlPool,
+) {
+    let view = ExpirationsView::read(settings, redis, mysql, settings.mysql.statement_timeout).await;
+    match view {
+        Ok(view) => report(findings, &view),
+        // Told with the tables.
+        Err(error) if is_not_migrated(&error) => {}
+        Err(error) => findings.warning(
+            format!("nobody can say whether unpaid orders expire: {}", error_chain(&error)),
+            format!(
+                "allow this user to read tidegate_unpaid_order, tidegate_fleet_mark and {}",
+                settings.keys.mark
+            ),
+        ),
+    }
+}
+
+fn is_not_migrated(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<sqlx::Error>());
+    causes.any(|error| !migration_hint(error).is_empty())
+}
+
+fn report(findings: &mut Findings, view: &ExpirationsView) {
+    let resume = format!("find out what is lost, then tidegate expirations resume; see {WENT_BACK}");
+    match view.state {
+        MarkState::RedisWentBack => {
+            findings.error("Redis went back in time: no unpaid order expires", resume)
+        }
+        MarkState::MySqlWentBack => {
+            findings.error("MySQL went back in time: no unpaid order expires", resume)
+        }
+        MarkState::Whole if view.unpaid.overdue_s > LATE_S => findings.warning(
+            format!(
+                "{} should have expired, the first {:.0} s ago",
+                counted(view.unpaid.overdue, "unpaid order"),
+                view.unpaid.overdue_s
+            ),
+            "tidegate expirations show; see docs/runbook/expirations-stand-still.md",
+        ),
+        MarkState::Whole if view.unpaid.orders > 0 => {
+            findings
+                .ok(format!("{} to be paid in time, and none is late", counted(view.unpaid.orders, "order")));
+        }
+        MarkState::Whole => {}
+    }
+}

@@ -1,0 +1,64 @@
+//! Do both stores agree, as far as the last comparison says?
+
+use std::time::Duration;
+
+use fred::clients::Pool;
+use tidegate_orders::Keys;
+use tidegate_stream::server_time_ms;
+
+use super::finding::Findings;
+use crate::{SystemSettings, reconcile::Reconciled, text::error_chain};
+
+/// A comparison is late when so many of its intervals are over.
+const LATE: u32 = 3;
+
+/// Says when the last comparison was, and what it found. Where none was made yet, workers will make one.
+pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, redis: &Pool) {
+    let read = async {
+        let found = Reconciled::read(redis, &Keys::new(settings.keys.clone())).await?;
+        anyhow::Ok((found, i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX)))
+    };
+    match read.await {
+        Ok((Some(found), now_ms)) => report(findings, &found, now_ms, settings.reconcile_every),
+        Ok((None, _)) => {}
+        Err(error) => findings.warning(
+            format!("nobody can say whether both stores agree: {}", error_chain(&error)),
+            format!("allow this user GET on {}", settings.keys.reconciled),
+        ),
+    }
+}
+
+fn report(findings: &mut Findings, found: &Reconciled, now_ms: i64, every: Duration) {
+    let minutes = |at_ms: i64| (now_ms - at_ms).max(0) / 60_000;
+    let failures = found.failures();
+    let clean = found.clean_at_ms.map_or_else(
+        || "they have not been seen to agree yet".to_owned(),
+        |at_ms| format!("they last agreed {} min ago", minutes(at_ms)),
+    );
+    let last = minutes(found.at_ms);
+    if !failures.is_empty() {
+        let kinds: Vec<String> =
+            failures.iter().map(|(kind, count)| format!("{}: {count}", kind.word())).collect();
+        findings.warning(
+            format!("{last} min ago both stores differed ({}); {clean}", kinds.join(", ")),
+            "tidegate reconcile says which orders; see docs/runbook/books-differ.md",
+        );
+    } else if found.unread > 0 {
+        findings.warning(
+            format!("{last} min ago the books of {} vouchers could not be compared", found.unread),
+            "tidegate reconcile says why; see docs/runbook/books-differ.md",
+        );
+    } else {
+        findings.ok(format!("{last} min ago both stores agreed, order by order"));
+    }
+    let age = Duration::from_millis((now_ms - found.at_ms).max(0).unsigned_abs());
+    if !every.is_zero() && age > every * LATE + Duration::from_secs(600) {
+        findings.warning(
+            format!(
+                "both stores were not compared for {last} min, although reconcile.every_s is {}",
+                every.as_secs()
+            ),
+            "look for `both stores are not compared` in the logs of the workers, and type tidegate reconcile",
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! Do results come where they are read?
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fred::{clients::Pool, interfaces::StreamsInterface, types::Value};
+use sqlx::MySqlPool;
+use tidegate_stream::{KeyKind, StreamNames, StreamStatus, age_ms, inspect};
+
+use super::finding::Findings;
+use crate::{SystemSettings, connect, text::counted};
+
+/// A reader who lets results lie for longer is away, or too slow.
+const UNREAD: Duration = Duration::from_secs(600);
+/// Groups that are looked at.
+const MOST_GROUPS: usize = 10;
+
+/// Checks the stream of results, its readers, and what Redis did not take.
+pub(super) async fn check(
+    settings: &SystemSettings,
+    findings: &mut Findings,
+    redis: &Pool,
+    mysql: &MySqlPool,
+) {
+    let key = &settings.stream.results;
+    let names = |group: &str| StreamNames { stream: key.clone(), dead: key.clone(), group: group.to_owned() };
+    match inspect(redis, &names("")).await {
+        Ok(StreamStatus { kind: KeyKind::Other(kind), .. }) => findings.error(
+            format!("{key} is a {kind}, not a stream: results are not announced"),
+            "rename that key, or set stream.results; workers announce what they remember by themselves",
+        ),
+        Ok(_) => {
+            let groups: Vec<BTreeMap<String, Value>> = redis.xinfo_groups(key).await.unwrap_or_default();
+            for group in groups.iter().take(MOST_GROUPS).filter_map(|group| group.get("name")?.as_string()) {
+                let Ok(status) = inspect(redis, &names(&group)).await else { continue };
+                report_reader(findings, (key, &group), &status);
+            }
+        }
+        Err(error) => findings.warning(
+            format!("the results in {key} could not be read: {error}"),
+            "allow this user TYPE, XLEN, XRANGE, XINFO and XPENDING on it",
+        ),
+    }
+    // A table that is missing is told with the others.
+    if let Ok(results @ 1..) = connect::announcer(settings, redis, mysql).unannounced().await {
+        findings.warning(
+            format!("{} were not announced: Redis did not take them", counted(results as u64, "result")),
+            "workers announce them as soon as it does: see docs/runbook/results-are-not-announced.md",
+        );
+    }
+}
+
+fn report_reader(findings: &mut Findings, (key, group): (&str, &str), status: &StreamStatus) {
+    let unread = status.group.as_ref().and_then(|group| group.oldest_undelivered);
+    let age = unread.map(|id| Duration::from_millis(age_ms(status.now_ms, id)));
+    if let Some(age) = age.filter(|age| *age > UNREAD) {
+        findings.warning(
+            format!("the group {group} of {key} has not read results for {} min", age.as_secs() / 60),
+            "start its reader, before results.keep_ms or results.keep_bytes take what it has not read: see \
+             docs/runbook/results-are-not-read.md",
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! Orders that expire because they are not paid in time: finding them, who does that, and going on after a store went back in
+//! time.
+
+mod resume;
+mod sweep;
+mod unread_events;
+
+use std::time::Duration;
+
+use anyhow::Context;
+use fred::{clients::Pool, interfaces::KeysInterface};
+use serde::Serialize;
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    FleetMark, Keys, MarkState,
+    fleet_mark::Marks,
+    unpaid_orders::{self, SUMMED_UP, UnpaidSummary},
+};
+use tokio::time::Instant;
+
+pub use self::{
+    resume::{ExpirationsPlan, ExpirationsReport, plan, run},
+    sweep::{Pass, Sweeper},
+};
+use crate::{
+    settings::SystemSettings,
+    within::{in_session, in_time, until},
+};
+
+/// The page of the runbook for [`MarkState::RedisWentBack`] and [`MarkState::MySqlWentBack`].
+pub const WENT_BACK: &str = "docs/runbook/store-went-back.md";
+
+/// What there is to know of orders that have to be paid in time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ExpirationsView {
+    /// How many, and how late.
+    #[serde(flatten)]
+    pub unpaid: UnpaidSummary,
+    /// There are more than were counted.
+    pub at_least: bool,
+    /// The worker that lets them expire now.
+    pub sweeper: Option<String>,
+    /// Whether one of the stores went back in time. While it did, nothing expires.
+    pub state: MarkState,
+    /// The numbers that say so.
+    pub marks: Marks,
+}
+
+impl ExpirationsView {
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// When a store does not answer in time.
+    pub async fn read(
+        settings: &SystemSettings,
+        redis: &Pool,
+        mysql: &MySqlPool,
+        within: Duration,
+    ) -> anyhow::Result<Self> {
+        let keys = Keys::new(settings.keys.clone());
+        let mark = FleetMark::new(redis.clone(), &keys, &settings.stream.name);
+        let end = Instant::now() + within;
+        let holder = async { Ok(redis.get::<Option<String>, _>(keys.sweeper()).await?) };
+        let holder =
+            in_time("Redis", within, holder).await.context("Failed to read who lets orders expire")?;
+        let (unpaid, marks) = in_session(mysql, until(end), async |session| {
+            Ok((unpaid_orders::summary(session).await?, mark.read(session).await?))
+        })
+        .await
+        .context("Failed to read the unpaid orders")?;
+        Ok(Self {
+            at_least: unpaid.orders >= u64::from(SUMMED_UP),
+            unpaid,
+            sweeper: holder.map(|token| sweeper_of(&token).to_owned()),
+            state: marks.state(),
+            marks,
+        })
+    }
+}
+
+/// A worker holds the lease with its name and a word that no other process has.
+fn sweeper_of(token: &str) -> &str {
+    token.split_once(' ').map_or(token, |(name, _)| name)
+}

@@ -1,0 +1,83 @@
+//! Going on after a store went back in time: an operator has looked, and takes both stores as they are.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use fred::clients::Pool;
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use sqlx::MySqlPool;
+use tidegate_orders::{FleetMark, Keys, MarkState, fleet_mark::Marks};
+
+use super::ExpirationsView;
+use crate::{
+    change::{Next, Plan, Report},
+    settings::SystemSettings,
+    text::counted,
+    within::in_session,
+};
+
+/// A store that needs longer counts as away.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What stands still.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExpirationsPlan {
+    /// What was read.
+    #[serde(flatten)]
+    pub expirations: ExpirationsView,
+}
+
+impl Plan for ExpirationsPlan {
+    fn next(&self) -> Next {
+        let overdue = counted(self.expirations.unpaid.overdue, "unpaid order");
+        match self.expirations.state {
+            MarkState::Whole => Next::NothingToDo,
+            MarkState::RedisWentBack | MarkState::MySqlWentBack => {
+                Next::Ask(format!("Let orders expire again, and cancel {overdue} of which the time is over?"))
+            }
+        }
+    }
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ExpirationsReport {
+    /// How both stores are marked from now on.
+    pub marks: Marks,
+    /// Whether that holds.
+    pub state: MarkState,
+}
+
+impl Report for ExpirationsReport {
+    fn counts(&self) -> Json {
+        json!({ "mark": self.marks.mark })
+    }
+}
+
+/// Looks whether expirations stand still.
+///
+/// # Errors
+/// When a store does not answer.
+pub async fn plan(
+    settings: &SystemSettings,
+    redis: &Pool,
+    mysql: &MySqlPool,
+) -> anyhow::Result<ExpirationsPlan> {
+    Ok(ExpirationsPlan { expirations: ExpirationsView::read(settings, redis, mysql, PATIENCE).await? })
+}
+
+/// Takes both stores as they are.
+///
+/// # Errors
+/// When a store does not answer; the same again goes on.
+pub async fn run(
+    settings: &SystemSettings,
+    redis: &Pool,
+    mysql: &MySqlPool,
+) -> anyhow::Result<ExpirationsReport> {
+    let mark = FleetMark::new(redis.clone(), &Keys::new(settings.keys.clone()), &settings.stream.name);
+    let marks = in_session(mysql, PATIENCE, async |session| Ok(mark.renew(session).await?)).await;
+    let marks = marks.context("Failed to mark both stores anew")?;
+    Ok(ExpirationsReport { marks, state: marks.state() })
+}

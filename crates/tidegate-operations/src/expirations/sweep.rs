@@ -1,0 +1,167 @@
+//! One pass over the orders that are due: it appends an event `expired` for each. Lanes decide what comes of them, behind all
+//! earlier entries of the order, so an order whose payment is in the stream stays paid.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use anyhow::Context;
+use fred::clients::Pool;
+use futures_util::future::join_all;
+use sqlx::{MySqlConnection, MySqlPool};
+use tidegate_orders::{
+    Event, EventKind, FleetMark, Keys, MarkState, OrderId,
+    unpaid_orders::{self, UnpaidOrder},
+    wire::event_fields,
+};
+use tidegate_stream::{EntryId, Stream, StreamInspector};
+use tokio::time::Instant;
+
+use super::unread_events::UnreadEvents;
+use crate::{consumers::Consumers, settings::SystemSettings, within::in_session};
+
+/// Events that a pass appends, at most.
+const PASS: usize = 1_000;
+/// An order whose event was appended is looked at again after this long: the event may be lost, or wait for something that is
+/// held.
+const ASK_AGAIN: Duration = Duration::from_secs(600);
+/// Between two raises of the mark while no order is due.
+const RAISE_EVERY: Duration = Duration::from_secs(1);
+/// Why the orders expire, in the events.
+const NOT_PAID_IN_TIME: &str = "not_paid_in_time";
+
+/// What a pass came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// No order has to be paid in time.
+    NoLimits,
+    /// The next order is due after this long.
+    NothingDue(Duration),
+    /// So many events are in the stream.
+    Appended(usize),
+    /// As many as there may be wait to be read, or there is no group yet that would read them.
+    Full,
+    /// One of the stores went back in time: nothing expires.
+    WentBack(MarkState),
+    /// These workers live and would bury events, because they are of an older version.
+    OlderWorkers(Vec<String>),
+}
+
+/// Lets unpaid orders expire. Two of them do no harm: an order that has expired cannot do so again.
+#[derive(Debug)]
+pub struct Sweeper {
+    redis: Pool,
+    mysql: MySqlPool,
+    keys: Keys,
+    stream: Stream,
+    inspector: StreamInspector,
+    mark: FleetMark,
+    unread: UnreadEvents,
+    raised: Option<Instant>,
+    within: Duration,
+    appended: Arc<AtomicU64>,
+}
+
+impl Sweeper {
+    /// Of one system. It needs a session of `mysql` for a moment now and then.
+    #[must_use]
+    pub fn new(settings: &SystemSettings, redis: Pool, mysql: MySqlPool) -> Self {
+        let keys = Keys::new(settings.keys.clone());
+        Self {
+            stream: Stream::new(redis.clone(), settings.stream_names()),
+            inspector: StreamInspector::new(redis.clone(), settings.stream_names()),
+            mark: FleetMark::new(redis.clone(), &keys, &settings.stream.name),
+            redis,
+            mysql,
+            keys,
+            unread: UnreadEvents::default(),
+            raised: None,
+            within: settings.mysql.statement_timeout,
+            appended: Arc::default(),
+        }
+    }
+
+    /// How many events it has appended so far.
+    #[must_use]
+    pub fn appended(&self) -> &Arc<AtomicU64> {
+        &self.appended
+    }
+
+    /// Looks once, and appends events for what is due.
+    ///
+    /// # Errors
+    /// When a store does not answer. Events that are appended by then are asked for again, which does no harm.
+    pub async fn pass(&mut self) -> anyhow::Result<Pass> {
+        let (mysql, within) = (self.mysql.clone(), self.within);
+        in_session(&mysql, within, async |session| self.pass_in(session).await).await
+    }
+
+    async fn pass_in(&mut self, session: &mut MySqlConnection) -> anyhow::Result<Pass> {
+        let next_in = unpaid_orders::next_in(session).await.context("Failed to look for unpaid orders")?;
+        let Some(next_in) = next_in else { return Ok(Pass::NoLimits) };
+        let is_due = next_in.is_zero();
+        // Before events are appended in any case: what is due is right only if neither store went back.
+        if is_due || self.raised.is_none_or(|raised| raised.elapsed() >= RAISE_EVERY) {
+            let state = self.mark.raise(session).await.context("Failed to raise the fleet's mark")?;
+            if state != MarkState::Whole {
+                return Ok(Pass::WentBack(state));
+            }
+            self.raised = Some(Instant::now());
+        }
+        if !is_due {
+            return Ok(Pass::NothingDue(next_in));
+        }
+        let older = Consumers::read(&self.redis, &self.keys, self.stream.names()).await?.without_events();
+        if !older.is_empty() {
+            return Ok(Pass::OlderWorkers(older));
+        }
+        let position = self.inspector.position().await?;
+        let room = position.map_or(0, |position| self.unread.room(position));
+        if room == 0 {
+            return Ok(Pass::Full);
+        }
+        let due = unpaid_orders::due(session, room.min(PASS)).await.context("Failed to read what is due")?;
+        if due.is_empty() {
+            // Paid since, or rows of somebody else with numbers that are none of ours: nothing to hurry for.
+            return Ok(Pass::NothingDue(RAISE_EVERY));
+        }
+        self.append(session, &due).await
+    }
+
+    /// Appends the events. An order whose event may not be in the stream is due again at once.
+    async fn append(&mut self, session: &mut MySqlConnection, due: &[UnpaidOrder]) -> anyhow::Result<Pass> {
+        let appended = join_all(due.iter().map(async |order| {
+            let event = expired(order);
+            self.stream.append(&event_fields(&event)).await.map(|entry| (order.order, entry))
+        }));
+        let (appended, failed): (Vec<_>, Vec<_>) = appended.await.into_iter().partition(Result::is_ok);
+        let appended: Vec<(OrderId, EntryId)> = appended.into_iter().flatten().collect();
+        let orders: Vec<OrderId> = appended.iter().map(|(order, _)| *order).collect();
+        if let Some(last) = appended.iter().map(|(_, entry)| *entry).max() {
+            self.unread.note(last, appended.len());
+            self.appended.fetch_add(appended.len() as u64, Relaxed);
+        }
+        let put_off = unpaid_orders::ask_again(session, &orders, ASK_AGAIN).await;
+        put_off.context("Failed to note for which orders an event is on its way")?;
+        if let Some(Err(error)) = failed.into_iter().next() {
+            return Err(error).with_context(|| format!("Failed to append to {}", self.stream.names().stream));
+        }
+        Ok(Pass::Appended(orders.len()))
+    }
+}
+
+fn expired(UnpaidOrder { order, user, voucher }: &UnpaidOrder) -> Event {
+    Event {
+        kind: EventKind::Expired,
+        order: *order,
+        user: *user,
+        voucher: *voucher,
+        reference: None,
+        payment: None,
+        reason: NOT_PAID_IN_TIME.parse().ok(),
+    }
+}

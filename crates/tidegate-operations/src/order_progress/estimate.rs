@@ -1,0 +1,132 @@
+//! When an order's turn comes: a guess, and called so. Pure.
+
+use serde::Serialize;
+use tidegate_stream::Backlog;
+
+use crate::order_show::{EntryRecord, EntryState};
+
+/// A guess when a waiting order is written: it goes by when entries came, and by how fast they are read at present.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct QueueEstimate {
+    /// Where its entry stands.
+    pub place: QueuePlace,
+    /// About how many entries are read before it; None: Redis cannot tell.
+    pub ahead: Option<u64>,
+    /// In about how many seconds its turn comes. None: nobody can tell, or nothing is read.
+    pub expected_s: Option<f64>,
+    /// Entries that the workers have read a second lately; None: that needs two looks.
+    pub read_per_s: Option<f64>,
+    /// All workers are paused.
+    pub paused: bool,
+}
+
+/// Where the entry of a waiting order stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueuePlace {
+    /// In the stream: no worker has read it.
+    Unread,
+    /// In the hands of a worker.
+    InHand,
+    /// With a worker that tries it again later, or that is gone.
+    SetAside,
+}
+
+impl QueueEstimate {
+    /// Of an entry that is to be handled; None: it is done.
+    #[must_use]
+    pub fn of(entry: &EntryRecord, backlog: &Backlog, read_per_s: Option<f64>, paused: bool) -> Option<Self> {
+        let (place, ahead) = match entry.state {
+            EntryState::Undelivered => (QueuePlace::Unread, backlog.ahead_of(entry.id)),
+            EntryState::Pending { alive: true, deliveries: 1.., .. } => (QueuePlace::InHand, Some(0)),
+            EntryState::Pending { .. } => (QueuePlace::SetAside, Some(0)),
+            EntryState::Settled => return None,
+        };
+        let expected_s = match place {
+            QueuePlace::Unread => ahead.zip(read_per_s).and_then(|(ahead, rate)| seconds(ahead, rate)),
+            QueuePlace::InHand => Some(0.0),
+            QueuePlace::SetAside => None,
+        };
+        let expected_s = expected_s.filter(|_| !paused || place == QueuePlace::InHand);
+        Some(Self { place, ahead, expected_s, read_per_s, paused })
+    }
+}
+
+/// Until the entry behind so many others is read.
+fn seconds(ahead: u64, rate: f64) -> Option<f64> {
+    let entries = f64::from(u32::try_from(ahead).unwrap_or(u32::MAX)) + 1.0;
+    // In tenths: more would be pretended.
+    (rate > 0.0).then(|| (entries / rate * 10.0).ceil() / 10.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_stream::EntryId;
+
+    use super::*;
+
+    fn entry(ms: u64, state: EntryState) -> EntryRecord {
+        EntryRecord { id: EntryId { ms, seq: 0 }, content: None, state }
+    }
+
+    fn pending(alive: bool, deliveries: u64) -> EntryState {
+        EntryState::Pending { consumer: "w-0".to_owned(), alive, idle_ms: None, deliveries, deaths: 0 }
+    }
+
+    fn backlog(lag: Option<u64>) -> Backlog {
+        let id = |ms| EntryId { ms, seq: 0 };
+        Backlog {
+            now_ms: 3_000,
+            last_added: id(2_000),
+            last_delivered: id(500),
+            oldest_undelivered: Some(id(1_000)),
+            lag,
+            entries_read: Some(7),
+        }
+    }
+
+    fn unread(lag: Option<u64>, rate: Option<f64>, paused: bool) -> QueueEstimate {
+        let entry = entry(1_500, EntryState::Undelivered);
+        QueueEstimate::of(&entry, &backlog(lag), rate, paused).unwrap()
+    }
+
+    #[test]
+    fn whoever_stands_behind_others_waits_for_them() {
+        let guess = unread(Some(101), Some(10.0), false);
+        assert_eq!((guess.place, guess.ahead, guess.expected_s), (QueuePlace::Unread, Some(50), Some(5.1)));
+        let last =
+            QueueEstimate::of(&entry(2_000, EntryState::Undelivered), &backlog(Some(101)), Some(1e6), false);
+        assert_eq!(last.unwrap().expected_s, Some(0.1), "never less than a tenth");
+    }
+
+    #[test]
+    fn nothing_is_guessed_that_nobody_can_know() {
+        for (lag, rate, paused) in [
+            (None, Some(10.0), false),
+            (Some(101), None, false),
+            (Some(101), Some(0.0), false),
+            (Some(101), Some(10.0), true),
+        ] {
+            assert_eq!(unread(lag, rate, paused).expected_s, None, "{lag:?} {rate:?} {paused}");
+        }
+        assert_eq!(unread(Some(101), None, true).ahead, Some(50), "the place is known all the same");
+        let empty = Backlog { oldest_undelivered: None, ..backlog(Some(0)) };
+        let guess =
+            QueueEstimate::of(&entry(1_500, EntryState::Undelivered), &empty, Some(1.0), false).unwrap();
+        assert_eq!((guess.ahead, guess.expected_s), (None, None), "an empty stream");
+    }
+
+    #[test]
+    fn what_is_read_stands_behind_nobody_and_only_what_is_in_hand_is_soon_done() {
+        let of = |state, paused| {
+            let guess =
+                QueueEstimate::of(&entry(400, state), &backlog(Some(101)), Some(1.0), paused).unwrap();
+            (guess.place, guess.ahead, guess.expected_s)
+        };
+        assert_eq!(of(pending(true, 1), false), (QueuePlace::InHand, Some(0), Some(0.0)));
+        assert_eq!(of(pending(true, 1), true), (QueuePlace::InHand, Some(0), Some(0.0)), "it is finished");
+        assert_eq!(of(pending(true, 0), false), (QueuePlace::SetAside, Some(0), None));
+        assert_eq!(of(pending(false, 1), false), (QueuePlace::SetAside, Some(0), None));
+        assert_eq!(QueueEstimate::of(&entry(400, EntryState::Settled), &backlog(None), None, false), None);
+    }
+}

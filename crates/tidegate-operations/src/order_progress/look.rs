@@ -1,0 +1,181 @@
+//! A look at some orders together. However many there are, it is one statement to MySQL, and to Redis a few calls for each
+//! order that MySQL knows nothing of.
+
+mod redis_look;
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    Keys, OrderId, VoucherId, event::History, ledger::read_histories, vouchers, vouchers::VoucherError,
+};
+use tidegate_stream::{EntryId, Pace, StreamInspector};
+use tokio::time::timeout;
+
+use self::redis_look::{Open, RedisLook};
+use super::{OrderProgress, report::Found};
+use crate::{
+    SystemSettings, connect,
+    fleet_pause::FleetPause,
+    order_show::{EntryContent, LetterRecord, RedisOrders, RefusalRow, find_refusals},
+};
+
+/// Vouchers, those with the highest ids, into whose journals is looked where an order's voucher is not known.
+const VOUCHERS: usize = 16;
+/// As long, the vouchers with the highest ids are taken to be the same.
+const VOUCHERS_FRESH_FOR: Duration = Duration::from_secs(10);
+
+/// An order that somebody asks for, and what earlier looks have found and passed, so that the next one does not look there
+/// again.
+#[derive(Clone, Debug)]
+pub struct WatchedOrder {
+    order: OrderId,
+    voucher: Option<VoucherId>,
+    /// Its entry, and what stands in it.
+    entry: Option<(EntryId, EntryContent)>,
+    is_searched_beside_journal: bool,
+    /// How far the undelivered entries were searched for it, and whether to their end.
+    stream: Option<(EntryId, bool)>,
+    /// How far the dead letters were.
+    dead: Option<(EntryId, bool)>,
+    letter: Option<LetterRecord>,
+}
+
+impl WatchedOrder {
+    /// Nothing was looked for yet. Where the voucher is known, one journal is enough.
+    #[must_use]
+    pub fn new(order: OrderId, voucher: Option<VoucherId>) -> Self {
+        Self {
+            order,
+            voucher,
+            entry: None,
+            is_searched_beside_journal: false,
+            stream: None,
+            dead: None,
+            letter: None,
+        }
+    }
+
+    /// Which order.
+    #[must_use]
+    pub fn order(&self) -> OrderId {
+        self.order
+    }
+}
+
+/// Looks at orders.
+#[derive(Debug)]
+pub struct OrderLooker {
+    redis: Pool,
+    mysql: MySqlPool,
+    keys: Keys,
+    inspector: StreamInspector,
+    /// How long MySQL may take.
+    patience: Duration,
+    pace: Pace,
+    on_sale: Option<(Instant, Vec<VoucherId>)>,
+}
+
+impl OrderLooker {
+    /// With the stores of these settings, both of which are needed.
+    ///
+    /// # Errors
+    /// When one of them cannot be reached.
+    pub async fn connect(settings: &SystemSettings) -> anyhow::Result<Self> {
+        let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
+        Ok(Self::new(settings, redis, mysql, settings.mysql.statement_timeout))
+    }
+
+    /// With these connections; MySQL may take as long as `patience`.
+    #[must_use]
+    pub fn new(settings: &SystemSettings, redis: Pool, mysql: MySqlPool, patience: Duration) -> Self {
+        let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
+        let keys = Keys::new(settings.keys.clone());
+        Self { redis, mysql, keys, inspector, patience, pace: Pace::default(), on_sale: None }
+    }
+
+    /// Where these orders are; one answer each, in this order.
+    ///
+    /// # Errors
+    /// When MySQL does not answer, or Redis does not and MySQL knows nothing of one of them.
+    pub async fn look(&mut self, orders: &mut [WatchedOrder]) -> anyhow::Result<Vec<OrderProgress>> {
+        let ids: Vec<OrderId> = orders.iter().map(|watched| watched.order).collect();
+        let mut histories = self.histories(&ids).await?;
+        let mut found: Vec<Found> = orders.iter().map(|_| Found::default()).collect();
+        let mut open: Vec<Open<'_>> = orders
+            .iter_mut()
+            .zip(&mut found)
+            .filter(|(watched, _)| !histories.get(&watched.order).is_some_and(is_decided))
+            .collect();
+        if !open.is_empty() {
+            self.follow(&mut open).await?;
+            // What is no more in the stream may have been written since.
+            let moved = open.iter().filter(|(_, found)| found.records.open_entry().is_none());
+            let moved: Vec<OrderId> = moved.map(|(watched, _)| watched.order).collect();
+            histories.extend(self.histories(&moved).await?);
+        }
+        let is_refused = |id: &&OrderId| {
+            histories.get(id).is_some_and(|history| history.row.is_none() && history.refused.is_some())
+        };
+        let refused: Vec<OrderId> = ids.iter().filter(is_refused).copied().collect();
+        let refusals: HashMap<OrderId, RefusalRow> = self
+            .in_time(find_refusals(&self.mysql, &refused))
+            .await?
+            .into_iter()
+            .map(|refusal| (refusal.order, refusal))
+            .collect();
+        let told = orders.iter().zip(found).map(|(watched, found)| {
+            let history = histories.get(&watched.order).cloned().unwrap_or_default();
+            let refusal = refusals.get(&watched.order).cloned();
+            OrderProgress::of(watched, Found { history, refusal, ..found })
+        });
+        Ok(told.collect())
+    }
+
+    async fn histories(&self, ids: &[OrderId]) -> anyhow::Result<HashMap<OrderId, History>> {
+        self.in_time(read_histories(&self.mysql, ids)).await
+    }
+
+    async fn in_time<T>(&self, read: impl Future<Output = Result<T, VoucherError>>) -> anyhow::Result<T> {
+        let read = timeout(self.patience, read).await;
+        read.with_context(|| format!("MySQL: no answer within {} ms", self.patience.as_millis()))?
+            .context("MySQL")
+    }
+
+    /// Looks in Redis for orders that MySQL knows nothing of.
+    async fn follow(&mut self, open: &mut [Open<'_>]) -> anyhow::Result<()> {
+        let backlog = self.inspector.backlog().await.context("Redis")?.unwrap_or_default();
+        self.pace.note(Instant::now(), &backlog);
+        let is_paused = FleetPause::read(&self.redis, &self.keys).await.context("Redis")?.is_some();
+        if open.iter().any(|(watched, _)| watched.voucher.is_none()) {
+            self.read_on_sale().await?;
+        }
+        let on_sale = self.on_sale.as_ref().map_or(&[][..], |(_, vouchers)| vouchers);
+        let redis = RedisOrders { pool: &self.redis, inspector: &self.inspector, keys: &self.keys };
+        let look =
+            RedisLook { redis: &redis, backlog: &backlog, on_sale, read_per_s: self.pace.rate(), is_paused };
+        look.follow(open).await.context("Redis")
+    }
+
+    async fn read_on_sale(&mut self) -> anyhow::Result<()> {
+        let is_fresh = |(read, _): &(Instant, _)| read.elapsed() < VOUCHERS_FRESH_FOR;
+        if self.on_sale.as_ref().is_some_and(is_fresh) {
+            return Ok(());
+        }
+        // One more tells whether these are all.
+        let latest = vouchers::latest(&self.mysql, u32::try_from(VOUCHERS).unwrap_or(u32::MAX) + 1);
+        let rows = self.in_time(latest).await?;
+        self.on_sale = Some((Instant::now(), rows.iter().map(|row| row.voucher).collect()));
+        Ok(())
+    }
+}
+
+/// MySQL has its word on it.
+fn is_decided(history: &History) -> bool {
+    history.row.is_some() || history.refused.is_some()
+}

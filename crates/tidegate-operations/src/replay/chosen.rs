@@ -1,0 +1,59 @@
+//! Runs entries of the stream again that another operation has chosen one by one.
+
+use fred::clients::Pool;
+use tidegate_stream::Entry;
+use tokio_util::sync::CancellationToken;
+
+use super::{ReplayOutcomes, ReplayPlan, ReplayReport, ReplayRequest, ReplaySource, batch::BatchRunner};
+use crate::{selection::EntryFilter, settings::SystemSettings};
+
+/// Runs chosen entries again. What becomes of them is announced, also where it was before.
+#[derive(Debug)]
+pub(crate) struct ChosenEntries {
+    runner: BatchRunner,
+    request: ReplayRequest,
+}
+
+/// What became of chosen entries.
+#[derive(Debug)]
+pub(crate) struct ChosenOutcome {
+    /// Counted, with those that need a look.
+    pub(crate) outcomes: ReplayOutcomes,
+    /// A stop came before all of them were run.
+    pub(crate) is_stopped: bool,
+}
+
+impl ChosenEntries {
+    /// Connects to MySQL; `redis` is open already.
+    ///
+    /// # Errors
+    /// When MySQL cannot be reached.
+    pub(crate) async fn open(settings: &SystemSettings, redis: Pool) -> anyhow::Result<Self> {
+        let request = ReplayRequest {
+            source: ReplaySource::Stream,
+            first: None,
+            last: None,
+            filter: EntryFilter::default(),
+            rate: None,
+            announce: true,
+            predict: false,
+        };
+        Ok(Self { runner: BatchRunner::open(settings, redis, &request).await?, request })
+    }
+
+    /// Runs a batch, in its order: entries of one order as they follow each other. Those whose users or vouchers others hold are
+    /// tried again for a while.
+    ///
+    /// # Errors
+    /// When a store does not answer; to run the same again does no harm.
+    pub(crate) async fn run(
+        &self,
+        batch: &[Entry],
+        stop: &CancellationToken,
+    ) -> anyhow::Result<ChosenOutcome> {
+        let plan = ReplayPlan::new(String::new(), (None, None), self.request.clone());
+        let mut report = ReplayReport::new(&plan);
+        let stopped_at = self.runner.run(batch, &mut report, stop).await?;
+        Ok(ChosenOutcome { outcomes: report.outcomes, is_stopped: stopped_at.is_some() })
+    }
+}
