@@ -1,9 +1,14 @@
-//! What a worker shows of itself over HTTP: `/livez`, `/readyz`, `/metrics`, `/status`.
+//! What a worker shows over HTTP: of itself, `/livez`, `/readyz`, `/metrics`, `/status`; of orders, `/orders/{id}` and
+//! `/orders/{id}/events`.
 //!
 //! Nobody who asks may hold up the lanes: connections are few and short, and the stores are asked at most once in a
 //! while, however many want to know.
 
+mod answer;
+mod event_stream;
 mod http;
+mod order_watch;
+mod orders;
 mod pages;
 mod places;
 
@@ -15,7 +20,7 @@ use tokio::{
     time::sleep,
 };
 
-use self::pages::Pages;
+use self::{order_watch::OrderWatch, pages::Pages};
 pub use crate::{
     gather::{Gathered, STORES, label_of},
     view::{Parts, Phase, View},
@@ -47,7 +52,9 @@ pub async fn start(view: &Arc<View>) -> anyhow::Result<()> {
             format!("Failed to listen on {address}; check admin.listen / TIDEGATE_ADMIN_LISTEN")
         })?),
     };
-    let pages = Arc::new(Pages::new(Arc::clone(view)));
+    let watch = Arc::new(OrderWatch::new(Arc::clone(view)));
+    let pages = Arc::new(Pages::new(Arc::clone(view), Arc::clone(&watch)));
+    tokio::spawn(async move { watch.run().await });
     tokio::spawn(async move {
         let listener = match listener {
             Some(listener) => listener,

@@ -3,16 +3,20 @@
 pub mod catalog;
 mod families;
 
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
 use anyhow::Context;
 use prometheus::TextEncoder;
 #[cfg(target_os = "linux")]
 use prometheus::{core::Collector, process_collector::ProcessCollector};
 use tidegate_operations::{
+    expirations::ExpirationsView,
     fleet_pause::FLEET,
+    reconcile::{DifferenceKind, Reconciled},
     status::{Status, StreamView, VoucherStocks},
 };
 use tidegate_orders::{
-    Refusal,
+    MarkState, Refusal,
     order_counters::{KINDS_OF_CAUSES, REASONS_OF_DEATH},
 };
 use tidegate_stream::{Activity, breaker::State};
@@ -55,6 +59,11 @@ fn add_counts(families: &mut Families, parts: &Parts) {
     let events = parts.order_counters.events();
     let events = events.map(|(kind, outcome, count)| ([kind.word(), outcome], number(count)));
     families.each(&catalog::EVENTS, events);
+    let announced = parts.result_counters.by_state();
+    families
+        .each(&catalog::RESULTS_ANNOUNCED, announced.map(|(state, count)| ([state.word()], number(count))));
+    families.one(&catalog::RESULTS_REMEMBERED, number(parts.result_counters.all_remembered()));
+    families.one(&catalog::RESULTS_UNANNOUNCED, number(parts.result_counters.unannounced()));
     families.one(&catalog::ENTRIES_ACKNOWLEDGED, number(entries.done));
     let mut buried = parts.counters.buried_by_reason();
     // From 0 on, so that the first one is seen as a rise.
@@ -77,6 +86,7 @@ fn add_counts(families: &mut Families, parts: &Parts) {
         ("duplicate", contentions.duplicates),
     ];
     families.each(&catalog::CONTENTIONS, contentions.map(|(kind, count)| ([kind], number(count))));
+    families.one(&catalog::EXPIRATIONS, number(parts.expirations.load(Relaxed)));
     families.one(&catalog::REDIS_RECONNECTS, number(parts.counters.reconnects()));
     families.one(&catalog::MYSQL_CONNECTIONS, number(parts.mysql_connections()));
 }
@@ -130,6 +140,27 @@ fn add_status(families: &mut Families, status: &Status) {
         add_stocks(families, vouchers);
         families.one(&catalog::VOUCHERS_CUT, flag(status.more_vouchers));
     }
+    if let Some(expirations) = &status.expirations {
+        add_expirations(families, expirations);
+    }
+    // Without Redis nobody knows.
+    if status.stream.is_some() {
+        add_reconciled(families, &status.reconciled.clone().unwrap_or_default());
+    }
+}
+
+fn add_reconciled(families: &mut Families, found: &Reconciled) {
+    let of = |counts: &std::collections::BTreeMap<String, u64>, kind: DifferenceKind| {
+        ([kind.word()], number(counts.get(kind.word()).copied().unwrap_or(0)))
+    };
+    let all = DifferenceKind::ALL;
+    families.each(&catalog::RECONCILE_DIFFERENCES, all.map(|kind| of(&found.counts, kind)));
+    let failing = all.into_iter().filter(|kind| kind.is_failure());
+    families.each(&catalog::RECONCILE_STANDING, failing.map(|kind| of(&found.standing, kind)));
+    let seconds = |ms: i64| Duration::from_millis(ms.try_into().unwrap_or(0)).as_secs_f64();
+    families.one(&catalog::RECONCILE_LAST, seconds(found.at_ms));
+    families.one(&catalog::RECONCILE_LAST_CLEAN, seconds(found.clean_at_ms.unwrap_or(0)));
+    families.one(&catalog::UNITS_TO_DEDUCT, number(found.units_to_deduct.try_into().unwrap_or(0)));
 }
 
 fn add_stream(families: &mut Families, stream: &StreamView) {
@@ -160,6 +191,20 @@ fn add_stocks(families: &mut Families, vouchers: &[VoucherStocks]) {
         sides.map(move |(store, stock)| ([voucher.as_str(), store], units(stock)))
     });
     families.each(&catalog::VOUCHER_STOCK, both);
+    let to_deduct = named.iter().filter_map(|(voucher, stocks)| Some((voucher, stocks.to_deduct?)));
+    let to_deduct = to_deduct.map(|(voucher, to_deduct)| ([voucher.as_str()], units(to_deduct)));
+    families.each(&catalog::VOUCHER_TO_DEDUCT, to_deduct);
+}
+
+fn add_expirations(families: &mut Families, expirations: &ExpirationsView) {
+    families.one(&catalog::UNPAID, number(expirations.unpaid.orders));
+    families.one(&catalog::UNPAID_OVERDUE, number(expirations.unpaid.overdue));
+    families.one(&catalog::UNPAID_OVERDUE_AGE, expirations.unpaid.overdue_s);
+    let back = [("redis", MarkState::RedisWentBack), ("mysql", MarkState::MySqlWentBack)];
+    families.each(
+        &catalog::STORE_WENT_BACK,
+        back.map(|(store, state)| ([store], flag(expirations.state == state))),
+    );
 }
 
 fn flag(is_so: bool) -> f64 {

@@ -1,14 +1,16 @@
 //! What there is to see of a worker, from its start to its end.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_orders::{OrderCounters, Sessions, ledger::Contentions, order_counters::OrderCounts};
+use tidegate_orders::{
+    OrderCounters, Sessions, announcer::ResultCounters, ledger::Contentions, order_counters::OrderCounts,
+};
 use tidegate_stream::{
     ActivePause, Activity, Breaker, Counters, Counts, LaneSnapshot, LaneStatus, PauseSwitch, SetAsideNote,
     breaker::State,
@@ -36,6 +38,10 @@ pub struct Parts {
     pub order_counters: Arc<OrderCounters>,
     /// How often others were in the way of its transactions.
     pub contentions: Arc<Contentions>,
+    /// Events `expired` that it has appended.
+    pub expirations: Arc<AtomicU64>,
+    /// What was announced.
+    pub result_counters: Arc<ResultCounters>,
 }
 
 impl Parts {
@@ -138,6 +144,11 @@ impl View {
     /// Its parts, once it works.
     pub fn parts(&self) -> Option<&Parts> {
         self.parts.get()
+    }
+
+    /// Is cancelled when it is told to end.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
     }
 
     /// How far it is.

@@ -3,27 +3,27 @@
 //! Start: Redis, the group, the name, one lane after the other; MySQL may be away, the breaker waits for it.
 //! Stop: reading ends, each lane settles the batch in its hand, then the name is given back.
 
+mod beside;
+mod expire;
 mod name;
+mod reconcile;
 
 use std::{cell::OnceCell, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_operations::{SystemSettings, connect, fleet_pause, text::error_chain};
+use tidegate_operations::{SystemSettings, connect, expirations::Sweeper, fleet_pause, text::error_chain};
 use tidegate_orders::{
-    Gate, Keys, Ledger, OrderCounters, OrderHandler, Sessions, UserLocks, keys::process_of,
-    order_counters::OrderCounts,
+    Announcer, Gate, Keys, Ledger, OrderCounters, OrderHandler, ResultsTrimmer, Sessions, UserLocks,
+    worker_hands,
 };
 use tidegate_stream::{
-    Backoff, Breaker, ConsumerRemover, Counters, Counts, Exclusive, GroupState, Lane, LaneSettings, Leases,
-    Outage, PauseSwitch, Reader, RedisError, ServerClock, SetAsideNote, SetAsideNotes, SharedReader, Stream,
-    StreamInspector, StreamNames, Trimmer, connect_reader, count_reconnects,
+    Backoff, Breaker, ConsumerRemover, Counters, Exclusive, GroupState, Lane, LaneSettings, Leases, Outage,
+    PauseSwitch, Reader, RedisError, ServerClock, SetAsideNotes, SharedReader, Stream, StreamInspector,
+    StreamNames, Trimmer, connect_reader, count_reconnects,
 };
-use tokio::{
-    task::JoinSet,
-    time::{interval, sleep},
-};
+use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -31,11 +31,10 @@ use crate::{
     trace::Traces,
     view::Parts,
 };
+use expire::{ExpiryLease, expire};
 use name::Name;
 pub use name::NameTaken;
-
-/// How often others are told what is set aside.
-const POST_EVERY: Duration = Duration::from_secs(1);
+use reconcile::{Reconciler, reconcile};
 
 /// A worker that is connected, holds its name, and has not begun to read.
 #[derive(Debug)]
@@ -46,14 +45,19 @@ pub struct Worker {
     for_lookers: MySqlPool,
     mysql: Sessions,
     ledger: Ledger,
+    announcer: Announcer,
     stream: Stream,
     lanes: Vec<Lane<OrderHandler>>,
+    sweeper: Sweeper,
+    expiry_lease: ExpiryLease,
+    reconciler: Reconciler,
     breaker: Arc<Breaker>,
     pause_switch: Arc<PauseSwitch>,
     counters: Arc<Counters>,
     order_counters: Arc<OrderCounters>,
     settings: WorkerSettings,
     retention: Option<Duration>,
+    results_trimmer: ResultsTrimmer,
 }
 
 impl Worker {
@@ -82,20 +86,31 @@ impl Worker {
 
         let mysql = connect::mysql_sessions(system)?;
         // A lane that waits for a connection counts that as an outage, so none may wait for those who look at this worker.
-        // There are two questions, and neither waits for the other.
-        let for_lookers = mysql.pool(2);
-        let ledger = Ledger::new(mysql.pool(system.mysql.connections), system.mysql.statement_timeout)
+        // There are three questions (is it there, what does it hold, where are these orders), and the results that Redis refused;
+        // none waits for another.
+        let for_lookers = mysql.pool(4);
+        let for_lanes = mysql.pool(system.mysql.connections);
+        let announcer = connect::announcer(system, &pool, &for_lanes);
+        let ledger = Ledger::new(for_lanes, system.mysql.statement_timeout)
             .with_writers(system.mysql.writers)
-            .committing_in_packet(mysql.commit_in_packet());
+            .committing_in_packet(mysql.commit_in_packet())
+            .with_pay_within(system.pay_within);
+        // As those who look, it keeps no lane waiting, and no lane keeps it.
+        let sweeper = Sweeper::new(system, pool.clone(), mysql.pool(1));
+        let expiry_lease = ExpiryLease::new(leases.clone(), keys.sweeper(), &worker.name);
+        let of_reconciler = (worker.name.as_str(), system.reconcile_every);
+        let stores = (pool.clone(), mysql.pool(1));
+        let reconciler = Reconciler::new(stores, keys.clone(), names.clone(), of_reconciler);
         let (counters, order_counters) = (Arc::new(Counters::default()), Arc::new(OrderCounters::default()));
         count_reconnects(&pool, &counters);
-        let handler = Arc::new(OrderHandler::new(
+        let handler = OrderHandler::new(
             Gate::new(pool.clone(), keys.clone(), names.stream.clone()),
             UserLocks::new(leases, keys.clone(), worker.lock_lease),
             ledger.clone(),
             Arc::clone(&order_counters),
             StreamInspector::new(pool.clone(), names.clone()),
-        ));
+        );
+        let handler = Arc::new(handler.announcing(announcer.clone()));
         let (breaker, alone) = (Arc::new(Breaker::default()), Arc::new(Exclusive::default()));
         let connect = async || Ok(connect_reader(&system.redis.connection()).await?);
         let common = patiently(worker, is_a_no, connect).await?;
@@ -120,12 +135,21 @@ impl Worker {
         Ok(Self {
             name,
             keys,
+            results_trimmer: ResultsTrimmer::new(
+                pool.clone(),
+                system.stream.results.clone(),
+                (system.results.keep, system.results.keep_bytes),
+            ),
             pool,
+            announcer: announcer.over(for_lookers.clone()),
             for_lookers,
             mysql,
             ledger,
             stream,
             lanes,
+            sweeper,
+            expiry_lease,
+            reconciler,
             breaker,
             pause_switch,
             counters,
@@ -147,6 +171,8 @@ impl Worker {
             counters: Arc::clone(&self.counters),
             order_counters: Arc::clone(&self.order_counters),
             contentions: Arc::clone(self.ledger.contentions()),
+            expirations: Arc::clone(self.sweeper.appended()),
+            result_counters: Arc::clone(self.announcer.counters()),
         }
     }
 
@@ -160,6 +186,7 @@ impl Worker {
             self.breaker.trip(outage, self.breaker.closings());
         }
         let consumers = self.lanes.len();
+        let lane_statuses: Vec<_> = self.lanes.iter().map(Lane::lane_status).collect();
         let mut lanes = JoinSet::new();
         for lane in self.lanes {
             lanes.spawn(lane.run(stop.clone()));
@@ -181,16 +208,26 @@ impl Worker {
         let trimmer =
             self.retention.map(|keep| Trimmer::new(self.pool.clone(), self.stream.names().clone(), keep));
         let set_aside_notes = SetAsideNotes::new(self.pool.clone(), self.stream.names());
+        // What asks MySQL is on the heap: by value, these futures overflow the stack of the thread that they begin on.
         let around = async {
             tokio::join!(
-                self.breaker.run(probe, backoff, stop.clone()),
-                stop.run_until_cancelled(self.mysql.watch()),
+                Box::pin(self.breaker.run(probe, backoff, stop.clone())),
+                stop.run_until_cancelled(Box::pin(self.mysql.watch())),
                 stop.run_until_cancelled(fleet_pause::watch(&self.pool, &self.keys, &self.pause_switch)),
-                trim(trimmer.as_ref(), self.settings.trim_every, stop.clone()),
-                remove_consumers(&remover, &self.keys, self.settings.claim_every, stop.clone()),
-                mind_the_clock(clock, self.settings.claim_every, stop.clone()),
-                report(&self.counters, &self.order_counters, self.settings.report_every, stop.clone()),
-                post(&set_aside_notes, &self.settings.name, &self.counters, stop.clone()),
+                beside::trim(trimmer.as_ref(), self.settings.trim_every, stop.clone()),
+                beside::trim_results(&self.results_trimmer, self.settings.trim_every, stop.clone()),
+                Box::pin(beside::announce_remembered(&self.announcer, stop.clone())),
+                beside::remove_consumers(&remover, &self.keys, self.settings.claim_every, stop.clone()),
+                beside::mind_the_clock(clock, self.settings.claim_every, stop.clone()),
+                beside::report(
+                    &self.counters,
+                    &self.order_counters,
+                    self.settings.report_every,
+                    stop.clone()
+                ),
+                beside::post(&set_aside_notes, &self.settings.name, &self.counters, stop.clone()),
+                Box::pin(expire(self.sweeper, self.expiry_lease, stop.clone())),
+                Box::pin(reconcile(self.reconciler, stop.clone())),
             )
         };
         let joined = async {
@@ -214,9 +251,13 @@ impl Worker {
         let outcome = tokio::select! {
             (outcome, _) = async { tokio::join!(joined, around) } => outcome,
             () = keep_name => unreachable!("pends for ever"),
+            () = beside::tell_hands(&self.pool, &self.keys, &self.settings.name, &lane_statuses) => {
+                unreachable!("goes on for ever")
+            }
         };
+        let _by_time = worker_hands::end(&self.pool, &self.keys, &self.settings.name).await;
         self.name.give_back().await;
-        tell("worker stopped", &self.counters, &self.order_counters);
+        beside::tell("worker stopped", &self.counters, &self.order_counters);
         match lost.into_inner() {
             Some(taken) => Err(taken.into()),
             None => outcome,
@@ -285,109 +326,4 @@ async fn open_stream(system: &SystemSettings, names: &StreamNames) -> anyhow::Re
         tracing::info!(stream = names.stream, group = names.group, "consumer group made");
     }
     Ok((pool, stream))
-}
-
-/// Looks for dead, empty consumers now and then.
-async fn remove_consumers(remover: &ConsumerRemover, keys: &Keys, every: Duration, stop: CancellationToken) {
-    let heartbeat = |consumer: &str| keys.heartbeat(process_of(consumer));
-    stop.run_until_cancelled(async {
-        loop {
-            sleep(every).await;
-            if let Err(error) = remover.run_once(heartbeat).await {
-                tracing::debug!(%error, "did not look for dead consumers");
-            }
-        }
-    })
-    .await;
-}
-
-/// Looks now and then whether somebody has set the clock of Redis.
-async fn mind_the_clock(mut clock: ServerClock, every: Duration, stop: CancellationToken) {
-    stop.run_until_cancelled(async {
-        loop {
-            if let Err(error) = clock.run_once().await {
-                tracing::debug!(%error, "did not look at the clock of Redis");
-            }
-            sleep(every).await;
-        }
-    })
-    .await;
-}
-
-/// Deletes old entries now and then. Any process may: a script decides, and what is gone is gone once.
-async fn trim(trimmer: Option<&Trimmer>, every: Duration, stop: CancellationToken) {
-    let Some(trimmer) = trimmer else { return };
-    stop.run_until_cancelled(async {
-        loop {
-            sleep(every).await;
-            match trimmer.run_once().await {
-                Ok(0) => {}
-                Ok(trimmed) => tracing::info!(trimmed, "entries beyond the retention deleted"),
-                Err(error) => tracing::debug!(%error, "did not trim the stream"),
-            }
-        }
-    })
-    .await;
-}
-
-/// Writes down for others what is set aside, while anything is.
-async fn post(set_aside_notes: &SetAsideNotes, process: &str, counters: &Counters, stop: CancellationToken) {
-    let mut posted = None;
-    loop {
-        let notice = SetAsideNote::of(counters.set_aside());
-        // One of a process before this one may be there still.
-        if notice.entries > 0 || posted != Some(0) {
-            match set_aside_notes.write(process, &notice).await {
-                Ok(()) => posted = Some(notice.entries),
-                Err(error) => tracing::debug!(%error, "could not write down what is set aside"),
-            }
-        }
-        if stop.run_until_cancelled(sleep(POST_EVERY)).await.is_none() {
-            // What is pending from now on is nobody's any more.
-            let _gone = set_aside_notes.write(process, &SetAsideNote::default()).await;
-            return;
-        }
-    }
-}
-
-/// Says now and then what was done, if anything was.
-async fn report(
-    counters: &Counters,
-    order_counters: &OrderCounters,
-    every: Duration,
-    stop: CancellationToken,
-) {
-    stop.run_until_cancelled(async {
-        let mut ticks = interval(every);
-        let mut told = counters.counts();
-        loop {
-            ticks.tick().await;
-            let now = counters.counts();
-            if now != told {
-                told = now;
-                tell("so far", counters, order_counters);
-            }
-        }
-    })
-    .await;
-}
-
-fn tell(what: &str, counters: &Counters, order_counters: &OrderCounters) {
-    let Counts { batches, done: _, buried, gone, retried, claimed } = counters.counts();
-    let OrderCounts { created, already_there, user_has_order, out_of_stock, lock_refused, contended } =
-        order_counters.counts();
-    tracing::info!(
-        created,
-        already_there,
-        user_has_order,
-        out_of_stock,
-        buried,
-        gone,
-        claimed,
-        retried,
-        lock_refused,
-        contended,
-        batches,
-        "{what}"
-    );
 }

@@ -1,22 +1,29 @@
-//! The server: few connections at a time, none for long, one request each.
+//! The server: few connections at a time, one request each, and none for long but streams.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    time::{sleep, timeout},
+    time::{error::Elapsed, sleep, timeout},
 };
 
 use super::{
+    answer::is_stream,
+    event_stream::STREAM_WITHIN,
     pages::Pages,
     places::{Place, Places},
 };
 
 /// A client that has not sent its request by then is let go of.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
-/// A connection is closed by then, whatever it waits for.
+/// A connection is closed by then, whatever it waits for, unless it is a stream.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(10);
 /// What a request may need: the smallest that the library takes.
 const BUFFER_BYTES: usize = 8192;
@@ -31,7 +38,8 @@ pub async fn serve(listener: TcpListener, pages: Arc<Pages>) {
             Ok((client, _)) => {
                 let pages = Arc::clone(&pages);
                 let serving = async move |place: Place| {
-                    if timeout(CONNECTION_WITHIN, talk(client, &pages, &place)).await.is_err() {
+                    let talking = pin!(talk(client, &pages, &place));
+                    if in_time(talking, &place).await.is_err() {
                         tracing::debug!("a client of the admin server was too slow");
                     }
                 };
@@ -45,11 +53,23 @@ pub async fn serve(listener: TcpListener, pages: Arc<Pages>) {
     }
 }
 
+/// A stream may last longer than a page, and ends by itself: whoever does not take it is let go of then.
+async fn in_time(mut talking: Pin<&mut impl Future<Output = ()>>, place: &Place) -> Result<(), Elapsed> {
+    match timeout(CONNECTION_WITHIN, &mut talking).await {
+        Err(_) if place.is_stream() => timeout(STREAM_WITHIN, talking).await,
+        talked => talked,
+    }
+}
+
 async fn talk(client: TcpStream, pages: &Pages, place: &Place) {
     let service = service_fn(async |request| {
         place.is_answered();
         let answer = pages.answer(request).await;
-        place.waits_for_its_client();
+        if is_stream(&answer) {
+            place.streams()
+        } else {
+            place.waits_for_its_client()
+        }
         Ok::<_, Infallible>(answer)
     });
     let talked = http1::Builder::new()

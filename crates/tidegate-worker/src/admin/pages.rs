@@ -3,11 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use http_body_util::Full;
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Method, Request, StatusCode,
     body::Bytes,
-    header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE},
+    header::{ALLOW, AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE},
 };
 use secrecy::ExposeSecret;
 use serde::Serialize;
@@ -16,10 +15,16 @@ use tidegate_stream::{breaker::State, has_group};
 use tokio::time::Instant;
 
 use tidegate_operations::{
-    status::{Status, in_time, until},
+    status::Status,
     text::error_chain,
+    within::{in_time, until},
 };
 
+use super::{
+    answer::{Answer, JSON, TEXT, answer},
+    order_watch::OrderWatch,
+    orders::OrderPages,
+};
 use crate::{
     cached::Cached,
     gather::{Gatherer, STORES},
@@ -32,17 +37,14 @@ const READY_FRESH_FOR: Duration = Duration::from_secs(1);
 /// A store that needs longer to answer does not.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
 
-const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
 const INDEX: &str = "\
 /livez    200 while the lanes turn; 503 names what is stuck
 /readyz   200 when both stores answer and the group is there; 503 says why not
 /metrics  for Prometheus
 /status   as JSON: what `tidegate status --json` shows, and what each lane does
+/orders/ID         as JSON: what became of an order; ?voucher= saves a search
+/orders/ID/events  the same as server-sent events
 ";
-
-/// What is answered.
-pub type Answer = Response<Full<Bytes>>;
 
 /// Answers requests.
 #[derive(Debug)]
@@ -50,6 +52,7 @@ pub struct Pages {
     view: Arc<View>,
     gatherer: Gatherer,
     stores: Cached<Vec<String>>,
+    orders: OrderPages,
 }
 
 /// `/status`.
@@ -61,9 +64,11 @@ struct Everything<'a> {
 }
 
 impl Pages {
-    /// Of what `view` shows.
-    pub fn new(view: Arc<View>) -> Self {
-        Self { gatherer: Gatherer::new(Arc::clone(&view)), view, stores: Cached::new(READY_FRESH_FOR) }
+    /// Of what `view` shows and `watch` sees.
+    pub fn new(view: Arc<View>, watch: Arc<OrderWatch>) -> Self {
+        let orders = OrderPages::new(Arc::clone(&view), watch);
+        let gatherer = Gatherer::new(Arc::clone(&view));
+        Self { gatherer, view, stores: Cached::new(READY_FRESH_FOR), orders }
     }
 
     /// Answers a request. Its body is not looked at.
@@ -85,7 +90,10 @@ impl Pages {
             "/readyz" => verdict("ready", &self.unready().await),
             "/metrics" => self.metrics().await,
             "/status" => self.status().await,
-            _ => text(StatusCode::NOT_FOUND, INDEX),
+            path => match path.strip_prefix("/orders/") {
+                Some(order) => self.orders.answer(order, request.uri(), request.headers()).await,
+                None => text(StatusCode::NOT_FOUND, INDEX),
+            },
         }
     }
 
@@ -174,12 +182,4 @@ fn written(content_type: &'static str, page: anyhow::Result<String>) -> Answer {
 
 fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
     answer(status, TEXT, text)
-}
-
-fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
 }

@@ -38,6 +38,8 @@ enum State {
     WaitsForClient(Instant),
     /// Ours, and the stores'.
     Answered(Instant),
+    /// Nobody's: it goes on. There is other room for these, which is limited where they begin.
+    Streams,
 }
 
 impl Places {
@@ -47,7 +49,7 @@ impl Places {
         F: Future<Output = ()> + Send + 'static,
     {
         self.taken.retain(|taken| !taken.connection.is_finished());
-        if self.taken.len() >= PLACES {
+        if self.taken.iter().filter(|taken| !taken.place.is_stream()).count() >= PLACES {
             self.close_one().await;
         }
         let place = Place(Arc::new(Mutex::new(State::WaitsForClient(Instant::now()))));
@@ -59,7 +61,8 @@ impl Places {
         let at = loop {
             let states = self.taken.iter().map(|taken| taken.place.state()).enumerate();
             let Some((at, state)) = states.min_by_key(|(_, state)| *state) else { return };
-            let grace = GRACE.saturating_sub(state.lasting());
+            let Some(lasting) = state.lasting() else { return };
+            let grace = GRACE.saturating_sub(lasting);
             if grace.is_zero() {
                 break at;
             }
@@ -75,9 +78,12 @@ impl Places {
 }
 
 impl State {
-    fn lasting(self) -> Duration {
-        let (Self::WaitsForClient(since) | Self::Answered(since)) = self;
-        since.elapsed()
+    /// Since when it is somebody's turn; None: it is nobody's.
+    fn lasting(self) -> Option<Duration> {
+        match self {
+            Self::WaitsForClient(since) | Self::Answered(since) => Some(since.elapsed()),
+            Self::Streams => None,
+        }
     }
 }
 
@@ -90,6 +96,16 @@ impl Place {
     /// The answer is there for the client to take.
     pub fn waits_for_its_client(&self) {
         self.set(State::WaitsForClient(Instant::now()));
+    }
+
+    /// The answer goes on: it takes no place from others any more.
+    pub fn streams(&self) {
+        self.set(State::Streams);
+    }
+
+    /// It is a stream.
+    pub fn is_stream(&self) -> bool {
+        self.state() == State::Streams
     }
 
     fn set(&self, state: State) {

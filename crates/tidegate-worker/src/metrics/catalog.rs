@@ -54,6 +54,12 @@ catalog! {
         "Orders that were not written but given back: MySQL's constraints refused them, or they had been cancelled."
     EVENTS: Counter "tidegate_events_total" ["event" "outcome"]
         "Events of orders that this process recorded: applied, unchanged (the order was there already), refund_due (a payment that pays for nothing), rejected."
+    RESULTS_ANNOUNCED: Counter "tidegate_results_announced_total" ["state"]
+        "Results of orders and events that this process appended to the results stream."
+    RESULTS_REMEMBERED: Counter "tidegate_results_remembered_total" []
+        "Results that Redis did not take from this process, so that MySQL remembers them."
+    RESULTS_UNANNOUNCED: Gauge "tidegate_results_unannounced" []
+        "Results that MySQL remembers for all workers until Redis takes them, of at most 10000: take max() over workers, never sum()."
     ENTRIES_ACKNOWLEDGED: Counter "tidegate_entries_acknowledged_total" []
         "Entries acknowledged with a durable outcome: order written, there already, or refused; event recorded."
     ENTRIES_BURIED: Counter "tidegate_entries_buried_total" ["reason"]
@@ -84,6 +90,8 @@ catalog! {
         "1 while this process reads nothing because all workers are paused (fleet), or it alone is (signal)."
     OUTAGES: Counter "tidegate_outages_total" ["store"]
         "Outages of a store that this process has noticed."
+    EXPIRATIONS: Counter "tidegate_expirations_appended_total" []
+        "Events that this process appended for orders that were not paid in time."
     REDIS_RECONNECTS: Counter "tidegate_redis_reconnects_total" []
         "Connections to Redis that were made anew."
     MYSQL_CONNECTIONS: Counter "tidegate_mysql_connections_opened_total" []
@@ -114,8 +122,28 @@ catalog! {
         "Entries in the stream of dead letters."
     VOUCHER_STOCK: Gauge "tidegate_voucher_stock_units" ["voucher" "store"]
         "Units left of a voucher on each side, for the 50 vouchers with the highest ids."
+    VOUCHER_TO_DEDUCT: Gauge "tidegate_voucher_units_to_deduct" ["voucher"]
+        "Units of a voucher that were taken in Redis and are in no order of MySQL yet: in flight, dead or lost; below 0 if Redis offers more than MySQL has."
     VOUCHERS_CUT: Gauge "tidegate_vouchers_cut" []
         "1 if there are more vouchers than tidegate_voucher_stock_units shows."
+    UNPAID: Gauge "tidegate_unpaid_orders" []
+        "Orders that have to be paid in time and are not paid yet, counted up to 100000."
+    UNPAID_OVERDUE: Gauge "tidegate_unpaid_overdue_orders" []
+        "Of these, the orders whose time is over."
+    UNPAID_OVERDUE_AGE: Gauge "tidegate_unpaid_overdue_age_seconds" []
+        "How long the time of the oldest of them is over; 0 if there is none."
+    STORE_WENT_BACK: Gauge "tidegate_store_went_back" ["store"]
+        "1 while no order expires because the store is older than the other one."
+    RECONCILE_DIFFERENCES: Gauge "tidegate_reconcile_differences" ["kind"]
+        "What the last comparison of both stores found, by kind (docs/reconcile.md)."
+    RECONCILE_STANDING: Gauge "tidegate_reconcile_standing_differences" ["kind"]
+        "Of a kind that must not be: what the last two comparisons both found, by the lower number."
+    RECONCILE_LAST: Gauge "tidegate_reconcile_last_seconds" []
+        "When the last comparison of both stores ended, in seconds since 1970; 0 if there was none."
+    RECONCILE_LAST_CLEAN: Gauge "tidegate_reconcile_last_clean_seconds" []
+        "When the last one ended that found both stores to agree; 0 if there was none."
+    UNITS_TO_DEDUCT: Gauge "tidegate_units_to_deduct" []
+        "Units in flight and among the dead letters, which MySQL's stocks still have, by the last comparison."
 
     // Of the process, by the names that all programs use.
     PROCESS_CPU: Counter "process_cpu_seconds_total" [] "Total user and system CPU time spent in seconds."

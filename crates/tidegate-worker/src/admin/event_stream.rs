@@ -1,0 +1,157 @@
+//! What happens to one order, as server-sent events: the present state at once, then one event for each change.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use futures_util::{Stream, stream::unfold};
+use hyper::body::{Bytes, Frame};
+use tidegate_operations::order_progress::OrderProgress;
+use tokio::{
+    sync::{OwnedSemaphorePermit, watch},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::order_watch::Told;
+
+/// A stream ends by then. Its client comes again, and is told the present state.
+pub const STREAM_WITHIN: Duration = Duration::from_secs(300);
+/// So that whoever is between us and the client does not take the connection for dead.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
+/// When the client is to come again after a stream has ended.
+const RETRY_MS: u32 = 2_000;
+
+/// What a stream is made of.
+#[derive(Debug)]
+pub struct EventStream {
+    told: watch::Receiver<Told>,
+    last: Option<Arc<OrderProgress>>,
+    ends_at: Instant,
+    stop: CancellationToken,
+    is_over: bool,
+    _room: OwnedSemaphorePermit,
+}
+
+impl EventStream {
+    /// Of what is told of an order, for a limited time, until the worker stops, or nothing more is to come. `room` is given
+    /// back when it is dropped.
+    pub fn new(told: watch::Receiver<Told>, stop: CancellationToken, room: OwnedSemaphorePermit) -> Self {
+        let ends_at = Instant::now() + STREAM_WITHIN;
+        Self { told, last: None, ends_at, stop, is_over: false, _room: room }
+    }
+
+    /// As parts of a body.
+    pub fn frames(self) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static {
+        unfold(self, async |mut stream| {
+            let text = stream.next().await?;
+            Some((Ok(Frame::data(Bytes::from(text))), stream))
+        })
+    }
+
+    /// What is sent next; None: it is over.
+    async fn next(&mut self) -> Option<String> {
+        let heartbeat_at = Instant::now() + HEARTBEAT_EVERY;
+        while !self.is_over {
+            if let Some(event) = self.change() {
+                return Some(event);
+            }
+            tokio::select! {
+                changed = self.told.changed() => self.is_over = changed.is_err(),
+                () = self.stop.cancelled() => return Some(self.end("the worker stops")),
+                () = sleep_until(self.ends_at) => return Some(self.end("come again")),
+                () = sleep_until(heartbeat_at) => return Some(": still there\n\n".to_owned()),
+            }
+        }
+        None
+    }
+
+    /// The event for what has changed, if anything has. A look that failed changes nothing.
+    fn change(&mut self) -> Option<String> {
+        let Told::Is(progress) = self.told.borrow_and_update().clone() else { return None };
+        if self.last.as_ref().is_some_and(|last| progress.is_same_as(last)) {
+            return None;
+        }
+        let retry = if self.last.is_none() { format!("retry: {RETRY_MS}\n") } else { String::new() };
+        let event = format!("{retry}id: {}\ndata: {}\n\n", event_id(&progress), json(&progress));
+        self.is_over = progress.is_final();
+        self.last = Some(progress);
+        Some(event)
+    }
+
+    fn end(&mut self, why: &str) -> String {
+        self.is_over = true;
+        format!(": {why}\n\n")
+    }
+}
+
+/// The step and the state: an order is confirmed without a step of its own.
+pub fn event_id(progress: &OrderProgress) -> String {
+    format!("{}-{}", progress.step, progress.state.word())
+}
+
+/// In one line.
+pub fn json(progress: &OrderProgress) -> String {
+    serde_json::to_string(progress).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_operations::order_progress::OrderProgress;
+    use tidegate_orders::OrderState;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    fn told(state: OrderState, step: u32) -> Told {
+        Told::Is(Arc::new(OrderProgress {
+            order: 7.try_into().unwrap(),
+            state,
+            step,
+            was_cancelled: false,
+            user: None,
+            voucher: None,
+            quantity: None,
+            reason: None,
+            events: Vec::new(),
+            refunds_due: Vec::new(),
+            estimate: None,
+            cut_off: false,
+        }))
+    }
+
+    fn stream(first: Told) -> (watch::Sender<Told>, EventStream, Arc<Semaphore>) {
+        let (sender, receiver) = watch::channel(first);
+        let room = Arc::new(Semaphore::new(1));
+        let permit = Arc::clone(&room).try_acquire_owned().unwrap();
+        (sender, EventStream::new(receiver, CancellationToken::new(), permit), room)
+    }
+
+    #[tokio::test]
+    async fn what_is_told_twice_is_sent_once_and_the_last_state_ends_it() {
+        let (sender, mut stream, room) = stream(told(OrderState::Waiting, 0));
+        let first = stream.next().await.unwrap();
+        assert!(first.starts_with("retry: 2000\nid: 0-waiting\ndata: {\"order\":\"7\""), "{first}");
+        sender.send_replace(told(OrderState::Waiting, 0));
+        assert_eq!(stream.change(), None);
+        sender.send_replace(Told::Failed("MySQL is away".into()));
+        assert_eq!(stream.change(), None, "a failed look changes nothing");
+        sender.send_replace(told(OrderState::Used, 2));
+        assert!(stream.next().await.unwrap().starts_with("id: 2-used\n"));
+        assert_eq!(stream.next().await, None);
+        drop(stream);
+        assert_eq!(room.available_permits(), 1, "there is room for another");
+    }
+
+    #[tokio::test]
+    async fn it_ends_in_time_and_with_its_worker() {
+        let (_sender, mut late, _room) = stream(told(OrderState::Confirmed, 0));
+        late.ends_at = Instant::now();
+        assert!(late.next().await.unwrap().contains("0-confirmed"));
+        assert_eq!(late.next().await.as_deref(), Some(": come again\n\n"));
+        assert_eq!(late.next().await, None);
+
+        let (_sender, mut stopped, _room) = stream(Told::NotYet);
+        stopped.stop.cancel();
+        assert_eq!(stopped.next().await.as_deref(), Some(": the worker stops\n\n"));
+        assert_eq!(stopped.next().await, None);
+    }
+}

@@ -1,0 +1,141 @@
+//! Looks at orders that somebody asks for. However many ask, it is one look at a time, for all of them together.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context;
+use tidegate_operations::{
+    order_progress::{OrderLooker, OrderProgress, WatchedOrder},
+    text::error_chain,
+};
+use tidegate_orders::{OrderId, VoucherId};
+use tokio::{
+    sync::{Notify, watch},
+    time::{sleep, timeout},
+};
+
+use crate::view::View;
+
+/// Between two looks for the same askers.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Between two looks, however many new askers come.
+const LOOK_PAUSE: Duration = Duration::from_millis(25);
+/// How long MySQL may take.
+const MYSQL_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a look may take.
+const LOOK_WITHIN: Duration = Duration::from_secs(3);
+
+/// An order, and its voucher where the asker names it.
+pub type Asked = (OrderId, Option<VoucherId>);
+
+/// What is known of an order.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// Nobody has looked yet.
+    NotYet,
+    /// The last look saw this.
+    Is(Arc<OrderProgress>),
+    /// The last look failed: why.
+    Failed(Arc<str>),
+}
+
+/// The orders that somebody asks for.
+#[derive(Debug)]
+pub struct OrderWatch {
+    view: Arc<View>,
+    asked: Mutex<HashMap<Asked, Watched>>,
+    somebody_came: Notify,
+}
+
+#[derive(Debug)]
+struct Watched {
+    order: WatchedOrder,
+    told: watch::Sender<Told>,
+}
+
+impl OrderWatch {
+    /// Nobody asks yet.
+    pub fn new(view: Arc<View>) -> Self {
+        Self { view, asked: Mutex::default(), somebody_came: Notify::new() }
+    }
+
+    /// What is known of an order from now on, until the answer is dropped. Soon after, it has been looked at.
+    pub fn ask(&self, asked: Asked) -> watch::Receiver<Told> {
+        let told = match self.asked().entry(asked) {
+            std::collections::hash_map::Entry::Occupied(watched) => watched.get().told.subscribe(),
+            std::collections::hash_map::Entry::Vacant(vacant) => {
+                let (told, receiver) = watch::channel(Told::NotYet);
+                let (order, voucher) = asked;
+                vacant.insert(Watched { order: WatchedOrder::new(order, voucher), told });
+                receiver
+            }
+        };
+        self.somebody_came.notify_one();
+        told
+    }
+
+    /// Looks for as long as somebody asks; never ends.
+    pub async fn run(&self) {
+        let mut looker = None;
+        loop {
+            self.somebody_came.notified().await;
+            while self.is_asked() {
+                self.look(&mut looker).await;
+                sleep(LOOK_PAUSE).await;
+                // Whoever comes is not to wait for the others' next look.
+                let _somebody_came =
+                    timeout(LOOK_EVERY.saturating_sub(LOOK_PAUSE), self.somebody_came.notified()).await;
+            }
+        }
+    }
+
+    /// Forgets orders that nobody asks for any more.
+    fn is_asked(&self) -> bool {
+        let mut asked = self.asked();
+        asked.retain(|_, watched| watched.told.receiver_count() > 0);
+        !asked.is_empty()
+    }
+
+    /// Looks once, and tells everybody.
+    async fn look(&self, looker: &mut Option<OrderLooker>) {
+        let (asked, mut orders): (Vec<Asked>, Vec<WatchedOrder>) =
+            self.asked().iter().map(|(asked, watched)| (*asked, watched.order.clone())).unzip();
+        let looked = match self.looker(looker) {
+            Ok(looker) => timeout(LOOK_WITHIN, looker.look(&mut orders))
+                .await
+                .unwrap_or_else(|_| Err(anyhow::anyhow!("the stores did not answer within {LOOK_WITHIN:?}"))),
+            Err(error) => Err(error),
+        };
+        let told: Vec<Told> = match looked {
+            Ok(all) => all.into_iter().map(|progress| Told::Is(Arc::new(progress))).collect(),
+            Err(error) => {
+                let why: Arc<str> = error_chain(&error).into();
+                tracing::debug!(error = %why, "could not look at orders for those who ask over HTTP");
+                vec![Told::Failed(why); asked.len()]
+            }
+        };
+        let mut watched = self.asked();
+        for ((asked, order), told) in asked.iter().zip(orders).zip(told) {
+            if let Some(watched) = watched.get_mut(asked) {
+                watched.order = order;
+                watched.told.send_replace(told);
+            }
+        }
+    }
+
+    fn looker<'l>(&self, looker: &'l mut Option<OrderLooker>) -> anyhow::Result<&'l mut OrderLooker> {
+        if looker.is_none() {
+            let parts = self.view.parts().context("not connected yet: the worker is starting")?;
+            let (redis, mysql) = (parts.redis.clone(), parts.mysql.clone());
+            *looker = Some(OrderLooker::new(&self.view.settings().system, redis, mysql, MYSQL_PATIENCE));
+        }
+        looker.as_mut().context("not connected yet")
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashMap<Asked, Watched>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,135 @@
+//! Compares both stores now and then, in one worker of a fleet at a time, so slowly that no sale feels it.
+
+use std::time::Duration;
+
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_operations::{
+    Job, Silent,
+    reconcile::{
+        DifferenceKind, LookError, LookRequest, Looker, Pace, Reconciled, ReconcilerLease, TakenLease,
+    },
+};
+use tidegate_orders::Keys;
+use tidegate_stream::{StreamError, StreamNames, server_time_ms};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Between two looks whether it is time, at most.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// After a look that failed, at most.
+const REST: Duration = Duration::from_secs(120);
+/// So many looks in a row must have failed before somebody is told.
+const FAILURES_BEFORE_WARNING: u32 = 3;
+
+/// What compares.
+#[derive(Debug)]
+pub struct Reconciler {
+    redis: Pool,
+    keys: Keys,
+    looker: Looker,
+    who: String,
+    every: Duration,
+    began: Instant,
+}
+
+impl Reconciler {
+    /// In the worker `name`, as often as `every`.
+    pub fn new(
+        (redis, mysql): (Pool, MySqlPool),
+        keys: Keys,
+        names: StreamNames,
+        (name, every): (&str, Duration),
+    ) -> Self {
+        let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
+        let looker = Looker::new((redis.clone(), mysql), keys.clone(), names, request);
+        Self { redis, keys, looker, who: format!("worker {name}"), every, began: Instant::now() }
+    }
+
+    /// Looks if it is time and nobody else does. None: not now.
+    async fn look_if_due(&self, stop: &CancellationToken) -> Result<Option<Reconciled>, LookError> {
+        if !self.is_due().await? {
+            return Ok(None);
+        }
+        let TakenLease::Held(lease) = ReconcilerLease::take(&self.redis, &self.keys, &self.who).await? else {
+            return Ok(None);
+        };
+        let job = Job { stop: lease.lost().clone(), progress: Box::new(Silent) };
+        // Another may have ended in between.
+        let looked = match self.is_due().await {
+            Ok(true) => stop.run_until_cancelled(self.looker.look(&job, |_| {})).await,
+            _ => None,
+        };
+        let kept = match looked {
+            Some(Ok(report)) => {
+                let now = Reconciled::after(Reconciled::read(&self.redis, &self.keys).await?, &report);
+                now.write(&self.redis, &self.keys).await.map(|()| Some(now)).map_err(LookError::from)
+            }
+            Some(Err(LookError::Stopped)) | None => Ok(None),
+            Some(Err(error)) => Err(error),
+        };
+        lease.end().await;
+        kept
+    }
+
+    /// So long after the last one, whoever did it; the first time, so long after this process has begun.
+    async fn is_due(&self) -> Result<bool, StreamError> {
+        let Some(last) = Reconciled::read(&self.redis, &self.keys).await? else {
+            return Ok(self.began.elapsed() >= self.every);
+        };
+        let now_ms = i64::try_from(server_time_ms(&self.redis).await?).unwrap_or(i64::MAX);
+        let every_ms = i64::try_from(self.every.as_millis()).unwrap_or(i64::MAX);
+        // A clock that was set back must not keep it from looking.
+        Ok(last.at_ms > now_ms || now_ms - last.at_ms >= every_ms)
+    }
+}
+
+/// Looks now and then until `stop`.
+pub async fn reconcile(reconciler: Reconciler, stop: CancellationToken) {
+    if reconciler.every.is_zero() {
+        return;
+    }
+    let (mut failures, mut told, mut pause) = (0, Vec::new(), Duration::ZERO);
+    stop.run_until_cancelled(async {
+        loop {
+            sleep(LOOK_EVERY.min(reconciler.every).max(pause)).await;
+            pause = Duration::ZERO;
+            match reconciler.look_if_due(&stop).await {
+                Ok(Some(found)) => {
+                    failures = 0;
+                    tell(&found, &mut told);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    failures += 1;
+                    // It may have read all there is before it failed.
+                    pause = reconciler.every.min(REST);
+                    tracing::debug!(%error, "did not compare both stores");
+                    if failures == FAILURES_BEFORE_WARNING {
+                        tracing::warn!(%error, "both stores are not compared: one refuses, or is away");
+                    }
+                }
+            }
+        }
+    })
+    .await;
+}
+
+/// Says what differs when it is something else than before.
+fn tell(found: &Reconciled, told: &mut Vec<(DifferenceKind, u64)>) {
+    let now = found.failures();
+    if now == *told {
+        return;
+    }
+    if now.is_empty() {
+        tracing::info!(took_ms = found.took_ms, "both stores agree again");
+    } else {
+        let kinds: Vec<String> =
+            now.iter().map(|(kind, count)| format!("{}: {count}", kind.word())).collect();
+        tracing::error!(
+            differences = kinds.join(", "),
+            "both stores differ; see docs/runbook/books-differ.md"
+        );
+    }
+    *told = now;
+}
