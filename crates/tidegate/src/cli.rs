@@ -18,6 +18,8 @@ use crate::{
             requeue::DeadRequeueArgs, show::DeadShowArgs,
         },
         doctor::DoctorArgs,
+        expirations_resume::ExpirationsResumeArgs,
+        expirations_show::ExpirationsShowArgs,
         export::ExportArgs,
         log::LogArgs,
         migrate::MigrateArgs,
@@ -27,12 +29,16 @@ use crate::{
         },
         order_find::OrderFindArgs,
         order_show::OrderShowArgs,
+        order_wait::OrderWaitArgs,
+        orders_release_unpaid::OrdersReleaseUnpaidArgs,
         pause::PauseArgs,
         pending_bury::PendingBuryArgs,
         pending_claim::PendingClaimArgs,
         pending_list::PendingListArgs,
         pending_show::PendingShowArgs,
         probe::ProbeArgs,
+        rebuild::RebuildArgs,
+        reconcile::ReconcileArgs,
         replay::ReplayArgs,
         resume::ResumeArgs,
         status::StatusArgs,
@@ -83,6 +89,10 @@ pub enum Command {
     Top(TopArgs),
     /// Count every order on both sides: is one lost, doubled or oversold?
     Audit(AuditArgs),
+    /// Compare each order on both sides while the sale goes on: what differs?
+    Reconcile(ReconcileArgs),
+    /// Fill Redis from MySQL, the stream and the dead letters, where it is empty or older
+    Rebuild(RebuildArgs),
     /// Run entries of the stream or of a file again: what is there already stays as it is
     Replay(ReplayArgs),
     /// Write entries of the stream as lines of JSON, for replay --file
@@ -92,6 +102,12 @@ pub enum Command {
     /// Tell what became of orders, find them, or say what happened to them
     #[command(subcommand)]
     Order(OrderCommand),
+    /// End many orders at once
+    #[command(subcommand)]
+    Orders(OrdersCommand),
+    /// Look at orders that expire if they are not paid in time, or let them do so again
+    #[command(subcommand)]
+    Expirations(ExpirationsCommand),
     /// Look at entries that were read and not acknowledged, hand them over, or bury them
     #[command(subcommand)]
     Pending(PendingCommand),
@@ -133,6 +149,8 @@ pub enum OrderCommand {
     Show(OrderShowArgs),
     /// Find the orders of a user or a voucher, wherever they are
     Find(OrderFindArgs),
+    /// Wait until an order is written, or paid, and say what became of it
+    Wait(OrderWaitArgs),
     /// Say that an order was paid
     #[command(after_help = PAY_HELP)]
     Pay(OrderEventArgs),
@@ -151,6 +169,22 @@ pub enum OrderCommand {
     /// Say that the payment of an order could not be given back
     #[command(after_help = REFUND_FAILED_HELP)]
     RefundFailed(RefundEventArgs),
+}
+
+/// What can be done with many orders at once.
+#[derive(Debug, Subcommand)]
+pub enum OrdersCommand {
+    /// End the unpaid orders of a voucher that are too old: their units are on sale again
+    ReleaseUnpaid(OrdersReleaseUnpaidArgs),
+}
+
+/// What can be done about unpaid orders that expire.
+#[derive(Debug, Subcommand)]
+pub enum ExpirationsCommand {
+    /// Show how many wait, how late they are, and what keeps them from expiring
+    Show(ExpirationsShowArgs),
+    /// Let them expire again after a store went back in time
+    Resume(ExpirationsResumeArgs),
 }
 
 /// What can be done with pending entries.

@@ -10,7 +10,7 @@ pub const EXIT_CODES_HELP: &str = "\
 Exit codes:
   0  done; the answer is yes
   1  the answer is no: order refused, event rejected or not recorded in time, audit failed,
-     doctor found errors, voucher is on sale already, migration refused; no such order,
+     both stores differ, doctor found errors, voucher is on sale already, migration refused; no such order,
      entry or letter; worker not alive or not ready; a question was answered with no; nothing is on sale to pause, or only pauses by
      name are left to resume; a living worker has the entry in hand.
      Or a part of the work is left, each with its reason: letters, pending entries,
@@ -23,7 +23,12 @@ Exit codes:
      pending, nothing is lost)
   5  worker: another live worker has this name
   6  stopped by a signal before all was done; by a second one, in the middle of a step. It
-     says how far it came and how to continue";
+     says how far it came and how to continue
+  7  order wait: the order was refused
+  8  order wait: the order was cancelled, or given back before it was written
+  9  order wait: the order was not paid in time, and has expired
+  10 order wait: the order is among the dead letters
+  11 order wait: the time was over, and the order is not there yet";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +47,16 @@ pub enum Exit {
     NameTaken = 5,
     /// A signal stopped a change before all of it was done.
     Stopped = 6,
+    /// The order that was waited for was refused.
+    OrderRefused = 7,
+    /// The order that was waited for was cancelled or given back.
+    OrderCancelled = 8,
+    /// The order that was waited for was not paid in time.
+    OrderExpired = 9,
+    /// The order that was waited for is among the dead letters.
+    OrderDead = 10,
+    /// The order that was waited for is not there yet.
+    TimeOver = 11,
 }
 
 /// Who hears of a failure.

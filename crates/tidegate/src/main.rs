@@ -24,7 +24,10 @@ use std::{
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::{
-    cli::{Cli, Command, ConsumersCommand, DeadCommand, OrderCommand, PendingCommand, VoucherCommand},
+    cli::{
+        Cli, Command, ConsumersCommand, DeadCommand, ExpirationsCommand, OrderCommand, OrdersCommand,
+        PendingCommand, VoucherCommand,
+    },
     config::Config,
     exit::Exit,
     invocation::Invocation,
@@ -65,6 +68,8 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Status(args) => commands::status::run(system, args).await,
         Command::Top(args) => commands::top::run(settings, args).await,
         Command::Audit(args) => commands::audit::run(system, args).await,
+        Command::Reconcile(args) => commands::reconcile::run(system, args).await,
+        Command::Rebuild(args) => commands::rebuild::run(system, args).await,
         Command::Replay(args) => commands::replay::run(system, args).await,
         Command::Export(args) => commands::export::run(system, args).await,
         Command::Trim(args) => commands::trim::run(system, args).await,
@@ -78,6 +83,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Order(OrderCommand::Show(args)) => commands::order_show::run(system, args).await,
         Command::Order(OrderCommand::Find(args)) => commands::order_find::run(system, args).await,
+        Command::Order(OrderCommand::Wait(args)) => commands::order_wait::run(system, args).await,
         Command::Order(OrderCommand::Pay(args)) => commands::order_event::pay(system, args).await,
         Command::Order(OrderCommand::Cancel(args)) => commands::order_event::cancel(system, args).await,
         Command::Order(OrderCommand::Use(args)) => commands::order_event::note_use(system, args).await,
@@ -85,6 +91,15 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Order(OrderCommand::Refunded(args)) => commands::order_event::refunded(system, args).await,
         Command::Order(OrderCommand::RefundFailed(args)) => {
             commands::order_event::refund_failed(system, args).await
+        }
+        Command::Orders(OrdersCommand::ReleaseUnpaid(args)) => {
+            commands::orders_release_unpaid::run(system, args).await
+        }
+        Command::Expirations(ExpirationsCommand::Show(args)) => {
+            commands::expirations_show::run(system, args).await
+        }
+        Command::Expirations(ExpirationsCommand::Resume(args)) => {
+            commands::expirations_resume::run(system, args).await
         }
         Command::Dead(DeadCommand::List(args)) => commands::dead::list::run(system, args).await,
         Command::Dead(DeadCommand::Show(args)) => commands::dead::show::run(system, args).await,

@@ -46,6 +46,11 @@ impl ChangeArgs {
         self.name.clone().unwrap_or_else(invocation::account)
     }
 
+    /// How what is found, planned or done is printed.
+    pub fn output(&self) -> OutputArgs {
+        self.output
+    }
+
     /// `command` with those of these flags that were given.
     fn add_to(&self, command: CommandLine) -> CommandLine {
         self.output.add_to(command.switch("--yes", self.yes).flag("--as", self.name.as_ref()))

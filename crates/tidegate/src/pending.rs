@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_operations::{
-    pending::{PendingFilter, PendingView},
+    pending::{PendingEvent, PendingFilter, PendingView},
     text::printable,
 };
 use tidegate_stream::NamedCause;
@@ -88,8 +88,12 @@ pub fn idle(pending: &PendingView) -> String {
     pending.idle_s.map_or_else(|| "on offer".to_owned(), |idle| format!("{idle:.1} s"))
 }
 
-/// Order, user and voucher; or why there are none.
+/// Order, user and voucher, and what happened where it is an event; or why there are none.
 pub fn content(pending: &PendingView) -> String {
+    if let Some(PendingEvent { event, order, user, voucher, reference }) = &pending.event {
+        let reference = reference.as_ref().map(|text| format!(", ref {text}")).unwrap_or_default();
+        return format!("{event} of order {order} of user {user} for voucher {voucher}{reference}");
+    }
     match (&pending.order, &pending.error) {
         (Some(order), _) => {
             let quantity =

@@ -13,7 +13,7 @@ use crate::{
 };
 use tidegate_operations::{
     SystemSettings,
-    audit::{AuditReport, LostSpan, VoucherAudit, audit},
+    audit::{AuditReport, LostSpan, StateCounts, VoucherAudit, audit},
     connect,
     text::counted,
 };
@@ -29,9 +29,10 @@ It changes nothing and may run at any time. It exits with 1 when
   - an order is lost, doubled or oversold
   - an order is neither live nor cancelled
   - Redis offers units that MySQL does not have
+  - the stock in Redis is not the sum of its journal, where that is complete
   - a key holds something else than it should
-  - Redis holds nothing of a sale that is on, although MySQL has units left and orders that came
-    through Redis
+  - Redis holds no stock and no order of a sale that is on, although MySQL has units left and
+    orders that came through Redis
 
 Redis may not know orders from before Tidegate, of other programs, and of sales that are over.
 That is no failure.
@@ -95,7 +96,7 @@ fn render(audit: &Audit) -> String {
     format!("{}\n\n{}\n({:.1} s)", text(&audit.report), verdict(audit), audit.took_ms as f64 / 1000.0)
 }
 
-/// The tables, one row a voucher: where its orders are, then its units.
+/// The tables, one row a voucher: where its orders are, then its units, then what has become of its orders.
 fn text(report: &AuditReport) -> String {
     let mut orders =
         table(&["voucher", "admitted", "written", "given back", "dead", "in flight", "lost", "wrong"]);
@@ -105,7 +106,7 @@ fn text(report: &AuditReport) -> String {
         orders.add_row(order_counts(voucher));
         units.add_row(stocks(voucher));
     }
-    let mut parts = vec![orders.to_string(), units.to_string()];
+    let mut parts = vec![orders.to_string(), units.to_string(), states(report)];
     let unreadable = &report.unreadable;
     if unreadable.total > 0 {
         let (total, dead, lost) = (unreadable.total, unreadable.dead, unreadable.lost.total);
@@ -208,6 +209,22 @@ fn order_counts(voucher: &VoucherAudit) -> [String; 8] {
         voucher.lost.total.to_string(),
         wrong.to_string(),
     ]
+}
+
+/// What has become of the orders in MySQL, with a sum where there is one.
+fn states(report: &AuditReport) -> String {
+    let mut states =
+        table(&["voucher", "unpaid", "paid", "used", "refunding", "cancelled", "refunded", "contradictory"]);
+    let mut add = |name: String, counts: &StateCounts| {
+        states.add_row([name].into_iter().chain(counts.all().map(|orders| orders.to_string())));
+    };
+    for voucher in &report.vouchers {
+        add(voucher.voucher.to_string(), &voucher.states);
+    }
+    if report.vouchers.len() > 1 {
+        add("all".to_owned(), &report.states);
+    }
+    states.to_string()
 }
 
 fn stocks(voucher: &VoucherAudit) -> [String; 7] {

@@ -72,7 +72,11 @@ impl ReportText for ExportReport {
             return format!("{}: {}{no_file}", self.stream, nothing_of(&self.selection));
         }
         let out = self.out.as_ref().map(|out| out.display().to_string()).unwrap_or_default();
-        format!("{out}: {} of {} written", counted(self.entries, "entry"), self.stream)
+        let events = match self.events {
+            0 => String::new(),
+            events => format!(", {} among them", counted(events, "event")),
+        };
+        format!("{out}: {} of {} written{events}", counted(self.entries, "entry"), self.stream)
     }
 
     fn continue_with(&self) -> Option<CommandLine> {

@@ -13,6 +13,8 @@ use tidegate_operations::{
 };
 use tidegate_orders::{EventKind, OrderId, UserId, VoucherId, event::EventText};
 
+pub use text::{older_workers, told};
+
 use crate::{
     command_line::CommandLine,
     exit::Exit,
@@ -22,7 +24,7 @@ use crate::{
 
 /// How long a command waits, unless it is told otherwise.
 const WAIT: Duration = Duration::from_secs(30);
-const WAIT_TEXT: &str = "30s";
+pub const WAIT_TEXT: &str = "30s";
 
 macro_rules! help {
     ($examples:literal) => {
@@ -33,7 +35,8 @@ macro_rules! help {
              MySQL has to know the order. If it does not yet, or the order will never be written, --user and \
              --voucher say whose it is.\n\n\
              The same --ref is the same event: the command may be typed again and changes nothing twice. A line of \
-             --file is an order id, or an order id, a comma and a ref. If one of them cannot be appended, none is. \
+             --file is an order id, or an order id, a comma and a ref; for a refund the payment may follow, after another \
+             comma. If one of them cannot be appended, none is. \
              Ctrl-C ends it with 6, and it says what is in the stream."
         )
     };
@@ -107,7 +110,7 @@ pub struct OrderEventArgs {
     /// The id of the order
     #[arg(value_name = "ORDER")]
     order: Option<OrderId>,
-    /// The orders of this file: one id a line, or an id, a comma and a ref
+    /// The orders of this file: one id a line, or an id, a comma and a ref; of refunds, also a comma and the payment
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// The first line of the file that counts

@@ -38,6 +38,9 @@ never be written, once no living worker has it in hand. It also runs what no wor
 yet; the worker that reads it finds it done. It does not run an order that the journal knows as
 given back and MySQL does not know: its unit is sold to somebody else.
 
+It announces the results of what it acknowledges. Those of
+other entries were announced when they were acknowledged; --announce tells them once more.
+
 --to is cut at the last entry that is there now.
 
 --file reads what tidegate export wrote. The whole file is checked before anything is done. Its
@@ -68,6 +71,9 @@ pub struct ReplayArgs {
     /// Orders a second, at most
     #[arg(long, value_name = "NUMBER")]
     rate: Option<NonZeroU32>,
+    /// Announce the results of all entries, also of those that were acknowledged before
+    #[arg(long)]
+    announce: bool,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -96,6 +102,7 @@ impl ReplayArgs {
             last,
             filter: self.only.filter(),
             rate: self.rate,
+            announce: self.announce,
             predict: self.change.is_plan_read(),
         })
     }
@@ -112,7 +119,8 @@ fn typed(request: &ReplayRequest) -> CommandLine {
     let from = from.filter(|from| moment::parse_point(from).is_ok());
     let command = CommandLine::new("replay").flag("--file", file);
     let command = command.flag("--from", from).flag("--to", request.last);
-    selection::typed(request.filter, command).flag("--rate", request.rate)
+    let command = selection::typed(request.filter, command).flag("--rate", request.rate);
+    command.switch("--announce", request.announce)
 }
 
 impl PlanText for ReplayPlan {
@@ -209,8 +217,8 @@ mod tests {
         let (at, last) = (id(1_763_632_800_005), id(1_763_632_800_009));
         for (given, rest) in [
             (
-                format!("--from -2h --to {last} --voucher 7 --rate 20"),
-                format!("--from {at} --to {last} --voucher 7 --rate 20"),
+                format!("--from -2h --to {last} --voucher 7 --rate 20 --announce"),
+                format!("--from {at} --to {last} --voucher 7 --rate 20 --announce"),
             ),
             ("--file f.jsonl".to_owned(), format!("--file f.jsonl --from {at}")),
             ("--file f.jsonl --user 8".to_owned(), format!("--file f.jsonl --from {at} --user 8")),

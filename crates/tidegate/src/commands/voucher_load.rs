@@ -1,5 +1,7 @@
 //! `tidegate voucher load`: puts a voucher on sale.
 
+use std::time::Duration;
+
 use clap::Args;
 use jiff::Timestamp;
 use tidegate_operations::{
@@ -10,23 +12,28 @@ use tidegate_operations::{
         load::{self, LoadOutcome, LoadPlan, LoadRefusal, LoadReport, LoadRequest},
     },
 };
-use tidegate_orders::VoucherId;
+use tidegate_orders::{VoucherId, gate::JournalUse};
 
 use crate::{
-    exit::Exit,
+    exit::{Exit, WrongUsage},
     moment,
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
+
+const MOST_SECONDS: u32 = 365 * 24 * 3600;
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate voucher load --voucher 7 --stock 1000
   tidegate voucher load --voucher 7 --stock 1000 --begin \"2026-11-20 10:00\" --end \"2026-11-20 12:00\"
-  tidegate voucher load --voucher 7 --stock 1000 --begin 2026-11-20T10:00:00Z
+  tidegate voucher load --voucher 7 --stock 1000 --begin 2026-11-20T10:00:00Z --pay-within 15m
 
 Writes the MySQL row, then the Redis keys. Exits with 1, changing nothing, where the voucher is or was on sale on
 either side. Asks only where it would write over what an ended sale left, or over other times in MySQL. If it fails
-half-way, the same command again completes it; if it was done and nobody bought since, it says so and exits with 0.";
+half-way, the same command again completes it; if it was done and nobody bought since, it says so and exits with 0.
+
+Orders that lua/admit.lua did not admit, as by XADD alone, are not given back to a stock that was loaded without
+--no-journal: they never took anything from it.";
 
 /// What `tidegate voucher load` takes.
 #[derive(Args, Debug)]
@@ -44,6 +51,12 @@ pub struct VoucherLoadArgs {
     /// The sale ends, likewise; never by default
     #[arg(long, value_name = "TIME", value_parser = moment::parse)]
     end: Option<Timestamp>,
+    /// Orders that are not paid so long after they were written expire, such as 15m; 0s: never. order.pay_within_s by default
+    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+    pay_within: Option<Duration>,
+    /// A script of your own sells it, and keeps no journal: nothing will check its stock against one
+    #[arg(long)]
+    no_journal: bool,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -53,13 +66,23 @@ pub struct VoucherLoadArgs {
 /// # Errors
 /// When the times contradict each other, or a store cannot be reached or refuses.
 pub async fn run(settings: &SystemSettings, args: &VoucherLoadArgs) -> anyhow::Result<Exit> {
-    let VoucherLoadArgs { voucher, stock, begin, end, ref change } = *args;
-    let request = LoadRequest { voucher, stock, begin, end };
+    let VoucherLoadArgs { voucher, stock, begin, end, pay_within, no_journal, ref change } = *args;
+    let pay_within_s = pay_within.map(whole_seconds).transpose()?;
+    let journal = if no_journal { JournalUse::None } else { JournalUse::Complete };
+    let request = LoadRequest { voucher, stock, begin, end, pay_within_s, journal };
     request.check(Timestamp::now())?;
     let stores = VoucherStores::connect(settings).await?;
     let plan = load::plan(&stores, request).await?;
     let work = async |plan: LoadPlan, _job: &Job| load::run(&stores, plan).await;
     Change::new(settings, change).run(plan, work).await
+}
+
+/// MySQL keeps whole seconds.
+fn whole_seconds(pay_within: Duration) -> Result<i64, WrongUsage> {
+    let seconds = u32::try_from(pay_within.as_secs()).ok().filter(|_| pay_within.subsec_nanos() == 0);
+    let seconds = seconds.filter(|seconds| *seconds <= MOST_SECONDS);
+    let wrong = || WrongUsage("--pay-within takes whole seconds, up to 365d".to_owned());
+    seconds.map(i64::from).ok_or_else(wrong)
 }
 
 impl PlanText for LoadPlan {

@@ -1,14 +1,17 @@
 //! `tidegate voucher show`: what both sides hold of a voucher, and what it means when they disagree.
 
+use std::time::Duration;
+
 use clap::Args;
+use comfy_table::Table;
 use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_operations::{
     SystemSettings, connect,
-    text::counted,
+    text::{counted, span},
     vouchers::show::{self, DeadOrders, Difference, VoucherSides},
 };
-use tidegate_orders::VoucherId;
+use tidegate_orders::{VoucherId, vouchers::VoucherUnits};
 
 use crate::{
     exit::Exit,
@@ -19,6 +22,10 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate voucher show --voucher 7
   tidegate voucher show --voucher 7 --json | jq .redis.stock
+
+Units: offered by Redis; in flight, taken in Redis and in no order of MySQL yet; in unpaid, paid
+and used orders; refunding, in orders whose payment is being given back; given back by orders that
+ended; on hand, loaded less used. The view tidegate_voucher_units in MySQL has the same columns.
 
 Exits with 1 where neither side knows the voucher.";
 
@@ -38,6 +45,7 @@ pub struct VoucherShowArgs {
 struct Shown {
     #[serde(flatten)]
     sides: VoucherSides,
+    in_flight: Option<i64>,
     hints: Vec<String>,
 }
 
@@ -50,9 +58,16 @@ pub async fn run(settings: &SystemSettings, args: &VoucherShowArgs) -> anyhow::R
     let sides = show::read(settings, (&redis, &mysql), args.voucher).await?;
     let differences = sides.differences(Timestamp::now());
     let hints = differences.into_iter().map(|difference| hint(&sides, difference)).collect();
-    let shown = Shown { sides, hints };
+    let shown = Shown { in_flight: sides.in_flight(), sides, hints };
     args.output.print(&shown, render)?;
     Ok(if shown.sides.is_unknown() { Exit::No } else { Exit::Ok })
+}
+
+fn pay_within(within_s: i64) -> String {
+    match u64::try_from(within_s) {
+        Ok(within_s) if within_s > 0 => span(Duration::from_secs(within_s)),
+        _ => "no limit".to_owned(),
+    }
 }
 
 /// What a difference between the sides means, and what to type.
@@ -85,11 +100,25 @@ fn hint(sides: &VoucherSides, difference: Difference) -> String {
             "Redis has {} less than MySQL: on the way (tidegate status), or lost (tidegate audit)",
             counted(units, "unit")
         ),
+        Difference::Contradictory { units } => format!(
+            "{} in orders whose slot and status contradict each other; tidegate audit --voucher {voucher} names them, see \
+             docs/runbook/contradictory-orders.md",
+            are(units)
+        ),
+        Difference::Unaccounted { units } => format!(
+            "what was loaded, less what is unsold and what orders hold, leaves {}: somebody changed rows or the stock by hand; \
+             see docs/runbook/mysql-stock-is-wrong.md",
+            counted(units, "unit")
+        ),
         Difference::OtherEnd => {
             "the two sides disagree on when the sale ends; Redis decides who is admitted".to_owned()
         }
         Difference::Paused => "its sale is paused".to_owned(),
     }
+}
+
+fn are(units: i64) -> String {
+    format!("{} {}", counted(units, "unit"), if units == 1 { "is" } else { "are" })
 }
 
 fn orders_text(orders: i64) -> String {
@@ -150,7 +179,7 @@ fn without_row(
     )
 }
 
-fn render(Shown { sides, hints }: &Shown) -> String {
+fn render(Shown { sides, in_flight, hints }: &Shown) -> String {
     let (redis, mysql) = (sides.redis.as_ref(), sides.mysql.as_ref());
     let voucher = format!("voucher {}", sides.voucher);
     let mut table = table(&[&voucher, "Redis", "MySQL"]);
@@ -160,6 +189,9 @@ fn render(Shown { sides, hints }: &Shown) -> String {
         &or_dash(mysql.map(|side| side.stock)),
     ]);
     table.add_row(["initial stock", "", &or_dash(mysql.and_then(|side| side.initial_stock))]);
+    if let Some(within_s) = mysql.and_then(|side| side.pay_within_s) {
+        table.add_row(["to be paid within", "", &pay_within(within_s)]);
+    }
     table.add_row([
         "buyers / orders",
         &or_dash(redis.map(|side| side.buyers)),
@@ -177,7 +209,37 @@ fn render(Shown { sides, hints }: &Shown) -> String {
         &or_dash(mysql.and_then(|side| side.end)),
     ]);
     let hints = hints.iter().map(|hint| format!("\n- {hint}")).collect::<String>();
-    format!("{table}\n{hints}")
+    let units = mysql.map(|mysql| units_table(&mysql.units, redis.and_then(|side| side.stock), *in_flight));
+    format!("{table}\n{}{hints}", units.map(|units| format!("\n{units}\n")).unwrap_or_default())
+}
+
+/// Where the units are.
+fn units_table(units: &VoucherUnits, offered: Option<i64>, in_flight: Option<i64>) -> Table {
+    let mut table = table(&[
+        "units",
+        "loaded",
+        "offered",
+        "in flight",
+        "unpaid",
+        "paid",
+        "used",
+        "refunding",
+        "given back",
+        "on hand",
+    ]);
+    table.add_row([
+        String::new(),
+        or_dash(units.loaded),
+        or_dash(offered),
+        or_dash(in_flight),
+        units.unpaid.to_string(),
+        units.paid.to_string(),
+        units.used.to_string(),
+        units.refunding.to_string(),
+        units.given_back.to_string(),
+        or_dash(units.on_hand),
+    ]);
+    table
 }
 
 fn or_dash(value: Option<impl ToString>) -> String {

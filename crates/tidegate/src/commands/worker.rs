@@ -57,10 +57,11 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
     admin::start(&view).await?;
     let work = async {
         // Nothing is in hand yet, however long Redis or the name is waited for.
-        let built = stop.run_until_cancelled(Worker::build(&process, pause_switch, traces.as_ref())).await;
+        let built =
+            stop.run_until_cancelled(Box::pin(Worker::build(&process, pause_switch, traces.as_ref()))).await;
         let Some(worker) = built.transpose()? else { return Ok(()) };
         view.open(worker.parts());
-        worker.run_until_stopped(stop.clone()).await
+        Box::pin(worker.run_until_stopped(stop.clone())).await
     };
     let mut work = std::pin::pin!(work);
     let mut stopping = None;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use fred::types::config::Config as RedisConfig;
 use tidegate_operations::{
-    FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, StreamSettings, SystemSettings,
-    connect::mysql_hosts, redacted::RedactedUrl,
+    FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, ResultsSettings, StreamSettings,
+    SystemSettings, connect::mysql_hosts, redacted::RedactedUrl,
 };
 use tidegate_orders::{
-    KeyTemplates,
+    Announced, KeyTemplates,
     wire::{AmbiguousName, FieldNames},
 };
 use tidegate_worker::{AdminSettings, ProcessSettings, WorkerSettings};
@@ -26,6 +26,7 @@ const URL_HINT: &str =
 const HOUR_MS: i64 = 3_600_000;
 const DEFAULT_STREAM: &str = "stream.orders";
 const DEFAULT_DEAD: &str = "stream.orders.dead";
+const DEFAULT_RESULTS: &str = "stream.orders.results";
 const OWN_NAMES: &str = "is that of a fleet on stream.orders: a fleet on another stream needs one of its own. For a second \
                          fleet set redis.prefix, which separates all names at once, and leave stream.name as it is";
 
@@ -67,17 +68,24 @@ impl Settings {
     pub fn read(reader: &mut Reader<'_>) -> Self {
         let worker = worker(reader);
         let (stream, keys) = (stream(reader), keys(reader));
-        for (name, key) in [(&stream.name, "stream.name"), (&stream.dead, "stream.dead")] {
-            reader.rule(keys.log != *name, "keys.log", key, format!("must differ from {key}"));
-            reader.rule(keys.pause != *name, "keys.pause", key, format!("must differ from {key}"));
+        let streams = [
+            (&stream.name, "stream.name"),
+            (&stream.dead, "stream.dead"),
+            (&stream.results, "stream.results"),
+        ];
+        for (name, key) in streams {
+            for (own, of) in own_keys(&keys) {
+                reader.rule(own != name, of, key, format!("must differ from {key}"));
+            }
         }
-        reader.rule(keys.pause != keys.log, "keys.pause", "keys.log", "must differ from keys.log");
+        different(reader, &own_keys(&keys));
         names_of_its_own(reader, &stream, &keys);
         let prefix = prefix(reader);
         let keys = keys.prefixed(&prefix);
         let stream = StreamSettings {
             name: format!("{prefix}{}", stream.name),
             dead: format!("{prefix}{}", stream.dead),
+            results: format!("{prefix}{}", stream.results),
             ..stream
         };
         let mysql = mysql(reader, worker.lanes);
@@ -88,6 +96,9 @@ impl Settings {
                 mysql,
                 stream,
                 keys,
+                pay_within: Duration::from_secs(reader.number("order.pay_within_s", 0..=365 * 24 * 3600)),
+                reconcile_every: Duration::from_secs(reader.number("reconcile.every_s", 0..=7 * 24 * 3600)),
+                results: results(reader),
                 fleet: fleet(&worker),
                 operator: OperatorSettings {
                     log_lines: reader.number("operator.log_lines", 100..=10_000_000),
@@ -148,9 +159,14 @@ fn names_of_its_own(reader: &mut Reader<'_>, stream: &StreamSettings, keys: &Key
     let default = KeyTemplates::default();
     for (key, is_default) in [
         ("stream.dead", stream.dead == DEFAULT_DEAD),
+        ("stream.results", stream.results == DEFAULT_RESULTS),
         ("keys.heartbeat", keys.heartbeat == default.heartbeat),
         ("keys.log", keys.log == default.log),
         ("keys.pause", keys.pause == default.pause),
+        ("keys.mark", keys.mark == default.mark),
+        ("keys.sweeper", keys.sweeper == default.sweeper),
+        ("keys.reconciler", keys.reconciler == default.reconciler),
+        ("keys.reconciled", keys.reconciled == default.reconciled),
     ] {
         reader.rule(!is_default, key, "stream.name", OWN_NAMES);
     }
@@ -184,10 +200,25 @@ fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
 
 fn stream(reader: &mut Reader<'_>) -> StreamSettings {
     let (name, dead) = (reader.word("stream.name"), reader.word("stream.dead"));
+    let results = reader.word("stream.results");
     reader.rule(name != dead, "stream.dead", "stream.name", "must differ from stream.name");
+    reader.rule(name != results, "stream.results", "stream.name", "must differ from stream.name");
+    reader.rule(dead != results, "stream.results", "stream.dead", "must differ from stream.dead");
     let retention = reader.millis("stream.retention_ms", 0..=10 * 365 * 24 * HOUR_MS);
     let retention = Some(retention).filter(|retention| !retention.is_zero());
-    StreamSettings { name, dead, group: reader.word("stream.group"), retention }
+    StreamSettings { name, dead, results, group: reader.word("stream.group"), retention }
+}
+
+fn results(reader: &mut Reader<'_>) -> ResultsSettings {
+    let announced =
+        [("none", Announced::None), ("exceptions", Announced::Exceptions), ("all", Announced::All)];
+    let keep = reader.millis("results.keep_ms", 0..=10 * 365 * 24 * HOUR_MS);
+    let keep_bytes: u64 = reader.number("results.keep_bytes", 0..=1 << 40);
+    ResultsSettings {
+        announced: reader.choice("results.announce", &announced),
+        keep: Some(keep).filter(|keep| !keep.is_zero()),
+        keep_bytes: Some(keep_bytes).filter(|bytes| *bytes > 0),
+    }
 }
 
 fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
@@ -201,20 +232,40 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         heartbeat: reader.template("keys.heartbeat", "<name>"),
         log: reader.word("keys.log"),
         pause: reader.word("keys.pause"),
+        mark: reader.word("keys.mark"),
+        sweeper: reader.word("keys.sweeper"),
+        reconciler: reader.word("keys.reconciler"),
+        reconciled: reader.word("keys.reconciled"),
         fields: fields(reader),
     };
     let per_voucher = [
-        ("keys.stock", &keys.stock),
-        ("keys.buyers", &keys.buyers),
-        ("keys.voucher", &keys.voucher),
-        ("keys.journal", &keys.journal),
+        (&keys.stock, "keys.stock"),
+        (&keys.buyers, "keys.buyers"),
+        (&keys.voucher, "keys.voucher"),
+        (&keys.journal, "keys.journal"),
     ];
-    for (index, (key, template)) in per_voucher.iter().enumerate() {
-        if let Some((earlier, _)) = per_voucher[..index].iter().find(|(_, earlier)| earlier == template) {
+    different(reader, &per_voucher);
+    keys
+}
+
+/// Keys of the fleet as a whole, each with the setting that it is from.
+fn own_keys(keys: &KeyTemplates) -> [(&String, &'static str); 6] {
+    [
+        (&keys.log, "keys.log"),
+        (&keys.pause, "keys.pause"),
+        (&keys.mark, "keys.mark"),
+        (&keys.sweeper, "keys.sweeper"),
+        (&keys.reconciler, "keys.reconciler"),
+        (&keys.reconciled, "keys.reconciled"),
+    ]
+}
+
+fn different(reader: &mut Reader<'_>, keys: &[(&String, &'static str)]) {
+    for (index, (name, key)) in keys.iter().enumerate() {
+        if let Some((_, earlier)) = keys[..index].iter().find(|(earlier, _)| earlier == name) {
             reader.rule(false, key, earlier, format!("must differ from {earlier}"));
         }
     }
-    keys
 }
 
 fn fields(reader: &mut Reader<'_>) -> FieldNames {

@@ -273,6 +273,7 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
     let settings = load(&sets(&["redis.prefix=shop2:"]), &[]).unwrap().settings;
     assert_eq!(settings.system.stream.name, "shop2:stream.orders");
     assert_eq!(settings.system.stream.dead, "shop2:stream.orders.dead");
+    assert_eq!(settings.system.stream.results, "shop2:stream.orders.results");
     let names = |settings: &Settings| {
         let tidegate_orders::KeyTemplates {
             stock,
@@ -284,9 +285,16 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
             heartbeat,
             log,
             pause,
+            mark,
+            sweeper,
+            reconciler,
+            reconciled,
             fields: _,
         } = settings.system.keys.clone();
-        [stock, buyers, voucher, journal, lock, order_id, heartbeat, log, pause]
+        [
+            stock, buyers, voucher, journal, lock, order_id, heartbeat, log, pause, mark, sweeper,
+            reconciler, reconciled,
+        ]
     };
     assert_eq!(names(&settings), names(&usual).map(|name| format!("shop2:{name}")));
     assert!(problems(load(&sets(&["redis.prefix=a<voucher>"]), &[]))[0].contains("redis.prefix"));
@@ -294,7 +302,17 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
 
 #[test]
 fn a_fleet_on_another_stream_that_shares_names_with_the_first_is_refused_with_what_separates_it() {
-    let own = ["stream.name=orders.b", "stream.dead=orders.b.dead", "keys.log=b:log", "keys.pause=b:pause"];
+    let own = [
+        "stream.name=orders.b",
+        "stream.dead=orders.b.dead",
+        "stream.results=orders.b.results",
+        "keys.log=b:log",
+        "keys.pause=b:pause",
+        "keys.mark=b:mark",
+        "keys.sweeper=b:sweeper",
+        "keys.reconciler=b:reconciler",
+        "keys.reconciled=b:reconciled",
+    ];
     let found = problems(load(&sets(&own), &[]));
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(found[0].contains("keys.heartbeat = \"tidegate:worker:<name>\""), "{found:#?}");
@@ -302,7 +320,7 @@ fn a_fleet_on_another_stream_that_shares_names_with_the_first_is_refused_with_wh
         found[0].contains("set redis.prefix") && found[0].contains("stream.name = \"orders.b\""),
         "{found:#?}"
     );
-    assert_eq!(problems(load(&sets(&own[..1]), &[])).len(), 4);
+    assert_eq!(problems(load(&sets(&own[..1]), &[])).len(), 9);
     load(&sets(&[&own[..], &["keys.heartbeat=b:worker:<name>"]].concat()), &[]).unwrap();
 }
 

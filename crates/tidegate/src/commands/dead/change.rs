@@ -51,6 +51,8 @@ impl PlanText for LetterPlan {
         let head = format!("{}: {} selected", self.stream, counted(self.counts.letters, "letter"));
         let table = Some(text::counts(&self.counts)).filter(|table| !table.is_empty());
         let lines = [Some(head), table, no_such_reason(self)].into_iter().flatten();
+        let along = format!("{} would go back behind their orders", counted(self.along, "event"));
+        let lines = lines.chain((self.along > 0).then_some(along));
         let lines = lines.chain(giving_back(&self.gives_back)).chain(self.warnings());
         lines.chain(staying(&self.stay, &self.missing)).collect::<Vec<_>>().join("\n")
     }
@@ -63,6 +65,8 @@ impl PlanText for LetterPlan {
 impl ReportText for LetterReport {
     fn text(&self) -> String {
         let mut lines = vec![format!("{}: {} {}", self.stream, counted(self.letters, "letter"), self.what)];
+        let along = format!("of these, {} behind their orders", counted(self.along, "event"));
+        lines.extend((self.along > 0).then_some(along));
         lines.extend(self.first.iter().map(ended));
         let more = self.letters - self.first.len() as u64;
         lines.extend((more > 0).then(|| format!("  and {more} more")));
@@ -176,6 +180,10 @@ fn reason(obstacle: Obstacle) -> &'static str {
         Obstacle::NoOrder => "no order, so there is nothing to give back: export, then drop",
         Obstacle::Foreign => "no letter of tidegate: somebody else wrote it there",
         Obstacle::HoldsOrder => "an order that is not written: requeue or cancel it",
+        Obstacle::OrderIsDead => {
+            "its order is a dead letter, too, and does not go back now: requeue that, which takes its events along, or \
+             cancel it first"
+        }
         Obstacle::HoldsPayment => {
             "money was paid or given back, and without this nobody would know: requeue it"
         }

@@ -18,9 +18,13 @@ in one step. Workers write it like any other. If the cause is not mended, the en
 as a new letter that says so. --dry-run and the question say how many would die again as things
 stand.
 
+An order takes its buried events along: they go back behind it, in the order in which they were
+appended, whether they were selected or not.
+
 Some letters stay:
   - one that was requeued operator.requeue_limit times, unless you give --force
   - one whose order was cancelled or given back, because it would not be written
+  - an event whose order is a dead letter that does not go back, or would die again
 
 If somebody else cancels the order at the same moment, it is given back. Two requeues at once,
 or the same one again, put a letter back only once.

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::Args;
-use tidegate_orders::wire::FieldNames;
+use tidegate_orders::wire::{FieldNames, Message};
 use tidegate_stream::{Burial, EntryId, Letter};
 
 use super::text::shown_time;
@@ -60,8 +60,15 @@ fn render(fields: &FieldNames, letter: &Letter) -> String {
             format!("entry      {}, delivered {}", burial.entry, counted(burial.deliveries, "time")),
         ]);
     }
-    lines.push(match fields.decode(&letter.entry()) {
-        Ok(order) => format!(
+    lines.push(match fields.decode_message(&letter.entry()) {
+        Ok(Message::Event(event)) => {
+            let reference = event.reference.map(|text| format!(", ref {text}")).unwrap_or_default();
+            format!(
+                "event      {} of order {} of user {} for voucher {}{reference}",
+                event.kind, event.order, event.user, event.voucher
+            )
+        }
+        Ok(Message::Order(order)) => format!(
             "order      {} of user {} for {} of voucher {}, slot {}",
             order.id, order.user, order.quantity, order.voucher, order.slot
         ),

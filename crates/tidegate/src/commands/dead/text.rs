@@ -27,12 +27,15 @@ pub fn counts(counts: &LetterCounts) -> String {
     if counts.letters == 0 {
         return String::new();
     }
-    let mut table = table(&["reason", "voucher", "letters", "oldest", "newest"]);
-    for LetterGroup { reason, voucher, letters, oldest, newest } in counts.groups.iter().take(SHOWN_GROUPS) {
+    let mut table = table(&["reason", "voucher", "letters", "events", "oldest", "newest"]);
+    for LetterGroup { reason, voucher, letters, events, oldest, newest } in
+        counts.groups.iter().take(SHOWN_GROUPS)
+    {
         table.add_row([
             printable(reason),
             or_dash(voucher.as_ref()),
             letters.to_string(),
+            events.to_string(),
             shown_time(*oldest),
             shown_time(*newest),
         ]);
@@ -47,7 +50,8 @@ pub fn counts(counts: &LetterCounts) -> String {
 
 /// A table of letters.
 pub fn letters<'a>(letters: impl IntoIterator<Item = &'a LetterSummary>) -> String {
-    let mut table = table(&["letter", "buried", "reason", "order", "user", "voucher", "requeued", "error"]);
+    let mut table =
+        table(&["letter", "buried", "reason", "event", "order", "user", "voucher", "requeued", "error"]);
     let mut above = None;
     for letter in letters {
         table.add_row(cells(letter, above));
@@ -57,13 +61,14 @@ pub fn letters<'a>(letters: impl IntoIterator<Item = &'a LetterSummary>) -> Stri
 }
 
 /// A row, below that of `above`: what both died of is not said again.
-fn cells(letter: &LetterSummary, above: Option<&LetterSummary>) -> [String; 8] {
+fn cells(letter: &LetterSummary, above: Option<&LetterSummary>) -> [String; 9] {
     let is_same = above.is_some_and(|above| !letter.error.is_empty() && above.error == letter.error);
     let error = if is_same { AS_ABOVE.to_owned() } else { shortened(&letter.error) };
     [
         letter.letter.to_string(),
         shown_time(letter.letter),
         printable(&letter.reason),
+        or_dash(letter.event.as_ref()),
         or_dash(letter.order.as_ref()),
         or_dash(letter.user.as_ref()),
         or_dash(letter.voucher.as_ref()),

@@ -17,12 +17,7 @@ const SHOWN: usize = 20;
 /// What would be appended.
 pub fn plan(plan: &OrderEventPlan) -> String {
     if !plan.older_workers.is_empty() {
-        return format!(
-            "{} of a version that knows no events and would bury them: {}. Stop these workers, or upgrade them.\nNothing was \
-             appended.",
-            if plan.older_workers.len() == 1 { "a worker is" } else { "some workers are" },
-            plan.older_workers.join(", "),
-        );
+        return older_workers(&plan.older_workers);
     }
     let obstacles: Vec<String> =
         plan.obstacles().map(|(planned, obstacle)| refused(planned, obstacle)).collect();
@@ -53,6 +48,16 @@ pub fn plan(plan: &OrderEventPlan) -> String {
         lines.push(listed(&others));
     }
     lines.join("\n")
+}
+
+/// Why nothing is appended while these workers live.
+pub fn older_workers(workers: &[String]) -> String {
+    format!(
+        "{} of a version that knows no events and would bury them: {}. Stop these workers, or upgrade them.\nNothing was \
+         appended.",
+        if workers.len() == 1 { "a worker is" } else { "some workers are" },
+        workers.join(", "),
+    )
 }
 
 fn refused(planned: &PlannedEvent, obstacle: Obstacle) -> String {
@@ -104,7 +109,7 @@ fn would(expectation: &Expectation) -> String {
 pub fn report(report: &OrderEventReport) -> String {
     let mut lines = Vec::new();
     if let [one] = report.orders.as_slice() {
-        lines.push(told(report, one));
+        lines.push(told(report.event.word(), one));
     } else {
         let of_each = EventFate::ALL.into_iter().map(|fate| (report.count(fate), in_words(fate)));
         let counts: Vec<String> = of_each
@@ -116,8 +121,12 @@ pub fn report(report: &OrderEventReport) -> String {
         let is_plain = |sent: &&SentEvent| {
             matches!(sent.fate, EventFate::Applied | EventFate::Unchanged | EventFate::NotAppended)
         };
-        let others: Vec<String> =
-            report.orders.iter().filter(|sent| !is_plain(sent)).map(|sent| told(report, sent)).collect();
+        let others: Vec<String> = report
+            .orders
+            .iter()
+            .filter(|sent| !is_plain(sent))
+            .map(|sent| told(report.event.word(), sent))
+            .collect();
         if !others.is_empty() {
             lines.push(listed(&others));
         }
@@ -162,7 +171,8 @@ fn unknown(report: &OrderEventReport) -> Option<String> {
     .to_owned())
 }
 
-fn told(report: &OrderEventReport, sent: &SentEvent) -> String {
+/// What became of an event, of this word.
+pub fn told(event: &str, sent: &SentEvent) -> String {
     let order = place(sent.line, sent.order.to_string());
     let entry = sent.entry.map(|entry| entry.to_string()).unwrap_or_default();
     let units = match sent.released {
@@ -171,12 +181,12 @@ fn told(report: &OrderEventReport, sent: &SentEvent) -> String {
     };
     match (sent.fate, sent.to) {
         (EventFate::Applied, Some(to)) => format!("{order} is {}{units} (entry {entry})", status(to)),
-        (EventFate::Applied, None) => format!("{order}: {} was noted (entry {entry})", report.event),
+        (EventFate::Applied, None) => format!("{order}: {event} was noted (entry {entry})"),
         (EventFate::Unchanged, _) => format!("{order}: unchanged, it was so already (entry {entry})"),
         (EventFate::RefundDue, _) => format!("{order}: this payment has to be given back (entry {entry})"),
         (EventFate::Rejected, _) => {
             let why = sent.rejection.map(because).unwrap_or_default();
-            format!("{order}: {} was rejected, because {why} (entry {entry})", report.event)
+            format!("{order}: {event} was rejected, because {why} (entry {entry})")
         }
         (EventFate::NotRecorded, _) => format!("{order}: not recorded yet (entry {entry})"),
         (EventFate::Unknown, _) => format!("{order}: appended or not, Redis did not say"),

@@ -2,8 +2,8 @@
 
 use tidegate_operations::{
     order_show::{
-        EntryRecord, EntryState, EventRow, JournalRecord, LetterRecord, NextStep, OrderRecords, OrderReport,
-        OrderRow, RefusalRow,
+        BuriedEvent, EntryRecord, EntryState, EventRow, JournalRecord, LetterRecord, NextStep, OrderRecords,
+        OrderReport, OrderRow, RefusalRow,
     },
     text::counted,
 };
@@ -26,7 +26,7 @@ pub fn sentence(report: &OrderReport, claim_idle_ms: u64) -> String {
         (None, Some(refusal)) => refused(report, refusal),
         (None, None) => undecided(report, status, claim_idle_ms),
     };
-    let sentence = sentence + &payments_due(records);
+    let sentence = sentence + &payments_due(records) + &buried_events(records);
     if report.status == OrderStatus::Unsure && status != OrderStatus::Unsure {
         return format!("{sentence} But MySQL could not be asked: it may be written all the same.");
     }
@@ -96,6 +96,12 @@ fn payments_due(records: &OrderRecords) -> String {
         None => " A payment of it without a ref has to be given back.".to_owned(),
     };
     records.payments_due().map(payment).collect()
+}
+
+/// What happened to it and is not recorded.
+fn buried_events(records: &OrderRecords) -> String {
+    let event = |it: &BuriedEvent| format!(" Its event {} is a dead letter: {}.", it.event, it.letter);
+    records.buried_events.iter().map(event).collect()
 }
 
 /// What else is to be said of an order that counts.

@@ -87,6 +87,7 @@ fn note(action: &str, by: &str) -> JournalRecord {
         change: Some(if action == "admit" { -2 } else { 2 }),
         by: Some(by.to_owned()),
         at_ms: Some(AT_MS),
+        mended: None,
     }
 }
 

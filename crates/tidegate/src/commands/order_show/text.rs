@@ -1,7 +1,7 @@
 //! All of it, for people.
 
 use tidegate_operations::order_show::{
-    EntryContent, EntryRecord, EntryState, EventRow, JournalRecord, LetterRecord, OrderRecords,
+    BuriedEvent, EntryContent, EntryRecord, EntryState, EventRow, JournalRecord, LetterRecord, OrderRecords,
 };
 
 use super::{ShownOrder, moments::mysql_moment, sentence::status};
@@ -10,6 +10,7 @@ use crate::{
     pending::life,
 };
 use tidegate_operations::text::{counted, printable};
+use tidegate_orders::event::EventOutcome;
 
 /// What each place holds, in the order in which an order comes to it; where it is, and what to type.
 pub fn render(shown: &ShownOrder) -> String {
@@ -27,9 +28,11 @@ pub fn render(shown: &ShownOrder) -> String {
         }
     }
     match records.letters.as_slice() {
+        [] if !records.buried_events.is_empty() => {}
         [] => lines.push(line("dead", "nothing")),
         letters => lines.extend(letters.iter().map(|letter| line("dead", &letter_text(letter)))),
     }
+    lines.extend(records.buried_events.iter().map(|event| line("dead", &buried_event_text(event))));
     lines.extend(mysql(records));
     lines.extend(records.events.iter().map(|event| line("event", &event_text(event))));
     if let Some(user) = shown.user {
@@ -100,7 +103,10 @@ fn mysql(records: &OrderRecords) -> Vec<String> {
 fn event_text(event: &EventRow) -> String {
     let when = mysql_moment(event.at_ms);
     let EventRow { event: what, outcome, released, entry, .. } = event;
-    let mut text = format!("{when}: {what}, {outcome}");
+    let mut text = match EventOutcome::from_word(outcome) {
+        EventOutcome::Rejected(_) => format!("{when}: {what}, rejected ({outcome})"),
+        _ => format!("{when}: {what}, {outcome}"),
+    };
     if let Some(to) = event.to {
         let from = event.from.map_or_else(|| "not written".to_owned(), status);
         text += &format!(" ({from} -> {})", status(to));
@@ -120,7 +126,9 @@ fn noted(journal: &JournalRecord) -> String {
     let units = counted(journal.change.unwrap_or(0).abs(), "unit");
     let voucher = journal.voucher;
     if journal.is_admission() {
-        return format!("voucher {voucher}: admitted {at}, user {by}, {units} taken");
+        let restored = journal.mended.as_ref().map(|repair| format!(", restored by {repair}"));
+        let restored = restored.unwrap_or_default();
+        return format!("voucher {voucher}: admitted {at}, user {by}, {units} taken{restored}");
     }
     if journal.is_release() {
         return format!("voucher {voucher}: given back {at} by {by}, {units} raised");
@@ -154,6 +162,15 @@ fn letter_text(letter: &LetterRecord) -> String {
     let error = letter.error.as_deref().unwrap_or_default();
     let entry = letter.entry.as_deref().unwrap_or("unknown");
     format!("{}, buried {at}: {reason}: {error}; entry {entry}, {}", letter.id, content_text(&letter.content))
+}
+
+fn buried_event_text(BuriedEvent { letter, at_ms, reason, event, reference }: &BuriedEvent) -> String {
+    let at = at_ms.map(utc).unwrap_or_default();
+    let reference = reference.as_ref().map(|text| format!(", ref {text}")).unwrap_or_default();
+    format!(
+        "{letter}, buried {at}: {}; its event {event}{reference}",
+        reason.as_deref().unwrap_or("no reason")
+    )
 }
 
 fn content_text(content: &EntryContent) -> String {

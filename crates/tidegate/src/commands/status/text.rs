@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_stream::{NamedCause, SetAsideNote};
 
-use crate::{output::table, pending::life};
+use crate::{commands::expirations_show, output::table, pending::life};
 use tidegate_operations::{
     consumers::Consumer,
     status::{Status, StreamView, VoucherStocks},
@@ -36,6 +36,9 @@ pub fn render(status: &Status) -> String {
         if !stream.consumers.is_empty() {
             parts.push(consumers(&stream.consumers));
         }
+    }
+    if let Some(sentence) = status.expirations.as_ref().and_then(expirations_show::sentence) {
+        parts.push(format!("{sentence}."));
     }
     if let Some(vouchers) = status.vouchers.as_ref().filter(|vouchers| !vouchers.is_empty()) {
         parts.push(stocks(vouchers));
@@ -89,11 +92,12 @@ fn consumers(consumers: &[Consumer]) -> String {
 }
 
 fn stocks(vouchers: &[VoucherStocks]) -> String {
-    let mut table = table(&["voucher", "stock in Redis", "stock in MySQL", "sale"]);
+    let mut table = table(&["voucher", "stock in Redis", "stock in MySQL", "to deduct", "sale"]);
     for stocks in vouchers {
-        let redis = stocks.redis.map_or_else(|| "-".to_owned(), |stock| stock.to_string());
+        let [redis, to_deduct] = [stocks.redis, stocks.to_deduct]
+            .map(|units| units.map_or_else(|| "-".to_owned(), |units| units.to_string()));
         let sale = if stocks.paused == Some(true) { "paused" } else { "on" };
-        table.add_row([&stocks.voucher.to_string(), &redis, &stocks.mysql.to_string(), sale]);
+        table.add_row([&stocks.voucher.to_string(), &redis, &stocks.mysql.to_string(), &to_deduct, sale]);
     }
     table.to_string()
 }

@@ -132,7 +132,7 @@ fn consumer(name: &str, pending: u64, alive: bool) -> Consumer {
 
 fn voucher(id: i64, stock: i64) -> VoucherRow {
     let voucher = id.try_into().unwrap();
-    VoucherRow { voucher, stock, initial_stock: None, begin_ms: None, end_ms: None }
+    VoucherRow { voucher, stock, initial_stock: None, begin_ms: None, end_ms: None, pay_within_s: None }
 }
 
 fn page(created: u64) -> WorkerPage {
@@ -173,9 +173,9 @@ fn twenty_rows_of_eighty_columns_show_everything() {
             "shop-1-0      100   0.1 s  alive    handling   0.2 s      100",
             "shop-1-1        0   0.1 s  alive    reading    0.2 s        0",
             "shop-3-0        0   0.1 s  gone",
-            "stock of voucher   in Redis   in MySQL  sale",
-            "12                        -        500",
-            "7                       900      1,000  paused",
+            "stock of voucher   in Redis   in MySQL  to deduct  sale",
+            "12                        -        500          -",
+            "7                       900      1,000        100  paused",
             "",
             "",
             "",

@@ -19,7 +19,7 @@ use super::{
 };
 use tidegate_operations::{
     consumers::Consumer,
-    status::StreamView,
+    status::{StreamView, units_to_deduct},
     text::printable,
     watch::{NewestLetters, SaleState},
 };
@@ -255,6 +255,7 @@ fn vouchers(observations: &Observations) -> Grid {
             ("stock of voucher", Kind::Name),
             ("in Redis", COUNT),
             ("in MySQL", COUNT),
+            ("to deduct", COUNT),
             ("sale", Kind::Word),
         ],
         rows: rows.iter().map(row).collect(),
@@ -269,12 +270,15 @@ fn voucher_cells(
     sale: Option<SaleState>,
     (redis_away, mysql_away): (bool, bool),
 ) -> Vec<Cell> {
-    let redis = or_unknown(sale.and_then(|sale| sale.stock).map(count));
+    let stock = sale.and_then(|sale| sale.stock);
+    let redis = or_unknown(stock.map(count));
+    let to_deduct = or_unknown(stock.map(|stock| count(units_to_deduct(mysql, stock))));
     let paused = sale.filter(|sale| sale.is_paused).map_or("", |_| "paused");
     vec![
         Cell::plain(voucher.to_string()),
         Cell::plain(redis).old_if(redis_away),
         Cell::plain(count(mysql)).old_if(mysql_away),
+        Cell::plain(to_deduct).old_if(redis_away || mysql_away),
         Cell::new(paused, Tone::Warn).old_if(redis_away),
     ]
 }

@@ -1,0 +1,112 @@
+//! What `tidegate order wait` says to people.
+
+use std::time::Duration;
+
+use tidegate_operations::{
+    order_progress::{Awaited, OrderProgress, ProgressEvent, QueueEstimate, QueuePlace, WaitEnd},
+    text::{counted, span},
+};
+use tidegate_orders::{OrderState, event::EventOutcome};
+
+use crate::{command_line::CommandLine, invocation::Invocation, moment::utc};
+
+/// After so long it is said what is waited for, whether the rate is known or not.
+pub const WITHOUT_RATE: Duration = Duration::from_millis(700);
+
+/// Nothing more can be said of when its turn comes.
+pub fn has_whole_estimate(progress: &OrderProgress) -> bool {
+    progress
+        .estimate
+        .is_some_and(|guess| guess.place != QueuePlace::Unread || guess.paused || guess.read_per_s.is_some())
+}
+
+/// What is waited for, and for how long.
+pub fn waits(progress: &OrderProgress, until: Awaited, wait: Duration) -> String {
+    let what = match until {
+        Awaited::Confirmed => "written",
+        Awaited::Paid => "paid",
+    };
+    let place = progress.estimate.map(|guess| format!(": {}", place(&guess))).unwrap_or_default();
+    let (order, state) = (progress.order, progress.state.word());
+    format!("order {order} is {state}{place}. Waiting up to {} until it is {what}", span(wait))
+}
+
+fn place(guess: &QueueEstimate) -> String {
+    match guess.place {
+        QueuePlace::InHand => "a worker has it in hand".to_owned(),
+        QueuePlace::SetAside => "it was read, and is tried again later".to_owned(),
+        QueuePlace::Unread => unread(guess),
+    }
+}
+
+fn unread(guess: &QueueEstimate) -> String {
+    let ahead = guess.ahead.map(|ahead| format!("about {} before it", counted(ahead, "entry")));
+    let turn = match (guess.expected_s, guess.read_per_s) {
+        _ if guess.paused => Some("the workers are paused".to_owned()),
+        (Some(seconds), Some(rate)) => Some(format!("its turn in about {seconds} s, at {rate:.0} a second")),
+        (None, Some(0.0)) => Some("nothing is read at present".to_owned()),
+        _ => None,
+    };
+    let said: Vec<String> = ahead.into_iter().chain(turn).collect();
+    if said.is_empty() {
+        "its place cannot be told".to_owned()
+    } else {
+        format!("{} (an estimate)", said.join(", "))
+    }
+}
+
+/// What became of it.
+pub fn told(progress: &OrderProgress, end: WaitEnd) -> String {
+    let mut lines = vec![format!("order {}{} is {}.", progress.order, whose(progress), state(progress))];
+    lines.extend(progress.events.iter().map(event));
+    for due in &progress.refunds_due {
+        let payment = due.reference.as_ref().map(|text| format!(" {text}")).unwrap_or_default();
+        lines.push(format!("Its payment{payment} has to be given back."));
+    }
+    if end == WaitEnd::TimeOver {
+        let place =
+            progress.estimate.map(|guess| format!(" {}.", sentence(&place(&guess)))).unwrap_or_default();
+        lines.push(format!("The time is over.{place}"));
+    }
+    if progress.cut_off {
+        lines.push("Not all was looked through: say --voucher".to_owned());
+    }
+    if !matches!(end, WaitEnd::Reached) {
+        let show = CommandLine::new("order show").word(progress.order);
+        lines.push(format!("All of it: {}", Invocation::current().line(&show)));
+    }
+    lines.join("\n")
+}
+
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn whose(progress: &OrderProgress) -> String {
+    let user = progress.user.map(|user| format!(" of user {user}")).unwrap_or_default();
+    let voucher = progress.voucher.map(|voucher| format!(" for voucher {voucher}")).unwrap_or_default();
+    user + &voucher
+}
+
+fn state(progress: &OrderProgress) -> String {
+    let word = match progress.state {
+        OrderState::Confirmed => "confirmed (written, not paid)",
+        OrderState::GivenBack => "given back",
+        OrderState::Dead => "a dead letter",
+        OrderState::Unsure => "nowhere to be found, although it was admitted",
+        state => state.word(),
+    };
+    progress.reason.as_ref().map_or_else(|| word.to_owned(), |reason| format!("{word} ({reason})"))
+}
+
+fn event(event: &ProgressEvent) -> String {
+    let when = event.at_ms.map(utc).unwrap_or_default();
+    let kind = event.event.map_or_else(|| "an event of a newer version".to_owned(), |kind| kind.to_string());
+    let outcome = match event.outcome {
+        EventOutcome::Rejected(why) => format!("rejected ({})", why.word()),
+        outcome => outcome.word().to_owned(),
+    };
+    let reference = event.reference.as_ref().map(|text| format!(", ref {text}")).unwrap_or_default();
+    format!("event {} at {when}: {kind}, {outcome}{reference}", event.step)
+}

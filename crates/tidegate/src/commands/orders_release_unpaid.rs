@@ -1,0 +1,129 @@
+//! `tidegate orders release-unpaid`: ends the unpaid orders of a voucher that are too old.
+
+use std::time::Duration;
+
+use clap::Args;
+use tidegate_operations::{
+    Job, SystemSettings,
+    order_event::SentEvent,
+    release_unpaid::{ReleaseCounts, ReleasePlan, ReleaseReport, ReleaseRequest, ReleaseUnpaid},
+    text::counted,
+};
+use tidegate_orders::{VoucherId, event::EventText};
+
+use super::order_event::{WAIT_TEXT, older_workers, told};
+use crate::{
+    command_line::CommandLine,
+    exit::Exit,
+    moment,
+    operator::{Change, ChangeArgs, PlanText, ReportText},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate orders release-unpaid --voucher 7 --older-than 30m --dry-run
+  tidegate orders release-unpaid --voucher 7 --older-than 2h --reason not_paid_in_time --yes
+
+Every order of the voucher that holds units, is unpaid, and was written so long ago by MySQL's
+clock gets the event expired: its units are on sale again, and its user may buy again. An order
+whose payment is in the stream by then stays as it is.
+
+It may be typed again at any time. Exits with 1 where events were not recorded: they stay in the
+stream, and workers record them later. Ctrl-C ends it with 6 after the events in hand.";
+
+/// What `tidegate orders release-unpaid` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct OrdersReleaseUnpaidArgs {
+    /// The voucher
+    #[arg(long, value_name = "ID")]
+    voucher: VoucherId,
+    /// Those that were written so long ago
+    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+    older_than: Duration,
+    /// Why, in a word
+    #[arg(long, value_name = "WORD")]
+    reason: Option<EventText>,
+    /// How long to wait for workers that record nothing
+    #[arg(long = "for", value_name = "SPAN", value_parser = moment::parse_span, default_value = WAIT_TEXT)]
+    wait: Duration,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Ends them.
+///
+/// # Errors
+/// When a store cannot be reached.
+pub async fn run(settings: &SystemSettings, args: &OrdersReleaseUnpaidArgs) -> anyhow::Result<Exit> {
+    let OrdersReleaseUnpaidArgs { voucher, older_than, ref reason, wait, ref change } = *args;
+    let request = ReleaseRequest { voucher, older_than, reason: reason.clone(), wait };
+    let release = ReleaseUnpaid::connect(settings, request).await?;
+    let plan = release.plan().await?;
+    let report = ReleaseReport::new(&plan);
+    let work = async |plan: ReleasePlan, report: &mut ReleaseReport, job: &Job| {
+        release.run(&plan, report, job).await
+    };
+    Change::new(settings, change).run_in_steps(plan, report, work).await
+}
+
+impl PlanText for ReleasePlan {
+    fn text(&self) -> String {
+        let Self { voucher, until, orders, units, oldest, ref older_workers, .. } = *self;
+        let until = moment::utc_whole(until.as_millisecond());
+        if orders == 0 {
+            return format!("voucher {voucher}: no unpaid order was written by {until}");
+        }
+        if !older_workers.is_empty() {
+            return self::older_workers(older_workers);
+        }
+        let oldest = oldest.map(|at| format!(", the oldest at {}", moment::utc_whole(at.as_millisecond())));
+        format!(
+            "voucher {voucher}: {} with {}, written by {until}{}, would end",
+            counted(orders, "unpaid order"),
+            counted(units, "unit"),
+            oldest.unwrap_or_default()
+        )
+    }
+}
+
+impl ReportText for ReleaseReport {
+    fn text(&self) -> String {
+        let counts = self.counts();
+        let mut lines = vec![format!(
+            "voucher {}: {} ended, {} given back{}",
+            self.voucher,
+            counted(counts.applied, "order"),
+            counted(counts.units, "unit"),
+            others(&counts)
+        )];
+        lines.extend(self.first().map(|sent: &SentEvent| told("expired", sent)));
+        if self.is_cut_short() {
+            lines.push("Other orders got no event.".to_owned());
+        }
+        if let Some(false) = self.workers_live {
+            lines.push("No living worker reads the stream: start one (tidegate worker).".to_owned());
+        }
+        lines.join("\n")
+    }
+
+    fn look_with(&self) -> Option<CommandLine> {
+        let counts = self.counts();
+        let is_waited_for = counts.not_recorded > 0 && counts.unknown + counts.not_appended == 0;
+        (is_waited_for && !self.is_cut_short()).then(|| CommandLine::new("status"))
+    }
+}
+
+/// What else became of the events.
+fn others(counts: &ReleaseCounts) -> String {
+    let rejected = counts.rejected.iter().map(|(why, orders)| (*orders, why.replace('_', " ")));
+    let open = [
+        (counts.unchanged, "cancelled before"),
+        (counts.not_recorded, "not recorded yet"),
+        (counts.unknown, "unknown"),
+        (counts.not_appended, "not appended"),
+    ];
+    let open = open.into_iter().map(|(orders, words)| (orders, words.to_owned()));
+    let all = rejected.map(|(orders, why)| (orders, format!("stay ({why})"))).chain(open);
+    all.filter(|(orders, _)| *orders > 0).map(|(orders, words)| format!(", {orders} {words}")).collect()
+}

@@ -1,0 +1,161 @@
+//! `tidegate rebuild`: fills Redis from MySQL, the stream and the dead letters.
+
+use clap::Args;
+use tidegate_operations::{
+    Job, SystemSettings,
+    rebuild::{
+        Rebuild, RebuildPlan, RebuildRefusal, RebuildReport, RebuildRequest, VoucherPlan, VoucherReport,
+    },
+    text::counted,
+};
+use tidegate_orders::VoucherId;
+
+use crate::{
+    exit::Exit,
+    operator::{Change, ChangeArgs, PlanText, ReportText},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate rebuild --all --dry-run
+  tidegate rebuild --all
+  tidegate rebuild --voucher 7 --yes
+
+For a Redis that is empty or older than MySQL. Fills buyers, journal, stock and window of each voucher from MySQL, the stream,
+the dead letters and the journal that is left, while callers and workers go on: lanes set a voucher aside for the seconds that it
+takes. The stock is that of MySQL, less the units of orders that MySQL does not know yet. Raises the counter of order ids first.
+First waits until every worker has settled what it had in hand. Killed anywhere, it can be typed again. Exits with 1 where a
+voucher was left as it was, and says why. Then see: tidegate audit";
+
+/// What `tidegate rebuild` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct RebuildArgs {
+    /// Only this voucher
+    #[arg(long, value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    voucher: Option<VoucherId>,
+    /// All vouchers whose sale has not ended, but for those that were never loaded or bought
+    #[arg(long)]
+    all: bool,
+    /// Do not wait for these workers: what they have in hand may be sold twice, and then refused
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    despite_workers: Vec<String>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Rebuilds them.
+///
+/// # Errors
+/// When a store cannot be reached, or another rebuild is at work.
+pub async fn run(settings: &SystemSettings, args: &RebuildArgs) -> anyhow::Result<Exit> {
+    let RebuildArgs { voucher, ref despite_workers, ref change, .. } = *args;
+    let rebuild = Rebuild::connect(settings, format!("{}: tidegate rebuild", change.who())).await?;
+    let plan = rebuild.plan(RebuildRequest { voucher, despite_workers: despite_workers.clone() }).await?;
+    let report = RebuildReport::new(&plan);
+    let work = async |plan: RebuildPlan, report: &mut RebuildReport, job: &Job| {
+        rebuild.run(&plan, report, job).await
+    };
+    Change::new(settings, change).run_in_steps(plan, report, work).await
+}
+
+impl PlanText for RebuildPlan {
+    fn text(&self) -> String {
+        let mut lines: Vec<String> = self.vouchers.iter().map(planned).collect();
+        if self.vouchers.is_empty() {
+            lines.push(
+                "There is nothing to rebuild: no sale that has not ended was ever loaded or bought."
+                    .to_owned(),
+            );
+        }
+        if self.ended > 0 {
+            let sales = counted(self.ended, "sale");
+            lines.push(format!("{sales} over by their rows in MySQL: only by name, with --voucher"));
+        }
+        if !self.never_sold.is_empty() {
+            let ids: Vec<String> = self.never_sold.iter().take(20).map(VoucherId::to_string).collect();
+            let vouchers = counted(self.never_sold.len() as u64, "voucher");
+            lines.push(format!(
+                "{vouchers} that nobody has loaded or bought: only by name, with --voucher: {}",
+                ids.join(", ")
+            ));
+        }
+        lines.join("\n")
+    }
+}
+
+fn planned(plan: &VoucherPlan) -> String {
+    let VoucherPlan { voucher, mysql_stock, live_orders, redis_stock, journaled } = plan;
+    let Some(stock) = mysql_stock else {
+        return format!("voucher {voucher}: cannot be rebuilt, MySQL has no row of it");
+    };
+    let (units, orders) = (counted(*stock, "unit"), counted(*live_orders, "live order"));
+    let redis = redis_stock.map_or_else(|| "no stock".to_owned(), |stock| counted(stock, "unit"));
+    let notes = counted(*journaled, "note");
+    format!(
+        "voucher {voucher}: MySQL has {units} left and {orders}; Redis has {redis} and {notes} in its journal"
+    )
+}
+
+impl ReportText for RebuildReport {
+    fn text(&self) -> String {
+        if let Some(refusal) = &self.refusal {
+            let RebuildRefusal::SilentWorkers { workers } = refusal;
+            return format!(
+                "Nothing was rebuilt: {refusal}. Start them anew with this version; or stop them, and wait until they are gone. \
+                 If you know that they have had nothing in hand since before Redis lost its data, add: --despite-workers {}",
+                workers.join(",")
+            );
+        }
+        let mut lines: Vec<String> = self.vouchers.iter().flat_map(rebuilt).collect();
+        for counter in &self.counters {
+            match counter.before {
+                Some(before) if before == counter.now => {}
+                before => {
+                    let before = before.map_or_else(|| "nothing".to_owned(), |before| before.to_string());
+                    lines.push(format!(
+                        "order ids of {}: counter raised from {before} to {}",
+                        counter.day, counter.now
+                    ));
+                }
+            }
+        }
+        if !self.vouchers.is_empty() {
+            lines.push(match self.unknown_ids() {
+                Some(0) => "Every order id of today is known to some side.".to_owned(),
+                Some(ids) => format!(
+                    "{} of today that no side knows, by a counter that may be older than the loss: attempts that were refused, and \
+                     perhaps callers who were told of an order",
+                    counted(ids, "order id")
+                ),
+                None => "How many callers were told of orders that no side knows is unknown: the counter of order ids did not survive."
+                    .to_owned(),
+            });
+        }
+        if self.vouchers.iter().any(|voucher| voucher.lost.orders > 0) {
+            lines.push("Orders that were acknowledged and are not written hold their units. To write them: tidegate reconcile --repair".to_owned());
+        }
+        lines.join("\n")
+    }
+}
+
+fn rebuilt(report: &VoucherReport) -> Vec<String> {
+    let mut lines = vec![report.line()];
+    if !report.first_unknown.is_empty() {
+        let ids: Vec<String> = report.first_unknown.iter().map(ToString::to_string).collect();
+        lines.push(format!("  first of those that nobody has in hand: {}", ids.join(", ")));
+    }
+    if report.unreadable_notes > 0 {
+        lines.push(format!(
+            "  {} of the old journal could not be read and are gone",
+            counted(report.unreadable_notes, "note")
+        ));
+    }
+    if let Some(apart) = report.mysql_apart.filter(|apart| *apart != 0) {
+        let (units, word) = (counted(apart.abs(), "unit"), if apart > 0 { "above" } else { "below" });
+        lines.push(format!(
+            "  MySQL's stock is {units} {word} what was loaded less its live orders: see docs/runbook/mysql-stock-is-wrong.md"
+        ));
+    }
+    lines
+}

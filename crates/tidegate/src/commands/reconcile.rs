@@ -1,0 +1,150 @@
+//! `tidegate reconcile`: compares each order on both sides while the sale goes on.
+
+mod text;
+
+use anyhow::Context;
+use clap::Args;
+use fred::clients::Pool;
+use serde::Serialize;
+use sqlx::MySqlPool;
+use tidegate_operations::{
+    Job, SystemSettings, connect,
+    reconcile::{
+        LookReport, LookRequest, Looker, Pace, Reconciled, ReconcilerLease, Repair, RepairPlan, RepairReport,
+        TakenLease,
+    },
+};
+use tidegate_orders::{Keys, VoucherId};
+use tidegate_stream::server_time_ms;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    exit::Exit,
+    invocation,
+    moment::{self, Point},
+    operator::{Change, ChangeArgs, ProgressBar},
+    output::print_note,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate reconcile
+  tidegate reconcile --voucher 10
+  tidegate reconcile --since -1h
+  tidegate reconcile --repair --dry-run
+  tidegate reconcile --repair
+  tidegate reconcile --json | jq '.vouchers[] | {voucher, differences}'
+
+Reads the journals, the stream, the dead letters and MySQL's rows, refusals and events, changes
+nothing without --repair, and may run beside a sale. Whatever seems different is looked at again by itself, until it
+is the same twice; what is in flight is left out. It exits with 1 when something is different that
+must not be. What each kind means and what mends it: docs/reconcile.md.
+
+--repair looks, says what it would do, asks, and does it. It mends by difference, takes back nothing
+that a caller was told, and leaves what is in flight or has moved since. Type it again for the rest.
+
+One look at a time in a fleet: workers look by themselves every reconcile.every_s. While one does,
+this says who, and exits with 1.
+
+Of a voucher whose journal is not complete (its producer does not use lua/admit.lua, or it was
+loaded before this version) only what the stream still holds is compared.";
+
+/// What `tidegate reconcile` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct ReconcileArgs {
+    /// Look at this voucher only; may be given several times
+    #[arg(long = "voucher", value_name = "ID")]
+    vouchers: Vec<VoucherId>,
+    /// Look only at orders that were admitted since: a time, or -2h for so long ago. Stocks are compared all the same
+    #[arg(long, value_name = "TIME", value_parser = moment::parse_point, allow_hyphen_values = true)]
+    since: Option<Point>,
+    /// Mend what is different, by difference: shows what would be done, asks, and does it
+    #[arg(long)]
+    repair: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Look {
+    clean: bool,
+    #[serde(flatten)]
+    report: LookReport,
+}
+
+/// Looks, prints what was found, and answers whether all agrees.
+///
+/// # Errors
+/// When a store cannot be read.
+pub async fn run(settings: &SystemSettings, args: &ReconcileArgs) -> anyhow::Result<Exit> {
+    let (redis, mysql) = (connect::redis(settings).await?, connect::mysql(settings).await?);
+    let keys = Keys::new(settings.keys.clone());
+    let who = format!("{}: tidegate reconcile", invocation::account());
+    let lease = match ReconcilerLease::take(&redis, &keys, &who).await.context("Failed to ask Redis")? {
+        TakenLease::Held(lease) => lease,
+        TakenLease::Of(who) => {
+            print_note(&format!("one look, repair or rebuild at a time: {who} is at it; try again later"));
+            return Ok(Exit::No);
+        }
+    };
+    let is_done = run_alone(settings, args, (redis, mysql)).await;
+    lease.end().await;
+    is_done
+}
+
+async fn run_alone(
+    settings: &SystemSettings,
+    args: &ReconcileArgs,
+    (redis, mysql): (Pool, MySqlPool),
+) -> anyhow::Result<Exit> {
+    let keys = Keys::new(settings.keys.clone());
+    let now_ms = server_time_ms(&redis).await.context("Failed to read the clock of Redis")?;
+    let since_ms = args.since.as_ref().map(|since| since.first(now_ms).ms);
+    let request = LookRequest {
+        vouchers: args.vouchers.clone(),
+        since_ms: since_ms.and_then(|ms| i64::try_from(ms).ok()),
+        pace: Pace::Full,
+    };
+    if args.repair {
+        let looker = Looker::new((redis, mysql), keys, settings.stream_names(), request);
+        return repair(settings, &args.change, &looker).await;
+    }
+    let is_whole = request.vouchers.is_empty() && request.since_ms.is_none();
+    let looker = Looker::new((redis.clone(), mysql), keys.clone(), settings.stream_names(), request);
+    let looked = {
+        let job = Job { stop: CancellationToken::new(), progress: Box::new(ProgressBar::new()) };
+        looker.look(&job, |_| {}).await
+    };
+    if let (Ok(report), true) = (&looked, is_whole) {
+        keep(&redis, &keys, report).await;
+    }
+    let look = looked.map(|report| Look { clean: report.is_clean(), report })?;
+    args.change.output().print(&look, |look| text::render(&look.report))?;
+    Ok(if look.clean { Exit::Ok } else { Exit::No })
+}
+
+/// Looks, asks, and mends.
+async fn repair(settings: &SystemSettings, change: &ChangeArgs, looker: &Looker) -> anyhow::Result<Exit> {
+    let plan = {
+        let job = Job { stop: CancellationToken::new(), progress: Box::new(ProgressBar::new()) };
+        looker.plan_repair(&job).await?.1
+    };
+    let report = RepairReport::new(&plan);
+    let work = async |plan: RepairPlan, report: &mut RepairReport, job: &Job| {
+        Repair::connect(settings, change.who()).await?.run(&plan, report, job).await
+    };
+    Change::new(settings, change).run_in_steps(plan, report, work).await
+}
+
+/// For metrics and doctor. What was found is said all the same where Redis does not keep it.
+async fn keep(redis: &Pool, keys: &Keys, report: &LookReport) {
+    let kept = async {
+        let before = Reconciled::read(redis, keys).await?;
+        Reconciled::after(before, report).write(redis, keys).await
+    };
+    if let Err(error) = kept.await {
+        print_note(&format!("what was found could not be kept for others: {error}"));
+    }
+}

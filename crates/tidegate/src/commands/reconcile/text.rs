@@ -1,0 +1,183 @@
+//! What a look found, for people.
+
+use tidegate_operations::{
+    reconcile::{Cause, Difference, DifferenceKind, KindCount, LookReport, Mend, VoucherBooks, VoucherLook},
+    text::counted,
+};
+
+use crate::output::table;
+
+/// The books of each voucher, what is different, and whether all agrees.
+pub fn render(report: &LookReport) -> String {
+    let mut books = table(&[
+        "voucher",
+        "Redis stock",
+        "by its journal",
+        "MySQL stock",
+        "by its rows",
+        "in flight",
+        "dead",
+    ]);
+    for voucher in &report.vouchers {
+        books.add_row(row(&voucher.books));
+    }
+    let mut parts = vec![books.to_string()];
+    parts.extend(report.vouchers.iter().filter_map(differences));
+    parts.push(verdict(report));
+    parts.join("\n\n")
+}
+
+fn row(books: &VoucherBooks) -> [String; 7] {
+    let known = |units: Option<i64>| units.map_or_else(|| "-".to_owned(), |units| units.to_string());
+    let by_journal = match books.redis_drift {
+        Some(drift) => (books.redis_stock.unwrap_or(0) - drift).to_string(),
+        None if books.is_complete => "unsure".to_owned(),
+        None => "not complete".to_owned(),
+    };
+    let by_rows = books.mysql_stock.zip(books.mysql_drift).map(|(stock, drift)| stock - drift);
+    [
+        books.voucher.to_string(),
+        known(books.redis_stock),
+        by_journal,
+        known(books.mysql_stock),
+        known(by_rows),
+        books.in_flight_units.to_string(),
+        books.dead_units.to_string(),
+    ]
+}
+
+fn differences(look: &VoucherLook) -> Option<String> {
+    let voucher = look.books.voucher;
+    let mut lines: Vec<String> = look.differences.iter().map(|count| kind(count, &look.books)).collect();
+    if let Some(why) = &look.books.unreadable {
+        lines.push(format!("  Redis could not be read: {why}; see docs/runbook/wrong-type.md"));
+    }
+    if look.books.is_unsure {
+        lines.push("  Its journal moved too much to be added up: look again".to_owned());
+    }
+    if look.books.is_change_open {
+        lines.push(
+            "  A change of its stock is under way, or was made during the look: stocks are compared later"
+                .to_owned(),
+        );
+    }
+    (!lines.is_empty()).then(|| format!("Voucher {voucher}:\n{}", lines.join("\n")))
+}
+
+fn kind(count: &KindCount, books: &VoucherBooks) -> String {
+    let KindCount { kind, total, units, first } = count;
+    let what = sentence(*kind, *total, *units, books);
+    let shown: Vec<String> = first.iter().filter_map(one).collect();
+    let list = if shown.is_empty() { String::new() } else { format!("\n    {}", shown.join("\n    ")) };
+    let more = total.saturating_sub(first.len() as u64);
+    let more = if more > 0 && !first.is_empty() { format!("\n    and {more} more") } else { String::new() };
+    let mend = first.first().map_or_else(String::new, |it| format!("\n    mended by: {}", mend(it.mend)));
+    let mend = if kind.is_failure() { mend } else { String::new() };
+    format!("  {what}{list}{more}{mend}")
+}
+
+fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) -> String {
+    let orders = counted(total, "order");
+    let users = counted(total, "user");
+    let of = counted(units.unsigned_abs(), "unit");
+    let more = if units > 0 { "more" } else { "fewer" };
+    let stock = |stock: Option<i64>| stock.map_or_else(|| "none".to_owned(), |stock| stock.to_string());
+    match kind {
+        DifferenceKind::LostOrder => {
+            format!("{orders} ({of}) admitted and nowhere else: not in MySQL, in flight or dead")
+        }
+        DifferenceKind::ReleaseUnknownToMysql => {
+            format!("{orders} ({of}) given back in Redis, of which MySQL has neither a row nor a refusal")
+        }
+        DifferenceKind::NotAdmitted => {
+            format!("{orders} ({of}) live in MySQL, of which the journal knows nothing")
+        }
+        DifferenceKind::NotReleased => {
+            format!("{orders} ({of}) ended or refused in MySQL, and still admitted in Redis")
+        }
+        DifferenceKind::ReleasedAndLive => {
+            format!("{orders} ({of}) given back in Redis and live in MySQL: these units can be sold twice")
+        }
+        DifferenceKind::Mismatched => {
+            format!("{orders} ({of}) whose row is of another user, voucher or quantity than was admitted")
+        }
+        DifferenceKind::GivenBackTwice => {
+            format!("{orders} given back more than once by MySQL's events: {of} too many")
+        }
+        DifferenceKind::StatusSetByOthers => {
+            format!("{orders} with a status that another program set: no failure")
+        }
+        DifferenceKind::BarredWithoutOrder => format!("{users} barred without an order"),
+        DifferenceKind::NotBarred => format!("{users} with an order and not barred from a second one"),
+        DifferenceKind::RedisStockApart => format!(
+            "The stock in Redis is {}: {of} {more} than its journal says. Somebody wrote it by hand",
+            stock(books.redis_stock)
+        ),
+        DifferenceKind::LoadedApart => format!(
+            "MySQL was loaded with {}, and the journal with {}: {of} {more} in MySQL",
+            stock(books.initial_stock),
+            stock(books.loaded)
+        ),
+        DifferenceKind::MysqlStockApart => format!(
+            "The stock in MySQL is {}: {of} {more} than what was loaded less the live orders ({} - {})",
+            stock(books.mysql_stock),
+            stock(books.initial_stock),
+            books.live_units
+        ),
+        DifferenceKind::SaleForgotten => {
+            format!("Its sale is on, MySQL has {of} left, and Redis holds no stock of it: nobody can buy")
+        }
+    }
+}
+
+/// One order or user; none of a stock.
+fn one(difference: &Difference) -> Option<String> {
+    let units = counted(difference.units.unsigned_abs(), "unit");
+    let user = difference.user.map_or_else(|| "user unknown".to_owned(), |user| format!("user {user}"));
+    let cause = cause(difference.cause).map_or_else(String::new, |cause| format!(": {cause}"));
+    match difference.order {
+        Some(order) => Some(format!("order {order}, {user}, {units}{cause}")),
+        None => difference.user.map(|user| format!("user {user}{cause}")),
+    }
+}
+
+fn cause(cause: Cause) -> Option<&'static str> {
+    match cause {
+        Cause::Unknown => None,
+        Cause::AcknowledgedAndNotWritten => {
+            Some("its entry was acknowledged; MySQL went back in time, or another program acknowledged it")
+        }
+        Cause::EntryIsGone => Some("the stream does not hold its entry any more"),
+        Cause::RedisWentBack => Some("Redis went back in time, or was emptied"),
+        Cause::ChangedByHand => Some("another program changed one side"),
+        Cause::LeftHalfDone => Some("a worker or a command died half-way"),
+    }
+}
+
+fn mend(mend: Mend) -> &'static str {
+    match mend {
+        Mend::RunAgain => "running all entries of the order again (tidegate reconcile --repair)",
+        Mend::WriteCancelledRow => "a cancelled row without units in MySQL (tidegate reconcile --repair)",
+        Mend::Admit => "restoring the user and the movement in Redis (tidegate reconcile --repair)",
+        Mend::Release => "releasing it in Redis (tidegate reconcile --repair)",
+        Mend::Unbar => "letting the user order again (tidegate reconcile --repair)",
+        Mend::Bar => "barring the user (tidegate reconcile --repair)",
+        Mend::MoveStock => "moving the stock in Redis by the difference (tidegate reconcile --repair)",
+        Mend::Rebuild => "filling Redis again from MySQL, the stream and the dead letters (tidegate rebuild)",
+        Mend::ByHand => "somebody who knows; see docs/runbook/books-differ.md",
+    }
+}
+
+fn verdict(report: &LookReport) -> String {
+    let seconds = report.took_ms as f64 / 1000.0;
+    let compared = format!(
+        "{} of Redis compared with {} of MySQL in {seconds:.1} s",
+        counted(report.redis_orders, "order"),
+        counted(report.mysql_orders, "row")
+    );
+    if report.is_clean() {
+        format!("It agrees: {compared}.")
+    } else {
+        format!("It does NOT agree: {compared}. See docs/runbook/books-differ.md")
+    }
+}

@@ -1,0 +1,196 @@
+//! What `tidegate reconcile --repair` would do and did, for people.
+
+use tidegate_operations::{
+    reconcile::{PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended, Why},
+    text::{counted, printable},
+};
+use tidegate_orders::VoucherId;
+
+use crate::operator::{PlanText, ReportText};
+
+impl PlanText for RepairPlan {
+    fn text(&self) -> String {
+        let mut lines = Vec::new();
+        for voucher in &self.vouchers {
+            let parts = planned(voucher.mended);
+            let moves = match voucher.stock_moves {
+                0 => "the stock in Redis stays as it is".to_owned(),
+                units => format!("the stock in Redis moves by {units:+}"),
+            };
+            match parts.is_empty() {
+                true => lines.push(format!("voucher {}: nothing can be mended now", voucher.voucher)),
+                false => lines.push(format!("voucher {}: {}; {moves}", voucher.voucher, parts.join(", "))),
+            }
+            lines.extend(voucher.left.iter().map(|left| unmended(voucher.voucher, left)));
+        }
+        if lines.is_empty() { "Nothing is different.".to_owned() } else { lines.join("\n") }
+    }
+}
+
+/// What would be mended of a voucher, in words.
+fn planned(counts: PlanCounts) -> Vec<String> {
+    let PlanCounts { run_again, cancelled_rows, admitted, released, barred, unbarred, loaded, drift } =
+        counts;
+    let orders = [
+        (run_again, "order", "to run again"),
+        (cancelled_rows, "order", "to be noted as cancelled in MySQL"),
+        (admitted, "admission", "to be restored"),
+        (released, "order", "to be released"),
+        (barred, "user", "to be counted as a buyer"),
+        (unbarred, "user", "to be let order again"),
+    ];
+    let orders = orders.into_iter().filter(|(count, ..)| *count > 0);
+    let mut parts: Vec<String> =
+        orders.map(|(count, noun, what)| format!("{} {what}", counted(count, noun))).collect();
+    if loaded != 0 {
+        parts.push(format!("{loaded:+} {} to be noted as loaded", unit(loaded)));
+    }
+    if drift != 0 {
+        parts.push(format!("{drift:+} {} that no movement explains to be taken back", unit(drift)));
+    }
+    parts
+}
+
+fn unit(units: i64) -> &'static str {
+    if units.abs() == 1 { "unit" } else { "units" }
+}
+
+/// The word of a value that has one in JSON.
+fn word(value: impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn unmended(voucher: VoucherId, left: &Unmended) -> String {
+    let why = match left.why {
+        Why::ByHand => "no program may decide that",
+        Why::NoCompleteJournal => "Redis holds no complete journal, so its stock is not mended",
+        Why::Forgotten => "Redis has forgotten the sale",
+        Why::ChangeIsOpen => "an operator's change of the stock is not at its end",
+        Why::NotAddedUp => "the journal moved too fast to be added up",
+        Why::Unreadable => "whose it is, or how many units it has, cannot be read",
+    };
+    let command = left.why.command(voucher).map_or_else(String::new, |command| format!(": {command}"));
+    let (kind, units) = (word(left.kind), counted(left.units, "unit"));
+    format!("  left: {} of {kind} ({units}); {why}{command}", counted(left.total, "difference"))
+}
+
+impl ReportText for RepairReport {
+    fn text(&self) -> String {
+        let mut lines = vec![match done(self.done).as_slice() {
+            [] => format!("repair {}: nothing was mended", self.id),
+            parts => format!("repair {}: {}", self.id, parts.join(", ")),
+        }];
+        if self.done.returned > 0 {
+            lines.push(format!("{} left for another look:", counted(self.done.returned, "difference")));
+            lines.extend(self.returned.iter().take(10).map(returned));
+        }
+        if self.left > 0 {
+            lines.push(format!("{} left as the plan said", counted(self.left, "difference")));
+        }
+        lines.join("\n")
+    }
+}
+
+fn done(counts: RepairCounts) -> Vec<String> {
+    let orders = [
+        (counts.created, "order", "written again"),
+        (counts.refused, "order", "refused by MySQL"),
+        (counts.events, "event", "recorded again"),
+        (counts.cancelled_rows, "order", "noted as cancelled in MySQL"),
+        (counts.appended, "entry", "appended anew"),
+        (counts.admitted, "admission", "restored"),
+        (counts.released, "order", "released"),
+        (counts.barred, "user", "counted as a buyer again"),
+        (counts.unbarred, "user", "let order again"),
+    ];
+    let orders = orders.into_iter().filter(|(count, ..)| *count > 0);
+    let mut parts: Vec<String> =
+        orders.map(|(count, noun, what)| format!("{} {what}", counted(count, noun))).collect();
+    if counts.stock_moved != 0 {
+        parts.push(format!("the stock in Redis moved by {:+}", counts.stock_moved));
+    }
+    parts
+}
+
+fn returned(returned: &Returned) -> String {
+    let Returned { voucher, order, user, why } = returned;
+    let what = match (order, user) {
+        (Some(order), _) => format!("order {order}"),
+        (None, Some(user)) => format!("user {user}"),
+        (None, None) => "the stock".to_owned(),
+    };
+    let why = match why {
+        ReturnedWhy::Moved => "moved meanwhile".to_owned(),
+        ReturnedWhy::InFlight => "is in flight".to_owned(),
+        ReturnedWhy::Overtaken => "another repair came between".to_owned(),
+        ReturnedWhy::JournalIsNew => "the journal is another one by now, or not complete".to_owned(),
+        ReturnedWhy::StockChanged => "an operator's change of the stock came between".to_owned(),
+        ReturnedWhy::NoStock => "Redis has no stock of it".to_owned(),
+        ReturnedWhy::Held => "others hold its user, its voucher or its row; workers try it again".to_owned(),
+        ReturnedWhy::Rejected(error) => format!("cannot be written: {}", printable(error)),
+    };
+    format!("  voucher {voucher}, {what}: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_operations::reconcile::{
+        Cause, Difference, DifferenceKind, Mend, StockBooks, VoucherFindings,
+    };
+    use tidegate_orders::gate::RepairGuard;
+
+    use super::*;
+
+    fn plan() -> RepairPlan {
+        let voucher = 7.try_into().unwrap();
+        let difference = |kind, mend, units| Difference {
+            kind,
+            voucher,
+            order: 42.try_into().ok(),
+            user: 9.try_into().ok(),
+            units,
+            cause: Cause::Unknown,
+            mend,
+            note: None,
+        };
+        let books = StockBooks {
+            redis_drift: 5,
+            loaded: 10,
+            mysql_stock: 10,
+            initial: Some(10),
+            live_units: 0,
+            is_change_open: false,
+        };
+        RepairPlan::new(vec![VoucherFindings {
+            voucher,
+            guard: RepairGuard::default(),
+            books: Some(books),
+            differences: vec![
+                difference(DifferenceKind::LostOrder, Mend::RunAgain, 1),
+                difference(DifferenceKind::RedisStockApart, Mend::MoveStock, 5),
+            ],
+        }])
+    }
+
+    #[test]
+    fn a_plan_says_what_is_mended_and_what_to_type_for_the_rest() {
+        assert_eq!(
+            plan().text(),
+            "voucher 7: 1 order to run again; the stock in Redis stays as it is\n  left: 1 difference of \
+             redis_stock_apart (5 units); Redis holds no complete journal, so its stock is not mended: tidegate \
+             rebuild --voucher 7"
+        );
+    }
+
+    #[test]
+    fn a_report_says_what_was_done_and_what_was_not_and_why() {
+        let mut report = RepairReport::new(&plan());
+        report.done = RepairCounts { created: 2, events: 1, stock_moved: -5, returned: 1, ..report.done };
+        let (voucher, order) = (7.try_into().unwrap(), 42.try_into().ok());
+        report.returned.push(Returned { voucher, order, user: None, why: ReturnedWhy::Moved });
+        let text = report.text();
+        let expected = "2 orders written again, 1 event recorded again, the stock in Redis moved by -5\n1 difference \
+                        left for another look:\n  voucher 7, order 42: moved meanwhile\n1 difference left as the plan said";
+        assert!(text.ends_with(expected), "{text}");
+    }
+}
