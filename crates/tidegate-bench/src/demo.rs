@@ -1,6 +1,7 @@
 //! `tidegate-bench demo`: a flash sale with accidents, and the audit of what is left.
 
 mod board;
+mod buyers;
 mod fleet;
 mod rush;
 
@@ -18,11 +19,17 @@ use clap::Args;
 use fred::clients::Pool;
 use sqlx::{Connection, MySqlConnection};
 use tidegate_lab::{MysqlServer, RedisServer};
-use tidegate_orders::{Gate, KeyTemplates, Keys, OrderIdAllocator, VoucherId, keys::process_of};
+use tidegate_orders::{
+    Gate, KeyTemplates, Keys, OrderId, OrderIdAllocator, UserId, VoucherId, keys::process_of,
+};
 use tidegate_stream::{RedisSettings, StreamNames, connect_pool, inspect::inspect};
-use tokio::time::sleep;
+use tokio::{
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+    time::sleep,
+};
 
-use board::Board;
+use board::{Board, Progress};
+use buyers::{Ends, Then};
 use fleet::Fleet;
 use rush::{Rush, Sales};
 
@@ -32,13 +39,16 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(90);
 /// Longer than the fleet's `claim_idle`: what the stopped worker holds is claimed by the others, and when it goes on it
 /// finds the work done.
 const STOPPED_FOR: Duration = Duration::from_secs(7);
+/// How long people have to pay. The longest they think, and some more.
+const PAY_WITHIN: &str = "6s";
 const TICK: Duration = Duration::from_millis(200);
 
 /// A flash sale on private servers, with accidents, and the audit of what is left
 ///
-/// People race for vouchers through the real script, some of them clicking twice. Of a fleet of three workers one
-/// is killed (-9) and one is stopped for a few seconds; MySQL is killed and restarted once. Exit code 1 if one order
-/// is lost, doubled or oversold.
+/// People race for vouchers through the real script, some of them clicking twice. Most of them pay, some cancel, some
+/// forget about it: what they leave is sold again. Of a fleet of three workers one is killed (-9) and one is stopped for a
+/// few seconds; MySQL is killed and restarted once. Exit code 1 if one order is lost, doubled or oversold, or does not end
+/// as its owner wanted.
 #[derive(Args, Debug)]
 pub struct Demo {
     /// People who click
@@ -70,31 +80,46 @@ impl Demo {
         let mut fleet = Fleet::new(program, &redis.url(), &mysql.url())?;
         println!("Opening the sale of {} vouchers", self.vouchers);
         fleet.tidegate(&["migrate"])?;
-        fleet.tidegate(&["voucher", "load", "--voucher", "1", "--stock", &self.vouchers.to_string()])?;
+        let stock = self.vouchers.to_string();
+        fleet.tidegate(&[
+            "voucher",
+            "load",
+            "--voucher",
+            "1",
+            "--stock",
+            &stock,
+            "--pay-within",
+            PAY_WITHIN,
+        ])?;
         for name in ["worker-1", "worker-2", "worker-3"] {
             fleet.start(name)?;
         }
 
         let pool = connect_pool(&redis_settings(redis.url())).await?.into();
-        let rush = self.rush(&pool)?;
-        println!("{} people race; three workers write ({} clicks a second)\n", self.buyers, self.rate);
+        let (admitted, owners) = unbounded_channel();
+        let rush = self.rush(&pool, admitted)?;
+        println!("{} people race; three workers write ({} clicks a second)", self.buyers, self.rate);
+        println!("Seven of ten pay, some cancel; an order that is not paid expires after {PAY_WITHIN}\n");
+        let acting = tokio::spawn(buyers::act(pool.clone(), names().stream, rush.voucher, owners));
         let sales = Arc::new(Sales::default());
         let board = Board::new(rush.clicks(), self.vouchers);
         let clicking = tokio::spawn(rush.run(Arc::clone(&sales)));
+        let progress = Progress::default();
         let mut sale =
-            Sale { demo: &self, mysql: &mysql, pool: &pool, sales: &sales, board: &board, written: 0 };
+            Sale { demo: &self, mysql: &mysql, pool: &pool, sales: &sales, board: &board, progress };
         sale.accidents(&mut fleet).await?;
         while !clicking.is_finished() {
             sale.watch().await;
         }
         clicking.await??;
+        acting.await??;
         sale.drain().await?;
         board.finish();
         fleet.stop()?;
         conclude(&fleet, &mysql, &sales, began).await
     }
 
-    fn rush(&self, pool: &Pool) -> Result<Rush> {
+    fn rush(&self, pool: &Pool, admitted: UnboundedSender<(OrderId, UserId)>) -> Result<Rush> {
         let keys = Keys::new(KeyTemplates::default());
         Ok(Rush {
             gate: Gate::new(pool.clone(), keys.clone(), names().stream),
@@ -106,6 +131,7 @@ impl Demo {
             voucher: VoucherId::try_from(VOUCHER)?,
             buyers: self.buyers,
             rate: self.rate,
+            admitted,
         })
     }
 }
@@ -117,8 +143,8 @@ struct Sale<'a> {
     pool: &'a Pool,
     sales: &'a Sales,
     board: &'a Board,
-    /// Orders in MySQL when it was last asked; while it is away, the last number stands.
-    written: u64,
+    /// What MySQL said when it was last asked; while it is away, that stands.
+    progress: Progress,
 }
 
 impl Sale<'_> {
@@ -167,41 +193,42 @@ impl Sale<'_> {
     async fn until_written_percent(&mut self, percent: u64) -> Result<()> {
         let wanted = u64::from(self.demo.vouchers) * percent / 100;
         let began = Instant::now();
-        while self.written < wanted {
-            ensure!(began.elapsed() < DRAIN_WITHIN, "No progress: {} orders written", self.written);
+        while self.progress.written < wanted {
+            ensure!(began.elapsed() < DRAIN_WITHIN, "No progress: {} orders written", self.progress.written);
             self.watch().await;
         }
         Ok(())
     }
 
-    /// Waits until nothing is undelivered or pending.
+    /// Waits until nothing is undelivered or pending, and nothing unpaid.
     async fn drain(&mut self) -> Result<()> {
         let began = Instant::now();
         loop {
             let status = inspect(self.pool, &names()).await?;
             let group = status.group.context("The group is gone")?;
-            if group.pending == 0 && group.undelivered.number() == 0 {
-                self.watch().await;
+            let is_quiet = group.pending == 0 && group.undelivered.number() == 0;
+            if is_quiet && self.watch().await && self.progress.unpaid == 0 {
                 return Ok(());
             }
             ensure!(
                 began.elapsed() < DRAIN_WITHIN,
-                "The stream is not drained after {} s: {} undelivered, {} pending",
+                "The stream is not drained after {} s: {} undelivered, {} pending, {} unpaid",
                 DRAIN_WITHIN.as_secs(),
                 group.undelivered.number(),
-                group.pending
+                group.pending,
+                self.progress.unpaid
             );
             self.watch().await;
         }
     }
 
-    /// Looks once, and shows what it sees.
-    async fn watch(&mut self) {
-        if let Ok(written) = sold(&self.mysql.url(), self.demo.vouchers).await {
-            self.written = written;
-        }
-        self.board.show(self.sales, self.written);
+    /// Looks once, and shows what it sees; whether MySQL answered.
+    async fn watch(&mut self) -> bool {
+        let progress = progress(&self.mysql.url()).await;
+        self.progress = *progress.as_ref().unwrap_or(&self.progress);
+        self.board.show(self.sales, self.progress);
         sleep(TICK).await;
+        progress.is_ok()
     }
 }
 
@@ -211,9 +238,13 @@ async fn conclude(fleet: &Fleet, mysql: &MysqlServer, sales: &Sales, began: Inst
     let audit_holds = fleet.show(&["audit"])?;
     let promised = sales.admitted();
     let mut connection = MySqlConnection::connect(&mysql.url()).await?;
-    let rows: Vec<i64> =
-        sqlx::query_scalar("SELECT id FROM tb_voucher_order").fetch_all(&mut connection).await?;
-    let kept: HashSet<i64> = rows.iter().copied().collect();
+    let rows: Vec<(i64, i64, i64)> = sqlx::query_as(
+        "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(status AS SIGNED) FROM tb_voucher_order",
+    )
+    .fetch_all(&mut connection)
+    .await?;
+    let kept: HashSet<i64> = rows.iter().map(|(id, ..)| *id).collect();
+    let ends = Ends::of(&rows.iter().map(|(_, user, status)| (*user, *status)).collect::<Vec<_>>());
     let lost = promised.difference(&kept).count();
     let extra = kept.difference(&promised).count();
     println!(
@@ -221,30 +252,45 @@ async fn conclude(fleet: &Fleet, mysql: &MysqlServer, sales: &Sales, began: Inst
         promised.len(),
         promised.len() - lost
     );
+    println!(
+        "Of these, {} were paid, {} cancelled, and {} expired; {} ended in another way than their owners wanted.",
+        ends.count(Then::Pays),
+        ends.count(Then::Cancels),
+        ends.count(Then::Forgets),
+        ends.wrong
+    );
     println!("Took {} s.", began.elapsed().as_secs());
-    if audit_holds && lost == 0 && extra == 0 && !promised.is_empty() {
+    if audit_holds && lost == 0 && extra == 0 && ends.wrong == 0 && !promised.is_empty() {
         println!(
-            "\nVERDICT: every admitted order was written exactly once; nothing lost, doubled or oversold."
+            "\nVERDICT: every admitted order was written exactly once, whoever paid has one, and what nobody paid was on \
+             sale again; nothing lost, doubled or oversold."
         );
         return Ok(ExitCode::SUCCESS);
     }
-    println!("\nVERDICT: FAILED. Lost: {lost}; nobody was told of: {extra}; audit: {audit_holds}.");
+    let wrong = ends.wrong;
+    println!(
+        "\nVERDICT: FAILED. Lost: {lost}; nobody was told of: {extra}; ended otherwise: {wrong}; audit: {audit_holds}."
+    );
     println!("The workers' logs: {}", fleet.keep_logs().display());
     Ok(ExitCode::FAILURE)
 }
 
-/// How many units MySQL has given out. A stock is one row; counting orders costs the more the more there are.
-async fn sold(url: &str, vouchers: u32) -> Result<u64> {
+/// How far MySQL is.
+async fn progress(url: &str) -> Result<Progress> {
     // Nobody waits for a server that is being restarted.
     let look = async {
         let mut connection = MySqlConnection::connect(url).await?;
-        let sql = "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
-        let left: i64 = sqlx::query_scalar(sql).bind(VOUCHER).fetch_one(&mut connection).await?;
+        let sql = "SELECT COUNT(*), COUNT(IF(status = 1, 1, NULL)), COUNT(IF(status = 2, 1, NULL)) FROM tb_voucher_order";
+        let row: (i64, i64, i64) = sqlx::query_as(sql).fetch_one(&mut connection).await?;
         connection.close().await?;
-        Ok::<i64, sqlx::Error>(left)
+        Ok::<_, sqlx::Error>(row)
     };
-    let left = tokio::time::timeout(Duration::from_secs(1), look).await??;
-    Ok(u64::try_from(i64::from(vouchers) - left)?)
+    let (written, unpaid, paid) = tokio::time::timeout(Duration::from_secs(1), look).await??;
+    Ok(Progress {
+        written: u64::try_from(written)?,
+        unpaid: u64::try_from(unpaid)?,
+        paid: u64::try_from(paid)?,
+    })
 }
 
 fn redis_settings(url: String) -> RedisSettings {

@@ -117,12 +117,15 @@ type Put<'a> = &'a mut dyn FnMut(&str, &'static str, Wanted, Option<f64>);
 fn of_trouble(trouble: &Trouble, put: Put) {
     use Wanted::{AtLeast, AtMost};
     let usual = trouble.cases.first().map(|case| case.entries);
-    for case in &trouble.cases {
+    for case in trouble.cases.iter().chain(&trouble.life) {
         let Some(wanted) = case.wanted_share else { continue };
         let is_usual = Some(case.entries) == usual;
         let size = if is_usual { String::new() } else { format!(", {} entries", show(case.entries as f64)) };
         let measure = format!("trouble: {}{size}", case.what);
         put(&measure, "of plain", AtLeast(wanted), Some(case.share.median));
+    }
+    if let Some(expirations) = &trouble.expirations {
+        put("orders that expire", "a second", AtLeast(5_000.0), Some(expirations.per_s));
     }
     if let Some(held) = &trouble.held_voucher {
         let measure = "trouble: one voucher's row is held, the other vouchers";

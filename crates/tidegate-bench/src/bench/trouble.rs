@@ -5,6 +5,7 @@
 
 mod case;
 mod cluster;
+mod expiring;
 mod held;
 mod http;
 mod large;
@@ -31,6 +32,8 @@ use super::{
 pub enum Rows {
     /// The shares of the plain rate
     Cases,
+    /// Payments, results, orders that expire
+    Life,
     /// One voucher's row is held
     HeldVoucher,
     /// 20 of 40 vouchers' rows are held for minutes
@@ -56,6 +59,11 @@ pub async fn measure(
         for &(entries, growing) in &sizes.growth {
             trouble.cases.extend(rounds(site, cases_of(growing), entries, 1).await?);
         }
+    }
+    if wants(Rows::Life) {
+        trouble.life = rounds(site, &Case::OF_LIFE, sizes.entries, sizes.rounds).await?;
+        tell("expirations");
+        trouble.expirations = Some(expiring::measure(site, sizes.entries).await?);
     }
     if wants(Rows::HeldVoucher) {
         tell("trouble: one voucher is held");

@@ -42,6 +42,17 @@ pub struct Workers {
 impl Workers {
     /// Starts them, and waits until each has begun to read. The first writes to the first MySQL, the next to the next.
     pub async fn start(program: &Path, shape: Shape, redis: &str, mysql: &[&str]) -> Result<Self> {
+        Self::start_with(program, shape, redis, mysql, &[]).await
+    }
+
+    /// The same, with more settings, by their variables.
+    pub async fn start_with(
+        program: &Path,
+        shape: Shape,
+        redis: &str,
+        mysql: &[&str],
+        settings: &[(&str, &str)],
+    ) -> Result<Self> {
         let mut workers = Self { children: Vec::new(), logs: TempDir::with_prefix("tidegate-bench-")? };
         for number in 0..shape.processes {
             let log = File::create(workers.log(number))?;
@@ -62,6 +73,7 @@ impl Workers {
                 // Several of them run at once, beside whatever else runs here.
                 ("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0"),
             ]);
+            command.envs(settings.iter().copied());
             let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
             workers.children.push(child.with_context(|| format!("Failed to start {}", program.display()))?);
         }

@@ -16,15 +16,23 @@ pub struct Board {
     began: Instant,
     bars: Option<Bars>,
     last_line: Cell<Instant>,
-    all_written: Cell<bool>,
-    vouchers: u64,
+    is_sold_out: Cell<bool>,
+}
+
+/// Orders in MySQL.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// All that were written.
+    pub written: u64,
+    pub unpaid: u64,
+    pub paid: u64,
 }
 
 struct Bars {
     all: MultiProgress,
     clicks: ProgressBar,
-    admitted: ProgressBar,
     written: ProgressBar,
+    paid: ProgressBar,
 }
 
 impl Board {
@@ -38,8 +46,8 @@ impl Board {
             };
             Bars {
                 clicks: bar("clicks", clicks),
-                admitted: bar("admitted by Redis", vouchers),
                 written: bar("orders in MySQL", vouchers),
+                paid: bar("paid", vouchers),
                 all: all.clone(),
             }
         });
@@ -47,8 +55,7 @@ impl Board {
             began: Instant::now(),
             bars,
             last_line: Cell::new(Instant::now()),
-            all_written: Cell::new(false),
-            vouchers: vouchers.into(),
+            is_sold_out: Cell::new(false),
         }
     }
 
@@ -61,27 +68,30 @@ impl Board {
         }
     }
 
-    pub fn show(&self, sales: &Sales, written: u64) {
+    pub fn show(&self, sales: &Sales, Progress { written, unpaid, paid }: Progress) {
         let (clicks, admitted) = (u64::from(sales.clicks()), sales.admitted_count() as u64);
         if let Some(bars) = &self.bars {
             bars.clicks.set_position(clicks);
-            bars.admitted.set_position(admitted);
+            // More than there are units: what is cancelled or expires is sold again.
+            bars.written.set_length(written.max(bars.written.length().unwrap_or_default()));
             bars.written.set_position(written);
-        } else if !self.all_written.get() && self.last_line.get().elapsed() >= LINE_EVERY {
+            bars.paid.set_position(paid);
+        } else if self.last_line.get().elapsed() >= LINE_EVERY {
             self.last_line.set(Instant::now());
-            self.say(&format!("{clicks} clicks, {admitted} admitted, {written} orders in MySQL"));
-            if written == self.vouchers {
-                self.all_written.set(true);
-                self.say("all sold and written; the others go on clicking, and are told so");
-            }
+            self.say(&format!(
+                "{clicks} clicks, {admitted} admitted; {written} orders in MySQL, {paid} paid, {unpaid} not yet"
+            ));
+        }
+        if sales.is_sold_out() && !self.is_sold_out.replace(true) {
+            self.say("all sold; the others go on clicking, and get what is cancelled or not paid in time");
         }
     }
 
     pub fn finish(&self) {
         if let Some(bars) = &self.bars {
             bars.clicks.abandon();
-            bars.admitted.abandon();
             bars.written.abandon();
+            bars.paid.abandon();
         }
     }
 }

@@ -14,10 +14,11 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rand::seq::SliceRandom;
 use tidegate_orders::{
-    Gate, OrderIdAllocator, Quantity, UserId, VoucherId,
+    Gate, OrderId, OrderIdAllocator, Quantity, UserId, VoucherId,
     gate::{Admission, AdmitReply},
 };
 use tokio::{
+    sync::mpsc::UnboundedSender,
     task::JoinSet,
     time::{Instant, sleep_until},
 };
@@ -37,6 +38,8 @@ pub struct Rush {
     pub buyers: u32,
     /// Clicks a second.
     pub rate: NonZeroU32,
+    /// Who gets the admitted orders and their users.
+    pub admitted: UnboundedSender<(OrderId, UserId)>,
 }
 
 /// What the buyers were told.
@@ -102,6 +105,10 @@ impl Rush {
             }
             sales.asked_again.fetch_add(1, Relaxed);
         }
+        if reply == AdmitReply::Admitted {
+            // Nobody listens any more: the demo has failed elsewhere.
+            let _ = self.admitted.send((wanted.order, wanted.user));
+        }
         sales.note(wanted.order.get(), reply)
     }
 }
@@ -132,6 +139,11 @@ impl Sales {
     /// Orders that were admitted.
     pub fn admitted_count(&self) -> usize {
         self.admitted.lock().expect("nobody panics with the lock").len()
+    }
+
+    /// Somebody was told that all is sold.
+    pub fn is_sold_out(&self) -> bool {
+        self.sold_out.load(Relaxed) > 0
     }
 
     /// Ids of the orders that callers were told are admitted.

@@ -7,7 +7,7 @@ use crate::bench::{
     results::{
         Rate, ServerResults,
         cost::{CostOf, CostResults},
-        trouble::{CaseResult, ClusterResult, HeldVoucher, LargeEntries, LongHold},
+        trouble::{CaseResult, ClusterResult, Expirations, HeldVoucher, LargeEntries, LongHold},
     },
 };
 
@@ -48,6 +48,13 @@ pub fn trouble(server: &ServerResults) -> String {
     if !trouble.cases.is_empty() {
         text += &cases(&trouble.cases);
     }
+    if !trouble.life.is_empty() {
+        text += "\nAn order's life: payments, results and limits of time.\n";
+        text += &cases(&trouble.life);
+    }
+    if let Some(Expirations { orders, per_s }) = &trouble.expirations {
+        let _ = writeln!(text, "\n{orders} orders that are due all at once expire at {}/s.", show(*per_s));
+    }
     text += &trouble.held_voucher.as_ref().map_or_else(String::new, held_voucher);
     text += &trouble.long_hold.as_ref().map_or_else(String::new, long_hold);
     text += &trouble.large_entries.as_ref().map_or_else(String::new, large_entries);
@@ -64,10 +71,9 @@ fn cases(cases: &[CaseResult]) -> String {
         let rate = show(entries_per_s.median);
         let cpu = [cost.mysql_cpu_us, cost.redis_cpu_us, cost.worker_cpu_us].map(show).join(" | ");
         let costs = format!("{cpu} | {:.4} | {}", cost.mysql_statements, show(cost.redo_log_bytes));
-        let (found, wanted, rounds) = match wanted_share {
-            Some(wanted) => (show(share.median), wanted.to_string(), runs(share)),
-            None => ("1".to_owned(), String::new(), String::new()),
-        };
+        let (found, wanted) =
+            (show(share.median), wanted_share.map_or_else(String::new, |wanted| wanted.to_string()));
+        let rounds = runs(share);
         let _ = writeln!(text, "| {what} | {entries} | {rate} | {found} | {wanted} | {rounds} | {costs} |");
     }
     text

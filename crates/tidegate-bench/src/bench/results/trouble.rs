@@ -7,6 +7,11 @@ use super::{Rate, cost::Cost};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trouble {
     pub cases: Vec<CaseResult>,
+    /// What an order's life costs: payments, results, limits of time.
+    #[serde(default)]
+    pub life: Vec<CaseResult>,
+    #[serde(default)]
+    pub expirations: Option<Expirations>,
     pub held_voucher: Option<HeldVoucher>,
     pub long_hold: Option<LongHold>,
     pub large_entries: Option<LargeEntries>,
@@ -26,6 +31,13 @@ pub struct CaseResult {
     pub wanted_share: Option<f64>,
     /// An entry's, in the round with the median speed.
     pub cost: Cost,
+}
+
+/// Orders that are due all at once, until all have expired and their units are on sale again.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Expirations {
+    pub orders: usize,
+    pub per_s: f64,
 }
 
 /// Another session holds the row of one voucher, of which every second entry is. Rates are those of the others.

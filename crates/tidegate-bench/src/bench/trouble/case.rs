@@ -15,10 +15,14 @@ pub enum Case {
     Poison,
     LockedUsers,
     Mixed,
+    Paid,
+    Announced,
+    PayWithin,
+    Expiring,
 }
 
 impl Case {
-    /// All but the plain one.
+    /// Those in which something is wrong.
     pub const ALL: [Self; 10] = [
         Self::RefusedLongAgo,
         Self::ThereAlready,
@@ -31,6 +35,8 @@ impl Case {
         Self::LockedUsers,
         Self::Mixed,
     ];
+    /// Those that show what an order's life costs.
+    pub const OF_LIFE: [Self; 4] = [Self::Paid, Self::Announced, Self::PayWithin, Self::Expiring];
     /// What looks for earlier rows or refusals of a voucher, and could cost more the more there are.
     pub const THAT_COULD_GROW: [Self; 3] = [Self::RefusedLongAgo, Self::ThereAlready, Self::HalfTheStock];
     /// The one that is promised to cost the same at any size.
@@ -49,15 +55,20 @@ impl Case {
             Self::Poison => "1 % poison",
             Self::LockedUsers => "1 % of users locked by others",
             Self::Mixed => "quantities 1-3, traceparent, 100 vouchers",
+            Self::Paid => "half of it payments, each some thousand entries behind its order",
+            Self::Announced => "all results announced",
+            Self::PayWithin => "orders have to be paid within an hour",
+            Self::Expiring => "plain orders, while 5,000 others a second expire",
         }
     }
 
     /// The least share of the plain rate that we want.
     pub fn wanted_share(self) -> Option<f64> {
         Some(match self {
-            Self::Plain => return None,
+            Self::Plain | Self::Paid | Self::Announced => return None,
             Self::RefusedLongAgo | Self::Poison | Self::LockedUsers | Self::Mixed => 0.9,
-            Self::UnknownVoucher | Self::Twice => 0.85,
+            Self::Expiring => 0.97,
+            Self::UnknownVoucher | Self::Twice | Self::PayWithin => 0.85,
             Self::ThereAlready => 0.8,
             Self::SecondOrders => 0.7,
             Self::HalfTheStock => 0.6,
@@ -66,7 +77,12 @@ impl Case {
     }
 
     pub fn vouchers(self) -> i64 {
-        if self == Self::Mixed { 100 } else { 1 }
+        match self {
+            Self::Mixed => 100,
+            // Those that expire are of the second.
+            Self::Expiring => 2,
+            _ => 1,
+        }
     }
 
     /// MySQL's stock of the voucher, where it is not plenty.

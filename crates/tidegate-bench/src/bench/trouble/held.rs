@@ -47,7 +47,14 @@ impl Scene {
         let entries = orders.iter().enumerate().map(|(at, order)| {
             let turn = at as i64 / 2;
             let voucher = if at % 2 == 0 { 1 + turn % held } else { held + 1 + turn % (vouchers - held) };
-            Entry { id: Some(order.id), user: order.user, voucher, quantity: 1, is_traced: false }
+            Entry {
+                id: Some(order.id),
+                event: None,
+                user: order.user,
+                voucher,
+                quantity: 1,
+                is_traced: false,
+            }
         });
         let entries: Vec<Entry> = entries.collect();
         site.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;

@@ -17,6 +17,8 @@ const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-
 pub struct Entry {
     /// None: poison.
     pub id: Option<i64>,
+    /// What happened to this order; None: it is placed.
+    pub event: Option<&'static str>,
     pub user: i64,
     pub voucher: i64,
     pub quantity: i64,
@@ -37,8 +39,9 @@ impl Load {
     pub fn of(case: Case, orders: &Orders) -> Self {
         let plain = orders.iter().map(|order| Entry {
             id: Some(order.id),
+            event: None,
             user: order.user,
-            voucher: order.voucher,
+            voucher: if case == Case::Expiring { 1 } else { order.voucher },
             quantity: 1,
             is_traced: false,
         });
@@ -48,7 +51,21 @@ impl Load {
             load.change(case, at, behind);
         }
         load.rows = case.mysql_stock(orders.len()).unwrap_or(load.rows);
+        if case == Case::Paid {
+            load.pay(behind);
+        }
         load
+    }
+
+    /// Of the first half of the orders, and of each its payment, so many entries behind it.
+    fn pay(&mut self, behind: usize) {
+        let orders = self.entries[..self.entries.len() / 2].to_vec();
+        let payments = orders.iter().map(|order| Entry { event: Some("paid"), ..*order });
+        let (first, rest) = orders.split_at((behind / 2).min(orders.len()));
+        let mut payments = payments.collect::<Vec<_>>().into_iter();
+        let mixed = rest.iter().flat_map(|order| [Some(*order), payments.next()]).flatten();
+        self.entries = first.iter().copied().chain(mixed.collect::<Vec<_>>()).chain(payments).collect();
+        self.rows = orders.len();
     }
 
     fn change(&mut self, case: Case, at: usize, behind: usize) {
@@ -95,8 +112,10 @@ pub fn put(redis: &mut Resp, stream: &str, entry: &Entry, note: Option<&str>) {
         [entry.user, entry.voucher, entry.quantity].map(|number| number.to_string());
     let id = entry.id.map(|id| id.to_string());
     let mut words = vec!["XADD", stream, "*", "userId", &user, "voucherId", &voucher];
-    if let Some(id) = &id {
-        words.extend(["id", id.as_str()]);
+    match (&id, entry.event) {
+        (Some(id), Some(event)) => words.extend(["event", event, "orderId", id.as_str()]),
+        (Some(id), None) => words.extend(["id", id.as_str()]),
+        (None, _) => {}
     }
     if entry.quantity != 1 {
         words.extend(["quantity", quantity.as_str()]);
@@ -119,10 +138,12 @@ mod tests {
 
     #[test]
     fn what_is_to_become_a_row_is_counted_right() {
-        for case in Case::ALL {
+        for case in Case::ALL.into_iter().chain(Case::OF_LIFE) {
             let orders = Numbers::new().take(10_000, case.vouchers());
             let load = Load::of(case, &orders);
             assert_eq!(load.entries.len(), 10_000);
+            let payments = load.entries.iter().filter(|entry| entry.event.is_some()).count();
+            assert_eq!(payments, if case == Case::Paid { 5_000 } else { 0 });
             let readable = load.entries.iter().filter(|entry| entry.id.is_some() && entry.voucher != UNKNOWN);
             let users: HashSet<(i64, i64)> = readable.map(|entry| (entry.user, entry.voucher)).collect();
             let wanted = case.mysql_stock(10_000).unwrap_or(users.len());

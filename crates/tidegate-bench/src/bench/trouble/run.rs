@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, Connection};
 
 use super::{
     case::Case,
+    expiring,
     load::{self, Entry, Load},
 };
 use crate::bench::{
@@ -20,6 +21,8 @@ use crate::bench::{
 
 /// The same entries once more, under the same ids.
 const SPARE: &str = "stream.spare";
+/// One order expires for so many entries: at 5,000 a second, that lasts for longer than the entries take.
+const EXPIRE_OF: usize = 4;
 /// Longer than any measurement.
 const LOCKED_MS: &str = "3600000";
 
@@ -40,12 +43,19 @@ pub async fn measure(site: &mut Site, case: Case, entries: usize) -> Result<Run>
     let before = Reading::take(site, workers.cpu_s()).await?;
     let began = Instant::now();
     site.redis.call(&["RENAME", FILLED, STREAM]).await?;
-    until_settled(&mut site.redis, &last, load.locked.len()).await.with_context(|| workers.logs())?;
+    match case {
+        // Theirs come behind the last entry.
+        Case::Expiring => expiring::until_written(site, &orders).await,
+        _ => until_settled(&mut site.redis, &last, load.locked.len()).await,
+    }
+    .with_context(|| workers.logs())?;
     let took = began.elapsed().as_secs_f64();
     let cost = Reading::take(site, workers.cpu_s()).await?.since(&before, entries);
 
     unlock(site, &load.locked).await?;
-    until_settled(&mut site.redis, &last, 0).await.with_context(|| workers.logs())?;
+    if case != Case::Expiring {
+        until_settled(&mut site.redis, &last, 0).await.with_context(|| workers.logs())?;
+    }
     check(site, &orders, load.rows, &workers).await.with_context(|| format!("{case:?}"))?;
     workers.stop().await?;
     let done = entries - load.locked.len();
@@ -65,7 +75,19 @@ async fn prepare(site: &mut Site, case: Case, entries: usize) -> Result<Workers>
     for voucher in 1..=case.vouchers() {
         site.redis.call(&["SET", &format!("seckill:stock:{voucher}"), "0"]).await?;
     }
-    Workers::start(&site.program, Shape::DEFAULT, &site.redis_server.url(), &[site.url(Tables::Fresh)]).await
+    if case == Case::PayWithin {
+        expiring::limit(site, 1, 3_600).await?;
+    }
+    let settings: &[(&str, &str)] = match case {
+        Case::Announced => &[("TIDEGATE_RESULTS_ANNOUNCE", "all")],
+        _ => &[],
+    };
+    let (redis, mysql) = (site.redis_server.url(), [site.url(Tables::Fresh)]);
+    let workers = Workers::start_with(&site.program, Shape::DEFAULT, &redis, &mysql, settings).await?;
+    if case == Case::Expiring {
+        expiring::until_they_expire(site, entries / EXPIRE_OF).await?;
+    }
+    Ok(workers)
 }
 
 /// Puts the entries under another name, and does what the case wants to have happened before them.
@@ -94,7 +116,14 @@ async fn refuse_one(site: &mut Site) -> Result<()> {
     let entries: Vec<Entry> = [first, second]
         .iter()
         .flat_map(Orders::iter)
-        .map(|order| Entry { id: Some(order.id), user, voucher: 1, quantity: 1, is_traced: false })
+        .map(|order| Entry {
+            id: Some(order.id),
+            event: None,
+            user,
+            voucher: 1,
+            quantity: 1,
+            is_traced: false,
+        })
         .collect();
     let last = load::fill(&mut site.redis, STREAM, &entries).await?;
     until_settled(&mut site.redis, &last, 0).await

@@ -1,0 +1,111 @@
+//! Orders that are not paid in time: how fast they expire, and what that costs others.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use sqlx::{AssertSqlSafe, Connection};
+use tokio::time::sleep;
+
+use crate::bench::{
+    orders::{FIRST_ID, FIRST_NEW, Orders},
+    results::trouble::Expirations,
+    site::{STOCK, Site, Tables},
+    workers::{Shape, Workers},
+};
+
+const PER_SECOND: usize = 5_000;
+const VOUCHER: i64 = 2;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What is due has begun to expire by then.
+const FIRST_WITHIN: Duration = Duration::from_secs(2);
+const STALLED_AFTER: Duration = Duration::from_secs(60);
+
+/// From now on, orders of a voucher have to be paid within so many seconds.
+pub async fn limit(site: &Site, voucher: i64, seconds: u32) -> Result<()> {
+    let sql = format!("UPDATE tb_seckill_voucher SET pay_within = {seconds} WHERE voucher_id = {voucher}");
+    run(site, sql).await
+}
+
+/// Unpaid orders of voucher 2, of which 5,000 a second are due from now on.
+pub async fn until_they_expire(site: &mut Site, orders: usize) -> Result<()> {
+    add_unpaid(site, orders, &format!("FLOOR(seq / {PER_SECOND} * 1000)")).await
+}
+
+/// Orders that are due all at once.
+pub async fn measure(site: &mut Site, orders: usize) -> Result<Expirations> {
+    site.clear_tables(Tables::Fresh, VOUCHER).await?;
+    site.clear_redis().await?;
+    let (redis, mysql) = (site.redis_server.url(), [site.url(Tables::Fresh)]);
+    let workers = Workers::start(&site.program, Shape::DEFAULT, &redis, &mysql).await?;
+    add_unpaid(site, orders, "0").await?;
+    let (began, mut moved) = (Instant::now(), (Instant::now(), i64::MAX));
+    loop {
+        let left = count(site, "SELECT COUNT(*) FROM tidegate_unpaid_order").await?;
+        if left == 0 {
+            break;
+        }
+        if left < moved.1 {
+            moved = (Instant::now(), left);
+        }
+        ensure!(moved.0.elapsed() < STALLED_AFTER, "{left} orders do not expire: {}", workers.logs());
+        sleep(LOOK_EVERY).await;
+    }
+    let per_s = orders as f64 / began.elapsed().as_secs_f64();
+    let cancelled = count(site, "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 4").await?;
+    ensure!(cancelled == orders as i64, "{cancelled} of {orders} are cancelled: {}", workers.logs());
+    workers.stop().await?;
+    Ok(Expirations { orders, per_s })
+}
+
+/// Waits until so many units of voucher 1 are taken from its stock: counting rows would cost more than writing them. The others
+/// must expire meanwhile, if there is time for it.
+pub async fn until_written(site: &Site, orders: &Orders) -> Result<()> {
+    let began = Instant::now();
+    let left = "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = 1";
+    while count(site, left).await? > STOCK - orders.len() as i64 {
+        ensure!(began.elapsed() < STALLED_AFTER, "The workers stand still");
+        sleep(LOOK_EVERY).await;
+    }
+    let expired = "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 4";
+    ensure!(began.elapsed() < FIRST_WITHIN || count(site, expired).await? > 0, "No order expires");
+    Ok(())
+}
+
+/// Adds orders of voucher 2 with the rows that they would have: due so many milliseconds from now, by their number.
+async fn add_unpaid(site: &Site, orders: usize, due_in_ms: &str) -> Result<()> {
+    // Those of a measurement have larger ids.
+    ensure!((orders as i64) < FIRST_NEW, "Too many orders");
+    let numbers = format!(
+        "WITH RECURSIVE n (seq) AS (SELECT 0 UNION ALL SELECT seq + 1 FROM n WHERE seq + 1 < {orders})"
+    );
+    let settings = "SET SESSION max_recursive_iterations = 100000000";
+    // MySQL's name for it.
+    let other = "SET SESSION cte_max_recursion_depth = 100000000";
+    let mut session = site.connect(Tables::Fresh).await?;
+    if sqlx::raw_sql(settings).execute(&mut session).await.is_err() {
+        sqlx::raw_sql(other).execute(&mut session).await.context("Failed to allow long series")?;
+    }
+    let rows = format!(
+        "INSERT INTO tb_voucher_order (id, user_id, voucher_id) {numbers} \
+         SELECT {FIRST_ID} + seq, 1 + seq, {VOUCHER} FROM n"
+    );
+    sqlx::raw_sql(AssertSqlSafe(rows)).execute(&mut session).await?;
+    let due = format!(
+        "INSERT INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms) {numbers} \
+         SELECT {FIRST_ID} + seq, 1 + seq, {VOUCHER}, @now + {due_in_ms}, @now + {due_in_ms} FROM n"
+    );
+    sqlx::raw_sql("SET @now = FLOOR(UNIX_TIMESTAMP(NOW(3)) * 1000)").execute(&mut session).await?;
+    sqlx::raw_sql(AssertSqlSafe(due)).execute(&mut session).await?;
+    Ok(session.close().await?)
+}
+
+async fn run(site: &Site, sql: String) -> Result<()> {
+    let mut session = site.connect(Tables::Fresh).await?;
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await?;
+    Ok(session.close().await?)
+}
+
+async fn count(site: &Site, sql: &'static str) -> Result<i64> {
+    let mut session = site.connect(Tables::Fresh).await?;
+    Ok(sqlx::query_scalar(sql).fetch_one(&mut session).await?)
+}

@@ -1,0 +1,101 @@
+//! What buyers do with their orders: most pay, some cancel, some forget about it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result};
+use fred::{clients::Pool, interfaces::StreamsInterface};
+use rand::RngExt;
+use tidegate_orders::{Event, EventKind, OrderId, UserId, VoucherId, wire::event_fields};
+use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet, time::sleep};
+
+/// So long after the click, at least and at most.
+const THINK_MS: (u64, u64) = (500, 2_500);
+
+/// What somebody does with an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Then {
+    Pays,
+    Cancels,
+    /// The order expires.
+    Forgets,
+}
+
+impl Then {
+    /// Seven of ten pay; of the others, one half cancels.
+    pub fn of(user: i64) -> Self {
+        match user % 20 {
+            0..14 => Self::Pays,
+            14..17 => Self::Cancels,
+            _ => Self::Forgets,
+        }
+    }
+
+    fn event(self) -> Option<EventKind> {
+        match self {
+            Self::Pays => Some(EventKind::Paid),
+            Self::Cancels => Some(EventKind::Cancelled),
+            Self::Forgets => None,
+        }
+    }
+
+    /// The status of its order in the end.
+    pub fn status(self) -> i64 {
+        match self {
+            Self::Pays => 2,
+            Self::Cancels | Self::Forgets => 4,
+        }
+    }
+}
+
+/// Appends to the stream what the owners of these orders do, each after a while; until all have done it.
+pub async fn act(
+    pool: Pool,
+    stream: String,
+    voucher: VoucherId,
+    mut orders: UnboundedReceiver<(OrderId, UserId)>,
+) -> Result<()> {
+    let mut acting = JoinSet::new();
+    while let Some((order, user)) = orders.recv().await {
+        let Some(kind) = Then::of(user.get()).event() else { continue };
+        let (pool, stream) = (pool.clone(), stream.clone());
+        let after = Duration::from_millis(rand::rng().random_range(THINK_MS.0..THINK_MS.1));
+        acting.spawn(async move {
+            sleep(after).await;
+            let reference = format!("{kind}-{order}").parse().ok();
+            let event = Event { kind, order, user, voucher, reference, payment: None, reason: None };
+            let fields: Vec<(&str, String)> =
+                event_fields(&event).into_iter().map(|(name, value)| (name, value.into_owned())).collect();
+            let added = pool.xadd::<String, _, _, _, _>(stream, false, None, "*", fields).await;
+            added.context("Failed to append what a buyer did")
+        });
+    }
+    while let Some(acted) = acting.join_next().await {
+        acted??;
+    }
+    Ok(())
+}
+
+/// How the orders of a sale have ended, and how they should have.
+pub struct Ends {
+    /// By what their owners did: how many there are.
+    pub count: BTreeMap<Then, usize>,
+    /// Orders whose status is another than it should be.
+    pub wrong: usize,
+}
+
+impl Ends {
+    /// By user and status.
+    pub fn of(orders: &[(i64, i64)]) -> Self {
+        let mut ends = Self { count: BTreeMap::new(), wrong: 0 };
+        for (user, status) in orders {
+            let then = Then::of(*user);
+            *ends.count.entry(then).or_default() += 1;
+            ends.wrong += usize::from(then.status() != *status);
+        }
+        ends
+    }
+
+    pub fn count(&self, then: Then) -> usize {
+        self.count.get(&then).copied().unwrap_or_default()
+    }
+}
