@@ -374,7 +374,8 @@ async fn who_has_no_token_sees_nothing() {
     let plan = site.worker("w").set("ADMIN_LISTEN", "0.0.0.0:0").set("ADMIN_TOKEN", TOKEN);
     let worker = plan.set("LOG_LEVEL", "trace").start();
     let address = SocketAddr::from(([127, 0, 0, 1], address_of(&worker).await.port()));
-    for path in ["/", "/livez", "/readyz", "/metrics", "/status", "/nowhere"] {
+    for path in ["/", "/livez", "/readyz", "/metrics", "/status", "/orders/1", "/orders/1/events", "/nowhere"]
+    {
         let longer = format!("Bearer {TOKEN}x");
         let shorter = format!("Bearer {}", &TOKEN[1..]);
         let other_scheme = format!("Basic {TOKEN}");

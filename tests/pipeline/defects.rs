@@ -308,6 +308,10 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         heartbeat: "hm_dianping:{s}:worker:<name>".into(),
         log: "hm_dianping:{s}:log".into(),
         pause: "hm_dianping:{s}:pause".into(),
+        mark: "hm_dianping:{s}:mark".into(),
+        sweeper: "hm_dianping:{s}:sweeper".into(),
+        reconciler: "hm_dianping:{s}:reconciler".into(),
+        reconciled: "hm_dianping:{s}:reconciled".into(),
         ..KeyTemplates::default()
     };
     let (stream, dead) = ("hm_dianping:{s}:orders", "hm_dianping:{s}:dead");
@@ -333,8 +337,16 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         ("KEYS_HEARTBEAT", &templates.heartbeat),
         ("KEYS_LOG", &templates.log),
         ("KEYS_PAUSE", &templates.pause),
+        ("KEYS_MARK", &templates.mark),
+        ("KEYS_SWEEPER", &templates.sweeper),
+        ("KEYS_RECONCILER", &templates.reconciler),
+        ("KEYS_RECONCILED", &templates.reconciled),
     ];
-    let plan = site.worker("w").set("STREAM_NAME", stream).set("STREAM_DEAD", dead);
+    let plan = site
+        .worker("w")
+        .set("STREAM_NAME", stream)
+        .set("STREAM_DEAD", dead)
+        .set("STREAM_RESULTS", "hm_dianping:{s}:results");
     let _worker =
         templates_by_name.iter().fold(plan, |plan, (name, template)| plan.set(name, template)).start();
     let ids = OrderIdAllocator::new(

@@ -3,11 +3,11 @@
 use fred::interfaces::{LuaInterface, SetsInterface};
 use fred::types::Value;
 use sqlx::{AssertSqlSafe, Row};
-use tidegate_lab::Hold;
+use tidegate_lab::{Endpoint, Hold};
 
 use crate::{
     faults::proxies::{ACK, CHECKED_COMMIT, Proxies, quick, sha1_of},
-    site::{GROUP, STREAM, Site, until},
+    site::{GROUP, STREAM, Site, Worker, until},
 };
 
 /// An event of an order of voucher 1, whose user has its id.
@@ -236,7 +236,7 @@ async fn what_a_service_has_done_itself_is_not_overruled_and_not_given_back_agai
 
 /// Orders `first ..= last` of a voucher, each with its events behind all of the orders, in one go: by turns paid and used;
 /// paid, refunding and refunded; paid and cancelled, which comes too late.
-async fn append_orders_with_events(site: &Site, voucher: i64, (first, last): (i64, i64)) {
+pub async fn append_orders_with_events<M: Endpoint>(site: &Site<M>, voucher: i64, (first, last): (i64, i64)) {
     let lua = "local voucher, first, last = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
         local paths = { { 'paid', 'used' }, { 'paid', 'refunding', 'refunded' }, { 'paid', 'cancelled' } }
         local function add(...) redis.call('XADD', KEYS[1], '*', 'voucherId', voucher, ...) end
@@ -253,11 +253,18 @@ async fn append_orders_with_events(site: &Site, voucher: i64, (first, last): (i6
 }
 
 /// How many orders of a voucher are in each status.
-async fn by_status(site: &Site, voucher: i64) -> Vec<(i64, i64)> {
+pub async fn by_status<M: Endpoint>(site: &Site<M>, voucher: i64) -> Vec<(i64, i64)> {
     let sql = "SELECT CAST(status AS SIGNED), COUNT(*) FROM tb_voucher_order WHERE voucher_id = ? \
                GROUP BY status ORDER BY status";
     let rows = sqlx::query(sql).bind(voucher).fetch_all(&site.pool).await.expect("MySQL answers");
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// How many events have come to what, such as `paid applied`.
+pub async fn by_outcome<M: Endpoint>(site: &Site<M>) -> Vec<(String, i64)> {
+    let sql =
+        "SELECT CONCAT(event, ' ', outcome), COUNT(*) FROM tidegate_event GROUP BY event, outcome ORDER BY 1";
+    sqlx::query_as(sql).fetch_all(&site.pool).await.expect("MySQL answers")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -288,10 +295,6 @@ async fn orders_with_their_events_in_one_go_end_where_the_stream_leads_beside_ki
     assert_eq!(by_status(&site, 2).await, [(2, HELD / 3), (3, HELD / 3), (6, HELD / 3)]);
     assert_eq!(stocks(&site, 1).await, (20_000 - ORDERS / 3 * 2, Some(20_000 - ORDERS / 3 * 2)));
     assert_eq!(stocks(&site, 2).await, (20_000 - HELD / 3 * 2, Some(20_000 - HELD / 3 * 2)));
-    let sql =
-        "SELECT CONCAT(event, ' ', outcome), COUNT(*) FROM tidegate_event GROUP BY event, outcome ORDER BY 1";
-    let outcomes = sqlx::query(sql).fetch_all(&site.pool).await.expect("MySQL answers");
-    let outcomes: Vec<(String, i64)> = outcomes.iter().map(|row| (row.get(0), row.get(1))).collect();
     let third_of_all = (ORDERS + HELD) / 3;
     let expected = [
         ("cancelled paid", third_of_all),
@@ -300,7 +303,7 @@ async fn orders_with_their_events_in_one_go_end_where_the_stream_leads_beside_ki
         ("refunding applied", third_of_all),
         ("used applied", third_of_all),
     ];
-    assert_eq!(outcomes, expected.map(|(word, count)| (word.to_owned(), count)));
+    assert_eq!(by_outcome(&site).await, expected.map(|(word, count)| (word.to_owned(), count)));
     all_is_well(&site).await;
     for worker in [heir, second, third] {
         assert!(worker.stop().await.success());
@@ -360,17 +363,23 @@ async fn killed_before_events_are_acknowledged() {
     survive(|proxies| proxies.redis.hold_when(ACK)).await;
 }
 
+/// Order 1, of so many units of voucher 1, in the hands of a worker that comes to its COMMIT and not further. The lock of its
+/// user has ended meanwhile; only the pending list knows of it.
+async fn order_in_other_hands(site: &Site, quantity: i64) -> (Proxies, Hold, Worker) {
+    site.load(1, 100).await;
+    site.admit(1, 1, 1, quantity).await;
+    let proxies = Proxies::start(site).await;
+    let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
+    let slow = proxies.before(quick(site, "slow"), site).start();
+    hold.reached().await.expect("the order is in hand");
+    site.call("DEL lock:order:1").await;
+    (proxies, hold, slow)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_waits_for_its_order_in_the_hands_of_another_lane() {
     let site = Site::open().await;
-    site.load(1, 100).await;
-    site.admit(1, 1, 1, 1).await;
-    let proxies = Proxies::start(&site).await;
-    let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
-    let slow = proxies.before(quick(&site, "slow"), &site).start();
-    hold.reached().await.expect("the order is in hand");
-    // Its lock ends meanwhile; only the pending list knows of it.
-    site.call("DEL lock:order:1").await;
+    let (_proxies, hold, slow) = order_in_other_hands(&site, 1).await;
     add_event(&site, "paid", 1, &[("ref", "p")]).await;
     site.admit(2, 2, 1, 1).await;
     add_event(&site, "paid", 2, &[("ref", "p")]).await;
@@ -418,13 +427,7 @@ async fn a_replay_of_a_whole_day_with_its_events_moves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_is_cancelled_in_the_hands_of_another_lane_is_written_and_then_cancelled() {
     let site = Site::open().await;
-    site.load(1, 100).await;
-    site.admit(1, 1, 1, 3).await;
-    let proxies = Proxies::start(&site).await;
-    let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
-    let slow = proxies.before(quick(&site, "slow"), &site).start();
-    hold.reached().await.expect("the order is in hand");
-    site.call("DEL lock:order:1").await;
+    let (_proxies, hold, slow) = order_in_other_hands(&site, 3).await;
     add_event(&site, "cancelled", 1, &[]).await;
     let other = site.worker("other").start();
     until("it is set aside", || async {

@@ -7,6 +7,7 @@ use fred::types::Value;
 use sqlx::{AssertSqlSafe, Executor, MySqlPool};
 
 use crate::{
+    browser::get,
     program::Program,
     site::{GROUP, STREAM, Site, Worker, until},
 };
@@ -82,6 +83,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
         ("pause --workers --yes", 0),
         ("resume --workers --yes", 0),
         ("order pay 1001 --yes", 0),
+        ("orders release-unpaid --voucher 3 --older-than 1h --yes", 0),
         ("trim --older-than 1s --yes", 0),
         ("replay --from -1h --to -1s --yes", 0),
         ("export --from -1h --to -1s", 0),
@@ -92,6 +94,10 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
         operator.run(line).expect(code);
     }
     site.settled().await;
+    // Of one that is written, one among the dead letters, and one that nobody knows.
+    for (order, status) in [("1001", 200), ("4001?voucher=1", 200), ("999999999", 404)] {
+        assert_eq!(get(&second, &format!("/orders/{order}")).await.status, status, "{order}");
+    }
     assert_eq!(second.stop().await.code(), Some(0));
     let last = site.add_order(3_001, 3_001, 1).await;
     let _: Value = site.call(&format!("XREADGROUP GROUP {GROUP} gone COUNT 1 STREAMS {STREAM} >")).await;
@@ -106,6 +112,8 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
         ("consumers list", 0),
         ("consumers remove gone --yes", 0),
         ("order show 1001", 0),
+        ("order wait 1001", 0),
+        ("order wait 999999999 --for 0s", 1),
         ("order find --user 1001", 0),
         ("order find --voucher 1", 0),
         // Redis offers more of voucher 2 than MySQL has.

@@ -1,0 +1,54 @@
+//! Events of orders on a cluster: their rows and those of the orders, on every node.
+
+use tidegate_lab::ClusterKind;
+
+use super::{STOCK, Scene};
+use crate::{
+    events::{append_orders_with_events, by_outcome, by_status},
+    site::rush::PLENTY,
+};
+
+/// A multiple of three: a third of them goes each way.
+const ORDERS: i64 = 6_000;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Galera; run `just clusters`"]
+async fn events_are_recorded_once_on_every_node_of_galera_though_one_dies_with_its_worker() {
+    a_node_dies_among_events(ClusterKind::Galera).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MySQL 9; run `just clusters`"]
+async fn events_are_recorded_once_on_every_member_of_a_group_though_one_dies_with_its_worker() {
+    a_node_dies_among_events(ClusterKind::MultiPrimary).await;
+}
+
+async fn a_node_dies_among_events(kind: ClusterKind) {
+    let mut scene = Scene::open(kind, 0).await;
+    append_orders_with_events(&scene.site, PLENTY, (1, ORDERS)).await;
+    scene.start_workers();
+    scene.look_at(1).await;
+    scene.poll("some have ended", async || by_status(&scene.site, PLENTY).await.len() > 2).await;
+    scene.workers.remove(0).kill9();
+    scene.node(0).kill9().unwrap();
+    scene.settled().await;
+    scene.node(0).restart().unwrap();
+    for node in [0, 1, 2] {
+        scene.look_at(node).await;
+        let (site, third) = (&scene.site, ORDERS / 3);
+        assert_eq!(by_status(site, PLENTY).await, [(2, third), (3, third), (6, third)], "node {node}");
+        let expected = [
+            ("cancelled paid", third),
+            ("paid applied", ORDERS),
+            ("refunded applied", third),
+            ("refunding applied", third),
+            ("used applied", third),
+        ];
+        let expected = expected.map(|(outcome, count)| (outcome.to_owned(), count));
+        assert_eq!(by_outcome(site).await, expected, "node {node}");
+        let left = STOCK - 2 * third;
+        assert_eq!((site.mysql_stock(PLENTY).await, site.redis_stock(PLENTY).await), (left, Some(left)));
+        assert_eq!(site.dead().await, [], "nothing is buried");
+        assert_eq!(site.audit_failures().await, Vec::<String>::new(), "node {node}");
+    }
+}

@@ -1,0 +1,148 @@
+//! One of the fleets: names of its own in the Redis that they share, a database of its own, and its workers.
+
+use std::{collections::HashMap, process::Output};
+
+use fred::interfaces::{KeysInterface, StreamsInterface};
+use sqlx::MySqlPool;
+use tidegate_lab::MysqlServer;
+use tidegate_orders::{
+    Event, Gate, KeyTemplates,
+    gate::{LoadReply, SaleWindow, SumCheck},
+    journal::Sum,
+};
+use tidegate_stream::{Entry, EntryId, StreamInspector, StreamNames};
+
+use crate::site::{GROUP, STREAM, Site, Worker, redis_pool};
+
+pub struct Fleet<'a> {
+    pub site: &'a Site,
+    prefix: &'static str,
+    mysql: MysqlServer,
+    pub pool: MySqlPool,
+    pub gate: Gate,
+    inspector: StreamInspector,
+}
+
+impl<'a> Fleet<'a> {
+    pub async fn open(site: &'a Site, prefix: &'static str) -> Self {
+        let mysql = MysqlServer::shared().expect("a database");
+        let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
+        tidegate_orders::schema::migrate(&pool).await.expect("the schema is made");
+        let stream = format!("{prefix}{STREAM}");
+        let gate = site.gate_with(KeyTemplates::default().prefixed(prefix), &stream).await;
+        let names = StreamNames { stream, dead: format!("{prefix}{STREAM}.dead"), group: GROUP.into() };
+        let inspector = StreamInspector::new(redis_pool(&site.redis.url()).await, names);
+        Self { site, prefix, mysql, pool, gate, inspector }
+    }
+
+    /// A worker of this fleet that takes over quickly from those that are killed.
+    pub fn worker(&self, at: usize) -> Worker {
+        // The name of a killed worker is waited for: each has its own.
+        let plan = self.site.worker(&format!("w{at}")).log_as(&format!("{}w{at}", self.prefix));
+        let plan = plan.set("MYSQL_URL", self.mysql.url()).set("REDIS_PREFIX", self.prefix);
+        let plan = plan.set("WORKER_LANES", 3).set("WORKER_BATCH", 50);
+        plan.set("WORKER_CLAIM_IDLE_MS", 600)
+            .set("WORKER_CLAIM_EVERY_MS", 100)
+            .set("WORKER_LOCK_LEASE_MS", 500)
+            .start()
+    }
+
+    /// Runs the program to its end; it must succeed.
+    pub async fn tidegate(&self, args: &[&str]) {
+        let output = self.run(args).await;
+        assert!(output.status.success(), "tidegate {}: {output:?}", args.join(" "));
+    }
+
+    /// Runs the program to its end, which is 0 or 1: the answer is no, or a part is left.
+    pub async fn tidegate_tries(&self, args: &[&str]) {
+        let output = self.run(args).await;
+        assert!(matches!(output.status.code(), Some(0 | 1)), "tidegate {}: {output:?}", args.join(" "));
+    }
+
+    async fn run(&self, args: &[&str]) -> Output {
+        let mut command = tokio::process::Command::from(self.site.command(args));
+        command.env("TIDEGATE_MYSQL_URL", self.mysql.url()).env("TIDEGATE_REDIS_PREFIX", self.prefix);
+        command.output().await.expect("the program runs")
+    }
+
+    /// Puts a voucher on sale, on both sides. Its orders have to be paid within so many seconds.
+    pub async fn load(&self, voucher: i64, stock: i64, pay_within: Option<u32>) {
+        let insert = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time, initial_stock, pay_within) \
+                      VALUES (?, ?, NOW(), NOW() + INTERVAL 1 DAY, ?, ?)";
+        let row = sqlx::query(insert).bind(voucher).bind(stock).bind(stock).bind(pay_within);
+        row.execute(&self.pool).await.expect("the voucher is inserted");
+        let (voucher, stock) = (voucher.try_into().expect("a voucher"), stock.unsigned_abs());
+        let loaded = self.gate.load(voucher, stock, SaleWindow::default()).await.expect("Redis answers");
+        assert_eq!(loaded, LoadReply::Loaded);
+    }
+
+    /// The stock is the sum of its journal, or nobody can tell from three looks.
+    pub async fn sum_holds(&self, voucher: i64, seed: &str) {
+        let voucher = voucher.try_into().expect("a voucher");
+        let check = self.gate.check_sum(voucher, u64::MAX).await.expect("Redis answers");
+        let SumCheck::Checked(_, sum) = check else { panic!("{seed}: {check:?}") };
+        assert_eq!(sum, Sum::Holds, "{seed}: the journal");
+    }
+
+    pub async fn append(&self, event: &Event) {
+        let fields = tidegate_orders::wire::event_fields(event);
+        let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_ref())).collect();
+        let stream = self.inspector.names().stream.clone();
+        let _entry: String =
+            self.site.client.xadd(stream, false, None, "*", fields).await.expect("it is appended");
+    }
+
+    /// All that was ever appended.
+    pub async fn entries(&self) -> Vec<Entry> {
+        let all = (EntryId::MIN, EntryId::MAX);
+        let mut pages = self.inspector.entry_pages(&self.inspector.names().stream, all, 1_000);
+        let mut entries = Vec::new();
+        while let Some(page) = pages.next(u64::MAX).await.expect("Redis answers") {
+            entries.extend(page);
+        }
+        entries
+    }
+
+    /// The entries that wrote the rows of orders.
+    pub async fn written(&self) -> HashMap<i64, String> {
+        let sql = "SELECT CAST(id AS SIGNED), entry_id FROM tb_voucher_order";
+        let rows: Vec<(i64, String)> =
+            sqlx::query_as(sql).fetch_all(&self.pool).await.expect("MySQL answers");
+        rows.into_iter().collect()
+    }
+
+    pub async fn dead_letters(&self) -> i64 {
+        let dead = self.inspector.names().dead.clone();
+        self.site.client.xlen(dead).await.expect("Redis answers")
+    }
+
+    /// Nothing is undelivered or pending.
+    pub async fn is_settled(&self) -> bool {
+        self.site.open_entries_of(&self.inspector.names().stream).await == Some(0)
+    }
+
+    /// No order has to be paid in time any more.
+    pub async fn none_is_due(&self) -> bool {
+        let sql = "SELECT COUNT(*) FROM tidegate_unpaid_order";
+        sqlx::query_scalar::<_, i64>(sql).fetch_one(&self.pool).await.expect("MySQL answers") == 0
+    }
+
+    /// Rows that say what was done.
+    pub async fn done(&self) -> i64 {
+        let sql = "SELECT (SELECT COUNT(*) FROM tb_voucher_order) + (SELECT COUNT(*) FROM tidegate_event)";
+        sqlx::query_scalar(sql).fetch_one(&self.pool).await.expect("MySQL answers")
+    }
+
+    /// Units loaded and added, units left in MySQL, units left in Redis.
+    pub async fn stocks(&self, voucher: i64) -> (i64, i64, Option<i64>) {
+        let sql = "SELECT CAST(initial_stock AS SIGNED), CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
+        let row: (i64, i64) =
+            sqlx::query_as(sql).bind(voucher).fetch_one(&self.pool).await.expect("MySQL answers");
+        let in_redis = self.site.client.get(self.stock_key(voucher)).await.expect("Redis answers");
+        (row.0, row.1, in_redis)
+    }
+
+    fn stock_key(&self, voucher: i64) -> String {
+        format!("{}{}", self.prefix, crate::site::stock_key(voucher))
+    }
+}

@@ -1,0 +1,115 @@
+//! A sale at random: people order, and say what happened to their orders, in any order and more than once. Of some
+//! vouchers, orders that are not paid expire.
+
+use rand::{RngExt, rngs::StdRng};
+use tidegate_orders::{
+    Event, EventKind,
+    gate::{Admission, AdmitReply},
+};
+
+use super::fleet::Fleet;
+
+const STEPS: usize = 100;
+const STOCK: i64 = 1_000;
+/// Of every third voucher: some orders are paid by then.
+const PAY_WITHIN_S: u32 = 1;
+
+/// A voucher and the orders that people tried to place.
+pub struct Sale {
+    pub seed: u64,
+    pub voucher: i64,
+    /// The ids of orders, which are users' as well, are from a multiple of this on.
+    ids: i64,
+    /// Order and user.
+    orders: Vec<(i64, i64)>,
+}
+
+impl Sale {
+    /// The one whose orders have ids from `voucher * ids` on.
+    pub async fn open(fleet: &Fleet<'_>, (voucher, ids): (i64, i64), seed: u64) -> Self {
+        fleet.load(voucher, STOCK, (voucher % 3 == 0).then_some(PAY_WITHIN_S)).await;
+        Self { seed, voucher, ids, orders: Vec::new() }
+    }
+
+    pub async fn run(&mut self, fleet: &Fleet<'_>, rng: &mut StdRng) {
+        for _ in 0..STEPS {
+            match rng.random_range(0..100) {
+                0..25 => {
+                    let id = self.next_id();
+                    self.admit(fleet, (id, id), rng.random_range(1..=3)).await;
+                }
+                // Somebody who ordered before: refused, unless that order has ended on both sides.
+                25..31 => {
+                    if let Some((_, user)) = self.any(rng) {
+                        self.admit(fleet, (self.next_id(), user), 1).await;
+                    }
+                }
+                // Cancelled before it is placed.
+                31..34 => {
+                    let id = self.next_id();
+                    self.append(fleet, rng, EventKind::Cancelled, (id, id)).await;
+                    self.admit(fleet, (id, id), 2).await;
+                }
+                // Of an order that nobody places: money for nothing, or a cancellation that stays alone.
+                34..37 => {
+                    let id = (self.voucher + 1) * self.ids - 1;
+                    let kind = any_kind(rng);
+                    self.append(fleet, rng, kind, (id, id)).await;
+                }
+                _ => {
+                    if let Some(order) = self.any(rng) {
+                        let kind = any_kind(rng);
+                        self.append(fleet, rng, kind, order).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_id(&self) -> i64 {
+        self.voucher * self.ids + i64::try_from(self.orders.len()).expect("a small number")
+    }
+
+    fn any(&self, rng: &mut StdRng) -> Option<(i64, i64)> {
+        (!self.orders.is_empty()).then(|| self.orders[rng.random_range(0..self.orders.len())])
+    }
+
+    async fn admit(&mut self, fleet: &Fleet<'_>, (order, user): (i64, i64), quantity: i64) {
+        let admission = Admission {
+            order: order.try_into().expect("an order id"),
+            user: user.try_into().expect("a user id"),
+            voucher: self.voucher.try_into().expect("a voucher id"),
+            quantity: quantity.try_into().expect("a quantity"),
+            traceparent: None,
+        };
+        match fleet.gate.admit(&admission).await.expect("the gate answers") {
+            AdmitReply::Admitted => self.orders.push((order, user)),
+            AdmitReply::UserHasOrder if order != user => {}
+            other => panic!("order {order} of {user}: {other:?}"),
+        }
+    }
+
+    /// Appends an event, once or twice.
+    async fn append(&self, fleet: &Fleet<'_>, rng: &mut StdRng, kind: EventKind, (order, user): (i64, i64)) {
+        let mut text = |chance: u32| {
+            let is_there = rng.random_range(0..100) < chance;
+            is_there.then(|| ["a", "b"][rng.random_range(0..2)].parse().expect("a text"))
+        };
+        let event = Event {
+            kind,
+            order: order.try_into().expect("an order id"),
+            user: user.try_into().expect("a user id"),
+            voucher: self.voucher.try_into().expect("a voucher id"),
+            reference: text(70),
+            payment: text(40).filter(|_| kind.is_refund()),
+            reason: None,
+        };
+        for _ in 0..1 + usize::from(rng.random_range(0..8) == 0) {
+            fleet.append(&event).await;
+        }
+    }
+}
+
+fn any_kind(rng: &mut StdRng) -> EventKind {
+    EventKind::ALL[rng.random_range(0..EventKind::ALL.len())]
+}

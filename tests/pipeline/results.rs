@@ -1,0 +1,461 @@
+//! What callers are told of their orders: at least once, after it is durable, and before its entry is acknowledged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fred::{
+    interfaces::{ClientLike, StreamsInterface},
+    types::{CustomCommand, Value},
+};
+
+use crate::{
+    browser::get,
+    faults::proxies::{LOCK, Proxies, quick},
+    program::Program,
+    site::{STREAM, Site, WorkerPlan, connect, until},
+};
+
+const RESULTS: &str = "stream.orders.results";
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const EXCEPTIONS: [&str; 6] = ["refused", "dead", "cancelled", "expired", "refund_due", "rejected"];
+
+type Told = BTreeMap<String, String>;
+
+/// All results, oldest first: field by name.
+async fn results(site: &Site) -> Vec<Told> {
+    let entries: Vec<(String, Vec<(String, String)>)> =
+        site.client.xrange(RESULTS, "-", "+", None).await.expect("a stream or nothing");
+    entries.into_iter().map(|(_, fields)| fields.into_iter().collect()).collect()
+}
+
+/// The orders of results with their steps, states and reasons, such as `12 0 refused out_of_stock`.
+fn in_short(results: &[Told]) -> Vec<String> {
+    let field = |told: &Told, name: &str| told.get(name).cloned().unwrap_or_default();
+    let line = |told: &Told| {
+        let fields = ["orderId", "step", "state", "reason"].map(|name| field(told, name));
+        fields.join(" ").trim_end().to_owned()
+    };
+    results.iter().map(line).collect()
+}
+
+async fn told(site: &Site) -> Vec<String> {
+    in_short(&results(site).await)
+}
+
+/// How many results MySQL remembers.
+async fn unannounced(site: &Site) -> i64 {
+    let count = "SELECT COUNT(*) FROM tidegate_unannounced_result";
+    sqlx::query_scalar(count).fetch_one(&site.pool).await.expect("MySQL answers")
+}
+
+/// A worker that announces these.
+fn announcing(site: &Site, announce: &str) -> WorkerPlan {
+    quick(site, "w").set("RESULTS_ANNOUNCE", announce).set("WORKER_ENTRY_MAX_BYTES", 4_096)
+}
+
+/// How often Redis was asked for this.
+async fn calls(site: &Site, command: &str) -> u64 {
+    let stats = site.call("INFO commandstats").await.as_string().expect("a text");
+    let begin = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&begin));
+    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+async fn event(site: &Site, event: &str, order: i64, more: &[(&str, &str)]) {
+    let (order, user) = (order.to_string(), order.to_string());
+    let fields = [("event", event), ("orderId", &order), ("userId", &user), ("voucherId", "1")];
+    site.add(&[&fields, more].concat()).await;
+}
+
+/// Admits orders of voucher 1, each of a user of its own.
+async fn admit(site: &Site, orders: i64) {
+    for order in 1..=orders {
+        site.admit(order, order, 1, 1).await;
+    }
+}
+
+/// Appends a day with every state that there is. Answers with what is to be told of it.
+async fn a_day(site: &Site) -> Vec<&'static str> {
+    site.load(1, 20).await;
+    site.load(3, 1).await;
+    // Redis offers what MySQL does not have: the last one is refused.
+    site.restock_redis(3, 1).await;
+    for order in 1..=6 {
+        site.admit(order, order, 1, 1).await;
+    }
+    site.admit(31, 31, 3, 1).await;
+    site.admit(32, 32, 3, 1).await;
+    site.add(&[("userId", "9"), ("voucherId", "999"), ("id", "9")]).await;
+    let large = "x".repeat(9_000);
+    site.add(&[("note", &large), ("userId", "8"), ("voucherId", "1"), ("id", "8")]).await;
+    site.add(&[("event", "shipped"), ("orderId", "1")]).await;
+    // Nobody can tell of which order.
+    site.add(&[("userId", "9"), ("voucherId", "1")]).await;
+    for (order, kind, more) in [
+        (1, "used", &[][..]),
+        (1, "paid", &[("ref", "a")]),
+        (1, "used", &[]),
+        // The first payment again, and a second one.
+        (1, "paid", &[("ref", "a")]),
+        (1, "paid", &[("ref", "b")]),
+        (1, "refunded", &[("payment", "b")]),
+        (2, "cancelled", &[("reason", "changed_my_mind")]),
+        (2, "paid", &[]),
+        (3, "expired", &[]),
+        (3, "expired", &[]),
+        (4, "paid", &[]),
+        (4, "expired", &[]),
+        (4, "refunding", &[]),
+        (4, "refund_failed", &[]),
+        (5, "paid", &[]),
+        (5, "refunded", &[]),
+        (77, "cancelled", &[]),
+    ] {
+        event(site, kind, order, more).await;
+    }
+    vec![
+        "1 0 confirmed",
+        "2 0 confirmed",
+        "3 0 confirmed",
+        "4 0 confirmed",
+        "5 0 confirmed",
+        "6 0 confirmed",
+        "31 0 confirmed",
+        "32 0 refused out_of_stock",
+        "9 -1 dead unknown_voucher",
+        "8 -1 dead too_large",
+        "1 -1 rejected unsupported_event",
+        "1 1 rejected not_paid",
+        "1 2 paid",
+        "1 3 used",
+        "1 2 paid",
+        "1 5 refund_due",
+        "1 6 refunded not_moved",
+        "2 1 cancelled changed_my_mind",
+        "2 2 refund_due",
+        "3 1 expired",
+        "4 1 paid",
+        "4 3 refunding",
+        "4 4 refund_failed",
+        "5 1 paid",
+        "5 2 refunded",
+        "77 1 cancelled",
+    ]
+}
+
+fn sorted(lines: impl IntoIterator<Item = impl Into<String>>) -> Vec<String> {
+    let mut lines: Vec<String> = lines.into_iter().map(Into::into).collect();
+    lines.sort();
+    lines
+}
+
+fn is_exception(line: &str) -> bool {
+    line.split(' ').nth(2).is_some_and(|state| EXCEPTIONS.contains(&state))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_becomes_of_an_order_is_told_with_its_step_as_far_as_it_is_announced() {
+    for announce in ["all", "exceptions", "none"] {
+        let site = Site::open().await;
+        let mut expected = a_day(&site).await;
+        let worker = announcing(&site, announce).start();
+        site.settled().await;
+        expected.retain(|line| announce == "all" || announce == "exceptions" && is_exception(line));
+        assert_eq!(sorted(told(&site).await), sorted(expected), "{announce}");
+        let counted = get(&worker, "/metrics").await.samples();
+        let of = |state: &str| counted[&format!("tidegate_results_announced_total{{state=\"{state}\"}}")];
+        let all = results(&site).await;
+        for state in ["confirmed", "refund_due", "rejected", "dead"] {
+            let told = all.iter().filter(|told| told["state"] == state).count();
+            assert!((of(state) - told as f64).abs() < 0.5, "{announce} {state}");
+        }
+        assert_eq!(unannounced(&site).await, 0);
+        assert!(worker.stop().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_has_the_fields_of_its_contract() {
+    let site = Site::open().await;
+    site.load(1, 20).await;
+    let order = [("userId", "5"), ("voucherId", "1"), ("id", "7"), ("quantity", "3"), ("traceparent", TRACE)];
+    let entry = site.add(&order).await;
+    let paid = [("event", "paid"), ("orderId", "7"), ("userId", "5"), ("voucherId", "1"), ("ref", "pay-1")];
+    let paid = site.add(&[&paid[..], &[("reason", "card"), ("traceparent", TRACE)]].concat()).await;
+    let refunded = [("event", "refunded"), ("orderId", "7"), ("userId", "5"), ("voucherId", "1")];
+    let refunded = site.add(&refunded).await;
+    let worker = announcing(&site, "all").start();
+    site.settled().await;
+    let mut told = results(&site).await;
+    for told in &mut told {
+        let at: u64 = told.remove("at").expect("a time").parse().expect("milliseconds");
+        assert!(at > 1_700_000_000_000);
+    }
+    let all = |fields: &[(&str, &str)]| {
+        let same = [("orderId", "7"), ("userId", "5"), ("voucherId", "1")];
+        [&same, fields]
+            .concat()
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()))
+            .collect::<Told>()
+    };
+    let expected = [
+        all(&[
+            ("quantity", "3"),
+            ("state", "confirmed"),
+            ("step", "0"),
+            ("entry", &entry),
+            ("traceparent", TRACE),
+        ]),
+        all(&[
+            ("state", "paid"),
+            ("ref", "pay-1"),
+            ("reason", "card"),
+            ("step", "1"),
+            ("entry", &paid),
+            ("traceparent", TRACE),
+        ]),
+        all(&[("quantity", "3"), ("state", "refunded"), ("step", "2"), ("entry", &refunded)]),
+    ];
+    assert_eq!(told, expected);
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_between_the_commit_and_the_announcement_nothing_is_acknowledged_untold() {
+    let site = Site::open().await;
+    let expected = a_day(&site).await;
+    let appended = site.client.xlen::<usize, _>(STREAM).await.expect("Redis answers");
+    let proxies = Proxies::start(&site).await;
+    let announcement = proxies.redis.hold_when(RESULTS);
+    let worker = proxies.before(announcing(&site, "all"), &site).start();
+    announcement.reached().await.expect("the worker comes to this step");
+    // What is buried unread is told first. All others are decided in one batch.
+    let large = site.open_entries().await;
+    assert_eq!((large, told(&site).await.len()), (Some(appended), 0));
+    let all_others = proxies.redis.hold_when("confirmed");
+    announcement.release();
+    all_others.reached().await.expect("the batch is committed");
+    assert_eq!(site.orders().await.len(), 8, "six and one and the row of a cancelled one");
+    worker.kill9();
+    all_others.cut();
+    assert!(told(&site).await.iter().all(|line| line.ends_with("too_large")));
+    assert!(site.open_entries().await >= Some(appended - 1), "nothing that is not told is acknowledged");
+
+    let worker = announcing(&site, "all").start();
+    site.settled().await;
+    // At least once: what came again is told again, with the same words.
+    let told: BTreeSet<String> = told(&site).await.into_iter().collect();
+    assert_eq!(told, expected.into_iter().map(str::to_owned).collect());
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_redis_has_no_memory_for_is_acknowledged_and_told_later() {
+    let site = Site::open().await;
+    site.load(1, 1_000).await;
+    admit(&site, 300).await;
+    let proxies = Proxies::start(&site).await;
+    let lock = proxies.redis.hold_when(LOCK);
+    let worker = proxies.before(announcing(&site, "all"), &site).start();
+    lock.reached().await.expect("a batch is in hand");
+    site.call("CONFIG SET maxmemory 1").await;
+    lock.release();
+    site.settled().await;
+    assert_eq!((told(&site).await.len(), unannounced(&site).await), (0, 300));
+    worker.says("Redis does not take results").await;
+    worker.says("docs/runbook/results-are-not-announced.md").await;
+    until("it is counted", || async {
+        let counted = get(&worker, "/metrics").await.samples();
+        let is = |name: &str, count: f64| (counted[name] - count).abs() < 0.5;
+        is("tidegate_results_unannounced", 300.0) && is("tidegate_results_remembered_total", 300.0)
+    })
+    .await;
+    assert_eq!(worker.log().matches("Redis does not take results").count(), 1, "once a minute");
+    let doctor = Program::with_variables(&site.redis.url(), &site.mysql.url()).run("doctor");
+    assert!(doctor.stdout.contains("300 results were not announced"), "{doctor:?}");
+    site.call("CONFIG SET maxmemory 0").await;
+    until("all are told", || async { unannounced(&site).await == 0 }).await;
+    let expected: Vec<String> = (1..=300).map(|order| format!("{order} 0 confirmed")).collect();
+    assert_eq!(sorted(told(&site).await), sorted(expected));
+    let one = &results(&site).await[0];
+    assert_eq!((&*one["userId"], &*one["quantity"], one.len()), ("1", "1", 8), "{one:?}");
+    until("nothing is left", || async {
+        get(&worker, "/metrics").await.samples()["tidegate_results_unannounced"] < 0.5
+    })
+    .await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_another_type_in_the_place_of_the_results_loses_nothing() {
+    let site = Site::open().await;
+    site.call(&format!("SET {RESULTS} something")).await;
+    let mut expected = a_day(&site).await;
+    let worker = announcing(&site, "exceptions").start();
+    site.settled().await;
+    expected.retain(|line| is_exception(line));
+    assert_eq!(unannounced(&site).await, expected.len() as i64);
+    let doctor = Program::with_variables(&site.redis.url(), &site.mysql.url()).run("doctor");
+    assert!(doctor.stdout.contains("stream.orders.results is a string, not a stream"), "{doctor:?}");
+    site.call(&format!("DEL {RESULTS}")).await;
+    until("all are told", || async { unannounced(&site).await == 0 }).await;
+    assert_eq!(sorted(told(&site).await), sorted(expected));
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_of_which_nothing_is_told_cost_redis_no_call_and_told_ones_one_entry_each() {
+    for (announce, told) in [("none", 0), ("exceptions", 0), ("all", 300)] {
+        let site = Site::open().await;
+        site.load(1, 1_000).await;
+        admit(&site, 300).await;
+        let appended = calls(&site, "xadd").await;
+        let worker = announcing(&site, announce).start();
+        site.settled().await;
+        assert_eq!(calls(&site, "xadd").await - appended, told, "{announce}");
+        assert!(worker.stop().await.success());
+        // Lock, unlock and acknowledge; what else is called does not grow with orders.
+        assert_eq!(calls(&site, "xack").await, 1, "they came as one batch");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_results_go_by_age_and_by_bytes_whether_they_were_read_or_not() {
+    let site = Site::open().await;
+    site.load(1, 5_000).await;
+    admit(&site, 3_000).await;
+    let keeping =
+        |name: &str, value: u64| announcing(&site, "all").set("WORKER_TRIM_EVERY_MS", 100).set(name, value);
+    let length = || async { site.client.xlen::<u64, _>(RESULTS).await.expect("Redis answers") };
+    let worker = keeping("RESULTS_KEEP_BYTES", 100_000).start();
+    site.settled().await;
+    until("the size is kept", || async {
+        let bytes = site.call(&format!("MEMORY USAGE {RESULTS}")).await.as_u64().unwrap_or(0);
+        (50_000..110_000).contains(&bytes)
+    })
+    .await;
+    assert!((300..1_500).contains(&length().await), "{} are left", length().await);
+    assert!(worker.stop().await.success());
+    // By age, a node of the stream goes when all of it is too old.
+    let worker = keeping("RESULTS_KEEP_MS", 200).start();
+    until("the old ones are gone", || async { length().await <= 100 }).await;
+    worker.says("results deleted that are too old or too many").await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_tells_what_it_acknowledges_and_the_rest_only_if_it_is_told_to() {
+    let site = Site::open().await;
+    let expected = a_day(&site).await;
+    let worker = announcing(&site, "all").start();
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    site.call(&format!("DEL {RESULTS}")).await;
+    let program = Program::with_flags(&[
+        "--redis-url",
+        &site.redis.url(),
+        "--mysql-url",
+        &site.mysql.url(),
+        "--set",
+        "results.announce=all",
+    ]);
+    program.run("replay --from 2020-01-01 --to 0s --yes").expect(0);
+    assert_eq!(told(&site).await, [""; 0], "all of it was told when it was acknowledged");
+
+    // What a dead worker left is settled by the replay, so it is the replay's to tell.
+    site.admit(40, 40, 1, 1).await;
+    event(&site, "paid", 40, &[]).await;
+    site.hand_over("gone-0", 2).await;
+    program.run("replay --from 2020-01-01 --to 0s --yes").expect(0);
+    assert_eq!(site.open_entries().await, Some(0));
+    assert_eq!(told(&site).await, ["40 0 confirmed", "40 1 paid"]);
+
+    site.call(&format!("DEL {RESULTS}")).await;
+    program.run("replay --from 2020-01-01 --to 0s --yes --announce").expect(0);
+    let again: BTreeSet<String> = told(&site).await.into_iter().collect();
+    // The large one was written by the first replay.
+    let expected = expected.into_iter().filter(|line| !line.starts_with("8 "));
+    let expected = expected.chain(["8 0 confirmed", "40 0 confirmed", "40 1 paid"]);
+    let expected: BTreeSet<String> = expected.map(str::to_owned).collect();
+    assert_eq!(again, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_decides_is_told_as_well() {
+    let site = Site::open().await;
+    site.load(1, 20).await;
+    let program = Program::with_variables(&site.redis.url(), &site.mysql.url());
+    let worker = announcing(&site, "exceptions").start();
+    let letter = site.add(&[("userId", "9"), ("voucherId", "999"), ("id", "9")]).await;
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    site.admit(1, 1, 1, 1).await;
+    event(&site, "paid", 1, &[("ref", "a")]).await;
+    site.hand_over("gone-0", 2).await;
+    program.run("pending bury --consumer gone-0 --why stuck --yes").expect(0);
+    program.run("dead cancel --reason unknown_voucher --yes").expect(0);
+    let expected = [
+        "9 -1 dead unknown_voucher",
+        "1 -1 dead by_operator",
+        "1 -1 rejected by_operator",
+        "9 0 cancelled by_operator",
+    ];
+    assert_eq!(told(&site).await, expected);
+    assert_eq!(results(&site).await[3]["entry"], letter);
+    // Dropped is what concerns no order any more: nothing is to be told.
+    program.run("dead cancel --all --yes").expect(1);
+    assert_eq!(told(&site).await[4..], ["1 0 cancelled by_operator"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_processes_died_of_is_told_without_being_read() {
+    let site = Site::open().await;
+    site.load(1, 20).await;
+    announcing(&site, "none").start().says("worker started").await;
+    let deadly = site.add(&[("userId", "5"), ("voucherId", "1"), ("id", "7")]).await;
+    let payment = [("event", "paid"), ("orderId", "8"), ("userId", "8"), ("voucherId", "1"), ("ref", "a")];
+    let payment = site.add(&payment).await;
+    until("the name is free", || async { site.call("EXISTS tidegate:worker:w").await.as_u64() == Some(0) })
+        .await;
+    site.hand_over("w-0", 2).await;
+    for entry in [&deadly, &payment] {
+        site.call(&format!("HSET stream.orders.deaths {entry} 4")).await;
+    }
+    let worker = announcing(&site, "exceptions").start();
+    site.settled().await;
+    let expected = ["7 -1 dead killed_worker", "8 -1 rejected killed_worker"];
+    assert_eq!(sorted(told(&site).await), expected);
+    let payment = results(&site).await.into_iter().find(|told| told["orderId"] == "8").expect("it is told");
+    assert_eq!((&*payment["ref"], &*payment["userId"]), ("a", "8"));
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_has_a_group_of_its_own_and_hears_where_it_left_off() {
+    let site = Site::open().await;
+    let expected = a_day(&site).await;
+    let worker = announcing(&site, "all").start();
+    site.settled().await;
+    let reader = connect(&site.redis_url_of("tidegate-listener")).await;
+    let _made: Value = reader.xgroup_create(RESULTS, "shop", "0", false).await.expect("the group is made");
+    let mut heard = 0;
+    loop {
+        let command = CustomCommand::new("XREADGROUP", None, false);
+        let args = ["GROUP", "shop", "app-1", "COUNT", "10", "STREAMS", RESULTS, ">"];
+        let read: Value = reader.custom(command, args.to_vec()).await.expect("results");
+        if read.is_null() {
+            break;
+        }
+        let Value::Array(streams) = read else { panic!("{read:?}") };
+        let entries = streams[0].clone().into_array()[1].clone().into_array();
+        for entry in entries {
+            let id = entry.into_array()[0].as_string().expect("an id");
+            let _: u64 = reader.xack(RESULTS, "shop", id).await.expect("it is acknowledged");
+            heard += 1;
+        }
+    }
+    assert_eq!(heard, expected.len());
+    let forbidden: Result<Value, _> = reader.xadd(RESULTS, false, None, "*", ("orderId", "1")).await;
+    forbidden.expect_err("who reads results writes none");
+    assert!(worker.stop().await.success());
+}

@@ -1,0 +1,404 @@
+//! Orders that are not paid in time expire: once, soon, never against a payment that is in the stream, and not while a store is
+//! older than the other one.
+
+use std::time::Duration;
+
+use fred::interfaces::{KeysInterface, StreamsInterface};
+use futures_util::{StreamExt, stream};
+use sqlx::AssertSqlSafe;
+use tidegate_lab::Endpoint;
+use tidegate_orders::gate::{Admission, AdmitReply};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    faults::proxies::{CHECKED_COMMIT, Proxies, quick},
+    site::{STREAM, Site, until},
+};
+
+/// Puts a voucher on sale whose orders have to be paid within so many seconds.
+async fn load_timed<M: Endpoint>(site: &Site<M>, voucher: i64, stock: i64, within_s: i64) {
+    site.load(voucher, stock).await;
+    sql(site, &format!("UPDATE tb_seckill_voucher SET pay_within = {within_s} WHERE voucher_id = {voucher}"))
+        .await;
+}
+
+async fn sql<M: Endpoint>(site: &Site<M>, statements: &str) {
+    sqlx::raw_sql(AssertSqlSafe(statements)).execute(&site.pool).await.expect("MySQL answers");
+}
+
+async fn number<M: Endpoint>(site: &Site<M>, select: &str) -> i64 {
+    let select = format!("SELECT CAST(({select}) AS SIGNED)");
+    sqlx::query_scalar(AssertSqlSafe(select)).fetch_one(&site.pool).await.expect("MySQL answers")
+}
+
+/// Orders with this status.
+async fn with_status<M: Endpoint>(site: &Site<M>, status: i64) -> i64 {
+    number(site, &format!("SELECT COUNT(*) FROM tb_voucher_order WHERE status = {status}")).await
+}
+
+async fn unpaid_with_limit<M: Endpoint>(site: &Site<M>) -> i64 {
+    number(site, "SELECT COUNT(*) FROM tidegate_unpaid_order").await
+}
+
+async fn add_paid<M: Endpoint>(site: &Site<M>, order: i64, user: i64, voucher: i64) {
+    let (order, user, voucher) = (order.to_string(), user.to_string(), voucher.to_string());
+    let fields =
+        [("event", "paid"), ("orderId", &*order), ("userId", &user), ("voucherId", &voucher), ("ref", "p")];
+    site.add(&fields).await;
+}
+
+async fn all_is_well<M: Endpoint>(site: &Site<M>) {
+    assert_eq!(site.dead().await, [], "nothing is buried");
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_not_paid_is_released_within_two_seconds_of_being_due_and_no_other_is() {
+    let site = Site::open().await;
+    site.load(1, 10).await;
+    site.load(2, 10).await;
+    site.admit(1, 1, 1, 1).await;
+    let worker = site.worker("w").start();
+    site.settled().await;
+    // From now on orders of this voucher have a limit, and what is written stays.
+    sql(&site, "UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = 1").await;
+    for order in [2, 3, 4] {
+        site.admit(order, order, 1, 2).await;
+    }
+    site.admit(5, 5, 2, 1).await;
+    add_paid(&site, 3, 3, 1).await;
+    let limits = "FROM tidegate_unpaid_order WHERE order_id IN (2, 4)";
+    until("those that nobody pays have a limit", || async {
+        number(&site, &format!("SELECT COUNT(*) {limits}")).await == 2
+    })
+    .await;
+    let due = number(&site, &format!("SELECT MAX(due_ms) {limits}")).await;
+    until("two have expired", || async { with_status(&site, 4).await == 2 }).await;
+    let late = "SELECT MAX(UNIX_TIMESTAMP(at) * 1000) FROM tidegate_event WHERE event = 'expired'";
+    let late = number(&site, late).await - due;
+    assert!((0..2_000).contains(&late), "{late} ms after it was due");
+    site.settled().await;
+    assert_eq!((site.mysql_stock(1).await, site.redis_stock(1).await), (7, Some(7)));
+    assert_eq!(unpaid_with_limit(&site).await, 0);
+    // Whose order expired buys again.
+    site.admit(12, 2, 1, 1).await;
+    add_paid(&site, 12, 2, 1).await;
+    until("it is paid", || async { with_status(&site, 2).await == 2 }).await;
+    site.settled().await;
+    assert_eq!(with_status(&site, 1).await, 2, "the order without a limit, and the one from before");
+    let reason =
+        "SELECT COUNT(*) FROM tidegate_event WHERE event = 'expired' AND reason = 'not_paid_in_time'";
+    assert_eq!(number(&site, reason).await, 2);
+    all_is_well(&site).await;
+    assert!(worker.stop().await.success());
+    assert!(
+        !site.client.exists::<bool, _>("tidegate:sweeper").await.expect("Redis answers"),
+        "it is given back"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voucher_is_loaded_with_the_time_in_which_its_orders_have_to_be_paid() {
+    let site = Site::open().await;
+    let load = |within: &str| {
+        site.tidegate(&["voucher", "load", "--voucher", "7", "--stock", "5", "--pay-within", within, "--yes"])
+    };
+    for wrong in ["1500ms", "366d", "soon"] {
+        assert_eq!(load(wrong).status.code(), Some(2), "{wrong}");
+    }
+    assert!(load("15m").status.success());
+    assert_eq!(number(&site, "SELECT pay_within FROM tb_seckill_voucher WHERE voucher_id = 7").await, 900);
+    let said = |output: std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said(load("900s")).contains("just so"), "the same again");
+    let shown = said(site.tidegate(&["voucher", "show", "--voucher", "7"]));
+    assert!(shown.contains("to be paid within") && shown.contains("15 min"), "{shown}");
+    let resumed = site.tidegate(&["expirations", "resume", "--yes"]);
+    assert!(resumed.status.success() && said(resumed).contains("nothing stands still"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_counts_for_vouchers_that_say_nothing() {
+    let site = Site::open().await;
+    site.load(1, 10).await;
+    load_timed(&site, 2, 10, 0).await;
+    load_timed(&site, 3, 10, 3_600).await;
+    for voucher in 1..=3 {
+        site.admit(voucher, voucher, voucher, 1).await;
+    }
+    let worker = site.worker("w").set("ORDER_PAY_WITHIN_S", 1).start();
+    until("the first has expired", || async { with_status(&site, 4).await == 1 }).await;
+    site.settled().await;
+    assert_eq!((with_status(&site, 1).await, unpaid_with_limit(&site).await), (2, 1));
+    all_is_well(&site).await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_is_in_the_stream_wins_although_it_is_still_in_other_hands() {
+    let site = Site::open().await;
+    load_timed(&site, 1, 10, 2).await;
+    site.admit(1, 1, 1, 1).await;
+    let proxies = Proxies::start(&site).await;
+    let slow = proxies.before(quick(&site, "slow"), &site).set("WORKER_CLAIM_IDLE_MS", 30_000);
+    let slow = slow.start();
+    until("the order is written", || async { with_status(&site, 1).await == 1 }).await;
+    site.settled().await;
+    let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
+    add_paid(&site, 1, 1, 1).await;
+    hold.reached().await.expect("the payment is in hand");
+    site.call("DEL lock:order:1").await;
+    let other = site.worker("other").set("WORKER_CLAIM_IDLE_MS", 30_000).start();
+    until("the order is told to expire, and that waits", || async { site.pending().await == 2 }).await;
+    assert_eq!((with_status(&site, 1).await, with_status(&site, 4).await), (1, 0));
+    hold.release();
+    until("it is paid", || async { with_status(&site, 2).await == 1 }).await;
+    site.settled().await;
+    let events = "SELECT COUNT(*) FROM tidegate_event WHERE (event, outcome) IN (('paid', 'applied'), ('expired', 'paid'))";
+    assert_eq!(number(&site, events).await, 2);
+    assert_eq!((site.mysql_stock(1).await, unpaid_with_limit(&site).await), (9, 0));
+    all_is_well(&site).await;
+    assert!(slow.stop().await.success() && other.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_a_service_has_paid_or_cancelled_by_itself_does_not_expire() {
+    let site = Site::open().await;
+    load_timed(&site, 1, 10, 1).await;
+    for order in [1, 2, 3] {
+        site.admit(order, order, 1, 1).await;
+    }
+    let worker = site.worker("w").start();
+    until("they are written", || async { unpaid_with_limit(&site).await == 3 }).await;
+    sql(&site, "UPDATE tb_voucher_order SET status = 2 WHERE id = 1").await;
+    sql(
+        &site,
+        "UPDATE tb_voucher_order o LEFT JOIN tb_seckill_voucher v ON v.voucher_id = o.voucher_id \
+         SET o.status = 4, o.slot = NULL, v.stock = v.stock + o.quantity \
+         WHERE o.id = 2 AND COALESCE(o.status, 1) = 1 AND o.slot IS NOT NULL",
+    )
+    .await;
+    until("no limit is left", || async { unpaid_with_limit(&site).await == 0 }).await;
+    site.settled().await;
+    assert_eq!(with_status(&site, 2).await, 1);
+    assert_eq!(with_status(&site, 4).await, 2);
+    assert_eq!(site.mysql_stock(1).await, 9, "each gave its unit back once");
+    assert!(worker.stop().await.success());
+}
+
+/// Orders of a voucher that were due long ago, written by SQL: `first` ..= `last`, of users of the same numbers. The stock
+/// has sold them.
+async fn add_overdue<M: Endpoint>(site: &Site<M>, first: i64, last: i64) {
+    for from in (first..=last).step_by(1_000) {
+        let to = last.min(from + 999);
+        let rows: Vec<String> = (from..=to).map(|id| format!("({id},{id},1,'1-{id}')")).collect();
+        let due: Vec<String> = (from..=to).map(|id| format!("({id},{id},1,{id},{id})")).collect();
+        let (rows, due) = (rows.join(","), due.join(","));
+        sql(
+            site,
+            &format!(
+                "INSERT INTO tb_voucher_order (id, user_id, voucher_id, entry_id) VALUES {rows}; \
+                 INSERT INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms) VALUES {due}"
+            ),
+        )
+        .await;
+    }
+    let sold = last - first + 1;
+    sql(site, &format!("UPDATE tb_seckill_voucher SET stock = stock - {sold} WHERE voucher_id = 1")).await;
+}
+
+async fn stream_length<M: Endpoint>(site: &Site<M>) -> i64 {
+    site.client.xlen(STREAM).await.expect("Redis answers")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_fleet_finds_no_more_than_a_bounded_backlog_when_it_goes_on() {
+    const ORDERS: i64 = 7_000;
+    let site = Site::open().await;
+    load_timed(&site, 1, 10_000, 60).await;
+    site.admit(1, 1, 1, 1).await;
+    let worker = site.worker("w").start();
+    site.settled().await;
+    assert!(site.tidegate(&["pause", "--workers", "--yes"]).status.success());
+    worker.says("fleet").await;
+    add_overdue(&site, 1_001, 1_000 + ORDERS).await;
+    until("the backlog is full", || async { stream_length(&site).await == 5_001 }).await;
+    // As many again would have been there in this time.
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(stream_length(&site).await, 5_001);
+    assert!(site.tidegate(&["resume", "--workers", "--yes"]).status.success());
+    until("all have expired", || async { with_status(&site, 4).await == ORDERS }).await;
+    site.settled().await;
+    assert_eq!(site.mysql_stock(1).await, 9_999);
+    assert_eq!(stream_length(&site).await, ORDERS + 1, "each was told once");
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fell_due_while_mysql_was_away_expires_when_it_is_back() {
+    let mut site = Site::with_own_mysql().await;
+    load_timed(&site, 1, 100, 1).await;
+    let worker = site.worker("w").start();
+    for order in 1..=20 {
+        site.admit(order, order, 1, 1).await;
+    }
+    until("they are written", || async { unpaid_with_limit(&site).await == 20 }).await;
+    site.mysql.kill9().expect("it is killed");
+    worker.says("did not look for unpaid orders").await;
+    tokio::task::block_in_place(|| site.mysql.restart()).expect("it comes back");
+    site.pool = sqlx::MySqlPool::connect(&site.mysql.url()).await.expect("MySQL answers");
+    until("all have expired", || async { with_status(&site, 4).await == 20 }).await;
+    site.settled().await;
+    assert_eq!((site.mysql_stock(1).await, site.redis_stock(1).await), (100, Some(100)));
+    all_is_well(&site).await;
+    assert!(worker.stop().await.success());
+}
+
+/// After this happens to a store, nothing expires until somebody says so.
+async fn stands_still_after(happens: impl AsyncFn(&Site), store: &str) {
+    let site = Site::open().await;
+    load_timed(&site, 1, 10, 3_600).await;
+    site.admit(1, 1, 1, 1).await;
+    let worker = site.worker("w").start();
+    until("the mark is raised", || async {
+        unpaid_with_limit(&site).await == 1
+            && site.client.get::<Option<i64>, _>("tidegate:mark").await.expect("Redis answers") >= Some(2)
+    })
+    .await;
+    happens(&site).await;
+    worker.says("a store went back in time").await;
+    assert!(worker.log().contains(&format!("store=\"{store}\"")), "{}", worker.log());
+    sql(&site, "UPDATE tidegate_unpaid_order SET due_ms = 1, ask_ms = 1").await;
+    let shown = site.tidegate(&["expirations", "show", "--json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    assert_eq!(
+        (shown["overdue"].as_i64(), shown["state"].as_str() == Some("whole")),
+        (Some(1), false),
+        "{shown}"
+    );
+    let doctor = site.tidegate(&["doctor"]);
+    let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(doctor.contains(&format!("{store} went back in time")), "{doctor}");
+    assert_eq!(with_status(&site, 4).await, 0);
+    let dry = site.tidegate(&["expirations", "resume", "--dry-run"]);
+    assert!(dry.status.success(), "{dry:?}");
+    assert_eq!(with_status(&site, 4).await, 0);
+    let resumed = site.tidegate(&["expirations", "resume", "--yes"]);
+    assert!(resumed.status.success(), "{resumed:?}");
+    worker.says("unpaid orders expire again").await;
+    until("it has expired", || async { with_status(&site, 4).await == 1 }).await;
+    site.settled().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_expires_after_redis_lost_everything_until_somebody_says_so() {
+    stands_still_after(async |site| _ = site.redis_says(&["FLUSHALL"]).await, "Redis").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_expires_after_redis_came_back_with_an_older_file_until_somebody_says_so() {
+    let older = async |site: &Site| _ = site.redis_says(&["SET", "tidegate:mark", "1"]).await;
+    stands_still_after(older, "Redis").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_expires_after_mysql_was_restored_until_somebody_says_so() {
+    let restored = async |site: &Site| {
+        // The mark is raised all the time, so this waits for nobody.
+        sql(site, "UPDATE tidegate_fleet_mark SET mark = mark - 2, confirmed = mark").await;
+    };
+    stands_still_after(restored, "MySQL").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_worker_of_a_fleet_lets_orders_expire_and_another_goes_on_when_it_is_killed() {
+    let site = Site::open().await;
+    load_timed(&site, 1, 100, 1).await;
+    let (a, b) = (site.worker("a").start(), site.worker("b").start());
+    let holder =
+        async || -> Option<String> { site.client.get("tidegate:sweeper").await.expect("Redis answers") };
+    until("one of them does it", || async { holder().await.is_some() }).await;
+    let first = holder().await.expect("a holder");
+    let (dies, lives) = if first.starts_with("a ") { (a, b) } else { (b, a) };
+    site.admit(1, 1, 1, 1).await;
+    until("the first has expired", || async { with_status(&site, 4).await == 1 }).await;
+    dies.kill9();
+    site.admit(2, 2, 1, 1).await;
+    until("the second has expired", || async { with_status(&site, 4).await == 2 }).await;
+    assert_ne!(holder().await.expect("a holder"), first);
+    site.settled().await;
+    let told = "SELECT COUNT(*) FROM tidegate_event WHERE event = 'expired'";
+    assert_eq!(number(&site, told).await, 2, "each was told once");
+    all_is_well(&site).await;
+    assert!(lives.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_expires_while_a_worker_lives_that_knows_no_events() {
+    let site = Site::open().await;
+    load_timed(&site, 1, 10, 1).await;
+    let worker = site.worker("w").start();
+    until("the group is there", || async { site.open_entries().await.is_some() }).await;
+    site.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, "g1", "old-0"]).await;
+    site.redis_says(&["SET", "tidegate:worker:old", "pid 1 on shop", "EX", "600"]).await;
+    site.admit(1, 1, 1, 1).await;
+    worker.says("no unpaid order expires while workers of an older version live").await;
+    assert_eq!(stream_length(&site).await, 1);
+    site.redis_says(&["DEL", "tidegate:worker:old"]).await;
+    until("it has expired", || async { with_status(&site, 4).await == 1 }).await;
+    site.settled().await;
+    assert!(worker.stop().await.success());
+}
+
+/// Buyers of a voucher, of whom every other never pays. Who finds it sold out asks again until it is sold for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_the_end_every_unit_is_sold_to_somebody_who_paid() {
+    const UNITS: i64 = 1_000;
+    const BUYERS: i64 = 3_000;
+    let site = Site::open().await;
+    load_timed(&site, 1, UNITS, 1).await;
+    let gate = site.gate().await;
+    let workers = [site.worker("a").start(), site.worker("b").start()];
+    let began = Instant::now();
+    let paid = async || with_status(&site, 2).await;
+    let mut waiting: Vec<i64> = (1..=BUYERS).collect();
+    while paid().await < UNITS {
+        assert!(began.elapsed() < Duration::from_secs(60), "{} paid", paid().await);
+        let admitted: Vec<Option<i64>> = stream::iter(waiting.iter().copied())
+            .map(async |buyer| {
+                let admission = Admission {
+                    order: buyer.try_into().expect("an order id"),
+                    user: buyer.try_into().expect("a user id"),
+                    voucher: 1.try_into().expect("a voucher id"),
+                    quantity: 1.try_into().expect("a quantity"),
+                    traceparent: None,
+                };
+                match gate.admit(&admission).await.expect("the gate answers") {
+                    AdmitReply::Admitted => {
+                        if buyer % 2 == 0 {
+                            add_paid(&site, buyer, buyer, 1).await;
+                        }
+                        None
+                    }
+                    _ => Some(buyer),
+                }
+            })
+            .buffer_unordered(64)
+            .collect()
+            .await;
+        waiting = admitted.into_iter().flatten().collect();
+        waiting.sort_unstable();
+        sleep(Duration::from_millis(50)).await;
+        if site.open_entries().await == Some(0) {
+            assert_eq!(site.audit_failures().await, Vec::<String>::new(), "at a quiet moment");
+        }
+    }
+    until("no limit is left", || async { unpaid_with_limit(&site).await == 0 }).await;
+    site.settled().await;
+    assert_eq!((paid().await, with_status(&site, 1).await), (UNITS, 0));
+    assert_eq!((site.mysql_stock(1).await, site.redis_stock(1).await), (0, Some(0)));
+    all_is_well(&site).await;
+    for worker in workers {
+        assert!(worker.stop().await.success());
+    }
+}
