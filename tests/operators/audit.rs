@@ -74,10 +74,18 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     let (code, text) = audit(&site);
     assert!(text.contains("MySQL holds 19 orders that Redis does not know"), "{text}");
     let forgotten = "voucher 10: Redis has forgotten it: its sale is on, MySQL has 80 units of it and 19 orders that came \
-                     through Redis, and Redis has nothing under the names that are configured; see \
+                     through Redis, and Redis has no stock of it under the names that are configured; see \
                      docs/runbook/redis-lost-data.md";
     assert!(code == Some(1) && text.contains(forgotten), "{text}");
     assert!(!text.contains("voucher 11: "), "nobody has bought of it: {text}");
+    // An order that ends now leaves a note in the journal, which brings nothing back.
+    let note = r#"{"action":"release","from":null,"to":null,"change":0,"by":"worker:expired","timestamp":1}"#;
+    let order = (BIG + 1).to_string();
+    let sql = "UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = ?";
+    sqlx::query(sql).bind(BIG + 1).execute(&site.pool).await.expect("a row");
+    site.redis_says(&["HSET", "seckill:journal:10", &order, note]).await;
+    let (code, text) = audit(&site);
+    assert!(code == Some(1) && text.contains("voucher 10: Redis has forgotten it"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

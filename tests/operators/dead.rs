@@ -645,6 +645,185 @@ async fn a_letter_about_money_can_be_put_back_and_not_dropped() {
     assert_eq!(shown["events"][0]["event"], "paid", "{shown:#}");
 }
 
+/// Buries an event of order `order` of user `user` for voucher 77, as an operator does.
+async fn bury_event(
+    site: &Site,
+    program: &Program,
+    event: &str,
+    order: i64,
+    user: i64,
+    reference: &str,
+) -> String {
+    let (order, user) = (order.to_string(), user.to_string());
+    let about =
+        [("event", event), ("orderId", &*order), ("userId", &*user), ("voucherId", "77"), ("ref", reference)];
+    let entry = site.add(&about).await;
+    let _: Value = site.call(&format!("XREADGROUP GROUP {GROUP} gone COUNT 1 STREAMS {STREAM} >")).await;
+    let listed = program.run("pending list --json").expect(0).json();
+    let pending = &listed["entries"][0];
+    assert_eq!(
+        (&pending["payload"], &pending["event"]["event"]),
+        (&json!("event"), &json!(event)),
+        "{listed:#}"
+    );
+    let listed = program.run("pending list").expect(0).stdout;
+    assert!(
+        listed.contains(&format!("{event} of order {order} of user {user} for voucher 77, ref {reference}"))
+    );
+    assert!(listed.contains("1 shown (1 event) of 1 entry pending."), "{listed}");
+    program.run(&format!("pending bury {entry} --why test --yes")).expect(0);
+    letter_ids(site).await.pop().expect("a letter")
+}
+
+/// Orders 1 and 2 of voucher 77, of which MySQL has no row: both are buried, with events of the first before and behind it.
+/// Returns the letters of the two orders and of the events, as these were appended: paid, refunding, refunded.
+async fn with_buried_events() -> (Site, Program, [String; 2], [String; 3]) {
+    let (site, program) = open().await;
+    settled(&site, "first").await;
+    let refunding = bury_event(&site, &program, "refunding", 1, 11, "r").await;
+    sell_unknown(&site, 1, 11, 2).await;
+    sell_unknown(&site, 2, 12, 1).await;
+    settled(&site, "w").await;
+    let [_, first, second] = letter_ids(&site).await.try_into().expect("three letters");
+    let refunded = bury_event(&site, &program, "refunded", 1, 11, "r").await;
+    (site, program, [first, second], [String::new(), refunding, refunded])
+}
+
+async fn status_of(site: &Site, order: i64) -> Option<i64> {
+    let sql = "SELECT CAST(status AS SIGNED) FROM tb_voucher_order WHERE id = ?";
+    sqlx::query_scalar(sql).bind(order).fetch_optional(&site.pool).await.expect("MySQL answers")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_put_back_takes_its_buried_events_along_behind_it_in_their_order() {
+    let (site, program, [first, second], [_, refunding, refunded]) = with_buried_events().await;
+    let paid = bury_event(&site, &program, "paid", 2, 12, "p").await;
+    let of_another = bury_event(&site, &program, "cancelled", 2, 99, "c").await;
+    let listed = program.run("dead list --json").expect(0).json();
+    assert_eq!((&listed["letters"], &listed["events"]), (&json!(6), &json!(4)), "{listed:#}");
+    let of_operator = listed["groups"].as_array().unwrap().iter().find(|it| it["reason"] == "by_operator");
+    assert_eq!(
+        of_operator.map(|it| (&it["letters"], &it["events"])),
+        Some((&json!(4), &json!(4))),
+        "{listed:#}"
+    );
+    let newest = &listed["newest"][1];
+    assert_eq!((&newest["event"], &newest["order"]), (&json!("paid"), &json!("2")), "{listed:#}");
+    let shown = program.run(&format!("dead show {paid}")).expect(0).stdout;
+    assert!(shown.contains("event      paid of order 2 of user 12 for voucher 77, ref p"), "{shown}");
+
+    let file = site.file("letters", "").with_extension("jsonl");
+    let exported = program.run(&format!("dead export --out {} --json", file.display())).expect(0).json();
+    assert_eq!((&exported["entries"], &exported["events"]), (&json!(6), &json!(4)), "{exported:#}");
+    let told = program.run("order show 1").expect(0).stdout;
+    for part in ["by_operator; its event refunding, ref r", "Its event refunded is a dead letter: "] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+
+    // Its order would die again: then its events stay, also where they are asked for.
+    let dry = program.run("dead requeue --all --dry-run --json").expect(0).json();
+    assert_eq!((&dry["would"], &dry["along"]), (&json!(3), &json!(0)), "{dry:#}");
+    add_row_of_77(&site).await;
+    let alone = program.run(&format!("dead requeue {refunding} {refunded} --yes --json")).expect(1);
+    is_why(&alone, "order_is_dead", 2);
+    let dry = program.run("dead requeue --all --dry-run").expect(0).stdout;
+    assert!(dry.contains("3 events would go back behind their orders"), "{dry}");
+    let asked = program.run("dead requeue --reason unknown_voucher").expect(2).stderr;
+    assert!(
+        asked.contains("Put 2 letters back into stream.orders, and 3 events behind their orders?"),
+        "{asked}"
+    );
+
+    // One by its id, the other with all that is left.
+    let done = program.run(&format!("dead requeue {first} --yes --json")).expect(0).json();
+    let moved: Vec<&Json> = done["first"].as_array().unwrap().iter().map(|ended| &ended["letter"]).collect();
+    assert_eq!(moved, [&json!(first), &json!(refunding), &json!(refunded)], "{done:#}");
+    assert_eq!((&done["letters"], &done["along"]), (&json!(3), &json!(2)), "{done:#}");
+    let done = program.run("dead requeue --all --yes --json").expect(0).json();
+    let moved: Vec<&Json> = done["first"].as_array().unwrap().iter().map(|ended| &ended["letter"]).collect();
+    assert_eq!(moved, [&json!(second), &json!(paid), &json!(of_another)], "{done:#}");
+    assert_eq!((&done["along"], &done["gone"]), (&json!(1), &json!(0)), "{done:#}");
+    assert!(site.dead().await.is_empty());
+    let bury = program.run("pending list --json").expect(0).json();
+    assert_eq!(bury["entries"], json!([]));
+
+    program.run("order pay 1 --user 11 --voucher 77 --ref p --for 0s --yes").expect(1);
+    settled(&site, "w2").await;
+    assert_eq!((status_of(&site, 1).await, status_of(&site, 2).await), (Some(2), Some(2)));
+    let outcomes: Vec<(i64, String, String)> = sqlx::query_as(
+        "SELECT CAST(order_id AS SIGNED), event, outcome FROM tidegate_event ORDER BY order_id, step",
+    )
+    .fetch_all(&site.pool)
+    .await
+    .expect("MySQL answers");
+    let outcomes: Vec<(i64, &str, &str)> =
+        outcomes.iter().map(|(order, event, outcome)| (*order, &**event, &**outcome)).collect();
+    let expected = [
+        (1, "refunding", "not_paid"),
+        (1, "refunded", "not_paid"),
+        (1, "paid", "applied"),
+        (2, "cancelled", "wrong_owner"),
+        (2, "paid", "applied"),
+    ];
+    assert_eq!(outcomes, expected);
+    audit_holds(&site).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn buried_events_end_where_the_streams_order_leads_however_they_were_buried() {
+    let (site, program) = open().await;
+    settled(&site, "first").await;
+    let words = ["paid", "refunding", "refunded"];
+    // Three orders, with all their events before, between and behind the letters of the orders.
+    let mut letters = Vec::new();
+    for (order, at) in [(1, 3), (2, 1), (3, 0)] {
+        for word in &words[..at] {
+            letters.push(bury_event(&site, &program, word, order, 10 + order, word).await);
+        }
+        sell_unknown(&site, order, 10 + order, 1).await;
+        settled(&site, "w").await;
+        for word in &words[at..] {
+            letters.push(bury_event(&site, &program, word, order, 10 + order, word).await);
+        }
+    }
+    assert_eq!(letter_ids(&site).await.len(), 12);
+    add_row_of_77(&site).await;
+    let dropped = program.run("dead drop --all --yes --json").expect(1);
+    is_why(&dropped, "holds_payment", 9);
+    is_why(&dropped, "holds_order", 3);
+    program.run("dead requeue --all --yes").expect(0);
+    settled(&site, "w2").await;
+    for order in 1..=3 {
+        assert_eq!(status_of(&site, order).await, Some(6), "order {order}");
+    }
+    assert_eq!(site.mysql_stock(77).await, 100);
+    assert_eq!(site.redis_stock(77).await, Some(100));
+    audit_holds(&site).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_behind_an_order_leaves_its_events_and_the_line_that_is_shown_does_the_rest() {
+    let (site, program, [first, _], [_, refunding, refunded]) = with_buried_events().await;
+    add_row_of_77(&site).await;
+    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let through = Program::with_variables(&proxy.url_for(&site.redis), &site.mysql.url());
+    // The script that puts the last event back.
+    let held = proxy.hold_when(format!("{refunded}\r\n$0\r\n"));
+    let mut command = through.command(&["dead", "requeue", &first, "--yes"]);
+    let child = spawned(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    held.reached().await.expect("it is on its way");
+    proxy.cut().await;
+    let run = Run::from(child.wait_with_output().expect("it ends")).expect(3);
+    assert!(run.stdout.contains("2 letters requeued"), "{run:?}");
+    assert!(run.stdout.contains(&refunding), "{run:?}");
+    let told = program.run("order show 1").expect(0).stdout;
+    assert!(told.contains(&format!("dead requeue {refunded}")), "{told}");
+    let line = go_on(&run.stderr);
+    assert_eq!(line, format!("tidegate dead requeue {refunded} --yes"));
+    program.run(line.strip_prefix("tidegate ").expect("a command")).expect(0);
+    assert_eq!(site.dead().await.len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_order_can_only_be_dropped_and_the_audit_holds_afterwards() {
     let (site, program) = open().await;

@@ -314,7 +314,9 @@ async fn every_change_leaves_a_line_and_what_changes_nothing_leaves_none() {
     ];
     assert_eq!(lines, expected);
     assert!(log[0]["who"].as_str().unwrap().contains('@'), "{log}");
-    assert_eq!(log[0]["counts"]["steps"], 13, "{log}");
+    // An empty database needs no defaults for columns of others.
+    let steps = tidegate_orders::schema::all_changes().filter(|change| !change.what.starts_with("give "));
+    assert_eq!(log[0]["counts"]["steps"], steps.count(), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! `tidegate order pay`, `cancel`, `use`, `refund`, `refunded` and `refund-failed`: what is said of orders reaches their rows, and
 //! the command knows what came of it.
 
-use std::process::Stdio;
+use std::{ops::RangeInclusive, process::Stdio};
 
 use serde_json::{Value as Json, json};
 use tidegate_lab::Proxy;
@@ -12,14 +12,18 @@ use crate::{
     terminal::Terminal,
 };
 
-fn operator(site: &Site) -> Program {
+pub fn operator(site: &Site) -> Program {
     Program::with_variables(&site.redis.url(), &site.mysql.url())
 }
 
-/// A site with so many unpaid orders of voucher 1, each of a user with its number.
-async fn with_orders(orders: std::ops::RangeInclusive<i64>) -> Site {
+async fn with_orders(orders: RangeInclusive<i64>) -> Site {
+    with_unpaid_orders(1_000, orders).await
+}
+
+/// A site with so many units of voucher 1 loaded, and unpaid orders of it, each of a user with its number.
+pub async fn with_unpaid_orders(stock: i64, orders: RangeInclusive<i64>) -> Site {
     let site = Site::open().await;
-    site.load(1, 1_000).await;
+    site.load(1, stock).await;
     for order in orders {
         site.admit(order, order, 1, 1).await;
     }
@@ -34,7 +38,7 @@ async fn status(site: &Site, order: i64) -> i64 {
     sqlx::query_scalar(sql).bind(order).fetch_one(&site.pool).await.expect("MySQL answers")
 }
 
-async fn count(site: &Site, table_and_condition: &'static str) -> i64 {
+pub async fn count(site: &Site, table_and_condition: &'static str) -> i64 {
     let sql = format!("SELECT COUNT(*) FROM {table_and_condition}");
     sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&site.pool).await.expect("MySQL answers")
 }

@@ -142,14 +142,14 @@ async fn stores_go_and_come_back_and_the_view_stays() {
     assert!(says(&lines, "Connection refused"), "{lines:#?}");
     site.redis.restart().expect("Redis starts");
     terminal.draws("that Redis is there", |lines| says(lines, "Redis ok") && !says(lines, "away"));
-    terminal.draws("the stock of both", |lines| words(lines, "1") == ["1", "100", "100"]);
+    terminal.draws("the stock of both", |lines| words(lines, "1") == ["1", "100", "100", "0"]);
 
     // Frozen: nothing is refused, and nothing is answered.
     site.redis.stop().expect("Redis is there");
     terminal.draws("that Redis is away again", |lines| says(lines, "Redis away"));
     site.mysql.kill9().expect("MySQL is there");
     let lines = terminal.draws("that both are away", |lines| says(lines, "MySQL is away since"));
-    assert_eq!(words(&lines, "1"), ["1", "100", "100"], "what was seen stays: {lines:#?}");
+    assert_eq!(words(&lines, "1"), ["1", "100", "100", "0"], "what was seen stays: {lines:#?}");
 
     terminal.resize(10, 40);
     terminal.draws("ten rows", |lines| lines.len() == 10 && says(&lines[9..], "q quits"));

@@ -1,0 +1,525 @@
+//! `tidegate rebuild`: an empty or outdated Redis is filled while the sale goes on, and nothing is sold or given back twice.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value as Json, json};
+use tidegate_lab::{Endpoint, Hold, Proxy};
+use tidegate_orders::{
+    Gate,
+    gate::{Admission, AdmitReply, Release, UserAfter},
+    journal::JournalEntry,
+};
+
+use crate::{
+    program::{Program, Run},
+    site::{STREAM, Site, until},
+};
+
+const SCRIPT: &str = include_str!("../../lua/switch_over.lua");
+const COMPLETE: &str = "#complete";
+
+fn program<M: Endpoint>(site: &Site<M>) -> Program {
+    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
+}
+
+async fn open(stock: i64) -> (Site, Program, Gate) {
+    let site = Site::open().await;
+    site.load(7, stock).await;
+    let (program, gate) = (program(&site), site.gate().await);
+    (site, program, gate)
+}
+
+async fn ask(gate: &Gate, id: i64, user: i64, quantity: i64) -> AdmitReply {
+    let admission = Admission {
+        order: id.try_into().unwrap(),
+        user: user.try_into().unwrap(),
+        voucher: 7.try_into().unwrap(),
+        quantity: quantity.try_into().unwrap(),
+        traceparent: None,
+    };
+    gate.admit(&admission).await.expect("the gate answers")
+}
+
+/// The journal is complete, and its sum is the stock.
+async fn adds_up<M: Endpoint>(site: &Site<M>, voucher: i64) {
+    let journal = site.journal(voucher).await;
+    assert!(journal.contains_key(COMPLETE), "{} notes", journal.len());
+    let sum: i64 =
+        journal.values().map(|note| JournalEntry::parse(note.as_bytes()).unwrap().total_change()).sum();
+    assert_eq!(Some(sum), site.redis_stock(voucher).await, "the sum of the journal is the stock");
+}
+
+/// At a quiet moment both sides have the same, all of it is accounted for, and the audit holds.
+async fn agrees<M: Endpoint>(site: &Site<M>, voucher: i64, loaded: i64) {
+    adds_up(site, voucher).await;
+    let live: i64 =
+        site.live_orders().await.iter().filter(|row| row.voucher == voucher).map(|row| row.quantity).sum();
+    assert_eq!(site.mysql_stock(voucher).await, loaded - live, "MySQL has not sold more than it had");
+    assert_eq!(site.redis_stock(voucher).await, Some(loaded - live));
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+}
+
+async fn no_staged_keys<M: Endpoint>(site: &Site<M>) {
+    assert!(site.call("KEYS *:rebuild:*").await.into_array().is_empty());
+}
+
+fn of_voucher(report: &Json, voucher: usize) -> Json {
+    report["vouchers"][voucher].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
+    let (site, program, gate) = open(1_500).await;
+    let workers = [site.worker("a").start(), site.worker("b").start()];
+    for id in 1..=200 {
+        assert_eq!(ask(&gate, id, id, 1 + id % 2).await, AdmitReply::Admitted);
+    }
+    site.add_order(900, 1, 7).await;
+    site.settled().await;
+    until("the second order is refused", || async { site.refused().await.contains(&900) }).await;
+
+    let is_over = Arc::new(AtomicBool::new(false));
+    let callers = (0..4).map(|caller| {
+        let (gate, is_over) = (gate.clone(), Arc::clone(&is_over));
+        tokio::spawn(async move {
+            let (mut told, mut id) = (Vec::new(), 10_000 * (caller + 1));
+            while !is_over.load(SeqCst) {
+                id += 1;
+                let reply = ask(&gate, id, id, 1).await;
+                if reply.is_admitted() {
+                    told.push(id);
+                } else {
+                    assert!(matches!(reply, AdmitReply::NoStock | AdmitReply::SoldOut), "{reply:?}");
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            }
+            told
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    until("the sale runs", || async { site.live_orders().await.len() > 300 }).await;
+    site.call("FLUSHALL").await;
+    let done = program.run("rebuild --all --yes --json").expect(0).json();
+    let report = of_voucher(&done, 0);
+    assert_eq!(report["not_rebuilt"], Json::Null, "{done}");
+    let rebuilt = site.live_orders().await.len();
+    let stock = report["stock"].as_i64().unwrap();
+    until("the sale goes on", || async {
+        stock == 0 || site.redis_stock(7).await.is_some_and(|left| left < stock)
+    })
+    .await;
+    is_over.store(true, SeqCst);
+    let mut told = Vec::new();
+    for caller in callers {
+        told.extend(caller.await.unwrap());
+    }
+    site.settled().await;
+    until("all that is in flight is written", || async { site.open_entries().await == Some(0) }).await;
+    agrees(&site, 7, 1_500).await;
+    assert!(site.live_orders().await.len() >= rebuilt);
+    for row in site.live_orders().await {
+        assert_eq!(ask(&gate, row.id, row.user, row.quantity).await, AdmitReply::AdmittedBefore);
+    }
+    assert_eq!(ask(&gate, 900, 1, 1).await, AdmitReply::GivenBack);
+    no_staged_keys(&site).await;
+    program.run("audit").expect(0);
+    for worker in workers {
+        assert!(worker.stop().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
+    let (site, program, gate) = open(100).await;
+    let worker = site.worker("w").start();
+    for id in 1..=4 {
+        assert_eq!(ask(&gate, id, id, 2).await, AdmitReply::Admitted);
+    }
+    site.settled().await;
+    program.run("order cancel 4 --user 4 --voucher 7 --yes").expect(0);
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    // Two that nobody has read, one that is pending, one dead, one acknowledged and not written, one that only the journal has.
+    for id in 11..=16 {
+        assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted);
+    }
+    site.hand_over("gone-0", 4).await;
+    let entries = site.call(&format!("XRANGE {STREAM} - +")).await.into_array();
+    let entry = |at: usize| entries[entries.len() - 6 + at].clone().into_array()[0].as_string().unwrap();
+    program.run(&format!("pending bury {} --why test --yes", entry(1))).expect(0);
+    site.call(&format!("XACK {STREAM} g1 {}", entry(2))).await;
+    site.call(&format!("XACK {STREAM} g1 {}", entry(3))).await;
+    site.call(&format!("XDEL {STREAM} {}", entry(3))).await;
+    // A hand has spoilt the stock, and somebody is barred for nothing.
+    site.call("SET seckill:stock:7 5000").await;
+    site.call("SADD seckill:order:7 777").await;
+
+    for _ in 0..2 {
+        let done = program.run("rebuild --voucher 7 --yes --json").expect(0).json();
+        let report = of_voucher(&done, 0);
+        let of =
+            |kind: &str| (report[kind]["orders"].as_i64().unwrap(), report[kind]["units"].as_i64().unwrap());
+        assert_eq!((of("live"), of("ended"), of("refused")), ((3, 6), (1, 2), (0, 0)), "{done}");
+        assert_eq!((of("in_flight"), of("dead")), ((3, 3), (1, 1)), "{done}");
+        assert_eq!((of("lost"), of("only_in_journal")), ((1, 1), (1, 1)), "{done}");
+        assert_eq!(report["first_unknown"], json!(["13", "14"]), "{done}");
+        assert_eq!((&report["stock"], &report["mysql_apart"]), (&json!(88), &json!(0)), "{done}");
+        assert_eq!(site.redis_stock(7).await, Some(88));
+        adds_up(&site, 7).await;
+    }
+    let text = program.run("rebuild --voucher 7 --yes").expect(0);
+    assert!(
+        text.stdout
+            .contains("voucher 7: rebuilt with 88 units left, 3 live orders, 3 orders in flight (3 units)"),
+        "{text:?}"
+    );
+    // Whoever was told of an order hears the same again.
+    for id in [1, 2, 3] {
+        assert_eq!(ask(&gate, id, id, 2).await, AdmitReply::AdmittedBefore);
+    }
+    for id in 11..=16 {
+        assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::AdmittedBefore, "{id}");
+    }
+    assert_eq!(ask(&gate, 4, 4, 2).await, AdmitReply::GivenBack);
+    assert_eq!(ask(&gate, 99, 1, 1).await, AdmitReply::UserHasOrder);
+    assert_eq!(ask(&gate, 98, 777, 1).await, AdmitReply::Admitted, "nobody is barred for nothing");
+    assert_eq!(ask(&gate, 97, 4, 1).await, AdmitReply::Admitted, "nor after a cancelled order");
+
+    // The dead letter that is put back is written, the pending ones are, and nothing is given back or sold twice.
+    program.run("dead requeue --all --yes").expect(0);
+    let worker = site.worker("w").start();
+    program.run("replay --from -1h --to 0s --yes");
+    until("all is written that can be", || async { site.live_orders().await.len() == 3 + 5 + 2 }).await;
+    site.settled().await;
+    adds_up(&site, 7).await;
+    assert_eq!(site.mysql_stock(7).await, 100 - 6 - 5 - 2);
+    assert_eq!(site.redis_stock(7).await, Some(100 - 6 - 5 - 2 - 1), "the one that only the journal has");
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_keys_sell_until_the_new_ones_do_and_nobody_is_forgotten() {
+    let (site, program, gate) = open(100_000).await;
+    let worker = site.worker("w").start();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..8)
+        .map(|caller| {
+            let (gate, is_over) = (gate.clone(), Arc::clone(&is_over));
+            tokio::spawn(async move {
+                let (first, mut id) = (1_000_000 * (caller + 1), 1_000_000 * (caller + 1));
+                while !is_over.load(SeqCst) {
+                    id += 1;
+                    assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted, "the gate never pauses");
+                }
+                (first + 1)..=id
+            })
+        })
+        .collect();
+    until("the sale runs", || async { site.live_orders().await.len() > 500 }).await;
+    for _ in 0..3 {
+        program.run("rebuild --all --yes").expect(0);
+    }
+    is_over.store(true, SeqCst);
+    let mut told = 0;
+    for caller in callers {
+        told += caller.await.unwrap().count();
+    }
+    site.settled().await;
+    assert_eq!(site.live_orders().await.len(), told, "every order that was told is written");
+    agrees(&site, 7, 100_000).await;
+    assert!(worker.stop().await.success());
+}
+
+/// A rebuild that has come to a step.
+async fn held_at(site: &Site, held: impl FnOnce(&Proxy, &Proxy) -> Hold) -> (Child, Hold, [Proxy; 2]) {
+    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let urls = [redis.url_for(&site.redis), mysql.url_for(&site.mysql)];
+    let through = Program::with_flags(&["--redis-url", &urls[0], "--mysql-url", &urls[1]]);
+    let hold = held(&redis, &mysql);
+    let mut command = through.command(&["rebuild", "--voucher", "7", "--yes"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs");
+    hold.reached().await.expect("it comes to this step");
+    (child, hold, [redis, mysql])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuild_that_is_killed_anywhere_leaves_nothing_that_the_next_one_does_not_mend() {
+    for step in 0..5 {
+        let (site, program, gate) = open(100).await;
+        let _sha: String = fred::interfaces::LuaInterface::script_load(&site.client, SCRIPT).await.unwrap();
+        let worker = site.worker("w").start();
+        for id in 1..=5 {
+            assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted);
+        }
+        site.settled().await;
+        site.call("FLUSHALL").await;
+        let sha = fred::util::sha1_hash(SCRIPT);
+        let (mut child, hold, proxies) = held_at(&site, |redis, mysql| match step {
+            0 => mysql.hold_reply_when(b"FOR UPDATE"),
+            1 => redis.hold_when(b"HSET"),
+            2 => redis.hold_reply_when(b"SADD"),
+            3 => redis.hold_when(sha.as_bytes()),
+            _ => redis.hold_reply_when(sha.as_bytes()),
+        })
+        .await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        hold.cut();
+        drop(proxies);
+        let stock = site.redis_stock(7).await;
+        assert!(stock.is_none() || step == 4 && stock == Some(95), "{step}: {stock:?}");
+        if step > 0 {
+            site.call("DEL tidegate:reconciler").await;
+        }
+        let again = program.run("rebuild --voucher 7 --yes").expect(0);
+        assert_eq!(
+            again.stderr.contains("tidegate rebuild: one look, repair or rebuild at a time"),
+            step == 0,
+            "{again:?}"
+        );
+        no_staged_keys(&site).await;
+        assert_eq!(ask(&gate, 6, 6, 1).await, AdmitReply::Admitted);
+        site.settled().await;
+        until("it is written", || async { site.live_orders().await.len() == 6 }).await;
+        agrees(&site, 7, 100).await;
+        assert!(worker.stop().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_lock_in_mysql_nothing_is_switched_over() {
+    let (site, program, gate) = open(100).await;
+    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
+    let before = site.journal(7).await;
+    let (child, hold, _proxies) = held_at(&site, |redis, _| redis.hold_when(br#""action":"load""#)).await;
+    // Among them the one that holds the row.
+    let others = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
+                  WHERE db = DATABASE() AND id <> CONNECTION_ID()";
+    let mut own = site.pool.acquire().await.expect("MySQL answers");
+    let others: Vec<i64> = sqlx::query_scalar(others).fetch_all(&mut *own).await.expect("MySQL answers");
+    for other in others {
+        // It may have ended by itself.
+        _ = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("KILL {other}"))).execute(&mut *own).await;
+    }
+    drop(own);
+    hold.release();
+    let run = Run::from(child.wait_with_output().expect("it ends")).expect(3);
+    assert!(run.stderr.contains("the row of voucher 7 in MySQL is not locked any more"), "{run:?}");
+    assert_eq!((site.journal(7).await, site.redis_stock(7).await), (before, Some(99)));
+    program.run("rebuild --voucher 7 --yes").expect(0);
+    adds_up(&site, 7).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_worker_read_before_redis_died_is_waited_for() {
+    let (site, program, gate) = open(100).await;
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let url = mysql.url_for(&site.mysql);
+    let worker = site.worker("slow").variable("TIDEGATE_MYSQL_URL", url);
+    let worker =
+        worker.set("MYSQL_STATEMENT_TIMEOUT_MS", 60_000).set("WORKER_CLAIM_IDLE_MS", 200_000).start();
+    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
+    site.settled().await;
+    let hold = mysql.hold_when(b"INSERT INTO tb_voucher_order");
+    assert_eq!(ask(&gate, 2, 2, 5).await, AdmitReply::Admitted);
+    hold.reached().await.expect("the batch is in hand");
+    site.call("FLUSHALL").await;
+    let mut command = program.command(&["rebuild", "--all", "--yes"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs");
+    let mut said = BufReader::new(child.stderr.take().expect("what it says")).lines();
+    let waits = said.find(|line| line.as_ref().is_ok_and(|line| line.contains("waiting for workers")));
+    assert!(waits.expect("it waits").unwrap().contains("slow (for "));
+    assert_eq!(site.redis_stock(7).await, None, "nothing is filled yet");
+    hold.release();
+    Run::from(child.wait_with_output().expect("it ends")).expect(0);
+    assert_eq!((site.live_orders().await.len(), site.redis_stock(7).await), (2, Some(94)));
+    agrees(&site, 7, 100).await;
+    assert_eq!(ask(&gate, 2, 2, 5).await, AdmitReply::AdmittedBefore);
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_does_not_say_what_it_has_in_hand_is_named() {
+    let (site, program, _gate) = open(100).await;
+    site.call("SET tidegate:worker:old1 pid-1").await;
+    let refused = program.run("rebuild --all --yes").expect(1);
+    assert!(
+        refused.stdout.contains("of an older version: old1")
+            && refused.stdout.contains("--despite-workers old1"),
+        "{refused:?}"
+    );
+    assert!(site.journal(7).await.is_empty());
+    program.run("rebuild --all --yes --despite-workers old1").expect(0);
+    adds_up(&site, 7).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_changes_nothing_and_a_pause_outlives_a_rebuild() {
+    let (site, program, gate) = open(100).await;
+    site.load(8, 10).await;
+    sqlx::query("UPDATE tb_seckill_voucher SET end_time = NOW() - INTERVAL 1 HOUR WHERE voucher_id = 8")
+        .execute(&site.pool)
+        .await
+        .unwrap();
+    let idle = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) \
+                VALUES (9, 10, NOW(), NOW() + INTERVAL 1 DAY)";
+    sqlx::query(idle).execute(&site.pool).await.unwrap();
+    let dry = program.run("rebuild --all --dry-run").expect(0);
+    assert!(
+        dry.stdout.contains("voucher 7: MySQL has 100 units left and 0 live orders; Redis has 100 units"),
+        "{dry:?}"
+    );
+    assert!(
+        dry.stdout.contains("1 sale over by their rows") && dry.stdout.contains("with --voucher: 9"),
+        "{dry:?}"
+    );
+    assert!(site.journal(7).await.is_empty() && site.redis_stock(9).await.is_none());
+    assert!(program.run("rebuild --all").expect(2).stderr.contains("--yes"));
+    program.run("pause --voucher 7 --yes").expect(0);
+    program.run("rebuild --all --yes").expect(0);
+    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Paused);
+    program.run("resume --voucher 7 --yes").expect(0);
+    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
+    assert_eq!((site.redis_stock(8).await, site.redis_stock(9).await), (Some(10), None));
+    program.run("rebuild --voucher 9 --yes").expect(0);
+    assert_eq!(site.redis_stock(9).await, Some(10));
+    let none = program.run("rebuild --voucher 999 --yes").expect(1);
+    assert!(none.stdout.contains("MySQL has no row of it"), "{none:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_whose_units_are_being_changed_is_left_as_it_is() {
+    let (site, program, _gate) = open(100).await;
+    let note = r#"{"id":"ab","units":5,"before":100,"state":"open","by":"x","at":"2026-11-20T10:00:00Z"}"#;
+    site.redis_says(&["HSET", "seckill:voucher:7", "change", note]).await;
+    let left = program.run("rebuild --all --yes").expect(1);
+    assert!(left.stdout.contains("voucher 7: not rebuilt, units are being added to it"), "{left:?}");
+    assert!(site.journal(7).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_order_id_of_today_is_given_out_again() {
+    let (site, program, _gate) = open(100).await;
+    let now = jiff::Timestamp::now();
+    let seconds = now.as_second() - tidegate_orders::order_id::EPOCH_SECONDS;
+    let id = |sequence| tidegate_orders::order_id::compose(seconds, sequence).unwrap().get();
+    let key = format!("icr:order:{}", now.strftime("%Y:%m:%d"));
+    let counter = async || site.call(&format!("GET {key}")).await.as_i64();
+    let worker = site.worker("w").start();
+    site.add_order(id(500), 1, 7).await;
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    let unknown = program.run("rebuild --all --yes").expect(0);
+    assert!(unknown.stdout.contains("counter raised from nothing to 500"), "{unknown:?}");
+    assert!(unknown.stdout.contains("is unknown: the counter of order ids did not survive"), "{unknown:?}");
+    assert_eq!(counter().await, Some(500));
+    // In the stream only; and one that was made in another way would leave none for the day.
+    site.add_order(id(700), 2, 7).await;
+    site.add_order(id((1 << 32) - 1), 3, 7).await;
+    program.run("rebuild --all --yes").expect(0);
+    assert_eq!(counter().await, Some(700));
+    site.call(&format!("SET {key} 9000")).await;
+    let told = program.run("rebuild --all --yes").expect(0);
+    assert!(told.stdout.contains("8997 order ids of today that no side knows"), "{told:?}");
+    assert_eq!(counter().await, Some(9_000), "never lowered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_came_back_older_is_brought_up_to_mysql() {
+    let (site, program, gate) = open(200).await;
+    let worker = site.worker("w").start();
+    for id in 1..=20 {
+        assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted);
+    }
+    site.settled().await;
+    site.redis.shutdown().expect("it stops");
+    let folder = site.redis.folder().expect("a folder").to_owned();
+    let older = tempfile::tempdir().expect("a folder");
+    copy(&folder, older.path());
+    site.redis.restart().expect("it starts");
+    for id in 21..=60 {
+        until("it is admitted", || async { ask(&gate, id, id, 1).await.is_admitted() }).await;
+    }
+    until("all are written", || async { site.live_orders().await.len() == 60 }).await;
+    site.settled().await;
+    site.redis.kill9().expect("it dies");
+    std::fs::remove_dir_all(&folder).unwrap();
+    copy(older.path(), &folder);
+    site.redis.restart().expect("it starts");
+    // It knows 20 of 60 orders, and sells what is sold.
+    assert_eq!(ask(&gate, 61, 61, 1).await, AdmitReply::Admitted);
+    program.run("rebuild --all --yes").expect(0);
+    until("what came late is written", || async { site.live_orders().await.len() == 61 }).await;
+    site.settled().await;
+    agrees(&site, 7, 200).await;
+    for id in 1..=61 {
+        assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::AdmittedBefore);
+    }
+    assert!(worker.stop().await.success());
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    let done =
+        std::process::Command::new("cp").arg("-a").arg(format!("{}/.", from.display())).arg(to).status();
+    assert!(std::fs::create_dir_all(to).is_ok() && done.is_ok_and(|done| done.success()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_after_a_rebuild_is_given_back_once() {
+    let (site, program, gate) = open(50).await;
+    let worker = site.worker("w").start();
+    for id in 1..=4 {
+        assert_eq!(ask(&gate, id, id, 2).await, AdmitReply::Admitted);
+    }
+    site.settled().await;
+    site.call("FLUSHALL").await;
+    // Cancelled while Redis knows nothing of it; its release meets no stock.
+    until("the group is there again", || async { site.open_entries().await == Some(0) }).await;
+    program.run("order cancel 1 --user 1 --voucher 7 --yes").expect(0);
+    site.settled().await;
+    program.run("rebuild --all --yes").expect(0);
+    assert_eq!(site.redis_stock(7).await, Some(44));
+    program.run("order cancel 2 --user 2 --voucher 7 --yes").expect(0);
+    until("it is given back", || async { site.redis_stock(7).await == Some(46) }).await;
+    // Whoever gives back again, by an entry that comes once more or by the script, changes nothing.
+    program.run("replay --from -1h --to 0s --yes").expect(0);
+    for (order, user) in [(1, 1), (2, 2)] {
+        let release = Release {
+            order: order.try_into().unwrap(),
+            user: user.try_into().unwrap(),
+            voucher: 7.try_into().unwrap(),
+            units: 2.try_into().ok(),
+            user_after: UserAfter::Freed,
+            by: "test".into(),
+        };
+        gate.release(&release).await.expect("the gate answers");
+    }
+    site.settled().await;
+    agrees(&site, 7, 50).await;
+    assert!(worker.stop().await.success());
+}
+
+/// Not a test of speed, which depends on the build: it says how long it took.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes a minute; for measuring"]
+async fn a_million_orders() {
+    let (site, program, _gate) = open(2_000_000_000).await;
+    let sql = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, entry_id) \
+               SELECT seq, seq, 7, CONCAT(1700000000000 + seq, '-0') FROM seq_1_to_1000000";
+    sqlx::query(sql).execute(&site.pool).await.unwrap();
+    sqlx::query("UPDATE tb_seckill_voucher SET stock = stock - 1000000").execute(&site.pool).await.unwrap();
+    site.call("FLUSHALL").await;
+    let began = std::time::Instant::now();
+    let done = program.run("rebuild --all --yes --json").expect(0).json();
+    println!("{:?}: {}", began.elapsed(), of_voucher(&done, 0)["took_ms"]);
+    assert_eq!(site.call("HLEN seckill:journal:7").await.as_i64(), Some(1_000_002));
+}

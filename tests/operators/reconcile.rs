@@ -1,0 +1,319 @@
+//! `tidegate reconcile`: what differs between both sides is found, each by its kind, and nothing else, also beside a sale.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use crate::{
+    browser::until_page,
+    program::Program,
+    site::{Site, until},
+};
+
+/// Orders begin here: beyond what a double holds.
+const BIG: i64 = 9_007_199_254_740_993;
+const UNITS: i64 = 100;
+
+fn program(site: &Site) -> Program {
+    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
+}
+
+/// Puts a voucher on sale whose journal is complete, as loading it does.
+async fn load_complete(site: &Site, voucher: i64, loaded: i64) {
+    site.load(voucher, UNITS).await;
+    let load = format!(
+        r#"{{"action":"load","from":null,"to":{loaded},"change":{loaded},"by":"test","timestamp":1000}}"#
+    );
+    let complete = r#"{"action":"complete","by":"load","timestamp":1000}"#;
+    let journal = format!("seckill:journal:{voucher}");
+    site.redis_says(&["HSET", &journal, "#load", &load, "#complete", complete]).await;
+    site.redis_says(&["SET", &format!("seckill:stock:{voucher}"), &loaded.to_string()]).await;
+}
+
+async fn sql(site: &Site, statement: String) {
+    sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&site.pool).await.expect("MySQL does it");
+}
+
+/// Gives an order of one unit back in Redis, as `lua/release.lua` does in a journal that is complete.
+async fn release(site: &Site, order: i64, user: i64, voucher: i64) {
+    let journal = format!("seckill:journal:{voucher}");
+    let admitted = site.redis_says(&["HGET", &journal, &order.to_string()]).await.as_string().unwrap();
+    let admitted: Json = serde_json::from_str(&admitted).unwrap();
+    let release = json!({
+        "action": "release", "from": null, "to": null, "change": 1, "by": "test", "timestamp": admitted["timestamp"],
+        "admitted": { "user": user.to_string(), "change": -1, "timestamp": admitted["timestamp"] },
+    });
+    site.redis_says(&["HSET", &journal, &order.to_string(), &release.to_string()]).await;
+    site.redis_says(&["SREM", &format!("seckill:order:{voucher}"), &user.to_string()]).await;
+    site.redis_says(&["INCRBY", &format!("seckill:stock:{voucher}"), "1"]).await;
+}
+
+/// The orders, users or units of each kind of difference, by voucher, with cause and mend of the first.
+fn found(look: &Json) -> BTreeMap<(String, String), (Vec<String>, String, String)> {
+    let mut found = BTreeMap::new();
+    for voucher in look["vouchers"].as_array().unwrap() {
+        for count in voucher["differences"].as_array().unwrap() {
+            let first = count["first"].as_array().unwrap();
+            assert_eq!(count["total"], first.len(), "{count}");
+            let of = |it: &Json| match (&it["order"], &it["user"]) {
+                (Json::String(order), _) => order.clone(),
+                (_, Json::String(user)) => user.clone(),
+                _ => it["units"].to_string(),
+            };
+            let text = |value: &Json| value.as_str().unwrap().to_owned();
+            let key = (text(&voucher["voucher"]), text(&count["kind"]));
+            let (cause, mend) = (text(&first[0]["cause"]), text(&first[0]["mend"]));
+            found.insert(key, (first.iter().map(of).collect(), cause, mend));
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_mends_it() {
+    let site = Site::open().await;
+    let program = program(&site);
+    for voucher in [10, 11, 13] {
+        load_complete(&site, voucher, UNITS).await;
+    }
+    load_complete(&site, 12, UNITS - 5).await;
+    site.load(14, UNITS).await;
+    let worker = site.worker("w").start();
+    for order in 0..20 {
+        site.admit(BIG + order, 500 + order, 10, 1).await;
+        site.add_order(BIG + 100 + order, 500 + order, 14).await;
+    }
+    site.settled().await;
+    let clean = program.run("reconcile --json --voucher 10 --voucher 11 --voucher 14").expect(0).json();
+    assert_eq!((&clean["clean"], clean["vouchers"].as_array().unwrap().len()), (&json!(true), 3), "{clean}");
+
+    let id = |nth: i64| (BIG + nth).to_string();
+    let entry = |nth: i64| format!("SELECT entry_id FROM tb_voucher_order WHERE id = {}", BIG + nth);
+    // Lost, one of them with its entry.
+    let gone: String = sqlx::query_scalar(sqlx::AssertSqlSafe(entry(2))).fetch_one(&site.pool).await.unwrap();
+    sql(&site, format!("DELETE FROM tb_voucher_order WHERE id IN ({}, {})", id(1), id(2))).await;
+    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 2 WHERE voucher_id = 10".into()).await;
+    site.redis_says(&["XDEL", "stream.orders", &gone]).await;
+    // Redis knows nothing of it.
+    site.redis_says(&["HDEL", "seckill:journal:10", &id(3)]).await;
+    site.redis_says(&["SREM", "seckill:order:10", "503"]).await;
+    site.redis_says(&["INCRBY", "seckill:stock:10", "1"]).await;
+    // A service cancelled it, and told Redis nothing.
+    sql(&site, format!("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = {}", id(4))).await;
+    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10".into()).await;
+    release(&site, BIG + 5, 505, 10).await;
+    sql(&site, format!("UPDATE tb_voucher_order SET user_id = 7777 WHERE id = {}", id(6))).await;
+    release(&site, BIG + 7, 507, 10).await;
+    sql(&site, format!("DELETE FROM tb_voucher_order WHERE id = {}", id(7))).await;
+    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10".into()).await;
+    for step in [1, 2] {
+        let event = format!(
+            "INSERT INTO tidegate_event (order_id, step, event, outcome, user_id, voucher_id, released, entry_id) \
+             VALUES ({}, {step}, 'cancelled', 'applied', 508, 10, 1, '1-{step}')",
+            id(8)
+        );
+        sql(&site, event).await;
+    }
+    sql(&site, format!("UPDATE tb_voucher_order SET status = 2 WHERE id = {}", id(9))).await;
+    site.redis_says(&["SADD", "seckill:order:10", "999"]).await;
+    site.redis_says(&["SREM", "seckill:order:10", "510"]).await;
+    site.redis_says(&["INCRBY", "seckill:stock:11", "7"]).await;
+    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock - 3 WHERE voucher_id = 13".into()).await;
+    sql(&site, format!("DELETE FROM tb_voucher_order WHERE id = {}", id(107))).await;
+    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 14".into()).await;
+
+    let look = program.run("reconcile --json").expect(1).json();
+    let mut found = found(&look);
+    let mut take = |voucher: &str, kind: &str| {
+        let key = (voucher.to_owned(), kind.to_owned());
+        found.remove(&key).unwrap_or_else(|| panic!("no {kind} of {voucher} in {look:#}"))
+    };
+    let expected =
+        |ids: &[String], cause: &str, mend: &str| (ids.to_vec(), cause.to_owned(), mend.to_owned());
+    let acknowledged = "acknowledged_and_not_written";
+    assert_eq!(take("10", "lost_order"), expected(&[id(1), id(2)], acknowledged, "run_again"));
+    assert_eq!(take("10", "not_admitted"), expected(&[id(3)], "redis_went_back", "admit"));
+    assert_eq!(take("10", "not_released"), expected(&[id(4)], "unknown", "release"));
+    assert_eq!(take("10", "released_and_live"), expected(&[id(5)], "unknown", "admit"));
+    assert_eq!(take("10", "mismatched"), expected(&[id(6)], "unknown", "by_hand"));
+    assert_eq!(take("10", "release_unknown_to_mysql"), expected(&[id(7)], "unknown", "write_cancelled_row"));
+    assert_eq!(take("10", "given_back_twice"), expected(&[id(8)], "unknown", "by_hand"));
+    let by_others = [id(4), id(9)];
+    let status = take("10", "status_set_by_others").0;
+    assert!(status.iter().all(|order| by_others.contains(order)) && status.contains(&id(9)), "{status:?}");
+    assert_eq!(take("10", "barred_without_order"), expected(&["999".into()], "unknown", "unbar"));
+    assert_eq!(take("10", "not_barred"), expected(&["510".into()], "unknown", "bar"));
+    assert_eq!(take("11", "redis_stock_apart"), expected(&["7".into()], "changed_by_hand", "move_stock"));
+    assert_eq!(take("12", "loaded_apart"), expected(&["5".into()], "unknown", "move_stock"));
+    assert_eq!(take("13", "mysql_stock_apart"), expected(&["-3".into()], "changed_by_hand", "move_stock"));
+    assert_eq!(take("14", "lost_order"), expected(&[id(107)], acknowledged, "run_again"));
+    assert!(found.is_empty(), "{found:#?}");
+
+    let lost = &look["vouchers"][0]["differences"][0]["first"];
+    assert_eq!(
+        (&lost[0]["cause"], &lost[1]["cause"]),
+        (&json!(acknowledged), &json!("entry_is_gone")),
+        "{lost}"
+    );
+    let text = program.run("reconcile --voucher 10").expect(1).stdout;
+    assert!(text.contains("2 orders (2 units) admitted and nowhere else"), "{text}");
+    assert!(text.contains("mended by: running all entries of the order again"), "{text}");
+    assert!(text.contains("It does NOT agree"), "{text}");
+    let later = program.run("reconcile --voucher 14 --since -1s --json").json();
+    until("the orders are older than a second", || async {
+        program.run("reconcile --voucher 14 --since -1s --json").json()["clean"] == json!(true)
+    })
+    .await;
+    assert_eq!(later["vouchers"][0]["voucher"], "14");
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_look_at_a_time_goes_on_and_the_second_says_who_is_at_it() {
+    let site = Site::open().await;
+    let program = program(&site);
+    site.redis_says(&["SET", "tidegate:reconciler", "anna@shop: tidegate reconcile 1a2b", "PX", "60000"])
+        .await;
+    let refused = program.run("reconcile").expect(1);
+    assert!(refused.stderr.contains("anna@shop: tidegate reconcile is at it"), "{refused:?}");
+    site.redis_says(&["DEL", "tidegate:reconciler"]).await;
+    program.run("reconcile").expect(0);
+    assert_eq!(site.redis_says(&["EXISTS", "tidegate:reconciler"]).await.as_i64(), Some(0));
+}
+
+/// Sold through the gate with a complete journal, with cancellations.
+const COMPLETE: i64 = 31;
+/// The same, and its orders have to be paid at once.
+const EXPIRING: i64 = 32;
+/// The same, and MySQL does not know it: its orders are dead letters.
+const DEAD: i64 = 33;
+/// MySQL has few units of it, so that most of its orders are refused.
+const SCARCE: i64 = 34;
+
+/// Orders of all kinds, some of them cancelled right behind.
+async fn sell(site: &Site, first: i64) {
+    let all = (first..first + 60).map(|id| async move {
+        match id % 6 {
+            0 => site.admit(id, id, EXPIRING, 1).await,
+            1 => site.admit(id, id, DEAD, 1).await,
+            2 => site.admit(id, id, SCARCE, 1 + id % 3).await,
+            3 => {
+                site.admit(id, id, COMPLETE, 2).await;
+                let (order, user, voucher) = (id.to_string(), id.to_string(), COMPLETE.to_string());
+                let event =
+                    [("event", "cancelled"), ("orderId", &order), ("userId", &user), ("voucherId", &voucher)];
+                site.add(&event).await;
+            }
+            _ => site.admit(id, id, COMPLETE, 1 + id % 3).await,
+        }
+    });
+    futures_util::future::join_all(all).await;
+    site.rush(1_000_000 + first * 10, 50).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn looks_beside_a_busy_sale_with_refusals_cancellations_and_kills_find_nothing() {
+    let site = Site::open().await;
+    let program = program(&site);
+    site.open_sale().await;
+    for voucher in [COMPLETE, EXPIRING, DEAD, SCARCE] {
+        load_complete(&site, voucher, UNITS * 1_000).await;
+        let raise = format!("UPDATE tb_seckill_voucher SET stock = {0}, initial_stock = {0}", UNITS * 1_000);
+        sql(&site, format!("{raise} WHERE voucher_id = {voucher}")).await;
+    }
+    sql(&site, format!("UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = {EXPIRING}")).await;
+    sql(&site, format!("DELETE FROM tb_seckill_voucher WHERE voucher_id = {DEAD}")).await;
+    let few = "UPDATE tb_seckill_voucher SET stock = 20, initial_stock = 20";
+    sql(&site, format!("{few} WHERE voucher_id = {SCARCE}")).await;
+
+    let plan = |name: &str| site.worker(name).set("WORKER_LANES", 2);
+    let (mut killed, other) = (plan("w0").start(), plan("other").start());
+    let mut looks = Vec::new();
+    for round in 0..6 {
+        let selling = async {
+            for part in 0..4 {
+                sell(&site, 60_000 + (round * 4 + part) * 60).await;
+            }
+        };
+        let looking = tokio::task::block_in_place(|| {
+            let mut command = program.command(&["reconcile", "--json"]);
+            command.stdout(std::process::Stdio::piped()).spawn().expect("the program runs")
+        });
+        selling.await;
+        killed.kill9();
+        killed = plan(&format!("w{}", round + 1)).start();
+        if round == 3 {
+            program.run("dead requeue --all --yes");
+        }
+        let looked = tokio::task::spawn_blocking(|| looking.wait_with_output().expect("it ends"));
+        looks.push(looked.await.expect("it ends"));
+    }
+    site.settled().await;
+    let last = program.run("reconcile --json").all();
+    assert!(last.contains("\"vouchers\""), "{last}");
+    for look in looks {
+        let said = String::from_utf8_lossy(&look.stdout).into_owned();
+        let look: Json = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{look:?}"));
+        assert_agrees(&look);
+    }
+    assert_agrees(&program.run("reconcile --json").json());
+    let dead = site.dead().await.len();
+    assert!(dead > 100, "{dead} orders of a voucher that MySQL does not know are dead");
+    assert!(killed.stop().await.success() && other.stop().await.success());
+}
+
+/// Nothing differs, but that MySQL was loaded with fewer units on purpose.
+fn assert_agrees(look: &Json) {
+    let mut kinds = found(look);
+    kinds.retain(|(voucher, kind), _| !(voucher == "34" && kind == "loaded_apart"));
+    assert!(kinds.is_empty(), "{kinds:#?}\n{look:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_look_by_themselves_and_tell_doctor_and_metrics_what_they_found() {
+    let site = Site::open().await;
+    let program = program(&site);
+    load_complete(&site, 10, UNITS).await;
+    let plan = |name: &str| site.worker(name).set("RECONCILE_EVERY_S", 1);
+    let (first, second) = (plan("a").start(), plan("b").start());
+    site.admit(BIG, 500, 10, 1).await;
+    site.settled().await;
+    let doctor = || program.run("doctor").all();
+    until("a look finds nothing", || async { doctor().contains("both stores agreed, order by order") }).await;
+
+    site.redis_says(&["SADD", "seckill:order:10", "999"]).await;
+    until("what differs is said", || async {
+        doctor().contains("both stores differed (barred_without_order: 1)")
+    })
+    .await;
+    let shown = r#"tidegate_reconcile_standing_differences{kind="barred_without_order"} 1"#;
+    until_page(&first, "/metrics", 200, shown).await;
+    let status = program.run("status --json").json();
+    assert_eq!(status["reconciled"]["counts"], json!({ "barred_without_order": 1 }), "{status}");
+    site.redis_says(&["SREM", "seckill:order:10", "999"]).await;
+    until("it is mended", || async { doctor().contains("both stores agreed, order by order") }).await;
+    let logs = || [first.log(), second.log()].concat();
+    until("the worker that looked says so", || async { logs().contains("both stores differ") }).await;
+    assert!(first.stop().await.success() && second.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_forgot_a_sale_does_not_agree_and_the_command_that_fills_it_is_named() {
+    let site = Site::open().await;
+    let (program, worker) = (program(&site), site.worker("w").start());
+    program.run("voucher load --voucher 10 --stock 100").expect(0);
+    site.admit(BIG, 500, 10, 1).await;
+    site.settled().await;
+    site.redis_says(&["FLUSHALL"]).await;
+    let look = program.run("reconcile").expect(1).stdout;
+    assert!(
+        look.contains("MySQL has 99 units left, and Redis holds no stock of it: nobody can buy"),
+        "{look}"
+    );
+    assert!(look.contains("tidegate rebuild"), "{look}");
+    let repair = program.run("reconcile --repair --yes").all();
+    assert!(repair.contains("Redis has forgotten the sale: tidegate rebuild --voucher 10"), "{repair}");
+    program.run("rebuild --all --yes").expect(0);
+    program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
+}
