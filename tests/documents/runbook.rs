@@ -2,7 +2,9 @@
 
 mod entries;
 pub mod pages;
+mod payments;
 mod recipes;
+mod results;
 mod sales;
 mod stores;
 
@@ -10,8 +12,13 @@ use pages::Page;
 use recipes::recipes;
 
 /// Where recipes are typed.
-const SCENES: [&str; 3] =
-    [include_str!("runbook/entries.rs"), include_str!("runbook/sales.rs"), include_str!("runbook/stores.rs")];
+const SCENES: [&str; 5] = [
+    include_str!("runbook/entries.rs"),
+    include_str!("runbook/payments.rs"),
+    include_str!("runbook/results.rs"),
+    include_str!("runbook/sales.rs"),
+    include_str!("runbook/stores.rs"),
+];
 
 /// Commands in sentences that change something and name what they change: those are recipes, too.
 const CHANGES: [&str; 2] = ["redis ", "tidegate pause"];

@@ -184,9 +184,15 @@ impl<M: Endpoint> Site<M> {
 
     /// Runs the program to its end.
     pub fn tidegate(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("the program runs")
+    }
+
+    /// The program with these words, to be run.
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = program();
         command.env("TIDEGATE_REDIS_URL", self.redis.url()).env("TIDEGATE_MYSQL_URL", self.mysql.url());
-        command.args(args).output().expect("the program runs")
+        command.args(args);
+        command
     }
 
     /// Waits until nothing is pending or undelivered.
@@ -196,10 +202,15 @@ impl<M: Endpoint> Site<M> {
 
     /// Entries that are pending or undelivered; None while the group does not exist.
     pub async fn open_entries(&self) -> Option<usize> {
-        let groups: Vec<BTreeMap<String, Value>> = self.client.xinfo_groups(STREAM).await.ok()?;
+        self.open_entries_of(STREAM).await
+    }
+
+    /// The same of another stream whose group has the same name.
+    pub async fn open_entries_of(&self, stream: &str) -> Option<usize> {
+        let groups: Vec<BTreeMap<String, Value>> = self.client.xinfo_groups(stream).await.ok()?;
         let group = groups.into_iter().find(|group| group["name"].as_str().as_deref() == Some(GROUP))?;
         let after = format!("({}", group["last-delivered-id"].as_str()?);
-        let undelivered: Vec<Value> = self.client.xrange(STREAM, after, "+", None).await.ok()?;
+        let undelivered: Vec<Value> = self.client.xrange(stream, after, "+", None).await.ok()?;
         Some(undelivered.len() + usize::try_from(group["pending"].as_u64()?).ok()?)
     }
 
@@ -279,7 +290,10 @@ fn keys() -> Keys {
 
 /// A client of the tests' own, which never gives up.
 pub async fn connect(url: &str) -> Client {
-    let client = Builder::from_config(Config::from_url(url).expect("a URL"))
+    let mut config = Config::from_url(url).expect("a URL");
+    // As the program: it is there already, and not everybody may SELECT.
+    config.database = config.database.filter(|database| *database != 0);
+    let client = Builder::from_config(config)
         .set_policy(fred::prelude::ReconnectPolicy::new_constant(0, 50))
         .build()
         .expect("a client");
@@ -304,10 +318,19 @@ pub fn program() -> Command {
 ///
 /// # Panics
 /// When it is not so by the deadline.
-pub async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+pub async fn until<F: Future<Output = bool>>(what: &str, is_so: impl FnMut() -> F) {
+    until_within(DEADLINE, what, is_so).await;
+}
+
+/// As [`until`], where thousands of entries may have to be handled one by one.
+pub async fn until_within<F: Future<Output = bool>>(
+    deadline: Duration,
+    what: &str,
+    mut is_so: impl FnMut() -> F,
+) {
     let began = Instant::now();
     while !is_so().await {
-        assert!(began.elapsed() < DEADLINE, "waited in vain until {what}");
+        assert!(began.elapsed() < deadline, "waited in vain until {what}");
         sleep(Duration::from_millis(10)).await;
     }
 }

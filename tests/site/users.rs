@@ -31,7 +31,8 @@ impl<M: Endpoint> Site<M> {
 
     /// Where this user of Redis logs in.
     pub fn redis_url_of(&self, user: &str) -> String {
-        url_of(&self.redis.url(), user)
+        // With its database, as in the defaults.
+        format!("{}/0", url_of(&self.redis.url(), user))
     }
 
     /// Where this user of MySQL logs in.

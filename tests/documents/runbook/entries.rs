@@ -319,6 +319,7 @@ async fn an_order_that_was_acknowledged_by_hand_is_appended_again_and_wrong_stoc
         .succeeds()
         .shows(&[r#"\"by\":\"7001\""#]);
     until("it is written", || async { site.orders().await.len() == 1 }).await;
+    site.settled().await;
     site.invariants().await;
 
     let less = "UPDATE tb_seckill_voucher SET stock = stock - 5 WHERE voucher_id = 7";
@@ -340,6 +341,10 @@ async fn an_order_that_was_acknowledged_by_hand_is_appended_again_and_wrong_stoc
         .types("The stock in Redis is wrong", "redis INCRBY seckill:stock:7 1", &[])
         .succeeds()
         .shows(&["99"]);
+    operator
+        .types("The stock in Redis is wrong", "tidegate reconcile --voucher 7 --repair", &[])
+        .succeeds()
+        .shows(&["Nothing is different"]);
     operator.types("The audit fails", "tidegate audit --voucher 7", &[]).succeeds().shows(&["It holds"]);
     site.invariants().await;
     stopped(&site, worker).await;

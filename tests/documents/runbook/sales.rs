@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// A site that sells 1000 units of voucher 7, somebody who operates it, and a worker.
-async fn at_work() -> (Worker, Operator, Site) {
+pub async fn at_work() -> (Worker, Operator, Site) {
     let site = Site::with_own_mysql().await;
     site.load(7, 1_000).await;
     let worker = site.worker("w").start();

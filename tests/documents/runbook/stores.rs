@@ -146,10 +146,7 @@ async fn redis_loses_its_data_and_is_filled_from_mysql() {
     site.call("FLUSHALL").await;
     // It still has a stock, for somebody was quick to load it anew: nobody may buy before Redis knows its buyers.
     site.call("SET seckill:stock:7 500").await;
-    operator.types("Redis lost data", "tidegate pause --voucher 7", &[]).succeeds();
     worker.says("the consumer group was gone and has been made again").await;
-    operator.types("Redis lost data", "SELECT v.voucher_id", &[]).succeeds().shows(&["7 980 20"]);
-    operator.types("Redis lost data", "tidegate voucher show --voucher 7", &[]).succeeds().shows(&["980"]);
     site.redis_has_forgotten().await;
 
     // Of what MySQL has, two units are of an order that stays pending, and three of a dead letter.
@@ -177,10 +174,9 @@ async fn redis_loses_its_data_and_is_filled_from_mysql() {
     let order = ["userId", "3003", "voucherId", "7", "id", "3003", "quantity", "3"];
     site.redis_says(&[&["XADD", DEAD, "*"], &order[..], &buried[..]].concat()).await;
 
-    let filled = operator.types("Redis lost data", "mysql -N -e", &[]).succeeds();
-    filled.shows(&["20 1", "3 1", "OK"]);
+    let filled = operator.types("Redis lost data", "tidegate rebuild --all", &[]).succeeds();
+    filled.shows(&["20 live orders", "2 orders in flight (5 units)", "1 order dead (3 units)"]);
     assert_eq!(site.redis_stock(7).await, Some(980 - 2 - 3 - 3));
-    operator.types("Redis lost data", "tidegate resume --voucher 7", &[]).succeeds();
     let buy = |user| site.tidegate(&["admit", "--voucher", "7", "--user", user]);
     let refused = buy("1001");
     assert!(String::from_utf8_lossy(&refused.stdout).contains("has an order"), "{refused:?}");
@@ -193,7 +189,7 @@ async fn redis_loses_its_data_and_is_filled_from_mysql() {
     assert!(requeued.status.success(), "{requeued:?}");
     site.settled().await;
     let audit = operator.types("Redis lost data", "tidegate audit", &[]).succeeds();
-    audit.shows(&["orders that Redis does not know"]);
+    audit.shows(&["It holds: 24 admitted orders"]);
     assert_eq!(site.redis_stock(7).await, Some(site.mysql_stock(7).await));
     stops_in_good_order(worker).await;
 }
@@ -233,6 +229,25 @@ async fn a_flushall_is_cut_off_the_end_of_the_file() {
     operator.types("Somebody emptied Redis", "tidegate replay --file since.jsonl", &[]).succeeds();
     sell(&site, 1_020..1_040).await;
     site.settled().await;
+    site.invariants().await;
+    stops_in_good_order(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_flushall_one_command_lets_the_sale_go_on() {
+    let (worker, operator, site) = at_work().await;
+    sell(&site, 1_000..1_020).await;
+    site.settled().await;
+    site.call("FLUSHALL").await;
+    worker.says("the consumer group was gone and has been made again").await;
+    let filled = operator.types("Somebody emptied Redis", "tidegate rebuild --all", &[]).succeeds();
+    filled.shows(&["voucher 7: rebuilt with 980 units left, 20 live orders"]);
+    sell(&site, 1_020..1_040).await;
+    site.settled().await;
+    operator
+        .types("Redis lost data", "tidegate audit", &[])
+        .succeeds()
+        .shows(&["It holds: 40 admitted orders"]);
     site.invariants().await;
     stops_in_good_order(worker).await;
 }
@@ -397,6 +412,52 @@ async fn the_disk_of_mysql_is_full() {
         "dead letters 0",
         "It holds: 200 admitted orders",
     ]);
+    site.invariants().await;
+    stops_in_good_order(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_expire_late_and_then_a_store_goes_back_in_time() {
+    let (worker, operator, site) = at_work().await;
+    let limit = "UPDATE tb_seckill_voucher SET pay_within = 3600";
+    site.pool.execute(limit).await.expect("MySQL answers");
+    sell(&site, 1_000..1_003).await;
+    site.settled().await;
+    site.redis_says(&["SET", "tidegate:pause", "tests", "EX", "600"]).await;
+    worker.says("paused: nothing is read").await;
+    let overdue = "UPDATE tidegate_unpaid_order SET due_ms = due_ms - 7200000, ask_ms = ask_ms - 7200000";
+    site.pool.execute(overdue).await.expect("MySQL answers");
+    operator.types("Expirations stand still", "tidegate expirations show", &[]).succeeds().shows(&[
+        "unpaid orders with a limit 3",
+        "overdue 3",
+        "done by w",
+        "fit each other",
+        "The workers are paused",
+        "3 overdue, the oldest for 1 h",
+    ]);
+    site.redis_says(&["DEL", "tidegate:pause"]).await;
+    until("they have expired", || async { site.live_orders().await.is_empty() }).await;
+
+    sell(&site, 1_010..1_013).await;
+    site.settled().await;
+    // A replica that was long behind has become the master.
+    site.redis_says(&["SET", "tidegate:mark", "0"]).await;
+    worker.says("a store went back in time").await;
+    site.pool.execute(overdue).await.expect("MySQL answers");
+    operator
+        .types("A store went back in time", "tidegate expirations show", &[])
+        .ends_with(&[1])
+        .shows(&["Redis went back in time: its mark is 0", "docs/runbook/store-went-back.md"]);
+    operator
+        .types("A store went back in time", "tidegate expirations resume --dry-run", &[])
+        .succeeds()
+        .shows(&["3 unpaid orders of which the time is over would expire", "unpaid orders expire again"]);
+    until("they have expired", || async { site.live_orders().await.is_empty() }).await;
+    site.settled().await;
+    operator
+        .types("Expirations stand still", "tidegate expirations show", &[])
+        .succeeds()
+        .shows(&["overdue 0"]);
     site.invariants().await;
     stops_in_good_order(worker).await;
 }

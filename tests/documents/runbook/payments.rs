@@ -1,0 +1,99 @@
+//! Payments: late ones, and those that have to go back.
+
+use super::sales::at_work;
+use crate::site::Site;
+
+/// Appends a payment of an order whose user has its number.
+async fn pays(site: &Site, order: &str, reference: &str) {
+    let about =
+        [("event", "paid"), ("orderId", order), ("userId", order), ("voucherId", "7"), ("ref", reference)];
+    site.add(&about).await;
+    site.settled().await;
+}
+
+async fn count(site: &Site, condition: &'static str) -> i64 {
+    let sql = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE {condition}");
+    sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&site.pool).await.expect("MySQL answers")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payments_that_never_came_are_appended_and_what_stays_unpaid_ends() {
+    let (worker, operator, site) = at_work().await;
+    for order in 1_001..=1_010 {
+        site.admit(order, order, 7, 1).await;
+    }
+    site.settled().await;
+    let back = "UPDATE tb_voucher_order SET create_time = NOW() - INTERVAL 3 HOUR";
+    sqlx::query(back).execute(&site.pool).await.expect("MySQL takes it");
+    pays(&site, "1001", "p-1").await;
+    operator
+        .types(
+            "Payments come late",
+            "tidegate order show 693106606080001\ntidegate status",
+            &[("693106606080001", "1001")],
+        )
+        .succeeds()
+        .shows(&["order 1001", "paid, applied", "undelivered 0", "None of them"]);
+    operator
+        .types("Payments come late", "SELECT e.outcome, COUNT(*) AS payments", &[])
+        .succeeds()
+        .shows(&["applied", "1080"]);
+    let paid: String = (1_001..=1_004).map(|order| format!("{order},p-{}\n", order - 1_000)).collect();
+    let file = site.file("paid.csv", &paid);
+    operator
+        .types(
+            "Payments come late",
+            "tidegate order pay --file",
+            &[("paid.csv", file.to_str().expect("a path"))],
+        )
+        .succeeds()
+        .shows(&["Nothing was changed (dry run).", "3 applied, 1 unchanged"]);
+    operator.types("Payments come late", "tidegate orders release-unpaid", &[]).succeeds().shows(&[
+        "6 unpaid orders with 6 units",
+        "Nothing was changed (dry run).",
+        "6 orders ended, 6 units given back",
+    ]);
+    assert_eq!((count(&site, "status = 2").await, count(&site, "status = 4 AND slot IS NULL").await), (4, 6));
+    assert_eq!((site.mysql_stock(7).await, site.redis_stock(7).await), (996, Some(996)));
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payments_that_pay_for_nothing_are_listed_and_refunded_from_a_file() {
+    let (worker, operator, site) = at_work().await;
+    for order in 1_001..=1_002 {
+        site.admit(order, order, 7, 1).await;
+    }
+    site.settled().await;
+    site.tidegate(&["order", "cancel", "1001", "--yes"]);
+    // Too late; twice; and of an order that is not there.
+    for (order, reference) in [("1001", "late"), ("1002", "first"), ("1002", "second"), ("1003", "lost")] {
+        pays(&site, order, reference).await;
+    }
+    operator
+        .types("A wave of refunds", "SELECT p.order_id", &[])
+        .succeeds()
+        .shows(&["late", "second", "lost"]);
+    operator
+        .types("A wave of refunds", "tidegate order show 693106606080001", &[("693106606080001", "1002")])
+        .succeeds()
+        .shows(&["Its payment second has to be given back."]);
+    operator.types("A wave of refunds", "mysql -N -B -e", &[]).succeeds();
+    let mut due: Vec<String> = operator.file("due.csv").lines().map(str::to_owned).collect();
+    due.sort();
+    assert_eq!(due, ["1001,,late", "1002,,second", "1003,,lost"]);
+    operator.types("A wave of refunds", "tidegate order refunded --file", &[]).succeeds().shows(&[
+        "3 would be applied",
+        "Nothing was changed (dry run).",
+        "refunded for 3 orders: 3 applied",
+    ]);
+    operator
+        .types("A wave of refunds", "tidegate order refunded --file", &[])
+        .succeeds()
+        .shows(&["refunded for 3 orders: 3 unchanged"]);
+    let left = operator.types("A wave of refunds", "SELECT p.order_id", &[]).succeeds();
+    assert!(!left.shown.contains("late"), "{}", left.shown);
+    assert_eq!((count(&site, "status = 6").await, count(&site, "status = 2").await), (1, 1));
+    assert_eq!((site.mysql_stock(7).await, site.redis_stock(7).await), (999, Some(999)));
+    assert!(worker.stop().await.success());
+}
