@@ -35,7 +35,7 @@ dist *args:
 test *args: servers
     {{ scripts }}/timed-tests.sh {{ everything }} {{ args }}
 
-# Orders and whatever happens to them at random, beside kills: so many runs (`just test` has 100)
+# Orders and whatever happens to them at random, beside kills: so many runs (`just test` has 200)
 model runs="1000": servers
     TIDEGATE_MODEL_RUNS={{ runs }} cargo test {{ everything }} --test pipeline life_model -- --nocapture
 
