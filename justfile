@@ -8,7 +8,7 @@ default:
     @just --list --unsorted
 
 # Of `just test`, what other servers could answer in another way; what a worker weighs is its own affair (`--skip weight::`)
-with_servers := "--lib --bins --test operations --test operators --test pipeline --test promises --test traces"
+with_servers := "--lib --bins --test operations --test reconcile --test operators --test pipeline --test promises --test traces"
 # Tests wait for servers more than they compute: one more of them than there are cores
 export RUST_TEST_THREADS := env("RUST_TEST_THREADS", shell("echo $(($(nproc) + 1))"))
 # One way to build the tests, so that nothing is built twice
@@ -31,7 +31,7 @@ dist *args:
     cd target/dist && objcopy --strip-all --add-gnu-debuglink=tidegate.debug tidegate tidegate.part
     mv target/dist/tidegate.part target/dist/tidegate
 
-# All tests, on real private servers (Debian's Redis and MariaDB), and which of them took longest
+# All tests, on real private servers (Debian's Redis and MariaDB), and which of them took longest; what fails is tried once more
 test *args: servers
     {{ scripts }}/timed-tests.sh {{ everything }} {{ args }}
 
@@ -74,12 +74,13 @@ matrix *args: (on "redis8" "mysql" with_servers args) (on "valkey9" "mariadb" wi
 
 # Of `just matrix`, what CI runs: of Valkey only what the libraries promise, for MariaDB has had all the rest
 [private]
-matrix-sample: (on "redis8" "mysql" with_servers) (on "valkey9" "mariadb" "--lib --test operations --test promises")
+matrix-sample: (on "redis8" "mysql" with_servers) (on "valkey9" "mariadb" "--lib --test operations --test reconcile --test promises")
 
 [private]
 on redis mysql programs *args: servers
     {{ scripts }}/fetch-matrix.sh
-    TIDEGATE_LAB_REDIS={{ redis }} TIDEGATE_LAB_MYSQL={{ mysql }} cargo test {{ everything }} {{ programs }} {{ args }} -- --skip weight::
+    TIDEGATE_LAB_REDIS={{ redis }} TIDEGATE_LAB_MYSQL={{ mysql }} \
+        {{ scripts }}/timed-tests.sh {{ everything }} {{ programs }} {{ args }} -- --skip weight::
 
 # Workers on three nodes of Galera and on MySQL's group replication, whose nodes die and part: about eight minutes
 clusters *args: servers
@@ -91,7 +92,7 @@ clusters *args: servers
 [private]
 clusters-sample: servers
     {{ scripts }}/fetch-matrix.sh
-    cargo test {{ everything }} --test pipeline -- --ignored --test-threads 1 \
+    {{ scripts }}/timed-tests.sh {{ everything }} --test pipeline -- --ignored --test-threads 1 \
         three_workers_on_three a_node_of_galera_that_was_alone a_member_of_a_group_dies
 
 # Start private servers that stay, and print the environment to paste; the first time, what starts them is compiled

@@ -15,12 +15,22 @@ use toml::{Table, Value};
 use crate::tree::Tree;
 
 /// `crates/NAME`: what may stand under `[dependencies]` of its own crates.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 8] = [
     ("tidegate-stream", &[]),
     ("tidegate-orders", &["tidegate-stream"]),
     ("tidegate-operations", &["tidegate-orders", "tidegate-stream"]),
-    ("tidegate-worker", &["tidegate-operations", "tidegate-orders", "tidegate-stream"]),
-    ("tidegate", &["tidegate-operations", "tidegate-orders", "tidegate-stream", "tidegate-worker"]),
+    ("tidegate-reconcile", &["tidegate-operations", "tidegate-orders", "tidegate-stream"]),
+    ("tidegate-worker", &["tidegate-operations", "tidegate-orders", "tidegate-reconcile", "tidegate-stream"]),
+    (
+        "tidegate",
+        &[
+            "tidegate-operations",
+            "tidegate-orders",
+            "tidegate-reconcile",
+            "tidegate-stream",
+            "tidegate-worker",
+        ],
+    ),
     ("tidegate-lab", &[]),
     ("tidegate-bench", &["tidegate-lab", "tidegate-orders", "tidegate-stream"]),
 ];

@@ -17,6 +17,9 @@ use rexpect::{
 /// Longer than anything here takes on a busy machine; waiting ends as soon as the text is there.
 const DEADLINE_MS: u64 = 60_000;
 
+/// A picture that stands for so long is whole.
+const DRAWN: Duration = Duration::from_millis(60);
+
 /// A program on a terminal. It is killed when dropped.
 pub struct Terminal {
     session: PtySession,
@@ -59,14 +62,19 @@ impl Terminal {
         self.screen.screen()
     }
 
-    /// Waits until the screen shows what is wanted; answers with its lines.
+    /// Waits until the screen shows what is wanted, and a moment longer: a picture that has only been drawn by half is none. Answers
+    /// with its lines.
     #[track_caller]
     pub fn draws(&mut self, what: &str, is_so: impl Fn(&[String]) -> bool) -> Vec<String> {
         let began = Instant::now();
+        let (mut last, mut since) = (Vec::new(), began);
         loop {
             let text = self.screen().contents();
             let lines: Vec<String> = text.lines().map(|line| line.trim_end().to_owned()).collect();
-            if is_so(&lines) {
+            if lines != last {
+                (last, since) = (lines.clone(), Instant::now());
+            }
+            if is_so(&lines) && since.elapsed() >= DRAWN {
                 return lines;
             }
             let is_late = began.elapsed() > Duration::from_millis(DEADLINE_MS);

@@ -23,8 +23,8 @@ pub mod order_progress;
 pub mod order_show;
 pub mod pause;
 pub mod pending;
-pub mod rebuild;
-pub mod reconcile;
+
+pub mod reconciled;
 pub mod redacted;
 pub mod release_unpaid;
 pub mod replay;

@@ -14,7 +14,7 @@ use serde::Serialize;
 use tidegate_orders::{DryRun, wire::FieldNames};
 use tidegate_stream::{EntryId, StreamInspector};
 
-pub(crate) use self::chosen::ChosenEntries;
+pub use self::chosen::{ChosenEntries, ChosenOutcome};
 use self::{
     batch::BatchRunner,
     pace::Pace,

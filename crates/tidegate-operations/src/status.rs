@@ -21,7 +21,7 @@ use crate::{
     consumers::{Consumer, Consumers},
     expirations::ExpirationsView,
     fleet_pause::FleetPause,
-    reconcile::Reconciled,
+    reconciled::Reconciled,
     settings::SystemSettings,
     text::{WRONG_TYPE, error_chain, seconds},
     within::{in_session, in_time, until},

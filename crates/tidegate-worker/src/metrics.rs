@@ -12,7 +12,7 @@ use prometheus::{core::Collector, process_collector::ProcessCollector};
 use tidegate_operations::{
     expirations::ExpirationsView,
     fleet_pause::FLEET,
-    reconcile::{DifferenceKind, Reconciled},
+    reconciled::{DifferenceKind, Reconciled},
     status::{Status, StreamView, VoucherStocks},
 };
 use tidegate_orders::{

@@ -7,7 +7,7 @@ use tidegate_orders::Keys;
 use tidegate_stream::server_time_ms;
 
 use super::finding::Findings;
-use crate::{SystemSettings, reconcile::Reconciled, text::error_chain};
+use crate::{SystemSettings, reconciled::Reconciled, text::error_chain};
 
 /// A comparison is late when so many of its intervals are over.
 const LATE: u32 = 3;

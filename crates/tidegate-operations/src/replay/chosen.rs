@@ -9,18 +9,18 @@ use crate::{selection::EntryFilter, settings::SystemSettings};
 
 /// Runs chosen entries again. What becomes of them is announced, also where it was before.
 #[derive(Debug)]
-pub(crate) struct ChosenEntries {
+pub struct ChosenEntries {
     runner: BatchRunner,
     request: ReplayRequest,
 }
 
 /// What became of chosen entries.
 #[derive(Debug)]
-pub(crate) struct ChosenOutcome {
+pub struct ChosenOutcome {
     /// Counted, with those that need a look.
-    pub(crate) outcomes: ReplayOutcomes,
+    pub outcomes: ReplayOutcomes,
     /// A stop came before all of them were run.
-    pub(crate) is_stopped: bool,
+    pub is_stopped: bool,
 }
 
 impl ChosenEntries {
@@ -28,7 +28,7 @@ impl ChosenEntries {
     ///
     /// # Errors
     /// When MySQL cannot be reached.
-    pub(crate) async fn open(settings: &SystemSettings, redis: Pool) -> anyhow::Result<Self> {
+    pub async fn open(settings: &SystemSettings, redis: Pool) -> anyhow::Result<Self> {
         let request = ReplayRequest {
             source: ReplaySource::Stream,
             first: None,
@@ -46,11 +46,7 @@ impl ChosenEntries {
     ///
     /// # Errors
     /// When a store does not answer; to run the same again does no harm.
-    pub(crate) async fn run(
-        &self,
-        batch: &[Entry],
-        stop: &CancellationToken,
-    ) -> anyhow::Result<ChosenOutcome> {
+    pub async fn run(&self, batch: &[Entry], stop: &CancellationToken) -> anyhow::Result<ChosenOutcome> {
         let plan = ReplayPlan::new(String::new(), (None, None), self.request.clone());
         let mut report = ReplayReport::new(&plan);
         let stopped_at = self.runner.run(batch, &mut report, stop).await?;

@@ -2,5 +2,3 @@
 
 mod audit;
 mod error_texts;
-mod repair;
-mod repair_ground;

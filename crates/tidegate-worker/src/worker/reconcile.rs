@@ -6,11 +6,10 @@ use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_operations::{
     Job, Silent,
-    reconcile::{
-        DifferenceKind, LookError, LookRequest, Looker, Pace, Reconciled, ReconcilerLease, TakenLease,
-    },
+    reconciled::{DifferenceKind, Reconciled},
 };
 use tidegate_orders::Keys;
+use tidegate_reconcile::{LookError, LookRequest, Looker, Pace, ReconcilerLease, TakenLease};
 use tidegate_stream::{StreamError, StreamNames, server_time_ms};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -62,7 +61,7 @@ impl Reconciler {
         };
         let kept = match looked {
             Some(Ok(report)) => {
-                let now = Reconciled::after(Reconciled::read(&self.redis, &self.keys).await?, &report);
+                let now = report.outcome(Reconciled::read(&self.redis, &self.keys).await?);
                 now.write(&self.redis, &self.keys).await.map(|()| Some(now)).map_err(LookError::from)
             }
             Some(Err(LookError::Stopped)) | None => Ok(None),

@@ -1,14 +1,11 @@
 //! `tidegate rebuild`: fills Redis from MySQL, the stream and the dead letters.
 
 use clap::Args;
-use tidegate_operations::{
-    Job, SystemSettings,
-    rebuild::{
-        Rebuild, RebuildPlan, RebuildRefusal, RebuildReport, RebuildRequest, VoucherPlan, VoucherReport,
-    },
-    text::counted,
-};
+use tidegate_operations::{Job, SystemSettings, text::counted};
 use tidegate_orders::VoucherId;
+use tidegate_reconcile::rebuild::{
+    Rebuild, RebuildPlan, RebuildRefusal, RebuildReport, RebuildRequest, VoucherPlan, VoucherReport,
+};
 
 use crate::{
     exit::Exit,

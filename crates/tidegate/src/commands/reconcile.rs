@@ -7,14 +7,11 @@ use clap::Args;
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_operations::{
-    Job, SystemSettings, connect,
-    reconcile::{
-        LookReport, LookRequest, Looker, Pace, Reconciled, ReconcilerLease, Repair, RepairPlan, RepairReport,
-        TakenLease,
-    },
-};
+use tidegate_operations::{Job, SystemSettings, connect, reconciled::Reconciled};
 use tidegate_orders::{Keys, VoucherId};
+use tidegate_reconcile::{
+    LookReport, LookRequest, Looker, Pace, ReconcilerLease, Repair, RepairPlan, RepairReport, TakenLease,
+};
 use tidegate_stream::server_time_ms;
 use tokio_util::sync::CancellationToken;
 
@@ -142,7 +139,7 @@ async fn repair(settings: &SystemSettings, change: &ChangeArgs, looker: &Looker)
 async fn keep(redis: &Pool, keys: &Keys, report: &LookReport) {
     let kept = async {
         let before = Reconciled::read(redis, keys).await?;
-        Reconciled::after(before, report).write(redis, keys).await
+        report.outcome(before).write(redis, keys).await
     };
     if let Err(error) = kept.await {
         print_note(&format!("what was found could not be kept for others: {error}"));

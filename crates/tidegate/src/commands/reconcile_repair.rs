@@ -1,10 +1,10 @@
 //! What `tidegate reconcile --repair` would do and did, for people.
 
-use tidegate_operations::{
-    reconcile::{PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended, Why},
-    text::{counted, printable},
-};
+use tidegate_operations::text::{counted, printable};
 use tidegate_orders::VoucherId;
+use tidegate_reconcile::{
+    PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended, Why,
+};
 
 use crate::operator::{PlanText, ReportText};
 
@@ -134,10 +134,9 @@ fn returned(returned: &Returned) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_operations::reconcile::{
-        Cause, Difference, DifferenceKind, Mend, StockBooks, VoucherFindings,
-    };
+    use tidegate_operations::reconciled::DifferenceKind;
     use tidegate_orders::gate::RepairGuard;
+    use tidegate_reconcile::{Cause, Difference, Mend, StockBooks, VoucherFindings};
 
     use super::*;
 

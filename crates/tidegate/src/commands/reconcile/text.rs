@@ -1,9 +1,7 @@
 //! What a look found, for people.
 
-use tidegate_operations::{
-    reconcile::{Cause, Difference, DifferenceKind, KindCount, LookReport, Mend, VoucherBooks, VoucherLook},
-    text::counted,
-};
+use tidegate_operations::{reconciled::DifferenceKind, text::counted};
+use tidegate_reconcile::{Cause, Difference, KindCount, LookReport, Mend, VoucherBooks, VoucherLook};
 
 use crate::output::table;
 

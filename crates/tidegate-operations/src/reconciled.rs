@@ -1,0 +1,154 @@
+//! What the last look found, kept in Redis for metrics, `doctor` and people.
+
+use std::collections::BTreeMap;
+
+use fred::{clients::Pool, interfaces::KeysInterface};
+use serde::{Deserialize, Serialize};
+use tidegate_orders::Keys;
+use tidegate_stream::StreamError;
+
+/// What is different. Its word is the same in JSON, in metrics and in the documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DifferenceKind {
+    /// An order was admitted and is nowhere else: neither in flight nor dead nor in MySQL, as row or as refusal.
+    LostOrder,
+    /// Redis gave an order back, and MySQL knows neither a row nor a refusal of it.
+    ReleaseUnknownToMysql,
+    /// A live order of MySQL that a complete journal does not hold.
+    NotAdmitted,
+    /// MySQL gave an order up or refused it, and the journal still holds it as admitted.
+    NotReleased,
+    /// A live order of MySQL that was given back in Redis: its units can be sold twice.
+    ReleasedAndLive,
+    /// The row with the id of an admitted order is of another user, voucher or quantity.
+    Mismatched,
+    /// An order whose units were given back more than once, by what MySQL recorded of its events.
+    GivenBackTwice,
+    /// The status of a row is not the one that its events lead to: somebody else set it. No failure.
+    StatusSetByOthers,
+    /// A user who has no order is in the set of buyers.
+    BarredWithoutOrder,
+    /// A user who has a live order is not in the set of buyers.
+    NotBarred,
+    /// The stock in Redis is not the sum of its journal.
+    RedisStockApart,
+    /// The journal has other units loaded than MySQL.
+    LoadedApart,
+    /// The stock in MySQL is not what was loaded less the units of live orders.
+    MysqlStockApart,
+    /// The sale is on and has units left by MySQL, orders of it are there, and Redis holds no stock of it: nobody can buy.
+    SaleForgotten,
+}
+
+impl DifferenceKind {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::LostOrder,
+        Self::ReleaseUnknownToMysql,
+        Self::NotAdmitted,
+        Self::NotReleased,
+        Self::ReleasedAndLive,
+        Self::Mismatched,
+        Self::GivenBackTwice,
+        Self::StatusSetByOthers,
+        Self::BarredWithoutOrder,
+        Self::NotBarred,
+        Self::RedisStockApart,
+        Self::LoadedApart,
+        Self::MysqlStockApart,
+        Self::SaleForgotten,
+    ];
+
+    /// The word for it in JSON, in metrics and in tables.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::LostOrder => "lost_order",
+            Self::ReleaseUnknownToMysql => "release_unknown_to_mysql",
+            Self::NotAdmitted => "not_admitted",
+            Self::NotReleased => "not_released",
+            Self::ReleasedAndLive => "released_and_live",
+            Self::Mismatched => "mismatched",
+            Self::GivenBackTwice => "given_back_twice",
+            Self::StatusSetByOthers => "status_set_by_others",
+            Self::BarredWithoutOrder => "barred_without_order",
+            Self::NotBarred => "not_barred",
+            Self::RedisStockApart => "redis_stock_apart",
+            Self::LoadedApart => "loaded_apart",
+            Self::MysqlStockApart => "mysql_stock_apart",
+            Self::SaleForgotten => "sale_forgotten",
+        }
+    }
+
+    /// Nobody is free to do that.
+    #[must_use]
+    pub const fn is_failure(self) -> bool {
+        !matches!(self, Self::StatusSetByOthers)
+    }
+}
+
+/// What the last look at all vouchers found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reconciled {
+    /// When it ended, in Unix milliseconds by the clock of Redis.
+    pub at_ms: i64,
+    /// How long it took.
+    pub took_ms: u64,
+    /// When the last one ended that found everything to agree; None: none did.
+    pub clean_at_ms: Option<i64>,
+    /// How many differences there are, by the word of their kind.
+    pub counts: BTreeMap<String, u64>,
+    /// Vouchers whose keys hold something else than they should, or whose sum could not be told.
+    pub unread: u64,
+    /// By kind, what this look and the one before it found, the lower number: what stands.
+    pub standing: BTreeMap<String, u64>,
+    /// Units still to be deducted from MySQL's stocks: in flight and dead.
+    pub units_to_deduct: i64,
+}
+
+impl Reconciled {
+    /// The one that is kept; None: there was none, or another version wrote it.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn read(redis: &Pool, keys: &Keys) -> Result<Option<Self>, StreamError> {
+        let text: Option<String> = redis.get(keys.reconciled()).await?;
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+
+    /// Keeps it in the place of the one before.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or takes no writes.
+    pub async fn write(&self, redis: &Pool, keys: &Keys) -> Result<(), StreamError> {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        Ok(redis.set::<(), _, _>(keys.reconciled(), text, None, None, false).await?)
+    }
+
+    /// How many differences of this kind it found.
+    #[must_use]
+    pub fn count(&self, kind: DifferenceKind) -> u64 {
+        self.counts.get(kind.word()).copied().unwrap_or(0)
+    }
+
+    /// The kinds that must not be and that it found, each with its number.
+    #[must_use]
+    pub fn failures(&self) -> Vec<(DifferenceKind, u64)> {
+        let failing = DifferenceKind::ALL.into_iter().filter(|kind| kind.is_failure());
+        let counted = failing.map(|kind| (kind, self.count(kind)));
+        counted.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_word_is_that_of_its_json() {
+        for kind in DifferenceKind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
+        }
+    }
+}

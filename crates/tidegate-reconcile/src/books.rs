@@ -1,0 +1,199 @@
+//! The books of a voucher: what its stocks are, and what they should be. Pure.
+
+use serde::Serialize;
+use tidegate_operations::reconciled::DifferenceKind;
+use tidegate_orders::{VoucherId, gate::Moment, journal::Sum};
+
+use crate::{
+    difference::{Cause, Difference, Mend},
+    mysql_side::StockRow,
+};
+
+/// What both sides hold of a voucher, in units.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VoucherBooks {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// Its journal holds every movement of its stock.
+    pub is_complete: bool,
+    /// Units left by Redis; None: no stock is loaded.
+    pub redis_stock: Option<i64>,
+    /// Units that the stock in Redis has more than its journal says, below 0 fewer. None: the journal is not complete, or it could
+    /// not be told, see [`VoucherBooks::is_unsure`].
+    pub redis_drift: Option<i64>,
+    /// The journal moved in a way that its sum could not be told, in every look.
+    pub is_unsure: bool,
+    /// What was loaded, added, taken and repaired, by a complete journal.
+    pub loaded: Option<i64>,
+    /// Units left by MySQL; None: it does not know the voucher.
+    pub mysql_stock: Option<i64>,
+    /// Units that were loaded, by MySQL; None: nobody knows.
+    pub initial_stock: Option<i64>,
+    /// Units of its live rows, of the same moment as the two before; with those of rows whose slot and status contradict each
+    /// other, as far as the stock lacks them.
+    pub live_units: i64,
+    /// Its live rows.
+    pub live_orders: u64,
+    /// Units that the stock in MySQL has more than what was loaded less its live rows; None: nobody knows what was loaded.
+    pub mysql_drift: Option<i64>,
+    /// Orders that wait to be written.
+    pub in_flight_orders: u64,
+    /// Units of these, still to be deducted in MySQL.
+    pub in_flight_units: i64,
+    /// Orders among the dead letters that no row or refusal of MySQL has ended.
+    pub dead_orders: u64,
+    /// Units of these, still to be deducted in MySQL or given back.
+    pub dead_units: i64,
+    /// A `voucher add` or `voucher take` is not finished, or one was made during the look.
+    pub is_change_open: bool,
+    /// Its sale is on by MySQL, with orders and units left, and Redis holds no stock of it.
+    pub is_forgotten: bool,
+    /// Why Redis could not be read: a key holds something else than it should. Nothing else is said of the voucher then.
+    pub unreadable: Option<String>,
+}
+
+impl VoucherBooks {
+    pub(crate) fn new(voucher: VoucherId) -> Self {
+        Self {
+            voucher,
+            is_complete: false,
+            redis_stock: None,
+            redis_drift: None,
+            is_unsure: false,
+            loaded: None,
+            mysql_stock: None,
+            initial_stock: None,
+            live_units: 0,
+            live_orders: 0,
+            mysql_drift: None,
+            in_flight_orders: 0,
+            in_flight_units: 0,
+            dead_orders: 0,
+            dead_units: 0,
+            is_change_open: false,
+            is_forgotten: false,
+            unreadable: None,
+        }
+    }
+
+    pub(crate) fn set_redis(&mut self, moment: &Moment, sum: Option<(Sum, i64)>) {
+        (self.is_complete, self.redis_stock) = (moment.is_complete, moment.stock);
+        self.redis_drift = sum.and_then(|(sum, _)| match sum {
+            Sum::Holds => Some(0),
+            Sum::Apart(units) => Some(units),
+            Sum::Unsure => None,
+        });
+        self.is_unsure = sum.is_some_and(|(sum, _)| sum == Sum::Unsure);
+        self.loaded = sum.filter(|(sum, _)| *sum != Sum::Unsure).map(|(_, loaded)| loaded);
+    }
+
+    pub(crate) fn set_mysql(&mut self, row: &StockRow) {
+        let StockRow { stock, initial, live_units, live_orders, contradictory_units } = *row;
+        (self.mysql_stock, self.initial_stock) = (stock, initial);
+        let missing = stock.zip(initial).map_or(0, |(stock, initial)| initial - live_units - stock);
+        let kept = missing.clamp(0, contradictory_units.max(0));
+        (self.live_units, self.live_orders) = (live_units + kept, live_orders);
+        self.mysql_drift = stock.zip(initial).map(|(stock, initial)| stock - (initial - self.live_units));
+    }
+
+    /// What is different about the stocks. The stock in MySQL may be apart from what its rows say, if the stock in Redis follows
+    /// it: that is what a repair leaves.
+    #[must_use]
+    pub fn differences(&self) -> Vec<Difference> {
+        let apart = |kind, units, cause, mend| Difference {
+            kind,
+            voucher: self.voucher,
+            order: None,
+            user: None,
+            units,
+            cause,
+            mend,
+            note: None,
+        };
+        let mut found = Vec::new();
+        if self.is_forgotten {
+            let left = self.mysql_stock.unwrap_or(0);
+            return vec![apart(DifferenceKind::SaleForgotten, left, Cause::RedisWentBack, Mend::Rebuild)];
+        }
+        if let Some(units) = self.redis_drift.filter(|units| *units != 0) {
+            found.push(apart(DifferenceKind::RedisStockApart, units, Cause::ChangedByHand, Mend::MoveStock));
+        }
+        if self.is_change_open || self.unreadable.is_some() {
+            return found;
+        }
+        let mysql_drift = self.mysql_drift.unwrap_or(0);
+        let behind = self.initial_stock.zip(self.loaded).map(|(initial, loaded)| initial - loaded);
+        let follows = behind.is_some_and(|behind| behind + mysql_drift == 0);
+        if let Some(units) = behind.filter(|units| *units != 0 && !follows) {
+            found.push(apart(DifferenceKind::LoadedApart, units, Cause::Unknown, Mend::MoveStock));
+        }
+        if mysql_drift != 0 && !follows {
+            let mend = if self.is_complete && mysql_drift < 0 { Mend::MoveStock } else { Mend::ByHand };
+            found.push(apart(DifferenceKind::MysqlStockApart, mysql_drift, Cause::ChangedByHand, mend));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn books() -> VoucherBooks {
+        VoucherBooks {
+            is_complete: true,
+            redis_stock: Some(60),
+            redis_drift: Some(0),
+            loaded: Some(100),
+            mysql_stock: Some(70),
+            initial_stock: Some(100),
+            live_units: 30,
+            mysql_drift: Some(0),
+            ..VoucherBooks::new(7.try_into().unwrap())
+        }
+    }
+
+    fn kinds(books: &VoucherBooks) -> Vec<(DifferenceKind, i64)> {
+        books.differences().into_iter().map(|it| (it.kind, it.units)).collect()
+    }
+
+    #[test]
+    fn each_stock_that_is_apart_is_said_with_its_units() {
+        use DifferenceKind::{LoadedApart, MysqlStockApart, RedisStockApart};
+        assert_eq!(kinds(&books()), []);
+        assert_eq!(kinds(&VoucherBooks { redis_drift: Some(7), ..books() }), [(RedisStockApart, 7)]);
+        assert_eq!(kinds(&VoucherBooks { loaded: Some(95), ..books() }), [(LoadedApart, 5)]);
+        assert_eq!(kinds(&VoucherBooks { mysql_drift: Some(-3), ..books() }), [(MysqlStockApart, -3)]);
+        let unknown = VoucherBooks { initial_stock: None, mysql_drift: None, ..books() };
+        assert_eq!(kinds(&unknown), []);
+    }
+
+    #[test]
+    fn units_that_contradictory_rows_may_have_kept_are_not_missing() {
+        let row = |stock| StockRow {
+            stock: Some(stock),
+            initial: Some(100),
+            live_units: 28,
+            live_orders: 28,
+            contradictory_units: 2,
+        };
+        for (stock, drift) in [(70, 0), (71, 0), (72, 0), (69, -1), (73, 1)] {
+            let mut its = VoucherBooks { loaded: Some(100), ..books() };
+            its.set_mysql(&row(stock));
+            assert_eq!(its.mysql_drift, Some(drift), "{stock}");
+        }
+    }
+
+    #[test]
+    fn what_a_repair_leaves_is_no_difference() {
+        assert_eq!(kinds(&VoucherBooks { mysql_drift: Some(-3), loaded: Some(97), ..books() }), []);
+    }
+
+    #[test]
+    fn while_a_stock_is_being_changed_only_the_sum_of_the_journal_is_said() {
+        let changing = VoucherBooks { is_change_open: true, loaded: Some(95), ..books() };
+        assert_eq!(kinds(&changing), []);
+        let by_hand = VoucherBooks { redis_drift: Some(-1), ..changing };
+        assert_eq!(kinds(&by_hand), [(DifferenceKind::RedisStockApart, -1)]);
+    }
+}

@@ -1,0 +1,388 @@
+//! Goes through both sides once, and leaves the orders and users of which they do not say the same: candidates, which are looked
+//! at one by one afterwards. What is said here need not be of one moment, as long as it is soon.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use tidegate_operations::{change::Job, reconciled::DifferenceKind};
+use tidegate_orders::{
+    JournalEntry, JournalField, UserId,
+    gate::Moment,
+    journal::{JournalSum, Sum},
+    order_status::LetterFact,
+};
+use tidegate_stream::EntryId;
+
+use crate::{
+    in_flight::{InFlight, Places},
+    judge::{holds, is_set_by_others},
+    mysql_side::{EventSum, OrderRow},
+    pace::Pace,
+    redis_side::{DeadOrder, DeadOrders},
+    report::Tally,
+    stores::{LookError, Stores},
+    table::{Part, Said, Table, hash_of},
+};
+
+/// Differences that a pass can tell, at least. Beyond that it is done in parts.
+const DIFFERENCES: usize = 1 << 18;
+/// The fewest that a table is made for.
+const FEWEST: usize = 1 << 12;
+/// Orders of a part that are counted one by one: about 100 bytes each.
+const COUNTED: u64 = 100_000;
+/// Rows whose status others have set that are looked at again. They are no failure, and there may be millions: more than these
+/// are only counted.
+const BY_OTHERS: usize = 10_000;
+/// Dead letters that are looked up in MySQL at once.
+const LOOKUP: usize = 500;
+
+/// What a side says of an order.
+const HOLDS: i64 = 1;
+const ENDED: i64 = 2;
+const KNOWN: i64 = 3;
+
+/// A voucher with what must be known of it before it is read.
+#[derive(Clone, Debug)]
+pub(crate) struct Sale {
+    pub(crate) place: u32,
+    pub(crate) moment: Moment,
+    /// Its journal is compared. Otherwise the stream is, as far as it goes back.
+    pub(crate) is_complete: bool,
+    pub(crate) complete_since_ms: i64,
+    /// Orders that were admitted before are not compared.
+    pub(crate) since_ms: i64,
+}
+
+impl Sale {
+    /// Whether an order is compared that was admitted then: not one of before, nor one that came after the moment.
+    fn has(&self, at_ms: Option<i64>) -> bool {
+        at_ms.is_none_or(|at_ms| at_ms < self.moment.at_ms && at_ms >= self.since_ms)
+    }
+
+    fn has_entry(&self, entry: Option<EntryId>) -> bool {
+        self.has(entry.and_then(|entry| i64::try_from(entry.ms).ok()))
+    }
+}
+
+/// What a pass left.
+#[derive(Debug, Default)]
+pub(crate) struct Candidates {
+    /// Orders, by the place of their voucher.
+    pub(crate) orders: BTreeSet<(u32, i64)>,
+    /// Users, likewise.
+    pub(crate) users: BTreeSet<(u32, i64)>,
+    /// False: there are more than could be told. Do it again in parts.
+    pub(crate) is_whole: bool,
+}
+
+/// What a pass counted that is counted once.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) redis_orders: u64,
+    pub(crate) mysql_orders: u64,
+    pub(crate) sums: HashMap<u32, (Sum, i64)>,
+    pub(crate) in_flight: HashMap<u32, (u64, i64)>,
+    pub(crate) dead: HashMap<u32, (u64, i64)>,
+    pub(crate) by_others: HashMap<u32, (u64, i64)>,
+    /// Those of them that are looked at again, and orders that MySQL gave back more than once.
+    pub(crate) of_mysql: BTreeSet<(u32, i64)>,
+}
+
+/// One pass through both sides.
+pub(crate) struct Pass<'a> {
+    pub(crate) stores: &'a Stores,
+    pub(crate) places: &'a Places,
+    pub(crate) sales: &'a [Option<Sale>],
+    pub(crate) part: Part,
+    pub(crate) pace: Pace,
+    pub(crate) job: &'a Job,
+    orders: Table,
+    users: Table,
+    in_flight: InFlight,
+    counted: Counted,
+}
+
+impl<'a> Pass<'a> {
+    /// `expected` is how many orders both sides have, about.
+    pub(crate) fn new(
+        stores: &'a Stores,
+        (places, sales): (&'a Places, &'a [Option<Sale>]),
+        (part, expected): (Part, u64),
+        (pace, job): (Pace, &'a Job),
+    ) -> Self {
+        let journaled: u64 = sales.iter().flatten().map(|sale| sale.moment.journaled).sum();
+        let is_small = part != Part::WHOLE && expected / part.of <= COUNTED;
+        let differences = usize::try_from(journaled / 8).unwrap_or(DIFFERENCES).clamp(FEWEST, DIFFERENCES);
+        // Another part has other things: no need for another seed.
+        let seed = part.index ^ part.of.rotate_left(32);
+        Self {
+            stores,
+            places,
+            sales,
+            part,
+            pace,
+            job,
+            orders: if is_small { Table::exact() } else { Table::new(differences, seed) },
+            users: if is_small { Table::exact() } else { Table::new(differences, !seed) },
+            in_flight: InFlight::default(),
+            counted: Counted::default(),
+        }
+    }
+
+    /// Reads all there is.
+    pub(crate) async fn run(mut self) -> Result<(Candidates, Counted), LookError> {
+        let Stores { inspector, keys, .. } = self.stores;
+        self.in_flight = InFlight::read(inspector, keys, self.places, &self.pace).await?;
+        self.counted.in_flight = std::mem::take(&mut self.in_flight.counts);
+        let sales = self.sales;
+        for sale in sales.iter().flatten().filter(|sale| sale.is_complete) {
+            self.read_buyers(sale).await?;
+            self.read_journal(sale).await?;
+        }
+        let first = self.read_stream().await?;
+        self.read_dead().await?;
+        self.read_rows(first).await?;
+        self.read_refusals(first).await?;
+        let (orders, users) = (self.orders.left(), self.users.left());
+        let pairs = |said: Vec<Said>| said.into_iter().map(|it| (it.voucher, it.id)).collect();
+        let is_whole = orders.is_whole && users.is_whole;
+        let candidates = Candidates { orders: pairs(orders.said), users: pairs(users.said), is_whole };
+        Ok((candidates, self.counted))
+    }
+
+    fn sale(&self, place: u32) -> Option<&'a Sale> {
+        self.sales.get(place as usize)?.as_ref()
+    }
+
+    fn is_wanted(&self, place: u32, order: i64) -> bool {
+        self.part.has(order) && !self.in_flight.has_order(place, order)
+    }
+
+    fn go_on(&self) -> Result<(), LookError> {
+        if self.job.is_stopped() { Err(LookError::Stopped) } else { Ok(()) }
+    }
+
+    async fn read_buyers(&mut self, sale: &Sale) -> Result<(), LookError> {
+        let Some(voucher) = self.places.voucher(sale.place) else { return Ok(()) };
+        let (users, part, place) = (&mut self.users, self.part, sale.place);
+        let add = |user| {
+            if part.has(user) {
+                users.add(&Said { id: user, voucher: place, what: 0 });
+            }
+        };
+        Ok(self.stores.redis().read_buyers(voucher, self.pace, add).await?)
+    }
+
+    /// Compares each user who should be barred with the buyers, and feeds the orders.
+    async fn read_journal(&mut self, sale: &Sale) -> Result<(), LookError> {
+        let Some(voucher) = self.places.voucher(sale.place) else { return Ok(()) };
+        let (part, place, progress) = (self.part, sale.place, &self.job.progress);
+        let mut sum = (part == Part::WHOLE).then(|| JournalSum::new(sale.moment));
+        let (orders, users, in_flight) = (&mut self.orders, &mut self.users, &self.in_flight);
+        let mut read = 0;
+        let seen = |field: JournalField<'_>, note: &JournalEntry| {
+            if let Some(sum) = &mut sum {
+                sum.add(field, note);
+            }
+            let JournalField::Order(order) = field else { return };
+            read += 1;
+            if let Some(user) = barred(note).filter(|user| part.has(user.get())) {
+                users.take(&Said { id: user.get(), voucher: place, what: 0 });
+            }
+            let order = order.get();
+            if part.has(order)
+                && !in_flight.has_order(place, order)
+                && let Some(what) = said_by(note, sale)
+            {
+                orders.add(&Said { id: order, voucher: place, what });
+            }
+        };
+        let job = self.job;
+        let page_read = |fields| progress.add(fields);
+        self.stores.redis().read_journal(voucher, self.pace, seen, page_read).await?;
+        if job.is_stopped() {
+            return Err(LookError::Stopped);
+        }
+        self.counted.redis_orders += read;
+        if let Some(sum) = sum {
+            let end = self.stores.gate.moment(voucher).await?;
+            self.counted.sums.insert(place, (sum.finish(end.at_ms), sum.loaded()));
+        }
+        Ok(())
+    }
+
+    /// The orders of vouchers without a complete journal: what the stream holds of them and the group has settled. Answers with
+    /// the first entry that the stream holds.
+    async fn read_stream(&mut self) -> Result<Option<EntryId>, LookError> {
+        let without = self.sales.iter().flatten().filter(|sale| !sale.is_complete);
+        let Some(end) = without.map(|sale| sale.moment.stream_end).max() else { return Ok(None) };
+        let Some(first) = self.stores.redis().first_entry().await? else { return Ok(None) };
+        let (orders, in_flight, part) = (&mut self.orders, &self.in_flight, self.part);
+        let (sales, places, mut read) = (self.sales, self.places, 0);
+        self.stores
+            .redis()
+            .read_stream(end, self.pace, |entry, order| {
+                let Some(place) = places.of(order.voucher) else { return };
+                let sale = sales.get(place as usize).and_then(Option::as_ref);
+                let Some(sale) = sale.filter(|sale| !sale.is_complete) else { return };
+                let id = order.id.get();
+                read += 1;
+                if sale.has_entry(Some(entry)) && part.has(id) && !in_flight.has_order(place, id) {
+                    orders.add(&Said { id, voucher: place, what: hash_of(&[KNOWN]) });
+                }
+            })
+            .await?;
+        self.counted.redis_orders += read;
+        self.go_on()?;
+        Ok(Some(first))
+    }
+
+    async fn read_dead(&mut self) -> Result<(), LookError> {
+        let mut dead = Vec::new();
+        self.stores.redis().read_dead(self.places, self.pace, |letter| dead.push(letter)).await?;
+        let mut orders: Vec<_> = dead.into_iter().map(|it| ((it.place, it.order), it)).collect();
+        orders.sort_unstable_by_key(|(key, _)| *key);
+        orders.dedup_by_key(|(key, _)| *key);
+        if self.part == Part::WHOLE {
+            self.count_dead(&orders).await?;
+        }
+        for ((place, order), letter) in orders {
+            let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, order)) else { continue };
+            let what = if sale.is_complete {
+                hash_of(&[HOLDS, letter.user, letter.quantity])
+            } else {
+                hash_of(&[KNOWN])
+            };
+            self.orders.take(&Said { id: order, voucher: place, what });
+        }
+        Ok(())
+    }
+
+    /// Counts the dead orders that no row and no refusal of MySQL has ended.
+    async fn count_dead(&mut self, dead: &[((u32, i64), DeadOrder)]) -> Result<(), LookError> {
+        let mysql = self.stores.mysql();
+        for dead in dead.chunks(LOOKUP) {
+            let ids: Vec<i64> = dead.iter().map(|((_, order), _)| *order).collect();
+            let mut ended: HashSet<i64> = mysql.orders(&ids).await?.into_iter().map(|row| row.id).collect();
+            ended.extend(mysql.refusals(&ids).await?.into_iter().map(|row| row.id));
+            for ((place, order), letter) in dead {
+                if !ended.contains(order) && letter.fact == LetterFact::Order {
+                    let counts = self.counted.dead.entry(*place).or_default();
+                    (counts.0, counts.1) = (counts.0 + 1, counts.1 + letter.quantity);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_rows(&mut self, first: Option<EntryId>) -> Result<(), LookError> {
+        let mysql = self.stores.mysql();
+        let mut after = 0;
+        loop {
+            let page = self.pace.step(mysql.orders_after(after)).await?;
+            let Some(last) = page.last().map(|row| row.id) else { return Ok(()) };
+            let events = match last > after {
+                true => self.pace.step(mysql.events_between((after, last))).await?,
+                false => HashMap::new(),
+            };
+            for row in page.iter().filter(|row| row.id > 0) {
+                self.take_row(row, events.get(&row.id), first);
+            }
+            self.job.progress.add(page.len() as u64);
+            self.go_on()?;
+            // Beyond 2^63-1 are numbers that no order of ours has.
+            if last <= after {
+                return Ok(());
+            }
+            after = last;
+        }
+    }
+
+    fn take_row(&mut self, row: &OrderRow, events: Option<&EventSum>, first: Option<EntryId>) {
+        let Some(place) = self.places.of_number(row.voucher) else { return };
+        let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, row.id)) else { return };
+        if !sale.has_entry(row.entry) {
+            return;
+        }
+        self.counted.mysql_orders += 1;
+        self.note_events(place, row, events);
+        let what = match sale.is_complete {
+            true if holds(row) => hash_of(&[HOLDS, row.user, row.quantity]),
+            true => hash_of(&[ENDED]),
+            // Its entry is gone, or never was.
+            false if row.entry.is_none_or(|entry| first.is_none_or(|first| entry < first)) => return,
+            false => hash_of(&[KNOWN]),
+        };
+        self.orders.take(&Said { id: row.id, voucher: place, what });
+    }
+
+    /// What MySQL alone can tell.
+    fn note_events(&mut self, place: u32, row: &OrderRow, events: Option<&EventSum>) {
+        if events.is_some_and(|events| events.releases > 1) {
+            self.counted.of_mysql.insert((place, row.id));
+        }
+        if is_set_by_others(row, events) {
+            if self.counted.of_mysql.len() < BY_OTHERS {
+                self.counted.of_mysql.insert((place, row.id));
+            } else {
+                let counts = self.counted.by_others.entry(place).or_default();
+                (counts.0, counts.1) = (counts.0 + 1, counts.1 + row.quantity);
+            }
+        }
+    }
+
+    async fn read_refusals(&mut self, first: Option<EntryId>) -> Result<(), LookError> {
+        let mysql = self.stores.mysql();
+        let mut after = 0;
+        loop {
+            let page = self.pace.step(mysql.refusals_after(after)).await?;
+            let Some(last) = page.last().map(|row| row.id) else { return Ok(()) };
+            for row in page.iter().filter(|row| row.id > 0) {
+                let Some(place) = self.places.of_number(row.voucher) else { continue };
+                let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, row.id)) else { continue };
+                let is_known =
+                    sale.is_complete || first.zip(row.entry).is_some_and(|(first, its)| its >= first);
+                if is_known && sale.has_entry(row.entry) {
+                    let what = hash_of(&[if sale.is_complete { ENDED } else { KNOWN }]);
+                    self.orders.take(&Said { id: row.id, voucher: place, what });
+                }
+            }
+            self.go_on()?;
+            after = last;
+        }
+    }
+}
+
+/// Who may not order again, by the last movement of an order.
+fn barred(note: &JournalEntry) -> Option<UserId> {
+    note.by.as_ref().filter(|_| note.is_admission())?.parse().ok()
+}
+
+/// What a complete journal says of an order; none of one that is not compared.
+fn said_by(note: &JournalEntry, sale: &Sale) -> Option<u64> {
+    if note.is_admission() {
+        let user = note.by.as_ref().and_then(|by| by.parse::<UserId>().ok()).map_or(0, UserId::get);
+        return sale.has(note.at_ms).then(|| hash_of(&[HOLDS, user, -note.change.unwrap_or(0)]));
+    }
+    let admitted_ms = note.admitted.and_then(|admitted| admitted.at_ms).or(note.at_ms);
+    sale.has(admitted_ms).then(|| hash_of(&[ENDED]))
+}
+
+/// The statuses that others have set, but for those that are looked at again.
+pub(crate) fn tally_by_others(counted: &Counted, places: &Places, tally: &mut Tally) {
+    for (place, (total, units)) in &counted.by_others {
+        if let Some(voucher) = places.voucher(*place) {
+            tally.add_many(voucher, DifferenceKind::StatusSetByOthers, (*total, *units));
+        }
+    }
+}
+
+/// All dead letters, to look orders up in.
+pub(crate) async fn dead_orders(
+    stores: &Stores,
+    places: &Places,
+    pace: Pace,
+) -> Result<DeadOrders, LookError> {
+    let mut dead = DeadOrders::default();
+    stores.redis().read_dead(places, pace, |letter| dead.add(letter)).await?;
+    Ok(dead)
+}

@@ -1,0 +1,114 @@
+//! Which orders the group has still to handle: neither side knows yet what becomes of them, so nothing is said of them.
+
+use std::collections::HashMap;
+
+use tidegate_orders::{VoucherId, wire::Message};
+use tidegate_stream::{Entry, EntryId, StreamError, StreamInspector};
+
+use crate::{pace::Pace, table::hash_of_id};
+use tidegate_orders::{Keys, Order};
+
+/// Entries and ids a page.
+const PAGE: u16 = 1_000;
+
+/// Vouchers that are looked at, each with its place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    vouchers: Vec<VoucherId>,
+    places: HashMap<VoucherId, u32>,
+}
+
+impl Places {
+    pub(crate) fn new(mut vouchers: Vec<VoucherId>) -> Self {
+        vouchers.sort_unstable();
+        vouchers.dedup();
+        let places = vouchers.iter().copied().zip(0..).collect();
+        Self { vouchers, places }
+    }
+
+    pub(crate) fn of(&self, voucher: VoucherId) -> Option<u32> {
+        self.places.get(&voucher).copied()
+    }
+
+    /// The place of a number of MySQL's.
+    pub(crate) fn of_number(&self, voucher: i64) -> Option<u32> {
+        self.of(voucher.try_into().ok()?)
+    }
+
+    pub(crate) fn voucher(&self, place: u32) -> Option<VoucherId> {
+        self.vouchers.get(place as usize).copied()
+    }
+
+    pub(crate) fn all(&self) -> &[VoucherId] {
+        &self.vouchers
+    }
+}
+
+/// What the group has still to handle, in 16 bytes an entry.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    orders: Vec<u64>,
+    users: Vec<u64>,
+    /// Of each place: orders that are not written yet, and their units.
+    pub(crate) counts: HashMap<u32, (u64, i64)>,
+}
+
+impl InFlight {
+    /// Reads it. Whatever is not in it and stood in the stream before has its outcome in MySQL, in Redis and among the dead
+    /// letters by now: what is read of these afterwards agrees.
+    pub(crate) async fn read(
+        inspector: &StreamInspector,
+        keys: &Keys,
+        places: &Places,
+        pace: &Pace,
+    ) -> Result<Self, StreamError> {
+        let mut found = Self::default();
+        // The boundary first: an entry that is delivered after this is beyond it, whatever becomes of it.
+        let delivered = inspector.last_delivered().await?.unwrap_or(EntryId::MIN);
+        let stream = &inspector.names().stream;
+        let mut pending = inspector.pending_pages((EntryId::MIN, delivered), PAGE, None);
+        while let Some(page) = pace.step(pending.next()).await? {
+            let ids: Vec<EntryId> = page.into_iter().map(|pending| pending.id).collect();
+            for entry in inspector.entries(stream, &ids).await?.into_iter().flatten() {
+                found.add(&entry, keys, places);
+            }
+        }
+        let last = inspector.last_id(stream).await?;
+        let mut unread = inspector.entry_pages(stream, (delivered, last), PAGE);
+        while let Some(page) = pace.step(unread.next(u64::MAX)).await? {
+            page.iter().for_each(|entry| found.add(entry, keys, places));
+        }
+        found.orders.sort_unstable();
+        found.users.sort_unstable();
+        Ok(found)
+    }
+
+    fn add(&mut self, entry: &Entry, keys: &Keys, places: &Places) {
+        match keys.fields().decode_message(entry) {
+            Ok(Message::Order(order)) => self.add_order(&order, places),
+            Ok(Message::Event(event)) => {
+                if let Some(place) = places.of(event.voucher) {
+                    self.orders.push(hash_of_id(place, event.order.get()));
+                    self.users.push(hash_of_id(place, event.user.get()));
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn add_order(&mut self, order: &Order, places: &Places) {
+        let Some(place) = places.of(order.voucher) else { return };
+        self.orders.push(hash_of_id(place, order.id.get()));
+        self.users.push(hash_of_id(place, order.user.get()));
+        let counts = self.counts.entry(place).or_default();
+        (counts.0, counts.1) = (counts.0 + 1, counts.1 + order.quantity.get());
+    }
+
+    pub(crate) fn has_order(&self, place: u32, order: i64) -> bool {
+        self.orders.binary_search(&hash_of_id(place, order)).is_ok()
+    }
+
+    pub(crate) fn has_user(&self, place: u32, user: i64) -> bool {
+        self.users.binary_search(&hash_of_id(place, user)).is_ok()
+    }
+}

@@ -1,0 +1,310 @@
+//! What the facts of one order, or of one user, mean: a difference, or none. Pure.
+
+use tidegate_operations::reconciled::DifferenceKind;
+use tidegate_orders::{
+    JournalEntry, OrderFacts, OrderStatus, RowState,
+    order_status::{EntryFact, JournalFact, LetterFact, RowFact},
+};
+
+use crate::{
+    difference::{Cause, Mend},
+    mysql_side::{EventSum, OrderRow, RefusalRow},
+    redis_side::{DeadOrder, Entered},
+};
+
+/// What was read of an order that is not in flight. Of MySQL first, then of the journal: what the journal lacks then was lacking
+/// when the row was there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evidence {
+    /// The journal of its voucher holds every movement.
+    pub(crate) is_complete: bool,
+    /// Since when it does, in Unix milliseconds; 0: it knows what was before.
+    pub(crate) complete_since_ms: i64,
+    pub(crate) note: Option<JournalEntry>,
+    pub(crate) row: Option<OrderRow>,
+    pub(crate) refusal: Option<RefusalRow>,
+    pub(crate) dead: Option<DeadOrder>,
+    pub(crate) events: Option<EventSum>,
+    /// Where the journal is not complete: its entry, which is acknowledged.
+    pub(crate) entry: Option<Entered>,
+}
+
+/// A difference about an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) kind: DifferenceKind,
+    pub(crate) user: Option<i64>,
+    pub(crate) units: i64,
+    pub(crate) cause: Cause,
+    pub(crate) mend: Mend,
+}
+
+impl Evidence {
+    /// Whose order it is and how many units it has, by whoever admitted it.
+    fn admitted(&self) -> Option<(Option<i64>, i64)> {
+        let by_journal = self.note.as_ref().and_then(|note| match &note.admitted {
+            Some(admitted) => Some((admitted.user.map(tidegate_orders::UserId::get), -admitted.change)),
+            None if note.is_admission() => {
+                let user = note.by.as_ref().and_then(|by| by.parse().ok());
+                Some((user, -note.change.unwrap_or(0)))
+            }
+            None => None,
+        });
+        by_journal.or_else(|| self.entry.map(|entry| (Some(entry.user), entry.quantity)))
+    }
+
+    /// What is known, for the one place that decides where an order is.
+    fn facts(&self, voucher: i64) -> OrderFacts {
+        let admitted = self.admitted();
+        let is_of = |user: i64| admitted.is_none_or(|(its, _)| its.is_none_or(|its| its == user));
+        let row = self.row.as_ref().map_or(RowFact::None, |row| {
+            let has_quantity = admitted.is_none_or(|(_, units)| units == row.quantity);
+            let is_own = row.voucher == voucher && is_of(row.user) && has_quantity;
+            if is_own { RowFact::Own(row.state()) } else { RowFact::Other }
+        });
+        let is_refused = self.refusal.as_ref().is_some_and(|it| it.voucher == voucher && is_of(it.user));
+        let journal = match &self.note {
+            Some(note) if note.is_release() => JournalFact::Released,
+            Some(_) => JournalFact::Admitted,
+            None => JournalFact::Nothing,
+        };
+        let letter = match &self.dead {
+            Some(dead) if is_of(dead.user) => dead.fact,
+            _ => LetterFact::None,
+        };
+        let entry =
+            if self.entry.is_some() || self.is_complete { EntryFact::Settled } else { EntryFact::None };
+        OrderFacts { row, is_refused, journal, entry, letter, ..OrderFacts::NOTHING }
+    }
+
+    /// What is different about the order, as far as its units are concerned.
+    pub(crate) fn finding(&self, voucher: i64) -> Option<Finding> {
+        let facts = self.facts(voucher);
+        let (user, units) = self.admitted().unwrap_or_else(|| self.by_mysql());
+        let finding = |kind, cause, mend| Some(Finding { kind, user, units, cause, mend });
+        let is_admitted = facts.journal == JournalFact::Admitted;
+        match facts.status() {
+            OrderStatus::Written if self.is_complete => self.finding_of_live(facts.journal),
+            OrderStatus::Cancelled | OrderStatus::Refused if self.is_complete && is_admitted => {
+                let is_half = facts.letter != LetterFact::None || facts.status() == OrderStatus::Refused;
+                let cause = if is_half { Cause::LeftHalfDone } else { Cause::Unknown };
+                finding(DifferenceKind::NotReleased, cause, Mend::Release)
+            }
+            OrderStatus::GivenBack if self.is_complete => {
+                finding(DifferenceKind::ReleaseUnknownToMysql, Cause::Unknown, Mend::WriteCancelledRow)
+            }
+            OrderStatus::Mismatched => finding(DifferenceKind::Mismatched, Cause::Unknown, Mend::ByHand),
+            // Whether the stream still holds it is looked up where it is said.
+            OrderStatus::Lost if is_admitted || self.entry.is_some() => {
+                finding(DifferenceKind::LostOrder, Cause::AcknowledgedAndNotWritten, Mend::RunAgain)
+            }
+            _ => None,
+        }
+    }
+
+    fn finding_of_live(&self, journal: JournalFact) -> Option<Finding> {
+        let row = self.row.as_ref()?;
+        let finding = |kind, cause, mend| {
+            Some(Finding { kind, user: Some(row.user), units: row.quantity, cause, mend })
+        };
+        match journal {
+            JournalFact::Released => finding(DifferenceKind::ReleasedAndLive, Cause::Unknown, Mend::Admit),
+            JournalFact::Nothing if self.is_since_complete(row) => {
+                let is_ours = row.entry.is_some();
+                let cause = if is_ours { Cause::RedisWentBack } else { Cause::ChangedByHand };
+                finding(DifferenceKind::NotAdmitted, cause, Mend::Admit)
+            }
+            _ => None,
+        }
+    }
+
+    /// The journal should know it. Of a row without an entry nobody can tell when it was sold: it is taken for one of before
+    /// where there was a before.
+    fn is_since_complete(&self, row: &OrderRow) -> bool {
+        is_since(row, self.complete_since_ms)
+    }
+
+    fn by_mysql(&self) -> (Option<i64>, i64) {
+        let row = self.row.as_ref().map(|row| (Some(row.user), row.quantity));
+        row.or_else(|| self.refusal.as_ref().map(|it| (Some(it.user), it.quantity))).unwrap_or((None, 0))
+    }
+
+    /// Units that went back more than once, as MySQL recorded it.
+    pub(crate) fn doubled(&self) -> Option<Finding> {
+        let (row, events) = (self.row.as_ref()?, self.events?);
+        (events.releases > 1).then_some(Finding {
+            kind: DifferenceKind::GivenBackTwice,
+            user: Some(row.user),
+            units: events.released - row.quantity,
+            cause: Cause::Unknown,
+            mend: Mend::ByHand,
+        })
+    }
+
+    /// A status that no event of ours led to.
+    pub(crate) fn status_by_others(&self) -> Option<Finding> {
+        let row = self.row.as_ref()?;
+        is_set_by_others(row, self.events.as_ref()).then_some(Finding {
+            kind: DifferenceKind::StatusSetByOthers,
+            user: Some(row.user),
+            units: row.quantity,
+            cause: Cause::ChangedByHand,
+            mend: Mend::ByHand,
+        })
+    }
+}
+
+/// A row of the time that a complete journal knows.
+pub(crate) fn is_since(row: &OrderRow, complete_since_ms: i64) -> bool {
+    match row.entry {
+        Some(entry) => i64::try_from(entry.ms).is_ok_and(|ms| ms >= complete_since_ms),
+        None => true,
+    }
+}
+
+/// Whether the status of a row that came through a stream is not the one that its events lead to. A row is cancelled without an
+/// event where its order was cancelled before it was written.
+pub(crate) fn is_set_by_others(row: &OrderRow, events: Option<&EventSum>) -> bool {
+    let led_to = events.and_then(|events| events.status);
+    let cancelled = 4;
+    row.entry.is_some()
+        && match led_to {
+            Some(status) => status != row.status,
+            None => row.status != 1 && (row.status != cancelled || row.slot.is_some()),
+        }
+}
+
+/// What was read of a user who is not in flight, of a voucher whose journal is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UserEvidence {
+    pub(crate) is_buyer: bool,
+    /// A live order in MySQL.
+    pub(crate) live: Option<i64>,
+    pub(crate) is_dead: bool,
+    /// An order of the user is a difference of its own, and what mends that bars or frees the user, too.
+    pub(crate) is_told: bool,
+}
+
+impl UserEvidence {
+    pub(crate) fn finding(&self, user: i64) -> Option<Finding> {
+        let finding = |kind, cause, mend| Some(Finding { kind, user: Some(user), units: 0, cause, mend });
+        match (self.is_buyer, self.live.is_some() || self.is_dead) {
+            _ if self.is_told => None,
+            (true, false) => finding(DifferenceKind::BarredWithoutOrder, Cause::Unknown, Mend::Unbar),
+            (false, true) => finding(DifferenceKind::NotBarred, Cause::Unknown, Mend::Bar),
+            _ => None,
+        }
+    }
+}
+
+/// A row as one side's word about an order: it holds units, or does not any more.
+pub(crate) fn holds(row: &OrderRow) -> bool {
+    row.state() != RowState::Cancelled
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_stream::EntryId;
+
+    use super::*;
+
+    const VOUCHER: i64 = 10;
+
+    fn admit(user: i64, units: i64) -> Option<JournalEntry> {
+        let note = format!(r#"{{"action":"admit","change":-{units},"by":"{user}","timestamp":5}}"#);
+        JournalEntry::parse(note.as_bytes())
+    }
+
+    fn release(user: i64, units: i64) -> Option<JournalEntry> {
+        let note = format!(
+            r#"{{"action":"release","change":{units},"by":"worker:x","timestamp":9,"admitted":{{"user":"{user}","change":-{units},"timestamp":5}}}}"#
+        );
+        JournalEntry::parse(note.as_bytes())
+    }
+
+    fn row(user: i64, quantity: i64, status: i64) -> Option<OrderRow> {
+        let slot = (![4, 6].contains(&status)).then_some(1);
+        let entry = Some(EntryId { ms: 5, seq: 0 });
+        Some(OrderRow { id: 1, user, voucher: VOUCHER, quantity, slot, status, entry })
+    }
+
+    fn refusal(user: i64) -> Option<RefusalRow> {
+        Some(RefusalRow { id: 1, user, voucher: VOUCHER, quantity: 2, entry: None })
+    }
+
+    fn dead(user: i64) -> Option<DeadOrder> {
+        Some(DeadOrder { place: 0, order: 1, user, quantity: 2, fact: LetterFact::Order })
+    }
+
+    #[test]
+    fn each_combination_of_a_complete_journal_and_mysql_is_one_difference_or_none() {
+        use DifferenceKind::*;
+        let complete = Evidence { is_complete: true, ..Evidence::default() };
+        let with = |note, row| Evidence { note, row, ..complete.clone() };
+        let refused = |note| Evidence { note, refusal: refusal(7), ..complete.clone() };
+        let buried = |note, row| Evidence { note, row, dead: dead(7), ..complete.clone() };
+        let (admit, release) = (admit(7, 2), release(7, 2));
+        let cases = [
+            (with(admit.clone(), None), Some((LostOrder, Mend::RunAgain))),
+            (with(admit.clone(), row(7, 2, 1)), None),
+            (with(admit.clone(), row(8, 2, 1)), Some((Mismatched, Mend::ByHand))),
+            (with(admit.clone(), row(7, 3, 1)), Some((Mismatched, Mend::ByHand))),
+            (with(admit.clone(), row(7, 2, 4)), Some((NotReleased, Mend::Release))),
+            (with(admit.clone(), row(7, 2, 6)), Some((NotReleased, Mend::Release))),
+            (refused(admit.clone()), Some((NotReleased, Mend::Release))),
+            (refused(release.clone()), None),
+            (refused(None), None),
+            (buried(admit.clone(), None), None),
+            (buried(admit, row(7, 2, 4)), Some((NotReleased, Mend::Release))),
+            (buried(None, None), None),
+            (with(release.clone(), None), Some((ReleaseUnknownToMysql, Mend::WriteCancelledRow))),
+            (with(release.clone(), row(7, 2, 4)), None),
+            (with(release, row(7, 2, 2)), Some((ReleasedAndLive, Mend::Admit))),
+            (with(None, row(7, 2, 1)), Some((NotAdmitted, Mend::Admit))),
+            (with(None, row(7, 2, 4)), None),
+            (with(None, None), None),
+        ];
+        for (evidence, expected) in cases {
+            let found = evidence.finding(VOUCHER);
+            assert_eq!(found.map(|it| (it.kind, it.mend)), expected, "{evidence:?}");
+            let is_of_user = found.is_none_or(|it| it.user.is_some() && it.units > 0);
+            assert!(is_of_user, "{evidence:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_complete_journal_only_what_was_acknowledged_and_is_nowhere_is_different() {
+        let entry = Some(Entered { entry: EntryId { ms: 5, seq: 0 }, user: 7, quantity: 2 });
+        let with = |note, row| Evidence { entry, note, row, ..Evidence::default() };
+        let kind = |evidence: Evidence| evidence.finding(VOUCHER).map(|it| it.kind);
+        assert_eq!(kind(with(None, None)), Some(DifferenceKind::LostOrder));
+        assert_eq!(kind(with(admit(7, 2), None)), Some(DifferenceKind::LostOrder));
+        assert_eq!(kind(with(None, row(8, 2, 1))), Some(DifferenceKind::Mismatched));
+        assert_eq!(kind(with(admit(7, 2), row(7, 2, 4))), None, "a service may cancel by itself");
+        assert_eq!(kind(with(release(7, 2), None)), None);
+        assert_eq!(kind(Evidence { row: row(7, 2, 1), ..Evidence::default() }), None);
+        assert_eq!(kind(Evidence { note: admit(7, 2), ..with(None, row(7, 2, 1)) }), None);
+    }
+
+    #[test]
+    fn a_status_is_set_by_others_where_no_event_leads_to_it() {
+        let events = |status| EventSum { releases: 0, released: 0, status };
+        let by_others =
+            |status, events: Option<EventSum>| is_set_by_others(&row(7, 2, status).unwrap(), events.as_ref());
+        assert!(!by_others(1, None) && !by_others(4, None) && by_others(2, None) && by_others(6, None));
+        assert!(!by_others(2, Some(events(Some(2)))) && by_others(3, Some(events(Some(2)))));
+        assert!(by_others(2, Some(events(None))) && !by_others(1, Some(events(None))));
+    }
+
+    #[test]
+    fn a_user_is_barred_who_has_an_order_and_no_other() {
+        let user = |is_buyer, live, is_dead, is_told| UserEvidence { is_buyer, live, is_dead, is_told };
+        let kind = |user: UserEvidence| user.finding(7).map(|it| it.kind);
+        assert_eq!(kind(user(true, None, false, false)), Some(DifferenceKind::BarredWithoutOrder));
+        assert_eq!(kind(user(true, None, false, true)), None);
+        assert_eq!(kind(user(true, Some(1), false, false)), None);
+        assert_eq!(kind(user(true, None, true, false)), None);
+        assert_eq!(kind(user(false, Some(1), false, false)), Some(DifferenceKind::NotBarred));
+        assert_eq!(kind(user(false, None, false, false)), None);
+    }
+}

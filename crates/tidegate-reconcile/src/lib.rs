@@ -1,0 +1,32 @@
+//! Compares what Redis and MySQL know of each order while the sale goes on, and mends what is different.
+
+mod books;
+mod compare;
+mod difference;
+mod in_flight;
+mod judge;
+mod lease;
+mod look;
+mod mysql_side;
+mod pace;
+pub mod rebuild;
+mod redis_side;
+mod repair;
+mod report;
+mod stock;
+mod stores;
+mod table;
+mod verify;
+
+pub use books::VoucherBooks;
+pub use difference::{Cause, Difference, Mend};
+pub use lease::{ReconcilerLease, TakenLease};
+pub use look::{LookRequest, Looker};
+pub use pace::Pace;
+pub use repair::{
+    PlanCounts, Repair, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended,
+    VoucherFindings, VoucherRepairPlan, Why,
+};
+pub use report::{KindCount, LookReport, VoucherLook};
+pub use stock::{StockBooks, StockMove};
+pub use stores::LookError;

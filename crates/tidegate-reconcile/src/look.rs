@@ -1,0 +1,295 @@
+//! One look at both sides while the sale goes on: what the journals, the stream and the dead letters say of each order, and what
+//! MySQL says of it.
+//!
+//! It takes about 25 MB of memory for up to 260,000 differences at a time, however many orders there are, 16 bytes for each
+//! entry that waits to be handled, and about 100 for each dead letter. Where more is different, it goes through both sides again
+//! in parts.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Instant,
+};
+
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_operations::change::Job;
+use tidegate_orders::{
+    Gate, Keys, VoucherId,
+    gate::{ChangeState, GateError, RepairGuard, StockChange},
+    journal::{JournalSum, Sum},
+    sale, vouchers,
+};
+use tidegate_stream::{StreamError, StreamInspector, StreamNames, readable};
+
+use crate::{
+    books::VoucherBooks,
+    compare::{Candidates, Counted, Pass, Sale, tally_by_others},
+    difference::Difference,
+    in_flight::Places,
+    pace::Pace,
+    report::{LookReport, Tally},
+    stores::{LookError, Stores},
+    table::Part,
+    verify::Verify,
+};
+
+/// So many times a voucher's stocks are looked at, before nothing is said of them.
+const MOST_BOOKS: usize = 4;
+/// Vouchers that are on sale and of which Redis should have a stock, the highest ids first.
+const MOST_ON_SALE: u32 = 10_000;
+/// Into so many parts a part is divided in which too much is different.
+const DIVIDED: u64 = 8;
+
+/// What is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookRequest {
+    /// These vouchers; none: all that either side knows.
+    pub vouchers: Vec<VoucherId>,
+    /// Only orders that were admitted since, in Unix milliseconds. Stocks are compared all the same.
+    pub since_ms: Option<i64>,
+    /// How fast.
+    pub pace: Pace,
+}
+
+/// Compares both sides.
+#[derive(Debug)]
+pub struct Looker {
+    stores: Stores,
+    request: LookRequest,
+}
+
+impl Looker {
+    /// Of the system with these names.
+    #[must_use]
+    pub fn new(
+        (redis, mysql): (Pool, MySqlPool),
+        keys: Keys,
+        names: StreamNames,
+        request: LookRequest,
+    ) -> Self {
+        let gate = Gate::new(redis.clone(), keys.clone(), names.stream.as_str());
+        let inspector = StreamInspector::new(redis.clone(), names);
+        Self { stores: Stores { redis, mysql, inspector, keys, gate }, request }
+    }
+
+    /// Looks. Changes nothing. Each difference that stands goes to `found` as well, those of a voucher together unless very much
+    /// is different.
+    ///
+    /// # Errors
+    /// When a store cannot be read, or `job` is stopped. What is wrong with the orders stands in the report.
+    pub async fn look(&self, job: &Job, mut found: impl FnMut(&Difference)) -> Result<LookReport, LookError> {
+        let began = Instant::now();
+        let places = Places::new(self.vouchers().await?);
+        let (sales, mut books) = self.begin(&places).await?;
+        let at_ms = sales.iter().flatten().map(|sale| sale.moment.at_ms).min().unwrap_or(0);
+        job.progress.expect(self.expected(&sales), "orders");
+        let (mut tally, mut passes, mut counted) = (Tally::default(), 0, None);
+        let mut parts = vec![Part::WHOLE];
+        while let Some(part) = parts.pop() {
+            passes += 1;
+            let expected = counted.as_ref().map_or(0, |it: &Counted| it.redis_orders.max(it.mysql_orders));
+            let pass = Pass::new(&self.stores, (&places, &sales), (part, expected), (self.request.pace, job));
+            let (candidates, its) = pass.run().await?;
+            let Candidates { mut orders, users, is_whole } = candidates;
+            let first = counted.get_or_insert(its);
+            if !is_whole {
+                parts.extend((0..DIVIDED).rev().map(|nth| part.divided(nth, DIVIDED)));
+                continue;
+            }
+            orders.append(&mut first.of_mysql);
+            let verify =
+                Verify { stores: &self.stores, places: &places, sales: &sales, pace: self.request.pace, job };
+            for difference in verify.differences(orders, users).await? {
+                found(&difference);
+                tally.add(difference);
+            }
+        }
+        let counted = counted.unwrap_or_default();
+        tally_by_others(&counted, &places, &mut tally);
+        self.finish_books(&places, &sales, &counted, &mut books, job).await?;
+        for difference in books.iter().flat_map(VoucherBooks::differences) {
+            found(&difference);
+            tally.add(difference);
+        }
+        Ok(LookReport {
+            at_ms,
+            took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            redis_orders: counted.redis_orders,
+            mysql_orders: counted.mysql_orders,
+            passes,
+            vouchers: tally.into_looks(books),
+        })
+    }
+
+    /// What a repair compares, of each voucher of which Redis can be read: to be asked for before the look.
+    pub(crate) async fn guards(&self) -> Result<BTreeMap<VoucherId, RepairGuard>, LookError> {
+        let mut guards = BTreeMap::new();
+        for voucher in self.vouchers().await? {
+            match self.stores.gate.repair_guard(voucher).await {
+                Ok(guard) => _ = guards.insert(voucher, guard),
+                Err(error) => _ = wrong_key(error.into())?,
+            }
+        }
+        Ok(guards)
+    }
+
+    async fn vouchers(&self) -> Result<Vec<VoucherId>, LookError> {
+        if !self.request.vouchers.is_empty() {
+            return Ok(self.request.vouchers.clone());
+        }
+        let Stores { redis, keys, .. } = &self.stores;
+        let mut vouchers = self.stores.mysql().vouchers().await?;
+        let journaled = sale::find_journaled(redis, keys, |_| {}).await;
+        vouchers.extend(journaled.map_err(StreamError::from)?);
+        Ok(vouchers)
+    }
+
+    /// The moment of each voucher. One of which Redis holds nothing is not compared, nor one whose keys hold something else than
+    /// they should: that is said in its books.
+    async fn begin(&self, places: &Places) -> Result<(Vec<Option<Sale>>, Vec<VoucherBooks>), LookError> {
+        let (mut sales, mut books) = (Vec::new(), Vec::new());
+        for (place, voucher) in (0..).zip(places.all()) {
+            let mut its = VoucherBooks::new(*voucher);
+            let sale = match self.sale(place, *voucher).await {
+                Ok(sale) => sale,
+                Err(error) => {
+                    its.unreadable = Some(wrong_key(error)?);
+                    None
+                }
+            };
+            sales.push(sale);
+            books.push(its);
+        }
+        Ok((sales, books))
+    }
+
+    async fn sale(&self, place: u32, voucher: VoucherId) -> Result<Option<Sale>, LookError> {
+        let moment = self.stores.gate.moment(voucher).await?;
+        if moment.stock.is_none() && moment.journaled == 0 && self.request.vouchers.is_empty() {
+            return Ok(None);
+        }
+        let complete_since_ms =
+            if moment.is_complete { self.stores.redis().complete_since(voucher).await? } else { 0 };
+        // A clock of Redis that was ahead and was set back says that everything is older.
+        let complete_since_ms = if complete_since_ms > moment.at_ms { 0 } else { complete_since_ms };
+        if moment.is_complete {
+            // Fails on a key of another type.
+            self.stores.redis().are_buyers(voucher, &[1]).await?;
+        }
+        let since_ms = self.request.since_ms.unwrap_or(0).max(complete_since_ms);
+        let is_complete = moment.is_complete;
+        Ok(Some(Sale { place, moment, is_complete, complete_since_ms, since_ms }))
+    }
+
+    fn expected(&self, sales: &[Option<Sale>]) -> u64 {
+        let journaled: u64 = sales.iter().flatten().map(|sale| sale.moment.journaled).sum();
+        journaled * 2
+    }
+
+    /// The stocks. Where something is apart, all of it is read again, until it is the same twice.
+    async fn finish_books(
+        &self,
+        places: &Places,
+        sales: &[Option<Sale>],
+        counted: &Counted,
+        books: &mut [VoucherBooks],
+        job: &Job,
+    ) -> Result<(), LookError> {
+        for (place, its) in (0..).zip(books.iter_mut()) {
+            let Some(sale) = sales.get(place as usize).and_then(Option::as_ref) else { continue };
+            let counts = |counts: &std::collections::HashMap<u32, (u64, i64)>| {
+                counts.get(&place).copied().unwrap_or_default()
+            };
+            (its.in_flight_orders, its.in_flight_units) = counts(&counted.in_flight);
+            (its.dead_orders, its.dead_units) = counts(&counted.dead);
+            its.set_redis(&sale.moment, counted.sums.get(&place).copied());
+        }
+        // Redis was asked for their stocks before.
+        let on_sale = vouchers::on_sale_with_orders(&self.stores.mysql, MOST_ON_SALE).await;
+        let on_sale = on_sale.map_err(LookError::Voucher)?.into_iter().filter(|row| row.stock > 0);
+        let on_sale: HashSet<VoucherId> = on_sale.map(|row| row.voucher).collect();
+        let compared: Vec<VoucherId> = places.all().to_vec();
+        let stocks = self.stores.mysql().stocks(&compared).await?;
+        for (place, its) in (0..).zip(books.iter_mut()) {
+            let row = stocks.get(&its.voucher);
+            if its.redis_stock.is_none() && its.unreadable.is_none() && on_sale.contains(&its.voucher) {
+                // It may have been loaded and bought since the look began.
+                its.is_forgotten = self.stores.gate.moment(its.voucher).await?.stock.is_none();
+                its.mysql_stock = row.and_then(|row| row.stock);
+            }
+            let Some(sale) = sales.get(place as usize).and_then(Option::as_ref) else { continue };
+            if let Some(row) = row {
+                its.set_mysql(row);
+            }
+            if !its.differences().is_empty() || its.is_unsure {
+                self.look_at_books_again(sale, its, job).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_at_books_again(
+        &self,
+        sale: &Sale,
+        books: &mut VoucherBooks,
+        job: &Job,
+    ) -> Result<(), LookError> {
+        let voucher = books.voucher;
+        let mut before = None;
+        for _ in 0..MOST_BOOKS {
+            if job.is_stopped() {
+                return Err(LookError::Stopped);
+            }
+            let change = self.stores.gate.read_change(voucher).await?;
+            let moment = self.stores.gate.moment(voucher).await?;
+            let sum = if sale.is_complete { Some(self.sum(voucher, moment).await?) } else { None };
+            books.set_redis(&moment, sum);
+            if let Some(row) = self.stores.mysql().stocks(&[voucher]).await?.get(&voucher) {
+                books.set_mysql(row);
+            }
+            books.is_change_open = !is_settled(change, self.stores.gate.read_change(voucher).await?);
+            let found = books.differences();
+            if !books.is_unsure && (found.is_empty() || before.as_ref() == Some(&found)) {
+                return Ok(());
+            }
+            before = Some(found);
+        }
+        Ok(())
+    }
+
+    async fn sum(
+        &self,
+        voucher: VoucherId,
+        moment: tidegate_orders::gate::Moment,
+    ) -> Result<(Sum, i64), LookError> {
+        let mut sum = JournalSum::new(moment);
+        let seen = |field: tidegate_orders::JournalField<'_>, note: &tidegate_orders::JournalEntry| {
+            sum.add(field, note);
+        };
+        self.stores.redis().read_journal(voucher, self.request.pace, seen, |_| {}).await?;
+        let end = self.stores.gate.moment(voucher).await?;
+        Ok((sum.finish(end.at_ms), sum.loaded()))
+    }
+}
+
+/// No change of the stock was under way between the two.
+fn is_settled(before: Option<StockChange>, after: Option<StockChange>) -> bool {
+    let is_open = |change: &Option<StockChange>| {
+        change.as_ref().is_some_and(|change| change.state == ChangeState::Open)
+    };
+    !is_open(&before) && !is_open(&after) && before.map(|it| it.id) == after.map(|it| it.id)
+}
+
+/// What Redis says of a key that holds something else than it should; every other error is one.
+fn wrong_key(error: LookError) -> Result<String, LookError> {
+    match &error {
+        LookError::Redis(StreamError::Redis(of_redis)) if of_redis.details().contains("WRONGTYPE") => {
+            Ok(readable(of_redis.details()).to_owned())
+        }
+        LookError::Gate(GateError::Refused(of_redis)) if of_redis.details().contains("WRONGTYPE") => {
+            Ok(readable(of_redis.details()).to_owned())
+        }
+        LookError::Gate(GateError::Unexpected { .. }) => Ok(error.to_string()),
+        _ => Err(error),
+    }
+}

@@ -1,0 +1,225 @@
+//! What MySQL knows of the orders, in pages by primary key. Every statement of the reconcile stands here.
+//!
+//! No page is locked, and none belongs to a snapshot that is held from the first page to the last: that would keep the server
+//! from purging what a busy sale deletes. What moves between two pages is seen by the second look at each difference. Only a
+//! voucher's stock and the units of its live orders must be of one moment: they are read by a single statement.
+
+use std::collections::HashMap;
+
+use sqlx::{AssertSqlSafe, MySqlPool, Row, mysql::MySqlRow};
+use tidegate_orders::{
+    RowState, VoucherId,
+    row_state::{CANCELLED, LIVE},
+};
+use tidegate_stream::EntryId;
+
+/// Rows a page.
+const PAGE: u32 = 1_000;
+
+// Ids may be signed or not; those beyond 2^63-1 are none of ours and become negative here. Entry ids are of any character set.
+const ROWS: &str = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
+    CAST(quantity AS SIGNED), CAST(slot AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED), CAST(entry_id AS CHAR) \
+    FROM tb_voucher_order";
+const REFUSALS: &str = "SELECT order_id, user_id, voucher_id, CAST(quantity AS SIGNED), CAST(entry_id AS CHAR) \
+    FROM tidegate_refusal";
+/// An order a row: how often and how much it was given back, and the status that its last move led to.
+const EVENTS: &str = "SELECT order_id, CAST(SUM(released > 0) AS SIGNED), CAST(SUM(released) AS SIGNED), \
+    CAST(MAX(IF(to_status IS NULL, 0, step * 16 + to_status)) AS SIGNED) FROM tidegate_event";
+const STOCKS: &str = "SELECT CAST(v.voucher_id AS SIGNED), CAST(v.stock AS SIGNED), CAST(v.initial_stock AS SIGNED), \
+    CAST(COALESCE(o.units, 0) AS SIGNED), CAST(COALESCE(o.orders, 0) AS SIGNED), CAST(COALESCE(o.others, 0) AS SIGNED) \
+    FROM tb_seckill_voucher v LEFT JOIN (SELECT voucher_id, ";
+const VOUCHERS: &str = "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher";
+
+/// A row of `tb_voucher_order`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OrderRow {
+    pub(crate) id: i64,
+    pub(crate) user: i64,
+    pub(crate) voucher: i64,
+    pub(crate) quantity: i64,
+    pub(crate) slot: Option<i64>,
+    pub(crate) status: i64,
+    /// The entry of the stream that it came from; None: another program wrote it.
+    pub(crate) entry: Option<EntryId>,
+}
+
+impl OrderRow {
+    pub(crate) fn state(&self) -> RowState {
+        RowState::of(self.slot, Some(self.status))
+    }
+}
+
+/// A row of `tidegate_refusal`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RefusalRow {
+    pub(crate) id: i64,
+    pub(crate) user: i64,
+    pub(crate) voucher: i64,
+    pub(crate) quantity: i64,
+    pub(crate) entry: Option<EntryId>,
+}
+
+/// What the events of an order add up to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventSum {
+    pub(crate) releases: i64,
+    pub(crate) released: i64,
+    /// None: no event has moved it.
+    pub(crate) status: Option<i64>,
+}
+
+/// What MySQL says of a voucher, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StockRow {
+    pub(crate) stock: Option<i64>,
+    pub(crate) initial: Option<i64>,
+    pub(crate) live_units: i64,
+    pub(crate) live_orders: u64,
+    /// Units of rows whose slot and status contradict each other: nobody can tell whether they went back to the stock.
+    pub(crate) contradictory_units: i64,
+}
+
+/// Reads MySQL.
+#[derive(Debug)]
+pub(crate) struct MysqlSide<'a>(pub(super) &'a MySqlPool);
+
+impl MysqlSide<'_> {
+    /// The vouchers that are, or were, on sale.
+    pub(crate) async fn vouchers(&self) -> sqlx::Result<Vec<VoucherId>> {
+        let rows = sqlx::raw_sql(VOUCHERS).fetch_all(self.0).await?;
+        let id = |row: &MySqlRow| row.try_get::<i64, _>(0);
+        let ids: sqlx::Result<Vec<i64>> = rows.iter().map(id).collect();
+        Ok(ids?.into_iter().filter_map(|id| id.try_into().ok()).collect())
+    }
+
+    /// The stock of each voucher, with the units of its live orders.
+    pub(crate) async fn stocks(&self, vouchers: &[VoucherId]) -> sqlx::Result<HashMap<VoucherId, StockRow>> {
+        let mut stocks = HashMap::new();
+        for vouchers in vouchers.chunks(PAGE as usize) {
+            let ids = list(vouchers.iter().map(|voucher| voucher.get()));
+            let sql = format!(
+                "{STOCKS} SUM(IF({LIVE}, quantity, 0)) AS units, SUM(IF({LIVE}, 1, 0)) AS orders, \
+                 SUM(IF({LIVE} OR {CANCELLED}, 0, quantity)) AS others FROM tb_voucher_order \
+                 WHERE voucher_id IN ({ids}) GROUP BY voucher_id) o ON o.voucher_id = v.voucher_id \
+                 WHERE v.voucher_id IN ({ids})"
+            );
+            for row in self.rows(sql).await? {
+                let Ok(voucher) = row.try_get::<i64, _>(0)?.try_into() else { continue };
+                let live_orders = row.try_get::<i64, _>(4)?.cast_unsigned();
+                let (stock, initial, live_units) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+                let contradictory_units = row.try_get(5)?;
+                stocks.insert(
+                    voucher,
+                    StockRow { stock, initial, live_units, live_orders, contradictory_units },
+                );
+            }
+        }
+        Ok(stocks)
+    }
+
+    /// The rows after this id, in its order.
+    pub(crate) async fn orders_after(&self, id: i64) -> sqlx::Result<Vec<OrderRow>> {
+        let sql = format!("{ROWS} WHERE id > {id} ORDER BY id LIMIT {PAGE}");
+        self.rows(sql).await?.iter().map(order_row).collect()
+    }
+
+    /// The rows of these orders.
+    pub(crate) async fn orders(&self, ids: &[i64]) -> sqlx::Result<Vec<OrderRow>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = format!("{ROWS} WHERE id IN ({})", list(ids.iter().copied()));
+        self.rows(sql).await?.iter().map(order_row).collect()
+    }
+
+    /// The refusals after this id, in its order.
+    pub(crate) async fn refusals_after(&self, id: i64) -> sqlx::Result<Vec<RefusalRow>> {
+        let sql = format!("{REFUSALS} WHERE order_id > {id} ORDER BY order_id LIMIT {PAGE}");
+        self.rows(sql).await?.iter().map(refusal_row).collect()
+    }
+
+    /// The refusals of these orders.
+    pub(crate) async fn refusals(&self, ids: &[i64]) -> sqlx::Result<Vec<RefusalRow>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = format!("{REFUSALS} WHERE order_id IN ({})", list(ids.iter().copied()));
+        self.rows(sql).await?.iter().map(refusal_row).collect()
+    }
+
+    /// What the events add up to, of the orders after the first id up to the last one.
+    pub(crate) async fn events_between(
+        &self,
+        (after, last): (i64, i64),
+    ) -> sqlx::Result<HashMap<i64, EventSum>> {
+        let sql = format!("{EVENTS} WHERE order_id > {after} AND order_id <= {last} GROUP BY order_id");
+        self.rows(sql).await?.iter().map(event_sum).collect()
+    }
+
+    /// What the events of these orders add up to.
+    pub(crate) async fn events(&self, ids: &[i64]) -> sqlx::Result<HashMap<i64, EventSum>> {
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let sql = format!("{EVENTS} WHERE order_id IN ({}) GROUP BY order_id", list(ids.iter().copied()));
+        self.rows(sql).await?.iter().map(event_sum).collect()
+    }
+
+    /// Which of these users have an order of the voucher that holds a slot, and one of its ids: MySQL lets none of them have
+    /// another.
+    pub(crate) async fn live_of_users(
+        &self,
+        voucher: VoucherId,
+        users: &[i64],
+    ) -> sqlx::Result<HashMap<i64, i64>> {
+        if users.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let sql = format!(
+            "SELECT CAST(user_id AS SIGNED), CAST(id AS SIGNED) FROM tb_voucher_order WHERE voucher_id = {voucher} \
+             AND user_id IN ({}) AND slot IS NOT NULL",
+            list(users.iter().copied())
+        );
+        self.rows(sql).await?.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    async fn rows(&self, sql: String) -> sqlx::Result<Vec<MySqlRow>> {
+        sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.0).await
+    }
+}
+
+fn list(ids: impl Iterator<Item = i64>) -> String {
+    ids.map(|id| id.to_string()).collect::<Vec<_>>().join(",")
+}
+
+fn order_row(row: &MySqlRow) -> sqlx::Result<OrderRow> {
+    Ok(OrderRow {
+        id: row.try_get(0)?,
+        user: row.try_get(1)?,
+        voucher: row.try_get(2)?,
+        quantity: row.try_get(3)?,
+        slot: row.try_get(4)?,
+        status: row.try_get(5)?,
+        entry: entry(row.try_get(6)?),
+    })
+}
+
+fn refusal_row(row: &MySqlRow) -> sqlx::Result<RefusalRow> {
+    Ok(RefusalRow {
+        id: row.try_get(0)?,
+        user: row.try_get(1)?,
+        voucher: row.try_get(2)?,
+        quantity: row.try_get(3)?,
+        entry: entry(row.try_get(4)?),
+    })
+}
+
+fn event_sum(row: &MySqlRow) -> sqlx::Result<(i64, EventSum)> {
+    let last: i64 = row.try_get(3)?;
+    let status = Some(last % 16).filter(|_| last > 0);
+    Ok((row.try_get(0)?, EventSum { releases: row.try_get(1)?, released: row.try_get(2)?, status }))
+}
+
+fn entry(text: Option<String>) -> Option<EntryId> {
+    text?.parse().ok()
+}

@@ -1,0 +1,141 @@
+//! Fills Redis from MySQL, the stream and the dead letters, where it is empty or older than MySQL: buyers, a complete journal,
+//! stock and window of a voucher, while callers, workers and other sales go on.
+//!
+//! One voucher after the other. Its row in MySQL is locked from the moment that its orders are read until the new keys sell. Whoever
+//! writes, refuses or releases an order of it changes that row; so a batch in hand is either in what was read, or finds the row
+//! held and is set aside. What is filled stands under keys of its own until one script (`lua/switch_over.lua`) puts it in the
+//! place of the old ones, with what came into the stream meanwhile. Killed anywhere, a rebuild leaves keys that nobody reads, which
+//! the next one removes and which end by themselves.
+//!
+//! The units: MySQL's stock, less those of orders that have neither a row nor a refusal there and stand in the stream (acknowledged
+//! or not), among the dead letters, or in the journal that was there before.
+
+mod backlog;
+mod plan;
+mod report;
+mod voucher;
+mod voucher_report;
+mod workers;
+
+use anyhow::Context;
+use fred::clients::Pool;
+use jiff::Timestamp;
+use serde::Serialize;
+use sqlx::MySqlPool;
+use tidegate_operations::{
+    change::{End, Job},
+    connect,
+    settings::SystemSettings,
+};
+use tidegate_orders::{Gate, Keys, VoucherId, gate::rebuild_id, order_id::counter::KnownSequences};
+use tidegate_stream::StreamInspector;
+
+pub use plan::{RebuildPlan, VoucherPlan};
+pub use report::{RebuildRefusal, RebuildReport};
+pub use voucher_report::{NotRebuilt, OrderCount, VoucherReport};
+
+use self::{backlog::Backlog, workers::Waited};
+use crate::ReconcilerLease;
+
+/// What is to be rebuilt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RebuildRequest {
+    /// Which voucher; None: all whose sale has not ended, as far as they were ever sold through Redis.
+    pub voucher: Option<VoucherId>,
+    /// Workers that are not waited for, whatever they have in hand.
+    pub despite_workers: Vec<String>,
+}
+
+/// The stores of a rebuild.
+#[derive(Debug)]
+pub struct Rebuild {
+    redis: Pool,
+    mysql: MySqlPool,
+    keys: Keys,
+    gate: Gate,
+    inspector: StreamInspector,
+    who: String,
+}
+
+impl Rebuild {
+    /// Connects to both. Others are told `who` is at it.
+    ///
+    /// # Errors
+    /// When one cannot be reached.
+    pub async fn connect(settings: &SystemSettings, who: String) -> anyhow::Result<Self> {
+        let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
+        let keys = Keys::new(settings.keys.clone());
+        let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
+        let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
+        Ok(Self { redis, mysql, keys, gate, inspector, who })
+    }
+
+    /// Rebuilds what was planned. The same again begins anew, and does no harm to what is rebuilt already.
+    ///
+    /// # Errors
+    /// When a store does not answer, or another one is at work. What `report` says is done is done.
+    pub async fn run(
+        &self,
+        plan: &RebuildPlan,
+        report: &mut RebuildReport,
+        job: &Job,
+    ) -> anyhow::Result<End> {
+        let lease = ReconcilerLease::wait(&self.redis, &self.keys, &self.who, job).await?;
+        let end = self.run_alone(plan, report, job).await;
+        lease.end().await;
+        end
+    }
+
+    async fn run_alone(
+        &self,
+        plan: &RebuildPlan,
+        report: &mut RebuildReport,
+        job: &Job,
+    ) -> anyhow::Result<End> {
+        self.gate.remove_staged().await.context("Failed to remove what a rebuild left that was killed")?;
+        match workers::wait(&self.redis, &self.keys, &plan.request.despite_workers, job).await? {
+            Waited::Done => {}
+            Waited::Stopped => return Ok(End::Stopped),
+            Waited::Silent(workers) => {
+                report.refusal = Some(RebuildRefusal::SilentWorkers { workers });
+                return Ok(End::Whole);
+            }
+        }
+        let mut backlog = self.read_backlog(job).await?;
+        self.raise_counters(&backlog, report).await?;
+        let id = rebuild_id();
+        for planned in &plan.vouchers {
+            if job.is_stopped() {
+                return Ok(End::Stopped);
+            }
+            let of_voucher = self.rebuild_voucher(planned.voucher, &id, &mut backlog, report, job).await;
+            let of_voucher =
+                of_voucher.with_context(|| format!("Failed to rebuild voucher {}", planned.voucher))?;
+            if plan.vouchers.len() > 1 {
+                job.progress.say(&of_voucher.line());
+            }
+            report.left -= 1;
+            report.vouchers.push(of_voucher);
+        }
+        Ok(End::Whole)
+    }
+
+    async fn read_backlog(&self, job: &Job) -> anyhow::Result<Backlog> {
+        let mut sequences = KnownSequences::at(Timestamp::now());
+        sequences.read(&self.mysql).await.context("Failed to read the order ids of today in MySQL")?;
+        let fields = self.keys.fields().clone();
+        let mut backlog = Backlog::new(self.inspector.clone(), self.mysql.clone(), fields, sequences);
+        let length = self.inspector.length(&self.inspector.names().stream).await;
+        job.progress.expect(length.context("Failed to read the stream")?, "entries");
+        backlog.advance(job).await?;
+        Ok(backlog)
+    }
+
+    /// Before a gate opens on what is rebuilt, no id may be given out that somebody has.
+    async fn raise_counters(&self, backlog: &Backlog, report: &mut RebuildReport) -> anyhow::Result<()> {
+        let raised = backlog.sequences.raise(&self.redis, &self.keys).await;
+        report.note_counters(raised.context("Failed to raise the counter of order ids")?);
+        report.known_today = backlog.sequences.known_today();
+        Ok(())
+    }
+}

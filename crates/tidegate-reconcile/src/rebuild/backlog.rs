@@ -1,0 +1,134 @@
+//! Orders that are in the stream or among the dead letters, and of which MySQL knows nothing.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use anyhow::Context;
+use sqlx::MySqlPool;
+use tidegate_operations::change::Job;
+use tidegate_orders::{
+    Order, OrderId, VoucherId, order_id::counter::KnownSequences, vouchers, wire::FieldNames,
+};
+use tidegate_stream::{EntryId, Letter, StreamError, StreamInspector};
+
+/// Entries a page, at most: some milliseconds of the one thread that also admits.
+const PAGE: u16 = 2_000;
+
+/// An order that holds units, though MySQL knows nothing of it.
+#[derive(Clone, Debug)]
+pub struct Unwritten {
+    /// What was admitted.
+    pub order: Order,
+    /// Its latest entry.
+    pub entry: EntryId,
+    /// It is among the dead letters.
+    pub is_dead: bool,
+}
+
+/// Reads the stream and the dead letters, and goes on where it has ended. It remembers only what MySQL did not know when it was
+/// read: memory grows with what is not written, not with the stream.
+#[derive(Debug)]
+pub struct Backlog {
+    inspector: StreamInspector,
+    mysql: MySqlPool,
+    fields: FieldNames,
+    read_to: EntryId,
+    dead_read_to: EntryId,
+    unwritten: HashMap<VoucherId, BTreeMap<OrderId, Unwritten>>,
+    /// Of all orders that were read.
+    pub sequences: KnownSequences,
+}
+
+impl Backlog {
+    /// Nothing is read yet.
+    pub fn new(
+        inspector: StreamInspector,
+        mysql: MySqlPool,
+        fields: FieldNames,
+        sequences: KnownSequences,
+    ) -> Self {
+        let unwritten = HashMap::new();
+        let (read_to, dead_read_to) = (EntryId::MIN, EntryId::MIN);
+        Self { inspector, mysql, fields, read_to, dead_read_to, unwritten, sequences }
+    }
+
+    /// The last entry of the stream that is counted.
+    pub const fn read_to(&self) -> EntryId {
+        self.read_to
+    }
+
+    /// Reads what has come since. First the stream: an entry that is buried meanwhile is found among the dead letters.
+    ///
+    /// # Errors
+    /// When a store does not answer.
+    pub async fn advance(&mut self, job: &Job) -> anyhow::Result<()> {
+        let stream = self.inspector.names().stream.clone();
+        let last = self.inspector.last_id(&stream).await.context("Failed to read the stream")?;
+        let mut pages = self.inspector.entry_pages(&stream, (self.read_to, last), PAGE);
+        while let Some(page) = pages.next(u64::MAX).await.context("Failed to read the stream")? {
+            job.progress.add(page.len() as u64);
+            let orders = page.iter().filter_map(|entry| Some((entry.id, self.fields.decode(entry).ok()?)));
+            let orders = orders.collect();
+            self.take(orders, false).await?;
+        }
+        self.read_to = last.max(self.read_to);
+        self.read_dead().await
+    }
+
+    async fn read_dead(&mut self) -> anyhow::Result<()> {
+        let dead = self.inspector.names().dead.clone();
+        let last = self.inspector.last_id(&dead).await.context("Failed to read the dead letters")?;
+        let mut pages = self.inspector.entry_pages(&dead, (self.dead_read_to, last), PAGE);
+        while let Some(page) = pages.next(u64::MAX).await.context("Failed to read the dead letters")? {
+            let orders = page.into_iter().filter_map(|entry| {
+                let letter = Letter::parse(entry);
+                let entry = letter.burial.as_ref().map_or(letter.id, |burial| burial.entry);
+                Some((entry, self.fields.decode(&letter.entry()).ok()?))
+            });
+            let orders = orders.collect();
+            self.take(orders, true).await?;
+        }
+        self.dead_read_to = last.max(self.dead_read_to);
+        Ok(())
+    }
+
+    async fn take(&mut self, orders: Vec<(EntryId, Order)>, is_dead: bool) -> anyhow::Result<()> {
+        orders.iter().for_each(|(_, order)| self.sequences.note(order.id));
+        let ids: Vec<OrderId> = orders.iter().map(|(_, order)| order.id).collect();
+        let unknown = vouchers::unknown_orders(&self.mysql, &ids).await;
+        let unknown: HashSet<OrderId> =
+            unknown.context("Failed to look orders up in MySQL")?.into_iter().collect();
+        for (entry, order) in orders.into_iter().filter(|(_, order)| unknown.contains(&order.id)) {
+            let of_voucher = self.unwritten.entry(order.voucher).or_default();
+            let known = of_voucher.entry(order.id).or_insert_with(|| {
+                self.sequences.add_known(order.id);
+                Unwritten { order, entry, is_dead }
+            });
+            (known.entry, known.is_dead) = (known.entry.max(entry), known.is_dead || is_dead);
+        }
+        Ok(())
+    }
+
+    /// What was found of a voucher since the last call.
+    pub fn drain(&mut self, voucher: VoucherId) -> Vec<Unwritten> {
+        self.unwritten.remove(&voucher).map(|found| found.into_values().collect()).unwrap_or_default()
+    }
+
+    /// Of these entries, those that nobody has acknowledged: not delivered yet, or pending.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn in_flight(&self, entries: &[EntryId]) -> Result<HashSet<EntryId>, StreamError> {
+        if entries.is_empty() {
+            return Ok(HashSet::new());
+        }
+        // The boundary first: what is delivered after this is beyond it, whatever becomes of it.
+        let delivered = self.inspector.last_delivered().await?.unwrap_or(EntryId::MIN);
+        let mut open: HashSet<EntryId> = entries.iter().copied().filter(|entry| *entry > delivered).collect();
+        let asked: HashSet<EntryId> = entries.iter().copied().collect();
+        let mut pages = self.inspector.pending_pages((EntryId::MIN, EntryId::MAX), PAGE, None);
+        while let Some(page) = pages.next().await? {
+            open.extend(page.iter().map(|pending| pending.id).filter(|id| asked.contains(id)));
+        }
+        Ok(open)
+    }
+}

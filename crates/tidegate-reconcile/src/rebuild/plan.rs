@@ -1,0 +1,105 @@
+//! What would be rebuilt, and what both sides hold of it now.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use serde::Serialize;
+use tidegate_operations::{
+    change::{Next, Plan},
+    text::counted,
+};
+use tidegate_orders::{VoucherId, sale, vouchers};
+
+use super::{Rebuild, RebuildRequest};
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct RebuildPlan {
+    /// What was asked for.
+    #[serde(flatten)]
+    pub request: RebuildRequest,
+    /// What would be rebuilt, the lowest ids first.
+    pub vouchers: Vec<VoucherPlan>,
+    /// Sales of MySQL that are over by their rows: only by their names.
+    pub ended: u64,
+    /// Vouchers of MySQL that nobody has loaded or bought and that Redis does not know: only by their names.
+    pub never_sold: Vec<VoucherId>,
+}
+
+/// What both sides hold of a voucher.
+#[derive(Clone, Debug, Serialize)]
+pub struct VoucherPlan {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// Units left in MySQL; None: it has no row, and cannot be rebuilt.
+    pub mysql_stock: Option<i64>,
+    /// Its live orders in MySQL.
+    pub live_orders: i64,
+    /// Units left in Redis; None: no stock is loaded, or what is there cannot be read.
+    pub redis_stock: Option<i64>,
+    /// Notes in the journal that is there.
+    pub journaled: u64,
+}
+
+impl Plan for RebuildPlan {
+    fn next(&self) -> Next {
+        if self.vouchers.is_empty() {
+            return Next::NothingToDo;
+        }
+        if self.vouchers.iter().all(|voucher| voucher.mysql_stock.is_none()) {
+            return Next::Refused;
+        }
+        let vouchers = counted(self.vouchers.len() as u64, "voucher");
+        Next::Ask(format!("Rebuild {vouchers} in Redis, from MySQL, the stream and the dead letters?"))
+    }
+}
+
+impl Rebuild {
+    /// Looks at both sides, and changes nothing.
+    ///
+    /// # Errors
+    /// When a store does not answer.
+    pub async fn plan(&self, request: RebuildRequest) -> anyhow::Result<RebuildPlan> {
+        let mut plan = RebuildPlan { request, vouchers: Vec::new(), ended: 0, never_sold: Vec::new() };
+        let wanted = match plan.request.voucher {
+            Some(voucher) => BTreeSet::from([voucher]),
+            None => self.all_vouchers(&mut plan).await?,
+        };
+        for voucher in wanted {
+            plan.vouchers.push(self.look_at(voucher).await?);
+        }
+        Ok(plan)
+    }
+
+    async fn all_vouchers(&self, plan: &mut RebuildPlan) -> anyhow::Result<BTreeSet<VoucherId>> {
+        let (open, ended) = vouchers::not_ended(&self.mysql).await.context("Failed to read the vouchers")?;
+        plan.ended = ended;
+        let in_redis = async {
+            let mut known = sale::find_loaded(&self.redis, &self.keys, |_| {}).await?;
+            known.extend(sale::find_known(&self.redis, &self.keys, |_| {}).await?);
+            known.extend(sale::find_journaled(&self.redis, &self.keys, |_| {}).await?);
+            known.extend(sale::find_bought(&self.redis, &self.keys, |_| {}).await?);
+            Ok::<_, fred::error::Error>(BTreeSet::from_iter(known))
+        };
+        let in_redis: BTreeSet<VoucherId> = in_redis.await.context("Failed to look for vouchers in Redis")?;
+        let (used, unused): (Vec<_>, Vec<_>) =
+            open.into_iter().partition(|open| open.is_used || in_redis.contains(&open.voucher));
+        plan.never_sold = unused.into_iter().map(|open| open.voucher).collect();
+        Ok(used.into_iter().map(|open| open.voucher).collect())
+    }
+
+    async fn look_at(&self, voucher: VoucherId) -> anyhow::Result<VoucherPlan> {
+        let row =
+            vouchers::find(&self.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
+        let live_orders = vouchers::count_live_orders(&self.mysql, voucher).await;
+        // What cannot be read there is written over.
+        let sale = self.gate.read_voucher(voucher).await.ok();
+        Ok(VoucherPlan {
+            voucher,
+            mysql_stock: row.map(|row| row.stock),
+            live_orders: live_orders.context("Failed to count its orders")?,
+            redis_stock: sale.and_then(|sale| sale.stock),
+            journaled: sale.map_or(0, |sale| sale.journaled),
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! What a rebuild did.
+
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use tidegate_operations::change::{Ending, Report};
+use tidegate_orders::order_id::counter::RaisedCounter;
+
+use super::{RebuildPlan, VoucherReport};
+
+/// Why nothing was rebuilt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum RebuildRefusal {
+    /// Workers of an older version live: what they have in hand, nobody can tell.
+    #[error(
+        "these workers do not say what they have in hand, because they are of an older version: {}", workers.join(", ")
+    )]
+    SilentWorkers {
+        /// Their names.
+        workers: Vec<String>,
+    },
+}
+
+/// What was done so far.
+#[derive(Clone, Debug, Serialize)]
+pub struct RebuildReport {
+    /// What was done with each voucher.
+    pub vouchers: Vec<VoucherReport>,
+    /// Vouchers that were not reached.
+    pub left: usize,
+    /// Why nothing was done.
+    pub refusal: Option<RebuildRefusal>,
+    /// The counters of order ids: that of today, and others that were raised.
+    pub counters: Vec<RaisedCounter>,
+    /// Order ids of today that some side knows.
+    pub known_today: u64,
+}
+
+impl RebuildReport {
+    /// Nothing is done yet.
+    #[must_use]
+    pub fn new(plan: &RebuildPlan) -> Self {
+        let (vouchers, counters) = (Vec::new(), Vec::new());
+        Self { vouchers, left: plan.vouchers.len(), refusal: None, counters, known_today: 0 }
+    }
+
+    /// Ids that were taken from the counter of today, as far as Redis remembered it, and that no side knows: attempts that were
+    /// refused, blocks that were not used up, and perhaps callers who were told of an order. None: nobody can know, because the
+    /// counter did not survive.
+    #[must_use]
+    pub fn unknown_ids(&self) -> Option<u64> {
+        let today =
+            self.counters.iter().find(|counter| counter.before.is_some_and(|before| before == counter.now));
+        let handed_out = u64::try_from(today?.now).ok()?;
+        Some(handed_out.saturating_sub(self.known_today))
+    }
+
+    /// Takes note of counters that were looked at, once more or for the first time.
+    pub(super) fn note_counters(&mut self, counters: Vec<RaisedCounter>) {
+        for counter in counters {
+            match self.counters.iter_mut().find(|known| known.day == counter.day) {
+                Some(known) => known.now = counter.now,
+                None => self.counters.push(counter),
+            }
+        }
+    }
+
+    /// How many vouchers are rebuilt.
+    #[must_use]
+    pub fn rebuilt(&self) -> usize {
+        self.vouchers.iter().filter(|voucher| voucher.not_rebuilt.is_none()).count()
+    }
+}
+
+impl Report for RebuildReport {
+    fn counts(&self) -> Json {
+        let sum = |of: fn(&VoucherReport) -> u64| self.vouchers.iter().map(of).sum::<u64>();
+        json!({
+            "vouchers": self.rebuilt(),
+            "live_orders": sum(|voucher| voucher.live.orders),
+            "in_flight": sum(|voucher| voucher.in_flight.orders),
+            "lost": sum(|voucher| voucher.lost.orders),
+            "dead": sum(|voucher| voucher.dead.orders),
+            "only_in_journal": sum(|voucher| voucher.only_in_journal.orders),
+        })
+    }
+
+    fn ending(&self) -> Ending {
+        let is_all = self.refusal.is_none() && self.rebuilt() == self.vouchers.len();
+        match (is_all, self.rebuilt()) {
+            (true, _) => Ending::Done,
+            (false, 0) => Ending::Refused,
+            (false, _) => Ending::Partly,
+        }
+    }
+
+    fn torn(&self) -> &'static str {
+        "the voucher in hand is rebuilt or as it was"
+    }
+}

@@ -1,0 +1,329 @@
+//! One voucher: what MySQL has of it is filled in while its row is locked, then what the stream, the dead letters and the journal of
+//! before have beyond that; then the new keys take the place of the old ones.
+
+use std::collections::HashMap;
+
+use anyhow::Context;
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use jiff::Timestamp;
+use tidegate_operations::change::Job;
+use tidegate_orders::{
+    OrderId, Quantity, RowState, UserId, VoucherId,
+    gate::{GateError, NewSale, SaleWindow, StagedSale, StockChange, SwitchReply},
+    journal::{COMPLETE, JournalEntry, JournalField, write},
+    vouchers::{FreezeError, FrozenVoucher, KnownOrder},
+};
+use tidegate_stream::{EntryId, server_time_ms};
+use tokio::time::Instant;
+
+use super::{
+    NotRebuilt, Rebuild, RebuildReport, VoucherReport,
+    backlog::{Backlog, Unwritten},
+};
+
+/// Orders that are written to Redis at once.
+const PIECE: usize = 1_000;
+/// Orders that MySQL does not know, until the server hears again of the session that has the lock.
+const UNWRITTEN_PIECE: usize = 20_000;
+/// Who made the notes.
+const BY: &str = "rebuild";
+/// So often more entries come than the script may add, until something is wrong.
+const MOST_SWITCHES: u32 = 1_000;
+
+/// What the journal of before says of an order that MySQL does not know.
+#[derive(Clone, Debug)]
+enum Beyond {
+    Admitted { user: UserId, quantity: Quantity, at_ms: i64 },
+    Released { user: Option<UserId>, units: i64, by: String, at_ms: i64 },
+}
+
+/// A voucher in hand.
+struct Filling<'a> {
+    rebuild: &'a Rebuild,
+    frozen: FrozenVoucher,
+    staged: StagedSale,
+    report: VoucherReport,
+    beyond: HashMap<OrderId, Beyond>,
+    /// Nothing may be noted as later than that: the clocks of the two stores differ.
+    now_ms: i64,
+    /// Units of orders that MySQL does not know.
+    held: i64,
+}
+
+impl Rebuild {
+    pub(super) async fn rebuild_voucher(
+        &self,
+        voucher: VoucherId,
+        id: &str,
+        backlog: &mut Backlog,
+        all: &mut RebuildReport,
+        job: &Job,
+    ) -> anyhow::Result<VoucherReport> {
+        let report = VoucherReport::new(voucher);
+        let began = Instant::now();
+        let frozen = match FrozenVoucher::lock(&self.mysql, voucher).await {
+            Ok(Some(frozen)) => frozen,
+            Ok(None) => return Ok(report.refused_with(NotRebuilt::NoRow)),
+            Err(error @ FreezeError::Held(_)) => {
+                return Ok(report.refused_with(NotRebuilt::RowHeld(error.to_string())));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let now_ms = server_time_ms(&self.redis).await.context("Failed to read the clock of Redis")?;
+        let mut filling = Filling {
+            rebuild: self,
+            frozen,
+            staged: StagedSale::new(&self.keys, voucher, id),
+            report,
+            beyond: HashMap::new(),
+            now_ms: i64::try_from(now_ms).unwrap_or(i64::MAX),
+            held: 0,
+        };
+        let filled = filling.fill(id, backlog, all, job).await;
+        let Filling { frozen, mut report, .. } = filling;
+        frozen.end().await;
+        report.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match filled {
+            Ok(None) => Ok(report),
+            Ok(Some(reason)) => Ok(report.refused_with(reason)),
+            // A key of another type, or no memory: the other vouchers can be rebuilt.
+            Err(error) => match error.downcast_ref::<GateError>() {
+                Some(GateError::Refused(_) | GateError::Unexpected { .. }) => {
+                    Ok(report.refused_with(NotRebuilt::KeyInTheWay(format!("{error:#}"))))
+                }
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+impl Filling<'_> {
+    /// None: the new keys sell.
+    async fn fill(
+        &mut self,
+        id: &str,
+        backlog: &mut Backlog,
+        all: &mut RebuildReport,
+        job: &Job,
+    ) -> anyhow::Result<Option<NotRebuilt>> {
+        let (gate, voucher) = (&self.rebuild.gate, self.frozen.row.voucher);
+        let change = gate.read_change_text(voucher).await?;
+        let is_open = |note: &String| {
+            serde_json::from_str::<StockChange>(note)
+                .is_ok_and(|note| note.state == tidegate_orders::gate::ChangeState::Open)
+        };
+        if change.as_ref().is_some_and(is_open) {
+            return Ok(Some(NotRebuilt::BeingRestocked));
+        }
+        // The refusals first: a row is the better word, where there are both.
+        self.fill_refused().await?;
+        self.fill_orders().await?;
+        let loaded = self.frozen.row.stock + self.report.live.units;
+        self.report.mysql_apart = self.frozen.row.initial_stock.map(|initial| loaded - initial);
+        let sale = [
+            (write::LOAD, write::load(loaded, BY, self.now_ms)),
+            (COMPLETE, write::complete(BY, id, self.now_ms)),
+        ];
+        gate.stage_sale(&mut self.staged, &sale).await?;
+        self.look_beyond().await?;
+        let window = self.window().await;
+        let mut is_first = true;
+        for _ in 0..MOST_SWITCHES {
+            backlog.advance(job).await?;
+            let unwritten = backlog.drain(voucher);
+            for piece in unwritten.chunks(UNWRITTEN_PIECE) {
+                self.fill_unwritten(piece, backlog).await?;
+                self.frozen.check().await?;
+            }
+            if std::mem::take(&mut is_first) {
+                self.fill_beyond(backlog).await?;
+            }
+            self.rebuild.raise_counters(backlog, all).await?;
+            self.frozen.check().await?;
+            let stock = self.frozen.row.stock - self.held;
+            let new = NewSale { stock, last: backlog.read_to(), window, change: change.clone() };
+            match gate.switch_over(&self.staged, &new).await? {
+                SwitchReply::Done => {
+                    self.report.stock = stock;
+                    return Ok(None);
+                }
+                SwitchReply::EntriesCame => {}
+                SwitchReply::OtherNote => return Ok(Some(NotRebuilt::BeingRestocked)),
+                SwitchReply::Incomplete => return Ok(Some(NotRebuilt::LostAgain)),
+            }
+        }
+        anyhow::bail!("more entries come than can be read")
+    }
+
+    async fn fill_refused(&mut self) -> anyhow::Result<()> {
+        let (gate, now_ms) = (&self.rebuild.gate, self.now_ms);
+        let mut refused = self.frozen.refused().try_chunks(PIECE);
+        while let Some(orders) = refused.try_next().await.map_err(|error| error.1)? {
+            orders.iter().for_each(|order| self.report.refused.add(order.quantity.get()));
+            let notes: Vec<_> = orders.iter().map(|order| (order.order, note(order, now_ms))).collect();
+            gate.stage(&mut self.staged, &notes, &[]).await?;
+        }
+        Ok(())
+    }
+
+    async fn fill_orders(&mut self) -> anyhow::Result<()> {
+        let (gate, now_ms) = (&self.rebuild.gate, self.now_ms);
+        let mut rows = self.frozen.orders().try_chunks(PIECE);
+        while let Some(orders) = rows.try_next().await.map_err(|error| error.1)? {
+            for order in &orders {
+                let is_live = order.state == RowState::Live;
+                let count = if is_live { &mut self.report.live } else { &mut self.report.ended };
+                count.add(order.quantity.get());
+            }
+            let notes: Vec<_> = orders.iter().map(|order| (order.order, note(order, now_ms))).collect();
+            // Also of a contradictory row: MySQL lets nobody else have its place.
+            let buyers: Vec<_> =
+                orders.iter().filter(|order| order.has_slot).map(|order| order.user).collect();
+            gate.stage(&mut self.staged, &notes, &buyers).await?;
+        }
+        Ok(())
+    }
+
+    /// What the journal that is there knows beyond MySQL.
+    async fn look_beyond(&mut self) -> anyhow::Result<()> {
+        let (gate, voucher) = (&self.rebuild.gate, self.frozen.row.voucher);
+        let mut cursor = Bytes::from_static(b"0");
+        loop {
+            let page = match gate.journal_page(voucher, cursor).await {
+                // Whatever it is, it goes: a journal is a hash.
+                Err(GateError::Refused(error)) if error.details().contains("WRONGTYPE") => return Ok(()),
+                page => page?,
+            };
+            let (next, fields) = page;
+            let orders: Vec<(OrderId, Bytes)> = fields
+                .into_iter()
+                .filter_map(|(name, note)| match JournalField::parse(&String::from_utf8_lossy(&name)) {
+                    JournalField::Order(order) => Some((order, note)),
+                    _ => None,
+                })
+                .collect();
+            let ids: Vec<OrderId> = orders.iter().map(|(order, _)| *order).collect();
+            let unstaged = gate.unstaged(&self.staged, &ids).await?;
+            for ((order, note), _) in orders.into_iter().zip(unstaged).filter(|(_, is_unstaged)| *is_unstaged)
+            {
+                match beyond(&note, self.now_ms) {
+                    Some(beyond) => drop(self.beyond.insert(order, beyond)),
+                    None => self.report.unreadable_notes += 1,
+                }
+            }
+            self.frozen.check().await?;
+            if next == "0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    /// Orders of the stream and the dead letters that MySQL does not know hold their units, whoever handles them.
+    async fn fill_unwritten(&mut self, unwritten: &[Unwritten], backlog: &Backlog) -> anyhow::Result<()> {
+        let entries: Vec<EntryId> = unwritten.iter().map(|unwritten| unwritten.entry).collect();
+        let open = backlog.in_flight(&entries).await.context("Failed to read what is pending")?;
+        let is_open = |unwritten: &Unwritten| open.contains(&unwritten.entry);
+        // Acknowledged, and given back by the journal of before: nobody will write it.
+        let is_over = |unwritten: &&Unwritten| {
+            let beyond = self.beyond.get(&unwritten.order.id);
+            !is_open(unwritten) && !unwritten.is_dead && matches!(beyond, Some(Beyond::Released { .. }))
+        };
+        let held: Vec<&Unwritten> = unwritten.iter().filter(|unwritten| !is_over(unwritten)).collect();
+        let note = |Unwritten { order, entry, .. }: &Unwritten| {
+            let at_ms = i64::try_from(entry.ms).unwrap_or(i64::MAX).min(self.now_ms);
+            (order.id, write::admission(order.user, order.quantity, at_ms))
+        };
+        let notes: Vec<_> = held.iter().map(|unwritten| note(unwritten)).collect();
+        let new = self.rebuild.gate.stage_new(&mut self.staged, &notes).await?;
+        let mut buyers = Vec::with_capacity(held.len());
+        for unwritten in
+            held.into_iter().zip(new).filter(|(_, is_new)| *is_new).map(|(unwritten, _)| unwritten)
+        {
+            let units = unwritten.order.quantity.get();
+            buyers.push(unwritten.order.user);
+            self.held += units;
+            if is_open(unwritten) {
+                self.report.in_flight.add(units);
+            } else if unwritten.is_dead {
+                self.report.dead.add(units);
+            } else {
+                self.report.lost.add(units);
+                self.report.list(unwritten.order.id);
+            }
+        }
+        Ok(self.rebuild.gate.stage_buyers(&mut self.staged, &buyers).await?)
+    }
+
+    /// What only the journal of before knows stays as it was told to callers.
+    async fn fill_beyond(&mut self, backlog: &mut Backlog) -> anyhow::Result<()> {
+        let mut beyond: Vec<(OrderId, Beyond)> = self.beyond.drain().collect();
+        beyond.sort_unstable_by_key(|(order, _)| *order);
+        let notes: Vec<(OrderId, String)> =
+            beyond.iter().map(|(order, beyond)| (*order, beyond.note())).collect();
+        let new = self.rebuild.gate.stage_new(&mut self.staged, &notes).await?;
+        let mut buyers = Vec::new();
+        for ((order, beyond), _) in beyond.into_iter().zip(new).filter(|(_, is_new)| *is_new) {
+            if let Beyond::Admitted { user, quantity, .. } = beyond {
+                buyers.push(user);
+                self.held += quantity.get();
+                self.report.only_in_journal.add(quantity.get());
+                self.report.list(order);
+                backlog.sequences.add_known(order);
+            }
+        }
+        Ok(self.rebuild.gate.stage_buyers(&mut self.staged, &buyers).await?)
+    }
+
+    /// As MySQL has it. Redis may have it to the millisecond, where MySQL keeps seconds.
+    async fn window(&self) -> SaleWindow {
+        let there = self.rebuild.gate.read_voucher(self.frozen.row.voucher).await.ok();
+        let there = there.map(|there| there.window).unwrap_or_default();
+        let bound = |row_ms: Option<i64>, there: Option<Timestamp>| {
+            let row_ms = row_ms?;
+            let same =
+                there.filter(|there| there.as_millisecond().div_euclid(1000) == row_ms.div_euclid(1000));
+            same.or_else(|| Timestamp::from_millisecond(row_ms).ok())
+        };
+        let row = &self.frozen.row;
+        SaleWindow { begin: bound(row.begin_ms, there.begin), end: bound(row.end_ms, there.end) }
+    }
+}
+
+/// What the journal shall say of an order that MySQL has.
+fn note(known: &KnownOrder, now_ms: i64) -> String {
+    let KnownOrder { user, quantity, state, at_ms, .. } = *known;
+    let at_ms = at_ms.min(now_ms);
+    match state {
+        RowState::Live => write::admission(user, quantity, at_ms),
+        RowState::Cancelled | RowState::Contradictory => {
+            write::release(Some(user), quantity.get(), BY, at_ms)
+        }
+    }
+}
+
+/// None: nobody can read it.
+fn beyond(note: &[u8], now_ms: i64) -> Option<Beyond> {
+    let entry = JournalEntry::parse(note)?;
+    let at_ms = entry.at_ms.unwrap_or(now_ms).min(now_ms);
+    if entry.is_release() {
+        let (user, units) = (entry.admitted.and_then(|admitted| admitted.user), entry.change.unwrap_or(0));
+        let is_word =
+            |by: &String| by.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte));
+        let by = entry.by.filter(is_word).unwrap_or_else(|| BY.to_owned());
+        return Some(Beyond::Released { user, units, by, at_ms });
+    }
+    let quantity = Quantity::try_from(entry.change?.checked_neg()?).ok()?;
+    let user = entry.by.as_ref()?.parse().ok()?;
+    entry.is_admission().then_some(Beyond::Admitted { user, quantity, at_ms })
+}
+
+impl Beyond {
+    fn note(&self) -> String {
+        match self {
+            Self::Admitted { user, quantity, at_ms } => write::admission(*user, *quantity, *at_ms),
+            Self::Released { user, units, by, at_ms } => write::release(*user, *units, by, *at_ms),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What became of one voucher.
+
+use serde::{Serialize, Serializer};
+use tidegate_operations::text::counted;
+use tidegate_orders::{OrderId, VoucherId};
+
+/// How many order ids are listed.
+const LISTED: usize = 20;
+
+/// Orders of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OrderCount {
+    /// How many.
+    pub orders: u64,
+    /// Units in them.
+    pub units: i64,
+}
+
+impl OrderCount {
+    /// One more.
+    pub(super) fn add(&mut self, units: i64) {
+        self.orders += 1;
+        self.units += units;
+    }
+}
+
+/// Why a voucher was left as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotRebuilt {
+    /// MySQL does not know it.
+    #[error("MySQL has no row of it")]
+    NoRow,
+    /// Units are being added or taken.
+    #[error(
+        "units are being added to it or taken from it: `tidegate voucher show` says what completes that, then type this again"
+    )]
+    BeingRestocked,
+    /// Somebody holds its row.
+    #[error("{0}; `tidegate doctor` says who. Type this again when they are done")]
+    RowHeld(String),
+    /// Redis lost what was filled.
+    #[error("Redis lost again what was filled; type this again")]
+    LostAgain,
+    /// A key holds something that it should not.
+    #[error("{0}")]
+    KeyInTheWay(String),
+}
+
+impl Serialize for NotRebuilt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What was done with a voucher. Each order is counted once.
+#[derive(Clone, Debug, Serialize)]
+pub struct VoucherReport {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// Why it was left as it was; None: it is rebuilt.
+    pub not_rebuilt: Option<NotRebuilt>,
+    /// Units that its keys had when they began to sell, but for what came in the very last moment.
+    pub stock: i64,
+    /// Orders that MySQL has, live.
+    pub live: OrderCount,
+    /// Orders that MySQL has, ended, or contradictory in slot and status: they hold nothing.
+    pub ended: OrderCount,
+    /// Orders that MySQL has refused.
+    pub refused: OrderCount,
+    /// Orders that workers have still to handle.
+    pub in_flight: OrderCount,
+    /// Orders that the stream holds, that were acknowledged, and that MySQL does not know. They hold their units until somebody runs
+    /// them again.
+    pub lost: OrderCount,
+    /// Orders among the dead letters.
+    pub dead: OrderCount,
+    /// Orders that only the journal of before knew. They hold their units: their callers were told of them.
+    pub only_in_journal: OrderCount,
+    /// The first of those that are lost or only in the journal.
+    pub first_unknown: Vec<OrderId>,
+    /// Notes of the journal of before that nobody could read, of orders that MySQL does not know: they are gone.
+    pub unreadable_notes: u64,
+    /// What MySQL's stock is above what was loaded less its live orders; None where it is not known what was loaded.
+    pub mysql_apart: Option<i64>,
+    /// How long lanes had to set it aside, in milliseconds.
+    pub took_ms: u64,
+}
+
+impl VoucherReport {
+    /// Nothing is counted yet.
+    pub(super) fn new(voucher: VoucherId) -> Self {
+        Self {
+            voucher,
+            not_rebuilt: None,
+            stock: 0,
+            live: OrderCount::default(),
+            ended: OrderCount::default(),
+            refused: OrderCount::default(),
+            in_flight: OrderCount::default(),
+            lost: OrderCount::default(),
+            dead: OrderCount::default(),
+            only_in_journal: OrderCount::default(),
+            first_unknown: Vec::new(),
+            unreadable_notes: 0,
+            mysql_apart: None,
+            took_ms: 0,
+        }
+    }
+
+    /// It was left as it was.
+    pub(super) fn refused_with(self, reason: NotRebuilt) -> Self {
+        Self { not_rebuilt: Some(reason), ..Self::new(self.voucher) }
+    }
+
+    /// An order that MySQL does not know and nobody handles.
+    pub(super) fn list(&mut self, order: OrderId) {
+        if self.first_unknown.len() < LISTED {
+            self.first_unknown.push(order);
+        }
+    }
+
+    /// One line for people.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let voucher = self.voucher;
+        if let Some(reason) = &self.not_rebuilt {
+            return format!("voucher {voucher}: not rebuilt, {reason}");
+        }
+        let kinds = [
+            (self.in_flight, "in flight"),
+            (self.dead, "dead"),
+            (self.lost, "acknowledged and not written"),
+            (self.only_in_journal, "known by the old journal only"),
+        ];
+        let kinds = kinds.iter().filter(|(count, _)| count.orders > 0);
+        let kinds: String = kinds
+            .map(|(count, what)| {
+                format!(", {} {what} ({})", counted(count.orders, "order"), counted(count.units, "unit"))
+            })
+            .collect();
+        let (units, live) = (counted(self.stock, "unit"), counted(self.live.orders, "live order"));
+        format!("voucher {voucher}: rebuilt with {units} left, {live}{kinds}")
+    }
+}

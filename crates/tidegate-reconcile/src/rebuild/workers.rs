@@ -1,0 +1,75 @@
+//! Waits for what workers have read before: once Redis has lost its data, their entries may be in no stream any more, and a worker
+//! writes them all the same.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::Context;
+use fred::clients::Pool;
+use tidegate_operations::{change::Job, text::counted};
+use tidegate_orders::{Keys, worker_hands};
+use tidegate_stream::server_time_ms;
+use tokio::time::{Instant, sleep};
+
+/// A worker that Redis has lost with its data says again within a second what it has in hand.
+const REAPPEARS_WITHIN: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const SAY_EVERY: Duration = Duration::from_secs(5);
+
+/// What came of the wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// All that workers have in hand was read after it began.
+    Done,
+    /// The caller wants an end.
+    Stopped,
+    /// These workers live and do not say what they have in hand: they are of an older version.
+    Silent(Vec<String>),
+}
+
+/// Waits until all living workers, but for `despite`, have settled what they had read before.
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn wait(redis: &Pool, keys: &Keys, despite: &[String], job: &Job) -> anyhow::Result<Waited> {
+    let began_ms = server_time_ms(redis).await.context("Failed to read the clock of Redis")?;
+    let (began, mut said) = (Instant::now(), None::<Instant>);
+    loop {
+        sleep(LOOK_EVERY).await;
+        let mut workers =
+            worker_hands::read_all(redis, keys).await.context("Failed to read the heartbeats")?;
+        let is_known = began.elapsed() >= REAPPEARS_WITHIN;
+        workers.retain(|name, _| !despite.contains(name));
+        let silent: BTreeSet<&String> =
+            workers.iter().filter(|(_, hands)| hands.is_none()).map(|(name, _)| name).collect();
+        let busy: Vec<(&String, Option<u64>)> = workers
+            .iter()
+            .filter_map(|(name, hands)| Some((name, (*hands)?)))
+            .filter(|(_, hands)| !hands.is_after(began_ms))
+            .map(|(name, hands)| (name, hands.since_ms))
+            .collect();
+        if is_known && busy.is_empty() {
+            return Ok(match silent.is_empty() {
+                true => Waited::Done,
+                false => Waited::Silent(silent.into_iter().cloned().collect()),
+            });
+        }
+        if is_known && said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+            said = Some(Instant::now());
+            let worker = |(name, since_ms): &(&String, Option<u64>)| match since_ms {
+                Some(since_ms) => {
+                    let age_s = began_ms.saturating_sub(*since_ms) / 1000 + began.elapsed().as_secs();
+                    format!("{name} (for {})", counted(age_s, "second"))
+                }
+                None => (*name).clone(),
+            };
+            let names: Vec<String> = busy.iter().map(worker).collect();
+            job.progress.say(&format!(
+                "waiting for workers that have had a batch in hand since before this began: {}",
+                names.join(", ")
+            ));
+        }
+        if job.is_stopped() {
+            return Ok(Waited::Stopped);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What Redis knows of the orders: journals, buyers, dead letters, and the entries of the stream.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use fred::{
+    clients::Pool,
+    interfaces::{ClientLike, HashesInterface, SetsInterface},
+    types::{ClusterHash, CustomCommand, Key, Value},
+};
+use tidegate_orders::{
+    JournalEntry, JournalField, Keys, Order, UserId, VoucherId, journal::COMPLETE, keys::naming,
+    order_status::LetterFact, wire::Message,
+};
+use tidegate_stream::{Entry, EntryId, Letter, StreamError, StreamInspector};
+
+use crate::{in_flight::Places, pace::Pace, table::hash_of_id};
+
+/// Fields, members and entries a page.
+const PAGE: u16 = 1_000;
+/// Why an entry is buried whose id another order has.
+const ID_TAKEN: &str = "id_taken";
+
+/// Reads Redis.
+#[derive(Debug)]
+pub(crate) struct RedisSide<'a> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) inspector: &'a StreamInspector,
+    pub(crate) keys: &'a Keys,
+}
+
+/// A dead letter that holds an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeadOrder {
+    pub(crate) place: u32,
+    pub(crate) order: i64,
+    pub(crate) user: i64,
+    pub(crate) quantity: i64,
+    pub(crate) fact: LetterFact,
+}
+
+/// An order as its entry in the stream has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entered {
+    pub(crate) entry: EntryId,
+    pub(crate) user: i64,
+    pub(crate) quantity: i64,
+}
+
+impl RedisSide<'_> {
+    /// Reads all fields of a journal, page by page.
+    pub(crate) async fn read_journal(
+        &self,
+        voucher: VoucherId,
+        pace: Pace,
+        mut seen: impl FnMut(JournalField<'_>, &JournalEntry),
+        mut page_read: impl FnMut(u64),
+    ) -> Result<(), StreamError> {
+        let key = self.keys.journal(voucher);
+        let mut cursor = Value::from("0");
+        loop {
+            let (next, fields) = pace.step(self.scan("HSCAN", &key, cursor)).await?;
+            for pair in fields.chunks_exact(2) {
+                let Some(Ok(name)) = pair[0].as_bytes().map(str::from_utf8) else { continue };
+                let note = pair[1].as_bytes().and_then(JournalEntry::parse).unwrap_or_default();
+                seen(JournalField::parse(name), &note);
+            }
+            page_read(fields.len() as u64 / 2);
+            if next.as_bytes() == Some(b"0") {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    /// Reads all members of a set of buyers, page by page.
+    pub(crate) async fn read_buyers(
+        &self,
+        voucher: VoucherId,
+        pace: Pace,
+        mut seen: impl FnMut(i64),
+    ) -> Result<(), StreamError> {
+        let key = self.keys.buyers(voucher);
+        let mut cursor = Value::from("0");
+        loop {
+            let (next, members) = pace.step(self.scan("SSCAN", &key, cursor)).await?;
+            for member in &members {
+                // What is no number of a user's bars nobody.
+                if let Some(Ok(user)) = member.as_bytes().map(UserId::parse) {
+                    seen(user.get());
+                }
+            }
+            if next.as_bytes() == Some(b"0") {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    async fn scan(
+        &self,
+        command: &'static str,
+        key: &Key,
+        cursor: Value,
+    ) -> Result<(Value, Vec<Value>), StreamError> {
+        let command = CustomCommand::new_static(command, ClusterHash::FirstKey, false);
+        let args: Vec<Value> = vec![key.clone().into(), cursor, "COUNT".into(), i64::from(PAGE).into()];
+        let page: Value = self.pool.next().custom(command, args).await.map_err(|error| naming(key, error))?;
+        Ok(page.convert()?)
+    }
+
+    /// All dead letters with an order of these vouchers.
+    pub(crate) async fn read_dead(
+        &self,
+        places: &Places,
+        pace: Pace,
+        mut seen: impl FnMut(DeadOrder),
+    ) -> Result<(), StreamError> {
+        let dead = self.inspector.names().dead.clone();
+        let last = self.inspector.last_id(&dead).await?;
+        let mut pages = self.inspector.entry_pages(&dead, (EntryId::MIN, last), PAGE);
+        while let Some(page) = pace.step(pages.next(u64::MAX)).await? {
+            page.into_iter().filter_map(|entry| self.dead_order(entry, places)).for_each(&mut seen);
+        }
+        Ok(())
+    }
+
+    fn dead_order(&self, entry: Entry, places: &Places) -> Option<DeadOrder> {
+        let letter = Letter::parse(entry);
+        let order = self.keys.fields().decode(&letter.entry()).ok()?;
+        let fact = match letter.burial?.reason.as_str() {
+            ID_TAKEN => LetterFact::IdTaken,
+            _ => LetterFact::Order,
+        };
+        let (order, place) = (&order, places.of(order.voucher)?);
+        let (user, quantity) = (order.user.get(), order.quantity.get());
+        Some(DeadOrder { place, order: order.id.get(), user, quantity, fact })
+    }
+
+    /// The first entry that the stream holds; None: it holds none.
+    pub(crate) async fn first_entry(&self) -> Result<Option<EntryId>, StreamError> {
+        let stream = &self.inspector.names().stream;
+        let page = self.inspector.page(stream, (EntryId::MIN, EntryId::MAX), 1).await?;
+        Ok(page.first().map(|entry| entry.id))
+    }
+
+    /// All orders that the stream holds up to `last`, page by page.
+    pub(crate) async fn read_stream(
+        &self,
+        last: EntryId,
+        pace: Pace,
+        mut seen: impl FnMut(EntryId, &Order),
+    ) -> Result<(), StreamError> {
+        let stream = &self.inspector.names().stream;
+        let mut pages = self.inspector.entry_pages(stream, (EntryId::MIN, last), PAGE);
+        while let Some(page) = pace.step(pages.next(u64::MAX)).await? {
+            for entry in page {
+                if let Ok(Message::Order(order)) = self.keys.fields().decode_message(&entry) {
+                    seen(entry.id, &order);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The notes of these orders, byte for byte.
+    pub(crate) async fn notes(
+        &self,
+        voucher: VoucherId,
+        orders: &[i64],
+    ) -> Result<Vec<Option<Bytes>>, StreamError> {
+        let names: Vec<String> = orders.iter().map(i64::to_string).collect();
+        let key = self.keys.journal(voucher);
+        let notes = self.pool.hmget(&key, names).await;
+        Ok(notes.map_err(|error| naming(&key, error))?)
+    }
+
+    /// Which of these users are in the set of buyers.
+    pub(crate) async fn are_buyers(
+        &self,
+        voucher: VoucherId,
+        users: &[i64],
+    ) -> Result<Vec<bool>, StreamError> {
+        let key = self.keys.buyers(voucher);
+        let names: Vec<String> = users.iter().map(i64::to_string).collect();
+        Ok(self.pool.smismember(&key, names).await.map_err(|error| naming(&key, error))?)
+    }
+
+    /// Since when the journal is complete, where a load made it so: it does not hold what was sold before.
+    pub(crate) async fn complete_since(&self, voucher: VoucherId) -> Result<i64, StreamError> {
+        let key = self.keys.journal(voucher);
+        let note: Option<Bytes> =
+            self.pool.hget(&key, COMPLETE).await.map_err(|error| naming(&key, error))?;
+        let note = note.and_then(|note| JournalEntry::parse(&note));
+        Ok(note.filter(|note| note.by.as_deref() != Some("rebuild")).and_then(|note| note.at_ms).unwrap_or(0))
+    }
+
+    /// Whether the stream holds the entry with which this order was admitted in that millisecond.
+    pub(crate) async fn has_entry(&self, order: i64, at_ms: i64) -> Result<bool, StreamError> {
+        let Ok(ms) = u64::try_from(at_ms) else { return Ok(false) };
+        let stream = &self.inspector.names().stream;
+        let before = ms.checked_sub(1).map_or(EntryId::MIN, |ms| EntryId { ms, seq: u64::MAX });
+        let page = self.inspector.page(stream, (before, EntryId { ms, seq: u64::MAX }), PAGE).await?;
+        let is_its = |entry: &Entry| self.keys.fields().decode(entry).is_ok_and(|it| it.id.get() == order);
+        Ok(page.iter().any(is_its))
+    }
+}
+
+/// The dead letters, by order: of several, the latest.
+#[derive(Debug, Default)]
+pub(crate) struct DeadOrders {
+    orders: HashMap<(u32, i64), DeadOrder>,
+    users: HashSet<u64>,
+}
+
+impl DeadOrders {
+    pub(crate) fn add(&mut self, dead: DeadOrder) {
+        self.users.insert(hash_of_id(dead.place, dead.user));
+        self.orders.insert((dead.place, dead.order), dead);
+    }
+
+    pub(crate) fn of(&self, place: u32, order: i64) -> Option<&DeadOrder> {
+        self.orders.get(&(place, order))
+    }
+
+    pub(crate) fn has_user(&self, place: u32, user: i64) -> bool {
+        self.users.contains(&hash_of_id(place, user))
+    }
+}

@@ -1,0 +1,282 @@
+//! Runs orders again that MySQL lost, under their own ids, with all that happened to them.
+//!
+//! Their entries become pending again first, all of a batch in one step. So they are in flight: who is killed half-way leaves them
+//! to the workers, which apply the rest in its order. Of what Redis gave back only the events become pending: a worker that finds
+//! its order before its cancelled row is there would write it.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use anyhow::Context;
+use fred::clients::Pool;
+use tidegate_operations::{
+    change::{End, Job},
+    replay::{ChosenEntries, RemarkKind},
+    selection::{EntryFilter, EntrySelection, StreamPages},
+    settings::SystemSettings,
+};
+use tidegate_orders::{
+    Gate, Incoming, Keys, Ledger, Order, OrderId, Slot, VoucherId,
+    ledger::Cancellation,
+    wire::{FieldNames, is_event, order_fields},
+};
+use tidegate_stream::{Entry, EntryId, Stream, StreamInspector};
+
+use super::{
+    plan::ToRunAgain,
+    report::{RepairReport, Returned, ReturnedWhy},
+};
+
+/// The consumer that holds what is run again. No process has this name, so lanes claim what is left of it.
+const CONSUMER: &str = "reconcile-0";
+/// Orders that are looked for in one pass through the stream: some 30 MB.
+const MOST_IN_PASS: usize = 200_000;
+/// Entries that are read at once.
+const PAGE: u16 = 2_000;
+/// The entry of an order is as old as its admission. A minute more, for whoever notes an admission before it appends.
+const MARGIN_MS: u64 = 60_000;
+
+/// Runs lost orders again.
+#[derive(Debug)]
+pub(super) struct LostOrders {
+    inspector: StreamInspector,
+    stream: Stream,
+    gate: Gate,
+    ledger: Ledger,
+    chosen: ChosenEntries,
+    fields: FieldNames,
+    batch: usize,
+}
+
+/// What the stream holds of an order.
+#[derive(Debug, Default)]
+struct Held {
+    /// In the order of the stream.
+    entries: Vec<EntryId>,
+    /// Those of them that are events.
+    events: Vec<EntryId>,
+    /// The first that is an order, no event.
+    placed: Option<EntryId>,
+    /// One of them is unread or pending.
+    is_in_flight: bool,
+}
+
+impl Held {
+    /// What is run again.
+    fn again(&self, order: &ToRunAgain) -> &[EntryId] {
+        if order.is_released { &self.events } else { &self.entries }
+    }
+}
+
+impl LostOrders {
+    /// Connects to MySQL for running entries; `redis` and `ledger` are open already.
+    pub(super) async fn open(
+        settings: &SystemSettings,
+        redis: Pool,
+        gate: Gate,
+        ledger: Ledger,
+    ) -> anyhow::Result<Self> {
+        let names = settings.stream_names();
+        Ok(Self {
+            inspector: StreamInspector::new(redis.clone(), names.clone()),
+            stream: Stream::new(redis.clone(), names),
+            gate,
+            ledger,
+            chosen: ChosenEntries::open(settings, redis).await?,
+            fields: Keys::new(settings.keys.clone()).fields().clone(),
+            batch: settings.fleet.batch,
+        })
+    }
+
+    /// Runs the orders of a voucher again, as many of them at once as a worker takes.
+    pub(super) async fn run(
+        &self,
+        voucher: VoucherId,
+        orders: &[ToRunAgain],
+        report: &mut RepairReport,
+        job: &Job,
+    ) -> anyhow::Result<End> {
+        for orders in orders.chunks(MOST_IN_PASS) {
+            let mut held = self.find(voucher, orders, job).await?;
+            for orders in orders.chunks(self.batch.max(1)) {
+                if job.is_stopped() {
+                    return Ok(End::Stopped);
+                }
+                let batch: Vec<(&ToRunAgain, Held)> = orders
+                    .iter()
+                    .map(|order| (order, held.remove(&order.order).unwrap_or_default()))
+                    .collect();
+                if self.run_batch(voucher, batch, report, job).await? == End::Stopped {
+                    return Ok(End::Stopped);
+                }
+                job.progress.add(orders.len() as u64);
+            }
+        }
+        Ok(End::Whole)
+    }
+
+    /// Goes through the stream once, from the oldest admission on.
+    async fn find(
+        &self,
+        voucher: VoucherId,
+        orders: &[ToRunAgain],
+        job: &Job,
+    ) -> anyhow::Result<HashMap<OrderId, Held>> {
+        let users: HashMap<OrderId, _> = orders.iter().map(|order| (order.order, order.user)).collect();
+        let first = orders.iter().map(|order| u64::try_from(order.admitted_ms?).ok()).min().flatten();
+        let first = EntryId { ms: first.unwrap_or(0).saturating_sub(MARGIN_MS), seq: 0 };
+        let delivered = self.inspector.last_delivered().await.context("Failed to read the group")?;
+        let filter = EntryFilter { voucher: Some(voucher), user: None };
+        let selection = EntrySelection::new((first, EntryId::MAX), filter)?;
+        let mut pages = StreamPages::new(self.inspector.clone(), self.fields.clone(), selection);
+        let mut found: HashMap<OrderId, Held> = HashMap::new();
+        let mut owners: HashMap<EntryId, OrderId> = HashMap::new();
+        while let Some(page) = pages.next(PAGE).await.context("Failed to read the stream in Redis")? {
+            for entry in &page.entries {
+                let glimpse = self.fields.glimpse(entry);
+                let Some(order) = glimpse.id.filter(|id| users.get(id).copied() == glimpse.user) else {
+                    continue;
+                };
+                let held = found.entry(order).or_default();
+                held.entries.push(entry.id);
+                held.is_in_flight |= delivered.is_none_or(|delivered| entry.id > delivered);
+                match is_event(entry) {
+                    true => held.events.push(entry.id),
+                    false => held.placed = held.placed.or(Some(entry.id)),
+                }
+                owners.insert(entry.id, order);
+            }
+            if job.is_stopped() {
+                break;
+            }
+        }
+        // After the group's place was read: what is neither unread by that nor pending now is acknowledged.
+        let mut pending = self.inspector.pending_pages((first.previous(), EntryId::MAX), PAGE, None);
+        while let Some(page) = pending.next().await.context("Failed to read the pending list")? {
+            for order in page.iter().filter_map(|pending| owners.get(&pending.id)) {
+                found.entry(*order).or_default().is_in_flight = true;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn run_batch(
+        &self,
+        voucher: VoucherId,
+        batch: Vec<(&ToRunAgain, Held)>,
+        report: &mut RepairReport,
+        job: &Job,
+    ) -> anyhow::Result<End> {
+        let return_to_look = |report: &mut RepairReport, order: &ToRunAgain, why| {
+            let (user, order) = (Some(order.user), Some(order.order));
+            report.return_to_look(Returned { voucher, order, user, why });
+        };
+        let (in_flight, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(_, held)| held.is_in_flight);
+        for (order, _) in in_flight {
+            return_to_look(report, order, ReturnedWhy::InFlight);
+        }
+        let incoming: Vec<Incoming> =
+            batch.iter().map(|(order, held)| incoming(voucher, order, held)).collect();
+        let again: Vec<EntryId> = batch.iter().flat_map(|(order, held)| held.again(order)).copied().collect();
+        let made = self.stream.make_pending(&again, CONSUMER).await;
+        made.context("Failed to make entries pending again")?;
+        let refused = self.cancel(&batch, &incoming, report).await?;
+        let appended = self.append(&batch, &incoming).await?;
+        report.done.appended += appended.iter().flatten().count() as u64;
+        let (mut entries, mut ids) = (Vec::new(), Vec::new());
+        let mut owners: HashMap<EntryId, &ToRunAgain> = HashMap::new();
+        for (((order, held), refused), appended) in batch.iter().zip(refused).zip(appended) {
+            if let Some(why) = refused {
+                return_to_look(report, order, why);
+                continue;
+            }
+            owners.extend(appended.iter().map(|entry| (entry.id, *order)));
+            owners.extend(held.again(order).iter().map(|id| (*id, *order)));
+            ids.extend(held.again(order));
+            // Before its events, which are older.
+            entries.extend(appended);
+        }
+        ids.sort_unstable();
+        let held = self.inspector.entries(&self.inspector.names().stream, &ids).await;
+        entries.extend(held.context("Failed to read the stream in Redis")?.into_iter().flatten());
+        if entries.is_empty() {
+            return Ok(End::Whole);
+        }
+        let done = self.chosen.run(&entries, &job.stop).await.context("Failed to run orders again")?;
+        let (counts, done_now) = (&mut report.done, done.outcomes.counts);
+        counts.entries += done_now.entries;
+        counts.created += done_now.created;
+        counts.refused += done_now.refused;
+        counts.events += done_now.events;
+        for remark in done.outcomes.remarks {
+            let why = match remark.what {
+                RemarkKind::Dead => ReturnedWhy::Rejected(remark.why),
+                RemarkKind::Left | RemarkKind::InHand => ReturnedWhy::Held,
+                // Redis gave it back already: that is what its cancelled row says.
+                RemarkKind::GivenBack => continue,
+            };
+            if let Some(order) = owners.get(&remark.entry) {
+                return_to_look(report, order, why);
+            }
+        }
+        Ok(if done.is_stopped { End::Stopped } else { End::Whole })
+    }
+
+    /// Writes the cancelled rows of orders that Redis has given back. Of each order, why nothing of it is run; None: it is.
+    async fn cancel(
+        &self,
+        batch: &[(&ToRunAgain, Held)],
+        incoming: &[Incoming],
+        report: &mut RepairReport,
+    ) -> anyhow::Result<Vec<Option<ReturnedWhy>>> {
+        let released = batch.iter().zip(incoming).filter(|((order, _), _)| order.is_released);
+        let released: Vec<Incoming> = released.map(|(_, incoming)| incoming.clone()).collect();
+        let cancelled = self.ledger.cancel_unwritten(&released).await.context("Failed to write to MySQL")?;
+        let mut cancelled = cancelled.into_iter();
+        let mut why = |order: &ToRunAgain| {
+            let cancellation = if order.is_released { cancelled.next()? } else { return None };
+            match cancellation {
+                Cancellation::Cancelled(_) => {
+                    report.done.cancelled_rows += 1;
+                    None
+                }
+                Cancellation::OrderExists | Cancellation::IdTaken => Some(ReturnedWhy::Moved),
+                Cancellation::Rejected(error) => Some(ReturnedWhy::Rejected(error)),
+                Cancellation::Contended => Some(ReturnedWhy::Held),
+            }
+        };
+        Ok(batch.iter().map(|(order, _)| why(order)).collect())
+    }
+
+    /// Appends an entry for each order that is lost on both sides of the stream: in MySQL, and its own entry is gone.
+    async fn append(
+        &self,
+        batch: &[(&ToRunAgain, Held)],
+        incoming: &[Incoming],
+    ) -> anyhow::Result<Vec<Option<Entry>>> {
+        let snapshot = self.ledger.snapshot(incoming).await.context("Failed to read MySQL")?;
+        let ids: Vec<_> = incoming.iter().map(|it| (it.order.voucher, it.order.id)).collect();
+        let given_back = self.gate.given_back(&ids).await.context("Failed to read the journal")?;
+        let mut appended = Vec::with_capacity(batch.len());
+        for ((lost, held), Incoming { order, .. }) in batch.iter().zip(incoming) {
+            let is_gone = held.placed.is_none() && !lost.is_released;
+            let is_lost = snapshot.is_unknown(order) && !given_back.contains(&(order.voucher, order.id));
+            appended.push(if is_gone && is_lost { Some(self.append_one(order).await?) } else { None });
+        }
+        Ok(appended)
+    }
+
+    async fn append_one(&self, order: &Order) -> anyhow::Result<Entry> {
+        let fields = order_fields(order);
+        let id = self.stream.append(&fields).await.context("Failed to append to the stream")?;
+        let owned =
+            |(name, value): (&'static str, Cow<'static, str>)| (name.into(), value.into_owned().into());
+        Ok(Entry { id, fields: fields.into_iter().map(owned).collect() })
+    }
+}
+
+/// The order as it was admitted, with the entry that its row shall name.
+fn incoming(voucher: VoucherId, order: &ToRunAgain, held: &Held) -> Incoming {
+    let ToRunAgain { order: id, user, units, .. } = *order;
+    let order = Order { id, user, voucher, quantity: units, slot: Slot::FIRST };
+    Incoming { order, entry: held.placed.unwrap_or_default() }
+}

@@ -1,0 +1,57 @@
+//! A look whose differences are kept, for the repair that follows it.
+
+use std::collections::BTreeMap;
+
+use tidegate_operations::change::Job;
+use tidegate_orders::VoucherId;
+
+use super::{
+    super::{
+        books::VoucherBooks, difference::Difference, look::Looker, report::LookReport, stock::StockBooks,
+        stores::LookError,
+    },
+    plan::{RepairPlan, VoucherFindings},
+};
+
+/// Differences that one repair mends, at most: about 300 bytes of memory each. Whoever looks again finds the others.
+const MOST_MENDED: usize = 300_000;
+
+impl Looker {
+    /// Looks, and plans what mends what is different. Of very many differences, the first 300,000 are planned.
+    ///
+    /// # Errors
+    /// As [`Looker::look`].
+    pub async fn plan_repair(&self, job: &Job) -> Result<(LookReport, RepairPlan), LookError> {
+        let mut guards = self.guards().await?;
+        let (mut differences, mut kept) = (BTreeMap::<VoucherId, Vec<Difference>>::new(), 0);
+        let report = self
+            .look(job, |difference| {
+                kept += 1;
+                if kept <= MOST_MENDED {
+                    differences.entry(difference.voucher).or_default().push(difference.clone());
+                }
+            })
+            .await?;
+        let findings = report.vouchers.iter().filter_map(|look| {
+            let voucher = look.books.voucher;
+            let differences = differences.remove(&voucher)?;
+            // One that came on sale while the look began is left to the next.
+            let guard = guards.remove(&voucher)?;
+            Some(VoucherFindings { voucher, guard, books: stock_books(&look.books), differences })
+        });
+        let plan = RepairPlan::new(findings.collect());
+        Ok((report, plan))
+    }
+}
+
+/// None: the sum of the journal could not be told, there is none, or MySQL does not know the voucher.
+fn stock_books(books: &VoucherBooks) -> Option<StockBooks> {
+    Some(StockBooks {
+        redis_drift: books.redis_drift.filter(|_| books.is_complete && !books.is_unsure)?,
+        loaded: books.loaded?,
+        mysql_stock: books.mysql_stock?,
+        initial: books.initial_stock,
+        live_units: books.live_units,
+        is_change_open: books.is_change_open,
+    })
+}

@@ -1,0 +1,310 @@
+//! What a repair would do about what a look found. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tidegate_operations::{
+    change::{Next, Plan},
+    reconciled::DifferenceKind,
+    text::counted,
+};
+use tidegate_orders::{
+    JournalEntry, OrderId, Quantity, UserId, VoucherId,
+    gate::{MOST_REPAIRED, OrderRepair, RepairAction, RepairGuard, UserAfter, VoucherRepair},
+};
+
+use crate::{
+    difference::{Difference, Mend},
+    stock::{StockBooks, StockMove},
+};
+
+/// Differences of a kind that are named one by one, at most.
+const MOST_NAMED: usize = 20;
+
+/// What a look found of a voucher, or a part of it: where there is very much, the parts after the first have no books, and the guard
+/// that [`super::RepairReport::guard`] says after the part before.
+#[derive(Clone, Debug)]
+pub struct VoucherFindings {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// As it was before the look began, on either side.
+    pub guard: RepairGuard,
+    /// Its books; None: the sum of its journal could not be told, or MySQL does not know the voucher.
+    pub books: Option<StockBooks>,
+    /// What is different. None of it may be in flight.
+    pub differences: Vec<Difference>,
+}
+
+/// What a repair would do.
+#[derive(Clone, Debug, Serialize)]
+pub struct RepairPlan {
+    /// Names this repair: the notes that it makes say `repair:<id>.<part>`.
+    pub id: String,
+    /// One for each voucher that something is different about.
+    pub vouchers: Vec<VoucherRepairPlan>,
+}
+
+/// What it would do about a voucher.
+#[derive(Clone, Debug, Serialize)]
+pub struct VoucherRepairPlan {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// What would be mended, counted.
+    pub mended: PlanCounts,
+    /// Units by which the stock in Redis would move, orders and all.
+    pub stock_moves: i64,
+    /// What would be left, by kind and reason.
+    pub left: Vec<Unmended>,
+    #[serde(skip)]
+    pub(super) guard: RepairGuard,
+    #[serde(skip)]
+    pub(super) bites: Vec<Bite>,
+    #[serde(skip)]
+    pub(super) again: Vec<ToRunAgain>,
+}
+
+/// What would be mended of a voucher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PlanCounts {
+    /// Orders that are run again.
+    pub run_again: u64,
+    /// Orders that get a cancelled row.
+    pub cancelled_rows: u64,
+    /// Orders whose admission is restored in Redis.
+    pub admitted: u64,
+    /// Orders that are released in Redis.
+    pub released: u64,
+    /// Users who are counted as buyers again.
+    pub barred: u64,
+    /// Users who may order again.
+    pub unbarred: u64,
+    /// Units that the sale gets by the journal; below 0: loses.
+    pub loaded: i64,
+    /// Units by which the stock was above its journal, and which are taken back.
+    pub drift: i64,
+}
+
+/// Differences of a kind that are left for one reason.
+#[derive(Clone, Debug, Serialize)]
+pub struct Unmended {
+    /// Which kind.
+    pub kind: DifferenceKind,
+    /// Why they are left.
+    pub why: Why,
+    /// How many there are.
+    pub total: u64,
+    /// Their units.
+    pub units: i64,
+    /// The first of them.
+    pub first: Vec<Difference>,
+}
+
+/// Why a difference is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// A program may not decide it.
+    ByHand,
+    /// Redis holds no complete journal, so neither journal nor stock are mended.
+    NoCompleteJournal,
+    /// A change of the stock is not at its end.
+    ChangeIsOpen,
+    /// Redis has forgotten the sale.
+    Forgotten,
+    /// The journal moved too fast to be added up.
+    NotAddedUp,
+    /// Whose it is, or how many units it has, cannot be read.
+    Unreadable,
+}
+
+/// What is mended in Redis in one step.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bite {
+    pub(super) orders: Vec<OrderRepair>,
+    pub(super) stock: StockMove,
+}
+
+/// An order whose entries are run again.
+#[derive(Clone, Debug)]
+pub(super) struct ToRunAgain {
+    pub(super) order: OrderId,
+    pub(super) user: UserId,
+    pub(super) units: Quantity,
+    /// When it was admitted, in Unix milliseconds; None: the journal does not say, so the whole stream is searched.
+    pub(super) admitted_ms: Option<i64>,
+    /// Redis gave it back: it gets a cancelled row first.
+    pub(super) is_released: bool,
+}
+
+impl Why {
+    /// What to type, where there is something.
+    #[must_use]
+    pub fn command(self, voucher: VoucherId) -> Option<String> {
+        match self {
+            Self::NoCompleteJournal | Self::Forgotten => {
+                Some(format!("tidegate rebuild --voucher {voucher}"))
+            }
+            Self::ChangeIsOpen => Some(format!("tidegate voucher show {voucher}")),
+            Self::NotAddedUp => Some(format!("tidegate reconcile --voucher {voucher}")),
+            Self::ByHand | Self::Unreadable => None,
+        }
+    }
+}
+
+impl RepairPlan {
+    /// What to do about what was found.
+    #[must_use]
+    pub fn new(findings: Vec<VoucherFindings>) -> Self {
+        let vouchers = findings.into_iter().map(VoucherRepairPlan::new);
+        let is_something = |plan: &VoucherRepairPlan| !plan.left.is_empty() || plan.has_work();
+        Self { id: VoucherRepair::new_id(), vouchers: vouchers.filter(is_something).collect() }
+    }
+}
+
+impl Plan for RepairPlan {
+    fn next(&self) -> Next {
+        let vouchers = self.vouchers.iter().filter(|voucher| voucher.has_work()).count();
+        match (vouchers, self.vouchers.is_empty()) {
+            (0, true) => Next::NothingToDo,
+            (0, false) => Next::Refused,
+            _ => Next::Ask(format!("Mend {}?", counted(vouchers as u64, "voucher"))),
+        }
+    }
+}
+
+impl VoucherRepairPlan {
+    fn has_work(&self) -> bool {
+        !self.bites.is_empty() || !self.again.is_empty()
+    }
+
+    fn new(findings: VoucherFindings) -> Self {
+        let VoucherFindings { voucher, guard, books, differences } = findings;
+        let mut sorted = Sorted::default();
+        for difference in differences {
+            sorted.add(difference, (&guard, books.as_ref()));
+        }
+        let stock = match books.filter(|_| guard.is_complete() && !guard.is_change_open()) {
+            Some(books) => books.stock_move().unwrap_or_default(),
+            None => StockMove::default(),
+        };
+        let Sorted { lowering, users, raising, again, mut mended, left } = sorted;
+        (mended.loaded, mended.drift) = (stock.loaded, stock.drift);
+        let orders: Vec<OrderRepair> = lowering.into_iter().chain(users).chain(raising).collect();
+        let moved: i64 = orders.iter().filter_map(OrderRepair::change).sum();
+        let left = left.into_values().collect();
+        let (stock_moves, bites) = (moved + stock.units(), bites(orders, stock));
+        Self { voucher, mended, stock_moves, left, guard, bites, again }
+    }
+}
+
+/// What lowers the stock goes first, what raises it last, so that there is never more on sale than there should be.
+fn bites(orders: Vec<OrderRepair>, stock: StockMove) -> Vec<Bite> {
+    let (mut orders, mut bites) = (orders.into_iter().peekable(), Vec::new());
+    while orders.peek().is_some() {
+        let orders = orders.by_ref().take(MOST_REPAIRED).collect();
+        bites.push(Bite { orders, stock: StockMove::default() });
+    }
+    if stock.is_nothing() {
+        return bites;
+    }
+    if bites.is_empty() {
+        bites.push(Bite::default());
+    }
+    let at = if stock.units() <= 0 { 0 } else { bites.len() - 1 };
+    bites[at].stock = stock;
+    bites
+}
+
+/// Differences by what is to be done about them.
+#[derive(Default)]
+struct Sorted {
+    lowering: Vec<OrderRepair>,
+    users: Vec<OrderRepair>,
+    raising: Vec<OrderRepair>,
+    again: Vec<ToRunAgain>,
+    mended: PlanCounts,
+    left: BTreeMap<(DifferenceKind, Why), Unmended>,
+}
+
+impl Sorted {
+    fn add(&mut self, difference: Difference, (guard, books): (&RepairGuard, Option<&StockBooks>)) {
+        let added = match difference.mend {
+            Mend::RunAgain | Mend::WriteCancelledRow => self.run_again(&difference),
+            Mend::ByHand => Err(Why::ByHand),
+            Mend::Rebuild => Err(Why::Forgotten),
+            _ if !guard.is_complete() => Err(Why::NoCompleteJournal),
+            // What moves is computed from the books.
+            Mend::MoveStock if books.is_none() => Err(Why::NotAddedUp),
+            Mend::MoveStock => {
+                match books.is_some_and(|books| books.is_change_open) || guard.is_change_open() {
+                    true => Err(Why::ChangeIsOpen),
+                    false => Ok(()),
+                }
+            }
+            Mend::Admit | Mend::Release | Mend::Bar | Mend::Unbar => self.mend(&difference),
+        };
+        if let Err(why) = added {
+            self.leave(difference, why);
+        }
+    }
+
+    fn mend(&mut self, difference: &Difference) -> Result<(), Why> {
+        let user = difference.user.ok_or(Why::Unreadable)?;
+        let action = match difference.mend {
+            Mend::Admit => RepairAction::Admit(quantity(difference)?),
+            Mend::Release => RepairAction::Release(UserAfter::Freed),
+            Mend::Bar => RepairAction::Bar,
+            _ => RepairAction::Unbar,
+        };
+        let (order, found) = (difference.order, difference.note.clone());
+        let repair = OrderRepair { order, found, user, action };
+        repair.change().ok_or(Why::Unreadable)?;
+        let (orders, count) = match action {
+            RepairAction::Admit(_) => (&mut self.lowering, &mut self.mended.admitted),
+            RepairAction::Release(_) => (&mut self.raising, &mut self.mended.released),
+            RepairAction::Bar => (&mut self.users, &mut self.mended.barred),
+            RepairAction::Unbar => (&mut self.users, &mut self.mended.unbarred),
+        };
+        orders.push(repair);
+        *count += 1;
+        Ok(())
+    }
+
+    fn run_again(&mut self, difference: &Difference) -> Result<(), Why> {
+        let note = difference.note.as_deref().and_then(|note| JournalEntry::parse(note.as_bytes()));
+        let released = note.as_ref().and_then(|note| note.admitted);
+        // Of a note that a repair or a rebuild has written, nobody knows when its order came into the stream.
+        let admitted_ms = match released {
+            Some(released) => released.at_ms.filter(|_| released.from.is_some()),
+            None => {
+                note.filter(|note| note.from.is_some() && note.mended.is_none()).and_then(|note| note.at_ms)
+            }
+        };
+        let is_released = difference.mend == Mend::WriteCancelledRow;
+        self.again.push(ToRunAgain {
+            order: difference.order.ok_or(Why::Unreadable)?,
+            user: difference.user.ok_or(Why::Unreadable)?,
+            units: quantity(difference)?,
+            admitted_ms,
+            is_released,
+        });
+        let counts = &mut self.mended;
+        *(if is_released { &mut counts.cancelled_rows } else { &mut counts.run_again }) += 1;
+        Ok(())
+    }
+
+    fn leave(&mut self, difference: Difference, why: Why) {
+        let kind = difference.kind;
+        let none = Unmended { kind, why, total: 0, units: 0, first: Vec::new() };
+        let left = self.left.entry((kind, why)).or_insert(none);
+        left.total += 1;
+        left.units += difference.units;
+        if left.first.len() < MOST_NAMED {
+            left.first.push(difference);
+        }
+    }
+}
+
+fn quantity(difference: &Difference) -> Result<Quantity, Why> {
+    Quantity::try_from(difference.units.saturating_abs()).map_err(|_| Why::Unreadable)
+}

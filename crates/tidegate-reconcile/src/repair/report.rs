@@ -1,0 +1,158 @@
+//! What a repair did.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value as Json;
+use tidegate_operations::change::{Ending, Report};
+use tidegate_orders::{OrderId, UserId, VoucherId, gate::RepairGuard};
+
+use super::plan::RepairPlan;
+
+/// Orders that are named one by one, at most.
+const MOST_NAMED: usize = 100;
+
+/// What a repair did.
+#[derive(Clone, Debug, Serialize)]
+pub struct RepairReport {
+    /// Its name, as in the journals.
+    pub id: String,
+    /// What was done.
+    #[serde(flatten)]
+    pub done: RepairCounts,
+    /// The first of those that were not mended because they moved, or something came between: the next look finds what is left.
+    pub returned: Vec<Returned>,
+    /// Differences that no program may mend, or not now: as the plan said.
+    pub left: u64,
+    #[serde(skip)]
+    guards: BTreeMap<VoucherId, RepairGuard>,
+}
+
+/// What was done, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RepairCounts {
+    /// Steps in Redis.
+    pub steps: u64,
+    /// Orders whose admission was restored in Redis.
+    pub admitted: u64,
+    /// Orders that were released in Redis.
+    pub released: u64,
+    /// Users who are counted as buyers again.
+    pub barred: u64,
+    /// Users who may order again.
+    pub unbarred: u64,
+    /// Units by which stocks in Redis moved; below 0: down.
+    pub stock_moved: i64,
+    /// Units that sales got by their journals, below 0: lost.
+    pub loaded: i64,
+    /// Cancelled rows of orders that Redis had given back; written now or before.
+    pub cancelled_rows: u64,
+    /// New entries for orders whose own are gone.
+    pub appended: u64,
+    /// Entries that were run again.
+    pub entries: u64,
+    /// Orders that were written by that.
+    pub created: u64,
+    /// Orders that were refused by that: MySQL has no unit for them any more.
+    pub refused: u64,
+    /// Events that were recorded by that.
+    pub events: u64,
+    /// Orders and users that were not as at the look.
+    pub returned: u64,
+}
+
+/// An order or a user that was not mended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Returned {
+    /// Of which voucher.
+    pub voucher: VoucherId,
+    /// Which order; None: only the user, or the stock, is meant.
+    pub order: Option<OrderId>,
+    /// Whose.
+    pub user: Option<UserId>,
+    /// Why.
+    pub why: ReturnedWhy,
+}
+
+/// Why something was not mended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReturnedWhy {
+    /// It had moved since the look, in Redis or in MySQL.
+    Moved,
+    /// An entry of it is in flight.
+    InFlight,
+    /// Another repair came between.
+    Overtaken,
+    /// The journal is not complete any more, or was made anew.
+    JournalIsNew,
+    /// An operator's change of the stock came between.
+    StockChanged,
+    /// Redis has no stock of it.
+    NoStock,
+    /// Others held its user, its voucher or its row for too long.
+    Held,
+    /// Its entry can never be written, or the database refuses it; with its words.
+    Rejected(String),
+}
+
+impl RepairReport {
+    /// Nothing is done yet.
+    #[must_use]
+    pub fn new(plan: &RepairPlan) -> Self {
+        let left = plan.vouchers.iter().flat_map(|voucher| &voucher.left).map(|left| left.total).sum();
+        let (id, guards) = (plan.id.clone(), BTreeMap::new());
+        Self { id, done: RepairCounts::default(), returned: Vec::new(), left, guards }
+    }
+
+    /// What a further repair after the same look compares; None: Redis was not mended.
+    #[must_use]
+    pub fn guard(&self, voucher: VoucherId) -> Option<&RepairGuard> {
+        self.guards.get(&voucher)
+    }
+
+    pub(super) fn set_guard(&mut self, voucher: VoucherId, guard: RepairGuard) {
+        self.guards.insert(voucher, guard);
+    }
+
+    pub(super) fn return_to_look(&mut self, returned: Returned) {
+        self.done.returned += 1;
+        if self.returned.len() < MOST_NAMED {
+            self.returned.push(returned);
+        }
+    }
+}
+
+impl RepairCounts {
+    /// What was done since `before`.
+    #[must_use]
+    pub(super) fn since(self, before: Self) -> Json {
+        let (now, then) = (serde_json::to_value(self), serde_json::to_value(before));
+        let (Ok(Json::Object(mut now)), Ok(then)) = (now, then) else { return Json::Null };
+        for (name, value) in &mut now {
+            *value = (value.as_i64().unwrap_or(0) - then[name].as_i64().unwrap_or(0)).into();
+        }
+        now.retain(|_, value| value.as_i64() != Some(0));
+        Json::Object(now)
+    }
+}
+
+impl Report for RepairReport {
+    fn counts(&self) -> Json {
+        let mut counts = serde_json::to_value(self.done).unwrap_or_default();
+        counts["left"] = self.left.into();
+        counts
+    }
+
+    fn ending(&self) -> Ending {
+        match (self.done.returned, self.left) {
+            (0, 0) => Ending::Done,
+            (0, _) => Ending::Partly,
+            _ => Ending::Left,
+        }
+    }
+
+    fn torn(&self) -> &'static str {
+        "the step in hand may be done or not; reconcile again, and what is left is found"
+    }
+}

@@ -1,0 +1,234 @@
+//! Does what a plan says, bite by bite.
+
+use std::collections::HashSet;
+
+use anyhow::Context;
+use fred::clients::Pool;
+use serde_json::Value as Json;
+use sqlx::{AssertSqlSafe, MySqlPool, prelude::*};
+use tidegate_operations::{
+    change::{End, Job},
+    connect,
+    settings::SystemSettings,
+};
+use tidegate_orders::{
+    Gate, Incoming, Keys, Ledger, Order, Quantity, Slot, UserId, VoucherId,
+    gate::{OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, VoucherRepair},
+    ledger::Cancellation,
+};
+use tidegate_stream::EntryId;
+
+use super::{
+    again::LostOrders,
+    plan::{Bite, RepairPlan, VoucherRepairPlan},
+    report::{RepairReport, Returned, ReturnedWhy},
+};
+use tidegate_operations::operator_log::{Caller, OperatorLog, Outcome};
+
+/// Mends what a look found. One at a time in a fleet: whoever runs it holds the lease of the reconciler.
+#[derive(Debug)]
+pub struct Repair<'a> {
+    settings: &'a SystemSettings,
+    redis: Pool,
+    gate: Gate,
+    mysql: MySqlPool,
+    ledger: Ledger,
+    log: OperatorLog,
+    who: String,
+}
+
+impl<'a> Repair<'a> {
+    /// With the stores of these settings; `who` stands in the operators' log, a line for each step.
+    ///
+    /// # Errors
+    /// When one of them cannot be reached.
+    pub async fn connect(settings: &'a SystemSettings, who: String) -> anyhow::Result<Self> {
+        let (redis, sessions) = tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
+        let mysql = sessions.pool(settings.mysql.connections);
+        let ledger = Ledger::new(mysql.clone(), settings.mysql.statement_timeout);
+        let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str());
+        let log = OperatorLog::new(redis.clone(), settings);
+        Ok(Self { settings, redis, gate, mysql, ledger, log, who })
+    }
+
+    /// Does it, voucher by voucher. What moved since the look is left, and named in the report. May be ended between any two
+    /// steps, and be killed: the next look finds what is left.
+    ///
+    /// # Errors
+    /// When a store does not answer. The report says what was done by then.
+    pub async fn run(&self, plan: &RepairPlan, report: &mut RepairReport, job: &Job) -> anyhow::Result<End> {
+        let total = plan.vouchers.iter().map(|it| it.again.len() + it.bites.iter().map(size).sum::<usize>());
+        job.progress.expect(total.sum::<usize>() as u64, "orders");
+        let is_needed = plan.vouchers.iter().any(|voucher| !voucher.again.is_empty());
+        let lost = match is_needed {
+            true => Some(self.lost_orders().await?),
+            false => None,
+        };
+        for voucher in &plan.vouchers {
+            // Before Redis: a refusal of one of them is given back by its journal.
+            if let Some(lost) = lost.as_ref().filter(|_| !voucher.again.is_empty()) {
+                let before = report.done;
+                let ended = lost.run(voucher.voucher, &voucher.again, report, job).await;
+                self.log(voucher.voucher, "orders run again", report.done.since(before), job).await;
+                if ended? == End::Stopped {
+                    return Ok(End::Stopped);
+                }
+            }
+            if self.mend(&plan.id, voucher, report, job).await? == End::Stopped {
+                return Ok(End::Stopped);
+            }
+        }
+        Ok(End::Whole)
+    }
+
+    async fn lost_orders(&self) -> anyhow::Result<LostOrders> {
+        let (gate, ledger) = (self.gate.clone(), self.ledger.clone());
+        LostOrders::open(self.settings, self.redis.clone(), gate, ledger).await
+    }
+
+    /// Mends what Redis holds of a voucher.
+    async fn mend(
+        &self,
+        id: &str,
+        plan: &VoucherRepairPlan,
+        report: &mut RepairReport,
+        job: &Job,
+    ) -> anyhow::Result<End> {
+        let mut guard = plan.guard.clone();
+        for (at, bite) in plan.bites.iter().enumerate() {
+            if job.is_stopped() {
+                return Ok(End::Stopped);
+            }
+            let (before, part) = (report.done, format!("{id}.{}", at + 1));
+            let repair = self.still_so(plan.voucher, bite, (part, guard.clone()), report).await?;
+            let reply = self.gate.repair(&repair).await.context("Failed to mend Redis")?;
+            let why = match reply {
+                RepairReply::Made(answers) => {
+                    guard = guard.after(&repair.id);
+                    report.set_guard(plan.voucher, guard.clone());
+                    count(&repair, &answers, report);
+                    self.log(plan.voucher, &repair.id, report.done.since(before), job).await;
+                    job.progress.add(size(bite) as u64);
+                    continue;
+                }
+                RepairReply::NotComplete => ReturnedWhy::JournalIsNew,
+                RepairReply::StockChanged => ReturnedWhy::StockChanged,
+                RepairReply::Overtaken => ReturnedWhy::Overtaken,
+                RepairReply::NoStock => ReturnedWhy::NoStock,
+            };
+            for bite in &plan.bites[at..] {
+                return_all(plan.voucher, bite, &why, report);
+            }
+            return Ok(End::Whole);
+        }
+        Ok(End::Whole)
+    }
+
+    /// The bite, without what MySQL says of otherwise by now. Of a release, MySQL says whether its user has another order.
+    async fn still_so(
+        &self,
+        voucher: VoucherId,
+        bite: &Bite,
+        (id, guard): (String, RepairGuard),
+        report: &mut RepairReport,
+    ) -> anyhow::Result<VoucherRepair> {
+        let incoming: Vec<Incoming> = bite.orders.iter().filter_map(|it| incoming(voucher, it)).collect();
+        let snapshot = self.ledger.snapshot(&incoming).await.context("Failed to read MySQL")?;
+        let unknown: Vec<bool> = incoming.iter().map(|it| snapshot.is_unknown(&it.order)).collect();
+        let mut known = unknown.into_iter().zip(snapshot.predict_cancel(&incoming));
+        let unbarred = bite.orders.iter().filter(|it| it.action == RepairAction::Unbar).map(|it| it.user);
+        let buyers = self.buyers(voucher, unbarred.collect()).await.context("Failed to read MySQL")?;
+        let mut orders = Vec::with_capacity(bite.orders.len());
+        for order in &bite.orders {
+            let in_mysql = if order.order.is_some() { known.next() } else { None };
+            let action = match (order.action, in_mysql) {
+                (RepairAction::Release(_), Some((false, Cancellation::Cancelled(user_after)))) => {
+                    Some(RepairAction::Release(user_after))
+                }
+                (RepairAction::Admit(_) | RepairAction::Bar, Some((false, Cancellation::OrderExists)))
+                | (RepairAction::Bar, None) => Some(order.action),
+                (RepairAction::Unbar, _) if !buyers.contains(&order.user) => Some(order.action),
+                _ => None,
+            };
+            match action {
+                Some(action) => orders.push(OrderRepair { action, ..order.clone() }),
+                None => report.return_to_look(returned(voucher, order, ReturnedWhy::Moved)),
+            }
+        }
+        let (loaded, drift) = (bite.stock.loaded, bite.stock.drift);
+        Ok(VoucherRepair { id, voucher, guard, loaded, drift, orders })
+    }
+
+    /// Those of `users` who have a live order for the voucher.
+    async fn buyers(&self, voucher: VoucherId, users: Vec<UserId>) -> sqlx::Result<HashSet<UserId>> {
+        if users.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let users: Vec<String> = users.iter().map(UserId::to_string).collect();
+        let sql = format!(
+            "SELECT CAST(user_id AS SIGNED) FROM tb_voucher_order FORCE INDEX (uk_voucher_user_slot) \
+             WHERE voucher_id = {voucher} AND user_id IN ({}) AND slot IS NOT NULL",
+            users.join(",")
+        );
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&self.mysql).await?;
+        let users: Vec<i64> = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>()?;
+        Ok(users.into_iter().filter_map(|user| UserId::try_from(user).ok()).collect())
+    }
+
+    /// A log that cannot be written to does not stop a repair, but says so.
+    async fn log(&self, voucher: VoucherId, part: &str, counts: Json, job: &Job) {
+        let caller = Caller {
+            who: self.who.clone(),
+            command: "reconcile --repair".to_owned(),
+            arguments: format!("--voucher {voucher} ({part})"),
+        };
+        if let Err(error) = self.log.note(&caller, Outcome::Done, &counts).await {
+            job.progress.say(&format!("`tidegate log` will not show all of this: {error:#}"));
+        }
+    }
+}
+
+fn size(bite: &Bite) -> usize {
+    bite.orders.len().max(1)
+}
+
+/// As MySQL is asked for it, by its id, user and voucher.
+fn incoming(voucher: VoucherId, repair: &OrderRepair) -> Option<Incoming> {
+    let order =
+        Order { id: repair.order?, user: repair.user, voucher, quantity: Quantity::ONE, slot: Slot::FIRST };
+    Some(Incoming { order, entry: EntryId::MIN })
+}
+
+fn returned(voucher: VoucherId, order: &OrderRepair, why: ReturnedWhy) -> Returned {
+    Returned { voucher, order: order.order, user: Some(order.user), why }
+}
+
+fn return_all(voucher: VoucherId, bite: &Bite, why: &ReturnedWhy, report: &mut RepairReport) {
+    for order in &bite.orders {
+        report.return_to_look(returned(voucher, order, why.clone()));
+    }
+    if !bite.stock.is_nothing() {
+        report.return_to_look(Returned { voucher, order: None, user: None, why: why.clone() });
+    }
+}
+
+fn count(repair: &VoucherRepair, answers: &[RepairAnswer], report: &mut RepairReport) {
+    let done = &mut report.done;
+    done.steps += 1;
+    done.loaded += repair.loaded;
+    done.stock_moved += repair.loaded - repair.drift;
+    for (order, answer) in repair.orders.iter().zip(answers) {
+        if *answer == RepairAnswer::Moved {
+            report.return_to_look(returned(repair.voucher, order, ReturnedWhy::Moved));
+            continue;
+        }
+        let done = &mut report.done;
+        *match order.action {
+            RepairAction::Admit(_) => &mut done.admitted,
+            RepairAction::Release(_) => &mut done.released,
+            RepairAction::Bar => &mut done.barred,
+            RepairAction::Unbar => &mut done.unbarred,
+        } += 1;
+        done.stock_moved += order.change().unwrap_or(0);
+    }
+}

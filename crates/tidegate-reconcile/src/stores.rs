@@ -1,0 +1,67 @@
+//! Where both sides are read, and why that may fail.
+
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_orders::{Gate, Keys, gate::GateError, migration_hint, vouchers::VoucherError};
+use tidegate_stream::{StreamError, StreamInspector, readable};
+
+use crate::{mysql_side::MysqlSide, redis_side::RedisSide};
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// Redis did not answer as it should.
+    #[error("Failed to read Redis: {}", readable(&.0.to_string()))]
+    Redis(StreamError),
+    /// Redis did not answer as it should.
+    #[error("Failed to read Redis: {0}")]
+    Gate(GateError),
+    /// MySQL did not answer as it should.
+    #[error("Failed to read MySQL: {}{}", .0, migration_hint(.0))]
+    Mysql(sqlx::Error),
+    /// MySQL did not answer as it should.
+    #[error("Failed to read MySQL: {0}")]
+    Voucher(VoucherError),
+    /// It was told to stop.
+    #[error("stopped before the end: nothing is known")]
+    Stopped,
+}
+
+impl From<StreamError> for LookError {
+    fn from(error: StreamError) -> Self {
+        Self::Redis(error)
+    }
+}
+
+impl From<GateError> for LookError {
+    fn from(error: GateError) -> Self {
+        Self::Gate(error)
+    }
+}
+
+impl From<sqlx::Error> for LookError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Mysql(error)
+    }
+}
+
+/// Where both sides are read.
+#[derive(Debug)]
+pub(crate) struct Stores {
+    pub(crate) redis: Pool,
+    pub(crate) mysql: MySqlPool,
+    pub(crate) inspector: StreamInspector,
+    pub(crate) keys: Keys,
+    pub(crate) gate: Gate,
+}
+
+impl Stores {
+    pub(crate) fn redis(&self) -> RedisSide<'_> {
+        let Self { redis: pool, inspector, keys, .. } = self;
+        RedisSide { pool, inspector, keys }
+    }
+
+    pub(crate) fn mysql(&self) -> MysqlSide<'_> {
+        MysqlSide(&self.mysql)
+    }
+}

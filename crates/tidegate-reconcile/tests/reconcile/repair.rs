@@ -1,0 +1,343 @@
+//! What a look found different is mended by difference, once, and whatever moved meanwhile is left.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tidegate_operations::{
+    End, Ending, Job, Next, Plan, Report,
+    operator_log::{LogRequest, OperatorLog},
+};
+use tidegate_orders::gate::StockChange;
+use tidegate_reconcile::{Mend, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why};
+use tokio_util::sync::CancellationToken;
+
+use crate::repair_ground::{Ground, StopsAfter, UNITS, voucher};
+
+/// The note of a release that keeps what was released.
+fn released(order: i64) -> String {
+    format!(
+        r#"{{"action":"release","from":1,"to":2,"change":1,"by":"x","timestamp":9,"admitted":{{"user":"{order}","change":-1,"timestamp":7}}}}"#
+    )
+}
+
+/// What `release.lua` does.
+async fn release(ground: &Ground, order: i64) -> Result<()> {
+    ground.note(&order.to_string(), &released(order)).await?;
+    ground.typed("INCRBY seckill:stock:10 1").await?;
+    ground.typed(&format!("SREM seckill:order:10 {order}")).await?;
+    Ok(())
+}
+
+/// A service cancels by its own hand, in MySQL only.
+async fn cancel_row(ground: &Ground, orders: &str) -> Result<()> {
+    ground
+        .sql(&format!(
+            "UPDATE tb_seckill_voucher SET stock = stock + (SELECT COUNT(*) FROM tb_voucher_order WHERE id {orders}) \
+             WHERE voucher_id = 10; UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id {orders}"
+        ))
+        .await
+}
+
+#[tokio::test]
+async fn whatever_one_side_of_redis_lacks_is_mended_and_a_second_repair_finds_nothing() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=8).await?;
+    ground.work().await?;
+    // 1: cancelled, and not released. 2: Redis lost it. 3: released, and live. 4: not barred. 99: barred without an order.
+    cancel_row(&ground, "= 1").await?;
+    ground.typed("HDEL seckill:journal:10 2").await?;
+    ground.typed("SREM seckill:order:10 2 4").await?;
+    ground.typed("INCRBY seckill:stock:10 1").await?;
+    release(&ground, 3).await?;
+    ground.typed("SADD seckill:order:10 99").await?;
+    let found = ground.look().await?;
+    let mut mends: Vec<Mend> = found.differences.iter().map(|it| it.mend).collect();
+    mends.sort_by_key(|mend| format!("{mend:?}"));
+    assert_eq!(mends, [Mend::Admit, Mend::Admit, Mend::Bar, Mend::Release, Mend::Unbar]);
+    let report = ground.repair(found.clone()).await?;
+    let counts = RepairCounts {
+        steps: 1,
+        admitted: 2,
+        released: 1,
+        barred: 1,
+        unbarred: 1,
+        ..RepairCounts::default()
+    };
+    assert_eq!(report.done, RepairCounts { stock_moved: -1, ..counts });
+    assert_eq!(report.ending(), Ending::Done);
+    let held = ground.expect_agreement().await?;
+    assert_eq!((held.stock, held.buyers.len()), (UNITS - 7, 7));
+    ensure!(held.journal["1"].contains("repair:") && held.journal["2"].contains(r#""by":"2""#), "{held:?}");
+    // The same findings once more: another repair has been made since, so nothing is done.
+    let again = ground.repair(found).await?;
+    ensure!(again.done.returned == 5 && again.returned.iter().all(|it| it.why == ReturnedWhy::Overtaken));
+    assert_eq!(ground.held().await?, held);
+    // An operator sees the step.
+    let log = OperatorLog::new(ground.redis.clone(), &ground.settings);
+    let lines = log.commands(&LogRequest::default()).await?;
+    ensure!(
+        lines.len() == 1 && lines[0].command == "reconcile --repair" && lines[0].who == "tester",
+        "{lines:?}"
+    );
+    let counts = lines[0].counts.clone().unwrap_or_default();
+    assert_eq!((&counts["admitted"], &counts["stock_moved"]), (&2.into(), &(-1).into()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_service_gave_back_by_its_own_hand_becomes_a_release_and_the_stock_stays() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=9).await?;
+    ground.work().await?;
+    cancel_row(&ground, "IN (3, 4)").await?;
+    ground.typed("SREM seckill:order:10 3 4").await?;
+    ground.typed("INCRBY seckill:stock:10 2").await?;
+    let before = ground.held().await?;
+    let report = ground.repair(ground.look().await?).await?;
+    assert_eq!((report.done.released, report.done.stock_moved, report.done.loaded), (2, 0, 0));
+    let held = ground.expect_agreement().await?;
+    assert_eq!((held.stock, held.mysql_stock), (before.stock, UNITS - 7));
+    // One that gave it back to Redis only, and one that wrote the stock.
+    ground.typed("INCRBY seckill:stock:10 30").await?;
+    let report = ground.repair(ground.look().await?).await?;
+    assert_eq!(report.done.stock_moved, -30);
+    ground.expect_agreement().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn units_that_were_sold_twice_leave_a_stock_below_0_and_nobody_is_admitted() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=3).await?;
+    ground.work().await?;
+    ground.sql("UPDATE tb_seckill_voucher SET stock = -2, initial_stock = 1 WHERE voucher_id = 10").await?;
+    ground.repair(ground.look().await?).await?;
+    let held = ground.expect_agreement().await?;
+    assert_eq!(held.stock, -2);
+    ensure!(ground.admit(4..=4).await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_moved_between_look_and_repair_is_left_for_the_next_look() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=6).await?;
+    ground.work().await?;
+    cancel_row(&ground, "IN (1, 2)").await?;
+    ground.typed("HDEL seckill:journal:10 3 4").await?;
+    let found = ground.look().await?;
+    // 1 is released meanwhile, 4 is cancelled; and others buy.
+    release(&ground, 1).await?;
+    cancel_row(&ground, "= 4").await?;
+    ground.admit(11..=13).await?;
+    ground.work().await?;
+    let report = ground.repair(found).await?;
+    assert_eq!((report.done.released, report.done.admitted, report.done.returned), (1, 1, 2));
+    ensure!(report.returned.iter().all(|it| it.why == ReturnedWhy::Moved), "{report:?}");
+    assert_eq!(report.ending(), Ending::Left);
+    ground.repair(ground.look().await?).await?;
+    let held = ground.expect_agreement().await?;
+    assert_eq!(held.stock, UNITS - 6);
+    Ok(())
+}
+
+#[tokio::test]
+async fn orders_that_mysql_lost_come_back_with_their_payments_and_once() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=700).await?;
+    for order in 1..=40 {
+        ground.event(order, "paid", &format!(" ref pay-{order}")).await?;
+    }
+    ground.event(41, "cancelled", "").await?;
+    ground.work().await?;
+    ground.note("41", &released(41)).await?;
+    let before = ground.held().await?;
+    ground.lose_in_mysql(1..=650).await?;
+    let found = ground.look().await?;
+    assert_eq!(found.differences.len(), 650);
+    // Two at once, and a third that was killed.
+    let plan = RepairPlan::new(vec![found.clone()]);
+    let repair = Repair::connect(&ground.settings, "killed".to_owned()).await?;
+    let mut report = RepairReport::new(&plan);
+    _ = tokio::time::timeout(Duration::from_millis(40), repair.run(&plan, &mut report, &killed_job())).await;
+    let (first, second) = tokio::join!(ground.repair(found.clone()), ground.repair(found));
+    let (first, second) = (first?, second?);
+    ensure!(first.done.created + second.done.created <= 650, "{first:?} {second:?}");
+    // What the killed one has left is pending, and the workers'.
+    ground.work().await?;
+    let pending = ground.typed("XPENDING stream.orders g1").await?.into_array();
+    assert_eq!(pending.first().and_then(fred::types::Value::as_i64), Some(0));
+    let after = ground.held().await?;
+    let differs = |order: &&i64| after.rows.get(order) != before.rows.get(order);
+    assert_eq!(before.rows.keys().filter(differs).collect::<Vec<_>>(), Vec::<&i64>::new());
+    assert_eq!(
+        (after.stock, after.mysql_stock, &after.journal),
+        (before.stock, before.mysql_stock, &before.journal)
+    );
+    let paid = after.rows.values().filter(|row| row.3 == 2).count();
+    assert_eq!((paid, after.rows[&41].3, after.rows[&41].2), (40, 4, false));
+    ground.expect_agreement().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn killed_at_any_moment_a_repair_loses_no_payment_of_a_lost_order() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=30).await?;
+    for order in 1..=30 {
+        ground.event(order, "paid", &format!(" ref pay-{order}")).await?;
+    }
+    ground.work().await?;
+    let before = ground.held().await?;
+    let repair = Repair::connect(&ground.settings, "killed".to_owned()).await?;
+    let mut ended = false;
+    for ms in (1..).step_by(6).take_while(|ms| *ms < 1_000) {
+        ground.lose_in_mysql(1..=30).await?;
+        let plan = RepairPlan::new(vec![ground.look().await?]);
+        let (mut report, job) = (RepairReport::new(&plan), killed_job());
+        let run = repair.run(&plan, &mut report, &job);
+        ended = tokio::time::timeout(Duration::from_millis(ms), run).await.is_ok();
+        ground.work().await?;
+        ground.repair(ground.look().await?).await?;
+        assert_eq!(ground.held().await?, before, "killed after {ms} ms: {:?}", report.done);
+        if ended {
+            break;
+        }
+    }
+    ensure!(ended);
+    Ok(())
+}
+
+fn killed_job() -> Job {
+    crate::repair_ground::job()
+}
+
+#[tokio::test]
+async fn a_lost_order_whose_entry_is_gone_gets_a_new_one_before_its_events() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=3).await?;
+    ground.event(2, "paid", " ref pay-2").await?;
+    ground.work().await?;
+    ground.lose_in_mysql(1..=3).await?;
+    let gone = ground.typed("XRANGE stream.orders - + COUNT 3").await?;
+    for entry in gone.into_array() {
+        let id = entry.into_array().remove(0).as_string().expect("an id");
+        ground.typed(&format!("XDEL stream.orders {id}")).await?;
+    }
+    let report = ground.repair(ground.look().await?).await?;
+    assert_eq!((report.done.appended, report.done.created, report.done.events), (3, 3, 1));
+    let held = ground.expect_agreement().await?;
+    assert_eq!((held.rows[&2].3, held.rows.len()), (2, 3));
+    // A worker comes to the new entries, and finds them done.
+    ground.work().await?;
+    assert_eq!(ground.expect_agreement().await?, held);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_in_flight_is_left_to_the_workers() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=2).await?;
+    ground.work().await?;
+    ground.lose_in_mysql(1..=2).await?;
+    let found = ground.look().await?;
+    ground.event(1, "paid", " ref pay-1").await?;
+    let report = ground.repair(found).await?;
+    assert_eq!((report.done.created, report.done.returned), (1, 1));
+    assert_eq!(report.returned[0].why, ReturnedWhy::InFlight);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_order_that_only_redis_gave_back_becomes_a_cancelled_row_where_payments_find_a_home() -> Result<()>
+{
+    let ground = Ground::start().await?;
+    ground.admit(1..=2).await?;
+    ground.event(1, "cancelled", "").await?;
+    ground.event(1, "paid", " ref late").await?;
+    ground.work().await?;
+    ground.lose_in_mysql(1..=1).await?;
+    // The release that the worker made, as the journal keeps it.
+    release(&ground, 1).await?;
+    ground.typed("INCRBY seckill:stock:10 -1").await?;
+    let found = ground.look().await?;
+    assert_eq!(found.differences[0].mend, Mend::WriteCancelledRow);
+    for _ in 0..2 {
+        let report = ground.repair(found.clone()).await?;
+        assert_eq!((report.done.cancelled_rows, report.done.created, report.done.stock_moved), (1, 0, 0));
+    }
+    let held = ground.expect_agreement().await?;
+    assert_eq!((held.rows[&1].2, held.rows[&1].3, held.stock), (false, 5, UNITS - 1));
+    let sql = "SELECT outcome FROM tidegate_event WHERE order_id = 1 AND ref = 'late'";
+    let outcomes: Vec<String> = sqlx::query_scalar(sql).fetch_all(&ground.mysql).await?;
+    assert_eq!(outcomes, ["refund_due"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_repair_that_is_stopped_or_killed_between_two_steps_is_gone_on_with_by_the_next_look() -> Result<()>
+{
+    let ground = Ground::start().await?;
+    ground.admit(1..=1_300).await?;
+    ground.work().await?;
+    cancel_row(&ground, "<= 1200").await?;
+    ground.typed("INCRBY seckill:stock:10 1200").await?;
+    let before = ground.held().await?;
+    let plan = RepairPlan::new(vec![ground.look().await?]);
+    let mut report = RepairReport::new(&plan);
+    let stop = CancellationToken::new();
+    let job = Job { stop: stop.clone(), progress: Box::new(StopsAfter(stop)) };
+    let repair = Repair::connect(&ground.settings, "stopped".to_owned()).await?;
+    assert_eq!(repair.run(&plan, &mut report, &job).await?, End::Stopped);
+    assert_eq!((report.done.steps, report.done.released), (1, 500));
+    // Less is for sale than there should be, never more.
+    let half = ground.held().await?;
+    assert_eq!(half.stock, before.stock - 700);
+    let plan = RepairPlan::new(vec![ground.look().await?]);
+    let (mut report, killed) = (RepairReport::new(&plan), killed_job());
+    _ = tokio::time::timeout(Duration::from_millis(30), repair.run(&plan, &mut report, &killed)).await;
+    ensure!(ground.held().await?.stock <= before.stock);
+    ground.repair(ground.look().await?).await?;
+    assert_eq!(ground.expect_agreement().await?.stock, before.stock);
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_two_repairs_at_once_one_takes_the_difference_away_and_the_other_nothing() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=20).await?;
+    ground.work().await?;
+    cancel_row(&ground, "<= 10").await?;
+    ground.typed("INCRBY seckill:stock:10 55").await?;
+    let found = ground.look().await?;
+    let (first, second) = tokio::join!(ground.repair(found.clone()), ground.repair(found));
+    let (first, second) = (first?, second?);
+    assert_eq!((first.done.steps + second.done.steps, first.done.released + second.done.released), (1, 10));
+    assert_eq!(first.done.stock_moved + second.done.stock_moved, -45);
+    assert_eq!(ground.expect_agreement().await?.stock, UNITS - 10);
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_complete_journal_and_during_a_change_of_stock_the_plan_says_what_to_type() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=3).await?;
+    ground.work().await?;
+    ground.typed("INCRBY seckill:stock:10 5").await?;
+    let change = StockChange::new(7, UNITS, "somebody".to_owned());
+    ground.gate.restock(voucher(), None, &change, 7).await?;
+    ground.note("#add:x", r#"{"action":"add","from":1,"to":8,"change":7,"by":"x","timestamp":2}"#).await?;
+    let open = RepairPlan::new(vec![ground.look().await?]);
+    assert_eq!((open.vouchers.len(), open.next()), (0, Next::NothingToDo));
+    cancel_row(&ground, "= 1").await?;
+    ground.typed("HDEL seckill:journal:10 #complete").await?;
+    let before = ground.held().await?;
+    let incomplete = RepairPlan::new(vec![ground.look().await?]);
+    let left = &incomplete.vouchers[0].left[0];
+    assert_eq!((incomplete.next(), left.why, left.total), (Next::Refused, Why::NoCompleteJournal, 1));
+    assert_eq!(left.why.command(voucher()).as_deref(), Some("tidegate rebuild --voucher 10"));
+    let report = ground.repair(ground.look().await?).await?;
+    assert_eq!((report.done, report.left), (RepairCounts::default(), 1));
+    assert_eq!(ground.held().await?, before);
+    Ok(())
+}

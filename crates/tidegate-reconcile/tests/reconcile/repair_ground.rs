@@ -1,0 +1,369 @@
+//! What the tests of repairs stand on: both stores with a voucher on sale whose journal is complete, and a look that is as simple
+//! as quiet stores allow.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use fred::{
+    clients::Pool,
+    interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface},
+    types::{ClusterHash, CustomCommand, Value},
+};
+use sqlx::{AssertSqlSafe, MySqlPool, Row};
+use tidegate_lab::{MysqlServer, RedisServer};
+use tidegate_operations::{
+    End, FleetTiming, Job, MySqlSettings, OperatorSettings, Progress, RedisSettings, ResultsSettings, Silent,
+    StreamSettings, SystemSettings,
+    reconciled::DifferenceKind,
+    redacted::RedactedUrl,
+    replay::{Replay, ReplayReport, ReplayRequest, ReplaySource},
+    selection::EntryFilter,
+};
+use tidegate_orders::{
+    Announced, Gate, JournalEntry, JournalField, KeyTemplates, Keys, Quantity, VoucherId,
+    gate::{Admission, AdmitReply},
+    schema,
+};
+use tidegate_reconcile::{
+    Cause, Difference, Mend, Repair, RepairPlan, RepairReport, StockBooks, VoucherFindings,
+};
+use tidegate_stream::connect_pool;
+use tokio_util::sync::CancellationToken;
+
+/// The voucher.
+pub const VOUCHER: i64 = 10;
+/// Units that were loaded.
+pub const UNITS: i64 = 10_000;
+
+/// Both stores, with voucher 10 on sale.
+pub struct Ground {
+    pub redis: Pool,
+    pub mysql: MySqlPool,
+    pub gate: Gate,
+    pub settings: SystemSettings,
+    keys: Keys,
+    _servers: (RedisServer, MysqlServer),
+}
+
+/// What both sides hold of the voucher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub stock: i64,
+    pub journal: BTreeMap<String, String>,
+    pub buyers: BTreeSet<i64>,
+    /// By order: user, quantity, whether it is live, status.
+    pub rows: BTreeMap<i64, (i64, i64, bool, i64)>,
+    pub mysql_stock: i64,
+    pub initial: Option<i64>,
+}
+
+pub fn voucher() -> VoucherId {
+    VOUCHER.try_into().expect("a voucher id")
+}
+
+fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
+    let second = Duration::from_secs(1);
+    SystemSettings {
+        redis: RedisSettings {
+            url: RedactedUrl::new(redis.url()),
+            connections: 2,
+            command_timeout: 30 * second,
+            connect_timeout: 5 * second,
+        },
+        mysql: MySqlSettings {
+            url: RedactedUrl::new(mysql.url()),
+            connections: 4,
+            writers: 2,
+            acquire_timeout: 10 * second,
+            statement_timeout: 10 * second,
+            lock_wait_timeout_s: 1,
+        },
+        stream: StreamSettings {
+            name: "stream.orders".into(),
+            dead: "stream.orders.dead".into(),
+            results: "stream.orders.results".into(),
+            group: "g1".into(),
+            retention: None,
+        },
+        keys: KeyTemplates::default(),
+        pay_within: Duration::ZERO,
+        reconcile_every: Duration::ZERO,
+        results: ResultsSettings { announced: Announced::Exceptions, keep: None, keep_bytes: None },
+        fleet: FleetTiming {
+            batch: 300,
+            entry_max_bytes: 1 << 20,
+            block: second,
+            lock_lease: 2 * second,
+            lock_retry: second / 20,
+            claim_idle: 30 * second,
+            claim_every: 10 * second,
+            backoff_max: second,
+        },
+        operator: OperatorSettings { log_lines: 1_000, requeue_limit: 3 },
+    }
+}
+
+pub fn job() -> Job {
+    Job { stop: CancellationToken::new(), progress: Box::new(Silent) }
+}
+
+/// Stops its job when so much is done.
+#[derive(Debug)]
+pub struct StopsAfter(pub CancellationToken);
+
+impl Progress for StopsAfter {
+    fn expect(&self, _total: u64, _what: &'static str) {}
+
+    fn add(&self, _done: u64) {
+        self.0.cancel();
+    }
+
+    fn say(&self, _line: &str) {}
+}
+
+impl Ground {
+    pub async fn start() -> Result<Arc<Self>> {
+        let servers =
+            tokio::task::spawn_blocking(|| anyhow::Ok((RedisServer::start()?, MysqlServer::shared()?)))
+                .await??;
+        let settings = settings(&servers.0, &servers.1);
+        let redis: Pool = connect_pool(&settings.redis.connection()).await?.into();
+        let keys = Keys::new(settings.keys.clone());
+        let ground = Self {
+            gate: Gate::new(redis.clone(), keys.clone(), "stream.orders"),
+            mysql: MySqlPool::connect(&servers.1.url()).await?,
+            redis,
+            settings,
+            keys,
+            _servers: servers,
+        };
+        schema::migrate(&ground.mysql).await?;
+        let row = format!(
+            "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock) VALUES ({VOUCHER}, {UNITS}, {UNITS})"
+        );
+        ground.sql(&row).await?;
+        ground.typed("XGROUP CREATE stream.orders g1 0 MKSTREAM").await?;
+        ground.typed(&format!("SET seckill:stock:10 {UNITS}")).await?;
+        let load = format!(
+            r#"{{"action":"load","from":null,"to":{UNITS},"change":{UNITS},"by":"x","timestamp":1}}"#
+        );
+        ground.note("#load", &load).await?;
+        ground.note("#complete", r#"{"action":"complete","by":"load","timestamp":1}"#).await?;
+        Ok(Arc::new(ground))
+    }
+
+    pub async fn sql(&self, sql: &str) -> Result<()> {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+        sql.execute(&self.mysql).await?;
+        Ok(())
+    }
+
+    pub async fn typed(&self, command: &str) -> Result<Value> {
+        let mut words = command.split(' ');
+        let name = words.next().context("a command")?;
+        let args: Vec<Value> = words.map(Value::from).collect();
+        let command = CustomCommand::new(name, ClusterHash::FirstKey, false);
+        Ok(self.redis.next().custom(command, args).await?)
+    }
+
+    /// Writes a note of the journal by hand.
+    pub async fn note(&self, field: &str, note: &str) -> Result<()> {
+        Ok(self.redis.hset(self.keys.journal(voucher()), (field, note)).await?)
+    }
+
+    /// Orders of one unit, each of the user with its number.
+    pub async fn admit(&self, orders: impl Iterator<Item = i64>) -> Result<()> {
+        let admission = |order: i64| {
+            Ok(Admission {
+                order: order.try_into()?,
+                user: order.try_into()?,
+                voucher: voucher(),
+                quantity: Quantity::ONE,
+                traceparent: None,
+            })
+        };
+        for admissions in orders.map(admission).collect::<Result<Vec<_>>>()?.chunks(50) {
+            for reply in self.gate.admit_all(admissions).await {
+                ensure!(reply? == AdmitReply::Admitted);
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn event(&self, order: i64, event: &str, rest: &str) -> Result<()> {
+        let entry =
+            format!("XADD stream.orders * event {event} orderId {order} userId {order} voucherId 10{rest}");
+        self.typed(&entry).await?;
+        Ok(())
+    }
+
+    /// As workers do: all that is in the stream is written and acknowledged.
+    pub async fn work(&self) -> Result<()> {
+        self.typed("XREADGROUP GROUP g1 c1 COUNT 100000 STREAMS stream.orders >").await?;
+        let request = ReplayRequest {
+            source: ReplaySource::Stream,
+            first: None,
+            last: None,
+            filter: EntryFilter::default(),
+            rate: None,
+            announce: false,
+            predict: false,
+        };
+        let replay = Replay::open(&self.settings, self.redis.clone(), request).await?;
+        let plan = replay.plan(&Silent).await?;
+        let mut report = ReplayReport::new(&plan);
+        ensure!(replay.run(&plan, &mut report, &job()).await? == End::Whole);
+        ensure!(report.left == 0, "{report:?}");
+        Ok(())
+    }
+
+    /// Forgets of MySQL all that it has of these orders, as a backup would that is older than they are.
+    pub async fn lose_in_mysql(&self, orders: std::ops::RangeInclusive<i64>) -> Result<()> {
+        let (first, last) = orders.into_inner();
+        let of = format!("BETWEEN {first} AND {last}");
+        let units = format!(
+            "SELECT COALESCE(SUM(quantity), 0) FROM tb_voucher_order WHERE id {of} AND slot IS NOT NULL"
+        );
+        self.sql(&format!(
+            "UPDATE tb_seckill_voucher SET stock = stock + ({units}) WHERE voucher_id = 10; \
+             DELETE FROM tb_voucher_order WHERE id {of}; DELETE FROM tidegate_event WHERE order_id {of}; \
+             DELETE FROM tidegate_refusal WHERE order_id {of}"
+        ))
+        .await
+    }
+
+    pub async fn held(&self) -> Result<Held> {
+        let buyers: Vec<i64> = self.redis.smembers(self.keys.buyers(voucher())).await?;
+        let sql = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(quantity AS SIGNED), \
+                   CAST(slot IS NOT NULL AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED) FROM tb_voucher_order \
+                   WHERE voucher_id = 10";
+        let rows = sqlx::raw_sql(sql).fetch_all(&self.mysql).await?;
+        let of_row = |row: sqlx::mysql::MySqlRow| {
+            let is_live: i64 = row.get(3);
+            (row.get::<i64, _>(0), (row.get(1), row.get(2), is_live == 1, row.get(4)))
+        };
+        let sql = "SELECT CAST(stock AS SIGNED), CAST(initial_stock AS SIGNED) FROM tb_seckill_voucher \
+                   WHERE voucher_id = 10";
+        let stocks = sqlx::raw_sql(sql).fetch_one(&self.mysql).await?;
+        Ok(Held {
+            stock: self.redis.get(self.keys.stock(voucher())).await?,
+            journal: self.redis.hgetall(self.keys.journal(voucher())).await?,
+            buyers: buyers.into_iter().collect(),
+            rows: rows.into_iter().map(of_row).collect(),
+            mysql_stock: stocks.get(0),
+            initial: stocks.get(1),
+        })
+    }
+
+    /// Looks at the voucher. Both stores have to be quiet.
+    pub async fn look(&self) -> Result<VoucherFindings> {
+        let guard = self.gate.repair_guard(voucher()).await?;
+        let held = self.held().await?;
+        Ok(VoucherFindings {
+            voucher: voucher(),
+            books: Some(held.books(guard.is_change_open())),
+            guard,
+            differences: held.differences(),
+        })
+    }
+
+    /// Mends what a look found.
+    pub async fn repair(&self, findings: VoucherFindings) -> Result<RepairReport> {
+        let plan = RepairPlan::new(vec![findings]);
+        let mut report = RepairReport::new(&plan);
+        let repair = Repair::connect(&self.settings, "tester".to_owned()).await?;
+        ensure!(repair.run(&plan, &mut report, &job()).await? == End::Whole);
+        Ok(report)
+    }
+
+    /// Both sides say the same, and one more repair has nothing to do.
+    pub async fn expect_agreement(&self) -> Result<Held> {
+        let found = self.look().await?;
+        ensure!(found.differences.is_empty(), "{:?}", found.differences);
+        let moved = found.books.and_then(|books| books.stock_move()).context("books")?;
+        ensure!(moved.is_nothing(), "{moved:?} by {:?}", found.books);
+        let held = self.held().await?;
+        ensure!(held.stock == held.mysql_stock, "Redis has {}, MySQL {}", held.stock, held.mysql_stock);
+        Ok(held)
+    }
+}
+
+impl Held {
+    fn entries(&self) -> impl Iterator<Item = (JournalField<'_>, &String, JournalEntry)> {
+        self.journal.iter().map(|(field, note)| {
+            let entry = JournalEntry::parse(note.as_bytes()).unwrap_or_default();
+            (JournalField::parse(field), note, entry)
+        })
+    }
+
+    pub fn live_units(&self) -> i64 {
+        self.rows.values().filter(|row| row.2).map(|row| row.1).sum()
+    }
+
+    fn books(&self, is_change_open: bool) -> StockBooks {
+        let sum: i64 = self.entries().map(|(.., entry)| entry.total_change()).sum();
+        let of_sale = self.entries().filter(|(field, ..)| matches!(field, JournalField::Sale(_)));
+        StockBooks {
+            redis_drift: self.stock - sum,
+            loaded: of_sale.map(|(.., entry)| entry.total_change()).sum(),
+            mysql_stock: self.mysql_stock,
+            initial: self.initial,
+            live_units: self.live_units(),
+            is_change_open,
+        }
+    }
+
+    fn differences(&self) -> Vec<Difference> {
+        let mut found = Vec::new();
+        let mut add = |kind, mend, order: Option<i64>, user: i64, units, note: Option<&String>| {
+            found.push(Difference {
+                kind,
+                voucher: voucher(),
+                order: order.and_then(|order| order.try_into().ok()),
+                user: user.try_into().ok(),
+                units,
+                cause: Cause::Unknown,
+                mend,
+                note: note.cloned(),
+            });
+        };
+        let mut told = BTreeSet::new();
+        for (field, note, entry) in self.entries() {
+            let JournalField::Order(order) = field else { continue };
+            let (order, note) = (order.get(), Some(note));
+            let user = match entry.admitted {
+                Some(admitted) => admitted.user.map_or(0, tidegate_orders::UserId::get),
+                None => entry.by.as_deref().and_then(|by| by.parse().ok()).unwrap_or(0),
+            };
+            let units = -entry.admitted.map_or(entry.change.unwrap_or(0), |admitted| admitted.change);
+            let (kind, mend) = match (entry.is_admission(), self.rows.get(&order)) {
+                (true, None) => (DifferenceKind::LostOrder, Mend::RunAgain),
+                (true, Some(row)) if !row.2 => (DifferenceKind::NotReleased, Mend::Release),
+                (false, None) => (DifferenceKind::ReleaseUnknownToMysql, Mend::WriteCancelledRow),
+                (false, Some(row)) if row.2 => (DifferenceKind::ReleasedAndLive, Mend::Admit),
+                _ => continue,
+            };
+            told.insert(user);
+            add(kind, mend, Some(order), user, units, note);
+        }
+        for (order, (user, quantity, is_live, _)) in &self.rows {
+            if *is_live && !self.journal.contains_key(&order.to_string()) {
+                told.insert(*user);
+                add(DifferenceKind::NotAdmitted, Mend::Admit, Some(*order), *user, *quantity, None);
+            }
+        }
+        let live: BTreeSet<i64> = self.rows.values().filter(|row| row.2).map(|row| row.0).collect();
+        for user in self.buyers.symmetric_difference(&live).filter(|user| !told.contains(user)) {
+            let (kind, mend) = match live.contains(user) {
+                true => (DifferenceKind::NotBarred, Mend::Bar),
+                false => (DifferenceKind::BarredWithoutOrder, Mend::Unbar),
+            };
+            add(kind, mend, None, *user, 0, None);
+        }
+        found
+    }
+}
