@@ -290,6 +290,8 @@ async fn workers_look_by_themselves_and_tell_doctor_and_metrics_what_they_found(
     until_page(&first, "/metrics", 200, shown).await;
     let status = program.run("status --json").json();
     assert_eq!(status["reconciled"]["counts"], json!({ "barred_without_order": 1 }), "{status}");
+    let said = program.run("status").stdout;
+    assert!(said.contains("Redis and MySQL differ (barred_without_order: 1)"), "{said}");
     site.redis_says(&["SREM", "seckill:order:10", "999"]).await;
     until("it is mended", || async { doctor().contains("both stores agreed, order by order") }).await;
     let logs = || [first.log(), second.log()].concat();

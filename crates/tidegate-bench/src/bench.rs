@@ -1,6 +1,7 @@
 //! `tidegate-bench bench`: how fast it is, beside what its servers can do and beside what it replaces.
 
 mod admission;
+mod books;
 mod ceiling;
 mod charts;
 mod compare;
@@ -105,6 +106,8 @@ enum Part {
     Cost,
     /// Streams in which not every order is a plain one, as shares of the plain rate
     Trouble,
+    /// Both stores compared, and an empty Redis filled (with the first server)
+    Books,
 }
 
 /// The parts of this run; none named means all.
@@ -256,6 +259,9 @@ impl Bench {
         if parts.wants(Part::Trouble) {
             results.trouble =
                 Some(trouble::measure(&mut site, flavour, &sizes.trouble, &self.rows, is_first).await?);
+        }
+        if is_first && parts.wants(Part::Books) {
+            results.books = Some(books::measure(&mut site, &sizes.books).await?);
         }
         Ok(results)
     }

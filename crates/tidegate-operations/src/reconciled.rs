@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_orders::Keys;
 use tidegate_stream::StreamError;
 
+use crate::text::counted;
+
 /// What is different. Its word is the same in JSON, in metrics and in the documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -139,11 +141,44 @@ impl Reconciled {
         let counted = failing.map(|kind| (kind, self.count(kind)));
         counted.filter(|(_, count)| *count > 0).collect()
     }
+
+    /// What somebody should know of it, in a sentence without its full stop; None: both sides agreed.
+    #[must_use]
+    pub fn sentence(&self) -> Option<String> {
+        let kinds: Vec<String> =
+            self.failures().iter().map(|(kind, count)| format!("{}: {count}", kind.word())).collect();
+        match (kinds.is_empty(), self.unread) {
+            (false, _) => Some(format!(
+                "Redis and MySQL differ ({}), by the last comparison: tidegate reconcile says which orders",
+                kinds.join(", ")
+            )),
+            (true, 0) => None,
+            (true, unread) => Some(format!(
+                "the books of {} could not be compared: tidegate reconcile says why",
+                counted(unread, "voucher")
+            )),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_must_not_be_is_worth_a_sentence() {
+        let found = |counts: &[(&str, u64)], unread| Reconciled {
+            counts: counts.iter().map(|(word, count)| ((*word).to_owned(), *count)).collect(),
+            unread,
+            ..Reconciled::default()
+        };
+        assert_eq!(found(&[], 0).sentence(), None);
+        assert_eq!(found(&[("status_set_by_others", 3)], 0).sentence(), None);
+        let both = found(&[("lost_order", 2), ("not_barred", 1)], 1).sentence().unwrap();
+        assert!(both.contains("(lost_order: 2, not_barred: 1)"), "{both}");
+        let unread = found(&[], 1).sentence().unwrap();
+        assert!(unread.starts_with("the books of 1 voucher could not"), "{unread}");
+    }
 
     #[test]
     fn its_word_is_that_of_its_json() {

@@ -14,6 +14,7 @@ use tidegate_stream::{EntryId, Letter, StreamInspector, age_ms, server_time_ms};
 use crate::{
     connect,
     fleet_pause::FleetPause,
+    reconciled::Reconciled,
     settings::SystemSettings,
     status::{StreamView, read_stream, voucher_rows},
     text::seconds,
@@ -51,6 +52,8 @@ pub struct RedisOverview {
     pub pause: Option<FleetPause>,
     /// The newest dead letters.
     pub letters: NewestLetters,
+    /// What the last comparison of both stores found, where one was made.
+    pub reconciled: Option<Reconciled>,
     /// Of the vouchers that were asked for.
     pub sales: BTreeMap<VoucherId, SaleState>,
 }
@@ -109,8 +112,10 @@ impl<'a> RedisWatch<'a> {
             if stream.dead_letters == 0 { Ok(NewestLetters::default()) } else { self.letters(pool).await }
         };
         let pause = async { Ok(FleetPause::read(pool, &self.keys).await?) };
-        let (letters, pause, sales) = tokio::try_join!(letters, pause, self.sales(pool, vouchers))?;
-        Ok(RedisOverview { stream, pause, letters, sales })
+        let reconciled = async { Ok(Reconciled::read(pool, &self.keys).await?) };
+        let sales = self.sales(pool, vouchers);
+        let (letters, pause, reconciled, sales) = tokio::try_join!(letters, pause, reconciled, sales)?;
+        Ok(RedisOverview { stream, pause, letters, reconciled, sales })
     }
 
     async fn letters(&self, pool: &Pool) -> anyhow::Result<NewestLetters> {

@@ -1,7 +1,7 @@
 //! The figures of a run as one flat list: for the terminal, and for comparing two runs.
 
 use super::results::{
-    Admission, Drain, Latency, Results, ServerResults, cost::CostResults, trouble::Trouble,
+    Admission, Drain, Latency, Results, ServerResults, books::Books, cost::CostResults, trouble::Trouble,
 };
 
 /// One figure.
@@ -35,6 +35,9 @@ pub fn of(results: &Results) -> Vec<Headline> {
         }
         if let Some(trouble) = &server.trouble {
             of_trouble(trouble, &mut put);
+        }
+        if let Some(books) = &server.books {
+            of_books(books, &mut put);
         }
     }
     lines
@@ -127,6 +130,28 @@ fn of_trouble(trouble: &Trouble, put: Put) {
         let name = format!("trouble: three workers on three nodes, {}", cluster.kind);
         put(&name, cluster.share(), "of one worker");
         put(&format!("{name}, lost"), cluster.lost as f64, "orders");
+    }
+}
+
+fn of_books(books: &Books, put: Put) {
+    for at in &books.sizes {
+        let orders = show(at.orders as f64);
+        put(&format!("books: {orders} orders compared"), at.look_s, "s");
+        put(
+            &format!("books: {orders} orders compared, peak memory"),
+            at.look_peak_kib as f64 / 1024.0,
+            "MiB",
+        );
+        put(&format!("books: {orders} orders rebuilt"), at.rebuild_s, "s");
+        put(
+            &format!("books: {orders} orders rebuilt, peak memory"),
+            at.rebuild_peak_kib as f64 / 1024.0,
+            "MiB",
+        );
+    }
+    if let Some(beside) = &books.beside_a_sale {
+        put("books: a sale beside the timed comparison", beside.task_share.median, "of its rate");
+        put("books: a sale beside `tidegate reconcile`", beside.command_share.median, "of its rate");
     }
 }
 

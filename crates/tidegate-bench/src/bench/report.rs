@@ -1,5 +1,6 @@
 //! The report: Markdown and charts, made from the results alone.
 
+mod books;
 mod trouble;
 
 use std::{fmt::Write, fs, path::Path};
@@ -84,6 +85,7 @@ fn section(server: &ServerResults, folder: &Path) -> Result<String> {
     text += &costs(server);
     text += &trouble::cost(server);
     text += &trouble::trouble(server);
+    text += &books::books(server);
     text += &admission(server);
     text += &latency(server, folder)?;
     if let Some(memory) = &server.memory {

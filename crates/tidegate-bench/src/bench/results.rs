@@ -1,11 +1,13 @@
 //! What a run found. The JSON file is this, as it stands here.
 
+pub mod books;
 pub mod cost;
 pub mod trouble;
 
 use serde::{Deserialize, Serialize};
 
 use self::{
+    books::Books,
     cost::{Cost, CostResults},
     trouble::Trouble,
 };
@@ -44,6 +46,8 @@ pub struct ServerResults {
     pub memory: Option<Memory>,
     pub cost: Option<CostResults>,
     pub trouble: Option<Trouble>,
+    #[serde(default)]
+    pub books: Option<Books>,
 }
 
 impl ServerResults {

@@ -26,6 +26,20 @@ pub struct Sizes {
     /// Orders of one measurement of what an order costs.
     pub cost: usize,
     pub trouble: TroubleSizes,
+    pub books: BooksSizes,
+}
+
+/// Sizes of the section "Books".
+#[derive(Clone, Debug)]
+pub struct BooksSizes {
+    /// Orders of one voucher that are compared and filled in.
+    pub orders: Vec<usize>,
+    /// Repetitions of what goes on beside a comparison.
+    pub rounds: usize,
+    /// Orders that are there before, beside a sale.
+    pub existing: usize,
+    /// Orders that drain beside a comparison; 0: left out.
+    pub beside: usize,
 }
 
 /// Sizes of the section "Trouble".
@@ -91,6 +105,12 @@ impl Sizes {
                 large_entries: scaled(1_500, scale),
                 cluster_entries: scaled(10_000, scale),
             },
+            books: BooksSizes {
+                orders: vec![scaled(100_000, scale)],
+                rounds: 1,
+                existing: scaled(1_000_000, scale),
+                beside: scaled(100_000, scale),
+            },
         }
     }
 
@@ -120,6 +140,12 @@ impl Sizes {
                 hold: Duration::from_secs_f64(150.0 * scale.clamp(0.01, 1.0)),
                 large_entries: scaled(6_000, scale),
                 cluster_entries: scaled(40_000, scale),
+            },
+            books: BooksSizes {
+                orders: vec![scaled(1_000_000, scale), scaled(9_900_000, scale)],
+                rounds: 3,
+                existing: scaled(2_000_000, scale),
+                beside: scaled(300_000, scale),
             },
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{
     headlines::show,
-    results::{AtRate, Drain, Latency, Results, ServerResults, trouble::Trouble},
+    results::{AtRate, Drain, Latency, Results, ServerResults, books::Books, trouble::Trouble},
 };
 
 /// A target, and what this run says of it.
@@ -109,6 +109,9 @@ fn of_server(server: &ServerResults) -> Vec<Target> {
     if let Some(trouble) = &server.trouble {
         of_trouble(trouble, &mut put);
     }
+    if let Some(books) = &server.books {
+        of_books(books, &mut put);
+    }
     targets
 }
 
@@ -153,6 +156,37 @@ fn of_trouble(trouble: &Trouble, put: Put) {
         let measure = format!("trouble: three workers on three nodes, {}", cluster.kind);
         put(&measure, "of one worker", AtLeast(0.5), Some(cluster.share()));
         put(&format!("{measure}, lost"), "orders", AtMost(0.0), Some(cluster.lost as f64));
+    }
+}
+
+/// Both are wanted of ten million and of one million orders; other sizes are held to the same rate.
+fn of_books(books: &Books, put: Put) {
+    use Wanted::{AtLeast, AtMost};
+    for at in &books.sizes {
+        let (orders, millions) = (show(at.orders as f64), at.orders as f64 / 1e6);
+        put(
+            &format!("books: {orders} orders compared"),
+            "s a million",
+            AtMost(12.0),
+            Some(at.look_s / millions),
+        );
+        let mib = |kib: u64| Some(kib as f64 / 1024.0);
+        put(
+            &format!("books: {orders} orders compared, peak memory"),
+            "MiB",
+            AtMost(256.0),
+            mib(at.look_peak_kib),
+        );
+        put(
+            &format!("books: {orders} orders rebuilt"),
+            "s a million",
+            AtMost(60.0),
+            Some(at.rebuild_s / millions),
+        );
+    }
+    if let Some(beside) = &books.beside_a_sale {
+        let measure = "books: a sale beside the timed comparison";
+        put(measure, "of its rate", AtLeast(0.95), Some(beside.task_share.median));
     }
 }
 

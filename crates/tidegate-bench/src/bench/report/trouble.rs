@@ -137,7 +137,7 @@ fn cluster(cluster: &ClusterResult) -> String {
     )
 }
 
-fn runs(rate: &Rate) -> String {
+pub fn runs(rate: &Rate) -> String {
     let runs: Vec<String> = rate.runs.iter().copied().map(show).collect();
     runs.join(" · ")
 }

@@ -7,6 +7,7 @@ use tidegate_stream::{NamedCause, SetAsideNote};
 use crate::{commands::expirations_show, output::table, pending::life};
 use tidegate_operations::{
     consumers::Consumer,
+    reconciled::Reconciled,
     status::{Status, StreamView, VoucherStocks},
     text::{printable, span},
 };
@@ -38,6 +39,9 @@ pub fn render(status: &Status) -> String {
         }
     }
     if let Some(sentence) = status.expirations.as_ref().and_then(expirations_show::sentence) {
+        parts.push(format!("{sentence}."));
+    }
+    if let Some(sentence) = status.reconciled.as_ref().and_then(Reconciled::sentence) {
         parts.push(format!("{sentence}."));
     }
     if let Some(vouchers) = status.vouchers.as_ref().filter(|vouchers| !vouchers.is_empty()) {

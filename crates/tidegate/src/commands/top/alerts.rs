@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tidegate_operations::{
     fleet_pause::{FLEET, FleetPause},
+    reconciled::Reconciled,
     status::StreamView,
     text::{counted, printable},
 };
@@ -39,6 +40,8 @@ pub fn alerts(
     if let Some(redis) = observations.redis.current() {
         alerts.extend(redis.pause.as_ref().map(pause_alert));
         alerts.extend(stream_alerts(&redis.stream));
+        let differ = redis.reconciled.as_ref().and_then(Reconciled::sentence);
+        alerts.extend(differ.map(|text| Cell::new(text, Tone::Warn)));
     }
     if let Some(late) = worker.and_then(|page| worker_late(observations, page, now)) {
         alerts.push(late);

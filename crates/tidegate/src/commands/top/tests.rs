@@ -15,6 +15,7 @@ use super::{
 };
 use tidegate_operations::{
     consumers::Consumer,
+    reconciled::Reconciled,
     status::StreamView,
     watch::{NewestLetters, Reading, RedisOverview, SaleState},
 };
@@ -123,7 +124,8 @@ fn redis(added: u64, settled: u64) -> RedisOverview {
     };
     let reasons = [("bad_value".to_owned(), 1), ("unknown_voucher".to_owned(), 2)].into();
     let sales = [(7.try_into().unwrap(), SaleState { stock: Some(900), is_paused: true })].into();
-    RedisOverview { stream, pause: None, letters: NewestLetters { newest_s: Some(12.04), reasons }, sales }
+    let letters = NewestLetters { newest_s: Some(12.04), reasons };
+    RedisOverview { stream, pause: None, letters, reconciled: None, sales }
 }
 
 fn consumer(name: &str, pending: u64, alive: bool) -> Consumer {
@@ -182,6 +184,18 @@ fn twenty_rows_of_eighty_columns_show_everything() {
             "q quits",
         ]
     );
+}
+
+#[test]
+fn what_the_last_comparison_found_is_said_until_the_next_one() {
+    let mut scene = Scene::busy();
+    let counts = [("lost_order".to_owned(), 2)].into();
+    let found = Reconciled { counts, ..Reconciled::default() };
+    scene.redis(Ok(RedisOverview { reconciled: Some(found), ..redis(103_703, 102_469) }));
+    let line = scene.line((40, 120), "Redis and MySQL differ (lost_order: 2)");
+    assert!(line.contains("tidegate reconcile says which"), "{line}");
+    scene.redis(Ok(redis(103_703, 102_469)));
+    assert!(!scene.drawn(40, 120).join("\n").contains("differ"));
 }
 
 #[test]
