@@ -253,46 +253,48 @@ async fn held_at(site: &Site, held: impl FnOnce(&Proxy, &Proxy) -> Hold) -> (Chi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rebuild_that_is_killed_anywhere_leaves_nothing_that_the_next_one_does_not_mend() {
-    for step in 0..5 {
-        let (site, program, gate) = open(100).await;
-        let _sha: String = fred::interfaces::LuaInterface::script_load(&site.client, SCRIPT).await.unwrap();
-        let worker = site.worker("w").start();
-        for id in 1..=5 {
-            assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted);
-        }
-        site.settled().await;
-        site.call("FLUSHALL").await;
-        let sha = fred::util::sha1_hash(SCRIPT);
-        let (mut child, hold, proxies) = held_at(&site, |redis, mysql| match step {
-            0 => mysql.hold_reply_when(b"FOR UPDATE"),
-            1 => redis.hold_when(b"HSET"),
-            2 => redis.hold_reply_when(b"SADD"),
-            3 => redis.hold_when(sha.as_bytes()),
-            _ => redis.hold_reply_when(sha.as_bytes()),
-        })
-        .await;
-        child.kill().unwrap();
-        child.wait().unwrap();
-        hold.cut();
-        drop(proxies);
-        let stock = site.redis_stock(7).await;
-        assert!(stock.is_none() || step == 4 && stock == Some(95), "{step}: {stock:?}");
-        if step > 0 {
-            site.call("DEL tidegate:reconciler").await;
-        }
-        let again = program.run("rebuild --voucher 7 --yes").expect(0);
-        assert_eq!(
-            again.stderr.contains("tidegate rebuild: one look, repair or rebuild at a time"),
-            step == 0,
-            "{again:?}"
-        );
-        no_staged_keys(&site).await;
-        assert_eq!(ask(&gate, 6, 6, 1).await, AdmitReply::Admitted);
-        site.settled().await;
-        until("it is written", || async { site.live_orders().await.len() == 6 }).await;
-        agrees(&site, 7, 100).await;
-        assert!(worker.stop().await.success());
+    futures_util::future::join_all((0..5).map(killed_at)).await;
+}
+
+async fn killed_at(step: u32) {
+    let (site, program, gate) = open(100).await;
+    let _sha: String = fred::interfaces::LuaInterface::script_load(&site.client, SCRIPT).await.unwrap();
+    let worker = site.worker("w").start();
+    for id in 1..=5 {
+        assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted);
     }
+    site.settled().await;
+    site.call("FLUSHALL").await;
+    let sha = fred::util::sha1_hash(SCRIPT);
+    let (mut child, hold, proxies) = held_at(&site, |redis, mysql| match step {
+        0 => mysql.hold_reply_when(b"FOR UPDATE"),
+        1 => redis.hold_when(b"HSET"),
+        2 => redis.hold_reply_when(b"SADD"),
+        3 => redis.hold_when(sha.as_bytes()),
+        _ => redis.hold_reply_when(sha.as_bytes()),
+    })
+    .await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    hold.cut();
+    drop(proxies);
+    let stock = site.redis_stock(7).await;
+    assert!(stock.is_none() || step == 4 && stock == Some(95), "{step}: {stock:?}");
+    if step > 0 {
+        site.call("DEL tidegate:reconciler").await;
+    }
+    let again = program.run("rebuild --voucher 7 --yes").expect(0);
+    assert_eq!(
+        again.stderr.contains("tidegate rebuild: one look, repair or rebuild at a time"),
+        step == 0,
+        "{again:?}"
+    );
+    no_staged_keys(&site).await;
+    assert_eq!(ask(&gate, 6, 6, 1).await, AdmitReply::Admitted);
+    site.settled().await;
+    until("it is written", || async { site.live_orders().await.len() == 6 }).await;
+    agrees(&site, 7, 100).await;
+    assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     process::Command,
+    sync::Mutex,
 };
 
 use crate::{
@@ -43,9 +44,15 @@ fn wrong(words: &[String]) -> Option<String> {
     None
 }
 
+/// Documents name the same commands again and again: each is asked once.
 fn help(path: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(path).arg("--help").output();
-    String::from_utf8(output.expect("the program runs").stdout).expect("text")
+    static ASKED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    let mut asked = ASKED.lock().expect("no thread has panicked");
+    let text = asked.entry(path.join(" ")).or_insert_with(|| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(path).arg("--help").output();
+        String::from_utf8(output.expect("the program runs").stdout).expect("text")
+    });
+    text.clone()
 }
 
 fn subcommands(help: &str) -> Vec<String> {

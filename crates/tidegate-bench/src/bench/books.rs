@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::{
     drain::{FILLED, until_settled},
-    orders::{FIRST_ID, FIRST_NEW, Orders},
+    orders::{FIRST_ID, FIRST_NEW, Orders, USERS},
     proc,
     resp::Resp,
     results::{
@@ -85,7 +85,7 @@ async fn prepare(site: &mut Site, orders: usize) -> Result<()> {
             ["a", "b", "c", "d", "e", "f"].iter().map(|name| format!("({digits}) {name}")).collect();
         let sql = format!(
             "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) \
-             SELECT {FIRST_ID} + seq, 1 + seq, 1, 2 FROM (SELECT {first} + {series} AS seq FROM {}) n \
+             SELECT {FIRST_ID} + seq, {USERS} + 1 + seq, 1, 2 FROM (SELECT {first} + {series} AS seq FROM {}) n \
              WHERE seq < {end}",
             tables.join(", ")
         );

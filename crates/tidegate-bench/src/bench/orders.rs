@@ -10,7 +10,7 @@ use super::resp::Resp;
 /// Order ids look like real ones: 18 digits.
 pub const FIRST_ID: i64 = 600_000_000_000_000_000;
 /// Numbers below this are those of the orders that a table holds before.
-pub const FIRST_NEW: i64 = 10_000_000;
+pub const FIRST_NEW: i64 = 20_000_000;
 /// An odd number, so that `n * SPREAD mod 2^40` is another one for each n below 2^40.
 pub const SPREAD: i64 = 0x9E_3779_B97F;
 pub const USERS: i64 = 1 << 40;

@@ -142,7 +142,7 @@ impl Sizes {
                 cluster_entries: scaled(40_000, scale),
             },
             books: BooksSizes {
-                orders: vec![scaled(1_000_000, scale), scaled(9_900_000, scale)],
+                orders: vec![scaled(1_000_000, scale), scaled(10_000_000, scale)],
                 rounds: 3,
                 existing: scaled(2_000_000, scale),
                 beside: scaled(300_000, scale),
