@@ -319,3 +319,52 @@ async fn a_redis_that_forgot_a_sale_does_not_agree_and_the_command_that_fills_it
     program.run("reconcile").expect(0);
     assert!(worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_one_voucher_reads_no_rows_of_others() {
+    let site = Site::with_own_mysql().await;
+    let program = program(&site);
+    load_complete(&site, 10, UNITS).await;
+    load_complete(&site, 11, UNITS).await;
+    let digits = (0..10).map(|digit| format!("SELECT {digit} d")).collect::<Vec<_>>().join(" UNION ALL ");
+    let series = format!("({digits}) a, ({digits}) b, ({digits}) c, ({digits}) d");
+    let number = "1 + a.d + 10 * b.d + 100 * c.d + 1000 * d.d";
+    // More than a page of one user, too.
+    for (first, voucher, rows, user, slot) in
+        [(0, 11, 9_900, "seq", "1"), (10_000, 10, 1_100, "7", "NULL"), (20_000, 10, 150, "seq", "1")]
+    {
+        sql(
+            &site,
+            format!(
+                "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status, slot) \
+                 SELECT {first} + seq, {user}, {voucher}, IF({slot} IS NULL, 4, 1), {slot} \
+                 FROM (SELECT {number} AS seq FROM {series}) n WHERE seq <= {rows}"
+            ),
+        )
+        .await;
+    }
+    // Rows that were read by way of an index.
+    let read = || async {
+        let sql = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_read_next', 'Handler_read_key')";
+        let rows: Vec<(String, String)> =
+            sqlx::query_as(sql).fetch_all(&site.pool).await.expect("MySQL answers");
+        rows.iter().map(|(_, rows)| rows.parse::<u64>().expect("a number")).sum::<u64>()
+    };
+    let before = read().await;
+    let look = program.run("reconcile --voucher 10 --json").expect(1).json();
+    let rows = read().await - before;
+    let counts: BTreeMap<&str, &Json> = look["vouchers"][0]["differences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|count| (count["kind"].as_str().unwrap(), &count["total"]))
+        .collect();
+    assert_eq!(counts["not_admitted"], 150, "{counts:?}");
+    assert_eq!(look["mysql_orders"], 1_250, "{look}");
+    // Each of its rows some times over, and none of the 9,900.
+    assert!(rows > 1_250 && rows < 9_900, "{rows}");
+    let before = read().await;
+    let look = program.run("reconcile --json").expect(1).json();
+    assert_eq!(look["mysql_orders"], 11_150, "{look}");
+    assert!(read().await - before > 11_150);
+}

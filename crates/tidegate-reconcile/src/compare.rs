@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use tidegate_operations::{change::Job, reconciled::DifferenceKind};
 use tidegate_orders::{
-    JournalEntry, JournalField, UserId,
+    JournalEntry, JournalField, UserId, VoucherId,
     gate::Moment,
     journal::{JournalSum, Sum},
     order_status::LetterFact,
@@ -275,6 +275,34 @@ impl<'a> Pass<'a> {
     }
 
     async fn read_rows(&mut self, first: Option<EntryId>) -> Result<(), LookError> {
+        if !self.stores.are_chosen {
+            return self.read_all_rows(first).await;
+        }
+        for sale in self.sales.iter().flatten() {
+            let Some(voucher) = self.places.voucher(sale.place) else { continue };
+            self.read_rows_of(voucher, first).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_rows_of(&mut self, voucher: VoucherId, first: Option<EntryId>) -> Result<(), LookError> {
+        let mysql = self.stores.mysql();
+        let mut after = 0;
+        loop {
+            let page = self.pace.step(mysql.orders_of_voucher(voucher, after)).await?;
+            let Some(last) = page.last().map(|row| row.user) else { return Ok(()) };
+            let ids: Vec<i64> = page.iter().map(|row| row.id).filter(|id| *id > 0).collect();
+            let events = self.pace.step(mysql.events(&ids)).await?;
+            self.take_rows(&page, &events, first)?;
+            // Beyond 2^63-1 are numbers that no user of ours has.
+            if last <= after {
+                return Ok(());
+            }
+            after = last;
+        }
+    }
+
+    async fn read_all_rows(&mut self, first: Option<EntryId>) -> Result<(), LookError> {
         let mysql = self.stores.mysql();
         let mut after = 0;
         loop {
@@ -284,17 +312,26 @@ impl<'a> Pass<'a> {
                 true => self.pace.step(mysql.events_between((after, last))).await?,
                 false => HashMap::new(),
             };
-            for row in page.iter().filter(|row| row.id > 0) {
-                self.take_row(row, events.get(&row.id), first);
-            }
-            self.job.progress.add(page.len() as u64);
-            self.go_on()?;
+            self.take_rows(&page, &events, first)?;
             // Beyond 2^63-1 are numbers that no order of ours has.
             if last <= after {
                 return Ok(());
             }
             after = last;
         }
+    }
+
+    fn take_rows(
+        &mut self,
+        page: &[OrderRow],
+        events: &HashMap<i64, EventSum>,
+        first: Option<EntryId>,
+    ) -> Result<(), LookError> {
+        for row in page.iter().filter(|row| row.id > 0) {
+            self.take_row(row, events.get(&row.id), first);
+        }
+        self.job.progress.add(page.len() as u64);
+        self.go_on()
     }
 
     fn take_row(&mut self, row: &OrderRow, events: Option<&EventSum>, first: Option<EntryId>) {

@@ -69,7 +69,8 @@ impl Looker {
     ) -> Self {
         let gate = Gate::new(redis.clone(), keys.clone(), names.stream.as_str());
         let inspector = StreamInspector::new(redis.clone(), names);
-        Self { stores: Stores { redis, mysql, inspector, keys, gate }, request }
+        let are_chosen = !request.vouchers.is_empty();
+        Self { stores: Stores { redis, mysql, inspector, keys, gate, are_chosen }, request }
     }
 
     /// Looks. Changes nothing. Each difference that stands goes to `found` as well, those of a voucher together unless very much

@@ -123,6 +123,29 @@ impl MysqlSide<'_> {
         self.rows(sql).await?.iter().map(order_row).collect()
     }
 
+    /// The rows of a voucher, of users after this one: a page, and with the last user's all of that user. Others' rows are not
+    /// touched.
+    pub(crate) async fn orders_of_voucher(
+        &self,
+        voucher: VoucherId,
+        user: i64,
+    ) -> sqlx::Result<Vec<OrderRow>> {
+        let of_voucher = format!("{ROWS} WHERE voucher_id = {voucher}");
+        // In the order of the unique key.
+        let page =
+            format!("{of_voucher} AND user_id > {user} ORDER BY voucher_id, user_id, slot LIMIT {PAGE}");
+        let rows: sqlx::Result<Vec<OrderRow>> = self.rows(page).await?.iter().map(order_row).collect();
+        let mut rows = rows?;
+        let Some(last) = rows.last().filter(|_| rows.len() == PAGE as usize).map(|row| row.user) else {
+            return Ok(rows);
+        };
+        rows.retain(|row| row.user != last);
+        for row in self.rows(format!("{of_voucher} AND user_id = {last}")).await? {
+            rows.push(order_row(&row)?);
+        }
+        Ok(rows)
+    }
+
     /// The rows of these orders.
     pub(crate) async fn orders(&self, ids: &[i64]) -> sqlx::Result<Vec<OrderRow>> {
         if ids.is_empty() {

@@ -53,6 +53,8 @@ pub(crate) struct Stores {
     pub(crate) inspector: StreamInspector,
     pub(crate) keys: Keys,
     pub(crate) gate: Gate,
+    /// Only some vouchers are looked at: their rows are read by voucher, and no others.
+    pub(crate) are_chosen: bool,
 }
 
 impl Stores {
