@@ -54,6 +54,9 @@ async fn the_unpaid_orders_of_a_voucher_that_are_old_enough_end_and_no_others() 
     assert!(asked.contains("End 5 unpaid orders of voucher 1, and sell 7 units again?"), "{asked}");
     assert_eq!(entries(&site).await, before);
 
+    let unknown = program.run("orders release-unpaid --voucher 99 --older-than 30m --yes").expect(2).stderr;
+    assert!(unknown.contains("MySQL has no voucher 99, and no order of it"), "{unknown}");
+
     let done = program.run(&format!("{command} --yes --json")).expect(0).json();
     let outcomes = json!({
         "applied": 5, "unchanged": 0, "rejected": {}, "not_recorded": 0, "unknown": 0, "not_appended": 0, "units": 7,

@@ -13,12 +13,13 @@ use serde::Serialize;
 use tidegate_orders::{
     EventKind, VoucherId,
     event::{Event, EventText},
+    vouchers,
 };
 
 pub use report::{ReleaseCounts, ReleaseReport};
 
 use crate::{
-    change::{End, Job, Next, Plan},
+    change::{End, InvalidInput, Job, Next, Plan},
     order_event::{EventFate, EventSender, PAGE, SentEvent},
     settings::SystemSettings,
     text::counted,
@@ -107,7 +108,7 @@ impl<'a> ReleaseUnpaid<'a> {
     /// Counts what would be ended. Whoever becomes so old later is not meant.
     ///
     /// # Errors
-    /// When a store does not answer.
+    /// When a store does not answer, or MySQL has neither the voucher nor an order of it.
     pub async fn plan(&self) -> anyhow::Result<ReleasePlan> {
         let ReleaseRequest { voucher, older_than, ref reason, .. } = self.request;
         let orders = UnpaidOrders::older_than(&self.sender.mysql, voucher, older_than).await;
@@ -117,6 +118,13 @@ impl<'a> ReleaseUnpaid<'a> {
             .await
             .map_err(|error| with_hint(error.into()))
             .context("Failed to count the unpaid orders in MySQL")?;
+        if found.orders == 0
+            && vouchers::find(&self.sender.mysql, voucher).await?.is_none()
+            && vouchers::count_orders(&self.sender.mysql, voucher).await? == 0
+        {
+            let text = format!("MySQL has no voucher {voucher}, and no order of it: is its id right?");
+            return Err(InvalidInput(text).into());
+        }
         Ok(ReleasePlan {
             voucher,
             until: orders.until(),
