@@ -90,7 +90,9 @@ async fn outages_with_large_entries_in_hand_leave_no_memory_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_set_aside_weighs_little() {
-    const HELD: i64 = 200_000;
+    const HELD: i64 = 50_000;
+    // About 120 bytes for each were measured; the rest is what four lanes read into.
+    const GROWTH: u64 = 24 * MIB;
     let site = fleeting(MysqlServer::shared().expect("a database")).await;
     site.load(1, 1_000_000).await;
     let mut other = site.pool.begin().await.expect("a transaction");
@@ -112,7 +114,7 @@ async fn what_is_set_aside_weighs_little() {
     .await;
     let peak = peak(&worker);
     eprintln!("peak: {:.1} MiB, at the start {:.1} MiB", peak as f64 / MIB as f64, small as f64 / MIB as f64);
-    assert!(peak <= MOST, "{} MiB", peak / MIB);
+    assert!(peak <= MOST && peak - small <= GROWTH, "{} MiB", peak / MIB);
     other.rollback().await.expect("the row is free");
     until("all are written", || async { written(&site).await == HELD }).await;
     assert!(worker.stop().await.success());
