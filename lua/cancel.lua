@@ -15,6 +15,7 @@
 -- Reply 2: given back now, but no stock is loaded, so no unit was raised
 -- Reply 3: was given back before; only letter and entries were deleted
 -- Reply 4: the complete journal does not hold the order as admitted; only letter and entries were deleted
+-- Reply 5: no key of the sale is there, and none is made; only letter and entries were deleted
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error BADARG: the stock is no number
 local dead, stream, letter, order, user, units, free, by = KEYS[1], KEYS[2], unpack(ARGV, 1, 6)
@@ -39,10 +40,9 @@ local function is_pending(entry)
   end
 end
 local settled = {}
-for at = 7, #ARGV do
-  if not is_pending(ARGV[at]) then settled[#settled + 1] = ARGV[at] end
-end
-local is_unknown = is_complete and not was and not is_released
+for at = 7, #ARGV do settled[#settled + 1] = not is_pending(ARGV[at]) and ARGV[at] or nil end
+local is_gone = not (stock or note) and call('EXISTS', KEYS[4], KEYS[5]) == 0
+local is_unknown = is_gone or is_complete and not was and not is_released
 if not is_released and not is_unknown then
   local time = call('TIME')
   call('HSET', KEYS[5], order, '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
@@ -55,6 +55,6 @@ if not is_released and not is_unknown then
 end
 for _, entry in ipairs(settled) do call('XDEL', stream, entry) end
 call('XDEL', dead, letter)
-if is_released then return 3 elseif is_unknown then return 4 end
+if is_released then return 3 elseif is_gone then return 5 elseif is_unknown then return 4 end
 if not stock and change > 0 then return 2 end
 return 1

@@ -1,7 +1,7 @@
 -- Opens the sale of a voucher: sets its stock and its window in one step. Never touches a sale that is on.
 -- A refusal or an error leaves no trace. Buyers and journal stay: whoever has an order keeps it.
 -- KEYS[1] stock: string, units left
--- KEYS[2] voucher: hash of begin_ms, end_ms (missing: no bound) and state; a pause outlives the loading
+-- KEYS[2] voucher: hash of begin_ms, end_ms (missing: no bound), state, delisted; a pause outlives a load
 -- KEYS[3] journal: gets the movement #load, and is #complete from now on where it was empty, or was complete
 -- and its stock was there; absent: nothing is journaled
 -- ARGV[1] units: 0 .. 9999999999999 (13 digits, see README: Ids stay text)
@@ -12,6 +12,7 @@
 -- Reply 0: loaded
 -- Reply 1: refused, a stock is loaded and its sale has not ended by the clock of this server
 -- Reply 2: loaded, but the sale is still paused
+-- Reply 3: refused, the voucher was delisted
 -- Error BADARG: an argument is not what it must be
 local units, begin_ms, end_ms, by, journal = ARGV[1], ARGV[2], ARGV[3], ARGV[4], KEYS[3]
 local call, find = redis.call, string.find
@@ -21,8 +22,10 @@ if #KEYS ~= #ARGV - 1 or #ARGV < 3 or #ARGV > 4 or journal and (not find(by, '^[
   or begin_ms ~= '' and end_ms ~= '' and begin_ms - end_ms >= 0 then
   return redis.error_reply('BADARG wanted: keys, units, begin_ms, a later end_ms, by with a journal')
 end
-local loaded, sale, time = call('GET', KEYS[1]), call('HMGET', KEYS[2], 'end_ms', 'state'), call('TIME')
+local loaded, time = call('GET', KEYS[1]), call('TIME')
+local sale = call('HMGET', KEYS[2], 'end_ms', 'state', 'delisted')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+if sale[3] then return 3 end
 if loaded and not (sale[1] and now_ms - sale[1] >= 0) then return 1 end
 local noted = journal and call('HMGET', journal, '#load', '#complete') or {}
 -- HSET and SET come first: they are refused when memory is short, HDEL would not be.

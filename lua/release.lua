@@ -14,6 +14,7 @@
 -- Reply 1: given back now
 -- Reply 2: given back now, but no stock is loaded, so no unit was raised
 -- Reply 3: the journal is complete and does not hold the order as admitted; nothing changed
+-- Reply 4: no key of the sale is there (it was delisted, or Redis lost it); nothing changed, none is made
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error IDTAKEN: the order id belongs to an order of another user
 local order, user, units, free, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -33,6 +34,7 @@ end
 local was, at = string.match(entry or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
 if is_complete and not was then return 3 end
 local stock, change = call('GET', KEYS[1]), tonumber(units)
+if not (stock or entry) and call('EXISTS', KEYS[2], KEYS[3]) == 0 then return 4 end
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG the stock is no number')
 end

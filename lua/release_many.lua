@@ -13,6 +13,7 @@ if #KEYS ~= 3 or #ARGV < 5 or #ARGV > 3002 or #ARGV % 3 ~= 2 or free ~= '0' and 
 end
 local orders, answers, notes, users, released = {}, {}, {}, {}, {}
 for at = 3, #ARGV, 3 do orders[#orders + 1] = ARGV[at] end
+local has_keys = stock or call('EXISTS', KEYS[2], KEYS[3]) > 0 -- else nothing is made, as in release.lua
 local entries, time = call('HMGET', KEYS[3], '#complete', unpack(orders)), call('TIME')
 call('SISMEMBER', KEYS[2], by) -- fails on a key of another type while nothing is written yet
 local now_ms, left = time[1] .. string.sub('00000' .. time[2], -6, -4), stock
@@ -27,7 +28,7 @@ local function release(order, user, units, entry) -- entry: what the journal hol
     return was and 0 or 'IDTAKEN the order id belongs to an order of another user'
   end
   local admitted, at = string.match(entry or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
-  local unknown = entries[1] and not admitted and 3 -- as release.lua: a complete journal does not hold it
+  local unknown = not has_keys and 4 or entries[1] and not admitted and 3 -- as release.lua
   if unknown then return unknown end
   local from, change = left, tonumber(units)
   left = from and string.format('%d', from + change)

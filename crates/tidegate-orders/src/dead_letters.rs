@@ -167,6 +167,7 @@ impl DeadLetters {
             2 => Some(CancelReply::Cancelled(ReleaseReply::GivenBackWithoutStock)),
             3 => Some(CancelReply::Cancelled(ReleaseReply::GivenBackBefore)),
             4 => Some(CancelReply::Cancelled(ReleaseReply::NotAdmitted)),
+            5 => Some(CancelReply::Cancelled(ReleaseReply::NoSale)),
             _ => None,
         })
     }

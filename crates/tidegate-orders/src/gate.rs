@@ -6,6 +6,7 @@
 
 mod batched_admission;
 mod batcher;
+mod delist;
 mod journal_page;
 mod moment;
 mod release;
@@ -33,6 +34,7 @@ use tidegate_stream::{Script, readable};
 
 use self::{batched_admission::BatchedAdmission, release::Releases};
 pub use self::{
+    delist::{DelistReply, RemovedKeys, SaleKeys},
     repair::{
         MOST_REPAIRED, OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, VoucherRepair,
     },
@@ -147,6 +149,9 @@ pub enum ReleaseReply {
     GivenBackWithoutStock,
     /// Nothing to give back: the journal is complete, and does not hold the order as admitted. Nothing changed.
     NotAdmitted,
+    /// Nothing to give back: Redis holds no key of this sale, because it was delisted, or because its data was lost. Nothing
+    /// changed, and no key was made.
+    NoSale,
 }
 
 impl ReleaseReply {
@@ -156,6 +161,7 @@ impl ReleaseReply {
             1 => Self::GivenBack,
             2 => Self::GivenBackWithoutStock,
             3 => Self::NotAdmitted,
+            4 => Self::NoSale,
             _ => return None,
         })
     }
@@ -221,6 +227,8 @@ pub struct Gate {
     resume: Script,
     moment: Script,
     switch_over: Script,
+    delist: Script,
+    remove_delisted: Script,
 }
 
 impl Gate {
@@ -242,6 +250,8 @@ impl Gate {
             resume: Script::new("resume", include_str!("../../../lua/resume.lua")),
             moment: Script::new("moment", include_str!("../../../lua/moment.lua")),
             switch_over: Script::new("switch_over", include_str!("../../../lua/switch_over.lua")),
+            delist: Script::new("delist", include_str!("../../../lua/delist.lua")),
+            remove_delisted: Script::new("remove_delisted", include_str!("../../../lua/remove_delisted.lua")),
         }
     }
 

@@ -360,7 +360,7 @@ impl OrderHandler {
     ) -> Result<Vec<Result<ReleaseReply, Outcome>>, Outage> {
         let (calls, entries): (Vec<Release>, Vec<EntryId>) = releases.iter().cloned().unzip();
         let mut answers = Vec::with_capacity(calls.len());
-        let mut withheld = 0;
+        let (mut withheld, mut without_sale) = (0, Vec::new());
         for ((reply, release), entry) in
             self.gate.release_all(&calls).await.into_iter().zip(&calls).zip(entries)
         {
@@ -371,6 +371,9 @@ impl OrderHandler {
                             order = %release.order, voucher = %release.voucher, %entry,
                             "units went back in MySQL only: a complete journal does not hold the order as admitted"
                         );
+                    }
+                    if reply == ReleaseReply::NoSale {
+                        without_sale.push((release, entry));
                     }
                     Ok(reply)
                 }
@@ -383,7 +386,23 @@ impl OrderHandler {
                 }
             });
         }
+        self.tell_of_lost_sales(&without_sale).await;
         Ok(answers)
+    }
+
+    /// Says of orders whose sale Redis does not hold that they went back in MySQL only; nothing of those that were delisted,
+    /// whose keys are removed on purpose.
+    async fn tell_of_lost_sales(&self, without_sale: &[(&Release, EntryId)]) {
+        let vouchers = without_sale.iter().map(|(release, _)| release.voucher).collect();
+        let delisted = self.ledger.delisted_of(&vouchers).await;
+        for (release, entry) in without_sale {
+            if !delisted.contains(&release.voucher) && self.limited_log.is_shown("no_stock") {
+                tracing::warn!(
+                    order = %release.order, voucher = %release.voucher, %entry,
+                    "units went back in MySQL only: Redis holds no key of the sale"
+                );
+            }
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod cancel_unwritten;
 mod certification_backoff;
+mod delisted;
 mod dry_run;
 mod event_verdict;
 mod events;

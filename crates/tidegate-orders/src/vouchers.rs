@@ -38,6 +38,8 @@ pub struct VoucherRow {
     pub end_ms: Option<i64>,
     /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
     pub pay_within_s: Option<i64>,
+    /// Its sale is over for good since then, Unix time in milliseconds; None: it is not delisted.
+    pub delisted_ms: Option<i64>,
 }
 
 /// Where the units of a voucher are, by MySQL: a row of the view `tidegate_voucher_units`.
@@ -138,7 +140,8 @@ macro_rules! select_row {
             "SELECT CAST(voucher_id AS SIGNED) AS voucher, CAST(stock AS SIGNED) AS stock, initial_stock, ",
             "CAST(UNIX_TIMESTAMP(begin_time) * 1000 AS SIGNED) AS begin_ms, ",
             "CAST(UNIX_TIMESTAMP(end_time) * 1000 AS SIGNED) AS end_ms, ",
-            "CAST(pay_within AS SIGNED) AS pay_within_s FROM tb_seckill_voucher ",
+            "CAST(pay_within AS SIGNED) AS pay_within_s, ",
+            "CAST(UNIX_TIMESTAMP(delisted_at) * 1000 AS SIGNED) AS delisted_ms FROM tb_seckill_voucher ",
             $rest
         )
     };
@@ -209,7 +212,7 @@ pub async fn ordered(pool: &MySqlPool, limit: usize) -> Result<Vec<VoucherId>, V
 pub async fn on_sale_with_orders(pool: &MySqlPool, limit: u32) -> Result<Vec<VoucherRow>, VoucherError> {
     let rows = sqlx::query(select_row!(
         "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807 AND stock IS NOT NULL \
-         AND (begin_time IS NULL OR begin_time <= NOW()) AND (end_time IS NULL OR end_time > NOW()) \
+         AND (begin_time IS NULL OR begin_time <= NOW()) AND (end_time IS NULL OR end_time > NOW()) AND delisted_at IS NULL \
          AND EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) \
          ORDER BY voucher_id DESC LIMIT ?"
     ));
@@ -225,24 +228,35 @@ pub struct OpenVoucher {
     pub is_used: bool,
 }
 
+/// How many vouchers of MySQL are not on sale any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndedVouchers {
+    /// Their time is over.
+    pub ended: u64,
+    /// They are delisted.
+    pub delisted: u64,
+}
+
 /// The vouchers whose sale has not ended, by their rows and the clock of MySQL, the lowest ids first; and how many have ended.
 ///
 /// # Errors
 /// As [`find`].
-pub async fn not_ended(pool: &MySqlPool) -> Result<(Vec<OpenVoucher>, u64), VoucherError> {
+pub async fn not_ended(pool: &MySqlPool) -> Result<(Vec<OpenVoucher>, EndedVouchers), VoucherError> {
     let rows = sqlx::query(
         "SELECT CAST(voucher_id AS SIGNED), CAST(initial_stock IS NOT NULL \
          OR EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) AS SIGNED), \
-         CAST(COALESCE(end_time > NOW(), 1) AS SIGNED) FROM tb_seckill_voucher v \
+         CAST(COALESCE(end_time > NOW(), 1) AS SIGNED), CAST(delisted_at IS NOT NULL AS SIGNED) FROM tb_seckill_voucher v \
          WHERE voucher_id BETWEEN 1 AND 9223372036854775807 ORDER BY voucher_id",
     );
-    let (mut open, mut ended) = (Vec::new(), 0);
+    let (mut open, mut ended) = (Vec::new(), EndedVouchers::default());
     for row in rows.fetch_all(pool).await? {
         let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) else { continue };
-        if row.try_get::<i64, _>(2)? == 1 {
+        if row.try_get::<i64, _>(3)? == 1 {
+            ended.delisted += 1;
+        } else if row.try_get::<i64, _>(2)? == 1 {
             open.push(OpenVoucher { voucher, is_used: row.try_get::<i64, _>(1)? == 1 });
         } else {
-            ended += 1;
+            ended.ended += 1;
         }
     }
     Ok((open, ended))
@@ -334,7 +348,7 @@ pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, Vouche
     let completed = sqlx::query(
         "UPDATE tb_seckill_voucher SET initial_stock = stock, \
          begin_time = COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), end_time = FROM_UNIXTIME(?), pay_within = COALESCE(?, pay_within) \
-         WHERE voucher_id = ? AND stock = ? AND COALESCE(initial_stock, stock) = stock",
+         WHERE voucher_id = ? AND stock = ? AND COALESCE(initial_stock, stock) = stock AND delisted_at IS NULL",
     )
     .bind(new.begin_ms.map(to_seconds))
     .bind(to_seconds(new.end_ms.unwrap_or(NO_END_MS)))
@@ -345,6 +359,29 @@ pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, Vouche
     .await?;
     // Counts the rows found, changed or not: sqlx always asks for that.
     Ok(completed.rows_affected() > 0)
+}
+
+/// Ends the sale of a voucher for good: it is delisted, and over, from now on. What was so before stays. Returns whether it has
+/// a row.
+///
+/// # Errors
+/// As [`find`].
+pub async fn delist(pool: &MySqlPool, voucher: VoucherId) -> Result<bool, VoucherError> {
+    let delisted = sqlx::query(
+        "UPDATE tb_seckill_voucher SET delisted_at = COALESCE(delisted_at, CURRENT_TIMESTAMP), \
+         end_time = IF(end_time <= CURRENT_TIMESTAMP, end_time, CURRENT_TIMESTAMP) WHERE voucher_id = ?",
+    );
+    Ok(delisted.bind(voucher.get()).execute(pool).await?.rows_affected() > 0)
+}
+
+/// All vouchers that are delisted.
+///
+/// # Errors
+/// As [`find`].
+pub async fn delisted(pool: &MySqlPool) -> Result<Vec<VoucherId>, VoucherError> {
+    let ids = "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher WHERE delisted_at IS NOT NULL";
+    let ids: Vec<i64> = sqlx::query_scalar(ids).fetch_all(pool).await?;
+    Ok(ids.into_iter().filter_map(|id| id.try_into().ok()).collect())
 }
 
 /// Locks the row of a voucher and reads its stocks. Where the server lets nobody write, others are kept from writing it all the
@@ -426,6 +463,7 @@ fn parse(row: &MySqlRow) -> Result<VoucherRow, VoucherError> {
         begin_ms: begin_ms.filter(|ms| *ms > 0),
         end_ms: end_ms.filter(|ms| (1..NO_END_MS).contains(ms)),
         pay_within_s: row.try_get("pay_within_s")?,
+        delisted_ms: row.try_get("delisted_ms")?,
     })
 }
 

@@ -134,7 +134,7 @@ impl Cancel {
         let reply = match self.dead.cancel(letter, order, user_after).await {
             // Somebody has put the letter back, and now the order is cancelled: nobody else would give it back.
             Ok(CancelReply::Gone) => match self.gate.release(&release(order, user_after)).await {
-                Ok(ReleaseReply::GivenBackBefore | ReleaseReply::NotAdmitted) => {
+                Ok(ReleaseReply::GivenBackBefore | ReleaseReply::NotAdmitted | ReleaseReply::NoSale) => {
                     return Ok(LetterOutcome::Gone);
                 }
                 reply => reply,
@@ -150,6 +150,7 @@ impl Cancel {
                     ReleaseReply::GivenBackBefore => "given_back_before",
                     ReleaseReply::GivenBackWithoutStock => "given_back_without_stock",
                     ReleaseReply::NotAdmitted => "not_admitted",
+                    ReleaseReply::NoSale => "no_sale_in_redis",
                 },
                 order: Some(order.id.to_string()),
                 entry: None,

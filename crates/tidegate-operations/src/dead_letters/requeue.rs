@@ -173,7 +173,7 @@ impl Requeue {
         let releases = orders.iter().zip(outcomes).map(async |(incoming, outcome)| {
             let Some(user_after) = snapshot.cancelled(&incoming.order) else { return };
             *outcome = match self.gate.release(&release(&incoming.order, user_after)).await {
-                Ok(ReleaseReply::GivenBackBefore | ReleaseReply::NotAdmitted)
+                Ok(ReleaseReply::GivenBackBefore | ReleaseReply::NotAdmitted | ReleaseReply::NoSale)
                 | Err(GateError::IdTaken { .. }) => Ok(LetterOutcome::Gone),
                 Ok(ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock) => {
                     Ok(LetterOutcome::GivenBack)

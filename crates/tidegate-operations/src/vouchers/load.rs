@@ -106,6 +106,11 @@ pub enum LoadRefusal {
         /// How many are not cancelled.
         orders: i64,
     },
+    /// Its sale is over for good.
+    #[error(
+        "it is delisted: its sale is over for good, and a new one takes another voucher id; see docs/delist.md"
+    )]
+    Delisted,
     /// MySQL has its row, with another stock.
     #[error("MySQL holds it with a stock of {stock}")]
     OtherStock {
@@ -192,7 +197,8 @@ pub async fn plan(stores: &VoucherStores, request: LoadRequest) -> anyhow::Resul
     let orders = vouchers::count_live_orders(&stores.mysql, voucher).await;
     let orders = orders.context("Failed to count its orders")?;
     let now = Timestamp::now();
-    let is_untouched = sale.buyers + sale.journaled == 0 && orders == 0;
+    let is_delisted = sale.delisted_ms.or(row.as_ref().and_then(|row| row.delisted_ms)).is_some();
+    let is_untouched = sale.buyers + sale.journaled == 0 && orders == 0 && !is_delisted;
     if is_untouched && is_loaded(&sale, row.as_ref(), &request) {
         let outcome = LoadOutcome::LoadedBefore;
         return Ok(LoadPlan { request, outcome, refusal: None, overwrites: None });
@@ -244,6 +250,9 @@ fn refusal(
     stock: i64,
     now: Timestamp,
 ) -> Option<LoadRefusal> {
+    if sale.delisted_ms.or(row.and_then(|row| row.delisted_ms)).is_some() {
+        return Some(LoadRefusal::Delisted);
+    }
     let is_over = sale.window.end.is_some_and(|end| end <= now);
     if let Some(left) = sale.stock.filter(|_| !is_over) {
         return Some(LoadRefusal::OnSale { left });
@@ -308,6 +317,7 @@ async fn load(
     Ok(match reply {
         LoadReply::Loaded => Ok(LoadOutcome::Loaded),
         LoadReply::LoadedPaused => Ok(LoadOutcome::LoadedPaused),
+        LoadReply::Delisted => Err(LoadRefusal::Delisted),
         LoadReply::OnSale => load_of_whom(stores, request).await?,
     })
 }

@@ -66,6 +66,9 @@ pub enum RestockRefusal {
     /// MySQL does not know the voucher.
     #[error("MySQL has no row of it: it is not on sale")]
     NoRow,
+    /// Its sale is over for good.
+    #[error("it is delisted: its sale is over for good, see docs/delist.md")]
+    Delisted,
     /// Redis does not sell it.
     #[error(
         "Redis has no stock of it: it is not on sale, or Redis lost data (see docs/runbook/redis-lost-data.md)"

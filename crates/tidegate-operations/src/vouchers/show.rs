@@ -60,6 +60,8 @@ pub struct VoucherInRedis {
     pub end: Option<Timestamp>,
     /// Nobody can buy it, by order of an operator.
     pub paused: bool,
+    /// Its sale is over for good since then, and its keys are still there.
+    pub delisted: Option<Timestamp>,
 }
 
 /// What MySQL holds.
@@ -79,6 +81,8 @@ pub struct VoucherInMySql {
     pub begin: Option<Timestamp>,
     /// The sale ends.
     pub end: Option<Timestamp>,
+    /// Its sale is over for good since then.
+    pub delisted: Option<Timestamp>,
 }
 
 /// Where the sides differ, or what an operator would not expect.
@@ -90,6 +94,13 @@ pub enum Difference {
     NotLoaded {
         /// Units in MySQL.
         stock: i64,
+    },
+    /// Its sale is over for good.
+    Delisted {
+        /// Its keys are still in Redis.
+        has_keys: bool,
+        /// Redis knows nothing of it yet, and may sell it.
+        is_unfinished: bool,
     },
     /// Redis does not sell it any more, and its sale has ended.
     SaleOver {
@@ -160,6 +171,7 @@ impl VoucherSides {
         let units = mysql.map(|mysql| mysql.units).unwrap_or_default();
         let (contradictory, unaccounted) = (units.contradictory, units.unaccounted.unwrap_or_default());
         let differences = [
+            self.delisted(),
             self.stock_difference(now),
             (contradictory != 0).then_some(Difference::Contradictory { units: contradictory }),
             (unaccounted != 0).then_some(Difference::Unaccounted { units: unaccounted }),
@@ -169,7 +181,16 @@ impl VoucherSides {
         differences.into_iter().flatten().collect()
     }
 
+    fn delisted(&self) -> Option<Difference> {
+        self.mysql.as_ref()?.delisted?;
+        let is_unfinished = self.redis.as_ref().is_some_and(|redis| redis.delisted.is_none());
+        Some(Difference::Delisted { has_keys: self.redis.is_some(), is_unfinished })
+    }
+
     fn stock_difference(&self, now: Timestamp) -> Option<Difference> {
+        if self.redis.is_none() && self.delisted().is_some() {
+            return None;
+        }
         match (self.redis.as_ref().and_then(|redis| redis.stock), &self.mysql) {
             (None, None) => Some(Difference::Unknown),
             (None, Some(VoucherInMySql { stock, orders: 0, .. })) => {
@@ -255,6 +276,7 @@ fn redis_side(state: &VoucherState) -> Option<VoucherInRedis> {
         begin: state.window.begin,
         end: state.window.end,
         paused: state.pause.is_paused(),
+        delisted: state.delisted_ms.and_then(|ms| Timestamp::from_millisecond(ms).ok()),
     };
     let is_empty = side.stock.is_none()
         && side.buyers + side.journaled == 0
@@ -273,6 +295,7 @@ fn mysql_side(row: &VoucherRow, orders: i64, units: VoucherUnits) -> VoucherInMy
         units,
         begin: moment(row.begin_ms),
         end: moment(row.end_ms),
+        delisted: moment(row.delisted_ms),
     }
 }
 
@@ -291,6 +314,7 @@ mod tests {
                 begin,
                 end,
                 paused: false,
+                delisted: None,
             }),
             mysql: mysql.map(|(stock, orders)| VoucherInMySql {
                 stock,
@@ -300,6 +324,7 @@ mod tests {
                 units: VoucherUnits::default(),
                 begin,
                 end,
+                delisted: None,
             }),
             dead: DeadOrders::default(),
             stock_key: String::new(),

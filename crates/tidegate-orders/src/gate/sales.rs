@@ -14,6 +14,7 @@ const BEGIN_MS: &str = "begin_ms";
 const END_MS: &str = "end_ms";
 const STATE: &str = "state";
 const PAUSE: &str = "pause";
+const DELISTED: &str = "delisted";
 const PAUSED: &str = "paused";
 const WITH_ALL: &str = "all";
 /// Who loads, for the journal.
@@ -37,6 +38,8 @@ pub enum LoadReply {
     LoadedPaused,
     /// Refused: this voucher has a stock, and its sale has not ended.
     OnSale,
+    /// Refused: this voucher was delisted.
+    Delisted,
 }
 
 impl LoadReply {
@@ -45,6 +48,7 @@ impl LoadReply {
             0 => Self::Loaded,
             1 => Self::OnSale,
             2 => Self::LoadedPaused,
+            3 => Self::Delisted,
             _ => return None,
         })
     }
@@ -74,6 +78,8 @@ pub struct VoucherState {
     pub pause: Pause,
     /// Orders in the journal, with the units that were added or taken.
     pub journaled: u64,
+    /// Since when its sale is over for good, in Unix milliseconds by the clock of Redis.
+    pub delisted_ms: Option<i64>,
 }
 
 /// Whether an operator stopped a sale.
@@ -207,7 +213,10 @@ impl Gate {
         let (stock, buyers, sale, journaled, of_sale) = tokio::join!(
             client.get::<Option<String>, _>(&stock_key),
             client.scard::<u64, _>(&buyers_key),
-            client.hmget::<Vec<Option<String>>, _, _>(&sale_key, vec![BEGIN_MS, END_MS, STATE, PAUSE]),
+            client.hmget::<Vec<Option<String>>, _, _>(
+                &sale_key,
+                vec![BEGIN_MS, END_MS, STATE, PAUSE, DELISTED]
+            ),
             client.hlen::<u64, _>(&journal_key),
             client.hmget::<Vec<Value>, _, _>(&journal_key, sale_movements()),
         );
@@ -217,7 +226,7 @@ impl Gate {
         let journaled = journaled.map_err(|error| naming(&journal_key, error))?;
         let of_sale = of_sale.map_err(|error| naming(&journal_key, error))?;
         let of_sale = of_sale.iter().filter(|note| !note.is_null()).count() as u64;
-        let [begin, end, state, pause] = <[_; 4]>::try_from(sale).unwrap_or_default();
+        let [begin, end, state, pause, delisted] = <[_; 5]>::try_from(sale).unwrap_or_default();
         let window =
             SaleWindow { begin: moment(&sale_key, BEGIN_MS, begin)?, end: moment(&sale_key, END_MS, end)? };
         let pause = Pause::from_fields(state.as_deref(), pause.as_deref());
@@ -228,6 +237,7 @@ impl Gate {
             pause,
             // The two commands may be of different moments.
             journaled: journaled.saturating_sub(of_sale),
+            delisted_ms: number(|| format!("{DELISTED} of {}", sale_key.as_str_lossy()), delisted)?,
         })
     }
 }

@@ -219,6 +219,20 @@ pub(super) const STEPS: &[Step] = &[
         Fact::Table(UNANNOUNCED_RESULT)
     ),
     step!("0020_voucher_units_view", "create the view tidegate_voucher_units", Fact::View(UNITS)),
+    step!(
+        "0021_voucher_delisted",
+        "add tb_seckill_voucher.delisted_at",
+        Fact::Column(AddedColumn {
+            table: VOUCHER,
+            name: "delisted_at",
+            sql_type: "TIMESTAMP NULL",
+            data_type: "timestamp",
+            unsigned: Sign::Signed,
+            null: Null::Allowed,
+            default: None,
+            min_length: 0,
+        })
+    ),
 ];
 
 /// The steps whose facts are missing.

@@ -11,8 +11,8 @@ use tidegate_lab::Proxy;
 use tidegate_orders::{
     Gate, Quantity, VoucherId,
     gate::{
-        AdmitReply, GateError, JournalUse, LoadReply, Pause, Release, ReleaseReply, SaleWindow, Scope,
-        UserAfter,
+        AdmitReply, DelistReply, GateError, JournalUse, LoadReply, Pause, Release, ReleaseReply, RemovedKeys,
+        SaleWindow, Scope, UserAfter,
     },
     sale,
 };
@@ -693,6 +693,39 @@ async fn a_release_never_makes_a_stock_where_none_is_loaded() -> Result<()> {
     assert_eq!(ground.gate.release(&without_units).await?, ReleaseReply::GivenBack);
     let state = ground.gate.read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 2));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_makes_no_key_where_none_of_the_sale_is_there() -> Result<()> {
+    let ground = Ground::new().await?;
+    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::NoSale);
+    let many = ground.gate.release_all(&[release(1, 1), release(2, 2)]).await;
+    assert!(matches!(many[..], [Ok(ReleaseReply::NoSale), Ok(ReleaseReply::NoSale)]), "{many:?}");
+    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delisted_sale_is_over_and_its_keys_go_only_as_of_the_moment_it_was_delisted() -> Result<()> {
+    let ground = with_a_sale().await?;
+    assert_eq!(ground.gate.delist(voucher()).await?, DelistReply::Delisted);
+    let since = ground.gate.read_voucher(voucher()).await?.delisted_ms;
+    assert_eq!(ground.gate.delist(voucher()).await?, DelistReply::DelistedBefore);
+    assert_eq!(ground.gate.read_voucher(voucher()).await?.delisted_ms, since);
+    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::Over);
+    let since = since.expect("it is delisted");
+    let before = ground.everything().await?;
+    assert_eq!(ground.gate.remove_delisted(voucher(), since - 1).await?, RemovedKeys::NotDelisted);
+    assert_eq!(ground.everything().await?, before);
+    let weight = ground.gate.weigh(voucher()).await?;
+    assert!(weight.keys == 4 && weight.bytes > 200, "{weight:?}");
+    assert_eq!(ground.gate.remove_delisted(voucher(), since).await?, RemovedKeys::Removed);
+    assert_eq!(ground.gate.remove_delisted(voucher(), since).await?, RemovedKeys::NoKeys);
+    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::NoStock);
+    assert_eq!(ground.gate.delist(voucher()).await?, DelistReply::NoSale);
+    assert_eq!(ground.gate.weigh(voucher()).await?.keys, 0);
     Ok(())
 }
 

@@ -249,6 +249,10 @@ impl Model {
         if self.apart.is_some() && !self.journal.contains_key(&order) {
             return Reply::Release(ReleaseReply::NotAdmitted);
         }
+        let has_keys = self.stock.is_some() || !(self.journal.is_empty() && self.sale.is_empty());
+        if !has_keys && self.buyers.is_empty() {
+            return Reply::Release(ReleaseReply::NoSale);
+        }
         let to = self.stock.map(|stock| stock + units);
         let change = if self.stock.is_some() { units } else { 0 };
         let mut entry = json!({ "action": "release", "from": self.stock, "to": to, "change": change,

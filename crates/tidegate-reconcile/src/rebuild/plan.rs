@@ -22,6 +22,8 @@ pub struct RebuildPlan {
     pub vouchers: Vec<VoucherPlan>,
     /// Sales of MySQL that are over by their rows: only by their names.
     pub ended: u64,
+    /// Vouchers that are delisted: nobody fills Redis with them again.
+    pub delisted: u64,
     /// Vouchers of MySQL that nobody has loaded or bought and that Redis does not know: only by their names.
     pub never_sold: Vec<VoucherId>,
 }
@@ -39,6 +41,8 @@ pub struct VoucherPlan {
     pub redis_stock: Option<i64>,
     /// Notes in the journal that is there.
     pub journaled: u64,
+    /// Its sale is over for good: it is not rebuilt.
+    pub is_delisted: bool,
 }
 
 impl Plan for RebuildPlan {
@@ -46,7 +50,7 @@ impl Plan for RebuildPlan {
         if self.vouchers.is_empty() {
             return Next::NothingToDo;
         }
-        if self.vouchers.iter().all(|voucher| voucher.mysql_stock.is_none()) {
+        if self.vouchers.iter().all(|voucher| voucher.mysql_stock.is_none() || voucher.is_delisted) {
             return Next::Refused;
         }
         let vouchers = counted(self.vouchers.len() as u64, "voucher");
@@ -60,7 +64,8 @@ impl Rebuild {
     /// # Errors
     /// When a store does not answer.
     pub async fn plan(&self, request: RebuildRequest) -> anyhow::Result<RebuildPlan> {
-        let mut plan = RebuildPlan { request, vouchers: Vec::new(), ended: 0, never_sold: Vec::new() };
+        let mut plan =
+            RebuildPlan { request, vouchers: Vec::new(), ended: 0, delisted: 0, never_sold: Vec::new() };
         let wanted = match plan.request.voucher {
             Some(voucher) => BTreeSet::from([voucher]),
             None => self.all_vouchers(&mut plan).await?,
@@ -73,7 +78,7 @@ impl Rebuild {
 
     async fn all_vouchers(&self, plan: &mut RebuildPlan) -> anyhow::Result<BTreeSet<VoucherId>> {
         let (open, ended) = vouchers::not_ended(&self.mysql).await.context("Failed to read the vouchers")?;
-        plan.ended = ended;
+        (plan.ended, plan.delisted) = (ended.ended, ended.delisted);
         let in_redis = async {
             let mut known = sale::find_loaded(&self.redis, &self.keys, |_| {}).await?;
             known.extend(sale::find_known(&self.redis, &self.keys, |_| {}).await?);
@@ -96,6 +101,7 @@ impl Rebuild {
         let sale = self.gate.read_voucher(voucher).await.ok();
         Ok(VoucherPlan {
             voucher,
+            is_delisted: row.as_ref().is_some_and(|row| row.delisted_ms.is_some()),
             mysql_stock: row.map(|row| row.stock),
             live_orders: live_orders.context("Failed to count its orders")?,
             redis_stock: sale.and_then(|sale| sale.stock),

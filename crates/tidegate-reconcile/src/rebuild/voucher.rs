@@ -70,6 +70,10 @@ impl Rebuild {
             }
             Err(error) => return Err(error.into()),
         };
+        if frozen.row.delisted_ms.is_some() {
+            frozen.end().await;
+            return Ok(report.refused_with(NotRebuilt::Delisted));
+        }
         let now_ms = server_time_ms(&self.redis).await.context("Failed to read the clock of Redis")?;
         let mut filling = Filling {
             rebuild: self,

@@ -30,6 +30,9 @@ pub enum NotRebuilt {
     /// MySQL does not know it.
     #[error("MySQL has no row of it")]
     NoRow,
+    /// Its sale is over for good.
+    #[error("it is delisted: its sale is over for good, see docs/delist.md")]
+    Delisted,
     /// Units are being added or taken.
     #[error(
         "units are being added to it or taken from it: `tidegate voucher show` says what completes that, then type this again"

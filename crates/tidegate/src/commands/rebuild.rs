@@ -69,6 +69,10 @@ impl PlanText for RebuildPlan {
             let sales = counted(self.ended, "sale");
             lines.push(format!("{sales} over by their rows in MySQL: only by name, with --voucher"));
         }
+        if self.delisted > 0 {
+            let vouchers = counted(self.delisted, "voucher");
+            lines.push(format!("{vouchers} delisted: their sales are over for good, see docs/delist.md"));
+        }
         if !self.never_sold.is_empty() {
             let ids: Vec<String> = self.never_sold.iter().take(20).map(VoucherId::to_string).collect();
             let vouchers = counted(self.never_sold.len() as u64, "voucher");
@@ -82,7 +86,12 @@ impl PlanText for RebuildPlan {
 }
 
 fn planned(plan: &VoucherPlan) -> String {
-    let VoucherPlan { voucher, mysql_stock, live_orders, redis_stock, journaled } = plan;
+    let VoucherPlan { voucher, mysql_stock, live_orders, redis_stock, journaled, is_delisted } = plan;
+    if *is_delisted {
+        return format!(
+            "voucher {voucher}: is not rebuilt, it is delisted: its sale is over for good, see docs/delist.md"
+        );
+    }
     let Some(stock) = mysql_stock else {
         return format!("voucher {voucher}: cannot be rebuilt, MySQL has no row of it");
     };

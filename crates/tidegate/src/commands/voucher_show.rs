@@ -80,6 +80,19 @@ fn hint(sides: &VoucherSides, difference: Difference) -> String {
             "{no_stock}, so every order is refused; put it on sale: tidegate voucher load --voucher {voucher} --stock \
              {stock}"
         ),
+        Difference::Delisted { is_unfinished: true, .. } => format!(
+            "it is delisted in MySQL, and Redis does not know: complete that with tidegate voucher delist --voucher {voucher}"
+        ),
+        Difference::Delisted { has_keys: true, .. } => {
+            "it is delisted: its sale is over for good. Its keys go by themselves, \
+             once both sides agree (reconcile.remove_delisted_after_s); see docs/delist.md"
+                .to_owned()
+        }
+        Difference::Delisted { .. } => {
+            "it is delisted: its sale is over for good, and its keys are removed. What happens to \
+             its orders changes MySQL only; see docs/delist.md"
+                .to_owned()
+        }
         Difference::SaleOver { orders } => {
             format!(
                 "{no_stock}, and MySQL {}; its sale is over, so nothing is to be done",
@@ -208,6 +221,10 @@ fn render(Shown { sides, in_flight, hints }: &Shown) -> String {
         &or_dash(redis.and_then(|side| side.end)),
         &or_dash(mysql.and_then(|side| side.end)),
     ]);
+    let delisted = (redis.and_then(|side| side.delisted), mysql.and_then(|side| side.delisted));
+    if delisted != (None, None) {
+        table.add_row(["delisted", &or_dash(delisted.0), &or_dash(delisted.1)]);
+    }
     let hints = hints.iter().map(|hint| format!("\n- {hint}")).collect::<String>();
     let units = mysql.map(|mysql| units_table(&mysql.units, redis.and_then(|side| side.stock), *in_flight));
     format!("{table}\n{}{hints}", units.map(|units| format!("\n{units}\n")).unwrap_or_default())

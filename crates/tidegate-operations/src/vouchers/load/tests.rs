@@ -7,12 +7,20 @@ use super::*;
 fn sale(stock: Option<i64>, buyers: u64, end_ms: Option<i64>) -> VoucherState {
     let end = end_ms.map(|ms| Timestamp::from_millisecond(ms).unwrap());
     let window = SaleWindow { begin: None, end };
-    VoucherState { stock, buyers, window, pause: Pause::Running, journaled: 0 }
+    VoucherState { stock, buyers, window, pause: Pause::Running, journaled: 0, delisted_ms: None }
 }
 
 fn row(stock: i64, initial_stock: Option<i64>) -> VoucherRow {
     let voucher = VoucherId::try_from(7).unwrap();
-    VoucherRow { voucher, stock, initial_stock, begin_ms: None, end_ms: None, pay_within_s: None }
+    VoucherRow {
+        voucher,
+        stock,
+        initial_stock,
+        begin_ms: None,
+        end_ms: None,
+        pay_within_s: None,
+        delisted_ms: None,
+    }
 }
 
 fn is_refused(sale: VoucherState, row: Option<&VoucherRow>, orders: i64) -> bool {

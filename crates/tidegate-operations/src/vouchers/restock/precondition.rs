@@ -30,6 +30,9 @@ impl RestockRequest {
     ) -> Result<i64, RestockRefusal> {
         let Self { voucher, units, .. } = *self;
         let row = row.ok_or(RestockRefusal::NoRow)?;
+        if row.delisted_ms.is_some() {
+            return Err(RestockRefusal::Delisted);
+        }
         let left = redis_stock.ok_or(RestockRefusal::NoStock)?;
         if let Some(open) = last.filter(|last| last.state == ChangeState::Open) {
             let complete = Self::of(voucher, open);
@@ -82,6 +85,7 @@ mod tests {
             begin_ms: None,
             end_ms: None,
             pay_within_s: None,
+            delisted_ms: None,
         };
         RestockRequest { voucher, units, initial_stock }.check(redis, Some(&row), last)
     }

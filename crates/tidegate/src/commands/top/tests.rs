@@ -134,7 +134,15 @@ fn consumer(name: &str, pending: u64, alive: bool) -> Consumer {
 
 fn voucher(id: i64, stock: i64) -> VoucherRow {
     let voucher = id.try_into().unwrap();
-    VoucherRow { voucher, stock, initial_stock: None, begin_ms: None, end_ms: None, pay_within_s: None }
+    VoucherRow {
+        voucher,
+        stock,
+        initial_stock: None,
+        begin_ms: None,
+        end_ms: None,
+        pay_within_s: None,
+        delisted_ms: None,
+    }
 }
 
 fn page(created: u64) -> WorkerPage {

@@ -1,0 +1,17 @@
+-- Removes all keys of a delisted voucher, in one step: from then on whoever asks for an order hears that no
+-- stock is loaded, and releases change nothing here. Both sides must have been seen to agree since.
+-- KEYS[1] stock: string, units left; KEYS[2] buyers: set of the users who were admitted
+-- KEYS[3] voucher: hash of, among others, delisted (since when, in Unix milliseconds) and change (the note of
+-- lua/restock.lua); KEYS[4] journal: hash, order id -> stock movement as JSON
+-- ARGV[1] delisted: the moment that was found there
+-- Reply 0: nothing is there, as after a first call whose reply was lost
+-- Reply 1: removed
+-- Reply 2: refused, it is not delisted, or was delisted at another moment
+-- Reply 3: refused, units are being added or taken
+local call, find = redis.call, string.find
+if call('EXISTS', unpack(KEYS)) == 0 then return 0 end
+local sale = call('HMGET', KEYS[3], 'delisted', 'change')
+if not sale[1] or sale[1] ~= ARGV[1] then return 2 end
+if sale[2] and find(sale[2], '"state":"open"', 1, true) then return 3 end
+call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+return 1
