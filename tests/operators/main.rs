@@ -17,6 +17,7 @@ mod audit;
 mod commands;
 mod configuration;
 mod dead;
+mod delist;
 mod doctor;
 mod migrations;
 mod operator;

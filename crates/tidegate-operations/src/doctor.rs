@@ -2,6 +2,7 @@
 
 mod clock;
 mod cluster;
+mod delisted;
 mod entries;
 mod expirations;
 mod finding;
@@ -39,6 +40,7 @@ pub async fn diagnose(settings: &SystemSettings) -> Diagnosis {
         expirations::check(settings, &mut mysql, pool, database).await;
         results::check(settings, &mut redis, pool, database).await;
         reconciled::check(settings, &mut redis, pool).await;
+        delisted::check(settings, &mut redis, pool, database).await;
     }
     let findings = [redis.into_vec(), mysql.into_vec()].concat();
     let count = |level| findings.iter().filter(|finding: &&Finding| finding.level == level).count();

@@ -157,7 +157,13 @@ impl Record {
     /// When Redis cannot be reached.
     pub async fn open(settings: &SystemSettings, caller: Caller) -> anyhow::Result<Self> {
         let log = OperatorLog::new(connect::redis(settings).await?, settings);
-        Ok(Self { log, caller, began: None })
+        Ok(Self::of(log, caller))
+    }
+
+    /// In this log; nothing is written yet.
+    #[must_use]
+    pub fn of(log: OperatorLog, caller: Caller) -> Self {
+        Self { log, caller, began: None }
     }
 
     /// Writes the first line: without it, nobody would learn of an operation that was killed. Where it cannot be written,

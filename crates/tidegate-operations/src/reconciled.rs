@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use fred::{clients::Pool, interfaces::KeysInterface};
 use serde::{Deserialize, Serialize};
-use tidegate_orders::Keys;
+use tidegate_orders::{Keys, VoucherId};
 use tidegate_stream::StreamError;
 
 use crate::text::counted;
+
+/// So many removals are remembered.
+const MOST_REMOVED: usize = 5;
 
 /// What is different. Its word is the same in JSON, in metrics and in the documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -107,6 +110,22 @@ pub struct Reconciled {
     pub standing: BTreeMap<String, u64>,
     /// Units still to be deducted from MySQL's stocks: in flight and dead.
     pub units_to_deduct: i64,
+    /// Delisted vouchers whose keys were removed last, the latest at the end. It outlives the look.
+    #[serde(default)]
+    pub removed: Vec<RemovedSale>,
+}
+
+/// A delisted voucher whose keys were removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedSale {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// When, in Unix milliseconds by the clock of Redis.
+    pub at_ms: i64,
+    /// How many keys it had.
+    pub keys: u64,
+    /// What they took of Redis' memory, about.
+    pub bytes: u64,
 }
 
 impl Reconciled {
@@ -126,6 +145,12 @@ impl Reconciled {
     pub async fn write(&self, redis: &Pool, keys: &Keys) -> Result<(), StreamError> {
         let text = serde_json::to_string(self).unwrap_or_default();
         Ok(redis.set::<(), _, _>(keys.reconciled(), text, None, None, false).await?)
+    }
+
+    /// Notes in it whose keys were removed.
+    pub fn note_removed(&mut self, removed: RemovedSale) {
+        self.removed.push(removed);
+        self.removed.drain(..self.removed.len().saturating_sub(MOST_REMOVED));
     }
 
     /// How many differences of this kind it found.

@@ -22,6 +22,8 @@ pub struct SystemSettings {
     pub pay_within: Duration,
     /// Between two comparisons of both stores by workers; zero: they make none.
     pub reconcile_every: Duration,
+    /// From when a voucher was delisted until its keys may be removed.
+    pub remove_delisted_after: Duration,
     /// What callers are told.
     pub results: ResultsSettings,
     /// Times and sizes of its workers.

@@ -103,6 +103,8 @@ pub struct VoucherStocks {
     pub to_deduct: Option<i64>,
     /// Its sale is paused; None: Redis is away.
     pub paused: Option<bool>,
+    /// Its sale is over for good.
+    pub delisted: bool,
 }
 
 /// Units that are still to be deducted in MySQL, of these stocks: those of orders in flight, of dead letters and of lost
@@ -204,6 +206,7 @@ impl Status {
             redis,
             to_deduct: redis.map(|redis| units_to_deduct(row.stock, redis)),
             paused,
+            delisted: row.delisted_ms.is_some(),
         });
         self.vouchers = Some(both.collect());
     }

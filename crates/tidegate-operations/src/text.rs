@@ -55,6 +55,17 @@ pub fn span(time: std::time::Duration) -> String {
     if said.is_empty() { "0 s".to_owned() } else { said }
 }
 
+/// Bytes in the largest unit of which there is at least one: `532 bytes`, `1.4 MB`. A thousand of one are one of the next.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    let unit = units.into_iter().find(|(unit, _)| bytes >= *unit);
+    unit.map_or_else(
+        || counted(bytes, "byte"),
+        |(unit, name)| format!("{:.1} {name}", bytes as f64 / unit as f64),
+    )
+}
+
 /// Milliseconds in seconds, as they are shown.
 #[must_use]
 pub fn seconds(ms: u64) -> f64 {

@@ -1,5 +1,6 @@
 //! Vouchers: putting one on sale, changing its stock while it is sold, and comparing what both stores hold of it.
 
+pub mod delist;
 pub mod load;
 pub mod restock;
 pub mod show;

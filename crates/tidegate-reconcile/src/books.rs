@@ -38,7 +38,9 @@ pub struct VoucherBooks {
     pub mysql_drift: Option<i64>,
     /// Orders that wait to be written.
     pub in_flight_orders: u64,
-    /// Units of these, still to be deducted in MySQL.
+    /// Events that wait to be recorded.
+    pub in_flight_events: u64,
+    /// Units of these orders, still to be deducted in MySQL.
     pub in_flight_units: i64,
     /// Orders among the dead letters that no row or refusal of MySQL has ended.
     pub dead_orders: u64,
@@ -67,6 +69,7 @@ impl VoucherBooks {
             live_orders: 0,
             mysql_drift: None,
             in_flight_orders: 0,
+            in_flight_events: 0,
             in_flight_units: 0,
             dead_orders: 0,
             dead_units: 0,

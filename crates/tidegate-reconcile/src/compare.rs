@@ -81,6 +81,7 @@ pub(crate) struct Counted {
     pub(crate) mysql_orders: u64,
     pub(crate) sums: HashMap<u32, (Sum, i64)>,
     pub(crate) in_flight: HashMap<u32, (u64, i64)>,
+    pub(crate) events_in_flight: HashMap<u32, u64>,
     pub(crate) dead: HashMap<u32, (u64, i64)>,
     pub(crate) by_others: HashMap<u32, (u64, i64)>,
     /// Those of them that are looked at again, and orders that MySQL gave back more than once.
@@ -133,6 +134,7 @@ impl<'a> Pass<'a> {
         let Stores { inspector, keys, .. } = self.stores;
         self.in_flight = InFlight::read(inspector, keys, self.places, &self.pace).await?;
         self.counted.in_flight = std::mem::take(&mut self.in_flight.counts);
+        self.counted.events_in_flight = std::mem::take(&mut self.in_flight.events);
         let sales = self.sales;
         for sale in sales.iter().flatten().filter(|sale| sale.is_complete) {
             self.read_buyers(sale).await?;

@@ -51,6 +51,8 @@ pub(crate) struct InFlight {
     users: Vec<u64>,
     /// Of each place: orders that are not written yet, and their units.
     pub(crate) counts: HashMap<u32, (u64, i64)>,
+    /// Of each place: events.
+    pub(crate) events: HashMap<u32, u64>,
 }
 
 impl InFlight {
@@ -90,6 +92,7 @@ impl InFlight {
                 if let Some(place) = places.of(event.voucher) {
                     self.orders.push(hash_of_id(place, event.order.get()));
                     self.users.push(hash_of_id(place, event.user.get()));
+                    *self.events.entry(place).or_default() += 1;
                 }
             }
             Err(_) => {}

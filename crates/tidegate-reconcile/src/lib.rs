@@ -2,6 +2,7 @@
 
 mod books;
 mod compare;
+mod delisted;
 mod difference;
 mod in_flight;
 mod judge;
@@ -19,6 +20,7 @@ mod table;
 mod verify;
 
 pub use books::VoucherBooks;
+pub use delisted::{KeptKeys, KeyRemover, RemoveKeysPlan, RemoveKeysReport};
 pub use difference::{Cause, Difference, Mend};
 pub use lease::{ReconcilerLease, TakenLease};
 pub use look::{LookRequest, Looker};

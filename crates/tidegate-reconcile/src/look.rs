@@ -197,12 +197,13 @@ impl Looker {
         job: &Job,
     ) -> Result<(), LookError> {
         for (place, its) in (0..).zip(books.iter_mut()) {
-            let Some(sale) = sales.get(place as usize).and_then(Option::as_ref) else { continue };
             let counts = |counts: &std::collections::HashMap<u32, (u64, i64)>| {
                 counts.get(&place).copied().unwrap_or_default()
             };
             (its.in_flight_orders, its.in_flight_units) = counts(&counted.in_flight);
+            its.in_flight_events = counted.events_in_flight.get(&place).copied().unwrap_or_default();
             (its.dead_orders, its.dead_units) = counts(&counted.dead);
+            let Some(sale) = sales.get(place as usize).and_then(Option::as_ref) else { continue };
             its.set_redis(&sale.moment, counted.sums.get(&place).copied());
         }
         // Redis was asked for their stocks before.

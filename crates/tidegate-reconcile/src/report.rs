@@ -38,6 +38,15 @@ pub struct VoucherLook {
     pub differences: Vec<KindCount>,
 }
 
+impl VoucherLook {
+    /// Everything of it agrees that must.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        let agrees = self.differences.iter().all(|count| !count.kind.is_failure());
+        agrees && self.books.unreadable.is_none() && !self.books.is_unsure
+    }
+}
+
 /// The differences of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KindCount {
@@ -55,11 +64,7 @@ impl LookReport {
     /// Everything agrees that must. What somebody else is free to do is no failure: see [`DifferenceKind::is_failure`].
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let is_clean = |voucher: &VoucherLook| {
-            let agrees = voucher.differences.iter().all(|count| !count.kind.is_failure());
-            agrees && voucher.books.unreadable.is_none() && !voucher.books.is_unsure
-        };
-        self.vouchers.iter().all(is_clean)
+        self.vouchers.iter().all(VoucherLook::is_clean)
     }
 
     /// How many differences of each kind there are, of all vouchers.
@@ -93,6 +98,7 @@ impl LookReport {
             counts,
             unread: unread as u64,
             standing,
+            removed: before.removed,
             units_to_deduct: books.map(|books| books.in_flight_units + books.dead_units).sum(),
         }
     }

@@ -182,8 +182,11 @@ fn add_stream(families: &mut Families, stream: &StreamView) {
 fn add_stocks(families: &mut Families, vouchers: &[VoucherStocks]) {
     #[expect(clippy::cast_precision_loss, reason = "stocks have at most 13 digits")]
     let units = |stock: i64| stock as f64;
+    // What was delisted and removed is missed by nobody.
+    let is_there = |stocks: &&VoucherStocks| !stocks.delisted || stocks.redis.is_some();
+    let there = vouchers.iter().filter(is_there);
     let named: Vec<(String, &VoucherStocks)> =
-        vouchers.iter().map(|stocks| (stocks.voucher.to_string(), stocks)).collect();
+        there.map(|stocks| (stocks.voucher.to_string(), stocks)).collect();
     let both = named.iter().flat_map(|(voucher, stocks)| {
         let mysql = Some((label_of("MySQL"), stocks.mysql));
         let redis = stocks.redis.map(|stock| (label_of("Redis"), stock));

@@ -98,9 +98,8 @@ impl Worker {
         // As those who look, it keeps no lane waiting, and no lane keeps it.
         let sweeper = Sweeper::new(system, pool.clone(), mysql.pool(1));
         let expiry_lease = ExpiryLease::new(leases.clone(), keys.sweeper(), &worker.name);
-        let of_reconciler = (worker.name.as_str(), system.reconcile_every);
         let stores = (pool.clone(), mysql.pool(1));
-        let reconciler = Reconciler::new(stores, keys.clone(), names.clone(), of_reconciler);
+        let reconciler = Reconciler::new(stores, system, keys.clone(), &worker.name);
         let (counters, order_counters) = (Arc::new(Counters::default()), Arc::new(OrderCounters::default()));
         count_reconnects(&pool, &counters);
         let handler = OrderHandler::new(

@@ -44,7 +44,9 @@ use crate::{
         status::StatusArgs,
         top::TopArgs,
         trim::TrimArgs,
+        voucher_delist::VoucherDelistArgs,
         voucher_load::VoucherLoadArgs,
+        voucher_remove_keys::VoucherRemoveKeysArgs,
         voucher_restock::{ADD_HELP, TAKE_HELP, VoucherRestockArgs},
         voucher_show::VoucherShowArgs,
         worker::WorkerArgs,
@@ -72,7 +74,7 @@ pub enum Command {
     Worker(WorkerArgs),
     /// Admit one order, as a producer does
     Admit(AdmitArgs),
-    /// Put a voucher on sale, add units to it or take some, or look at one
+    /// Put a voucher on sale, change its stock, look at it, or end its sale
     #[command(subcommand)]
     Voucher(VoucherCommand),
     /// Stop the gate, for one voucher or for all, or the workers
@@ -140,6 +142,10 @@ pub enum VoucherCommand {
     /// Take units from a voucher on sale, on both sides
     #[command(after_help = TAKE_HELP)]
     Take(VoucherRestockArgs),
+    /// End the sale of a voucher for good, on both sides
+    Delist(VoucherDelistArgs),
+    /// Remove the keys of a delisted voucher from Redis at once
+    RemoveKeys(VoucherRemoveKeysArgs),
 }
 
 /// What can be asked of orders, and said of them.

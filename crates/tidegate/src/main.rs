@@ -61,6 +61,10 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Voucher(VoucherCommand::Add(args)) => commands::voucher_restock::add(system, args).await,
         Command::Voucher(VoucherCommand::Take(args)) => commands::voucher_restock::take(system, args).await,
         Command::Voucher(VoucherCommand::Show(args)) => commands::voucher_show::run(system, args).await,
+        Command::Voucher(VoucherCommand::Delist(args)) => commands::voucher_delist::run(system, args).await,
+        Command::Voucher(VoucherCommand::RemoveKeys(args)) => {
+            commands::voucher_remove_keys::run(system, args).await
+        }
         Command::Pause(args) => commands::pause::run(system, args).await,
         Command::Resume(args) => commands::resume::run(system, args).await,
         Command::Migrate(args) => commands::migrate::run(system, args).await,

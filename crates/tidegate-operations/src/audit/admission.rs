@@ -140,7 +140,15 @@ impl Admission {
         self.row = if is_same { RowFact::Own(row.state) } else { RowFact::Other };
     }
 
-    /// What is known of its order. The audit reads no refusals: a refused order was given back, which the journal tells.
+    /// MySQL refused it, and the journal of its voucher is removed. It was given back: both sides were seen to agree before.
+    pub(super) fn take_refusal(&mut self, user: i64) {
+        if self.journal == JournalFact::Nothing && self.user.is_none_or(|own| own.get() == user) {
+            self.journal = JournalFact::Released;
+        }
+    }
+
+    /// What is known of its order. The audit reads no refusals but those of delisted vouchers: a refused order was given back,
+    /// which the journal tells.
     fn facts(&self) -> OrderFacts {
         let letter = if self.is_dead { LetterFact::Order } else { LetterFact::None };
         OrderFacts { row: self.row, journal: self.journal, entry: self.state, letter, ..OrderFacts::NOTHING }

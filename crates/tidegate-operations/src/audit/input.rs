@@ -258,6 +258,11 @@ impl AuditInput {
         }
     }
 
+    /// A refusal of a voucher that is delisted.
+    pub(super) fn add_refusal(&mut self, key: OrderKey, user: i64) {
+        self.admissions.of(key).for_each(|admission| admission.take_refusal(user));
+    }
+
     /// A row that was read again.
     pub(super) fn add_row_again(&mut self, row: &AuditRow) {
         self.admissions.take_row(row);

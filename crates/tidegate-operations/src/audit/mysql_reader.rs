@@ -19,6 +19,9 @@ const ORDERS: &str = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(v
 const VOUCHERS: &str = "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(initial_stock AS SIGNED), \
     CAST(COALESCE(begin_time <= NOW(), 1) AS SIGNED), CAST(COALESCE(end_time > NOW(), 1) AS SIGNED) \
     FROM tb_seckill_voucher";
+/// Of vouchers whose journals are removed, or will be.
+const REFUSALS: &str = "SELECT r.order_id, r.user_id, r.voucher_id FROM tidegate_refusal r JOIN tb_seckill_voucher v \
+    ON v.voucher_id = r.voucher_id AND v.delisted_at IS NOT NULL";
 const SHARED_SLOTS: &str =
     "SELECT CAST(voucher_id AS SIGNED), CAST(CONCAT(user_id, '/', slot) AS CHAR) FROM tb_voucher_order";
 const SHARED_SLOTS_END: &str = " GROUP BY voucher_id, user_id, slot HAVING COUNT(*) > 1 ORDER BY 1, 2";
@@ -79,6 +82,13 @@ impl<'a> MysqlReader<'a> {
             for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.pool).await? {
                 if let Some(row) = order_row(&row)? {
                     input.add_row_again(&row);
+                }
+            }
+            let sql = format!("{REFUSALS} WHERE r.order_id IN ({})", ids.join(","));
+            for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.pool).await? {
+                if let (Some(voucher), Ok(order)) = (voucher(&row, 2)?, row.try_get::<i64, _>(0)?.try_into())
+                {
+                    input.add_refusal((voucher, order), row.try_get(1)?);
                 }
             }
         }

@@ -7,7 +7,11 @@ use tidegate_orders::Keys;
 use tidegate_stream::server_time_ms;
 
 use super::finding::Findings;
-use crate::{SystemSettings, reconciled::Reconciled, text::error_chain};
+use crate::{
+    SystemSettings,
+    reconciled::Reconciled,
+    text::{error_chain, size, span},
+};
 
 /// A comparison is late when so many of its intervals are over.
 const LATE: u32 = 3;
@@ -19,12 +23,29 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, re
         anyhow::Ok((found, i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX)))
     };
     match read.await {
-        Ok((Some(found), now_ms)) => report(findings, &found, now_ms, settings.reconcile_every),
+        Ok((Some(found), now_ms)) => {
+            report(findings, &found, now_ms, settings.reconcile_every);
+            report_removed(findings, &found, now_ms);
+        }
         Ok((None, _)) => {}
         Err(error) => findings.warning(
             format!("nobody can say whether both stores agree: {}", error_chain(&error)),
             format!("allow this user GET on {}", settings.keys.reconciled),
         ),
+    }
+}
+
+/// How much memory the last delisted vouchers gave back.
+fn report_removed(findings: &mut Findings, found: &Reconciled, now_ms: i64) {
+    for sale in found.removed.iter().rev() {
+        let ago = Duration::from_millis((now_ms - sale.at_ms).max(0).unsigned_abs());
+        findings.ok(format!(
+            "the {} keys of voucher {}, which is delisted, were removed {} ago: about {} of memory are free again",
+            sale.keys,
+            sale.voucher,
+            span(ago),
+            size(sale.bytes)
+        ));
     }
 }
 

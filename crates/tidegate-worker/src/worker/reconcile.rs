@@ -5,12 +5,14 @@ use std::time::Duration;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_operations::{
-    Job, Silent,
+    Job, Silent, SystemSettings,
     reconciled::{DifferenceKind, Reconciled},
 };
 use tidegate_orders::Keys;
-use tidegate_reconcile::{LookError, LookRequest, Looker, Pace, ReconcilerLease, TakenLease};
-use tidegate_stream::{StreamError, StreamNames, server_time_ms};
+use tidegate_reconcile::{
+    KeyRemover, LookError, LookReport, LookRequest, Looker, Pace, ReconcilerLease, TakenLease,
+};
+use tidegate_stream::{StreamError, server_time_ms};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -27,22 +29,20 @@ pub struct Reconciler {
     redis: Pool,
     keys: Keys,
     looker: Looker,
+    remover: KeyRemover,
     who: String,
     every: Duration,
     began: Instant,
 }
 
 impl Reconciler {
-    /// In the worker `name`, as often as `every`.
-    pub fn new(
-        (redis, mysql): (Pool, MySqlPool),
-        keys: Keys,
-        names: StreamNames,
-        (name, every): (&str, Duration),
-    ) -> Self {
+    /// In the worker `name`.
+    pub fn new((redis, mysql): (Pool, MySqlPool), settings: &SystemSettings, keys: Keys, name: &str) -> Self {
         let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
-        let looker = Looker::new((redis.clone(), mysql), keys.clone(), names, request);
-        Self { redis, keys, looker, who: format!("worker {name}"), every, began: Instant::now() }
+        let who = format!("worker {name}");
+        let remover = KeyRemover::new((redis.clone(), mysql.clone()), settings, who.clone());
+        let looker = Looker::new((redis.clone(), mysql), keys.clone(), settings.stream_names(), request);
+        Self { redis, keys, looker, remover, who, every: settings.reconcile_every, began: Instant::now() }
     }
 
     /// Looks if it is time and nobody else does. None: not now.
@@ -62,13 +62,34 @@ impl Reconciler {
         let kept = match looked {
             Some(Ok(report)) => {
                 let now = report.outcome(Reconciled::read(&self.redis, &self.keys).await?);
-                now.write(&self.redis, &self.keys).await.map(|()| Some(now)).map_err(LookError::from)
+                match now.write(&self.redis, &self.keys).await {
+                    Ok(()) => {
+                        self.remove_delisted(&report).await;
+                        Ok(Some(now))
+                    }
+                    Err(error) => Err(LookError::from(error)),
+                }
             }
             Some(Err(LookError::Stopped)) | None => Ok(None),
             Some(Err(error)) => Err(error),
         };
         lease.end().await;
         kept
+    }
+
+    /// Removes the keys of what was delisted long enough ago. What fails is done after the next look.
+    async fn remove_delisted(&self, report: &LookReport) {
+        match self.remover.remove_due(report).await {
+            Ok(removed) => {
+                for sale in removed {
+                    tracing::info!(
+                        voucher = %sale.voucher, keys = sale.keys, bytes = sale.bytes,
+                        "removed the keys of a delisted voucher"
+                    );
+                }
+            }
+            Err(error) => tracing::warn!(%error, "did not remove the keys of delisted vouchers"),
+        }
     }
 
     /// So long after the last one, whoever did it; the first time, so long after this process has begun.

@@ -100,7 +100,11 @@ fn stocks(vouchers: &[VoucherStocks]) -> String {
     for stocks in vouchers {
         let [redis, to_deduct] = [stocks.redis, stocks.to_deduct]
             .map(|units| units.map_or_else(|| "-".to_owned(), |units| units.to_string()));
-        let sale = if stocks.paused == Some(true) { "paused" } else { "on" };
+        let sale = match stocks.paused {
+            _ if stocks.delisted => "delisted",
+            Some(true) => "paused",
+            _ => "on",
+        };
         table.add_row([&stocks.voucher.to_string(), &redis, &stocks.mysql.to_string(), &to_deduct, sale]);
     }
     table.to_string()

@@ -1,0 +1,85 @@
+//! Does Redis still hold what is delisted?
+
+use std::time::Duration;
+
+use fred::clients::Pool;
+use futures_util::future::join_all;
+use sqlx::MySqlPool;
+use tidegate_orders::{Gate, Keys, VoucherId, gate::VoucherState, vouchers};
+use tidegate_stream::server_time_ms;
+
+use super::finding::Findings;
+use crate::{
+    SystemSettings,
+    text::{counted, error_chain, size, span},
+};
+
+/// Vouchers that are asked about at once.
+const AT_ONCE: usize = 50;
+/// Vouchers that are named.
+const NAMED: usize = 5;
+/// So many comparisons of both stores later, what was delisted should be gone.
+const LATE: u32 = 3;
+
+/// Names delisted vouchers whose keys are still there, or whose sale goes on in Redis.
+pub(super) async fn check(
+    settings: &SystemSettings,
+    findings: &mut Findings,
+    redis: &Pool,
+    mysql: &MySqlPool,
+) {
+    if let Err(error) = look(settings, findings, redis, mysql).await {
+        let chain = error_chain(&error);
+        findings.warning(
+            format!("nobody can say which delisted vouchers it still holds: {chain}"),
+            "see docs/delist.md",
+        );
+    }
+}
+
+async fn look(
+    settings: &SystemSettings,
+    findings: &mut Findings,
+    redis: &Pool,
+    mysql: &MySqlPool,
+) -> anyhow::Result<()> {
+    let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str());
+    let mut left: Vec<(VoucherId, VoucherState)> = Vec::new();
+    for vouchers in vouchers::delisted(mysql).await?.chunks(AT_ONCE) {
+        let states = join_all(vouchers.iter().map(|voucher| gate.read_voucher(*voucher))).await;
+        // A key of another type is told with the sales.
+        let states = vouchers.iter().zip(states).filter_map(|(voucher, state)| Some((*voucher, state.ok()?)));
+        left.extend(states.filter(|(_, state)| state.stock.is_some() || state.buyers + state.journaled > 0));
+    }
+    let now_ms = i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX);
+    for (voucher, state) in left.iter().take(NAMED) {
+        let Some(since_ms) = state.delisted_ms else {
+            findings.error(
+                format!("voucher {voucher} is delisted in MySQL, and may still be sold in Redis"),
+                format!("tidegate voucher delist --voucher {voucher}"),
+            );
+            continue;
+        };
+        let age = Duration::from_millis((now_ms - since_ms).max(0).unsigned_abs());
+        let bytes = size(gate.weigh(*voucher).await.map_or(0, |keys| keys.bytes));
+        let what =
+            format!("voucher {voucher} was delisted {} ago, and its keys take about {bytes}", span(age));
+        let late =
+            settings.remove_delisted_after + settings.reconcile_every * LATE + Duration::from_secs(600);
+        if settings.reconcile_every.is_zero() || age > late {
+            findings.warning(
+                what,
+                format!(
+                    "tidegate voucher remove-keys --voucher {voucher} removes them, or says why they stay"
+                ),
+            );
+        } else {
+            findings.ok(format!("{what}; workers remove them when both sides agree"));
+        }
+    }
+    let more = left.len().saturating_sub(NAMED) as u64;
+    if more > 0 {
+        findings.ok(format!("and {} more that are delisted have keys", counted(more, "voucher")));
+    }
+    Ok(())
+}

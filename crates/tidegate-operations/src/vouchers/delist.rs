@@ -1,0 +1,111 @@
+//! Ends the sale of a voucher for good: in MySQL first, because that is the authority, then in Redis.
+
+use anyhow::Context;
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use tidegate_orders::{VoucherId, gate::DelistReply, vouchers};
+
+use super::VoucherStores;
+use crate::change::{Ending, Next, Plan, Report};
+
+/// What delisting came to, or would come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DelistOutcome {
+    /// It can be done.
+    WouldDelist,
+    /// MySQL has it, and Redis would get it.
+    WouldComplete,
+    /// Both sides have it.
+    Delisted,
+    /// MySQL had it, and now Redis has it, too.
+    Completed,
+    /// Both sides had it before.
+    DelistedBefore,
+    /// Refused: MySQL has no row of it.
+    NoRow,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct DelistPlan {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// What would come of it.
+    pub outcome: DelistOutcome,
+    /// Units left in Redis, which nobody can buy any more then.
+    pub redis_stock: Option<i64>,
+    /// Its orders in MySQL that are not cancelled.
+    pub orders: i64,
+}
+
+impl Plan for DelistPlan {
+    fn next(&self) -> Next {
+        match self.outcome {
+            DelistOutcome::NoRow => Next::Refused,
+            DelistOutcome::WouldDelist => {
+                Next::Ask(format!("End the sale of voucher {} for good?", self.voucher))
+            }
+            DelistOutcome::WouldComplete => Next::Go,
+            _ => Next::NothingToDo,
+        }
+    }
+}
+
+/// What was done.
+#[derive(Clone, Debug, Serialize)]
+pub struct DelistReport {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// What came of it.
+    pub outcome: DelistOutcome,
+    /// Redis has keys of it: they are removed later.
+    pub has_keys: bool,
+}
+
+impl Report for DelistReport {
+    fn counts(&self) -> Json {
+        json!({ "vouchers": u8::from(self.outcome != DelistOutcome::NoRow) })
+    }
+
+    fn ending(&self) -> Ending {
+        if self.outcome == DelistOutcome::NoRow { Ending::Refused } else { Ending::Done }
+    }
+}
+
+/// Looks at both sides, and changes nothing.
+///
+/// # Errors
+/// When a store does not answer.
+pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<DelistPlan> {
+    let sale = stores.state(voucher).await?;
+    let row = stores.row(voucher).await?;
+    let orders = vouchers::count_live_orders(&stores.mysql, voucher).await;
+    let has_sale = sale.stock.is_some() || sale.buyers + sale.journaled > 0;
+    let outcome = match row.map(|row| row.delisted_ms) {
+        None => DelistOutcome::NoRow,
+        Some(None) => DelistOutcome::WouldDelist,
+        Some(Some(_)) if has_sale && sale.delisted_ms.is_none() => DelistOutcome::WouldComplete,
+        Some(Some(_)) => DelistOutcome::DelistedBefore,
+    };
+    let orders = orders.context("Failed to count its orders")?;
+    Ok(DelistPlan { voucher, outcome, redis_stock: sale.stock, orders })
+}
+
+/// Ends the sale: the row, then the keys. May be called again after a failure, and completes it then.
+///
+/// # Errors
+/// When a store does not answer.
+pub async fn run(stores: &VoucherStores, plan: DelistPlan) -> anyhow::Result<DelistReport> {
+    let DelistPlan { voucher, outcome, .. } = plan;
+    if !vouchers::delist(&stores.mysql, voucher).await.context("Failed to delist the voucher in MySQL")? {
+        return Ok(DelistReport { voucher, outcome: DelistOutcome::NoRow, has_keys: false });
+    }
+    let reply = stores.gate.delist(voucher).await;
+    let reply = reply.context("Failed to end the sale in Redis; it is delisted in MySQL, run this again")?;
+    let outcome = match outcome {
+        DelistOutcome::WouldComplete => DelistOutcome::Completed,
+        _ => DelistOutcome::Delisted,
+    };
+    Ok(DelistReport { voucher, outcome, has_keys: reply != DelistReply::NoSale })
+}

@@ -1,0 +1,329 @@
+//! Removes the keys of delisted vouchers: only after a look that began later found both sides to agree on them, and nothing of
+//! them on its way. From then on what happens to their orders changes MySQL only.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::Context;
+use fred::clients::Pool;
+use serde::{Serialize, Serializer};
+use serde_json::{Value as Json, json};
+use sqlx::MySqlPool;
+use tidegate_operations::{
+    change::{Ending, Job, Next, Plan, Report},
+    connect,
+    operator_log::{Caller, OperatorLog, Outcome, Record},
+    reconciled::{Reconciled, RemovedSale},
+    settings::SystemSettings,
+    text::counted,
+};
+use tidegate_orders::{
+    Gate, Keys, VoucherId,
+    gate::{RemovedKeys, SaleKeys, VoucherState},
+    vouchers,
+};
+use tidegate_stream::server_time_ms;
+
+use crate::{LookReport, LookRequest, Looker, Pace, ReconcilerLease, VoucherLook};
+
+/// How the log calls it, whoever does it.
+const COMMAND: &str = "voucher remove-keys";
+
+/// Why the keys of a voucher stay.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeptKeys {
+    /// MySQL has no row of it.
+    #[error("MySQL has no row of it")]
+    NoRow,
+    /// Its sale is not over for good.
+    #[error("it is not delisted: tidegate voucher delist does that first")]
+    NotDelisted,
+    /// The two sides do not agree.
+    #[error("both sides differ: tidegate reconcile --voucher {0} says in what")]
+    Differs(VoucherId),
+    /// Units are being added or taken.
+    #[error(
+        "units are being added to it or taken from it: tidegate voucher show --voucher {0} says what completes that"
+    )]
+    BeingRestocked(VoucherId),
+    /// Workers have still to handle something of it.
+    #[error("{} and {} of it wait for workers", counted(*orders, "order"), counted(*events, "event"))]
+    InFlight {
+        /// Orders.
+        orders: u64,
+        /// Events.
+        events: u64,
+    },
+    /// It has dead letters whose orders nobody has ended.
+    #[error(
+        "{} of it among the dead letters: put them back or cancel them first, see tidegate dead list",
+        counted(*orders, "order")
+    )]
+    Dead {
+        /// How many.
+        orders: u64,
+    },
+}
+
+impl Serialize for KeptKeys {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Whether what a look found of a delisted voucher lets its keys go. Pure.
+fn kept(look: &VoucherLook) -> Option<KeptKeys> {
+    let books = &look.books;
+    if !look.is_clean() {
+        return Some(KeptKeys::Differs(books.voucher));
+    }
+    if books.is_change_open {
+        return Some(KeptKeys::BeingRestocked(books.voucher));
+    }
+    if books.in_flight_orders + books.in_flight_events > 0 {
+        return Some(KeptKeys::InFlight { orders: books.in_flight_orders, events: books.in_flight_events });
+    }
+    (books.dead_orders > 0).then_some(KeptKeys::Dead { orders: books.dead_orders })
+}
+
+fn has_keys(state: &VoucherState) -> bool {
+    state.stock.is_some()
+        || state.buyers + state.journaled > 0
+        || state.delisted_ms.is_some()
+        || state.window.begin.or(state.window.end).is_some()
+        || state.pause.is_paused()
+}
+
+/// Removes keys.
+#[derive(Debug)]
+pub struct KeyRemover {
+    redis: Pool,
+    mysql: MySqlPool,
+    keys: Keys,
+    gate: Gate,
+    log: OperatorLog,
+    settings: SystemSettings,
+    who: String,
+    after: Duration,
+}
+
+impl KeyRemover {
+    /// With these stores, for `who`.
+    #[must_use]
+    pub fn new((redis, mysql): (Pool, MySqlPool), settings: &SystemSettings, who: String) -> Self {
+        let keys = Keys::new(settings.keys.clone());
+        let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
+        let log = OperatorLog::new(redis.clone(), settings);
+        let after = settings.remove_delisted_after;
+        Self { redis, mysql, keys, gate, log, settings: settings.clone(), who, after }
+    }
+
+    /// Connects to both stores.
+    ///
+    /// # Errors
+    /// When one cannot be reached.
+    pub async fn connect(settings: &SystemSettings, who: String) -> anyhow::Result<Self> {
+        let stores = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
+        Ok(Self::new(stores, settings, who))
+    }
+
+    /// After a look at all vouchers, and while the reconciler's lease is held: removes the keys of those that were delisted long
+    /// enough ago, began to be looked at since, and may go. One that Redis still sells, because the command that delisted it died
+    /// half-way or because Redis went back in time, is delisted there, too.
+    ///
+    /// # Errors
+    /// When a store does not answer. What was removed by then is in the operators' log.
+    pub async fn remove_due(&self, report: &LookReport) -> anyhow::Result<Vec<RemovedSale>> {
+        let delisted = vouchers::delisted(&self.mysql).await.context("Failed to read what is delisted")?;
+        let delisted: BTreeSet<VoucherId> = delisted.into_iter().collect();
+        let mut removed = Vec::new();
+        for look in report.vouchers.iter().filter(|look| delisted.contains(&look.books.voucher)) {
+            let voucher = look.books.voucher;
+            // A key that holds something else than it should is for people.
+            let Ok(state) = self.gate.read_voucher(voucher).await else { continue };
+            let now_ms = server_time_ms(&self.redis).await.context("Failed to read the clock of Redis")?;
+            let now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
+            match state.delisted_ms {
+                None if has_keys(&state) => _ = self.gate.delist(voucher).await?,
+                Some(since_ms) if self.is_due(since_ms, report.at_ms, now_ms) && kept(look).is_none() => {
+                    removed.extend(self.remove_noted(voucher, since_ms).await?);
+                }
+                _ => {}
+            }
+        }
+        Ok(removed)
+    }
+
+    fn is_due(&self, since_ms: i64, looked_ms: i64, now_ms: i64) -> bool {
+        let after_ms = i64::try_from(self.after.as_millis()).unwrap_or(i64::MAX);
+        since_ms < looked_ms && now_ms.saturating_sub(since_ms) >= after_ms
+    }
+
+    /// Removes, between two lines of the operators' log.
+    async fn remove_noted(&self, voucher: VoucherId, since_ms: i64) -> anyhow::Result<Option<RemovedSale>> {
+        let (who, command) = (self.who.clone(), COMMAND.to_owned());
+        let caller = Caller { who, command, arguments: format!("--voucher {voucher}") };
+        let mut record = Record::of(self.log.clone(), caller);
+        // Without the log it is done all the same: it makes room in a full Redis.
+        let _is_noted = record.begin().await;
+        let (reply, sale) = self.remove(voucher, since_ms).await?;
+        let outcome = if sale.is_some() { Outcome::Done } else { Outcome::Refused };
+        let counts = sale.as_ref().map_or_else(|| json!({ "keys": 0 }), counts);
+        let error = (reply == RemovedKeys::BeingRestocked).then_some("units are being added or taken");
+        let _is_noted = record.end(outcome, &counts, error).await;
+        Ok(sale)
+    }
+
+    /// Removes, and keeps for `tidegate doctor` how much that freed.
+    async fn remove(
+        &self,
+        voucher: VoucherId,
+        since_ms: i64,
+    ) -> anyhow::Result<(RemovedKeys, Option<RemovedSale>)> {
+        let SaleKeys { keys, bytes } = self.gate.weigh(voucher).await.context("Failed to weigh its keys")?;
+        let reply =
+            self.gate.remove_delisted(voucher, since_ms).await.context("Failed to remove its keys")?;
+        if reply != RemovedKeys::Removed {
+            return Ok((reply, None));
+        }
+        let at_ms =
+            server_time_ms(&self.redis).await.map_or(since_ms, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        let sale = RemovedSale { voucher, at_ms, keys, bytes };
+        let kept = async {
+            let mut known = Reconciled::read(&self.redis, &self.keys).await?.unwrap_or_default();
+            known.note_removed(sale.clone());
+            known.write(&self.redis, &self.keys).await
+        };
+        // They are gone, whether doctor learns of it or not.
+        let _is_kept = kept.await;
+        Ok((reply, Some(sale)))
+    }
+
+    /// Looks whether it is delisted and what its keys take. Changes nothing.
+    ///
+    /// # Errors
+    /// When a store does not answer.
+    pub async fn plan(&self, voucher: VoucherId) -> anyhow::Result<RemoveKeysPlan> {
+        let row =
+            vouchers::find(&self.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
+        let kept = match &row {
+            None => Some(KeptKeys::NoRow),
+            Some(row) if row.delisted_ms.is_none() => Some(KeptKeys::NotDelisted),
+            Some(_) => None,
+        };
+        let SaleKeys { keys, bytes } = self.gate.weigh(voucher).await.context("Failed to weigh its keys")?;
+        Ok(RemoveKeysPlan { voucher, keys, bytes, kept })
+    }
+
+    /// Looks at the voucher on both sides, and removes its keys if they may go.
+    ///
+    /// # Errors
+    /// When a store does not answer, or another look is under way.
+    pub async fn run(&self, plan: &RemoveKeysPlan, job: &Job) -> anyhow::Result<RemoveKeysReport> {
+        let doing = format!("{}: tidegate {COMMAND}", self.who);
+        let lease = ReconcilerLease::wait(&self.redis, &self.keys, &doing, job).await?;
+        let done = self.look_and_remove(plan.voucher, job).await;
+        lease.end().await;
+        done
+    }
+
+    async fn look_and_remove(&self, voucher: VoucherId, job: &Job) -> anyhow::Result<RemoveKeysReport> {
+        // What a killed delist left: from here on nobody is admitted, and the look comes after it.
+        self.gate.delist(voucher).await.context("Failed to end the sale in Redis")?;
+        let state = self.gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
+        let Some(since_ms) = state.delisted_ms else {
+            return Ok(RemoveKeysReport { voucher, removed: None, kept: None });
+        };
+        let request = LookRequest { vouchers: vec![voucher], since_ms: None, pace: Pace::Full };
+        let (redis, mysql, keys) = (self.redis.clone(), self.mysql.clone(), self.keys.clone());
+        let looker = Looker::new((redis, mysql), keys, self.settings.stream_names(), request);
+        let report = looker.look(job, |_| {}).await?;
+        if let Some(kept) = report.vouchers.iter().find_map(kept) {
+            return Ok(RemoveKeysReport { voucher, removed: None, kept: Some(kept) });
+        }
+        let (reply, removed) = self.remove(voucher, since_ms).await?;
+        let kept = match reply {
+            RemovedKeys::Removed | RemovedKeys::NoKeys => None,
+            RemovedKeys::NotDelisted => Some(KeptKeys::NotDelisted),
+            RemovedKeys::BeingRestocked => Some(KeptKeys::BeingRestocked(voucher)),
+        };
+        Ok(RemoveKeysReport { voucher, removed, kept })
+    }
+}
+
+fn counts(sale: &RemovedSale) -> Json {
+    json!({ "keys": sale.keys, "bytes": sale.bytes })
+}
+
+/// What would be removed.
+#[derive(Clone, Debug, Serialize)]
+pub struct RemoveKeysPlan {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// How many keys it has.
+    pub keys: u64,
+    /// What they take of Redis' memory, about.
+    pub bytes: u64,
+    /// Why they stay.
+    pub kept: Option<KeptKeys>,
+}
+
+impl Plan for RemoveKeysPlan {
+    fn next(&self) -> Next {
+        match (&self.kept, self.keys) {
+            (Some(_), _) => Next::Refused,
+            (None, 0) => Next::NothingToDo,
+            (None, keys) => {
+                Next::Ask(format!("Remove the {keys} keys of voucher {} from Redis, for good?", self.voucher))
+            }
+        }
+    }
+}
+
+/// What was removed.
+#[derive(Clone, Debug, Serialize)]
+pub struct RemoveKeysReport {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// What went; None: nothing.
+    pub removed: Option<RemovedSale>,
+    /// Why its keys stay.
+    pub kept: Option<KeptKeys>,
+}
+
+impl Report for RemoveKeysReport {
+    fn counts(&self) -> Json {
+        self.removed.as_ref().map_or_else(|| json!({ "keys": 0 }), counts)
+    }
+
+    fn ending(&self) -> Ending {
+        if self.kept.is_some() { Ending::Refused } else { Ending::Done }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VoucherBooks;
+
+    fn look(change: impl FnOnce(&mut VoucherBooks)) -> VoucherLook {
+        let mut books = VoucherBooks::new(7.try_into().unwrap());
+        change(&mut books);
+        VoucherLook { books, differences: Vec::new() }
+    }
+
+    #[test]
+    fn keys_go_only_where_all_agrees_and_nothing_is_on_its_way() {
+        let seven = VoucherId::try_from(7).unwrap();
+        assert_eq!(kept(&look(|_| {})), None);
+        for (change, expected) in [
+            ((|books| books.is_unsure = true) as fn(&mut VoucherBooks), KeptKeys::Differs(seven)),
+            (|books| books.unreadable = Some(String::new()), KeptKeys::Differs(seven)),
+            (|books| books.is_change_open = true, KeptKeys::BeingRestocked(seven)),
+            (|books| books.in_flight_orders = 2, KeptKeys::InFlight { orders: 2, events: 0 }),
+            (|books| books.in_flight_events = 1, KeptKeys::InFlight { orders: 0, events: 1 }),
+            (|books| books.dead_orders = 1, KeptKeys::Dead { orders: 1 }),
+        ] {
+            assert_eq!(kept(&look(change)), Some(expected));
+        }
+    }
+}

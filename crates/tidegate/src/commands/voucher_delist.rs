@@ -1,0 +1,95 @@
+//! `tidegate voucher delist`: the sale of a voucher is over for good.
+
+use clap::Args;
+use tidegate_operations::{
+    Job, SystemSettings,
+    text::counted,
+    vouchers::{
+        VoucherStores,
+        delist::{self, DelistOutcome, DelistPlan, DelistReport},
+    },
+};
+use tidegate_orders::VoucherId;
+
+use crate::{
+    exit::Exit,
+    operator::{Change, ChangeArgs, PlanText, ReportText},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate voucher delist --voucher 7 --dry-run
+  tidegate voucher delist --voucher 7
+  tidegate voucher delist --voucher 7 --yes
+
+Ends the sale for good, in MySQL first, then in Redis: from then on whoever asks for an order hears that the sale is over
+(5), and nobody can load the voucher, add units to it, take some, or rebuild it. Orders stay as they are; what happens to
+them later goes on as before. Workers remove its keys from Redis once they have seen both sides agree,
+reconcile.remove_delisted_after_s later; tidegate voucher remove-keys does so at once. If it fails half-way, the same
+command again completes it. Exits with 1 where MySQL has no row of it.";
+
+/// What `tidegate voucher delist` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct VoucherDelistArgs {
+    /// The voucher
+    #[arg(long, value_name = "ID")]
+    voucher: VoucherId,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Delists the voucher.
+///
+/// # Errors
+/// When a store cannot be reached or refuses.
+pub async fn run(settings: &SystemSettings, args: &VoucherDelistArgs) -> anyhow::Result<Exit> {
+    let stores = VoucherStores::connect(settings).await?;
+    let plan = delist::plan(&stores, args.voucher).await?;
+    let work = async |plan: DelistPlan, _job: &Job| delist::run(&stores, plan).await;
+    Change::new(settings, &args.change).run(plan, work).await
+}
+
+impl PlanText for DelistPlan {
+    fn text(&self) -> String {
+        let Self { voucher, redis_stock, orders, .. } = self;
+        match self.outcome {
+            DelistOutcome::NoRow => format!("voucher {voucher}: refused, MySQL has no row of it"),
+            DelistOutcome::WouldComplete => {
+                format!("voucher {voucher}: is delisted in MySQL; its sale in Redis would end, too")
+            }
+            DelistOutcome::DelistedBefore => {
+                format!("voucher {voucher}: was delisted before; nothing was changed")
+            }
+            _ => {
+                let left = redis_stock.map_or_else(
+                    || "Redis has no stock of it".to_owned(),
+                    |left| format!("{} in Redis would not be sold any more", counted(left, "unit")),
+                );
+                format!(
+                    "voucher {voucher}: its sale would end for good; {left}, {} in MySQL would stay",
+                    counted(*orders, "order")
+                )
+            }
+        }
+    }
+}
+
+impl ReportText for DelistReport {
+    fn text(&self) -> String {
+        let Self { voucher, outcome, has_keys } = self;
+        let keys = match has_keys {
+            true => {
+                "its keys in Redis go by themselves once both sides agree; at once: tidegate voucher remove-keys"
+            }
+            false => "Redis holds nothing of it",
+        };
+        match outcome {
+            DelistOutcome::NoRow => format!("voucher {voucher}: refused, MySQL has no row of it"),
+            DelistOutcome::Completed => {
+                format!("voucher {voucher}: now it is delisted on both sides; {keys}")
+            }
+            _ => format!("voucher {voucher}: delisted; {keys}"),
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! `tidegate voucher delist` and what follows it: the sale is over for good, its keys go, and its orders live on in MySQL.
+
+use std::{process::Stdio, time::Duration};
+
+use tidegate_lab::Proxy;
+use tidegate_orders::{
+    Gate,
+    gate::{Admission, AdmitReply, Pause, SaleWindow, Scope},
+};
+
+use crate::{
+    program::Program,
+    site::{Site, WorkerPlan, until},
+};
+
+fn program(site: &Site) -> Program {
+    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
+}
+
+/// A site with a voucher 7 of which 100 units are on sale.
+async fn open() -> (Site, Program, Gate) {
+    let site = Site::open().await;
+    let (program, gate) = (program(&site), site.gate().await);
+    program.run("voucher load --voucher 7 --stock 100").expect(0);
+    (site, program, gate)
+}
+
+async fn ask(gate: &Gate, id: i64, user: i64) -> AdmitReply {
+    let admission = Admission {
+        order: id.try_into().unwrap(),
+        user: user.try_into().unwrap(),
+        voucher: 7.try_into().unwrap(),
+        quantity: 1.try_into().unwrap(),
+        traceparent: None,
+    };
+    gate.admit(&admission).await.expect("the gate answers")
+}
+
+/// A worker that compares both stores every second, and removes keys so long after a voucher was delisted.
+fn comparing(site: &Site, after_s: u64) -> WorkerPlan {
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1);
+    worker.set("RECONCILE_REMOVE_DELISTED_AFTER_S", after_s)
+}
+
+async fn keys_of_7(site: &Site) -> Vec<String> {
+    let keys = site.redis_says(&["KEYS", "seckill:*:7"]).await.into_array();
+    let mut keys: Vec<String> = keys.iter().filter_map(|key| key.as_string()).collect();
+    keys.sort();
+    keys
+}
+
+async fn delisted_at(site: &Site) -> Option<i64> {
+    let sql =
+        "SELECT CAST(UNIX_TIMESTAMP(delisted_at) AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = 7";
+    sqlx::query_scalar(sql).fetch_one(&site.pool).await.expect("MySQL answers")
+}
+
+/// Three orders are bought and written: 1 by user 1, and so on.
+async fn sell_three(site: &Site, gate: &Gate) {
+    for id in 1..=3 {
+        assert_eq!(ask(gate, id, id).await, AdmitReply::Admitted);
+    }
+    until("three orders are written", || async { site.orders().await.len() == 3 }).await;
+    site.settled().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delisted_sale_is_over_for_whoever_asks_also_where_it_was_paused_or_had_not_begun() {
+    let (_site, program, gate) = open().await;
+    assert_eq!(ask(&gate, 1, 1).await, AdmitReply::Admitted);
+    gate.pause(7.try_into().unwrap(), Scope::Own).await.unwrap();
+    assert_eq!(ask(&gate, 2, 2).await, AdmitReply::Paused);
+
+    let plan = program.run("voucher delist --voucher 7 --dry-run").expect(0);
+    assert!(plan.stdout.contains("99 units in Redis would not be sold any more"), "{plan:?}");
+    assert_eq!(ask(&gate, 2, 2).await, AdmitReply::Paused, "a dry run changes nothing");
+    let done = program.run("voucher delist --voucher 7 --yes").expect(0);
+    assert!(done.stdout.contains("delisted"), "{done:?}");
+    assert_eq!(ask(&gate, 2, 2).await, AdmitReply::Over);
+    assert_eq!(
+        ask(&gate, 1, 1).await,
+        AdmitReply::AdmittedBefore,
+        "whoever lost a reply hears what was decided"
+    );
+    let again = program.run("voucher delist --voucher 7 --yes").expect(0);
+    assert!(again.stdout.contains("was delisted before"), "{again:?}");
+    program.run("voucher delist --voucher 8 --yes").expect(1);
+
+    let later = jiff::Timestamp::now() + Duration::from_secs(3_600);
+    program.run(&format!("voucher load --voucher 9 --stock 5 --begin {later:.0} --yes")).expect(0);
+    program.run("voucher delist --voucher 9 --yes").expect(0);
+    let nine = Admission {
+        order: 90.try_into().unwrap(),
+        user: 1.try_into().unwrap(),
+        voucher: 9.try_into().unwrap(),
+        quantity: 1.try_into().unwrap(),
+        traceparent: None,
+    };
+    assert_eq!(gate.admit(&nine).await.unwrap(), AdmitReply::Over);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delisted_voucher_is_not_loaded_restocked_or_rebuilt_and_every_command_knows_it() {
+    let (site, program, gate) = open().await;
+    let worker = site.worker("w").start();
+    sell_three(&site, &gate).await;
+    program.run("voucher delist --voucher 7 --yes").expect(0);
+    for line in [
+        "voucher load --voucher 7 --stock 100 --yes",
+        "voucher add --voucher 7 --units 5 --yes",
+        "voucher take --voucher 7 --units 5 --yes",
+        "rebuild --voucher 7 --yes",
+    ] {
+        let refused = program.run(line).expect(1);
+        assert!(refused.all().contains("delisted: its sale is over for good"), "{line}: {refused:?}");
+    }
+    let all = program.run("rebuild --all --dry-run").expect(0);
+    assert!(all.stdout.contains("1 voucher delisted"), "{all:?}");
+    let shown = program.run("voucher show --voucher 7").expect(0);
+    assert!(
+        shown.stdout.contains("delisted") && shown.stdout.contains("Its keys go by themselves"),
+        "{shown:?}"
+    );
+    assert!(program.run("status").expect(0).stdout.contains("delisted"));
+    let doctor = program.run("doctor").all();
+    assert!(doctor.contains("voucher 7 was delisted"), "{doctor}");
+    // The gate of an older program would load it: Redis refuses by itself.
+    let state = gate.read_voucher(7.try_into().unwrap()).await.unwrap();
+    assert_eq!((state.stock, state.pause), (Some(97), Pause::Running));
+    let loaded = gate.load(7.try_into().unwrap(), 50, SaleWindow::default()).await.unwrap();
+    assert_eq!(format!("{loaded:?}"), "Delisted");
+    assert!(program.run("reconcile").expect(0).stdout.contains("It agrees"));
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_that_freed() {
+    let (site, program, gate) = open().await;
+    let worker = comparing(&site, 1).start();
+    sell_three(&site, &gate).await;
+    // A user who is barred without an order: both sides differ, so nothing goes.
+    site.redis_says(&["SADD", "seckill:order:7", "99"]).await;
+    program.run("voucher delist --voucher 7 --yes").expect(0);
+    worker.says("both stores differ").await;
+    assert_eq!(keys_of_7(&site).await.len(), 4);
+    let kept = program.run("voucher remove-keys --voucher 7 --yes");
+    assert!(kept.code == 1 && kept.all().contains("differ") || kept.all().contains("is at it"), "{kept:?}");
+
+    site.redis_says(&["SREM", "seckill:order:7", "99"]).await;
+    until("its keys are gone", || async { keys_of_7(&site).await.is_empty() }).await;
+    worker.says("removed the keys of a delisted voucher").await;
+    assert_eq!(ask(&gate, 4, 4).await, AdmitReply::NoStock);
+    until("doctor tells of it", || async {
+        let doctor = program.run("doctor").all();
+        doctor.contains("keys of voucher 7, which is delisted, were removed")
+            && doctor.contains("of memory are free again")
+    })
+    .await;
+    let log = program.run("log").expect(0).stdout;
+    assert!(
+        log.contains("voucher remove-keys") && log.contains("worker w") && log.contains("bytes"),
+        "{log}"
+    );
+
+    let shown = program.run("voucher show --voucher 7").expect(0).stdout;
+    assert!(shown.contains("its keys are removed") && !shown.contains("Redis lost"), "{shown}");
+    until("a look finds that all agrees", || async { program.run("reconcile").stdout.contains("It agrees") })
+        .await;
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    program.run("order show 1").expect(0);
+    program.run("rebuild --all --yes").expect(0);
+    assert!(keys_of_7(&site).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_stay_before_their_time_and_while_something_of_the_sale_is_on_its_way_or_dead() {
+    let (site, program, gate) = open().await;
+    let worker = comparing(&site, 3_600).start();
+    sell_three(&site, &gate).await;
+    program.run("voucher delist --voucher 7 --yes").expect(0);
+    let looked = || async { site.redis_says(&["GET", "tidegate:reconciled"]).await.as_string() };
+    let before = looked().await;
+    until("a look has ended", || async { looked().await != before }).await;
+    let between = looked().await;
+    until("a second look has ended", || async { looked().await != between }).await;
+    assert_eq!(keys_of_7(&site).await.len(), 4, "not before its time");
+    worker.stop().await;
+
+    site.add(&[("event", "paid"), ("orderId", "1"), ("userId", "1"), ("voucherId", "7"), ("ref", "p1")])
+        .await;
+    let kept = program.run("voucher remove-keys --voucher 7 --yes").expect(1);
+    assert!(kept.stdout.contains("0 orders and 1 event of it wait for workers"), "{kept:?}");
+    let entry = site.add(&[("userId", "5"), ("voucherId", "7"), ("id", "5")]).await;
+    site.redis_says(&[
+        "HSET",
+        "seckill:journal:7",
+        "5",
+        r#"{"action":"admit","from":97,"to":96,"change":-1,"by":"5","timestamp":1}"#,
+    ])
+    .await;
+    site.redis_says(&["DECRBY", "seckill:stock:7", "1"]).await;
+    site.redis_says(&["SADD", "seckill:order:7", "5"]).await;
+    site.hand_over("gone-0", 10).await;
+    program.run(&format!("pending bury {entry} --why test --yes")).expect(0);
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    site.settled().await;
+    worker.stop().await;
+    let kept = program.run("voucher remove-keys --voucher 7 --yes").expect(1);
+    assert!(kept.stdout.contains("1 order of it among the dead letters"), "{kept:?}");
+    program.run("dead cancel --all --yes").expect(0);
+    let done = program.run("voucher remove-keys --voucher 7 --yes").expect(0);
+    assert!(done.stdout.contains("keys are removed from Redis"), "{done:?}");
+    assert!(keys_of_7(&site).await.is_empty());
+    let again = program.run("voucher remove-keys --voucher 7 --yes").expect(0);
+    assert!(again.stdout.contains("Redis holds no key of it"), "{again:?}");
+    program.run("voucher load --voucher 8 --stock 1").expect(0);
+    let on_sale = program.run("voucher remove-keys --voucher 8 --yes").expect(1);
+    assert!(on_sale.stdout.contains("it is not delisted"), "{on_sale:?}");
+}
+
+/// After the keys are gone, whatever happens to an order changes MySQL only, makes no key and waits for nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn releases_replays_and_dead_letters_of_a_removed_sale_change_mysql_only() {
+    let (site, program, gate) = open().await;
+    let worker = site.worker("w").start();
+    sell_three(&site, &gate).await;
+    // Refused: a second order of user 1, which the tutorial's script let through.
+    site.add_order(11, 1, 7).await;
+    site.settled().await;
+    program.run("voucher delist --voucher 7 --yes").expect(0);
+    program.run("voucher remove-keys --voucher 7 --yes").expect(0);
+    let stock = site.mysql_stock(7).await;
+
+    program.run("order cancel 1 --yes").expect(0);
+    program.run("order pay 2 --ref p2 --yes").expect(0);
+    program.run("order refunded 2 --yes").expect(0);
+    assert_eq!(site.mysql_stock(7).await, stock + 2);
+    // An old entry that comes again: its order is there, or is refused once more.
+    program.run("replay --from -1h --to 0s --yes").expect(0);
+    site.add_order(11, 1, 7).await;
+    site.settled().await;
+    assert_eq!(site.mysql_stock(7).await, stock + 2, "nothing is given back twice");
+    // Entries that were buried late: one is put back and written, one is cancelled for good.
+    worker.stop().await;
+    let mut letters = Vec::new();
+    for id in [21, 22] {
+        letters.push(site.add_order(id, id, 7).await);
+    }
+    site.hand_over("gone-0", 10).await;
+    program.run(&format!("pending bury {} {} --why test --yes", letters[0], letters[1])).expect(0);
+    let ids: Vec<String> = {
+        let listed = program.run("dead list --json").expect(0).json();
+        listed["newest"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["letter"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(ids.len(), 2);
+    program.run(&format!("dead cancel {} --yes", ids[0])).expect(0);
+    program.run(&format!("dead requeue {} --yes", ids[1])).expect(0);
+    let worker = site.worker("w").start();
+    site.settled().await;
+    until("the letter that was put back is written", || async {
+        site.live_orders().await.iter().any(|row| [21, 22].contains(&row.id))
+    })
+    .await;
+    assert!(keys_of_7(&site).await.is_empty(), "no key is made");
+    assert!(site.dead().await.is_empty());
+    let warnings = worker.log().lines().filter(|line| line.contains("holds no key of the sale")).count();
+    assert_eq!(warnings, 0, "an order of a delisted sale is no outage");
+    for id in [1, 2, 3] {
+        program.run(&format!("order show {id}")).expect(0);
+    }
+    assert!(program.run("reconcile").expect(0).stdout.contains("It agrees"));
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+}
+
+/// Kills a command when it has come to a request to Redis that holds these bytes.
+async fn killed_at(site: &Site, line: &str, bytes: &[u8]) {
+    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let urls = [redis.url_for(&site.redis), site.mysql.url()];
+    let through = Program::with_flags(&["--redis-url", &urls[0], "--mysql-url", &urls[1]]);
+    let hold = redis.hold_when(bytes);
+    let mut command = through.command(&line.split(' ').collect::<Vec<_>>());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
+    hold.reached().await.expect("it comes to this step");
+    child.kill().expect("it is there");
+    child.wait().expect("it is gone");
+    hold.cut();
+}
+
+async fn sha(site: &Site, script: &str) -> String {
+    fred::interfaces::LuaInterface::script_load(&site.client, script).await.expect("Redis takes it")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_killed_between_any_two_steps_is_completed_by_the_same_command() {
+    let (site, program, gate) = open().await;
+    let (delist, remove) = (
+        sha(&site, include_str!("../../lua/delist.lua")).await,
+        sha(&site, include_str!("../../lua/remove_delisted.lua")).await,
+    );
+    killed_at(&site, "voucher delist --voucher 7 --yes", delist.as_bytes()).await;
+    assert!(delisted_at(&site).await.is_some(), "MySQL comes first");
+    assert_eq!(ask(&gate, 1, 1).await, AdmitReply::Admitted, "Redis does not know yet");
+    assert!(program.run("doctor").all().contains("may still be sold in Redis"));
+    let shown = program.run("voucher show --voucher 7").expect(0).stdout;
+    assert!(shown.contains("complete that with tidegate voucher delist --voucher 7"), "{shown}");
+    let done = program.run("voucher delist --voucher 7 --yes").expect(0);
+    assert!(done.stdout.contains("now it is delisted on both sides"), "{done:?}");
+    assert_eq!(ask(&gate, 2, 2).await, AdmitReply::Over);
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    until("the order is written", || async { site.orders().await.len() == 1 }).await;
+    site.settled().await;
+
+    let line = "voucher remove-keys --voucher 7 --yes";
+    killed_at(&site, line, remove.as_bytes()).await;
+    assert_eq!(keys_of_7(&site).await.len(), 4, "killed before its keys went");
+    // After its keys went, before that was noted.
+    killed_at(&site, line, b"$3\r\nSET\r\n$19\r\ntidegate:reconciled").await;
+    assert!(keys_of_7(&site).await.is_empty());
+    let again = program.run(line).expect(0);
+    assert!(again.stdout.contains("Redis holds no key of it"), "{again:?}");
+    let again = program.run("voucher delist --voucher 7 --yes").expect(0);
+    assert!(again.stdout.contains("was delisted before"), "{again:?}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_went_back_to_before_a_voucher_was_delisted_sells_it_until_the_fleet_looks() {
+    let (site, program, gate) = open().await;
+    program.run("voucher delist --voucher 7 --yes").expect(0);
+    let since = delisted_at(&site).await;
+    site.redis_says(&["HDEL", "seckill:voucher:7", "delisted", "end_ms"]).await;
+    assert_eq!(ask(&gate, 1, 1).await, AdmitReply::Admitted);
+    let worker = comparing(&site, 1).start();
+    until("its keys are gone", || async { keys_of_7(&site).await.is_empty() }).await;
+    assert_eq!(delisted_at(&site).await, since);
+    assert_eq!(site.orders().await.len(), 1, "who was told of an order has it");
+    worker.stop().await;
+}
