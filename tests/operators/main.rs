@@ -26,6 +26,7 @@ mod order_show;
 mod order_wait;
 mod pause;
 mod pending;
+mod purge;
 mod rebuild;
 mod reconcile;
 mod release_unpaid;

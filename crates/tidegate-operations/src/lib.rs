@@ -23,6 +23,7 @@ pub mod order_progress;
 pub mod order_show;
 pub mod pause;
 pub mod pending;
+pub mod purge;
 
 pub mod reconciled;
 pub mod redacted;

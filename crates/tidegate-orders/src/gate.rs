@@ -303,6 +303,17 @@ impl Gate {
         Ok(entries.into_iter().filter(|(_, entry)| entry.is_release()).map(|(order, _)| order).collect())
     }
 
+    /// Of which of these orders the journals hold a note, whatever it says. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn journaled(
+        &self,
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
+        Ok(self.journal_entries(orders).await?.into_keys().collect())
+    }
+
     /// Of each of these orders, whether its id is admitted, by the journal, for another user: nothing can be given back
     /// by it, and nobody else's word ends it. A note that cannot be read is somebody else's. Reads only.
     ///

@@ -37,6 +37,7 @@ use crate::{
         pending_list::PendingListArgs,
         pending_show::PendingShowArgs,
         probe::ProbeArgs,
+        purge::PurgeArgs,
         rebuild::RebuildArgs,
         reconcile::ReconcileArgs,
         replay::ReplayArgs,
@@ -101,6 +102,8 @@ pub enum Command {
     Export(ExportArgs),
     /// Delete acknowledged entries that are old enough, as workers do by themselves
     Trim(TrimArgs),
+    /// Delete refusals, events and dead letters that are final and old
+    Purge(PurgeArgs),
     /// Tell what became of orders, find them, or say what happened to them
     #[command(subcommand)]
     Order(OrderCommand),

@@ -25,6 +25,7 @@ pub mod pending_claim;
 pub mod pending_list;
 pub mod pending_show;
 pub mod probe;
+pub mod purge;
 pub mod rebuild;
 pub mod reconcile;
 mod reconcile_repair;

@@ -77,6 +77,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Replay(args) => commands::replay::run(system, args).await,
         Command::Export(args) => commands::export::run(system, args).await,
         Command::Trim(args) => commands::trim::run(system, args).await,
+        Command::Purge(args) => commands::purge::run(system, args).await,
         Command::Pending(PendingCommand::List(args)) => commands::pending_list::run(system, args).await,
         Command::Pending(PendingCommand::Show(args)) => commands::pending_show::run(system, args).await,
         Command::Pending(PendingCommand::Claim(args)) => commands::pending_claim::run(system, args).await,

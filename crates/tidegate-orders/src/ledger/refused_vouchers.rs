@@ -1,4 +1,5 @@
-//! Vouchers that have refusals, as far as this process knows. What is noted stays true: refusals are never deleted.
+//! Vouchers that have refusals, as far as this process knows. What is noted is at least so: after `tidegate purge`,
+//! a voucher that is noted may have none left, and is looked up for nothing.
 
 use std::{
     collections::HashSet,

@@ -1,0 +1,229 @@
+//! Deletes what is final and old: refusals, events of orders that have ended, dead letters whose orders have. Each only where
+//! nothing can bring its order again.
+//!
+//! Rows go in small bites by primary key, each in a transaction of its own. After each bite it rests for as long as that took.
+//! Stopped or killed, it leaves the rest to the next one.
+
+mod events;
+mod letters;
+mod named;
+mod refusals;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::Context;
+use fred::clients::Pool;
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use sqlx::MySqlPool;
+use tidegate_orders::{DeadLetters, Gate, Keys};
+use tidegate_stream::{KeyKind, StreamInspector, StreamNames, inspect};
+use tokio::time::{Instant, sleep};
+
+use self::named::NamedOrders;
+use crate::{
+    change::{End, Ending, Job, Next, Plan, Report},
+    connect, dead_letters,
+    settings::SystemSettings,
+    text::counted,
+};
+
+/// Orders that are looked at in one bite, at most: so many rows go in one transaction, or a few more.
+const BITE: usize = 1_000;
+
+/// What can be purged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PurgeKind {
+    /// Rows of `tidegate_refusal`.
+    Refusals,
+    /// Rows of `tidegate_event`.
+    Events,
+    /// Dead letters whose orders have ended in MySQL.
+    DeadLetters,
+}
+
+/// What is to be purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PurgeRequest {
+    /// Only what is older: rows by the clock of MySQL, dead letters by that of Redis.
+    pub older_than: Duration,
+    /// What. Nothing else is touched.
+    pub kinds: BTreeSet<PurgeKind>,
+}
+
+/// How many of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PurgeCount {
+    /// Rows or letters that may go, or went.
+    pub purged: u64,
+    /// Old ones that stay, because something may still need them.
+    pub kept: u64,
+}
+
+/// How many of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PurgeCounts {
+    /// Rows of `tidegate_refusal`; None: they were not asked for, as below.
+    pub refusals: Option<PurgeCount>,
+    /// Rows of `tidegate_event`.
+    pub events: Option<PurgeCount>,
+    /// Dead letters.
+    pub dead_letters: Option<PurgeCount>,
+}
+
+impl PurgeCounts {
+    fn of(&mut self, kind: PurgeKind) -> &mut PurgeCount {
+        let count = match kind {
+            PurgeKind::Refusals => &mut self.refusals,
+            PurgeKind::Events => &mut self.events,
+            PurgeKind::DeadLetters => &mut self.dead_letters,
+        };
+        count.get_or_insert_default()
+    }
+
+    /// How many there are of all kinds.
+    #[must_use]
+    pub fn purged(&self) -> u64 {
+        let all = [self.refusals, self.events, self.dead_letters];
+        all.into_iter().flatten().map(|count| count.purged).sum()
+    }
+
+    /// In words: `3 refusals, 5 rows of events`.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let kinds = [(self.refusals, "refusal"), (self.events, "event"), (self.dead_letters, "dead letter")];
+        let words = kinds.into_iter().filter_map(|(count, noun)| Some(counted(count?.purged, noun)));
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What would go.
+#[derive(Clone, Debug, Serialize)]
+pub struct PurgePlan {
+    /// How many of each kind.
+    #[serde(flatten)]
+    pub counts: PurgeCounts,
+}
+
+impl Plan for PurgePlan {
+    fn next(&self) -> Next {
+        match self.counts.purged() {
+            0 => Next::NothingToDo,
+            _ => Next::Ask(format!("Delete {} for good?", self.counts.words())),
+        }
+    }
+}
+
+/// What went.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PurgeReport {
+    /// How many of each kind.
+    #[serde(flatten)]
+    pub counts: PurgeCounts,
+}
+
+impl Report for PurgeReport {
+    fn counts(&self) -> Json {
+        json!(self.counts)
+    }
+
+    fn ending(&self) -> Ending {
+        Ending::Done
+    }
+
+    fn torn(&self) -> &'static str {
+        "the rows in hand may be deleted or not; the same command again goes on"
+    }
+}
+
+/// Whether what is found goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Count,
+    Delete,
+}
+
+/// Purges.
+#[derive(Debug)]
+pub struct Purge {
+    redis: Pool,
+    mysql: MySqlPool,
+    gate: Gate,
+    dead: DeadLetters,
+    inspector: StreamInspector,
+    names: StreamNames,
+    request: PurgeRequest,
+}
+
+impl Purge {
+    /// Connects to both stores.
+    ///
+    /// # Errors
+    /// When one cannot be reached.
+    pub async fn connect(settings: &SystemSettings, request: PurgeRequest) -> anyhow::Result<Self> {
+        let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
+        let (names, keys) = (settings.stream_names(), Keys::new(settings.keys.clone()));
+        let gate = Gate::new(redis.clone(), keys, settings.stream.name.as_str());
+        let dead = dead_letters::open(settings, &redis);
+        let inspector = StreamInspector::new(redis.clone(), names.clone());
+        Ok(Self { redis, mysql, gate, dead, inspector, names, request })
+    }
+
+    /// Counts what would go.
+    ///
+    /// # Errors
+    /// When a store does not answer, or the stream cannot be read.
+    pub async fn plan(&self, job: &Job) -> anyhow::Result<PurgePlan> {
+        let mut counts = PurgeCounts::default();
+        self.go(Mode::Count, &mut counts, job).await?;
+        Ok(PurgePlan { counts })
+    }
+
+    /// Deletes what may go by then.
+    ///
+    /// # Errors
+    /// As [`Purge::plan`]. What `report` counts is gone.
+    pub async fn run(&self, report: &mut PurgeReport, job: &Job) -> anyhow::Result<End> {
+        self.go(Mode::Delete, &mut report.counts, job).await
+    }
+
+    async fn go(&self, mode: Mode, counts: &mut PurgeCounts, job: &Job) -> anyhow::Result<End> {
+        let status = inspect(&self.redis, &self.names).await.context("Failed to read the stream")?;
+        let stream = &self.names.stream;
+        match status.kind {
+            KeyKind::Stream => {}
+            KeyKind::Missing => anyhow::bail!(
+                "Failed to read the stream: {stream} is not there, so nobody can say what may come again; nothing was purged"
+            ),
+            KeyKind::Other(kind) => anyhow::bail!("Failed to read the stream: {stream} holds a {kind}"),
+        }
+        let fields = self.dead.fields();
+        let named = NamedOrders::read(&self.inspector, &self.dead, fields, job.progress.as_ref()).await;
+        let named = named.context("Failed to read the stream and the dead letters")?;
+        for kind in &self.request.kinds {
+            let count = counts.of(*kind);
+            let end = match kind {
+                PurgeKind::Refusals => self.refusals(mode, &named, count, job).await?,
+                PurgeKind::Events => self.events(mode, &named, count, job).await?,
+                PurgeKind::DeadLetters => self.letters(mode, count, job).await?,
+            };
+            if end == End::Stopped {
+                return Ok(End::Stopped);
+            }
+        }
+        Ok(End::Whole)
+    }
+
+    /// Seconds, for MySQL.
+    fn older_than_s(&self) -> u64 {
+        self.request.older_than.as_secs()
+    }
+}
+
+/// Rests for as long as the bite took that began then. Others use the stores, too.
+async fn rest(mode: Mode, began: Instant, job: &Job) {
+    if mode == Mode::Delete {
+        let _stopped = job.stop.run_until_cancelled(sleep(began.elapsed())).await;
+    }
+}

@@ -1,0 +1,104 @@
+//! Dead letters whose orders have ended in MySQL: what `tidegate dead drop` would delete of those that hold an order.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use futures_util::future::join_all;
+use sqlx::{AssertSqlSafe, Row};
+use tidegate_orders::{Order, dead_letters::DropReply};
+use tidegate_stream::{EntryId, Letter, server_time_ms};
+use tokio::time::Instant;
+
+use super::{Mode, Purge, PurgeCount, rest};
+use crate::{
+    change::{End, Job},
+    dead_letters::LetterSelection,
+};
+
+/// What MySQL has of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// A row that counts: the units are those of the row.
+    Written,
+    /// A row that was given up, or a refusal: the units went back, or the journal knows better.
+    GivenUp,
+}
+
+impl Purge {
+    pub(super) async fn letters(&self, mode: Mode, count: &mut PurgeCount, job: &Job) -> anyhow::Result<End> {
+        let now_ms = server_time_ms(&self.redis).await.context("Failed to read the clock of Redis")?;
+        let older_ms = u64::try_from(self.request.older_than.as_millis()).unwrap_or(u64::MAX);
+        let last = EntryId { ms: now_ms.saturating_sub(older_ms), seq: 0 }.previous();
+        let selection = LetterSelection { last, ..LetterSelection::ALL };
+        let mut pages = selection.pages(&self.dead);
+        loop {
+            if job.is_stopped() {
+                return Ok(End::Stopped);
+            }
+            let began = Instant::now();
+            let page = pages.next().await.context("Failed to read the dead letters")?;
+            let Some(page) = page else { return Ok(End::Whole) };
+            let orders: Vec<(&Letter, Order)> = page
+                .letters
+                .iter()
+                .filter_map(|letter| Some((letter, self.dead.order_of(letter).ok()?)))
+                .collect();
+            let ended = self.ended(&orders).await.context("Failed to look for the orders in MySQL")?;
+            let going = orders.iter().filter_map(|(letter, order)| {
+                let key = (order.id.get(), order.user.get(), order.voucher.get());
+                Some((*letter, *ended.get(&key)?))
+            });
+            let gone = match mode {
+                Mode::Count => going.count(),
+                Mode::Delete => {
+                    let dropped =
+                        join_all(going.map(|(letter, ended)| self.drop_letter(letter, ended))).await;
+                    let mut gone = 0;
+                    for reply in dropped {
+                        let reply = reply.context("Failed to delete a dead letter")?;
+                        gone += usize::from(reply == DropReply::Dropped);
+                    }
+                    gone
+                }
+            };
+            count.purged += gone as u64;
+            count.kept += (page.letters.len() - gone) as u64;
+            rest(mode, began, job).await;
+        }
+    }
+
+    async fn drop_letter(
+        &self,
+        letter: &Letter,
+        ended: Ended,
+    ) -> Result<DropReply, tidegate_orders::gate::GateError> {
+        match ended {
+            Ended::Written => self.dead.drop_written(letter).await,
+            Ended::GivenUp => self.dead.drop(letter).await,
+        }
+    }
+
+    /// What MySQL has of these orders, by order, user and voucher: another order of the same id is not theirs.
+    async fn ended(&self, orders: &[(&Letter, Order)]) -> sqlx::Result<BTreeMap<(i64, i64, i64), Ended>> {
+        let mut ended = BTreeMap::new();
+        for orders in orders.chunks(500) {
+            let ids: Vec<String> = orders.iter().map(|(_, order)| order.id.to_string()).collect();
+            let ids = ids.join(",");
+            let sql = format!(
+                "SELECT order_id, user_id, voucher_id, CAST(0 AS SIGNED) FROM tidegate_refusal \
+                 WHERE order_id IN ({ids}) UNION ALL \
+                 SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
+                 CAST(slot IS NOT NULL AS SIGNED) FROM tb_voucher_order WHERE id IN ({ids})"
+            );
+            for row in sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(&self.mysql).await? {
+                let key = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                let is_written = row.try_get::<i64, _>(3)? == 1;
+                let was = ended.entry(key).or_insert(Ended::GivenUp);
+                if is_written {
+                    *was = Ended::Written;
+                }
+            }
+        }
+        Ok(ended)
+    }
+}

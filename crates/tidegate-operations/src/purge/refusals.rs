@@ -1,0 +1,61 @@
+//! Refusals: each keeps its order from being written when its entry comes again.
+
+use anyhow::Context;
+use sqlx::AssertSqlSafe;
+use tidegate_orders::{OrderId, VoucherId};
+use tokio::time::Instant;
+
+use super::{BITE, Mode, NamedOrders, Purge, PurgeCount, rest};
+use crate::change::{End, Job};
+
+impl Purge {
+    /// Those go whose order is named by no entry and no dead letter, and by no note of a journal either: while the journal says
+    /// that an order was given back, MySQL says why.
+    pub(super) async fn refusals(
+        &self,
+        mode: Mode,
+        named: &NamedOrders,
+        count: &mut PurgeCount,
+        job: &Job,
+    ) -> anyhow::Result<End> {
+        let mut after = 0;
+        loop {
+            if job.is_stopped() {
+                return Ok(End::Stopped);
+            }
+            let began = Instant::now();
+            let (rows, last) = self.old_refusals(after).await.context("Failed to read the refusals")?;
+            let Some(last) = last else { return Ok(End::Whole) };
+            after = last;
+            let unnamed: Vec<(VoucherId, OrderId)> =
+                rows.iter().copied().filter(|(_, order)| !named.has(order.get())).collect();
+            let journaled =
+                self.gate.journaled(&unnamed).await.context("Failed to read the journals in Redis")?;
+            let going = unnamed.iter().filter(|order| !journaled.contains(order));
+            let going: Vec<String> = going.map(|(_, order)| order.to_string()).collect();
+            if mode == Mode::Delete && !going.is_empty() {
+                let sql = format!("DELETE FROM tidegate_refusal WHERE order_id IN ({})", going.join(","));
+                let deleted = sqlx::query(AssertSqlSafe(sql)).persistent(false).execute(&self.mysql).await;
+                deleted.context("Failed to delete refusals")?;
+            }
+            count.purged += going.len() as u64;
+            count.kept += (rows.len() - going.len()) as u64;
+            rest(mode, began, job).await;
+        }
+    }
+
+    /// Of the next refusals after this order, the old ones; and the last that was looked at. Ids that no order of ours has stay.
+    async fn old_refusals(&self, after: i64) -> sqlx::Result<(Vec<(VoucherId, OrderId)>, Option<i64>)> {
+        let sql = format!(
+            "SELECT order_id, voucher_id, CAST(at < NOW(3) - INTERVAL ? SECOND AS SIGNED) FROM tidegate_refusal \
+             WHERE order_id > ? ORDER BY order_id LIMIT {BITE}"
+        );
+        let rows = sqlx::query_as::<_, (i64, i64, i64)>(AssertSqlSafe(sql));
+        let rows = rows.bind(self.older_than_s()).bind(after).fetch_all(&self.mysql).await?;
+        let last = rows.last().map(|(order, ..)| *order);
+        let old = rows.into_iter().filter(|(.., is_old)| *is_old == 1);
+        let old =
+            old.filter_map(|(order, voucher, _)| Some((voucher.try_into().ok()?, order.try_into().ok()?)));
+        Ok((old.collect(), last))
+    }
+}

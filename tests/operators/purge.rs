@@ -1,0 +1,304 @@
+//! `tidegate purge`: what is final and old goes, and only where nothing can bring its order again.
+
+use std::process::Stdio;
+
+use serde_json::{Value as Json, json};
+use sqlx::AssertSqlSafe;
+use tidegate_lab::{Endpoint, Proxy};
+use tidegate_orders::{
+    Gate,
+    gate::{Admission, AdmitReply},
+};
+
+use crate::{
+    program::Program,
+    site::{STREAM, Site, until},
+};
+
+fn program<M: Endpoint>(site: &Site<M>) -> Program {
+    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
+}
+
+async fn open() -> (Site, Program, Gate) {
+    let site = Site::open().await;
+    let (program, gate) = (program(&site), site.gate().await);
+    program.run("voucher load --voucher 7 --stock 100").expect(0);
+    (site, program, gate)
+}
+
+async fn buy(gate: &Gate, id: i64, user: i64) {
+    let admission = Admission {
+        order: id.try_into().unwrap(),
+        user: user.try_into().unwrap(),
+        voucher: 7.try_into().unwrap(),
+        quantity: 1.try_into().unwrap(),
+        traceparent: None,
+    };
+    assert_eq!(gate.admit(&admission).await.expect("the gate answers"), AdmitReply::Admitted);
+}
+
+async fn sql(site: &Site, statement: &str) {
+    sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&site.pool).await.expect("MySQL does it");
+}
+
+async fn numbers(site: &Site, select: &str) -> Vec<i64> {
+    sqlx::query_scalar(AssertSqlSafe(select.to_owned())).fetch_all(&site.pool).await.expect("MySQL answers")
+}
+
+/// All rows are a hundred days old.
+async fn grow_old(site: &Site) {
+    for table in ["tidegate_refusal", "tidegate_event"] {
+        sql(site, &format!("UPDATE {table} SET at = NOW() - INTERVAL 100 DAY")).await;
+    }
+}
+
+/// The stream holds nothing any more, as after the retention.
+async fn trim(site: &Site) {
+    site.settled().await;
+    site.redis_says(&["XTRIM", STREAM, "MAXLEN", "0"]).await;
+}
+
+fn purged(program: &Program, line: &str, kind: &str) -> (u64, u64) {
+    let report: Json = program.run(&format!("{line} --yes --json")).expect(0).json();
+    (report[kind]["purged"].as_u64().unwrap(), report[kind]["kept"].as_u64().unwrap())
+}
+
+async fn agrees(site: &Site, program: &Program) {
+    let look = program.run("reconcile --json").expect(0).json();
+    for voucher in look["vouchers"].as_array().unwrap() {
+        assert_eq!(voucher["differences"], json!([]), "nothing is told, not even what is no failure");
+    }
+    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+}
+
+const REFUSALS: &str = "SELECT order_id FROM tidegate_refusal ORDER BY order_id";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_order() {
+    let (site, program, gate) = open().await;
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    buy(&gate, 1, 1).await;
+    site.settled().await;
+    // 11 came by XADD alone; 12 through the gate, whose journal notes that it was given back.
+    site.add_order(11, 1, 7).await;
+    site.redis_says(&["SREM", "seckill:order:7", "1"]).await;
+    buy(&gate, 12, 1).await;
+    site.add_order(13, 1, 7).await;
+    site.add_order(14, 1, 7).await;
+    until("four are refused", || async { numbers(&site, REFUSALS).await.len() == 4 }).await;
+    site.settled().await;
+    site.redis_says(&["SADD", "seckill:order:7", "1"]).await;
+    grow_old(&site).await;
+    sql(&site, "UPDATE tidegate_refusal SET at = NOW() WHERE order_id = 14").await;
+    let line = "purge --older-than 90d --refusals";
+    assert!(
+        program.run(&format!("{line} --yes")).expect(0).stdout.contains("3 as old stay"),
+        "the stream names them"
+    );
+    assert_eq!(numbers(&site, REFUSALS).await, [11, 12, 13, 14]);
+
+    // An event of 13 becomes a dead letter: it names the order.
+    worker.stop().await;
+    let entry =
+        site.add(&[("event", "cancelled"), ("orderId", "13"), ("userId", "1"), ("voucherId", "7")]).await;
+    site.hand_over("gone-0", 10).await;
+    program.run(&format!("pending bury {entry} --why test --yes")).expect(0);
+    trim(&site).await;
+    let plan = program.run(&format!("{line} --dry-run")).expect(0);
+    assert!(plan.stdout.contains("1 refusal would go; 2 as old stay"), "{plan:?}");
+    assert_eq!(numbers(&site, REFUSALS).await.len(), 4, "a dry run deletes nothing");
+    assert_eq!(purged(&program, line, "refusals"), (1, 2));
+    assert_eq!(numbers(&site, REFUSALS).await, [12, 13, 14]);
+    agrees(&site, &program).await;
+
+    program.run("dead drop --all --yes").expect(0);
+    program.run("voucher delist --voucher 7 --yes").expect(0);
+    program.run("voucher remove-keys --voucher 7 --yes").expect(0);
+    assert_eq!(purged(&program, line, "refusals"), (2, 0));
+    assert_eq!(numbers(&site, REFUSALS).await, [14], "the young one stays");
+    agrees(&site, &program).await;
+    let log = program.run("log").expect(0).stdout;
+    assert!(log.contains("purge"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_ended_orders_go_but_for_the_last_and_both_sides_still_agree() {
+    let (site, program, gate) = open().await;
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    for id in 1..=5 {
+        buy(&gate, id, id).await;
+    }
+    until("five are written", || async { site.orders().await.len() == 5 }).await;
+    for line in [
+        // Used; refunded; paid only; cancelled and paid too late; paid twice and used.
+        "order pay 1 --ref p1 --yes",
+        "order use 1 --yes",
+        "order pay 2 --ref p2 --yes",
+        "order refund 2 --yes",
+        "order refunded 2 --yes",
+        "order pay 3 --ref p3 --yes",
+        "order cancel 4 --yes",
+        "order pay 4 --ref p4 --yes",
+        "order pay 5 --ref p5 --yes",
+        "order pay 5 --ref p5b --yes",
+        "order use 5 --yes",
+    ] {
+        program.run(line);
+    }
+    site.settled().await;
+    let rows = "SELECT CAST(order_id * 10 + step AS SIGNED) FROM tidegate_event ORDER BY order_id, step";
+    let all = [11, 12, 21, 22, 23, 31, 41, 42, 51, 52, 53];
+    assert_eq!(numbers(&site, rows).await, all);
+    let line = "purge --older-than 90d --events";
+    assert_eq!(purged_none(&program, line), "0 events would go");
+    grow_old(&site).await;
+    assert!(
+        purged_none(&program, line).starts_with("0 events would go; 11 as old stay"),
+        "the stream names them"
+    );
+    trim(&site).await;
+    assert_eq!(purged(&program, line, "events"), (3, 8));
+    assert_eq!(numbers(&site, rows).await, [12, 23, 31, 41, 42, 51, 52, 53]);
+    agrees(&site, &program).await;
+    let units = program.run("voucher show --voucher 7 --json").expect(0).json()["mysql"]["units"].clone();
+    assert_eq!((&units["given_back"], &units["unaccounted"]), (&json!(2), &json!(0)), "{units}");
+    program.run("order show 2").expect(0);
+
+    // The same end again is the same end, in a step of its own.
+    program.run("order use 1 --yes").expect(0);
+    site.settled().await;
+    assert_eq!(numbers(&site, rows).await[..2], [12, 13]);
+    assert_eq!(site.mysql_stock(7).await, 97);
+    worker.stop().await;
+}
+
+/// What a purge says that has nothing to do.
+fn purged_none(program: &Program, line: &str) -> String {
+    program.run(&format!("{line} --yes")).expect(0).stdout.trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_goes_only_where_its_order_has_ended_in_mysql_and_never_one_about_money() {
+    let (site, program, gate) = open().await;
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    buy(&gate, 1, 1).await;
+    site.add_order(11, 1, 7).await;
+    until("one is refused", || async { numbers(&site, REFUSALS).await.len() == 1 }).await;
+    site.settled().await;
+    worker.stop().await;
+    // Copies of the written and of the refused order, one of nobody's, a payment, and no order at all.
+    let mut entries = Vec::new();
+    for (id, user) in [(1, 1), (11, 1), (31, 31)] {
+        entries.push(site.add_order(id, user, 7).await);
+    }
+    entries.push(site.add(&[("event", "paid"), ("orderId", "1"), ("userId", "1"), ("voucherId", "7")]).await);
+    entries.push(site.add(&[("nothing", "1")]).await);
+    site.hand_over("gone-0", 10).await;
+    program.run(&format!("pending bury {} --why test --yes", entries.join(" "))).expect(0);
+    assert_eq!(site.dead().await.len(), 5);
+    assert_eq!(purged_none(&program, "purge --older-than 1h --dead-letters"), "0 dead letters would go");
+    assert_eq!(purged(&program, "purge --older-than 0s --dead-letters", "dead_letters"), (2, 3));
+    let left = site.dead().await;
+    assert!(
+        left.iter().all(|letter| !["1", "11"].contains(&letter.get("id").map_or("", String::as_str))),
+        "{left:?}"
+    );
+    assert_eq!(left.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_stream_or_a_store_nothing_is_purged_and_nothing_by_default() {
+    let site = Site::with_own_mysql().await;
+    let program = program(&site);
+    let insert = "INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id, at) \
+                  VALUES (1, 1, 7, 1, 'out_of_stock', '1-0', NOW() - INTERVAL 100 DAY)";
+    sqlx::query(insert).execute(&site.pool).await.unwrap();
+    let line = "purge --older-than 90d --refusals --yes";
+    let refused = program.run(line);
+    assert!(refused.code != 0 && refused.stderr.contains("is not there"), "{refused:?}");
+    site.redis_says(&["SET", STREAM, "x"]).await;
+    let refused = program.run(line);
+    assert!(refused.code != 0 && refused.stderr.contains("holds a string"), "{refused:?}");
+    let nothing = program.run("purge --older-than 90d --yes").expect(2);
+    assert!(nothing.stderr.contains("say what to purge"), "{nothing:?}");
+    program.run("purge --refusals --yes").expect(2);
+    site.redis_says(&["DEL", STREAM]).await;
+    site.redis_says(&["XGROUP", "CREATE", STREAM, "g1", "0", "MKSTREAM"]).await;
+    site.mysql.kill9().expect("MySQL is gone");
+    assert_eq!(program.run(line).code, 3);
+    site.mysql.restart().expect("MySQL is back");
+    program.run(line).expect(0);
+    until("the row is gone", || async {
+        let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM tidegate_refusal")
+            .fetch_one(&site.pool)
+            .await
+            .unwrap_or(1);
+        count == 0
+    })
+    .await;
+}
+
+/// Rows as large as they are in real life, so many that they are many bites.
+async fn many_rows(site: &Site, rows: i64) {
+    site.redis_says(&["XGROUP", "CREATE", STREAM, "g1", "0", "MKSTREAM"]).await;
+    for from in (0..rows).step_by(2_000) {
+        let ids = from..(from + 2_000).min(rows);
+        let order = |nth: i64| 693_106_606_080_001 + nth;
+        let refusals = ids.clone().map(|nth| {
+            format!(
+                "({}, {nth}, 7, 1, 'out_of_stock', '1795420296089-{nth}', NOW() - INTERVAL 100 DAY)",
+                order(nth)
+            )
+        });
+        let refusals = refusals.collect::<Vec<_>>().join(",");
+        sql(site, &format!("INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id, at) VALUES {refusals}")).await;
+        let events = ids.map(|nth| {
+            format!(
+                "({}, 1, 'paid', 'applied', {nth}, 7, 'pay-{nth:016}', 1, 2, '1795420296089-{nth}')",
+                order(nth)
+            )
+        });
+        let events = events.collect::<Vec<_>>().join(",");
+        sql(site, &format!("INSERT INTO tidegate_event (order_id, step, event, outcome, user_id, voucher_id, ref, from_status, to_status, entry_id) VALUES {events}")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_that_is_killed_between_two_bites_leaves_the_rest_to_the_next_one() {
+    let site = Site::open().await;
+    let program = program(&site);
+    many_rows(&site, 2_500).await;
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let through =
+        Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &mysql.url_for(&site.mysql)]);
+    let line = "purge --older-than 90d --refusals --yes";
+    // The last bite: the one with the last order.
+    let hold = mysql.hold_when(b"693106606082500)");
+    let mut command = through.command(&line.split(' ').collect::<Vec<_>>());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
+    hold.reached().await.expect("it comes to the last bite");
+    assert_eq!(numbers(&site, REFUSALS).await.len(), 500, "each bite is a transaction of its own");
+    child.kill().expect("it is there");
+    child.wait().expect("it is gone");
+    hold.cut();
+    assert_eq!(purged(&program, "purge --older-than 90d --refusals", "refusals"), (500, 0));
+    assert_eq!(numbers(&site, REFUSALS).await, [0_i64; 0]);
+}
+
+/// docs/purge.md names these sizes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_takes_no_more_bytes_on_disk_than_the_documents_say() {
+    let site = Site::open().await;
+    const ROWS: i64 = 20_000;
+    many_rows(&site, ROWS).await;
+    for (table, most) in [("tidegate_refusal", 150), ("tidegate_event", 200)] {
+        sql(&site, &format!("ANALYZE TABLE {table}")).await;
+        let select = format!(
+            "SELECT CAST(data_length + index_length AS SIGNED) FROM information_schema.tables \
+             WHERE table_schema = DATABASE() AND table_name = '{table}'"
+        );
+        let bytes = numbers(&site, &select).await[0] / ROWS;
+        println!("{table}: {bytes} bytes a row");
+        assert!((50..=most).contains(&bytes), "{table}: {bytes} bytes a row");
+    }
+}
