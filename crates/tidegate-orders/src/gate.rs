@@ -7,6 +7,7 @@
 mod batched_admission;
 mod batcher;
 mod delist;
+mod fold;
 mod journal_page;
 mod moment;
 mod release;
@@ -35,6 +36,7 @@ use tidegate_stream::{Script, readable};
 use self::{batched_admission::BatchedAdmission, release::Releases};
 pub use self::{
     delist::{DelistReply, RemovedKeys, SaleKeys},
+    fold::{FoldReply, MOST_FOLDED, OrderFold},
     repair::{
         MOST_REPAIRED, OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, VoucherRepair,
     },
@@ -220,6 +222,7 @@ pub struct Gate {
     stream: Key,
     batched_admission: Arc<BatchedAdmission>,
     releases: Releases,
+    fold: Script,
     load: Script,
     repair: Script,
     restock: Script,
@@ -243,6 +246,7 @@ impl Gate {
             keys,
             stream,
             batched_admission: Arc::new(batched_admission),
+            fold: Script::new("fold", include_str!("../../../lua/fold.lua")),
             load: Script::new("load", include_str!("../../../lua/load.lua")),
             repair: Script::new("repair", include_str!("../../../lua/repair.lua")),
             restock: Script::new("restock", include_str!("../../../lua/restock.lua")),

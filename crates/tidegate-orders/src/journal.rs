@@ -5,6 +5,7 @@
 //! what it released, so it counts with both changes.
 
 mod moment;
+mod purged;
 mod sum;
 pub mod write;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 pub use self::{
     moment::Moment,
+    purged::{PURGED, Purged},
     sum::{JournalSum, Sum},
 };
 use crate::order::{OrderId, UserId};

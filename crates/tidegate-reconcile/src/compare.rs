@@ -207,7 +207,7 @@ impl<'a> Pass<'a> {
         self.counted.redis_orders += read;
         if let Some(sum) = sum {
             let end = self.stores.gate.moment(voucher).await?;
-            self.counted.sums.insert(place, (sum.finish(end.at_ms), sum.loaded()));
+            self.counted.sums.insert(place, (sum.finish(&end), sum.loaded()));
         }
         Ok(())
     }

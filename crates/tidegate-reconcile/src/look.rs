@@ -270,7 +270,7 @@ impl Looker {
         };
         self.stores.redis().read_journal(voucher, self.request.pace, seen, |_| {}).await?;
         let end = self.stores.gate.moment(voucher).await?;
-        Ok((sum.finish(end.at_ms), sum.loaded()))
+        Ok((sum.finish(&end), sum.loaded()))
     }
 }
 

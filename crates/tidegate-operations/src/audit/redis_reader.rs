@@ -174,7 +174,7 @@ impl<'a> RedisReader<'a> {
 
     /// What the journal says of the stock; looks again where the first look could not tell.
     async fn sum(&self, voucher: VoucherId, sum: Option<JournalSum>) -> Option<Sum> {
-        let sum = sum?.finish(self.gate.clock_ms().await.ok()?);
+        let sum = sum?.finish(&self.gate.moment(voucher).await.ok()?);
         match sum {
             Sum::Unsure => match self.gate.check_sum(voucher, u64::MAX).await.ok()? {
                 SumCheck::Checked(_, sum) => Some(sum),

@@ -8,7 +8,10 @@ use fred::{
 };
 
 use super::{Gate, GateError};
-use crate::{journal::Moment, order::VoucherId};
+use crate::{
+    journal::{Moment, Purged},
+    order::VoucherId,
+};
 
 /// How often the clock is looked at, a millisecond apart: after that it was set back, and the sum will be unsure.
 const MOST_TRIES: u32 = 100;
@@ -48,7 +51,7 @@ impl Gate {
 
 fn read(reply: &Value) -> Option<Moment> {
     let Value::Array(parts) = reply else { return None };
-    let [stock, at_ms, stream_end, is_complete, journaled] = parts.as_slice() else { return None };
+    let [stock, at_ms, stream_end, is_complete, journaled, purged] = parts.as_slice() else { return None };
     let stock = if stock.is_null() { None } else { Some(text(stock)?.parse().ok()?) };
     Some(Moment {
         stock,
@@ -56,6 +59,7 @@ fn read(reply: &Value) -> Option<Moment> {
         stream_end: text(stream_end)?.parse().ok()?,
         is_complete: is_complete.as_i64()? == 1,
         journaled: journaled.as_u64()?,
+        purged: purged.as_bytes().and_then(Purged::parse),
     })
 }
 
@@ -72,7 +76,14 @@ mod tests {
     #[test]
     fn a_reply_is_read_and_a_stock_that_is_no_number_is_not() {
         let reply = |stock: Value| {
-            Value::Array(vec![stock, 1_718_000_000_000_i64.into(), "5-1".into(), 1.into(), 3.into()])
+            Value::Array(vec![
+                stock,
+                1_718_000_000_000_i64.into(),
+                "5-1".into(),
+                1.into(),
+                3.into(),
+                Value::Null,
+            ])
         };
         let moment = read(&reply("-2".into())).unwrap();
         assert_eq!((moment.stock, moment.at_ms, moment.journaled), (Some(-2), 1_718_000_000_000, 3));

@@ -57,7 +57,7 @@ impl Gate {
                 sum.add(JournalField::parse(&String::from_utf8_lossy(name)), &note);
             }
             if next == "0" {
-                return Ok(sum.finish(self.clock_ms().await?));
+                return Ok(sum.finish(&self.moment(voucher).await?));
             }
             cursor = next;
         }

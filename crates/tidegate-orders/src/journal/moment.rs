@@ -2,6 +2,8 @@
 
 use tidegate_stream::EntryId;
 
+use super::Purged;
+
 /// A voucher at one moment. All of it was read in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
@@ -15,4 +17,6 @@ pub struct Moment {
     pub is_complete: bool,
     /// Fields of the journal: orders, movements of the whole sale, and the one that says that it is complete.
     pub journaled: u64,
+    /// What was folded until then; None: nothing.
+    pub purged: Option<Purged>,
 }

@@ -10,11 +10,12 @@
 //! For that the journal is read only when that millisecond is over (the gate's `moment` sees to it), so that no link is missing.
 //!
 //! The number of fields tells whether what was counted is what was there: a field that was read twice, or written over
-//! since, and a clock that was set back make the sum unsure, never wrong.
+//! since, and a clock that was set back make the sum unsure, never wrong. So does a fold: it takes fields out of the journal and
+//! into [`Purged`], which must be the same before and after.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{JournalEntry, JournalField, Moment};
+use super::{JournalEntry, JournalField, Moment, PURGED};
 use crate::order::OrderId;
 
 /// Movements of one millisecond that are kept, at most: far more than Redis makes in one.
@@ -97,6 +98,9 @@ impl JournalSum {
 
     /// Counts a field of the journal, each once. A note that cannot be read is the default one.
     pub fn add(&mut self, field: JournalField<'_>, note: &JournalEntry) {
+        if field == JournalField::parse(PURGED) {
+            return self.add_purged();
+        }
         let when = self.when(note.at_ms);
         let is_new = note.admitted.is_none();
         // Of a release that keeps nothing, nobody knows what it released: an older script wrote it. It changes the sum by nothing.
@@ -134,6 +138,19 @@ impl JournalSum {
         }
     }
 
+    /// What was folded is older than any moment.
+    fn add_purged(&mut self) {
+        self.earlier_fields += 1;
+        match self.moment.purged {
+            Some(purged) => {
+                self.earlier = self.earlier.saturating_add(purged.change);
+                self.loaded = self.loaded.saturating_add(purged.kept_by_nobody());
+            }
+            // It came since.
+            None => self.is_unsure = true,
+        }
+    }
+
     /// The units of the whole sale: what was loaded, added, taken and repaired until the moment, less those of refused orders
     /// that did not come back because MySQL did not have them; as far as the journal was added up. It says nothing where the sum is unsure.
     #[must_use]
@@ -141,14 +158,15 @@ impl JournalSum {
         self.loaded
     }
 
-    /// Whether the stock of the moment is the sum. `end_ms` is the clock of Redis after the journal was read: a movement
-    /// that is later is from before the clock was set back.
+    /// Whether the stock of the moment is the sum. `end` is a moment after the journal was read: a movement that is later than it
+    /// is from before the clock of Redis was set back.
     #[must_use]
-    pub fn finish(&self, end_ms: i64) -> Sum {
+    pub fn finish(&self, end: &Moment) -> Sum {
         let fields = self.earlier_fields..=self.earlier_fields + self.new_fields;
         let is_unsure = self.is_unsure
             || !self.moment.is_complete
-            || self.latest_ms > end_ms
+            || self.latest_ms > end.at_ms
+            || self.moment.purged != end.purged
             || !fields.contains(&self.moment.journaled);
         let stock = self.moment.stock.unwrap_or(0);
         if is_unsure {

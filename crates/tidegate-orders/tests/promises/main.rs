@@ -4,6 +4,7 @@ mod announcer;
 mod dead_letters;
 mod error_texts;
 mod events;
+mod fold;
 mod gate;
 mod gate_model;
 mod ground;

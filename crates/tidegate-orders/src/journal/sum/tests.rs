@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::journal::{Admitted, COMPLETE};
+use crate::journal::{Admitted, COMPLETE, PURGED, Purged};
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -17,6 +17,8 @@ enum Move {
     Add(i64),
     /// Writes the stock, and no note.
     Hand(i64),
+    /// Folds one of the orders that are older than the clock.
+    Fold(usize),
     Tick,
 }
 
@@ -25,7 +27,10 @@ enum Move {
 struct Held {
     stock: i64,
     now_ms: i64,
+    /// Ids that were given out.
+    ids: usize,
     notes: BTreeMap<String, JournalEntry>,
+    purged: Option<Purged>,
 }
 
 fn note(action: &str, (from, change, at_ms): (i64, i64, i64)) -> JournalEntry {
@@ -44,7 +49,8 @@ impl Held {
 
     fn apply(&self, step: &Move) -> Self {
         let mut held = self.clone();
-        let (from, next) = (held.stock, held.notes.len());
+        held.ids += 1;
+        let (from, next) = (held.stock, held.ids);
         let moved = |change: i64| (from, change, held.now_ms);
         match *step {
             Move::Admit(quantity) => {
@@ -65,6 +71,21 @@ impl Held {
                 held.stock += units;
             }
             Move::Hand(units) => held.stock += units,
+            Move::Fold(which) => {
+                let is_old = |note: &JournalEntry| note.at_ms.is_some_and(|at_ms| at_ms < held.now_ms);
+                let old: Vec<_> = held
+                    .notes
+                    .iter()
+                    .filter(|(name, note)| !name.starts_with('#') && is_old(note))
+                    .map(|(name, note)| (name.clone(), note.total_change()))
+                    .collect();
+                let Some((order, change)) = old.get(which % old.len().max(1)) else { return held };
+                let purged = held.purged.get_or_insert_default();
+                (purged.change, purged.used_units) = (purged.change + change, purged.used_units - change);
+                purged.used_orders += 1;
+                held.notes.remove(order);
+                held.notes.insert(PURGED.to_owned(), note("purge", (0, 0, 1)));
+            }
             Move::Tick => held.now_ms += 1,
         }
         held
@@ -92,7 +113,7 @@ fn look(all: &[Held], cut: usize, read_at: &[usize]) -> Sum {
             sum.add(JournalField::parse(name), note);
         }
     }
-    sum.finish(end.now_ms)
+    sum.finish(&moment(end))
 }
 
 fn moves(hand: impl Strategy<Value = Move> + 'static) -> impl Strategy<Value = Vec<Move>> {
@@ -167,17 +188,39 @@ proptest! {
         for (name, note) in &at.notes {
             sum.add(JournalField::parse(name), note);
         }
-        prop_assert_eq!(sum.finish(at.now_ms), Sum::Holds);
+        prop_assert_eq!(sum.finish(&moment(at)), Sum::Holds);
         let (name, note) = at.notes.iter().nth(twice.index(at.notes.len())).unwrap();
         sum.add(JournalField::parse(name), note);
-        prop_assert_eq!(sum.finish(at.now_ms), Sum::Unsure);
+        prop_assert_eq!(sum.finish(&moment(at)), Sum::Unsure);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_fold_while_the_journal_is_read_makes_it_unsure_and_one_before_it_changes_no_sum(
+        before in moves((0..9_usize).prop_map(Move::Fold)),
+        after in moves((0..9_usize).prop_map(Move::Fold)),
+        read_at in prop::collection::vec(0..30_usize, 1..30),
+    ) {
+        let mut moves = before;
+        moves.push(Move::Tick);
+        let cut = moves.len();
+        moves.push(Move::Tick);
+        moves.extend(after);
+        let all = played(&moves);
+        let is_folded_since = all[cut].purged != all[all.len() - 1].purged;
+        let expected = if is_folded_since { Sum::Unsure } else { Sum::Holds };
+        prop_assert_eq!(look(&all, cut, &read_at), expected);
     }
 }
 
 fn moment(at: &Held) -> Moment {
     let journaled = at.notes.len() as u64;
     let stream_end = tidegate_stream::EntryId::MIN;
-    Moment { stock: Some(at.stock), at_ms: at.now_ms, stream_end, is_complete: true, journaled }
+    let (stock, purged) = (Some(at.stock), at.purged);
+    Moment { stock, at_ms: at.now_ms, stream_end, is_complete: true, journaled, purged }
 }
 
 /// The stock at the end of the millisecond of the moment is the one of its beginning.
@@ -192,7 +235,7 @@ fn sum_of(moment: Moment, notes: &[(&str, JournalEntry)], end_ms: i64) -> Sum {
     for (name, note) in notes {
         sum.add(JournalField::parse(name), note);
     }
-    sum.finish(end_ms)
+    sum.finish(&Moment { at_ms: end_ms, ..moment })
 }
 
 #[test]
@@ -229,7 +272,7 @@ fn the_units_of_the_whole_sale_are_added_up_beside() {
     for (name, note) in &held.notes {
         sum.add(JournalField::parse(name), note);
     }
-    assert_eq!((sum.loaded(), sum.finish(held.now_ms)), (55, Sum::Holds));
+    assert_eq!((sum.loaded(), sum.finish(&moment(&held))), (55, Sum::Holds));
 }
 
 #[test]
@@ -244,5 +287,6 @@ fn a_release_that_brought_nothing_back_lowers_what_the_sale_has_and_one_of_an_ol
     held.notes.insert("2".to_owned(), note("release", (45, 3, 4)));
     let mut sum = JournalSum::new(Moment { at_ms: 9, ..moment(&held) });
     held.notes.iter().for_each(|(field, note)| sum.add(JournalField::parse(field), note));
-    assert_eq!((sum.finish(10), sum.loaded()), (Sum::Holds, 48));
+    let end = Moment { at_ms: 10, ..moment(&held) };
+    assert_eq!((sum.finish(&end), sum.loaded()), (Sum::Holds, 48));
 }

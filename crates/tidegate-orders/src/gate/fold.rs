@@ -1,0 +1,140 @@
+//! Folds what is final out of a journal, by `lua/fold.lua`: the sum stays, and the notes go.
+
+use fred::types::Value;
+
+use super::{Gate, GateError, understood};
+use crate::{
+    journal::JournalEntry,
+    order::{OrderId, VoucherId},
+};
+
+/// Orders in one call, at most: Redis does nothing else while it lasts.
+pub const MOST_FOLDED: usize = 500;
+
+/// An order whose note is folded or shortened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderFold {
+    order: OrderId,
+    /// The note that was read.
+    found: String,
+    /// Its shorter note; empty: it is folded.
+    becomes: String,
+    units: i64,
+    change: i64,
+}
+
+impl OrderFold {
+    /// Takes the order out of the journal: both sides have said their last word about it. None: nobody can read its note.
+    #[must_use]
+    pub fn remove(order: OrderId, found: &str) -> Option<Self> {
+        let entry = JournalEntry::parse(found.as_bytes())?;
+        let admitted = entry.admitted.map(|admitted| admitted.change);
+        let units = admitted.map_or_else(|| entry.change.map(i64::abs), i64::checked_neg)?;
+        let change = entry.total_change();
+        Some(Self { order, found: found.to_owned(), becomes: String::new(), units, change })
+    }
+
+    /// Leaves of an admission what the scripts look for. None: it is none, or has no more than that, or tells of a repair.
+    #[must_use]
+    pub fn shorten(order: OrderId, found: &str) -> Option<Self> {
+        let entry = JournalEntry::parse(found.as_bytes()).filter(|entry| entry.is_admission())?;
+        let (change, user, at_ms) = (entry.change?, entry.by?, entry.at_ms?);
+        // In this order: the scripts look for pieces of the text.
+        let becomes = format!(r#"{{"action":"admit","change":{change},"by":"{user}","timestamp":{at_ms}}}"#);
+        let is_plain = entry.mended.is_none() && user.bytes().all(|byte| byte.is_ascii_digit());
+        let found = found.to_owned();
+        (is_plain && becomes.len() < found.len()).then_some(Self {
+            order,
+            found,
+            becomes,
+            units: 0,
+            change: 0,
+        })
+    }
+}
+
+/// What became of a fold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoldReply {
+    /// So many orders of each kind were as they had been read.
+    Folded {
+        /// Orders that were given back and are in the journal no more.
+        released: u64,
+        /// Orders that were used and are in the journal no more.
+        used: u64,
+        /// Orders with a shorter note.
+        shortened: u64,
+    },
+    /// Refused: the journal does not hold every movement.
+    NotComplete,
+}
+
+impl Gate {
+    /// Folds at most [`MOST_FOLDED`] orders that are older than `before_ms`. One whose note is another by now is left.
+    ///
+    /// # Errors
+    /// See [`GateError`]. May be called again: what was folded is not folded twice.
+    pub async fn fold(
+        &self,
+        voucher: VoucherId,
+        before_ms: i64,
+        orders: &[OrderFold],
+    ) -> Result<FoldReply, GateError> {
+        let mut args: Vec<Value> = Vec::with_capacity(1 + 5 * orders.len());
+        args.push(before_ms.to_string().into());
+        for OrderFold { order, found, becomes, units, change } in orders {
+            args.extend([order.to_string().into(), found.as_str().into(), becomes.as_str().into()]);
+            args.extend([units.to_string().into(), change.to_string().into()]);
+        }
+        let reply = self.fold.call(&self.pool, vec![self.keys.journal(voucher)], args).await?;
+        if let Value::Array(counts) = &reply
+            && let [released, used, shortened] = counts.as_slice()
+            && let (Some(released), Some(used), Some(shortened)) =
+                (released.as_u64(), used.as_u64(), shortened.as_u64())
+        {
+            return Ok(FoldReply::Folded { released, used, shortened });
+        }
+        understood("fold.lua", &reply, |code| (code == 1).then_some(FoldReply::NotComplete))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order() -> OrderId {
+        OrderId::try_from(42).unwrap()
+    }
+
+    #[test]
+    fn a_shorter_note_says_what_the_long_one_did() {
+        let long = r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"77","timestamp":7}"#;
+        let folded = OrderFold::shorten(order(), long).unwrap();
+        let (before, after) =
+            (JournalEntry::parse(long.as_bytes()), JournalEntry::parse(folded.becomes.as_bytes()));
+        assert_eq!(Some(JournalEntry { from: None, to: None, ..before.unwrap() }), after);
+        assert_eq!(OrderFold::shorten(order(), &folded.becomes), None, "it is short already");
+        for other in [
+            r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"77","timestamp":7,"mended":"repair:x"}"#,
+            r#"{"action":"release","from":100,"to":98,"change":2,"by":"77","timestamp":7}"#,
+            r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"7\"7","timestamp":7}"#,
+            "{",
+        ] {
+            assert_eq!(OrderFold::shorten(order(), other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_folded_adds_to_the_sum_what_its_note_did() {
+        let of = |note: &str| OrderFold::remove(order(), note).map(|it| (it.units, it.change));
+        assert_eq!(of(r#"{"action":"admit","change":-2,"by":"77","timestamp":7}"#), Some((2, -2)));
+        let released = |change| {
+            format!(
+                r#"{{"action":"release","change":{change},"by":"x","timestamp":9,"admitted":{{"user":"7","change":-2}}}}"#
+            )
+        };
+        assert_eq!((of(&released(2)), of(&released(0))), (Some((2, 0)), Some((2, -2))));
+        assert_eq!(of(r#"{"action":"release","change":3,"by":"x","timestamp":9}"#), Some((3, 0)));
+        assert_eq!(of("{"), None);
+    }
+}

@@ -1,0 +1,58 @@
+-- Folds movements that are final into one of the whole sale, #purged, in one step: the sum of the journal
+-- stays. Others get a shorter note. Only an order whose note is still what was read, byte for byte: the same
+-- call again folds nothing.
+-- KEYS[1] journal: hash, order id -> stock movement as JSON
+-- ARGV[1] before: what is folded is older, in Unix milliseconds
+-- Then of each order, at most 500: ARGV[2] order id; ARGV[3] found: the note that was read; ARGV[4] becomes:
+-- its shorter note, or '' to fold it; ARGV[5] units of the order; ARGV[6] change: what it adds to the sum
+-- Reply: array of three, orders of each kind: folded releases, folded admissions (used), shortened
+-- Reply 1: refused, the journal is not complete
+-- Error BADARG: an argument is not what it must be, or nobody can read #purged
+local call, find, before = redis.call, string.find, ARGV[1]
+local function is_number(text) return #text <= 14 and (text == '0' or find(text, '^%-?[1-9]%d*$')) end
+local is_good = #KEYS == 1 and #ARGV >= 6 and #ARGV <= 2501 and #ARGV % 5 == 1 and is_number(before)
+local orders, gone, kept, seen, sum = {}, {}, {}, {}, {}
+for at = 2, #ARGV, 5 do
+  is_good = is_good and find(ARGV[at], '^[1-9]%d*$') and is_number(ARGV[at + 3]) and is_number(ARGV[at + 4])
+  orders[#orders + 1] = ARGV[at]
+end
+local complete, purged = unpack(call('HMGET', KEYS[1], '#complete', '#purged'))
+local names = { 'change', 'released_orders', 'released_units', 'used_orders', 'used_units', 'before' }
+for _, name in ipairs(names) do
+  sum[name] = tonumber(purged and string.match(purged, '"' .. name .. '":(%-?%d+)') or not purged and '0')
+  is_good = is_good and sum[name]
+end
+if not is_good then
+  return redis.error_reply('BADARG wanted: a journal, before, 5 arguments an order, counts in #purged')
+end
+if not complete then return 1 end
+local notes, time = call('HMGET', KEYS[1], unpack(orders)), call('TIME')
+local shortened, released, used = 0, 0, 0
+local function add(name, units) sum[name] = sum[name] + units end
+local function fold(order, found, becomes, units, change)
+  seen[order] = true
+  if becomes ~= '' then
+    kept[#kept + 1], kept[#kept + 2], shortened = order, becomes, shortened + 1
+    return
+  end
+  local is_release = find(found, '"action":"release"', 1, true)
+  released, used = released + (is_release and 1 or 0), used + (is_release and 0 or 1)
+  add(is_release and 'released_units' or 'used_units', units)
+  add('change', change)
+  gone[#gone + 1] = order
+end
+for n, order in ipairs(orders) do
+  local at = 5 * n - 3
+  if notes[n] == ARGV[at + 1] and not seen[order] then fold(unpack(ARGV, at, at + 4)) end
+end
+add('released_orders', released)
+add('used_orders', used)
+if #gone > 0 then
+  kept[#kept + 1], kept[#kept + 2] = '#purged', string.format('{"action":"purge","change":%.0f,"by":"fold",'
+    .. '"timestamp":%s,"released_orders":%.0f,"released_units":%.0f,"used_orders":%.0f,"used_units":%.0f,'
+    .. '"before":%.0f}', sum.change, time[1] .. string.sub('00000' .. time[2], -6, -4), sum.released_orders,
+    sum.released_units, sum.used_orders, sum.used_units, math.max(sum.before, tonumber(before)))
+end
+if #kept > 0 then call('HSET', KEYS[1], unpack(kept)) end -- first: it is refused when memory is short
+if #gone > 0 then call('HDEL', KEYS[1], unpack(gone)) end
+return { released, used, shortened }
