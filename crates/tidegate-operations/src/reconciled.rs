@@ -42,13 +42,15 @@ pub enum DifferenceKind {
     LoadedApart,
     /// The stock in MySQL is not what was loaded less the units of live orders.
     MysqlStockApart,
+    /// MySQL has other used orders than were folded out of the journal, by their number or their units.
+    PurgedApart,
     /// The sale is on and has units left by MySQL, orders of it are there, and Redis holds no stock of it: nobody can buy.
     SaleForgotten,
 }
 
 impl DifferenceKind {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::LostOrder,
         Self::ReleaseUnknownToMysql,
         Self::NotAdmitted,
@@ -62,6 +64,7 @@ impl DifferenceKind {
         Self::RedisStockApart,
         Self::LoadedApart,
         Self::MysqlStockApart,
+        Self::PurgedApart,
         Self::SaleForgotten,
     ];
 
@@ -82,6 +85,7 @@ impl DifferenceKind {
             Self::RedisStockApart => "redis_stock_apart",
             Self::LoadedApart => "loaded_apart",
             Self::MysqlStockApart => "mysql_stock_apart",
+            Self::PurgedApart => "purged_apart",
             Self::SaleForgotten => "sale_forgotten",
         }
     }
@@ -113,6 +117,9 @@ pub struct Reconciled {
     /// Delisted vouchers whose keys were removed last, the latest at the end. It outlives the look.
     #[serde(default)]
     pub removed: Vec<RemovedSale>,
+    /// What is final and older was folded out of the journals, in Unix milliseconds; 0: nothing was yet.
+    #[serde(default)]
+    pub folded_before_ms: i64,
 }
 
 /// A delisted voucher whose keys were removed.

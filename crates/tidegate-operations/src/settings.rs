@@ -24,6 +24,8 @@ pub struct SystemSettings {
     pub reconcile_every: Duration,
     /// From when a voucher was delisted until its keys may be removed.
     pub remove_delisted_after: Duration,
+    /// How old what is final has to be before workers fold it out of the journals; zero: they never do.
+    pub fold_after: Duration,
     /// What callers are told.
     pub results: ResultsSettings,
     /// Times and sizes of its workers.

@@ -2,12 +2,25 @@
 
 use serde::Serialize;
 use tidegate_operations::reconciled::DifferenceKind;
-use tidegate_orders::{VoucherId, gate::Moment, journal::Sum};
+use tidegate_orders::{
+    VoucherId,
+    gate::Moment,
+    journal::{Purged, Sum},
+};
 
 use crate::{
     difference::{Cause, Difference, Mend},
     mysql_side::StockRow,
 };
+
+/// Orders that were used, and their units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UsedCount {
+    /// How many.
+    pub orders: u64,
+    /// Their units.
+    pub units: i64,
+}
 
 /// What both sides hold of a voucher, in units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -25,6 +38,11 @@ pub struct VoucherBooks {
     pub is_unsure: bool,
     /// What was loaded, added, taken and repaired, by a complete journal.
     pub loaded: Option<i64>,
+    /// What was folded out of its journal; None: nothing.
+    pub purged: Option<Purged>,
+    /// Used orders of MySQL that are older than that and that the journal does not hold. None: nothing was folded, or it was
+    /// while they were counted.
+    pub used: Option<UsedCount>,
     /// Units left by MySQL; None: it does not know the voucher.
     pub mysql_stock: Option<i64>,
     /// Units that were loaded, by MySQL; None: nobody knows.
@@ -63,6 +81,8 @@ impl VoucherBooks {
             redis_drift: None,
             is_unsure: false,
             loaded: None,
+            purged: None,
+            used: None,
             mysql_stock: None,
             initial_stock: None,
             live_units: 0,
@@ -81,6 +101,7 @@ impl VoucherBooks {
 
     pub(crate) fn set_redis(&mut self, moment: &Moment, sum: Option<(Sum, i64)>) {
         (self.is_complete, self.redis_stock) = (moment.is_complete, moment.stock);
+        self.purged = moment.purged.filter(|_| moment.is_complete);
         self.redis_drift = sum.and_then(|(sum, _)| match sum {
             Sum::Holds => Some(0),
             Sum::Apart(units) => Some(units),
@@ -97,6 +118,13 @@ impl VoucherBooks {
         let kept = missing.clamp(0, contradictory_units.max(0));
         (self.live_units, self.live_orders) = (live_units + kept, live_orders);
         self.mysql_drift = stock.zip(initial).map(|(stock, initial)| stock - (initial - self.live_units));
+    }
+
+    /// Units of used orders that MySQL lacks of those that were folded, below 0: has more. None: as many orders and units.
+    fn purged_apart(&self) -> Option<i64> {
+        let (purged, used) = (self.purged?, self.used?);
+        let is_same = (purged.used_orders, purged.used_units) == (used.orders, used.units);
+        (!is_same).then_some(purged.used_units - used.units)
     }
 
     /// What is different about the stocks. The stock in MySQL may be apart from what its rows say, if the stock in Redis follows
@@ -120,6 +148,9 @@ impl VoucherBooks {
         }
         if let Some(units) = self.redis_drift.filter(|units| *units != 0) {
             found.push(apart(DifferenceKind::RedisStockApart, units, Cause::ChangedByHand, Mend::MoveStock));
+        }
+        if let Some(units) = self.purged_apart() {
+            found.push(apart(DifferenceKind::PurgedApart, units, Cause::Unknown, Mend::ByHand));
         }
         if self.is_change_open || self.unreadable.is_some() {
             return found;
@@ -185,6 +216,16 @@ mod tests {
             its.set_mysql(&row(stock));
             assert_eq!(its.mysql_drift, Some(drift), "{stock}");
         }
+    }
+
+    #[test]
+    fn as_many_used_orders_are_in_mysql_as_were_folded() {
+        let purged = Some(Purged { used_orders: 3, used_units: 4, ..Purged::default() });
+        let used = |orders, units| Some(UsedCount { orders, units });
+        let with = |used| kinds(&VoucherBooks { purged, used, ..books() });
+        assert_eq!((with(used(3, 4)), with(None)), (Vec::new(), Vec::new()));
+        assert_eq!(with(used(2, 3)), [(DifferenceKind::PurgedApart, 1)]);
+        assert_eq!(with(used(4, 4)), [(DifferenceKind::PurgedApart, 0)]);
     }
 
     #[test]

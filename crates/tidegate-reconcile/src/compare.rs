@@ -14,7 +14,7 @@ use tidegate_stream::EntryId;
 
 use crate::{
     in_flight::{InFlight, Places},
-    judge::{holds, is_set_by_others},
+    judge::{FinalOrder, holds, is_before, is_set_by_others},
     mysql_side::{EventSum, OrderRow},
     pace::Pace,
     redis_side::{DeadOrder, DeadOrders},
@@ -58,6 +58,11 @@ impl Sale {
         at_ms.is_none_or(|at_ms| at_ms < self.moment.at_ms && at_ms >= self.since_ms)
     }
 
+    /// What is final and older than that, the journal does not hold any more.
+    fn folded_before_ms(&self) -> Option<i64> {
+        self.moment.purged.filter(|_| self.is_complete).map(|purged| purged.before_ms)
+    }
+
     fn has_entry(&self, entry: Option<EntryId>) -> bool {
         self.has(entry.and_then(|entry| i64::try_from(entry.ms).ok()))
     }
@@ -84,6 +89,8 @@ pub(crate) struct Counted {
     pub(crate) events_in_flight: HashMap<u32, u64>,
     pub(crate) dead: HashMap<u32, (u64, i64)>,
     pub(crate) by_others: HashMap<u32, (u64, i64)>,
+    /// Used orders that should be folded, and their units.
+    pub(crate) used: HashMap<u32, (u64, i64)>,
     /// Those of them that are looked at again, and orders that MySQL gave back more than once.
     pub(crate) of_mysql: BTreeSet<(u32, i64)>,
 }
@@ -338,12 +345,20 @@ impl<'a> Pass<'a> {
 
     fn take_row(&mut self, row: &OrderRow, events: Option<&EventSum>, first: Option<EntryId>) {
         let Some(place) = self.places.of_number(row.voucher) else { return };
-        let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, row.id)) else { return };
-        if !sale.has_entry(row.entry) {
+        let Some(sale) = self.sale(place) else { return };
+        let end = sale.folded_before_ms().and_then(|before_ms| FinalOrder::of(row, events, before_ms));
+        if end == Some(FinalOrder::Used) {
+            self.take_used(place, row);
+        }
+        if !self.is_wanted(place, row.id) || !sale.has_entry(row.entry) {
             return;
         }
         self.counted.mysql_orders += 1;
         self.note_events(place, row, events);
+        // The journal says nothing of it, and what it should not say any more is looked at by itself.
+        if end.is_some() {
+            return;
+        }
         let what = match sale.is_complete {
             true if holds(row) => hash_of(&[HOLDS, row.user, row.quantity]),
             true => hash_of(&[ENDED]),
@@ -352,6 +367,17 @@ impl<'a> Pass<'a> {
             false => hash_of(&[KNOWN]),
         };
         self.orders.take(&Said { id: row.id, voucher: place, what });
+    }
+
+    /// Its user is a buyer, of whose order the journal knows nothing.
+    fn take_used(&mut self, place: u32, row: &OrderRow) {
+        if self.part.has(row.user) {
+            self.users.take(&Said { id: row.user, voucher: place, what: 0 });
+        }
+        if self.part == Part::WHOLE {
+            let counts = self.counted.used.entry(place).or_default();
+            (counts.0, counts.1) = (counts.0 + 1, counts.1 + row.quantity);
+        }
     }
 
     /// What MySQL alone can tell.
@@ -378,6 +404,9 @@ impl<'a> Pass<'a> {
             for row in page.iter().filter(|row| row.id > 0) {
                 let Some(place) = self.places.of_number(row.voucher) else { continue };
                 let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, row.id)) else { continue };
+                if sale.folded_before_ms().is_some_and(|before_ms| is_before(row.entry, before_ms)) {
+                    continue;
+                }
                 let is_known =
                     sale.is_complete || first.zip(row.entry).is_some_and(|(first, its)| its >= first);
                 if is_known && sale.has_entry(row.entry) {

@@ -5,10 +5,11 @@ use tidegate_orders::{
     JournalEntry, OrderFacts, OrderStatus, RowState,
     order_status::{EntryFact, JournalFact, LetterFact, RowFact},
 };
+use tidegate_stream::EntryId;
 
 use crate::{
     difference::{Cause, Mend},
-    mysql_side::{EventSum, OrderRow, RefusalRow},
+    mysql_side::{EventSum, OrderRow, RefusalRow, USED},
     redis_side::{DeadOrder, Entered},
 };
 
@@ -20,6 +21,8 @@ pub(crate) struct Evidence {
     pub(crate) is_complete: bool,
     /// Since when it does, in Unix milliseconds; 0: it knows what was before.
     pub(crate) complete_since_ms: i64,
+    /// The journal does not hold orders any more that are final and older; None: it holds all.
+    pub(crate) folded_before_ms: Option<i64>,
     pub(crate) note: Option<JournalEntry>,
     pub(crate) row: Option<OrderRow>,
     pub(crate) refusal: Option<RefusalRow>,
@@ -109,7 +112,7 @@ impl Evidence {
         };
         match journal {
             JournalFact::Released => finding(DifferenceKind::ReleasedAndLive, Cause::Unknown, Mend::Admit),
-            JournalFact::Nothing if self.is_since_complete(row) => {
+            JournalFact::Nothing if self.is_since_complete(row) && !self.is_folded(row) => {
                 let is_ours = row.entry.is_some();
                 let cause = if is_ours { Cause::RedisWentBack } else { Cause::ChangedByHand };
                 finding(DifferenceKind::NotAdmitted, cause, Mend::Admit)
@@ -122,6 +125,11 @@ impl Evidence {
     /// where there was a before.
     fn is_since_complete(&self, row: &OrderRow) -> bool {
         is_since(row, self.complete_since_ms)
+    }
+
+    fn is_folded(&self, row: &OrderRow) -> bool {
+        let end = |before_ms| FinalOrder::of(row, self.events.as_ref(), before_ms);
+        self.folded_before_ms.and_then(end) == Some(FinalOrder::Used)
     }
 
     fn by_mysql(&self) -> (Option<i64>, i64) {
@@ -174,6 +182,37 @@ pub(crate) fn is_set_by_others(row: &OrderRow, events: Option<&EventSum>) -> boo
         }
 }
 
+/// What became for good of an order. Whatever comes, its units move no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FinalOrder {
+    /// It was used, by an event of ours: it keeps its units, and its user stays a buyer.
+    Used,
+    /// It holds nothing any more.
+    Ended,
+}
+
+impl FinalOrder {
+    /// By a row that came through a stream. None: it may still change, or it, or an event of it, is not that old. A used one whose
+    /// status another program has set may be set back by it.
+    pub(crate) fn of(row: &OrderRow, events: Option<&EventSum>, before_ms: i64) -> Option<Self> {
+        let last_ms = events.map_or(0, |events| events.last_ms);
+        if !is_before(row.entry, before_ms) || last_ms >= before_ms {
+            return None;
+        }
+        let led_to = events.and_then(|events| events.status);
+        match row.state() {
+            RowState::Live if row.status == USED && led_to == Some(USED) => Some(Self::Used),
+            RowState::Cancelled => Some(Self::Ended),
+            RowState::Live | RowState::Contradictory => None,
+        }
+    }
+}
+
+/// Whether an entry came before. Of what has none, nobody can tell.
+pub(crate) fn is_before(entry: Option<EntryId>, before_ms: i64) -> bool {
+    entry.is_some_and(|entry| i64::try_from(entry.ms).is_ok_and(|ms| ms < before_ms))
+}
+
 /// What was read of a user who is not in flight, of a voucher whose journal is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UserEvidence {
@@ -204,8 +243,6 @@ pub(crate) fn holds(row: &OrderRow) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_stream::EntryId;
-
     use super::*;
 
     const VOUCHER: i64 = 10;
@@ -288,12 +325,44 @@ mod tests {
 
     #[test]
     fn a_status_is_set_by_others_where_no_event_leads_to_it() {
-        let events = |status| EventSum { releases: 0, released: 0, status };
+        let events = |status| EventSum { releases: 0, released: 0, status, last_ms: 5 };
         let by_others =
             |status, events: Option<EventSum>| is_set_by_others(&row(7, 2, status).unwrap(), events.as_ref());
         assert!(!by_others(1, None) && !by_others(4, None) && by_others(2, None) && by_others(6, None));
         assert!(!by_others(2, Some(events(Some(2)))) && by_others(3, Some(events(Some(2)))));
         assert!(by_others(2, Some(events(None))) && !by_others(1, Some(events(None))));
+    }
+
+    #[test]
+    fn of_what_is_older_than_the_cut_off_only_used_orders_may_be_missing_in_the_journal() {
+        let events =
+            |status, last_ms| Some(EventSum { releases: 0, released: 0, status: Some(status), last_ms });
+        let missing = |row, events| Evidence {
+            is_complete: true,
+            folded_before_ms: Some(9),
+            row,
+            events,
+            ..Evidence::default()
+        };
+        let kind = |evidence: &Evidence| evidence.finding(VOUCHER).map(|it| it.kind);
+        let lacking = Some(DifferenceKind::NotAdmitted);
+        assert_eq!(kind(&missing(row(7, 2, 3), events(3, 8))), None);
+        for (evidence, why) in [
+            (missing(row(7, 2, 2), events(2, 8)), "it is live and may be refunded"),
+            (missing(row(7, 2, 3), events(3, 9)), "it was used since"),
+            (missing(row(7, 2, 3), events(2, 8)), "somebody else set its status"),
+            (Evidence { folded_before_ms: Some(5), ..missing(row(7, 2, 3), events(3, 4)) }, "it came since"),
+            (
+                Evidence { folded_before_ms: None, ..missing(row(7, 2, 3), events(3, 8)) },
+                "nothing was folded",
+            ),
+        ] {
+            assert_eq!(kind(&evidence), lacking, "{why}");
+        }
+        let by_hand = |row: &mut Option<OrderRow>| row.as_mut().unwrap().entry = None;
+        let mut unknown = missing(row(7, 2, 3), events(3, 8));
+        by_hand(&mut unknown.row);
+        assert_eq!(kind(&unknown), lacking, "nobody knows when it came");
     }
 
     #[test]

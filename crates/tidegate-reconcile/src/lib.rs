@@ -4,6 +4,7 @@ mod books;
 mod compare;
 mod delisted;
 mod difference;
+pub mod fold;
 mod in_flight;
 mod judge;
 mod lease;
@@ -19,7 +20,7 @@ mod stores;
 mod table;
 mod verify;
 
-pub use books::VoucherBooks;
+pub use books::{UsedCount, VoucherBooks};
 pub use delisted::{KeptKeys, KeyRemover, RemoveKeysPlan, RemoveKeysReport};
 pub use difference::{Cause, Difference, Mend};
 pub use lease::{ReconcilerLease, TakenLease};

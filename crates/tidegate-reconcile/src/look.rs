@@ -16,16 +16,18 @@ use tidegate_operations::change::Job;
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     gate::{ChangeState, GateError, RepairGuard, StockChange},
-    journal::{JournalSum, Sum},
+    journal::{JournalSum, Purged, Sum},
     sale, vouchers,
 };
 use tidegate_stream::{StreamError, StreamInspector, StreamNames, readable};
 
 use crate::{
-    books::VoucherBooks,
+    books::{UsedCount, VoucherBooks},
     compare::{Candidates, Counted, Pass, Sale, tally_by_others},
     difference::Difference,
     in_flight::Places,
+    judge::FinalOrder,
+    mysql_side::OrderRow,
     pace::Pace,
     report::{LookReport, Tally},
     stores::{LookError, Stores},
@@ -205,6 +207,8 @@ impl Looker {
             (its.dead_orders, its.dead_units) = counts(&counted.dead);
             let Some(sale) = sales.get(place as usize).and_then(Option::as_ref) else { continue };
             its.set_redis(&sale.moment, counted.sums.get(&place).copied());
+            let (orders, units) = counts(&counted.used);
+            its.used = its.purged.map(|_| UsedCount { orders, units });
         }
         // Redis was asked for their stocks before.
         let on_sale = vouchers::on_sale_with_orders(&self.stores.mysql, MOST_ON_SALE).await;
@@ -249,6 +253,10 @@ impl Looker {
             if let Some(row) = self.stores.mysql().stocks(&[voucher]).await?.get(&voucher) {
                 books.set_mysql(row);
             }
+            books.used = match books.purged {
+                Some(purged) => self.count_used(voucher, purged, job).await?,
+                None => None,
+            };
             books.is_change_open = !is_settled(change, self.stores.gate.read_change(voucher).await?);
             let found = books.differences();
             if !books.is_unsure && (found.is_empty() || before.as_ref() == Some(&found)) {
@@ -257,6 +265,37 @@ impl Looker {
             before = Some(found);
         }
         Ok(())
+    }
+
+    /// Counts the used orders of MySQL that the journal does not hold, one by one. None: more was folded meanwhile.
+    async fn count_used(
+        &self,
+        voucher: VoucherId,
+        purged: Purged,
+        job: &Job,
+    ) -> Result<Option<UsedCount>, LookError> {
+        let (mysql, mut count, mut after) = (self.stores.mysql(), UsedCount::default(), 0);
+        loop {
+            if job.is_stopped() {
+                return Err(LookError::Stopped);
+            }
+            let rows = self.request.pace.step(mysql.used_after(voucher, after)).await?;
+            let Some(last) = rows.last().map(|row| row.id) else { return Ok(Some(count)) };
+            let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+            let events = self.request.pace.step(mysql.events(&ids)).await?;
+            let (notes, now) = self.request.pace.step(self.stores.redis().notes(voucher, &ids)).await?;
+            if now != Some(purged) {
+                return Ok(None);
+            }
+            let is_folded = |row: &OrderRow| {
+                FinalOrder::of(row, events.get(&row.id), purged.before_ms) == Some(FinalOrder::Used)
+            };
+            let missing = rows.iter().zip(notes).filter(|(row, note)| note.is_none() && is_folded(row));
+            for (row, _) in missing {
+                (count.orders, count.units) = (count.orders + 1, count.units + row.quantity);
+            }
+            after = last;
+        }
     }
 
     async fn sum(

@@ -15,6 +15,8 @@ use tidegate_stream::EntryId;
 
 /// Rows a page.
 const PAGE: u32 = 1_000;
+/// The status of an order that was used.
+pub(crate) const USED: i64 = 3;
 
 // Ids may be signed or not; those beyond 2^63-1 are none of ours and become negative here. Entry ids are of any character set.
 const ROWS: &str = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
@@ -22,9 +24,11 @@ const ROWS: &str = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(vou
     FROM tb_voucher_order";
 const REFUSALS: &str = "SELECT order_id, user_id, voucher_id, CAST(quantity AS SIGNED), CAST(entry_id AS CHAR) \
     FROM tidegate_refusal";
-/// An order a row: how often and how much it was given back, and the status that its last move led to.
+/// An order a row: how often and how much it was given back, the status that its last move led to, and when the entry of a
+/// move came last.
 const EVENTS: &str = "SELECT order_id, CAST(SUM(released > 0) AS SIGNED), CAST(SUM(released) AS SIGNED), \
-    CAST(MAX(IF(to_status IS NULL, 0, step * 16 + to_status)) AS SIGNED) FROM tidegate_event";
+    CAST(MAX(IF(to_status IS NULL, 0, step * 16 + to_status)) AS SIGNED), \
+    CAST(MAX(IF(to_status IS NULL, 0, CAST(SUBSTRING_INDEX(entry_id, '-', 1) AS UNSIGNED))) AS SIGNED) FROM tidegate_event";
 const STOCKS: &str = "SELECT CAST(v.voucher_id AS SIGNED), CAST(v.stock AS SIGNED), CAST(v.initial_stock AS SIGNED), \
     CAST(COALESCE(o.units, 0) AS SIGNED), CAST(COALESCE(o.orders, 0) AS SIGNED), CAST(COALESCE(o.others, 0) AS SIGNED) \
     FROM tb_seckill_voucher v LEFT JOIN (SELECT voucher_id, ";
@@ -66,6 +70,9 @@ pub(crate) struct EventSum {
     pub(crate) released: i64,
     /// None: no event has moved it.
     pub(crate) status: Option<i64>,
+    /// When the last entry that moved it came into the stream, in Unix milliseconds. Those that changed nothing do not count: they
+    /// may be sent again at any time.
+    pub(crate) last_ms: i64,
 }
 
 /// What MySQL says of a voucher, at one moment.
@@ -155,6 +162,15 @@ impl MysqlSide<'_> {
         self.rows(sql).await?.iter().map(order_row).collect()
     }
 
+    /// The rows of a voucher that are used, after this id, in its order.
+    pub(crate) async fn used_after(&self, voucher: VoucherId, id: i64) -> sqlx::Result<Vec<OrderRow>> {
+        let sql = format!(
+            "{ROWS} FORCE INDEX (PRIMARY) WHERE id > {id} AND voucher_id = {voucher} AND status = {USED} \
+             AND slot IS NOT NULL ORDER BY id LIMIT {PAGE}"
+        );
+        self.rows(sql).await?.iter().map(order_row).collect()
+    }
+
     /// The refusals after this id, in its order.
     pub(crate) async fn refusals_after(&self, id: i64) -> sqlx::Result<Vec<RefusalRow>> {
         let sql = format!("{REFUSALS} WHERE order_id > {id} ORDER BY order_id LIMIT {PAGE}");
@@ -240,7 +256,8 @@ fn refusal_row(row: &MySqlRow) -> sqlx::Result<RefusalRow> {
 fn event_sum(row: &MySqlRow) -> sqlx::Result<(i64, EventSum)> {
     let last: i64 = row.try_get(3)?;
     let status = Some(last % 16).filter(|_| last > 0);
-    Ok((row.try_get(0)?, EventSum { releases: row.try_get(1)?, released: row.try_get(2)?, status }))
+    let (releases, released, last_ms) = (row.try_get(1)?, row.try_get(2)?, row.try_get(4)?);
+    Ok((row.try_get(0)?, EventSum { releases, released, status, last_ms }))
 }
 
 fn entry(text: Option<String>) -> Option<EntryId> {

@@ -9,8 +9,11 @@ use fred::{
     types::{ClusterHash, CustomCommand, Key, Value},
 };
 use tidegate_orders::{
-    JournalEntry, JournalField, Keys, Order, UserId, VoucherId, journal::COMPLETE, keys::naming,
-    order_status::LetterFact, wire::Message,
+    JournalEntry, JournalField, Keys, Order, UserId, VoucherId,
+    journal::{COMPLETE, PURGED, Purged},
+    keys::naming,
+    order_status::LetterFact,
+    wire::Message,
 };
 use tidegate_stream::{Entry, EntryId, Letter, StreamError, StreamInspector};
 
@@ -163,16 +166,18 @@ impl RedisSide<'_> {
         Ok(())
     }
 
-    /// The notes of these orders, byte for byte.
+    /// The notes of these orders, byte for byte, and what was folded until that very moment.
     pub(crate) async fn notes(
         &self,
         voucher: VoucherId,
         orders: &[i64],
-    ) -> Result<Vec<Option<Bytes>>, StreamError> {
-        let names: Vec<String> = orders.iter().map(i64::to_string).collect();
+    ) -> Result<(Vec<Option<Bytes>>, Option<Purged>), StreamError> {
+        let names = orders.iter().map(i64::to_string).chain([PURGED.to_owned()]);
         let key = self.keys.journal(voucher);
-        let notes = self.pool.hmget(&key, names).await;
-        Ok(notes.map_err(|error| naming(&key, error))?)
+        let notes = self.pool.hmget(&key, names.collect::<Vec<_>>()).await;
+        let mut notes: Vec<Option<Bytes>> = notes.map_err(|error| naming(&key, error))?;
+        let purged = notes.pop().flatten().and_then(|note| Purged::parse(&note));
+        Ok((notes, purged))
     }
 
     /// Which of these users are in the set of buyers.

@@ -100,6 +100,7 @@ impl LookReport {
             standing,
             removed: before.removed,
             units_to_deduct: books.map(|books| books.in_flight_units + books.dead_units).sum(),
+            folded_before_ms: before.folded_before_ms,
         }
     }
 }

@@ -156,12 +156,13 @@ impl Verify<'_> {
         let refusals = mysql.refusals(&ids).await?;
         let mut refusals: HashMap<i64, _> = refusals.into_iter().map(|row| (row.id, row)).collect();
         let events = mysql.events(&ids).await?;
-        let notes = self.stores.redis().notes(voucher, &ids).await?;
+        let (notes, purged) = self.stores.redis().notes(voucher, &ids).await?;
         let mut found = Vec::new();
         for (order, note) in ids.into_iter().zip(notes) {
             let evidence = Evidence {
                 is_complete: sale.is_complete,
                 complete_since_ms: sale.complete_since_ms,
+                folded_before_ms: purged.map(|purged| purged.before_ms),
                 note: note.as_ref().map(|note| JournalEntry::parse(note).unwrap_or_default()),
                 row: rows.remove(&order),
                 refusal: refusals.remove(&order),

@@ -1,4 +1,5 @@
-//! What a repair promises, shown on real servers.
+//! What a fold and a repair promise, shown on real servers.
 
+mod fold;
 mod repair;
 mod repair_ground;

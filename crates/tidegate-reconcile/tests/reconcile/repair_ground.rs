@@ -25,7 +25,7 @@ use tidegate_operations::{
 };
 use tidegate_orders::{
     Announced, Gate, JournalEntry, JournalField, KeyTemplates, Keys, Quantity, VoucherId,
-    gate::{Admission, AdmitReply},
+    gate::{Admission, AdmitReply, Release, UserAfter},
     schema,
 };
 use tidegate_reconcile::{
@@ -93,6 +93,7 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
         pay_within: Duration::ZERO,
         reconcile_every: Duration::ZERO,
         remove_delisted_after: Duration::ZERO,
+        fold_after: Duration::ZERO,
         results: ResultsSettings { announced: Announced::Exceptions, keep: None, keep_bytes: None },
         fleet: FleetTiming {
             batch: 300,
@@ -176,18 +177,32 @@ impl Ground {
         Ok(self.redis.hset(self.keys.journal(voucher()), (field, note)).await?)
     }
 
+    /// An order of one unit of the user with its number.
+    pub fn admission(&self, order: i64) -> Result<Admission> {
+        Ok(Admission {
+            order: order.try_into()?,
+            user: order.try_into()?,
+            voucher: voucher(),
+            quantity: Quantity::ONE,
+            traceparent: None,
+        })
+    }
+
+    /// What gives that order back.
+    pub fn release(&self, order: i64) -> Result<Release> {
+        Ok(Release {
+            order: order.try_into()?,
+            user: order.try_into()?,
+            voucher: voucher(),
+            units: Some(Quantity::ONE),
+            user_after: UserAfter::Freed,
+            by: "worker:test".into(),
+        })
+    }
+
     /// Orders of one unit, each of the user with its number.
     pub async fn admit(&self, orders: impl Iterator<Item = i64>) -> Result<()> {
-        let admission = |order: i64| {
-            Ok(Admission {
-                order: order.try_into()?,
-                user: order.try_into()?,
-                voucher: voucher(),
-                quantity: Quantity::ONE,
-                traceparent: None,
-            })
-        };
-        for admissions in orders.map(admission).collect::<Result<Vec<_>>>()?.chunks(50) {
+        for admissions in orders.map(|order| self.admission(order)).collect::<Result<Vec<_>>>()?.chunks(50) {
             for reply in self.gate.admit_all(admissions).await {
                 ensure!(reply? == AdmitReply::Admitted);
             }

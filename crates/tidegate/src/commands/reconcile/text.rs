@@ -122,6 +122,16 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) 
             stock(books.initial_stock),
             books.live_units
         ),
+        DifferenceKind::PurgedApart => {
+            let (purged, used) = (books.purged.unwrap_or_default(), books.used.unwrap_or_default());
+            format!(
+                "{} ({}) that were used were folded out of the journal, and MySQL has {} ({})",
+                counted(purged.used_orders, "order"),
+                counted(purged.used_units.unsigned_abs(), "unit"),
+                counted(used.orders, "order"),
+                counted(used.units.unsigned_abs(), "unit"),
+            )
+        }
         DifferenceKind::SaleForgotten => {
             format!("Its sale is on, MySQL has {of} left, and Redis holds no stock of it: nobody can buy")
         }

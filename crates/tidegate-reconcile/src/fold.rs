@@ -1,0 +1,228 @@
+//! Folds what is final on both sides out of the journals, so that the memory of a sale is bounded by its buyers and live orders.
+//!
+//! An order is final when MySQL has ended, refused or used it, by our own events, and when its note, its row and all events that
+//! moved it are older than the cut-off: older than the oldest entry that the stream still holds, so none of these entries can come
+//! again from there. Nothing is locked: `lua/fold.lua` acts on an order only while its note is what was read here.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_operations::change::Job;
+use tidegate_orders::{
+    Gate, JournalEntry, JournalField, Keys, OrderId, RowState, VoucherId,
+    gate::{FoldReply, MOST_FOLDED, OrderFold},
+    sale,
+};
+use tidegate_stream::{StreamError, StreamInspector, StreamNames, server_time_ms};
+
+use crate::{
+    compare::dead_orders,
+    in_flight::{InFlight, Places},
+    judge::{FinalOrder, is_before},
+    mysql_side::{EventSum, OrderRow, RefusalRow, USED},
+    pace::Pace,
+    redis_side::DeadOrders,
+    stores::{LookError, Stores},
+};
+
+/// What a fold did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FoldReport {
+    /// Orders that were given back and are in no journal any more.
+    pub released: u64,
+    /// Orders that were used and are in no journal any more.
+    pub used: u64,
+    /// Live orders with a shorter note.
+    pub shortened: u64,
+}
+
+/// Folds the journals of all vouchers.
+#[derive(Debug)]
+pub struct Folder {
+    stores: Stores,
+    older_than: Duration,
+    pace: Pace,
+}
+
+/// A note that is old enough.
+struct Candidate {
+    order: OrderId,
+    found: String,
+    entry: JournalEntry,
+}
+
+/// What MySQL says of the candidates.
+struct Facts {
+    rows: HashMap<i64, OrderRow>,
+    refusals: HashMap<i64, RefusalRow>,
+    events: HashMap<i64, EventSum>,
+}
+
+/// What is not folded, however old it is.
+struct Busy {
+    places: Places,
+    in_flight: InFlight,
+    dead: DeadOrders,
+}
+
+impl Folder {
+    /// Of the system with these names: what is `older_than` that, and older than the stream.
+    #[must_use]
+    pub fn new(
+        (redis, mysql): (Pool, MySqlPool),
+        keys: Keys,
+        names: StreamNames,
+        (older_than, pace): (Duration, Pace),
+    ) -> Self {
+        let gate = Gate::new(redis.clone(), keys.clone(), names.stream.as_str());
+        let inspector = StreamInspector::new(redis.clone(), names);
+        Self { stores: Stores { redis, mysql, inspector, keys, gate }, older_than, pace }
+    }
+
+    /// What is older can be folded by now, in Unix milliseconds by the clock of Redis.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn cut_off_ms(&self) -> Result<i64, LookError> {
+        let now_ms = i64::try_from(server_time_ms(&self.stores.redis).await?).unwrap_or(i64::MAX);
+        let age_ms = i64::try_from(self.older_than.as_millis()).unwrap_or(i64::MAX);
+        let first = self.stores.redis().first_entry().await?;
+        let first_ms = first.and_then(|first| i64::try_from(first.ms).ok()).unwrap_or(i64::MAX);
+        Ok(now_ms.saturating_sub(age_ms).min(first_ms))
+    }
+
+    /// Folds what is older than `before_ms`, which must be no later than [`Folder::cut_off_ms`]. One at a time in a fleet: whoever
+    /// calls it has the reconciler's lease. May be stopped and called again at any time.
+    ///
+    /// # Errors
+    /// When a store cannot be read, or `job` is stopped.
+    pub async fn fold(&self, before_ms: i64, job: &Job) -> Result<FoldReport, LookError> {
+        let Stores { redis, inspector, keys, .. } = &self.stores;
+        let vouchers = sale::find_journaled(redis, keys, |_| {}).await.map_err(StreamError::from)?;
+        let places = Places::new(vouchers.into_iter().collect());
+        let in_flight = InFlight::read(inspector, keys, &places, &self.pace).await?;
+        let dead = dead_orders(&self.stores, &places, self.pace).await?;
+        let busy = Busy { places, in_flight, dead };
+        let mut report = FoldReport::default();
+        for (place, voucher) in (0..).zip(busy.places.all()) {
+            let moment = self.stores.gate.moment(*voucher).await?;
+            // A journal that a load made complete holds nothing that is older than that.
+            if moment.is_complete && self.stores.redis().complete_since(*voucher).await? < before_ms {
+                self.fold_voucher((place, *voucher), before_ms, &busy, job, &mut report).await?;
+            }
+        }
+        Ok(report)
+    }
+
+    async fn fold_voucher(
+        &self,
+        (place, voucher): (u32, VoucherId),
+        before_ms: i64,
+        busy: &Busy,
+        job: &Job,
+        report: &mut FoldReport,
+    ) -> Result<(), LookError> {
+        let mut cursor = Bytes::from_static(b"0");
+        loop {
+            let page = self.pace.step(self.stores.gate.journal_page(voucher, cursor)).await?;
+            let (next, fields) = page;
+            job.progress.add(fields.len() as u64);
+            let is_settled = |it: &Candidate| {
+                let order = it.order.get();
+                !busy.in_flight.has_order(place, order) && busy.dead.of(place, order).is_none()
+            };
+            let old = fields.iter().filter_map(|(name, note)| candidate(name, note, before_ms));
+            let old: Vec<Candidate> = old.filter(is_settled).collect();
+            for candidates in old.chunks(MOST_FOLDED) {
+                if job.is_stopped() {
+                    return Err(LookError::Stopped);
+                }
+                let folded = self.fold_orders(voucher, before_ms, candidates);
+                let FoldReply::Folded { released, used, shortened } = self.pace.step(folded).await? else {
+                    return Ok(());
+                };
+                report.released += released;
+                report.used += used;
+                report.shortened += shortened;
+            }
+            if next == "0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    async fn fold_orders(
+        &self,
+        voucher: VoucherId,
+        before_ms: i64,
+        candidates: &[Candidate],
+    ) -> Result<FoldReply, LookError> {
+        let ids: Vec<i64> = candidates.iter().map(|it| it.order.get()).collect();
+        let mysql = self.stores.mysql();
+        let rows: HashMap<i64, OrderRow> =
+            mysql.orders(&ids).await?.into_iter().map(|row| (row.id, row)).collect();
+        // Most that are left of an old sale are live: nothing else needs to be asked of these.
+        let may_be_final =
+            |id: &i64| rows.get(id).is_some_and(|row| row.state() != RowState::Live || row.status == USED);
+        let ended: Vec<i64> = ids.iter().copied().filter(may_be_final).collect();
+        let rowless: Vec<i64> = ids.into_iter().filter(|id| !rows.contains_key(id)).collect();
+        let refusals = mysql.refusals(&rowless).await?.into_iter().map(|row| (row.id, row)).collect();
+        let events = mysql.events(&ended).await?;
+        let facts = Facts { rows, refusals, events };
+        let mut seen = HashSet::new();
+        let folds: Vec<OrderFold> = candidates
+            .iter()
+            .filter(|it| seen.insert(it.order))
+            .filter_map(|it| facts.fold(it, voucher.get(), before_ms))
+            .collect();
+        if folds.is_empty() {
+            return Ok(FoldReply::Folded { released: 0, used: 0, shortened: 0 });
+        }
+        Ok(self.stores.gate.fold(voucher, before_ms, &folds).await?)
+    }
+}
+
+fn candidate(name: &[u8], note: &[u8], before_ms: i64) -> Option<Candidate> {
+    let JournalField::Order(order) = JournalField::parse(str::from_utf8(name).ok()?) else { return None };
+    let entry = JournalEntry::parse(note)?;
+    let is_old = entry.at_ms.is_some_and(|at_ms| at_ms < before_ms);
+    let is_known = entry.is_admission() || entry.is_release();
+    (is_old && is_known)
+        .then(|| Some(Candidate { order, found: str::from_utf8(note).ok()?.to_owned(), entry }))?
+}
+
+impl Facts {
+    fn fold(&self, it: &Candidate, voucher: i64, before_ms: i64) -> Option<OrderFold> {
+        let id = it.order.get();
+        let row = self.rows.get(&id);
+        if it.entry.is_release() {
+            let is_refused =
+                |refusal: &RefusalRow| refusal.voucher == voucher && is_before(refusal.entry, before_ms);
+            let is_final = match row {
+                Some(row) => self.end(row, voucher, before_ms) == Some(FinalOrder::Ended),
+                None => self.refusals.get(&id).is_some_and(is_refused),
+            };
+            return is_final.then(|| OrderFold::remove(it.order, &it.found))?;
+        }
+        let row = row.filter(|row| it.entry.by.as_deref() == Some(&*row.user.to_string()))?;
+        match self.end(row, voucher, before_ms) {
+            Some(FinalOrder::Used) if it.entry.change == Some(-row.quantity) => {
+                OrderFold::remove(it.order, &it.found)
+            }
+            // Ended and not released: a difference, which somebody has to see.
+            Some(FinalOrder::Ended) => None,
+            _ => OrderFold::shorten(it.order, &it.found),
+        }
+    }
+
+    fn end(&self, row: &OrderRow, voucher: i64, before_ms: i64) -> Option<FinalOrder> {
+        let end = FinalOrder::of(row, self.events.get(&row.id), before_ms);
+        end.filter(|_| row.voucher == voucher)
+    }
+}

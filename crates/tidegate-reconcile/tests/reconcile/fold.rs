@@ -1,0 +1,255 @@
+//! Folding what is final out of a journal, on real servers: both sides agree afterwards, and whatever comes again moves no unit.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use fred::interfaces::StreamsInterface;
+use tidegate_operations::reconciled::DifferenceKind;
+use tidegate_orders::{
+    Keys, Sum,
+    gate::{AdmitReply, SumCheck},
+    journal::Purged,
+};
+use tidegate_reconcile::{
+    LookReport, LookRequest, Looker, Pace,
+    fold::{FoldReport, Folder},
+};
+
+use crate::repair_ground::{Ground, UNITS, job, voucher};
+
+impl Ground {
+    fn folder(&self) -> Folder {
+        let (stores, keys) =
+            ((self.redis.clone(), self.mysql.clone()), Keys::new(self.settings.keys.clone()));
+        Folder::new(stores, keys, self.settings.stream_names(), (Duration::ZERO, Pace::Full))
+    }
+
+    async fn fold(&self) -> Result<FoldReport> {
+        let folder = self.folder();
+        Ok(folder.fold(folder.cut_off_ms().await?, &job()).await?)
+    }
+
+    /// As after the retention: the stream holds nothing any more.
+    async fn trim(&self) -> Result<()> {
+        self.typed("XTRIM stream.orders MAXLEN 0").await?;
+        Ok(())
+    }
+
+    async fn compare(&self) -> Result<LookReport> {
+        let (stores, keys) =
+            ((self.redis.clone(), self.mysql.clone()), Keys::new(self.settings.keys.clone()));
+        let request = LookRequest { vouchers: vec![voucher()], since_ms: None, pace: Pace::Full };
+        Ok(Looker::new(stores, keys, self.settings.stream_names(), request).look(&job(), |_| {}).await?)
+    }
+
+    async fn expect_clean(&self) -> Result<()> {
+        let report = self.compare().await?;
+        ensure!(report.is_clean(), "{:#?}", report.vouchers);
+        Ok(())
+    }
+
+    async fn kinds(&self) -> Result<BTreeMap<DifferenceKind, u64>> {
+        Ok(self.compare().await?.counts())
+    }
+
+    async fn purged(&self) -> Result<Purged> {
+        self.gate.moment(voucher()).await?.purged.context("something is folded")
+    }
+
+    /// Orders 1 to 12, each of the user with its number: 1 to 3 are cancelled, 4 to 6 used, 7 and 8 refunded, 9 and 10 paid, 11
+    /// and 12 unpaid. Order 13 is a second one of user 12, and refused.
+    async fn live_through_all(&self) -> Result<()> {
+        self.admit(1..=12).await?;
+        self.typed("SREM seckill:order:10 12").await?;
+        let mut second = self.admission(13)?;
+        second.user = 12.try_into()?;
+        ensure!(self.gate.admit(&second).await? == AdmitReply::Admitted);
+        for order in 4..=10 {
+            self.event(order, "paid", &format!(" ref p{order}")).await?;
+        }
+        for (orders, event) in [(1..=3, "cancelled"), (4..=6, "used"), (7..=8, "refunded")] {
+            for order in orders {
+                self.event(order, event, "").await?;
+            }
+        }
+        self.work().await
+    }
+
+    /// All entries of the stream, each with its fields.
+    async fn entries(&self) -> Result<Vec<Vec<(String, String)>>> {
+        type Fields = std::collections::HashMap<String, String>;
+        let entries: Vec<(String, Fields)> =
+            self.redis.xrange_values("stream.orders", "-", "+", None).await?;
+        Ok(entries.into_iter().map(|(_, fields)| fields.into_iter().collect()).collect())
+    }
+
+    async fn append(&self, entries: &[Vec<(String, String)>]) -> Result<()> {
+        for fields in entries {
+            let words: Vec<String> = fields.iter().map(|(name, value)| format!("{name} {value}")).collect();
+            self.typed(&format!("XADD stream.orders * {}", words.join(" "))).await?;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_is_final_is_folded_live_orders_stay_and_both_sides_agree() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.live_through_all().await?;
+    ground.expect_clean().await?;
+    assert_eq!(ground.fold().await?, FoldReport::default(), "the stream still holds their entries");
+    ground.trim().await?;
+    assert_eq!(ground.fold().await?, FoldReport { released: 6, used: 3, shortened: 4 });
+    let held = ground.held().await?;
+    let mut left: Vec<&str> = held.journal.keys().map(String::as_str).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["#complete", "#load", "#purged", "10", "11", "12", "9"]);
+    assert_eq!((held.stock, held.mysql_stock, held.buyers.len()), (UNITS - 7, UNITS - 7, 7));
+    let purged = ground.purged().await?;
+    assert_eq!((purged.change, purged.released_orders, purged.released_units), (-3, 6, 6));
+    assert_eq!((purged.used_orders, purged.used_units), (3, 3));
+    ground.expect_clean().await?;
+    assert_eq!(ground.fold().await?, FoldReport::default());
+
+    // A month later: the short note of a live order is released, once, and folded in its turn.
+    for _ in 0..2 {
+        ground.event(9, "refunded", " ref r9").await?;
+        ground.work().await?;
+    }
+    ground.event(10, "used", "").await?;
+    ground.work().await?;
+    assert_eq!(ground.held().await?.stock, UNITS - 6);
+    ground.expect_clean().await?;
+    ground.trim().await?;
+    assert_eq!(ground.fold().await?, FoldReport { released: 1, used: 1, shortened: 0 });
+    let purged = ground.purged().await?;
+    assert_eq!((purged.change, purged.released_orders, purged.used_orders), (-4, 7, 4));
+    ground.expect_clean().await
+}
+
+#[tokio::test]
+async fn units_that_a_refusal_did_not_bring_back_stay_out_of_what_was_loaded() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.sql("UPDATE tb_seckill_voucher SET stock = 1, initial_stock = 1 WHERE voucher_id = 10").await?;
+    ground.admit(1..=4).await?;
+    ground.work().await?;
+    let before = ground.compare().await?.vouchers[0].books.clone();
+    ground.trim().await?;
+    assert_eq!(ground.fold().await?, FoldReport { released: 3, used: 0, shortened: 1 });
+    let after = ground.compare().await?.vouchers[0].books.clone();
+    assert_eq!(
+        (after.loaded, after.redis_drift, after.redis_stock),
+        (before.loaded, Some(0), before.redis_stock)
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_group_has_still_to_handle_or_has_buried_is_not_folded() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.live_through_all().await?;
+    ground.trim().await?;
+    // An unread entry of an order that was used, a pending one of a cancelled one, a dead letter of another one.
+    for event in ["event paid orderId 1 userId 1 voucherId 10 ref late", "userId 2 voucherId 10 id 2"] {
+        ground.typed(&format!("XADD stream.orders * {event}")).await?;
+    }
+    ground.typed("XREADGROUP GROUP g1 c1 COUNT 1 STREAMS stream.orders >").await?;
+    ground.typed("XADD stream.orders.dead * userId 4 voucherId 10 id 4 dead_reason x dead_entry 1-1").await?;
+    let report = ground.fold().await?;
+    let held = ground.held().await?;
+    for order in ["1", "2"] {
+        assert!(held.journal.contains_key(order), "{order} of {:?}", held.journal.keys());
+    }
+    assert_eq!(report.released, 4);
+    Ok(())
+}
+
+#[tokio::test]
+async fn entries_of_folded_orders_that_come_again_give_nothing_back_and_sell_nothing() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.live_through_all().await?;
+    let entries = ground.entries().await?;
+    ground.trim().await?;
+    ground.fold().await?;
+    let before = ground.held().await?;
+    for _ in 0..2 {
+        ground.append(&entries).await?;
+        ground.work().await?;
+        let after = ground.held().await?;
+        assert_eq!(
+            (after.stock, &after.journal, &after.buyers),
+            (before.stock, &before.journal, &before.buyers)
+        );
+        assert_eq!((after.mysql_stock, &after.rows), (before.mysql_stock, &before.rows));
+    }
+    ground.expect_clean().await
+}
+
+#[tokio::test]
+async fn the_id_of_a_folded_order_that_is_asked_for_again_sells_nothing_and_comes_back_once() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.live_through_all().await?;
+    ground.trim().await?;
+    ground.fold().await?;
+    let before = ground.held().await?;
+    assert_eq!(ground.gate.admit(&ground.admission(4)?).await?, AdmitReply::UserHasOrder, "it was used");
+    // Cancelled, refunded.
+    for order in [1, 7] {
+        assert_eq!(ground.gate.admit(&ground.admission(order)?).await?, AdmitReply::Admitted);
+    }
+    ground.work().await?;
+    let after = ground.held().await?;
+    assert_eq!((after.mysql_stock, &after.rows), (before.mysql_stock, &before.rows));
+    assert_eq!((after.stock, &after.buyers), (before.stock, &before.buyers));
+    ground.expect_clean().await
+}
+
+#[tokio::test]
+async fn used_orders_that_mysql_lacks_are_counted_and_a_live_one_that_redis_lacks_is_named() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.live_through_all().await?;
+    ground.trim().await?;
+    ground.fold().await?;
+    ground.typed("HDEL seckill:journal:10 9").await?;
+    ground.typed("INCRBY seckill:stock:10 1").await?;
+    assert_eq!(ground.kinds().await?, BTreeMap::from([(DifferenceKind::NotAdmitted, 1)]));
+    ground.sql("DELETE FROM tb_voucher_order WHERE id = 5").await?;
+    ground.sql("UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await?;
+    let report = ground.compare().await?;
+    let apart = report.vouchers[0].differences.iter().find(|it| it.kind == DifferenceKind::PurgedApart);
+    let first = apart.and_then(|it| it.first.first()).context("it is counted")?;
+    assert_eq!((first.units, first.order, first.mend), (1, None, tidegate_reconcile::Mend::ByHand));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fold_while_a_journal_is_added_up_never_makes_the_sum_wrong() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=6_000).await?;
+    ground.work().await?;
+    // All of them are cancelled without the detour through events.
+    ground.sql("UPDATE tb_voucher_order SET status = 4, slot = NULL").await?;
+    ground.sql(&format!("UPDATE tb_seckill_voucher SET stock = {UNITS}")).await?;
+    for orders in (1..=6_000).collect::<Vec<i64>>().chunks(250) {
+        let releases = orders.iter().map(|order| ground.release(*order)).collect::<Result<Vec<_>>>()?;
+        for reply in ground.gate.release_all(&releases).await {
+            reply?;
+        }
+    }
+    ground.trim().await?;
+    let folding = tokio::spawn({
+        let ground = ground.clone();
+        async move { ground.fold().await }
+    });
+    let mut looks = 0;
+    while !folding.is_finished() {
+        match ground.gate.check_sum(voucher(), u64::MAX).await? {
+            SumCheck::Checked(_, Sum::Apart(units)) => panic!("{units} units apart"),
+            SumCheck::Checked(..) => looks += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(folding.await??, FoldReport { released: 6_000, used: 0, shortened: 0 });
+    assert!(looks > 0);
+    ground.expect_clean().await
+}
