@@ -19,6 +19,7 @@ mod configuration;
 mod dead;
 mod delist;
 mod doctor;
+mod fold;
 mod migrations;
 mod operator;
 mod order_event;

@@ -1,4 +1,5 @@
-//! Compares both stores now and then, in one worker of a fleet at a time, so slowly that no sale feels it.
+//! Compares both stores now and then, in one worker of a fleet at a time, so slowly that no sale feels it; and folds what is final
+//! out of the journals, when they agree.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tidegate_operations::{
 use tidegate_orders::Keys;
 use tidegate_reconcile::{
     KeyRemover, LookError, LookReport, LookRequest, Looker, Pace, ReconcilerLease, TakenLease,
+    fold::{FoldReport, Folder},
 };
 use tidegate_stream::{StreamError, server_time_ms};
 use tokio::time::{Instant, sleep};
@@ -20,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// After a look that failed, at most.
 const REST: Duration = Duration::from_secs(120);
+/// The cut-off must have moved by that much, or by this part of the age of what is folded, before journals are read for it again.
+const FOLD_STEP: Duration = Duration::from_secs(3600);
+const FOLD_PART: u32 = 24;
 /// So many looks in a row must have failed before somebody is told.
 const FAILURES_BEFORE_WARNING: u32 = 3;
 
@@ -30,6 +35,8 @@ pub struct Reconciler {
     keys: Keys,
     looker: Looker,
     remover: KeyRemover,
+    folder: Folder,
+    fold_after: Duration,
     who: String,
     every: Duration,
     began: Instant,
@@ -39,10 +46,13 @@ impl Reconciler {
     /// In the worker `name`.
     pub fn new((redis, mysql): (Pool, MySqlPool), settings: &SystemSettings, keys: Keys, name: &str) -> Self {
         let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
-        let who = format!("worker {name}");
-        let remover = KeyRemover::new((redis.clone(), mysql.clone()), settings, who.clone());
-        let looker = Looker::new((redis.clone(), mysql), keys.clone(), settings.stream_names(), request);
-        Self { redis, keys, looker, remover, who, every: settings.reconcile_every, began: Instant::now() }
+        let (who, stores) = (format!("worker {name}"), (redis.clone(), mysql));
+        let remover = KeyRemover::new(stores.clone(), settings, who.clone());
+        let looker = Looker::new(stores.clone(), keys.clone(), settings.stream_names(), request);
+        let fold_after = settings.fold_after;
+        let folder = Folder::new(stores, keys.clone(), settings.stream_names(), (fold_after, Pace::Quarter));
+        let (every, began) = (settings.reconcile_every, Instant::now());
+        Self { redis, keys, looker, remover, folder, fold_after, who, every, began }
     }
 
     /// Looks if it is time and nobody else does. None: not now.
@@ -65,7 +75,11 @@ impl Reconciler {
                 match now.write(&self.redis, &self.keys).await {
                     Ok(()) => {
                         self.remove_delisted(&report).await;
-                        Ok(Some(now))
+                        let folded = match report.is_clean() {
+                            true => stop.run_until_cancelled(self.fold_if_due(now.clone(), &job)).await,
+                            false => None,
+                        };
+                        folded.unwrap_or(Ok(())).map(|()| Some(now))
                     }
                     Err(error) => Err(LookError::from(error)),
                 }
@@ -90,6 +104,29 @@ impl Reconciler {
             }
             Err(error) => tracing::warn!(%error, "did not remove the keys of delisted vouchers"),
         }
+    }
+
+    /// Folds if what can be folded by now may be more than the last time, whoever did it.
+    async fn fold_if_due(&self, mut kept: Reconciled, job: &Job) -> Result<(), LookError> {
+        if self.fold_after.is_zero() {
+            return Ok(());
+        }
+        let before_ms = self.folder.cut_off_ms().await?;
+        let step = FOLD_STEP.min(self.fold_after / FOLD_PART);
+        let step_ms = i64::try_from(step.as_millis()).unwrap_or(i64::MAX);
+        // A clock that was set back must not keep it from folding.
+        let is_due = before_ms.saturating_sub(kept.folded_before_ms).saturating_abs() >= step_ms.max(1);
+        if !is_due {
+            return Ok(());
+        }
+        let FoldReport { released, used, shortened } = self.folder.fold(before_ms, job).await?;
+        if released + used > 0 {
+            tracing::info!(released, used, shortened, "folded what is final out of the journals");
+        }
+        // What was removed since stands there, too.
+        kept = Reconciled::read(&self.redis, &self.keys).await?.unwrap_or(kept);
+        kept.folded_before_ms = before_ms;
+        Ok(kept.write(&self.redis, &self.keys).await?)
     }
 
     /// So long after the last one, whoever did it; the first time, so long after this process has begun.

@@ -1,0 +1,59 @@
+//! Workers fold what is final out of the journals; every command that reads a journal gets on with what is left.
+
+use crate::{
+    program::Program,
+    site::{Site, until},
+};
+
+const VOUCHER: i64 = 10;
+
+async fn fields(site: &Site) -> Vec<String> {
+    let fields = site.redis_says(&["HKEYS", "seckill:journal:10"]).await;
+    let mut fields: Vec<String> = fields.convert().expect("the names of fields");
+    fields.sort_unstable();
+    fields
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_fold_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree_with_what_is_left() {
+    let site = Site::open().await;
+    let program = Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()]);
+    program.run("voucher load --voucher 10 --stock 100").expect(0);
+    let plan = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_FOLD_AFTER_S", 1);
+    let worker = plan.start();
+    for order in 1..=6 {
+        site.admit(order, order, VOUCHER, 1).await;
+    }
+    site.settled().await;
+    for event in ["cancel 1", "cancel 2", "pay 3", "pay 4", "use 3"] {
+        program.run(&format!("order {event} --yes")).expect(0);
+    }
+    site.settled().await;
+    site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
+    let left = ["#complete", "#load", "#purged", "4", "5", "6"];
+    until("what is final is folded", || async { fields(&site).await == left }).await;
+    until("it is logged", || async { worker.log().contains("folded what is final out of the journals") })
+        .await;
+
+    program.run("reconcile").expect(0);
+    let audit = program.run("audit").expect(0).stdout;
+    assert!(audit.contains("It holds"), "{audit}");
+    let doctor = program.run("doctor").all();
+    assert!(!doctor.contains("journal"), "{doctor}");
+    let shown = program.run("order show 1").all();
+    assert!(shown.contains("cancelled"), "{shown}");
+
+    program.run("order refunded 4 --yes").expect(0);
+    site.settled().await;
+    assert_eq!(site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64(), Some(97));
+    // A rebuild knows all of them again, and what is final is folded anew.
+    program.run("rebuild --all --yes").expect(0);
+    program.run("reconcile").expect(0);
+    site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
+    let left = ["#complete", "#load", "#purged", "5", "6"];
+    until("it is folded again", || async { fields(&site).await == left }).await;
+    program.run("reconcile").expect(0);
+    program.run("audit").expect(0);
+    assert_eq!(site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64(), Some(97));
+    assert!(worker.stop().await.success());
+}
