@@ -39,6 +39,10 @@ test *args: servers
 model runs="1000": servers
     TIDEGATE_MODEL_RUNS={{ runs }} cargo test {{ everything }} --test pipeline life_model -- --nocapture
 
+# What a sale of a week takes in Redis, day by day, with and without folding, of so many orders (`just test` has 20,000)
+memory-curve orders="1000000": servers
+    TIDEGATE_MEMORY_ORDERS={{ orders }} cargo test {{ everything }} --test reconcile memory -- --nocapture
+
 # Everything that CI runs
 ci: fmt-check lint doc deny test matrix-sample clusters-sample
 

@@ -1,0 +1,244 @@
+//! What a sale of a week takes in Redis, with and without folding. The orders of each day are written to both stores as scripts and
+//! workers leave them; a clock that the test sets makes the days pass.
+
+use std::{fmt::Write, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use fred::{
+    clients::Pool,
+    interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface},
+    types::{ClusterHash, CustomCommand, InfoKind, Value},
+};
+use sqlx::{AssertSqlSafe, MySqlPool};
+use tidegate_lab::{Clock, MysqlServer, RedisServer};
+use tidegate_orders::{
+    Gate, KeyTemplates, Keys, Sum,
+    gate::{SaleWindow, SumCheck},
+    schema,
+};
+use tidegate_reconcile::{LookRequest, Looker, Pace, fold::Folder};
+use tidegate_stream::{RedisSettings, StreamNames, connect_pool};
+
+use crate::repair_ground::{job, voucher};
+
+const DAYS: i64 = 7;
+const DAY_S: i64 = 24 * 3600;
+/// Orders that are written at once.
+const PIECE: i64 = 500;
+/// An order id of the first day, as `icr:order` gives it out, and a user id.
+const FIRST_ORDER: i64 = 600_000_000_000_000_000;
+const FIRST_USER: i64 = 1_000_000_000;
+
+/// How an order ended, by its number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Refused,
+    Cancelled,
+    Used,
+    Paid,
+}
+
+impl End {
+    /// Of twenty: two refused, five cancelled, eleven used, two still live.
+    const fn of(nth: i64) -> Self {
+        match nth % 20 {
+            0..2 => Self::Refused,
+            2..7 => Self::Cancelled,
+            7..18 => Self::Used,
+            _ => Self::Paid,
+        }
+    }
+
+    const fn is_buyer(self) -> bool {
+        matches!(self, Self::Used | Self::Paid)
+    }
+}
+
+/// A Redis of the sale.
+struct Shop {
+    redis: Pool,
+    keys: Keys,
+    _server: RedisServer,
+}
+
+impl Shop {
+    async fn open(clock: &Clock, units: i64) -> Result<Self> {
+        // What is kept on disk is not asked for here.
+        let options = RedisServer::options().clock(clock).args(["--appendonly", "no", "--save", ""]);
+        let server = tokio::task::spawn_blocking(move || options.start()).await??;
+        let settings = RedisSettings {
+            url: server.url(),
+            connections: 2,
+            command_timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(5),
+        };
+        let redis: Pool = connect_pool(&settings).await?.into();
+        let keys = Keys::new(KeyTemplates::default());
+        let group: Vec<Value> =
+            ["CREATE", "stream.orders", "g1", "0", "MKSTREAM"].map(Value::from).into_iter().collect();
+        let command = CustomCommand::new_static("XGROUP", ClusterHash::FirstKey, false);
+        redis.next().custom::<(), _>(command, group).await?;
+        let shop = Self { redis, keys, _server: server };
+        Gate::new(shop.redis.clone(), shop.keys.clone(), "stream.orders")
+            .load(voucher(), units.unsigned_abs(), SaleWindow::default())
+            .await?;
+        Ok(shop)
+    }
+
+    async fn write(&self, notes: &[(String, String)], buyers: &[String], stock: i64) -> Result<()> {
+        self.redis.hset::<(), _, _>(self.keys.journal(voucher()), notes.to_vec()).await?;
+        self.redis.sadd::<(), _, _>(self.keys.buyers(voucher()), buyers.to_vec()).await?;
+        Ok(self.redis.set(self.keys.stock(voucher()), stock, None, None, false).await?)
+    }
+
+    async fn used_memory(&self) -> Result<u64> {
+        let info: String = self.redis.info(Some(InfoKind::Memory)).await?;
+        let line = info.lines().find_map(|line| line.strip_prefix("used_memory:")).context("used_memory")?;
+        Ok(line.trim().parse()?)
+    }
+
+    async fn fields(&self) -> Result<i64> {
+        Ok(self.redis.hlen(self.keys.journal(voucher())).await?)
+    }
+
+    async fn expect_sum(&self) -> Result<()> {
+        let gate = Gate::new(self.redis.clone(), self.keys.clone(), "stream.orders");
+        let sum = gate.check_sum(voucher(), u64::MAX).await?;
+        ensure!(matches!(sum, SumCheck::Checked(_, Sum::Holds)), "{sum:?}");
+        Ok(())
+    }
+}
+
+fn notes(orders: std::ops::Range<i64>, units: i64, at_ms: i64) -> Vec<(String, String)> {
+    let note = |nth: i64| {
+        let (user, from) = (FIRST_USER + nth, units - nth);
+        let to = from - 1;
+        let by = match End::of(nth) {
+            End::Refused => "worker:out_of_stock",
+            End::Cancelled => "worker:cancelled",
+            End::Used | End::Paid => {
+                return format!(
+                    r#"{{"action":"admit","from":{from},"to":{to},"change":-1,"by":"{user}","timestamp":{at_ms}}}"#
+                );
+            }
+        };
+        format!(
+            r#"{{"action":"release","from":{to},"to":{from},"change":1,"by":"{by}","timestamp":{at_ms},"admitted":{{"user":"{user}","change":-1,"timestamp":{at_ms},"from":{from}}}}}"#
+        )
+    };
+    orders.map(|nth| ((FIRST_ORDER + nth).to_string(), note(nth))).collect()
+}
+
+/// Rows, refusals and events, as workers write them.
+async fn write_rows(mysql: &MySqlPool, orders: std::ops::Range<i64>, at_ms: i64) -> Result<()> {
+    let (mut rows, mut refusals, mut events) = (String::new(), String::new(), String::new());
+    for nth in orders {
+        let (order, user, entry) = (FIRST_ORDER + nth, FIRST_USER + nth, format!("{at_ms}-{nth}"));
+        let end = End::of(nth);
+        let (status, slot, event) = match end {
+            End::Refused => {
+                write!(refusals, ",({order},{user},10,1,'out_of_stock','{entry}')")?;
+                continue;
+            }
+            End::Cancelled => (4, "NULL", "cancelled"),
+            End::Used => (3, "1", "used"),
+            End::Paid => (2, "1", "paid"),
+        };
+        write!(rows, ",({order},{user},10,1,{status},{slot},'{entry}')")?;
+        let released = i64::from(end == End::Cancelled);
+        write!(events, ",({order},1,'{event}','applied',{user},10,{status},{released},'{entry}')")?;
+    }
+    let statements = [
+        ("tb_voucher_order (id, user_id, voucher_id, quantity, status, slot, entry_id)", rows),
+        (
+            "tidegate_event (order_id, step, event, outcome, user_id, voucher_id, to_status, released, entry_id)",
+            events,
+        ),
+        ("tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id)", refusals),
+    ];
+    let inserts = statements.iter().filter(|(_, values)| !values.is_empty());
+    let inserts = inserts.map(|(table, values)| format!("INSERT INTO {table} VALUES {}", &values[1..]));
+    let packet = format!("BEGIN; {}; COMMIT", inserts.collect::<Vec<_>>().join("; "));
+    sqlx::raw_sql(AssertSqlSafe(packet)).execute(mysql).await?;
+    Ok(())
+}
+
+/// `just memory-curve` gives it more orders than a test has time for.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_memory_of_a_sale_is_bounded_by_its_buyers_and_live_orders() -> Result<()> {
+    let orders: i64 = match std::env::var("TIDEGATE_MEMORY_ORDERS") {
+        Ok(orders) => orders.parse().context("TIDEGATE_MEMORY_ORDERS is a number")?,
+        Err(_) => 20_000,
+    };
+    let clock = Arc::new(tokio::task::spawn_blocking(Clock::start).await??);
+    let (folded, kept) = (Shop::open(&clock, orders).await?, Shop::open(&clock, orders).await?);
+    let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
+    let mysql = MySqlPool::connect(&server.url()).await?;
+    schema::migrate(&mysql).await?;
+    let row =
+        format!("INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock) VALUES (10, 0, {orders})");
+    sqlx::raw_sql(AssertSqlSafe(row)).execute(&mysql).await?;
+    let names =
+        StreamNames { stream: "stream.orders".into(), dead: "stream.orders.dead".into(), group: "g1".into() };
+    let stores = (folded.redis.clone(), mysql.clone());
+    // Retention and the age of what is folded: a day.
+    let age = Duration::from_secs(DAY_S.unsigned_abs());
+    let folder = Folder::new(stores.clone(), folded.keys.clone(), names.clone(), (age, Pace::Full));
+    let gate = Gate::new(folded.redis.clone(), folded.keys.clone(), "stream.orders");
+
+    let empty = folded.used_memory().await?;
+    println!("day  orders     | MiB before the fold, after, fields | not folded: MiB, fields | fold took");
+    let (mut written, mut buyers, mut live) = (0, 0, 0);
+    for day in 1..=DAYS + 2 {
+        let until = if day <= DAYS { orders * day / DAYS } else { written };
+        let at_ms = gate.clock_ms().await?;
+        while written < until {
+            let piece = written..(written + PIECE).min(until);
+            written = piece.end;
+            let notes = notes(piece.clone(), orders, at_ms);
+            let new: Vec<i64> = piece.clone().filter(|nth| End::of(*nth).is_buyer()).collect();
+            buyers += new.len() as i64;
+            live += new.iter().filter(|nth| End::of(**nth) == End::Paid).count() as i64;
+            let users: Vec<String> = new.iter().map(|nth| (FIRST_USER + nth).to_string()).collect();
+            let stock = orders - buyers;
+            tokio::try_join!(
+                folded.write(&notes, &users, stock),
+                kept.write(&notes, &users, stock),
+                write_rows(&mysql, piece, at_ms),
+            )?;
+        }
+        clock.set_ahead_by(day * DAY_S)?;
+        let before = folded.used_memory().await?;
+        let began = std::time::Instant::now();
+        let report = folder.fold(folder.cut_off_ms().await?, &job()).await?;
+        let took = began.elapsed();
+        let mib = |bytes: u64| (bytes - empty.min(bytes)) / 1024 / 1024;
+        println!(
+            "{day:>3}  {written:>10} | {:>19} {:>6} {:>7} | {:>15} {:>8} | {:.1} s, {} notes",
+            mib(before),
+            mib(folded.used_memory().await?),
+            folded.fields().await?,
+            mib(kept.used_memory().await?),
+            kept.fields().await?,
+            took.as_secs_f64(),
+            report.released + report.used
+        );
+    }
+    folded.expect_sum().await?;
+    ensure!(
+        folded.fields().await? == live + 3,
+        "live orders, the load, what was folded, and that it is complete"
+    );
+    let (left, all) = (folded.used_memory().await? - empty, kept.used_memory().await? - empty);
+    println!("{buyers} buyers, {live} live orders: {left} bytes; not folded: {all} bytes");
+    let bound = 120 * buyers + 300 * live + 1024 * 1024;
+    ensure!(i64::try_from(left)? < bound, "{left} bytes, and {bound} are allowed");
+    ensure!(left * 2 < all, "{left} of {all} bytes are left");
+
+    let stock = format!("UPDATE tb_seckill_voucher SET stock = {}", orders - buyers);
+    sqlx::raw_sql(AssertSqlSafe(stock)).execute(&mysql).await?;
+    let request = LookRequest { vouchers: vec![voucher()], since_ms: None, pace: Pace::Full };
+    let look = Looker::new(stores, folded.keys.clone(), names, request).look(&job(), |_| {}).await?;
+    ensure!(look.is_clean() && look.passes == 1, "{look:#?}");
+    Ok(())
+}
