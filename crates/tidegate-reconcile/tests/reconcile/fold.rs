@@ -18,14 +18,18 @@ use tidegate_reconcile::{
 use crate::repair_ground::{Ground, UNITS, job, voucher};
 
 impl Ground {
-    fn folder(&self) -> Folder {
+    fn folder(&self, pace: Pace) -> Folder {
         let (stores, keys) =
             ((self.redis.clone(), self.mysql.clone()), Keys::new(self.settings.keys.clone()));
-        Folder::new(stores, keys, self.settings.stream_names(), (Duration::ZERO, Pace::Full))
+        Folder::new(stores, keys, self.settings.stream_names(), (Duration::ZERO, pace))
     }
 
     async fn fold(&self) -> Result<FoldReport> {
-        let folder = self.folder();
+        self.fold_at(Pace::Full).await
+    }
+
+    async fn fold_at(&self, pace: Pace) -> Result<FoldReport> {
+        let folder = self.folder(pace);
         Ok(folder.fold(folder.cut_off_ms().await?, &job()).await?)
     }
 
@@ -251,5 +255,31 @@ async fn a_fold_while_a_journal_is_added_up_never_makes_the_sum_wrong() -> Resul
     }
     assert_eq!(folding.await??, FoldReport { released: 6_000, used: 0, shortened: 0 });
     assert!(looks > 0);
+    ground.expect_clean().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn looks_while_journals_are_folded_find_nothing() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=4_000).await?;
+    ground.work().await?;
+    ground.trim().await?;
+    // Used without the detour through the stream.
+    ground.sql("UPDATE tb_voucher_order SET status = 3").await?;
+    let events = "INSERT INTO tidegate_event \
+         (order_id, step, event, outcome, user_id, voucher_id, from_status, to_status, entry_id) \
+         SELECT id, 1, 'used', 'applied', user_id, voucher_id, 2, 3, entry_id FROM tb_voucher_order";
+    ground.sql(events).await?;
+    let folding = tokio::spawn({
+        let ground = ground.clone();
+        async move { ground.fold_at(Pace::Quarter).await }
+    });
+    let mut looks = 0;
+    while looks == 0 || !folding.is_finished() {
+        let found = ground.kinds().await?;
+        assert!(found.is_empty(), "{found:?}");
+        looks += 1;
+    }
+    assert_eq!(folding.await??, FoldReport { released: 0, used: 4_000, shortened: 0 });
     ground.expect_clean().await
 }
