@@ -77,10 +77,19 @@ pub async fn read_all(redis: &Pool, keys: &Keys) -> FredResult<BTreeMap<String, 
     if names.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let notes: Vec<Key> = names.iter().map(|name| keys.hands(name)).collect();
-    let notes: Vec<Value> = redis.mget(notes).await?;
-    let read = |note: &Value| serde_json::from_slice(note.as_bytes()?).ok();
-    Ok(names.into_iter().zip(notes.iter().map(read)).collect())
+    // Both of one moment: the note of a process that was killed may have ended since its key was found.
+    let both: Vec<Key> = names.iter().flat_map(|name| [keys.hands(name), keys.heartbeat(name)]).collect();
+    let both: Vec<Value> = redis.mget(both).await?;
+    let of_each = names.into_iter().zip(both.chunks_exact(2));
+    Ok(of_each.filter_map(|(name, pair)| Some((name, of_process(&pair[0], &pair[1])?))).collect())
+}
+
+/// What a process says of its hands, by its note and its heartbeat. None: it lives no more.
+fn of_process(note: &Value, heartbeat: &Value) -> Option<Option<WorkerHands>> {
+    match note.as_bytes() {
+        Some(note) => Some(serde_json::from_slice(note).ok()),
+        None => (!heartbeat.is_null()).then_some(None),
+    }
 }
 
 /// All keys of this form, each once.
@@ -103,6 +112,15 @@ pub(crate) async fn scan(redis: &Pool, glob: &str) -> FredResult<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_whose_note_and_heartbeat_are_gone_is_not_one_that_says_nothing() {
+        let note = serde_json::to_string(&WorkerHands { at_ms: 7, since_ms: None }).unwrap();
+        let (note, beats) = (Value::from(note), Value::from("pid 1"));
+        assert_eq!(of_process(&note, &Value::Null), Some(Some(WorkerHands { at_ms: 7, since_ms: None })));
+        assert_eq!(of_process(&Value::Null, &beats), Some(None), "it is of an older version");
+        assert_eq!(of_process(&Value::Null, &Value::Null), None);
+    }
 
     #[test]
     fn hands_are_after_a_moment_if_what_they_hold_was_read_later() {

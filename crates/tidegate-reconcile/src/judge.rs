@@ -61,7 +61,8 @@ impl Evidence {
         let admitted = self.admitted();
         let is_of = |user: i64| admitted.is_none_or(|(its, _)| its.is_none_or(|its| its == user));
         let row = self.row.as_ref().map_or(RowFact::None, |row| {
-            let has_quantity = admitted.is_none_or(|(_, units)| units == row.quantity);
+            // One that was cancelled before it came has no units: nobody knew then how many it would have.
+            let has_quantity = !holds(row) || admitted.is_none_or(|(_, units)| units == row.quantity);
             let is_own = row.voucher == voucher && is_of(row.user) && has_quantity;
             if is_own { RowFact::Own(row.state()) } else { RowFact::Other }
         });
@@ -287,6 +288,8 @@ mod tests {
             (with(admit.clone(), row(8, 2, 1)), Some((Mismatched, Mend::ByHand))),
             (with(admit.clone(), row(7, 3, 1)), Some((Mismatched, Mend::ByHand))),
             (with(admit.clone(), row(7, 2, 4)), Some((NotReleased, Mend::Release))),
+            (with(admit.clone(), row(7, 1, 4)), Some((NotReleased, Mend::Release))),
+            (with(admit.clone(), row(8, 2, 4)), Some((Mismatched, Mend::ByHand))),
             (with(admit.clone(), row(7, 2, 6)), Some((NotReleased, Mend::Release))),
             (refused(admit.clone()), Some((NotReleased, Mend::Release))),
             (refused(release.clone()), None),

@@ -19,7 +19,7 @@ use tidegate_orders::{
     journal::{JournalSum, Purged, Sum},
     sale, vouchers,
 };
-use tidegate_stream::{StreamError, StreamInspector, StreamNames, readable};
+use tidegate_stream::{StreamError, StreamInspector, StreamNames, readable, server_time_ms};
 
 use crate::{
     books::{UsedCount, VoucherBooks},
@@ -84,7 +84,11 @@ impl Looker {
         let began = Instant::now();
         let places = Places::new(self.vouchers().await?);
         let (sales, mut books) = self.begin(&places).await?;
-        let at_ms = sales.iter().flatten().map(|sale| sale.moment.at_ms).min().unwrap_or(0);
+        let at_ms = match sales.iter().flatten().map(|sale| sale.moment.at_ms).min() {
+            Some(at_ms) => at_ms,
+            // Of a Redis that has lost all its sales. Without a time, the fleet would look again at once, and never rest.
+            None => self.now_ms().await?,
+        };
         job.progress.expect(self.expected(&sales), "orders");
         let (mut tally, mut passes, mut counted) = (Tally::default(), 0, None);
         let mut parts = vec![Part::WHOLE];
@@ -134,6 +138,10 @@ impl Looker {
             }
         }
         Ok(guards)
+    }
+
+    async fn now_ms(&self) -> Result<i64, LookError> {
+        Ok(i64::try_from(server_time_ms(&self.stores.redis).await?).unwrap_or(i64::MAX))
     }
 
     async fn vouchers(&self) -> Result<Vec<VoucherId>, LookError> {

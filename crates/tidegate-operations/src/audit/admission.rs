@@ -136,7 +136,10 @@ impl Admission {
     pub(super) fn take_row(&mut self, row: &AuditRow) {
         let is_same = self.voucher == row.voucher
             && self.user.is_none_or(|user| user.get() == row.user)
-            && (self.quantity == 0 || i64::from(self.quantity) == row.quantity);
+            // One that was cancelled before it came has no units: nobody knew then how many it would have.
+            && (self.quantity == 0
+                || row.state == RowState::Cancelled
+                || i64::from(self.quantity) == row.quantity);
         self.row = if is_same { RowFact::Own(row.state) } else { RowFact::Other };
     }
 

@@ -32,13 +32,15 @@ pub enum Waited {
 /// When Redis does not answer.
 pub async fn wait(redis: &Pool, keys: &Keys, despite: &[String], job: &Job) -> anyhow::Result<Waited> {
     let began_ms = server_time_ms(redis).await.context("Failed to read the clock of Redis")?;
-    let (began, mut said) = (Instant::now(), None::<Instant>);
+    let (began, mut said, mut told) = (Instant::now(), None::<Instant>, BTreeSet::new());
     loop {
         sleep(LOOK_EVERY).await;
         let mut workers =
             worker_hands::read_all(redis, keys).await.context("Failed to read the heartbeats")?;
         let is_known = began.elapsed() >= REAPPEARS_WITHIN;
-        workers.retain(|name, _| !despite.contains(name));
+        told.extend(workers.iter().filter(|(_, hands)| hands.is_some()).map(|(name, _)| name.clone()));
+        // One that has said so before and does not any more was killed: its heartbeat may last longer.
+        workers.retain(|name, hands| !despite.contains(name) && (hands.is_some() || !told.contains(name)));
         let silent: BTreeSet<&String> =
             workers.iter().filter(|(_, hands)| hands.is_none()).map(|(name, _)| name).collect();
         let busy: Vec<(&String, Option<u64>)> = workers
