@@ -89,6 +89,18 @@ pub async fn ask_again(mysql: &mut MySqlConnection, orders: &[OrderId], pause: D
     Ok(())
 }
 
+/// Looks at all orders whose time is over at once, also at those whose event is on its way: it may be lost.
+///
+/// # Errors
+/// When MySQL does not answer.
+pub async fn ask_at_once(mysql: &mut MySqlConnection) -> sqlx::Result<()> {
+    let sql = format!(
+        "UPDATE tidegate_unpaid_order SET ask_ms = due_ms WHERE ask_ms > due_ms AND due_ms <= {NOW_MS}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(mysql).await?;
+    Ok(())
+}
+
 /// How many there are, and how late they are. By the index alone, from the end where the late ones are: many that have a long
 /// time do not hide one whose short time is over.
 ///

@@ -7,7 +7,7 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
-use tidegate_orders::{FleetMark, Keys, MarkState, fleet_mark::Marks};
+use tidegate_orders::{FleetMark, Keys, MarkState, fleet_mark::Marks, unpaid_orders};
 
 use super::ExpirationsView;
 use crate::{
@@ -77,7 +77,11 @@ pub async fn run(
     mysql: &MySqlPool,
 ) -> anyhow::Result<ExpirationsReport> {
     let mark = FleetMark::new(redis.clone(), &Keys::new(settings.keys.clone()), &settings.stream.name);
-    let marks = in_session(mysql, PATIENCE, async |session| Ok(mark.renew(session).await?)).await;
-    let marks = marks.context("Failed to mark both stores anew")?;
+    let renewed = in_session(mysql, PATIENCE, async |session| {
+        // Before anything expires: what was on its way may have been lost with the store that went back.
+        unpaid_orders::ask_at_once(session).await?;
+        Ok(mark.renew(session).await?)
+    });
+    let marks = renewed.await.context("Failed to mark both stores anew")?;
     Ok(ExpirationsReport { marks, state: marks.state() })
 }
