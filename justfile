@@ -43,6 +43,10 @@ model runs="1000": servers
 memory-curve orders="1000000": servers
     TIDEGATE_MEMORY_ORDERS={{ orders }} cargo test {{ everything }} --test reconcile memory -- --nocapture
 
+# Both stores lose random ends of what they held, and are mended: so many runs (`just test` has 3)
+chaos runs="50": servers
+    TIDEGATE_CHAOS_RUNS={{ runs }} cargo test {{ everything }} --test pipeline chaos -- --nocapture
+
 # Everything that CI runs
 ci: fmt-check lint doc deny test matrix-sample clusters-sample
 

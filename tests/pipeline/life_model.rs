@@ -3,8 +3,8 @@
 //! given back.
 
 mod accidents;
-mod fleet;
-mod sale;
+pub mod fleet;
+pub mod sale;
 
 use std::{
     collections::{BTreeMap, HashMap},

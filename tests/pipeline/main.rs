@@ -11,6 +11,7 @@ mod site;
 
 mod admin;
 mod bad_entries;
+mod chaos;
 mod clocks;
 mod clusters;
 mod defects;

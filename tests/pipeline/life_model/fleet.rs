@@ -7,7 +7,7 @@ use sqlx::MySqlPool;
 use tidegate_lab::MysqlServer;
 use tidegate_orders::{
     Event, Gate, KeyTemplates,
-    gate::{LoadReply, SaleWindow, SumCheck},
+    gate::{Admission, AdmitReply, LoadReply, SaleWindow, SumCheck},
     journal::Sum,
 };
 use tidegate_stream::{Entry, EntryId, StreamInspector, StreamNames};
@@ -59,7 +59,8 @@ impl<'a> Fleet<'a> {
         assert!(matches!(output.status.code(), Some(0 | 1)), "tidegate {}: {output:?}", args.join(" "));
     }
 
-    async fn run(&self, args: &[&str]) -> Output {
+    /// Runs the program to its end, whatever that is.
+    pub async fn run(&self, args: &[&str]) -> Output {
         let mut command = tokio::process::Command::from(self.site.command(args));
         command.env("TIDEGATE_MYSQL_URL", self.mysql.url()).env("TIDEGATE_REDIS_PREFIX", self.prefix);
         command.output().await.expect("the program runs")
@@ -82,6 +83,18 @@ impl<'a> Fleet<'a> {
         let check = self.gate.check_sum(voucher, u64::MAX).await.expect("Redis answers");
         let SumCheck::Checked(_, sum) = check else { panic!("{seed}: {check:?}") };
         assert_eq!(sum, Sum::Holds, "{seed}: the journal");
+    }
+
+    /// Asks for an order of `(order, user, voucher)`.
+    pub async fn admit(&self, (order, user, voucher): (i64, i64, i64), quantity: i64) -> AdmitReply {
+        let admission = Admission {
+            order: order.try_into().expect("an order id"),
+            user: user.try_into().expect("a user id"),
+            voucher: voucher.try_into().expect("a voucher id"),
+            quantity: quantity.try_into().expect("a quantity"),
+            traceparent: None,
+        };
+        self.gate.admit(&admission).await.expect("the gate answers")
     }
 
     pub async fn append(&self, event: &Event) {

@@ -2,17 +2,22 @@
 //! vouchers, orders that are not paid expire.
 
 use rand::{RngExt, rngs::StdRng};
-use tidegate_orders::{
-    Event, EventKind,
-    gate::{Admission, AdmitReply},
-};
+use tidegate_orders::{Event, EventKind, gate::AdmitReply};
 
 use super::fleet::Fleet;
 
 const STEPS: usize = 100;
 const STOCK: i64 = 1_000;
 /// Of every third voucher: some orders are paid by then.
-const PAY_WITHIN_S: u32 = 1;
+pub const PAY_WITHIN_S: u32 = 1;
+
+/// An order that somebody tried to place.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt {
+    pub order: i64,
+    pub user: i64,
+    pub reply: AdmitReply,
+}
 
 /// A voucher and the orders that people tried to place.
 pub struct Sale {
@@ -28,42 +33,57 @@ impl Sale {
     /// The one whose orders have ids from `voucher * ids` on.
     pub async fn open(fleet: &Fleet<'_>, (voucher, ids): (i64, i64), seed: u64) -> Self {
         fleet.load(voucher, STOCK, (voucher % 3 == 0).then_some(PAY_WITHIN_S)).await;
+        Self::new((voucher, ids), seed)
+    }
+
+    /// Of a voucher that is on sale already.
+    pub fn new((voucher, ids): (i64, i64), seed: u64) -> Self {
         Self { seed, voucher, ids, orders: Vec::new() }
     }
 
     pub async fn run(&mut self, fleet: &Fleet<'_>, rng: &mut StdRng) {
         for _ in 0..STEPS {
-            match rng.random_range(0..100) {
-                0..25 => {
-                    let id = self.next_id();
-                    self.admit(fleet, (id, id), rng.random_range(1..=3)).await;
+            match self.step(fleet, rng).await {
+                Some(Attempt { order, user, reply, .. }) if !reply.is_admitted() => {
+                    let is_second = order != user && reply == AdmitReply::UserHasOrder;
+                    assert!(is_second, "order {order} of {user}: {reply:?}");
                 }
-                // Somebody who ordered before: refused, unless that order has ended on both sides.
-                25..31 => {
-                    if let Some((_, user)) = self.any(rng) {
-                        self.admit(fleet, (self.next_id(), user), 1).await;
-                    }
-                }
-                // Cancelled before it is placed.
-                31..34 => {
-                    let id = self.next_id();
-                    self.append(fleet, rng, EventKind::Cancelled, (id, id)).await;
-                    self.admit(fleet, (id, id), 2).await;
-                }
-                // Of an order that nobody places: money for nothing, or a cancellation that stays alone.
-                34..37 => {
-                    let id = (self.voucher + 1) * self.ids - 1;
-                    let kind = any_kind(rng);
-                    self.append(fleet, rng, kind, (id, id)).await;
-                }
-                _ => {
-                    if let Some(order) = self.any(rng) {
-                        let kind = any_kind(rng);
-                        self.append(fleet, rng, kind, order).await;
-                    }
-                }
+                _ => {}
             }
         }
+    }
+
+    /// Somebody orders, or says what happened to an order.
+    pub async fn step(&mut self, fleet: &Fleet<'_>, rng: &mut StdRng) -> Option<Attempt> {
+        match rng.random_range(0..100) {
+            0..25 => {
+                let id = self.next_id();
+                return Some(self.admit(fleet, (id, id), rng.random_range(1..=3)).await);
+            }
+            // Somebody who ordered before: refused, unless that order has ended on both sides.
+            25..31 => {
+                let (_, user) = self.any(rng)?;
+                return Some(self.admit(fleet, (self.next_id(), user), 1).await);
+            }
+            // Cancelled before it is placed.
+            31..34 => {
+                let id = self.next_id();
+                self.append(fleet, rng, EventKind::Cancelled, (id, id)).await;
+                return Some(self.admit(fleet, (id, id), 2).await);
+            }
+            // Of an order that nobody places: money for nothing, or a cancellation that stays alone.
+            34..37 => {
+                let id = (self.voucher + 1) * self.ids - 1;
+                let kind = any_kind(rng);
+                self.append(fleet, rng, kind, (id, id)).await;
+            }
+            _ => {
+                let order = self.any(rng)?;
+                let kind = any_kind(rng);
+                self.append(fleet, rng, kind, order).await;
+            }
+        }
+        None
     }
 
     fn next_id(&self) -> i64 {
@@ -74,19 +94,12 @@ impl Sale {
         (!self.orders.is_empty()).then(|| self.orders[rng.random_range(0..self.orders.len())])
     }
 
-    async fn admit(&mut self, fleet: &Fleet<'_>, (order, user): (i64, i64), quantity: i64) {
-        let admission = Admission {
-            order: order.try_into().expect("an order id"),
-            user: user.try_into().expect("a user id"),
-            voucher: self.voucher.try_into().expect("a voucher id"),
-            quantity: quantity.try_into().expect("a quantity"),
-            traceparent: None,
-        };
-        match fleet.gate.admit(&admission).await.expect("the gate answers") {
-            AdmitReply::Admitted => self.orders.push((order, user)),
-            AdmitReply::UserHasOrder if order != user => {}
-            other => panic!("order {order} of {user}: {other:?}"),
+    async fn admit(&mut self, fleet: &Fleet<'_>, (order, user): (i64, i64), quantity: i64) -> Attempt {
+        let reply = fleet.admit((order, user, self.voucher), quantity).await;
+        if reply.is_admitted() {
+            self.orders.push((order, user));
         }
+        Attempt { order, user, reply }
     }
 
     /// Appends an event, once or twice.

@@ -135,10 +135,14 @@ impl Reconciler {
             return Ok(self.began.elapsed() >= self.every);
         };
         let now_ms = i64::try_from(server_time_ms(&self.redis).await?).unwrap_or(i64::MAX);
-        let every_ms = i64::try_from(self.every.as_millis()).unwrap_or(i64::MAX);
-        // A clock that was set back must not keep it from looking.
-        Ok(last.at_ms > now_ms || now_ms - last.at_ms >= every_ms)
+        Ok(is_over(last.at_ms, now_ms, self.every))
     }
+}
+
+/// Whether so much time has passed. A clock that was set back must not keep it from looking; that a look ended some milliseconds
+/// after now, because the sum of two clocks says so, is no reason to look again.
+fn is_over(last_ms: i64, now_ms: i64, every: Duration) -> bool {
+    u128::from(last_ms.abs_diff(now_ms)) >= every.as_millis()
 }
 
 /// Looks now and then until `stop`.
@@ -189,4 +193,18 @@ fn tell(found: &Reconciled, told: &mut Vec<(DifferenceKind, u64)>) {
         );
     }
     *told = now;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_looks_again_after_its_time_or_when_a_clock_was_set_back_but_not_at_once() {
+        let every = Duration::from_secs(600);
+        let now = 1_700_000_000_000;
+        assert!(!is_over(now - 599_999, now, every) && is_over(now - 600_000, now, every));
+        assert!(!is_over(now + 20, now, every), "the look has ended this very moment");
+        assert!(is_over(now + 3_600_000, now, every) && is_over(0, now, every));
+    }
 }

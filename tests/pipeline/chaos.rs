@@ -1,0 +1,189 @@
+//! Redis loses the end of what it held, or all of it, MySQL loses its own, at random moments of sales at random, beside workers
+//! that are killed. Then somebody types what the runbook says: every invariant holds, and every order and every payment that any
+//! side still knew is accounted for.
+
+mod accounts;
+mod losses;
+mod operator;
+
+use std::{ops::Range, sync::Arc, time::Duration};
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
+
+use crate::{
+    life_model::{
+        fleet::Fleet,
+        sale::{Attempt, PAY_WITHIN_S, Sale},
+    },
+    site::{DEADLINE, Site, Worker, until_within},
+};
+use accounts::Known;
+use losses::{Loss, Stores};
+
+/// How many sales there are, unless `TIDEGATE_CHAOS_RUNS` says otherwise; `just chaos` sets it.
+const RUNS: usize = 3;
+/// Side by side: they wait for their servers more than they compute.
+const AT_ONCE: usize = 6;
+/// The orders of a voucher have ids from a multiple of this on.
+const IDS: i64 = 1_000;
+/// A voucher that nobody has put on sale.
+const UNKNOWN: i64 = 99;
+/// Each run loses something so often, at most.
+const MOST_LOSSES: usize = 3;
+
+/// Those who buy and those who break: what they do, and what they were told.
+struct People {
+    stores: Stores,
+    sales: Vec<Sale>,
+    workers: Vec<Worker>,
+    rng: StdRng,
+    started: usize,
+    /// Orders of [`UNKNOWN`].
+    unknown: i64,
+    known: Known,
+}
+
+impl People {
+    async fn begin(fleet: &Fleet<'_>, seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut sales = Vec::new();
+        for voucher in 1..=rng.random_range(1..=4) {
+            let pay_within = (rng.random_range(0..3) == 0).then_some(PAY_WITHIN_S);
+            fleet.load(voucher, rng.random_range(15..=80), pay_within).await;
+            sales.push(Sale::new((voucher, IDS), seed));
+        }
+        let stores = Stores::open(fleet).await;
+        let (workers, known) = (Vec::new(), Known::default());
+        let mut people = Self { stores, sales, workers, rng, started: 0, unknown: 0, known };
+        people.start_worker(fleet);
+        people.start_worker(fleet);
+        for worker in &people.workers {
+            worker.says("worker started").await;
+        }
+        people
+    }
+
+    fn start_worker(&mut self, fleet: &Fleet<'_>) {
+        self.workers.push(fleet.worker(self.started));
+        self.started += 1;
+    }
+
+    fn steps(&mut self, between: Range<usize>) -> usize {
+        self.rng.random_range(between)
+    }
+
+    /// The sale goes on for some steps, beside kills and copies that are taken of the stores.
+    async fn sell(&mut self, fleet: &Fleet<'_>, steps: usize) {
+        for _ in 0..steps {
+            match self.rng.random_range(0..100) {
+                0..2 => {
+                    self.workers.swap_remove(0).kill9();
+                    self.start_worker(fleet);
+                }
+                2..5 => self.stores.copy_redis(fleet).await,
+                5..8 => self.stores.copy_mysql(fleet).await,
+                8..10 => {
+                    self.unknown += 1;
+                    let order = UNKNOWN * IDS + self.unknown;
+                    fleet.site.add_order(order, order, UNKNOWN).await;
+                    self.known.orders.insert(order);
+                }
+                10..14 => sleep(Duration::from_millis(self.rng.random_range(1..100))).await,
+                _ => {
+                    let sale = self.rng.random_range(0..self.sales.len());
+                    match self.sales[sale].step(fleet, &mut self.rng).await {
+                        Some(Attempt { order, reply, .. }) if reply.is_admitted() => {
+                            self.known.orders.insert(order);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// One store, or both, lose something. What was known before may be known to nobody afterwards.
+    async fn lose(&mut self, fleet: &Fleet<'_>) -> Loss {
+        let loss = Loss::any(&mut self.rng);
+        self.stores.suffer(loss, fleet).await;
+        self.known = Known::read(fleet).await;
+        loss
+    }
+}
+
+async fn run(seed: u64) {
+    let site = Site::bare().await;
+    let fleet = Fleet::open(&site, "").await;
+    let mut people = People::begin(&fleet, seed).await;
+    let mut lost = Vec::new();
+    for _ in 0..people.steps(1..MOST_LOSSES + 1) {
+        let steps = people.steps(40..150);
+        people.sell(&fleet, steps).await;
+        lost.push(people.lose(&fleet).await);
+        let steps = people.steps(0..60);
+        people.sell(&fleet, steps).await;
+        // Often the next loss comes before anybody has mended the last one.
+        if people.steps(0..3) == 0 {
+            let way = people.rng.random();
+            let steps = people.steps(0..100);
+            tokio::join!(operator::mend(&fleet, &lost, way), people.sell(&fleet, steps));
+            lost.clear();
+        }
+    }
+    people.known.add(Known::read(&fleet).await);
+    operator::mend(&fleet, &lost, people.rng.random()).await;
+    // What was in flight is compared afterwards only.
+    all_is_done(&fleet).await;
+    operator::mend_what_is_left(&fleet).await;
+    all_is_done(&fleet).await;
+    operator::agrees(&fleet).await;
+    let vouchers: Vec<i64> = people.sales.iter().map(|sale| sale.voucher).collect();
+    accounts::check(&fleet, &vouchers, &people.known).await;
+    for worker in people.workers {
+        assert!(worker.stop().await.success());
+    }
+}
+
+async fn all_is_done(fleet: &Fleet<'_>) {
+    let is_done = async || fleet.none_is_due().await && fleet.is_settled().await;
+    until_within(2 * DEADLINE, "all is done", is_done).await;
+}
+
+/// Says which seed fails.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("to run it again: TIDEGATE_TEST_SEED={}", self.0);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_both_stores_lose_all_that_any_side_still_knows_is_accounted_for_afterwards() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let seeds: Vec<u64> = match number("TIDEGATE_TEST_SEED") {
+        Some(seed) => vec![seed],
+        None => {
+            let runs =
+                number("TIDEGATE_CHAOS_RUNS").map_or(RUNS, |runs| usize::try_from(runs).expect("a number"));
+            (0..runs).map(|_| rand::random()).collect()
+        }
+    };
+    let (places, mut runs) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
+    for seed in seeds {
+        let places = Arc::clone(&places);
+        runs.spawn(async move {
+            let _place = places.acquire_owned().await.expect("nobody closes it");
+            let _seed = Seed(seed);
+            run(seed).await;
+        });
+    }
+    let mut failed = 0;
+    while let Some(ended) = runs.join_next().await {
+        failed += usize::from(ended.is_err());
+    }
+    assert_eq!(failed, 0, "so many runs failed; each has said its seed");
+}

@@ -1,0 +1,137 @@
+//! What any side knows of orders and payments, and what has to have become of them in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fred::interfaces::SetsInterface;
+use tidegate_orders::{
+    EventKind,
+    gate::AdmitReply,
+    wire::{FieldNames, Message},
+};
+
+use super::operator;
+use crate::{life_model::fleet::Fleet, site::until};
+
+/// Orders and payments that a store still holds something of.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    pub orders: BTreeSet<i64>,
+    /// By order and reference.
+    payments: BTreeSet<(i64, Option<String>)>,
+}
+
+impl Known {
+    /// What both stores know by now.
+    pub async fn read(fleet: &Fleet<'_>) -> Self {
+        let (mut known, fields) = (Self::default(), FieldNames::default());
+        for entry in fleet.entries().await {
+            match fields.decode_message(&entry).expect("nothing else was appended") {
+                Message::Order(order) => _ = known.orders.insert(order.id.get()),
+                Message::Event(event) if event.kind == EventKind::Paid => {
+                    let reference = event.reference.map(|reference| reference.to_string());
+                    known.payments.insert((event.order.get(), reference));
+                }
+                Message::Event(_) => {}
+            }
+        }
+        known.orders.extend(dead(fleet).await);
+        let journals: Vec<String> =
+            fleet.site.redis_says(&["KEYS", "seckill:journal:*"]).await.convert().expect("keys");
+        for journal in journals {
+            let orders: Vec<String> =
+                fleet.site.redis_says(&["HKEYS", &journal]).await.convert().expect("fields");
+            known.orders.extend(orders.iter().filter_map(|order| order.parse::<i64>().ok()));
+        }
+        known.orders.extend(outcomes(fleet).await);
+        let payments = "SELECT order_id, ref FROM tidegate_event WHERE event = 'paid'";
+        let payments: Vec<(i64, Option<String>)> =
+            sqlx::query_as(payments).fetch_all(&fleet.pool).await.expect("MySQL answers");
+        known.payments.extend(payments);
+        known
+    }
+
+    pub fn add(&mut self, other: Self) {
+        self.orders.extend(other.orders);
+        self.payments.extend(other.payments);
+    }
+}
+
+/// Orders that have a row or a refusal.
+async fn outcomes(fleet: &Fleet<'_>) -> BTreeSet<i64> {
+    let sql = "SELECT CAST(id AS SIGNED) FROM tb_voucher_order UNION SELECT order_id FROM tidegate_refusal";
+    let orders: Vec<i64> = sqlx::query_scalar(sql).fetch_all(&fleet.pool).await.expect("MySQL answers");
+    orders.into_iter().collect()
+}
+
+/// Orders among the dead letters.
+async fn dead(fleet: &Fleet<'_>) -> BTreeSet<i64> {
+    let letters = fleet.site.dead().await;
+    letters.iter().filter_map(|letter| letter.get("id")?.parse().ok()).collect()
+}
+
+/// Everything that must hold when nothing is on its way any more.
+pub async fn check(fleet: &Fleet<'_>, vouchers: &[i64], known: &Known) {
+    let mut ends = outcomes(fleet).await;
+    ends.extend(dead(fleet).await);
+    let lost: Vec<&i64> = known.orders.difference(&ends).collect();
+    assert!(
+        lost.is_empty(),
+        "orders that somebody knew, and that have no row, no refusal and no dead letter: {lost:?}"
+    );
+    let homes = "SELECT order_id, ref FROM tidegate_event WHERE event = 'paid' AND outcome IN ('applied', 'refund_due')";
+    let homes: Vec<(i64, Option<String>)> =
+        sqlx::query_as(homes).fetch_all(&fleet.pool).await.expect("MySQL answers");
+    let homes: BTreeSet<_> = homes.into_iter().collect();
+    let homeless: Vec<_> = known.payments.difference(&homes).collect();
+    assert!(homeless.is_empty(), "payments without a home: {homeless:?}");
+    for voucher in vouchers {
+        check_sale(fleet, *voucher).await;
+    }
+}
+
+async fn check_sale(fleet: &Fleet<'_>, voucher: i64) {
+    let live = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(quantity AS SIGNED) FROM tb_voucher_order \
+                WHERE voucher_id = ? AND slot IS NOT NULL ORDER BY id";
+    let live: Vec<(i64, i64, i64)> =
+        sqlx::query_as(live).bind(voucher).fetch_all(&fleet.pool).await.expect("MySQL answers");
+    let users: BTreeMap<i64, i64> = live.iter().map(|(order, user, _)| (*user, *order)).collect();
+    assert_eq!(users.len(), live.len(), "voucher {voucher}: a user has two live orders: {live:?}");
+    let (loaded, in_mysql, in_redis) = fleet.stocks(voucher).await;
+    let sold: i64 = live.iter().map(|(_, _, quantity)| quantity).sum();
+    assert!(sold <= loaded, "voucher {voucher}: {sold} of {loaded} are sold");
+    if (in_mysql, in_redis) != (loaded - sold, Some(loaded - sold)) {
+        let (look, journal) = (operator::look(fleet).await, fleet.site.journal(voucher).await);
+        panic!(
+            "voucher {voucher}: of {loaded}, {sold} are sold; MySQL has {in_mysql} left, Redis {in_redis:?}: {look:#} {journal:#?}"
+        );
+    }
+    fleet.sum_holds(voucher, "at the end").await;
+    let buyers: Vec<i64> =
+        fleet.site.client.smembers(format!("seckill:order:{voucher}")).await.expect("Redis answers");
+    let buyers: BTreeSet<i64> = buyers.into_iter().collect();
+    assert_eq!(buyers, users.into_keys().collect(), "voucher {voucher}: buyers, and users with live orders");
+    for (order, user, quantity) in live {
+        let reply = fleet.admit((order, user, voucher), quantity).await;
+        assert_eq!(reply, AdmitReply::AdmittedBefore, "order {order} of {user} is asked for again");
+    }
+    ask_for_ended(fleet, voucher).await;
+}
+
+/// Whatever a caller hears who asks again for an order that has ended, it does not come back to life. A Redis that has forgotten it,
+/// and was mended by difference, may answer as to a new one.
+async fn ask_for_ended(fleet: &Fleet<'_>, voucher: i64) {
+    let ended = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(quantity AS SIGNED) FROM tb_voucher_order \
+                 WHERE voucher_id = ? AND slot IS NULL UNION \
+                 SELECT order_id, user_id, CAST(quantity AS SIGNED) FROM tidegate_refusal WHERE voucher_id = ?";
+    let ended = sqlx::query_as(ended).bind(voucher).bind(voucher).fetch_all(&fleet.pool);
+    let ended: Vec<(i64, i64, i64)> = ended.await.expect("MySQL answers");
+    for (order, user, quantity) in &ended {
+        fleet.admit((*order, *user, voucher), *quantity).await;
+    }
+    until("all is settled", || fleet.is_settled()).await;
+    let live = "SELECT CAST(id AS SIGNED) FROM tb_voucher_order WHERE voucher_id = ? AND slot IS NOT NULL";
+    let live: Vec<i64> =
+        sqlx::query_scalar(live).bind(voucher).fetch_all(&fleet.pool).await.expect("MySQL answers");
+    let revived: Vec<_> = ended.iter().filter(|(order, ..)| live.contains(order)).collect();
+    assert!(revived.is_empty(), "voucher {voucher}: ended, and live again: {revived:?}");
+}

@@ -1,0 +1,85 @@
+//! What an operator types after a store has lost something: the pages of the runbook, one after the other.
+
+use std::{
+    process::Output,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value as Json;
+use tokio::time::sleep;
+
+use super::losses::Loss;
+use crate::{life_model::fleet::Fleet, site::DEADLINE};
+
+/// So often a repair may leave something that moved meanwhile.
+const MOST_REPAIRS: usize = 2;
+
+/// By `docs/runbook/store-went-back.md` and the pages that it leads to. Of a Redis that is older, `rebuild` and `reconcile` do
+/// it both: the one fills it anew, the other one mends it by difference.
+pub async fn mend(fleet: &Fleet<'_>, losses: &[Loss], rebuilds: bool) {
+    let is_forgotten = kinds(&look(fleet).await).iter().any(|kind| kind == "sale_forgotten");
+    if is_forgotten || rebuilds && losses.iter().any(|loss| loss.is_of_redis()) {
+        let done = alone(fleet, &["rebuild", "--all", "--yes"]).await;
+        assert!(done.status.success(), "{done:?}");
+    }
+    if losses.iter().any(|loss| loss.is_of_mysql()) {
+        // Events of orders whose rows are there.
+        fleet.tidegate_tries(&["replay", "--from", "-1h", "--to", "0s", "--yes"]).await;
+    }
+    repair(fleet).await;
+    fleet.tidegate_tries(&["expirations", "resume", "--yes"]).await;
+    // A loss younger than the last mark is not seen, and nothing stands still. If it took an order's event along, the order gets
+    // another one ten minutes later: not waited for here.
+    let unseen = "UPDATE tidegate_unpaid_order SET ask_ms = due_ms";
+    sqlx::query(unseen).execute(&fleet.pool).await.expect("MySQL answers");
+}
+
+/// What moved while it was mended is left to the next repair.
+pub async fn mend_what_is_left(fleet: &Fleet<'_>) {
+    for _ in 0..MOST_REPAIRS {
+        if look(fleet).await["clean"] == true {
+            return;
+        }
+        repair(fleet).await;
+    }
+    let left = look(fleet).await;
+    assert_eq!(left["clean"], true, "not mended: {left:#}");
+}
+
+/// Both sides agree, and the audit holds.
+pub async fn agrees(fleet: &Fleet<'_>) {
+    let looked = look(fleet).await;
+    assert_eq!(looked["clean"], true, "{looked:#}");
+    fleet.tidegate(&["audit"]).await;
+}
+
+pub async fn look(fleet: &Fleet<'_>) -> Json {
+    let Output { stdout, stderr, .. } = alone(fleet, &["reconcile", "--json"]).await;
+    serde_json::from_slice(&stdout)
+        .unwrap_or_else(|_| panic!("no look: {}", String::from_utf8_lossy(&stderr)))
+}
+
+/// It may leave a part.
+async fn repair(fleet: &Fleet<'_>) {
+    let done = alone(fleet, &["reconcile", "--repair", "--yes"]).await;
+    assert!(matches!(done.status.code(), Some(0 | 1)), "{done:?}");
+}
+
+/// Tries again later where another one is at it: also one of before the loss, whose lease came back with an older Redis.
+async fn alone(fleet: &Fleet<'_>, args: &[&str]) -> Output {
+    let began = Instant::now();
+    loop {
+        let done = fleet.run(args).await;
+        if !String::from_utf8_lossy(&done.stderr).contains("at a time:") {
+            return done;
+        }
+        assert!(began.elapsed() < DEADLINE, "somebody is always at it: {done:?}");
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn kinds(look: &Json) -> Vec<String> {
+    let vouchers = look["vouchers"].as_array().into_iter().flatten();
+    let differences = vouchers.flat_map(|voucher| voucher["differences"].as_array().into_iter().flatten());
+    differences.filter_map(|it| it["kind"].as_str().map(str::to_owned)).collect()
+}
