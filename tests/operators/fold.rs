@@ -1,6 +1,7 @@
 //! Workers fold what is final out of the journals; every command that reads a journal gets on with what is left.
 
 use crate::{
+    browser::until_page,
     program::Program,
     site::{Site, until},
 };
@@ -35,6 +36,7 @@ async fn workers_fold_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree
     until("it is logged", || async { worker.log().contains("folded what is final out of the journals") })
         .await;
 
+    until_page(&worker, "/metrics", 200, r#"tidegate_voucher_memory_bytes{voucher="10"} "#).await;
     program.run("reconcile").expect(0);
     let audit = program.run("audit").expect(0).stdout;
     assert!(audit.contains("It holds"), "{audit}");

@@ -120,6 +120,9 @@ pub struct Reconciled {
     /// What is final and older was folded out of the journals, in Unix milliseconds; 0: nothing was yet.
     #[serde(default)]
     pub folded_before_ms: i64,
+    /// Bytes that Redis takes for each voucher, about: of those with the highest ids.
+    #[serde(default)]
+    pub voucher_bytes: BTreeMap<String, u64>,
 }
 
 /// A delisted voucher whose keys were removed.

@@ -9,6 +9,7 @@ mod batcher;
 mod delist;
 mod fold;
 mod journal_page;
+mod memory;
 mod moment;
 mod release;
 mod repair;

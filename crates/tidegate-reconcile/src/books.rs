@@ -43,6 +43,8 @@ pub struct VoucherBooks {
     /// Used orders of MySQL that are older than that and that the journal does not hold. None: nothing was folded, or it was
     /// while they were counted.
     pub used: Option<UsedCount>,
+    /// Bytes that Redis takes for it, about; None: Redis holds nothing of it, or did not say.
+    pub redis_bytes: Option<u64>,
     /// Units left by MySQL; None: it does not know the voucher.
     pub mysql_stock: Option<i64>,
     /// Units that were loaded, by MySQL; None: nobody knows.
@@ -83,6 +85,7 @@ impl VoucherBooks {
             loaded: None,
             purged: None,
             used: None,
+            redis_bytes: None,
             mysql_stock: None,
             initial_stock: None,
             live_units: 0,

@@ -10,6 +10,8 @@ use crate::{books::VoucherBooks, difference::Difference};
 
 /// How many differences of a kind are listed for a voucher.
 const LISTED: usize = 20;
+/// Of so many vouchers it is kept how much memory they take: each is a label.
+const MEASURED: usize = 50;
 
 /// What a look found.
 #[derive(Clone, Debug, Serialize)]
@@ -77,6 +79,13 @@ impl LookReport {
         counts
     }
 
+    /// Of the vouchers with the highest ids.
+    fn voucher_bytes(&self) -> BTreeMap<String, u64> {
+        let latest = self.vouchers.iter().rev();
+        let bytes = latest.filter_map(|it| Some((it.books.voucher.to_string(), it.books.redis_bytes?)));
+        bytes.take(MEASURED).collect()
+    }
+
     /// What is kept of it, after what is kept of the look before.
     #[must_use]
     pub fn outcome(&self, before: Option<Reconciled>) -> Reconciled {
@@ -101,6 +110,7 @@ impl LookReport {
             removed: before.removed,
             units_to_deduct: books.map(|books| books.in_flight_units + books.dead_units).sum(),
             folded_before_ms: before.folded_before_ms,
+            voucher_bytes: self.voucher_bytes(),
         }
     }
 }

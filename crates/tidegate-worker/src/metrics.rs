@@ -160,6 +160,8 @@ fn add_reconciled(families: &mut Families, found: &Reconciled) {
     let seconds = |ms: i64| Duration::from_millis(ms.try_into().unwrap_or(0)).as_secs_f64();
     families.one(&catalog::RECONCILE_LAST, seconds(found.at_ms));
     families.one(&catalog::RECONCILE_LAST_CLEAN, seconds(found.clean_at_ms.unwrap_or(0)));
+    let bytes = found.voucher_bytes.iter().map(|(voucher, bytes)| ([voucher.as_str()], number(*bytes)));
+    families.each(&catalog::VOUCHER_MEMORY, bytes);
     families.one(&catalog::UNITS_TO_DEDUCT, number(found.units_to_deduct.try_into().unwrap_or(0)));
 }
 

@@ -142,6 +142,8 @@ catalog! {
         "When the last comparison of both stores ended, in seconds since 1970; 0 if there was none."
     RECONCILE_LAST_CLEAN: Gauge "tidegate_reconcile_last_clean_seconds" []
         "When the last one ended that found both stores to agree; 0 if there was none."
+    VOUCHER_MEMORY: Gauge "tidegate_voucher_memory_bytes" ["voucher"]
+        "Memory that Redis takes for a voucher, about, by the last comparison: stock, buyers, window and journal. The 50 highest ids."
     UNITS_TO_DEDUCT: Gauge "tidegate_units_to_deduct" []
         "Units in flight and among the dead letters, which MySQL's stocks still have, by the last comparison."
 

@@ -1,0 +1,28 @@
+//! How much memory a sale takes in Redis.
+
+use fred::{
+    interfaces::ClientLike,
+    types::{ClusterHash, CustomCommand, Value},
+};
+
+use super::{Gate, GateError};
+use crate::{keys::naming, order::VoucherId};
+
+impl Gate {
+    /// Bytes of a voucher's stock, buyers, window and journal. Redis estimates them from a few members of each, so it costs the
+    /// same for any size.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn memory_bytes(&self, voucher: VoucherId) -> Result<u64, GateError> {
+        let keys = &self.keys;
+        let mut bytes = 0;
+        for key in [keys.stock(voucher), keys.buyers(voucher), keys.voucher(voucher), keys.journal(voucher)] {
+            let command = CustomCommand::new_static("MEMORY", ClusterHash::Random, false);
+            let args: Vec<Value> = vec!["USAGE".into(), key.clone().into()];
+            let usage = self.pool.next().custom::<Option<u64>, _>(command, args).await;
+            bytes += usage.map_err(|error| naming(&key, error))?.unwrap_or(0);
+        }
+        Ok(bytes)
+    }
+}
