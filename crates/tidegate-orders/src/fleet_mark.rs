@@ -134,7 +134,9 @@ impl FleetMark {
         let mark = "INSERT INTO tidegate_fleet_mark (stream, mark, confirmed) VALUES (?, ?, 0) \
                     ON DUPLICATE KEY UPDATE mark = GREATEST(mark, ?)";
         sqlx::query(mark).bind(&self.stream).bind(to).bind(to).execute(&mut *mysql).await?;
-        self.redis.set::<(), _, _>(&self.key, to, None, None, false).await?;
+        // A worker may have raised it meanwhile: it is never lowered.
+        let args = vec!["0".into(), to.to_string().into()];
+        self.raise.call(&self.redis, vec![self.key.clone()], args).await?;
         self.confirm(mysql, to).await?;
         self.read(mysql).await
     }

@@ -212,7 +212,7 @@ pub async fn ordered(pool: &MySqlPool, limit: usize) -> Result<Vec<VoucherId>, V
 pub async fn on_sale_with_orders(pool: &MySqlPool, limit: u32) -> Result<Vec<VoucherRow>, VoucherError> {
     let rows = sqlx::query(select_row!(
         "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807 AND stock IS NOT NULL \
-         AND (begin_time IS NULL OR begin_time <= NOW()) AND (end_time IS NULL OR end_time > NOW()) AND delisted_at IS NULL \
+         AND (begin_time IS NULL OR begin_time <= NOW()) AND (end_time IS NULL OR end_time + 0 = 0 OR end_time > NOW()) AND delisted_at IS NULL \
          AND EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) \
          ORDER BY voucher_id DESC LIMIT ?"
     ));
@@ -245,7 +245,7 @@ pub async fn not_ended(pool: &MySqlPool) -> Result<(Vec<OpenVoucher>, EndedVouch
     let rows = sqlx::query(
         "SELECT CAST(voucher_id AS SIGNED), CAST(initial_stock IS NOT NULL \
          OR EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) AS SIGNED), \
-         CAST(COALESCE(end_time > NOW(), 1) AS SIGNED), CAST(delisted_at IS NOT NULL AS SIGNED) FROM tb_seckill_voucher v \
+         CAST(COALESCE(end_time + 0 = 0 OR end_time > NOW(), 1) AS SIGNED), CAST(delisted_at IS NOT NULL AS SIGNED) FROM tb_seckill_voucher v \
          WHERE voucher_id BETWEEN 1 AND 9223372036854775807 ORDER BY voucher_id",
     );
     let (mut open, mut ended) = (Vec::new(), EndedVouchers::default());
@@ -458,7 +458,8 @@ fn parse(row: &MySqlRow) -> Result<VoucherRow, VoucherError> {
     let end_ms: Option<i64> = row.try_get("end_ms")?;
     Ok(VoucherRow {
         voucher: VoucherId::try_from(id).map_err(bad_id)?,
-        stock: row.try_get("stock")?,
+        // NULL sells nothing.
+        stock: row.try_get::<Option<i64>, _>("stock")?.unwrap_or_default(),
         initial_stock: row.try_get("initial_stock")?,
         begin_ms: begin_ms.filter(|ms| *ms > 0),
         end_ms: end_ms.filter(|ms| (1..NO_END_MS).contains(ms)),

@@ -150,7 +150,10 @@ impl VoucherBooks {
             return vec![apart(DifferenceKind::SaleForgotten, left, Cause::RedisWentBack, Mend::Rebuild)];
         }
         if let Some(units) = self.redis_drift.filter(|units| *units != 0) {
-            found.push(apart(DifferenceKind::RedisStockApart, units, Cause::ChangedByHand, Mend::MoveStock));
+            // Where there is no stock, there is none to move.
+            let is_there = self.redis_stock.is_some();
+            let mend = if is_there { Mend::MoveStock } else { Mend::Rebuild };
+            found.push(apart(DifferenceKind::RedisStockApart, units, Cause::ChangedByHand, mend));
         }
         if let Some(units) = self.purged_apart() {
             found.push(apart(DifferenceKind::PurgedApart, units, Cause::Unknown, Mend::ByHand));
@@ -161,6 +164,13 @@ impl VoucherBooks {
         let mysql_drift = self.mysql_drift.unwrap_or(0);
         let behind = self.initial_stock.zip(self.loaded).map(|(initial, loaded)| initial - loaded);
         let follows = behind.is_some_and(|behind| behind + mysql_drift == 0);
+        // Where nobody knows what MySQL had at first, more must not be for sale than it has.
+        let has =
+            self.mysql_stock.filter(|_| self.initial_stock.is_none()).map(|stock| stock + self.live_units);
+        if let Some(units) = has.zip(self.loaded).map(|(has, loaded)| has - loaded).filter(|units| *units < 0)
+        {
+            found.push(apart(DifferenceKind::LoadedApart, units, Cause::Unknown, Mend::MoveStock));
+        }
         if let Some(units) = behind.filter(|units| *units != 0 && !follows) {
             found.push(apart(DifferenceKind::LoadedApart, units, Cause::Unknown, Mend::MoveStock));
         }
@@ -203,6 +213,14 @@ mod tests {
         assert_eq!(kinds(&VoucherBooks { mysql_drift: Some(-3), ..books() }), [(MysqlStockApart, -3)]);
         let unknown = VoucherBooks { initial_stock: None, mysql_drift: None, ..books() };
         assert_eq!(kinds(&unknown), []);
+        assert_eq!(kinds(&VoucherBooks { mysql_stock: Some(60), ..unknown.clone() }), [(LoadedApart, -10)]);
+        assert_eq!(
+            kinds(&VoucherBooks { mysql_stock: Some(80), ..unknown }),
+            [],
+            "it may not all be for sale"
+        );
+        let gone = VoucherBooks { redis_stock: None, redis_drift: Some(-60), ..books() };
+        assert_eq!(gone.differences()[0].mend, Mend::Rebuild);
     }
 
     #[test]

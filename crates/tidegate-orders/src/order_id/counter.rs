@@ -33,6 +33,8 @@ pub struct RaisedCounter {
     pub before: Option<i64>,
     /// What it has at least from now on.
     pub now: i64,
+    /// It was behind what is known: it went back, or never counted these ids.
+    pub raised: bool,
 }
 
 impl KnownSequences {
@@ -113,7 +115,7 @@ impl KnownSequences {
             // Sent twice, or beside a producer, it leaves a gap, which is harmless.
             let now = if missing > 0 { redis.incr_by(&key, missing).await? } else { before.unwrap_or(0) };
             if *day == self.today || missing > 0 {
-                raised.push(RaisedCounter { day: day_text(*day), before, now });
+                raised.push(RaisedCounter { day: day_text(*day), before, now, raised: missing > 0 });
             }
         }
         Ok(raised)

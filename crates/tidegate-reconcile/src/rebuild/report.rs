@@ -13,7 +13,7 @@ use super::{RebuildPlan, VoucherReport};
 pub enum RebuildRefusal {
     /// Workers of an older version live: what they have in hand, nobody can tell.
     #[error(
-        "these workers do not say what they have in hand, because they are of an older version: {}", workers.join(", ")
+        "these workers do not say what they have in hand, because they are of an older version, or stand still: {}", workers.join(", ")
     )]
     SilentWorkers {
         /// Their names.
@@ -49,8 +49,8 @@ impl RebuildReport {
     /// counter did not survive.
     #[must_use]
     pub fn unknown_ids(&self) -> Option<u64> {
-        let today =
-            self.counters.iter().find(|counter| counter.before.is_some_and(|before| before == counter.now));
+        // Of other days, only those are here that were raised.
+        let today = self.counters.iter().find(|counter| counter.before.is_some() && !counter.raised);
         let handed_out = u64::try_from(today?.now).ok()?;
         Some(handed_out.saturating_sub(self.known_today))
     }
@@ -59,7 +59,8 @@ impl RebuildReport {
     pub(super) fn note_counters(&mut self, counters: Vec<RaisedCounter>) {
         for counter in counters {
             match self.counters.iter_mut().find(|known| known.day == counter.day) {
-                Some(known) => known.now = counter.now,
+                // Callers who go on move it meanwhile.
+                Some(known) => (known.now, known.raised) = (counter.now, known.raised || counter.raised),
                 None => self.counters.push(counter),
             }
         }
@@ -96,5 +97,27 @@ impl Report for RebuildReport {
 
     fn torn(&self) -> &'static str {
         "the voucher in hand is rebuilt or as it was"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unknown_ids(looks: &[(Option<i64>, i64, bool)], known_today: u64) -> Option<u64> {
+        let (vouchers, counters) = (Vec::new(), Vec::new());
+        let mut report = RebuildReport { vouchers, left: 0, refusal: None, counters, known_today };
+        for (before, now, raised) in looks {
+            let day = "2026:11:23".to_owned();
+            report.note_counters(vec![RaisedCounter { day, before: *before, now: *now, raised: *raised }]);
+        }
+        report.unknown_ids()
+    }
+
+    #[test]
+    fn a_counter_that_callers_move_meanwhile_has_survived() {
+        assert_eq!(unknown_ids(&[(Some(10), 10, false), (Some(13), 13, false)], 12), Some(1));
+        assert_eq!(unknown_ids(&[(Some(10), 40, true), (Some(43), 43, false)], 12), None, "it went back");
+        assert_eq!(unknown_ids(&[(None, 0, false)], 0), None, "nobody knows what it was");
     }
 }

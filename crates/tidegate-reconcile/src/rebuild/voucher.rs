@@ -280,12 +280,12 @@ impl Filling<'_> {
         Ok(self.rebuild.gate.stage_buyers(&mut self.staged, &buyers).await?)
     }
 
-    /// As MySQL has it. Redis may have it to the millisecond, where MySQL keeps seconds.
+    /// As MySQL has it; a bound that only Redis has stays. Redis may have it to the millisecond, where MySQL keeps seconds.
     async fn window(&self) -> SaleWindow {
         let there = self.rebuild.gate.read_voucher(self.frozen.row.voucher).await.ok();
         let there = there.map(|there| there.window).unwrap_or_default();
         let bound = |row_ms: Option<i64>, there: Option<Timestamp>| {
-            let row_ms = row_ms?;
+            let Some(row_ms) = row_ms else { return there };
             let same =
                 there.filter(|there| there.as_millisecond().div_euclid(1000) == row_ms.div_euclid(1000));
             same.or_else(|| Timestamp::from_millisecond(row_ms).ok())

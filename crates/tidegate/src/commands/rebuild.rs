@@ -115,15 +115,12 @@ impl ReportText for RebuildReport {
         }
         let mut lines: Vec<String> = self.vouchers.iter().flat_map(rebuilt).collect();
         for counter in &self.counters {
-            match counter.before {
-                Some(before) if before == counter.now => {}
-                before => {
-                    let before = before.map_or_else(|| "nothing".to_owned(), |before| before.to_string());
-                    lines.push(format!(
-                        "order ids of {}: counter raised from {before} to {}",
-                        counter.day, counter.now
-                    ));
-                }
+            if counter.raised {
+                let before = counter.before.map_or_else(|| "nothing".to_owned(), |before| before.to_string());
+                lines.push(format!(
+                    "order ids of {}: counter raised from {before} to {}",
+                    counter.day, counter.now
+                ));
             }
         }
         if !self.vouchers.is_empty() {
