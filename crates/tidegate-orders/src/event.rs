@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::order::{OrderId, UserId, VoucherId};
 
-pub use decide::{EventOutcome, EventRejection, History, PastEvent, Row, Step, decide};
+pub use decide::{EventOutcome, EventRejection, History, PastEvent, Row, Step, decide, is_decided};
 
 /// What the heartbeat of a worker says that handles events: an older one would bury them.
 pub const KNOWS_EVENTS: &str = ", knows events";

@@ -8,6 +8,7 @@ mod batched_admission;
 mod batcher;
 mod delist;
 mod fold;
+mod held;
 mod journal_page;
 mod memory;
 mod moment;

@@ -8,7 +8,7 @@ mod predict;
 mod results;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashSet},
     sync::Arc,
     time::Instant,
 };
@@ -19,7 +19,7 @@ use crate::{
     announcer::Announcer,
     batch_trace::{BatchTrace, BatchTracer},
     gate::{Gate, GateError, Release, ReleaseReply, UserAfter},
-    ledger::{Contention, EndedOrder, Incoming, IncomingEvent, Ledger, Refusal, Verdict},
+    ledger::{Contention, EndedOrder, EndedOrders, Incoming, IncomingEvent, Ledger, Refusal, Verdict},
     order::{OrderId, UserId, VoucherId},
     order_counters::{OrderCounters, OrderCounts},
     results::Announced,
@@ -302,7 +302,7 @@ impl OrderHandler {
         }
         let verdicts = verdicts?;
         self.order_counters.written(&verdicts, stage.time());
-        let ended = self.ended_by_events(&incoming, &verdicts).await?;
+        let ended = self.ended(&incoming, &verdicts).await?;
         let given_back = self.give_back(&incoming, &verdicts, &ended).await?;
         let mut refused = OrderCounts::default();
         for (((at, incoming), verdict), given_back) in
@@ -310,7 +310,7 @@ impl OrderHandler {
         {
             outcomes[at] = given_back.unwrap_or_else(|| {
                 refused.count_refusal(&verdict);
-                results.order(at, incoming, &verdict, ended.get(&incoming.order.id));
+                results.order(at, incoming, &verdict, ended.by_events.get(&incoming.order.id));
                 outcome(incoming, verdict)
             });
         }
@@ -318,22 +318,26 @@ impl OrderHandler {
         Ok(())
     }
 
-    /// Gives back what Redis holds for orders that were refused, or ended by an event before they came, once per order id and
+    /// Gives back what Redis holds for orders that were refused, or ended before they came, once per order id and
     /// before they are acknowledged. Answers with an outcome for each order that could not be given back: that concerns no
     /// other order.
     async fn give_back(
         &self,
         incoming: &[Incoming],
         verdicts: &[Verdict],
-        ended: &HashMap<OrderId, EndedOrder>,
+        ended: &EndedOrders,
     ) -> Result<Vec<Option<Outcome>>, Outage> {
         let mut releases = Vec::new();
         for (at, (Incoming { order, entry }, verdict)) in incoming.iter().zip(verdicts).enumerate() {
-            match (verdict, ended.get(&order.id)) {
+            let user_after = match ended.by_events.get(&order.id) {
+                Some(EndedOrder { user_after, .. }) => Some(user_after),
+                None => ended.by_another_program.get(&order.id),
+            };
+            match (verdict, user_after) {
                 (Verdict::Refused(refusal), _) => {
                     releases.push(((at, Some(*refusal)), (release(order, *refusal), *entry)));
                 }
-                (Verdict::Cancelled, Some(EndedOrder { user_after, .. })) => {
+                (Verdict::Cancelled, Some(user_after)) => {
                     releases.push(((at, None), (release_ended(order, *user_after), *entry)));
                 }
                 _ => {}

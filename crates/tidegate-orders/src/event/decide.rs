@@ -176,6 +176,11 @@ pub struct PastEvent {
 }
 
 impl PastEvent {
+    /// This entry brought it: whatever the entry says was decided.
+    fn is_of(&self, kind: EventKind, entry: EntryId) -> bool {
+        is_decided((self.kind, self.entry), kind, entry)
+    }
+
     /// It ended the order: whoever brings it from now on finds that.
     #[must_use]
     pub fn has_ended_order(&self) -> bool {
@@ -205,6 +210,8 @@ impl PastEvent {
 pub struct History {
     /// Its row in `tb_voucher_order`.
     pub row: Option<Row>,
+    /// Its row names no entry of a stream: another program wrote it.
+    pub is_row_of_another_program: bool,
     /// It was refused: of this user and voucher.
     pub refused: Option<(i64, i64)>,
     /// The journal says that somebody else placed it.
@@ -240,11 +247,17 @@ impl Effect {
     }
 }
 
+/// Whether an event of this kind, which this entry brings, was decided before, by a recorded one: its kind and its entry. An
+/// event of which no recorded one says so is recorded when it is handled, whatever comes of it.
+#[must_use]
+pub fn is_decided(recorded: (Option<EventKind>, EntryId), kind: EventKind, entry: EntryId) -> bool {
+    recorded == (Some(kind), entry)
+}
+
 /// Decides what `event` does to the order of this history, and adds it there. An event that was decided before keeps what
 /// was decided then, and nothing is added.
 pub fn decide(event: &Event, entry: EntryId, history: &mut History) -> PastEvent {
-    let is_same = |past: &&PastEvent| past.entry == entry && past.kind == Some(event.kind);
-    if let Some(past) = history.events.iter().find(is_same) {
+    if let Some(past) = history.events.iter().find(|past| past.is_of(event.kind, entry)) {
         return past.clone();
     }
     let effect = effect(event, history);

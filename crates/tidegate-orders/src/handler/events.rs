@@ -1,6 +1,6 @@
 //! The events of a batch: which of them can be recorded now, and what follows once they are.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use tidegate_stream::{Death, Entry, EntryId, Outage, Outcome};
 
@@ -8,7 +8,7 @@ use super::{Concerns, OrderHandler, Placed, Results, set_aside, set_aside_where,
 use crate::{
     event::{EventKind, EventOutcome, PastEvent},
     gate::{Release, ReleaseReply, UserAfter},
-    ledger::{EndedOrder, EventVerdict, Incoming, IncomingEvent, Verdict},
+    ledger::{EndedOrders, EventVerdict, Incoming, IncomingEvent, Verdict},
     order::{Order, OrderId, Quantity},
 };
 
@@ -45,15 +45,26 @@ impl OrderHandler {
         Ok((orders, events))
     }
 
-    /// Of a batch's orders that hold nothing any more, those that events of ours have ended.
-    pub(super) async fn ended_by_events(
+    /// Of a batch's orders that hold nothing any more, those that are to be given back: events of ours have ended them, or
+    /// another program has written them so, and a complete journal still holds them as admitted.
+    pub(super) async fn ended(
         &self,
         incoming: &[Incoming],
         verdicts: &[Verdict],
-    ) -> Result<HashMap<OrderId, EndedOrder>, Outage> {
+    ) -> Result<EndedOrders, Outage> {
         let cancelled = incoming.iter().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Cancelled);
         let cancelled: Vec<&Order> = cancelled.map(|(incoming, _)| &incoming.order).collect();
-        self.ledger.ended_by_events(&cancelled).await
+        let mut ended = self.ledger.ended(&cancelled).await?;
+        let by_another = |order: &&&Order| ended.by_another_program.contains_key(&order.id);
+        let asked: Vec<_> =
+            cancelled.iter().filter(by_another).map(|it| (it.id, it.user, it.voucher)).collect();
+        let are_held = self.gate.are_held(&asked).await.map_err(|error| Outage::new("Redis", error))?;
+        for ((order, ..), is_held) in asked.iter().zip(are_held) {
+            if !is_held {
+                ended.by_another_program.remove(order);
+            }
+        }
+        Ok(ended)
     }
 
     /// Records events, and gives back what Redis holds for orders that have ended with them. Those whose orders wait in this

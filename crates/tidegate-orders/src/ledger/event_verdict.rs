@@ -48,6 +48,16 @@ pub struct EndedOrder {
     pub was_written: bool,
 }
 
+/// Orders that hold nothing any more, by who ended them. Of one that is in neither, an entry wrote the row, this one or another,
+/// and somebody changed it by hand: whether that gave its units back in Redis as well, nobody can tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndedOrders {
+    /// By an event of ours: what Redis holds for them has to be given back, once.
+    pub by_events: HashMap<OrderId, EndedOrder>,
+    /// By another program, which wrote their rows, too: whether their users may order again.
+    pub by_another_program: HashMap<OrderId, UserAfter>,
+}
+
 /// The events of one order, in stream order. They are recorded together or not at all.
 #[derive(Clone, Debug)]
 pub(super) struct OrderEvents<'a> {

@@ -3,18 +3,15 @@
 //! The orders are looked up without a lock, and the write checks that they are as they were found. Whoever comes second finds
 //! the rows of the first and decides again. What is decided, and what has to be written for it, stands in `event_verdict.rs`.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Instant,
-};
+use std::{collections::HashSet, time::Instant};
 
 use tidegate_stream::Outage;
 
 use super::{
     BATCH_TIME, Ledger, SECOND_LOOK, WriteOutcome,
     event_verdict::{
-        DecidedEvent, EndedOrder, EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents,
-        Recorded, Subject, by_order, decide_order, in_stream_order, subject,
+        DecidedEvent, EndedOrder, EndedOrders, EventChanges, EventVerdict, IncomingEvent, KnownEvents,
+        OrderEvents, Recorded, Subject, by_order, decide_order, in_stream_order, subject,
     },
     fault::Fault,
     outcome_of,
@@ -64,28 +61,29 @@ impl Ledger {
         Ok(in_stream_order(work.into_outcomes(), &places, events.len()))
     }
 
-    /// Of these orders, those that an event has ended: nobody writes them any more, and what Redis holds for them has to be
-    /// given back, once.
+    /// Why these orders, which hold nothing in MySQL any more, are to be given back: nobody writes them any more.
     ///
     /// # Errors
     /// When MySQL does not answer.
-    pub async fn ended_by_events(&self, orders: &[&Order]) -> Result<HashMap<OrderId, EndedOrder>, Outage> {
+    pub async fn ended(&self, orders: &[&Order]) -> Result<EndedOrders, Outage> {
+        let mut ended = EndedOrders::default();
         if orders.is_empty() {
-            return Ok(HashMap::new());
+            return Ok(ended);
         }
         let subjects: Vec<Subject> =
             orders.iter().map(|order| (order.id, order.user, order.voucher)).collect();
         let known = self.known_events(&subjects).await?;
-        let ended = |(order, user, voucher): Subject| {
-            let events = &known.histories.get(&order)?.events;
-            let was_written = !events.iter().any(PastEvent::came_before_order);
+        for (order, user, voucher) in subjects {
+            let Some(history) = known.histories.get(&order) else { continue };
+            let was_written = !history.events.iter().any(PastEvent::came_before_order);
             let user_after = known.user_after(order, user, voucher);
-            events
-                .iter()
-                .any(PastEvent::has_ended_order)
-                .then_some((order, EndedOrder { user_after, was_written }))
-        };
-        Ok(subjects.into_iter().filter_map(ended).collect())
+            if history.events.iter().any(PastEvent::has_ended_order) {
+                ended.by_events.insert(order, EndedOrder { user_after, was_written });
+            } else if history.is_row_of_another_program {
+                ended.by_another_program.insert(order, user_after);
+            }
+        }
+        Ok(ended)
     }
 
     /// What became of these events, or would become of them now, one after the other; and whether they are recorded. Reads

@@ -4,8 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use sqlx::MySqlPool;
 
-use super::sql;
-use crate::{event::History, order::OrderId, vouchers::VoucherError};
+use super::{IncomingEvent, sql};
+use crate::{
+    event::{History, is_decided},
+    order::OrderId,
+    vouchers::VoucherError,
+};
 
 /// Orders a look-up.
 const LOOKUP: usize = 1_000;
@@ -26,4 +30,25 @@ pub async fn read_histories(
         histories.extend(sql::look_up_histories(&mut connection, &orders).await?);
     }
     Ok(histories)
+}
+
+/// Of these events, the places of those that are not recorded: whoever handles one of these records it, and does what it says.
+/// One round trip for a thousand orders, by the primary key, without a lock.
+///
+/// # Errors
+/// When MySQL does not answer or the tables are not ready.
+pub async fn unrecorded(pool: &MySqlPool, events: &[IncomingEvent]) -> sqlx::Result<Vec<usize>> {
+    let orders: BTreeSet<OrderId> = events.iter().map(|incoming| incoming.event.order).collect();
+    let orders: Vec<OrderId> = orders.into_iter().collect();
+    let mut recorded = HashMap::new();
+    for orders in orders.chunks(LOOKUP) {
+        let mut connection = pool.acquire().await?;
+        recorded.extend(sql::look_up_recorded(&mut connection, &orders.iter().copied().collect()).await?);
+    }
+    let is_recorded = |IncomingEvent { event, entry }: &IncomingEvent| {
+        let of_order = recorded.get(&event.order);
+        of_order.is_some_and(|of_order| of_order.iter().any(|past| is_decided(*past, event.kind, *entry)))
+    };
+    let places = events.iter().enumerate().filter(|(_, incoming)| !is_recorded(incoming));
+    Ok(places.map(|(place, _)| place).collect())
 }

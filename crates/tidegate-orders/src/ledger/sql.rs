@@ -17,7 +17,7 @@ use std::fmt::{Display, Write};
 use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, MySqlConnection};
 
-pub(super) use events::{look_up_events, look_up_histories, write_events};
+pub(super) use events::{look_up_events, look_up_histories, look_up_recorded, write_events};
 pub(super) use look_up::{Depth, LockedRow, Stocks, locked_vouchers, look_up};
 pub(super) use write::{Guard, cancelled_rows, write};
 

@@ -58,13 +58,38 @@ pub(in crate::ledger) async fn look_up_histories(
     Ok(read_known(connection, queries).await?.histories)
 }
 
+/// Which events of these orders are recorded, by the entries that brought them: one round trip, by the primary key, without a
+/// lock.
+pub(in crate::ledger) async fn look_up_recorded(
+    connection: &mut MySqlConnection,
+    orders: &BTreeSet<OrderId>,
+) -> sqlx::Result<HashMap<OrderId, Vec<(Option<EventKind>, EntryId)>>> {
+    let mut queries = Queries::<HashMap<OrderId, Vec<(Option<EventKind>, EntryId)>>>::default();
+    queries.add(
+        format!(
+            "SELECT e.order_id, CAST(e.event AS CHAR), CAST(e.entry_id AS CHAR) \
+             FROM {} tidegate_event e FORCE INDEX (PRIMARY) ON e.order_id = n.id",
+            numbers("n", "id BIGINT PATH '$'", &list(orders))
+        ),
+        |recorded, row| {
+            let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(()) };
+            let kind = EventKind::from_word(row.try_get::<&str, _>(1)?.as_bytes());
+            let entry = EntryId::from_str(row.try_get(2)?).unwrap_or_default();
+            recorded.entry(order).or_default().push((kind, entry));
+            Ok(())
+        },
+    );
+    queries.run(connection).await
+}
+
 /// The rows, the refusals and the events of orders.
 fn add_histories(queries: &mut Queries<KnownEvents>, orders: &BTreeSet<OrderId>) {
     let ids = numbers("n", "id BIGINT PATH '$'", &list(orders));
     queries.add(
         format!(
             "SELECT CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.voucher_id AS SIGNED), \
-             CAST(o.quantity AS SIGNED), CAST(COALESCE(o.status, 1) AS SIGNED), CAST(o.slot IS NOT NULL AS SIGNED) \
+             CAST(o.quantity AS SIGNED), CAST(COALESCE(o.status, 1) AS SIGNED), CAST(o.slot IS NOT NULL AS SIGNED), \
+             CAST(o.entry_id IS NULL AS SIGNED) \
              FROM {ids} tb_voucher_order o FORCE INDEX (PRIMARY) ON o.id = n.id"
         ),
         read_row,
@@ -113,6 +138,7 @@ fn read_row(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
         status: row.try_get(4)?,
         has_slot: row.try_get::<i64, _>(5)? == 1,
     });
+    history.is_row_of_another_program = row.try_get::<i64, _>(6)? == 1;
     Ok(())
 }
 
