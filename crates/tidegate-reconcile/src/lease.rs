@@ -19,6 +19,10 @@ const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait for somebody else: longer than the lease of one that was killed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What is said to whoever typed a command that ended because of it.
+pub const LEASE_WAS_LOST: &str =
+    "the lease of the reconciler was lost: another look, repair or rebuild may be at work, or Redis was away";
+
 /// Whether it could be had.
 #[derive(Debug)]
 pub enum TakenLease {
@@ -87,10 +91,30 @@ impl ReconcilerLease {
         &self.lost
     }
 
+    /// Ends `job` as a signal does, after the step in hand, when the lease is lost while this is held.
+    pub fn stops(&self, job: &Job) -> StoppedWithLease {
+        let (lost, stop) = (self.lost.clone(), job.stop.clone());
+        StoppedWithLease(tokio::spawn(async move {
+            lost.cancelled().await;
+            stop.cancel();
+        }))
+    }
+
     /// Ends it.
     pub async fn end(self) {
         self.renewing.abort();
         let _by_time = self.leases.end(vec![self.key.clone()], &self.token).await;
+    }
+}
+
+/// Whoever has it works under a lease.
+#[derive(Debug)]
+#[must_use]
+pub struct StoppedWithLease(JoinHandle<()>);
+
+impl Drop for StoppedWithLease {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

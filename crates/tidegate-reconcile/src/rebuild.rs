@@ -35,7 +35,7 @@ pub use report::{RebuildRefusal, RebuildReport};
 pub use voucher_report::{NotRebuilt, OrderCount, VoucherReport};
 
 use self::{backlog::Backlog, workers::Waited};
-use crate::ReconcilerLease;
+use crate::{LEASE_WAS_LOST, ReconcilerLease};
 
 /// What is to be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -81,7 +81,13 @@ impl Rebuild {
         job: &Job,
     ) -> anyhow::Result<End> {
         let lease = ReconcilerLease::wait(&self.redis, &self.keys, &self.who, job).await?;
-        let end = self.run_alone(plan, report, job).await;
+        let end = {
+            let _stopped = lease.stops(job);
+            self.run_alone(plan, report, job).await
+        };
+        if lease.lost().is_cancelled() && matches!(end, Ok(End::Stopped)) {
+            job.progress.say(LEASE_WAS_LOST);
+        }
         lease.end().await;
         end
     }

@@ -7,17 +7,17 @@ use clap::Args;
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_operations::{Job, SystemSettings, connect, reconciled::Reconciled};
+use tidegate_operations::{End, Job, SystemSettings, connect, reconciled::Reconciled};
 use tidegate_orders::{Keys, VoucherId};
 use tidegate_reconcile::{
-    LookReport, LookRequest, Looker, Pace, ReconcilerLease, Repair, RepairPlan, RepairReport, TakenLease,
+    LEASE_WAS_LOST, LookError, LookReport, LookRequest, Looker, Pace, ReconcilerLease, Repair, RepairPlan,
+    RepairReport, TakenLease,
 };
 use tidegate_stream::server_time_ms;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     exit::Exit,
-    invocation,
+    invocation::{self, Invocation},
     moment::{self, Point},
     operator::{Change, ChangeArgs, ProgressBar},
     output::print_note,
@@ -86,15 +86,28 @@ pub async fn run(settings: &SystemSettings, args: &ReconcileArgs) -> anyhow::Res
             return Ok(Exit::No);
         }
     };
-    let is_done = run_alone(settings, args, (redis, mysql)).await;
+    let ended = run_alone(settings, args, (redis, mysql), &lease).await;
+    let is_lost = lease.lost().is_cancelled();
     lease.end().await;
-    is_done
+    match ended {
+        Err(error) if is_lost && matches!(error.downcast_ref(), Some(LookError::Stopped)) => {
+            let invocation = Invocation::current();
+            let line = invocation.line(&invocation.again());
+            print_note(&format!(
+                "{LEASE_WAS_LOST}\nNothing is known, and nothing was changed. Go on with:\n  {line}"
+            ));
+            invocation.note().inspect(|note| print_note(note));
+            Ok(Exit::Stopped)
+        }
+        ended => ended,
+    }
 }
 
 async fn run_alone(
     settings: &SystemSettings,
     args: &ReconcileArgs,
     (redis, mysql): (Pool, MySqlPool),
+    lease: &ReconcilerLease,
 ) -> anyhow::Result<Exit> {
     let keys = Keys::new(settings.keys.clone());
     let now_ms = server_time_ms(&redis).await.context("Failed to read the clock of Redis")?;
@@ -106,12 +119,12 @@ async fn run_alone(
     };
     if args.repair {
         let looker = Looker::new((redis, mysql), keys, settings.stream_names(), request);
-        return repair(settings, &args.change, &looker).await;
+        return repair(settings, &args.change, &looker, lease).await;
     }
     let is_whole = request.vouchers.is_empty() && request.since_ms.is_none();
     let looker = Looker::new((redis.clone(), mysql), keys.clone(), settings.stream_names(), request);
     let looked = {
-        let job = Job { stop: CancellationToken::new(), progress: Box::new(ProgressBar::new()) };
+        let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
         looker.look(&job, |_| {}).await
     };
     if let (Ok(report), true) = (&looked, is_whole) {
@@ -123,14 +136,25 @@ async fn run_alone(
 }
 
 /// Looks, asks, and mends.
-async fn repair(settings: &SystemSettings, change: &ChangeArgs, looker: &Looker) -> anyhow::Result<Exit> {
+async fn repair(
+    settings: &SystemSettings,
+    change: &ChangeArgs,
+    looker: &Looker,
+    lease: &ReconcilerLease,
+) -> anyhow::Result<Exit> {
     let plan = {
-        let job = Job { stop: CancellationToken::new(), progress: Box::new(ProgressBar::new()) };
+        let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
         looker.plan_repair(&job).await?.1
     };
     let report = RepairReport::new(&plan);
     let work = async |plan: RepairPlan, report: &mut RepairReport, job: &Job| {
-        Repair::connect(settings, change.who()).await?.run(&plan, report, job).await
+        let repair = Repair::connect(settings, change.who()).await?;
+        let _stopped = lease.stops(job);
+        let end = repair.run(&plan, report, job).await?;
+        if end == End::Stopped && lease.lost().is_cancelled() {
+            job.progress.say(LEASE_WAS_LOST);
+        }
+        Ok(end)
     };
     Change::new(settings, change).run_in_steps(plan, report, work).await
 }
