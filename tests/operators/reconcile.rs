@@ -1,12 +1,14 @@
 //! `tidegate reconcile`: what differs between both sides is found, each by its kind, and nothing else, also beside a sale.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, process::Stdio};
 
+use fred::types::Value;
 use serde_json::{Value as Json, json};
+use tidegate_lab::Proxy;
 
 use crate::{
     browser::until_page,
-    program::Program,
+    program::{Program, Run},
     site::{Site, until},
 };
 
@@ -142,7 +144,7 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_men
     let status = take("10", "status_set_by_others").0;
     assert!(status.iter().all(|order| by_others.contains(order)) && status.contains(&id(9)), "{status:?}");
     assert_eq!(take("10", "barred_without_order"), expected(&["999".into()], "unknown", "unbar"));
-    assert_eq!(take("10", "not_barred"), expected(&["510".into()], "unknown", "bar"));
+    assert_eq!(take("10", "not_barred"), expected(&[id(10)], "unknown", "bar"));
     assert_eq!(take("11", "redis_stock_apart"), expected(&["7".into()], "changed_by_hand", "move_stock"));
     assert_eq!(take("12", "loaded_apart"), expected(&["5".into()], "unknown", "move_stock"));
     assert_eq!(take("13", "mysql_stock_apart"), expected(&["-3".into()], "changed_by_hand", "move_stock"));
@@ -190,19 +192,33 @@ const DEAD: i64 = 33;
 /// MySQL has few units of it, so that most of its orders are refused.
 const SCARCE: i64 = 34;
 
-/// Orders of all kinds, some of them cancelled right behind.
+async fn append(site: &Site, event: &str, order: i64, voucher: i64) {
+    let (order, voucher) = (order.to_string(), voucher.to_string());
+    site.add(&[("event", event), ("orderId", &order), ("userId", &order), ("voucherId", &voucher)]).await;
+}
+
+/// Orders of all kinds, some of them cancelled or paid right behind, also those that are refused or buried.
 async fn sell(site: &Site, first: i64) {
     let all = (first..first + 60).map(|id| async move {
         match id % 6 {
             0 => site.admit(id, id, EXPIRING, 1).await,
-            1 => site.admit(id, id, DEAD, 1).await,
-            2 => site.admit(id, id, SCARCE, 1 + id % 3).await,
+            1 => {
+                site.admit(id, id, DEAD, 1).await;
+                append(site, "paid", id, DEAD).await;
+            }
+            2 => {
+                site.admit(id, id, SCARCE, 1 + id % 3).await;
+                append(site, "paid", id, SCARCE).await;
+            }
             3 => {
                 site.admit(id, id, COMPLETE, 2).await;
-                let (order, user, voucher) = (id.to_string(), id.to_string(), COMPLETE.to_string());
-                let event =
-                    [("event", "cancelled"), ("orderId", &order), ("userId", &user), ("voucherId", &voucher)];
-                site.add(&event).await;
+                append(site, "cancelled", id, COMPLETE).await;
+            }
+            4 => {
+                site.admit(id, id, COMPLETE, 1 + id % 3).await;
+                for event in ["paid", "used", "cancelled"] {
+                    append(site, event, id, COMPLETE).await;
+                }
             }
             _ => site.admit(id, id, COMPLETE, 1 + id % 3).await,
         }
@@ -367,4 +383,77 @@ async fn a_look_at_one_voucher_reads_no_rows_of_others() {
     let look = program.run("reconcile --json").expect(1).json();
     assert_eq!(look["mysql_orders"], 11_150, "{look}");
     assert!(read().await - before > 11_150);
+}
+
+/// How many calls of scripts Redis counts.
+fn scripts_called(stats: &Value) -> u64 {
+    let stats = stats.as_string().expect("text");
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    calls.and_then(|calls| calls.split(',').next()?.parse().ok()).expect("scripts were called")
+}
+
+/// Runs a command up to a request to MySQL with this text, gives its lease to somebody else, and lets it go on when it has asked
+/// for its lease again.
+async fn run_without_lease(site: &Site, words: &[&str], held_at: &str) -> Run {
+    let proxy = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let through = Program::with_variables(&site.redis.url(), &proxy.url_for(&site.mysql));
+    let held = proxy.hold_when(held_at);
+    let mut command = through.command(words);
+    let child = tokio::task::block_in_place(|| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn());
+    let child = child.expect("the program runs");
+    held.reached().await.expect("it is on its way");
+    // In one step: whoever asks after that is refused.
+    let overwrite =
+        "redis.call('SET', KEYS[1], ARGV[1], 'PX', 60000) return redis.call('INFO', 'commandstats')";
+    let key = ["EVAL", overwrite, "1", "tidegate:reconciler", "ben@shop: tidegate rebuild 1a2b"];
+    let before = scripts_called(&site.redis_says(&key).await);
+    until("the lease is asked for again", || async {
+        scripts_called(&site.redis_says(&["INFO", "commandstats"]).await) > before
+    })
+    .await;
+    held.release();
+    let ended = tokio::task::spawn_blocking(|| child.wait_with_output().expect("it ends")).await;
+    let holder = site.redis_says(&["GET", "tidegate:reconciler"]).await.as_string();
+    assert_eq!(holder.as_deref(), Some("ben@shop: tidegate rebuild 1a2b"), "the other one keeps it");
+    site.redis_says(&["DEL", "tidegate:reconciler"]).await;
+    Run::from(ended.expect("it ends"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_loses_its_lease_stops_after_the_step_in_hand_and_says_what_to_type() {
+    let site = Site::open().await;
+    let program = program(&site);
+    for voucher in ["10", "11"] {
+        program.run(&format!("voucher load --voucher {voucher} --stock 100")).expect(0);
+        site.redis_says(&["SADD", &format!("seckill:order:{voucher}"), "999"]).await;
+    }
+    let lost = "the lease of the reconciler was lost";
+    let look =
+        run_without_lease(&site, &["reconcile"], "FROM tidegate_refusal WHERE order_id > 0").await.expect(6);
+    assert!(
+        look.stderr.contains(lost) && look.stderr.contains("Go on with:\n  tidegate reconcile\n"),
+        "{look:?}"
+    );
+    assert_eq!(look.stdout, "", "nothing is known");
+
+    // The first of two vouchers is mended, and the second is left.
+    let mending = "FORCE INDEX (uk_voucher_user_slot) WHERE voucher_id = 10";
+    let repair = run_without_lease(&site, &["reconcile", "--repair", "--yes"], mending).await.expect(6);
+    assert!(repair.stderr.contains(lost), "{repair:?}");
+    assert!(repair.stderr.contains("Go on with:\n  tidegate reconcile --repair --yes"), "{repair:?}");
+    let barred = async |voucher| site.redis_says(&["SISMEMBER", voucher, "999"]).await.as_i64();
+    assert_eq!((barred("seckill:order:10").await, barred("seckill:order:11").await), (Some(0), Some(1)));
+
+    let rebuild = run_without_lease(
+        &site,
+        &["rebuild", "--all", "--yes"],
+        "FROM tb_voucher_order WHERE voucher_id = 10",
+    )
+    .await
+    .expect(6);
+    assert!(rebuild.stderr.contains(lost), "{rebuild:?}");
+    assert!(rebuild.stderr.contains("Go on with:\n  tidegate rebuild --all --yes"), "{rebuild:?}");
+    assert!(rebuild.stdout.contains("voucher 10") && !rebuild.stdout.contains("voucher 11"), "{rebuild:?}");
+    program.run("rebuild --all --yes").expect(0);
+    program.run("reconcile").expect(0);
 }

@@ -1,8 +1,13 @@
 //! `tidegate reconcile --repair`: one command from what differs to "it holds", while the sale goes on.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value as Json, json};
 
-use crate::{program::Program, site::Site};
+use crate::{
+    program::Program,
+    site::{Site, until},
+};
 
 const VOUCHER: i64 = 21;
 const ORDERS: i64 = 40;
@@ -141,6 +146,205 @@ async fn units_that_a_redis_that_went_back_sold_twice_are_neither_on_sale_nor_lo
     // What comes back is on sale again, on both sides.
     program.run("order cancel 1 --yes").expect(0);
     assert_eq!(state(&site).await, (vec![(1, 4), (4, 1)], 1, Some(1)));
+    program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
+}
+
+/// All that MySQL says of orders and of what happened to them.
+const TABLES: [&str; 5] =
+    ["tb_voucher_order", "tb_seckill_voucher", "tidegate_event", "tidegate_refusal", "tidegate_unpaid_order"];
+
+/// Keeps the tables as they are.
+async fn back_up(site: &Site) {
+    for table in TABLES {
+        sql(site, &[&format!("CREATE TABLE before_{table} AS SELECT * FROM {table}")]).await;
+    }
+}
+
+/// MySQL as it was when it was backed up.
+async fn restore(site: &Site) {
+    let back = TABLES
+        .map(|table| format!("DELETE FROM {table}; INSERT INTO {table} SELECT * FROM before_{table};"))
+        .concat();
+    let mark = "UPDATE tidegate_fleet_mark SET mark = mark - 2, confirmed = mark";
+    let all = format!("START TRANSACTION; {back} {mark}; COMMIT");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(all)).execute(&site.pool).await.expect("MySQL does it");
+}
+
+/// What MySQL has recorded, but for the time.
+async fn history(site: &Site) -> Vec<String> {
+    let events = "SELECT CONCAT_WS(' ', order_id, step, event, outcome, from_status, to_status, released, entry_id) \
+                  FROM tidegate_event ORDER BY order_id, step";
+    sqlx::query_scalar(events).fetch_all(&site.pool).await.expect("MySQL answers")
+}
+
+async fn append(site: &Site, event: &str, (order, user, voucher): (i64, i64, i64)) -> String {
+    let (order, user, voucher) = (order.to_string(), user.to_string(), voucher.to_string());
+    let reference = format!("{event}-{order}");
+    let whose = [("orderId", order.as_str()), ("userId", &user), ("voucherId", &voucher)];
+    site.add(&[&[("event", event), ("ref", &reference)], whose.as_slice()].concat()).await
+}
+
+/// The orders of each kind of difference.
+fn orders_by_kind(look: &Json) -> BTreeMap<String, Vec<i64>> {
+    let mut found: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    for count in
+        look["vouchers"].as_array().unwrap().iter().flat_map(|it| it["differences"].as_array().unwrap())
+    {
+        let orders = count["first"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|it| it["order"].as_str()?.parse::<i64>().ok());
+        found.entry(count["kind"].as_str().unwrap().to_owned()).or_default().extend(orders);
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_kind_of_event_that_mysql_lost_is_found_and_recorded_again_with_all_that_it_does() {
+    let site = Site::open().await;
+    let (program, worker) = (program(&site), site.worker("w").start());
+    program.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
+    for order in 1..=10 {
+        site.admit(order, 500 + order, VOUCHER, 1).await;
+    }
+    // Of a producer that keeps no journal.
+    let plain = VOUCHER + 1;
+    site.load(plain, 100).await;
+    for order in [20, 21] {
+        site.add_order(order, 500 + order, plain).await;
+    }
+    site.settled().await;
+    back_up(&site).await;
+    let lives: [(i64, &[&str]); 10] = [
+        (1, &["paid"]),
+        (2, &["paid", "used"]),
+        (3, &["paid", "refunding"]),
+        (4, &["paid", "refunding", "refunded"]),
+        (5, &["paid", "refunding", "refund_failed"]),
+        (6, &["cancelled"]),
+        (7, &["expired"]),
+        // Too late: it has to be given back.
+        (8, &["cancelled", "paid"]),
+        (9, &["used"]),
+        // There is no such order.
+        (99, &["paid"]),
+    ];
+    for (order, events) in lives {
+        for event in events {
+            append(&site, event, (order, 500 + order, VOUCHER)).await;
+        }
+    }
+    // Of somebody else.
+    append(&site, "paid", (10, 77, VOUCHER)).await;
+    append(&site, "paid", (20, 520, plain)).await;
+    site.settled().await;
+    let (before, happened) = (state(&site).await, history(&site).await);
+    assert_eq!(happened.len(), 19, "{happened:?}");
+    program.run("reconcile").expect(0);
+
+    restore(&site).await;
+    let look = program.run("reconcile --json").expect(1).json();
+    let mut expected: Vec<i64> = lives.iter().map(|(order, _)| *order).collect();
+    expected.extend([10, 20]);
+    expected.sort_unstable();
+    let mut found = orders_by_kind(&look);
+    found.values_mut().for_each(|orders| orders.sort_unstable());
+    assert_eq!(found, BTreeMap::from([("lost_event".to_owned(), expected)]), "{look:#}");
+    let first = &look["vouchers"][0]["differences"][0]["first"][0];
+    assert_eq!(
+        (&first["cause"], &first["mend"]),
+        (&json!("acknowledged_and_not_written"), &json!("record_events"))
+    );
+    let text = program.run("reconcile").expect(1).stdout;
+    assert!(text.contains("11 orders with events, such as payments, that were acknowledged"), "{text}");
+    let planned = program.run("reconcile --repair --dry-run").expect(0).stdout;
+    assert!(planned.contains("11 orders to have its events run again"), "{planned}");
+    let done = program.run("reconcile --repair --yes --json").expect(0).json();
+    assert_eq!((&done["events"], &done["created"]), (&json!(19), &json!(0)), "{done:#}");
+    assert_eq!((state(&site).await, history(&site).await), (before, happened));
+    program.run("reconcile").expect(0);
+    program.run("audit").expect(0);
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_was_buried_or_put_back_as_another_entry_is_not_lost() {
+    let site = Site::open().await;
+    let program = program(&site);
+    program.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
+    site.admit(1, 501, VOUCHER, 1).await;
+    let worker = site.worker("w").start();
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    let entry = append(&site, "paid", (1, 501, VOUCHER)).await;
+    site.hand_over("ghost-0", 1).await;
+    program.run(&format!("pending bury {entry} --why tested --yes")).expect(0);
+    program.run("reconcile").expect(0);
+    program.run("dead requeue --all --yes").expect(0);
+    let worker = site.worker("w").start();
+    site.settled().await;
+    assert_eq!(history(&site).await.len(), 1);
+    program.run("reconcile").expect(0);
+    // What is recorded of the other entry only is lost with that one.
+    sql(&site, &["DELETE FROM tidegate_event", "UPDATE tb_voucher_order SET status = 1"]).await;
+    let look = program.run("reconcile --json").expect(1).json();
+    assert_eq!(orders_by_kind(&look), BTreeMap::from([("lost_event".to_owned(), vec![1])]), "{look:#}");
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysql_that_was_restored_from_an_hour_ago_holds_after_one_repair_and_no_order_expires_before() {
+    let site = Site::open().await;
+    let (program, worker) = (program(&site), site.worker("w").start());
+    program.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
+    sql(&site, &["UPDATE tb_seckill_voucher SET pay_within = 3600"]).await;
+    let admit = async |orders: std::ops::RangeInclusive<i64>| {
+        for order in orders {
+            site.admit(order, 500 + order, VOUCHER, 1).await;
+        }
+        site.settled().await;
+    };
+    let pay = async |orders: std::ops::RangeInclusive<i64>| {
+        for order in orders {
+            append(&site, "paid", (order, 500 + order, VOUCHER)).await;
+        }
+        site.settled().await;
+    };
+    admit(1..=10).await;
+    pay(1..=2).await;
+    until("the mark is raised", || async {
+        site.redis_says(&["GET", "tidegate:mark"]).await.as_i64() >= Some(2)
+    })
+    .await;
+    back_up(&site).await;
+    // The hour that will be lost: orders, their payments, and payments of orders of before.
+    admit(11..=20).await;
+    pay(3..=5).await;
+    pay(11..=15).await;
+    restore(&site).await;
+    worker.says("a store went back in time").await;
+    // Redis goes on.
+    admit(21..=25).await;
+    let all_due = "UPDATE tidegate_unpaid_order SET due_ms = 1, ask_ms = 1";
+    sql(&site, &[all_due]).await;
+    let found = orders_by_kind(&program.run("reconcile --json").expect(1).json());
+    assert_eq!(found["lost_event"], [3, 4, 5], "{found:?}");
+    assert_eq!(found["lost_order"], (11..=20).collect::<Vec<_>>(), "{found:?}");
+
+    program.run("reconcile --repair --yes").expect(0);
+    let held = program.run("audit").expect(0).stdout;
+    assert!(held.contains("It holds"), "{held}");
+    program.run("reconcile").expect(0);
+    assert_eq!(state(&site).await, (vec![(1, 15), (2, 10)], 75, Some(75)), "nothing has expired");
+
+    // Only what nobody has paid expires when somebody says so.
+    sql(&site, &[all_due]).await;
+    program.run("expirations resume --yes").expect(0);
+    until("the unpaid expire", || async { state(&site).await.0 == [(2, 10), (4, 15)] }).await;
+    site.settled().await;
+    assert_eq!(state(&site).await.2, Some(90));
     program.run("reconcile").expect(0);
     assert!(worker.stop().await.success());
 }

@@ -18,6 +18,8 @@ const MOST_REMOVED: usize = 5;
 pub enum DifferenceKind {
     /// An order was admitted and is nowhere else: neither in flight nor dead nor in MySQL, as row or as refusal.
     LostOrder,
+    /// An event of an order that is not lost itself was acknowledged, and MySQL has not recorded it.
+    LostEvent,
     /// Redis gave an order back, and MySQL knows neither a row nor a refusal of it.
     ReleaseUnknownToMysql,
     /// A live order of MySQL that a complete journal does not hold.
@@ -52,6 +54,7 @@ impl DifferenceKind {
     /// All of them.
     pub const ALL: [Self; 15] = [
         Self::LostOrder,
+        Self::LostEvent,
         Self::ReleaseUnknownToMysql,
         Self::NotAdmitted,
         Self::NotReleased,
@@ -73,6 +76,7 @@ impl DifferenceKind {
     pub const fn word(self) -> &'static str {
         match self {
             Self::LostOrder => "lost_order",
+            Self::LostEvent => "lost_event",
             Self::ReleaseUnknownToMysql => "release_unknown_to_mysql",
             Self::NotAdmitted => "not_admitted",
             Self::NotReleased => "not_released",

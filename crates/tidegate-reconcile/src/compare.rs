@@ -1,6 +1,8 @@
 //! Goes through both sides once, and leaves the orders and users of which they do not say the same: candidates, which are looked
 //! at one by one afterwards. What is said here need not be of one moment, as long as it is soon.
 
+mod stream;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use tidegate_operations::{change::Job, reconciled::DifferenceKind};
@@ -17,11 +19,13 @@ use crate::{
     judge::{FinalOrder, holds, is_before, is_set_by_others},
     mysql_side::{EventSum, OrderRow},
     pace::Pace,
-    redis_side::{DeadOrder, DeadOrders},
+    redis_side::{DeadLetter, DeadOrder, DeadOrders},
     report::Tally,
     stores::{LookError, Stores},
     table::{Part, Said, Table, hash_of},
 };
+
+pub(crate) use stream::WithEvents;
 
 /// Differences that a pass can tell, at least. Beyond that it is done in parts.
 const DIFFERENCES: usize = 1 << 18;
@@ -75,6 +79,8 @@ pub(crate) struct Candidates {
     pub(crate) orders: BTreeSet<(u32, i64)>,
     /// Users, likewise.
     pub(crate) users: BTreeSet<(u32, i64)>,
+    /// Orders with events that MySQL has not recorded.
+    pub(crate) with_events: WithEvents,
     /// False: there are more than could be told. Do it again in parts.
     pub(crate) is_whole: bool,
 }
@@ -105,6 +111,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) job: &'a Job,
     orders: Table,
     users: Table,
+    with_events: WithEvents,
     in_flight: InFlight,
     counted: Counted,
 }
@@ -131,14 +138,17 @@ impl<'a> Pass<'a> {
             job,
             orders: if is_small { Table::exact() } else { Table::new(differences, seed) },
             users: if is_small { Table::exact() } else { Table::new(differences, !seed) },
+            with_events: WithEvents::default(),
             in_flight: InFlight::default(),
             counted: Counted::default(),
         }
     }
 
-    /// Reads all there is.
-    pub(crate) async fn run(mut self) -> Result<(Candidates, Counted), LookError> {
+    /// Reads all there is; of the stream, what came since `since`.
+    pub(crate) async fn run(mut self, since: EntryId) -> Result<(Candidates, Counted), LookError> {
         let Stores { inspector, keys, .. } = self.stores;
+        // Before what is in flight: an entry up to here that is not in flight then has its outcome in MySQL.
+        let end = inspector.last_id(&inspector.names().stream).await?;
         self.in_flight = InFlight::read(inspector, keys, self.places, &self.pace).await?;
         self.counted.in_flight = std::mem::take(&mut self.in_flight.counts);
         self.counted.events_in_flight = std::mem::take(&mut self.in_flight.events);
@@ -147,14 +157,16 @@ impl<'a> Pass<'a> {
             self.read_buyers(sale).await?;
             self.read_journal(sale).await?;
         }
-        let first = self.read_stream().await?;
+        let first = self.stores.redis().first_entry().await?;
+        self.read_stream((since.previous(), end)).await?;
         self.read_dead().await?;
         self.read_rows(first).await?;
         self.read_refusals(first).await?;
         let (orders, users) = (self.orders.left(), self.users.left());
         let pairs = |said: Vec<Said>| said.into_iter().map(|it| (it.voucher, it.id)).collect();
-        let is_whole = orders.is_whole && users.is_whole;
-        let candidates = Candidates { orders: pairs(orders.said), users: pairs(users.said), is_whole };
+        let is_whole = orders.is_whole && users.is_whole && self.with_events.orders.len() <= DIFFERENCES;
+        let (orders, users) = (pairs(orders.said), pairs(users.said));
+        let candidates = Candidates { orders, users, with_events: self.with_events, is_whole };
         Ok((candidates, self.counted))
     }
 
@@ -219,35 +231,14 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// The orders of vouchers without a complete journal: what the stream holds of them and the group has settled. Answers with
-    /// the first entry that the stream holds.
-    async fn read_stream(&mut self) -> Result<Option<EntryId>, LookError> {
-        let without = self.sales.iter().flatten().filter(|sale| !sale.is_complete);
-        let Some(end) = without.map(|sale| sale.moment.stream_end).max() else { return Ok(None) };
-        let Some(first) = self.stores.redis().first_entry().await? else { return Ok(None) };
-        let (orders, in_flight, part) = (&mut self.orders, &self.in_flight, self.part);
-        let (sales, places, mut read) = (self.sales, self.places, 0);
-        self.stores
-            .redis()
-            .read_stream(end, self.pace, |entry, order| {
-                let Some(place) = places.of(order.voucher) else { return };
-                let sale = sales.get(place as usize).and_then(Option::as_ref);
-                let Some(sale) = sale.filter(|sale| !sale.is_complete) else { return };
-                let id = order.id.get();
-                read += 1;
-                if sale.has_entry(Some(entry)) && part.has(id) && !in_flight.has_order(place, id) {
-                    orders.add(&Said { id, voucher: place, what: hash_of(&[KNOWN]) });
-                }
-            })
-            .await?;
-        self.counted.redis_orders += read;
-        self.go_on()?;
-        Ok(Some(first))
-    }
-
     async fn read_dead(&mut self) -> Result<(), LookError> {
         let mut dead = Vec::new();
-        self.stores.redis().read_dead(self.places, self.pace, |letter| dead.push(letter)).await?;
+        let add = |letter| match letter {
+            DeadLetter::Order(order) => dead.push(order),
+            // Where it seems lost it is looked at again.
+            DeadLetter::Event(_) => {}
+        };
+        self.stores.redis().read_dead(self.places, self.pace, add).await?;
         let mut orders: Vec<_> = dead.into_iter().map(|it| ((it.place, it.order), it)).collect();
         orders.sort_unstable_by_key(|(key, _)| *key);
         orders.dedup_by_key(|(key, _)| *key);

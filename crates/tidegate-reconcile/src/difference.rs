@@ -28,6 +28,8 @@ pub enum Cause {
 pub enum Mend {
     /// Run all entries of the order again, its events included, in their order.
     RunAgain,
+    /// Run the events of the order again, in their order. The order itself is where it belongs.
+    RecordEvents,
     /// Write a cancelled row without units, so that a later payment finds a home.
     WriteCancelledRow,
     /// Restore the user and the movement of its admission.

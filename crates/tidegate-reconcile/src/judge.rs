@@ -30,6 +30,8 @@ pub(crate) struct Evidence {
     pub(crate) events: Option<EventSum>,
     /// Where the journal is not complete: its entry, which is acknowledged.
     pub(crate) entry: Option<Entered>,
+    /// Events of it were acknowledged and are not recorded: whose order the first of these names.
+    pub(crate) lost_event_of: Option<i64>,
 }
 
 /// A difference about an order.
@@ -81,6 +83,32 @@ impl Evidence {
         OrderFacts { row, is_refused, journal, entry, letter, ..OrderFacts::NOTHING }
     }
 
+    /// All that is different about the order. Where it is not lost itself, but events of it are, only that is told: they may be
+    /// what one side has done and the other not. What else differs is told when they are recorded.
+    pub(crate) fn findings(&self, voucher: i64) -> [Option<Finding>; 3] {
+        let of_order = self.finding(voucher);
+        let runs_again =
+            of_order.is_some_and(|it| matches!(it.mend, Mend::RunAgain | Mend::WriteCancelledRow));
+        match self.lost_event() {
+            Some(lost) if !runs_again => [Some(lost), self.doubled(), None],
+            _ => [of_order, self.doubled(), self.status_by_others()],
+        }
+    }
+
+    /// Events of it are lost.
+    fn lost_event(&self) -> Option<Finding> {
+        let its = self.lost_event_of?;
+        let user = self.by_mysql().0.or_else(|| self.admitted()?.0).unwrap_or(its);
+        let is_known = self.row.is_some() || self.refusal.is_some() || self.dead.is_some();
+        Some(Finding {
+            kind: DifferenceKind::LostEvent,
+            user: Some(user),
+            units: 0,
+            cause: Cause::AcknowledgedAndNotWritten,
+            mend: if is_known { Mend::RecordEvents } else { Mend::RunAgain },
+        })
+    }
+
     /// What is different about the order, as far as its units are concerned.
     pub(crate) fn finding(&self, voucher: i64) -> Option<Finding> {
         let facts = self.facts(voucher);
@@ -122,8 +150,7 @@ impl Evidence {
         }
     }
 
-    /// The journal should know it. Of a row without an entry nobody can tell when it was sold: it is taken for one of before
-    /// where there was a before.
+    /// The journal should know it.
     fn is_since_complete(&self, row: &OrderRow) -> bool {
         is_since(row, self.complete_since_ms)
     }
@@ -163,12 +190,14 @@ impl Evidence {
     }
 }
 
-/// A row of the time that a complete journal knows.
-pub(crate) fn is_since(row: &OrderRow, complete_since_ms: i64) -> bool {
-    match row.entry {
-        Some(entry) => i64::try_from(entry.ms).is_ok_and(|ms| ms >= complete_since_ms),
-        None => true,
-    }
+/// A row of the time that a complete journal knows: by the entry that it came from; or, where another program wrote it, by when
+/// it was written. One that says neither should be known.
+fn is_since(row: &OrderRow, complete_since_ms: i64) -> bool {
+    let at_ms = match row.entry {
+        Some(entry) => i64::try_from(entry.ms).ok(),
+        None => row.created_ms,
+    };
+    at_ms.is_none_or(|at_ms| at_ms >= complete_since_ms)
 }
 
 /// Whether the status of a row that came through a stream is not the one that its events lead to. A row is cancelled without an
@@ -220,15 +249,21 @@ pub(crate) struct UserEvidence {
     pub(crate) is_buyer: bool,
     /// A live order in MySQL.
     pub(crate) live: Option<i64>,
-    pub(crate) is_dead: bool,
+    /// An order among the dead letters.
+    pub(crate) dead: Option<i64>,
     /// An order of the user is a difference of its own, and what mends that bars or frees the user, too.
     pub(crate) is_told: bool,
 }
 
 impl UserEvidence {
+    /// For which the user is barred.
+    pub(crate) fn order(&self) -> Option<i64> {
+        self.live.or(self.dead)
+    }
+
     pub(crate) fn finding(&self, user: i64) -> Option<Finding> {
         let finding = |kind, cause, mend| Some(Finding { kind, user: Some(user), units: 0, cause, mend });
-        match (self.is_buyer, self.live.is_some() || self.is_dead) {
+        match (self.is_buyer, self.order().is_some()) {
             _ if self.is_told => None,
             (true, false) => finding(DifferenceKind::BarredWithoutOrder, Cause::Unknown, Mend::Unbar),
             (false, true) => finding(DifferenceKind::NotBarred, Cause::Unknown, Mend::Bar),
@@ -263,7 +298,7 @@ mod tests {
     fn row(user: i64, quantity: i64, status: i64) -> Option<OrderRow> {
         let slot = (![4, 6].contains(&status)).then_some(1);
         let entry = Some(EntryId { ms: 5, seq: 0 });
-        Some(OrderRow { id: 1, user, voucher: VOUCHER, quantity, slot, status, entry })
+        Some(OrderRow { id: 1, user, voucher: VOUCHER, quantity, slot, status, entry, created_ms: None })
     }
 
     fn refusal(user: i64) -> Option<RefusalRow> {
@@ -310,6 +345,38 @@ mod tests {
             let is_of_user = found.is_none_or(|it| it.user.is_some() && it.units > 0);
             assert!(is_of_user, "{evidence:?}");
         }
+    }
+
+    #[test]
+    fn a_row_of_before_the_journal_was_complete_need_not_be_known_to_it() {
+        let is_told = |entry_ms: Option<u64>, created_ms, complete_since_ms| {
+            let entry = entry_ms.map(|ms| EntryId { ms, seq: 0 });
+            let row = row(7, 2, 1).map(|row| OrderRow { entry, created_ms, ..row });
+            let evidence = Evidence { is_complete: true, complete_since_ms, row, ..Evidence::default() };
+            evidence.finding(VOUCHER).is_some()
+        };
+        assert!(is_told(Some(1_000), None, 1_000) && !is_told(Some(999), None, 1_000));
+        assert!(is_told(None, Some(1_000), 1_000) && !is_told(None, Some(999), 1_000));
+        assert!(is_told(None, None, 1_000) && is_told(None, Some(5), 0));
+    }
+
+    #[test]
+    fn of_an_order_with_lost_events_only_these_are_told_unless_it_is_lost_itself() {
+        use DifferenceKind::*;
+        let lost = Evidence { is_complete: true, lost_event_of: Some(7), ..Evidence::default() };
+        let told = |note, row, refusal| {
+            let evidence = Evidence { note, row, refusal, ..lost.clone() };
+            let found = evidence.findings(VOUCHER).into_iter().flatten();
+            found.map(|it| (it.kind, it.mend)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(admit(7, 2), row(7, 2, 1), None), [(LostEvent, Mend::RecordEvents)]);
+        // Redis has done already what the event says.
+        assert_eq!(told(release(7, 2), row(7, 2, 1), None), [(LostEvent, Mend::RecordEvents)]);
+        assert_eq!(told(admit(7, 2), row(7, 2, 4), None), [(LostEvent, Mend::RecordEvents)]);
+        assert_eq!(told(release(7, 2), None, refusal(7)), [(LostEvent, Mend::RecordEvents)]);
+        assert_eq!(told(admit(7, 2), None, None), [(LostOrder, Mend::RunAgain)]);
+        assert_eq!(told(release(7, 2), None, None), [(ReleaseUnknownToMysql, Mend::WriteCancelledRow)]);
+        assert_eq!(told(None, None, None), [(LostEvent, Mend::RunAgain)]);
     }
 
     #[test]
@@ -370,13 +437,13 @@ mod tests {
 
     #[test]
     fn a_user_is_barred_who_has_an_order_and_no_other() {
-        let user = |is_buyer, live, is_dead, is_told| UserEvidence { is_buyer, live, is_dead, is_told };
+        let user = |is_buyer, live, dead, is_told| UserEvidence { is_buyer, live, dead, is_told };
         let kind = |user: UserEvidence| user.finding(7).map(|it| it.kind);
-        assert_eq!(kind(user(true, None, false, false)), Some(DifferenceKind::BarredWithoutOrder));
-        assert_eq!(kind(user(true, None, false, true)), None);
-        assert_eq!(kind(user(true, Some(1), false, false)), None);
-        assert_eq!(kind(user(true, None, true, false)), None);
-        assert_eq!(kind(user(false, Some(1), false, false)), Some(DifferenceKind::NotBarred));
-        assert_eq!(kind(user(false, None, false, false)), None);
+        assert_eq!(kind(user(true, None, None, false)), Some(DifferenceKind::BarredWithoutOrder));
+        assert_eq!(kind(user(true, None, None, true)), None);
+        assert_eq!(kind(user(true, Some(1), None, false)), None);
+        assert_eq!(kind(user(true, None, Some(1), false)), None);
+        assert_eq!(kind(user(false, Some(1), None, false)), Some(DifferenceKind::NotBarred));
+        assert_eq!(kind(user(false, None, None, false)), None);
     }
 }

@@ -9,6 +9,7 @@ mod in_flight;
 mod judge;
 mod lease;
 mod look;
+mod lost_events;
 mod mysql_side;
 mod pace;
 pub mod rebuild;

@@ -19,7 +19,7 @@ use tidegate_orders::{
     journal::{JournalSum, Purged, Sum},
     sale, vouchers,
 };
-use tidegate_stream::{StreamError, StreamInspector, StreamNames, readable, server_time_ms};
+use tidegate_stream::{EntryId, StreamError, StreamInspector, StreamNames, readable, server_time_ms};
 
 use crate::{
     books::{UsedCount, VoucherBooks},
@@ -96,16 +96,18 @@ impl Looker {
             passes += 1;
             let expected = counted.as_ref().map_or(0, |it: &Counted| it.redis_orders.max(it.mysql_orders));
             let pass = Pass::new(&self.stores, (&places, &sales), (part, expected), (self.request.pace, job));
-            let (candidates, its) = pass.run().await?;
-            let Candidates { mut orders, users, is_whole } = candidates;
+            let (candidates, its) = pass.run(self.since()).await?;
+            let Candidates { mut orders, users, with_events, is_whole } = candidates;
             let first = counted.get_or_insert(its);
             if !is_whole {
                 parts.extend((0..DIVIDED).rev().map(|nth| part.divided(nth, DIVIDED)));
                 continue;
             }
             orders.append(&mut first.of_mysql);
+            orders.extend(&with_events.orders);
+            let (stores, pace) = (&self.stores, self.request.pace);
             let verify =
-                Verify { stores: &self.stores, places: &places, sales: &sales, pace: self.request.pace, job };
+                Verify { stores, places: &places, sales: &sales, with_events: &with_events, pace, job };
             for difference in verify.differences(orders, users).await? {
                 found(&difference);
                 tally.add(difference);
@@ -194,6 +196,12 @@ impl Looker {
         let since_ms = self.request.since_ms.unwrap_or(0).max(complete_since_ms);
         let is_complete = moment.is_complete;
         Ok(Some(Sale { place, moment, is_complete, complete_since_ms, since_ms }))
+    }
+
+    /// The first entry that is looked at.
+    fn since(&self) -> EntryId {
+        let ms = self.request.since_ms.and_then(|ms| u64::try_from(ms).ok());
+        ms.map_or(EntryId::MIN, |ms| EntryId { ms, seq: 0 })
     }
 
     fn expected(&self, sales: &[Option<Sale>]) -> u64 {

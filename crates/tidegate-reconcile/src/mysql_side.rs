@@ -20,8 +20,8 @@ pub(crate) const USED: i64 = 3;
 
 // Ids may be signed or not; those beyond 2^63-1 are none of ours and become negative here. Entry ids are of any character set.
 const ROWS: &str = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
-    CAST(quantity AS SIGNED), CAST(slot AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED), CAST(entry_id AS CHAR) \
-    FROM tb_voucher_order";
+    CAST(quantity AS SIGNED), CAST(slot AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED), CAST(entry_id AS CHAR), \
+    CAST(UNIX_TIMESTAMP(create_time) * 1000 AS SIGNED) FROM tb_voucher_order";
 const REFUSALS: &str = "SELECT order_id, user_id, voucher_id, CAST(quantity AS SIGNED), CAST(entry_id AS CHAR) \
     FROM tidegate_refusal";
 /// An order a row: how often and how much it was given back, the status that its last move led to, and when the entry of a
@@ -45,6 +45,8 @@ pub(crate) struct OrderRow {
     pub(crate) status: i64,
     /// The entry of the stream that it came from; None: another program wrote it.
     pub(crate) entry: Option<EntryId>,
+    /// When it was written, in Unix milliseconds by MySQL's clock, to the second; None: it does not say.
+    pub(crate) created_ms: Option<i64>,
 }
 
 impl OrderRow {
@@ -240,6 +242,7 @@ fn order_row(row: &MySqlRow) -> sqlx::Result<OrderRow> {
         slot: row.try_get(4)?,
         status: row.try_get(5)?,
         entry: entry(row.try_get(6)?),
+        created_ms: row.try_get(7)?,
     })
 }
 

@@ -9,13 +9,13 @@ use fred::{
     types::{ClusterHash, CustomCommand, Key, Value},
 };
 use tidegate_orders::{
-    JournalEntry, JournalField, Keys, Order, UserId, VoucherId,
+    JournalEntry, JournalField, Keys, UserId, VoucherId,
     journal::{COMPLETE, PURGED, Purged},
     keys::naming,
     order_status::LetterFact,
-    wire::Message,
+    wire::is_event,
 };
-use tidegate_stream::{Entry, EntryId, Letter, StreamError, StreamInspector};
+use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError, StreamInspector};
 
 use crate::{in_flight::Places, pace::Pace, table::hash_of_id};
 
@@ -40,6 +40,14 @@ pub(crate) struct DeadOrder {
     pub(crate) user: i64,
     pub(crate) quantity: i64,
     pub(crate) fact: LetterFact,
+}
+
+/// What a dead letter holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeadLetter {
+    Order(DeadOrder),
+    /// An event, by an entry that it once was.
+    Event(EntryId),
 }
 
 /// An order as its entry in the stream has it.
@@ -112,24 +120,31 @@ impl RedisSide<'_> {
         Ok(page.convert()?)
     }
 
-    /// All dead letters with an order of these vouchers.
+    /// All dead letters with an order of these vouchers, and the entries that letters with an event once were.
     pub(crate) async fn read_dead(
         &self,
         places: &Places,
         pace: Pace,
-        mut seen: impl FnMut(DeadOrder),
+        mut seen: impl FnMut(DeadLetter),
     ) -> Result<(), StreamError> {
         let dead = self.inspector.names().dead.clone();
         let last = self.inspector.last_id(&dead).await?;
         let mut pages = self.inspector.entry_pages(&dead, (EntryId::MIN, last), PAGE);
         while let Some(page) = pace.step(pages.next(u64::MAX)).await? {
-            page.into_iter().filter_map(|entry| self.dead_order(entry, places)).for_each(&mut seen);
+            page.into_iter().flat_map(|entry| self.dead_letters(entry, places)).for_each(&mut seen);
         }
         Ok(())
     }
 
-    fn dead_order(&self, entry: Entry, places: &Places) -> Option<DeadOrder> {
+    fn dead_letters(&self, entry: Entry, places: &Places) -> Vec<DeadLetter> {
         let letter = Letter::parse(entry);
+        if is_event(&letter.entry()) {
+            return letter.entries().map(DeadLetter::Event).collect();
+        }
+        self.dead_order(letter, places).map(DeadLetter::Order).into_iter().collect()
+    }
+
+    fn dead_order(&self, letter: Letter, places: &Places) -> Option<DeadOrder> {
         let order = self.keys.fields().decode(&letter.entry()).ok()?;
         let fact = match letter.burial?.reason.as_str() {
             ID_TAKEN => LetterFact::IdTaken,
@@ -147,23 +162,9 @@ impl RedisSide<'_> {
         Ok(page.first().map(|entry| entry.id))
     }
 
-    /// All orders that the stream holds up to `last`, page by page.
-    pub(crate) async fn read_stream(
-        &self,
-        last: EntryId,
-        pace: Pace,
-        mut seen: impl FnMut(EntryId, &Order),
-    ) -> Result<(), StreamError> {
-        let stream = &self.inspector.names().stream;
-        let mut pages = self.inspector.entry_pages(stream, (EntryId::MIN, last), PAGE);
-        while let Some(page) = pace.step(pages.next(u64::MAX)).await? {
-            for entry in page {
-                if let Ok(Message::Order(order)) = self.keys.fields().decode_message(&entry) {
-                    seen(entry.id, &order);
-                }
-            }
-        }
-        Ok(())
+    /// What the stream holds after `after` up to `last`, page by page.
+    pub(crate) fn stream_pages(&self, range: (EntryId, EntryId)) -> EntryPages {
+        self.inspector.entry_pages(&self.inspector.names().stream, range, PAGE)
     }
 
     /// The notes of these orders, byte for byte, and what was folded until that very moment.
@@ -215,20 +216,32 @@ impl RedisSide<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct DeadOrders {
     orders: HashMap<(u32, i64), DeadOrder>,
-    users: HashSet<u64>,
+    users: HashMap<u64, i64>,
+    events: HashSet<EntryId>,
 }
 
 impl DeadOrders {
-    pub(crate) fn add(&mut self, dead: DeadOrder) {
-        self.users.insert(hash_of_id(dead.place, dead.user));
-        self.orders.insert((dead.place, dead.order), dead);
+    pub(crate) fn add(&mut self, dead: DeadLetter) {
+        match dead {
+            DeadLetter::Order(dead) => {
+                self.users.insert(hash_of_id(dead.place, dead.user), dead.order);
+                self.orders.insert((dead.place, dead.order), dead);
+            }
+            DeadLetter::Event(entry) => _ = self.events.insert(entry),
+        }
+    }
+
+    /// The entry was an event, and is a letter now.
+    pub(crate) fn has_event(&self, entry: EntryId) -> bool {
+        self.events.contains(&entry)
     }
 
     pub(crate) fn of(&self, place: u32, order: i64) -> Option<&DeadOrder> {
         self.orders.get(&(place, order))
     }
 
-    pub(crate) fn has_user(&self, place: u32, user: i64) -> bool {
-        self.users.contains(&hash_of_id(place, user))
+    /// A dead order of this user.
+    pub(crate) fn order_of_user(&self, place: u32, user: i64) -> Option<i64> {
+        self.users.get(&hash_of_id(place, user)).copied()
     }
 }

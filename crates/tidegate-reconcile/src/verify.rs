@@ -1,6 +1,8 @@
 //! Looks at each candidate again, by itself, until it is the same twice. Only then it is a difference: whatever moved while
 //! both sides were read is settled, or in flight, by the second time.
 
+mod in_stream;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::Duration,
@@ -13,14 +15,16 @@ use tidegate_orders::{JournalEntry, VoucherId};
 use tokio::time::sleep;
 
 use crate::{
-    compare::{Sale, dead_orders},
+    compare::{Sale, WithEvents, dead_orders},
     difference::{Cause, Difference},
     in_flight::{InFlight, Places},
     judge::{Evidence, Finding, UserEvidence},
     pace::Pace,
-    redis_side::{DeadOrders, Entered},
+    redis_side::DeadOrders,
     stores::{LookError, Stores},
 };
+
+use in_stream::InStream;
 
 /// Orders or users that are asked for at once.
 const AT_ONCE: usize = 500;
@@ -34,11 +38,16 @@ type At = (u32, i64);
 /// A difference, and the note of the journal with which it was seen.
 type Seen = (Finding, Option<Bytes>);
 
+/// A difference about a user; and an order of that user, with the note of the journal.
+type SeenUser = (Finding, Option<(i64, Option<Bytes>)>);
+
 /// The second look.
 pub(crate) struct Verify<'a> {
     pub(crate) stores: &'a Stores,
     pub(crate) places: &'a Places,
     pub(crate) sales: &'a [Option<Sale>],
+    /// Those of the orders that have events which may be lost.
+    pub(crate) with_events: &'a WithEvents,
     pub(crate) pace: Pace,
     pub(crate) job: &'a Job,
 }
@@ -47,8 +56,7 @@ pub(crate) struct Verify<'a> {
 struct Round {
     in_flight: InFlight,
     dead: DeadOrders,
-    /// Of the candidates whose journal is not complete: their entries.
-    entered: HashMap<At, Entered>,
+    in_stream: InStream,
 }
 
 impl Verify<'_> {
@@ -71,8 +79,10 @@ impl Verify<'_> {
             let note = note.and_then(|note| String::from_utf8(note.to_vec()).ok());
             found.extend(self.difference(place, Some(order), finding, note));
         }
-        for ((place, _), finding) in users {
-            found.extend(self.difference(place, None, finding, None));
+        for ((place, _), (finding, of_order)) in users {
+            let (order, note) = of_order.unzip();
+            let note = note.flatten().and_then(|note| String::from_utf8(note.to_vec()).ok());
+            found.extend(self.difference(place, order, finding, note));
         }
         found.sort_by_key(|it| (it.voucher, it.kind, it.order, it.user));
         Ok(found)
@@ -132,8 +142,8 @@ impl Verify<'_> {
                 self.go_on()?;
                 let ids: Vec<i64> =
                     ids.iter().copied().filter(|id| !round.in_flight.has_order(place, *id)).collect();
-                if let (Some(voucher), Some(sale)) = (self.places.voucher(place), self.sale(place)) {
-                    found.extend(self.pace.step(self.findings((sale, voucher), ids, &round)).await?);
+                if let Some(voucher) = self.places.voucher(place) {
+                    found.extend(self.pace.step(self.findings((place, voucher), ids, &round)).await?);
                 }
             }
         }
@@ -143,35 +153,40 @@ impl Verify<'_> {
     /// MySQL first, then the journal: what is admitted is noted there before it can be written.
     async fn findings(
         &self,
-        (sale, voucher): (&Sale, VoucherId),
+        (place, voucher): (u32, VoucherId),
         ids: Vec<i64>,
         round: &Round,
     ) -> Result<Vec<(At, Seen)>, LookError> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let (mysql, place) = (self.stores.mysql(), sale.place);
+        let (mysql, sale) = (self.stores.mysql(), self.sale(place));
         let rows = mysql.orders(&ids).await?;
         let mut rows: HashMap<i64, _> = rows.into_iter().map(|row| (row.id, row)).collect();
         let refusals = mysql.refusals(&ids).await?;
         let mut refusals: HashMap<i64, _> = refusals.into_iter().map(|row| (row.id, row)).collect();
         let events = mysql.events(&ids).await?;
-        let (notes, purged) = self.stores.redis().notes(voucher, &ids).await?;
+        // Of a voucher that Redis does not have only the events are compared.
+        let (notes, purged) = match sale {
+            Some(_) => self.stores.redis().notes(voucher, &ids).await?,
+            None => (vec![None; ids.len()], None),
+        };
         let mut found = Vec::new();
         for (order, note) in ids.into_iter().zip(notes) {
             let evidence = Evidence {
-                is_complete: sale.is_complete,
-                complete_since_ms: sale.complete_since_ms,
+                is_complete: sale.is_some_and(|sale| sale.is_complete),
+                complete_since_ms: sale.map_or(0, |sale| sale.complete_since_ms),
                 folded_before_ms: purged.map(|purged| purged.before_ms),
                 note: note.as_ref().map(|note| JournalEntry::parse(note).unwrap_or_default()),
                 row: rows.remove(&order),
                 refusal: refusals.remove(&order),
                 dead: round.dead.of(place, order).copied(),
                 events: events.get(&order).copied(),
-                entry: round.entered.get(&(place, order)).copied(),
+                entry: round.in_stream.entered.get(&(place, order)).copied(),
+                lost_event_of: round.in_stream.lost_events.get(&(place, order)).copied(),
             };
             let at_ms = evidence.note.as_ref().and_then(|note| note.at_ms);
-            let its = [evidence.finding(voucher.get()), evidence.doubled(), evidence.status_by_others()];
+            let its = evidence.findings(voucher.get());
             let its = its.into_iter().flatten().map(|finding| ((place, order), (finding, note.clone())));
             found.extend(its.map(|found| (found, at_ms)));
         }
@@ -197,7 +212,7 @@ impl Verify<'_> {
         &self,
         candidates: BTreeSet<At>,
         told: &HashSet<At>,
-    ) -> Result<Vec<(At, Finding)>, LookError> {
+    ) -> Result<Vec<(At, SeenUser)>, LookError> {
         let (mut left, mut before, mut stands) = (candidates, HashMap::new(), Vec::new());
         for look in 0..MOST_LOOKS {
             if left.is_empty() {
@@ -206,12 +221,12 @@ impl Verify<'_> {
             if look > 0 {
                 sleep(BETWEEN).await;
             }
-            let now: HashMap<At, Finding> = self.look_at_users(&left, told).await?.into_iter().collect();
+            let now: HashMap<At, SeenUser> = self.look_at_users(&left, told).await?.into_iter().collect();
             left = now.keys().copied().collect();
             for (at, finding) in &now {
                 if before.get(at) == Some(finding) {
                     left.remove(at);
-                    stands.push((*at, *finding));
+                    stands.push((*at, finding.clone()));
                 }
             }
             before = now;
@@ -224,7 +239,7 @@ impl Verify<'_> {
         &self,
         users: &BTreeSet<At>,
         told: &HashSet<At>,
-    ) -> Result<Vec<(At, Finding)>, LookError> {
+    ) -> Result<Vec<(At, SeenUser)>, LookError> {
         let round = self.round(&BTreeSet::new()).await?;
         let mut found = Vec::new();
         for (place, ids) in by_place(users) {
@@ -238,43 +253,48 @@ impl Verify<'_> {
                     continue;
                 }
                 let buyers = self.stores.redis().are_buyers(voucher, &ids).await?;
+                let mut users = Vec::new();
                 for (user, is_buyer) in ids.into_iter().zip(buyers) {
                     let evidence = UserEvidence {
                         is_buyer,
                         live: live.get(&user).copied(),
-                        is_dead: round.dead.has_user(place, user),
+                        dead: round.dead.order_of_user(place, user),
                         is_told: told.contains(&(place, user)),
                     };
-                    found.extend(evidence.finding(user).map(|finding| ((place, user), finding)));
+                    users.extend(evidence.finding(user).map(|finding| (user, finding, evidence.order())));
                 }
+                found.extend(self.with_notes((place, voucher), users).await?);
             }
         }
         Ok(found)
     }
 
-    async fn round(&self, orders: &BTreeSet<At>) -> Result<Round, LookError> {
-        let Stores { inspector, keys, .. } = self.stores;
-        let in_flight = InFlight::read(inspector, keys, self.places, &self.pace).await?;
-        let dead = dead_orders(self.stores, self.places, self.pace).await?;
-        Ok(Round { in_flight, dead, entered: self.entered(orders).await? })
+    /// What is to be done about users with an order is done only while the journal says the same of that order.
+    async fn with_notes(
+        &self,
+        (place, voucher): (u32, VoucherId),
+        users: Vec<(i64, Finding, Option<i64>)>,
+    ) -> Result<Vec<(At, SeenUser)>, LookError> {
+        let orders: Vec<i64> = users.iter().filter_map(|(.., order)| *order).collect();
+        let notes = match orders.is_empty() {
+            true => Vec::new(),
+            false => self.stores.redis().notes(voucher, &orders).await?,
+        };
+        let mut notes = notes.into_iter();
+        let mut seen = |(user, finding, order): (i64, Finding, Option<i64>)| {
+            let of_order = order.map(|order| (order, notes.next().flatten()));
+            ((place, user), (finding, of_order))
+        };
+        Ok(users.into_iter().map(&mut seen).collect())
     }
 
-    /// The entries of the candidates whose journal does not tell about them.
-    async fn entered(&self, orders: &BTreeSet<At>) -> Result<HashMap<At, Entered>, LookError> {
-        let is_without = |(place, _): &&At| self.sale(*place).is_some_and(|sale| !sale.is_complete);
-        let wanted: HashSet<At> = orders.iter().filter(is_without).copied().collect();
-        let ends = wanted.iter().filter_map(|(place, _)| Some(self.sale(*place)?.moment.stream_end));
-        let (Some(end), mut entered) = (ends.max(), HashMap::new()) else { return Ok(HashMap::new()) };
-        let seen = |entry, order: &tidegate_orders::Order| {
-            let Some(place) = self.places.of(order.voucher) else { return };
-            let at = (place, order.id.get());
-            if wanted.contains(&at) {
-                let (user, quantity) = (order.user.get(), order.quantity.get());
-                entered.insert(at, Entered { entry, user, quantity });
-            }
-        };
-        self.stores.redis().read_stream(end, self.pace, seen).await?;
-        Ok(entered)
+    async fn round(&self, orders: &BTreeSet<At>) -> Result<Round, LookError> {
+        let Stores { inspector, keys, .. } = self.stores;
+        let end = inspector.last_id(&inspector.names().stream).await?;
+        let in_flight = InFlight::read(inspector, keys, self.places, &self.pace).await?;
+        let dead = dead_orders(self.stores, self.places, self.pace).await?;
+        let in_stream = self.in_stream(orders, (&in_flight, &dead), end).await?;
+        Ok(Round { in_flight, dead, in_stream })
     }
 
     fn sale(&self, place: u32) -> Option<&Sale> {

@@ -22,7 +22,7 @@ use tidegate_orders::{
 use tidegate_stream::{Entry, EntryId, Stream, StreamInspector};
 
 use super::{
-    plan::ToRunAgain,
+    plan::{Again, ToRunAgain},
     report::{RepairReport, Returned, ReturnedWhy},
 };
 
@@ -63,7 +63,10 @@ struct Held {
 impl Held {
     /// What is run again.
     fn again(&self, order: &ToRunAgain) -> &[EntryId] {
-        if order.is_released { &self.events } else { &self.entries }
+        match order.what {
+            Again::Order | Again::Entries => &self.entries,
+            Again::Events | Again::Released => &self.events,
+        }
     }
 }
 
@@ -133,9 +136,12 @@ impl LostOrders {
         while let Some(page) = pages.next(PAGE).await.context("Failed to read the stream in Redis")? {
             for entry in &page.entries {
                 let glimpse = self.fields.glimpse(entry);
-                let Some(order) = glimpse.id.filter(|id| users.get(id).copied() == glimpse.user) else {
-                    continue;
+                // An event may name somebody else: that is recorded, too.
+                let is_its = |id: &OrderId| {
+                    let user = users.get(id).copied();
+                    user.is_some() && (is_event(entry) || user == glimpse.user)
                 };
+                let Some(order) = glimpse.id.filter(is_its) else { continue };
                 let held = found.entry(order).or_default();
                 held.entries.push(entry.id);
                 held.is_in_flight |= delivered.is_none_or(|delivered| entry.id > delivered);
@@ -228,12 +234,12 @@ impl LostOrders {
         incoming: &[Incoming],
         report: &mut RepairReport,
     ) -> anyhow::Result<Vec<Option<ReturnedWhy>>> {
-        let released = batch.iter().zip(incoming).filter(|((order, _), _)| order.is_released);
+        let released = batch.iter().zip(incoming).filter(|((order, _), _)| order.what == Again::Released);
         let released: Vec<Incoming> = released.map(|(_, incoming)| incoming.clone()).collect();
         let cancelled = self.ledger.cancel_unwritten(&released).await.context("Failed to write to MySQL")?;
         let mut cancelled = cancelled.into_iter();
         let mut why = |order: &ToRunAgain| {
-            let cancellation = if order.is_released { cancelled.next()? } else { return None };
+            let cancellation = if order.what == Again::Released { cancelled.next()? } else { return None };
             match cancellation {
                 Cancellation::Cancelled(_) => {
                     report.done.cancelled_rows += 1;
@@ -258,7 +264,7 @@ impl LostOrders {
         let given_back = self.gate.given_back(&ids).await.context("Failed to read the journal")?;
         let mut appended = Vec::with_capacity(batch.len());
         for ((lost, held), Incoming { order, .. }) in batch.iter().zip(incoming) {
-            let is_gone = held.placed.is_none() && !lost.is_released;
+            let is_gone = held.placed.is_none() && lost.what == Again::Order;
             let is_lost = snapshot.is_unknown(order) && !given_back.contains(&(order.voucher, order.id));
             appended.push(if is_gone && is_lost { Some(self.append_one(order).await?) } else { None });
         }

@@ -68,6 +68,8 @@ pub struct VoucherRepairPlan {
 pub struct PlanCounts {
     /// Orders that are run again.
     pub run_again: u64,
+    /// Orders whose events are run again.
+    pub events_again: u64,
     /// Orders that get a cancelled row.
     pub cancelled_rows: u64,
     /// Orders whose admission is restored in Redis.
@@ -132,8 +134,20 @@ pub(super) struct ToRunAgain {
     pub(super) units: Quantity,
     /// When it was admitted, in Unix milliseconds; None: the journal does not say, so the whole stream is searched.
     pub(super) admitted_ms: Option<i64>,
-    /// Redis gave it back: it gets a cancelled row first.
-    pub(super) is_released: bool,
+    pub(super) what: Again,
+}
+
+/// What is run again of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// All of it. Where the stream does not hold its own entry any more, it gets a new one.
+    Order,
+    /// What the stream holds of it.
+    Entries,
+    /// Its events: the order itself is where it belongs.
+    Events,
+    /// Its events: Redis gave the order back, so it gets a cancelled row first.
+    Released,
 }
 
 impl Why {
@@ -229,7 +243,7 @@ struct Sorted {
 impl Sorted {
     fn add(&mut self, difference: Difference, (guard, books): (&RepairGuard, Option<&StockBooks>)) {
         let added = match difference.mend {
-            Mend::RunAgain | Mend::WriteCancelledRow => self.run_again(&difference),
+            Mend::RunAgain | Mend::RecordEvents | Mend::WriteCancelledRow => self.run_again(&difference),
             Mend::ByHand => Err(Why::ByHand),
             Mend::Rebuild => Err(Why::Forgotten),
             _ if !guard.is_complete() => Err(Why::NoCompleteJournal),
@@ -280,16 +294,25 @@ impl Sorted {
                 note.filter(|note| note.from.is_some() && note.mended.is_none()).and_then(|note| note.at_ms)
             }
         };
-        let is_released = difference.mend == Mend::WriteCancelledRow;
+        let (what, count) = match (difference.mend, difference.kind) {
+            (Mend::WriteCancelledRow, _) => (Again::Released, &mut self.mended.cancelled_rows),
+            (Mend::RecordEvents, _) => (Again::Events, &mut self.mended.events_again),
+            (_, DifferenceKind::LostEvent) => (Again::Entries, &mut self.mended.events_again),
+            _ => (Again::Order, &mut self.mended.run_again),
+        };
+        // Nothing is written of an order whose events are run.
+        let units = match what {
+            Again::Order | Again::Released => quantity(difference)?,
+            Again::Entries | Again::Events => Quantity::ONE,
+        };
         self.again.push(ToRunAgain {
             order: difference.order.ok_or(Why::Unreadable)?,
             user: difference.user.ok_or(Why::Unreadable)?,
-            units: quantity(difference)?,
+            units,
             admitted_ms,
-            is_released,
+            what,
         });
-        let counts = &mut self.mended;
-        *(if is_released { &mut counts.cancelled_rows } else { &mut counts.run_again }) += 1;
+        *count += 1;
         Ok(())
     }
 

@@ -136,8 +136,9 @@ impl<'a> Repair<'a> {
         let snapshot = self.ledger.snapshot(&incoming).await.context("Failed to read MySQL")?;
         let unknown: Vec<bool> = incoming.iter().map(|it| snapshot.is_unknown(&it.order)).collect();
         let mut known = unknown.into_iter().zip(snapshot.predict_cancel(&incoming));
-        let unbarred = bite.orders.iter().filter(|it| it.action == RepairAction::Unbar).map(|it| it.user);
-        let buyers = self.buyers(voucher, unbarred.collect()).await.context("Failed to read MySQL")?;
+        let of_user = |it: &&OrderRepair| matches!(it.action, RepairAction::Bar | RepairAction::Unbar);
+        let users = bite.orders.iter().filter(of_user).map(|it| it.user);
+        let buyers = self.buyers(voucher, users.collect()).await.context("Failed to read MySQL")?;
         let mut orders = Vec::with_capacity(bite.orders.len());
         for order in &bite.orders {
             let in_mysql = if order.order.is_some() { known.next() } else { None };
@@ -145,8 +146,12 @@ impl<'a> Repair<'a> {
                 (RepairAction::Release(_), Some((false, Cancellation::Cancelled(user_after)))) => {
                     Some(RepairAction::Release(user_after))
                 }
-                (RepairAction::Admit(_) | RepairAction::Bar, Some((false, Cancellation::OrderExists)))
-                | (RepairAction::Bar, None) => Some(order.action),
+                (RepairAction::Admit(_) | RepairAction::Bar, Some((false, Cancellation::OrderExists))) => {
+                    Some(order.action)
+                }
+                // A dead letter, as long as the journal holds it as it did: the script looks.
+                (RepairAction::Bar, Some((true, _))) if order.found.is_some() => Some(order.action),
+                (RepairAction::Bar, None) if buyers.contains(&order.user) => Some(order.action),
                 (RepairAction::Unbar, _) if !buyers.contains(&order.user) => Some(order.action),
                 _ => None,
             };

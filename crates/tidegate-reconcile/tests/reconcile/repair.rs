@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use tidegate_operations::{
     End, Ending, Job, Next, Plan, Report,
     operator_log::{LogRequest, OperatorLog},
@@ -138,6 +138,31 @@ async fn what_moved_between_look_and_repair_is_left_for_the_next_look() -> Resul
     ground.repair(ground.look().await?).await?;
     let held = ground.expect_agreement().await?;
     assert_eq!(held.stock, UNITS - 6);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_user_who_was_freed_between_look_and_repair_is_not_barred() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=3).await?;
+    ground.work().await?;
+    ground.typed("SREM seckill:order:10 1 2 3").await?;
+    let mut found = ground.look().await?;
+    ensure!(found.differences.iter().all(|it| it.mend == Mend::Bar) && found.differences.len() == 3);
+    // As a look says it, by the order for which the user is barred.
+    let held = ground.held().await?;
+    for difference in found.differences.iter_mut().filter(|it| it.user != 1.try_into().ok()) {
+        let order = difference.user.context("a user")?.get();
+        (difference.order, difference.note) =
+            (order.try_into().ok(), held.journal.get(&order.to_string()).cloned());
+    }
+    // 1 is cancelled on both sides; 2 only in Redis, as where the release comes right behind the last question to MySQL.
+    ground.event(1, "cancelled", "").await?;
+    ground.work().await?;
+    release(&ground, 2).await?;
+    let report = ground.repair(found).await?;
+    assert_eq!((report.done.barred, report.done.returned), (1, 2), "{report:?}");
+    assert_eq!(ground.held().await?.buyers, [3].into());
     Ok(())
 }
 

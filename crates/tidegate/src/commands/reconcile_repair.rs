@@ -29,10 +29,20 @@ impl PlanText for RepairPlan {
 
 /// What would be mended of a voucher, in words.
 fn planned(counts: PlanCounts) -> Vec<String> {
-    let PlanCounts { run_again, cancelled_rows, admitted, released, barred, unbarred, loaded, drift } =
-        counts;
+    let PlanCounts {
+        run_again,
+        events_again,
+        cancelled_rows,
+        admitted,
+        released,
+        barred,
+        unbarred,
+        loaded,
+        drift,
+    } = counts;
     let orders = [
         (run_again, "order", "to run again"),
+        (events_again, "order", "to have its events run again"),
         (cancelled_rows, "order", "to be noted as cancelled in MySQL"),
         (admitted, "admission", "to be restored"),
         (released, "order", "to be released"),

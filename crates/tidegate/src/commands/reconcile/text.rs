@@ -84,6 +84,11 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) 
         DifferenceKind::LostOrder => {
             format!("{orders} ({of}) admitted and nowhere else: not in MySQL, in flight or dead")
         }
+        DifferenceKind::LostEvent => {
+            format!(
+                "{orders} with events, such as payments, that were acknowledged and that MySQL has not recorded"
+            )
+        }
         DifferenceKind::ReleaseUnknownToMysql => {
             format!("{orders} ({of}) given back in Redis, of which MySQL has neither a row nor a refusal")
         }
@@ -140,11 +145,14 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) 
 
 /// One order or user; none of a stock.
 fn one(difference: &Difference) -> Option<String> {
-    let units = counted(difference.units.unsigned_abs(), "unit");
+    let units = match difference.units.unsigned_abs() {
+        0 => String::new(),
+        units => format!(", {}", counted(units, "unit")),
+    };
     let user = difference.user.map_or_else(|| "user unknown".to_owned(), |user| format!("user {user}"));
     let cause = cause(difference.cause).map_or_else(String::new, |cause| format!(": {cause}"));
     match difference.order {
-        Some(order) => Some(format!("order {order}, {user}, {units}{cause}")),
+        Some(order) => Some(format!("order {order}, {user}{units}{cause}")),
         None => difference.user.map(|user| format!("user {user}{cause}")),
     }
 }
@@ -165,6 +173,7 @@ fn cause(cause: Cause) -> Option<&'static str> {
 fn mend(mend: Mend) -> &'static str {
     match mend {
         Mend::RunAgain => "running all entries of the order again (tidegate reconcile --repair)",
+        Mend::RecordEvents => "running the events of the order again (tidegate reconcile --repair)",
         Mend::WriteCancelledRow => "a cancelled row without units in MySQL (tidegate reconcile --repair)",
         Mend::Admit => "restoring the user and the movement in Redis (tidegate reconcile --repair)",
         Mend::Release => "releasing it in Redis (tidegate reconcile --repair)",

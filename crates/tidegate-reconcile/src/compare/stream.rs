@@ -1,0 +1,72 @@
+//! What a pass reads of the stream: events that MySQL should have recorded, and orders that no complete journal tells of.
+
+use std::collections::BTreeSet;
+
+use tidegate_orders::{
+    Order,
+    wire::{Message, is_event},
+};
+use tidegate_stream::EntryId;
+
+use super::{DIFFERENCES, KNOWN, Pass};
+use crate::{
+    lost_events::EventPage,
+    stores::LookError,
+    table::{Said, hash_of},
+};
+
+/// Orders with events that MySQL has not recorded, and the first entry that brought one of these.
+#[derive(Debug)]
+pub(crate) struct WithEvents {
+    pub(crate) orders: BTreeSet<(u32, i64)>,
+    pub(crate) first: EntryId,
+}
+
+impl Default for WithEvents {
+    fn default() -> Self {
+        Self { orders: BTreeSet::new(), first: EntryId::MAX }
+    }
+}
+
+impl Pass<'_> {
+    /// What the stream holds that the group has settled: events, and orders of vouchers without a complete journal.
+    pub(super) async fn read_stream(&mut self, range: (EntryId, EntryId)) -> Result<(), LookError> {
+        let fields = self.stores.keys.fields();
+        let needs_orders = self.sales.iter().flatten().any(|sale| !sale.is_complete);
+        let mut pages = self.stores.redis().stream_pages(range);
+        while let Some(page) = self.pace.step(pages.next(u64::MAX)).await? {
+            let mut events = EventPage::default();
+            for entry in page.into_iter().filter(|entry| needs_orders || is_event(entry)) {
+                match fields.decode_message(&entry) {
+                    Ok(Message::Order(order)) => self.add_entered(entry.id, &order),
+                    // There are too many: this goes on in parts.
+                    Ok(Message::Event(_)) if self.with_events.orders.len() > DIFFERENCES => {}
+                    Ok(Message::Event(event)) => {
+                        events
+                            .add(entry.id, event, self.places, |(place, order)| self.is_wanted(place, order));
+                    }
+                    Err(_) => {}
+                }
+            }
+            if !events.is_empty() {
+                let unrecorded = self.pace.step(events.unrecorded(self.stores)).await?;
+                for (at, entry, _) in unrecorded {
+                    self.with_events.first = self.with_events.first.min(entry);
+                    self.with_events.orders.insert(at);
+                }
+            }
+            self.go_on()?;
+        }
+        Ok(())
+    }
+
+    fn add_entered(&mut self, entry: EntryId, order: &Order) {
+        let Some(place) = self.places.of(order.voucher) else { return };
+        let Some(sale) = self.sale(place).filter(|sale| !sale.is_complete) else { return };
+        let id = order.id.get();
+        self.counted.redis_orders += 1;
+        if sale.has_entry(Some(entry)) && self.is_wanted(place, id) {
+            self.orders.add(&Said { id, voucher: place, what: hash_of(&[KNOWN]) });
+        }
+    }
+}

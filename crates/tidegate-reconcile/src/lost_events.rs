@@ -1,0 +1,83 @@
+//! Events that the group has acknowledged and MySQL has not recorded.
+//!
+//! Whatever comes of an event, its handler records it before it is acknowledged, with the entry that brought it. So one without
+//! such a record is lost, unless it is a dead letter, or was put back into the stream as another entry. Each page of the stream
+//! costs one look-up by the primary key, and what is recorded is forgotten at once.
+
+use std::collections::{HashMap, HashSet};
+
+use tidegate_orders::{
+    Event,
+    ledger::{IncomingEvent, unrecorded},
+};
+use tidegate_stream::{Entry, EntryId, Letter};
+
+use crate::{
+    in_flight::Places,
+    redis_side::DeadOrders,
+    stores::{LookError, Stores},
+};
+
+/// An order, by the place of its voucher.
+type At = (u32, i64);
+
+/// The events of a page of the stream that are looked up.
+#[derive(Debug, Default)]
+pub(crate) struct EventPage(Vec<(u32, IncomingEvent)>);
+
+impl EventPage {
+    /// Adds what an entry brings, if it is about one of the orders that are `wanted`.
+    pub(crate) fn add(&mut self, entry: EntryId, event: Event, places: &Places, wanted: impl Fn(At) -> bool) {
+        if let Some(place) = places.of(event.voucher).filter(|place| wanted((*place, event.order.get()))) {
+            self.0.push((place, IncomingEvent { event, entry }));
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Those of them that MySQL has not recorded, each with the entry and the user that it names.
+    pub(crate) async fn unrecorded(self, stores: &Stores) -> Result<Vec<(At, EntryId, i64)>, LookError> {
+        let (places, events): (Vec<u32>, Vec<IncomingEvent>) = self.0.into_iter().unzip();
+        let missing = unrecorded(&stores.mysql, &events).await?;
+        let missing = missing.into_iter().filter_map(|at| Some((places.get(at)?, events.get(at)?)));
+        let told = missing.map(|(place, IncomingEvent { event, entry })| {
+            ((*place, event.order.get()), *entry, event.user.get())
+        });
+        Ok(told.collect())
+    }
+}
+
+/// The lost events of some orders, gathered page by page.
+#[derive(Debug, Default)]
+pub(crate) struct LostEvents {
+    unrecorded: Vec<(At, EntryId, i64)>,
+    /// Entries of before of what was put back into the stream.
+    put_back: HashSet<EntryId>,
+}
+
+impl LostEvents {
+    /// Takes in an entry that holds an event.
+    pub(crate) fn note(&mut self, entry: Entry) {
+        let burials = Letter::parse(entry).history.burials;
+        self.put_back.extend(burials.into_iter().map(|burial| burial.entry));
+    }
+
+    /// Takes in what MySQL has not recorded of a page.
+    pub(crate) fn add(&mut self, unrecorded: Vec<(At, EntryId, i64)>) {
+        self.unrecorded.extend(unrecorded);
+    }
+
+    /// The orders with lost events, each with the user of the first of them.
+    pub(crate) fn by_order(self, dead: &DeadOrders) -> HashMap<At, i64> {
+        let Self { unrecorded, put_back } = self;
+        let mut lost = HashMap::new();
+        for (at, entry, user) in unrecorded {
+            if !put_back.contains(&entry) && !dead.has_event(entry) {
+                lost.entry(at).or_insert(user);
+            }
+        }
+        lost
+    }
+}

@@ -1,0 +1,70 @@
+//! What the stream holds of the candidates.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use tidegate_orders::wire::Message;
+use tidegate_stream::EntryId;
+
+use super::{At, Verify};
+use crate::{
+    in_flight::InFlight,
+    lost_events::{EventPage, LostEvents},
+    redis_side::{DeadOrders, Entered},
+    stores::LookError,
+};
+
+/// What the stream holds of the candidates.
+#[derive(Default)]
+pub(super) struct InStream {
+    /// Of those whose journal is not complete: their entries.
+    pub(super) entered: HashMap<At, Entered>,
+    /// Of those with lost events: the user of the first of these.
+    pub(super) lost_events: HashMap<At, i64>,
+}
+
+impl Verify<'_> {
+    /// The entries of the candidates whose journal does not tell about them, and the lost events of all of them.
+    pub(super) async fn in_stream(
+        &self,
+        orders: &BTreeSet<At>,
+        (in_flight, dead): (&InFlight, &DeadOrders),
+        end: EntryId,
+    ) -> Result<InStream, LookError> {
+        let is_without = |(place, _): &At| self.sale(*place).is_some_and(|sale| !sale.is_complete);
+        let without: HashSet<At> = orders.iter().copied().filter(is_without).collect();
+        let with_events: HashSet<At> = orders.intersection(&self.with_events.orders).copied().collect();
+        let first = match (without.is_empty(), with_events.is_empty()) {
+            (true, true) => return Ok(InStream::default()),
+            (true, false) => self.with_events.first,
+            (false, _) => EntryId::MIN,
+        };
+        let (mut entered, mut lost) = (HashMap::new(), LostEvents::default());
+        let mut pages = self.stores.redis().stream_pages((first.previous(), end));
+        while let Some(page) = self.pace.step(pages.next(u64::MAX)).await? {
+            let mut events = EventPage::default();
+            for entry in page {
+                match self.stores.keys.fields().decode_message(&entry) {
+                    Ok(Message::Order(order)) => {
+                        let at = self.places.of(order.voucher).map(|place| (place, order.id.get()));
+                        if let Some(at) = at.filter(|at| without.contains(at)) {
+                            let (user, quantity) = (order.user.get(), order.quantity.get());
+                            entered.insert(at, Entered { entry: entry.id, user, quantity });
+                        }
+                    }
+                    Ok(Message::Event(event)) => {
+                        let is_wanted =
+                            |at: At| with_events.contains(&at) && !in_flight.has_order(at.0, at.1);
+                        events.add(entry.id, event, self.places, is_wanted);
+                        lost.note(entry);
+                    }
+                    Err(_) => {}
+                }
+            }
+            if !events.is_empty() {
+                lost.add(self.pace.step(events.unrecorded(self.stores)).await?);
+            }
+            self.go_on()?;
+        }
+        Ok(InStream { entered, lost_events: lost.by_order(dead) })
+    }
+}
