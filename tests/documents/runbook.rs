@@ -1,6 +1,7 @@
 //! The runbook, typed word for word in the situations for which it was written: what it promises is then seen.
 
 mod entries;
+mod losses;
 pub mod pages;
 mod payments;
 mod recipes;
@@ -12,8 +13,9 @@ use pages::Page;
 use recipes::recipes;
 
 /// Where recipes are typed.
-const SCENES: [&str; 5] = [
+const SCENES: [&str; 6] = [
     include_str!("runbook/entries.rs"),
+    include_str!("runbook/losses.rs"),
     include_str!("runbook/payments.rs"),
     include_str!("runbook/results.rs"),
     include_str!("runbook/sales.rs"),

@@ -2,10 +2,14 @@
 
 use fred::{interfaces::ClientLike, types::Value};
 use tidegate_lab::{RedisSentinel, RedisServer};
+use tidegate_orders::{
+    Gate, KeyTemplates, Keys,
+    gate::{Admission, AdmitReply},
+};
 
 use crate::{
     program::Program,
-    site::{Site, connect, until},
+    site::{STREAM, Site, connect, redis_pool, until},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,6 +59,104 @@ async fn when_the_master_dies_its_replica_takes_over_and_no_order_is_lost() {
     program.run("admit --voucher 1 --user 9001").expect(0);
     program.run("doctor").expect(0);
     assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_mends_it() {
+    let site = Site::open().await;
+    let master = site.redis.port().to_string();
+    let replica =
+        RedisServer::options().args(["--replicaof", "127.0.0.1", &master]).start().expect("a replica");
+    let sentinel = RedisSentinel::watch(&site.redis).expect("a Sentinel");
+    let watched = connect(&format!("redis://127.0.0.1:{}", sentinel.port())).await;
+    until("the Sentinel knows the replica", || async {
+        !call(&watched, "SENTINEL REPLICAS shop").await.into_array().is_empty()
+    })
+    .await;
+    let program = Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &site.mysql.url()]);
+    program.run("voucher load --voucher 7 --stock 100").expect(0);
+    let worker = site.worker("w").set("REDIS_URL", sentinel.url()).start();
+    for order in 1..=20 {
+        site.admit(order, order, 7, 2).await;
+    }
+    // With ids of the counter: one is an order, one is refused.
+    program.run("admit --voucher 7 --user 500").expect(0);
+    program.run("admit --voucher 7 --user 500").expect(1);
+    site.settled().await;
+
+    // From here on the replica hears nothing, and cannot come back: its master takes no password.
+    assert_eq!(site.call("WAIT 1 10000").await.as_u64(), Some(1), "the replica has it all");
+    let client = connect(&replica.url()).await;
+    call(&client, "CONFIG SET masterauth wrong").await;
+    call(&client, "CLIENT KILL TYPE master").await;
+    for order in 21..=30 {
+        site.admit(order, order, 7, 1).await;
+    }
+    site.settled().await;
+    program.run("order pay 25 --user 25 --ref p25 --yes").expect(0);
+    program.run("order cancel 30 --user 30 --yes").expect(0);
+    site.settled().await;
+    worker.signal(nix::sys::signal::Signal::SIGSTOP);
+    until("no reply is on its way to the worker", || async {
+        let clients = site.call("INFO clients").await.as_string().unwrap_or_default();
+        clients.contains("blocked_clients:0")
+    })
+    .await;
+    // Told, and known to nobody afterwards.
+    for order in 31..=33 {
+        site.admit(order, order, 7, 1).await;
+    }
+    site.redis.kill9().expect("the master is killed");
+    worker.signal(nix::sys::signal::Signal::SIGCONT);
+    until("the Sentinel names the replica as the master", || async {
+        let master = call(&watched, "SENTINEL GET-MASTER-ADDR-BY-NAME shop").await.into_array();
+        master.last().and_then(Value::as_u64) == Some(replica.port().into())
+    })
+    .await;
+    assert_eq!(call(&client, "GET seckill:stock:7").await.as_i64(), Some(59), "it knows 21 orders of 30");
+    // The sale goes on, and sells to some who have an order.
+    let gate = Gate::new(redis_pool(&replica.url()).await, Keys::new(KeyTemplates::default()), STREAM);
+    for (order, user) in [(41, 21), (42, 42)] {
+        assert_eq!(ask(&gate, order, user, 1).await, AdmitReply::Admitted);
+    }
+    program.run("reconcile").expect(1);
+
+    let done = program.run("rebuild --all --yes").expect(0);
+    assert!(done.stdout.contains("voucher 7: rebuilt with"), "{done:?}");
+    assert!(done.stdout.contains("1 order id of today that no side knows"), "{done:?}");
+    until("nothing is on its way", || async {
+        let stream = &program.run("status --json").expect(0).json()["stream"];
+        stream["pending"] == 0 && stream["undelivered"] == 0
+    })
+    .await;
+    let audit = program.run("audit").expect(0);
+    assert!(audit.stdout.contains("It holds"), "{audit:?}");
+    program.run("reconcile").expect(0);
+    let left = 100 - 20 * 2 - 1 - 9 - 1;
+    assert_eq!(site.mysql_stock(7).await, left);
+    assert_eq!(call(&client, "GET seckill:stock:7").await.as_i64(), Some(left));
+    for order in 21..=29 {
+        assert_eq!(ask(&gate, order, order, 1).await, AdmitReply::AdmittedBefore);
+    }
+    assert_eq!(ask(&gate, 30, 30, 1).await, AdmitReply::GivenBack);
+    assert_eq!(ask(&gate, 41, 21, 1).await, AdmitReply::GivenBack, "its user had an order");
+    let paid = "SELECT CAST(status AS SIGNED) FROM tb_voucher_order WHERE id = 25";
+    let paid: i64 = sqlx::query_scalar(paid).fetch_one(&site.pool).await.expect("MySQL answers");
+    assert_eq!(paid, 2);
+    // Nobody remembers it, so it is a new one.
+    assert_eq!(ask(&gate, 31, 31, 1).await, AdmitReply::Admitted);
+    assert!(worker.stop().await.success());
+}
+
+async fn ask(gate: &Gate, order: i64, user: i64, quantity: i64) -> AdmitReply {
+    let admission = Admission {
+        order: order.try_into().expect("an order id"),
+        user: user.try_into().expect("a user id"),
+        voucher: 7.try_into().expect("a voucher id"),
+        quantity: quantity.try_into().expect("a quantity"),
+        traceparent: None,
+    };
+    gate.admit(&admission).await.expect("the gate answers")
 }
 
 async fn call(client: &fred::clients::Client, words: &str) -> Value {

@@ -125,7 +125,7 @@ impl ReportText for RebuildReport {
         }
         if !self.vouchers.is_empty() {
             lines.push(match self.unknown_ids() {
-                Some(0) => "Every order id of today is known to some side.".to_owned(),
+                Some(0) => "Every order id of today that the counter has handed out is known to some side. The counter may be older than the loss.".to_owned(),
                 Some(ids) => format!(
                     "{} of today that no side knows, by a counter that may be older than the loss: attempts that were refused, and \
                      perhaps callers who were told of an order",
