@@ -181,12 +181,9 @@ fn purged_none(program: &Program, line: &str) -> String {
 async fn a_dead_letter_goes_only_where_its_order_has_ended_in_mysql_and_never_one_about_money() {
     let (site, program, gate) = open().await;
     let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
-    buy(&gate, 1, 1).await;
-    site.add_order(11, 1, 7).await;
-    until("one is refused", || async { numbers(&site, REFUSALS).await.len() == 1 }).await;
-    site.settled().await;
+    worker.says("consumer group made").await;
     worker.stop().await;
-    // Copies of the written and of the refused order, one of nobody's, a payment, and no order at all.
+    // Copies of an order that will be written and of one that will be refused, one of nobody's, a payment, and no order at all.
     let mut entries = Vec::new();
     for (id, user) in [(1, 1), (11, 1), (31, 31)] {
         entries.push(site.add_order(id, user, 7).await);
@@ -196,6 +193,13 @@ async fn a_dead_letter_goes_only_where_its_order_has_ended_in_mysql_and_never_on
     site.hand_over("gone-0", 10).await;
     program.run(&format!("pending bury {} --why test --yes", entries.join(" "))).expect(0);
     assert_eq!(site.dead().await.len(), 5);
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    buy(&gate, 1, 1).await;
+    until("one is written", || async { site.orders().await.len() == 1 }).await;
+    site.add_order(11, 1, 7).await;
+    until("one is refused", || async { numbers(&site, REFUSALS).await.len() == 1 }).await;
+    site.settled().await;
+    worker.stop().await;
     assert_eq!(purged_none(&program, "purge --older-than 1h --dead-letters"), "0 dead letters would go");
     assert_eq!(purged(&program, "purge --older-than 0s --dead-letters", "dead_letters"), (2, 3));
     let left = site.dead().await;

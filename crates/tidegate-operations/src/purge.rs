@@ -199,8 +199,9 @@ impl Purge {
             KeyKind::Other(kind) => anyhow::bail!("Failed to read the stream: {stream} holds a {kind}"),
         }
         let fields = self.dead.fields();
-        let named = NamedOrders::read(&self.inspector, &self.dead, fields, job.progress.as_ref()).await;
+        let named = NamedOrders::read(&self.inspector, &self.dead, fields, job).await;
         let named = named.context("Failed to read the stream and the dead letters")?;
+        let Some(named) = named else { return Ok(End::Stopped) };
         for kind in &self.request.kinds {
             let count = counts.of(*kind);
             let end = match kind {

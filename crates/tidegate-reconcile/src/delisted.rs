@@ -139,7 +139,10 @@ impl KeyRemover {
         for look in report.vouchers.iter().filter(|look| delisted.contains(&look.books.voucher)) {
             let voucher = look.books.voucher;
             // A key that holds something else than it should is for people.
-            let Ok(state) = self.gate.read_voucher(voucher).await else { continue };
+            let state = match self.gate.read_voucher(voucher).await {
+                Err(error) if error.to_string().contains("WRONGTYPE") => continue,
+                state => state.context("Failed to read a delisted voucher in Redis")?,
+            };
             let now_ms = server_time_ms(&self.redis).await.context("Failed to read the clock of Redis")?;
             let now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
             match state.delisted_ms {

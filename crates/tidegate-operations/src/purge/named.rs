@@ -3,7 +3,7 @@
 use tidegate_orders::{DeadLetters, OrderId, wire::FieldNames};
 use tidegate_stream::{EntryId, Letter, StreamError, StreamInspector};
 
-use crate::change::Progress;
+use crate::change::Job;
 
 /// Entries a page.
 const PAGE: u16 = 1_000;
@@ -12,27 +12,30 @@ const PAGE: u16 = 1_000;
 pub(super) struct NamedOrders(Vec<i64>);
 
 impl NamedOrders {
-    /// Reads all that there is now, acknowledged entries as well: somebody may run them again.
+    /// Reads all that there is now, acknowledged entries as well: somebody may run them again. None: it was told to stop.
     pub(super) async fn read(
         inspector: &StreamInspector,
         dead: &DeadLetters,
         fields: &FieldNames,
-        progress: &dyn Progress,
-    ) -> Result<Self, StreamError> {
+        job: &Job,
+    ) -> Result<Option<Self>, StreamError> {
         let mut orders = Vec::new();
         // The letters before, because they may be put back meanwhile, and after, because entries may be buried.
         let seen = read_letters(dead, fields, EntryId::MIN, &mut orders).await?;
         let stream = &inspector.names().stream;
-        progress.expect(inspector.length(stream).await?, "entries");
+        job.progress.expect(inspector.length(stream).await?, "entries");
         let mut pages = inspector.entry_pages(stream, (EntryId::MIN, EntryId::MAX), PAGE);
         while let Some(page) = pages.next(u64::MAX).await? {
             orders.extend(page.iter().filter_map(|entry| fields.glimpse(entry).id).map(OrderId::get));
-            progress.add(page.len() as u64);
+            job.progress.add(page.len() as u64);
+            if job.is_stopped() {
+                return Ok(None);
+            }
         }
         read_letters(dead, fields, seen, &mut orders).await?;
         orders.sort_unstable();
         orders.dedup();
-        Ok(Self(orders))
+        Ok(Some(Self(orders)))
     }
 
     pub(super) fn has(&self, order: i64) -> bool {
