@@ -52,7 +52,7 @@ pub enum DifferenceKind {
 
 impl DifferenceKind {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::LostOrder,
         Self::LostEvent,
         Self::ReleaseUnknownToMysql,
