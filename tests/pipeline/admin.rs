@@ -107,10 +107,11 @@ fn as_f64(count: usize) -> f64 {
 async fn the_metrics_are_those_of_the_catalog_and_prometheus_finds_no_fault_with_them() {
     let site = Site::open().await;
     site.open_sale().await;
-    let worker = site.worker("w").start();
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).start();
     site.rush(1_000, 100).await;
     site.settled().await;
     until_page(&worker, "/metrics", 200, "tidegate_voucher_stock_units{").await;
+    until_page(&worker, "/metrics", 200, "tidegate_voucher_memory_bytes{").await;
     let page = get(&worker, "/metrics").await;
     assert_eq!(page.content_type, "text/plain; version=0.0.4");
     for metric in ALL {
