@@ -278,7 +278,7 @@ impl Verify<'_> {
         let orders: Vec<i64> = users.iter().filter_map(|(.., order)| *order).collect();
         let notes = match orders.is_empty() {
             true => Vec::new(),
-            false => self.stores.redis().notes(voucher, &orders).await?,
+            false => self.stores.redis().notes(voucher, &orders).await?.0,
         };
         let mut notes = notes.into_iter();
         let mut seen = |(user, finding, order): (i64, Finding, Option<i64>)| {
