@@ -457,3 +457,36 @@ async fn a_command_that_loses_its_lease_stops_after_the_step_in_hand_and_says_wh
     program.run("rebuild --all --yes").expect(0);
     program.run("reconcile").expect(0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_mend_what_they_find_where_the_configuration_says_so() {
+    let site = Site::open().await;
+    let program = program(&site);
+    program.run("voucher load --voucher 10 --stock 100").expect(0);
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_REPAIR", "yes").start();
+    site.redis_says(&["SADD", "seckill:order:10", "999"]).await;
+    site.redis_says(&["INCRBY", "seckill:stock:10", "3"]).await;
+    until("it is mended", || async {
+        let stock = site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64();
+        let barred = site.redis_says(&["SISMEMBER", "seckill:order:10", "999"]).await.as_i64();
+        (stock, barred) == (Some(100), Some(0))
+    })
+    .await;
+    worker.says("mended what both stores differed in").await;
+    assert!(program.run("log").expect(0).stdout.contains("worker w"), "it is in the log of changes");
+    assert!(worker.stop().await.success());
+    program.run("reconcile").expect(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_need_not_wait_for_the_look_of_a_worker() {
+    let site = Site::open().await;
+    let program = program(&site);
+    program.run("voucher load --voucher 10 --stock 100").expect(0);
+    site.redis_says(&["SET", "tidegate:reconciler", "worker w 01234567", "PX", "60000"]).await;
+    program.run("reconcile").expect(0);
+    site.redis_says(&["SET", "tidegate:reconciler", "ben@shop: tidegate rebuild 01234567", "PX", "60000"])
+        .await;
+    let refused = program.run("reconcile").expect(1).stderr;
+    assert!(refused.contains("ben@shop: tidegate rebuild is at it"), "{refused}");
+}

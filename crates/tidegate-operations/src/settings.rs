@@ -22,6 +22,8 @@ pub struct SystemSettings {
     pub pay_within: Duration,
     /// Between two comparisons of both stores by workers; zero: they make none.
     pub reconcile_every: Duration,
+    /// They also mend what they find.
+    pub reconcile_repairs: bool,
     /// From when a voucher was delisted until its keys may be removed.
     pub remove_delisted_after: Duration,
     /// How old what is final has to be before workers fold it out of the journals; zero: they never do.

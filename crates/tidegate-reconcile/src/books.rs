@@ -52,6 +52,8 @@ pub struct VoucherBooks {
     /// Units of its live rows, of the same moment as the two before; with those of rows whose slot and status contradict each
     /// other, as far as the stock lacks them.
     pub live_units: i64,
+    /// Units of live rows that are older than its journal, which holds nothing of them.
+    pub earlier_units: i64,
     /// Its live rows.
     pub live_orders: u64,
     /// Units that the stock in MySQL has more than what was loaded less its live rows; None: nobody knows what was loaded.
@@ -89,6 +91,7 @@ impl VoucherBooks {
             mysql_stock: None,
             initial_stock: None,
             live_units: 0,
+            earlier_units: 0,
             live_orders: 0,
             mysql_drift: None,
             in_flight_orders: 0,
@@ -115,12 +118,18 @@ impl VoucherBooks {
     }
 
     pub(crate) fn set_mysql(&mut self, row: &StockRow) {
-        let StockRow { stock, initial, live_units, live_orders, contradictory_units } = *row;
+        let StockRow { stock, initial, live_units, live_orders, earlier_units, contradictory_units } = *row;
+        self.earlier_units = earlier_units;
         (self.mysql_stock, self.initial_stock) = (stock, initial);
         let missing = stock.zip(initial).map_or(0, |(stock, initial)| initial - live_units - stock);
         let kept = missing.clamp(0, contradictory_units.max(0));
         (self.live_units, self.live_orders) = (live_units + kept, live_orders);
         self.mysql_drift = stock.zip(initial).map(|(stock, initial)| stock - (initial - self.live_units));
+    }
+
+    /// Units that MySQL had when the journal began, as far as that is known.
+    pub(crate) fn initial_of_journal(&self) -> Option<i64> {
+        self.initial_stock.map(|initial| initial - self.earlier_units)
     }
 
     /// Units of used orders that MySQL lacks of those that were folded, below 0: has more. None: as many orders and units.
@@ -162,11 +171,13 @@ impl VoucherBooks {
             return found;
         }
         let mysql_drift = self.mysql_drift.unwrap_or(0);
-        let behind = self.initial_stock.zip(self.loaded).map(|(initial, loaded)| initial - loaded);
+        let behind = self.initial_of_journal().zip(self.loaded).map(|(initial, loaded)| initial - loaded);
         let follows = behind.is_some_and(|behind| behind + mysql_drift == 0);
         // Where nobody knows what MySQL had at first, more must not be for sale than it has.
-        let has =
-            self.mysql_stock.filter(|_| self.initial_stock.is_none()).map(|stock| stock + self.live_units);
+        let has = self
+            .mysql_stock
+            .filter(|_| self.initial_stock.is_none())
+            .map(|stock| stock + self.live_units - self.earlier_units);
         if let Some(units) = has.zip(self.loaded).map(|(has, loaded)| has - loaded).filter(|units| *units < 0)
         {
             found.push(apart(DifferenceKind::LoadedApart, units, Cause::Unknown, Mend::MoveStock));
@@ -224,12 +235,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_sold_before_the_journal_began_was_not_loaded_into_it() {
+        let earlier = VoucherBooks { loaded: Some(80), earlier_units: 20, ..books() };
+        assert_eq!(kinds(&earlier), []);
+        let more = VoucherBooks { loaded: Some(90), ..earlier };
+        assert_eq!(kinds(&more), [(DifferenceKind::LoadedApart, -10)]);
+    }
+
+    #[test]
     fn units_that_contradictory_rows_may_have_kept_are_not_missing() {
         let row = |stock| StockRow {
             stock: Some(stock),
             initial: Some(100),
             live_units: 28,
             live_orders: 28,
+            earlier_units: 0,
             contradictory_units: 2,
         };
         for (stock, drift) in [(70, 0), (71, 0), (72, 0), (69, -1), (73, 1)] {

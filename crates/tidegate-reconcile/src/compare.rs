@@ -16,7 +16,7 @@ use tidegate_stream::EntryId;
 
 use crate::{
     in_flight::{InFlight, Places},
-    judge::{FinalOrder, holds, is_before, is_set_by_others},
+    judge::{FinalOrder, holds, is_before, is_set_by_others, is_since},
     mysql_side::{EventSum, OrderRow},
     pace::Pace,
     redis_side::{DeadLetter, DeadOrder, DeadOrders},
@@ -340,6 +340,11 @@ impl<'a> Pass<'a> {
         let end = sale.folded_before_ms().and_then(|before_ms| FinalOrder::of(row, events, before_ms));
         if end == Some(FinalOrder::Used) {
             self.take_used(place, row);
+        }
+        // Older than the journal, which does not know that its user is a buyer.
+        if sale.is_complete && holds(row) && !is_since(row, sale.complete_since_ms) && self.part.has(row.user)
+        {
+            self.users.take(&Said { id: row.user, voucher: place, what: 0 });
         }
         if !self.is_wanted(place, row.id) || !sale.has_entry(row.entry) {
             return;

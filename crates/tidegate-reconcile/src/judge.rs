@@ -127,6 +127,10 @@ impl Evidence {
             }
             OrderStatus::Mismatched => finding(DifferenceKind::Mismatched, Cause::Unknown, Mend::ByHand),
             // Whether the stream still holds it is looked up where it is said.
+            // Its row was there and moved, and is gone alone: what its events did would not be done again.
+            OrderStatus::Lost if self.events.is_some_and(|events| events.status.is_some()) => {
+                finding(DifferenceKind::LostOrder, Cause::ChangedByHand, Mend::ByHand)
+            }
             OrderStatus::Lost if is_admitted || self.entry.is_some() => {
                 finding(DifferenceKind::LostOrder, Cause::AcknowledgedAndNotWritten, Mend::RunAgain)
             }
@@ -192,7 +196,7 @@ impl Evidence {
 
 /// A row of the time that a complete journal knows: by the entry that it came from; or, where another program wrote it, by when
 /// it was written. One that says neither should be known.
-fn is_since(row: &OrderRow, complete_since_ms: i64) -> bool {
+pub(crate) fn is_since(row: &OrderRow, complete_since_ms: i64) -> bool {
     let at_ms = match row.entry {
         Some(entry) => i64::try_from(entry.ms).ok(),
         None => row.created_ms,

@@ -19,6 +19,8 @@ const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait for somebody else: longer than the lease of one that was killed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// With this begins the name of a worker that looks by itself.
+pub const OF_WORKER: &str = "worker ";
 /// What is said to whoever typed a command that ended because of it.
 pub const LEASE_WAS_LOST: &str =
     "the lease of the reconciler was lost: another look, repair or rebuild may be at work, or Redis was away";
@@ -44,14 +46,15 @@ pub struct ReconcilerLease {
 }
 
 impl ReconcilerLease {
-    /// As [`ReconcilerLease::take`], but waits for somebody who is nearly done, or who was killed.
+    /// As [`ReconcilerLease::take_over`], but waits for somebody who is nearly done, or who was killed.
     ///
     /// # Errors
     /// When Redis does not answer, or somebody else has it for longer.
     pub async fn wait(redis: &Pool, keys: &Keys, who: &str, job: &Job) -> anyhow::Result<Self> {
         let (began, mut is_said) = (Instant::now(), false);
         loop {
-            let taken = Self::take(redis, keys, who).await.context("Failed to ask Redis who is at work")?;
+            let taken = Self::take_over(redis, keys, who).await;
+            let taken = taken.context("Failed to ask Redis who is at work")?;
             let holder = match taken {
                 TakenLease::Held(lease) => return Ok(lease),
                 TakenLease::Of(holder) => printable(&holder),
@@ -64,6 +67,22 @@ impl ReconcilerLease {
             }
             sleep(RENEW_EVERY / 4).await;
         }
+    }
+
+    /// As [`ReconcilerLease::take`], for a command that somebody has typed: a worker that looks by itself ends its look, and comes
+    /// again later.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn take_over(redis: &Pool, keys: &Keys, who: &str) -> Result<TakenLease, StreamError> {
+        let taken = Self::take(redis, keys, who).await?;
+        if !matches!(&taken, TakenLease::Of(holder) if holder.starts_with(OF_WORKER)) {
+            return Ok(taken);
+        }
+        let token: Option<String> = redis.get(keys.reconciler()).await?;
+        let token = token.filter(|token| token.starts_with(OF_WORKER)).unwrap_or_default();
+        Leases::new(redis.clone()).end(vec![keys.reconciler()], &token).await?;
+        Self::take(redis, keys, who).await
     }
 
     /// Takes it for `who`, such as `anna@shop: tidegate reconcile`, which others are told meanwhile.

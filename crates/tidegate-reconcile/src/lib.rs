@@ -24,7 +24,7 @@ mod verify;
 pub use books::{UsedCount, VoucherBooks};
 pub use delisted::{KeptKeys, KeyRemover, RemoveKeysPlan, RemoveKeysReport};
 pub use difference::{Cause, Difference, Mend};
-pub use lease::{LEASE_WAS_LOST, ReconcilerLease, StoppedWithLease, TakenLease};
+pub use lease::{LEASE_WAS_LOST, OF_WORKER, ReconcilerLease, StoppedWithLease, TakenLease};
 pub use look::{LookRequest, Looker};
 pub use pace::Pace;
 pub use repair::{

@@ -234,7 +234,10 @@ impl Looker {
         let on_sale = vouchers::on_sale_with_orders(&self.stores.mysql, MOST_ON_SALE).await;
         let on_sale = on_sale.map_err(LookError::Voucher)?.into_iter().filter(|row| row.stock > 0);
         let on_sale: HashSet<VoucherId> = on_sale.map(|row| row.voucher).collect();
-        let compared: Vec<VoucherId> = places.all().to_vec();
+        let since = |(sale, voucher): (&Option<Sale>, &VoucherId)| {
+            (*voucher, sale.as_ref().map_or(0, |sale| sale.complete_since_ms))
+        };
+        let compared: Vec<(VoucherId, i64)> = sales.iter().zip(places.all()).map(since).collect();
         let stocks = self.stores.mysql().stocks(&compared).await?;
         for (place, its) in (0..).zip(books.iter_mut()) {
             let row = stocks.get(&its.voucher);
@@ -270,7 +273,9 @@ impl Looker {
             let moment = self.stores.gate.moment(voucher).await?;
             let sum = if sale.is_complete { Some(self.sum(voucher, moment).await?) } else { None };
             books.set_redis(&moment, sum);
-            if let Some(row) = self.stores.mysql().stocks(&[voucher]).await?.get(&voucher) {
+            if let Some(row) =
+                self.stores.mysql().stocks(&[(voucher, sale.complete_since_ms)]).await?.get(&voucher)
+            {
                 books.set_mysql(row);
             }
             books.used = match books.purged {

@@ -30,7 +30,8 @@ const EVENTS: &str = "SELECT order_id, CAST(SUM(released > 0) AS SIGNED), CAST(S
     CAST(MAX(IF(to_status IS NULL, 0, step * 16 + to_status)) AS SIGNED), \
     CAST(MAX(IF(to_status IS NULL, 0, CAST(SUBSTRING_INDEX(entry_id, '-', 1) AS UNSIGNED))) AS SIGNED) FROM tidegate_event";
 const STOCKS: &str = "SELECT CAST(v.voucher_id AS SIGNED), CAST(v.stock AS SIGNED), CAST(v.initial_stock AS SIGNED), \
-    CAST(COALESCE(o.units, 0) AS SIGNED), CAST(COALESCE(o.orders, 0) AS SIGNED), CAST(COALESCE(o.others, 0) AS SIGNED) \
+    CAST(COALESCE(o.units, 0) AS SIGNED), CAST(COALESCE(o.orders, 0) AS SIGNED), CAST(COALESCE(o.others, 0) AS SIGNED), \
+    CAST(COALESCE(o.earlier, 0) AS SIGNED) \
     FROM tb_seckill_voucher v LEFT JOIN (SELECT voucher_id, ";
 const VOUCHERS: &str = "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher";
 
@@ -84,6 +85,8 @@ pub(crate) struct StockRow {
     pub(crate) initial: Option<i64>,
     pub(crate) live_units: i64,
     pub(crate) live_orders: u64,
+    /// Units of live rows that are older than the journal.
+    pub(crate) earlier_units: i64,
     /// Units of rows whose slot and status contradict each other: nobody can tell whether they went back to the stock.
     pub(crate) contradictory_units: i64,
 }
@@ -101,14 +104,27 @@ impl MysqlSide<'_> {
         Ok(ids?.into_iter().filter_map(|id| id.try_into().ok()).collect())
     }
 
-    /// The stock of each voucher, with the units of its live orders.
-    pub(crate) async fn stocks(&self, vouchers: &[VoucherId]) -> sqlx::Result<HashMap<VoucherId, StockRow>> {
+    /// The stock of each voucher, with the units of its live orders. With each voucher comes since when its journal is complete, in
+    /// Unix milliseconds; 0: it knows all.
+    pub(crate) async fn stocks(
+        &self,
+        vouchers: &[(VoucherId, i64)],
+    ) -> sqlx::Result<HashMap<VoucherId, StockRow>> {
         let mut stocks = HashMap::new();
         for vouchers in vouchers.chunks(PAGE as usize) {
-            let ids = list(vouchers.iter().map(|voucher| voucher.get()));
+            let ids = list(vouchers.iter().map(|(voucher, _)| voucher.get()));
+            let since = vouchers.iter().filter(|(_, since_ms)| *since_ms > 0);
+            let since: Vec<String> =
+                since.map(|(voucher, since_ms)| format!("WHEN {voucher} THEN {since_ms}")).collect();
+            let since = match since.is_empty() {
+                true => "0".to_owned(),
+                false => format!("CASE voucher_id {} ELSE 0 END", since.join(" ")),
+            };
+            let at_ms = "IF(entry_id IS NULL, UNIX_TIMESTAMP(create_time) * 1000, CAST(SUBSTRING_INDEX(entry_id, '-', 1) AS SIGNED))";
             let sql = format!(
                 "{STOCKS} SUM(IF({LIVE}, quantity, 0)) AS units, SUM(IF({LIVE}, 1, 0)) AS orders, \
-                 SUM(IF({LIVE} OR {CANCELLED}, 0, quantity)) AS others FROM tb_voucher_order \
+                 SUM(IF({LIVE} OR {CANCELLED}, 0, quantity)) AS others, \
+                 SUM(IF({LIVE} AND {since} > 0 AND {at_ms} < {since}, quantity, 0)) AS earlier FROM tb_voucher_order \
                  WHERE voucher_id IN ({ids}) GROUP BY voucher_id) o ON o.voucher_id = v.voucher_id \
                  WHERE v.voucher_id IN ({ids})"
             );
@@ -116,11 +132,10 @@ impl MysqlSide<'_> {
                 let Ok(voucher) = row.try_get::<i64, _>(0)?.try_into() else { continue };
                 let live_orders = row.try_get::<i64, _>(4)?.cast_unsigned();
                 let (stock, initial, live_units) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-                let contradictory_units = row.try_get(5)?;
-                stocks.insert(
-                    voucher,
-                    StockRow { stock, initial, live_units, live_orders, contradictory_units },
-                );
+                let (contradictory_units, earlier_units) = (row.try_get(5)?, row.try_get(6)?);
+                let row =
+                    StockRow { stock, initial, live_units, live_orders, earlier_units, contradictory_units };
+                stocks.insert(voucher, row);
             }
         }
         Ok(stocks)

@@ -183,10 +183,11 @@ impl LostOrders {
         let incoming: Vec<Incoming> =
             batch.iter().map(|(order, held)| incoming(voucher, order, held)).collect();
         let again: Vec<EntryId> = batch.iter().flat_map(|(order, held)| held.again(order)).copied().collect();
+        // Before its events are pending: whoever is killed here must leave no payment without its order.
+        let appended = self.append(&batch, &incoming).await?;
         let made = self.stream.make_pending(&again, CONSUMER).await;
         made.context("Failed to make entries pending again")?;
         let refused = self.cancel(&batch, &incoming, report).await?;
-        let appended = self.append(&batch, &incoming).await?;
         report.done.appended += appended.iter().flatten().count() as u64;
         let (mut entries, mut ids) = (Vec::new(), Vec::new());
         let mut owners: HashMap<EntryId, &ToRunAgain> = HashMap::new();

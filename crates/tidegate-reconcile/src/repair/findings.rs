@@ -46,12 +46,14 @@ impl Looker {
 
 /// None: the sum of the journal could not be told, there is none, or MySQL does not know the voucher.
 fn stock_books(books: &VoucherBooks) -> Option<StockBooks> {
+    // Where there is no stock, there is none to move.
+    books.redis_stock?;
     Some(StockBooks {
         redis_drift: books.redis_drift.filter(|_| books.is_complete && !books.is_unsure)?,
         loaded: books.loaded?,
         mysql_stock: books.mysql_stock?,
-        initial: books.initial_stock,
-        live_units: books.live_units,
+        initial: books.initial_of_journal(),
+        live_units: books.live_units - books.earlier_units,
         is_change_open: books.is_change_open,
     })
 }

@@ -242,6 +242,10 @@ struct Sorted {
 
 impl Sorted {
     fn add(&mut self, difference: Difference, (guard, books): (&RepairGuard, Option<&StockBooks>)) {
+        // What others are free to do needs no mending.
+        if !difference.kind.is_failure() {
+            return;
+        }
         let added = match difference.mend {
             Mend::RunAgain | Mend::RecordEvents | Mend::WriteCancelledRow => self.run_again(&difference),
             Mend::ByHand => Err(Why::ByHand),

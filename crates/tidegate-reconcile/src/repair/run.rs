@@ -65,6 +65,7 @@ impl<'a> Repair<'a> {
             false => None,
         };
         for voucher in &plan.vouchers {
+            let refused_before = report.done.refused;
             // Before Redis: a refusal of one of them is given back by its journal.
             if let Some(lost) = lost.as_ref().filter(|_| !voucher.again.is_empty()) {
                 let before = report.done;
@@ -74,7 +75,9 @@ impl<'a> Repair<'a> {
                     return Ok(End::Stopped);
                 }
             }
-            if self.mend(&plan.id, voucher, report, job).await? == End::Stopped {
+            // What was refused has given back what the books still held as sold.
+            let are_books_old = report.done.refused > refused_before;
+            if self.mend(&plan.id, (voucher, are_books_old), report, job).await? == End::Stopped {
                 return Ok(End::Stopped);
             }
         }
@@ -90,7 +93,7 @@ impl<'a> Repair<'a> {
     async fn mend(
         &self,
         id: &str,
-        plan: &VoucherRepairPlan,
+        (plan, are_books_old): (&VoucherRepairPlan, bool),
         report: &mut RepairReport,
         job: &Job,
     ) -> anyhow::Result<End> {
@@ -100,7 +103,12 @@ impl<'a> Repair<'a> {
                 return Ok(End::Stopped);
             }
             let (before, part) = (report.done, format!("{id}.{}", at + 1));
-            let repair = self.still_so(plan.voucher, bite, (part, guard.clone()), report).await?;
+            let mut repair = self.still_so(plan.voucher, bite, (part, guard.clone()), report).await?;
+            if are_books_old && !bite.stock.is_nothing() {
+                (repair.loaded, repair.drift) = (0, 0);
+                let (voucher, why) = (plan.voucher, ReturnedWhy::StockChanged);
+                report.return_to_look(Returned { voucher, order: None, user: None, why });
+            }
             let reply = self.gate.repair(&repair).await.context("Failed to mend Redis")?;
             let why = match reply {
                 RepairReply::Made(answers) => {

@@ -92,6 +92,7 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
         keys: KeyTemplates::default(),
         pay_within: Duration::ZERO,
         reconcile_every: Duration::ZERO,
+        reconcile_repairs: false,
         remove_delisted_after: Duration::ZERO,
         fold_after: Duration::ZERO,
         results: ResultsSettings { announced: Announced::Exceptions, keep: None, keep_bytes: None },

@@ -6,12 +6,13 @@ use std::time::Duration;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_operations::{
-    Job, Silent, SystemSettings,
+    Job, Next, Plan, Report, Silent, SystemSettings,
     reconciled::{DifferenceKind, Reconciled},
 };
 use tidegate_orders::Keys;
 use tidegate_reconcile::{
-    KeyRemover, LookError, LookReport, LookRequest, Looker, Pace, ReconcilerLease, TakenLease,
+    KeyRemover, LookError, LookReport, LookRequest, Looker, OF_WORKER, Pace, ReconcilerLease, Repair,
+    RepairPlan, RepairReport, TakenLease,
     fold::{FoldReport, Folder},
 };
 use tidegate_stream::{StreamError, server_time_ms};
@@ -37,6 +38,7 @@ pub struct Reconciler {
     remover: KeyRemover,
     folder: Folder,
     fold_after: Duration,
+    settings: SystemSettings,
     who: String,
     every: Duration,
     began: Instant,
@@ -46,13 +48,14 @@ impl Reconciler {
     /// In the worker `name`.
     pub fn new((redis, mysql): (Pool, MySqlPool), settings: &SystemSettings, keys: Keys, name: &str) -> Self {
         let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
-        let (who, stores) = (format!("worker {name}"), (redis.clone(), mysql));
+        let (who, stores) = (format!("{OF_WORKER}{name}"), (redis.clone(), mysql));
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
         let looker = Looker::new(stores.clone(), keys.clone(), settings.stream_names(), request);
         let fold_after = settings.fold_after;
         let folder = Folder::new(stores, keys.clone(), settings.stream_names(), (fold_after, Pace::Quarter));
         let (every, began) = (settings.reconcile_every, Instant::now());
-        Self { redis, keys, looker, remover, folder, fold_after, who, every, began }
+        let settings = settings.clone();
+        Self { redis, keys, looker, remover, folder, fold_after, settings, who, every, began }
     }
 
     /// Looks if it is time and nobody else does. None: not now.
@@ -66,14 +69,17 @@ impl Reconciler {
         let job = Job { stop: lease.lost().clone(), progress: Box::new(Silent) };
         // Another may have ended in between.
         let looked = match self.is_due().await {
-            Ok(true) => stop.run_until_cancelled(self.looker.look(&job, |_| {})).await,
+            Ok(true) => stop.run_until_cancelled(self.look(&job)).await,
             _ => None,
         };
         let kept = match looked {
-            Some(Ok(report)) => {
+            Some(Ok((report, plan))) => {
                 let now = report.outcome(Reconciled::read(&self.redis, &self.keys).await?);
                 match now.write(&self.redis, &self.keys).await {
                     Ok(()) => {
+                        if let Some(plan) = plan {
+                            self.repair(&plan, &job).await;
+                        }
                         self.remove_delisted(&report).await;
                         let folded = match report.is_clean() {
                             true => stop.run_until_cancelled(self.fold_if_due(now.clone(), &job)).await,
@@ -89,6 +95,31 @@ impl Reconciler {
         };
         lease.end().await;
         kept
+    }
+
+    /// With what would mend it, where workers are to do that.
+    async fn look(&self, job: &Job) -> Result<(LookReport, Option<RepairPlan>), LookError> {
+        if !self.settings.reconcile_repairs {
+            return Ok((self.looker.look(job, |_| {}).await?, None));
+        }
+        let (report, plan) = self.looker.plan_repair(job).await?;
+        let has_work = matches!(plan.next(), Next::Ask(_));
+        Ok((report, has_work.then_some(plan)))
+    }
+
+    /// What it does not get done, the next look finds.
+    async fn repair(&self, plan: &RepairPlan, job: &Job) {
+        let mut report = RepairReport::new(plan);
+        let repaired = async {
+            let repair = Repair::connect(&self.settings, self.who.clone()).await?;
+            repair.run(plan, &mut report, job).await
+        };
+        match repaired.await {
+            Ok(_) => tracing::info!(counts = %report.counts(), "mended what both stores differed in"),
+            Err(error) => {
+                tracing::warn!(error = format!("{error:#}"), "did not mend what both stores differ in");
+            }
+        }
     }
 
     /// Removes the keys of what was delisted long enough ago. What fails is done after the next look.

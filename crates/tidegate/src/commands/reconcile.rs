@@ -7,7 +7,7 @@ use clap::Args;
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_operations::{End, Job, SystemSettings, connect, reconciled::Reconciled};
+use tidegate_operations::{End, Job, Next, Plan, SystemSettings, connect, reconciled::Reconciled};
 use tidegate_orders::{Keys, VoucherId};
 use tidegate_reconcile::{
     LEASE_WAS_LOST, LookError, LookReport, LookRequest, Looker, Pace, ReconcilerLease, Repair, RepairPlan,
@@ -79,7 +79,7 @@ pub async fn run(settings: &SystemSettings, args: &ReconcileArgs) -> anyhow::Res
     let (redis, mysql) = (connect::redis(settings).await?, connect::mysql(settings).await?);
     let keys = Keys::new(settings.keys.clone());
     let who = format!("{}: tidegate reconcile", invocation::account());
-    let lease = match ReconcilerLease::take(&redis, &keys, &who).await.context("Failed to ask Redis")? {
+    let lease = match ReconcilerLease::take_over(&redis, &keys, &who).await.context("Failed to ask Redis")? {
         TakenLease::Held(lease) => lease,
         TakenLease::Of(who) => {
             print_note(&format!("one look, repair or rebuild at a time: {who} is at it; try again later"));
@@ -142,10 +142,16 @@ async fn repair(
     looker: &Looker,
     lease: &ReconcilerLease,
 ) -> anyhow::Result<Exit> {
-    let plan = {
+    let (look, plan) = {
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
-        looker.plan_repair(&job).await?.1
+        looker.plan_repair(&job).await?
     };
+    if plan.next() == Next::NothingToDo && !look.is_clean() {
+        // Such as a key that cannot be read: nothing can be planned, and that is not to say that all is well.
+        let look = Look { clean: false, report: look };
+        change.output().print(&look, |look| text::render(&look.report))?;
+        return Ok(Exit::No);
+    }
     let report = RepairReport::new(&plan);
     let work = async |plan: RepairPlan, report: &mut RepairReport, job: &Job| {
         let repair = Repair::connect(settings, change.who()).await?;

@@ -98,6 +98,7 @@ impl Settings {
                 keys,
                 pay_within: Duration::from_secs(reader.number("order.pay_within_s", 0..=365 * 24 * 3600)),
                 reconcile_every: Duration::from_secs(reader.number("reconcile.every_s", 0..=7 * 24 * 3600)),
+                reconcile_repairs: reader.choice("reconcile.repair", &[("no", false), ("yes", true)]),
                 remove_delisted_after: Duration::from_secs(
                     reader.number("reconcile.remove_delisted_after_s", 0..=365 * 24 * 3600),
                 ),

@@ -192,8 +192,17 @@ fn verdict(report: &LookReport) -> String {
         counted(report.redis_orders, "order"),
         counted(report.mysql_orders, "row")
     );
+    let is_unsure = |voucher: &&VoucherLook| voucher.books.is_unsure;
+    let differs = report.counts().keys().any(|kind| kind.is_failure());
+    let is_unread = report.vouchers.iter().any(|voucher| voucher.books.unreadable.is_some());
+    let unsure = report.vouchers.iter().filter(is_unsure).count();
     if report.is_clean() {
         format!("It agrees: {compared}.")
+    } else if !differs && !is_unread {
+        let unsure = counted(unsure as u64, "voucher");
+        format!(
+            "It agrees but for the stock of {unsure}, whose journal moved too fast to be added up: {compared}. Type it again"
+        )
     } else {
         format!("It does NOT agree: {compared}. See docs/runbook/books-differ.md")
     }
