@@ -355,7 +355,7 @@ async fn a_worker_that_does_not_say_what_it_has_in_hand_is_named() {
     site.call("SET tidegate:worker:old1 pid-1").await;
     let refused = program.run("rebuild --all --yes").expect(1);
     assert!(
-        refused.stdout.contains("of an older version: old1")
+        refused.stdout.contains("of an older version, or stand still: old1")
             && refused.stdout.contains("--despite-workers old1"),
         "{refused:?}"
     );

@@ -490,3 +490,50 @@ async fn a_command_need_not_wait_for_the_look_of_a_worker() {
     let refused = program.run("reconcile").expect(1).stderr;
     assert!(refused.contains("ben@shop: tidegate rebuild is at it"), "{refused}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
+    let site = Site::open().await;
+    let program = program(&site);
+    program.run("voucher load --voucher 10 --stock 20").expect(0);
+    let worker = site.worker("w").start();
+    for id in [1, 2, 3] {
+        site.admit(id, id, 10, 3).await;
+    }
+    site.settled().await;
+    let stock = async || site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64();
+    let journal = "seckill:journal:10";
+    assert_eq!(stock().await, Some(11));
+
+    // An order that the journal lacks, and that is not compared: its units are no surplus.
+    site.redis_says(&["HDEL", journal, "1"]).await;
+    let partly = program.run("reconcile --voucher 10 --since -1ms --repair --yes").expect(1);
+    assert!(partly.stdout.contains("with --since, not all of its orders were compared"), "{partly:?}");
+    assert_eq!(stock().await, Some(11));
+    program.run("reconcile --repair --yes").expect(0);
+    assert_eq!(stock().await, Some(11));
+
+    site.redis_says(&["HSET", journal, "2", "garbage"]).await;
+    let unread = program.run("reconcile --repair --yes").expect(1);
+    assert!(unread.stdout.contains("tidegate rebuild --voucher 10"), "{unread:?}");
+    assert_eq!(stock().await, Some(11));
+    program.run("rebuild --voucher 10 --yes").expect(0);
+    program.run("reconcile").expect(0);
+
+    // A row that is gone without its events: written again, it would be unpaid, and expire.
+    program.run("order pay 3 --ref pay-3 --yes").expect(0);
+    site.settled().await;
+    sql(&site, "DELETE FROM tb_voucher_order WHERE id = 3".to_owned()).await;
+    let gone = program.run("reconcile --repair --yes").expect(1);
+    assert!(
+        gone.stdout.contains("1 difference of lost_order (3 units); no program may decide that"),
+        "{gone:?}"
+    );
+    assert_eq!(site.live_orders().await.len(), 2);
+
+    let unknown = program.run("reconcile --voucher 999").expect(2).stderr;
+    assert!(unknown.contains("neither Redis nor MySQL knows voucher 999"), "{unknown}");
+    let ahead = program.run("reconcile --since 2100-01-01").expect(2).stderr;
+    assert!(ahead.contains("lies in the future"), "{ahead}");
+    assert!(worker.stop().await.success());
+}

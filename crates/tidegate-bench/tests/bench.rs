@@ -26,7 +26,7 @@ fn bench(args: &[&str]) -> String {
 fn a_tiny_run_has_every_section_and_can_be_compared() {
     let folder = TempDir::new().unwrap();
     let (out, tidegate) = (folder.path().to_str().unwrap(), tidegate());
-    let parts = "ceiling,tutorial,drain,admission,latency,memory,cost,trouble";
+    let parts = "ceiling,tutorial,drain,admission,latency,memory,cost,trouble,books";
     bench(&[
         "full",
         "--scale=0.002",
@@ -43,12 +43,13 @@ fn a_tiny_run_has_every_section_and_can_be_compared() {
     let results: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(results["schema"], 1);
     let server = &results["servers"][0];
-    for section in ["ceiling", "tutorial", "admission", "latency", "memory", "cost", "trouble"] {
+    for section in ["ceiling", "tutorial", "admission", "latency", "memory", "cost", "trouble", "books"] {
         assert!(server[section].is_object(), "no {section} in {server}");
     }
     assert_eq!(server["drains"].as_array().unwrap().len(), 3, "default, many vouchers, history");
     assert_eq!(server["latency"]["rates"].as_array().unwrap().len(), 4);
 
+    assert_eq!(server["books"]["sizes"].as_array().unwrap().len(), 2, "and the tenfold");
     let trouble = &server["trouble"];
     assert_eq!(
         trouble["cases"].as_array().unwrap().len(),

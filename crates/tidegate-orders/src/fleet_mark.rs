@@ -137,6 +137,10 @@ impl FleetMark {
         // A worker may have raised it meanwhile: it is never lowered.
         let args = vec!["0".into(), to.to_string().into()];
         self.raise.call(&self.redis, vec![self.key.clone()], args).await?;
+        // No number of ours stood there.
+        if self.read_redis().await? < to {
+            self.redis.set::<(), _, _>(&self.key, to, None, None, false).await?;
+        }
         self.confirm(mysql, to).await?;
         self.read(mysql).await
     }

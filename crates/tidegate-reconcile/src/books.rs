@@ -38,6 +38,8 @@ pub struct VoucherBooks {
     pub is_unsure: bool,
     /// What was loaded, added, taken and repaired, by a complete journal.
     pub loaded: Option<i64>,
+    /// Notes of orders in a complete journal that nobody can read.
+    pub unreadable_notes: u64,
     /// What was folded out of its journal; None: nothing.
     pub purged: Option<Purged>,
     /// Used orders of MySQL that are older than that and that the journal does not hold. None: nothing was folded, or it was
@@ -85,6 +87,7 @@ impl VoucherBooks {
             redis_drift: None,
             is_unsure: false,
             loaded: None,
+            unreadable_notes: 0,
             purged: None,
             used: None,
             redis_bytes: None,
@@ -159,9 +162,9 @@ impl VoucherBooks {
             return vec![apart(DifferenceKind::SaleForgotten, left, Cause::RedisWentBack, Mend::Rebuild)];
         }
         if let Some(units) = self.redis_drift.filter(|units| *units != 0) {
-            // Where there is no stock, there is none to move.
-            let is_there = self.redis_stock.is_some();
-            let mend = if is_there { Mend::MoveStock } else { Mend::Rebuild };
+            // Where there is no stock, there is none to move; what cannot be read may have moved it.
+            let is_known = self.redis_stock.is_some() && self.unreadable_notes == 0;
+            let mend = if is_known { Mend::MoveStock } else { Mend::Rebuild };
             found.push(apart(DifferenceKind::RedisStockApart, units, Cause::ChangedByHand, mend));
         }
         if let Some(units) = self.purged_apart() {
@@ -232,6 +235,8 @@ mod tests {
         );
         let gone = VoucherBooks { redis_stock: None, redis_drift: Some(-60), ..books() };
         assert_eq!(gone.differences()[0].mend, Mend::Rebuild);
+        let unread = VoucherBooks { redis_drift: Some(-3), unreadable_notes: 1, ..books() };
+        assert_eq!(unread.differences()[0].mend, Mend::Rebuild);
     }
 
     #[test]

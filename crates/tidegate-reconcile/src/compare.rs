@@ -91,6 +91,8 @@ pub(crate) struct Counted {
     pub(crate) redis_orders: u64,
     pub(crate) mysql_orders: u64,
     pub(crate) sums: HashMap<u32, (Sum, i64)>,
+    /// Notes of orders that nobody can read.
+    pub(crate) unreadable: HashMap<u32, u64>,
     pub(crate) in_flight: HashMap<u32, (u64, i64)>,
     pub(crate) events_in_flight: HashMap<u32, u64>,
     pub(crate) dead: HashMap<u32, (u64, i64)>,
@@ -199,13 +201,14 @@ impl<'a> Pass<'a> {
         let (part, place, progress) = (self.part, sale.place, &self.job.progress);
         let mut sum = (part == Part::WHOLE).then(|| JournalSum::new(sale.moment));
         let (orders, users, in_flight) = (&mut self.orders, &mut self.users, &self.in_flight);
-        let mut read = 0;
+        let (mut read, mut unreadable) = (0, 0);
         let seen = |field: JournalField<'_>, note: &JournalEntry| {
             if let Some(sum) = &mut sum {
                 sum.add(field, note);
             }
             let JournalField::Order(order) = field else { return };
             read += 1;
+            unreadable += u64::from(!note.is_admission() && !note.is_release());
             if let Some(user) = barred(note).filter(|user| part.has(user.get())) {
                 users.take(&Said { id: user.get(), voucher: place, what: 0 });
             }
@@ -224,6 +227,7 @@ impl<'a> Pass<'a> {
             return Err(LookError::Stopped);
         }
         self.counted.redis_orders += read;
+        self.counted.unreadable.insert(place, unreadable);
         if let Some(sum) = sum {
             let end = self.stores.gate.moment(voucher).await?;
             self.counted.sums.insert(place, (sum.finish(&end), sum.loaded()));

@@ -130,6 +130,11 @@ impl Looker {
         })
     }
 
+    /// Only orders since some moment are compared.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.request.since_ms.is_some()
+    }
+
     /// What a repair compares, of each voucher of which Redis can be read: to be asked for before the look.
     pub(crate) async fn guards(&self) -> Result<BTreeMap<VoucherId, RepairGuard>, LookError> {
         let mut guards = BTreeMap::new();
@@ -226,6 +231,7 @@ impl Looker {
             its.in_flight_events = counted.events_in_flight.get(&place).copied().unwrap_or_default();
             (its.dead_orders, its.dead_units) = counts(&counted.dead);
             let Some(sale) = sales.get(place as usize).and_then(Option::as_ref) else { continue };
+            its.unreadable_notes = counted.unreadable.get(&place).copied().unwrap_or(0);
             its.set_redis(&sale.moment, counted.sums.get(&place).copied());
             let (orders, units) = counts(&counted.used);
             its.used = its.purged.map(|_| UsedCount { orders, units });

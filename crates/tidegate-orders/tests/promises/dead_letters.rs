@@ -139,6 +139,8 @@ async fn however_many_ask_at_once_an_order_is_given_back_once() -> Result<()> {
 #[tokio::test]
 async fn what_was_given_back_is_not_put_back() -> Result<()> {
     let morgue = Morgue::new().await?;
+    // Without any key of the sale, a release would leave no note.
+    morgue.ground.typed("SET seckill:stock:7 10").await?;
     let letter = morgue.buried_order(5, 1, 1).await?;
     morgue.ground.gate.release(&release(5, 1)).await?;
     let before = morgue.ground.everything().await?;
@@ -219,6 +221,7 @@ async fn a_wrong_key_type_a_missing_permission_or_no_memory_leaves_no_trace() ->
     ensure!(morgue.ground.everything().await? == before);
 
     morgue.ground.typed("FLUSHALL").await?;
+    morgue.ground.typed("SET seckill:stock:7 10").await?;
     let letter = morgue.buried_order(5, 1, 1).await?;
     let before = morgue.ground.everything().await?;
     morgue.ground.typed("CONFIG SET maxmemory 1mb").await?;

@@ -126,7 +126,7 @@ impl Backlog {
         let mut open: HashSet<EntryId> = entries.iter().copied().filter(|entry| *entry > delivered).collect();
         let asked: HashSet<EntryId> = entries.iter().copied().collect();
         // Not beyond these: they come in parts, and all of the list for each would take for ever.
-        let mut pages = self.inspector.pending_pages((*first, *last), PAGE, None);
+        let mut pages = self.inspector.pending_pages((first.previous(), *last), PAGE, None);
         while let Some(page) = pages.next().await? {
             open.extend(page.iter().map(|pending| pending.id).filter(|id| asked.contains(id)));
         }

@@ -37,7 +37,8 @@ impl Looker {
             let differences = differences.remove(&voucher)?;
             // One that came on sale while the look began is left to the next.
             let guard = guards.remove(&voucher)?;
-            Some(VoucherFindings { voucher, guard, books: stock_books(&look.books), differences })
+            let (books, is_partial) = (stock_books(&look.books), self.is_partial());
+            Some(VoucherFindings { voucher, guard, books, is_partial, differences })
         });
         let plan = RepairPlan::new(findings.collect());
         Ok((report, plan))
@@ -46,8 +47,8 @@ impl Looker {
 
 /// None: the sum of the journal could not be told, there is none, or MySQL does not know the voucher.
 fn stock_books(books: &VoucherBooks) -> Option<StockBooks> {
-    // Where there is no stock, there is none to move.
-    books.redis_stock?;
+    // Where there is no stock, there is none to move; and what cannot be read cannot be added up.
+    books.redis_stock.filter(|_| books.unreadable_notes == 0)?;
     Some(StockBooks {
         redis_drift: books.redis_drift.filter(|_| books.is_complete && !books.is_unsure)?,
         loaded: books.loaded?,

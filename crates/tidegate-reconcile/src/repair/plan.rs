@@ -31,6 +31,8 @@ pub struct VoucherFindings {
     pub guard: RepairGuard,
     /// Its books; None: the sum of its journal could not be told, or MySQL does not know the voucher.
     pub books: Option<StockBooks>,
+    /// Only orders since some moment were compared: what that says of the stock is not known.
+    pub is_partial: bool,
     /// What is different. None of it may be in flight.
     pub differences: Vec<Difference>,
 }
@@ -117,6 +119,8 @@ pub enum Why {
     NotAddedUp,
     /// Whose it is, or how many units it has, cannot be read.
     Unreadable,
+    /// Only orders since some moment were compared.
+    NotAllCompared,
 }
 
 /// What is mended in Redis in one step.
@@ -160,6 +164,7 @@ impl Why {
             }
             Self::ChangeIsOpen => Some(format!("tidegate voucher show {voucher}")),
             Self::NotAddedUp => Some(format!("tidegate reconcile --voucher {voucher}")),
+            Self::NotAllCompared => Some(format!("tidegate reconcile --voucher {voucher} --repair")),
             Self::ByHand | Self::Unreadable => None,
         }
     }
@@ -192,8 +197,9 @@ impl VoucherRepairPlan {
     }
 
     fn new(findings: VoucherFindings) -> Self {
-        let VoucherFindings { voucher, guard, books, differences } = findings;
-        let mut sorted = Sorted::default();
+        let VoucherFindings { voucher, guard, books, is_partial, differences } = findings;
+        let books = books.filter(|_| !is_partial);
+        let mut sorted = Sorted { is_partial, ..Sorted::default() };
         for difference in differences {
             sorted.add(difference, (&guard, books.as_ref()));
         }
@@ -201,7 +207,7 @@ impl VoucherRepairPlan {
             Some(books) => books.stock_move().unwrap_or_default(),
             None => StockMove::default(),
         };
-        let Sorted { lowering, users, raising, again, mut mended, left } = sorted;
+        let Sorted { lowering, users, raising, again, mut mended, left, .. } = sorted;
         (mended.loaded, mended.drift) = (stock.loaded, stock.drift);
         let orders: Vec<OrderRepair> = lowering.into_iter().chain(users).chain(raising).collect();
         let moved: i64 = orders.iter().filter_map(OrderRepair::change).sum();
@@ -232,6 +238,7 @@ fn bites(orders: Vec<OrderRepair>, stock: StockMove) -> Vec<Bite> {
 /// Differences by what is to be done about them.
 #[derive(Default)]
 struct Sorted {
+    is_partial: bool,
     lowering: Vec<OrderRepair>,
     users: Vec<OrderRepair>,
     raising: Vec<OrderRepair>,
@@ -251,6 +258,7 @@ impl Sorted {
             Mend::ByHand => Err(Why::ByHand),
             Mend::Rebuild => Err(Why::Forgotten),
             _ if !guard.is_complete() => Err(Why::NoCompleteJournal),
+            Mend::MoveStock if self.is_partial => Err(Why::NotAllCompared),
             // What moves is computed from the books.
             Mend::MoveStock if books.is_none() => Err(Why::NotAddedUp),
             Mend::MoveStock => {

@@ -281,6 +281,7 @@ impl Ground {
         let guard = self.gate.repair_guard(voucher()).await?;
         let held = self.held().await?;
         Ok(VoucherFindings {
+            is_partial: false,
             voucher: voucher(),
             books: Some(held.books(guard.is_change_open())),
             guard,

@@ -11,12 +11,12 @@ use tidegate_operations::{End, Job, Next, Plan, SystemSettings, connect, reconci
 use tidegate_orders::{Keys, VoucherId};
 use tidegate_reconcile::{
     LEASE_WAS_LOST, LookError, LookReport, LookRequest, Looker, Pace, ReconcilerLease, Repair, RepairPlan,
-    RepairReport, TakenLease,
+    RepairReport, TakenLease, VoucherLook,
 };
 use tidegate_stream::server_time_ms;
 
 use crate::{
-    exit::Exit,
+    exit::{Exit, WrongUsage},
     invocation::{self, Invocation},
     moment::{self, Point},
     operator::{Change, ChangeArgs, ProgressBar},
@@ -112,6 +112,9 @@ async fn run_alone(
     let keys = Keys::new(settings.keys.clone());
     let now_ms = server_time_ms(&redis).await.context("Failed to read the clock of Redis")?;
     let since_ms = args.since.as_ref().map(|since| since.first(now_ms).ms);
+    if since_ms.is_some_and(|since_ms| since_ms > now_ms) {
+        return Err(WrongUsage("--since lies in the future: nothing was admitted since".to_owned()).into());
+    }
     let request = LookRequest {
         vouchers: args.vouchers.clone(),
         since_ms: since_ms.and_then(|ms| i64::try_from(ms).ok()),
@@ -119,7 +122,7 @@ async fn run_alone(
     };
     if args.repair {
         let looker = Looker::new((redis, mysql), keys, settings.stream_names(), request);
-        return repair(settings, &args.change, &looker, lease).await;
+        return repair(settings, args, &looker, lease).await;
     }
     let is_whole = request.vouchers.is_empty() && request.since_ms.is_none();
     let looker = Looker::new((redis.clone(), mysql), keys.clone(), settings.stream_names(), request);
@@ -131,21 +134,39 @@ async fn run_alone(
         keep(&redis, &keys, report).await;
     }
     let look = looked.map(|report| Look { clean: report.is_clean(), report })?;
+    is_known(args, &look.report)?;
     args.change.output().print(&look, |look| text::render(&look.report))?;
     Ok(if look.clean { Exit::Ok } else { Exit::No })
+}
+
+/// That one of both stores knows each voucher that was named.
+fn is_known(args: &ReconcileArgs, report: &LookReport) -> Result<(), WrongUsage> {
+    let is_nothing = |look: &&VoucherLook| {
+        let books = &look.books;
+        args.vouchers.contains(&books.voucher)
+            && look.differences.is_empty()
+            && books.unreadable.is_none()
+            && (books.redis_stock, books.mysql_stock, books.loaded) == (None, None, None)
+    };
+    let wrong = |look: &VoucherLook| {
+        WrongUsage(format!("neither Redis nor MySQL knows voucher {}: is its id right?", look.books.voucher))
+    };
+    report.vouchers.iter().find(is_nothing).map_or(Ok(()), |look| Err(wrong(look)))
 }
 
 /// Looks, asks, and mends.
 async fn repair(
     settings: &SystemSettings,
-    change: &ChangeArgs,
+    args: &ReconcileArgs,
     looker: &Looker,
     lease: &ReconcilerLease,
 ) -> anyhow::Result<Exit> {
+    let change = &args.change;
     let (look, plan) = {
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
         looker.plan_repair(&job).await?
     };
+    is_known(args, &look)?;
     if plan.next() == Next::NothingToDo && !look.is_clean() {
         // Such as a key that cannot be read: nothing can be planned, and that is not to say that all is well.
         let look = Look { clean: false, report: look };

@@ -74,9 +74,10 @@ fn unmended(voucher: VoucherId, left: &Unmended) -> String {
     let why = match left.why {
         Why::ByHand => "no program may decide that",
         Why::NoCompleteJournal => "Redis holds no complete journal, so its stock is not mended",
-        Why::Forgotten => "Redis has forgotten the sale",
+        Why::Forgotten => "Redis has forgotten the sale, or a part of it that cannot be read",
         Why::ChangeIsOpen => "an operator's change of the stock is not at its end",
         Why::NotAddedUp => "the journal moved too fast to be added up",
+        Why::NotAllCompared => "with --since, not all of its orders were compared",
         Why::Unreadable => "whose it is, or how many units it has, cannot be read",
     };
     let command = left.why.command(voucher).map_or_else(String::new, |command| format!(": {command}"));
@@ -171,6 +172,7 @@ mod tests {
             is_change_open: false,
         };
         RepairPlan::new(vec![VoucherFindings {
+            is_partial: false,
             voucher,
             guard: RepairGuard::default(),
             books: Some(books),
