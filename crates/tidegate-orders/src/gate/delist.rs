@@ -78,7 +78,7 @@ impl Gate {
         understood("delist.lua", &reply, DelistReply::from_code)
     }
 
-    /// Removes all keys of a voucher that is delisted since `delisted_ms`, as [`super::VoucherState::delisted`] has it.
+    /// Removes all keys of a voucher that is delisted since `delisted_ms`, as Redis has it.
     ///
     /// # Errors
     /// See [`GateError`]. May be asked again.
