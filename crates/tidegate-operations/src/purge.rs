@@ -199,7 +199,11 @@ impl Purge {
             KeyKind::Other(kind) => anyhow::bail!("Failed to read the stream: {stream} holds a {kind}"),
         }
         let fields = self.dead.fields();
-        let named = NamedOrders::read(&self.inspector, &self.dead, fields, job).await;
+        let now_s = sqlx::query_scalar::<_, i64>("SELECT CAST(UNIX_TIMESTAMP(NOW()) AS SIGNED)");
+        let now_s = now_s.fetch_one(&self.mysql).await.context("Failed to ask MySQL for the time")?;
+        let older_than_s = i64::try_from(self.request.older_than.as_secs()).unwrap_or(i64::MAX);
+        let before_s = now_s.saturating_sub(older_than_s).max(0);
+        let named = NamedOrders::read(&self.inspector, &self.dead, fields, before_s, job).await;
         let named = named.context("Failed to read the stream and the dead letters")?;
         let Some(named) = named else { return Ok(End::Stopped) };
         for kind in &self.request.kinds {
@@ -214,11 +218,6 @@ impl Purge {
             }
         }
         Ok(End::Whole)
-    }
-
-    /// Seconds, for MySQL.
-    fn older_than_s(&self) -> u64 {
-        self.request.older_than.as_secs()
     }
 }
 

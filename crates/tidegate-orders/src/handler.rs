@@ -331,7 +331,7 @@ impl OrderHandler {
         for (at, (Incoming { order, entry }, verdict)) in incoming.iter().zip(verdicts).enumerate() {
             let user_after = match ended.by_events.get(&order.id) {
                 Some(EndedOrder { user_after, .. }) => Some(user_after),
-                None => ended.by_another_program.get(&order.id),
+                None => ended.by_another_program.get(&order.id).map(|(user_after, _)| user_after),
             };
             match (verdict, user_after) {
                 (Verdict::Refused(refusal), _) => {

@@ -369,7 +369,7 @@ pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, Vouche
 pub async fn delist(pool: &MySqlPool, voucher: VoucherId) -> Result<bool, VoucherError> {
     let delisted = sqlx::query(
         "UPDATE tb_seckill_voucher SET delisted_at = COALESCE(delisted_at, CURRENT_TIMESTAMP), \
-         end_time = IF(end_time <= CURRENT_TIMESTAMP, end_time, CURRENT_TIMESTAMP) WHERE voucher_id = ?",
+         end_time = IF(end_time + 0 > 0 AND end_time <= CURRENT_TIMESTAMP, end_time, CURRENT_TIMESTAMP) WHERE voucher_id = ?",
     );
     Ok(delisted.bind(voucher.get()).execute(pool).await?.rows_affected() > 0)
 }

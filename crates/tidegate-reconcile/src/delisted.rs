@@ -12,13 +12,13 @@ use tidegate_operations::{
     change::{Ending, Job, Next, Plan, Report},
     connect,
     operator_log::{Caller, OperatorLog, Outcome, Record},
-    reconciled::{Reconciled, RemovedSale},
+    reconciled::{DifferenceKind, Reconciled, RemovedSale},
     settings::SystemSettings,
     text::counted,
 };
 use tidegate_orders::{
     Gate, Keys, VoucherId,
-    gate::{RemovedKeys, SaleKeys, VoucherState},
+    gate::{GateError, RemovedKeys, SaleKeys, VoucherState},
     vouchers,
 };
 use tidegate_stream::server_time_ms;
@@ -73,7 +73,10 @@ impl Serialize for KeptKeys {
 /// Whether what a look found of a delisted voucher lets its keys go. Pure.
 fn kept(look: &VoucherLook) -> Option<KeptKeys> {
     let books = &look.books;
-    if !look.is_clean() {
+    // Of a sale that is over for good, a stock that is gone sells nothing and can be loaded by nobody.
+    let is_gone = |kind| kind == DifferenceKind::RedisStockApart && books.redis_stock.is_none();
+    let differs = look.differences.iter().any(|it| it.kind.is_failure() && !is_gone(it.kind));
+    if differs || books.unreadable.is_some() || books.is_unsure {
         return Some(KeptKeys::Differs(books.voucher));
     }
     if books.is_change_open {
@@ -138,8 +141,9 @@ impl KeyRemover {
         let mut removed = Vec::new();
         for look in report.vouchers.iter().filter(|look| delisted.contains(&look.books.voucher)) {
             let voucher = look.books.voucher;
-            // A key that holds something else than it should is for people.
+            // A key that holds something else than it should is for people, who hear of it from the look; others go on.
             let state = match self.gate.read_voucher(voucher).await {
+                Err(GateError::Unexpected { .. }) => continue,
                 Err(error) if error.to_string().contains("WRONGTYPE") => continue,
                 state => state.context("Failed to read a delisted voucher in Redis")?,
             };

@@ -16,9 +16,8 @@ use tidegate_operations::change::Job;
 use tidegate_orders::{
     Gate, JournalEntry, JournalField, Keys, OrderId, RowState, VoucherId,
     gate::{FoldReply, MOST_FOLDED, OrderFold},
-    sale,
 };
-use tidegate_stream::{StreamError, StreamInspector, StreamNames, server_time_ms};
+use tidegate_stream::{StreamInspector, StreamNames, server_time_ms};
 
 use crate::{
     compare::dead_orders,
@@ -96,15 +95,19 @@ impl Folder {
         Ok(now_ms.saturating_sub(age_ms).min(first_ms))
     }
 
-    /// Folds what is older than `before_ms`, which must be no later than [`Folder::cut_off_ms`]. One at a time in a fleet: whoever
+    /// Folds of these vouchers, of which a look has just found all to agree, what is older than `before_ms`, which must be no later than [`Folder::cut_off_ms`]. One at a time in a fleet: whoever
     /// calls it has the reconciler's lease. May be stopped and called again at any time.
     ///
     /// # Errors
     /// When a store cannot be read, or `job` is stopped.
-    pub async fn fold(&self, before_ms: i64, job: &Job) -> Result<FoldReport, LookError> {
-        let Stores { redis, inspector, keys, .. } = &self.stores;
-        let vouchers = sale::find_journaled(redis, keys, |_| {}).await.map_err(StreamError::from)?;
-        let places = Places::new(vouchers.into_iter().collect());
+    pub async fn fold(
+        &self,
+        vouchers: &[VoucherId],
+        before_ms: i64,
+        job: &Job,
+    ) -> Result<FoldReport, LookError> {
+        let Stores { inspector, keys, .. } = &self.stores;
+        let places = Places::new(vouchers.to_vec());
         let in_flight = InFlight::read(inspector, keys, &places, &self.pace).await?;
         let dead = dead_orders(&self.stores, &places, self.pace).await?;
         let busy = Busy { places, in_flight, dead };

@@ -86,7 +86,7 @@ impl Purge {
                 return Ok(End::Stopped);
             }
             let began = Instant::now();
-            let orders = self.eventful_orders(after).await.context("Failed to read the events")?;
+            let orders = self.eventful_orders(named, after).await.context("Failed to read the events")?;
             let Some((last, _)) = orders.last_key_value() else { return Ok(End::Whole) };
             after = *last;
             let (mut going, mut rows) = (Vec::new(), 0);
@@ -126,17 +126,21 @@ impl Purge {
         Ok(())
     }
 
-    async fn eventful_orders(&self, after: i64) -> sqlx::Result<BTreeMap<i64, EventfulOrder>> {
+    async fn eventful_orders(
+        &self,
+        named: &NamedOrders,
+        after: i64,
+    ) -> sqlx::Result<BTreeMap<i64, EventfulOrder>> {
         let sql = format!(
             "SELECT e.order_id, CAST(e.step AS SIGNED), e.event, e.outcome, e.ref, e.payment, \
              CAST(e.to_status IS NOT NULL AS SIGNED), CAST(e.released AS SIGNED), \
-             CAST(e.at < NOW(3) - INTERVAL ? SECOND AS SIGNED), \
+             CAST(e.at < FROM_UNIXTIME(?) AS SIGNED), \
              CAST(IF(o.id IS NULL, NULL, COALESCE(o.status, 1)) AS SIGNED), CAST(o.slot IS NOT NULL AS SIGNED) \
              FROM (SELECT DISTINCT order_id FROM tidegate_event WHERE order_id > ? ORDER BY order_id LIMIT {ORDERS}) p \
              JOIN tidegate_event e ON e.order_id = p.order_id \
              LEFT JOIN tb_voucher_order o ON o.id = e.order_id ORDER BY e.order_id, e.step"
         );
-        let rows = sqlx::query(AssertSqlSafe(sql)).bind(self.older_than_s()).bind(after);
+        let rows = sqlx::query(AssertSqlSafe(sql)).bind(named.before_s).bind(after);
         let mut orders: BTreeMap<i64, EventfulOrder> = BTreeMap::new();
         for row in rows.fetch_all(&self.mysql).await? {
             let order = orders.entry(row.try_get(0)?).or_default();

@@ -9,7 +9,12 @@ use crate::change::Job;
 const PAGE: u16 = 1_000;
 
 #[derive(Debug, Default)]
-pub(super) struct NamedOrders(Vec<i64>);
+pub(super) struct NamedOrders {
+    orders: Vec<i64>,
+    /// What is older than that may go, in Unix seconds by MySQL's clock: told before anything was read, so whatever comes while
+    /// a purge goes on is not old, however long that takes.
+    pub(super) before_s: i64,
+}
 
 impl NamedOrders {
     /// Reads all that there is now, acknowledged entries as well: somebody may run them again. None: it was told to stop.
@@ -17,6 +22,7 @@ impl NamedOrders {
         inspector: &StreamInspector,
         dead: &DeadLetters,
         fields: &FieldNames,
+        before_s: i64,
         job: &Job,
     ) -> Result<Option<Self>, StreamError> {
         let mut orders = Vec::new();
@@ -35,11 +41,11 @@ impl NamedOrders {
         read_letters(dead, fields, seen, &mut orders).await?;
         orders.sort_unstable();
         orders.dedup();
-        Ok(Some(Self(orders)))
+        Ok(Some(Self { orders, before_s }))
     }
 
     pub(super) fn has(&self, order: i64) -> bool {
-        self.0.binary_search(&order).is_ok()
+        self.orders.binary_search(&order).is_ok()
     }
 }
 

@@ -24,7 +24,8 @@ impl Purge {
                 return Ok(End::Stopped);
             }
             let began = Instant::now();
-            let (rows, last) = self.old_refusals(after).await.context("Failed to read the refusals")?;
+            let (rows, last) =
+                self.old_refusals(named, after).await.context("Failed to read the refusals")?;
             let Some(last) = last else { return Ok(End::Whole) };
             after = last;
             let unnamed: Vec<(VoucherId, OrderId)> =
@@ -45,13 +46,17 @@ impl Purge {
     }
 
     /// Of the next refusals after this order, the old ones; and the last that was looked at. Ids that no order of ours has stay.
-    async fn old_refusals(&self, after: i64) -> sqlx::Result<(Vec<(VoucherId, OrderId)>, Option<i64>)> {
+    async fn old_refusals(
+        &self,
+        named: &NamedOrders,
+        after: i64,
+    ) -> sqlx::Result<(Vec<(VoucherId, OrderId)>, Option<i64>)> {
         let sql = format!(
-            "SELECT order_id, voucher_id, CAST(at < NOW(3) - INTERVAL ? SECOND AS SIGNED) FROM tidegate_refusal \
+            "SELECT order_id, voucher_id, CAST(at < FROM_UNIXTIME(?) AS SIGNED) FROM tidegate_refusal \
              WHERE order_id > ? ORDER BY order_id LIMIT {BITE}"
         );
         let rows = sqlx::query_as::<_, (i64, i64, i64)>(AssertSqlSafe(sql));
-        let rows = rows.bind(self.older_than_s()).bind(after).fetch_all(&self.mysql).await?;
+        let rows = rows.bind(named.before_s).bind(after).fetch_all(&self.mysql).await?;
         let last = rows.last().map(|(order, ..)| *order);
         let old = rows.into_iter().filter(|(.., is_old)| *is_old == 1);
         let old =

@@ -210,8 +210,8 @@ impl PastEvent {
 pub struct History {
     /// Its row in `tb_voucher_order`.
     pub row: Option<Row>,
-    /// Its row names no entry of a stream: another program wrote it.
-    pub is_row_of_another_program: bool,
+    /// Its row names no entry of a stream: another program wrote it then, in Unix milliseconds by MySQL's clock.
+    pub written_by_another_ms: Option<i64>,
     /// It was refused: of this user and voucher.
     pub refused: Option<(i64, i64)>,
     /// The journal says that somebody else placed it.

@@ -14,12 +14,15 @@ use crate::{
 };
 
 impl Gate {
-    /// Of each of these orders, whether a complete journal holds it as admitted for its user: what it holds is to be given back
-    /// where nobody else can have done that. Reads only.
+    /// Of each of these orders that a complete journal holds as admitted for its user, since when, in Unix milliseconds: what it
+    /// holds is to be given back where nobody else can have done that. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
-    pub async fn are_held(&self, orders: &[(OrderId, UserId, VoucherId)]) -> Result<Vec<bool>, GateError> {
+    pub async fn held_since(
+        &self,
+        orders: &[(OrderId, UserId, VoucherId)],
+    ) -> Result<Vec<Option<i64>>, GateError> {
         let ids: Vec<_> = orders.iter().map(|(order, _, voucher)| (*voucher, *order)).collect();
         let entries = self.journal_entries(&ids).await?;
         let vouchers: BTreeSet<VoucherId> = ids.iter().map(|(voucher, _)| *voucher).collect();
@@ -31,11 +34,11 @@ impl Gate {
         };
         let complete = try_join_all(vouchers.into_iter().map(is_complete)).await?;
         let complete: HashMap<VoucherId, bool> = complete.into_iter().collect();
-        let is_held = |(order, user, voucher): &(OrderId, UserId, VoucherId)| {
-            let is_admitted = |entry: &JournalEntry| entry.is_admission() && entry.is_by(*user);
-            complete.get(voucher).is_some_and(|is_complete| *is_complete)
-                && entries.get(&(*voucher, *order)).is_some_and(is_admitted)
+        let since_ms = |(order, user, voucher): &(OrderId, UserId, VoucherId)| {
+            complete.get(voucher).filter(|is_complete| **is_complete)?;
+            let is_admitted = |entry: &&JournalEntry| entry.is_admission() && entry.is_by(*user);
+            entries.get(&(*voucher, *order)).filter(is_admitted)?.at_ms
         };
-        Ok(orders.iter().map(is_held).collect())
+        Ok(orders.iter().map(since_ms).collect())
     }
 }

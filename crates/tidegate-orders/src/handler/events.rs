@@ -17,6 +17,9 @@ fn waits_for_earlier(incoming: &impl Concerns) -> Outcome {
     set_aside("earlier_entry", incoming.voucher().get())
 }
 
+/// By so much the clocks of both stores may differ.
+const CLOCKS_MS: i64 = 60_000;
+
 impl OrderHandler {
     /// Sets aside whatever has to come after an entry that is not done: events whose orders have older entries elsewhere, and
     /// in the batch itself, orders and events behind those. Answers with the others.
@@ -46,7 +49,8 @@ impl OrderHandler {
     }
 
     /// Of a batch's orders that hold nothing any more, those that are to be given back: events of ours have ended them, or
-    /// another program has written them so, and a complete journal still holds them as admitted.
+    /// another program has written them before they were admitted, and a complete journal still holds them. Of a row that was
+    /// written later, nobody knows whether it was live once, and whether that program gave its units back by its own hand.
     pub(super) async fn ended(
         &self,
         incoming: &[Incoming],
@@ -58,9 +62,11 @@ impl OrderHandler {
         let by_another = |order: &&&Order| ended.by_another_program.contains_key(&order.id);
         let asked: Vec<_> =
             cancelled.iter().filter(by_another).map(|it| (it.id, it.user, it.voucher)).collect();
-        let are_held = self.gate.are_held(&asked).await.map_err(|error| Outage::new("Redis", error))?;
-        for ((order, ..), is_held) in asked.iter().zip(are_held) {
-            if !is_held {
+        let held = self.gate.held_since(&asked).await.map_err(|error| Outage::new("Redis", error))?;
+        for ((order, ..), held_ms) in asked.iter().zip(held) {
+            let was_before =
+                |(_, written_ms): &(_, i64)| held_ms.is_some_and(|held_ms| written_ms + CLOCKS_MS <= held_ms);
+            if !ended.by_another_program.get(order).is_some_and(was_before) {
                 ended.by_another_program.remove(order);
             }
         }

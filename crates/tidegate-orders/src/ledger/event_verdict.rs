@@ -54,8 +54,9 @@ pub struct EndedOrder {
 pub struct EndedOrders {
     /// By an event of ours: what Redis holds for them has to be given back, once.
     pub by_events: HashMap<OrderId, EndedOrder>,
-    /// By another program, which wrote their rows, too: whether their users may order again.
-    pub by_another_program: HashMap<OrderId, UserAfter>,
+    /// By another program, which wrote their rows, too: whether their users may order again, and when it wrote them, in Unix
+    /// milliseconds.
+    pub by_another_program: HashMap<OrderId, (UserAfter, i64)>,
 }
 
 /// The events of one order, in stream order. They are recorded together or not at all.

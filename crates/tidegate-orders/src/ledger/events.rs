@@ -79,8 +79,8 @@ impl Ledger {
             let user_after = known.user_after(order, user, voucher);
             if history.events.iter().any(PastEvent::has_ended_order) {
                 ended.by_events.insert(order, EndedOrder { user_after, was_written });
-            } else if history.is_row_of_another_program {
-                ended.by_another_program.insert(order, user_after);
+            } else if let Some(written_ms) = history.written_by_another_ms {
+                ended.by_another_program.insert(order, (user_after, written_ms));
             }
         }
         Ok(ended)

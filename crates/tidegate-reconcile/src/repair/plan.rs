@@ -162,7 +162,7 @@ impl Why {
             Self::NoCompleteJournal | Self::Forgotten => {
                 Some(format!("tidegate rebuild --voucher {voucher}"))
             }
-            Self::ChangeIsOpen => Some(format!("tidegate voucher show {voucher}")),
+            Self::ChangeIsOpen => Some(format!("tidegate voucher show --voucher {voucher}")),
             Self::NotAddedUp => Some(format!("tidegate reconcile --voucher {voucher}")),
             Self::NotAllCompared => Some(format!("tidegate reconcile --voucher {voucher} --repair")),
             Self::ByHand | Self::Unreadable => None,

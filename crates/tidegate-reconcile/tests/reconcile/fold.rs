@@ -30,7 +30,7 @@ impl Ground {
 
     async fn fold_at(&self, pace: Pace) -> Result<FoldReport> {
         let folder = self.folder(pace);
-        Ok(folder.fold(folder.cut_off_ms().await?, &job()).await?)
+        Ok(folder.fold(&[voucher()], folder.cut_off_ms().await?, &job()).await?)
     }
 
     /// As after the retention: the stream holds nothing any more.

@@ -9,7 +9,7 @@ use tidegate_operations::{
     Job, Next, Plan, Report, Silent, SystemSettings,
     reconciled::{DifferenceKind, Reconciled},
 };
-use tidegate_orders::Keys;
+use tidegate_orders::{Keys, VoucherId};
 use tidegate_reconcile::{
     KeyRemover, LookError, LookReport, LookRequest, Looker, OF_WORKER, Pace, ReconcilerLease, Repair,
     RepairPlan, RepairReport, TakenLease,
@@ -81,10 +81,11 @@ impl Reconciler {
                             self.repair(&plan, &job).await;
                         }
                         self.remove_delisted(&report).await;
-                        let folded = match report.is_clean() {
-                            true => stop.run_until_cancelled(self.fold_if_due(now.clone(), &job)).await,
-                            false => None,
-                        };
+                        // One that people have to mend keeps no other from being folded.
+                        let clean = report.vouchers.iter().filter(|look| look.is_clean());
+                        let clean: Vec<VoucherId> = clean.map(|look| look.books.voucher).collect();
+                        let folded =
+                            stop.run_until_cancelled(self.fold_if_due(&clean, now.clone(), &job)).await;
                         folded.unwrap_or(Ok(())).map(|()| Some(now))
                     }
                     Err(error) => Err(LookError::from(error)),
@@ -138,8 +139,13 @@ impl Reconciler {
     }
 
     /// Folds if what can be folded by now may be more than the last time, whoever did it.
-    async fn fold_if_due(&self, mut kept: Reconciled, job: &Job) -> Result<(), LookError> {
-        if self.fold_after.is_zero() {
+    async fn fold_if_due(
+        &self,
+        vouchers: &[VoucherId],
+        mut kept: Reconciled,
+        job: &Job,
+    ) -> Result<(), LookError> {
+        if self.fold_after.is_zero() || vouchers.is_empty() {
             return Ok(());
         }
         let before_ms = self.folder.cut_off_ms().await?;
@@ -150,7 +156,7 @@ impl Reconciler {
         if !is_due {
             return Ok(());
         }
-        let FoldReport { released, used, shortened } = self.folder.fold(before_ms, job).await?;
+        let FoldReport { released, used, shortened } = self.folder.fold(vouchers, before_ms, job).await?;
         if released + used > 0 {
             tracing::info!(released, used, shortened, "folded what is final out of the journals");
         }

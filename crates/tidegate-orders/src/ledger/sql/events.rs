@@ -89,7 +89,7 @@ fn add_histories(queries: &mut Queries<KnownEvents>, orders: &BTreeSet<OrderId>)
         format!(
             "SELECT CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.voucher_id AS SIGNED), \
              CAST(o.quantity AS SIGNED), CAST(COALESCE(o.status, 1) AS SIGNED), CAST(o.slot IS NOT NULL AS SIGNED), \
-             CAST(o.entry_id IS NULL AS SIGNED) \
+             CAST(IF(o.entry_id IS NULL, UNIX_TIMESTAMP(o.create_time) * 1000, NULL) AS SIGNED) \
              FROM {ids} tb_voucher_order o FORCE INDEX (PRIMARY) ON o.id = n.id"
         ),
         read_row,
@@ -138,7 +138,8 @@ fn read_row(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
         status: row.try_get(4)?,
         has_slot: row.try_get::<i64, _>(5)? == 1,
     });
-    history.is_row_of_another_program = row.try_get::<i64, _>(6)? == 1;
+    // A zero date says nothing.
+    history.written_by_another_ms = row.try_get::<Option<i64>, _>(6)?.filter(|ms| *ms > 0);
     Ok(())
 }
 
