@@ -295,7 +295,7 @@ async fn progress(url: &str) -> Result<Progress> {
 
 fn redis_settings(url: String) -> RedisSettings {
     let timeout = Duration::from_secs(5);
-    RedisSettings { url, connections: 2, command_timeout: timeout, connect_timeout: timeout }
+    RedisSettings { url, master: None, connections: 2, command_timeout: timeout, connect_timeout: timeout }
 }
 
 fn names() -> StreamNames {

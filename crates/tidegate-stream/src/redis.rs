@@ -5,15 +5,17 @@
 
 mod error;
 
-use std::{fmt, time::Duration};
+use std::{fmt, slice, time::Duration};
 
 use bytes::Bytes;
 use fred::{
     clients::{Client, Pool},
     interfaces::ClientLike,
     prelude::{Builder, Config, FredResult, ReconnectPolicy},
-    types::Key,
+    types::{Key, config::ReconnectError},
 };
+
+use crate::cluster::SlotMaster;
 
 pub(crate) use self::error::no_error;
 pub use self::error::{RedisError, RedisErrorKind, is_disk_full, readable};
@@ -26,6 +28,8 @@ const RECONNECT_MAX_MS: u32 = 2_000;
 pub struct RedisSettings {
     /// `redis://`, `rediss://` (TLS) or `redis-sentinel://`, with user and password where needed.
     pub url: String,
+    /// In a Redis Cluster, whose URL is of no use here, the master to connect to.
+    pub master: Option<SlotMaster>,
     /// Connections for commands; blocking readers have one of their own each.
     pub connections: usize,
     /// How long a command may wait for its reply.
@@ -39,7 +43,13 @@ impl RedisSettings {
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         let patience = Duration::from_secs(2);
-        Self { url: url.into(), connections: 4, command_timeout: patience, connect_timeout: patience }
+        Self {
+            url: url.into(),
+            master: None,
+            connections: 4,
+            command_timeout: patience,
+            connect_timeout: patience,
+        }
     }
 }
 
@@ -124,6 +134,7 @@ pub async fn connect_pool(settings: &RedisSettings) -> Result<RedisPool, RedisEr
 
 async fn open_pool(settings: &RedisSettings) -> FredResult<Pool> {
     let pool = builder(settings)?.build_pool(settings.connections.max(1))?;
+    follow_master(settings, pool.clients()).await;
     pool.init().await?;
     Ok(pool)
 }
@@ -141,12 +152,22 @@ async fn open_reader(settings: &RedisSettings) -> FredResult<Client> {
     let mut builder = builder(settings)?;
     builder.with_connection_config(|config| config.max_command_attempts = 1);
     let client = builder.build()?;
+    follow_master(settings, slice::from_ref(&client)).await;
     client.init().await?;
     Ok(client)
 }
 
+async fn follow_master(settings: &RedisSettings, clients: &[Client]) {
+    if let Some(master) = &settings.master {
+        master.follow(clients).await;
+    }
+}
+
 fn builder(settings: &RedisSettings) -> FredResult<Builder> {
-    let mut config = Config::from_url(&settings.url)?;
+    let mut config = match &settings.master {
+        Some(master) => master.config(),
+        None => Config::from_url(&settings.url)?,
+    };
     // A connection begins there. Asking for it takes the right to SELECT, which our users do not have.
     config.database = config.database.filter(|database| *database != 0);
     let mut builder = Builder::from_config(config);
@@ -157,6 +178,8 @@ fn builder(settings: &RedisSettings) -> FredResult<Builder> {
         config.connection_timeout = settings.connect_timeout;
         config.internal_command_timeout = settings.command_timeout;
         config.tcp.nodelay = Some(true);
+        // A node that is no longer the master says so; the new connection leads to who is.
+        config.reconnect_errors.push(ReconnectError::Custom("MOVED"));
         // A black-holed connection is closed, and with it all that waits on it, when a reply is this late.
         config.unresponsive.max_timeout = Some(settings.command_timeout);
         config.unresponsive.interval = Duration::from_millis(500);

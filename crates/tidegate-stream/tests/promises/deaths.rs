@@ -36,8 +36,13 @@ fn deadly_process() {
     let Ok(url) = std::env::var(URL) else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let redis =
-            RedisSettings { url, connections: 2, command_timeout: ms(2000), connect_timeout: ms(2000) };
+        let redis = RedisSettings {
+            url,
+            master: None,
+            connections: 2,
+            command_timeout: ms(2000),
+            connect_timeout: ms(2000),
+        };
         let names = StreamNames { stream: "s".into(), dead: "s.dead".into(), group: "g1".into() };
         let pool = connect_pool(&redis).await.unwrap();
         let stream = Stream::new(pool, names.clone());

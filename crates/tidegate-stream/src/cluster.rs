@@ -1,0 +1,327 @@
+//! A Redis Cluster, as far as we need one: who is the master for a slot, now.
+//!
+//! The client's own cluster mode is not used: one dead master stops it for all slots, and the first ASK ends it. Instead each
+//! pool and each reader is a client of one server, as without a cluster. Whenever such a client connects, it asks here where its
+//! slot is served; and when the answer changes, it is made to connect anew. Nothing else of a cluster is our business: ASK,
+//! TRYAGAIN and CLUSTERDOWN are errors like others, which end when the cluster has done what it is at.
+
+mod map;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    future::Future,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::{Duration, Instant},
+};
+
+use fred::{
+    bytes_utils::Str,
+    clients::Client,
+    error::{Error, ErrorKind},
+    interfaces::ClientLike,
+    prelude::{Builder, Config, FredResult, Server, ServerConfig},
+    types::{ClusterHash, CustomCommand, Resolve, config::Options},
+};
+use futures_util::future::join_all;
+use tokio::{
+    net::lookup_host,
+    sync::{Mutex as AsyncMutex, watch},
+    time::{sleep, timeout},
+};
+
+pub use self::map::{ClusterMap, Node, NodeAddress, SLOTS, parse_nodes};
+
+/// Between two looks at the map.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A look that is no older need not be repeated, when many connections ask at once.
+const FRESH: Duration = Duration::from_millis(200);
+/// How long a node has to answer. Others are asked at the same time.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How many nodes are asked at most in one look. Of a larger cluster, those that had our slots come first.
+const MOST_ASKED: usize = 16;
+
+/// A Redis Cluster, found by some of its nodes. Looks at its map while anybody is connected to it.
+pub struct RedisCluster {
+    seeds: Vec<NodeAddress>,
+    /// User, password and TLS are the same for all nodes; where it leads is replaced.
+    config: Config,
+    map: watch::Sender<Arc<ClusterMap>>,
+    asked: AsyncMutex<Option<Instant>>,
+    clients: Mutex<BTreeMap<NodeAddress, Client>>,
+    watch: Mutex<Option<tokio::task::AbortHandle>>,
+}
+
+impl fmt::Debug for RedisCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisCluster").field("seeds", &self.seeds).finish_non_exhaustive()
+    }
+}
+
+impl Drop for RedisCluster {
+    fn drop(&mut self) {
+        if let Some(watch) = self.watch.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            watch.abort();
+        }
+    }
+}
+
+/// Whether a URL leads to a Redis Cluster.
+#[must_use]
+pub fn is_cluster_url(url: &str) -> bool {
+    ["redis-cluster://", "rediss-cluster://"].iter().any(|scheme| url.starts_with(scheme))
+}
+
+impl RedisCluster {
+    /// `redis-cluster://user:password@host:port?node=host:port`, or `rediss-cluster://` for TLS; any node is enough, and more
+    /// help while that one is away. Nobody is asked yet. The certificates of all nodes have to be good for the first host.
+    ///
+    /// # Errors
+    /// What is wrong with the URL.
+    pub fn new(url: &str) -> Result<Arc<Self>, crate::RedisError> {
+        Self::read(url).map(Arc::new).map_err(crate::RedisError::new)
+    }
+
+    fn read(url: &str) -> FredResult<Self> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let config = Config::from_url(&base.replacen("-cluster://", "://", 1))?;
+        let first = config
+            .server
+            .hosts()
+            .first()
+            .map(|server| NodeAddress { host: server.host.to_string(), port: server.port });
+        let wrong = |what: &str| Error::new(ErrorKind::Config, what.to_owned());
+        let mut seeds = vec![first.ok_or_else(|| wrong("a cluster's URL needs a host"))?];
+        for node in query.split('&').filter_map(|parameter| parameter.strip_prefix("node=")) {
+            seeds.push(NodeAddress::parse(node).ok_or_else(|| wrong("node= must be host:port"))?);
+        }
+        if config.database.is_some_and(|database| database != 0) {
+            return Err(wrong("a cluster has database 0 only"));
+        }
+        let config = Config { database: None, ..config };
+        Ok(Self {
+            seeds,
+            config,
+            map: watch::Sender::new(Arc::default()),
+            asked: AsyncMutex::default(),
+            clients: Mutex::default(),
+            watch: Mutex::default(),
+        })
+    }
+
+    /// The master of the slot that `key` is in.
+    #[must_use]
+    pub fn master_of(self: &Arc<Self>, key: &str) -> SlotMaster {
+        SlotMaster { cluster: Arc::clone(self), slot: fred::util::redis_keyslot(key.as_bytes()) }
+    }
+
+    /// As the nodes told it last; empty until one has answered.
+    #[must_use]
+    pub fn map(&self) -> Arc<ClusterMap> {
+        Arc::clone(&self.map.borrow())
+    }
+
+    /// Asks the nodes, unless somebody has done so just now. The map stays as it is while no node answers.
+    pub async fn look(&self) -> Arc<ClusterMap> {
+        let mut asked = self.asked.lock().await;
+        if asked.is_none_or(|asked| asked.elapsed() > FRESH) {
+            let views = join_all(self.to_ask().into_iter().map(|node| self.ask(node))).await;
+            let map = ClusterMap::of_views(views.into_iter().flatten());
+            *asked = Some(Instant::now());
+            if !map.is_empty() {
+                self.forget_gone(&map);
+                self.map.send_if_modified(|known| {
+                    let is_new = **known != map;
+                    *known = Arc::new(map);
+                    is_new
+                });
+            }
+        }
+        self.map()
+    }
+
+    /// Masters with slots first, then the other nodes, then those of the URL.
+    fn to_ask(&self) -> Vec<NodeAddress> {
+        let map = self.map();
+        let (masters, others): (Vec<_>, Vec<_>) =
+            map.nodes().iter().partition(|node| node.is_master && !node.slots.is_empty());
+        let known = masters.into_iter().chain(others).filter_map(|node| node.address.as_ref());
+        let mut nodes: Vec<NodeAddress> = Vec::new();
+        for node in known.chain(&self.seeds) {
+            if !nodes.contains(node) {
+                nodes.push(node.clone());
+            }
+        }
+        nodes.truncate(MOST_ASKED);
+        nodes
+    }
+
+    /// What one node says; None when it does not answer in time.
+    async fn ask(&self, node: NodeAddress) -> Option<Vec<Node>> {
+        let known = self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
+        let client = match known {
+            Some(client) if client.is_connected() => client,
+            _ => {
+                let client = self.connect_to(&node).await?;
+                let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+                clients.insert(node.clone(), client.clone());
+                client
+            }
+        };
+        let command = CustomCommand::new_static("CLUSTER", ClusterHash::FirstKey, false);
+        let options = Options { timeout: Some(PATIENCE), max_attempts: Some(1), ..Options::default() };
+        let reply: FredResult<String> = client.with_options(&options).custom(command, vec!["NODES"]).await;
+        match reply {
+            Ok(reply) => Some(parse_nodes(&reply, &node)),
+            Err(error) => {
+                tracing::debug!(%node, "a node of the Redis Cluster does not tell of its map: {error}");
+                // A connection that swallows what it is sent is not asked again.
+                self.clients.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+                None
+            }
+        }
+    }
+
+    /// A connection that is not made anew when it breaks: the next look makes another one.
+    async fn connect_to(&self, node: &NodeAddress) -> Option<Client> {
+        let mut config = self.config.clone();
+        config.server = ServerConfig::Centralized { server: server_at(node, &self.config) };
+        let mut builder = Builder::from_config(config);
+        builder.with_connection_config(|config| {
+            config.connection_timeout = PATIENCE;
+            config.internal_command_timeout = PATIENCE;
+            config.max_command_attempts = 1;
+        });
+        let client = builder.build().ok()?;
+        match timeout(PATIENCE, client.init()).await {
+            Ok(Ok(_)) => Some(client),
+            Ok(Err(error)) => {
+                tracing::debug!(%node, "a node of the Redis Cluster cannot be asked: {error}");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    fn forget_gone(&self, map: &ClusterMap) {
+        let is_there = |node: &NodeAddress| {
+            self.seeds.contains(node) || map.nodes().iter().any(|known| known.address.as_ref() == Some(node))
+        };
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).retain(|node, _| is_there(node));
+    }
+
+    /// Looks again and again, from the first time on that anybody connects.
+    fn watch(self: &Arc<Self>) {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        if watch.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
+        }
+        let cluster = Arc::downgrade(self);
+        let task = tokio::spawn(async move {
+            while let Some(cluster) = Weak::upgrade(&cluster) {
+                cluster.look().await;
+                drop(cluster);
+                sleep(LOOK_EVERY).await;
+            }
+        });
+        *watch = Some(task.abort_handle());
+    }
+}
+
+/// A node with the name that certificates are checked for.
+fn server_at(node: &NodeAddress, config: &Config) -> Server {
+    let named = config.server.hosts().first().map(|server| server.host.clone());
+    Server { host: node.host.as_str().into(), port: node.port, tls_server_name: named }
+}
+
+/// Whoever is the master of one slot of a Redis Cluster.
+#[derive(Clone)]
+pub struct SlotMaster {
+    cluster: Arc<RedisCluster>,
+    slot: u16,
+}
+
+impl fmt::Debug for SlotMaster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotMaster").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+impl SlotMaster {
+    /// The cluster that it is one of.
+    #[must_use]
+    pub fn cluster(&self) -> &Arc<RedisCluster> {
+        &self.cluster
+    }
+
+    /// Where it listens, by the map as it was seen last.
+    #[must_use]
+    pub fn address(&self) -> Option<NodeAddress> {
+        self.cluster.map().owner(self.slot).cloned()
+    }
+
+    /// The client's settings for it. Where it leads says [`SlotMaster::follow`].
+    pub(crate) fn config(&self) -> Config {
+        self.cluster.config.clone()
+    }
+
+    /// Lets clients that are not connected yet connect to whoever is the master at that time, and again when it changes.
+    pub(crate) async fn follow(&self, clients: &[Client]) {
+        for client in clients {
+            client.set_resolver(Arc::new(self.clone())).await;
+        }
+        self.cluster.watch();
+        tokio::spawn(reconnect_on_change(self.clone(), clients.to_vec()));
+    }
+
+    async fn addresses(&self) -> FredResult<Vec<SocketAddr>> {
+        let map = self.cluster.look().await;
+        let failed = |what: String| Error::new(ErrorKind::IO, what);
+        let Some(owner) = map.owner(self.slot) else {
+            return Err(failed(match map.is_empty() {
+                true => "No node of the Redis Cluster answers".to_owned(),
+                false => format!("No node of the Redis Cluster has slot {}", self.slot),
+            }));
+        };
+        let found = lookup_host((owner.host.as_str(), owner.port)).await;
+        Ok(found.map_err(|error| failed(format!("{owner}: {error}")))?.collect())
+    }
+}
+
+impl Resolve for SlotMaster {
+    // As `async_trait` would have it, without the crate.
+    fn resolve<'a, 'f>(
+        &'a self,
+        _host: Str,
+        _port: u16,
+    ) -> Pin<Box<dyn Future<Output = FredResult<Vec<SocketAddr>>> + Send + 'f>>
+    where
+        'a: 'f,
+        Self: 'f,
+    {
+        Box::pin(self.addresses())
+    }
+}
+
+/// A connection to who is no longer the master would go on, where that one is frozen or cut off.
+async fn reconnect_on_change(master: SlotMaster, clients: Vec<Client>) {
+    let mut changes = master.cluster.map.subscribe();
+    let mut known = master.address();
+    while changes.changed().await.is_ok() {
+        let address = master.address();
+        if address.is_none() || address == known {
+            continue;
+        }
+        if let (Some(before), Some(now)) = (&known, &address) {
+            tracing::info!(slot = master.slot, %before, %now, "another node of the Redis Cluster is the master");
+        }
+        known = address;
+        for client in &clients {
+            let client = client.clone();
+            // Nobody waits for the connection: the node may need a while.
+            tokio::spawn(async move { client.force_reconnection().await });
+        }
+    }
+}
