@@ -64,7 +64,7 @@ impl ExpirationsView {
         let holder =
             in_time("Redis", within, holder).await.context("Failed to read who lets orders expire")?;
         let (unpaid, marks) = in_session(mysql, until(end), async |session| {
-            Ok((unpaid_orders::summary(session).await?, mark.read(session).await?))
+            Ok((unpaid_orders::summary(session, settings.partition()).await?, mark.read(session).await?))
         })
         .await
         .context("Failed to read the unpaid orders")?;

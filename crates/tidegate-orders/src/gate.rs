@@ -52,6 +52,7 @@ use crate::{
     journal::JournalEntry,
     keys::{Keys, naming},
     order::{OrderId, Quantity, UserId, VoucherId},
+    partition::Partition,
     wire::FieldNames,
 };
 
@@ -259,6 +260,11 @@ impl Gate {
             delist: Script::new("delist", include_str!("../../../lua/delist.lua")),
             remove_delisted: Script::new("remove_delisted", include_str!("../../../lua/remove_delisted.lua")),
         }
+    }
+
+    /// Whose vouchers it admits orders of.
+    pub(crate) fn partition(&self) -> &Partition {
+        self.keys.partition()
     }
 
     /// How to read the entries of its stream.

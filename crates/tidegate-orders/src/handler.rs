@@ -22,6 +22,7 @@ use crate::{
     ledger::{Contention, EndedOrder, EndedOrders, Incoming, IncomingEvent, Ledger, Refusal, Verdict},
     order::{OrderId, UserId, VoucherId},
     order_counters::{OrderCounters, OrderCounts},
+    partition::Partition,
     results::Announced,
     user_lock::{Locked, UserLocks},
     wire::{FieldNames, Message},
@@ -162,7 +163,7 @@ impl OrderHandler {
         entries: AnnouncedEntries<'_>,
         batch_trace: Option<&mut BatchTrace>,
     ) -> Result<Vec<Outcome>, Outage> {
-        let (decoded, outcomes) = decode(self.gate.fields(), batch);
+        let (decoded, outcomes) = decode(self.gate.fields(), self.gate.partition(), batch);
         let has_events = !decoded.events.is_empty();
         let announced = self.announcer.as_ref().map_or(Announced::None, Announcer::announced);
         let results = Results::new(batch, self.gate.fields(), announced, entries);
@@ -445,11 +446,17 @@ fn log_withheld(Release { order, voucher, .. }: &Release, entry: EntryId, error:
 
 /// Reads the orders and events of a batch. An entry that is neither is dead; for the others, the outcome is still to be
 /// decided.
-fn decode(fields: &FieldNames, batch: &[Entry]) -> (Decoded, Vec<Outcome>) {
+fn decode(fields: &FieldNames, partition: &Partition, batch: &[Entry]) -> (Decoded, Vec<Outcome>) {
     let mut decoded = Decoded { orders: Vec::with_capacity(batch.len()), events: Vec::new() };
     let mut outcomes = vec![set_aside("undecided", 0); batch.len()];
     for (at, entry) in batch.iter().enumerate() {
-        match fields.decode_message(entry) {
+        let message = fields.decode_message(entry);
+        let voucher = message.as_ref().ok().map(Message::voucher);
+        if let Some(death) = voucher.and_then(|voucher| partition.refuses(voucher)) {
+            outcomes[at] = Outcome::Dead(death);
+            continue;
+        }
+        match message {
             Ok(Message::Order(order)) => {
                 decoded.orders.push(Placed { at, incoming: Incoming { order, entry: entry.id } });
             }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::{
     order::{UserId, VoucherId},
+    partition::Partition,
     wire::FieldNames,
 };
 
@@ -49,6 +50,9 @@ pub struct KeyTemplates {
     /// Names of the fields in the entries of the stream.
     #[serde(default)]
     pub fields: FieldNames,
+    /// Whose keys these are. Its tag stands in the templates by [`KeyTemplates::of_partition`].
+    #[serde(skip)]
+    pub partition: Partition,
 }
 
 impl Default for KeyTemplates {
@@ -69,6 +73,7 @@ impl Default for KeyTemplates {
             reconciler: "tidegate:reconciler".into(),
             reconciled: "tidegate:reconciled".into(),
             fields: FieldNames::default(),
+            partition: Partition::default(),
         }
     }
 }
@@ -93,7 +98,14 @@ impl KeyTemplates {
             reconciler: prefixed(self.reconciler),
             reconciled: prefixed(self.reconciled),
             fields: self.fields,
+            partition: self.partition,
         }
+    }
+
+    /// The keys of a partition: the same with its tag before each.
+    #[must_use]
+    pub fn of_partition(self, partition: &Partition) -> Self {
+        Self { partition: partition.clone(), ..self.prefixed(&partition.prefix()) }
     }
 }
 
@@ -216,6 +228,12 @@ impl Keys {
     #[must_use]
     pub fn reconciled(&self) -> Key {
         self.templates.reconciled.as_str().into()
+    }
+
+    /// The partition whose keys these are.
+    #[must_use]
+    pub fn partition(&self) -> &Partition {
+        &self.templates.partition
     }
 
     /// How to read the entries of the stream.

@@ -11,15 +11,17 @@ use tidegate_stream::Histogram;
 use crate::{
     event::{EventKind, EventOutcome},
     ledger::{Refusal, Verdict},
+    partition::WRONG_PARTITION,
 };
 
 /// Every reason for which the entry of an order is buried.
-pub const REASONS_OF_DEATH: [&str; 9] = [
+pub const REASONS_OF_DEATH: [&str; 10] = [
     "missing_field",
     "duplicate_field",
     "bad_value",
     "unsupported_event",
     "unknown_voucher",
+    WRONG_PARTITION,
     "id_taken",
     "rejected_by_database",
     "too_large",

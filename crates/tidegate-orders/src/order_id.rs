@@ -3,6 +3,8 @@
 //! An id has 63 bits: 31 bits of seconds since 2022-01-01T00:00:00Z, then 32 bits of the sequence of that UTC day.
 //! The sequence alone makes it unique within its day; the seconds make ids grow with time. So a clock that goes
 //! backwards within the day of the block does no harm, and one that leaves that day backwards is refused.
+//!
+//! In a system with partitions, each counts for itself, and its number stands in the lowest six bits of the sequence.
 
 pub mod counter;
 
@@ -165,13 +167,13 @@ impl OrderIdAllocator {
             if day == block.day
                 && let Some(sequence) = block.left.next()
             {
-                return compose(seconds, sequence);
+                return compose(seconds, self.keys.partition().sequence(sequence));
             }
         }
         let mut left = self.fetch(day).await?;
         let first = left.next().unwrap_or(MAX_SEQUENCE + 1);
         *block = Some(Block { day, left });
-        compose(seconds, first)
+        compose(seconds, self.keys.partition().sequence(first))
     }
 
     async fn fetch(&self, day: i64) -> Result<RangeInclusive<i64>, OrderIdError> {

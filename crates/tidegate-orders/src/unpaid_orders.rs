@@ -7,7 +7,10 @@ use std::time::Duration;
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, MySqlConnection, Row, mysql::MySqlRow};
 
-use crate::order::{OrderId, UserId, VoucherId};
+use crate::{
+    order::{OrderId, UserId, VoucherId},
+    partition::Partition,
+};
 
 /// SQL: the server's clock in milliseconds since 1970, whatever the time zone of the session.
 pub(crate) const NOW_MS: &str =
@@ -40,26 +43,33 @@ pub struct UnpaidSummary {
     pub overdue_s: f64,
 }
 
-/// In how long the next order is to be looked at; zero: one is due now. None: there is no order with a limit.
+/// In how long the next order of a partition is to be looked at; zero: one is due now. None: there is no order with a limit.
 ///
 /// # Errors
 /// When MySQL does not answer.
-pub async fn next_in(mysql: &mut MySqlConnection) -> sqlx::Result<Option<Duration>> {
+pub async fn next_in(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx::Result<Option<Duration>> {
+    let own = partition.condition("voucher_id");
     let sql = format!(
-        "SELECT CAST(ask_ms AS SIGNED) - ({NOW_MS}) FROM tidegate_unpaid_order ORDER BY ask_ms LIMIT 1"
+        "SELECT CAST(ask_ms AS SIGNED) - ({NOW_MS}) FROM tidegate_unpaid_order FORCE INDEX (idx_ask) \
+         WHERE TRUE{own} ORDER BY ask_ms LIMIT 1"
     );
     let left_ms: Option<i64> = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_optional(mysql).await?;
     Ok(left_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or_default())))
 }
 
-/// Up to `most` orders that are due, in the order in which they became so.
+/// Up to `most` orders of a partition that are due, in the order in which they became so.
 ///
 /// # Errors
 /// When MySQL does not answer.
-pub async fn due(mysql: &mut MySqlConnection, most: usize) -> sqlx::Result<Vec<UnpaidOrder>> {
+pub async fn due(
+    mysql: &mut MySqlConnection,
+    partition: &Partition,
+    most: usize,
+) -> sqlx::Result<Vec<UnpaidOrder>> {
+    let own = partition.condition("voucher_id");
     let sql = format!(
         "SELECT order_id, user_id, voucher_id FROM tidegate_unpaid_order FORCE INDEX (idx_ask) \
-         WHERE ask_ms <= {NOW_MS} ORDER BY ask_ms LIMIT {most}"
+         WHERE ask_ms <= {NOW_MS}{own} ORDER BY ask_ms LIMIT {most}"
     );
     let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(mysql).await?;
     let orders = rows.iter().map(parse).collect::<sqlx::Result<Vec<_>>>()?;
@@ -89,28 +99,31 @@ pub async fn ask_again(mysql: &mut MySqlConnection, orders: &[OrderId], pause: D
     Ok(())
 }
 
-/// Looks at all orders whose time is over at once, also at those whose event is on its way: it may be lost.
+/// Looks at all orders of a partition whose time is over at once, also at those whose event is on its way: it may be lost.
 ///
 /// # Errors
 /// When MySQL does not answer.
-pub async fn ask_at_once(mysql: &mut MySqlConnection) -> sqlx::Result<()> {
+pub async fn ask_at_once(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx::Result<()> {
+    let own = partition.condition("voucher_id");
     let sql = format!(
-        "UPDATE tidegate_unpaid_order SET ask_ms = due_ms WHERE ask_ms > due_ms AND due_ms <= {NOW_MS}"
+        "UPDATE tidegate_unpaid_order SET ask_ms = due_ms WHERE ask_ms > due_ms AND due_ms <= {NOW_MS}{own}"
     );
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(mysql).await?;
     Ok(())
 }
 
-/// How many there are, and how late they are. By the index alone, from the end where the late ones are: many that have a long
+/// How many a partition has, and how late they are. By the index alone, from the end where the late ones are: many that have a long
 /// time do not hide one whose short time is over.
 ///
 /// # Errors
 /// When MySQL does not answer.
-pub async fn summary(mysql: &mut MySqlConnection) -> sqlx::Result<UnpaidSummary> {
+pub async fn summary(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx::Result<UnpaidSummary> {
+    let own = partition.condition("voucher_id");
     let sql = format!(
         "SELECT COUNT(*), CAST(COALESCE(SUM(u.due_ms <= {NOW_MS}), 0) AS SIGNED), CAST(MIN(u.due_ms) AS SIGNED), \
          CAST({NOW_MS} AS SIGNED) \
-         FROM (SELECT due_ms FROM tidegate_unpaid_order FORCE INDEX (idx_ask) ORDER BY ask_ms LIMIT {SUMMED_UP}) u"
+         FROM (SELECT due_ms FROM tidegate_unpaid_order FORCE INDEX (idx_ask) \
+         WHERE TRUE{own} ORDER BY ask_ms LIMIT {SUMMED_UP}) u"
     );
     let row = sqlx::query(AssertSqlSafe(sql)).fetch_one(mysql).await?;
     let number = |at: usize| row.try_get::<i64, _>(at).map(i64::unsigned_abs);

@@ -151,6 +151,17 @@ pub enum Message {
     Event(Event),
 }
 
+impl Message {
+    /// The voucher that it is about.
+    #[must_use]
+    pub fn voucher(&self) -> VoucherId {
+        match self {
+            Self::Order(order) => order.voucher,
+            Self::Event(event) => event.voucher,
+        }
+    }
+}
+
 impl WireError {
     /// One word for labels and dead letters.
     #[must_use]

@@ -127,7 +127,7 @@ impl Rebuild {
     }
 
     async fn read_backlog(&self, job: &Job) -> anyhow::Result<Backlog> {
-        let mut sequences = KnownSequences::at(Timestamp::now());
+        let mut sequences = KnownSequences::at(Timestamp::now(), self.keys.partition());
         sequences.read(&self.mysql).await.context("Failed to read the order ids of today in MySQL")?;
         let fields = self.keys.fields().clone();
         let mut backlog = Backlog::new(self.inspector.clone(), self.mysql.clone(), fields, sequences);

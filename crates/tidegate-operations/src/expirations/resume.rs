@@ -79,7 +79,7 @@ pub async fn run(
     let mark = FleetMark::new(redis.clone(), &Keys::new(settings.keys.clone()), &settings.stream.name);
     let renewed = in_session(mysql, PATIENCE, async |session| {
         // Before anything expires: what was on its way may have been lost with the store that went back.
-        unpaid_orders::ask_at_once(session).await?;
+        unpaid_orders::ask_at_once(session, settings.partition()).await?;
         Ok(mark.renew(session).await?)
     });
     let marks = renewed.await.context("Failed to mark both stores anew")?;

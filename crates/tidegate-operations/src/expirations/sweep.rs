@@ -101,7 +101,8 @@ impl Sweeper {
     }
 
     async fn pass_in(&mut self, session: &mut MySqlConnection) -> anyhow::Result<Pass> {
-        let next_in = unpaid_orders::next_in(session).await.context("Failed to look for unpaid orders")?;
+        let next_in = unpaid_orders::next_in(session, self.keys.partition()).await;
+        let next_in = next_in.context("Failed to look for unpaid orders")?;
         let Some(next_in) = next_in else { return Ok(Pass::NoLimits) };
         let is_due = next_in.is_zero();
         // Before events are appended in any case: what is due is right only if neither store went back.
@@ -124,7 +125,8 @@ impl Sweeper {
         if room == 0 {
             return Ok(Pass::Full);
         }
-        let due = unpaid_orders::due(session, room.min(PASS)).await.context("Failed to read what is due")?;
+        let due = unpaid_orders::due(session, self.keys.partition(), room.min(PASS)).await;
+        let due = due.context("Failed to read what is due")?;
         if due.is_empty() {
             // Paid since, or rows of somebody else with numbers that are none of ours: nothing to hurry for.
             return Ok(Pass::NothingDue(RAISE_EVERY));

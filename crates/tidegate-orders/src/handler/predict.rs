@@ -34,7 +34,7 @@ impl OrderHandler {
     /// # Errors
     /// When a store does not answer.
     pub async fn predict(&self, batch: &[Entry], before: &mut DryRun) -> Result<Vec<Predicted>, Outage> {
-        let (Decoded { orders, events }, outcomes) = decode(self.gate.fields(), batch);
+        let (Decoded { orders, events }, outcomes) = decode(self.gate.fields(), self.gate.partition(), batch);
         let mut predicted: Vec<Predicted> = outcomes.into_iter().map(of_outcome).collect();
         let (places, events): (Vec<usize>, Vec<IncomingEvent>) =
             events.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();

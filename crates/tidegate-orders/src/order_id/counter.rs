@@ -8,7 +8,11 @@ use serde::Serialize;
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 
 use super::{MAX_SEQUENCE, SECONDS_OF_A_DAY, day_of, day_text, decompose, ids_of};
-use crate::{keys::Keys, order::OrderId};
+use crate::{
+    keys::Keys,
+    order::OrderId,
+    partition::{MOST_PARTITIONS, Partition},
+};
 
 /// So many ids have to be left for the rest of a day. A higher sequence is of a producer that makes its ids in another way.
 const LEFT_FOR_THE_DAY: i64 = 1 << 24;
@@ -22,6 +26,7 @@ pub struct KnownSequences {
     days: BTreeMap<i64, i64>,
     today: i64,
     known_today: u64,
+    partition: Partition,
 }
 
 /// The counter of a day, before and after it was raised.
@@ -38,14 +43,15 @@ pub struct RaisedCounter {
 }
 
 impl KnownSequences {
-    /// None is known yet. `now` tells the days.
+    /// None is known yet, of the ids that a partition gives out. `now` tells the days.
     #[must_use]
-    pub fn at(now: Timestamp) -> Self {
+    pub fn at(now: Timestamp, partition: &Partition) -> Self {
         let seconds = now.as_second();
         let today = seconds.div_euclid(SECONDS_OF_A_DAY);
         let is_night = seconds.rem_euclid(SECONDS_OF_A_DAY) < AFTER_MIDNIGHT_S;
         let first = if is_night { today - 1 } else { today };
-        Self { days: (first..=today + 1).map(|day| (day, 0)).collect(), today, known_today: 0 }
+        let days = (first..=today + 1).map(|day| (day, 0)).collect();
+        Self { days, today, known_today: 0, partition: partition.clone() }
     }
 
     /// Takes note of an id. One that leaves too few for its day was made in another way, and is passed over.
@@ -57,8 +63,9 @@ impl KnownSequences {
     fn note_sequence(&mut self, day: i64, sequence: i64) {
         if let Some(known) = self.days.get_mut(&day)
             && sequence <= MAX_SEQUENCE - LEFT_FOR_THE_DAY
+            && let Some(number) = self.partition.number(sequence)
         {
-            *known = sequence.max(*known);
+            *known = number.max(*known);
         }
     }
 
@@ -70,7 +77,8 @@ impl KnownSequences {
 
     /// An order that MySQL does not know.
     pub fn add_known(&mut self, order: OrderId) {
-        self.known_today += u64::from(day_of(order) == self.today);
+        let is_own = self.partition.number(decompose(order).1).is_some();
+        self.known_today += u64::from(day_of(order) == self.today && is_own);
         self.note(order);
     }
 
@@ -80,13 +88,19 @@ impl KnownSequences {
     /// When MySQL does not answer.
     pub async fn read(&mut self, mysql: &MySqlPool) -> sqlx::Result<()> {
         let days: Vec<i64> = self.days.keys().copied().collect();
+        let own = |id: &str| match self.partition.tag() {
+            None => String::new(),
+            Some(_) => format!(" AND {id} & {} = {}", MOST_PARTITIONS - 1, self.partition.index()),
+        };
+        let own = [own("id"), own("order_id")];
         for day in days {
             let Some(ids) = ids_of(day) else { continue };
-            for (table, id) in [("tb_voucher_order", "id"), ("tidegate_refusal", "order_id")] {
+            let tables = [("tb_voucher_order", "id"), ("tidegate_refusal", "order_id")];
+            for ((table, id), own) in tables.into_iter().zip(&own) {
                 let most = MAX_SEQUENCE - LEFT_FOR_THE_DAY;
                 let sql = format!(
                     "SELECT CAST(MAX(IF(({id} & {MAX_SEQUENCE}) <= {most}, {id} & {MAX_SEQUENCE}, 0)) AS SIGNED), \
-                     COUNT(*) FROM {table} WHERE {id} BETWEEN {} AND {}",
+                     COUNT(*) FROM {table} WHERE {id} BETWEEN {} AND {}{own}",
                     ids.start(),
                     ids.end()
                 );
@@ -130,7 +144,7 @@ mod tests {
     #[test]
     fn the_highest_id_of_the_day_counts_and_one_that_was_made_otherwise_does_not() {
         let now = Timestamp::from_second(EPOCH_SECONDS + 5 * SECONDS_OF_A_DAY + 7_200).unwrap();
-        let mut known = KnownSequences::at(now);
+        let mut known = KnownSequences::at(now, &Partition::default());
         let seconds = now.as_second() - EPOCH_SECONDS;
         for sequence in [7, 9, 8, MAX_SEQUENCE] {
             known.note(compose(seconds, sequence).unwrap());

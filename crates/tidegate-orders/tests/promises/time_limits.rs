@@ -6,7 +6,7 @@ use anyhow::Result;
 use sqlx::{AssertSqlSafe, Executor, MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_orders::{
-    Event, EventKind, FleetMark, Incoming, KeyTemplates, Keys, Ledger, MarkState, Verdict,
+    Event, EventKind, FleetMark, Incoming, KeyTemplates, Keys, Ledger, MarkState, Partition, Verdict,
     ledger::IncomingEvent, schema, unpaid_orders,
 };
 use tidegate_stream::EntryId;
@@ -142,21 +142,21 @@ async fn a_time_limit_ends_when_its_order_moves_on_or_has_been_moved_by_somebody
 async fn what_is_due_is_found_once_and_again_after_a_pause() -> Result<()> {
     let books = Books::open(Duration::ZERO).await?;
     let mut session = books.pool.acquire().await?;
-    assert_eq!(unpaid_orders::next_in(&mut session).await?, None);
+    assert_eq!(unpaid_orders::next_in(&mut session, &Partition::default()).await?, None);
     books.write(&[order(3, 3, 2), order(1, 1, 2), order(2, 2, 2)]).await?;
-    let next_in = unpaid_orders::next_in(&mut session).await?.expect("there are some");
+    let next_in = unpaid_orders::next_in(&mut session, &Partition::default()).await?.expect("there are some");
     assert!(next_in > Duration::from_secs(890) && next_in <= Duration::from_secs(900), "{next_in:?}");
     books
         .run("UPDATE tidegate_unpaid_order SET ask_ms = due_ms - 900000 - order_id, due_ms = ask_ms")
         .await?;
-    assert_eq!(unpaid_orders::next_in(&mut session).await?, Some(Duration::ZERO));
-    let due = unpaid_orders::due(&mut session, 2).await?;
+    assert_eq!(unpaid_orders::next_in(&mut session, &Partition::default()).await?, Some(Duration::ZERO));
+    let due = unpaid_orders::due(&mut session, &Partition::default(), 2).await?;
     let ids: Vec<i64> = due.iter().map(|due| due.order.get()).collect();
     assert_eq!(ids, [3, 2], "who waits for longest comes first");
     let orders: Vec<_> = due.iter().map(|due| due.order).collect();
     unpaid_orders::ask_again(&mut session, &orders, MINUTE).await?;
-    assert_eq!(unpaid_orders::due(&mut session, 9).await?.len(), 1);
-    let summary = unpaid_orders::summary(&mut session).await?;
+    assert_eq!(unpaid_orders::due(&mut session, &Partition::default(), 9).await?.len(), 1);
+    let summary = unpaid_orders::summary(&mut session, &Partition::default()).await?;
     assert_eq!((summary.orders, summary.overdue), (3, 3));
     assert!(summary.overdue_s > 0.0 && summary.overdue_s < 60.0, "{summary:?}");
     Ok(())
@@ -176,7 +176,7 @@ async fn a_late_order_is_seen_behind_any_number_of_orders_that_have_time() -> Re
     books.run(&many).await?;
     books.run("INSERT INTO tidegate_unpaid_order VALUES (200000, 1, 1, 1000, 1000)").await?;
     let mut session = books.pool.acquire().await?;
-    let summary = unpaid_orders::summary(&mut session).await?;
+    let summary = unpaid_orders::summary(&mut session, &Partition::default()).await?;
     assert_eq!((summary.orders, summary.overdue), (unpaid_orders::SUMMED_UP.into(), 1));
     assert_eq!(summary.oldest_due_ms, Some(1000));
     Ok(())

@@ -67,6 +67,7 @@ impl Shop {
         let options = RedisServer::options().clock(clock).args(["--appendonly", "no", "--save", ""]);
         let server = tokio::task::spawn_blocking(move || options.start()).await??;
         let settings = RedisSettings {
+            master: None,
             url: server.url(),
             connections: 2,
             command_timeout: Duration::from_secs(60),

@@ -69,6 +69,7 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
     let second = Duration::from_secs(1);
     SystemSettings {
         redis: RedisSettings {
+            master: None,
             url: RedactedUrl::new(redis.url()),
             connections: 2,
             command_timeout: 30 * second,

@@ -1,0 +1,178 @@
+//! A system may be spread over partitions. Each is a system like any other: its vouchers, its stream, its locks, all under
+//! names that share a tag, and so a slot of a Redis Cluster.
+
+use std::{fmt, sync::Arc};
+
+use tidegate_stream::Death;
+
+use crate::order::{OrderId, VoucherId};
+
+/// As many partitions as an order id can tell apart: the lowest six bits of its sequence.
+pub const MOST_PARTITIONS: usize = 1 << BITS;
+/// Bits of an order id's sequence that hold the number of the partition.
+const BITS: u32 = 6;
+/// Why an entry is dead that stands in the stream of another partition than its voucher's.
+pub const WRONG_PARTITION: &str = "wrong_partition";
+
+/// One of the partitions of a system, or the whole of a system that has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Partition {
+    /// Those of all partitions, in their order; none: the system is one whole.
+    tags: Arc<[String]>,
+    index: usize,
+}
+
+impl Partition {
+    /// All partitions of a system with these tags: a whole, where there are none.
+    #[must_use]
+    pub fn all(tags: &[String]) -> Vec<Self> {
+        let tags: Arc<[String]> = tags.into();
+        (0..tags.len().max(1)).map(|index| Self { tags: Arc::clone(&tags), index }).collect()
+    }
+
+    /// What stands between the braces of its names; None in a system without partitions.
+    #[must_use]
+    pub fn tag(&self) -> Option<&str> {
+        self.tags.get(self.index).map(String::as_str)
+    }
+
+    /// The tags of all partitions, in their order.
+    #[must_use]
+    pub fn tags(&self) -> &[String] {
+        &self.tags
+    }
+
+    /// Its place in that order, from 0 on.
+    #[must_use]
+    pub const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// What stands before all of its names: `{TAG}:`, or nothing.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        self.tag().map_or_else(String::new, |tag| format!("{{{tag}}}:"))
+    }
+
+    /// Whether a voucher belongs here: to `tags[voucherId mod P]`.
+    #[must_use]
+    pub fn owns(&self, voucher: VoucherId) -> bool {
+        Self::index_of(voucher, self.tags.len()) == self.index
+    }
+
+    /// The place of the partition that a voucher belongs to, of so many.
+    #[must_use]
+    pub fn index_of(voucher: VoucherId, partitions: usize) -> usize {
+        let partitions = i64::try_from(partitions.max(1)).unwrap_or(i64::MAX);
+        usize::try_from(voucher.get() % partitions).unwrap_or(0)
+    }
+
+    /// SQL behind other conditions of a WHERE: of rows of all partitions, those whose vouchers belong here. Nothing in a system
+    /// without partitions. `column` holds the voucher.
+    #[must_use]
+    pub fn condition(&self, column: &str) -> String {
+        match self.tags.len() {
+            0 => String::new(),
+            partitions => format!(" AND {column} % {partitions} = {}", self.index),
+        }
+    }
+
+    /// Why the entry of a voucher may not be handled here.
+    #[must_use]
+    pub fn refuses(&self, voucher: VoucherId) -> Option<Death> {
+        if self.owns(voucher) {
+            return None;
+        }
+        let own = &self.tags[Self::index_of(voucher, self.tags.len())];
+        let error = format!("voucher {voucher} belongs to the partition {{{own}}}, and this is {self}");
+        Some(Death { reason: WRONG_PARTITION, error })
+    }
+
+    /// The sequence of an order id, of the number that the day's counter of this partition has given: `64 n + index`, so that
+    /// no two partitions make one id. In a system without partitions, the number itself.
+    #[must_use]
+    pub fn sequence(&self, number: i64) -> i64 {
+        match self.tag() {
+            None => number,
+            Some(_) => number.saturating_mul(1 << BITS).saturating_add(self.low_bits()),
+        }
+    }
+
+    /// The number of the day's counter that makes this sequence; None: another partition made it.
+    #[must_use]
+    pub fn number(&self, sequence: i64) -> Option<i64> {
+        match self.tag() {
+            None => Some(sequence),
+            Some(_) => (sequence & ((1 << BITS) - 1) == self.low_bits()).then_some(sequence >> BITS),
+        }
+    }
+
+    /// The place of the partition that an order id says that it is of: a hint, because a producer may make its ids otherwise.
+    #[must_use]
+    pub fn index_in(order: OrderId) -> usize {
+        usize::try_from(order.get() & ((1 << BITS) - 1)).unwrap_or(0)
+    }
+
+    fn low_bits(&self) -> i64 {
+        i64::try_from(self.index).unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Partition {
+    /// `{TAG}`; `the whole` in a system without partitions.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tag() {
+            Some(tag) => write!(f, "{{{tag}}}"),
+            None => f.write_str("the whole"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn voucher(id: i64) -> VoucherId {
+        id.try_into().unwrap()
+    }
+
+    fn three() -> Vec<Partition> {
+        Partition::all(&["3", "1", "0"].map(str::to_owned))
+    }
+
+    #[test]
+    fn every_voucher_belongs_to_one_partition() {
+        let partitions = three();
+        for (id, index) in [(1, 1), (2, 2), (3, 0), (i64::MAX, 1)] {
+            let owners: Vec<usize> =
+                partitions.iter().filter(|p| p.owns(voucher(id))).map(Partition::index).collect();
+            assert_eq!(owners, [index], "voucher {id}");
+        }
+        let death = partitions[0].refuses(voucher(1)).unwrap();
+        assert_eq!(death.reason, WRONG_PARTITION);
+        assert_eq!(death.error, "voucher 1 belongs to the partition {1}, and this is {3}");
+        assert!(partitions[1].refuses(voucher(1)).is_none());
+    }
+
+    #[test]
+    fn a_system_without_partitions_owns_all_and_has_the_names_and_ids_of_before() {
+        let [whole] = &Partition::all(&[])[..] else { panic!("one") };
+        assert_eq!(whole, &Partition::default());
+        assert_eq!((whole.tag(), whole.prefix().as_str(), whole.sequence(7)), (None, "", 7));
+        assert_eq!(whole.number(77), Some(77));
+        assert!((1..100).all(|id| whole.owns(voucher(id))));
+    }
+
+    #[test]
+    fn no_two_partitions_make_one_sequence() {
+        let partitions = three();
+        let mut made: Vec<i64> =
+            (1..50).flat_map(|number| partitions.iter().map(move |p| p.sequence(number))).collect();
+        assert_eq!(made[..4], [64, 65, 66, 128]);
+        made.sort_unstable();
+        made.dedup();
+        assert_eq!(made.len(), 49 * 3);
+        assert_eq!((partitions[2].number(66), partitions[2].number(65)), (Some(1), None));
+        assert_eq!(partitions[0].prefix(), "{3}:");
+    }
+}
