@@ -276,6 +276,7 @@ pub fn stock_key(voucher: i64) -> String {
 /// Connections as the program opens them.
 pub async fn redis_pool(url: &str) -> Pool {
     let settings = RedisSettings {
+        master: None,
         url: url.to_owned(),
         connections: 2,
         command_timeout: Duration::from_secs(5),

@@ -40,6 +40,6 @@ pub mod within;
 
 pub use change::{End, Ending, InvalidInput, Job, Next, Plan, Progress, Report, Silent};
 pub use settings::{
-    FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, ResultsSettings, StreamSettings,
+    FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, ResultsSettings, StreamSettings, System,
     SystemSettings,
 };

@@ -1,13 +1,96 @@
 //! What operations must know of a system: its stores, its names, and how long its workers take for what.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use tidegate_orders::{Announced, KeyTemplates};
-use tidegate_stream::StreamNames;
+use tidegate_orders::{Announced, KeyTemplates, Partition, VoucherId};
+use tidegate_stream::{RedisCluster, SlotMaster, StreamNames};
 
-use crate::redacted::RedactedUrl;
+use crate::{change::InvalidInput, redacted::RedactedUrl};
 
-/// A system of producers, stores and workers.
+/// All partitions of a system; one, which is the whole, where it has none. What they have in common is the same in each.
+#[derive(Clone, Debug)]
+pub struct System {
+    partitions: Vec<SystemSettings>,
+}
+
+impl System {
+    /// The partitions with these tags of a system, whose names stand in `whole` as they are without partitions. Where Redis is a
+    /// cluster, each leads to the master of its slot.
+    #[must_use]
+    pub fn new(whole: &SystemSettings, tags: &[String], cluster: Option<&Arc<RedisCluster>>) -> Self {
+        let partition = |partition: Partition| {
+            let prefix = partition.prefix();
+            let mut system = whole.clone();
+            let StreamSettings { name, dead, results, .. } = &mut system.stream;
+            for name in [name, dead, results] {
+                name.insert_str(0, &prefix);
+            }
+            system.keys = system.keys.of_partition(&partition);
+            system.redis.master = cluster.map(|cluster| cluster.master_of(&system.stream.name));
+            system
+        };
+        Self { partitions: Partition::all(tags).into_iter().map(partition).collect() }
+    }
+
+    /// Each of them, in the order of their tags.
+    #[must_use]
+    pub fn partitions(&self) -> &[SystemSettings] {
+        &self.partitions
+    }
+
+    /// What is the same in all of them: MySQL, times and sizes. Its names are those of the first.
+    #[must_use]
+    pub fn common(&self) -> &SystemSettings {
+        &self.partitions[0]
+    }
+
+    /// The one that a voucher belongs to.
+    ///
+    /// # Errors
+    /// When that is none of these: only one of all was chosen.
+    pub fn of_voucher(&self, voucher: VoucherId) -> Result<&SystemSettings, InvalidInput> {
+        let own = self.partitions.iter().find(|system| system.partition().owns(voucher));
+        own.ok_or_else(|| {
+            let tags = self.common().partition().tags();
+            let tag = &tags[Partition::index_of(voucher, tags.len())];
+            InvalidInput(format!(
+                "voucher {voucher} belongs to the partition {tag}: --partition {tag}, or none"
+            ))
+        })
+    }
+
+    /// The only one.
+    ///
+    /// # Errors
+    /// When there are more.
+    pub fn only(&self) -> Result<&SystemSettings, InvalidInput> {
+        match &self.partitions[..] {
+            [only] => Ok(only),
+            several => Err(InvalidInput(format!(
+                "this command works on one partition, and there are {}: choose one with --partition TAG ({})",
+                several.len(),
+                self.common().partition().tags().join(", ")
+            ))),
+        }
+    }
+
+    /// As if there were no other one than the partition with this tag. Which voucher belongs to it does not change.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn narrowed(&self, tag: &str) -> Result<Self, InvalidInput> {
+        let found = self.partitions.iter().find(|system| system.partition().tag() == Some(tag));
+        let found = found.ok_or_else(|| {
+            InvalidInput(match self.common().partition().tags() {
+                [] => "there are no partitions: stream.partitions is empty".to_owned(),
+                tags => format!("no partition has the tag {tag:?}; there are: {}", tags.join(", ")),
+            })
+        })?;
+        Ok(Self { partitions: vec![found.clone()] })
+    }
+}
+
+/// A system of producers, stores and workers, or one partition of such a system.
 #[derive(Clone, Debug)]
 pub struct SystemSettings {
     /// How to reach Redis.
@@ -41,6 +124,8 @@ pub struct SystemSettings {
 pub struct RedisSettings {
     /// Where Redis is.
     pub url: RedactedUrl,
+    /// Where Redis is a cluster, the master of the names that this is about.
+    pub master: Option<SlotMaster>,
     /// Connections for commands.
     pub connections: usize,
     /// How long a command may wait for its reply.
@@ -55,6 +140,7 @@ impl RedisSettings {
     pub fn connection(&self) -> tidegate_stream::RedisSettings {
         tidegate_stream::RedisSettings {
             url: self.url.reveal().to_owned(),
+            master: self.master.clone(),
             connections: self.connections,
             command_timeout: self.command_timeout,
             connect_timeout: self.connect_timeout,
@@ -136,6 +222,12 @@ pub struct OperatorSettings {
 }
 
 impl SystemSettings {
+    /// Which partition of the system this is.
+    #[must_use]
+    pub fn partition(&self) -> &Partition {
+        &self.keys.partition
+    }
+
     /// Names of the stream, its group and its dead letters.
     #[must_use]
     pub fn stream_names(&self) -> StreamNames {

@@ -6,6 +6,7 @@ mod cached;
 mod gather;
 pub mod metrics;
 mod pause_signals;
+mod process;
 pub mod service;
 mod settings;
 mod trace;
@@ -13,6 +14,7 @@ mod view;
 mod worker;
 
 pub use pause_signals::PauseSignals;
+pub use process::Process;
 pub use settings::{AdminSettings, ProcessSettings, WorkerSettings};
 pub use trace::Traces;
-pub use worker::{NameTaken, Worker};
+pub use worker::NameTaken;

@@ -1,6 +1,6 @@
 //! The signals that pause a worker.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use nix::libc;
 use tidegate_stream::PauseSwitch;
@@ -27,13 +27,15 @@ impl PauseSignals {
     }
 
     /// Pauses and resumes for ever, as they come. Several of one kind that came at once count as one.
-    pub async fn obey(mut self, pause_switch: &PauseSwitch) {
+    pub async fn obey(mut self, pause_switches: Vec<Arc<PauseSwitch>>) {
         loop {
             tokio::select! {
                 // What came last counts, and that is not known of two that came at once: reading goes on.
                 biased;
-                _ = self.pause.recv() => pause_switch.pause(SIGNAL, "SIGTSTP; SIGCONT goes on"),
-                _ = self.go_on.recv() => pause_switch.resume(SIGNAL),
+                _ = self.pause.recv() => {
+                    pause_switches.iter().for_each(|switch| switch.pause(SIGNAL, "SIGTSTP; SIGCONT goes on"));
+                }
+                _ = self.go_on.recv() => pause_switches.iter().for_each(|switch| switch.resume(SIGNAL)),
             }
         }
     }

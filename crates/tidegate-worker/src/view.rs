@@ -137,7 +137,7 @@ impl View {
     }
 
     /// What keeps it from reading.
-    pub fn pause_switch(&self) -> &PauseSwitch {
+    pub fn pause_switch(&self) -> &Arc<PauseSwitch> {
         &self.pause_switch
     }
 

@@ -8,7 +8,10 @@ mod expire;
 mod name;
 mod reconcile;
 
-use std::{cell::OnceCell, sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use anyhow::Context;
 use fred::clients::Pool;
@@ -36,7 +39,41 @@ use name::Name;
 pub use name::NameTaken;
 use reconcile::{Reconciler, reconcile};
 
-/// A worker that is connected, holds its name, and has not begun to read.
+/// Sessions with MySQL, which the workers of a process share.
+#[derive(Clone, Debug)]
+pub struct SharedMySql {
+    sessions: Sessions,
+    /// A lane that waits for a connection counts that as an outage, so none may wait for those who look at this process.
+    for_lookers: MySqlPool,
+    for_lanes: MySqlPool,
+    ledger: Ledger,
+}
+
+impl SharedMySql {
+    /// Not connected yet: a worker waits for MySQL to come up.
+    ///
+    /// # Errors
+    /// When the URL is wrong, which the configuration has ruled out.
+    pub fn of(system: &SystemSettings) -> anyhow::Result<Self> {
+        let sessions = connect::mysql_sessions(system)?;
+        // There are three questions (is it there, what does it hold, where are these orders), and the results that Redis refused;
+        // none waits for another.
+        let for_lookers = sessions.pool(4);
+        let for_lanes = sessions.pool(system.mysql.connections);
+        let ledger = Ledger::new(for_lanes.clone(), system.mysql.statement_timeout)
+            .with_writers(system.mysql.writers)
+            .committing_in_packet(sessions.commit_in_packet())
+            .with_pay_within(system.pay_within);
+        Ok(Self { sessions, for_lookers, for_lanes, ledger })
+    }
+
+    /// Looks for a better node, for ever.
+    pub async fn watch(&self) {
+        Box::pin(self.sessions.watch()).await;
+    }
+}
+
+/// The worker of one partition, which is connected, holds its name there, and has not begun to read.
 #[derive(Debug)]
 pub struct Worker {
     name: Name,
@@ -65,6 +102,7 @@ impl Worker {
     /// takes. Nothing is read while `pause_switch` is on. `traces`, where there are some, look on in every lane.
     pub async fn build(
         settings: &ProcessSettings,
+        mysql: SharedMySql,
         pause_switch: Arc<PauseSwitch>,
         traces: Option<&Traces>,
     ) -> anyhow::Result<Self> {
@@ -84,17 +122,8 @@ impl Worker {
             format!("Failed to look whether the workers are paused ({})", system.keys.pause)
         })?;
 
-        let mysql = connect::mysql_sessions(system)?;
-        // A lane that waits for a connection counts that as an outage, so none may wait for those who look at this worker.
-        // There are three questions (is it there, what does it hold, where are these orders), and the results that Redis refused;
-        // none waits for another.
-        let for_lookers = mysql.pool(4);
-        let for_lanes = mysql.pool(system.mysql.connections);
+        let SharedMySql { sessions: mysql, for_lookers, for_lanes, ledger } = mysql;
         let announcer = connect::announcer(system, &pool, &for_lanes);
-        let ledger = Ledger::new(for_lanes, system.mysql.statement_timeout)
-            .with_writers(system.mysql.writers)
-            .committing_in_packet(mysql.commit_in_packet())
-            .with_pay_within(system.pay_within);
         // As those who look, it keeps no lane waiting, and no lane keeps it.
         let sweeper = Sweeper::new(system, pool.clone(), mysql.pool(1));
         let expiry_lease = ExpiryLease::new(leases.clone(), keys.sweeper(), &worker.name);
@@ -211,7 +240,6 @@ impl Worker {
         let around = async {
             tokio::join!(
                 Box::pin(self.breaker.run(probe, backoff, stop.clone())),
-                stop.run_until_cancelled(Box::pin(self.mysql.watch())),
                 stop.run_until_cancelled(fleet_pause::watch(&self.pool, &self.keys, &self.pause_switch)),
                 beside::trim(trimmer.as_ref(), self.settings.trim_every, stop.clone()),
                 beside::trim_results(&self.results_trimmer, self.settings.trim_every, stop.clone()),
@@ -240,7 +268,7 @@ impl Worker {
             }
             outcome
         };
-        let lost = OnceCell::new();
+        let lost = OnceLock::new();
         let keep_name = async {
             // The lanes finish under a name that is no longer ours: the unique keys do not mind.
             let _ = lost.set(self.name.keep().await);

@@ -27,12 +27,15 @@ pub struct ConfigArgs {
     /// Configuration file (TOML); only what differs from the defaults [env: TIDEGATE_CONFIG]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Configuration")]
     pub config: Option<PathBuf>,
-    /// Redis: redis://, rediss://, redis-sentinel://, redis+unix:// [env: TIDEGATE_REDIS_URL]
+    /// Redis: redis://, rediss://, redis-sentinel://, redis-cluster://, redis+unix:// [env: TIDEGATE_REDIS_URL]
     #[arg(long, global = true, value_name = "URL", help_heading = "Configuration")]
     pub redis_url: Option<SecretArg>,
     /// MySQL or MariaDB: mysql://user:password@host:port/database [env: TIDEGATE_MYSQL_URL]
     #[arg(long, global = true, value_name = "URL", help_heading = "Configuration")]
     pub mysql_url: Option<SecretArg>,
+    /// Only the partition with this tag, of those in stream.partitions
+    #[arg(long, global = true, value_name = "TAG", help_heading = "Configuration")]
+    pub partition: Option<String>,
     /// Any other setting, as often as needed; `tidegate config` lists them
     #[arg(long, global = true, value_name = "KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<SecretArg>,
@@ -51,6 +54,9 @@ impl ConfigArgs {
                 true => add_flag(&mut typed, flag, value.clone()),
                 false => hidden.push(flag.to_owned()),
             }
+        }
+        if let Some(tag) = &self.partition {
+            add_flag(&mut typed, "--partition", tag.clone());
         }
         for SecretArg(pair) in &self.set {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -141,7 +147,14 @@ impl Config {
             }
         }
         args.set.iter().for_each(|pair| layers.add_pair("--set", &pair.0));
-        Self::check(layers)
+        let mut config = Self::check(layers)?;
+        if let Some(tag) = &args.partition {
+            let narrowed = config.settings.system.narrowed(tag).map_err(|error| {
+                InvalidConfig(vec![Problem { place: "flag --partition".to_owned(), what: error.to_string() }])
+            })?;
+            config.settings.system = narrowed;
+        }
+        Ok(config)
     }
 
     fn check(layers: Layers) -> Result<Self, InvalidConfig> {

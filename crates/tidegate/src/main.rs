@@ -50,69 +50,116 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
     }
     let config = Config::load(&cli.config, env::vars_os())?;
     let settings = &config.settings;
-    let system = &settings.system;
     if !(cli.command.is_drawn() && io::stderr().is_terminal()) {
         telemetry::init(&settings.log)?;
     }
     match &cli.command {
         Command::Worker(args) => commands::worker::run(settings, args).await,
-        Command::Admit(args) => commands::admit::run(system, args).await,
-        Command::Voucher(VoucherCommand::Load(args)) => commands::voucher_load::run(system, args).await,
-        Command::Voucher(VoucherCommand::Add(args)) => commands::voucher_restock::add(system, args).await,
-        Command::Voucher(VoucherCommand::Take(args)) => commands::voucher_restock::take(system, args).await,
-        Command::Voucher(VoucherCommand::Show(args)) => commands::voucher_show::run(system, args).await,
-        Command::Voucher(VoucherCommand::Delist(args)) => commands::voucher_delist::run(system, args).await,
+        Command::Admit(args) => commands::admit::run(settings.system.only()?, args).await,
+        Command::Voucher(VoucherCommand::Load(args)) => {
+            commands::voucher_load::run(settings.system.only()?, args).await
+        }
+        Command::Voucher(VoucherCommand::Add(args)) => {
+            commands::voucher_restock::add(settings.system.only()?, args).await
+        }
+        Command::Voucher(VoucherCommand::Take(args)) => {
+            commands::voucher_restock::take(settings.system.only()?, args).await
+        }
+        Command::Voucher(VoucherCommand::Show(args)) => {
+            commands::voucher_show::run(settings.system.only()?, args).await
+        }
+        Command::Voucher(VoucherCommand::Delist(args)) => {
+            commands::voucher_delist::run(settings.system.only()?, args).await
+        }
         Command::Voucher(VoucherCommand::RemoveKeys(args)) => {
-            commands::voucher_remove_keys::run(system, args).await
+            commands::voucher_remove_keys::run(settings.system.only()?, args).await
         }
-        Command::Pause(args) => commands::pause::run(system, args).await,
-        Command::Resume(args) => commands::resume::run(system, args).await,
-        Command::Migrate(args) => commands::migrate::run(system, args).await,
-        Command::Doctor(args) => commands::doctor::run(system, args).await,
-        Command::Status(args) => commands::status::run(system, args).await,
+        Command::Pause(args) => commands::pause::run(settings.system.only()?, args).await,
+        Command::Resume(args) => commands::resume::run(settings.system.only()?, args).await,
+        Command::Migrate(args) => commands::migrate::run(settings.system.only()?, args).await,
+        Command::Doctor(args) => commands::doctor::run(settings.system.only()?, args).await,
+        Command::Status(args) => commands::status::run(settings.system.only()?, args).await,
         Command::Top(args) => commands::top::run(settings, args).await,
-        Command::Audit(args) => commands::audit::run(system, args).await,
-        Command::Reconcile(args) => commands::reconcile::run(system, args).await,
-        Command::Rebuild(args) => commands::rebuild::run(system, args).await,
-        Command::Replay(args) => commands::replay::run(system, args).await,
-        Command::Export(args) => commands::export::run(system, args).await,
-        Command::Trim(args) => commands::trim::run(system, args).await,
-        Command::Purge(args) => commands::purge::run(system, args).await,
-        Command::Pending(PendingCommand::List(args)) => commands::pending_list::run(system, args).await,
-        Command::Pending(PendingCommand::Show(args)) => commands::pending_show::run(system, args).await,
-        Command::Pending(PendingCommand::Claim(args)) => commands::pending_claim::run(system, args).await,
-        Command::Pending(PendingCommand::Bury(args)) => commands::pending_bury::run(system, args).await,
-        Command::Consumers(ConsumersCommand::List(args)) => commands::consumers_list::run(system, args).await,
-        Command::Consumers(ConsumersCommand::Remove(args)) => {
-            commands::consumers_remove::run(system, args).await
+        Command::Audit(args) => commands::audit::run(settings.system.only()?, args).await,
+        Command::Reconcile(args) => commands::reconcile::run(settings.system.only()?, args).await,
+        Command::Rebuild(args) => commands::rebuild::run(settings.system.only()?, args).await,
+        Command::Replay(args) => commands::replay::run(settings.system.only()?, args).await,
+        Command::Export(args) => commands::export::run(settings.system.only()?, args).await,
+        Command::Trim(args) => commands::trim::run(settings.system.only()?, args).await,
+        Command::Purge(args) => commands::purge::run(settings.system.only()?, args).await,
+        Command::Pending(PendingCommand::List(args)) => {
+            commands::pending_list::run(settings.system.only()?, args).await
         }
-        Command::Order(OrderCommand::Show(args)) => commands::order_show::run(system, args).await,
-        Command::Order(OrderCommand::Find(args)) => commands::order_find::run(system, args).await,
-        Command::Order(OrderCommand::Wait(args)) => commands::order_wait::run(system, args).await,
-        Command::Order(OrderCommand::Pay(args)) => commands::order_event::pay(system, args).await,
-        Command::Order(OrderCommand::Cancel(args)) => commands::order_event::cancel(system, args).await,
-        Command::Order(OrderCommand::Use(args)) => commands::order_event::note_use(system, args).await,
-        Command::Order(OrderCommand::Refund(args)) => commands::order_event::refund(system, args).await,
-        Command::Order(OrderCommand::Refunded(args)) => commands::order_event::refunded(system, args).await,
+        Command::Pending(PendingCommand::Show(args)) => {
+            commands::pending_show::run(settings.system.only()?, args).await
+        }
+        Command::Pending(PendingCommand::Claim(args)) => {
+            commands::pending_claim::run(settings.system.only()?, args).await
+        }
+        Command::Pending(PendingCommand::Bury(args)) => {
+            commands::pending_bury::run(settings.system.only()?, args).await
+        }
+        Command::Consumers(ConsumersCommand::List(args)) => {
+            commands::consumers_list::run(settings.system.only()?, args).await
+        }
+        Command::Consumers(ConsumersCommand::Remove(args)) => {
+            commands::consumers_remove::run(settings.system.only()?, args).await
+        }
+        Command::Order(OrderCommand::Show(args)) => {
+            commands::order_show::run(settings.system.only()?, args).await
+        }
+        Command::Order(OrderCommand::Find(args)) => {
+            commands::order_find::run(settings.system.only()?, args).await
+        }
+        Command::Order(OrderCommand::Wait(args)) => {
+            commands::order_wait::run(settings.system.only()?, args).await
+        }
+        Command::Order(OrderCommand::Pay(args)) => {
+            commands::order_event::pay(settings.system.only()?, args).await
+        }
+        Command::Order(OrderCommand::Cancel(args)) => {
+            commands::order_event::cancel(settings.system.only()?, args).await
+        }
+        Command::Order(OrderCommand::Use(args)) => {
+            commands::order_event::note_use(settings.system.only()?, args).await
+        }
+        Command::Order(OrderCommand::Refund(args)) => {
+            commands::order_event::refund(settings.system.only()?, args).await
+        }
+        Command::Order(OrderCommand::Refunded(args)) => {
+            commands::order_event::refunded(settings.system.only()?, args).await
+        }
         Command::Order(OrderCommand::RefundFailed(args)) => {
-            commands::order_event::refund_failed(system, args).await
+            commands::order_event::refund_failed(settings.system.only()?, args).await
         }
         Command::Orders(OrdersCommand::ReleaseUnpaid(args)) => {
-            commands::orders_release_unpaid::run(system, args).await
+            commands::orders_release_unpaid::run(settings.system.only()?, args).await
         }
         Command::Expirations(ExpirationsCommand::Show(args)) => {
-            commands::expirations_show::run(system, args).await
+            commands::expirations_show::run(settings.system.only()?, args).await
         }
         Command::Expirations(ExpirationsCommand::Resume(args)) => {
-            commands::expirations_resume::run(system, args).await
+            commands::expirations_resume::run(settings.system.only()?, args).await
         }
-        Command::Dead(DeadCommand::List(args)) => commands::dead::list::run(system, args).await,
-        Command::Dead(DeadCommand::Show(args)) => commands::dead::show::run(system, args).await,
-        Command::Dead(DeadCommand::Requeue(args)) => commands::dead::requeue::run(system, args).await,
-        Command::Dead(DeadCommand::Cancel(args)) => commands::dead::cancel::run(system, args).await,
-        Command::Dead(DeadCommand::Drop(args)) => commands::dead::drop::run(system, args).await,
-        Command::Dead(DeadCommand::Export(args)) => commands::dead::export::run(system, args).await,
-        Command::Log(args) => commands::log::run(system, args).await,
+        Command::Dead(DeadCommand::List(args)) => {
+            commands::dead::list::run(settings.system.only()?, args).await
+        }
+        Command::Dead(DeadCommand::Show(args)) => {
+            commands::dead::show::run(settings.system.only()?, args).await
+        }
+        Command::Dead(DeadCommand::Requeue(args)) => {
+            commands::dead::requeue::run(settings.system.only()?, args).await
+        }
+        Command::Dead(DeadCommand::Cancel(args)) => {
+            commands::dead::cancel::run(settings.system.only()?, args).await
+        }
+        Command::Dead(DeadCommand::Drop(args)) => {
+            commands::dead::drop::run(settings.system.only()?, args).await
+        }
+        Command::Dead(DeadCommand::Export(args)) => {
+            commands::dead::export::run(settings.system.only()?, args).await
+        }
+        Command::Log(args) => commands::log::run(settings.system.only()?, args).await,
         Command::Probe(args) => commands::probe::run(settings, args).await,
         Command::Config(args) => commands::config::run(&config, args),
         Command::Completions(args) => commands::completions::run(args, &mut Cli::command()),

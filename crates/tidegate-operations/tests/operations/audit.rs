@@ -30,6 +30,7 @@ impl World {
             tokio::task::spawn_blocking(|| anyhow::Ok((RedisServer::start()?, MysqlServer::shared()?)))
                 .await??;
         let settings = RedisSettings {
+            master: None,
             url: servers.0.url(),
             connections: 2,
             command_timeout: std::time::Duration::from_secs(30),

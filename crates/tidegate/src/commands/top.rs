@@ -70,7 +70,7 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
         return Err(WrongUsage(hint.to_owned()).into());
     }
     let mut signals = Signals::listen()?;
-    let mut observations = Observations::new(&settings.system, args.every);
+    let mut observations = Observations::new(settings.system.only()?, args.every);
     let (sender, mut results) = mpsc::channel(QUEUE);
     let mut polling = std::pin::pin!(polling::poll_all(settings, args.every, sender));
     let mut screen = Screen::open().context("Failed to draw on the terminal")?;

@@ -6,12 +6,11 @@ use std::{
 };
 
 use clap::Args;
-use tidegate_stream::PauseSwitch;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use tidegate_worker::{
-    NameTaken, PauseSignals, Traces, Worker,
+    NameTaken, PauseSignals, Process, Traces,
     admin::{self, View},
     service,
 };
@@ -44,26 +43,18 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
     let mut signals = Signals::listen()?;
     let questions = signal(SignalKind::user_defined1())?;
     let stop = CancellationToken::new();
-    let pause_switch = Arc::new(PauseSwitch::default());
     let pauses = PauseSignals::listen()?;
-    let braking = Arc::clone(&pause_switch);
-    tokio::spawn(async move { pauses.obey(&braking).await });
-    let process = settings.process();
-    let view = Arc::new(View::new(&process, stop.clone(), Arc::clone(&pause_switch)));
-    tokio::spawn(tell_lanes_on(questions, Arc::clone(&view)));
-    tokio::spawn(service::keep_told(Arc::clone(&view)));
-    let traces = Traces::start(&process)?;
+    let settings_of_partitions = settings.processes();
+    let process = Process::new(&settings_of_partitions, &stop);
+    let views = process.views();
+    let pause_switches = views.iter().map(|view| Arc::clone(view.pause_switch())).collect();
+    tokio::spawn(pauses.obey(pause_switches));
+    tokio::spawn(tell_lanes_on(questions, views.clone()));
+    tokio::spawn(service::keep_told(Arc::clone(&views[0])));
+    let traces = Traces::start(&settings_of_partitions[0])?.map(Arc::new);
     // First, so that it is seen when Redis or the name is waited for.
-    admin::start(&view).await?;
-    let work = async {
-        // Nothing is in hand yet, however long Redis or the name is waited for.
-        let built =
-            stop.run_until_cancelled(Box::pin(Worker::build(&process, pause_switch, traces.as_ref()))).await;
-        let Some(worker) = built.transpose()? else { return Ok(()) };
-        view.open(worker.parts());
-        Box::pin(worker.run_until_stopped(stop.clone())).await
-    };
-    let mut work = std::pin::pin!(work);
+    admin::start(&views[0]).await?;
+    let mut work = std::pin::pin!(process.run_until_stopped(traces.clone()));
     let mut stopping = None;
     let ended = tokio::select! {
         ended = &mut work => ended,
@@ -97,9 +88,9 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
 }
 
 /// Writes the state of every lane to the log, as often as the signal comes.
-async fn tell_lanes_on(mut questions: Signal, view: Arc<View>) {
+async fn tell_lanes_on(mut questions: Signal, views: Vec<Arc<View>>) {
     while questions.recv().await.is_some() {
-        view.tell_lanes();
+        views.iter().for_each(|view| view.tell_lanes());
     }
 }
 

@@ -183,6 +183,10 @@ impl Layers {
     fn add_text(&mut self, key: &str, text: &str, source: Source) {
         let value = match self.settings.iter().find(|setting| setting.key == key).map(|found| &found.value) {
             Some(Value::Integer(_)) => text.trim().parse().map_or_else(|_| text.into(), Value::Integer),
+            Some(Value::Array(_)) => {
+                let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+                Value::Array(words.map(Value::from).collect())
+            }
             _ => Value::String(text.to_owned()),
         };
         self.set(key, value, source);
@@ -234,6 +238,7 @@ fn kind(value: &Value) -> &'static str {
     match value {
         Value::Integer(_) => "a whole number",
         Value::String(_) => "a text in quotes",
+        Value::Array(_) => "a list of texts in quotes",
         _ => value.type_str(),
     }
 }

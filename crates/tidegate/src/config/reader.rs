@@ -56,6 +56,16 @@ impl<'a> Reader<'a> {
         self.setting(key).value.as_str().unwrap_or_default().to_owned()
     }
 
+    /// A list of texts.
+    pub fn words(&mut self, key: &'static str) -> Vec<String> {
+        let Value::Array(values) = &self.setting(key).value else { return Vec::new() };
+        let words: Vec<String> = values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        if words.len() < values.len() {
+            self.wrong(key, "must be a list of texts in quotes");
+        }
+        words
+    }
+
     /// A whole number within a range.
     pub fn number<T: TryFrom<i64>>(&mut self, key: &'static str, range: RangeInclusive<i64>) -> T {
         let value = self.setting(key).value.as_integer().unwrap_or_default();

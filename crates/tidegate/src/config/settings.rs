@@ -2,23 +2,30 @@
 
 mod admin;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use fred::types::config::Config as RedisConfig;
 use tidegate_operations::{
-    FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, ResultsSettings, StreamSettings,
+    FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, ResultsSettings, StreamSettings, System,
     SystemSettings, connect::mysql_hosts, redacted::RedactedUrl,
 };
 use tidegate_orders::{
-    Announced, KeyTemplates,
+    Announced, KeyTemplates, Partition,
+    partition::MOST_PARTITIONS,
     wire::{AmbiguousName, FieldNames},
 };
+use tidegate_stream::{RedisCluster, cluster::is_cluster_url};
 use tidegate_worker::{AdminSettings, ProcessSettings, WorkerSettings};
 use tracing_subscriber::EnvFilter;
 
 use super::{reader::Reader, suggest::did_you_mean, urls};
 
-const REDIS_SCHEMES: [&str; 5] = ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis+unix"];
+const REDIS_SCHEMES: [&str; 7] =
+    ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster", "redis+unix"];
+/// Of many partitions, each lane has so much in hand at least.
+const LEAST_BATCH_BYTES: usize = 128 << 10;
+/// Longer tags say nothing more, and stand before every key.
+const TAG_MAX: usize = 32;
 const MYSQL_SCHEMES: [&str; 2] = ["mysql", "mariadb"];
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const URL_HINT: &str =
@@ -33,8 +40,8 @@ const OWN_NAMES: &str = "is that of a fleet on stream.orders: a fleet on another
 /// Everything that can be configured; `config/default.toml` describes each field.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The system of stores and names.
-    pub system: SystemSettings,
+    /// The system of stores and names, with all its partitions.
+    pub system: System,
     /// The worker.
     pub worker: WorkerSettings,
     /// What a worker shows over HTTP.
@@ -88,39 +95,64 @@ impl Settings {
             results: format!("{prefix}{}", stream.results),
             ..stream
         };
-        let mysql = mysql(reader, worker.lanes);
+        let tags = partitions(reader);
+        let mysql = mysql(reader, worker.lanes * tags.len().max(1));
+        let (redis, cluster) = redis(reader);
+        if is_cluster_url(redis.url.reveal()) && tags.is_empty() {
+            let why = "is a cluster, where the names of a system need tags: set stream.partitions";
+            reader.wrong("redis.url", why);
+        }
         Self {
             admin: admin::read(reader, &mysql, &worker),
-            system: SystemSettings {
-                redis: redis(reader),
-                mysql,
-                stream,
-                keys,
-                pay_within: Duration::from_secs(reader.number("order.pay_within_s", 0..=365 * 24 * 3600)),
-                reconcile_every: Duration::from_secs(reader.number("reconcile.every_s", 0..=7 * 24 * 3600)),
-                reconcile_repairs: reader.choice("reconcile.repair", &[("no", false), ("yes", true)]),
-                remove_delisted_after: Duration::from_secs(
-                    reader.number("reconcile.remove_delisted_after_s", 0..=365 * 24 * 3600),
-                ),
-                fold_after: Duration::from_secs(
-                    reader.number("reconcile.fold_after_s", 0..=10 * 365 * 24 * 3600),
-                ),
-                results: results(reader),
-                fleet: fleet(&worker),
-                operator: OperatorSettings {
-                    log_lines: reader.number("operator.log_lines", 100..=10_000_000),
-                    requeue_limit: reader.number("operator.requeue_limit", 0..=1_000),
+            system: System::new(
+                &SystemSettings {
+                    redis,
+                    mysql,
+                    stream,
+                    keys,
+                    pay_within: Duration::from_secs(reader.number("order.pay_within_s", 0..=365 * 24 * 3600)),
+                    reconcile_every: Duration::from_secs(
+                        reader.number("reconcile.every_s", 0..=7 * 24 * 3600),
+                    ),
+                    reconcile_repairs: reader.choice("reconcile.repair", &[("no", false), ("yes", true)]),
+                    remove_delisted_after: Duration::from_secs(
+                        reader.number("reconcile.remove_delisted_after_s", 0..=365 * 24 * 3600),
+                    ),
+                    fold_after: Duration::from_secs(
+                        reader.number("reconcile.fold_after_s", 0..=10 * 365 * 24 * 3600),
+                    ),
+                    results: results(reader),
+                    fleet: fleet(&worker),
+                    operator: OperatorSettings {
+                        log_lines: reader.number("operator.log_lines", 100..=10_000_000),
+                        requeue_limit: reader.number("operator.requeue_limit", 0..=1_000),
+                    },
                 },
-            },
+                &tags,
+                cluster.as_ref(),
+            ),
             worker,
             log: log(reader),
         }
     }
 
-    /// What a worker process is told of them.
-    pub fn process(&self) -> ProcessSettings {
+    /// What a worker process is told of them, for each partition. In hand and set aside, all its lanes have together what the
+    /// settings allow for those of one partition.
+    pub fn processes(&self) -> Vec<ProcessSettings> {
         let Self { system, worker, admin, .. } = self.clone();
-        ProcessSettings { system, worker, admin }
+        let partitions = system.partitions();
+        let share = |of: usize, least: usize| (of / partitions.len()).max(least);
+        let worker = WorkerSettings {
+            batch_bytes: share(worker.batch_bytes, LEAST_BATCH_BYTES.min(worker.batch_bytes)),
+            set_aside_max: share(worker.set_aside_max, 1),
+            ..worker
+        };
+        let process = |system: &SystemSettings| ProcessSettings {
+            system: system.clone(),
+            worker: worker.clone(),
+            admin: admin.clone(),
+        };
+        partitions.iter().map(process).collect()
     }
 }
 
@@ -137,16 +169,40 @@ fn fleet(worker: &WorkerSettings) -> FleetTiming {
     }
 }
 
-fn redis(reader: &mut Reader<'_>) -> RedisSettings {
-    let (url, _) = url(reader, "redis.url", &REDIS_SCHEMES, urls::wrong_redis_query, |url| {
-        RedisConfig::from_url(url).map_err(|error| error.details().to_owned())
-    });
-    RedisSettings {
+fn redis(reader: &mut Reader<'_>) -> (RedisSettings, Option<Arc<RedisCluster>>) {
+    let (url, cluster) =
+        url(reader, "redis.url", &REDIS_SCHEMES, urls::wrong_redis_query, |url| match is_cluster_url(url) {
+            true => RedisCluster::new(url).map(Some).map_err(|error| error.details().to_owned()),
+            false => RedisConfig::from_url(url).map(|_| None).map_err(|error| error.details().to_owned()),
+        });
+    let settings = RedisSettings {
         url,
+        master: None,
         connections: reader.number("redis.connections", 1..=64),
         command_timeout: reader.millis("redis.command_timeout_ms", 100..=60_000),
         connect_timeout: reader.millis("redis.connect_timeout_ms", 100..=60_000),
+    };
+    (settings, cluster.flatten())
+}
+
+/// The tags of the partitions; none: the system is one whole.
+fn partitions(reader: &mut Reader<'_>) -> Vec<String> {
+    const KEY: &str = "stream.partitions";
+    let tags = reader.words(KEY);
+    let is_tag = |tag: &String| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        (1..=TAG_MAX).contains(&tag.len()) && tag.chars().all(fits)
+    };
+    if !tags.iter().all(is_tag) {
+        reader.wrong(KEY, format!("must hold tags of 1 to {TAG_MAX} characters of A-Z a-z 0-9 _ . -"));
     }
+    if tags.iter().collect::<BTreeSet<_>>().len() < tags.len() {
+        reader.wrong(KEY, "must not hold a tag twice");
+    }
+    if tags.len() > MOST_PARTITIONS {
+        reader.wrong(KEY, format!("must hold at most {MOST_PARTITIONS} tags: order ids tell no more apart"));
+    }
+    tags
 }
 
 fn prefix(reader: &mut Reader<'_>) -> String {
@@ -244,6 +300,7 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         reconciler: reader.word("keys.reconciler"),
         reconciled: reader.word("keys.reconciled"),
         fields: fields(reader),
+        partition: Partition::default(),
     };
     let per_voucher = [
         (&keys.stock, "keys.stock"),

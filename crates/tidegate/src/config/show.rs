@@ -33,6 +33,7 @@ pub fn json(layers: &Layers) -> serde_json::Value {
         let value = match visible(setting) {
             Value::Integer(number) => json!(number),
             Value::String(text) => json!(text),
+            Value::Array(words) => words.iter().map(|word| word.as_str().unwrap_or_default()).collect(),
             other => json!(other.to_string()),
         };
         let keys = sections.entry(section).or_insert_with(|| json!({}));

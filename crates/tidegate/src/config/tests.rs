@@ -36,10 +36,10 @@ fn the_defaults_are_valid_and_every_one_of_them_is_read() {
     let keys: BTreeSet<&str> = layers.settings().iter().map(|setting| setting.key.as_str()).collect();
     assert_eq!(&keys, reader.keys_read());
     assert_eq!(reader.into_problems(), []);
-    assert_eq!(settings.system.mysql.connections, 5, "one for each lane and one more");
+    assert_eq!(settings.system.common().mysql.connections, 5, "one for each lane and one more");
     assert!(!settings.worker.name.is_empty(), "the host name stands in");
-    assert_eq!(settings.system.keys.fields, tidegate_orders::wire::FieldNames::default());
-    assert_eq!(settings.system.keys, tidegate_orders::KeyTemplates::default());
+    assert_eq!(settings.system.common().keys.fields, tidegate_orders::wire::FieldNames::default());
+    assert_eq!(settings.system.common().keys, tidegate_orders::KeyTemplates::default());
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn the_file_may_be_named_by_a_variable() {
     let (file, _) = config_file("[stream]\ngroup = \"g2\"\n");
     let path = file.path().to_str().unwrap();
     let config = load(&ConfigArgs::default(), &[("TIDEGATE_CONFIG", path)]).unwrap();
-    assert_eq!(config.settings.system.stream.group, "g2");
+    assert_eq!(config.settings.system.common().stream.group, "g2");
 }
 
 #[test]
@@ -271,9 +271,9 @@ fn only_on_loopback_a_worker_can_be_watched_without_a_token() {
 fn one_prefix_separates_every_name_from_those_of_another_fleet() {
     let usual = load(&ConfigArgs::default(), &[]).unwrap().settings;
     let settings = load(&sets(&["redis.prefix=shop2:"]), &[]).unwrap().settings;
-    assert_eq!(settings.system.stream.name, "shop2:stream.orders");
-    assert_eq!(settings.system.stream.dead, "shop2:stream.orders.dead");
-    assert_eq!(settings.system.stream.results, "shop2:stream.orders.results");
+    assert_eq!(settings.system.common().stream.name, "shop2:stream.orders");
+    assert_eq!(settings.system.common().stream.dead, "shop2:stream.orders.dead");
+    assert_eq!(settings.system.common().stream.results, "shop2:stream.orders.results");
     let names = |settings: &Settings| {
         let tidegate_orders::KeyTemplates {
             stock,
@@ -290,7 +290,8 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
             reconciler,
             reconciled,
             fields: _,
-        } = settings.system.keys.clone();
+            partition: _,
+        } = settings.system.common().keys.clone();
         [
             stock, buyers, voucher, journal, lock, order_id, heartbeat, log, pause, mark, sweeper,
             reconciler, reconciled,
@@ -347,7 +348,7 @@ fn what_is_printed_can_be_read_back() {
     assert!(text.contains("lanes = 7 # flag --set"), "{text}");
     let (_file, args) = config_file(&text);
     let settings = load(&args, &[]).unwrap().settings;
-    assert_eq!((settings.worker.lanes, settings.system.keys.lock.as_str()), (7, "l:<user>"));
+    assert_eq!((settings.worker.lanes, settings.system.common().keys.lock.as_str()), (7, "l:<user>"));
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! The URLs of the stores, beyond what their client libraries check: those ignore what they do not know, and whoever
 //! wrote `?db=5` would work on another database without a word.
 
+use tidegate_stream::cluster::is_cluster_url;
+
 use super::suggest::did_you_mean;
 
 const SENTINEL_PARAMETERS: [&str; 4] =
     ["node", "sentinelServiceName", "sentinelUsername", "sentinelPassword"];
+const CLUSTER_PARAMETERS: [&str; 1] = ["node"];
 const MYSQL_PARAMETERS: [&str; 12] = [
     "ssl-mode",
     "ssl-ca",
@@ -25,7 +28,11 @@ const MYSQL_TOLD: usize = 8;
 /// What is wrong with the query of a Redis URL. Never holds a value: one may be a secret.
 pub fn wrong_redis_query(url: &str) -> Option<String> {
     let sentinel = url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("-sentinel"));
-    let known: &[&str] = if sentinel { &SENTINEL_PARAMETERS } else { &[] };
+    let known: &[&str] = match sentinel {
+        true => &SENTINEL_PARAMETERS,
+        false if is_cluster_url(url) => &CLUSTER_PARAMETERS,
+        false => &[],
+    };
     wrong_query(url, known, known, |name| match name {
         "db" | "database" if url.starts_with("redis+unix") => {
             Some("through a socket it is database 0; for another one use redis://host:port/NUMBER")

@@ -30,7 +30,7 @@ pub async fn poll_all(settings: &Settings, every: Duration, results: Sender<Poll
     // MySQL knows which vouchers there are; Redis is asked for these.
     let on_sale = RefCell::new(Vec::new());
     let redis = async {
-        let mut redis = RedisWatch::new(&settings.system);
+        let mut redis = RedisWatch::new(settings.system.common());
         let wrap = |poll| PollOf::Redis(Box::new(poll));
         repeat(every, &results, wrap, async || {
             let vouchers = on_sale.borrow().clone();
@@ -39,7 +39,7 @@ pub async fn poll_all(settings: &Settings, every: Duration, results: Sender<Poll
         .await;
     };
     let mysql = async {
-        let mut mysql = MySqlWatch::new(&settings.system);
+        let mut mysql = MySqlWatch::new(settings.system.common());
         repeat(every, &results, PollOf::MySql, async || {
             let rows = mysql.read(VOUCHERS).await?;
             on_sale.replace(rows.value.iter().map(|row| row.voucher).collect());

@@ -1,0 +1,86 @@
+//! A worker process: for each partition of the system a worker, with its own lanes, heartbeat and breaker, so that none waits for
+//! another one's Redis. They share the sessions with MySQL, the signals and the admin page.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tidegate_stream::PauseSwitch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    settings::ProcessSettings,
+    trace::Traces,
+    view::View,
+    worker::{SharedMySql, Worker},
+};
+
+/// Workers for the partitions of a system, not connected yet.
+#[derive(Debug)]
+pub struct Process {
+    partitions: Vec<Arc<View>>,
+    stop: CancellationToken,
+}
+
+impl Process {
+    /// One worker for each of `settings`. `stop` ends them all.
+    #[must_use]
+    pub fn new(settings: &[ProcessSettings], stop: &CancellationToken) -> Self {
+        let view = |settings| Arc::new(View::new(settings, stop.clone(), Arc::new(PauseSwitch::default())));
+        Self { partitions: settings.iter().map(view).collect(), stop: stop.clone() }
+    }
+
+    /// What there is to see of each partition.
+    #[must_use]
+    pub fn views(&self) -> Vec<Arc<View>> {
+        self.partitions.clone()
+    }
+
+    /// Works until told to stop, then finishes what is in hand in every partition. A partition whose Redis is away is waited
+    /// for, while the others work.
+    ///
+    /// # Errors
+    /// What ended one of the workers before its time ([`crate::NameTaken`], a lane that panicked, a refusal of Redis at the
+    /// start): the others have stopped in good order.
+    pub async fn run_until_stopped(self, traces: Option<Arc<Traces>>) -> anyhow::Result<()> {
+        let mut shared = BTreeMap::new();
+        // Not tasks of their own: what is work, their lanes, are tasks.
+        let mut workers = FuturesUnordered::new();
+        for view in self.partitions {
+            let url = view.settings().system.mysql.url.reveal().to_owned();
+            let mysql = match shared.get(&url) {
+                Some(mysql) => SharedMySql::clone(mysql),
+                None => SharedMySql::of(&view.settings().system)?,
+            };
+            shared.insert(url, mysql.clone());
+            workers.push(work(view, mysql, traces.clone(), self.stop.clone()));
+        }
+        for mysql in shared.into_values() {
+            let stop = self.stop.clone();
+            // Ends with the last worker: nobody waits for it.
+            tokio::spawn(async move { stop.run_until_cancelled(mysql.watch()).await });
+        }
+        let mut outcome = Ok(());
+        while let Some(ended) = workers.next().await {
+            if let Err(error) = ended {
+                self.stop.cancel();
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
+    }
+}
+
+/// The worker of one partition, from its start to its end.
+async fn work(
+    view: Arc<View>,
+    mysql: SharedMySql,
+    traces: Option<Arc<Traces>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let pause_switch = Arc::clone(view.pause_switch());
+    // Nothing is in hand yet, however long Redis or the name is waited for.
+    let build = Box::pin(Worker::build(view.settings(), mysql, pause_switch, traces.as_deref()));
+    let Some(worker) = stop.run_until_cancelled(build).await.transpose()? else { return Ok(()) };
+    view.open(worker.parts());
+    Box::pin(worker.run_until_stopped(stop)).await
+}
