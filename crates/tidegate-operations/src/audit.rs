@@ -67,7 +67,7 @@ pub async fn audit(
 ) -> Result<AuditReport, AuditError> {
     let inspector = StreamInspector::new(redis.clone(), names.clone());
     let mut redis = RedisReader::new(redis, inspector, keys, only);
-    let mysql = MysqlReader::new(mysql, only);
+    let mysql = MysqlReader::new(mysql, keys.partition(), only);
     let mut input = AuditInput::default();
 
     input.set_stocks_before(mysql.stocks().await?);

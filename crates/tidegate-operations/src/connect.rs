@@ -83,7 +83,9 @@ pub fn mysql_sessions(settings: &SystemSettings) -> anyhow::Result<Sessions> {
 #[must_use]
 pub fn announcer(settings: &SystemSettings, redis: &Pool, mysql: &MySqlPool) -> Announcer {
     let mysql = (mysql.clone(), settings.mysql.statement_timeout);
-    Announcer::new(redis.clone(), settings.stream.results.clone(), settings.results.announced, mysql)
+    let results = settings.stream.results.clone();
+    Announcer::new(redis.clone(), results, settings.results.announced, mysql)
+        .of_partition(settings.partition().clone())
 }
 
 /// How to reach each host of a MySQL URL, in its order: `mysql://user:password@a:3306,b:3306/database`.

@@ -141,7 +141,7 @@ impl Finder<'_> {
         }
         if voucher.is_none() {
             let most = VOUCHER_LIMIT as usize;
-            let ordered = vouchers::ordered(mysql, most).await;
+            let ordered = vouchers::ordered(mysql, self.redis.keys.partition(), most).await;
             let ordered = ordered.context("Failed to look for vouchers with orders")?;
             if ordered.len() == most {
                 self.found.unsearched.push(Unsearched::Vouchers);

@@ -5,9 +5,9 @@ use std::{future::Future, time::Duration};
 use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
-use sqlx::MySqlPool;
+use sqlx::{MySqlConnection, MySqlPool};
 use tidegate_orders::{
-    Gate, Keys, VoucherId,
+    Gate, Keys, Partition, VoucherId,
     gate::Pause,
     sale,
     vouchers::{self, VoucherRow},
@@ -131,7 +131,7 @@ impl Status {
         // One more than is shown tells whether there are more.
         let rows = async {
             let mysql = mysql?;
-            let rows = voucher_rows(&mysql, VOUCHER_LIMIT + 1, within).await?;
+            let rows = voucher_rows(&mysql, settings.partition(), VOUCHER_LIMIT + 1, within).await?;
             anyhow::Ok((rows, mysql))
         };
         let stream = async {
@@ -212,16 +212,18 @@ impl Status {
     }
 }
 
-/// The vouchers with the highest ids, up to `limit`.
+/// The vouchers of a partition with the highest ids, up to `limit`.
 ///
 /// # Errors
 /// When MySQL does not answer in time, or its tables are not ready.
 pub async fn voucher_rows(
     mysql: &MySqlPool,
+    partition: &Partition,
     limit: u32,
     within: Duration,
 ) -> anyhow::Result<Vec<VoucherRow>> {
-    let rows = in_session(mysql, within, async |session| Ok(vouchers::latest(session, limit).await?)).await;
+    let latest = async |session: &mut MySqlConnection| Ok(vouchers::latest(session, partition, limit).await?);
+    let rows = in_session(mysql, within, latest).await;
     rows.context("Failed to read the vouchers")
 }
 

@@ -174,7 +174,7 @@ impl<'a> MySqlWatch<'a> {
             Some(pool) => pool.clone(),
             None => self.pool.insert(connect::mysql(self.settings).await?).clone(),
         };
-        let rows = voucher_rows(&pool, limit, TIMEOUT).await;
+        let rows = voucher_rows(&pool, self.settings.partition(), limit, TIMEOUT).await;
         if rows.is_err() {
             // A pool only says that it timed out; the next attempt to connect says why.
             self.pool = None;

@@ -27,6 +27,7 @@ use tidegate_stream::{Entry, Outage, RedisError, Script};
 use self::unannounced::{Taken, Unannounced};
 pub use self::{burial::of_buried, counters::ResultCounters, trimmer::ResultsTrimmer};
 use crate::{
+    partition::Partition,
     results::{Announced, OrderResult, ResultState},
     wire::{FieldNames, result_fields},
 };
@@ -88,6 +89,12 @@ impl Announcer {
             said: Arc::default(),
             glimpse: Script::new("glimpse", include_str!("../../../lua/glimpse.lua")),
         }
+    }
+
+    /// The same announcer, for one partition of a system: what MySQL remembers for others is theirs.
+    #[must_use]
+    pub fn of_partition(self, partition: Partition) -> Self {
+        Self { unannounced: self.unannounced.of_partition(partition), ..self }
     }
 
     /// The same announcer, which remembers over other connections.

@@ -10,6 +10,7 @@ use sqlx::{
 use crate::{
     mysql_error::{explain, is_duplicate_key, is_not_migrated, is_statement_refused, is_value_out_of_range},
     order::{OrderId, VoucherId},
+    partition::Partition,
     row_state::LIVE,
 };
 
@@ -147,6 +148,11 @@ macro_rules! select_row {
     };
 }
 
+/// `sql` with the condition that only the vouchers of a partition are meant, at `{own}`.
+fn of_partition(sql: &str, partition: &Partition) -> AssertSqlSafe<String> {
+    AssertSqlSafe(sql.replace("{own}", &partition.condition("voucher_id")))
+}
+
 /// Reads the row of a voucher.
 ///
 /// # Errors
@@ -169,25 +175,31 @@ async fn find_for_update(
     Ok(Some((parse(&row)?, refusals)))
 }
 
-/// Reads the vouchers with the highest ids, up to `limit`, in descending order.
+/// Reads the vouchers of a partition with the highest ids, up to `limit`, in descending order.
 ///
 /// # Errors
 /// As [`find`].
 pub async fn latest(
     db: impl Executor<'_, Database = MySql>,
+    partition: &Partition,
     limit: u32,
 ) -> Result<Vec<VoucherRow>, VoucherError> {
-    let rows = sqlx::query(select_row!(
-        "WHERE voucher_id BETWEEN 1 AND 9223372036854775807 ORDER BY voucher_id DESC LIMIT ?"
-    ));
+    let sql = select_row!(
+        "WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} ORDER BY voucher_id DESC LIMIT ?"
+    );
+    let rows = sqlx::query(of_partition(sql, partition));
     rows.bind(limit).fetch_all(db).await?.iter().map(parse).collect()
 }
 
-/// The vouchers that have orders, whether they have a row or not, the highest ids first, up to `limit`.
+/// The vouchers of a partition that have orders, whether they have a row or not, the highest ids first, up to `limit`.
 ///
 /// # Errors
 /// As [`find`].
-pub async fn ordered(pool: &MySqlPool, limit: usize) -> Result<Vec<VoucherId>, VoucherError> {
+pub async fn ordered(
+    pool: &MySqlPool,
+    partition: &Partition,
+    limit: usize,
+) -> Result<Vec<VoucherId>, VoucherError> {
     let (mut vouchers, mut below) = (Vec::new(), None);
     while vouchers.len() < limit {
         // Each is one look into the unique key. DISTINCT would go through all orders of a voucher.
@@ -199,23 +211,28 @@ pub async fn ordered(pool: &MySqlPool, limit: usize) -> Result<Vec<VoucherId>, V
         let next: Option<i64> =
             sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(pool).await?;
         let Some(Ok(voucher)) = next.map(VoucherId::try_from) else { break };
-        vouchers.push(voucher);
+        vouchers.extend(Some(voucher).filter(|voucher| partition.owns(*voucher)));
         below = Some(voucher);
     }
     Ok(vouchers)
 }
 
-/// Reads vouchers that have orders and may be sold now, sold out or not, the highest ids first, up to `limit`.
+/// Reads vouchers of a partition that have orders and may be sold now, sold out or not, the highest ids first, up to `limit`.
 ///
 /// # Errors
 /// As [`find`].
-pub async fn on_sale_with_orders(pool: &MySqlPool, limit: u32) -> Result<Vec<VoucherRow>, VoucherError> {
-    let rows = sqlx::query(select_row!(
-        "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807 AND stock IS NOT NULL \
+pub async fn on_sale_with_orders(
+    pool: &MySqlPool,
+    partition: &Partition,
+    limit: u32,
+) -> Result<Vec<VoucherRow>, VoucherError> {
+    let sql = select_row!(
+        "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} AND stock IS NOT NULL \
          AND (begin_time IS NULL OR begin_time <= NOW()) AND (end_time IS NULL OR end_time + 0 = 0 OR end_time > NOW()) AND delisted_at IS NULL \
          AND EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) \
          ORDER BY voucher_id DESC LIMIT ?"
-    ));
+    );
+    let rows = sqlx::query(of_partition(sql, partition));
     rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
 }
 
@@ -237,17 +254,19 @@ pub struct EndedVouchers {
     pub delisted: u64,
 }
 
-/// The vouchers whose sale has not ended, by their rows and the clock of MySQL, the lowest ids first; and how many have ended.
+/// The vouchers of a partition whose sale has not ended, by their rows and the clock of MySQL, the lowest ids first; and how many have ended.
 ///
 /// # Errors
 /// As [`find`].
-pub async fn not_ended(pool: &MySqlPool) -> Result<(Vec<OpenVoucher>, EndedVouchers), VoucherError> {
-    let rows = sqlx::query(
-        "SELECT CAST(voucher_id AS SIGNED), CAST(initial_stock IS NOT NULL \
+pub async fn not_ended(
+    pool: &MySqlPool,
+    partition: &Partition,
+) -> Result<(Vec<OpenVoucher>, EndedVouchers), VoucherError> {
+    let sql = "SELECT CAST(voucher_id AS SIGNED), CAST(initial_stock IS NOT NULL \
          OR EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) AS SIGNED), \
          CAST(COALESCE(end_time + 0 = 0 OR end_time > NOW(), 1) AS SIGNED), CAST(delisted_at IS NOT NULL AS SIGNED) FROM tb_seckill_voucher v \
-         WHERE voucher_id BETWEEN 1 AND 9223372036854775807 ORDER BY voucher_id",
-    );
+         WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} ORDER BY voucher_id";
+    let rows = sqlx::query(of_partition(sql, partition));
     let (mut open, mut ended) = (Vec::new(), EndedVouchers::default());
     for row in rows.fetch_all(pool).await? {
         let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) else { continue };
@@ -374,13 +393,13 @@ pub async fn delist(pool: &MySqlPool, voucher: VoucherId) -> Result<bool, Vouche
     Ok(delisted.bind(voucher.get()).execute(pool).await?.rows_affected() > 0)
 }
 
-/// All vouchers that are delisted.
+/// All vouchers of a partition that are delisted.
 ///
 /// # Errors
 /// As [`find`].
-pub async fn delisted(pool: &MySqlPool) -> Result<Vec<VoucherId>, VoucherError> {
-    let ids = "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher WHERE delisted_at IS NOT NULL";
-    let ids: Vec<i64> = sqlx::query_scalar(ids).fetch_all(pool).await?;
+pub async fn delisted(pool: &MySqlPool, partition: &Partition) -> Result<Vec<VoucherId>, VoucherError> {
+    let ids = "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher WHERE delisted_at IS NOT NULL{own}";
+    let ids: Vec<i64> = sqlx::query_scalar(of_partition(ids, partition)).fetch_all(pool).await?;
     Ok(ids.into_iter().filter_map(|id| id.try_into().ok()).collect())
 }
 

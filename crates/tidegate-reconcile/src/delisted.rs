@@ -136,7 +136,8 @@ impl KeyRemover {
     /// # Errors
     /// When a store does not answer. What was removed by then is in the operators' log.
     pub async fn remove_due(&self, report: &LookReport) -> anyhow::Result<Vec<RemovedSale>> {
-        let delisted = vouchers::delisted(&self.mysql).await.context("Failed to read what is delisted")?;
+        let delisted = vouchers::delisted(&self.mysql, self.keys.partition()).await;
+        let delisted = delisted.context("Failed to read what is delisted")?;
         let delisted: BTreeSet<VoucherId> = delisted.into_iter().collect();
         let mut removed = Vec::new();
         for look in report.vouchers.iter().filter(|look| delisted.contains(&look.books.voucher)) {

@@ -80,7 +80,8 @@ impl Folder {
     ) -> Self {
         let gate = Gate::new(redis.clone(), keys.clone(), names.stream.as_str());
         let inspector = StreamInspector::new(redis.clone(), names);
-        Self { stores: Stores { redis, mysql, inspector, keys, gate, are_chosen: false }, older_than, pace }
+        let are_chosen = keys.partition().tag().is_some();
+        Self { stores: Stores { redis, mysql, inspector, keys, gate, are_chosen }, older_than, pace }
     }
 
     /// What is older can be folded by now, in Unix milliseconds by the clock of Redis.

@@ -71,7 +71,8 @@ impl Looker {
     ) -> Self {
         let gate = Gate::new(redis.clone(), keys.clone(), names.stream.as_str());
         let inspector = StreamInspector::new(redis.clone(), names);
-        let are_chosen = !request.vouchers.is_empty();
+        // Of a table that all partitions share, most rows are none of this one's.
+        let are_chosen = !request.vouchers.is_empty() || keys.partition().tag().is_some();
         Self { stores: Stores { redis, mysql, inspector, keys, gate, are_chosen }, request }
     }
 
@@ -237,7 +238,8 @@ impl Looker {
             its.used = its.purged.map(|_| UsedCount { orders, units });
         }
         // Redis was asked for their stocks before.
-        let on_sale = vouchers::on_sale_with_orders(&self.stores.mysql, MOST_ON_SALE).await;
+        let partition = self.stores.keys.partition();
+        let on_sale = vouchers::on_sale_with_orders(&self.stores.mysql, partition, MOST_ON_SALE).await;
         let on_sale = on_sale.map_err(LookError::Voucher)?.into_iter().filter(|row| row.stock > 0);
         let on_sale: HashSet<VoucherId> = on_sale.map(|row| row.voucher).collect();
         let since = |(sale, voucher): (&Option<Sale>, &VoucherId)| {

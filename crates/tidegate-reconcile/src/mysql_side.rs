@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use sqlx::{AssertSqlSafe, MySqlPool, Row, mysql::MySqlRow};
 use tidegate_orders::{
-    RowState, VoucherId,
+    Partition, RowState, VoucherId,
     row_state::{CANCELLED, LIVE},
 };
 use tidegate_stream::EntryId;
@@ -93,12 +93,13 @@ pub(crate) struct StockRow {
 
 /// Reads MySQL.
 #[derive(Debug)]
-pub(crate) struct MysqlSide<'a>(pub(super) &'a MySqlPool);
+pub(crate) struct MysqlSide<'a>(pub(super) &'a MySqlPool, pub(super) &'a Partition);
 
 impl MysqlSide<'_> {
-    /// The vouchers that are, or were, on sale.
+    /// The vouchers of the partition that are, or were, on sale.
     pub(crate) async fn vouchers(&self) -> sqlx::Result<Vec<VoucherId>> {
-        let rows = sqlx::raw_sql(VOUCHERS).fetch_all(self.0).await?;
+        let sql = format!("{VOUCHERS} WHERE TRUE{}", self.1.condition("voucher_id"));
+        let rows = self.rows(sql).await?;
         let id = |row: &MySqlRow| row.try_get::<i64, _>(0);
         let ids: sqlx::Result<Vec<i64>> = rows.iter().map(id).collect();
         Ok(ids?.into_iter().filter_map(|id| id.try_into().ok()).collect())

@@ -64,6 +64,6 @@ impl Stores {
     }
 
     pub(crate) fn mysql(&self) -> MysqlSide<'_> {
-        MysqlSide(&self.mysql)
+        MysqlSide(&self.mysql, self.keys.partition())
     }
 }

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, Row, mysql::My
 
 use super::{admission::AuditRow, admissions::OrderKey, input::AuditInput, surplus::StockRow};
 use tidegate_orders::{
-    VoucherId,
+    Partition, VoucherId,
     row_state::{LIVE, RowState, RowStatus},
 };
 
@@ -32,12 +32,13 @@ const UNIQUE_KEY: &str = "SELECT COUNT(*) FROM information_schema.statistics \
 /// Reads MySQL.
 pub(super) struct MysqlReader<'a> {
     pool: &'a MySqlPool,
+    partition: &'a Partition,
     only: Option<VoucherId>,
 }
 
 impl<'a> MysqlReader<'a> {
-    pub(super) fn new(pool: &'a MySqlPool, only: Option<VoucherId>) -> Self {
-        Self { pool, only }
+    pub(super) fn new(pool: &'a MySqlPool, partition: &'a Partition, only: Option<VoucherId>) -> Self {
+        Self { pool, partition, only }
     }
 
     /// The vouchers that are, or were, on sale.
@@ -139,8 +140,12 @@ impl<'a> MysqlReader<'a> {
         Ok(())
     }
 
+    /// Of the one voucher, or of all vouchers of the partition.
     fn of_voucher(&self, sql: &str, word: &str) -> String {
-        self.only.map_or_else(|| sql.to_owned(), |voucher| format!("{sql} {word} voucher_id = {voucher}"))
+        match self.only {
+            Some(voucher) => format!("{sql} {word} voucher_id = {voucher}"),
+            None => format!("{sql} {word} TRUE{}", self.partition.condition("voucher_id")),
+        }
     }
 }
 

@@ -45,7 +45,7 @@ async fn look(
 ) -> anyhow::Result<()> {
     let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str());
     let mut left: Vec<(VoucherId, VoucherState)> = Vec::new();
-    for vouchers in vouchers::delisted(mysql).await?.chunks(AT_ONCE) {
+    for vouchers in vouchers::delisted(mysql, settings.partition()).await?.chunks(AT_ONCE) {
         let states = join_all(vouchers.iter().map(|voucher| gate.read_voucher(*voucher))).await;
         // A key of another type is told with the sales.
         let states = vouchers.iter().zip(states).filter_map(|(voucher, state)| Some((*voucher, state.ok()?)));

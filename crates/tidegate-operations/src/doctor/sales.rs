@@ -55,8 +55,8 @@ pub(super) async fn check(
 ) {
     let within = settings.mysql.statement_timeout;
     let read = async {
-        let on_sale = vouchers::on_sale_with_orders(mysql, MOST_VOUCHERS).await?;
-        Ok((on_sale, vouchers::latest(mysql, MOST_VOUCHERS).await?))
+        let on_sale = vouchers::on_sale_with_orders(mysql, settings.partition(), MOST_VOUCHERS).await?;
+        Ok((on_sale, vouchers::latest(mysql, settings.partition(), MOST_VOUCHERS).await?))
     };
     let found = match timeout(within, read).await {
         Ok(Ok((on_sale, latest))) => compare(settings, redis, on_sale, latest).await,

@@ -168,7 +168,8 @@ impl OrderLooker {
             return Ok(());
         }
         // One more tells whether these are all.
-        let latest = vouchers::latest(&self.mysql, u32::try_from(VOUCHERS).unwrap_or(u32::MAX) + 1);
+        let most = u32::try_from(VOUCHERS).unwrap_or(u32::MAX) + 1;
+        let latest = vouchers::latest(&self.mysql, self.keys.partition(), most);
         let rows = self.in_time(latest).await?;
         self.on_sale = Some((Instant::now(), rows.iter().map(|row| row.voucher).collect()));
         Ok(())

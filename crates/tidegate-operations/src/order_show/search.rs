@@ -100,7 +100,7 @@ impl OrderReader<'_> {
         }
         // These first: it is most often for one of them, and all keys of Redis take longer.
         if let Some(mysql) = self.mysql {
-            match self.in_time(vouchers::latest(mysql, VOUCHER_LIMIT)).await {
+            match self.in_time(vouchers::latest(mysql, redis.keys.partition(), VOUCHER_LIMIT)).await {
                 Ok(rows) => known = rows.iter().map(|row| row.voucher).collect(),
                 Err(error) => records.fail("MySQL", error),
             }

@@ -2,23 +2,26 @@
 
 use std::{borrow::Cow, collections::BTreeMap, future::Future, time::Duration};
 
-use sqlx::{MySql, MySqlPool, QueryBuilder, Row};
+use sqlx::{AssertSqlSafe, MySql, MySqlPool, QueryBuilder, Row};
 use tidegate_stream::Outage;
 use tokio::time::timeout;
 
 use super::ResultFields;
-use crate::{results::OrderResult, wire::result_fields};
+use crate::{partition::Partition, results::OrderResult, wire::result_fields};
 
 /// Rows of one statement.
 const ROWS: usize = 200;
 /// Rows that are counted, at most: more is no other trouble.
 const MOST_COUNTED: i64 = 10_000;
+/// SQL: the voucher of a row.
+const VOUCHER: &str = "CAST(JSON_VALUE(result, '$.voucherId') AS SIGNED)";
 
 /// The table.
 #[derive(Clone, Debug)]
 pub(super) struct Unannounced {
     pool: MySqlPool,
     timeout: Duration,
+    partition: Partition,
 }
 
 /// What became of some rows.
@@ -34,7 +37,11 @@ pub(super) struct Taken<E> {
 
 impl Unannounced {
     pub(super) fn new(pool: MySqlPool, timeout: Duration) -> Self {
-        Self { pool, timeout }
+        Self { pool, timeout, partition: Partition::default() }
+    }
+
+    pub(super) fn of_partition(self, partition: Partition) -> Self {
+        Self { partition, ..self }
     }
 
     pub(super) fn over(self, pool: MySqlPool) -> Self {
@@ -61,9 +68,12 @@ impl Unannounced {
 
     /// How many there are; of more than 10,000, so many.
     pub(super) async fn count(&self) -> Result<usize, Outage> {
-        let few = "SELECT COUNT(*) FROM (SELECT id FROM tidegate_unannounced_result LIMIT ?) few";
-        let count: i64 =
-            self.in_time(sqlx::query_scalar(few).bind(MOST_COUNTED).fetch_one(&self.pool)).await?;
+        let own = self.partition.condition(VOUCHER);
+        let few = format!(
+            "SELECT COUNT(*) FROM (SELECT id FROM tidegate_unannounced_result WHERE TRUE{own} LIMIT ?) few"
+        );
+        let few = sqlx::query_scalar(AssertSqlSafe(few)).bind(MOST_COUNTED);
+        let count: i64 = self.in_time(few.fetch_one(&self.pool)).await?;
         Ok(usize::try_from(count).unwrap_or_default())
     }
 
@@ -74,9 +84,12 @@ impl Unannounced {
         announce: impl AsyncFnOnce(&[ResultFields<'static>]) -> Result<Vec<Result<(), E>>, Outage>,
     ) -> Result<Taken<E>, Outage> {
         let mut transaction = self.in_time(self.pool.begin()).await?;
-        let oldest = "SELECT CAST(id AS SIGNED), CAST(state AS CHAR), CAST(result AS CHAR) \
-                      FROM tidegate_unannounced_result ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED";
-        let rows = sqlx::query(oldest).bind(ROWS as i64).fetch_all(&mut *transaction);
+        let oldest = format!(
+            "SELECT CAST(id AS SIGNED), CAST(state AS CHAR), CAST(result AS CHAR) \
+             FROM tidegate_unannounced_result WHERE TRUE{} ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED",
+            self.partition.condition(VOUCHER)
+        );
+        let rows = sqlx::query(AssertSqlSafe(oldest)).bind(ROWS as i64).fetch_all(&mut *transaction);
         let rows = self.in_time(rows).await?;
         let (mut done, mut open, mut entries) = (Vec::new(), Vec::new(), Vec::new());
         for row in &rows {

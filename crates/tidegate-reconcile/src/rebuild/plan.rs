@@ -77,7 +77,8 @@ impl Rebuild {
     }
 
     async fn all_vouchers(&self, plan: &mut RebuildPlan) -> anyhow::Result<BTreeSet<VoucherId>> {
-        let (open, ended) = vouchers::not_ended(&self.mysql).await.context("Failed to read the vouchers")?;
+        let not_ended = vouchers::not_ended(&self.mysql, self.keys.partition()).await;
+        let (open, ended) = not_ended.context("Failed to read the vouchers")?;
         (plan.ended, plan.delisted) = (ended.ended, ended.delisted);
         let in_redis = async {
             let mut known = sale::find_loaded(&self.redis, &self.keys, |_| {}).await?;
