@@ -19,6 +19,7 @@ pub mod migrate;
 pub mod operator_log;
 pub mod order_event;
 pub mod order_find;
+pub mod order_place;
 pub mod order_progress;
 pub mod order_show;
 pub mod pause;

@@ -59,6 +59,17 @@ impl System {
         })
     }
 
+    /// Only the one that a voucher belongs to; all of them, where none is meant.
+    ///
+    /// # Errors
+    /// As [`System::of_voucher`].
+    pub fn chosen(&self, voucher: Option<VoucherId>) -> Result<Self, InvalidInput> {
+        match voucher {
+            Some(voucher) => Ok(Self { partitions: vec![self.of_voucher(voucher)?.clone()] }),
+            None => Ok(self.clone()),
+        }
+    }
+
     /// The only one.
     ///
     /// # Errors

@@ -28,7 +28,8 @@ Exit codes:
   8  order wait: the order was cancelled, or given back before it was written
   9  order wait: the order was not paid in time, and has expired
   10 order wait: the order is among the dead letters
-  11 order wait: the time was over, and the order is not there yet";
+  11 order wait: the time was over, and the order is not there yet
+  12 unknown: a partition of the system gave no answer; what is said is true of the others";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub enum Exit {
     OrderDead = 10,
     /// The order that was waited for is not there yet.
     TimeOver = 11,
+    /// A partition of the system gave no answer.
+    Unknown = 12,
 }
 
 /// Who hears of a failure.

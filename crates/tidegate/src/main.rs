@@ -4,12 +4,14 @@ mod cli;
 mod command_line;
 mod commands;
 mod config;
+mod entry_arg;
 mod exit;
 mod help;
 mod invocation;
 mod moment;
 mod operator;
 mod output;
+mod partitions;
 mod pending;
 mod selection;
 mod signals;
@@ -19,6 +21,7 @@ use std::{
     env,
     io::{self, IsTerminal},
     process::ExitCode,
+    slice,
 };
 
 use clap::{CommandFactory, FromArgMatches};
@@ -31,6 +34,7 @@ use crate::{
     config::Config,
     exit::Exit,
     invocation::Invocation,
+    partitions::{over_all, place_of},
 };
 
 #[tokio::main]
@@ -50,116 +54,137 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
     }
     let config = Config::load(&cli.config, env::vars_os())?;
     let settings = &config.settings;
+    let system = &settings.system;
     if !(cli.command.is_drawn() && io::stderr().is_terminal()) {
         telemetry::init(&settings.log)?;
     }
     match &cli.command {
         Command::Worker(args) => commands::worker::run(settings, args).await,
-        Command::Admit(args) => commands::admit::run(settings.system.only()?, args).await,
+        Command::Admit(args) => commands::admit::run(system.of_voucher(args.voucher)?, args).await,
         Command::Voucher(VoucherCommand::Load(args)) => {
-            commands::voucher_load::run(settings.system.only()?, args).await
+            commands::voucher_load::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Voucher(VoucherCommand::Add(args)) => {
-            commands::voucher_restock::add(settings.system.only()?, args).await
+            commands::voucher_restock::add(system.of_voucher(args.voucher)?, args).await
         }
         Command::Voucher(VoucherCommand::Take(args)) => {
-            commands::voucher_restock::take(settings.system.only()?, args).await
+            commands::voucher_restock::take(system.of_voucher(args.voucher)?, args).await
         }
         Command::Voucher(VoucherCommand::Show(args)) => {
-            commands::voucher_show::run(settings.system.only()?, args).await
+            commands::voucher_show::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Voucher(VoucherCommand::Delist(args)) => {
-            commands::voucher_delist::run(settings.system.only()?, args).await
+            commands::voucher_delist::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Voucher(VoucherCommand::RemoveKeys(args)) => {
-            commands::voucher_remove_keys::run(settings.system.only()?, args).await
+            commands::voucher_remove_keys::run(system.of_voucher(args.voucher)?, args).await
         }
-        Command::Pause(args) => commands::pause::run(settings.system.only()?, args).await,
-        Command::Resume(args) => commands::resume::run(settings.system.only()?, args).await,
-        Command::Migrate(args) => commands::migrate::run(settings.system.only()?, args).await,
-        Command::Doctor(args) => commands::doctor::run(settings.system.only()?, args).await,
-        Command::Status(args) => commands::status::run(settings.system.only()?, args).await,
+        Command::Pause(args) => {
+            over_all(&system.chosen(args.voucher)?, async |system| commands::pause::run(system, args).await)
+                .await
+        }
+        Command::Resume(args) => {
+            over_all(&system.chosen(args.voucher)?, async |system| commands::resume::run(system, args).await)
+                .await
+        }
+        Command::Migrate(args) => commands::migrate::run(system.common(), args).await,
+        Command::Doctor(args) => {
+            over_all(system, async |system| commands::doctor::run(system, args).await).await
+        }
+        Command::Status(args) => {
+            over_all(system, async |system| commands::status::run(system, args).await).await
+        }
         Command::Top(args) => commands::top::run(settings, args).await,
-        Command::Audit(args) => commands::audit::run(settings.system.only()?, args).await,
-        Command::Reconcile(args) => commands::reconcile::run(settings.system.only()?, args).await,
-        Command::Rebuild(args) => commands::rebuild::run(settings.system.only()?, args).await,
-        Command::Replay(args) => commands::replay::run(settings.system.only()?, args).await,
-        Command::Export(args) => commands::export::run(settings.system.only()?, args).await,
-        Command::Trim(args) => commands::trim::run(settings.system.only()?, args).await,
-        Command::Purge(args) => commands::purge::run(settings.system.only()?, args).await,
+        Command::Audit(args) => {
+            over_all(&system.chosen(args.voucher)?, async |system| commands::audit::run(system, args).await)
+                .await
+        }
+        Command::Reconcile(args) => {
+            over_all(system, async |system| commands::reconcile::run(system, args).await).await
+        }
+        Command::Rebuild(args) => {
+            over_all(&system.chosen(args.voucher)?, async |system| commands::rebuild::run(system, args).await)
+                .await
+        }
+        Command::Replay(args) => {
+            over_all(system, async |system| commands::replay::run(system, args).await).await
+        }
+        Command::Export(args) => {
+            over_all(system, async |system| commands::export::run(system, args).await).await
+        }
+        Command::Trim(args) => over_all(system, async |system| commands::trim::run(system, args).await).await,
+        Command::Purge(args) => {
+            over_all(system, async |system| commands::purge::run(system, args).await).await
+        }
         Command::Pending(PendingCommand::List(args)) => {
-            commands::pending_list::run(settings.system.only()?, args).await
+            over_all(system, async |system| commands::pending_list::run(system, args).await).await
         }
         Command::Pending(PendingCommand::Show(args)) => {
-            commands::pending_show::run(settings.system.only()?, args).await
+            let chosen = entry_arg::partition_of(slice::from_ref(&args.entry), system)?;
+            over_all(&chosen, async |system| commands::pending_show::run(system, args).await).await
         }
         Command::Pending(PendingCommand::Claim(args)) => {
-            commands::pending_claim::run(settings.system.only()?, args).await
+            over_all(system, async |system| commands::pending_claim::run(system, args).await).await
         }
         Command::Pending(PendingCommand::Bury(args)) => {
-            commands::pending_bury::run(settings.system.only()?, args).await
+            let chosen = entry_arg::partition_of(&args.entries, system)?;
+            over_all(&chosen, async |system| commands::pending_bury::run(system, args).await).await
         }
         Command::Consumers(ConsumersCommand::List(args)) => {
-            commands::consumers_list::run(settings.system.only()?, args).await
+            over_all(system, async |system| commands::consumers_list::run(system, args).await).await
         }
         Command::Consumers(ConsumersCommand::Remove(args)) => {
-            commands::consumers_remove::run(settings.system.only()?, args).await
+            over_all(system, async |system| commands::consumers_remove::run(system, args).await).await
         }
         Command::Order(OrderCommand::Show(args)) => {
-            commands::order_show::run(settings.system.only()?, args).await
+            commands::order_show::run(place_of(system, args.order, args.voucher).await?, args).await
         }
         Command::Order(OrderCommand::Find(args)) => {
-            commands::order_find::run(settings.system.only()?, args).await
+            over_all(system, async |system| commands::order_find::run(system, args).await).await
         }
         Command::Order(OrderCommand::Wait(args)) => {
-            commands::order_wait::run(settings.system.only()?, args).await
+            commands::order_wait::run(place_of(system, args.order, args.voucher).await?, args).await
         }
-        Command::Order(OrderCommand::Pay(args)) => {
-            commands::order_event::pay(settings.system.only()?, args).await
-        }
-        Command::Order(OrderCommand::Cancel(args)) => {
-            commands::order_event::cancel(settings.system.only()?, args).await
-        }
-        Command::Order(OrderCommand::Use(args)) => {
-            commands::order_event::note_use(settings.system.only()?, args).await
-        }
-        Command::Order(OrderCommand::Refund(args)) => {
-            commands::order_event::refund(settings.system.only()?, args).await
-        }
-        Command::Order(OrderCommand::Refunded(args)) => {
-            commands::order_event::refunded(settings.system.only()?, args).await
-        }
+        Command::Order(OrderCommand::Pay(args)) => commands::order_event::pay(system, args).await,
+        Command::Order(OrderCommand::Cancel(args)) => commands::order_event::cancel(system, args).await,
+        Command::Order(OrderCommand::Use(args)) => commands::order_event::note_use(system, args).await,
+        Command::Order(OrderCommand::Refund(args)) => commands::order_event::refund(system, args).await,
+        Command::Order(OrderCommand::Refunded(args)) => commands::order_event::refunded(system, args).await,
         Command::Order(OrderCommand::RefundFailed(args)) => {
-            commands::order_event::refund_failed(settings.system.only()?, args).await
+            commands::order_event::refund_failed(system, args).await
         }
         Command::Orders(OrdersCommand::ReleaseUnpaid(args)) => {
-            commands::orders_release_unpaid::run(settings.system.only()?, args).await
+            commands::orders_release_unpaid::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Expirations(ExpirationsCommand::Show(args)) => {
-            commands::expirations_show::run(settings.system.only()?, args).await
+            over_all(system, async |system| commands::expirations_show::run(system, args).await).await
         }
         Command::Expirations(ExpirationsCommand::Resume(args)) => {
-            commands::expirations_resume::run(settings.system.only()?, args).await
+            over_all(system, async |system| commands::expirations_resume::run(system, args).await).await
         }
         Command::Dead(DeadCommand::List(args)) => {
-            commands::dead::list::run(settings.system.only()?, args).await
+            over_all(system, async |system| commands::dead::list::run(system, args).await).await
         }
         Command::Dead(DeadCommand::Show(args)) => {
-            commands::dead::show::run(settings.system.only()?, args).await
+            let chosen = entry_arg::partition_of(slice::from_ref(&args.letter), system)?;
+            over_all(&chosen, async |system| commands::dead::show::run(system, args).await).await
         }
         Command::Dead(DeadCommand::Requeue(args)) => {
-            commands::dead::requeue::run(settings.system.only()?, args).await
+            let chosen = entry_arg::partition_of(&args.selection.letters, system)?;
+            over_all(&chosen, async |system| commands::dead::requeue::run(system, args).await).await
         }
         Command::Dead(DeadCommand::Cancel(args)) => {
-            commands::dead::cancel::run(settings.system.only()?, args).await
+            let chosen = entry_arg::partition_of(&args.selection.letters, system)?;
+            over_all(&chosen, async |system| commands::dead::cancel::run(system, args).await).await
         }
         Command::Dead(DeadCommand::Drop(args)) => {
-            commands::dead::drop::run(settings.system.only()?, args).await
+            let chosen = entry_arg::partition_of(&args.selection.letters, system)?;
+            over_all(&chosen, async |system| commands::dead::drop::run(system, args).await).await
         }
         Command::Dead(DeadCommand::Export(args)) => {
-            commands::dead::export::run(settings.system.only()?, args).await
+            over_all(system, async |system| commands::dead::export::run(system, args).await).await
         }
-        Command::Log(args) => commands::log::run(settings.system.only()?, args).await,
+        Command::Log(args) => over_all(system, async |system| commands::log::run(system, args).await).await,
         Command::Probe(args) => commands::probe::run(settings, args).await,
         Command::Config(args) => commands::config::run(&config, args),
         Command::Completions(args) => commands::completions::run(args, &mut Cli::command()),

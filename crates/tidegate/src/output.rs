@@ -1,11 +1,15 @@
 //! Data on stdout: a table for eyes, JSON for programs.
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::{
+    io::{self, ErrorKind, IsTerminal, Write},
+    sync::{Mutex, PoisonError},
+};
 
 use anyhow::Context;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser};
+use serde_json::{Value as Json, json};
 use tidegate_operations::text::printable_lines;
 
 use crate::command_line::CommandLine;
@@ -30,8 +34,9 @@ impl OutputArgs {
     /// When stdout cannot be written to.
     pub fn print<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
         let text = if self.json {
-            serde_json::to_string_pretty(data).context("Failed to write JSON")?
+            serde_json::to_string_pretty(&OfPartition(data)).context("Failed to write JSON")?
         } else {
+            print_heading()?;
             text(data)
         };
         print(&text)
@@ -42,9 +47,51 @@ impl OutputArgs {
     /// # Errors
     /// When stdout cannot be written to.
     pub fn print_line<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<bool> {
-        let text =
-            if self.json { serde_json::to_string(data).context("Failed to write JSON")? } else { text(data) };
+        let text = if self.json {
+            serde_json::to_string(&OfPartition(data)).context("Failed to write JSON")?
+        } else {
+            print_heading()?;
+            text(data)
+        };
         is_read(&text)
+    }
+}
+
+/// The partition that what is printed is about, and whether its heading stands there already. Commands that go over several do so
+/// one after the other.
+static PARTITION: Mutex<Option<(String, bool)>> = Mutex::new(None);
+
+/// What is printed from now on is about the partition with this tag; None: about the whole.
+pub fn begin_partition(tag: Option<&str>) {
+    *PARTITION.lock().unwrap_or_else(PoisonError::into_inner) = tag.map(|tag| (tag.to_owned(), false));
+}
+
+/// Names the partition that the next lines are about, once.
+fn print_heading() -> anyhow::Result<()> {
+    let mut partition = PARTITION.lock().unwrap_or_else(PoisonError::into_inner);
+    match partition.as_mut() {
+        Some((tag, is_there)) if !*is_there => {
+            *is_there = true;
+            print(&format!("Partition {{{tag}}}:"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Data with the partition that it is about, where that is one of several.
+struct OfPartition<'a, T>(&'a T);
+
+impl<T: Serialize> Serialize for OfPartition<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let partition = PARTITION.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((tag, _)) = partition.as_ref() else { return self.0.serialize(serializer) };
+        match serde_json::to_value(self.0).map_err(ser::Error::custom)? {
+            Json::Object(mut fields) => {
+                fields.insert("partition".to_owned(), tag.as_str().into());
+                fields.serialize(serializer)
+            }
+            data => json!({ "partition": tag, "data": data }).serialize(serializer),
+        }
     }
 }
 

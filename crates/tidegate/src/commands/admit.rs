@@ -31,7 +31,7 @@ when it is refused.";
 pub struct AdmitArgs {
     /// What is wanted
     #[arg(long, value_name = "ID")]
-    voucher: VoucherId,
+    pub voucher: VoucherId,
     /// Who wants it
     #[arg(long, value_name = "ID")]
     user: UserId,

@@ -52,7 +52,7 @@ journal does not know.";
 pub struct AuditArgs {
     /// Audit this voucher only
     #[arg(long, value_name = "ID")]
-    voucher: Option<VoucherId>,
+    pub voucher: Option<VoucherId>,
     #[command(flatten)]
     output: OutputArgs,
 }

@@ -6,7 +6,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args};
 use tidegate_operations::{
-    Job, SystemSettings,
+    Job, System,
     order_event::{
         EventFate, EventOrders, OneOrder, OrderEventPlan, OrderEventReport, OrderEventRequest, OrderEvents,
     },
@@ -20,6 +20,7 @@ use crate::{
     exit::Exit,
     moment,
     operator::{Change, ChangeArgs, PlanText, ReportText},
+    partitions::place_of,
 };
 
 /// How long a command waits, unless it is told otherwise.
@@ -168,55 +169,55 @@ impl RefundEventArgs {
 ///
 /// # Errors
 /// When a store cannot be reached, or the file is none of orders.
-pub async fn pay(settings: &SystemSettings, args: &OrderEventArgs) -> anyhow::Result<Exit> {
-    send(settings, args.request(EventKind::Paid, None), &args.change).await
+pub async fn pay(system: &System, args: &OrderEventArgs) -> anyhow::Result<Exit> {
+    send(system, args.request(EventKind::Paid, None), &args.change).await
 }
 
 /// Cancels the orders.
 ///
 /// # Errors
 /// As [`pay`].
-pub async fn cancel(settings: &SystemSettings, args: &OrderEventArgs) -> anyhow::Result<Exit> {
-    send(settings, args.request(EventKind::Cancelled, None), &args.change).await
+pub async fn cancel(system: &System, args: &OrderEventArgs) -> anyhow::Result<Exit> {
+    send(system, args.request(EventKind::Cancelled, None), &args.change).await
 }
 
 /// Says that the orders were used.
 ///
 /// # Errors
 /// As [`pay`].
-pub async fn note_use(settings: &SystemSettings, args: &OrderEventArgs) -> anyhow::Result<Exit> {
-    send(settings, args.request(EventKind::Used, None), &args.change).await
+pub async fn note_use(system: &System, args: &OrderEventArgs) -> anyhow::Result<Exit> {
+    send(system, args.request(EventKind::Used, None), &args.change).await
 }
 
 /// Says that payments are being given back.
 ///
 /// # Errors
 /// As [`pay`].
-pub async fn refund(settings: &SystemSettings, args: &RefundEventArgs) -> anyhow::Result<Exit> {
-    send(settings, args.request(EventKind::Refunding), &args.event.change).await
+pub async fn refund(system: &System, args: &RefundEventArgs) -> anyhow::Result<Exit> {
+    send(system, args.request(EventKind::Refunding), &args.event.change).await
 }
 
 /// Says that payments were given back.
 ///
 /// # Errors
 /// As [`pay`].
-pub async fn refunded(settings: &SystemSettings, args: &RefundEventArgs) -> anyhow::Result<Exit> {
-    send(settings, args.request(EventKind::Refunded), &args.event.change).await
+pub async fn refunded(system: &System, args: &RefundEventArgs) -> anyhow::Result<Exit> {
+    send(system, args.request(EventKind::Refunded), &args.event.change).await
 }
 
 /// Says that payments could not be given back.
 ///
 /// # Errors
 /// As [`pay`].
-pub async fn refund_failed(settings: &SystemSettings, args: &RefundEventArgs) -> anyhow::Result<Exit> {
-    send(settings, args.request(EventKind::RefundFailed), &args.event.change).await
+pub async fn refund_failed(system: &System, args: &RefundEventArgs) -> anyhow::Result<Exit> {
+    send(system, args.request(EventKind::RefundFailed), &args.event.change).await
 }
 
-async fn send(
-    settings: &SystemSettings,
-    request: OrderEventRequest,
-    change: &ChangeArgs,
-) -> anyhow::Result<Exit> {
+async fn send(system: &System, request: OrderEventRequest, change: &ChangeArgs) -> anyhow::Result<Exit> {
+    let settings = match &request.orders {
+        EventOrders::One(one) => place_of(system, one.order, one.voucher).await?,
+        EventOrders::File { .. } => system.only()?,
+    };
     let events = OrderEvents::connect(settings, request.clone()).await?;
     let plan = events.plan().await?;
     let report = OrderEventReport::new(&plan, request);

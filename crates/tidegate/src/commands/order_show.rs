@@ -20,7 +20,9 @@ use self::{
     commands::{RedisNames, command},
     sentence::sentence,
 };
-use crate::{exit::Exit, invocation::Invocation, operator::ProgressBar, output::OutputArgs};
+use crate::{
+    entry_arg::EntryArg, exit::Exit, invocation::Invocation, operator::ProgressBar, output::OutputArgs,
+};
 
 /// Of each stream.
 pub const SCAN: u64 = 100_000;
@@ -50,16 +52,16 @@ Exits with 1 if nothing was found, and with 3 if a store is away, after showing 
 pub struct OrderShowArgs {
     /// The id of the order
     #[arg(value_name = "ORDER")]
-    order: OrderId,
+    pub order: OrderId,
     /// Its voucher, if it is known
     #[arg(long, value_name = "ID")]
-    voucher: Option<VoucherId>,
+    pub voucher: Option<VoucherId>,
     /// Its user, if it is known
     #[arg(long, value_name = "ID")]
     user: Option<UserId>,
     /// Its entry, if it is known
     #[arg(long, value_name = "ENTRY")]
-    entry: Option<EntryId>,
+    entry: Option<EntryArg>,
     /// Entries of the stream, and as many dead letters, to look through at most
     #[arg(long, value_name = "NUMBER", default_value_t = SCAN, value_parser = clap::value_parser!(u64).range(1..))]
     scan: u64,
@@ -109,7 +111,8 @@ impl Conclusion {
 /// # Errors
 /// When stdout cannot be written to.
 pub async fn run(settings: &SystemSettings, args: &OrderShowArgs) -> anyhow::Result<Exit> {
-    let OrderShowArgs { order, voucher, user, entry, scan, .. } = *args;
+    let OrderShowArgs { order, voucher, user, ref entry, scan, .. } = *args;
+    let entry = entry.as_ref().map(|entry| entry.id);
     let query = OrderQuery { order, voucher, user, entry, budget: scan };
     let progress = ProgressBar::new();
     let report = show_order(settings, query, &progress).await;

@@ -43,10 +43,10 @@ was found of it by then. With --for 0s it looks once.";
 pub struct OrderWaitArgs {
     /// The id of the order
     #[arg(value_name = "ORDER")]
-    order: OrderId,
+    pub order: OrderId,
     /// Its voucher, if it is known: saves a search
     #[arg(long, value_name = "ID")]
-    voucher: Option<VoucherId>,
+    pub voucher: Option<VoucherId>,
     /// Until what
     #[arg(long, value_name = "STATE", default_value = "confirmed")]
     until: Until,

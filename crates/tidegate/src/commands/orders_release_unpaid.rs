@@ -37,7 +37,7 @@ stream, and workers record them later. Ctrl-C ends it with 6 after the events in
 pub struct OrdersReleaseUnpaidArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]
-    voucher: VoucherId,
+    pub voucher: VoucherId,
     /// Those that were written so long ago
     #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
     older_than: Duration,

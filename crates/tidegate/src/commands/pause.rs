@@ -47,7 +47,7 @@ one. tidegate resume ends a pause.";
 pub struct PauseArgs {
     /// Only this voucher; all that are on sale by default
     #[arg(long, value_name = "ID")]
-    voucher: Option<VoucherId>,
+    pub voucher: Option<VoucherId>,
     /// All workers, instead of the gate
     #[arg(long, conflicts_with = "voucher")]
     workers: bool,

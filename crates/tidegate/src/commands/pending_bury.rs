@@ -6,9 +6,9 @@ use tidegate_operations::{
     pending::bury::{BuryPlan, BuryReport, BuryRequest, LeftReason, PendingBurial, PendingChoice},
     text::{counted, printable},
 };
-use tidegate_stream::EntryId;
 
 use crate::{
+    entry_arg::{self, EntryArg},
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
     output::table,
@@ -39,7 +39,7 @@ Exits with 1 if any entry that was meant is left, also because of --limit. Ctrl-
 pub struct PendingBuryArgs {
     /// Ids of entries
     #[arg(value_name = "ENTRY", conflicts_with_all = ["consumer", "dead", "older_than", "set_aside", "deaths", "deliveries"])]
-    entries: Vec<EntryId>,
+    pub entries: Vec<EntryArg>,
     #[command(flatten)]
     selection: SelectionArgs,
     /// Why, for whoever reads the letter
@@ -54,7 +54,7 @@ impl PendingBuryArgs {
         let entries = if self.entries.is_empty() {
             PendingChoice::Filter(self.selection.filter())
         } else {
-            PendingChoice::Ids(self.entries.clone())
+            PendingChoice::Ids(entry_arg::ids(&self.entries))
         };
         BuryRequest { entries, why: self.why.clone() }
     }

@@ -12,6 +12,7 @@ use tidegate_stream::{EntryId, NamedCause};
 
 use crate::{
     command_line::CommandLine,
+    entry_arg::EntryArg,
     exit::Exit,
     invocation::Invocation,
     output::OutputArgs,
@@ -34,7 +35,7 @@ Exits with 1 where this entry is not pending, and says what else it is.";
 pub struct PendingShowArgs {
     /// The id of the entry
     #[arg(value_name = "ENTRY")]
-    entry: EntryId,
+    pub entry: EntryArg,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -54,13 +55,13 @@ struct Output {
 /// When Redis cannot be reached, or the key holds no stream.
 pub async fn run(settings: &SystemSettings, args: &PendingShowArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let shown = ShownEntry::read(&redis, settings, args.entry).await?;
+    let shown = ShownEntry::read(&redis, settings, args.entry.id).await?;
     let hint = shown.entry.as_ref().map_or_else(
         || hint_of_state(shown.state).to_owned(),
         |pending| hint_of_pending(pending, shown.workers_live),
     );
     let output = Output { shown, hint };
-    args.output.print(&output, |output| render(output, args.entry))?;
+    args.output.print(&output, |output| render(output, args.entry.id))?;
     Ok(if output.shown.entry.is_some() { Exit::Ok } else { Exit::No })
 }
 

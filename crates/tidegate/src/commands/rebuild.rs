@@ -30,7 +30,7 @@ voucher was left as it was, and says why. Then see: tidegate audit";
 pub struct RebuildArgs {
     /// Only this voucher
     #[arg(long, value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
-    voucher: Option<VoucherId>,
+    pub voucher: Option<VoucherId>,
     /// All vouchers whose sale has not ended, but for those that were never loaded or bought
     #[arg(long)]
     all: bool,

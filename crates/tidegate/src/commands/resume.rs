@@ -36,7 +36,7 @@ voucher, or if somebody has paused the workers anew meanwhile.";
 pub struct ResumeArgs {
     /// Only this voucher, however it was paused
     #[arg(long, value_name = "ID")]
-    voucher: Option<VoucherId>,
+    pub voucher: Option<VoucherId>,
     /// Only the workers
     #[arg(long, conflicts_with = "voucher")]
     workers: bool,

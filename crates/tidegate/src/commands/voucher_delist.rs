@@ -34,7 +34,7 @@ command again completes it. Exits with 1 where MySQL has no row of it.";
 pub struct VoucherDelistArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]
-    voucher: VoucherId,
+    pub voucher: VoucherId,
     #[command(flatten)]
     change: ChangeArgs,
 }

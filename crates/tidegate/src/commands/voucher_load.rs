@@ -41,7 +41,7 @@ Orders that lua/admit.lua did not admit, as by XADD alone, are not given back to
 pub struct VoucherLoadArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]
-    voucher: VoucherId,
+    pub voucher: VoucherId,
     /// Units to sell
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     stock: i64,

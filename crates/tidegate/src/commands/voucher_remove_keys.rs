@@ -27,7 +27,7 @@ happens to its orders changes MySQL only. Exits with 1 where its keys stay, and 
 pub struct VoucherRemoveKeysArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]
-    voucher: VoucherId,
+    pub voucher: VoucherId,
     #[command(flatten)]
     change: ChangeArgs,
 }

@@ -35,7 +35,7 @@ Exits with 1 where neither side knows the voucher.";
 pub struct VoucherShowArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]
-    voucher: VoucherId,
+    pub voucher: VoucherId,
     #[command(flatten)]
     output: OutputArgs,
 }

@@ -9,6 +9,7 @@ use tidegate_stream::{EntryId, server_time_ms};
 use super::OnlyArgs;
 use crate::{
     command_line::CommandLine,
+    entry_arg::{self, EntryArg},
     exit::WrongUsage,
     moment::{self, Point},
 };
@@ -34,7 +35,7 @@ pub struct FilterArgs {
 pub struct SelectionArgs {
     /// Letters, by their ids
     #[arg(value_name = "LETTER", conflicts_with_all = ["all", "reason", "voucher", "user", "from", "to", "limit"])]
-    letters: Vec<EntryId>,
+    pub letters: Vec<EntryArg>,
     /// All letters
     #[arg(long, conflicts_with_all = ["reason", "voucher", "user", "from", "to"])]
     all: bool,
@@ -66,7 +67,7 @@ impl SelectionArgs {
     /// # Errors
     /// When Redis does not answer, or the last comes before the first.
     pub async fn letters(&self, redis: &Pool) -> anyhow::Result<LetterSelection> {
-        let ids = (!self.letters.is_empty()).then(|| self.letters.iter().copied().collect());
+        let ids = (!self.letters.is_empty()).then(|| entry_arg::ids(&self.letters).into_iter().collect());
         Ok(LetterSelection { ids, limit: self.limit, ..self.filter.letters(redis).await? })
     }
 }

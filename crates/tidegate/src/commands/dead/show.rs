@@ -6,7 +6,7 @@ use tidegate_orders::wire::{FieldNames, Message};
 use tidegate_stream::{Burial, EntryId, Letter};
 
 use super::text::shown_time;
-use crate::{exit::Exit, output::OutputArgs};
+use crate::{entry_arg::EntryArg, exit::Exit, output::OutputArgs};
 use tidegate_operations::{
     SystemSettings, connect,
     dead_letters::{self, FullLetter, reason_of},
@@ -30,7 +30,7 @@ form of tidegate dead export. Exits with 1 if there is no such letter; as JSON t
 #[command(after_help = EXAMPLES)]
 pub struct DeadShowArgs {
     /// The letter
-    letter: EntryId,
+    pub letter: EntryArg,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -41,7 +41,7 @@ pub struct DeadShowArgs {
 /// When Redis cannot be reached, or the key holds no stream.
 pub async fn run(settings: &SystemSettings, args: &DeadShowArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let found = dead_letters::open(settings, &redis).find(args.letter).await;
+    let found = dead_letters::open(settings, &redis).find(args.letter.id).await;
     let found = found.context("Failed to read the dead letters")?;
     args.output.print(&found.as_ref().map(FullLetter::from), |_| match &found {
         Some(letter) => render(&settings.keys.fields, letter),
