@@ -312,6 +312,7 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         sweeper: "hm_dianping:{s}:sweeper".into(),
         reconciler: "hm_dianping:{s}:reconciler".into(),
         reconciled: "hm_dianping:{s}:reconciled".into(),
+        partitions: "hm_dianping:{s}:partitions".into(),
         ..KeyTemplates::default()
     };
     let (stream, dead) = ("hm_dianping:{s}:orders", "hm_dianping:{s}:dead");
@@ -341,6 +342,7 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         ("KEYS_SWEEPER", &templates.sweeper),
         ("KEYS_RECONCILER", &templates.reconciler),
         ("KEYS_RECONCILED", &templates.reconciled),
+        ("KEYS_PARTITIONS", &templates.partitions),
     ];
     let plan = site
         .worker("w")

@@ -9,7 +9,7 @@ use tidegate_orders::{Announcer, SessionError, SessionSettings, Sessions};
 use tidegate_stream::readable;
 use tokio::time::timeout;
 
-use crate::settings::SystemSettings;
+use crate::{partition_list, settings::SystemSettings};
 
 /// Opens the connections for Redis commands.
 ///
@@ -28,6 +28,15 @@ pub async fn redis_in_order(settings: &SystemSettings) -> anyhow::Result<Pool> {
 }
 
 async fn open(settings: &SystemSettings, connection: tidegate_stream::RedisSettings) -> anyhow::Result<Pool> {
+    let pool = open_unchecked(settings, connection).await?;
+    partition_list::compare(settings, &pool).await?;
+    Ok(pool)
+}
+
+async fn open_unchecked(
+    settings: &SystemSettings,
+    connection: tidegate_stream::RedisSettings,
+) -> anyhow::Result<Pool> {
     let redis = &settings.redis;
     let within = redis.connect_timeout + redis.command_timeout;
     let opened = match timeout(within, tidegate_stream::connect_pool(&connection)).await {

@@ -47,6 +47,8 @@ pub struct KeyTemplates {
     pub reconciler: String,
     /// String: what the last comparison of both stores found, as JSON. No placeholder.
     pub reconciled: String,
+    /// String: the tags of all partitions, with a comma between them. No placeholder; only in a system with partitions.
+    pub partitions: String,
     /// Names of the fields in the entries of the stream.
     #[serde(default)]
     pub fields: FieldNames,
@@ -72,6 +74,7 @@ impl Default for KeyTemplates {
             sweeper: "tidegate:sweeper".into(),
             reconciler: "tidegate:reconciler".into(),
             reconciled: "tidegate:reconciled".into(),
+            partitions: "tidegate:partitions".into(),
             fields: FieldNames::default(),
             partition: Partition::default(),
         }
@@ -97,6 +100,7 @@ impl KeyTemplates {
             sweeper: prefixed(self.sweeper),
             reconciler: prefixed(self.reconciler),
             reconciled: prefixed(self.reconciled),
+            partitions: prefixed(self.partitions),
             fields: self.fields,
             partition: self.partition,
         }
@@ -228,6 +232,12 @@ impl Keys {
     #[must_use]
     pub fn reconciled(&self) -> Key {
         self.templates.reconciled.as_str().into()
+    }
+
+    /// The tags of all partitions.
+    #[must_use]
+    pub fn partitions(&self) -> Key {
+        self.templates.partitions.as_str().into()
     }
 
     /// The partition whose keys these are.

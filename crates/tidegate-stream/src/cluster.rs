@@ -134,6 +134,9 @@ impl RedisCluster {
                 self.forget_gone(&map);
                 self.map.send_if_modified(|known| {
                     let is_new = **known != map;
+                    if known.masters() != map.masters() {
+                        tracing::info!(masters = map.masters(), "masters of the Redis Cluster");
+                    }
                     *known = Arc::new(map);
                     is_new
                 });
@@ -315,7 +318,7 @@ async fn reconnect_on_change(master: SlotMaster, clients: Vec<Client>) {
             continue;
         }
         if let (Some(before), Some(now)) = (&known, &address) {
-            tracing::info!(slot = master.slot, %before, %now, "another node of the Redis Cluster is the master");
+            tracing::debug!(slot = master.slot, %before, %now, "connecting to another master");
         }
         known = address;
         for client in &clients {

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tidegate_stream::PauseSwitch;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use crate::{
     settings::ProcessSettings,
@@ -52,7 +53,11 @@ impl Process {
                 None => SharedMySql::of(&view.settings().system)?,
             };
             shared.insert(url, mysql.clone());
-            workers.push(work(view, mysql, traces.clone(), self.stop.clone()));
+            let span = match view.settings().system.partition().tag() {
+                Some(tag) => tracing::info_span!("partition", tag),
+                None => Span::none(),
+            };
+            workers.push(work(view, mysql, traces.clone(), self.stop.clone()).instrument(span));
         }
         for mysql in shared.into_values() {
             let stop = self.stop.clone();

@@ -16,7 +16,10 @@ use std::{
 use anyhow::Context;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_operations::{SystemSettings, connect, expirations::Sweeper, fleet_pause, text::error_chain};
+use tidegate_operations::{
+    InvalidInput, SystemSettings, connect, expirations::Sweeper, fleet_pause, partition_list,
+    text::error_chain,
+};
 use tidegate_orders::{
     Announcer, Gate, Keys, Ledger, OrderCounters, OrderHandler, ResultsTrimmer, Sessions, UserLocks,
     worker_hands,
@@ -28,6 +31,7 @@ use tidegate_stream::{
 };
 use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::{
     settings::{ProcessSettings, WorkerSettings},
@@ -111,7 +115,9 @@ impl Worker {
         let names = system.stream_names();
 
         // Also by a write, which the group is.
-        let (pool, stream) = patiently(worker, |_| false, async || open_stream(system, &names).await).await?;
+        let (pool, stream) =
+            patiently(worker, is_another_list, async || open_stream(system, &names).await).await?;
+        patiently(worker, is_a_no, async || partition_list::keep(system, &pool).await).await?;
         let leases = Leases::new(pool.clone());
         let heartbeat = keys.heartbeat(&worker.name);
         let name = Name::new(leases.clone(), pool.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
@@ -217,7 +223,7 @@ impl Worker {
         let lane_statuses: Vec<_> = self.lanes.iter().map(Lane::lane_status).collect();
         let mut lanes = JoinSet::new();
         for lane in self.lanes {
-            lanes.spawn(lane.run(stop.clone()));
+            lanes.spawn(lane.run(stop.clone()).in_current_span());
         }
         tracing::info!(
             name = self.settings.name,
@@ -334,6 +340,11 @@ async fn patiently<T>(
         }
         sleep(backoff.next_wait()).await;
     }
+}
+
+/// The system has other partitions.
+fn is_another_list(error: &anyhow::Error) -> bool {
+    error.is::<InvalidInput>()
 }
 
 /// Redis answers, and says no; or it is not Redis that ends the start.

@@ -125,6 +125,16 @@ impl ClusterMap {
         &self.nodes
     }
 
+    /// Where the masters listen that have slots, for a log.
+    #[must_use]
+    pub fn masters(&self) -> String {
+        let masters = self.nodes.iter().filter(|node| node.is_master && !node.slots.is_empty());
+        let mut masters: Vec<String> =
+            masters.filter_map(|node| node.address.as_ref().map(ToString::to_string)).collect();
+        masters.sort_unstable();
+        masters.join(" ")
+    }
+
     /// Who has a slot: of those who claim it the one with the highest epoch, as the nodes themselves decide it. None
     /// where nobody does, or where nobody knows where that one listens.
     #[must_use]

@@ -299,6 +299,7 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         sweeper: reader.word("keys.sweeper"),
         reconciler: reader.word("keys.reconciler"),
         reconciled: reader.word("keys.reconciled"),
+        partitions: reader.word("keys.partitions"),
         fields: fields(reader),
         partition: Partition::default(),
     };
@@ -313,7 +314,7 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
 }
 
 /// Keys of the fleet as a whole, each with the setting that it is from.
-fn own_keys(keys: &KeyTemplates) -> [(&String, &'static str); 6] {
+fn own_keys(keys: &KeyTemplates) -> [(&String, &'static str); 7] {
     [
         (&keys.log, "keys.log"),
         (&keys.pause, "keys.pause"),
@@ -321,6 +322,7 @@ fn own_keys(keys: &KeyTemplates) -> [(&String, &'static str); 6] {
         (&keys.sweeper, "keys.sweeper"),
         (&keys.reconciler, "keys.reconciler"),
         (&keys.reconciled, "keys.reconciled"),
+        (&keys.partitions, "keys.partitions"),
     ]
 }
 

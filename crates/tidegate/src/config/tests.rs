@@ -289,12 +289,13 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
             sweeper,
             reconciler,
             reconciled,
+            partitions,
             fields: _,
             partition: _,
         } = settings.system.common().keys.clone();
         [
             stock, buyers, voucher, journal, lock, order_id, heartbeat, log, pause, mark, sweeper,
-            reconciler, reconciled,
+            reconciler, reconciled, partitions,
         ]
     };
     assert_eq!(names(&settings), names(&usual).map(|name| format!("shop2:{name}")));
