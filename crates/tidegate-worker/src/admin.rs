@@ -32,13 +32,13 @@ const TAKEN_RETRY: Duration = Duration::from_secs(2);
 /// whole second: a probe has given up by then.
 const BACKLOG: u32 = 4096;
 
-/// Begins to serve what `view` shows, until the process ends. Nothing is served where it is switched off.
+/// Begins to serve what `views` show, one for each partition, until the process ends. Nothing is served where it is switched off.
 ///
 /// # Errors
 /// When the address cannot be listened on, unless that is because another process has it: then it is taken as soon as
 /// it is free, since orders are to be written meanwhile.
-pub async fn start(view: &Arc<View>) -> anyhow::Result<()> {
-    let Some(address) = view.settings().admin.listen else { return Ok(()) };
+pub async fn start(views: &[Arc<View>]) -> anyhow::Result<()> {
+    let Some(address) = views.first().and_then(|view| view.settings().admin.listen) else { return Ok(()) };
     let listener = match listen_on(address) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             tracing::warn!(
@@ -52,8 +52,8 @@ pub async fn start(view: &Arc<View>) -> anyhow::Result<()> {
             format!("Failed to listen on {address}; check admin.listen / TIDEGATE_ADMIN_LISTEN")
         })?),
     };
-    let watch = Arc::new(OrderWatch::new(Arc::clone(view)));
-    let pages = Arc::new(Pages::new(Arc::clone(view), Arc::clone(&watch)));
+    let watch = Arc::new(OrderWatch::new(views.to_vec()));
+    let pages = Arc::new(Pages::new(views, Arc::clone(&watch)));
     tokio::spawn(async move { watch.run().await });
     tokio::spawn(async move {
         let listener = match listener {

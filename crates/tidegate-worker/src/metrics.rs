@@ -3,7 +3,10 @@
 pub mod catalog;
 mod families;
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use anyhow::Context;
 use prometheus::TextEncoder;
@@ -31,18 +34,24 @@ use crate::{
 /// What the text is, for scrapers.
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// All that can be said now. What a store did not tell is missing.
-pub fn render(view: &View, gathered: &Gathered) -> anyhow::Result<String> {
+/// All that can be said now of each partition, with its tag in the label `partition`; in a system without partitions there is no such
+/// label. What a store did not tell is missing.
+pub fn render(partitions: &[(&View, Arc<Gathered>)]) -> anyhow::Result<String> {
     let mut families = Families::default();
     let version = env!("CARGO_PKG_VERSION");
-    families.each(&catalog::BUILD_INFO, [([version, &view.settings().worker.name], 1.0)]);
-    if let Some(parts) = view.parts() {
-        add_counts(&mut families, parts);
-        add_times(&mut families, parts);
-        add_state(&mut families, view, parts);
+    let name = partitions.first().map_or("", |(view, _)| &view.settings().worker.name);
+    families.each(&catalog::BUILD_INFO, [([version, name], 1.0)]);
+    for (view, gathered) in partitions {
+        families.begin_partition(view.tag());
+        if let Some(parts) = view.parts() {
+            add_counts(&mut families, parts);
+            add_times(&mut families, parts);
+            add_state(&mut families, view, parts);
+        }
+        add_gathering(&mut families, gathered);
+        add_status(&mut families, &gathered.status);
     }
-    add_gathering(&mut families, gathered);
-    add_status(&mut families, &gathered.status);
+    families.begin_partition(None);
     #[cfg(target_os = "linux")]
     families.known(ProcessCollector::for_self().collect());
     TextEncoder::new().encode_to_string(&families.into_inner()).context("Failed to write the metrics")

@@ -13,9 +13,9 @@ use crate::view::{Phase, View};
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Tells all there is to tell, until the process ends.
-pub async fn keep_told(view: Arc<View>) {
+pub async fn keep_told(partitions: Vec<Arc<View>>) {
     if env::var_os("NOTIFY_SOCKET").is_some() {
-        tokio::join!(tell_states(&view), keep_watchdog_calm(&view));
+        tokio::join!(tell_states(&partitions), keep_watchdog_calm(&partitions));
     }
 }
 
@@ -24,12 +24,12 @@ pub fn tell_stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("stopping: what is in hand is finished")]);
 }
 
-async fn tell_states(view: &View) {
+async fn tell_states(partitions: &[Arc<View>]) {
     let (mut told, mut is_ready) = (String::new(), false);
     loop {
         // In this order: who takes orders now is not said to wait for something.
-        let takes_orders = view.takes_orders();
-        let status = status(view);
+        let takes_orders = partitions.iter().any(|view| view.takes_orders());
+        let status = status_of_all(partitions);
         if takes_orders && !is_ready {
             is_ready = true;
             send(&[NotifyState::Ready]);
@@ -42,7 +42,19 @@ async fn tell_states(view: &View) {
     }
 }
 
-/// One line, without what changes all the time.
+/// One line, without what changes all the time: of the first partition that is not well, or of all.
+fn status_of_all(partitions: &[Arc<View>]) -> String {
+    let told = partitions.iter().map(|view| (view, status(view)));
+    let not_well = told.clone().find(|(view, _)| !view.takes_orders() || view.pause_switch().is_paused());
+    match not_well {
+        Some((view, status)) if partitions.len() > 1 => {
+            format!("partition {}: {status}", view.settings().system.partition())
+        }
+        Some((_, status)) => status,
+        None => told.map(|(_, status)| status).next().unwrap_or_default(),
+    }
+}
+
 fn status(view: &View) -> String {
     let parts = match (view.phase(), view.parts()) {
         (Phase::Stopping, _) => return "stopping: what is in hand is finished".into(),
@@ -64,14 +76,14 @@ fn status(view: &View) -> String {
 }
 
 /// Says that all is well twice within the time after which the watchdog bites, for as long as /livez would say so.
-async fn keep_watchdog_calm(view: &View) {
+async fn keep_watchdog_calm(partitions: &[Arc<View>]) {
     let Some(bites_after) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) else { return };
     let mut ticks = interval(bites_after / 2);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_stuck = false;
     loop {
         ticks.tick().await;
-        let stuck = view.stuck();
+        let stuck: Vec<String> = partitions.iter().flat_map(|view| view.stuck()).collect();
         if stuck.is_empty() {
             send(&[NotifyState::Watchdog]);
         } else if !was_stuck {

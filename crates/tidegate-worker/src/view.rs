@@ -136,6 +136,11 @@ impl View {
         &self.settings
     }
 
+    /// The tag of the partition that it works on; None in a system without partitions.
+    pub fn tag(&self) -> Option<&str> {
+        self.settings.system.partition().tag()
+    }
+
     /// What keeps it from reading.
     pub fn pause_switch(&self) -> &Arc<PauseSwitch> {
         &self.pause_switch

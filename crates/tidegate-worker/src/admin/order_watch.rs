@@ -7,11 +7,12 @@ use std::{
 };
 
 use anyhow::Context;
+use futures_util::future::join_all;
 use tidegate_operations::{
     order_progress::{OrderLooker, OrderProgress, WatchedOrder},
     text::error_chain,
 };
-use tidegate_orders::{OrderId, VoucherId};
+use tidegate_orders::{OrderId, Partition, VoucherId};
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -45,7 +46,7 @@ pub enum Told {
 /// The orders that somebody asks for.
 #[derive(Debug)]
 pub struct OrderWatch {
-    view: Arc<View>,
+    partitions: Vec<Arc<View>>,
     asked: Mutex<HashMap<Asked, Watched>>,
     somebody_came: Notify,
 }
@@ -57,9 +58,9 @@ struct Watched {
 }
 
 impl OrderWatch {
-    /// Nobody asks yet.
-    pub fn new(view: Arc<View>) -> Self {
-        Self { view, asked: Mutex::default(), somebody_came: Notify::new() }
+    /// Nobody asks yet. One view for each partition.
+    pub fn new(partitions: Vec<Arc<View>>) -> Self {
+        Self { partitions, asked: Mutex::default(), somebody_came: Notify::new() }
     }
 
     /// What is known of an order from now on, until the answer is dropped. Soon after, it has been looked at.
@@ -79,11 +80,15 @@ impl OrderWatch {
 
     /// Looks for as long as somebody asks; never ends.
     pub async fn run(&self) {
-        let mut looker = None;
+        let mut lookers: Vec<Option<OrderLooker>> = self.partitions.iter().map(|_| None).collect();
         loop {
             self.somebody_came.notified().await;
             while self.is_asked() {
-                self.look(&mut looker).await;
+                // One that is away keeps nobody waiting who asks for an order of another.
+                join_all(
+                    self.partitions.iter().zip(&mut lookers).map(|(view, looker)| self.look(view, looker)),
+                )
+                .await;
                 sleep(LOOK_PAUSE).await;
                 // Whoever comes is not to wait for the others' next look.
                 let _somebody_came =
@@ -99,11 +104,30 @@ impl OrderWatch {
         !asked.is_empty()
     }
 
-    /// Looks once, and tells everybody.
-    async fn look(&self, looker: &mut Option<OrderLooker>) {
-        let (asked, mut orders): (Vec<Asked>, Vec<WatchedOrder>) =
-            self.asked().iter().map(|(asked, watched)| (*asked, watched.order.clone())).unzip();
-        let looked = match self.looker(looker) {
+    /// Where an order is looked for: in the partition of its voucher, or else in that which its id names.
+    fn partition_of(&self, (order, voucher): Asked) -> usize {
+        let all = self.partitions[0].settings().system.partition().tags().len();
+        let index = match voucher {
+            Some(voucher) => Partition::index_of(voucher, all),
+            None => Partition::index_in(order),
+        };
+        let is_it = |view: &Arc<View>| view.settings().system.partition().index() == index;
+        self.partitions.iter().position(is_it).unwrap_or(0)
+    }
+
+    /// Looks once for orders of a partition, and tells everybody.
+    async fn look(&self, view: &Arc<View>, looker: &mut Option<OrderLooker>) {
+        let is_own = |asked: &Asked| Arc::ptr_eq(&self.partitions[self.partition_of(*asked)], view);
+        let (asked, mut orders): (Vec<Asked>, Vec<WatchedOrder>) = self
+            .asked()
+            .iter()
+            .filter(|(asked, _)| is_own(asked))
+            .map(|(asked, watched)| (*asked, watched.order.clone()))
+            .unzip();
+        if asked.is_empty() {
+            return;
+        }
+        let looked = match of_view(view, looker) {
             Ok(looker) => timeout(LOOK_WITHIN, looker.look(&mut orders))
                 .await
                 .unwrap_or_else(|_| Err(anyhow::anyhow!("the stores did not answer within {LOOK_WITHIN:?}"))),
@@ -126,16 +150,16 @@ impl OrderWatch {
         }
     }
 
-    fn looker<'l>(&self, looker: &'l mut Option<OrderLooker>) -> anyhow::Result<&'l mut OrderLooker> {
-        if looker.is_none() {
-            let parts = self.view.parts().context("not connected yet: the worker is starting")?;
-            let (redis, mysql) = (parts.redis.clone(), parts.mysql.clone());
-            *looker = Some(OrderLooker::new(&self.view.settings().system, redis, mysql, MYSQL_PATIENCE));
-        }
-        looker.as_mut().context("not connected yet")
-    }
-
     fn asked(&self) -> MutexGuard<'_, HashMap<Asked, Watched>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn of_view<'l>(view: &View, looker: &'l mut Option<OrderLooker>) -> anyhow::Result<&'l mut OrderLooker> {
+    if looker.is_none() {
+        let parts = view.parts().context("not connected yet: the worker is starting")?;
+        let (redis, mysql) = (parts.redis.clone(), parts.mysql.clone());
+        *looker = Some(OrderLooker::new(&view.settings().system, redis, mysql, MYSQL_PATIENCE));
+    }
+    looker.as_mut().context("not connected yet")
 }

@@ -1,8 +1,9 @@
 //! The pages: which path shows what, and to whom.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Context;
+use futures_util::future::join_all;
 use hyper::{
     Method, Request, StatusCode,
     body::Bytes,
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::{
     cached::Cached,
-    gather::{Gatherer, STORES},
+    gather::{Gathered, Gatherer, STORES},
     metrics,
     view::{Parts, Phase, View, WorkerView},
 };
@@ -39,7 +40,7 @@ const READY_PATIENCE: Duration = Duration::from_secs(2);
 
 const INDEX: &str = "\
 /livez    200 while the lanes turn; 503 names what is stuck
-/readyz   200 when both stores answer and the group is there; 503 says why not
+/readyz   200 when both stores answer and the group is there, in one partition at least; 503 says why not
 /metrics  for Prometheus
 /status   as JSON: what `tidegate status --json` shows, and what each lane does
 /orders/ID         as JSON: what became of an order; ?voucher= saves a search
@@ -49,10 +50,16 @@ const INDEX: &str = "\
 /// Answers requests.
 #[derive(Debug)]
 pub struct Pages {
+    partitions: Vec<PartitionPages>,
+    orders: OrderPages,
+}
+
+/// What is shown of a partition; in a system without partitions, of the whole.
+#[derive(Debug)]
+struct PartitionPages {
     view: Arc<View>,
     gatherer: Gatherer,
     stores: Cached<Vec<String>>,
-    orders: OrderPages,
 }
 
 /// `/status`.
@@ -63,12 +70,17 @@ struct Everything<'a> {
     status: &'a Status,
 }
 
+/// `/status` in a system with partitions, by their tags.
+#[derive(Serialize)]
+struct Partitions<'a> {
+    partitions: BTreeMap<&'a str, Everything<'a>>,
+}
+
 impl Pages {
-    /// Of what `view` shows and `watch` sees.
-    pub fn new(view: Arc<View>, watch: Arc<OrderWatch>) -> Self {
-        let orders = OrderPages::new(Arc::clone(&view), watch);
-        let gatherer = Gatherer::new(Arc::clone(&view));
-        Self { gatherer, view, stores: Cached::new(READY_FRESH_FOR), orders }
+    /// Of what `views` show, one at least, and `watch` sees.
+    pub fn new(views: &[Arc<View>], watch: Arc<OrderWatch>) -> Self {
+        let orders = OrderPages::new(Arc::clone(&views[0]), watch);
+        Self { partitions: views.iter().map(PartitionPages::new).collect(), orders }
     }
 
     /// Answers a request. Its body is not looked at.
@@ -86,8 +98,11 @@ impl Pages {
         }
         match request.uri().path() {
             "/" => text(StatusCode::OK, INDEX),
-            "/livez" => verdict("alive", &self.view.stuck()),
-            "/readyz" => verdict("ready", &self.unready().await),
+            "/livez" => {
+                let stuck = self.partitions.iter().flat_map(|own| own.named(own.view.stuck()));
+                verdict("alive", &stuck.collect::<Vec<_>>())
+            }
+            "/readyz" => self.ready().await,
             "/metrics" => self.metrics().await,
             "/status" => self.status().await,
             path => match path.strip_prefix("/orders/") {
@@ -98,22 +113,68 @@ impl Pages {
     }
 
     fn may_look<B>(&self, request: &Request<B>) -> bool {
-        let Some(token) = &self.view.settings().admin.token else { return true };
+        let Some(token) = &self.partitions[0].view.settings().admin.token else { return true };
         let sent = request.headers().get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
         let Some((scheme, sent)) = sent.split_at_checked("Bearer ".len()) else { return false };
         // In the same time, however much of it is right.
         scheme.eq_ignore_ascii_case(b"Bearer ") && sent.ct_eq(token.expose_secret().as_bytes()).into()
     }
 
+    /// Of each partition, in their order. They are asked at the same time: one that is away takes its patience only once.
+    async fn gather(&self) -> Vec<(&View, Arc<Gathered>)> {
+        let gather = async |own: &PartitionPages| own.gatherer.gather().await;
+        let gathered = join_all(self.partitions.iter().map(gather)).await;
+        self.partitions.iter().map(|own| &*own.view).zip(gathered).collect()
+    }
+
     async fn metrics(&self) -> Answer {
-        let gathered = self.gatherer.gather().await;
-        written(metrics::CONTENT_TYPE, metrics::render(&self.view, &gathered))
+        written(metrics::CONTENT_TYPE, metrics::render(&self.gather().await))
     }
 
     async fn status(&self) -> Answer {
-        let gathered = self.gatherer.gather().await;
-        let everything = Everything { worker: self.view.worker(), status: &gathered.status };
-        written(JSON, serde_json::to_string_pretty(&everything).context("Failed to write JSON"))
+        let gathered = self.gather().await;
+        let json = match &gathered[..] {
+            [(view, whole)] if view.tag().is_none() => {
+                serde_json::to_string_pretty(&Everything { worker: view.worker(), status: &whole.status })
+            }
+            all => {
+                let by_tag = all.iter().filter_map(|(view, gathered)| {
+                    Some((view.tag()?, Everything { worker: view.worker(), status: &gathered.status }))
+                });
+                serde_json::to_string_pretty(&Partitions { partitions: by_tag.collect() })
+            }
+        };
+        written(JSON, json.context("Failed to write JSON"))
+    }
+
+    /// One partition that takes orders is enough: for one that is away, none that works is to be taken out of service.
+    async fn ready(&self) -> Answer {
+        let unready = async |own: &PartitionPages| own.unready().await;
+        let troubles = join_all(self.partitions.iter().map(unready)).await;
+        if troubles.iter().any(Vec::is_empty) {
+            let others = self.partitions.iter().zip(troubles).flat_map(|(own, troubles)| own.named(troubles));
+            let others: String = others.map(|trouble| format!("not {trouble}\n")).collect();
+            return text(StatusCode::OK, format!("ready\n{others}"));
+        }
+        let named = self.partitions.iter().zip(troubles).flat_map(|(own, troubles)| own.named(troubles));
+        verdict("ready", &named.collect::<Vec<_>>())
+    }
+}
+
+impl PartitionPages {
+    fn new(view: &Arc<View>) -> Self {
+        let (view, gatherer) = (Arc::clone(view), Gatherer::new(Arc::clone(view)));
+        Self { view, gatherer, stores: Cached::new(READY_FRESH_FOR) }
+    }
+
+    /// What is wrong, with the partition that it is wrong in.
+    fn named(&self, troubles: Vec<String>) -> Vec<String> {
+        match self.view.tag() {
+            Some(tag) => {
+                troubles.into_iter().map(|trouble| format!("partition {{{tag}}}: {trouble}")).collect()
+            }
+            None => troubles,
+        }
     }
 
     /// Why nothing can be written now; empty if it can.

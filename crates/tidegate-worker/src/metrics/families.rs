@@ -9,13 +9,24 @@ use super::catalog::{self, Kind, Metric};
 
 /// What was measured at one moment.
 #[derive(Debug, Default)]
-pub struct Families(Vec<MetricFamily>);
+pub struct Families {
+    families: Vec<MetricFamily>,
+    partition: Option<LabelPair>,
+}
+
+/// The label that says which partition a sample is of.
+const PARTITION: &str = "partition";
 
 impl Families {
     /// Adds what the library has measured, as far as the catalog knows it.
     pub fn known(&mut self, families: Vec<MetricFamily>) {
         let is_known = |family: &MetricFamily| catalog::ALL.iter().any(|metric| metric.name == family.name());
-        self.0.extend(families.into_iter().filter(is_known));
+        self.families.extend(families.into_iter().filter(is_known));
+    }
+
+    /// What is added from now on is of the partition with this tag; None: of the whole process.
+    pub fn begin_partition(&mut self, tag: Option<&str>) {
+        self.partition = tag.map(|tag| pair(PARTITION, tag));
     }
 
     /// Adds a metric without labels.
@@ -65,8 +76,18 @@ impl Families {
         self.add(metric, samples.collect());
     }
 
-    fn add(&mut self, metric: &Metric, samples: Vec<Sample>) {
+    fn add(&mut self, metric: &Metric, mut samples: Vec<Sample>) {
         if samples.is_empty() {
+            return;
+        }
+        if let Some(partition) = &self.partition {
+            for sample in &mut samples {
+                let labels = [&[partition.clone()], sample.get_label()].concat();
+                sample.set_label(labels);
+            }
+        }
+        if let Some(family) = self.families.iter_mut().find(|family| family.name() == metric.name) {
+            family.mut_metric().extend(samples);
             return;
         }
         let mut family = MetricFamily::default();
@@ -78,24 +99,25 @@ impl Families {
             Kind::Histogram => MetricType::HISTOGRAM,
         });
         family.set_metric(samples);
-        self.0.push(family);
+        self.families.push(family);
     }
 
     /// The families, in the order in which they were added.
     pub fn into_inner(self) -> Vec<MetricFamily> {
-        self.0
+        self.families
     }
 }
 
 fn pairs<const N: usize>(metric: &Metric, values: [&str; N]) -> Vec<LabelPair> {
     assert_eq!(metric.labels.len(), N, "labels of {}", metric.name);
-    let pairs = metric.labels.iter().zip(values).map(|(name, value)| {
-        let mut pair = LabelPair::default();
-        pair.set_name((*name).to_owned());
-        pair.set_value(value.to_owned());
-        pair
-    });
-    pairs.collect()
+    metric.labels.iter().zip(values).map(|(name, value)| pair(name, value)).collect()
+}
+
+fn pair(name: &str, value: &str) -> LabelPair {
+    let mut pair = LabelPair::default();
+    pair.set_name(name.to_owned());
+    pair.set_value(value.to_owned());
+    pair
 }
 
 fn histogram(spread: &HistogramSnapshot, per_unit: f64) -> Histogram {

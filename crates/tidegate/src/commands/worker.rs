@@ -50,10 +50,10 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
     let pause_switches = views.iter().map(|view| Arc::clone(view.pause_switch())).collect();
     tokio::spawn(pauses.obey(pause_switches));
     tokio::spawn(tell_lanes_on(questions, views.clone()));
-    tokio::spawn(service::keep_told(Arc::clone(&views[0])));
+    tokio::spawn(service::keep_told(views.clone()));
     let traces = Traces::start(&settings_of_partitions[0])?.map(Arc::new);
     // First, so that it is seen when Redis or the name is waited for.
-    admin::start(&views[0]).await?;
+    admin::start(&views).await?;
     let mut work = std::pin::pin!(process.run_until_stopped(traces.clone()));
     let mut stopping = None;
     let ended = tokio::select! {
