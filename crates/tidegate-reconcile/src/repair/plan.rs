@@ -21,8 +21,7 @@ use crate::{
 /// Differences of a kind that are named one by one, at most.
 const MOST_NAMED: usize = 20;
 
-/// What a look found of a voucher, or a part of it: where there is very much, the parts after the first have no books, and the guard
-/// that [`super::RepairReport::guard`] says after the part before.
+/// What a look found of a voucher.
 #[derive(Clone, Debug)]
 pub struct VoucherFindings {
     /// The voucher.

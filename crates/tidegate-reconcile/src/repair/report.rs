@@ -1,11 +1,9 @@
 //! What a repair did.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use serde_json::Value as Json;
 use tidegate_operations::change::{Ending, Report};
-use tidegate_orders::{OrderId, UserId, VoucherId, gate::RepairGuard};
+use tidegate_orders::{OrderId, UserId, VoucherId};
 
 use super::plan::RepairPlan;
 
@@ -24,8 +22,6 @@ pub struct RepairReport {
     pub returned: Vec<Returned>,
     /// Differences that no program may mend, or not now: as the plan said.
     pub left: u64,
-    #[serde(skip)]
-    guards: BTreeMap<VoucherId, RepairGuard>,
 }
 
 /// What was done, counted.
@@ -101,18 +97,7 @@ impl RepairReport {
     #[must_use]
     pub fn new(plan: &RepairPlan) -> Self {
         let left = plan.vouchers.iter().flat_map(|voucher| &voucher.left).map(|left| left.total).sum();
-        let (id, guards) = (plan.id.clone(), BTreeMap::new());
-        Self { id, done: RepairCounts::default(), returned: Vec::new(), left, guards }
-    }
-
-    /// What a further repair after the same look compares; None: Redis was not mended.
-    #[must_use]
-    pub fn guard(&self, voucher: VoucherId) -> Option<&RepairGuard> {
-        self.guards.get(&voucher)
-    }
-
-    pub(super) fn set_guard(&mut self, voucher: VoucherId, guard: RepairGuard) {
-        self.guards.insert(voucher, guard);
+        Self { id: plan.id.clone(), done: RepairCounts::default(), returned: Vec::new(), left }
     }
 
     pub(super) fn return_to_look(&mut self, returned: Returned) {

@@ -113,7 +113,6 @@ impl<'a> Repair<'a> {
             let why = match reply {
                 RepairReply::Made(answers) => {
                     guard = guard.after(&repair.id);
-                    report.set_guard(plan.voucher, guard.clone());
                     count(&repair, &answers, report);
                     self.log(plan.voucher, &repair.id, report.done.since(before), job).await;
                     job.progress.add(size(bite) as u64);
