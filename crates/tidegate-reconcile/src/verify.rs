@@ -107,31 +107,9 @@ impl Verify<'_> {
         })
     }
 
-    /// Looks until every order that is left was the same twice. An order may be different in two ways, such as given back twice
-    /// and not released.
+    /// An order may be different in two ways, such as given back twice and not released.
     async fn orders(&self, candidates: BTreeSet<At>) -> Result<Vec<(At, Seen)>, LookError> {
-        let (mut left, mut before, mut stands) = (candidates, HashMap::new(), Vec::new());
-        for look in 0..MOST_LOOKS {
-            if left.is_empty() {
-                break;
-            }
-            if look > 0 {
-                sleep(BETWEEN).await;
-            }
-            let mut now: HashMap<At, Vec<Seen>> = HashMap::new();
-            for (at, seen) in self.look_at_orders(&left).await? {
-                now.entry(at).or_default().push(seen);
-            }
-            left = now.keys().copied().collect();
-            for (at, seen) in &now {
-                if before.get(at) == Some(seen) {
-                    left.remove(at);
-                    stands.extend(seen.iter().cloned().map(|seen| (*at, seen)));
-                }
-            }
-            before = now;
-        }
-        Ok(stands)
+        same_twice(candidates, async |left| self.look_at_orders(left).await).await
     }
 
     async fn look_at_orders(&self, orders: &BTreeSet<At>) -> Result<Vec<(At, Seen)>, LookError> {
@@ -213,25 +191,7 @@ impl Verify<'_> {
         candidates: BTreeSet<At>,
         told: &HashSet<At>,
     ) -> Result<Vec<(At, SeenUser)>, LookError> {
-        let (mut left, mut before, mut stands) = (candidates, HashMap::new(), Vec::new());
-        for look in 0..MOST_LOOKS {
-            if left.is_empty() {
-                break;
-            }
-            if look > 0 {
-                sleep(BETWEEN).await;
-            }
-            let now: HashMap<At, SeenUser> = self.look_at_users(&left, told).await?.into_iter().collect();
-            left = now.keys().copied().collect();
-            for (at, finding) in &now {
-                if before.get(at) == Some(finding) {
-                    left.remove(at);
-                    stands.push((*at, finding.clone()));
-                }
-            }
-            before = now;
-        }
-        Ok(stands)
+        same_twice(candidates, async |left| self.look_at_users(left, told).await).await
     }
 
     /// MySQL first again. A user who is admitted after that is in flight, or was not left as a candidate.
@@ -304,6 +264,36 @@ impl Verify<'_> {
     fn go_on(&self) -> Result<(), LookError> {
         if self.job.is_stopped() { Err(LookError::Stopped) } else { Ok(()) }
     }
+}
+
+/// Looks until whatever is left of the candidates was the same twice, and answers with that. What a look does not find any more is
+/// left out.
+async fn same_twice<S: Clone + PartialEq>(
+    candidates: BTreeSet<At>,
+    look: impl AsyncFn(&BTreeSet<At>) -> Result<Vec<(At, S)>, LookError>,
+) -> Result<Vec<(At, S)>, LookError> {
+    let (mut left, mut before, mut stands) = (candidates, HashMap::new(), Vec::new());
+    for nth in 0..MOST_LOOKS {
+        if left.is_empty() {
+            break;
+        }
+        if nth > 0 {
+            sleep(BETWEEN).await;
+        }
+        let mut now: HashMap<At, Vec<S>> = HashMap::new();
+        for (at, seen) in look(&left).await? {
+            now.entry(at).or_default().push(seen);
+        }
+        left = now.keys().copied().collect();
+        for (at, seen) in &now {
+            if before.get(at) == Some(seen) {
+                left.remove(at);
+                stands.extend(seen.iter().cloned().map(|seen| (*at, seen)));
+            }
+        }
+        before = now;
+    }
+    Ok(stands)
 }
 
 fn by_place(at: &BTreeSet<At>) -> BTreeMap<u32, Vec<i64>> {
