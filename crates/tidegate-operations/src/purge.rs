@@ -28,8 +28,10 @@ use crate::{
     text::counted,
 };
 
-/// Orders that are looked at in one bite, at most: so many rows go in one transaction, or a few more.
+/// Rows that go in one transaction, at most, or a few more.
 const BITE: usize = 1_000;
+/// Orders that are read at once: of a list of a thousand ids, MariaDB makes a subquery.
+const ORDERS: usize = BITE / 2;
 
 /// What can be purged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -219,6 +221,23 @@ impl Purge {
         }
         Ok(End::Whole)
     }
+}
+
+/// Bite by bite, in the order of the ids. Each begins after an order, and answers with the last that it looked at; None: there
+/// was none any more.
+async fn by_bites(
+    mode: Mode,
+    job: &Job,
+    mut bite: impl AsyncFnMut(i64) -> anyhow::Result<Option<i64>>,
+) -> anyhow::Result<End> {
+    let mut after = 0;
+    while !job.is_stopped() {
+        let began = Instant::now();
+        let Some(last) = bite(after).await? else { return Ok(End::Whole) };
+        after = last;
+        rest(mode, began, job).await;
+    }
+    Ok(End::Stopped)
 }
 
 /// Rests for as long as the bite took that began then. Others use the stores, too.

@@ -5,13 +5,9 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use sqlx::{AssertSqlSafe, Row, mysql::MySqlRow};
-use tokio::time::Instant;
 
-use super::{BITE, Mode, NamedOrders, Purge, PurgeCount, rest};
+use super::{BITE, Mode, NamedOrders, ORDERS, Purge, PurgeCount, by_bites};
 use crate::change::{End, Job};
-
-/// Orders that are read at once.
-const ORDERS: usize = BITE / 2;
 
 /// An event, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,34 +76,34 @@ impl Purge {
         count: &mut PurgeCount,
         job: &Job,
     ) -> anyhow::Result<End> {
-        let mut after = 0;
-        loop {
-            if job.is_stopped() {
-                return Ok(End::Stopped);
+        by_bites(mode, job, async |after| self.bite_of_events((mode, named), after, count).await).await
+    }
+
+    async fn bite_of_events(
+        &self,
+        (mode, named): (Mode, &NamedOrders),
+        after: i64,
+        count: &mut PurgeCount,
+    ) -> anyhow::Result<Option<i64>> {
+        let orders = self.eventful_orders(named, after).await.context("Failed to read the events")?;
+        let (mut going, mut rows) = (Vec::new(), 0);
+        for (order, its) in &orders {
+            let old = its.events.iter().filter(|event| event.is_old).count();
+            let may_go = its.is_final() && !named.has(*order);
+            let steps = if may_go { its.going() } else { Vec::new() };
+            count.kept += (old - steps.len()) as u64;
+            rows += steps.len();
+            if !steps.is_empty() {
+                going.push((*order, steps));
             }
-            let began = Instant::now();
-            let orders = self.eventful_orders(named, after).await.context("Failed to read the events")?;
-            let Some((last, _)) = orders.last_key_value() else { return Ok(End::Whole) };
-            after = *last;
-            let (mut going, mut rows) = (Vec::new(), 0);
-            for (order, its) in &orders {
-                let old = its.events.iter().filter(|event| event.is_old).count();
-                let may_go = its.is_final() && !named.has(*order);
-                let steps = if may_go { its.going() } else { Vec::new() };
-                count.kept += (old - steps.len()) as u64;
-                rows += steps.len();
-                if !steps.is_empty() {
-                    going.push((*order, steps));
-                }
-                if rows >= BITE {
-                    self.delete_events(mode, &std::mem::take(&mut going)).await?;
-                    count.purged += std::mem::take(&mut rows) as u64;
-                }
+            if rows >= BITE {
+                self.delete_events(mode, &std::mem::take(&mut going)).await?;
+                count.purged += std::mem::take(&mut rows) as u64;
             }
-            self.delete_events(mode, &going).await?;
-            count.purged += rows as u64;
-            rest(mode, began, job).await;
         }
+        self.delete_events(mode, &going).await?;
+        count.purged += rows as u64;
+        Ok(orders.last_key_value().map(|(last, _)| *last))
     }
 
     async fn delete_events(&self, mode: Mode, going: &[(i64, Vec<i64>)]) -> anyhow::Result<()> {

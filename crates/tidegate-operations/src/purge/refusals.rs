@@ -3,9 +3,8 @@
 use anyhow::Context;
 use sqlx::AssertSqlSafe;
 use tidegate_orders::{OrderId, VoucherId};
-use tokio::time::Instant;
 
-use super::{BITE, Mode, NamedOrders, Purge, PurgeCount, rest};
+use super::{BITE, Mode, NamedOrders, Purge, PurgeCount, by_bites};
 use crate::change::{End, Job};
 
 impl Purge {
@@ -18,31 +17,30 @@ impl Purge {
         count: &mut PurgeCount,
         job: &Job,
     ) -> anyhow::Result<End> {
-        let mut after = 0;
-        loop {
-            if job.is_stopped() {
-                return Ok(End::Stopped);
-            }
-            let began = Instant::now();
-            let (rows, last) =
-                self.old_refusals(named, after).await.context("Failed to read the refusals")?;
-            let Some(last) = last else { return Ok(End::Whole) };
-            after = last;
-            let unnamed: Vec<(VoucherId, OrderId)> =
-                rows.iter().copied().filter(|(_, order)| !named.has(order.get())).collect();
-            let journaled =
-                self.gate.journaled(&unnamed).await.context("Failed to read the journals in Redis")?;
-            let going = unnamed.iter().filter(|order| !journaled.contains(order));
-            let going: Vec<String> = going.map(|(_, order)| order.to_string()).collect();
-            if mode == Mode::Delete && !going.is_empty() {
-                let sql = format!("DELETE FROM tidegate_refusal WHERE order_id IN ({})", going.join(","));
-                let deleted = sqlx::query(AssertSqlSafe(sql)).persistent(false).execute(&self.mysql).await;
-                deleted.context("Failed to delete refusals")?;
-            }
-            count.purged += going.len() as u64;
-            count.kept += (rows.len() - going.len()) as u64;
-            rest(mode, began, job).await;
+        by_bites(mode, job, async |after| self.bite_of_refusals((mode, named), after, count).await).await
+    }
+
+    async fn bite_of_refusals(
+        &self,
+        (mode, named): (Mode, &NamedOrders),
+        after: i64,
+        count: &mut PurgeCount,
+    ) -> anyhow::Result<Option<i64>> {
+        let (rows, last) = self.old_refusals(named, after).await.context("Failed to read the refusals")?;
+        let unnamed: Vec<(VoucherId, OrderId)> =
+            rows.iter().copied().filter(|(_, order)| !named.has(order.get())).collect();
+        let journaled =
+            self.gate.journaled(&unnamed).await.context("Failed to read the journals in Redis")?;
+        let going = unnamed.iter().filter(|order| !journaled.contains(order));
+        let going: Vec<String> = going.map(|(_, order)| order.to_string()).collect();
+        if mode == Mode::Delete && !going.is_empty() {
+            let sql = format!("DELETE FROM tidegate_refusal WHERE order_id IN ({})", going.join(","));
+            let deleted = sqlx::query(AssertSqlSafe(sql)).persistent(false).execute(&self.mysql).await;
+            deleted.context("Failed to delete refusals")?;
         }
+        count.purged += going.len() as u64;
+        count.kept += (rows.len() - going.len()) as u64;
+        Ok(last)
     }
 
     /// Of the next refusals after this order, the old ones; and the last that was looked at. Ids that no order of ours has stay.
