@@ -233,8 +233,8 @@ impl MysqlSide<'_> {
             return Ok(HashMap::new());
         }
         let sql = format!(
-            "SELECT CAST(user_id AS SIGNED), CAST(id AS SIGNED) FROM tb_voucher_order WHERE voucher_id = {voucher} \
-             AND user_id IN ({}) AND slot IS NOT NULL",
+            "SELECT CAST(user_id AS SIGNED), CAST(id AS SIGNED) FROM tb_voucher_order FORCE INDEX (uk_voucher_user_slot) \
+             WHERE voucher_id = {voucher} AND user_id IN ({}) AND slot IS NOT NULL",
             list(users.iter().copied())
         );
         self.rows(sql).await?.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()

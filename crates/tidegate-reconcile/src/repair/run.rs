@@ -1,18 +1,16 @@
 //! Does what a plan says, bite by bite.
 
-use std::collections::HashSet;
-
 use anyhow::Context;
 use fred::clients::Pool;
 use serde_json::Value as Json;
-use sqlx::{AssertSqlSafe, MySqlPool, prelude::*};
+use sqlx::MySqlPool;
 use tidegate_operations::{
     change::{End, Job},
     connect,
     settings::SystemSettings,
 };
 use tidegate_orders::{
-    Gate, Incoming, Keys, Ledger, Order, Quantity, Slot, UserId, VoucherId,
+    Gate, Incoming, Keys, Ledger, Order, Quantity, Slot, VoucherId,
     gate::{OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, VoucherRepair},
     ledger::Cancellation,
 };
@@ -23,6 +21,7 @@ use super::{
     plan::{Bite, RepairPlan, VoucherRepairPlan},
     report::{RepairReport, Returned, ReturnedWhy},
 };
+use crate::mysql_side::MysqlSide;
 use tidegate_operations::operator_log::{Caller, OperatorLog, Outcome};
 
 /// Mends what a look found. One at a time in a fleet: whoever runs it holds the lease of the reconciler.
@@ -144,8 +143,9 @@ impl<'a> Repair<'a> {
         let unknown: Vec<bool> = incoming.iter().map(|it| snapshot.is_unknown(&it.order)).collect();
         let mut known = unknown.into_iter().zip(snapshot.predict_cancel(&incoming));
         let of_user = |it: &&OrderRepair| matches!(it.action, RepairAction::Bar | RepairAction::Unbar);
-        let users = bite.orders.iter().filter(of_user).map(|it| it.user);
-        let buyers = self.buyers(voucher, users.collect()).await.context("Failed to read MySQL")?;
+        let users: Vec<i64> = bite.orders.iter().filter(of_user).map(|it| it.user.get()).collect();
+        let buyers = MysqlSide(&self.mysql).live_of_users(voucher, &users).await;
+        let buyers = buyers.context("Failed to read MySQL")?;
         let mut orders = Vec::with_capacity(bite.orders.len());
         for order in &bite.orders {
             let in_mysql = if order.order.is_some() { known.next() } else { None };
@@ -158,8 +158,8 @@ impl<'a> Repair<'a> {
                 }
                 // A dead letter, as long as the journal holds it as it did: the script looks.
                 (RepairAction::Bar, Some((true, _))) if order.found.is_some() => Some(order.action),
-                (RepairAction::Bar, None) if buyers.contains(&order.user) => Some(order.action),
-                (RepairAction::Unbar, _) if !buyers.contains(&order.user) => Some(order.action),
+                (RepairAction::Bar, None) if buyers.contains_key(&order.user.get()) => Some(order.action),
+                (RepairAction::Unbar, _) if !buyers.contains_key(&order.user.get()) => Some(order.action),
                 _ => None,
             };
             match action {
@@ -169,22 +169,6 @@ impl<'a> Repair<'a> {
         }
         let (loaded, drift) = (bite.stock.loaded, bite.stock.drift);
         Ok(VoucherRepair { id, voucher, guard, loaded, drift, orders })
-    }
-
-    /// Those of `users` who have a live order for the voucher.
-    async fn buyers(&self, voucher: VoucherId, users: Vec<UserId>) -> sqlx::Result<HashSet<UserId>> {
-        if users.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let users: Vec<String> = users.iter().map(UserId::to_string).collect();
-        let sql = format!(
-            "SELECT CAST(user_id AS SIGNED) FROM tb_voucher_order FORCE INDEX (uk_voucher_user_slot) \
-             WHERE voucher_id = {voucher} AND user_id IN ({}) AND slot IS NOT NULL",
-            users.join(",")
-        );
-        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&self.mysql).await?;
-        let users: Vec<i64> = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>()?;
-        Ok(users.into_iter().filter_map(|user| UserId::try_from(user).ok()).collect())
     }
 
     /// A log that cannot be written to does not stop a repair, but says so.
