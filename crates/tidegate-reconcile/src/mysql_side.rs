@@ -15,6 +15,8 @@ use tidegate_stream::EntryId;
 
 /// Rows a page.
 const PAGE: u32 = 1_000;
+/// Ids in one IN list: from a thousand on, MariaDB makes a subquery of it.
+const MOST_LISTED: usize = 500;
 /// The status of an order that was used.
 pub(crate) const USED: i64 = 3;
 
@@ -112,7 +114,7 @@ impl MysqlSide<'_> {
         vouchers: &[(VoucherId, i64)],
     ) -> sqlx::Result<HashMap<VoucherId, StockRow>> {
         let mut stocks = HashMap::new();
-        for vouchers in vouchers.chunks(PAGE as usize) {
+        for vouchers in vouchers.chunks(MOST_LISTED) {
             let ids = list(vouchers.iter().map(|(voucher, _)| voucher.get()));
             let since = vouchers.iter().filter(|(_, since_ms)| *since_ms > 0);
             let since: Vec<String> =
@@ -173,11 +175,8 @@ impl MysqlSide<'_> {
 
     /// The rows of these orders.
     pub(crate) async fn orders(&self, ids: &[i64]) -> sqlx::Result<Vec<OrderRow>> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let sql = format!("{ROWS} WHERE id IN ({})", list(ids.iter().copied()));
-        self.rows(sql).await?.iter().map(order_row).collect()
+        let rows = self.rows_of(ids, |ids| format!("{ROWS} WHERE id IN ({ids})")).await?;
+        rows.iter().map(order_row).collect()
     }
 
     /// The rows of a voucher that are used, after this id, in its order.
@@ -197,11 +196,8 @@ impl MysqlSide<'_> {
 
     /// The refusals of these orders.
     pub(crate) async fn refusals(&self, ids: &[i64]) -> sqlx::Result<Vec<RefusalRow>> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let sql = format!("{REFUSALS} WHERE order_id IN ({})", list(ids.iter().copied()));
-        self.rows(sql).await?.iter().map(refusal_row).collect()
+        let rows = self.rows_of(ids, |ids| format!("{REFUSALS} WHERE order_id IN ({ids})")).await?;
+        rows.iter().map(refusal_row).collect()
     }
 
     /// What the events add up to, of the orders after the first id up to the last one.
@@ -215,11 +211,8 @@ impl MysqlSide<'_> {
 
     /// What the events of these orders add up to.
     pub(crate) async fn events(&self, ids: &[i64]) -> sqlx::Result<HashMap<i64, EventSum>> {
-        if ids.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let sql = format!("{EVENTS} WHERE order_id IN ({}) GROUP BY order_id", list(ids.iter().copied()));
-        self.rows(sql).await?.iter().map(event_sum).collect()
+        let sql = |ids: &str| format!("{EVENTS} WHERE order_id IN ({ids}) GROUP BY order_id");
+        self.rows_of(ids, sql).await?.iter().map(event_sum).collect()
     }
 
     /// Which of these users have an order of the voucher that holds a slot, and one of its ids: MySQL lets none of them have
@@ -229,15 +222,23 @@ impl MysqlSide<'_> {
         voucher: VoucherId,
         users: &[i64],
     ) -> sqlx::Result<HashMap<i64, i64>> {
-        if users.is_empty() {
-            return Ok(HashMap::new());
+        let sql = |users: &str| {
+            format!(
+                "SELECT CAST(user_id AS SIGNED), CAST(id AS SIGNED) \
+                 FROM tb_voucher_order FORCE INDEX (uk_voucher_user_slot) \
+                 WHERE voucher_id = {voucher} AND user_id IN ({users}) AND slot IS NOT NULL"
+            )
+        };
+        self.rows_of(users, sql).await?.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// By lists that are short enough. None at all is not asked for.
+    async fn rows_of(&self, ids: &[i64], sql: impl Fn(&str) -> String) -> sqlx::Result<Vec<MySqlRow>> {
+        let mut rows = Vec::new();
+        for ids in ids.chunks(MOST_LISTED) {
+            rows.append(&mut self.rows(sql(&list(ids.iter().copied()))).await?);
         }
-        let sql = format!(
-            "SELECT CAST(user_id AS SIGNED), CAST(id AS SIGNED) FROM tb_voucher_order FORCE INDEX (uk_voucher_user_slot) \
-             WHERE voucher_id = {voucher} AND user_id IN ({}) AND slot IS NOT NULL",
-            list(users.iter().copied())
-        );
-        self.rows(sql).await?.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+        Ok(rows)
     }
 
     async fn rows(&self, sql: String) -> sqlx::Result<Vec<MySqlRow>> {

@@ -4,7 +4,7 @@ use anyhow::Context;
 use sqlx::AssertSqlSafe;
 use tidegate_orders::{OrderId, VoucherId};
 
-use super::{BITE, Mode, NamedOrders, Purge, PurgeCount, by_bites};
+use super::{Mode, NamedOrders, ORDERS, Purge, PurgeCount, by_bites};
 use crate::change::{End, Job};
 
 impl Purge {
@@ -51,7 +51,7 @@ impl Purge {
     ) -> sqlx::Result<(Vec<(VoucherId, OrderId)>, Option<i64>)> {
         let sql = format!(
             "SELECT order_id, voucher_id, CAST(at < FROM_UNIXTIME(?) AS SIGNED) FROM tidegate_refusal \
-             WHERE order_id > ? ORDER BY order_id LIMIT {BITE}"
+             WHERE order_id > ? ORDER BY order_id LIMIT {ORDERS}"
         );
         let rows = sqlx::query_as::<_, (i64, i64, i64)>(AssertSqlSafe(sql));
         let rows = rows.bind(named.before_s).bind(after).fetch_all(&self.mysql).await?;

@@ -26,8 +26,8 @@ Deletes what has an end in MySQL, is older than that, and whose order neither th
 more: refusals that no journal notes either; events of orders that are used, cancelled or refunded, but for the last
 of each; dead letters whose orders are written, cancelled or refused. Nothing goes that is not named by a flag, nobody
 else does this, and nothing brings it back: what can no longer be answered afterwards is in docs/purge.md. It deletes
-a thousand rows at a time and rests as long. Ctrl-C ends it between two steps with exit code 6; the same command again
-goes on.";
+at most some thousand rows at a time and rests as long. Ctrl-C ends it between two steps with exit code 6; the same
+command again goes on.";
 
 /// What `tidegate purge` takes.
 #[derive(Args, Debug)]
