@@ -9,7 +9,8 @@ use fred::{
     types::{ClusterHash, CustomCommand, Key, Value},
 };
 use tidegate_orders::{
-    JournalEntry, JournalField, Keys, UserId, VoucherId,
+    Gate, JournalEntry, JournalField, Keys, UserId, VoucherId,
+    gate::GateError,
     journal::{COMPLETE, PURGED, Purged},
     keys::naming,
     order_status::LetterFact,
@@ -28,6 +29,7 @@ const ID_TAKEN: &str = "id_taken";
 #[derive(Debug)]
 pub(crate) struct RedisSide<'a> {
     pub(crate) pool: &'a Pool,
+    pub(crate) gate: &'a Gate,
     pub(crate) inspector: &'a StreamInspector,
     pub(crate) keys: &'a Keys,
 }
@@ -66,18 +68,16 @@ impl RedisSide<'_> {
         pace: Pace,
         mut seen: impl FnMut(JournalField<'_>, &JournalEntry),
         mut page_read: impl FnMut(u64),
-    ) -> Result<(), StreamError> {
-        let key = self.keys.journal(voucher);
-        let mut cursor = Value::from("0");
+    ) -> Result<(), GateError> {
+        let mut cursor = Bytes::from_static(b"0");
         loop {
-            let (next, fields) = pace.step(self.scan("HSCAN", &key, cursor)).await?;
-            for pair in fields.chunks_exact(2) {
-                let Some(Ok(name)) = pair[0].as_bytes().map(str::from_utf8) else { continue };
-                let note = pair[1].as_bytes().and_then(JournalEntry::parse).unwrap_or_default();
-                seen(JournalField::parse(name), &note);
+            let (next, fields) = pace.step(self.gate.journal_page(voucher, cursor)).await?;
+            for (name, note) in &fields {
+                let Ok(name) = str::from_utf8(name) else { continue };
+                seen(JournalField::parse(name), &JournalEntry::parse(note).unwrap_or_default());
             }
-            page_read(fields.len() as u64 / 2);
-            if next.as_bytes() == Some(b"0") {
+            page_read(fields.len() as u64);
+            if next == "0" {
                 return Ok(());
             }
             cursor = next;
@@ -92,32 +92,23 @@ impl RedisSide<'_> {
         mut seen: impl FnMut(i64),
     ) -> Result<(), StreamError> {
         let key = self.keys.buyers(voucher);
-        let mut cursor = Value::from("0");
+        let mut cursor = Bytes::from_static(b"0");
         loop {
-            let (next, members) = pace.step(self.scan("SSCAN", &key, cursor)).await?;
-            for member in &members {
-                // What is no number of a user's bars nobody.
-                if let Some(Ok(user)) = member.as_bytes().map(UserId::parse) {
-                    seen(user.get());
-                }
-            }
-            if next.as_bytes() == Some(b"0") {
+            let (next, members) = pace.step(self.buyers_page(&key, cursor)).await?;
+            // What is no number of a user's bars nobody.
+            members.iter().filter_map(|member| UserId::parse(member).ok()).for_each(|user| seen(user.get()));
+            if next == "0" {
                 return Ok(());
             }
             cursor = next;
         }
     }
 
-    async fn scan(
-        &self,
-        command: &'static str,
-        key: &Key,
-        cursor: Value,
-    ) -> Result<(Value, Vec<Value>), StreamError> {
-        let command = CustomCommand::new_static(command, ClusterHash::FirstKey, false);
-        let args: Vec<Value> = vec![key.clone().into(), cursor, "COUNT".into(), i64::from(PAGE).into()];
-        let page: Value = self.pool.next().custom(command, args).await.map_err(|error| naming(key, error))?;
-        Ok(page.convert()?)
+    async fn buyers_page(&self, key: &Key, cursor: Bytes) -> Result<(Bytes, Vec<Bytes>), StreamError> {
+        let scan = CustomCommand::new_static("SSCAN", ClusterHash::FirstKey, false);
+        let args: Vec<Value> =
+            vec![key.clone().into(), cursor.into(), "COUNT".into(), i64::from(PAGE).into()];
+        Ok(self.pool.next().custom(scan, args).await.map_err(|error| naming(key, error))?)
     }
 
     /// All dead letters with an order of these vouchers, and the entries that letters with an event once were.

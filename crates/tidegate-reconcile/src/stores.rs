@@ -59,8 +59,8 @@ pub(crate) struct Stores {
 
 impl Stores {
     pub(crate) fn redis(&self) -> RedisSide<'_> {
-        let Self { redis: pool, inspector, keys, .. } = self;
-        RedisSide { pool, inspector, keys }
+        let Self { redis: pool, gate, inspector, keys, .. } = self;
+        RedisSide { pool, gate, inspector, keys }
     }
 
     pub(crate) fn mysql(&self) -> MysqlSide<'_> {
