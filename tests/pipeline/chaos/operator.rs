@@ -22,10 +22,6 @@ pub async fn mend(fleet: &Fleet<'_>, losses: &[Loss], rebuilds: bool) {
         let done = alone(fleet, &["rebuild", "--all", "--yes"]).await;
         assert!(done.status.success(), "{done:?}");
     }
-    if losses.iter().any(|loss| loss.is_of_mysql()) {
-        // Events of orders whose rows are there.
-        fleet.tidegate_tries(&["replay", "--from", "-1h", "--to", "0s", "--yes"]).await;
-    }
     repair(fleet).await;
     fleet.tidegate_tries(&["expirations", "resume", "--yes"]).await;
     // A loss younger than the last mark is not seen, and nothing stands still. If it took an order's event along, the order gets
