@@ -18,6 +18,7 @@ use serde_json::{Value as Json, json};
 use tidegate_lab::{Hold, Proxy};
 
 use crate::{
+    ground::program,
     program::{Program, Run, go_on, pastes},
     site::{
         DEAD, GROUP, OrderRow, STREAM, Site, Worker,
@@ -29,10 +30,6 @@ use crate::{
 
 /// Field names and values, byte for byte, in order.
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
-
-fn program(site: &Site) -> Program {
-    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
-}
 
 /// A site whose voucher 1 has 100 units, with the scripts of the operator's commands loaded.
 async fn open() -> (Site, Program) {

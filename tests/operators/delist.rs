@@ -9,32 +9,10 @@ use tidegate_orders::{
 };
 
 use crate::{
+    ground::{admission, ask, open},
     program::Program,
     site::{Site, WorkerPlan, until},
 };
-
-fn program(site: &Site) -> Program {
-    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
-}
-
-/// A site with a voucher 7 of which 100 units are on sale.
-async fn open() -> (Site, Program, Gate) {
-    let site = Site::open().await;
-    let (program, gate) = (program(&site), site.gate().await);
-    program.run("voucher load --voucher 7 --stock 100").expect(0);
-    (site, program, gate)
-}
-
-async fn ask(gate: &Gate, id: i64, user: i64) -> AdmitReply {
-    let admission = Admission {
-        order: id.try_into().unwrap(),
-        user: user.try_into().unwrap(),
-        voucher: 7.try_into().unwrap(),
-        quantity: 1.try_into().unwrap(),
-        traceparent: None,
-    };
-    gate.admit(&admission).await.expect("the gate answers")
-}
 
 /// A worker that compares both stores every second, and removes keys so long after a voucher was delisted.
 fn comparing(site: &Site, after_s: u64) -> WorkerPlan {
@@ -58,7 +36,7 @@ async fn delisted_at(site: &Site) -> Option<i64> {
 /// Three orders are bought and written: 1 by user 1, and so on.
 async fn sell_three(site: &Site, gate: &Gate) {
     for id in 1..=3 {
-        assert_eq!(ask(gate, id, id).await, AdmitReply::Admitted);
+        assert_eq!(ask(gate, id, id, 1).await, AdmitReply::Admitted);
     }
     until("three orders are written", || async { site.orders().await.len() == 3 }).await;
     site.settled().await;
@@ -67,18 +45,18 @@ async fn sell_three(site: &Site, gate: &Gate) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delisted_sale_is_over_for_whoever_asks_also_where_it_was_paused_or_had_not_begun() {
     let (_site, program, gate) = open().await;
-    assert_eq!(ask(&gate, 1, 1).await, AdmitReply::Admitted);
+    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
     gate.pause(7.try_into().unwrap(), Scope::Own).await.unwrap();
-    assert_eq!(ask(&gate, 2, 2).await, AdmitReply::Paused);
+    assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Paused);
 
     let plan = program.run("voucher delist --voucher 7 --dry-run").expect(0);
     assert!(plan.stdout.contains("99 units in Redis would not be sold any more"), "{plan:?}");
-    assert_eq!(ask(&gate, 2, 2).await, AdmitReply::Paused, "a dry run changes nothing");
+    assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Paused, "a dry run changes nothing");
     let done = program.run("voucher delist --voucher 7 --yes").expect(0);
     assert!(done.stdout.contains("delisted"), "{done:?}");
-    assert_eq!(ask(&gate, 2, 2).await, AdmitReply::Over);
+    assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Over);
     assert_eq!(
-        ask(&gate, 1, 1).await,
+        ask(&gate, 1, 1, 1).await,
         AdmitReply::AdmittedBefore,
         "whoever lost a reply hears what was decided"
     );
@@ -89,13 +67,7 @@ async fn a_delisted_sale_is_over_for_whoever_asks_also_where_it_was_paused_or_ha
     let later = jiff::Timestamp::now() + Duration::from_secs(3_600);
     program.run(&format!("voucher load --voucher 9 --stock 5 --begin {later:.0} --yes")).expect(0);
     program.run("voucher delist --voucher 9 --yes").expect(0);
-    let nine = Admission {
-        order: 90.try_into().unwrap(),
-        user: 1.try_into().unwrap(),
-        voucher: 9.try_into().unwrap(),
-        quantity: 1.try_into().unwrap(),
-        traceparent: None,
-    };
+    let nine = Admission { voucher: 9.try_into().unwrap(), ..admission(90, 1, 1) };
     assert_eq!(gate.admit(&nine).await.unwrap(), AdmitReply::Over);
 }
 
@@ -150,7 +122,7 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
     site.redis_says(&["SREM", "seckill:order:7", "99"]).await;
     until("its keys are gone", || async { keys_of_7(&site).await.is_empty() }).await;
     worker.says("removed the keys of a delisted voucher").await;
-    assert_eq!(ask(&gate, 4, 4).await, AdmitReply::NoStock);
+    assert_eq!(ask(&gate, 4, 4, 1).await, AdmitReply::NoStock);
     until("doctor tells of it", || async {
         let doctor = program.run("doctor").all();
         doctor.contains("keys of voucher 7, which is delisted, were removed")
@@ -305,13 +277,13 @@ async fn what_was_killed_between_any_two_steps_is_completed_by_the_same_command(
     );
     killed_at(&site, "voucher delist --voucher 7 --yes", delist.as_bytes()).await;
     assert!(delisted_at(&site).await.is_some(), "MySQL comes first");
-    assert_eq!(ask(&gate, 1, 1).await, AdmitReply::Admitted, "Redis does not know yet");
+    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted, "Redis does not know yet");
     assert!(program.run("doctor").all().contains("may still be sold in Redis"));
     let shown = program.run("voucher show --voucher 7").expect(0).stdout;
     assert!(shown.contains("complete that with tidegate voucher delist --voucher 7"), "{shown}");
     let done = program.run("voucher delist --voucher 7 --yes").expect(0);
     assert!(done.stdout.contains("now it is delisted on both sides"), "{done:?}");
-    assert_eq!(ask(&gate, 2, 2).await, AdmitReply::Over);
+    assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Over);
     let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
     until("the order is written", || async { site.orders().await.len() == 1 }).await;
     site.settled().await;
@@ -335,7 +307,7 @@ async fn a_redis_that_went_back_to_before_a_voucher_was_delisted_sells_it_until_
     program.run("voucher delist --voucher 7 --yes").expect(0);
     let since = delisted_at(&site).await;
     site.redis_says(&["HDEL", "seckill:voucher:7", "delisted", "end_ms"]).await;
-    assert_eq!(ask(&gate, 1, 1).await, AdmitReply::Admitted);
+    assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
     let worker = comparing(&site, 1).start();
     until("its keys are gone", || async { keys_of_7(&site).await.is_empty() }).await;
     assert_eq!(delisted_at(&site).await, since);

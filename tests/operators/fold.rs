@@ -2,7 +2,7 @@
 
 use crate::{
     browser::until_page,
-    program::Program,
+    ground::program,
     site::{Site, until},
 };
 
@@ -18,7 +18,7 @@ async fn fields(site: &Site) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_fold_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree_with_what_is_left() {
     let site = Site::open().await;
-    let program = Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()]);
+    let program = program(&site);
     program.run("voucher load --voucher 10 --stock 100").expect(0);
     let plan = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_FOLD_AFTER_S", 1);
     let worker = plan.start();

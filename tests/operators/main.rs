@@ -20,6 +20,7 @@ mod dead;
 mod delist;
 mod doctor;
 mod fold;
+mod ground;
 mod migrations;
 mod operator;
 mod order_event;

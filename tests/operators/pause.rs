@@ -10,6 +10,7 @@ use tidegate_lab::Proxy;
 
 use crate::{
     browser::{until_all, until_page},
+    ground::program,
     program::Program,
     site::{GROUP, STREAM, Site, rush::PLENTY, until},
     terminal::Terminal,
@@ -17,11 +18,6 @@ use crate::{
 
 /// What is promised: a batch here takes milliseconds.
 const SOON: Duration = Duration::from_secs(2);
-
-/// The commands, on the servers of a site.
-fn program(site: &Site) -> Program {
-    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
-}
 
 /// The last entry that was handed to anybody.
 async fn last_delivered(site: &Site) -> String {

@@ -4,41 +4,17 @@ use std::process::Stdio;
 
 use serde_json::{Value as Json, json};
 use sqlx::AssertSqlSafe;
-use tidegate_lab::{Endpoint, Proxy};
-use tidegate_orders::{
-    Gate,
-    gate::{Admission, AdmitReply},
-};
+use tidegate_lab::Proxy;
+use tidegate_orders::{Gate, gate::AdmitReply};
 
 use crate::{
+    ground::{ask, open, program, sql},
     program::Program,
     site::{STREAM, Site, until},
 };
 
-fn program<M: Endpoint>(site: &Site<M>) -> Program {
-    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
-}
-
-async fn open() -> (Site, Program, Gate) {
-    let site = Site::open().await;
-    let (program, gate) = (program(&site), site.gate().await);
-    program.run("voucher load --voucher 7 --stock 100").expect(0);
-    (site, program, gate)
-}
-
 async fn buy(gate: &Gate, id: i64, user: i64) {
-    let admission = Admission {
-        order: id.try_into().unwrap(),
-        user: user.try_into().unwrap(),
-        voucher: 7.try_into().unwrap(),
-        quantity: 1.try_into().unwrap(),
-        traceparent: None,
-    };
-    assert_eq!(gate.admit(&admission).await.expect("the gate answers"), AdmitReply::Admitted);
-}
-
-async fn sql(site: &Site, statement: &str) {
-    sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&site.pool).await.expect("MySQL does it");
+    assert_eq!(ask(gate, id, user, 1).await, AdmitReply::Admitted);
 }
 
 async fn numbers(site: &Site, select: &str) -> Vec<i64> {

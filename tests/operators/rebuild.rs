@@ -14,11 +14,12 @@ use serde_json::{Value as Json, json};
 use tidegate_lab::{Endpoint, Hold, Proxy};
 use tidegate_orders::{
     Gate,
-    gate::{Admission, AdmitReply, Release, UserAfter},
+    gate::{AdmitReply, Release, UserAfter},
     journal::JournalEntry,
 };
 
 use crate::{
+    ground::{ask, program},
     program::{Program, Run},
     site::{STREAM, Site, until},
 };
@@ -26,26 +27,11 @@ use crate::{
 const SCRIPT: &str = include_str!("../../lua/switch_over.lua");
 const COMPLETE: &str = "#complete";
 
-fn program<M: Endpoint>(site: &Site<M>) -> Program {
-    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
-}
-
 async fn open(stock: i64) -> (Site, Program, Gate) {
     let site = Site::open().await;
     site.load(7, stock).await;
     let (program, gate) = (program(&site), site.gate().await);
     (site, program, gate)
-}
-
-async fn ask(gate: &Gate, id: i64, user: i64, quantity: i64) -> AdmitReply {
-    let admission = Admission {
-        order: id.try_into().unwrap(),
-        user: user.try_into().unwrap(),
-        voucher: 7.try_into().unwrap(),
-        quantity: quantity.try_into().unwrap(),
-        traceparent: None,
-    };
-    gate.admit(&admission).await.expect("the gate answers")
 }
 
 /// The journal is complete, and its sum is the stock.

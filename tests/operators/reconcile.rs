@@ -8,6 +8,7 @@ use tidegate_lab::Proxy;
 
 use crate::{
     browser::until_page,
+    ground::{program, sql},
     program::{Program, Run},
     site::{Site, until},
 };
@@ -15,10 +16,6 @@ use crate::{
 /// Orders begin here: beyond what a double holds.
 const BIG: i64 = 9_007_199_254_740_993;
 const UNITS: i64 = 100;
-
-fn program(site: &Site) -> Program {
-    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
-}
 
 /// Puts a voucher on sale whose journal is complete, as loading it does.
 async fn load_complete(site: &Site, voucher: i64, loaded: i64) {
@@ -30,10 +27,6 @@ async fn load_complete(site: &Site, voucher: i64, loaded: i64) {
     let journal = format!("seckill:journal:{voucher}");
     site.redis_says(&["HSET", &journal, "#load", &load, "#complete", complete]).await;
     site.redis_says(&["SET", &format!("seckill:stock:{voucher}"), &loaded.to_string()]).await;
-}
-
-async fn sql(site: &Site, statement: String) {
-    sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&site.pool).await.expect("MySQL does it");
 }
 
 /// Gives an order of one unit back in Redis, as `lua/release.lua` does in a journal that is complete.
@@ -94,7 +87,7 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_men
     // Lost, one of them with its entry.
     let gone: String = sqlx::query_scalar(sqlx::AssertSqlSafe(entry(2))).fetch_one(&site.pool).await.unwrap();
     sql(&site, format!("DELETE FROM tb_voucher_order WHERE id IN ({}, {})", id(1), id(2))).await;
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 2 WHERE voucher_id = 10".into()).await;
+    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 2 WHERE voucher_id = 10").await;
     site.redis_says(&["XDEL", "stream.orders", &gone]).await;
     // Redis knows nothing of it.
     site.redis_says(&["HDEL", "seckill:journal:10", &id(3)]).await;
@@ -102,12 +95,12 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_men
     site.redis_says(&["INCRBY", "seckill:stock:10", "1"]).await;
     // A service cancelled it, and told Redis nothing.
     sql(&site, format!("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = {}", id(4))).await;
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10".into()).await;
+    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await;
     release(&site, BIG + 5, 505, 10).await;
     sql(&site, format!("UPDATE tb_voucher_order SET user_id = 7777 WHERE id = {}", id(6))).await;
     release(&site, BIG + 7, 507, 10).await;
     sql(&site, format!("DELETE FROM tb_voucher_order WHERE id = {}", id(7))).await;
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10".into()).await;
+    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await;
     for step in [1, 2] {
         let event = format!(
             "INSERT INTO tidegate_event (order_id, step, event, outcome, user_id, voucher_id, released, entry_id) \
@@ -120,9 +113,9 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_men
     site.redis_says(&["SADD", "seckill:order:10", "999"]).await;
     site.redis_says(&["SREM", "seckill:order:10", "510"]).await;
     site.redis_says(&["INCRBY", "seckill:stock:11", "7"]).await;
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock - 3 WHERE voucher_id = 13".into()).await;
+    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock - 3 WHERE voucher_id = 13").await;
     sql(&site, format!("DELETE FROM tb_voucher_order WHERE id = {}", id(107))).await;
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 14".into()).await;
+    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 14").await;
 
     let look = program.run("reconcile --json").expect(1).json();
     let mut found = found(&look);
@@ -528,7 +521,7 @@ async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
     // A row that is gone without its events: written again, it would be unpaid, and expire.
     program.run("order pay 3 --ref pay-3 --yes").expect(0);
     site.settled().await;
-    sql(&site, "DELETE FROM tb_voucher_order WHERE id = 3".to_owned()).await;
+    sql(&site, "DELETE FROM tb_voucher_order WHERE id = 3").await;
     let gone = program.run("reconcile --repair --dry-run").expect(0).stdout;
     assert!(gone.contains("1 difference of lost_order (3 units); no program may decide that"), "{gone}");
     program.run("reconcile --repair --yes").expect(1);

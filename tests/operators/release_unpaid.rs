@@ -6,6 +6,7 @@ use serde_json::json;
 use tidegate_lab::Proxy;
 
 use crate::{
+    ground::sql,
     order_event::{count, operator, with_unpaid_orders},
     program::{Program, go_on, pastes},
     site::{GROUP, STREAM, Site, until},
@@ -15,12 +16,8 @@ use crate::{
 /// Unpaid orders of voucher 1, each of a user with its number, and written an hour ago.
 async fn with_orders(orders: RangeInclusive<i64>) -> Site {
     let site = with_unpaid_orders(10_000, orders).await;
-    run(&site, "UPDATE tb_voucher_order SET create_time = NOW() - INTERVAL 1 HOUR").await;
+    sql(&site, "UPDATE tb_voucher_order SET create_time = NOW() - INTERVAL 1 HOUR").await;
     site
-}
-
-async fn run(site: &Site, sql: &'static str) {
-    sqlx::raw_sql(sql).execute(&site.pool).await.expect("MySQL takes it");
 }
 
 async fn entries(site: &Site) -> u64 {
@@ -35,15 +32,15 @@ async fn the_unpaid_orders_of_a_voucher_that_are_old_enough_end_and_no_others() 
     site.admit(21, 21, 1, 3).await;
     let (program, worker) = (operator(&site), site.worker("w").start());
     site.settled().await;
-    run(&site, "UPDATE tb_voucher_order SET create_time = NOW() - INTERVAL 1 HOUR WHERE id IN (20, 21)")
+    sql(&site, "UPDATE tb_voucher_order SET create_time = NOW() - INTERVAL 1 HOUR WHERE id IN (20, 21)")
         .await;
-    run(&site, "UPDATE tb_voucher_order SET create_time = NOW() WHERE id = 1").await;
-    run(&site, "ALTER TABLE tb_voucher_order MODIFY COLUMN status TINYINT NULL DEFAULT 1").await;
-    run(&site, "UPDATE tb_voucher_order SET status = NULL WHERE id = 5").await;
+    sql(&site, "UPDATE tb_voucher_order SET create_time = NOW() WHERE id = 1").await;
+    sql(&site, "ALTER TABLE tb_voucher_order MODIFY COLUMN status TINYINT NULL DEFAULT 1").await;
+    sql(&site, "UPDATE tb_voucher_order SET status = NULL WHERE id = 5").await;
     program.run("order pay 2 --yes").expect(0);
     program.run("order cancel 3 --yes").expect(0);
     // A service has cancelled it by itself, without its slot: nobody knows where its unit is.
-    run(&site, "UPDATE tb_voucher_order SET status = 4 WHERE id = 4").await;
+    sql(&site, "UPDATE tb_voucher_order SET status = 4 WHERE id = 4").await;
 
     let command = "orders release-unpaid --voucher 1 --older-than 30m --reason not_paid";
     let before = entries(&site).await;

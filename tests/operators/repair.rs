@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 use crate::{
+    ground::{self, program},
     program::Program,
     site::{Site, until},
 };
@@ -14,14 +15,10 @@ const ORDERS: i64 = 40;
 /// Of these, the ones that are paid.
 const PAID: i64 = 15;
 
-fn program(site: &Site) -> Program {
-    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
-}
-
 async fn sql(site: &Site, statements: &[&str]) {
     for statement in statements {
         let statement = statement.replace("VOUCHER", &VOUCHER.to_string());
-        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&site.pool).await.expect("MySQL does it");
+        ground::sql(site, statement).await;
     }
 }
 

@@ -4,11 +4,7 @@
 use serde_json::{Value as Json, json};
 use sqlx::Row;
 
-use crate::{order_event::operator, site::Site};
-
-async fn run(site: &Site, sql: &'static str) {
-    sqlx::raw_sql(sql).execute(&site.pool).await.expect("MySQL takes it");
-}
+use crate::{ground::sql, order_event::operator, site::Site};
 
 const COLUMNS: [&str; 10] = [
     "loaded",
@@ -114,18 +110,18 @@ async fn what_somebody_changed_by_hand_is_shown_and_not_hidden() {
     site.settled().await;
     assert!(worker.stop().await.success());
     // Cancelled without its slot, with a status of nobody's, and deleted.
-    run(&site, "UPDATE tb_voucher_order SET status = 4 WHERE id = 1").await;
-    run(&site, "UPDATE tb_voucher_order SET status = 9 WHERE id = 2").await;
-    run(&site, "DELETE FROM tb_voucher_order WHERE id = 3").await;
+    sql(&site, "UPDATE tb_voucher_order SET status = 4 WHERE id = 1").await;
+    sql(&site, "UPDATE tb_voucher_order SET status = 9 WHERE id = 2").await;
+    sql(&site, "DELETE FROM tb_voucher_order WHERE id = 3").await;
     are(&units(&site, 1).await, &[("unsold", 90), ("unpaid", 4), ("contradictory", 3), ("unaccounted", 6)]);
     let shown = operator(&site).run("voucher show --voucher 1").expect(0).stdout;
     assert!(shown.contains("3 units are in orders whose slot and status contradict each other"), "{shown}");
     assert!(shown.contains("less what is unsold and what orders hold, leaves 6 units"), "{shown}");
     // Its stock was raised as well: all adds up again, and the row still contradicts itself.
-    run(&site, "UPDATE tb_seckill_voucher SET stock = stock + 6").await;
+    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 6").await;
     are(&units(&site, 1).await, &[("contradictory", 3), ("unaccounted", 0)]);
     // A voucher that was taken over: nobody knows what was loaded.
-    run(&site, "UPDATE tb_seckill_voucher SET initial_stock = NULL").await;
+    sql(&site, "UPDATE tb_seckill_voucher SET initial_stock = NULL").await;
     let units = units(&site, 1).await;
     assert_eq!(
         (&units["loaded"], &units["on_hand"], &units["unaccounted"]),
@@ -136,7 +132,7 @@ async fn what_somebody_changed_by_hand_is_shown_and_not_hidden() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voucher_costs_the_rows_that_it_has_and_others_cost_nothing() {
     let site = Site::open().await;
-    run(
+    sql(
         &site,
         "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock) VALUES (1, 10, 20), (2, 0, 20000)",
     )
@@ -153,13 +149,13 @@ async fn a_voucher_costs_the_rows_that_it_has_and_others_cost_nothing() {
         let sql = sql.to_owned() + &numbers.collect::<Vec<_>>().join(",");
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&site.pool).await.expect("rows");
     }
-    run(
+    sql(
         &site,
         "INSERT INTO tidegate_event (order_id, step, event, outcome, user_id, voucher_id, released, entry_id) \
          SELECT id, 1, 'cancelled', 'applied', user_id, voucher_id, 1, '1-1' FROM tb_voucher_order WHERE status = 4",
     )
     .await;
-    run(&site, "ANALYZE TABLE tb_voucher_order, tidegate_event").await;
+    sql(&site, "ANALYZE TABLE tb_voucher_order, tidegate_event").await;
     are(&units(&site, 1).await, &[("unpaid", 8), ("given_back", 2)]);
     let mut connection = site.pool.acquire().await.expect("a connection");
     sqlx::raw_sql("FLUSH STATUS").execute(&mut *connection).await.expect("counters from 0");

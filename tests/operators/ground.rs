@@ -1,0 +1,44 @@
+//! What the tests of many commands begin with: the program on the servers of a site, a sale, and somebody who buys.
+
+use sqlx::AssertSqlSafe;
+use tidegate_lab::Endpoint;
+use tidegate_orders::{
+    Gate,
+    gate::{Admission, AdmitReply},
+};
+
+use crate::{program::Program, site::Site};
+
+/// The commands, on the servers of a site.
+pub fn program<M: Endpoint>(site: &Site<M>) -> Program {
+    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
+}
+
+/// A site with a voucher 7 of which 100 units are on sale.
+pub async fn open() -> (Site, Program, Gate) {
+    let site = Site::open().await;
+    let (program, gate) = (program(&site), site.gate().await);
+    program.run("voucher load --voucher 7 --stock 100").expect(0);
+    (site, program, gate)
+}
+
+/// An order of so many units of voucher 7.
+pub fn admission(id: i64, user: i64, quantity: i64) -> Admission {
+    Admission {
+        order: id.try_into().unwrap(),
+        user: user.try_into().unwrap(),
+        voucher: 7.try_into().unwrap(),
+        quantity: quantity.try_into().unwrap(),
+        traceparent: None,
+    }
+}
+
+/// Asks for so many units of voucher 7.
+pub async fn ask(gate: &Gate, id: i64, user: i64, quantity: i64) -> AdmitReply {
+    gate.admit(&admission(id, user, quantity)).await.expect("the gate answers")
+}
+
+/// A statement by somebody else.
+pub async fn sql(site: &Site, statement: impl Into<String>) {
+    sqlx::raw_sql(AssertSqlSafe(statement.into())).execute(&site.pool).await.expect("MySQL does it");
+}
