@@ -211,8 +211,13 @@ impl Purge {
         for kind in &self.request.kinds {
             let count = counts.of(*kind);
             let end = match kind {
-                PurgeKind::Refusals => self.refusals(mode, &named, count, job).await?,
-                PurgeKind::Events => self.events(mode, &named, count, job).await?,
+                PurgeKind::Refusals => {
+                    by_bites(mode, job, async |after| self.refusals((mode, &named), after, count).await)
+                        .await?
+                }
+                PurgeKind::Events => {
+                    by_bites(mode, job, async |after| self.events((mode, &named), after, count).await).await?
+                }
                 PurgeKind::DeadLetters => self.letters(mode, count, job).await?,
             };
             if end == End::Stopped {

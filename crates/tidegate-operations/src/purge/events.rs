@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use sqlx::{AssertSqlSafe, Row, mysql::MySqlRow};
 
-use super::{BITE, Mode, NamedOrders, ORDERS, Purge, PurgeCount, by_bites};
-use crate::change::{End, Job};
+use super::{BITE, Mode, NamedOrders, ORDERS, Purge, PurgeCount};
 
 /// An event, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,16 +69,6 @@ impl EventfulOrder {
 impl Purge {
     /// Those of ended orders go, but for the few that stay, where no entry and no dead letter names the order.
     pub(super) async fn events(
-        &self,
-        mode: Mode,
-        named: &NamedOrders,
-        count: &mut PurgeCount,
-        job: &Job,
-    ) -> anyhow::Result<End> {
-        by_bites(mode, job, async |after| self.bite_of_events((mode, named), after, count).await).await
-    }
-
-    async fn bite_of_events(
         &self,
         (mode, named): (Mode, &NamedOrders),
         after: i64,

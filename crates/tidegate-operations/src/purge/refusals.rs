@@ -4,23 +4,12 @@ use anyhow::Context;
 use sqlx::AssertSqlSafe;
 use tidegate_orders::{OrderId, VoucherId};
 
-use super::{Mode, NamedOrders, ORDERS, Purge, PurgeCount, by_bites};
-use crate::change::{End, Job};
+use super::{Mode, NamedOrders, ORDERS, Purge, PurgeCount};
 
 impl Purge {
     /// Those go whose order is named by no entry and no dead letter, and by no note of a journal either: while the journal says
     /// that an order was given back, MySQL says why.
     pub(super) async fn refusals(
-        &self,
-        mode: Mode,
-        named: &NamedOrders,
-        count: &mut PurgeCount,
-        job: &Job,
-    ) -> anyhow::Result<End> {
-        by_bites(mode, job, async |after| self.bite_of_refusals((mode, named), after, count).await).await
-    }
-
-    async fn bite_of_refusals(
         &self,
         (mode, named): (Mode, &NamedOrders),
         after: i64,
