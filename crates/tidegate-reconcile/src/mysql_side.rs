@@ -222,10 +222,26 @@ impl MysqlSide<'_> {
         voucher: VoucherId,
         users: &[i64],
     ) -> sqlx::Result<HashMap<i64, i64>> {
+        self.live_of(("tb_voucher_order", voucher), users).await
+    }
+
+    /// The same for a repair, by the index whatever the statistics say: a step of it waits for this.
+    pub(crate) async fn still_live_of_users(
+        &self,
+        voucher: VoucherId,
+        users: &[i64],
+    ) -> sqlx::Result<HashMap<i64, i64>> {
+        self.live_of(("tb_voucher_order FORCE INDEX (uk_voucher_user_slot)", voucher), users).await
+    }
+
+    async fn live_of(
+        &self,
+        (table, voucher): (&str, VoucherId),
+        users: &[i64],
+    ) -> sqlx::Result<HashMap<i64, i64>> {
         let sql = |users: &str| {
             format!(
-                "SELECT CAST(user_id AS SIGNED), CAST(id AS SIGNED) \
-                 FROM tb_voucher_order FORCE INDEX (uk_voucher_user_slot) \
+                "SELECT CAST(user_id AS SIGNED), CAST(id AS SIGNED) FROM {table} \
                  WHERE voucher_id = {voucher} AND user_id IN ({users}) AND slot IS NOT NULL"
             )
         };
