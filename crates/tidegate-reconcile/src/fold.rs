@@ -40,7 +40,7 @@ pub struct FoldReport {
     pub shortened: u64,
 }
 
-/// Folds the journals of all vouchers.
+/// Folds journals.
 #[derive(Debug)]
 pub struct Folder {
     stores: Stores,
@@ -96,8 +96,9 @@ impl Folder {
         Ok(now_ms.saturating_sub(age_ms).min(first_ms))
     }
 
-    /// Folds of these vouchers, of which a look has just found all to agree, what is older than `before_ms`, which must be no later than [`Folder::cut_off_ms`]. One at a time in a fleet: whoever
-    /// calls it has the reconciler's lease. May be stopped and called again at any time.
+    /// Folds of these vouchers, of which a look has just found all to agree, what is older than `before_ms`, which must be no later
+    /// than [`Folder::cut_off_ms`]. One at a time in a fleet: whoever calls it has the reconciler's lease. May be stopped and called
+    /// again at any time.
     ///
     /// # Errors
     /// When a store cannot be read, or `job` is stopped.

@@ -1,4 +1,5 @@
-//! Compares what Redis and MySQL know of each order while the sale goes on, and mends what is different.
+//! Compares what Redis and MySQL know of each order while the sale goes on, and mends what is different. Rebuilds a Redis that is
+//! empty, folds what is final out of the journals, and removes the keys of delisted sales.
 
 mod books;
 mod compare;
