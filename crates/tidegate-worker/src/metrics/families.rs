@@ -1,5 +1,7 @@
 //! Families of samples, as the library writes them, made from the catalog's entries.
 
+use std::slice;
+
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric as Sample, MetricFamily, MetricType,
 };
@@ -82,7 +84,7 @@ impl Families {
         }
         if let Some(partition) = &self.partition {
             for sample in &mut samples {
-                let labels = [&[partition.clone()], sample.get_label()].concat();
+                let labels = [slice::from_ref(partition), sample.get_label()].concat();
                 sample.set_label(labels);
             }
         }
