@@ -144,7 +144,8 @@ impl<'a> Repair<'a> {
         let mut known = unknown.into_iter().zip(snapshot.predict_cancel(&incoming));
         let of_user = |it: &&OrderRepair| matches!(it.action, RepairAction::Bar | RepairAction::Unbar);
         let users: Vec<i64> = bite.orders.iter().filter(of_user).map(|it| it.user.get()).collect();
-        let buyers = MysqlSide(&self.mysql).still_live_of_users(voucher, &users).await;
+        let buyers =
+            MysqlSide(&self.mysql, self.settings.partition()).still_live_of_users(voucher, &users).await;
         let buyers = buyers.context("Failed to read MySQL")?;
         let mut orders = Vec::with_capacity(bite.orders.len());
         for order in &bite.orders {
