@@ -47,6 +47,7 @@ mod ports;
 mod private_server;
 mod process;
 mod proxy;
+mod redis_cluster;
 mod redis_server;
 mod sentinel;
 
@@ -60,5 +61,6 @@ pub use flavour::{MysqlFlavour, RedisFlavour};
 pub use mysql_cluster::{ClusterKind, ClusterNode, MysqlCluster};
 pub use mysql_server::{MysqlOptions, MysqlServer};
 pub use proxy::{DroppedReply, Hold, Proxy};
+pub use redis_cluster::{MovingSlot, RedisCluster, RedisClusterOptions, RedisNode, slot_of};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use sentinel::RedisSentinel;

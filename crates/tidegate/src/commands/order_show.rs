@@ -13,7 +13,6 @@ use tidegate_operations::{
     order_show::{OrderQuery, OrderRecords, OrderReport, show_order},
 };
 use tidegate_orders::{Keys, OrderId, OrderStatus, UserId, VoucherId};
-use tidegate_stream::EntryId;
 
 pub use self::sentence::status;
 use self::{
