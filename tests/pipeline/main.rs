@@ -20,6 +20,7 @@ mod faults;
 mod life_model;
 mod order_pages;
 mod probe;
+mod redis_cluster;
 mod results;
 mod rights;
 mod sentinel;

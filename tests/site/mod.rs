@@ -9,7 +9,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     os::unix::process::CommandExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -156,23 +156,7 @@ impl<M: Endpoint> Site<M> {
 
     /// A worker process, to be configured and started.
     pub fn worker(&self, name: &str) -> WorkerPlan {
-        let mut env = BTreeMap::new();
-        for (key, value) in [
-            ("TIDEGATE_REDIS_URL", self.redis.url()),
-            ("TIDEGATE_MYSQL_URL", self.mysql.url()),
-            ("TIDEGATE_WORKER_NAME", name.to_owned()),
-            ("TIDEGATE_WORKER_BLOCK_MS", "200".to_owned()),
-            ("TIDEGATE_WORKER_LOCK_LEASE_MS", "2000".to_owned()),
-            ("TIDEGATE_WORKER_CLAIM_IDLE_MS", "3000".to_owned()),
-            ("TIDEGATE_WORKER_CLAIM_EVERY_MS", "200".to_owned()),
-            ("TIDEGATE_WORKER_HEARTBEAT_TTL_MS", "2000".to_owned()),
-            ("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0".to_owned()),
-            ("TIDEGATE_LOG_FORMAT", "text".to_owned()),
-            ("TIDEGATE_LOG_LEVEL", "debug,sqlx=info,fred=info".to_owned()),
-        ] {
-            env.insert(key.to_owned(), value);
-        }
-        WorkerPlan { env, log: self.folder.path().join(format!("{name}.log")) }
+        worker_plan(&self.redis.url(), &self.mysql.url(), name, self.folder.path())
     }
 
     /// Writes a file; it is gone with the site.
@@ -334,6 +318,27 @@ pub async fn until_within<F: Future<Output = bool>>(
         assert!(began.elapsed() < deadline, "waited in vain until {what}");
         sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// A worker process on these stores, with times that suit tests, to be configured and started. Its log is in this folder.
+pub fn worker_plan(redis_url: &str, mysql_url: &str, name: &str, folder: &Path) -> WorkerPlan {
+    let mut env = BTreeMap::new();
+    for (key, value) in [
+        ("TIDEGATE_REDIS_URL", redis_url),
+        ("TIDEGATE_MYSQL_URL", mysql_url),
+        ("TIDEGATE_WORKER_NAME", name),
+        ("TIDEGATE_WORKER_BLOCK_MS", "200"),
+        ("TIDEGATE_WORKER_LOCK_LEASE_MS", "2000"),
+        ("TIDEGATE_WORKER_CLAIM_IDLE_MS", "3000"),
+        ("TIDEGATE_WORKER_CLAIM_EVERY_MS", "200"),
+        ("TIDEGATE_WORKER_HEARTBEAT_TTL_MS", "2000"),
+        ("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0"),
+        ("TIDEGATE_LOG_FORMAT", "text"),
+        ("TIDEGATE_LOG_LEVEL", "debug,sqlx=info,fred=info"),
+    ] {
+        env.insert(key.to_owned(), value.to_owned());
+    }
+    WorkerPlan { env, log: folder.join(format!("{name}.log")) }
 }
 
 /// A worker process that is not started yet.

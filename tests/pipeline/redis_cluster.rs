@@ -1,0 +1,152 @@
+//! A system with partitions on a Redis Cluster, whose nodes die, freeze, restart and give slots away while it sells.
+
+mod ground;
+
+use std::time::Duration;
+
+use tidegate_lab::RedisCluster;
+use tokio::time::sleep;
+
+use ground::{AT_WORK_WITHIN, ClusterSite, TAGS};
+
+const WHOLE_WITHIN: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_master_is_followed_to_its_replica_and_one_command_mends_what_that_lacked() {
+    let site = ClusterSite::open(RedisCluster::start().expect("a cluster")).await;
+    let workers = [site.worker("a").start(), site.worker("b").start()];
+    let sale = site.sell();
+    site.sells_on(1..=12, Duration::from_secs(60)).await;
+
+    let master = site.cluster.master_of("10").expect("a master");
+    let others: Vec<i64> = (1..=12).filter(|id| !site.vouchers_of(master).contains(id)).collect();
+    master.server().kill9().expect("killed");
+    // Nobody waits for the sick partitions.
+    site.sells_on(others, Duration::from_secs(1)).await;
+    site.cluster.wait_whole(WHOLE_WITHIN).expect("the replica takes over");
+    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    master.server().restart().expect("back");
+    site.cluster.wait_whole(WHOLE_WITHIN).expect("the old master is a replica");
+    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+
+    sale.end().await;
+    site.adds_up().await;
+    for worker in workers {
+        assert!(worker.stop().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_is_gone_for_good_stops_its_own_partitions_and_the_verdict_is_unknown() {
+    let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
+    let site = ClusterSite::open(cluster).await;
+    let worker = site.worker("a").start();
+    site.sells_on(1..=12, Duration::from_secs(60)).await;
+    let master = site.cluster.master_of("10").expect("a master");
+    let (sick, healthy): (Vec<i64>, Vec<i64>) =
+        (1..=12).partition(|id| site.vouchers_of(master).contains(id));
+    assert_eq!((sick.len(), healthy.len()), (4, 8));
+
+    master.server().kill9().expect("killed");
+    for _ in 0..5 {
+        site.sells_on(healthy.clone(), Duration::from_secs(1)).await;
+    }
+    let program = site.program();
+    let audit = program.run("audit").expect(12);
+    assert!(audit.stderr.contains("UNKNOWN: 4 of 12 partitions gave no answer: {10}"), "{audit:#?}");
+    assert_eq!(audit.stdout.matches("It holds").count(), 8, "of the others: {audit:#?}");
+    // One that starts now works for those that are there.
+    let second = site.worker("b").start();
+    assert!(worker.stop().await.success());
+    site.sells_on(healthy.clone(), Duration::from_secs(10)).await;
+
+    master.server().restart().expect("back");
+    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    program.run("audit").expect(0);
+    assert!(second.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_moves_under_load_without_a_pause_and_nothing_is_lost() {
+    let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
+    let site = ClusterSite::open(cluster).await;
+    let worker = site.worker("a").start();
+    let sale = site.sell();
+    site.sells_on(1..=12, Duration::from_secs(60)).await;
+    for (tag, to) in [("10", "2"), ("2", "0"), ("10", "0")] {
+        let moving =
+            site.cluster.begin_move(tag, site.cluster.master_of(to).expect("a master")).expect("moving");
+        // Key by key, so that every state in between is met.
+        while moving.move_keys(1).expect("a key moves") > 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        moving.finish().expect("moved");
+        site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    }
+    sale.end().await;
+    site.adds_up().await;
+    let admitted: Vec<i64> = site.admitted.lock().expect("nobody broke").keys().copied().collect();
+    for order in admitted {
+        assert!(site.has(order).await, "order {order}: nothing is lost when a slot moves");
+    }
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_with_another_list_of_partitions_refuses_to_begin() {
+    let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
+    let site = ClusterSite::open(cluster).await;
+    let worker = site.worker("a").start();
+    site.sells_on([12], Duration::from_secs(60)).await;
+    let other = TAGS.map(str::to_owned).into_iter().rev().collect::<Vec<_>>().join(",");
+    let refused = site.program().run_with(&["status"], &[("TIDEGATE_STREAM_PARTITIONS", &other)]);
+    // The flag wins over the variable.
+    assert_eq!(refused.code, 0, "{refused:#?}");
+    let mut second = site.worker("b").set("STREAM_PARTITIONS", other).start();
+    assert_eq!(second.ended().await.code(), Some(2));
+    assert!(second.log().contains("vouchers would belong elsewhere"), "{}", second.log());
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "half a minute; run `just clusters`"]
+async fn a_frozen_master_is_replaced_and_what_it_gives_when_it_wakes_is_refused() {
+    let site = ClusterSite::open(RedisCluster::start().expect("a cluster")).await;
+    let worker = site.worker("a").start();
+    let sale = site.sell();
+    site.sells_on(1..=12, Duration::from_secs(60)).await;
+    let master = site.cluster.master_of("3").expect("a master");
+    master.server().stop().expect("frozen");
+    sleep(Duration::from_secs(6)).await;
+    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    master.server().cont().expect("awake");
+    site.cluster.wait_whole(WHOLE_WITHIN).expect("it is a replica");
+    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    sale.end().await;
+    site.adds_up().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "half a minute; run `just clusters`"]
+async fn all_nodes_restart_and_a_replica_dies_and_workers_go_on_by_themselves() {
+    let site = ClusterSite::open(RedisCluster::start().expect("a cluster")).await;
+    let worker = site.worker("a").start();
+    let sale = site.sell();
+    site.sells_on(1..=12, Duration::from_secs(60)).await;
+    let replica = &site.cluster.nodes()[3];
+    replica.server().kill9().expect("killed");
+    site.sells_on(1..=12, Duration::from_secs(1)).await;
+    replica.server().restart().expect("back");
+    for node in site.cluster.nodes() {
+        node.server().kill9().expect("killed");
+    }
+    for node in site.cluster.nodes() {
+        node.server().restart().expect("back");
+    }
+    site.cluster.wait_whole(WHOLE_WITHIN).expect("whole again");
+    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    sale.end().await;
+    site.adds_up().await;
+    assert!(worker.stop().await.success());
+}

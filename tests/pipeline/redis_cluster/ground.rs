@@ -1,0 +1,228 @@
+//! A system with partitions on a Redis Cluster: its nodes, a database, gates, and a book of what was admitted.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use fred::clients::Pool;
+use serde_json::Value as Json;
+use sqlx::MySqlPool;
+use tidegate_lab::{MysqlServer, RedisCluster};
+use tidegate_orders::{
+    Gate, KeyTemplates, Keys, Partition,
+    gate::{Admission, AdmitReply},
+};
+use tidegate_stream::{RedisCluster as Cluster, RedisSettings, connect_pool};
+use tokio::{task::JoinHandle, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    program::Program,
+    site::{WorkerPlan, until_within, worker_plan},
+};
+
+/// As the documents have it: they spread evenly over three masters.
+pub const TAGS: [&str; 12] = ["10", "3", "43", "11", "2", "42", "12", "1", "41", "13", "0", "40"];
+/// Vouchers, one in each partition: the first tags belong to the highest.
+const VOUCHERS: std::ops::RangeInclusive<i64> = 1..=12;
+/// Once the cluster is whole, workers are at work again within this.
+pub const AT_WORK_WITHIN: Duration = Duration::from_secs(10);
+
+/// Servers, and what a test needs to work with them.
+pub struct ClusterSite {
+    pub cluster: RedisCluster,
+    pub mysql: MysqlServer,
+    pub pool: MySqlPool,
+    gates: Arc<Vec<Gate>>,
+    next: Arc<AtomicI64>,
+    /// Orders of which a gate said that they are admitted: their vouchers.
+    pub admitted: Arc<Mutex<BTreeMap<i64, i64>>>,
+    folder: tempfile::TempDir,
+}
+
+impl ClusterSite {
+    /// On this cluster, with the schema, and a voucher on sale in each partition.
+    pub async fn open(cluster: RedisCluster) -> Self {
+        let mysql = MysqlServer::shared().expect("a database");
+        let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
+        tidegate_orders::schema::migrate(&pool).await.expect("the schema is made");
+        let known = Cluster::new(&cluster.url()).expect("a URL of a cluster");
+        let mut gates = Vec::new();
+        for partition in Partition::all(&TAGS.map(str::to_owned)) {
+            let stream = format!("{}stream.orders", partition.prefix());
+            let pool: Pool = connect_pool(&RedisSettings {
+                master: Some(known.master_of(&stream)),
+                connections: 1,
+                command_timeout: Duration::from_secs(2),
+                ..RedisSettings::new(cluster.url())
+            })
+            .await
+            .expect("the cluster answers")
+            .into();
+            gates.push(Gate::new(pool, Keys::new(KeyTemplates::default().of_partition(&partition)), stream));
+        }
+        let site = Self {
+            cluster,
+            mysql,
+            pool,
+            gates: Arc::new(gates),
+            next: Arc::new(AtomicI64::new(1)),
+            admitted: Arc::default(),
+            folder: tempfile::tempdir().expect("a folder"),
+        };
+        for voucher in VOUCHERS {
+            site.program().run(&format!("voucher load --voucher {voucher} --stock 1000000")).expect(0);
+        }
+        site
+    }
+
+    fn flags(&self) -> [String; 6] {
+        let partitions = format!("stream.partitions={}", TAGS.join(","));
+        let own =
+            ["--redis-url", &self.cluster.url(), "--mysql-url", &self.mysql.url(), "--set", &partitions];
+        own.map(str::to_owned)
+    }
+
+    /// The program, for operators.
+    pub fn program(&self) -> Program {
+        // Whoever is away is not waited for as long as by default.
+        let own = self.flags();
+        let mut flags: Vec<&str> = own.iter().map(String::as_str).collect();
+        flags.extend(["--set", "redis.connect_timeout_ms=1000", "--set", "redis.command_timeout_ms=1000"]);
+        Program::with_flags(&flags)
+    }
+
+    /// A worker process, to be configured and started.
+    pub fn worker(&self, name: &str) -> WorkerPlan {
+        let plan = worker_plan(&self.cluster.url(), &self.mysql.url(), name, self.folder.path());
+        plan.set("STREAM_PARTITIONS", TAGS.join(",")).set("WORKER_LANES", "1").set("LOG_LEVEL", "info")
+    }
+
+    /// Admits an order of this voucher, of a user of its own. None: the gate gave no answer, and the order may be admitted or not.
+    pub async fn admit(&self, voucher: i64) -> Option<i64> {
+        admit(&self.gates, &self.next, &self.admitted, voucher).await
+    }
+
+    /// Admits orders of all vouchers in turn, until it is told to stop. What is not answered is given up, as a caller would.
+    pub fn sell(&self) -> Sale {
+        let stop = CancellationToken::new();
+        let sellers = VOUCHERS.map(|voucher| {
+            let (gates, next, admitted) = (self.gates.clone(), self.next.clone(), self.admitted.clone());
+            let stop = stop.clone();
+            tokio::spawn(async move {
+                while !stop.is_cancelled() {
+                    let _admitted = admit(&gates, &next, &admitted, voucher).await;
+                    sleep(Duration::from_millis(5)).await;
+                }
+            })
+        });
+        Sale { sellers: sellers.collect(), stop }
+    }
+
+    /// Whether MySQL has this order.
+    pub async fn has(&self, order: i64) -> bool {
+        let sql = "SELECT COUNT(*) FROM tb_voucher_order WHERE id = ?";
+        let count: i64 =
+            sqlx::query_scalar(sql).bind(order).fetch_one(&self.pool).await.expect("MySQL answers");
+        count == 1
+    }
+
+    /// One more order of each of these vouchers is admitted and written, within this time.
+    pub async fn sells_on(&self, vouchers: impl IntoIterator<Item = i64>, within: Duration) {
+        for voucher in vouchers {
+            until_within(within, &format!("an order of voucher {voucher} is written"), || async move {
+                match self.admit(voucher).await {
+                    Some(order) => self.is_written_soon(order).await,
+                    None => false,
+                }
+            })
+            .await;
+        }
+    }
+
+    async fn is_written_soon(&self, order: i64) -> bool {
+        for _ in 0..100 {
+            if self.has(order).await {
+                return true;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        false
+    }
+
+    /// Vouchers whose partition this node is the master of.
+    pub fn vouchers_of(&self, master: &tidegate_lab::RedisNode) -> Vec<i64> {
+        let tag = |voucher: &i64| TAGS[usize::try_from(voucher % 12).expect("small")];
+        let is_own =
+            |voucher: &i64| self.cluster.master_of(tag(voucher)).expect("a master").id() == master.id();
+        VOUCHERS.filter(is_own).collect()
+    }
+
+    /// Whatever a failover lost is found, mended and accounted for: no order is there twice, none is missing that Redis knows.
+    pub async fn adds_up(&self) {
+        let program = self.program();
+        until_within(Duration::from_secs(60), "every entry is handled", || async {
+            let status = program.run("status --json").stdout;
+            let partitions: Vec<Json> = serde_json::Deserializer::from_str(&status)
+                .into_iter()
+                .map(|json| json.expect("JSON"))
+                .collect();
+            let is_settled = |own: &Json| own["stream"]["pending"] == 0 && own["stream"]["undelivered"] == 0;
+            partitions.len() == TAGS.len() && partitions.iter().all(is_settled)
+        })
+        .await;
+        let mended = program.run("reconcile --repair --yes");
+        assert!([0, 1].contains(&mended.code), "{mended:#?}");
+        until_within(Duration::from_secs(60), "what was mended is written", || async {
+            program.run("audit").code == 0
+        })
+        .await;
+        program.run("reconcile").expect(0);
+    }
+}
+
+/// Sellers at work.
+pub struct Sale {
+    sellers: Vec<JoinHandle<()>>,
+    stop: CancellationToken,
+}
+
+impl Sale {
+    /// Ends it.
+    pub async fn end(self) {
+        self.stop.cancel();
+        for seller in self.sellers {
+            seller.await.expect("a seller does not break");
+        }
+    }
+}
+
+async fn admit(
+    gates: &[Gate],
+    next: &AtomicI64,
+    admitted: &Mutex<BTreeMap<i64, i64>>,
+    voucher: i64,
+) -> Option<i64> {
+    let order = next.fetch_add(1, Relaxed);
+    let admission = Admission {
+        order: order.try_into().expect("an order id"),
+        user: order.try_into().expect("a user id"),
+        voucher: voucher.try_into().expect("a voucher id"),
+        quantity: 1.try_into().expect("a quantity"),
+        traceparent: None,
+    };
+    let gate = &gates[usize::try_from(voucher % 12).expect("small")];
+    match gate.admit(&admission).await {
+        Ok(AdmitReply::Admitted) => {
+            admitted.lock().expect("no seller breaks").insert(order, voucher);
+            Some(order)
+        }
+        Ok(other) => panic!("order {order}: {other:?}"),
+        Err(_) => None,
+    }
+}
