@@ -12,14 +12,19 @@
 -- ARGV[1] group: consumer group; ARGV[2] id: of the entry
 -- ARGV[3] reason: a word that says why, for machines; ARGV[4] error: a sentence that says why, for people
 -- ARGV[5] consumer: only while it holds the entry; looked at only together with its heartbeat
--- ARGV[6] and all that follow: name, value, name, value, ... of the entry; none: as they stand in the stream
+-- ARGV[6] run: run_id, as INFO has it, of the server that handed the entry over; '': whichever
+-- ARGV[7] and all that follow: name, value, name, value, ... of the entry; none: as they stand in the stream
 -- Reply 1: buried: copied and acknowledged
 -- Reply 0: not pending any more, or without payload where that is to be copied; nothing was done
 -- Reply 2: the consumer lives and may be at work on it, or another one has it by now; nothing was done
+-- Error OTHERRUN: another server, or this one after a restart; nothing was done (settle.lua says why)
 local stream, dead, heartbeat = KEYS[1], KEYS[2], KEYS[3]
-local group, id, reason, error_text, consumer = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local group, id, reason, error_text, consumer, run = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local MOST_VALUES = 4000 -- Lua's unpack has a limit of about 8000
 
+if run ~= '' and string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') ~= run then
+  return redis.error_reply('OTHERRUN this entry was read from another server')
+end
 local pending = redis.call('XPENDING', stream, group, id, id, 1)[1]
 if not pending then
   return 0
@@ -29,7 +34,7 @@ if heartbeat and (pending[2] ~= consumer or redis.call('EXISTS', heartbeat) == 1
 end
 
 local letter = {}
-for at = 6, #ARGV do
+for at = 7, #ARGV do
   letter[#letter + 1] = ARGV[at]
 end
 if #letter == 0 then

@@ -146,6 +146,14 @@ pub struct RedisSettings {
 }
 
 impl RedisSettings {
+    /// Whether a replica may take the place of the server: behind a Sentinel, and in a cluster.
+    #[must_use]
+    pub fn may_fail_over(&self) -> bool {
+        let url = self.url.reveal();
+        self.master.is_some()
+            || ["redis-sentinel://", "rediss-sentinel://"].iter().any(|it| url.starts_with(it))
+    }
+
     /// What the stream crate needs. It holds the password: not for logging.
     #[must_use]
     pub fn connection(&self) -> tidegate_stream::RedisSettings {

@@ -27,7 +27,7 @@ use crate::{
     pause_switch::PauseSwitch,
     redis::RedisErrorKind,
     shared_reader::SharedReader,
-    stream::{Reader, Stream, StreamError},
+    stream::{Reader, ServerRun, Stream, StreamError},
 };
 
 /// How a lane works.
@@ -54,6 +54,19 @@ pub struct LaneSettings {
     pub backoff_min: Duration,
     /// Wait after an error, at most.
     pub backoff_max: Duration,
+    /// Whether the server may be replaced by another one, which may have given the same ids to other entries.
+    pub failover: Failover,
+}
+
+/// What becomes of the server of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Failover {
+    /// It may restart, with its own data.
+    #[default]
+    Never,
+    /// A replica may take its place (Sentinel, Redis Cluster). Entries are settled only by the run of the server that handed them
+    /// over, which costs Redis a script call a batch; after a change they are read again.
+    Possible,
 }
 
 impl Default for LaneSettings {
@@ -71,6 +84,7 @@ impl Default for LaneSettings {
             claim_every: Duration::from_secs(5),
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
+            failover: Failover::Never,
         }
     }
 }
@@ -94,6 +108,8 @@ pub struct Lane<H> {
     counters: Arc<Counters>,
     lane_status: Arc<LaneStatus>,
     observer: Option<Arc<dyn Observer>>,
+    /// Whom the entries in hand came from; None: it has to be asked.
+    run: Option<ServerRun>,
     settings: LaneSettings,
 }
 
@@ -123,6 +139,7 @@ impl<H: Handler> Lane<H> {
             counters,
             lane_status,
             observer: None,
+            run: None,
             settings,
         };
         lane.with_exclusive(Arc::default())
@@ -190,9 +207,10 @@ impl<H: Handler> Lane<H> {
             let closings = self.breaker.closings();
             if self.reader.has_reconnected() {
                 self.counters.reconnected();
+                self.run = None;
                 state.start_over();
             }
-            match self.read_and_process(&mut state, stop).await {
+            match self.turn(&mut state, stop).await {
                 // Only this tells that all is well: the own pending list may be read without trouble while
                 // new entries are not.
                 Ok(Source::New { .. }) => backoff.reset(),
@@ -200,6 +218,7 @@ impl<H: Handler> Lane<H> {
                 Err(error) => {
                     // Whatever failed, entries may be pending that we do not know of.
                     state.start_over();
+                    self.run = None;
                     if matches!(error, LaneError::TooLate(_)) {
                         state.schedule.narrow();
                     }
@@ -210,6 +229,31 @@ impl<H: Handler> Lane<H> {
             }
             state.end_turn();
         }
+    }
+
+    /// One turn, by the run of the server that the reader is connected to.
+    async fn turn(&mut self, state: &mut LaneState, stop: &CancellationToken) -> Result<Source, LaneError> {
+        if self.run.is_none() {
+            self.run = Some(match self.settings.failover {
+                Failover::Never => ServerRun::Any,
+                Failover::Possible => self.reader.server_run().await?,
+            });
+        }
+        self.read_and_process(state, stop).await
+    }
+
+    /// Whom the entries in hand came from.
+    fn run_of_server(&self) -> &ServerRun {
+        self.run.as_ref().unwrap_or(&ServerRun::Any)
+    }
+
+    /// What was just read came from the server that was asked for its run.
+    fn is_same_server(&self) -> Result<(), StreamError> {
+        if self.settings.failover == Failover::Never || !self.reader.has_reconnected() {
+            return Ok(());
+        }
+        self.counters.reconnected();
+        Err(StreamError::OtherServer("the connection was made anew while it was read".to_owned()))
     }
 
     /// Waits until no other lane handles an entry alone.

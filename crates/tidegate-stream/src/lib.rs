@@ -108,7 +108,7 @@ pub use inspect::{
 };
 pub use inspector::{PendingEntry, StreamInspector};
 pub use jsonl::{BadLine, Line};
-pub use lane::{Lane, LaneSettings};
+pub use lane::{Failover, Lane, LaneSettings};
 pub use lane_status::{Activity, LaneSnapshot, LaneStatus};
 pub use lease::Leases;
 pub use letter::{Burial, Fields, History, Letter};
@@ -125,7 +125,7 @@ pub use remove_consumers::ConsumerRemover;
 pub use server_clock::ServerClock;
 pub use set_aside_notes::{NamedCause, SetAsideNote, SetAsideNotes};
 pub use shared_reader::SharedReader;
-pub use stream::{BuryReply, GroupState, Reader, Stream, StreamError, StreamNames};
+pub use stream::{BuryReply, GroupState, Reader, ServerRun, Stream, StreamError, StreamNames};
 pub use trim::Trimmer;
 pub use trim_plan::{RetainedFor, Retainer, TrimLimit};
 #[cfg(feature = "fred")]

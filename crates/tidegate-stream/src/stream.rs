@@ -3,7 +3,7 @@
 mod pending;
 mod reader;
 
-use std::{borrow::Cow, collections::HashMap, fmt::Write, iter, time::Duration};
+use std::{borrow::Cow, collections::HashMap, fmt::Write, iter, sync::Arc, time::Duration};
 
 use fred::{
     bytes::Bytes,
@@ -34,6 +34,29 @@ pub enum StreamError {
     /// Redis answered with something else than it should.
     #[error(transparent)]
     BadReply(#[from] BadReply),
+    /// Another server answers than the one that the entries came from, or that one has restarted. Nothing was done.
+    #[error("another server answers than the one that handed over these entries, or it has restarted: {0}")]
+    OtherServer(String),
+}
+
+/// From its start to its end, a server is one run. What it handed over is settled in the same run only: after a failover, another
+/// server may have given the same ids to other entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ServerRun {
+    /// There is one server, which is not compared.
+    #[default]
+    Any,
+    /// The one with this `run_id`.
+    Only(Arc<str>),
+}
+
+impl ServerRun {
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Any => "",
+            Self::Only(id) => id,
+        }
+    }
 }
 
 impl From<RedisError> for StreamError {
@@ -41,6 +64,9 @@ impl From<RedisError> for StreamError {
         // UNBLOCKED: the stream was deleted under a blocked reader (before Redis 7.2). Not only at the start: an
         // error from within a script has the script's name before it.
         let details = error.details();
+        if details.contains("OTHERRUN ") {
+            return Self::OtherServer(details.to_owned());
+        }
         if ["NOGROUP ", "UNBLOCKED "].iter().any(|word| details.contains(word)) {
             return Self::NoGroup(details.to_owned());
         }
@@ -105,6 +131,7 @@ pub struct Stream {
     pool: Pool,
     names: StreamNames,
     bury: Script,
+    settle: Script,
     keep: Script,
     fetch: Script,
     count_deaths: Script,
@@ -119,6 +146,7 @@ impl Stream {
             pool: pool.into().0,
             names,
             bury: Script::new("bury", include_str!("../lua/bury.lua")),
+            settle: Script::new("settle", include_str!("../lua/settle.lua")),
             keep: Script::new("keep", include_str!("../lua/keep.lua")),
             fetch: Script::new("fetch", include_str!("../lua/fetch.lua")),
             count_deaths: Script::new("count_deaths", include_str!("../lua/count_deaths.lua")),
@@ -226,9 +254,23 @@ impl Stream {
     /// # Errors
     /// When Redis does not answer; the entries may be acknowledged or not, and asking again does no harm.
     pub async fn settle(&self, ids: &[EntryId]) -> Result<usize, StreamError> {
-        let command = CustomCommand::new_static("XACK", ClusterHash::FirstKey, false);
+        self.settle_of(&ServerRun::Any, ids).await
+    }
+
+    /// As [`Stream::settle`], for entries that this run of a server has handed over.
+    ///
+    /// # Errors
+    /// As [`Stream::settle`], and [`StreamError::OtherServer`].
+    pub async fn settle_of(&self, run: &ServerRun, ids: &[EntryId]) -> Result<usize, StreamError> {
         let mut args: Vec<Value> = Vec::with_capacity(2 + ids.len());
-        args.extend([&self.names.stream, &self.names.group].map(|name| name.as_str().into()));
+        args.push(match run {
+            ServerRun::Any => self.names.stream.as_str().into(),
+            ServerRun::Only(_) => self.names.group.as_str().into(),
+        });
+        args.push(match run {
+            ServerRun::Any => self.names.group.as_str().into(),
+            ServerRun::Only(id) => id.as_ref().into(),
+        });
         // One piece of memory for all of them.
         let mut text = String::with_capacity(ids.len() * 24);
         let end_of = |id: &EntryId| {
@@ -239,6 +281,11 @@ impl Stream {
         let text = Bytes::from(text);
         let begins = iter::once(0).chain(ends.iter().copied());
         args.extend(begins.zip(&ends).map(|(begin, end)| Value::Bytes(text.slice(begin..*end))));
+        if *run != ServerRun::Any {
+            let keys = vec![self.names.stream.as_str().into()];
+            return Ok(self.settle.call(&self.pool, keys, args).await?.convert().map_err(RedisError::new)?);
+        }
+        let command = CustomCommand::new_static("XACK", ClusterHash::FirstKey, false);
         Ok(self.pool.custom(command, args).await.map_err(RedisError::new)?)
     }
 
@@ -265,15 +312,28 @@ impl Stream {
     /// # Errors
     /// When Redis does not answer or refuses; the entry is either buried or still pending, never both or none.
     pub async fn bury(&self, entry: &Entry, death: &Death) -> Result<bool, StreamError> {
-        Ok(self.call_bury(entry, death, None).await? == 1)
+        self.bury_of(&ServerRun::Any, entry, death).await
     }
 
-    /// As [`Stream::bury`], for an entry whose payload goes from the one stream to the other within Redis.
+    /// As [`Stream::bury`], for an entry that this run of a server has handed over.
+    ///
+    /// # Errors
+    /// As [`Stream::bury`], and [`StreamError::OtherServer`].
+    pub async fn bury_of(&self, run: &ServerRun, entry: &Entry, death: &Death) -> Result<bool, StreamError> {
+        Ok(self.call_bury(entry, death, (None, run)).await? == 1)
+    }
+
+    /// As [`Stream::bury_of`], for an entry whose payload goes from the one stream to the other within Redis.
     ///
     /// # Errors
     /// As [`Stream::bury`].
-    pub async fn bury_unread(&self, id: EntryId, death: &Death) -> Result<bool, StreamError> {
-        self.bury(&Entry { id, fields: Vec::new() }, death).await
+    pub async fn bury_unread(
+        &self,
+        run: &ServerRun,
+        id: EntryId,
+        death: &Death,
+    ) -> Result<bool, StreamError> {
+        self.bury_of(run, &Entry { id, fields: Vec::new() }, death).await
     }
 
     /// As [`Stream::bury`], for others than the consumer that holds the entry: only while `consumer` does, and while
@@ -288,7 +348,8 @@ impl Stream {
         consumer: &str,
         heartbeat: impl Into<RedisKey>,
     ) -> Result<BuryReply, StreamError> {
-        let reply = match self.call_bury(entry, death, Some((consumer, heartbeat.into()))).await? {
+        let of = Some((consumer, heartbeat.into()));
+        let reply = match self.call_bury(entry, death, (of, &ServerRun::Any)).await? {
             1 => BuryReply::Buried,
             2 => return Ok(BuryReply::InHand),
             _ => BuryReply::Settled,
@@ -301,7 +362,7 @@ impl Stream {
         &self,
         entry: &Entry,
         death: &Death,
-        of: Option<(&str, RedisKey)>,
+        (of, run): (Option<(&str, RedisKey)>, &ServerRun),
     ) -> Result<i64, StreamError> {
         let (consumer, heartbeat) = of.unzip();
         let mut keys: Vec<Key> = vec![self.names.stream.as_str().into(), self.names.dead.as_str().into()];
@@ -312,6 +373,7 @@ impl Stream {
             death.reason.into(),
             death.error.as_str().into(),
             consumer.unwrap_or_default().into(),
+            run.as_str().into(),
         ];
         for (name, value) in &entry.fields {
             args.extend([Value::Bytes(name.clone()), Value::Bytes(value.clone())]);

@@ -25,9 +25,9 @@ use tidegate_orders::{
     worker_hands,
 };
 use tidegate_stream::{
-    Backoff, Breaker, ConsumerRemover, Counters, Exclusive, GroupState, Lane, LaneSettings, Leases, Outage,
-    PauseSwitch, Reader, RedisError, ServerClock, SetAsideNotes, SharedReader, Stream, StreamInspector,
-    StreamNames, Trimmer, connect_reader, count_reconnects,
+    Backoff, Breaker, ConsumerRemover, Counters, Exclusive, Failover, GroupState, Lane, LaneSettings, Leases,
+    Outage, PauseSwitch, Reader, RedisError, ServerClock, SetAsideNotes, SharedReader, Stream,
+    StreamInspector, StreamNames, Trimmer, connect_reader, count_reconnects,
 };
 use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -148,13 +148,19 @@ impl Worker {
         let (breaker, alone) = (Arc::new(Breaker::default()), Arc::new(Exclusive::default()));
         let connect = async || Ok(connect_reader(&system.redis.connection()).await?);
         let common = patiently(worker, is_a_no, connect).await?;
-        let shared_reader = Arc::new(SharedReader::new(worker.lanes, worker.batch_bytes).over(common));
+        let failover = if system.redis.may_fail_over() { Failover::Possible } else { Failover::Never };
+        let shared_reader = SharedReader::new(worker.lanes, worker.batch_bytes);
+        // Whose connection is shared does not know by itself which server it reads from.
+        let shared_reader = Arc::new(match failover {
+            Failover::Possible => shared_reader,
+            Failover::Never => shared_reader.over(common),
+        });
         let mut lanes = Vec::with_capacity(worker.lanes);
         for lane in 0..worker.lanes {
             let client = patiently(worker, is_a_no, connect).await?;
             let reader = Reader::new(client, names.clone(), format!("{}-{lane}", worker.name));
             let (breaker, counters) = (Arc::clone(&breaker), Arc::clone(&counters));
-            let settings = lane_settings(worker);
+            let settings = LaneSettings { failover, ..lane_settings(worker) };
             let lane = |handler| {
                 let lane = Lane::new(reader, stream.clone(), handler, breaker, counters, settings);
                 lane.with_pause_switch(Arc::clone(&pause_switch))
@@ -310,6 +316,7 @@ fn lane_settings(worker: &WorkerSettings) -> LaneSettings {
         claim_every: worker.claim_every,
         backoff_min: worker.backoff_min,
         backoff_max: worker.backoff_max,
+        failover: Failover::Never,
     }
 }
 

@@ -194,6 +194,7 @@ impl<H: Handler> Lane<H> {
             Some(client) => self.reader.read_new_over(client, piece).await?,
             None => self.reader.read_new(piece, block).await?,
         };
+        self.is_same_server()?;
         let (read, bytes) = (delivery.len(), delivery.bytes());
         self.shared_reader.learn(&delivery.entries);
         delivery.drop_large(self.settings.entry_max_bytes);

@@ -50,7 +50,7 @@ impl<H: Handler> Lane<H> {
             delivery.survivors.iter().partition(|id| done.contains(id));
         self.stream.forget_deaths(&survivors).await?;
         if !done.is_empty() {
-            self.stream.settle(&done).await?;
+            self.stream.settle_of(self.run_of_server(), &done).await?;
         }
         step.report.done = done.len();
         for (entry, outcome) in outcomes() {
@@ -99,7 +99,7 @@ impl<H: Handler> Lane<H> {
     ) -> Result<Option<RedisError>, Outage> {
         let mut refusal = None;
         for (entry, death) in dead {
-            match self.stream.bury(entry, death).await {
+            match self.stream.bury_of(self.run_of_server(), entry, death).await {
                 Ok(true) => {
                     burials.log(entry.id, death);
                     step.report.buried += 1;

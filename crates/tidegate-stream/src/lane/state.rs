@@ -191,6 +191,7 @@ mod tests {
                 claim_every: EVERY,
                 backoff_min: second,
                 backoff_max: second,
+                failover: crate::Failover::Never,
             };
             let causes = Arc::new(Causes::default());
             let state = LaneState::new(&settings, Arc::clone(&causes), None);

@@ -85,7 +85,7 @@ impl<H: Handler> Lane<H> {
         if gone.is_empty() {
             return Ok(());
         }
-        self.stream.settle(gone).await?;
+        self.stream.settle_of(self.run_of_server(), gone).await?;
         report.gone = gone.len();
         log_gone(gone);
         Ok(())
@@ -120,7 +120,7 @@ impl<H: Handler> Lane<H> {
         death: &Death,
         burials: &mut Burials,
     ) -> Result<bool, StreamError> {
-        let is_buried = self.stream.bury_unread(id, death).await?;
+        let is_buried = self.stream.bury_unread(self.run_of_server(), id, death).await?;
         if is_buried {
             burials.log(id, death);
             self.counters.buried(death.reason);

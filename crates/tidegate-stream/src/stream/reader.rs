@@ -1,6 +1,9 @@
 //! Reading new entries, over a connection of its own.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use fred::{
     clients::Client,
@@ -8,9 +11,9 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value, config::Options},
 };
 
-use super::{SENT_ONCE, Stream, StreamError, StreamNames, length, millis};
+use super::{SENT_ONCE, ServerRun, Stream, StreamError, StreamNames, length, millis};
 use crate::{
-    entry::{self, Delivery},
+    entry::{self, Delivery, bad_reply},
     redis::{RedisConnection, RedisError, RedisErrorKind, no_error},
 };
 
@@ -23,7 +26,7 @@ pub struct Reader {
     client: Client,
     names: StreamNames,
     consumer: String,
-    reconnects: tokio::sync::broadcast::Receiver<fred::types::config::Server>,
+    reconnects: Mutex<tokio::sync::broadcast::Receiver<fred::types::config::Server>>,
 }
 
 impl Reader {
@@ -32,7 +35,7 @@ impl Reader {
     pub fn new(connection: RedisConnection, names: StreamNames, consumer: String) -> Self {
         let RedisConnection(client) = connection;
         let reconnects = fred::interfaces::EventInterface::reconnect_rx(&client);
-        Self { client, names, consumer, reconnects }
+        Self { client, names, consumer, reconnects: Mutex::new(reconnects) }
     }
 
     /// Name of the consumer.
@@ -42,17 +45,35 @@ impl Reader {
     }
 
     /// Whether the connection was made anew since this was last asked.
-    pub fn has_reconnected(&mut self) -> bool {
+    ///
+    /// The client says so before the first reply comes over the new connection. So where nothing is said after a reply, that
+    /// came over the connection of before.
+    pub fn has_reconnected(&self) -> bool {
         let mut seen = false;
+        let mut reconnects = self.reconnects.lock().unwrap_or_else(PoisonError::into_inner);
         // Lagged means that there were more of them than the channel holds.
         while !matches!(
-            self.reconnects.try_recv(),
+            reconnects.try_recv(),
             Err(tokio::sync::broadcast::error::TryRecvError::Empty
                 | tokio::sync::broadcast::error::TryRecvError::Closed)
         ) {
             seen = true;
         }
         seen
+    }
+
+    /// Which run of which server is at the other end of the connection.
+    ///
+    /// # Errors
+    /// When it does not answer, or does not say.
+    pub async fn server_run(&self) -> Result<ServerRun, StreamError> {
+        let options = Options { timeout: Some(READ_MARGIN), max_attempts: SENT_ONCE, ..Default::default() };
+        let command = CustomCommand::new_static("INFO", ClusterHash::FirstKey, false);
+        let info = self.client.with_options(&options).custom(command, vec!["server"]).await;
+        let info: String = info.map_err(RedisError::new)?;
+        let id = info.lines().find_map(|line| line.trim_end().strip_prefix("run_id:"));
+        let id = id.ok_or_else(|| bad_reply("a text with run_id", &info.as_str().into()))?;
+        Ok(ServerRun::Only(id.into()))
     }
 
     /// Reads up to `count` entries that nobody has seen, waiting up to `block` for the first; if zero, not at all.

@@ -10,7 +10,7 @@ use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand, FromValue};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_stream::{
-    Backoff, Breaker, Counters, EntryId, Handler, Lane, LaneSettings, Outage, PauseSwitch, Reader,
+    Backoff, Breaker, Counters, EntryId, Failover, Handler, Lane, LaneSettings, Outage, PauseSwitch, Reader,
     RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio::sync::watch;
@@ -50,6 +50,7 @@ pub fn settings() -> LaneSettings {
         claim_every: Duration::from_secs(3600),
         backoff_min: ms(20),
         backoff_max: ms(500),
+        failover: Failover::Never,
     }
 }
 

@@ -6,6 +6,7 @@ use tidegate_operations::order_show::{
     RefusalRow, StreamCoverage,
 };
 use tidegate_orders::KeyTemplates;
+use tidegate_stream::EntryId;
 
 use super::*;
 use crate::cli::Cli;

@@ -1,0 +1,1 @@
+../../../lua/settle.lua
