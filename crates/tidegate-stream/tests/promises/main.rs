@@ -5,6 +5,7 @@ mod consumers;
 mod dead_letters;
 mod deaths;
 mod example;
+mod failover;
 mod handlers;
 mod leases;
 mod lost_groups;

@@ -86,6 +86,11 @@ impl Rig {
         Self::on(RedisServer::options().args(["--appendfsync", "always"]).start().unwrap()).await
     }
 
+    /// On a Redis that is empty, and another one, after a restart.
+    pub async fn start_forgetful() -> Self {
+        Self::on(RedisServer::options().args(["--appendonly", "no", "--save", ""]).start().unwrap()).await
+    }
+
     async fn on(redis: RedisServer) -> Self {
         let (reads, commands) =
             (Proxy::start(redis.port()).await.unwrap(), Proxy::start(redis.port()).await.unwrap());
