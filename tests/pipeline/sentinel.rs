@@ -1,7 +1,11 @@
 //! Redis behind a Sentinel: the master dies, a replica takes over, and workers and commands follow by themselves.
 
-use fred::{interfaces::ClientLike, types::Value};
-use tidegate_lab::{RedisSentinel, RedisServer};
+use fred::{
+    clients::Client,
+    interfaces::{ClientLike, LuaInterface},
+    types::Value,
+};
+use tidegate_lab::{Proxy, RedisSentinel, RedisServer};
 use tidegate_orders::{
     Gate, KeyTemplates, Keys,
     gate::{Admission, AdmitReply},
@@ -9,7 +13,7 @@ use tidegate_orders::{
 
 use crate::{
     program::Program,
-    site::{STREAM, Site, connect, redis_pool, until},
+    site::{GROUP, STREAM, Site, connect, redis_pool, until},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,6 +152,64 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_mends
     assert!(worker.stop().await.success());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_is_in_hand_while_the_master_dies_settles_nothing_of_its_replica() {
+    let site = Site::open().await;
+    let master = site.redis.port().to_string();
+    let replica =
+        RedisServer::options().args(["--replicaof", "127.0.0.1", &master]).start().expect("a replica");
+    let sentinel = RedisSentinel::watch(&site.redis).expect("a Sentinel");
+    let watched = connect(&format!("redis://127.0.0.1:{}", sentinel.port())).await;
+    until("the Sentinel knows the replica", || async {
+        !call(&watched, "SENTINEL REPLICAS shop").await.into_array().is_empty()
+    })
+    .await;
+    site.load(7, 100).await;
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let worker = site
+        .worker("w")
+        .set("REDIS_URL", sentinel.url())
+        .set("MYSQL_URL", mysql.url_for(&site.mysql))
+        .set("WORKER_CLAIM_IDLE_MS", 3_000)
+        .set("WORKER_LANES", 1)
+        .start();
+    worker.says("worker started").await;
+    assert_eq!(site.call("WAIT 1 10000").await.as_u64(), Some(1), "the replica has it all");
+    let client = connect(&replica.url()).await;
+    call(&client, "CONFIG SET masterauth wrong").await;
+    call(&client, "CLIENT KILL TYPE master").await;
+
+    // Both sides give the same ids to different orders.
+    let commit = mysql.hold_when("COMMIT");
+    add_with_same_ids(&site.client, 1).await;
+    commit.reached().await.expect("the worker has them in hand");
+    site.redis.kill9().expect("the master is killed");
+    until("the replica is the master", || async {
+        let role = call(&client, "ROLE").await.into_array();
+        role.first().and_then(Value::as_string).as_deref() == Some("master")
+    })
+    .await;
+    add_with_same_ids(&client, 101).await;
+    // They are another worker's, which has died.
+    call(&client, &format!("XREADGROUP GROUP {GROUP} dead COUNT 5 STREAMS {STREAM} >")).await;
+    commit.release();
+    until("the orders of both sides are written", || async {
+        let orders = site.orders().await;
+        (1..=5).chain(101..=105).all(|id| orders.iter().any(|order| order.id == id))
+    })
+    .await;
+    assert!(worker.stop().await.success());
+}
+
+/// Five orders from this one on, in one step. Their entries have the ids 9000000000000-1 to 9000000000000-5.
+async fn add_with_same_ids(client: &Client, first: i64) {
+    let lua = "for at = 1, 5 do
+        local order = ARGV[1] + at - 1
+        redis.call('XADD', KEYS[1], '9000000000000-' .. at, 'id', order, 'userId', order, 'voucherId', 7)
+    end";
+    client.eval::<(), _, _, _>(lua, STREAM, first).await.expect("they are added");
+}
+
 async fn ask(gate: &Gate, order: i64, user: i64, quantity: i64) -> AdmitReply {
     let admission = Admission {
         order: order.try_into().expect("an order id"),
@@ -159,7 +221,7 @@ async fn ask(gate: &Gate, order: i64, user: i64, quantity: i64) -> AdmitReply {
     gate.admit(&admission).await.expect("the gate answers")
 }
 
-async fn call(client: &fred::clients::Client, words: &str) -> Value {
+async fn call(client: &Client, words: &str) -> Value {
     let mut words = words.split(' ');
     let name = words.next().expect("a command").to_owned();
     let command = fred::types::CustomCommand::new(name, None, false);
