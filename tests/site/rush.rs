@@ -23,13 +23,14 @@ pub const SHORT: i64 = 2;
 const SHORT_UNITS: i64 = 12;
 
 /// Every script of the worker: a test that waits for the reply of one must not catch a NOSCRIPT instead.
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 11] = [
     include_str!("../../lua/lock.lua"),
     include_str!("../../lua/unlock.lua"),
     include_str!("../../lua/keep.lua"),
     include_str!("../../lua/fetch.lua"),
     include_str!("../../lua/count_deaths.lua"),
     include_str!("../../lua/set_aside.lua"),
+    include_str!("../../lua/settle.lua"),
     include_str!("../../lua/bury.lua"),
     include_str!("../../lua/release.lua"),
     include_str!("../../lua/release_many.lua"),

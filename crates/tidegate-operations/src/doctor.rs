@@ -5,6 +5,7 @@ mod cluster;
 mod delisted;
 mod entries;
 mod expirations;
+mod failover;
 mod finding;
 mod mysql_checks;
 mod reconciled;

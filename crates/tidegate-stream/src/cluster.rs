@@ -273,7 +273,7 @@ impl SlotMaster {
     /// Lets clients that are not connected yet connect to whoever is the master at that time, and again when it changes.
     pub(crate) async fn follow(&self, clients: &[Client]) {
         for client in clients {
-            client.set_resolver(Arc::new(self.clone())).await;
+            client.set_resolver(Arc::new(Resolver(self.clone()))).await;
         }
         self.cluster.watch();
         tokio::spawn(reconnect_on_change(self.clone(), clients.to_vec()));
@@ -293,7 +293,10 @@ impl SlotMaster {
     }
 }
 
-impl Resolve for SlotMaster {
+/// Tells a client where the master is, each time that it connects.
+struct Resolver(SlotMaster);
+
+impl Resolve for Resolver {
     // As `async_trait` would have it, without the crate.
     fn resolve<'a, 'f>(
         &'a self,
@@ -304,7 +307,7 @@ impl Resolve for SlotMaster {
         'a: 'f,
         Self: 'f,
     {
-        Box::pin(self.addresses())
+        Box::pin(self.0.addresses())
     }
 }
 

@@ -11,7 +11,7 @@ use fred::{
 use tidegate_orders::Keys;
 use tidegate_stream::{KeyKind, StreamStatus, inspect, is_disk_full, server_time_ms};
 
-use super::{clock, entries, finding::Findings, waiting};
+use super::{clock, entries, failover, finding::Findings, waiting};
 use crate::{
     SystemSettings, connect,
     fleet_pause::FleetPause,
@@ -44,6 +44,7 @@ pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> O
             check_memory(findings, &info);
             check_persistence(findings, &info);
             check_disk(findings, &info);
+            failover::check(settings, findings, &redis, &info).await;
         }
         Err(error) => findings.warning(
             format!("its version and settings could not be read: {}", error.details()),
@@ -57,20 +58,23 @@ pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> O
     Some(redis)
 }
 
-async fn info(redis: &Pool) -> FredResult<HashMap<String, String>> {
+/// What INFO says.
+pub(super) async fn info(redis: &Pool) -> FredResult<HashMap<String, String>> {
     let command = CustomCommand::new_static("INFO", ClusterHash::Random, false);
     let text: String = redis.next().custom(command, Vec::<Value>::new()).await?;
     let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
     Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-async fn config_get(redis: &Pool, name: &str) -> FredResult<Option<String>> {
+/// A setting of the server; None: it does not know that one.
+pub(super) async fn config_get(redis: &Pool, name: &str) -> FredResult<Option<String>> {
     let command = CustomCommand::new_static("CONFIG", ClusterHash::Random, false);
     let mut found: HashMap<String, String> = redis.next().custom(command, vec!["GET", name]).await?;
     Ok(found.remove(name))
 }
 
-fn value<'a>(info: &'a HashMap<String, String>, name: &str) -> &'a str {
+/// A line of INFO; empty, where there is none.
+pub(super) fn value<'a>(info: &'a HashMap<String, String>, name: &str) -> &'a str {
     info.get(name).map_or("", String::as_str)
 }
 
@@ -86,12 +90,6 @@ fn check_version(findings: &mut Findings, info: &HashMap<String, String>) {
     } else {
         findings.error(format!("{name} is too old"), "upgrade to Redis 6.2 or later, or to Valkey");
     }
-    if value(info, "redis_mode") == "cluster" {
-        findings.warning(
-            "it is a Redis Cluster",
-            "put one literal {tag} into all key templates and stream names",
-        );
-    }
 }
 
 fn check_role(findings: &mut Findings, info: &HashMap<String, String>) {
@@ -99,7 +97,7 @@ fn check_role(findings: &mut Findings, info: &HashMap<String, String>) {
         "master" => findings.ok("it is the master"),
         role => findings.error(
             format!("its role is {role:?}; it takes no writes"),
-            "point redis.url at the master, or use redis-sentinel://",
+            "point redis.url at the master, or use redis-sentinel:// or redis-cluster://",
         ),
     }
 }

@@ -14,7 +14,7 @@ use tidegate_orders::{
 };
 use tokio::time::timeout;
 
-use super::finding::Findings;
+use super::{failover, finding::Findings};
 use crate::{
     SystemSettings,
     text::{counted, error_chain, printable},
@@ -42,6 +42,8 @@ struct Mismatches {
     apart: Vec<(VoucherId, i64)>,
     /// Their journals are too large to be read here: how many fields.
     unread: Vec<(VoucherId, u64)>,
+    /// The largest journal of all that were looked at.
+    largest: Option<(VoucherId, u64)>,
     /// A key of theirs holds something else than it should: what Redis says, with the key's name.
     wrong_keys: Vec<(VoucherId, String)>,
 }
@@ -76,6 +78,7 @@ pub(super) async fn check(
             report_wrong_keys(findings, &found.wrong_keys);
             report_surpluses(findings, &found.surpluses);
             report_journals(findings, &found);
+            failover::check_sizes(settings, findings, redis, found.largest).await;
             report_forgotten(settings, findings, (redis, mysql), &found.forgotten).await;
         }
         Err(error) => findings.warning(
@@ -142,7 +145,11 @@ impl Mismatches {
         read: Result<VoucherState, GateError>,
     ) -> Result<Option<VoucherState>, GateError> {
         match read {
-            Ok(state) => Ok(Some(state)),
+            Ok(state) => {
+                let own = (voucher, state.journaled);
+                self.largest = Some(self.largest.filter(|it| it.1 >= own.1).unwrap_or(own));
+                Ok(Some(state))
+            }
             Err(error @ GateError::Unreachable(_)) => Err(error),
             Err(error) => {
                 self.wrong_keys.push((voucher, error.to_string()));

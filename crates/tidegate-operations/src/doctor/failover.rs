@@ -1,0 +1,132 @@
+//! Is this Redis fit for a failover, and, in a cluster, for slots that move?
+
+use std::collections::HashMap;
+
+use fred::{
+    clients::Pool,
+    interfaces::{ClientLike, StreamsInterface},
+    prelude::FredResult,
+    types::{ClusterHash, CustomCommand},
+};
+use tidegate_orders::VoucherId;
+
+use super::{finding::Findings, redis_checks};
+use crate::{SystemSettings, connect, text::counted};
+
+/// MIGRATE blocks a node while it moves a key: 2.6 s for a journal of a million orders. A tenth of that sets off no failover.
+const MOST_MIGRATED: u64 = 100_000;
+/// The first Valkey that moves slots whole, whatever their size.
+const MOVES_SLOTS_WHOLE: (u64, u64) = (9, 0);
+const SEE: &str = "see docs/partitions.md";
+
+/// What the settings of a master have to be, so that a failover concerns its own partitions only and loses little.
+pub(super) async fn check(
+    settings: &SystemSettings,
+    findings: &mut Findings,
+    redis: &Pool,
+    info: &HashMap<String, String>,
+) {
+    let is_cluster = redis_checks::value(info, "redis_mode") == "cluster";
+    match (is_cluster, settings.redis.master.is_some()) {
+        (true, true) => check_cluster(findings, redis, info).await,
+        (true, false) => findings.error(
+            "it is a node of a Redis Cluster, and redis.url names it as a single server",
+            "use a URL that begins with redis-cluster://, and set stream.partitions: see docs/partitions.md",
+        ),
+        (false, _) => {}
+    }
+    let replicas = redis_checks::value(info, "connected_slaves");
+    if !matches!(replicas, "" | "0") {
+        check_replicas(findings, redis, replicas).await;
+    }
+}
+
+async fn check_cluster(findings: &mut Findings, redis: &Pool, info: &HashMap<String, String>) {
+    match redis_checks::config_get(redis, "cluster-require-full-coverage").await {
+        Ok(Some(answer)) if answer == "no" => findings.ok("cluster-require-full-coverage is no"),
+        Ok(Some(_)) => findings.error(
+            "cluster-require-full-coverage is yes: while one master is away, no partition sells",
+            "CONFIG SET cluster-require-full-coverage no on every node, and write it to their configuration",
+        ),
+        Ok(None) | Err(_) => findings.warning(
+            "cluster-require-full-coverage could not be read",
+            "check by hand that it is no on every node: otherwise one master that is away stops all partitions",
+        ),
+    }
+    if matches!(redis_checks::value(info, "connected_slaves"), "" | "0") {
+        findings.warning(
+            "this master has no replica: while it is away, nothing of its partitions is sold or written",
+            "add a replica: redis-cli --cluster add-node ... --cluster-slave",
+        );
+    }
+    match own_line(redis).await {
+        Ok(Some(line)) if line.contains('[') => findings.warning(
+            "a slot of this master is on its way to another node, or comes from one",
+            "let the move end (redis-cli --cluster check, then fix): while it lasts, some calls wait",
+        ),
+        Ok(_) => {}
+        Err(error) => findings.warning(
+            format!("CLUSTER NODES could not be read: {}", error.details()),
+            "allow it for this user",
+        ),
+    }
+}
+
+/// What a node says of itself in CLUSTER NODES.
+async fn own_line(redis: &Pool) -> FredResult<Option<String>> {
+    let command = CustomCommand::new_static("CLUSTER", ClusterHash::Random, false);
+    let nodes: String = redis.next().custom(command, vec!["NODES"]).await?;
+    Ok(nodes.lines().find(|line| line.contains("myself")).map(str::to_owned))
+}
+
+async fn check_replicas(findings: &mut Findings, redis: &Pool, replicas: &str) {
+    if let Ok(Some(least)) = redis_checks::config_get(redis, "min-replicas-to-write").await {
+        if least == "0" {
+            findings.warning(
+                format!(
+                    "min-replicas-to-write is 0: cut off from its replicas ({replicas}), it goes on admitting orders that \
+                     are lost when one of these takes over"
+                ),
+                "CONFIG SET min-replicas-to-write 1, and write it to the server's configuration: see docs/failover.md",
+            );
+        } else {
+            findings.ok(format!("min-replicas-to-write is {least}"));
+        }
+    }
+}
+
+/// Names the keys of a partition that are too large to be moved while it sells. `journal`: the largest one of the vouchers that
+/// were looked at, in entries.
+pub(super) async fn check_sizes(
+    settings: &SystemSettings,
+    findings: &mut Findings,
+    redis: &Pool,
+    journal: Option<(VoucherId, u64)>,
+) {
+    if settings.redis.master.is_none() {
+        return;
+    }
+    let Ok(info) = redis_checks::info(redis).await else { return };
+    let valkey = redis_checks::value(&info, "valkey_version");
+    if !valkey.is_empty() && connect::version(valkey) >= MOVES_SLOTS_WHOLE {
+        findings.ok("its slots move whole, however large (CLUSTER MIGRATESLOTS)");
+        return;
+    }
+    let stream: u64 = redis.xlen(settings.stream.name.as_str()).await.unwrap_or(0);
+    let journal = journal.map(|(voucher, entries)| (format!("the journal of voucher {voucher}"), entries));
+    let all = [(format!("the stream {}", settings.stream.name), stream)].into_iter().chain(journal);
+    let large: Vec<String> = all
+        .filter(|(_, entries)| *entries > MOST_MIGRATED)
+        .map(|(name, entries)| format!("{name} ({})", counted(entries, "entry")))
+        .collect();
+    if large.is_empty() {
+        findings.ok(format!(
+            "no key of this partition that was looked at is too large for MIGRATE (at most {MOST_MIGRATED} entries)"
+        ));
+    } else {
+        findings.warning(
+            format!("too large to be moved by MIGRATE, which would block its node: {}", large.join(", ")),
+            format!("before you move its slot: fold and trim, or wait for a quiet hour; {SEE}"),
+        );
+    }
+}
