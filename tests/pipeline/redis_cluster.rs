@@ -7,6 +7,7 @@ use std::time::Duration;
 use tidegate_lab::RedisCluster;
 use tokio::time::sleep;
 
+use crate::site::until_within;
 use ground::{AT_WORK_WITHIN, ClusterSite, TAGS};
 
 const WHOLE_WITHIN: Duration = Duration::from_secs(30);
@@ -93,6 +94,28 @@ async fn a_slot_moves_under_load_without_a_pause_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn while_a_move_stands_still_orders_are_written_without_user_locks() {
+    let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
+    let site = ClusterSite::open(cluster).await;
+    let worker = site.worker("a").start();
+    site.sells_on([12], Duration::from_secs(60)).await;
+    let (from, to) =
+        (site.cluster.master_of("10").expect("a master"), site.cluster.master_of("2").expect("a master"));
+    let moving = site.cluster.begin_move("10", to).expect("moving");
+    // Locks of users who are new are in neither node: the one makes no new keys any more, the other not yet.
+    for order in 9_001..=9_005_i64 {
+        let id = order.to_string();
+        let add = ["XADD", "{10}:stream.orders", "*", "id", &id, "userId", &id, "voucherId", "12"];
+        from.says(&add).expect("added");
+        until_within(AT_WORK_WITHIN, "it is written", || site.has(order)).await;
+    }
+    while moving.move_keys(100).expect("keys move") > 0 {}
+    moving.finish().expect("moved");
+    site.sells_on([12], AT_WORK_WITHIN).await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_with_another_list_of_partitions_refuses_to_begin() {
     let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
     let site = ClusterSite::open(cluster).await;
@@ -106,6 +129,34 @@ async fn a_process_with_another_list_of_partitions_refuses_to_begin() {
     assert_eq!(second.ended().await.code(), Some(2));
     assert!(second.log().contains("vouchers would belong elsewhere"), "{}", second.log());
     assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_what_a_failover_or_a_slot_that_moves_would_break() {
+    let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
+    let site = ClusterSite::open(cluster).await;
+    let program = site.program();
+    let master = site.cluster.master_of("10").expect("a master");
+    let doctor = || program.run("doctor --partition 10");
+    let well = doctor().expect(0);
+    assert!(well.stdout.contains("cluster-require-full-coverage is no"), "{well:#?}");
+    assert!(well.stdout.contains("this master has no replica"), "{well:#?}");
+
+    master.says(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]).expect("set");
+    let found = doctor().expect(1);
+    assert!(found.stdout.contains("while one master is away, no partition sells"), "{found:#?}");
+    master.says(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).expect("set");
+
+    if !well.stdout.contains("its slots move whole") {
+        let lua = "for at = 1, 100001 do redis.call('XADD', KEYS[1], '*', 'n', at) end";
+        master.says(&["EVAL", lua, "1", "{10}:stream.orders"]).expect("a long stream");
+        let found = doctor();
+        assert!(found.stdout.contains("the stream {10}:stream.orders (100001 entries)"), "{found:#?}");
+    }
+    let to = site.cluster.master_of("2").expect("a master");
+    let _moving = site.cluster.begin_move("10", to).expect("moving");
+    let found = doctor();
+    assert!(found.stdout.contains("is on its way to another node"), "{found:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@
 use anyhow::Context;
 use fred::{clients::Pool, interfaces::KeysInterface, types::SetOptions};
 use tidegate_orders::Keys;
+use tidegate_stream::RedisError;
 
 use crate::{change::InvalidInput, settings::SystemSettings};
 
@@ -32,10 +33,14 @@ pub async fn compare(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<
         return Ok(());
     }
     let key = Keys::new(settings.keys.clone()).partitions();
-    let kept: Option<String> = redis
-        .get(&key)
-        .await
-        .with_context(|| format!("Failed to read the list of partitions ({})", settings.keys.partitions))?;
+    let read = redis.get(&key).await.map_err(RedisError::from);
+    let kept: Option<String> = match read {
+        // It has arrived at another node already, or there is none. The other partitions have theirs.
+        Err(error) if error.is_slot_moving() => return Ok(()),
+        read => read.with_context(|| {
+            format!("Failed to read the list of partitions ({})", settings.keys.partitions)
+        })?,
+    };
     let own = own(settings);
     match kept {
         Some(kept) if kept != own => Err(InvalidInput(format!(

@@ -88,6 +88,11 @@ impl UserLocks {
                     tracing::warn!("Redis is out of memory: orders are written without user locks");
                     return Ok(Locked::new(token, Vec::new(), HashSet::new()));
                 }
+                // Nobody has the locks of users who are new to it, until the slot has arrived.
+                Err(error) if error.is_slot_moving() => {
+                    tracing::debug!(%error, "the slot moves: orders are written without user locks");
+                    return Ok(Locked::new(token, Vec::new(), HashSet::new()));
+                }
                 Err(error) => {
                     self.abandoned.add(token);
                     return Err(error.into());

@@ -134,7 +134,9 @@ impl RedisCluster {
                 self.forget_gone(&map);
                 self.map.send_if_modified(|known| {
                     let is_new = **known != map;
-                    if known.masters() != map.masters() {
+                    if known.is_empty() {
+                        tracing::debug!(masters = map.masters(), "masters of the Redis Cluster");
+                    } else if known.masters() != map.masters() {
                         tracing::info!(masters = map.masters(), "masters of the Redis Cluster");
                     }
                     *known = Arc::new(map);

@@ -75,6 +75,13 @@ impl RedisError {
         refusals.iter().any(|words| self.details().contains(words))
     }
 
+    /// The slot of a key that is not there moves to another node of the cluster (`ASK`), or only some of the keys of a script are
+    /// there (`TRYAGAIN`). It passes with the move. Nothing was done.
+    #[must_use]
+    pub fn is_slot_moving(&self) -> bool {
+        ["ASK ", "TRYAGAIN "].iter().any(|words| self.details().contains(words))
+    }
+
     /// Redis takes no more writes, because it cannot write its own file.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
