@@ -90,9 +90,12 @@ on redis mysql programs *args: servers
     TIDEGATE_LAB_REDIS={{ redis }} TIDEGATE_LAB_MYSQL={{ mysql }} \
         {{ scripts }}/timed-tests.sh {{ everything }} {{ programs }} {{ args }} -- --skip weight::
 
-# Workers on three nodes of Galera and on MySQL's group replication, whose nodes die and part: about eight minutes
+# Workers on Galera, on MySQL's group replication and on a Redis Cluster, whose nodes die, freeze and part: about ten minutes
 clusters *args: servers
     {{ scripts }}/fetch-matrix.sh
+    cargo test {{ everything }} --test pipeline redis_cluster:: -- --include-ignored --test-threads 1
+    TIDEGATE_LAB_REDIS=redis8 cargo test {{ everything }} --test pipeline redis_cluster:: -- --include-ignored --test-threads 1
+    TIDEGATE_LAB_REDIS=valkey9 cargo test {{ everything }} --test pipeline redis_cluster:: -- --include-ignored --test-threads 1
     cargo test {{ everything }} --test clusters {{ args }} -- --ignored --test-threads 1
     cargo test {{ everything }} --test pipeline clusters::{{ args }} -- --ignored --test-threads 1
 
@@ -101,7 +104,7 @@ clusters *args: servers
 clusters-sample: servers
     {{ scripts }}/fetch-matrix.sh
     {{ scripts }}/timed-tests.sh {{ everything }} --test pipeline -- --ignored --test-threads 1 \
-        three_workers_on_three a_node_of_galera_that_was_alone a_member_of_a_group_dies
+        three_workers_on_three a_node_of_galera_that_was_alone a_member_of_a_group_dies a_frozen_master
 
 # Start private servers that stay, and print the environment to paste; the first time, what starts them is compiled
 up: servers

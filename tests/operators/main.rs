@@ -26,6 +26,7 @@ mod operator;
 mod order_event;
 mod order_show;
 mod order_wait;
+mod partitions;
 mod pause;
 mod pending;
 mod purge;

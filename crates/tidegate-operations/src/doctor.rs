@@ -12,6 +12,7 @@ mod reconciled;
 mod redis_checks;
 mod results;
 mod sales;
+mod server_settings;
 mod waiting;
 
 use serde::Serialize;

@@ -1,5 +1,7 @@
-//! Entries of the stream, or dead letters, as lines of JSON: page by page, to a new file or to a writer.
+//! Entries of the stream, or dead letters, as lines of JSON: page by page, to a new file or to a writer. Those of several partitions
+//! come by their ids.
 
+mod merged;
 mod out;
 
 use std::path::{Path, PathBuf};
@@ -8,20 +10,19 @@ use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
-use tidegate_orders::wire::is_event;
-use tidegate_stream::{Line, StreamInspector};
+use tidegate_stream::StreamInspector;
 
 pub use self::out::ExportTarget;
-use self::out::{Out, on_thread};
+use self::{
+    merged::{Merged, Pages, Source},
+    out::{Out, on_thread},
+};
 use crate::{
     change::{End, Ending, Job, Report},
-    dead_letters::{self, FullLetter, LetterPages, LetterSelection},
+    dead_letters::{self, LetterSelection},
     selection::{EntrySelection, StreamPages},
     settings::SystemSettings,
 };
-
-/// Entries that are read at once.
-const PAGE: u16 = 1_000;
 
 /// What is exported.
 #[derive(Clone, Debug)]
@@ -75,31 +76,8 @@ pub struct Export {
     stream: String,
     total: u64,
     selection: ExportSelection,
-    pages: Pages,
+    pages: Merged,
     out: Out,
-}
-
-/// What is read.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "an export has one of them")]
-enum Pages {
-    Entries(StreamPages),
-    Letters(LetterPages),
-}
-
-/// A page, as it is written.
-#[derive(Debug)]
-struct Lines {
-    /// Whole lines.
-    text: String,
-    /// How many.
-    count: u64,
-    /// How many of them say what happened to an order.
-    events: u64,
-    /// How much was looked at for them.
-    looked_at: u64,
-    /// What was asked for by its id and is not there.
-    missing: Vec<String>,
 }
 
 impl Export {
@@ -109,30 +87,23 @@ impl Export {
     /// # Errors
     /// When Redis does not answer, its key holds no stream, the file cannot be made, or it is there already.
     pub async fn open(
-        settings: &SystemSettings,
-        redis: Pool,
+        partitions: &[(SystemSettings, Pool)],
         selection: ExportSelection,
         target: ExportTarget,
     ) -> anyhow::Result<Self> {
-        let asked = selection.clone();
-        let (stream, total, pages) = match selection {
-            ExportSelection::Entries(selection) => {
-                let inspector = StreamInspector::new(redis, settings.stream_names());
-                let stream = settings.stream_names().stream;
-                let end = inspector.last_id(&stream).await.context("Failed to read the stream")?;
-                let selection = EntrySelection { last: selection.last.min(end), ..selection };
-                let total = inspector.length(&stream).await?;
-                let pages = StreamPages::new(inspector, settings.keys.fields.clone(), selection);
-                (stream, total, Pages::Entries(pages))
-            }
-            ExportSelection::Letters(letters) => {
-                let dead = dead_letters::open(settings, &redis);
-                let all = dead.count().await.context("Failed to read the dead letters")?;
-                let letters = letters.up_to_now(&dead).await?;
-                (dead.stream_name().to_owned(), letters.length(all), Pages::Letters(letters.pages(&dead)))
-            }
+        let (mut streams, mut total, mut sources) = (Vec::new(), 0, Vec::new());
+        for (settings, redis) in partitions {
+            let (stream, length, pages) = begin(settings, redis.clone(), selection.clone()).await?;
+            streams.push(stream);
+            total += length;
+            sources.push(Source::new(settings.partition(), pages));
+        }
+        let limit = match &selection {
+            ExportSelection::Entries(_) => None,
+            ExportSelection::Letters(letters) => letters.limit,
         };
-        Ok(Self { stream, total, selection: asked, pages, out: Out::open(target)? })
+        let (stream, pages) = (streams.join(", "), Merged::new(sources, limit));
+        Ok(Self { stream, total, selection, pages, out: Out::open(target)? })
     }
 
     /// Entries that are looked at, at most.
@@ -163,9 +134,34 @@ impl Export {
     }
 }
 
+/// Begins to read what is selected of one stream: its name, how much is looked at for it at most, and its pages.
+async fn begin(
+    settings: &SystemSettings,
+    redis: Pool,
+    selection: ExportSelection,
+) -> anyhow::Result<(String, u64, Pages)> {
+    Ok(match selection {
+        ExportSelection::Entries(selection) => {
+            let inspector = StreamInspector::new(redis, settings.stream_names());
+            let stream = settings.stream_names().stream;
+            let end = inspector.last_id(&stream).await.context("Failed to read the stream")?;
+            let selection = EntrySelection { last: selection.last.min(end), ..selection };
+            let total = inspector.length(&stream).await?;
+            let pages = StreamPages::new(inspector, settings.keys.fields.clone(), selection);
+            (stream, total, Pages::Entries(pages))
+        }
+        ExportSelection::Letters(letters) => {
+            let dead = dead_letters::open(settings, &redis);
+            let all = dead.count().await.context("Failed to read the dead letters")?;
+            let letters = letters.up_to_now(&dead).await?;
+            (dead.stream_name().to_owned(), letters.length(all), Pages::Letters(letters.pages(&dead)))
+        }
+    })
+}
+
 /// Answers with None for the output where nobody reads it any more, or the last page did not get through.
 async fn write_all(
-    pages: &mut Pages,
+    pages: &mut Merged,
     mut out: Out,
     report: &mut ExportReport,
     job: &Job,
@@ -200,43 +196,5 @@ async fn write_all(
         report.entries += page.count;
         report.events += page.events;
         job.progress.add(page.looked_at);
-    }
-}
-
-impl Pages {
-    /// The next page; None at the end.
-    async fn next(&mut self) -> anyhow::Result<Option<Lines>> {
-        match self {
-            Self::Entries(pages) => {
-                let page = pages.next(PAGE).await.context("Failed to read the stream")?;
-                Ok(page.map(|page| Lines {
-                    text: page.entries.iter().map(|entry| Line::from(entry).to_json() + "\n").collect(),
-                    count: page.entries.len() as u64,
-                    events: page.entries.iter().filter(|entry| is_event(entry)).count() as u64,
-                    looked_at: page.looked_at,
-                    missing: Vec::new(),
-                }))
-            }
-            Self::Letters(pages) => {
-                let page = pages.next().await.context("Failed to read the dead letters")?;
-                let Some(page) = page else { return Ok(None) };
-                let line = |letter| Ok(serde_json::to_string(&FullLetter::from(letter))? + "\n");
-                Ok(Some(Lines {
-                    text: page.letters.iter().map(line).collect::<anyhow::Result<_>>()?,
-                    count: page.letters.len() as u64,
-                    events: page.letters.iter().filter(|letter| is_event(&letter.entry())).count() as u64,
-                    looked_at: page.looked_at,
-                    missing: page.missing.iter().map(|id| format!("letter {id}")).collect(),
-                }))
-            }
-        }
-    }
-
-    /// All that comes after the pages so far. There must be anything.
-    fn rest(&self) -> ExportSelection {
-        match self {
-            Self::Entries(pages) => ExportSelection::Entries(pages.rest()),
-            Self::Letters(pages) => ExportSelection::Letters(pages.rest()),
-        }
     }
 }

@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
-use tidegate_orders::{DryRun, wire::FieldNames};
+use tidegate_orders::{DryRun, Partition, wire::FieldNames};
 use tidegate_stream::{EntryId, StreamInspector};
 
 pub use self::chosen::{ChosenEntries, ChosenOutcome};
@@ -124,6 +124,7 @@ pub struct Replay {
     bounds: (Option<EntryId>, Option<EntryId>),
     selection: EntrySelection,
     inspector: StreamInspector,
+    partition: Partition,
     fields: FieldNames,
     batch: usize,
     runner: BatchRunner,
@@ -152,12 +153,14 @@ impl Replay {
             }
             // Before MySQL: what is wrong with the file is said even without.
             ReplaySource::File(path) => {
-                FileReader::open(path, settings.keys.fields.clone(), selection)?;
+                let of = (settings.partition().clone(), settings.keys.fields.clone());
+                FileReader::open(path, of, selection)?;
             }
         }
         let runner = BatchRunner::open(settings, redis, &request).await?;
         let (fields, batch) = (settings.keys.fields.clone(), settings.fleet.batch);
-        Ok(Self { request, bounds, selection, inspector, fields, batch, runner })
+        let partition = settings.partition().clone();
+        Ok(Self { request, bounds, selection, inspector, partition, fields, batch, runner })
     }
 
     /// Reads all entries that would be run.
@@ -231,7 +234,10 @@ impl Replay {
             ReplaySource::Stream => {
                 EntryReader::Stream(StreamPages::new(self.inspector.clone(), fields, self.selection))
             }
-            ReplaySource::File(path) => EntryReader::File(FileReader::open(path, fields, self.selection)?),
+            ReplaySource::File(path) => {
+                let of = (self.partition.clone(), fields);
+                EntryReader::File(FileReader::open(path, of, self.selection)?)
+            }
         })
     }
 

@@ -34,7 +34,7 @@ use crate::{
     config::Config,
     exit::Exit,
     invocation::Invocation,
-    partitions::{over_all, place_of},
+    partitions::{over_all, over_any, place_of},
 };
 
 #[tokio::main]
@@ -80,7 +80,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
             commands::voucher_remove_keys::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Pause(args) => {
-            over_all(&system.chosen(args.voucher)?, async |system| commands::pause::run(system, args).await)
+            over_any(&system.chosen(args.voucher)?, async |system| commands::pause::run(system, args).await)
                 .await
         }
         Command::Resume(args) => {
@@ -109,9 +109,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Replay(args) => {
             over_all(system, async |system| commands::replay::run(system, args).await).await
         }
-        Command::Export(args) => {
-            over_all(system, async |system| commands::export::run(system, args).await).await
-        }
+        Command::Export(args) => commands::export::run(system, args).await,
         Command::Trim(args) => over_all(system, async |system| commands::trim::run(system, args).await).await,
         Command::Purge(args) => {
             over_all(system, async |system| commands::purge::run(system, args).await).await
@@ -140,7 +138,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
             commands::order_show::run(place_of(system, args.order, args.voucher).await?, args).await
         }
         Command::Order(OrderCommand::Find(args)) => {
-            over_all(system, async |system| commands::order_find::run(system, args).await).await
+            over_any(system, async |system| commands::order_find::run(system, args).await).await
         }
         Command::Order(OrderCommand::Wait(args)) => {
             commands::order_wait::run(place_of(system, args.order, args.voucher).await?, args).await
@@ -182,7 +180,8 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
             over_all(&chosen, async |system| commands::dead::drop::run(system, args).await).await
         }
         Command::Dead(DeadCommand::Export(args)) => {
-            over_all(system, async |system| commands::dead::export::run(system, args).await).await
+            let chosen = entry_arg::partition_of(&args.selection.letters, system)?;
+            commands::dead::export::run(&chosen, args).await
         }
         Command::Log(args) => over_all(system, async |system| commands::log::run(system, args).await).await,
         Command::Probe(args) => commands::probe::run(settings, args).await,

@@ -17,6 +17,34 @@ pub async fn over_all(
     system: &System,
     command: impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
+    over(system, Whole::EveryOne, command).await
+}
+
+/// As [`over_all`], for a command that looks for something: it is there if one partition has it.
+///
+/// # Errors
+/// As [`over_all`].
+pub async fn over_any(
+    system: &System,
+    command: impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    over(system, Whole::AnyOne, command).await
+}
+
+/// When the answer of the whole is yes.
+#[derive(Clone, Copy)]
+enum Whole {
+    /// Every partition says yes.
+    EveryOne,
+    /// One partition says yes.
+    AnyOne,
+}
+
+async fn over(
+    system: &System,
+    whole: Whole,
+    command: impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
     let [first, others @ ..] = system.partitions() else { unreachable!("there is one at least") };
     if others.is_empty() && first.partition().tags().len() < 2 {
         return command(first).await;
@@ -43,7 +71,7 @@ pub async fn over_all(
             failed.join(", ")
         ));
     }
-    Ok(of_all(&exits, failed.is_empty()))
+    Ok(whole.exit(&exits, failed.is_empty()))
 }
 
 /// The partition in which to look for an order. Where that is a guess, it says so.
@@ -66,13 +94,21 @@ pub async fn place_of(
     Ok(place.system)
 }
 
-/// The exit code of the whole: what is not known comes first, then whatever is not well.
-fn of_all(exits: &[Exit], are_known: bool) -> Exit {
-    if !are_known {
-        return Exit::Unknown;
+impl Whole {
+    /// Its exit code: what is not known comes first, then whatever is not well.
+    fn exit(self, exits: &[Exit], are_known: bool) -> Exit {
+        if !are_known {
+            return Exit::Unknown;
+        }
+        let is_well = |exit: &Exit| match self {
+            Self::EveryOne => *exit == Exit::Ok,
+            Self::AnyOne => matches!(exit, Exit::Ok | Exit::No),
+        };
+        let is_there = exits.contains(&Exit::Ok);
+        let not_well = exits.iter().copied().filter(|exit| !is_well(exit));
+        let worst = not_well.max_by_key(|exit| (*exit == Exit::Unknown, *exit as u8));
+        worst.unwrap_or(if is_there { Exit::Ok } else { Exit::No })
     }
-    let not_well = exits.iter().copied().filter(|exit| *exit != Exit::Ok);
-    not_well.max_by_key(|exit| (*exit == Exit::Unknown, *exit as u8)).unwrap_or(Exit::Ok)
 }
 
 #[cfg(test)]
@@ -81,11 +117,19 @@ mod tests {
 
     #[test]
     fn one_partition_that_is_away_leaves_the_whole_unknown() {
-        assert_eq!(of_all(&[Exit::Ok, Exit::Ok], true), Exit::Ok);
-        assert_eq!(of_all(&[Exit::Ok, Exit::No], true), Exit::No);
-        assert_eq!(of_all(&[Exit::Failed, Exit::No], true), Exit::Failed);
-        assert_eq!(of_all(&[Exit::Ok], false), Exit::Unknown);
-        assert_eq!(of_all(&[Exit::No], false), Exit::Unknown);
-        assert_eq!(of_all(&[Exit::Unknown, Exit::No], true), Exit::Unknown);
+        assert_eq!(Whole::EveryOne.exit(&[Exit::Ok, Exit::Ok], true), Exit::Ok);
+        assert_eq!(Whole::EveryOne.exit(&[Exit::Ok, Exit::No], true), Exit::No);
+        assert_eq!(Whole::EveryOne.exit(&[Exit::Failed, Exit::No], true), Exit::Failed);
+        assert_eq!(Whole::EveryOne.exit(&[Exit::Ok], false), Exit::Unknown);
+        assert_eq!(Whole::EveryOne.exit(&[Exit::No], false), Exit::Unknown);
+        assert_eq!(Whole::EveryOne.exit(&[Exit::Unknown, Exit::No], true), Exit::Unknown);
+    }
+
+    #[test]
+    fn what_one_partition_has_is_there_unless_one_is_away() {
+        assert_eq!(Whole::AnyOne.exit(&[Exit::No, Exit::Ok], true), Exit::Ok);
+        assert_eq!(Whole::AnyOne.exit(&[Exit::No, Exit::No], true), Exit::No);
+        assert_eq!(Whole::AnyOne.exit(&[Exit::Ok, Exit::Failed], true), Exit::Failed);
+        assert_eq!(Whole::AnyOne.exit(&[Exit::Ok], false), Exit::Unknown);
     }
 }

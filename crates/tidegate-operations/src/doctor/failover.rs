@@ -10,7 +10,10 @@ use fred::{
 };
 use tidegate_orders::VoucherId;
 
-use super::{finding::Findings, redis_checks};
+use super::{
+    finding::Findings,
+    server_settings::{config_get, info as info_of, value},
+};
 use crate::{SystemSettings, connect, text::counted};
 
 /// MIGRATE blocks a node while it moves a key: 2.6 s for a journal of a million orders. A tenth of that sets off no failover.
@@ -26,7 +29,7 @@ pub(super) async fn check(
     redis: &Pool,
     info: &HashMap<String, String>,
 ) {
-    let is_cluster = redis_checks::value(info, "redis_mode") == "cluster";
+    let is_cluster = value(info, "cluster_enabled") == "1";
     match (is_cluster, settings.redis.master.is_some()) {
         (true, true) => check_cluster(findings, redis, info).await,
         (true, false) => findings.error(
@@ -35,14 +38,14 @@ pub(super) async fn check(
         ),
         (false, _) => {}
     }
-    let replicas = redis_checks::value(info, "connected_slaves");
+    let replicas = value(info, "connected_slaves");
     if !matches!(replicas, "" | "0") {
         check_replicas(findings, redis, replicas).await;
     }
 }
 
 async fn check_cluster(findings: &mut Findings, redis: &Pool, info: &HashMap<String, String>) {
-    match redis_checks::config_get(redis, "cluster-require-full-coverage").await {
+    match config_get(redis, "cluster-require-full-coverage").await {
         Ok(Some(answer)) if answer == "no" => findings.ok("cluster-require-full-coverage is no"),
         Ok(Some(_)) => findings.error(
             "cluster-require-full-coverage is yes: while one master is away, no partition sells",
@@ -53,7 +56,7 @@ async fn check_cluster(findings: &mut Findings, redis: &Pool, info: &HashMap<Str
             "check by hand that it is no on every node: otherwise one master that is away stops all partitions",
         ),
     }
-    if matches!(redis_checks::value(info, "connected_slaves"), "" | "0") {
+    if matches!(value(info, "connected_slaves"), "" | "0") {
         findings.warning(
             "this master has no replica: while it is away, nothing of its partitions is sold or written",
             "add a replica: redis-cli --cluster add-node ... --cluster-slave",
@@ -80,7 +83,7 @@ async fn own_line(redis: &Pool) -> FredResult<Option<String>> {
 }
 
 async fn check_replicas(findings: &mut Findings, redis: &Pool, replicas: &str) {
-    if let Ok(Some(least)) = redis_checks::config_get(redis, "min-replicas-to-write").await {
+    if let Ok(Some(least)) = config_get(redis, "min-replicas-to-write").await {
         if least == "0" {
             findings.warning(
                 format!(
@@ -106,8 +109,8 @@ pub(super) async fn check_sizes(
     if settings.redis.master.is_none() {
         return;
     }
-    let Ok(info) = redis_checks::info(redis).await else { return };
-    let valkey = redis_checks::value(&info, "valkey_version");
+    let Ok(info) = info_of(redis).await else { return };
+    let valkey = value(&info, "valkey_version");
     if !valkey.is_empty() && connect::version(valkey) >= MOVES_SLOTS_WHOLE {
         findings.ok("its slots move whole, however large (CLUSTER MIGRATESLOTS)");
         return;

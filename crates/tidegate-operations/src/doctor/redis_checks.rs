@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
-use fred::{
-    clients::Pool,
-    interfaces::ClientLike,
-    prelude::FredResult,
-    types::{ClusterHash, CustomCommand, Value},
-};
+use fred::{clients::Pool, prelude::FredResult};
 use tidegate_orders::Keys;
 use tidegate_stream::{KeyKind, StreamStatus, inspect, is_disk_full, server_time_ms};
 
-use super::{clock, entries, failover, finding::Findings, waiting};
+use super::{
+    clock, entries, failover,
+    finding::Findings,
+    server_settings::{config_get, info, value},
+    waiting,
+};
 use crate::{
     SystemSettings, connect,
     fleet_pause::FleetPause,
@@ -56,26 +56,6 @@ pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> O
     check_stream(settings, findings, &redis).await;
     check_pause(settings, findings, &redis).await;
     Some(redis)
-}
-
-/// What INFO says.
-pub(super) async fn info(redis: &Pool) -> FredResult<HashMap<String, String>> {
-    let command = CustomCommand::new_static("INFO", ClusterHash::Random, false);
-    let text: String = redis.next().custom(command, Vec::<Value>::new()).await?;
-    let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
-    Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
-}
-
-/// A setting of the server; None: it does not know that one.
-pub(super) async fn config_get(redis: &Pool, name: &str) -> FredResult<Option<String>> {
-    let command = CustomCommand::new_static("CONFIG", ClusterHash::Random, false);
-    let mut found: HashMap<String, String> = redis.next().custom(command, vec!["GET", name]).await?;
-    Ok(found.remove(name))
-}
-
-/// A line of INFO; empty, where there is none.
-pub(super) fn value<'a>(info: &'a HashMap<String, String>, name: &str) -> &'a str {
-    info.get(name).map_or("", String::as_str)
 }
 
 fn check_version(findings: &mut Findings, info: &HashMap<String, String>) {

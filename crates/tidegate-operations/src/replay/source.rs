@@ -7,8 +7,8 @@ use std::{
 };
 
 use anyhow::Context;
-use tidegate_orders::wire::FieldNames;
-use tidegate_stream::{EntryId, Line};
+use tidegate_orders::{Partition, wire::FieldNames};
+use tidegate_stream::{Entry, EntryId, Line};
 
 use crate::{
     change::InvalidInput,
@@ -63,6 +63,8 @@ pub(super) struct FileReader {
     reader: BufReader<File>,
     path: PathBuf,
     fields: FieldNames,
+    /// What belongs to others is theirs.
+    partition: Partition,
     selection: EntrySelection,
     number: u64,
     is_sorted: bool,
@@ -74,7 +76,11 @@ impl FileReader {
     ///
     /// # Errors
     /// When it cannot be read, or is no file: it is read twice, first to see whether all of it is good.
-    pub(super) fn open(path: &Path, fields: FieldNames, selection: EntrySelection) -> anyhow::Result<Self> {
+    pub(super) fn open(
+        path: &Path,
+        (partition, fields): (Partition, FieldNames),
+        selection: EntrySelection,
+    ) -> anyhow::Result<Self> {
         // Before it is opened: a FIFO would wait for its writer.
         let about = fs::metadata(path).with_context(|| format!("Failed to open {}", path.display()))?;
         if !about.is_file() {
@@ -82,7 +88,16 @@ impl FileReader {
         }
         let file = File::open(path).with_context(|| format!("Failed to open {}", path.display()))?;
         let (reader, path) = (BufReader::new(file), path.to_owned());
-        Ok(Self { reader, path, fields, selection, number: 0, is_sorted: true, last: EntryId::MIN })
+        Ok(Self {
+            reader,
+            path,
+            fields,
+            partition,
+            selection,
+            number: 0,
+            is_sorted: true,
+            last: EntryId::MIN,
+        })
     }
 
     /// Its length in bytes.
@@ -92,6 +107,12 @@ impl FileReader {
     pub(super) fn length(&self) -> anyhow::Result<u64> {
         let about = self.reader.get_ref().metadata();
         Ok(about.with_context(|| format!("Failed to read {}", self.path.display()))?.len())
+    }
+
+    /// Whether its voucher belongs here. What names none is the first partition's: somebody has to tell of it.
+    fn is_own(&self, entry: &Entry) -> bool {
+        let voucher = self.fields.glimpse(entry).voucher;
+        voucher.map_or(self.partition.index() == 0, |voucher| self.partition.owns(voucher))
     }
 
     fn next(&mut self, count: u16) -> anyhow::Result<Option<Page>> {
@@ -116,7 +137,7 @@ impl FileReader {
                 .map_err(|error| InvalidInput(format!("{path}, line {}: {error}", self.number)))?;
             self.is_sorted &= self.last <= entry.id;
             self.last = entry.id;
-            if self.selection.holds(&self.fields, &entry) {
+            if self.is_own(&entry) && self.selection.holds(&self.fields, &entry) {
                 page.entries.push(entry);
             }
         }

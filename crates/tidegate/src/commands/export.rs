@@ -3,7 +3,7 @@
 use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
-use tidegate_operations::{SystemSettings, connect, export::ExportSelection, selection::EntrySelection};
+use tidegate_operations::{System, export::ExportSelection, selection::EntrySelection};
 use tidegate_stream::{EntryId, server_time_ms};
 
 use super::lines::{self, LinesArgs};
@@ -22,7 +22,8 @@ Examples:
 Writes one entry a line, as it stands in the stream, acknowledged or not:
   {\"entry\":\"1763632800000-0\",\"fields\":[[\"userId\",\"1001\"],[\"voucherId\",\"7\"],[\"id\",\"693106606080001\"]]}
 A name or value that is not UTF-8 is written as {\"base64\":\"//4=\"}. Entries that are no orders are
-written, too.
+written, too. In a system with partitions, those of all come by their ids, each with its
+\"partition\".
 
 tidegate replay --file runs the entries. The export changes nothing in Redis, and never writes
 over a file. Where there is nothing to write, it leaves no file. --to is cut at the last entry that is there now.
@@ -50,10 +51,11 @@ pub struct ExportArgs {
 ///
 /// # Errors
 /// When Redis cannot be reached, its key holds no stream, or the file is there or cannot be written.
-pub async fn run(settings: &SystemSettings, args: &ExportArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let entries = ExportSelection::Entries(selection(args, &redis).await?);
-    lines::run(settings, redis, entries, &args.lines).await
+pub async fn run(system: &System, args: &ExportArgs) -> anyhow::Result<Exit> {
+    let partitions = lines::connect(system).await?;
+    let (_, redis) = &partitions[0];
+    let entries = ExportSelection::Entries(selection(args, redis).await?);
+    lines::run(&partitions, entries, &args.lines).await
 }
 
 async fn selection(args: &ExportArgs, redis: &Pool) -> anyhow::Result<EntrySelection> {

@@ -5,10 +5,11 @@ use std::{
     path::PathBuf,
 };
 
+use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
 use tidegate_operations::{
-    Job, SystemSettings,
+    Job, System, SystemSettings, connect,
     export::{Export, ExportReport, ExportSelection, ExportTarget},
     selection::EntrySelection,
     text::counted,
@@ -33,13 +34,31 @@ pub struct LinesArgs {
     output: OutputArgs,
 }
 
+/// Connects to all partitions: without one of them, an export would lack orders and not say so.
+///
+/// # Errors
+/// Which one cannot be reached.
+pub async fn connect(system: &System) -> anyhow::Result<Vec<(SystemSettings, Pool)>> {
+    let mut connected = Vec::new();
+    for settings in system.partitions() {
+        let redis = connect::redis(settings).await;
+        let redis = match settings.partition().tag() {
+            None => redis?,
+            Some(tag) => redis.with_context(|| {
+                format!("Partition {{{tag}}} gives no answer; --partition TAG exports the others one by one")
+            })?,
+        };
+        connected.push((settings.clone(), redis));
+    }
+    Ok(connected)
+}
+
 /// Writes what is selected.
 ///
 /// # Errors
 /// When Redis does not answer, its key holds no stream, the file is there already, or the report cannot be printed.
 pub async fn run(
-    settings: &SystemSettings,
-    redis: Pool,
+    partitions: &[(SystemSettings, Pool)],
     selection: ExportSelection,
     args: &LinesArgs,
 ) -> anyhow::Result<Exit> {
@@ -47,7 +66,7 @@ pub async fn run(
         Some(path) => ExportTarget::File(path),
         None => ExportTarget::Writer { writer: Box::new(io::stdout()), name: "stdout" },
     };
-    let export = Export::open(settings, redis, selection, target).await?;
+    let export = Export::open(partitions, selection, target).await?;
     let (report, total) = (export.report(), export.total());
     let is_seen = args.out.is_none() && io::stdout().is_terminal();
     // What is printed about it must not stand among the lines.

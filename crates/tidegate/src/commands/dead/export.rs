@@ -1,7 +1,7 @@
 //! `tidegate dead export`: letters as lines of JSON.
 
 use clap::Args;
-use tidegate_operations::{SystemSettings, connect, export::ExportSelection};
+use tidegate_operations::{System, export::ExportSelection};
 
 use crate::{
     commands::lines::{self, LinesArgs},
@@ -27,8 +27,9 @@ ends it at once. With --out, it prints what was done; --json makes that JSON.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DeadExportArgs {
+    /// Which letters.
     #[command(flatten)]
-    selection: SelectionArgs,
+    pub selection: SelectionArgs,
     #[command(flatten)]
     lines: LinesArgs,
 }
@@ -37,8 +38,9 @@ pub struct DeadExportArgs {
 ///
 /// # Errors
 /// When Redis cannot be reached, the key holds no stream, or stdout cannot be written to.
-pub async fn run(settings: &SystemSettings, args: &DeadExportArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let letters = ExportSelection::Letters(args.selection.letters(&redis).await?);
-    lines::run(settings, redis, letters, &args.lines).await
+pub async fn run(system: &System, args: &DeadExportArgs) -> anyhow::Result<Exit> {
+    let partitions = lines::connect(system).await?;
+    let (_, redis) = &partitions[0];
+    let letters = ExportSelection::Letters(args.selection.letters(redis).await?);
+    lines::run(&partitions, letters, &args.lines).await
 }
