@@ -10,7 +10,7 @@ use tidegate_orders::{
     gate::{Admission, AdmitReply, GateError},
 };
 
-use crate::settings::SystemSettings;
+use crate::{connect, settings::SystemSettings};
 
 /// The order to place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,10 @@ pub async fn admit(
             ids.next().await.context("Failed to get an order id")?
         }
     };
-    let gate = Gate::new(redis.clone(), keys, settings.stream.name.as_str());
+    let mut gate = Gate::new(redis.clone(), keys, settings.stream.name.as_str());
+    if let Some(confirmation) = settings.confirmation {
+        gate = gate.confirmed(confirmation, vec![connect::redis_in_order(settings).await?]);
+    }
     let AdmitRequest { voucher, user, quantity, .. } = *request;
     let traceparent = request.traceparent.clone();
     let reply = gate.admit(&Admission { order, user, voucher, quantity, traceparent }).await;
@@ -84,6 +87,7 @@ fn word(reply: &Result<AdmitReply, GateError>) -> &'static str {
         Err(GateError::IdTaken { .. }) => "id_taken",
         Err(GateError::OtherQuantity { .. }) => "other_quantity",
         Err(GateError::Unreachable(_)) => "unknown",
+        Err(GateError::Unconfirmed { .. }) => "unconfirmed",
         Err(_) => "error",
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate_orders::{Announced, KeyTemplates, Partition, VoucherId};
+use tidegate_orders::{Announced, KeyTemplates, Partition, VoucherId, gate::Confirmation};
 use tidegate_stream::{RedisCluster, SlotMaster, StreamNames};
 
 use crate::{change::InvalidInput, redacted::RedactedUrl};
@@ -112,6 +112,8 @@ pub struct SystemSettings {
     pub stream: StreamSettings,
     /// Names of the Redis keys, and of the fields of an entry.
     pub keys: KeyTemplates,
+    /// When `tidegate admit` says that an order is admitted; None: when the master has it.
+    pub confirmation: Option<Confirmation>,
     /// In which time orders have to be paid whose voucher says nothing else; zero: they never expire.
     pub pay_within: Duration,
     /// Between two comparisons of both stores by workers; zero: they make none.

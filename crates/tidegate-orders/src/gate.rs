@@ -6,6 +6,7 @@
 
 mod batched_admission;
 mod batcher;
+mod confirmed;
 mod delist;
 mod fold;
 mod held;
@@ -37,6 +38,7 @@ use tidegate_stream::{Script, readable};
 
 use self::{batched_admission::BatchedAdmission, release::Releases};
 pub use self::{
+    confirmed::{Confirmation, ConfirmedIn},
     delist::{DelistReply, RemovedKeys, SaleKeys},
     fold::{FoldReply, MOST_FOLDED, OrderFold},
     repair::{
@@ -194,6 +196,15 @@ pub enum GateError {
         /// The order.
         order: OrderId,
     },
+    /// The order is admitted, but nobody knows whether enough replicas have it ([`Gate::confirmed`]): a failover may lose it.
+    /// Whoever asks again with the same order id waits for them again.
+    #[error("order {order} is admitted, but not confirmed: {why}")]
+    Unconfirmed {
+        /// The order.
+        order: OrderId,
+        /// What was missing.
+        why: String,
+    },
     /// Redis holds or answers something that this program does not know, perhaps because another version wrote it.
     #[error("{place} holds {got}, which is not understood")]
     Unexpected {
@@ -260,6 +271,19 @@ impl Gate {
             delist: Script::new("delist", include_str!("../../../lua/delist.lua")),
             remove_delisted: Script::new("remove_delisted", include_str!("../../../lua/remove_delisted.lua")),
         }
+    }
+
+    /// As this one, but it says that an order is admitted only when replicas have it; until then, or if they do not get it in
+    /// time, callers hear [`GateError::Unconfirmed`]. Refusals are not waited for.
+    ///
+    /// Each of `connections` is a pool of one connection to the master of this gate, which nobody else uses. As many calls
+    /// are on their way at once as there are connections. A call of many orders waits once.
+    #[must_use]
+    pub fn confirmed(mut self, confirmation: Confirmation, connections: Vec<Pool>) -> Self {
+        let (pool, keys, stream) = (self.pool.clone(), self.keys.clone(), self.stream.clone());
+        let admissions = BatchedAdmission::new(pool, keys, stream).confirmed(confirmation, connections);
+        self.batched_admission = Arc::new(admissions);
+        self
     }
 
     /// Whose vouchers it admits orders of.

@@ -1,6 +1,6 @@
 //! Admits orders: single ones by `lua/admit.lua`, many of one voucher in one call by `lua/admit_many.lua`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, slice, sync::Arc};
 
 use fred::{
     clients::Pool,
@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use super::{
     Admission, AdmitReply, GateError,
     batcher::{AdmitResult, Batcher, Caller, Joined, MOST},
+    confirmed::{Confirmation, ConfirmedCalls},
     of_order, understood,
 };
 use crate::{
@@ -29,6 +30,7 @@ pub(super) struct BatchedAdmission {
     keys: Keys,
     stream: Key,
     batcher: Batcher,
+    confirmed: Option<ConfirmedCalls>,
     admit: Script,
     admit_many: Script,
 }
@@ -45,9 +47,15 @@ impl BatchedAdmission {
             keys,
             stream,
             batcher: Batcher::default(),
+            confirmed: None,
             admit: Script::new("admit", include_str!("../../../../lua/admit.lua")),
             admit_many: Script::new("admit_many", include_str!("../../../../lua/admit_many.lua")),
         }
+    }
+
+    /// As [`super::Gate::confirmed`].
+    pub(super) fn confirmed(self, confirmation: Confirmation, connections: Vec<Pool>) -> Self {
+        Self { confirmed: Some(ConfirmedCalls::new(confirmation, connections)), ..self }
     }
 
     /// Alone while few others come, together with them in a rush.
@@ -55,7 +63,13 @@ impl BatchedAdmission {
         let answered = match self.batcher.join(admission) {
             Joined::Alone => {
                 let _call = EndCallOnDrop { admissions: self, voucher: admission.voucher };
-                return self.admit_one(admission).await;
+                return match &self.confirmed {
+                    None => self.admit_one(&self.pool, admission).await,
+                    Some(_) => {
+                        let alone = slice::from_ref(admission);
+                        self.admit_together(admission.voucher, alone).await.swap_remove(0)
+                    }
+                };
             }
             Joined::FullCall(callers, answered) => {
                 self.spawn_calls(admission.voucher, callers);
@@ -114,9 +128,33 @@ impl BatchedAdmission {
 
     /// All of one voucher; at most [`MOST`].
     async fn admit_together(&self, voucher: VoucherId, admissions: &[Admission]) -> Vec<AdmitResult> {
+        let Some(calls) = &self.confirmed else {
+            return self.call(&self.pool, voucher, admissions).await;
+        };
+        let mut call = calls.begin().await;
+        let mut answers = self.call(&call.pool(), voucher, admissions).await;
+        // What this call wrote comes behind all that was written before, so one WAIT is enough for all of them.
+        let is_new = answers.iter().any(|answer| matches!(answer, Ok(AdmitReply::Admitted)));
+        let before = answers.iter().position(|answer| matches!(answer, Ok(AdmitReply::AdmittedBefore)));
+        let confirmed = match before {
+            _ if is_new => call.wait().await,
+            Some(place) => call.wait_for(self.keys.journal(voucher), admissions[place].order).await,
+            None => return answers,
+        };
+        if let Err(why) = confirmed {
+            for (answer, admission) in answers.iter_mut().zip(admissions) {
+                if matches!(answer, Ok(reply) if reply.is_admitted()) {
+                    *answer = Err(GateError::Unconfirmed { order: admission.order, why: why.clone() });
+                }
+            }
+        }
+        answers
+    }
+
+    async fn call(&self, pool: &Pool, voucher: VoucherId, admissions: &[Admission]) -> Vec<AdmitResult> {
         match admissions {
             [] => Vec::new(),
-            [one] => vec![self.admit_one(one).await],
+            [one] => vec![self.admit_one(pool, one).await],
             many => {
                 let mut args = Vec::with_capacity(1 + 4 * many.len());
                 args.push(voucher.get().into());
@@ -124,7 +162,7 @@ impl BatchedAdmission {
                     let Admission { order, user, quantity, .. } = admission;
                     [order.get().into(), user.get().into(), quantity.get().into(), traceparent(admission)]
                 }));
-                match self.admit_many.call(&self.pool, self.admit_keys(voucher), args).await {
+                match self.admit_many.call(pool, self.admit_keys(voucher), args).await {
                     Ok(Value::Array(replies)) if replies.len() == many.len() => {
                         many.iter().zip(&replies).map(|(one, reply)| answer(one.order, reply)).collect()
                     }
@@ -138,7 +176,7 @@ impl BatchedAdmission {
         }
     }
 
-    async fn admit_one(&self, admission: &Admission) -> AdmitResult {
+    async fn admit_one(&self, pool: &Pool, admission: &Admission) -> AdmitResult {
         let Admission { order, user, voucher, quantity, .. } = admission;
         let args = vec![
             order.get().into(),
@@ -147,7 +185,7 @@ impl BatchedAdmission {
             quantity.get().into(),
             traceparent(admission),
         ];
-        let reply = self.admit.call(&self.pool, self.admit_keys(*voucher), args).await;
+        let reply = self.admit.call(pool, self.admit_keys(*voucher), args).await;
         understood("admit.lua", &reply.map_err(|error| of_order(*order, error))?, AdmitReply::from_code)
     }
 

@@ -1,6 +1,7 @@
 //! What an order's library promises, shown on real servers.
 
 mod announcer;
+mod confirmed;
 mod dead_letters;
 mod error_texts;
 mod events;

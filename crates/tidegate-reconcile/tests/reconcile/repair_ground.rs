@@ -91,6 +91,7 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
             retention: None,
         },
         keys: KeyTemplates::default(),
+        confirmation: None,
         pay_within: Duration::ZERO,
         reconcile_every: Duration::ZERO,
         reconcile_repairs: false,

@@ -13,7 +13,10 @@ use tidegate_orders::{
     traceparent::Traceparent,
 };
 
-use crate::{exit::Exit, output::OutputArgs};
+use crate::{
+    exit::Exit,
+    output::{OutputArgs, print_note},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +26,8 @@ Examples:
   tidegate admit --voucher 7 --user 1001 --traceparent 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 
 Prints the order id and what became of it. Exits with 0 when the order is admitted, now or since before, and with 1
-when it is refused.";
+when it is refused. With gate.wait_replicas, an order counts as admitted once so many replicas have it; 12 says that
+they did not have it in time.";
 
 /// What `tidegate admit` takes.
 #[derive(Args, Debug)]
@@ -73,6 +77,10 @@ pub async fn run(settings: &SystemSettings, args: &AdmitArgs) -> anyhow::Result<
         Err(error @ GateError::Unreachable(_)) => Err(error).with_context(|| {
             format!("Failed to learn what became of order {order}; ask again with --order {order}")
         }),
+        Err(error @ GateError::Unconfirmed { .. }) => {
+            print_note(&format!("{error}. Ask again with --order {order}: it waits again"));
+            Ok(Exit::Unknown)
+        }
         Err(error) => Err(error).with_context(|| format!("Failed to admit order {order}")),
     }
 }
@@ -95,6 +103,7 @@ fn sentence(reply: &Result<AdmitReply, GateError>) -> &'static str {
         Err(GateError::OtherQuantity { .. }) => {
             "refused, this order was admitted before, with another quantity"
         }
+        Err(GateError::Unconfirmed { .. }) => "unsure, the replicas may not have it",
         Err(GateError::Unreachable(_)) => "unknown, no reply came; it may be admitted",
         Err(_) => "not admitted, Redis answered with an error",
     }

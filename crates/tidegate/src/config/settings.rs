@@ -2,7 +2,7 @@
 
 mod admin;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, num::NonZeroU32, sync::Arc, time::Duration};
 
 use fred::types::config::Config as RedisConfig;
 use tidegate_operations::{
@@ -11,6 +11,7 @@ use tidegate_operations::{
 };
 use tidegate_orders::{
     Announced, KeyTemplates, Partition,
+    gate::{Confirmation, ConfirmedIn},
     partition::MOST_PARTITIONS,
     wire::{AmbiguousName, FieldNames},
 };
@@ -110,6 +111,7 @@ impl Settings {
                     mysql,
                     stream,
                     keys,
+                    confirmation: confirmation(reader),
                     pay_within: Duration::from_secs(reader.number("order.pay_within_s", 0..=365 * 24 * 3600)),
                     reconcile_every: Duration::from_secs(
                         reader.number("reconcile.every_s", 0..=7 * 24 * 3600),
@@ -270,6 +272,15 @@ fn stream(reader: &mut Reader<'_>) -> StreamSettings {
     let retention = reader.millis("stream.retention_ms", 0..=10 * 365 * 24 * HOUR_MS);
     let retention = Some(retention).filter(|retention| !retention.is_zero());
     StreamSettings { name, dead, results, group: reader.word("stream.group"), retention }
+}
+
+/// `[gate]`
+fn confirmation(reader: &mut Reader<'_>) -> Option<Confirmation> {
+    let within = reader.millis("gate.wait_ms", 1..=60_000);
+    let places = [("memory", ConfirmedIn::Memory), ("file", ConfirmedIn::AppendOnlyFile)];
+    let place = reader.choice("gate.wait_for", &places);
+    let replicas = NonZeroU32::new(reader.number("gate.wait_replicas", 0..=32))?;
+    Some(Confirmation { replicas, within, place })
 }
 
 fn results(reader: &mut Reader<'_>) -> ResultsSettings {

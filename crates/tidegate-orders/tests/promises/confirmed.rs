@@ -1,0 +1,203 @@
+//! "Admitted" is said only when replicas have the order: on a real replica that stands still, comes back, or takes over.
+
+use std::{
+    num::NonZeroU32,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use tidegate_lab::{Proxy, RedisServer};
+use tidegate_orders::{
+    Gate,
+    gate::{Admission, AdmitReply, Confirmation, ConfirmedIn, GateError},
+};
+
+use crate::ground::{Ground, STREAM, connect, connect_with_patience};
+
+const WITHIN: Duration = Duration::from_millis(100);
+
+/// A ground with a replica, and a gate that waits for it over so many connections.
+struct Replicated {
+    ground: Ground,
+    replica: RedisServer,
+    gate: Gate,
+}
+
+impl Replicated {
+    async fn new(connections: usize) -> Result<Self> {
+        let ground = Ground::new().await?;
+        let url = ground.redis.url();
+        Self::over(ground, &url, connections).await
+    }
+
+    /// Its calls that wait go to this URL.
+    async fn over(ground: Ground, url: &str, connections: usize) -> Result<Self> {
+        let port = ground.redis.port().to_string();
+        let replica = RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start()?;
+        ground.typed("SET seckill:stock:7 1000").await?;
+        ensure!(ground.typed("WAIT 1 30000").await?.as_i64() == Some(1), "the replica is there");
+        Ok(Self { gate: gate(&ground, url, connections).await?, ground, replica })
+    }
+
+    async fn replica_has(&self, order: i64) -> Result<bool> {
+        let pool = connect(&self.replica.url(), 1).await?;
+        let command = fred::types::CustomCommand::new_static("HEXISTS", None, false);
+        let args = vec!["seckill:journal:7".to_owned(), order.to_string()];
+        Ok(fred::interfaces::ClientLike::custom::<i64, _>(&pool, command, args).await? == 1)
+    }
+}
+
+/// A gate that waits for one replica, over connections of its own.
+async fn gate(ground: &Ground, url: &str, connections: usize) -> Result<Gate> {
+    let mut pools = Vec::new();
+    for _ in 0..connections {
+        pools.push(connect_with_patience(url, 1, Duration::from_secs(1)).await?);
+    }
+    let replicas = NonZeroU32::MIN;
+    let confirmation = Confirmation { replicas, within: WITHIN, place: ConfirmedIn::Memory };
+    let gate = Gate::new(ground.pool.clone(), ground.keys.clone(), STREAM);
+    Ok(gate.confirmed(confirmation, pools))
+}
+
+fn wanted(id: i64) -> Admission {
+    Admission {
+        order: id.try_into().expect("an order id"),
+        user: id.try_into().expect("a user id"),
+        voucher: 7.try_into().expect("a voucher id"),
+        quantity: 1.try_into().expect("a quantity"),
+        traceparent: None,
+    }
+}
+
+fn is_unconfirmed(reply: &Result<AdmitReply, GateError>) -> bool {
+    matches!(reply, Err(GateError::Unconfirmed { .. }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_counts_as_admitted_once_a_replica_has_it_and_as_unsure_until_then() -> Result<()> {
+    let on = Replicated::new(2).await?;
+    assert_eq!(on.gate.admit(&wanted(1)).await?, AdmitReply::Admitted);
+    assert!(on.replica_has(1).await?);
+    on.replica.stop()?;
+    // Whether it is new, or was admitted before over another connection; alone and together.
+    let single = on.gate.admit(&wanted(2)).await;
+    ensure!(is_unconfirmed(&single), "{single:?}");
+    for _ in 0..3 {
+        // Redis 8 and Valkey count what a connection itself has written, and this one has written nothing.
+        let another = gate(&on.ground, &on.ground.redis.url(), 1).await?;
+        let again = another.admit(&wanted(2)).await;
+        ensure!(is_unconfirmed(&again), "{again:?}");
+    }
+    let together = on.gate.admit_all(&[wanted(2), wanted(3), wanted(4)]).await;
+    ensure!(together.iter().all(is_unconfirmed), "{together:?}");
+    let before = on.gate.admit_all(&[wanted(2), wanted(3)]).await;
+    ensure!(before.iter().all(is_unconfirmed), "{before:?}");
+    let error = single.unwrap_err().to_string();
+    assert_eq!(error, "order 2 is admitted, but not confirmed: 0 of 1 replicas had it within 100 ms");
+    // A refusal waits for nothing.
+    let begun = Instant::now();
+    let refused = on.gate.admit(&Admission { order: 5.try_into()?, ..wanted(1) }).await;
+    assert_eq!(refused?, AdmitReply::UserHasOrder);
+    ensure!(begun.elapsed() < WITHIN, "{:?}", begun.elapsed());
+
+    on.replica.cont()?;
+    for id in 2..=4 {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while on.gate.admit(&wanted(id)).await.is_err() {
+            ensure!(Instant::now() < deadline, "order {id} is confirmed in time");
+        }
+        assert_eq!(on.gate.admit(&wanted(id)).await?, AdmitReply::AdmittedBefore);
+        ensure!(on.replica_has(id).await?, "what was confirmed is there: {id}");
+    }
+    assert_eq!(on.ground.orders().await?.len(), 4, "each once");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_made_anew_before_the_wait_confirms_nothing() -> Result<()> {
+    let ground = Ground::new().await?;
+    let proxy = Proxy::start(ground.redis.port()).await?;
+    let url = proxy.url_for(&ground.redis);
+    let on = Replicated::over(ground, &url, 1).await?;
+    assert_eq!(on.gate.admit(&wanted(1)).await?, AdmitReply::Admitted);
+    on.replica.stop()?;
+    for id in 2..=6 {
+        let wait = proxy.hold_when("WAIT");
+        let (gate, order) = (on.gate.clone(), wanted(id));
+        let asking = tokio::spawn(async move { gate.admit(&order).await });
+        wait.reached().await?;
+        wait.cut();
+        let reply = asking.await?;
+        ensure!(
+            is_unconfirmed(&reply),
+            "a new connection has written nothing, and counts for nothing: {reply:?}"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_wait_side_by_side_and_what_was_confirmed_outlives_the_master() -> Result<()> {
+    let on = Replicated::new(8).await?;
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in 0..32 {
+        let gate = on.gate.clone();
+        callers.spawn(async move {
+            let mut confirmed = Vec::new();
+            for at in 1..=20 {
+                let id = caller * 100 + at;
+                match gate.admit(&wanted(id)).await {
+                    Ok(reply) if reply.is_admitted() => confirmed.push(id),
+                    _ => return confirmed,
+                }
+            }
+            confirmed
+        });
+    }
+    // In the middle of it.
+    while on.ground.orders().await?.len() < 100 {}
+    on.ground.redis.kill9()?;
+    let confirmed = callers.join_all().await.concat();
+    ensure!(confirmed.len() >= 50, "{}", confirmed.len());
+    for id in confirmed {
+        ensure!(on.replica_has(id).await?, "order {id} was confirmed");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_who_goes_away_leaves_the_connection_to_others() -> Result<()> {
+    let on = Replicated::new(1).await?;
+    on.replica.stop()?;
+    for id in 1..=20 {
+        let (gate, order) = (on.gate.clone(), wanted(id));
+        let gone = tokio::time::timeout(Duration::from_millis(5), gate.admit(&order)).await;
+        ensure!(gone.is_err(), "{gone:?}");
+    }
+    on.replica.cont()?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while on.gate.admit(&wanted(99)).await.is_err() {
+        ensure!(Instant::now() < deadline, "the connection is free again");
+    }
+    on.replica_has(99).await?.then_some(()).context("it is there")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_waited_for_where_that_is_wanted_and_a_server_that_cannot_says_so() -> Result<()> {
+    let on = Replicated::new(1).await?;
+    let info = on.ground.typed("INFO server").await?.as_string().unwrap_or_default();
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).context("a version")?;
+    let knows_it = !version.starts_with("6.") && !version.starts_with("7.0");
+    let (replicas, within) = (NonZeroU32::MIN, Duration::from_secs(5));
+    let confirmation = Confirmation { replicas, within, place: ConfirmedIn::AppendOnlyFile };
+    let gate = Gate::new(on.ground.pool.clone(), on.ground.keys.clone(), STREAM)
+        .confirmed(confirmation, vec![connect(&on.ground.redis.url(), 1).await?]);
+    let reply = gate.admit(&wanted(1)).await;
+    if knows_it {
+        assert_eq!(reply?, AdmitReply::Admitted);
+    } else {
+        let error = reply.expect_err("unknown command").to_string();
+        ensure!(error.contains("WAITAOF") && error.contains("unknown command"), "{error}");
+    }
+    Ok(())
+}
