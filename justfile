@@ -47,6 +47,10 @@ memory-curve orders="1000000": servers
 chaos runs="50": servers
     TIDEGATE_CHAOS_RUNS={{ runs }} cargo test {{ everything }} --test pipeline chaos -- --nocapture
 
+# What waiting for a replica costs an admission, and what twenty failovers lose with it and without
+failovers: servers
+    cargo test --release --package tidegate-orders --test promises -- --ignored --nocapture twenty_failovers
+
 # Everything that CI runs
 ci: fmt-check lint doc deny test matrix-sample clusters-sample
 

@@ -3,6 +3,7 @@
 mod board;
 mod buyers;
 mod fleet;
+mod market;
 mod rush;
 
 use std::{
@@ -14,15 +15,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
-use fred::clients::Pool;
 use sqlx::{Connection, MySqlConnection};
-use tidegate_lab::{MysqlServer, RedisServer};
-use tidegate_orders::{
-    Gate, KeyTemplates, Keys, OrderId, OrderIdAllocator, UserId, VoucherId, keys::process_of,
-};
-use tidegate_stream::{RedisSettings, StreamNames, connect_pool, inspect::inspect};
+use tidegate_lab::{MysqlServer, RedisCluster};
+use tidegate_orders::{OrderId, UserId};
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
     time::sleep,
@@ -31,9 +28,9 @@ use tokio::{
 use board::{Board, Progress};
 use buyers::{Ends, Then};
 use fleet::Fleet;
+use market::{Market, Servers};
 use rush::{Rush, Sales};
 
-const VOUCHER: i64 = 1;
 /// After the last click, the fleet has this long to write what is left.
 const DRAIN_WITHIN: Duration = Duration::from_secs(90);
 /// Longer than the fleet's `claim_idle`: what the stopped worker holds is claimed by the others, and when it goes on it
@@ -41,6 +38,8 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(90);
 const STOPPED_FOR: Duration = Duration::from_secs(7);
 /// How long people have to pay. The longest they think, and some more.
 const PAY_WITHIN: &str = "6s";
+/// A partition of the master that dies.
+const TAG_OF_THE_DEAD: &str = "3";
 const TICK: Duration = Duration::from_millis(200);
 
 /// A flash sale on private servers, with accidents, and the audit of what is left
@@ -60,6 +59,10 @@ pub struct Demo {
     /// Clicks a second
     #[arg(long, default_value_t = NonZeroU32::new(4_000).unwrap())]
     rate: NonZeroU32,
+    /// Sell in twelve partitions of a Redis Cluster: three masters, each with a replica. One master is killed in the middle of
+    /// the sale
+    #[arg(long)]
+    cluster: bool,
     /// The program to show [default: `tidegate` beside this program]
     #[arg(long)]
     tidegate: Option<PathBuf>,
@@ -74,39 +77,34 @@ impl Demo {
     async fn run_async(self) -> Result<ExitCode> {
         let began = Instant::now();
         println!("Starting private servers, as durable as in production");
-        let (redis, mysql) = (RedisServer::start()?, MysqlServer::start()?);
-        println!("  Redis  {}\n  MySQL  {}", redis.url(), mysql.url());
+        let (servers, mysql) = (Servers::start(self.cluster)?, MysqlServer::start()?);
+        println!("  Redis  {}\n  MySQL  {}", servers.url(), mysql.url());
         let program = self.tidegate.clone().map_or_else(beside_this_program, Ok)?;
-        let mut fleet = Fleet::new(program, &redis.url(), &mysql.url())?;
+        let mut fleet = Fleet::new(program, &servers.url(), &mysql.url(), &servers.tags())?;
+        let market = Arc::new(Market::open(servers).await?);
         println!("Opening the sale of {} vouchers", self.vouchers);
         fleet.tidegate(&["migrate"])?;
-        let stock = self.vouchers.to_string();
-        fleet.tidegate(&[
-            "voucher",
-            "load",
-            "--voucher",
-            "1",
-            "--stock",
-            &stock,
-            "--pay-within",
-            PAY_WITHIN,
-        ])?;
+        let stock = (u64::from(self.vouchers) / market.stalls.len() as u64).to_string();
+        for stall in &market.stalls {
+            let voucher = stall.voucher.to_string();
+            let load = ["voucher", "load", "--voucher", &voucher, "--stock", &stock];
+            fleet.tidegate(&[&load[..], &["--pay-within", PAY_WITHIN]].concat())?;
+        }
         for name in ["worker-1", "worker-2", "worker-3"] {
             fleet.start(name)?;
         }
 
-        let pool = connect_pool(&redis_settings(redis.url())).await?.into();
         let (admitted, owners) = unbounded_channel();
-        let rush = self.rush(&pool, admitted)?;
+        let rush = self.rush(&market, admitted);
         println!("{} people race; three workers write ({} clicks a second)", self.buyers, self.rate);
         println!("Seven of ten pay, some cancel; an order that is not paid expires after {PAY_WITHIN}\n");
-        let acting = tokio::spawn(buyers::act(pool.clone(), names().stream, rush.voucher, owners));
+        let acting = tokio::spawn(buyers::act(Arc::clone(&market), owners));
         let sales = Arc::new(Sales::default());
         let board = Board::new(rush.clicks(), self.vouchers);
         let clicking = tokio::spawn(rush.run(Arc::clone(&sales)));
         let progress = Progress::default();
         let mut sale =
-            Sale { demo: &self, mysql: &mysql, pool: &pool, sales: &sales, board: &board, progress };
+            Sale { demo: &self, mysql: &mysql, market: &market, sales: &sales, board: &board, progress };
         sale.accidents(&mut fleet).await?;
         while !clicking.is_finished() {
             sale.watch().await;
@@ -114,25 +112,18 @@ impl Demo {
         clicking.await??;
         acting.await??;
         sale.drain().await?;
+        if market.is_cluster() {
+            board.say("what the dead master took along is looked for: `tidegate reconcile --repair`");
+            fleet.show_quietly(&["reconcile", "--repair", "--yes"])?;
+            sale.drain().await?;
+        }
         board.finish();
         fleet.stop()?;
         conclude(&fleet, &mysql, &sales, began).await
     }
 
-    fn rush(&self, pool: &Pool, admitted: UnboundedSender<(OrderId, UserId)>) -> Result<Rush> {
-        let keys = Keys::new(KeyTemplates::default());
-        Ok(Rush {
-            gate: Gate::new(pool.clone(), keys.clone(), names().stream),
-            ids: OrderIdAllocator::new(
-                pool.clone(),
-                keys,
-                NonZeroU32::new(1_000).context("A block is not empty")?,
-            ),
-            voucher: VoucherId::try_from(VOUCHER)?,
-            buyers: self.buyers,
-            rate: self.rate,
-            admitted,
-        })
+    fn rush(&self, market: &Arc<Market>, admitted: UnboundedSender<(OrderId, UserId)>) -> Rush {
+        Rush { market: Arc::clone(market), buyers: self.buyers, rate: self.rate, admitted }
     }
 }
 
@@ -140,7 +131,7 @@ impl Demo {
 struct Sale<'a> {
     demo: &'a Demo,
     mysql: &'a MysqlServer,
-    pool: &'a Pool,
+    market: &'a Market,
     sales: &'a Sales,
     board: &'a Board,
     /// What MySQL said when it was last asked; while it is away, that stands.
@@ -152,17 +143,22 @@ impl Sale<'_> {
     async fn accidents(&mut self, fleet: &mut Fleet) -> Result<()> {
         self.until_written_percent(15).await?;
         fleet.kill9("worker-1")?;
-        let held = self.held_by("worker-1").await?;
+        let held = self.market.held_by("worker-1").await?;
         self.board
             .say(&format!("worker-1 killed (-9) with {held} orders in hand: the others will claim them"));
 
         self.until_written_percent(35).await?;
         fleet.pause("worker-2")?;
-        let held = self.held_by("worker-2").await?;
+        let held = self.market.held_by("worker-2").await?;
         self.board.say(&format!(
             "worker-2 stopped (SIGSTOP) with {held} orders in hand, as by a pause of its machine"
         ));
         let stopped = Instant::now();
+
+        if let Servers::Cluster(cluster) = &self.market.servers {
+            self.until_written_percent(50).await?;
+            self.lose_a_master(cluster).await?;
+        }
 
         self.until_written_percent(60).await?;
         self.mysql.kill9()?;
@@ -177,17 +173,26 @@ impl Sale<'_> {
         while stopped.elapsed() < STOPPED_FOR {
             self.watch().await;
         }
-        let held = self.held_by("worker-2").await?;
+        let held = self.market.held_by("worker-2").await?;
         fleet.resume("worker-2")?;
         self.board.say(&format!("worker-2 goes on (SIGCONT); {held} of them are still its own"));
         Ok(())
     }
 
-    /// Entries that are pending at the lanes of a worker.
-    async fn held_by(&self, worker: &str) -> Result<u64> {
-        let group = inspect(self.pool, &names()).await?.group.context("The group is gone")?;
-        let lanes = group.consumers.iter().filter(|consumer| process_of(&consumer.name) == worker);
-        Ok(lanes.map(|lane| lane.pending).sum())
+    /// Kills the master of four partitions; when its replica has taken over, it comes back and becomes the replica.
+    async fn lose_a_master(&mut self, cluster: &RedisCluster) -> Result<()> {
+        let dead = cluster.master_of(TAG_OF_THE_DEAD)?;
+        dead.server().kill9()?;
+        self.board.say("a Redis master killed (-9) with four of the twelve partitions; the others go on");
+        let began = Instant::now();
+        while cluster.master_of(TAG_OF_THE_DEAD).map_or(true, |master| master.id() == dead.id()) {
+            ensure!(began.elapsed() < DRAIN_WITHIN, "Its replica does not take over");
+            self.watch().await;
+        }
+        self.board.say("its replica has taken over");
+        dead.server().restart()?;
+        self.board.say("the old master is back, as a replica: callers who waited for one hear their answer");
+        Ok(())
     }
 
     async fn until_written_percent(&mut self, percent: u64) -> Result<()> {
@@ -204,18 +209,15 @@ impl Sale<'_> {
     async fn drain(&mut self) -> Result<()> {
         let began = Instant::now();
         loop {
-            let status = inspect(self.pool, &names()).await?;
-            let group = status.group.context("The group is gone")?;
-            let is_quiet = group.pending == 0 && group.undelivered.number() == 0;
+            let on_their_way = self.market.on_their_way().await;
+            let is_quiet = matches!(on_their_way, Ok((0, 0)));
             if is_quiet && self.watch().await && self.progress.unpaid == 0 {
                 return Ok(());
             }
             ensure!(
                 began.elapsed() < DRAIN_WITHIN,
-                "The stream is not drained after {} s: {} undelivered, {} pending, {} unpaid",
+                "The streams are not drained after {} s: {on_their_way:?} undelivered and pending, {} unpaid",
                 DRAIN_WITHIN.as_secs(),
-                group.undelivered.number(),
-                group.pending,
                 self.progress.unpaid
             );
             self.watch().await;
@@ -291,15 +293,6 @@ async fn progress(url: &str) -> Result<Progress> {
         unpaid: u64::try_from(unpaid)?,
         paid: u64::try_from(paid)?,
     })
-}
-
-fn redis_settings(url: String) -> RedisSettings {
-    let timeout = Duration::from_secs(5);
-    RedisSettings { url, master: None, connections: 2, command_timeout: timeout, connect_timeout: timeout }
-}
-
-fn names() -> StreamNames {
-    StreamNames { stream: "stream.orders".into(), dead: "stream.orders.dead".into(), group: "g1".into() }
 }
 
 /// The program that was built together with this one.

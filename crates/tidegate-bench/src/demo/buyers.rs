@@ -1,12 +1,21 @@
 //! What buyers do with their orders: most pay, some cancel, some forget about it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use fred::{clients::Pool, interfaces::StreamsInterface};
+use fred::{
+    interfaces::{ClientLike, EventInterface, StreamsInterface},
+    types::CustomCommand,
+};
 use rand::RngExt;
-use tidegate_orders::{Event, EventKind, OrderId, UserId, VoucherId, wire::event_fields};
-use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet, time::sleep};
+use tidegate_orders::{Event, EventKind, OrderId, UserId, wire::event_fields};
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use super::market::{Market, PATIENCE, Stall};
 
 /// So long after the click, at least and at most.
 const THINK_MS: (u64, u64) = (500, 2_500);
@@ -47,32 +56,52 @@ impl Then {
     }
 }
 
-/// Appends to the stream what the owners of these orders do, each after a while; until all have done it.
-pub async fn act(
-    pool: Pool,
-    stream: String,
-    voucher: VoucherId,
-    mut orders: UnboundedReceiver<(OrderId, UserId)>,
-) -> Result<()> {
+/// Appends to the streams what the owners of these orders do, each after a while; until all have done it.
+pub async fn act(market: Arc<Market>, mut orders: UnboundedReceiver<(OrderId, UserId)>) -> Result<()> {
     let mut acting = JoinSet::new();
     while let Some((order, user)) = orders.recv().await {
         let Some(kind) = Then::of(user.get()).event() else { continue };
-        let (pool, stream) = (pool.clone(), stream.clone());
+        let market = Arc::clone(&market);
         let after = Duration::from_millis(rand::rng().random_range(THINK_MS.0..THINK_MS.1));
         acting.spawn(async move {
             sleep(after).await;
             let reference = format!("{kind}-{order}").parse().ok();
+            let stall = market.of_user(user);
+            let voucher = stall.voucher;
             let event = Event { kind, order, user, voucher, reference, payment: None, reason: None };
             let fields: Vec<(&str, String)> =
                 event_fields(&event).into_iter().map(|(name, value)| (name, value.into_owned())).collect();
-            let added = pool.xadd::<String, _, _, _, _>(stream, false, None, "*", fields).await;
-            added.context("Failed to append what a buyer did")
+            append(stall, fields, market.is_cluster()).await.context("Failed to append what a buyer did")
         });
     }
     while let Some(acted) = acting.join_next().await {
         acted??;
     }
     Ok(())
+}
+
+/// Appends an event, again and again until it is there to stay: the same event twice is one.
+async fn append(stall: &Stall, fields: Vec<(&str, String)>, waits_for_replica: bool) -> Result<()> {
+    let (client, deadline) = (stall.waiting.next(), Instant::now() + PATIENCE);
+    loop {
+        let mut reconnects = client.reconnect_rx();
+        let stream = stall.names.stream.as_str();
+        let appended = async {
+            let _id: String = client.xadd(stream, false, None, "*", fields.clone()).await?;
+            if !waits_for_replica {
+                return Ok(true);
+            }
+            let wait = CustomCommand::new_static("WAIT", None, false);
+            let have: i64 = client.custom(wait, vec![1, 500]).await?;
+            // A connection that was made anew has written nothing, and is answered at once.
+            Ok::<_, fred::error::Error>(have >= 1 && reconnects.try_recv().is_err())
+        };
+        match appended.await {
+            Ok(true) => return Ok(()),
+            Err(error) if Instant::now() >= deadline => return Err(error.into()),
+            Ok(false) | Err(_) => sleep(Duration::from_millis(50)).await,
+        }
+    }
 }
 
 /// How the orders of a sale have ended, and how they should have.

@@ -27,15 +27,24 @@ const SETTINGS: [(&str, &str); 6] = [
 
 pub struct Fleet {
     program: PathBuf,
-    urls: [(&'static str, String); 2],
+    settings: [(&'static str, String); 3],
     workers: BTreeMap<String, Child>,
     logs: TempDir,
 }
 
 impl Fleet {
-    pub fn new(program: PathBuf, redis: &str, mysql: &str) -> Result<Self> {
-        let urls = [("TIDEGATE_REDIS_URL", redis.to_owned()), ("TIDEGATE_MYSQL_URL", mysql.to_owned())];
-        Ok(Self { program, urls, workers: BTreeMap::new(), logs: TempDir::with_prefix("tidegate-demo-")? })
+    pub fn new(program: PathBuf, redis: &str, mysql: &str, tags: &[String]) -> Result<Self> {
+        let settings = [
+            ("TIDEGATE_REDIS_URL", redis.to_owned()),
+            ("TIDEGATE_MYSQL_URL", mysql.to_owned()),
+            ("TIDEGATE_STREAM_PARTITIONS", tags.join(",")),
+        ];
+        Ok(Self {
+            program,
+            settings,
+            workers: BTreeMap::new(),
+            logs: TempDir::with_prefix("tidegate-demo-")?,
+        })
     }
 
     /// Runs the program to its end; it must succeed.
@@ -49,6 +58,12 @@ impl Fleet {
     /// Runs the program to its end, showing what it prints; true when it succeeds.
     pub fn show(&self, args: &[&str]) -> Result<bool> {
         Ok(self.command(args).status().context("Failed to run tidegate")?.success())
+    }
+
+    /// Runs the program to its end, whatever comes of it; only what it prints as an error is shown.
+    pub fn show_quietly(&self, args: &[&str]) -> Result<()> {
+        self.command(args).stdout(Stdio::null()).status().context("Failed to run tidegate")?;
+        Ok(())
     }
 
     pub fn start(&mut self, name: &str) -> Result<()> {
@@ -112,7 +127,7 @@ impl Fleet {
         {
             command.env_remove(name);
         }
-        command.envs(self.urls.iter().map(|(name, url)| (name, url))).args(args);
+        command.envs(self.settings.iter().map(|(name, value)| (name, value))).args(args);
         command
     }
 }

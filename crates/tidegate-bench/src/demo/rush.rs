@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rand::seq::SliceRandom;
 use tidegate_orders::{
-    Gate, OrderId, OrderIdAllocator, Quantity, UserId, VoucherId,
+    OrderId, Quantity, UserId,
     gate::{Admission, AdmitReply},
 };
 use tokio::{
@@ -22,6 +22,8 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until},
 };
+
+use super::market::{Market, Stall, patiently};
 
 /// Connections' worth of callers at once.
 const CALLERS: usize = 64;
@@ -32,9 +34,7 @@ const LOST_REPLY: usize = 25;
 
 /// All clicks of a sale.
 pub struct Rush {
-    pub gate: Gate,
-    pub ids: OrderIdAllocator,
-    pub voucher: VoucherId,
+    pub market: Arc<Market>,
     pub buyers: u32,
     /// Clicks a second.
     pub rate: NonZeroU32,
@@ -90,22 +90,21 @@ impl Rush {
     }
 
     async fn click(&self, user: u32, is_reply_lost: bool, sales: &Sales) -> Result<()> {
-        let wanted = Admission {
-            order: self.ids.next().await.context("Failed to get an order id")?,
-            user: UserId::try_from(i64::from(user))?,
-            voucher: self.voucher,
-            quantity: Quantity::ONE,
-            traceparent: None,
-        };
-        let reply = self.gate.admit(&wanted).await.context("Failed to ask the gate")?;
+        let user = UserId::try_from(i64::from(user))?;
+        let Stall { voucher, gate, ids, .. } = self.market.of_user(user);
+        let order = patiently(|| ids.next()).await.context("Failed to get an order id")?;
+        let (quantity, traceparent) = (Quantity::ONE, None);
+        let wanted = Admission { order, user, voucher: *voucher, quantity, traceparent };
+        let reply = patiently(|| gate.admit(&wanted)).await.context("Failed to ask the gate")?;
         if is_reply_lost && reply == AdmitReply::Admitted {
-            let again = self.gate.admit(&wanted).await.context("Failed to ask the gate again")?;
+            let again = patiently(|| gate.admit(&wanted)).await;
+            let again = again.context("Failed to ask the gate again")?;
             if again != AdmitReply::AdmittedBefore {
                 bail!("Order {} was admitted, and asked again the gate says {again:?}", wanted.order);
             }
             sales.asked_again.fetch_add(1, Relaxed);
         }
-        if reply == AdmitReply::Admitted {
+        if reply.is_admitted() {
             // Nobody listens any more: the demo has failed elsewhere.
             let _ = self.admitted.send((wanted.order, wanted.user));
         }

@@ -201,3 +201,77 @@ async fn files_are_waited_for_where_that_is_wanted_and_a_server_that_cannot_says
     }
     Ok(())
 }
+
+/// What callers were told in a while, by how long each waited.
+async fn admit_for(gate: &Gate, callers: i64, from: i64, a_while: Duration) -> (Vec<i64>, Vec<Duration>) {
+    let end = Instant::now() + a_while;
+    let mut all = tokio::task::JoinSet::new();
+    for caller in 0..callers {
+        let gate = gate.clone();
+        all.spawn(async move {
+            let (mut told, mut waited) = (Vec::new(), Vec::new());
+            for at in 0.. {
+                let (id, begun) = (from + caller + at * callers, Instant::now());
+                if begun >= end {
+                    break;
+                }
+                match gate.admit(&wanted(id)).await {
+                    Ok(AdmitReply::Admitted) => (told.push(id), waited.push(begun.elapsed())),
+                    // A caller gives up: nobody has told it that it has an order.
+                    _ => break,
+                };
+            }
+            (told, waited)
+        });
+    }
+    let (told, waited): (Vec<_>, Vec<_>) = all.join_all().await.into_iter().unzip();
+    (told.concat(), waited.concat())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a minute, and its figures need a release build: `just failovers`"]
+async fn twenty_failovers_and_what_a_wait_costs() -> Result<()> {
+    let plain = |ground: &Ground| Gate::new(ground.pool.clone(), ground.keys.clone(), STREAM);
+    for callers in [1, 16] {
+        for round in 0..3 {
+            let on = Replicated::new(callers).await?;
+            on.ground.typed("SET seckill:stock:7 9999999").await?;
+            for (name, gate) in [("alone", plain(&on.ground)), ("confirmed", on.gate.clone())] {
+                let from = if name == "alone" { 1 } else { 5_000_000 };
+                let (told, mut waited) = admit_for(&gate, callers as i64, from, Duration::from_secs(2)).await;
+                waited.sort_unstable();
+                let at = |share: usize| waited[(waited.len() - 1) * share / 100];
+                let rate = told.len() / 2;
+                println!(
+                    "{callers} callers, round {round}, {name}: {rate}/s, p50 {:?}, p99 {:?}",
+                    at(50),
+                    at(99)
+                );
+            }
+        }
+    }
+    for name in ["alone", "confirmed"] {
+        let (mut all, mut lost, mut with_loss) = (0, 0, 0);
+        for _ in 0..20 {
+            let on = Replicated::new(16).await?;
+            on.ground.typed("SET seckill:stock:7 9999999").await?;
+            let gate = if name == "alone" { plain(&on.ground) } else { on.gate.clone() };
+            let selling = tokio::spawn(async move { admit_for(&gate, 16, 1, Duration::from_secs(20)).await });
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            on.ground.redis.kill9()?;
+            let (told, _) = selling.await?;
+            let replica = connect(&on.replica.url(), 1).await?;
+            let command = fred::types::CustomCommand::new_static("HKEYS", None, false);
+            let has: Vec<String> =
+                fred::interfaces::ClientLike::custom(&replica, command, vec!["seckill:journal:7"]).await?;
+            let has: std::collections::HashSet<i64> = has.iter().filter_map(|id| id.parse().ok()).collect();
+            let gone = told.iter().filter(|id| !has.contains(id)).count();
+            (all, lost, with_loss) = (all + told.len(), lost + gone, with_loss + usize::from(gone > 0));
+        }
+        println!(
+            "20 failovers, {name}: of {all} orders that were told, {lost} lost, in {with_loss} failovers"
+        );
+        ensure!(name == "alone" || lost == 0, "what was confirmed is there");
+    }
+    Ok(())
+}

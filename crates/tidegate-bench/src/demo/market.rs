@@ -1,0 +1,176 @@
+//! Where the demo sells: one Redis, or a Redis Cluster with a voucher in each of twelve partitions.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use anyhow::{Context, Result};
+use fred::clients::Pool;
+use tidegate_lab::{RedisCluster, RedisServer};
+use tidegate_orders::{
+    Gate, KeyTemplates, Keys, OrderIdAllocator, Partition, UserId, VoucherId,
+    gate::{Confirmation, ConfirmedIn},
+    keys::process_of,
+};
+use tidegate_stream::{
+    RedisCluster as KnownCluster, RedisSettings, SlotMaster, StreamNames, connect_pool, inspect::inspect,
+};
+use tokio::time::{Instant, sleep};
+
+/// They spread evenly over three masters (docs/partitions.md).
+const TAGS: [&str; 12] = ["10", "3", "43", "11", "2", "42", "12", "1", "41", "13", "0", "40"];
+/// Connections of a partition on which callers wait for a replica.
+const WAITING: usize = 6;
+/// How long somebody asks again who gets no answer: longer than a failover takes.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+const ONE_REPLICA: Confirmation = Confirmation {
+    replicas: NonZeroU32::MIN,
+    within: Duration::from_millis(500),
+    place: ConfirmedIn::Memory,
+};
+
+/// The servers.
+pub enum Servers {
+    One(RedisServer),
+    Cluster(RedisCluster),
+}
+
+/// Where all vouchers are sold.
+pub struct Market {
+    pub servers: Servers,
+    pub stalls: Vec<Stall>,
+}
+
+/// Where one voucher is sold.
+pub struct Stall {
+    pub voucher: VoucherId,
+    pub gate: Gate,
+    pub ids: OrderIdAllocator,
+    pub pool: Pool,
+    /// On which whoever appends waits for a replica.
+    pub waiting: Pool,
+    pub names: StreamNames,
+}
+
+impl Servers {
+    /// Starts one, or three masters with a replica each.
+    pub fn start(is_cluster: bool) -> Result<Self> {
+        Ok(if is_cluster { Self::Cluster(RedisCluster::start()?) } else { Self::One(RedisServer::start()?) })
+    }
+
+    pub fn url(&self) -> String {
+        match self {
+            Self::One(redis) => redis.url(),
+            Self::Cluster(cluster) => cluster.url(),
+        }
+    }
+
+    /// `stream.partitions`.
+    pub fn tags(&self) -> Vec<String> {
+        match self {
+            Self::One(_) => Vec::new(),
+            Self::Cluster(_) => TAGS.map(str::to_owned).to_vec(),
+        }
+    }
+}
+
+impl Market {
+    /// Connects to the servers.
+    pub async fn open(servers: Servers) -> Result<Self> {
+        let (url, mut stalls) = (servers.url(), Vec::new());
+        let known = match &servers {
+            Servers::One(_) => None,
+            Servers::Cluster(_) => Some(KnownCluster::new(&url)?),
+        };
+        for partition in Partition::all(&servers.tags()) {
+            let prefix = partition.prefix();
+            let names = StreamNames {
+                stream: format!("{prefix}stream.orders"),
+                dead: format!("{prefix}stream.orders.dead"),
+                group: "g1".into(),
+            };
+            let master = known.as_ref().map(|known| known.master_of(&names.stream));
+            let pool = connect(&url, &master, 2).await?;
+            let keys = Keys::new(KeyTemplates::default().of_partition(&partition));
+            let mut gate = Gate::new(pool.clone(), keys.clone(), names.stream.as_str());
+            if master.is_some() {
+                let mut connections = Vec::new();
+                for _ in 0..WAITING {
+                    connections.push(connect(&url, &master, 1).await?);
+                }
+                gate = gate.confirmed(ONE_REPLICA, connections);
+            }
+            let block = NonZeroU32::new(1_000).context("A block is not empty")?;
+            stalls.push(Stall {
+                voucher: VoucherId::try_from(voucher_of(&partition)?)?,
+                gate,
+                ids: OrderIdAllocator::new(pool.clone(), keys, block),
+                waiting: connect(&url, &master, 1).await?,
+                pool,
+                names,
+            });
+        }
+        Ok(Self { servers, stalls })
+    }
+
+    /// Whether what is answered may be lost with its master.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster(_))
+    }
+
+    /// Where somebody buys.
+    pub fn of_user(&self, user: UserId) -> &Stall {
+        let at = user.get().unsigned_abs() % self.stalls.len() as u64;
+        &self.stalls[usize::try_from(at).unwrap_or(0)]
+    }
+
+    /// Entries that are pending at the lanes of a worker.
+    pub async fn held_by(&self, worker: &str) -> Result<u64> {
+        let mut held = 0;
+        for stall in &self.stalls {
+            let status = patiently(|| inspect(&stall.pool, &stall.names)).await?;
+            let group = status.group.context("The group is gone")?;
+            let lanes = group.consumers.iter().filter(|consumer| process_of(&consumer.name) == worker);
+            held += lanes.map(|lane| lane.pending).sum::<u64>();
+        }
+        Ok(held)
+    }
+
+    /// How many entries are undelivered, and how many pending.
+    pub async fn on_their_way(&self) -> Result<(u64, u64)> {
+        let (mut undelivered, mut pending) = (0, 0);
+        for stall in &self.stalls {
+            let group = inspect(&stall.pool, &stall.names).await?.group.context("The group is gone")?;
+            undelivered += group.undelivered.number();
+            pending += group.pending;
+        }
+        Ok((undelivered, pending))
+    }
+}
+
+/// The least voucher of a partition.
+fn voucher_of(partition: &Partition) -> Result<i64> {
+    let index = i64::try_from(partition.index())?;
+    Ok(if index == 0 { i64::try_from(partition.tags().len().max(1))? } else { index })
+}
+
+async fn connect(url: &str, master: &Option<SlotMaster>, connections: usize) -> Result<Pool> {
+    let timeout = Duration::from_secs(if master.is_some() { 2 } else { 5 });
+    let settings = RedisSettings {
+        url: url.to_owned(),
+        master: master.clone(),
+        connections,
+        command_timeout: timeout,
+        connect_timeout: timeout,
+    };
+    Ok(connect_pool(&settings).await?.into())
+}
+
+/// As a caller who got no answer: the same again, until there is one.
+pub async fn patiently<T, E, F: Future<Output = Result<T, E>>>(ask: impl Fn() -> F) -> Result<T, E> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask().await {
+            Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(50)).await,
+            answer => return answer,
+        }
+    }
+}
