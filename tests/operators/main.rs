@@ -13,6 +13,7 @@ mod site;
 #[path = "../terminal/mod.rs"]
 mod terminal;
 
+mod admit_confirmed;
 mod audit;
 mod commands;
 mod configuration;

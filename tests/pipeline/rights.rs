@@ -69,6 +69,11 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     site.settled().await;
 
     producer.run("admit --voucher 1 --user 77").expect(0);
+    for _ in 0..2 {
+        let wait = "--set gate.wait_replicas=1 --set gate.wait_ms=10";
+        let unsure = producer.run(&format!("admit --voucher 1 --user 78 --order 7878 {wait}")).expect(12);
+        assert!(unsure.stderr.contains("0 of 1 replicas had it"), "{unsure:#?}");
+    }
     for (line, code) in [
         ("doctor", 0),
         ("status", 0),

@@ -8,7 +8,10 @@ use fred::{
     prelude::FredResult,
     types::{ClusterHash, CustomCommand},
 };
-use tidegate_orders::VoucherId;
+use tidegate_orders::{
+    VoucherId,
+    gate::{Confirmation, ConfirmedIn},
+};
 
 use super::{
     finding::Findings,
@@ -18,6 +21,8 @@ use crate::{SystemSettings, connect, text::counted};
 
 /// MIGRATE blocks a node while it moves a key: 2.6 s for a journal of a million orders. A tenth of that sets off no failover.
 const MOST_MIGRATED: u64 = 100_000;
+/// The first Redis with this command; every Valkey has it.
+const KNOWS_WAITAOF: (u64, u64) = (7, 2);
 /// The first Valkey that moves slots whole, whatever their size.
 const MOVES_SLOTS_WHOLE: (u64, u64) = (9, 0);
 const SEE: &str = "see docs/partitions.md";
@@ -39,8 +44,37 @@ pub(super) async fn check(
         (false, _) => {}
     }
     let replicas = value(info, "connected_slaves");
+    if let Some(confirmation) = settings.confirmation {
+        check_confirmation(findings, confirmation, info);
+    }
     if !matches!(replicas, "" | "0") {
         check_replicas(findings, redis, replicas).await;
+    }
+}
+
+/// Whether admissions can be confirmed at all.
+fn check_confirmation(findings: &mut Findings, wanted: Confirmation, info: &HashMap<String, String>) {
+    let attached: u32 = value(info, "connected_slaves").parse().unwrap_or(0);
+    let replicas = wanted.replicas.get();
+    if replicas > attached {
+        findings.warning(
+            format!(
+                "gate.wait_replicas is {replicas}, and it has {}: every admission waits {} ms, and is unsure then",
+                counted(u64::from(attached), "replica"),
+                wanted.within.as_millis()
+            ),
+            "attach replicas, or lower gate.wait_replicas: see docs/failover.md",
+        );
+    } else {
+        findings.ok(format!("gate.wait_replicas is {replicas}, of {attached}"));
+    }
+    let is_old = value(info, "valkey_version").is_empty()
+        && connect::version(value(info, "redis_version")) < KNOWS_WAITAOF;
+    if wanted.place == ConfirmedIn::AppendOnlyFile && is_old {
+        findings.error(
+            "gate.wait_for is file, and it does not know WAITAOF: no admission is confirmed",
+            "upgrade to Redis 7.2 or Valkey, or set gate.wait_for = \"memory\"",
+        );
     }
 }
 
