@@ -19,6 +19,14 @@ pub async fn redis(settings: &SystemSettings) -> anyhow::Result<Pool> {
     open(settings, settings.redis.connection()).await
 }
 
+/// As [`redis`], whatever list of partitions the system has.
+///
+/// # Errors
+/// As [`redis`].
+pub async fn redis_of_any_list(settings: &SystemSettings) -> anyhow::Result<Pool> {
+    open_unchecked(settings, settings.redis.connection()).await
+}
+
 /// As [`redis`], but one connection: what is sent one after the other is done in that order.
 ///
 /// # Errors

@@ -156,7 +156,8 @@ impl Record {
     /// # Errors
     /// When Redis cannot be reached.
     pub async fn open(settings: &SystemSettings, caller: Caller) -> anyhow::Result<Self> {
-        let log = OperatorLog::new(connect::redis(settings).await?, settings);
+        // Who changes the list of partitions is logged, too.
+        let log = OperatorLog::new(connect::redis_of_any_list(settings).await?, settings);
         Ok(Self::of(log, caller))
     }
 

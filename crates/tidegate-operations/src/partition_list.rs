@@ -1,26 +1,145 @@
 //! The list of a system's partitions, which each of them keeps. With another list, vouchers would belong elsewhere: whoever has one
-//! does not begin.
+//! does not begin. While the list is changed, each keeps how far that is.
+
+use std::time::Duration;
 
 use anyhow::Context;
 use fred::{clients::Pool, interfaces::KeysInterface, types::SetOptions};
+use serde::{Deserialize, Serialize};
 use tidegate_orders::Keys;
 use tidegate_stream::RedisError;
+use tokio::time::sleep;
 
 use crate::{change::InvalidInput, settings::SystemSettings};
 
-/// Compares the list in Redis with that of the settings, and puts it there where there is none yet. Nothing is done in a system
-/// without partitions.
+/// Workers are to notice a change within a second.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What a partition keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeptList {
+    /// Nobody with a list was there yet.
+    Nothing,
+    /// The tags of all partitions; none: the system is one whole.
+    Settled(Vec<String>),
+    /// The list is being changed.
+    Changing(ListChange),
+}
+
+/// A change of the list, and how far it is.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct ListChange {
+    /// The list before.
+    pub from: Vec<String>,
+    /// The list afterwards.
+    pub to: Vec<String>,
+    /// How far it is.
+    pub step: ChangeStep,
+}
+
+/// How far a change of the list is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeStep {
+    /// Sales are closed, and workers with the list before write what is in their streams.
+    Draining,
+    /// These workers end. Nobody else begins.
+    Stopping,
+    /// The keys of vouchers move.
+    Moving,
+    /// All is where it belongs; sales are opened.
+    Opening,
+}
+
+impl KeptList {
+    /// Reads what the partition of these keys keeps.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or the key holds something else than a list.
+    pub async fn read(redis: &Pool, keys: &Keys) -> anyhow::Result<Self> {
+        let key = keys.partitions();
+        let text: Option<String> = redis
+            .get(&key)
+            .await
+            .with_context(|| format!("Failed to read the list of partitions ({})", key.as_str_lossy()))?;
+        Self::parse(text.as_deref())
+            .with_context(|| format!("{} holds no list of partitions", key.as_str_lossy()))
+    }
+
+    /// Has it kept, over what was there.
+    ///
+    /// # Errors
+    /// When Redis does not answer or refuses.
+    pub async fn write(&self, redis: &Pool, keys: &Keys) -> anyhow::Result<()> {
+        let key = keys.partitions();
+        let kept: Result<(), _> = match self.text() {
+            Some(text) => redis.set(&key, text, None, None, false).await,
+            None => redis.del(&key).await,
+        };
+        kept.with_context(|| format!("Failed to keep the list of partitions ({})", key.as_str_lossy()))
+    }
+
+    fn parse(text: Option<&str>) -> anyhow::Result<Self> {
+        Ok(match text {
+            None => Self::Nothing,
+            Some("") => Self::Settled(Vec::new()),
+            Some(text) if text.starts_with('{') => Self::Changing(serde_json::from_str(text)?),
+            Some(text) => Self::Settled(text.split(',').map(str::to_owned).collect()),
+        })
+    }
+
+    fn text(&self) -> Option<String> {
+        match self {
+            Self::Nothing => None,
+            Self::Settled(tags) => Some(tags.join(",")),
+            Self::Changing(change) => Some(serde_json::to_string(change).expect("words are JSON")),
+        }
+    }
+
+    /// Why whoever has this list must not begin, or go on.
+    fn refusal(&self, own: &[String]) -> Option<InvalidInput> {
+        let named = named_list;
+        match self {
+            Self::Nothing => None,
+            Self::Settled(tags) if tags == own => None,
+            Self::Settled(tags) => Some(InvalidInput(format!(
+                "the system has the partitions {}, and stream.partitions says {}: vouchers would belong elsewhere. \
+                 Set stream.partitions as the system has it",
+                named(tags),
+                named(own)
+            ))),
+            Self::Changing(ListChange { from, step: ChangeStep::Draining, .. }) if from == own => None,
+            Self::Changing(ListChange { from, to, .. }) => Some(InvalidInput(format!(
+                "the partitions of the system are being changed from {} to {}: nobody works until that is done. \
+                 See docs/partitions-change.md",
+                named(from),
+                named(to)
+            ))),
+        }
+    }
+}
+
+/// A list, as people read it.
+#[must_use]
+pub fn named_list(tags: &[String]) -> String {
+    if tags.is_empty() { "none (one whole)".to_owned() } else { tags.join(",") }
+}
+
+/// Compares the list in Redis with that of the settings, and puts it there where there is none yet. A system without partitions
+/// keeps none.
 ///
 /// # Errors
 /// [`InvalidInput`] when they differ; and when Redis does not answer.
 pub async fn keep(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<()> {
-    if settings.partition().tag().is_none() {
-        return Ok(());
+    if settings.partition().tag().is_some() {
+        let (key, own) =
+            (Keys::new(settings.keys.clone()).partitions(), settings.partition().tags().join(","));
+        let first = Some(SetOptions::NX);
+        let kept: Result<Option<String>, _> = redis.set(&key, own, None, first, false).await;
+        kept.with_context(|| {
+            format!("Failed to keep the list of partitions ({})", settings.keys.partitions)
+        })?;
     }
-    let (key, own) = (Keys::new(settings.keys.clone()).partitions(), own(settings));
-    let first = Some(SetOptions::NX);
-    let kept: Result<Option<String>, _> = redis.set(&key, own, None, first, false).await;
-    kept.with_context(|| format!("Failed to keep the list of partitions ({})", settings.keys.partitions))?;
     compare(settings, redis).await
 }
 
@@ -29,30 +148,75 @@ pub async fn keep(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<()>
 /// # Errors
 /// As [`keep`].
 pub async fn compare(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<()> {
-    if settings.partition().tag().is_none() {
-        return Ok(());
-    }
-    let key = Keys::new(settings.keys.clone()).partitions();
-    let read = redis.get(&key).await.map_err(RedisError::from);
-    let kept: Option<String> = match read {
+    let partition = settings.partition();
+    let kept = match KeptList::read(redis, &Keys::new(settings.keys.clone())).await {
+        // Whoever has no partitions may have no right to look, and hears of an outage from what it does next.
+        Err(_) if partition.tag().is_none() => KeptList::Nothing,
         // It has arrived at another node already, or there is none. The other partitions have theirs.
-        Err(error) if error.is_slot_moving() => return Ok(()),
-        read => read.with_context(|| {
-            format!("Failed to read the list of partitions ({})", settings.keys.partitions)
-        })?,
+        Err(error) if is_slot_moving(&error) => KeptList::Nothing,
+        kept => kept?,
     };
-    let own = own(settings);
-    match kept {
-        Some(kept) if kept != own => Err(InvalidInput(format!(
-            "the system has the partitions {kept}, and stream.partitions says {own}: vouchers would belong elsewhere. \
-             Set stream.partitions as the system has it ({})",
-            settings.keys.partitions
-        ))
-        .into()),
-        _ => Ok(()),
+    match kept.refusal(partition.tags()) {
+        Some(refusal) => Err(refusal.into()),
+        None => Ok(()),
     }
 }
 
-fn own(settings: &SystemSettings) -> String {
-    settings.partition().tags().join(",")
+fn is_slot_moving(error: &anyhow::Error) -> bool {
+    let of_client = error.downcast_ref::<fred::error::Error>().cloned();
+    of_client.is_some_and(|error| RedisError::from(error).is_slot_moving())
+}
+
+/// Returns when the system has another list than the settings, and says so. A look that fails is no answer.
+pub async fn until_changed(settings: &SystemSettings, redis: &Pool) -> InvalidInput {
+    let keys = Keys::new(settings.keys.clone());
+    loop {
+        sleep(LOOK_EVERY).await;
+        match KeptList::read(redis, &keys).await {
+            Ok(kept) => {
+                if let Some(refusal) = kept.refusal(settings.partition().tags()) {
+                    return refusal;
+                }
+            }
+            Err(error) => tracing::debug!("cannot see whether the list of partitions has changed: {error:#}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tags(text: &str) -> Vec<String> {
+        text.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_is_kept_is_read_again() {
+        let change = ListChange { from: tags(""), to: tags("3,1"), step: ChangeStep::Moving };
+        for kept in [
+            KeptList::Nothing,
+            KeptList::Settled(tags("")),
+            KeptList::Settled(tags("3,1")),
+            KeptList::Changing(change),
+        ] {
+            assert_eq!(KeptList::parse(kept.text().as_deref()).unwrap(), kept);
+        }
+        assert!(KeptList::parse(Some("{")).is_err());
+    }
+
+    #[test]
+    fn the_list_before_is_good_until_workers_are_told_to_end() {
+        let (before, after) = (tags("3,1"), tags("3,1,0,11"));
+        let is_refused = |kept: &KeptList, own: &[String]| kept.refusal(own).is_some();
+        for step in [ChangeStep::Draining, ChangeStep::Stopping, ChangeStep::Moving, ChangeStep::Opening] {
+            let kept = KeptList::Changing(ListChange { from: before.clone(), to: after.clone(), step });
+            assert_eq!(is_refused(&kept, &before), step != ChangeStep::Draining, "{step:?}");
+            assert!(is_refused(&kept, &after), "{step:?}");
+        }
+        assert!(!is_refused(&KeptList::Nothing, &before));
+        assert!(!is_refused(&KeptList::Settled(before.clone()), &before));
+        assert!(is_refused(&KeptList::Settled(after), &before));
+        assert!(is_refused(&KeptList::Settled(tags("")), &before));
+    }
 }

@@ -11,6 +11,9 @@ use crate::{change::InvalidInput, redacted::RedactedUrl};
 #[derive(Clone, Debug)]
 pub struct System {
     partitions: Vec<SystemSettings>,
+    /// What they were made of: the system with no tag before its names.
+    whole: Arc<SystemSettings>,
+    cluster: Option<Arc<RedisCluster>>,
 }
 
 impl System {
@@ -29,7 +32,28 @@ impl System {
             system.redis.master = cluster.map(|cluster| cluster.master_of(&system.stream.name));
             system
         };
-        Self { partitions: Partition::all(tags).into_iter().map(partition).collect() }
+        Self {
+            partitions: Partition::all(tags).into_iter().map(partition).collect(),
+            whole: Arc::new(whole.clone()),
+            cluster: cluster.cloned(),
+        }
+    }
+
+    /// The same stores, names and times with other partitions.
+    #[must_use]
+    pub fn with_tags(&self, tags: &[String]) -> Self {
+        Self::new(&self.whole, tags, self.cluster.as_ref())
+    }
+
+    /// Whether Redis is a cluster, where names need tags.
+    #[must_use]
+    pub const fn is_on_cluster(&self) -> bool {
+        self.cluster.is_some()
+    }
+
+    /// The same with only these of its partitions.
+    fn of(&self, partitions: Vec<SystemSettings>) -> Self {
+        Self { partitions, ..self.clone() }
     }
 
     /// Each of them, in the order of their tags.
@@ -65,7 +89,7 @@ impl System {
     /// As [`System::of_voucher`].
     pub fn chosen(&self, voucher: Option<VoucherId>) -> Result<Self, InvalidInput> {
         match voucher {
-            Some(voucher) => Ok(Self { partitions: vec![self.of_voucher(voucher)?.clone()] }),
+            Some(voucher) => Ok(self.of(vec![self.of_voucher(voucher)?.clone()])),
             None => Ok(self.clone()),
         }
     }
@@ -97,7 +121,7 @@ impl System {
                 tags => format!("no partition has the tag {tag:?}; there are: {}", tags.join(", ")),
             })
         })?;
-        Ok(Self { partitions: vec![found.clone()] })
+        Ok(self.of(vec![found.clone()]))
     }
 }
 

@@ -59,7 +59,7 @@ pub async fn count_keys(pool: &Pool) -> FredResult<u64> {
 /// # Errors
 /// When Redis does not answer, or does not allow SCAN.
 pub async fn find_loaded(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
-    find(pool, keys.stocks(), looked).await
+    find(pool, keys, keys.stocks(), looked).await
 }
 
 /// All vouchers of which Redis holds a window or a state. As [`find_loaded`].
@@ -67,7 +67,7 @@ pub async fn find_loaded(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> F
 /// # Errors
 /// As [`find_loaded`].
 pub async fn find_known(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
-    find(pool, keys.vouchers(), looked).await
+    find(pool, keys, keys.vouchers(), looked).await
 }
 
 /// All vouchers that have a journal in Redis: orders were admitted for them, whatever MySQL knows. As [`find_loaded`].
@@ -75,7 +75,7 @@ pub async fn find_known(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> Fr
 /// # Errors
 /// As [`find_loaded`].
 pub async fn find_journaled(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
-    find(pool, keys.journals(), looked).await
+    find(pool, keys, keys.journals(), looked).await
 }
 
 /// All vouchers that have buyers in Redis. As [`find_loaded`].
@@ -83,7 +83,7 @@ pub async fn find_journaled(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -
 /// # Errors
 /// As [`find_loaded`].
 pub async fn find_bought(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
-    find(pool, keys.all_buyers(), looked).await
+    find(pool, keys, keys.all_buyers(), looked).await
 }
 
 /// Keys that end with the number of this voucher, whatever they are called, the first `limit` of them: what a producer with
@@ -116,7 +116,13 @@ pub async fn find_named_after(pool: &Pool, voucher: VoucherId, limit: usize) -> 
     }
 }
 
-async fn find(pool: &Pool, pattern: Pattern<'_>, mut looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
+/// Only vouchers that belong to the partition of these keys: what is left of others says where they were once.
+async fn find(
+    pool: &Pool,
+    keys: &Keys,
+    pattern: Pattern<'_>,
+    mut looked: impl FnMut(u64),
+) -> FredResult<Vec<VoucherId>> {
     let scan = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
     let (glob, mut cursor) = (pattern.glob(), "0".to_owned());
     // A set, because SCAN may show a key twice.
@@ -129,8 +135,9 @@ async fn find(pool: &Pool, pattern: Pattern<'_>, mut looked: impl FnMut(u64)) ->
             "COUNT".into(),
             KEYS_A_STEP.to_string().into(),
         ];
-        let (next, keys): (String, Vec<Value>) = pool.next().custom(scan.clone(), args).await?;
-        found.extend(keys.iter().filter_map(|key| pattern.voucher(&key.as_str()?)));
+        let (next, names): (String, Vec<Value>) = pool.next().custom(scan.clone(), args).await?;
+        let vouchers = names.iter().filter_map(|name| pattern.voucher(&name.as_str()?));
+        found.extend(vouchers.filter(|voucher| keys.partition().owns(*voucher)));
         looked(KEYS_A_STEP);
         if next == "0" {
             return Ok(found.into_iter().collect());
