@@ -8,7 +8,7 @@
 -- Reply 0: admitted
 -- Reply 1: sold out, or fewer units left than wanted
 -- Reply 2: this user already has an order
--- Reply 3: no stock is loaded
+-- Reply 3: no stock is loaded, and the sale is not paused
 -- Reply 4: the sale has not begun
 -- Reply 5: the sale is over
 -- Reply 6: this very order was admitted before: success for a caller who lost the first reply
@@ -27,6 +27,7 @@ local function refuse(reply) -- names no local of the script: each one that it n
   if string.find(entry, '"change":-' .. ARGV[4] .. ',', 1, true) then return 6 end
   return redis.error_reply('OTHERQTY this order was admitted before, with another quantity')
 end
+if not stock and call('HGET', KEYS[3], 'state') == 'paused' then return refuse(7) end -- it may have moved
 if not stock then return refuse(3) elseif stock == '0' then return refuse(1) end
 local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local find, id, max = string.find, '^[1-9]%d*$', '9223372036854775807' -- text: doubles lose its digits
@@ -56,5 +57,4 @@ if noted == 1 then
   if type(added) == 'string' then call('DECRBY', KEYS[1], quantity) return 0 end
   call('HDEL', KEYS[4], order)
 end
-call('SREM', KEYS[2], user)
-return noted == 0 and refuse(2) or added or noted
+call('SREM', KEYS[2], user) return noted == 0 and refuse(2) or added or noted

@@ -22,9 +22,9 @@ end
 if not stock or stock == '0' then -- most callers in a rush end here
   for at = 2, #ARGV, 4 do orders[#orders + 1] = ARGV[at] end
   local entries = call('HMGET', KEYS[4], unpack(orders))
-  for n = 1, #orders do answers[n] = refuse(entries[n], ARGV[4 * n - 1], ARGV[4 * n], stock and 1 or 3) end
-  return answers
-end
+  local reply = stock and 1 or call('HGET', KEYS[3], 'state') == 'paused' and 7 or 3
+  for n = 1, #orders do answers[n] = refuse(entries[n], ARGV[4 * n - 1], ARGV[4 * n], reply) end
+  return answers end
 local sale, time = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state'), call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local closed = sale[3] == 'paused' and 7

@@ -13,6 +13,7 @@ mod held;
 mod journal_page;
 mod memory;
 mod moment;
+mod moving;
 mod release;
 mod repair;
 mod restock;
@@ -36,11 +37,12 @@ use fred::{
 use futures_util::future::try_join_all;
 use tidegate_stream::{Script, readable};
 
-use self::{batched_admission::BatchedAdmission, release::Releases};
+use self::{batched_admission::BatchedAdmission, moving::Moves, release::Releases};
 pub use self::{
     confirmed::{Confirmation, ConfirmedIn},
     delist::{DelistReply, RemovedKeys, SaleKeys},
     fold::{FoldReply, MOST_FOLDED, OrderFold},
+    moving::{ArriveReply, DepartReply, SaleSize},
     repair::{
         MOST_REPAIRED, OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, VoucherRepair,
     },
@@ -243,6 +245,7 @@ pub struct Gate {
     pause: Script,
     resume: Script,
     moment: Script,
+    moves: Moves,
     switch_over: Script,
     delist: Script,
     remove_delisted: Script,
@@ -267,6 +270,7 @@ impl Gate {
             pause: Script::new("pause", include_str!("../../../lua/pause.lua")),
             resume: Script::new("resume", include_str!("../../../lua/resume.lua")),
             moment: Script::new("moment", include_str!("../../../lua/moment.lua")),
+            moves: Moves::new(),
             switch_over: Script::new("switch_over", include_str!("../../../lua/switch_over.lua")),
             delist: Script::new("delist", include_str!("../../../lua/delist.lua")),
             remove_delisted: Script::new("remove_delisted", include_str!("../../../lua/remove_delisted.lua")),

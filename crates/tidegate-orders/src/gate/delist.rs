@@ -110,7 +110,7 @@ impl Gate {
         Ok(SaleKeys { keys: bytes.len() as u64, bytes: bytes.iter().sum() })
     }
 
-    fn sale_keys(&self, voucher: VoucherId) -> Vec<Key> {
+    pub(super) fn sale_keys(&self, voucher: VoucherId) -> Vec<Key> {
         let keys = &self.keys;
         vec![keys.stock(voucher), keys.buyers(voucher), keys.voucher(voucher), keys.journal(voucher)]
     }

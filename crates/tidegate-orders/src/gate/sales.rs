@@ -242,7 +242,7 @@ impl Gate {
     }
 }
 
-fn flag(code: i64) -> Option<bool> {
+pub(super) fn flag(code: i64) -> Option<bool> {
     match code {
         0 => Some(false),
         1 => Some(true),

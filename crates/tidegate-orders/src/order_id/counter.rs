@@ -16,6 +16,8 @@ use crate::{
 
 /// So many ids have to be left for the rest of a day. A higher sequence is of a producer that makes its ids in another way.
 const LEFT_FOR_THE_DAY: i64 = 1 << 24;
+/// So many ids may be in the hands of producers that took them before a counter was left behind.
+const IN_HAND: i64 = 1 << 12;
 /// Ids of the day before may be given out by clocks that are behind, for so long.
 const AFTER_MIDNIGHT_S: i64 = 3_600;
 
@@ -80,6 +82,26 @@ impl KnownSequences {
         let is_own = self.partition.number(decompose(order).1).is_some();
         self.known_today += u64::from(day_of(order) == self.today && is_own);
         self.note(order);
+    }
+
+    /// Takes note of all ids that the counters of another partition have given out, perhaps one of another list of partitions, and
+    /// of so many more as its producers may have in hand: what this partition gives out is above them.
+    ///
+    /// # Errors
+    /// When Redis does not answer, or a counter is no number.
+    pub async fn read_counters(&mut self, redis: &Pool, keys: &Keys) -> FredResult<()> {
+        for (day, known) in &mut self.days {
+            let given: Option<i64> = redis.get(keys.order_id(&day_text(*day))).await?;
+            let Some(given) = given else { continue };
+            let highest = keys.partition().sequence(given + IN_HAND);
+            // The sequence as it would be here, or the next above it.
+            let number = match self.partition.tag() {
+                None => highest,
+                Some(_) => highest / i64::try_from(MOST_PARTITIONS).unwrap_or(i64::MAX) + 1,
+            };
+            *known = number.max(*known);
+        }
+        Ok(())
     }
 
     /// Takes note of all ids of these days that MySQL has. Reads the orders of these days.

@@ -216,6 +216,7 @@ impl Model {
             };
         }
         let reply = match self.stock {
+            None if self.paused.is_some() => AdmitReply::Paused,
             None => AdmitReply::NoStock,
             Some(stock) if stock < quantity => AdmitReply::SoldOut,
             _ if self.paused.is_some() => AdmitReply::Paused,

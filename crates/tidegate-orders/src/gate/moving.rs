@@ -1,0 +1,200 @@
+//! Moves a closed sale to another partition: it is copied in pieces, arrives in one step, and departs in another one. Each may be
+//! repeated, and in between the sale is whole on at least one side.
+
+use bytes::Bytes;
+use fred::{
+    interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface},
+    types::{ClusterHash, CustomCommand, Key, Value},
+};
+use tidegate_stream::Script;
+
+use super::{Gate, GateError, rebuild_id, sales::flag, understood};
+use crate::{
+    keys::{Keys, naming},
+    order::VoucherId,
+};
+
+/// Elements a page: some milliseconds of either server at most.
+const PAGE: i64 = 1_000;
+/// What was copied and has not arrived by then ends by itself.
+const KEPT_S: i64 = 3_600;
+const MOVING: &str = "moving";
+const GONE: &str = "gone";
+
+/// The scripts that move sales.
+#[derive(Clone, Debug)]
+pub(super) struct Moves {
+    close: Script,
+    reopen: Script,
+    arrive: Script,
+    depart: Script,
+}
+
+impl Moves {
+    pub(super) fn new() -> Self {
+        Self {
+            close: Script::new("close", include_str!("../../../../lua/close.lua")),
+            reopen: Script::new("reopen", include_str!("../../../../lua/reopen.lua")),
+            arrive: Script::new("arrive", include_str!("../../../../lua/arrive.lua")),
+            depart: Script::new("depart", include_str!("../../../../lua/depart.lua")),
+        }
+    }
+}
+
+/// How much Redis holds of a sale.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SaleSize {
+    /// Units left, as Redis has it; None: no stock.
+    pub stock: Option<String>,
+    /// Users who were admitted.
+    pub buyers: u64,
+    /// Fields of the journal.
+    pub journal: u64,
+    /// It is closed, and not gone.
+    pub is_closed: bool,
+    /// It has moved away.
+    pub is_gone: bool,
+}
+
+/// What became of an arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ArriveReply {
+    /// The sale is there, and closed.
+    Arrived,
+    /// Refused: what was copied is not all there.
+    Incomplete,
+    /// Refused: a sale of this voucher is open there.
+    IsOpen,
+}
+
+impl ArriveReply {
+    const fn from_code(code: i64) -> Option<Self> {
+        Some(match code {
+            0 => Self::Arrived,
+            1 => Self::Incomplete,
+            2 => Self::IsOpen,
+            _ => return None,
+        })
+    }
+}
+
+/// What became of a departure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DepartReply {
+    /// It had departed before.
+    GoneBefore,
+    /// It is gone.
+    Gone,
+    /// Refused: the sale is not closed.
+    NotClosed,
+}
+
+impl DepartReply {
+    const fn from_code(code: i64) -> Option<Self> {
+        Some(match code {
+            0 => Self::GoneBefore,
+            1 => Self::Gone,
+            2 => Self::NotClosed,
+            _ => return None,
+        })
+    }
+}
+
+impl Gate {
+    /// Closes a sale: it is paused, and only [`Gate::reopen`] ends that. Returns whether it was not closed before.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn close(&self, voucher: VoucherId) -> Result<bool, GateError> {
+        let reply = self.moves.close.call(&self.pool, vec![self.keys.voucher(voucher)], Vec::new()).await?;
+        understood("close.lua", &reply, flag)
+    }
+
+    /// Makes a closed sale what it was before. Returns whether it was closed.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn reopen(&self, voucher: VoucherId) -> Result<bool, GateError> {
+        let reply = self.moves.reopen.call(&self.pool, vec![self.keys.voucher(voucher)], Vec::new()).await?;
+        understood("reopen.lua", &reply, flag)
+    }
+
+    /// How much there is of a sale.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn sale_size(&self, voucher: VoucherId) -> Result<SaleSize, GateError> {
+        let (stock, buyers) = (self.keys.stock(voucher), self.keys.buyers(voucher));
+        let (sale, journal) = (self.keys.voucher(voucher), self.keys.journal(voucher));
+        let moving: Option<String> =
+            self.pool.hget(&sale, MOVING).await.map_err(|error| naming(&sale, error))?;
+        Ok(SaleSize {
+            stock: self.pool.get(&stock).await.map_err(|error| naming(&stock, error))?,
+            buyers: self.pool.scard(&buyers).await.map_err(|error| naming(&buyers, error))?,
+            journal: self.pool.hlen(&journal).await.map_err(|error| naming(&journal, error))?,
+            is_closed: moving.as_ref().is_some_and(|moving| moving != GONE),
+            is_gone: moving.is_some_and(|moving| moving == GONE),
+        })
+    }
+
+    /// Copies a closed sale to where another gate admits, over what an earlier copy left there. Nobody else may write either side
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// See [`GateError`]. May be called again.
+    pub async fn copy_to(&self, there: &Self, voucher: VoucherId) -> Result<ArriveReply, GateError> {
+        let id = rebuild_id();
+        let stock: Option<String> = self.pool.get(self.keys.stock(voucher)).await?;
+        let members = there.copied(self, "SSCAN", "SADD", |keys| keys.buyers(voucher), &id).await?;
+        let fields = there.copied(self, "HSCAN", "HSET", |keys| keys.voucher(voucher), &id).await?;
+        let notes = there.copied(self, "HSCAN", "HSET", |keys| keys.journal(voucher), &id).await?;
+        let places = [there.keys.buyers(voucher), there.keys.voucher(voucher), there.keys.journal(voucher)];
+        let mut keys = there.sale_keys(voucher);
+        keys.extend(places.iter().map(|key| Keys::staged(key, &id)));
+        let counts = [members, fields, notes].map(|count| Value::from(count.to_string()));
+        let args = [Value::from(stock.unwrap_or_default())].into_iter().chain(counts).collect();
+        let reply = there.moves.arrive.call(&there.pool, keys, args).await?;
+        understood("arrive.lua", &reply, ArriveReply::from_code)
+    }
+
+    /// Removes a closed sale that has arrived elsewhere.
+    ///
+    /// # Errors
+    /// See [`GateError`]. May be called again.
+    pub async fn depart(&self, voucher: VoucherId) -> Result<DepartReply, GateError> {
+        let reply = self.moves.depart.call(&self.pool, self.sale_keys(voucher), Vec::new()).await?;
+        understood("depart.lua", &reply, DepartReply::from_code)
+    }
+
+    /// Copies a set or a hash from where `from` admits, beside where it is to stand here. Returns how many elements there must be.
+    async fn copied(
+        &self,
+        from: &Self,
+        scan: &'static str,
+        add: &'static str,
+        key: impl Fn(&Keys) -> Key,
+        id: &str,
+    ) -> Result<u64, GateError> {
+        let (source, staged) = (key(&from.keys), Keys::staged(&key(&self.keys), id));
+        let custom = |command| CustomCommand::new_static(command, ClusterHash::FirstKey, false);
+        let mut cursor = Bytes::from_static(b"0");
+        loop {
+            let page: Vec<Value> = vec![source.clone().into(), cursor.into(), "COUNT".into(), PAGE.into()];
+            let page = from.pool.next().custom::<(Bytes, Vec<Bytes>), _>(custom(scan), page).await;
+            let (next, elements) = page.map_err(|error| naming(&source, error))?;
+            if !elements.is_empty() {
+                let own = [Value::from(staged.clone())];
+                let args = own.into_iter().chain(elements.into_iter().map(Value::Bytes)).collect::<Vec<_>>();
+                let _new: u64 = self.pool.next().custom(custom(add), args).await?;
+                let ends: Vec<Value> = vec![staged.clone().into(), KEPT_S.into()];
+                let _one: u64 = self.pool.next().custom(custom("EXPIRE"), ends).await?;
+            }
+            if next.as_ref() == b"0" {
+                let size = if scan == "SSCAN" { "SCARD" } else { "HLEN" };
+                let size = from.pool.next().custom(custom(size), vec![Value::from(source.clone())]).await;
+                return Ok(size.map_err(|error| naming(&source, error))?);
+            }
+            cursor = next;
+        }
+    }
+}
