@@ -22,6 +22,7 @@ pub mod order_find;
 pub mod order_place;
 pub mod order_progress;
 pub mod order_show;
+pub mod partition_change;
 pub mod partition_list;
 pub mod pause;
 pub mod pending;

@@ -240,6 +240,18 @@ impl Keys {
         self.templates.partitions.as_str().into()
     }
 
+    /// Held by whoever changes the list of partitions.
+    #[must_use]
+    pub fn partition_change(&self) -> Key {
+        format!("{}:change", self.templates.partitions).into()
+    }
+
+    /// The tags of partitions that were in the list once.
+    #[must_use]
+    pub fn retired_partitions(&self) -> Key {
+        format!("{}:retired", self.templates.partitions).into()
+    }
+
     /// The partition whose keys these are.
     #[must_use]
     pub fn partition(&self) -> &Partition {

@@ -1,7 +1,7 @@
 //! A system may be spread over partitions. Each is a system like any other: its vouchers, its stream, its locks, all under
 //! names that share a tag, and so a slot of a Redis Cluster.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use tidegate_stream::Death;
 
@@ -11,8 +11,30 @@ use crate::order::{OrderId, VoucherId};
 pub const MOST_PARTITIONS: usize = 1 << BITS;
 /// Bits of an order id's sequence that hold the number of the partition.
 const BITS: u32 = 6;
+/// Longer tags say nothing more, and stand before every key.
+const TAG_MAX: usize = 32;
 /// Why an entry is dead that stands in the stream of another partition than its voucher's.
 pub const WRONG_PARTITION: &str = "wrong_partition";
+
+/// What is wrong with the tags of partitions; none: the system is one whole, which is right.
+#[must_use]
+pub fn wrong_tags(tags: &[String]) -> Vec<String> {
+    let is_tag = |tag: &String| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        (1..=TAG_MAX).contains(&tag.len()) && tag.chars().all(fits)
+    };
+    let are_tags = tags.iter().all(is_tag);
+    let is_repeated = tags.iter().collect::<BTreeSet<_>>().len() < tags.len();
+    let wrong = [
+        (!are_tags, format!("must hold tags of 1 to {TAG_MAX} characters of A-Z a-z 0-9 _ . -")),
+        (is_repeated, "must not hold a tag twice".to_owned()),
+        (
+            tags.len() > MOST_PARTITIONS,
+            format!("must hold at most {MOST_PARTITIONS} tags: order ids tell no more apart"),
+        ),
+    ];
+    wrong.into_iter().filter_map(|(is_wrong, why)| is_wrong.then_some(why)).collect()
+}
 
 /// One of the partitions of a system, or the whole of a system that has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -97,6 +97,7 @@ pub struct Worker {
     counters: Arc<Counters>,
     order_counters: Arc<OrderCounters>,
     settings: WorkerSettings,
+    system: SystemSettings,
     retention: Option<Duration>,
     results_trimmer: ResultsTrimmer,
 }
@@ -195,6 +196,7 @@ impl Worker {
             counters,
             order_counters,
             settings: worker.clone(),
+            system: system.clone(),
             retention: system.stream.retention,
         })
     }
@@ -287,9 +289,16 @@ impl Worker {
             stop.cancel();
             std::future::pending::<()>().await;
         };
+        let changed = OnceLock::new();
+        let mind_the_list = async {
+            let _ = changed.set(partition_list::until_changed(&self.system, &self.pool).await);
+            stop.cancel();
+            std::future::pending::<()>().await;
+        };
         let outcome = tokio::select! {
             (outcome, _) = async { tokio::join!(joined, around) } => outcome,
             () = keep_name => unreachable!("pends for ever"),
+            () = mind_the_list => unreachable!("pends for ever"),
             () = beside::tell_hands(&self.pool, &self.keys, &self.settings.name, &lane_statuses) => {
                 unreachable!("goes on for ever")
             }
@@ -297,9 +306,10 @@ impl Worker {
         let _by_time = worker_hands::end(&self.pool, &self.keys, &self.settings.name).await;
         self.name.give_back().await;
         beside::tell("worker stopped", &self.counters, &self.order_counters);
-        match lost.into_inner() {
-            Some(taken) => Err(taken.into()),
-            None => outcome,
+        match (lost.into_inner(), changed.into_inner()) {
+            (Some(taken), _) => Err(taken.into()),
+            (None, Some(changed)) => Err(changed.into()),
+            (None, None) => outcome,
         }
     }
 }

@@ -31,6 +31,7 @@ use crate::{
         order_show::OrderShowArgs,
         order_wait::OrderWaitArgs,
         orders_release_unpaid::OrdersReleaseUnpaidArgs,
+        partitions_change::PartitionsChangeArgs,
         pause::PauseArgs,
         pending_bury::PendingBuryArgs,
         pending_claim::PendingClaimArgs,
@@ -122,6 +123,9 @@ pub enum Command {
     /// Look at the dead letters, put them back, give their orders back, or delete them
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// Change the list of partitions
+    #[command(subcommand)]
+    Partitions(PartitionsCommand),
     /// Show who changed what with which command
     Log(LogArgs),
     /// Ask the worker of this machine or container whether it is alive, or ready
@@ -216,6 +220,13 @@ pub enum ConsumersCommand {
     List(ConsumersListArgs),
     /// Remove dead ones, after others have taken what they hold
     Remove(ConsumersRemoveArgs),
+}
+
+/// What can be done with the partitions of a system.
+#[derive(Debug, Subcommand)]
+pub enum PartitionsCommand {
+    /// Give the system another list of partitions, in a quiet hour
+    Change(PartitionsChangeArgs),
 }
 
 /// What can be done with dead letters.

@@ -29,7 +29,7 @@ use clap::{CommandFactory, FromArgMatches};
 use crate::{
     cli::{
         Cli, Command, ConsumersCommand, DeadCommand, ExpirationsCommand, OrderCommand, OrdersCommand,
-        PendingCommand, VoucherCommand,
+        PartitionsCommand, PendingCommand, VoucherCommand,
     },
     config::Config,
     exit::Exit,
@@ -182,6 +182,9 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Dead(DeadCommand::Export(args)) => {
             let chosen = entry_arg::partition_of(&args.selection.letters, system)?;
             commands::dead::export::run(&chosen, args).await
+        }
+        Command::Partitions(PartitionsCommand::Change(args)) => {
+            commands::partitions_change::run(system, args).await
         }
         Command::Log(args) => over_all(system, async |system| commands::log::run(system, args).await).await,
         Command::Probe(args) => commands::probe::run(settings, args).await,

@@ -9,6 +9,7 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use tidegate_operations::partition_change::late;
 use tidegate_worker::{
     NameTaken, PauseSignals, Process, Traces,
     admin::{self, View},
@@ -51,6 +52,8 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
     tokio::spawn(pauses.obey(pause_switches));
     tokio::spawn(tell_lanes_on(questions, views.clone()));
     tokio::spawn(service::keep_told(views.clone()));
+    // Ends with the process: an entry that is taken twice is written once.
+    tokio::spawn(late::watch(settings.system.clone(), stop.clone()));
     let traces = Traces::start(&settings_of_partitions[0])?.map(Arc::new);
     // First, so that it is seen when Redis or the name is waited for.
     admin::start(&views).await?;

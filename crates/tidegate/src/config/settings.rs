@@ -2,7 +2,7 @@
 
 mod admin;
 
-use std::{collections::BTreeSet, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use fred::types::config::Config as RedisConfig;
 use tidegate_operations::{
@@ -12,7 +12,7 @@ use tidegate_operations::{
 use tidegate_orders::{
     Announced, KeyTemplates, Partition,
     gate::{Confirmation, ConfirmedIn},
-    partition::MOST_PARTITIONS,
+    partition::wrong_tags,
     wire::{AmbiguousName, FieldNames},
 };
 use tidegate_stream::{RedisCluster, cluster::is_cluster_url};
@@ -25,8 +25,6 @@ const REDIS_SCHEMES: [&str; 7] =
     ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster", "redis+unix"];
 /// Of many partitions, each lane has so much in hand at least.
 const LEAST_BATCH_BYTES: usize = 128 << 10;
-/// Longer tags say nothing more, and stand before every key.
-const TAG_MAX: usize = 32;
 const MYSQL_SCHEMES: [&str; 2] = ["mysql", "mariadb"];
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const URL_HINT: &str =
@@ -191,18 +189,8 @@ fn redis(reader: &mut Reader<'_>) -> (RedisSettings, Option<Arc<RedisCluster>>) 
 fn partitions(reader: &mut Reader<'_>) -> Vec<String> {
     const KEY: &str = "stream.partitions";
     let tags = reader.words(KEY);
-    let is_tag = |tag: &String| {
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-        (1..=TAG_MAX).contains(&tag.len()) && tag.chars().all(fits)
-    };
-    if !tags.iter().all(is_tag) {
-        reader.wrong(KEY, format!("must hold tags of 1 to {TAG_MAX} characters of A-Z a-z 0-9 _ . -"));
-    }
-    if tags.iter().collect::<BTreeSet<_>>().len() < tags.len() {
-        reader.wrong(KEY, "must not hold a tag twice");
-    }
-    if tags.len() > MOST_PARTITIONS {
-        reader.wrong(KEY, format!("must hold at most {MOST_PARTITIONS} tags: order ids tell no more apart"));
+    for wrong in wrong_tags(&tags) {
+        reader.wrong(KEY, wrong);
     }
     tags
 }

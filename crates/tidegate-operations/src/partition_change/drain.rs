@@ -1,0 +1,131 @@
+//! Closes all sales, and waits until streams are empty and workers have ended.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::bail;
+use tidegate_orders::worker_hands;
+use tidegate_stream::inspect;
+use tokio::time::sleep;
+
+use super::{PartitionChange, places::Place, report::ChangeReport};
+use crate::{change::Job, text::counted};
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long nothing may change before it is said what is waited for.
+const SAY_EVERY: u32 = 50;
+
+impl PartitionChange {
+    /// Closes every sale.
+    pub(super) async fn close(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
+        for place in &self.places.old {
+            for voucher in place.vouchers().await? {
+                report.closed += u64::from(place.gate.close(voucher).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes every sale what it was before, where it is now.
+    pub(super) async fn reopen(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
+        for place in &self.places.new {
+            for voucher in place.vouchers().await? {
+                report.opened += u64::from(place.gate.reopen(voucher).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until workers have written all that the streams hold. False: told to stop before.
+    pub(super) async fn drain(&self, job: &Job) -> anyhow::Result<bool> {
+        for looks in 0_u32.. {
+            let open = self.open_entries().await?;
+            if open == 0 {
+                break;
+            }
+            if job.is_stopped() {
+                return Ok(false);
+            }
+            if looks % SAY_EVERY == 0 {
+                let workers = self.living_workers().await?;
+                job.progress.say(&match workers.len() as u64 {
+                    0 => format!(
+                        "{} to be written, and no worker lives: start one with the list before",
+                        counted(open, "entry")
+                    ),
+                    workers => format!(
+                        "waiting until {} write {}; are they paused?",
+                        counted(workers, "worker"),
+                        counted(open, "entry")
+                    ),
+                });
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        match self.dead_letters().await? {
+            0 => Ok(true),
+            letters => bail!("{}", dead_letters_stay(letters)),
+        }
+    }
+
+    /// Waits until no worker lives. False: told to stop before.
+    pub(super) async fn wait_for_workers(&self, job: &Job) -> anyhow::Result<bool> {
+        for looks in 0_u32.. {
+            let workers = self.living_workers().await?;
+            if workers.is_empty() {
+                break;
+            }
+            if job.is_stopped() {
+                return Ok(false);
+            }
+            if looks % SAY_EVERY == 0 {
+                let names: Vec<_> = workers.into_iter().collect();
+                job.progress.say(&format!("waiting until these workers have ended: {}", names.join(", ")));
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(true)
+    }
+
+    /// Entries of all streams of the list before that nobody has acknowledged.
+    pub(super) async fn open_entries(&self) -> anyhow::Result<u64> {
+        let mut open = 0;
+        for place in &self.places.old {
+            open += open_entries(place).await?;
+        }
+        Ok(open)
+    }
+
+    pub(super) async fn living_workers(&self) -> anyhow::Result<BTreeSet<String>> {
+        let mut names = BTreeSet::new();
+        for place in &self.places.old {
+            names.extend(worker_hands::read_all(&place.redis, &place.keys).await?.into_keys());
+        }
+        Ok(names)
+    }
+
+    pub(super) async fn dead_letters(&self) -> anyhow::Result<u64> {
+        let mut letters = 0;
+        for place in &self.places.old {
+            letters += inspect(&place.redis, &place.settings.stream_names()).await?.dead;
+        }
+        Ok(letters)
+    }
+}
+
+async fn open_entries(place: &Place) -> anyhow::Result<u64> {
+    let status = inspect(&place.redis, &place.settings.stream_names()).await?;
+    Ok(match status.group {
+        Some(group) => group.pending + group.undelivered.number(),
+        None => status.length,
+    })
+}
+
+/// Why nothing moves while there are dead letters.
+pub(super) fn dead_letters_stay(letters: u64) -> String {
+    format!(
+        "there {} {}, which would stay where their vouchers are no more: end them first, with the list before \
+         (tidegate dead list, requeue, cancel, drop)",
+        if letters == 1 { "is" } else { "are" },
+        counted(letters, "dead letter")
+    )
+}

@@ -1,0 +1,186 @@
+//! Streams of partitions that are in the list no more: what a producer with an old list appends there, without asking the gate, goes
+//! to where its voucher belongs now. At least once: an order is written once all the same, by its id.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use anyhow::Context;
+use fred::{
+    clients::Pool,
+    interfaces::{ClientLike, KeysInterface},
+    types::{ClusterHash, CustomCommand, Value},
+};
+use tidegate_orders::wire::Message;
+use tidegate_stream::{Entry, EntryId, KeyKind, Leases, Stream, StreamInspector, inspect};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::places::{Place, Places};
+use crate::settings::System;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// One process of a fleet at a time.
+const LEASE: Duration = Duration::from_secs(10);
+const CONSUMER: &str = "late";
+const PAGE: u16 = 100;
+
+/// Notes the partitions that are no more. In a system without partitions, the tag of the whole is empty.
+pub(super) async fn retire(places: &Places, from: &[String], to: &[String]) -> anyhow::Result<()> {
+    let (before, now) = (places.first(), &places.new[0]);
+    let mut retired = read(before).await?;
+    retired.extend(read(now).await?);
+    let named = |tags: &[String]| -> BTreeSet<String> {
+        if tags.is_empty() { [String::new()].into() } else { tags.iter().cloned().collect() }
+    };
+    retired.extend(named(from));
+    retired.retain(|tag| !named(to).contains(tag));
+    let text = serde_json::to_string(&retired)?;
+    let noted: Result<(), _> = now.redis.set(now.keys.retired_partitions(), text, None, None, false).await;
+    noted.context("Failed to note which partitions are no more")
+}
+
+async fn read(place: &Place) -> anyhow::Result<BTreeSet<String>> {
+    let text: Option<String> = place
+        .redis
+        .get(place.keys.retired_partitions())
+        .await
+        .context("Failed to read which partitions are no more")?;
+    Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+}
+
+/// Takes entries that come late to where they belong, until told to stop. Ends at once where no partition was ever given up:
+/// the list does not change while a worker lives.
+pub async fn watch(system: System, stop: CancellationToken) {
+    let mut late = None;
+    while !stop.is_cancelled() {
+        if late.is_none() {
+            late = match LateEntries::find(&system).await {
+                Ok(found) if found.retired.is_empty() => return,
+                Ok(found) => Some(found),
+                Err(error) => {
+                    tracing::debug!("cannot see whether there are partitions that are no more: {error:#}");
+                    None
+                }
+            };
+        }
+        if let Some(late) = &late {
+            match late.pass().await {
+                Ok(0) => {}
+                Ok(entries) => {
+                    tracing::warn!(
+                        entries,
+                        "entries came into streams of partitions that are no more: moved"
+                    );
+                }
+                Err(error) => tracing::debug!("cannot look for entries that come late: {error:#}"),
+            }
+        }
+        let _stopped = stop.run_until_cancelled(sleep(LOOK_EVERY)).await;
+    }
+}
+
+/// The streams that are no more, and those that are.
+struct LateEntries {
+    retired: Vec<Place>,
+    places: Vec<Place>,
+    leases: Leases,
+    token: String,
+}
+
+impl LateEntries {
+    async fn find(system: &System) -> anyhow::Result<Self> {
+        let mut pools: BTreeMap<String, Pool> = BTreeMap::new();
+        let first = Place::connect(system.common(), &mut pools).await?;
+        let tags = read(&first).await?;
+        let mut retired = Vec::new();
+        for tag in &tags {
+            let tags: Vec<String> = Some(tag.clone()).filter(|tag| !tag.is_empty()).into_iter().collect();
+            retired.push(Place::connect(system.with_tags(&tags).common(), &mut pools).await?);
+        }
+        let mut places = Vec::new();
+        if !retired.is_empty() {
+            for settings in system.partitions() {
+                places.push(Place::connect(settings, &mut pools).await?);
+            }
+        }
+        let leases = Leases::new(first.redis);
+        Ok(Self { retired, places, leases, token: tidegate_orders::gate::rebuild_id() })
+    }
+
+    /// Takes all there is to where it belongs; returns how many entries these were.
+    async fn pass(&self) -> anyhow::Result<u64> {
+        let first = &self.places[0].keys;
+        let key = format!("{}:late", first.retired_partitions().as_str_lossy());
+        if !self.leases.take(vec![fred::types::Key::from(key)], &self.token, LEASE).await?.is_empty() {
+            return Ok(0);
+        }
+        let mut entries = 0;
+        for place in &self.retired {
+            entries += self.take_from(place).await?;
+        }
+        Ok(entries)
+    }
+
+    async fn take_from(&self, place: &Place) -> anyhow::Result<u64> {
+        let names = place.settings.stream_names();
+        let status = inspect(&place.redis, &names).await?;
+        if status.kind != KeyKind::Stream {
+            return Ok(0);
+        }
+        if status.group.is_some_and(|group| group.pending + group.undelivered.number() == 0) {
+            return Ok(0);
+        }
+        Stream::new(place.redis.clone(), names.clone()).ensure_group().await?;
+        let idle = i64::try_from(place.settings.fleet.claim_idle.as_millis()).unwrap_or(i64::MAX);
+        let claim = ["0-0", "COUNT", "100", "JUSTID"].map(Value::from);
+        let claim = [names.stream.as_str(), &names.group, CONSUMER]
+            .map(Value::from)
+            .into_iter()
+            .chain([idle.into()])
+            .chain(claim);
+        let _claimed: Value = command(&place.redis, "XAUTOCLAIM", claim.collect()).await?;
+        let read = ["GROUP", &names.group, CONSUMER, "COUNT", "100", "STREAMS", &names.stream, ">"];
+        let _read: Value = command(&place.redis, "XREADGROUP", read.map(Value::from).to_vec()).await?;
+        let inspector = StreamInspector::new(place.redis.clone(), names.clone());
+        let held = inspector.pending_entries((EntryId::MIN, EntryId::MAX), PAGE, Some(CONSUMER)).await?;
+        let ids: Vec<EntryId> = held.into_iter().map(|held| held.id).collect();
+        let mut taken = 0;
+        for (id, entry) in ids.iter().zip(inspector.entries(&names.stream, &ids).await?) {
+            if let Some(entry) = entry {
+                self.append(place, &entry).await?;
+                taken += 1;
+            }
+            let ack = [names.stream.as_str(), &names.group, &id.to_string()].map(Value::from);
+            let _one: u64 = command(&place.redis, "XACK", ack.to_vec()).await?;
+        }
+        Ok(taken)
+    }
+
+    /// To the stream of its voucher; what nobody can read, to the first one, where it becomes a dead letter.
+    async fn append(&self, from: &Place, entry: &Entry) -> anyhow::Result<()> {
+        let voucher = match from.keys.fields().decode_message(entry) {
+            Ok(Message::Order(order)) => Some(order.voucher),
+            Ok(Message::Event(event)) => Some(event.voucher),
+            Err(_) => None,
+        };
+        let own =
+            self.places.iter().find(|place| voucher.is_some_and(|it| place.settings.partition().owns(it)));
+        let to = own.unwrap_or(&self.places[0]);
+        let fields = entry.fields.iter().flat_map(|(name, value)| [name.clone(), value.clone()]);
+        let args = [to.settings.stream.name.as_str(), "*"].map(Value::from);
+        let args = args.into_iter().chain(fields.map(Value::Bytes));
+        let _id: Value = command(&to.redis, "XADD", args.collect()).await?;
+        Ok(())
+    }
+}
+
+async fn command<T: fred::types::FromValue>(
+    redis: &Pool,
+    name: &'static str,
+    args: Vec<Value>,
+) -> anyhow::Result<T> {
+    let command = CustomCommand::new_static(name, ClusterHash::FirstKey, false);
+    Ok(redis.next().custom(command, args).await?)
+}

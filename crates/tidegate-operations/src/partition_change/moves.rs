@@ -1,0 +1,95 @@
+//! Moves the sales whose vouchers belong elsewhere by the new list, and raises the counters of order ids.
+
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use tidegate_orders::{
+    VoucherId,
+    gate::{ArriveReply, DepartReply},
+    order_id::counter::KnownSequences,
+};
+
+use super::{PartitionChange, places::Place, report::ChangeReport};
+use crate::{change::Job, connect};
+
+/// How often a copy is begun anew that Redis has lost a part of.
+const TRIES: u32 = 3;
+
+impl PartitionChange {
+    /// False: told to stop before the end.
+    pub(super) async fn move_sales(&self, report: &mut ChangeReport, job: &Job) -> anyhow::Result<bool> {
+        self.raise_counters(report).await?;
+        let mut moving = Vec::new();
+        for place in &self.places.old {
+            let vouchers = place.vouchers().await?;
+            moving.extend(vouchers.into_iter().filter(|it| self.is_moved(*it)).map(|it| (place, it)));
+        }
+        job.progress.expect(moving.len() as u64, "vouchers");
+        // All arrive before one departs: until then, the sale is whole where it was.
+        for (place, voucher) in &moving {
+            if job.is_stopped() {
+                return Ok(false);
+            }
+            if !place.gate.sale_size(*voucher).await?.is_gone {
+                self.copy(place, *voucher).await?;
+                report.copied += 1;
+            }
+        }
+        for (place, voucher) in &moving {
+            if job.is_stopped() {
+                return Ok(false);
+            }
+            if !place.gate.sale_size(*voucher).await?.is_gone {
+                self.depart(place, *voucher).await?;
+                report.moved += 1;
+            }
+            job.progress.add(1);
+        }
+        Ok(true)
+    }
+
+    async fn copy(&self, place: &Place, voucher: VoucherId) -> anyhow::Result<()> {
+        let there = self.places.of(voucher);
+        for _ in 0..TRIES {
+            let reply = place.gate.copy_to(&there.gate, voucher).await;
+            match reply.with_context(|| format!("Failed to copy voucher {voucher}"))? {
+                ArriveReply::Arrived => return Ok(()),
+                ArriveReply::Incomplete => {}
+                ArriveReply::IsOpen => bail!(
+                    "voucher {voucher} is on sale in the partition {} already, where it does not belong yet: \
+                     somebody works with the new list",
+                    there.settings.partition()
+                ),
+            }
+        }
+        bail!("what is copied of voucher {voucher} is lost again and again: is Redis short of memory?")
+    }
+
+    /// Only a sale that is whole on the other side.
+    async fn depart(&self, place: &Place, voucher: VoucherId) -> anyhow::Result<()> {
+        let there = self.places.of(voucher);
+        if place.gate.sale_size(voucher).await? != there.gate.sale_size(voucher).await? {
+            // That server went back since: a failover, a restart.
+            self.copy(place, voucher).await?;
+        }
+        match place.gate.depart(voucher).await? {
+            DepartReply::Gone | DepartReply::GoneBefore => Ok(()),
+            DepartReply::NotClosed => {
+                bail!("somebody has opened the sale of voucher {voucher}; run this again")
+            }
+        }
+    }
+
+    /// No id that any partition has given out is given out again by another one.
+    async fn raise_counters(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
+        let mysql = connect::mysql(self.changed.common()).await?;
+        for place in &self.places.new {
+            let mut known = KnownSequences::at(Timestamp::now(), place.keys.partition());
+            known.read(&mysql).await.context("Failed to read the order ids in MySQL")?;
+            for other in self.places.all() {
+                known.read_counters(&other.redis, &other.keys).await?;
+            }
+            report.counters += known.raise(&place.redis, &place.keys).await?.len() as u64;
+        }
+        Ok(())
+    }
+}

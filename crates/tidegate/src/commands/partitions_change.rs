@@ -1,0 +1,108 @@
+//! `tidegate partitions change`: gives a system another list of partitions.
+
+use clap::Args;
+use tidegate_operations::{
+    Job, System,
+    partition_change::{self, ChangePlan, ChangeReport, PartitionChange, PlannedChange},
+    partition_list::named_list,
+    text::counted,
+};
+
+use crate::{
+    exit::Exit,
+    operator::{Change, ChangeArgs, PlanText, ReportText},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate partitions change --to 3,1 --dry-run
+  tidegate partitions change --to 3,1,0,11
+  tidegate partitions change --to 3,1,0,11 --yes
+
+For a quiet hour. It closes all sales (whoever asks for an order hears 7, paused), waits until workers have written what is in
+the streams and have ended, moves the keys of vouchers that change their place, and opens the sales. stream.partitions is the
+list before, until it is done; then give producers and workers the new one, and start the workers. If it is stopped or killed,
+the same command goes on where it stood. Until the streams are empty, --to with the list before gives it up. --to '' makes the
+system one whole again, where Redis is no cluster. Exits with 1 where something stands in the way, such as dead letters.";
+
+/// What `tidegate partitions change` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct PartitionsChangeArgs {
+    /// The tags of all partitions afterwards, in their order, with a comma between them
+    #[arg(long, value_name = "TAGS")]
+    to: String,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Changes the list, or goes on with that.
+///
+/// # Errors
+/// When a store cannot be reached, or something stands in the way.
+pub async fn run(system: &System, args: &PartitionsChangeArgs) -> anyhow::Result<Exit> {
+    let to: Vec<String> = match args.to.as_str() {
+        "" => Vec::new(),
+        tags => tags.split(',').map(|tag| tag.trim().to_owned()).collect(),
+    };
+    partition_change::check(system, &to)?;
+    let change = PartitionChange::connect(system, &to).await?;
+    let plan = change.plan().await?;
+    let report = ChangeReport::from(&plan);
+    let work =
+        async |plan: ChangePlan, report: &mut ChangeReport, job: &Job| change.run(&plan, report, job).await;
+    Change::new(change.log_settings(), &args.change).run_in_steps(plan, report, work).await
+}
+
+impl PlanText for ChangePlan {
+    fn text(&self) -> String {
+        let (from, to) = (named_list(&self.from), named_list(&self.to));
+        match self.outcome {
+            PlannedChange::ChangedBefore => {
+                format!("the partitions are {to} already; nothing was changed")
+            }
+            PlannedChange::Refused => {
+                let reason = self.reason.as_deref().unwrap_or_default();
+                format!("the partitions stay {from}: {reason}")
+            }
+            PlannedChange::WouldGiveUp => {
+                format!(
+                    "a change of the partitions would be given up: its sales would be opened, and {to} stays"
+                )
+            }
+            PlannedChange::WouldChange | PlannedChange::WouldGoOn => {
+                let began = if self.outcome == PlannedChange::WouldGoOn { ", which has begun" } else { "" };
+                format!(
+                    "the partitions would change from {from} to {to}{began}: {} closed meanwhile, {} moved; before that, \
+                     workers write {}, and {} end",
+                    counted(self.vouchers, "sale"),
+                    counted(self.moving, "sale"),
+                    counted(self.entries, "entry"),
+                    counted(self.workers, "worker")
+                )
+            }
+        }
+    }
+}
+
+impl ReportText for ChangeReport {
+    fn text(&self) -> String {
+        let to = named_list(&self.to);
+        let done = format!(
+            "{} closed, {} moved, {} opened",
+            counted(self.closed, "sale"),
+            counted(self.moved, "sale"),
+            counted(self.opened, "sale")
+        );
+        if !self.is_done {
+            return format!("the partitions are not changed to {to} yet: {done} by now; sales stay closed");
+        }
+        if self.from == self.to {
+            return format!("the partitions stay {to}: {done}");
+        }
+        format!(
+            "the partitions are {to}: {done}. Now set stream.partitions to that list for producers and workers, and start \
+             the workers"
+        )
+    }
+}
