@@ -1,6 +1,6 @@
 -- Puts what was copied of a closed sale in its place in another partition, in one step. It stays closed there.
 -- A refusal changes nothing of a sale.
--- KEYS[1] stock: string, units left; KEYS[2] buyers: set; KEYS[3] voucher: hash of, among others, moving, as in
+-- KEYS[1] stock: string; KEYS[2] buyers: set; KEYS[3] voucher: hash of, among others, moving, as in
 -- lua/close.lua; KEYS[4] journal: hash
 -- KEYS[5] copied buyers, KEYS[6] copied voucher, KEYS[7] copied journal: missing where there are none
 -- ARGV[1] units: the stock, '' for none

@@ -28,6 +28,7 @@ mod order_event;
 mod order_show;
 mod order_wait;
 mod partitions;
+mod partitions_change;
 mod pause;
 mod pending;
 mod purge;

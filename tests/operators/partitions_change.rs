@@ -1,0 +1,295 @@
+//! `tidegate partitions change`: another list of partitions, in a quiet hour. Nothing is lost, sold twice or given out twice.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU32,
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use rand::RngExt;
+use tidegate_orders::{
+    Gate, KeyTemplates, Keys, OrderIdAllocator, Partition,
+    gate::{Admission, AdmitReply},
+};
+use tokio::time::sleep;
+
+use crate::{
+    program::{Program, Run},
+    site::{Site, WorkerPlan, redis_pool, until},
+};
+
+const VOUCHERS: std::ops::RangeInclusive<i64> = 1..=8;
+const STOCK: i64 = 100;
+
+/// A system whose list of partitions changes.
+struct Ground {
+    site: Site,
+    next_user: i64,
+    /// User and voucher of each order that was admitted.
+    admitted: BTreeMap<i64, (i64, i64)>,
+}
+
+fn tags(list: &str) -> Vec<String> {
+    list.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
+}
+
+impl Ground {
+    /// With every voucher on sale, in a system of these partitions.
+    async fn open(list: &str) -> Self {
+        let ground = Self { site: Site::open().await, next_user: 1, admitted: BTreeMap::new() };
+        for voucher in VOUCHERS {
+            let load = format!("voucher load --voucher {voucher} --stock {STOCK}");
+            ground.program(list).run(&load).expect(0);
+        }
+        ground
+    }
+
+    fn program(&self, list: &str) -> Program {
+        let (redis, mysql) = (self.site.redis.url(), self.site.mysql.url());
+        let set = format!("stream.partitions={list}");
+        let mut flags = vec!["--redis-url", &redis, "--mysql-url", &mysql];
+        if !list.is_empty() {
+            flags.extend(["--set", &set]);
+        }
+        Program::with_flags(&flags)
+    }
+
+    fn worker(&self, name: &str, list: &str) -> WorkerPlan {
+        let plan = self.site.worker(name);
+        if list.is_empty() { plan } else { plan.set("STREAM_PARTITIONS", list) }
+    }
+
+    /// The gate of a voucher as a producer with this list has it, and its order ids.
+    async fn gate(&self, list: &str, voucher: i64) -> (Gate, OrderIdAllocator) {
+        let all = Partition::all(&tags(list));
+        let partition = all.iter().find(|it| it.owns(voucher.try_into().unwrap())).expect("an owner");
+        let keys = Keys::new(KeyTemplates::default().of_partition(partition));
+        let pool = redis_pool(&self.site.redis.url()).await;
+        let stream = format!("{}stream.orders", partition.prefix());
+        let ids = OrderIdAllocator::new(pool.clone(), keys.clone(), NonZeroU32::new(10).unwrap());
+        (Gate::new(pool, keys, stream), ids)
+    }
+
+    async fn ask(&self, list: &str, voucher: i64, user: i64) -> (i64, AdmitReply) {
+        let (gate, ids) = self.gate(list, voucher).await;
+        let order = ids.next().await.expect("an id");
+        let reply = gate.admit(&admission(order.get(), user, voucher)).await.expect("the gate answers");
+        (order.get(), reply)
+    }
+
+    /// So many users buy a unit of each voucher, and whoever bought before buys no second one.
+    async fn sell(&mut self, list: &str, each: i64) {
+        let before: Vec<(i64, i64)> = self.admitted.values().copied().collect();
+        for voucher in VOUCHERS {
+            let (gate, ids) = self.gate(list, voucher).await;
+            for _ in 0..each {
+                let (order, user) = (ids.next().await.expect("an id").get(), self.next_user);
+                self.next_user += 1;
+                let reply = gate.admit(&admission(order, user, voucher)).await.expect("the gate answers");
+                assert_eq!(reply, AdmitReply::Admitted);
+                let known = self.admitted.insert(order, (user, voucher));
+                assert_eq!(known, None, "order id {order} was given out twice");
+            }
+        }
+        for (user, voucher) in before.into_iter().step_by(7) {
+            assert_eq!(self.ask(list, voucher, user).await.1, AdmitReply::UserHasOrder);
+        }
+    }
+
+    async fn all_written(&self) {
+        until("all orders are written", || async { self.site.orders().await.len() == self.admitted.len() })
+            .await;
+        let rows: BTreeSet<i64> = self.site.orders().await.into_iter().map(|row| row.id).collect();
+        assert!(self.admitted.keys().copied().eq(rows), "the orders are those that were admitted");
+    }
+
+    async fn change(&self, from: &str, to: &str) -> Run {
+        let program = self.program(from);
+        let to = to.to_owned();
+        let run = move || program.run_with(&["partitions", "change", "--to", &to, "--yes"], &[]);
+        tokio::task::spawn_blocking(run).await.expect("it runs")
+    }
+
+    /// The same in the background.
+    fn begin_change(&self, from: &str, to: &str) -> Child {
+        let program = self.program(from);
+        let mut command = program.command(&["partitions", "change", "--to", to, "--yes"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+    }
+
+    fn adds_up(&self, list: &str) {
+        let program = self.program(list);
+        program.run("audit").expect(0);
+        program.run("reconcile").expect(0);
+    }
+
+    /// What is left of each voucher is what was not sold.
+    async fn units_are(&self, list: &str) {
+        for voucher in VOUCHERS {
+            let sold = self.admitted.values().filter(|(_, of)| *of == voucher).count();
+            let left = STOCK - i64::try_from(sold).unwrap();
+            assert_eq!(self.site.mysql_stock(voucher).await, left, "voucher {voucher} in MySQL");
+            let shown = self.program(list).run(&format!("voucher show --voucher {voucher} --json")).expect(0);
+            assert_eq!(shown.json()["redis"]["stock"], left, "{shown:#?}");
+        }
+    }
+}
+
+fn admission(order: i64, user: i64, voucher: i64) -> Admission {
+    Admission {
+        order: order.try_into().unwrap(),
+        user: user.try_into().unwrap(),
+        voucher: voucher.try_into().unwrap(),
+        quantity: 1.try_into().unwrap(),
+        traceparent: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_system_gets_partitions_grows_shrinks_and_is_one_whole_again_and_nothing_is_lost_or_sold_twice() {
+    let lists = ["", "3,1", "3,1,0,11", "0,3", ""];
+    let mut ground = Ground::open(lists[0]).await;
+    for (number, pair) in lists.windows(2).enumerate() {
+        let (from, to) = (pair[0], pair[1]);
+        let mut worker = ground.worker(&format!("w{number}"), from).start();
+        ground.sell(from, 4).await;
+        let plan = ground.program(from).run_with(&["partitions", "change", "--to", to, "--dry-run"], &[]);
+        assert!(plan.expect(0).stdout.contains("8 sales closed meanwhile"));
+        let done = ground.change(from, to).await.expect(0);
+        assert!(done.stdout.contains("8 sales closed"), "{done:#?}");
+        // It wrote what was in the streams, and ended by itself.
+        assert_eq!(worker.ended().await.code(), Some(2));
+        assert!(worker.log().contains("the partitions of the system are being changed"), "{}", worker.log());
+        ground.all_written().await;
+
+        // Whoever has the list before is refused, and loses nothing.
+        let moved = VOUCHERS.filter(|id| place(from, *id) != place(to, *id));
+        for voucher in moved {
+            assert_eq!(ground.ask(from, voucher, 999_999).await.1, AdmitReply::Paused, "voucher {voucher}");
+        }
+        let refused = ground.program(from).run("audit").expect(2);
+        assert!(refused.stderr.contains("vouchers would belong elsewhere"), "{refused:#?}");
+        let mut old = ground.worker("old", from).start();
+        assert_eq!(old.ended().await.code(), Some(2));
+        let again = ground.change(from, to).await.expect(0);
+        assert!(again.stdout.contains("already"), "{again:#?}");
+        ground.adds_up(to);
+        ground.units_are(to).await;
+    }
+    let worker = ground.worker("last", "").start();
+    ground.sell("", 4).await;
+    ground.all_written().await;
+    ground.site.settled().await;
+    ground.adds_up("");
+    ground.units_are("").await;
+    assert!(worker.stop().await.success());
+}
+
+fn place(list: &str, voucher: i64) -> String {
+    let all = Partition::all(&tags(list));
+    all.iter().find(|it| it.owns(voucher.try_into().unwrap())).expect("an owner").prefix()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_is_killed_at_any_moment_goes_on_where_it_stood() {
+    let mut ground = Ground::open("3,1").await;
+    let worker = ground.worker("w", "3,1").start();
+    ground.sell("3,1", 20).await;
+    ground.all_written().await;
+    let mut kills = 0;
+    for (from, to) in [("3,1", "3,1,0,11"), ("3,1,0,11", "0,11"), ("0,11", "1,13,2")] {
+        for _ in 0..5 {
+            let mut change = ground.begin_change(from, to);
+            sleep(Duration::from_millis(rand::rng().random_range(50..700))).await;
+            kills += i32::from(change.try_wait().expect("our child").is_none());
+            change.kill().expect("killed");
+            change.wait().expect("gone");
+        }
+        ground.change(from, to).await.expect(0);
+        ground.adds_up(to);
+        ground.units_are(to).await;
+        // So that there is something to count, and a worker to be stopped.
+        let mut next = ground.worker("next", to).start();
+        ground.sell(to, 2).await;
+        ground.all_written().await;
+        next.signal(Signal::SIGTERM);
+        assert!(next.ended().await.success());
+    }
+    assert!(kills >= 3, "it was killed {kills} times only");
+    drop(worker);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until_the_streams_are_empty() {
+    let mut ground = Ground::open("").await;
+    ground.program("").run("pause --voucher 1 --yes").expect(0);
+    ground.sell_only(2, 1).await;
+    // Nobody writes what is in the stream.
+    let mut change = ground.begin_change("", "3,1");
+    let is_closed = |voucher: i64| {
+        let site = &ground.site;
+        async move { !site.redis_says(&["HGET", &format!("seckill:voucher:{voucher}"), "moving"]).await.is_null() }
+    };
+    until("all sales are closed", || is_closed(8)).await;
+    // No other command opens them, and no other change begins.
+    let resumed = ground.program("").run("resume --voucher 2 --yes");
+    assert_eq!(ground.ask("", 2, 900).await.1, AdmitReply::Paused, "{resumed:#?}");
+    let other = ground.change("", "9").await.expect(1);
+    assert!(other.stdout.contains("a change of the partitions from none (one whole) to 3,1 is under way"));
+    ground.program("3,1").run("audit").expect(2);
+    kill(Pid::from_raw(i32::try_from(change.id()).unwrap()), Signal::SIGINT).expect("it is there");
+    assert_eq!(change.wait().expect("it ends").code(), Some(6));
+
+    let given_up = ground.change("", "").await.expect(0);
+    assert!(given_up.stdout.contains("the partitions stay none (one whole)"), "{given_up:#?}");
+    ground.sell_only(3, 1).await;
+    assert_eq!(ground.ask("", 1, 900).await.1, AdmitReply::Paused, "it was paused before");
+    ground.program("").run("resume --voucher 1 --yes").expect(0);
+    ground.sell_only(1, 1).await;
+
+    // A dead letter would stay behind.
+    ground.site.add(&[("userId", "1"), ("voucherId", "x"), ("id", "5")]).await;
+    let worker = ground.worker("w", "").start();
+    until("the bad entry is dead", || async { ground.site.dead().await.len() == 1 }).await;
+    ground.all_written().await;
+    let refused = ground.change("", "3,1").await.expect(1);
+    assert!(refused.stdout.contains("there is 1 dead letter"), "{refused:#?}");
+    ground.program("").run("dead drop --all --yes").expect(0);
+    ground.program("").run("pause --all --yes").expect(0);
+    ground.change("", "3,1").await.expect(0);
+    assert_eq!(ground.ask("3,1", 4, 900).await.1, AdmitReply::Paused, "all were paused before");
+    ground.program("3,1").run("resume --yes").expect(0);
+    assert_eq!(ground.ask("3,1", 4, 900).await.1, AdmitReply::Admitted);
+    drop(worker);
+}
+
+impl Ground {
+    /// A user buys a unit of this voucher, in a system without partitions.
+    async fn sell_only(&mut self, voucher: i64, times: i64) {
+        for _ in 0..times {
+            let user = self.next_user;
+            self.next_user += 1;
+            let (order, reply) = self.ask("", voucher, user).await;
+            assert_eq!(reply, AdmitReply::Admitted);
+            self.admitted.insert(order, (user, voucher));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_late_into_a_stream_that_is_no_more_is_written_all_the_same() {
+    let ground = Ground::open("").await;
+    ground.change("", "3,1").await.expect(0);
+    let worker = ground.worker("w", "3,1").start();
+    // A producer with a script of its own, which asks no gate.
+    ground.site.add(&[("userId", "70"), ("voucherId", "5"), ("id", "770")]).await;
+    ground.site.add(&[("userId", "71"), ("voucherId", "6"), ("id", "771")]).await;
+    until("both are written", || async { ground.site.orders().await.len() == 2 }).await;
+    until("the old stream is empty", || async { ground.site.open_entries().await == Some(0) }).await;
+    assert!(worker.stop().await.success());
+}
