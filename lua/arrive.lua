@@ -1,4 +1,4 @@
--- Puts what was copied of a closed sale in its place in another partition, in one step. It stays closed there.
+-- Puts what was copied of a closed sale in its place in another partition, in one step. It stays closed.
 -- A refusal changes nothing of a sale.
 -- KEYS[1] stock: string; KEYS[2] buyers: set; KEYS[3] voucher: hash of, among others, moving, as in
 -- lua/close.lua; KEYS[4] journal: hash

@@ -1,5 +1,5 @@
--- Removes a closed sale that has arrived in another partition. Its voucher stays, paused for good: whoever asks
--- here for an order is refused.
+-- Removes a closed sale that has arrived in another partition. Its voucher stays, paused for good: whoever
+-- asks here for an order is refused.
 -- KEYS[1] stock: string; KEYS[2] buyers: set; KEYS[3] voucher: hash of, among others, moving, as in
 -- lua/close.lua; KEYS[4] journal: hash
 -- Reply 0: it was removed before

@@ -260,7 +260,7 @@ async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until
     let refused = ground.change("", "3,1").await.expect(1);
     assert!(refused.stdout.contains("there is 1 dead letter"), "{refused:#?}");
     ground.program("").run("dead drop --all --yes").expect(0);
-    ground.program("").run("pause --all --yes").expect(0);
+    ground.program("").run("pause --yes").expect(0);
     ground.change("", "3,1").await.expect(0);
     assert_eq!(ground.ask("3,1", 4, 900).await.1, AdmitReply::Paused, "all were paused before");
     ground.program("3,1").run("resume --yes").expect(0);

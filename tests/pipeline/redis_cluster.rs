@@ -7,6 +7,7 @@ use std::time::Duration;
 use tidegate_lab::RedisCluster;
 use tokio::time::sleep;
 
+use crate::program::Program;
 use crate::site::until_within;
 use ground::{AT_WORK_WITHIN, ClusterSite, TAGS};
 
@@ -200,4 +201,38 @@ async fn all_nodes_restart_and_a_replica_dies_and_workers_go_on_by_themselves() 
     sale.end().await;
     site.adds_up().await;
     assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sales_move_between_masters_when_the_list_of_partitions_changes() {
+    let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
+    let site = ClusterSite::open(cluster).await;
+    let program = |list: &str| {
+        let partitions = format!("stream.partitions={list}");
+        let (redis, mysql) = (site.cluster.url(), site.mysql.url());
+        Program::with_flags(&["--redis-url", &redis, "--mysql-url", &mysql, "--set", &partitions])
+    };
+    let first = TAGS.join(",");
+    for (next, (from, to)) in (1..).zip([(first.as_str(), "0,3,1"), ("0,3,1", "43,0,2,10,11")]) {
+        let mut worker = site.worker("w").set("STREAM_PARTITIONS", from).start();
+        let bought: Vec<i64> = (1..=12).map(|voucher| 100 * voucher + next).collect();
+        for user in &bought {
+            program(from).run(&format!("admit --voucher {} --user {user}", user / 100)).expect(0);
+        }
+        let line = format!("partitions change --to {to} --yes");
+        program(from).run(&line).expect(0);
+        assert_eq!(worker.ended().await.code(), Some(2), "{}", worker.log());
+        program(from).run("admit --voucher 5 --user 77").expect(2);
+        for user in bought {
+            let again = program(to).run(&format!("admit --voucher {} --user {user}", user / 100)).expect(1);
+            assert!(again.stdout.contains("already has an order"), "{again:#?}");
+        }
+        program(to).run("audit").expect(0);
+        program(to).run("reconcile").expect(0);
+    }
+    let orders: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order")
+        .fetch_one(&site.pool)
+        .await
+        .expect("MySQL answers");
+    assert_eq!(orders, 24);
 }

@@ -13,16 +13,18 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use tidegate_orders::wire::Message;
-use tidegate_stream::{Entry, EntryId, KeyKind, Leases, Stream, StreamInspector, inspect};
+use tidegate_stream::{Entry, EntryId, Leases, Stream, StreamInspector, Trimmer};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::places::{Place, Places};
-use crate::settings::System;
+use crate::settings::{System, SystemSettings};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// One process of a fleet at a time.
 const LEASE: Duration = Duration::from_secs(10);
+/// Looks until what is old enough is deleted.
+const TRIM_EVERY: u64 = 60;
 const CONSUMER: &str = "late";
 const PAGE: u16 = 100;
 
@@ -54,7 +56,10 @@ async fn read(place: &Place) -> anyhow::Result<BTreeSet<String>> {
 /// the list does not change while a worker lives.
 pub async fn watch(system: System, stop: CancellationToken) {
     let mut late = None;
-    while !stop.is_cancelled() {
+    for looks in 0_u64.. {
+        if stop.is_cancelled() {
+            return;
+        }
         if late.is_none() {
             late = match LateEntries::find(&system).await {
                 Ok(found) if found.retired.is_empty() => return,
@@ -66,6 +71,9 @@ pub async fn watch(system: System, stop: CancellationToken) {
             };
         }
         if let Some(late) = &late {
+            if looks % TRIM_EVERY == 0 {
+                late.trim().await;
+            }
             match late.pass().await {
                 Ok(0) => {}
                 Ok(entries) => {
@@ -92,17 +100,17 @@ struct LateEntries {
 impl LateEntries {
     async fn find(system: &System) -> anyhow::Result<Self> {
         let mut pools: BTreeMap<String, Pool> = BTreeMap::new();
-        let first = Place::connect(system.common(), &mut pools).await?;
+        let first = Place::connect(&thrifty(system.common()), &mut pools).await?;
         let tags = read(&first).await?;
         let mut retired = Vec::new();
         for tag in &tags {
             let tags: Vec<String> = Some(tag.clone()).filter(|tag| !tag.is_empty()).into_iter().collect();
-            retired.push(Place::connect(system.with_tags(&tags).common(), &mut pools).await?);
+            retired.push(Place::connect(&thrifty(system.with_tags(&tags).common()), &mut pools).await?);
         }
         let mut places = Vec::new();
         if !retired.is_empty() {
             for settings in system.partitions() {
-                places.push(Place::connect(settings, &mut pools).await?);
+                places.push(Place::connect(&thrifty(settings), &mut pools).await?);
             }
         }
         let leases = Leases::new(first.redis);
@@ -123,13 +131,21 @@ impl LateEntries {
         Ok(entries)
     }
 
+    /// Deletes what was written long ago, as workers do in their own streams.
+    async fn trim(&self) {
+        for place in &self.retired {
+            let Some(keep) = place.settings.stream.retention else { continue };
+            let trimmer = Trimmer::new(place.redis.clone(), place.settings.stream_names(), keep);
+            if let Err(error) = trimmer.run_once().await {
+                tracing::debug!("cannot trim a stream that is no more: {error}");
+            }
+        }
+    }
+
     async fn take_from(&self, place: &Place) -> anyhow::Result<u64> {
         let names = place.settings.stream_names();
-        let status = inspect(&place.redis, &names).await?;
-        if status.kind != KeyKind::Stream {
-            return Ok(0);
-        }
-        if status.group.is_some_and(|group| group.pending + group.undelivered.number() == 0) {
+        let inspector = StreamInspector::new(place.redis.clone(), names.clone());
+        if inspector.length(&names.stream).await? == 0 {
             return Ok(0);
         }
         Stream::new(place.redis.clone(), names.clone()).ensure_group().await?;
@@ -143,7 +159,6 @@ impl LateEntries {
         let _claimed: Value = command(&place.redis, "XAUTOCLAIM", claim.collect()).await?;
         let read = ["GROUP", &names.group, CONSUMER, "COUNT", "100", "STREAMS", &names.stream, ">"];
         let _read: Value = command(&place.redis, "XREADGROUP", read.map(Value::from).to_vec()).await?;
-        let inspector = StreamInspector::new(place.redis.clone(), names.clone());
         let held = inspector.pending_entries((EntryId::MIN, EntryId::MAX), PAGE, Some(CONSUMER)).await?;
         let ids: Vec<EntryId> = held.into_iter().map(|held| held.id).collect();
         let mut taken = 0;
@@ -174,6 +189,13 @@ impl LateEntries {
         let _id: Value = command(&to.redis, "XADD", args.collect()).await?;
         Ok(())
     }
+}
+
+/// Next to nothing is to be done there: with one connection.
+fn thrifty(settings: &SystemSettings) -> SystemSettings {
+    let mut thrifty = settings.clone();
+    thrifty.redis.connections = 1;
+    thrifty
 }
 
 async fn command<T: fred::types::FromValue>(
