@@ -8,7 +8,7 @@
 -- Reply 0: admitted
 -- Reply 1: sold out, or fewer units left than wanted
 -- Reply 2: this user already has an order
--- Reply 3: no stock is loaded, and the sale is not paused
+-- Reply 3: no stock is loaded
 -- Reply 4: the sale has not begun
 -- Reply 5: the sale is over
 -- Reply 6: this very order was admitted before: success for a caller who lost the first reply

@@ -10,8 +10,8 @@ pub const EXIT_CODES_HELP: &str = "\
 Exit codes:
   0  done; the answer is yes
   1  the answer is no: order refused, event rejected or not recorded in time, audit failed,
-     both stores differ, doctor found errors, voucher is on sale already, migration refused; no such order,
-     entry or letter; worker not alive or not ready; a question was answered with no; nothing is on sale to pause, or only pauses by
+     both stores differ, doctor found errors, voucher is on sale already, migration refused, partitions not
+     changed; no such order, entry or letter; worker not alive or not ready; a question was answered with no; nothing is on sale to pause, or only pauses by
      name are left to resume; a living worker has the entry in hand.
      Or a part of the work is left, each with its reason: letters, pending entries,
      consumers, entries that others hold. If the same command can succeed later, it says
