@@ -12,6 +12,7 @@ use nix::{
     unistd::Pid,
 };
 use rand::RngExt;
+use tidegate_lab::Proxy;
 use tidegate_orders::{
     Gate, KeyTemplates, Keys, OrderIdAllocator, Partition,
     gate::{Admission, AdmitReply},
@@ -50,9 +51,13 @@ impl Ground {
     }
 
     fn program(&self, list: &str) -> Program {
-        let (redis, mysql) = (self.site.redis.url(), self.site.mysql.url());
+        self.program_on(&self.site.redis.url(), list)
+    }
+
+    fn program_on(&self, redis: &str, list: &str) -> Program {
+        let mysql = self.site.mysql.url();
         let set = format!("stream.partitions={list}");
-        let mut flags = vec!["--redis-url", &redis, "--mysql-url", &mysql];
+        let mut flags = vec!["--redis-url", redis, "--mysql-url", &mysql];
         if !list.is_empty() {
             flags.extend(["--set", &set]);
         }
@@ -117,7 +122,11 @@ impl Ground {
 
     /// The same in the background.
     fn begin_change(&self, from: &str, to: &str) -> Child {
-        let program = self.program(from);
+        self.begin_change_on(&self.site.redis.url(), from, to)
+    }
+
+    fn begin_change_on(&self, redis: &str, from: &str, to: &str) -> Child {
+        let program = self.program_on(redis, from);
         let mut command = program.command(&["partitions", "change", "--to", to, "--yes"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
     }
@@ -203,7 +212,7 @@ async fn a_change_that_is_killed_at_any_moment_goes_on_where_it_stood() {
     ground.all_written().await;
     let mut kills = 0;
     for (from, to) in [("3,1", "3,1,0,11"), ("3,1,0,11", "0,11"), ("0,11", "1,13,2")] {
-        for _ in 0..5 {
+        for _ in 0..4 {
             let mut change = ground.begin_change(from, to);
             sleep(Duration::from_millis(rand::rng().random_range(50..700))).await;
             kills += i32::from(change.try_wait().expect("our child").is_none());
@@ -222,6 +231,48 @@ async fn a_change_that_is_killed_at_any_moment_goes_on_where_it_stood() {
     }
     assert!(kills >= 3, "it was killed {kills} times only");
     drop(worker);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_is_killed_at_each_of_its_steps_goes_on_where_it_stood() {
+    let (from, to) = ("3,1", "1,0,3,11");
+    let mut ground = Ground::open(from).await;
+    let proxy = Proxy::start(ground.site.redis.port()).await.expect("a proxy");
+    let through = proxy.url_for(&ground.site.redis);
+    let mut worker = ground.worker("w", from).start();
+    ground.sell(from, 3).await;
+    // What each step writes first, and what stands between them.
+    let scripts = [include_str!("../../lua/arrive.lua"), include_str!("../../lua/depart.lua")];
+    let [arrive, depart] = scripts.map(fred::util::sha1_hash);
+    for (step, is_done) in [
+        (r#""step":"draining""#, false),
+        (r#""step":"stopping""#, false),
+        (r#""step":"moving""#, false),
+        (":rebuild:", false),
+        (arrive.as_str(), false),
+        (arrive.as_str(), true),
+        (depart.as_str(), false),
+        (depart.as_str(), true),
+        (r#""step":"opening""#, false),
+        ("tidegate:partitions:retired", true),
+    ] {
+        let hold = if is_done { proxy.hold_reply_when(step) } else { proxy.hold_when(step) };
+        let mut change = ground.begin_change_on(&through, from, to);
+        hold.reached().await.unwrap_or_else(|error| panic!("{step}: {error}"));
+        change.kill().expect("killed");
+        change.wait().expect("gone");
+        hold.cut();
+    }
+    ground.change(from, to).await.expect(0);
+    assert_eq!(worker.ended().await.code(), Some(2));
+    ground.all_written().await;
+    ground.adds_up(to);
+    ground.units_are(to).await;
+
+    let worker = ground.worker("last", to).start();
+    ground.sell(to, 2).await;
+    ground.all_written().await;
+    assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
