@@ -187,6 +187,10 @@ async fn a_system_gets_partitions_grows_shrinks_and_is_one_whole_again_and_nothi
         assert_eq!(old.ended().await.code(), Some(2));
         let again = ground.change(from, to).await.expect(0);
         assert!(again.stdout.contains("already"), "{again:#?}");
+        let shown = ground.program(from).run("partitions show").expect(1);
+        assert!(shown.stdout.contains("keeps ANOTHER list than stream.partitions"), "{shown:#?}");
+        let shown = ground.program(to).run("partitions show").expect(0);
+        assert!(shown.stdout.contains("0 entries to be settled, 0 dead letters, 0 workers"), "{shown:#?}");
         ground.adds_up(to);
         ground.units_are(to).await;
     }
@@ -290,6 +294,8 @@ async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until
     // No other command opens them, and no other change begins.
     let resumed = ground.program("").run("resume --voucher 2 --yes");
     assert_eq!(ground.ask("", 2, 900).await.1, AdmitReply::Paused, "{resumed:#?}");
+    let shown = ground.program("").run("partitions show").expect(1);
+    assert!(shown.stdout.contains("to 3,1 (draining); 8 vouchers, 1 entry to be settled"), "{shown:#?}");
     let other = ground.change("", "9").await.expect(1);
     assert!(other.stdout.contains("a change of the partitions from none (one whole) to 3,1 is under way"));
     ground.program("3,1").run("audit").expect(2);
@@ -302,6 +308,15 @@ async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until
     assert_eq!(ground.ask("", 1, 900).await.1, AdmitReply::Paused, "it was paused before");
     ground.program("").run("resume --voucher 1 --yes").expect(0);
     ground.sell_only(1, 1).await;
+
+    // The pause of the workers would stay behind.
+    ground.program("").run("pause --workers --yes").expect(0);
+    let refused = ground.change("", "3,1").await.expect(1);
+    assert!(refused.stdout.contains("the workers are paused"), "{refused:#?}");
+    ground.program("").run("resume --workers --yes").expect(0);
+    for wrong in ["3,3", "3,,1", "{3}"] {
+        ground.change("", wrong).await.expect(2);
+    }
 
     // A dead letter would stay behind.
     ground.site.add(&[("userId", "1"), ("voucherId", "x"), ("id", "5")]).await;

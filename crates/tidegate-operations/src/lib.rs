@@ -24,6 +24,7 @@ pub mod order_progress;
 pub mod order_show;
 pub mod partition_change;
 pub mod partition_list;
+pub mod partition_show;
 pub mod pause;
 pub mod pending;
 pub mod purge;

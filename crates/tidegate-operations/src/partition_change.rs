@@ -69,7 +69,10 @@ impl PartitionChange {
         let mut step = match self.kept().await? {
             Kept::Before => ChangeStep::Draining,
             Kept::Step(step) => step,
-            Kept::After => return Ok(End::Whole),
+            Kept::After => {
+                report.is_done = true;
+                return Ok(End::Whole);
+            }
             Kept::Other(other) => bail!("{other}"),
         };
         loop {

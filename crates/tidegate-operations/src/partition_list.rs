@@ -51,6 +51,19 @@ pub enum ChangeStep {
     Opening,
 }
 
+impl ChangeStep {
+    /// Its name.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Draining => "draining",
+            Self::Stopping => "stopping",
+            Self::Moving => "moving",
+            Self::Opening => "opening",
+        }
+    }
+}
+
 impl KeptList {
     /// Reads what the partition of these keys keeps.
     ///

@@ -32,6 +32,7 @@ use crate::{
         order_wait::OrderWaitArgs,
         orders_release_unpaid::OrdersReleaseUnpaidArgs,
         partitions_change::PartitionsChangeArgs,
+        partitions_show::PartitionsShowArgs,
         pause::PauseArgs,
         pending_bury::PendingBuryArgs,
         pending_claim::PendingClaimArgs,
@@ -123,7 +124,7 @@ pub enum Command {
     /// Look at the dead letters, put them back, give their orders back, or delete them
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Change the list of partitions
+    /// Look at the partitions, or change their list
     #[command(subcommand)]
     Partitions(PartitionsCommand),
     /// Show who changed what with which command
@@ -227,6 +228,8 @@ pub enum ConsumersCommand {
 pub enum PartitionsCommand {
     /// Give the system another list of partitions, in a quiet hour
     Change(PartitionsChangeArgs),
+    /// Show each, and whether they agree on their list
+    Show(PartitionsShowArgs),
 }
 
 /// What can be done with dead letters.

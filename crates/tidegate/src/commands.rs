@@ -20,6 +20,7 @@ pub mod order_show;
 pub mod order_wait;
 pub mod orders_release_unpaid;
 pub mod partitions_change;
+pub mod partitions_show;
 pub mod pause;
 pub mod pending_bury;
 pub mod pending_claim;

@@ -186,6 +186,9 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Partitions(PartitionsCommand::Change(args)) => {
             commands::partitions_change::run(system, args).await
         }
+        Command::Partitions(PartitionsCommand::Show(args)) => {
+            over_all(system, async |system| commands::partitions_show::run(system, args).await).await
+        }
         Command::Log(args) => over_all(system, async |system| commands::log::run(system, args).await).await,
         Command::Probe(args) => commands::probe::run(settings, args).await,
         Command::Config(args) => commands::config::run(&config, args),

@@ -8,7 +8,7 @@ use tidegate_stream::inspect;
 use tokio::time::sleep;
 
 use super::{PartitionChange, places::Place, report::ChangeReport};
-use crate::{change::Job, text::counted};
+use crate::{change::Job, fleet_pause::FleetPause, text::counted};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long nothing may change before it is said what is waited for.
@@ -101,6 +101,15 @@ impl PartitionChange {
             names.extend(worker_hands::read_all(&place.redis, &place.keys).await?.into_keys());
         }
         Ok(names)
+    }
+
+    pub(super) async fn are_workers_paused(&self) -> anyhow::Result<bool> {
+        for place in &self.places.old {
+            if FleetPause::read(&place.redis, &place.keys).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(super) async fn dead_letters(&self) -> anyhow::Result<u64> {

@@ -127,6 +127,11 @@ impl PartitionChange {
             Kept::Before | Kept::Step(ChangeStep::Draining) if plan.dead_letters > 0 => {
                 (PlannedChange::Refused, Some(dead_letters_stay(plan.dead_letters)))
             }
+            Kept::Before if self.are_workers_paused().await? => {
+                let reason =
+                    "the workers are paused, and would go on afterwards: tidegate resume --workers first";
+                (PlannedChange::Refused, Some(reason.to_owned()))
+            }
             Kept::Before => (PlannedChange::WouldChange, None),
             Kept::Step(step) => {
                 plan.step = Some(step);

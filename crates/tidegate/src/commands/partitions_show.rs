@@ -1,0 +1,61 @@
+//! `tidegate partitions show`: the partitions, and whether they agree on their list.
+
+use clap::Args;
+use tidegate_operations::{
+    SystemSettings, connect, partition_list::named_list, partition_show::PartitionView, text::counted,
+};
+
+use crate::{exit::Exit, output::OutputArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate partitions show
+  tidegate partitions show --json | jq 'select(.agrees | not) | .tag'
+
+Looks at each partition of stream.partitions, also where the system has another list, or is being given one. Exits with 1
+where one keeps another list than stream.partitions.";
+
+/// What `tidegate partitions show` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct PartitionsShowArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Shows one of them.
+///
+/// # Errors
+/// When Redis cannot be reached.
+pub async fn run(settings: &SystemSettings, args: &PartitionsShowArgs) -> anyhow::Result<Exit> {
+    let redis = connect::redis_of_any_list(settings).await?;
+    let view = PartitionView::read(&redis, settings).await?;
+    args.output.print(&view, text)?;
+    Ok(if view.agrees { Exit::Ok } else { Exit::No })
+}
+
+fn text(view: &PartitionView) -> String {
+    let list = match (&view.list, &view.changing_to) {
+        (Some(from), Some(to)) => {
+            format!(
+                "is being changed from the list {} to {} ({})",
+                named_list(from),
+                named_list(to),
+                view.step.map_or("", |step| step.word())
+            )
+        }
+        (Some(list), None) if view.agrees => format!("keeps the list {}", named_list(list)),
+        (Some(list), None) => format!("keeps ANOTHER list than stream.partitions: {}", named_list(list)),
+        (None, _) => "keeps no list".to_owned(),
+    };
+    let master = view.master.as_ref().map(|master| format!(", on {master}"));
+    format!(
+        "number {}{}: {list}; {}, {} to be settled, {}, {}",
+        view.number,
+        master.unwrap_or_default(),
+        counted(view.vouchers, "voucher"),
+        counted(view.entries, "entry"),
+        counted(view.dead_letters, "dead letter"),
+        counted(view.workers, "worker")
+    )
+}
