@@ -12,8 +12,8 @@ use tokio::time::sleep;
 
 use crate::{change::InvalidInput, settings::SystemSettings};
 
-/// Workers are to notice a change within a second.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Workers are to notice a change within some seconds.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What a partition keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
