@@ -117,6 +117,37 @@ async fn while_a_move_stands_still_orders_are_written_without_user_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "three quarters of a minute; run `just clusters`"]
+async fn a_slot_with_a_large_journal_moves_in_one_piece_where_the_server_can() {
+    let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
+    let site = ClusterSite::open(cluster).await;
+    let worker = site.worker("a").start();
+    site.sells_on([12], Duration::from_secs(60)).await;
+    let lua = "for at = 1, 30000 do redis.call('HSET', KEYS[1], ARGV[1] .. at, string.rep('y', 100)) end";
+    let from = site.cluster.master_of("10").expect("a master");
+    for part in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+        from.says(&["EVAL", lua, "1", "{10}:seckill:journal:1000000", part]).expect("a large key");
+    }
+    let sale = site.sell();
+    for to in ["2", "0", "2"] {
+        let to = site.cluster.master_of(to).expect("a master");
+        let moved = site.cluster.move_whole("10", to, WHOLE_WITHIN).expect("it moves");
+        let Some(took) = moved else { break };
+        eprintln!("a slot with a journal of 300,000 orders moved in {took:?}");
+        site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    }
+    sale.end().await;
+    let journal = ["DEL", "{10}:seckill:journal:1000000"];
+    site.cluster.master_of("10").expect("a master").says(&journal).expect("removed");
+    site.adds_up().await;
+    let admitted: Vec<i64> = site.admitted.lock().expect("nobody broke").keys().copied().collect();
+    for order in admitted {
+        assert!(site.has(order).await, "order {order}: nothing is lost when a slot moves");
+    }
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_with_another_list_of_partitions_refuses_to_begin() {
     let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
     let site = ClusterSite::open(cluster).await;

@@ -1,6 +1,8 @@
 //! Slots: which one a tag is in, and how one is moved from node to node, step by step.
 
-use anyhow::{Context, Result};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
 
 use super::{RedisCluster, RedisNode, SLOTS};
 
@@ -30,6 +32,23 @@ impl RedisCluster {
         to.says(&["CLUSTER", "SETSLOT", &number, "IMPORTING", from.id()])?;
         from.says(&["CLUSTER", "SETSLOT", &number, "MIGRATING", to.id()])?;
         Ok(MovingSlot { cluster: self, slot, from, to })
+    }
+}
+
+impl RedisCluster {
+    /// Moves the slot of `{tag}` to another master in one piece, whatever its size, and waits until it is there. None where the
+    /// server cannot: Valkey 9 and later can.
+    pub fn move_whole(&self, tag: &str, to: &RedisNode, within: Duration) -> Result<Option<Duration>> {
+        let (slot, from) = (slot_of(tag).to_string(), self.master_of(tag)?);
+        let began = Instant::now();
+        if from.says(&["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &slot, &slot, "NODE", to.id()]).is_err() {
+            return Ok(None);
+        }
+        while self.master_of(tag)?.id() != to.id() {
+            ensure!(began.elapsed() < within, "Slot {slot} is not moved after {within:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Some(began.elapsed()))
     }
 }
 
