@@ -17,6 +17,7 @@ mod proc;
 mod report;
 mod resp;
 mod results;
+mod scale;
 mod sender;
 mod site;
 mod sizes;
@@ -82,6 +83,8 @@ enum What {
     Trouble,
     /// Only what an order costs, in large sizes: about five minutes
     Cost,
+    /// What partitions cost and bring, on Redis Clusters: about five minutes
+    Scale,
     /// Ratios of two runs
     Compare,
 }
@@ -132,6 +135,11 @@ impl Bench {
             What::Compare => {
                 let [a, b] = self.files.as_slice() else { bail!("Name two files: compare A.json B.json") };
                 compare::print(a, b)
+            }
+            What::Scale => {
+                let program = self.tidegate.clone().map_or_else(crate::demo::beside_this_program, Ok)?;
+                let folder = self.out.clone().unwrap_or_else(|| "docs/benchmarks".into());
+                tokio::runtime::Runtime::new()?.block_on(scale::measure(&program, &folder, self.scale))
             }
             What::Quick | What::Full | What::Trouble | What::Cost => {
                 tokio::runtime::Runtime::new()?.block_on(self.measure())
@@ -224,12 +232,12 @@ impl Bench {
             What::Quick => Sizes::quick(self.scale),
             What::Cost => Sizes::cost(self.scale),
             What::Trouble => Sizes::trouble(self.scale),
-            What::Full | What::Compare => Sizes::full(self.scale),
+            What::Full | What::Scale | What::Compare => Sizes::full(self.scale),
         };
         let parts = match self.what {
             What::Cost => Parts(vec![Part::Cost]),
             What::Trouble => Parts(vec![Part::Trouble]),
-            What::Quick | What::Full | What::Compare => Parts(self.only.clone()),
+            What::Quick | What::Full | What::Scale | What::Compare => Parts(self.only.clone()),
         };
         let mut site = Site::open(flavour, program).await?;
         let mut results = ServerResults { server: site.describe().await?, ..Default::default() };
