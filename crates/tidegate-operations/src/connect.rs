@@ -9,7 +9,7 @@ use tidegate_orders::{Announcer, SessionError, SessionSettings, Sessions};
 use tidegate_stream::readable;
 use tokio::time::timeout;
 
-use crate::{partition_list, settings::SystemSettings};
+use crate::{partition_list, settings::SystemSettings, shards};
 
 /// Opens the connections for Redis commands.
 ///
@@ -60,8 +60,18 @@ async fn open_unchecked(
 /// only say that it timed out.
 ///
 /// # Errors
-/// When MySQL cannot be reached within the acquire timeout.
+/// When MySQL cannot be reached within the acquire timeout, or serves other partitions.
 pub async fn mysql(settings: &SystemSettings) -> anyhow::Result<MySqlPool> {
+    let mysql = mysql_unchecked(settings).await?;
+    shards::compare(settings, &mysql).await?;
+    Ok(mysql)
+}
+
+/// As [`mysql`], whatever partitions it serves.
+///
+/// # Errors
+/// When MySQL cannot be reached within the acquire timeout.
+pub async fn mysql_unchecked(settings: &SystemSettings) -> anyhow::Result<MySqlPool> {
     Ok(mysql_reached(settings).await?.pool(settings.mysql.connections))
 }
 
@@ -76,8 +86,13 @@ pub async fn mysql_reached(settings: &SystemSettings) -> anyhow::Result<Sessions
         SessionError::Server(error) => error.into(),
         error => anyhow::Error::from(error),
     });
-    found.with_context(|| {
-        format!("Failed to reach MySQL at {}; check mysql.url / TIDEGATE_MYSQL_URL", mysql.url)
+    found.with_context(|| match &mysql.shard_tags[..] {
+        [] => format!("Failed to reach MySQL at {}; check mysql.url / TIDEGATE_MYSQL_URL", mysql.url),
+        tags => format!(
+            "Failed to reach the MySQL shard of the partitions {} at {}; check mysql.shards",
+            tags.join(", "),
+            mysql.url
+        ),
     })?;
     Ok(sessions)
 }

@@ -1,6 +1,7 @@
 //! In which partition to look for an order of which only the id is known.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use futures_util::future::join_all;
 use sqlx::{AssertSqlSafe, MySqlPool};
 use tidegate_orders::{OrderId, Partition, VoucherId};
 
@@ -8,16 +9,19 @@ use crate::{
     change::InvalidInput,
     connect,
     settings::{System, SystemSettings},
+    text::error_chain,
     within::in_time,
 };
 
 /// The partition of an order.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct OrderPlace<'a> {
     /// It.
     pub system: &'a SystemSettings,
     /// Nobody said so but the order's id, which a producer may make as it likes.
     pub is_guessed: bool,
+    /// Shards that gave no answer: any of them may have the order, wherever else it is not. Empty where MySQL is one.
+    pub away: Vec<String>,
 }
 
 impl<'a> OrderPlace<'a> {
@@ -31,25 +35,37 @@ impl<'a> OrderPlace<'a> {
         order: OrderId,
         voucher: Option<VoucherId>,
     ) -> anyhow::Result<OrderPlace<'a>> {
-        let is_guessed = false;
+        let certain = |system| Self { system, is_guessed: false, away: Vec::new() };
         if let [only] = system.partitions() {
-            return Ok(Self { system: only, is_guessed });
+            return Ok(certain(only));
         }
         if let Some(voucher) = voucher {
-            return Ok(Self { system: system.of_voucher(voucher)?, is_guessed });
+            return Ok(certain(system.of_voucher(voucher)?));
         }
         // What MySQL says is a help: where it is away, the id has to do.
-        if let Ok(Some(voucher)) = voucher_of(system.common(), order).await {
-            return Ok(Self { system: system.of_voucher(voucher)?, is_guessed });
+        let shards = system.shards();
+        let mut away = Vec::new();
+        for (shard, asked) in shards.iter().zip(join_all(shards.iter().map(|it| voucher_of(it, order))).await)
+        {
+            match asked {
+                Ok(Some(voucher)) => return Ok(certain(system.of_voucher(voucher)?)),
+                Err(error) if shards.len() > 1 => {
+                    away.push(format!("{} ({})", shard.mysql.url, error_chain(&error)));
+                }
+                _ => {}
+            }
         }
         let named =
             system.partitions().iter().find(|own| own.partition().index() == Partition::index_in(order));
+        if let (None, [away, ..]) = (named, &away[..]) {
+            bail!("whether order {order} exists is unknown: a MySQL shard gave no answer: {away}");
+        }
         let named = named.ok_or_else(|| {
             InvalidInput(format!(
                 "MySQL does not know order {order}, and its id names no partition: say --voucher, or --partition TAG"
             ))
         })?;
-        Ok(Self { system: named, is_guessed: true })
+        Ok(Self { system: named, is_guessed: true, away })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What operations must know of a system: its stores, its names, and how long its workers take for what.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tidegate_orders::{Announced, KeyTemplates, Partition, VoucherId, gate::Confirmation};
 use tidegate_stream::{RedisCluster, SlotMaster, StreamNames};
@@ -56,13 +56,49 @@ impl System {
         Self { partitions, ..self.clone() }
     }
 
+    /// With each of these partitions in a MySQL of its own; the others stay where `mysql.url` leads.
+    #[must_use]
+    pub fn with_shards(mut self, urls: &BTreeMap<String, RedactedUrl>) -> Self {
+        if urls.is_empty() {
+            return self;
+        }
+        for system in &mut self.partitions {
+            if let Some(url) = system.partition().tag().and_then(|tag| urls.get(tag)) {
+                system.mysql.url = url.clone();
+            }
+        }
+        let served: Vec<_> =
+            self.partitions.iter().map(|it| (it.mysql.url.clone(), it.partition().tag())).collect();
+        let tags_at = |url: &RedactedUrl| {
+            let here = served.iter().filter(|(own, _)| own == url);
+            here.filter_map(|(_, tag)| tag.map(str::to_owned)).collect::<Vec<_>>()
+        };
+        let tags: Vec<_> = served.iter().map(|(url, _)| tags_at(url)).collect();
+        for (system, tags) in self.partitions.iter_mut().zip(tags) {
+            system.mysql.shard_tags = tags;
+        }
+        self
+    }
+
+    /// One partition for each MySQL that they are in.
+    #[must_use]
+    pub fn shards(&self) -> Vec<&SystemSettings> {
+        let mut shards: Vec<&SystemSettings> = Vec::new();
+        for system in &self.partitions {
+            if shards.iter().all(|known| known.mysql.url != system.mysql.url) {
+                shards.push(system);
+            }
+        }
+        shards
+    }
+
     /// Each of them, in the order of their tags.
     #[must_use]
     pub fn partitions(&self) -> &[SystemSettings] {
         &self.partitions
     }
 
-    /// What is the same in all of them: MySQL, times and sizes. Its names are those of the first.
+    /// What is the same in all of them: times and sizes. Its names and its MySQL are those of the first.
     #[must_use]
     pub fn common(&self) -> &SystemSettings {
         &self.partitions[0]
@@ -198,6 +234,8 @@ impl RedisSettings {
 pub struct MySqlSettings {
     /// Where MySQL is.
     pub url: RedactedUrl,
+    /// The partitions that it serves; none, where the system has no shards.
+    pub shard_tags: Vec<String>,
     /// Connections of a process; never 0 here.
     pub connections: u32,
     /// Batches that write at the same time.

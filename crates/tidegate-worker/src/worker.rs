@@ -7,6 +7,7 @@ mod beside;
 mod expire;
 mod name;
 mod reconcile;
+mod shard;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -42,6 +43,7 @@ use expire::{ExpiryLease, expire};
 use name::Name;
 pub use name::NameTaken;
 use reconcile::{Reconciler, reconcile};
+use shard::Shard;
 
 /// Sessions with MySQL, which the workers of a process share.
 #[derive(Clone, Debug)]
@@ -85,6 +87,7 @@ pub struct Worker {
     pool: Pool,
     for_lookers: MySqlPool,
     mysql: Sessions,
+    shard: Shard,
     ledger: Ledger,
     announcer: Announcer,
     stream: Stream,
@@ -119,6 +122,8 @@ impl Worker {
         let (pool, stream) =
             patiently(worker, is_another_list, async || open_stream(system, &names).await).await?;
         patiently(worker, is_a_no, async || partition_list::keep(system, &pool).await).await?;
+        let shard = Shard::new(system, mysql.for_lookers.clone());
+        shard.refuse_another().await?;
         let leases = Leases::new(pool.clone());
         let heartbeat = keys.heartbeat(&worker.name);
         let name = Name::new(leases.clone(), pool.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
@@ -185,6 +190,7 @@ impl Worker {
             announcer: announcer.over(for_lookers.clone()),
             for_lookers,
             mysql,
+            shard,
             ledger,
             stream,
             lanes,
@@ -224,7 +230,7 @@ impl Worker {
     /// [`NameTaken`], after a stop in good order, when another process has taken the name; a lane that panicked.
     pub async fn run_until_stopped(self, stop: CancellationToken) -> anyhow::Result<()> {
         // Nothing is in hand yet: a stop need not wait for a MySQL that says nothing.
-        if let Some(Err(outage)) = stop.run_until_cancelled(self.ledger.probe()).await {
+        if let Some(Err(outage)) = stop.run_until_cancelled(self.shard.probe(&self.ledger)).await {
             self.breaker.trip(outage, self.breaker.closings());
         }
         let consumers = self.lanes.len();
@@ -242,7 +248,7 @@ impl Worker {
             "worker started"
         );
 
-        let probe = || probe(&self.ledger, &self.stream);
+        let probe = || probe(&self.shard, &self.ledger, &self.stream);
         let backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         let remover =
             ConsumerRemover::new(self.pool.clone(), self.stream.names().clone(), self.settings.retire_idle);
@@ -331,8 +337,8 @@ fn lane_settings(worker: &WorkerSettings) -> LaneSettings {
 }
 
 /// Both stores take a write: what a batch needs.
-async fn probe(ledger: &Ledger, stream: &Stream) -> Result<(), Outage> {
-    ledger.probe().await?;
+async fn probe(shard: &Shard, ledger: &Ledger, stream: &Stream) -> Result<(), Outage> {
+    shard.probe(ledger).await?;
     Ok(stream.probe().await?)
 }
 

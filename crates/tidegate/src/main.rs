@@ -87,7 +87,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
             over_all(&system.chosen(args.voucher)?, async |system| commands::resume::run(system, args).await)
                 .await
         }
-        Command::Migrate(args) => commands::migrate::run(system.common(), args).await,
+        Command::Migrate(args) => commands::migrate::run(system, args).await,
         Command::Doctor(args) => {
             over_all(system, async |system| commands::doctor::run(system, args).await).await
         }
@@ -135,13 +135,19 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
             over_all(system, async |system| commands::consumers_remove::run(system, args).await).await
         }
         Command::Order(OrderCommand::Show(args)) => {
-            commands::order_show::run(place_of(system, args.order, args.voucher).await?, args).await
+            place_of(system, args.order, args.voucher)
+                .await?
+                .conclude(async |system| commands::order_show::run(system, args).await)
+                .await
         }
         Command::Order(OrderCommand::Find(args)) => {
             over_any(system, async |system| commands::order_find::run(system, args).await).await
         }
         Command::Order(OrderCommand::Wait(args)) => {
-            commands::order_wait::run(place_of(system, args.order, args.voucher).await?, args).await
+            place_of(system, args.order, args.voucher)
+                .await?
+                .conclude(async |system| commands::order_wait::run(system, args).await)
+                .await
         }
         Command::Order(OrderCommand::Pay(args)) => commands::order_event::pay(system, args).await,
         Command::Order(OrderCommand::Cancel(args)) => commands::order_event::cancel(system, args).await,

@@ -46,6 +46,11 @@ impl ChangeArgs {
         self.name.clone().unwrap_or_else(invocation::account)
     }
 
+    /// Whether nothing is to be changed.
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     /// How what is found, planned or done is printed.
     pub fn output(&self) -> OutputArgs {
         self.output

@@ -1,6 +1,7 @@
 //! How a command goes over the partitions of a system: one after the other, each under its own heading. One that is away is named,
 //! and leaves the answer of the whole unknown; the others are looked at all the same.
 
+use anyhow::bail;
 use tidegate_operations::{InvalidInput, System, SystemSettings, order_place::OrderPlace, text::error_chain};
 use tidegate_orders::{OrderId, VoucherId};
 
@@ -29,6 +30,28 @@ pub async fn over_any(
     command: impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     over(system, Whole::AnyOne, command).await
+}
+
+/// As [`over_all`], once for each MySQL, whichever partitions are in it.
+///
+/// # Errors
+/// As [`over_all`].
+pub async fn over_shards(
+    system: &System,
+    command: impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    let shards = system.shards();
+    if let [only] = shards[..] {
+        return command(only).await;
+    }
+    let mut exits = Vec::new();
+    for shard in shards {
+        output::begin_partition(Some(&shard.mysql.shard_tags.join(",")));
+        let ended = command(shard).await;
+        output::begin_partition(None);
+        exits.push(ended?);
+    }
+    Ok(Whole::EveryOne.exit(&exits, true))
 }
 
 /// When the answer of the whole is yes.
@@ -82,7 +105,7 @@ pub async fn place_of(
     system: &System,
     order: OrderId,
     voucher: Option<VoucherId>,
-) -> anyhow::Result<&SystemSettings> {
+) -> anyhow::Result<Place<'_>> {
     let place = OrderPlace::find(system, order, voucher).await?;
     if place.is_guessed {
         let partition = place.system.partition();
@@ -91,7 +114,45 @@ pub async fn place_of(
              --partition says another)"
         ));
     }
-    Ok(place.system)
+    Ok(Place(place))
+}
+
+/// Where an order is looked for.
+pub struct Place<'a>(OrderPlace<'a>);
+
+impl<'a> Place<'a> {
+    /// Looks there. While a shard is away, whatever is not found there may be in that one: unknown, and never "not found".
+    ///
+    /// # Errors
+    /// As `look`.
+    pub async fn conclude(
+        self,
+        look: impl AsyncFnOnce(&'a SystemSettings) -> anyhow::Result<Exit>,
+    ) -> anyhow::Result<Exit> {
+        let exit = look(self.0.system).await?;
+        if exit == Exit::Ok || self.0.away.is_empty() {
+            return Ok(exit);
+        }
+        print_note(&format!(
+            "UNKNOWN: a MySQL shard that may have the order gave no answer: {}. With --voucher, only its own is asked.",
+            self.0.away.join("; ")
+        ));
+        Ok(Exit::Unknown)
+    }
+
+    /// The partition, for a change, which is not to be guessed while a shard is away.
+    ///
+    /// # Errors
+    /// When one is.
+    pub fn certain(self) -> anyhow::Result<&'a SystemSettings> {
+        match &self.0.away[..] {
+            [] => Ok(self.0.system),
+            away => bail!(
+                "a MySQL shard that may have the order gave no answer: {}. If its voucher is known, say --voucher",
+                away.join("; ")
+            ),
+        }
+    }
 }
 
 impl Whole {

@@ -76,6 +76,7 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
             connect_timeout: 5 * second,
         },
         mysql: MySqlSettings {
+            shard_tags: Vec::new(),
             url: RedactedUrl::new(mysql.url()),
             connections: 4,
             writers: 2,

@@ -66,6 +66,14 @@ impl OrderPages {
             Ok(progress) => progress,
             Err(why) => return failed(StatusCode::SERVICE_UNAVAILABLE, &why),
         };
+        let is_sharded = !self.view.settings().system.mysql.shard_tags.is_empty();
+        if is_sharded && asked.1.is_none() && progress.state == OrderState::Unknown {
+            // Only one shard was asked: its row may be in another.
+            return failed(
+                StatusCode::BAD_REQUEST,
+                "unknown where its id leads: say `voucher`, which tells the shard",
+            );
+        }
         if wants_events {
             return self.events(told, &progress, room, headers);
         }

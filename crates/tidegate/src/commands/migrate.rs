@@ -2,14 +2,16 @@
 
 use clap::Args;
 use tidegate_operations::{
-    SystemSettings,
+    System, SystemSettings,
     migrate::{self, MigratePlan, MigrateReport, SchemaState},
+    shards,
     text::counted,
 };
 
 use crate::{
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
+    partitions::over_shards,
 };
 
 const EXAMPLES: &str = "\
@@ -35,7 +37,16 @@ pub struct MigrateArgs {
 ///
 /// # Errors
 /// When MySQL cannot be reached, the database does not exist, or a statement fails.
-pub async fn run(settings: &SystemSettings, args: &MigrateArgs) -> anyhow::Result<Exit> {
+pub async fn run(system: &System, args: &MigrateArgs) -> anyhow::Result<Exit> {
+    shards::check(system).await?;
+    let exit = over_shards(system, async |settings| migrate_one(settings, args).await).await?;
+    if exit == Exit::Ok && !args.change.is_dry_run() {
+        shards::claim(system).await?;
+    }
+    Ok(exit)
+}
+
+async fn migrate_one(settings: &SystemSettings, args: &MigrateArgs) -> anyhow::Result<Exit> {
     let mysql = migrate::open(settings).await?;
     let plan = migrate::plan(&mysql).await?;
     Change::new(settings, &args.change).run(plan, async |_plan, _job| migrate::run(&mysql).await).await

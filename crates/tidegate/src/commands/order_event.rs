@@ -215,7 +215,7 @@ pub async fn refund_failed(system: &System, args: &RefundEventArgs) -> anyhow::R
 
 async fn send(system: &System, request: OrderEventRequest, change: &ChangeArgs) -> anyhow::Result<Exit> {
     let settings = match &request.orders {
-        EventOrders::One(one) => place_of(system, one.order, one.voucher).await?,
+        EventOrders::One(one) => place_of(system, one.order, one.voucher).await?.certain()?,
         EventOrders::File { .. } => system.only()?,
     };
     let events = OrderEvents::connect(settings, request.clone()).await?;

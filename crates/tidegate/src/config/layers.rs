@@ -71,7 +71,7 @@ fn is_url(key: &str) -> bool {
 }
 
 fn is_secret(key: &str) -> bool {
-    is_url(key) || key.ends_with(".token")
+    is_url(key) || key.ends_with(".token") || key == "mysql.shards"
 }
 
 /// Whether this value of this key holds no secret for sure.
@@ -187,6 +187,11 @@ impl Layers {
                 let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
                 Value::Array(words.map(Value::from).collect())
             }
+            // A URL may hold commas, and no blanks.
+            Some(Value::Table(_)) => {
+                let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+                Value::Table(pairs.map(|(key, value)| (key.to_owned(), Value::from(value))).collect())
+            }
             _ => Value::String(text.to_owned()),
         };
         self.set(key, value, source);
@@ -239,6 +244,7 @@ fn kind(value: &Value) -> &'static str {
         Value::Integer(_) => "a whole number",
         Value::String(_) => "a text in quotes",
         Value::Array(_) => "a list of texts in quotes",
+        Value::Table(_) => "a table of texts in quotes",
         _ => value.type_str(),
     }
 }

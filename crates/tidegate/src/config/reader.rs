@@ -1,6 +1,11 @@
 //! Reads typed values out of the layers and collects what is wrong with them, instead of stopping at the first.
 
-use std::{collections::BTreeSet, fmt::Display, ops::RangeInclusive, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+    ops::RangeInclusive,
+    time::Duration,
+};
 
 use toml::Value;
 
@@ -64,6 +69,17 @@ impl<'a> Reader<'a> {
             self.wrong(key, "must be a list of texts in quotes");
         }
         words
+    }
+
+    /// Texts by their names.
+    pub fn table(&mut self, key: &'static str) -> BTreeMap<String, String> {
+        let Value::Table(values) = &self.setting(key).value else { return BTreeMap::new() };
+        let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+        let texts: BTreeMap<_, _> = values.iter().filter_map(text).collect();
+        if texts.len() < values.len() {
+            self.wrong(key, "must be a table of texts in quotes");
+        }
+        texts
     }
 
     /// A whole number within a range.

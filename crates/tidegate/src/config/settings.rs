@@ -1,6 +1,7 @@
 //! The settings as types, and what each may be.
 
 mod admin;
+mod shards;
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -96,6 +97,7 @@ impl Settings {
         };
         let tags = partitions(reader);
         let mysql = mysql(reader, worker.lanes * tags.len().max(1));
+        let shards = shards::read(reader, &tags);
         let (redis, cluster) = redis(reader);
         if is_cluster_url(redis.url.reveal()) && tags.is_empty() {
             let why = "is a cluster, where the names of a system need tags: set stream.partitions";
@@ -130,7 +132,8 @@ impl Settings {
                 },
                 &tags,
                 cluster.as_ref(),
-            ),
+            )
+            .with_shards(&shards),
             worker,
             log: log(reader),
         }
@@ -170,11 +173,18 @@ fn fleet(worker: &WorkerSettings) -> FleetTiming {
 }
 
 fn redis(reader: &mut Reader<'_>) -> (RedisSettings, Option<Arc<RedisCluster>>) {
+    let text = reader.text("redis.url");
     let (url, cluster) =
-        url(reader, "redis.url", &REDIS_SCHEMES, urls::wrong_redis_query, |url| match is_cluster_url(url) {
-            true => RedisCluster::new(url).map(Some).map_err(|error| error.details().to_owned()),
-            false => RedisConfig::from_url(url).map(|_| None).map_err(|error| error.details().to_owned()),
-        });
+        url(
+            reader,
+            ("redis.url", text),
+            &REDIS_SCHEMES,
+            urls::wrong_redis_query,
+            |url| match is_cluster_url(url) {
+                true => RedisCluster::new(url).map(Some).map_err(|error| error.details().to_owned()),
+                false => RedisConfig::from_url(url).map(|_| None).map_err(|error| error.details().to_owned()),
+            },
+        );
     let settings = RedisSettings {
         url,
         master: None,
@@ -226,12 +236,8 @@ fn names_of_its_own(reader: &mut Reader<'_>, stream: &StreamSettings, keys: &Key
 }
 
 fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
-    let (url, hosts) = url(reader, "mysql.url", &MYSQL_SCHEMES, urls::wrong_mysql_query, |url| {
-        mysql_hosts(url).map_err(|error| error.to_string())
-    });
-    if hosts.is_some_and(|hosts| hosts.iter().any(|host| host.get_database().is_none())) {
-        reader.wrong("mysql.url", "must name the database: mysql://user:password@host:port/DATABASE");
-    }
+    let url = reader.text("mysql.url");
+    let url = mysql_url(reader, "mysql.url", url);
     let connections: u32 = reader.number("mysql.connections", 0..=1_000);
     let statement_timeout = reader.millis("mysql.statement_timeout_ms", 100..=HOUR_MS);
     let lock_wait_timeout_s = reader.number("mysql.lock_wait_timeout_s", 1..=50);
@@ -243,12 +249,22 @@ fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
     );
     MySqlSettings {
         url,
+        shard_tags: Vec::new(),
         connections: if connections == 0 { u32::try_from(lanes).unwrap_or(64) + 1 } else { connections },
         writers: reader.number("mysql.writers", 1..=64),
         acquire_timeout: reader.millis("mysql.acquire_timeout_ms", 100..=60_000),
         statement_timeout,
         lock_wait_timeout_s,
     }
+}
+
+fn mysql_url(reader: &mut Reader<'_>, key: &'static str, text: String) -> RedactedUrl {
+    let parse = |url: &str| mysql_hosts(url).map_err(|error| error.to_string());
+    let (url, hosts) = url(reader, (key, text), &MYSQL_SCHEMES, urls::wrong_mysql_query, parse);
+    if hosts.is_some_and(|hosts| hosts.iter().any(|host| host.get_database().is_none())) {
+        reader.wrong(key, "must name the database: mysql://user:password@host:port/DATABASE");
+    }
+    url
 }
 
 fn stream(reader: &mut Reader<'_>) -> StreamSettings {
@@ -435,12 +451,12 @@ fn log(reader: &mut Reader<'_>) -> LogSettings {
 /// A URL that its client library understands. The library's message is passed on only where no secret can be in it.
 fn url<T>(
     reader: &mut Reader<'_>,
-    key: &'static str,
+    (key, text): (&'static str, String),
     schemes: &[&str],
     wrong_query: impl Fn(&str) -> Option<String>,
     parse: impl Fn(&str) -> Result<T, String>,
 ) -> (RedactedUrl, Option<T>) {
-    let url = RedactedUrl::new(reader.text(key));
+    let url = RedactedUrl::new(text);
     let scheme = url.reveal().split_once("://").map(|(scheme, _)| scheme);
     if !scheme.is_some_and(|scheme| schemes.contains(&scheme)) {
         reader.wrong(key, format!("must begin with {}://", schemes.join("://, ")));

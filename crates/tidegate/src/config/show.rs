@@ -34,6 +34,9 @@ pub fn json(layers: &Layers) -> serde_json::Value {
             Value::Integer(number) => json!(number),
             Value::String(text) => json!(text),
             Value::Array(words) => words.iter().map(|word| word.as_str().unwrap_or_default()).collect(),
+            Value::Table(texts) => {
+                texts.iter().map(|(name, text)| (name.as_str(), text.as_str().unwrap_or_default())).collect()
+            }
             other => json!(other.to_string()),
         };
         let keys = sections.entry(section).or_insert_with(|| json!({}));
@@ -51,6 +54,10 @@ fn visible(setting: &Setting) -> Value {
         Value::String(url) if setting.is_url() => Value::String(RedactedUrl::new(url.as_str()).to_string()),
         Value::String(secret) if setting.is_secret() && !secret.is_empty() => {
             Value::String(HIDDEN.to_owned())
+        }
+        Value::Table(urls) if setting.is_secret() => {
+            let shown = |url: &Value| RedactedUrl::new(url.as_str().unwrap_or_default()).to_string();
+            Value::Table(urls.iter().map(|(name, url)| (name.clone(), Value::from(shown(url)))).collect())
         }
         value => value.clone(),
     }

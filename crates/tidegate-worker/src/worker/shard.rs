@@ -1,0 +1,48 @@
+//! A worker writes only where the rows of its partition are. It may begin while MySQL is away; then it looks before it reads.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use sqlx::MySqlPool;
+use tidegate_operations::{InvalidInput, SystemSettings, shards, text::error_chain};
+use tidegate_orders::Ledger;
+use tidegate_stream::Outage;
+
+/// The MySQL of a partition.
+#[derive(Debug)]
+pub(super) struct Shard {
+    system: SystemSettings,
+    mysql: MySqlPool,
+    is_right: AtomicBool,
+}
+
+impl Shard {
+    /// Nothing is known yet.
+    pub(super) fn new(system: &SystemSettings, mysql: MySqlPool) -> Self {
+        Self { system: system.clone(), mysql, is_right: AtomicBool::new(false) }
+    }
+
+    /// Asks whether the rows of the partition are there. No answer is no refusal.
+    ///
+    /// # Errors
+    /// When they are elsewhere.
+    pub(super) async fn refuse_another(&self) -> anyhow::Result<()> {
+        match self.look().await {
+            Err(error) if error.is::<InvalidInput>() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// It takes a write, and the rows of the partition are there.
+    pub(super) async fn probe(&self, ledger: &Ledger) -> Result<(), Outage> {
+        ledger.probe().await?;
+        self.look().await.map_err(|error| Outage::new("MySQL", error_chain(&error)))
+    }
+
+    async fn look(&self) -> anyhow::Result<()> {
+        if !self.is_right.load(Relaxed) {
+            shards::compare(&self.system, &self.mysql).await?;
+            self.is_right.store(true, Relaxed);
+        }
+        Ok(())
+    }
+}
