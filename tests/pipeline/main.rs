@@ -26,6 +26,7 @@ mod rights;
 mod sentinel;
 mod service;
 mod setting_aside;
+mod shards;
 mod takeover;
 mod timed_release;
 mod tls;

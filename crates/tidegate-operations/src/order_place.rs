@@ -1,6 +1,6 @@
 //! In which partition to look for an order of which only the id is known.
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use futures_util::future::join_all;
 use sqlx::{AssertSqlSafe, MySqlPool};
 use tidegate_orders::{OrderId, Partition, VoucherId};
@@ -23,6 +23,11 @@ pub struct OrderPlace<'a> {
     /// Shards that gave no answer: any of them may have the order, wherever else it is not. Empty where MySQL is one.
     pub away: Vec<String>,
 }
+
+/// What follows for an order, and the MySQL shards that gave no answer and may have it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}: MySQL shards gave no answer: {1}. Where the voucher is known, say --voucher")]
+pub struct ShardsAway(pub String, pub String);
 
 impl<'a> OrderPlace<'a> {
     /// The partition of `voucher`; where that is not known, of the voucher that MySQL has the order of; and otherwise the one
@@ -57,8 +62,10 @@ impl<'a> OrderPlace<'a> {
         }
         let named =
             system.partitions().iter().find(|own| own.partition().index() == Partition::index_in(order));
-        if let (None, [away, ..]) = (named, &away[..]) {
-            bail!("whether order {order} exists is unknown: a MySQL shard gave no answer: {away}");
+        if named.is_none() && !away.is_empty() {
+            return Err(
+                ShardsAway(format!("whether there is an order {order} is unknown"), away.join("; ")).into()
+            );
         }
         let named = named.ok_or_else(|| {
             InvalidInput(format!(

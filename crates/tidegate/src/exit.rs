@@ -3,7 +3,7 @@
 use std::{fmt, process::ExitCode};
 
 use crate::{config::InvalidConfig, output::print_note};
-use tidegate_operations::{InvalidInput, text::error_chain};
+use tidegate_operations::{InvalidInput, order_place::ShardsAway, text::error_chain};
 
 /// The exit codes, for `tidegate --help`.
 pub const EXIT_CODES_HELP: &str = "\
@@ -93,7 +93,11 @@ pub fn finish(outcome: anyhow::Result<Exit>, failure_output: FailureOutput) -> E
 
 fn exit_of(error: &anyhow::Error) -> Exit {
     let is_usage = error.is::<InvalidConfig>() || error.is::<WrongUsage>() || error.is::<InvalidInput>();
-    if is_usage { Exit::Usage } else { Exit::Failed }
+    match is_usage {
+        true => Exit::Usage,
+        false if error.is::<ShardsAway>() => Exit::Unknown,
+        false => Exit::Failed,
+    }
 }
 
 fn report(error: &anyhow::Error, failure_output: FailureOutput) {

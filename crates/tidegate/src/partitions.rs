@@ -1,8 +1,11 @@
 //! How a command goes over the partitions of a system: one after the other, each under its own heading. One that is away is named,
 //! and leaves the answer of the whole unknown; the others are looked at all the same.
 
-use anyhow::bail;
-use tidegate_operations::{InvalidInput, System, SystemSettings, order_place::OrderPlace, text::error_chain};
+use tidegate_operations::{
+    InvalidInput, System, SystemSettings,
+    order_place::{OrderPlace, ShardsAway},
+    text::error_chain,
+};
 use tidegate_orders::{OrderId, VoucherId};
 
 use crate::{
@@ -147,10 +150,7 @@ impl<'a> Place<'a> {
     pub fn certain(self) -> anyhow::Result<&'a SystemSettings> {
         match &self.0.away[..] {
             [] => Ok(self.0.system),
-            away => bail!(
-                "a MySQL shard that may have the order gave no answer: {}. If its voucher is known, say --voucher",
-                away.join("; ")
-            ),
+            away => Err(ShardsAway("nothing was changed".to_owned(), away.join("; ")).into()),
         }
     }
 }

@@ -1,0 +1,246 @@
+//! Partitions whose rows are in two MySQL servers: a shard that is away stops only its own, and is never taken for empty.
+
+use std::{
+    sync::atomic::{AtomicI64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use serde_json::Value as Json;
+use sqlx::MySqlPool;
+use tidegate_lab::MysqlServer;
+use tidegate_orders::{
+    Gate, KeyTemplates, Keys, Partition,
+    gate::{Admission, AdmitReply},
+};
+
+use crate::{
+    program::Program,
+    site::{DEADLINE, Site, WorkerPlan, redis_pool, until, until_within},
+};
+
+const TAGS: [&str; 4] = ["0", "1", "2", "3"];
+const BATCH: i64 = 100;
+const LANES: i64 = 2;
+
+/// Partitions 0 and 1 are in `site.mysql`, 2 and 3 in `second`; voucher n belongs to partition n.
+struct ShardSite {
+    site: Site,
+    second: MysqlServer,
+    second_pool: MySqlPool,
+    gates: Vec<Gate>,
+    next: AtomicI64,
+}
+
+impl ShardSite {
+    async fn open() -> Self {
+        let site = Site::bare().await;
+        let second = MysqlServer::start().expect("a MySQL");
+        let second_pool = MySqlPool::connect(&second.url()).await.expect("MySQL answers");
+        let mut gates = Vec::new();
+        for partition in Partition::all(&TAGS.map(str::to_owned)) {
+            let stream = format!("{}stream.orders", partition.prefix());
+            let keys = Keys::new(KeyTemplates::default().of_partition(&partition));
+            gates.push(Gate::new(redis_pool(&site.redis.url()).await, keys, stream));
+        }
+        let shards = Self { site, second, second_pool, gates, next: AtomicI64::new(1) };
+        let migrated = shards.program().run("migrate --yes").expect(0);
+        assert!(migrated.stdout.contains("{0,1}") && migrated.stdout.contains("{2,3}"), "{migrated:#?}");
+        for voucher in 0..4 {
+            let voucher = voucher + 4;
+            shards.program().run(&format!("voucher load --voucher {voucher} --stock 1000000")).expect(0);
+        }
+        shards
+    }
+
+    fn map(&self) -> String {
+        format!("2={0} 3={0}", self.second.url())
+    }
+
+    /// The program with these shards, for operators.
+    fn program_with(&self, shards: &str) -> Program {
+        let (tags, shards) =
+            (format!("stream.partitions={}", TAGS.join(",")), format!("mysql.shards={shards}"));
+        Program::with_flags(&[
+            "--redis-url",
+            &self.site.redis.url(),
+            "--mysql-url",
+            &self.site.mysql.url(),
+            "--set",
+            &tags,
+            "--set",
+            &shards,
+            "--set",
+            "mysql.acquire_timeout_ms=1000",
+        ])
+    }
+
+    fn program(&self) -> Program {
+        self.program_with(&self.map())
+    }
+
+    fn worker_with(&self, name: &str, shards: &str) -> WorkerPlan {
+        let plan =
+            self.site.worker(name).set("STREAM_PARTITIONS", TAGS.join(",")).set("MYSQL_SHARDS", shards);
+        plan.set("WORKER_LANES", LANES).set("WORKER_BATCH", BATCH).set("MYSQL_ACQUIRE_TIMEOUT_MS", 1_000)
+    }
+
+    async fn admit(&self, voucher: i64) -> i64 {
+        let order = self.next.fetch_add(1, Relaxed);
+        let admission = Admission {
+            order: order.try_into().expect("an order id"),
+            user: order.try_into().expect("a user id"),
+            voucher: voucher.try_into().expect("a voucher id"),
+            quantity: 1.try_into().expect("a quantity"),
+            traceparent: None,
+        };
+        let reply = self.gates[usize::try_from(voucher % 4).expect("small")].admit(&admission).await;
+        assert!(matches!(reply, Ok(AdmitReply::Admitted)), "{reply:?}");
+        order
+    }
+
+    async fn admit_many(&self, voucher: i64, orders: usize) {
+        join_all((0..orders).map(|_| self.admit(voucher))).await;
+    }
+
+    /// Rows of a voucher in the shard where it belongs.
+    async fn written(&self, voucher: i64) -> i64 {
+        let pool = if voucher % 4 < 2 { &self.site.pool } else { &self.second_pool };
+        let sql = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = ?";
+        sqlx::query_scalar(sql).bind(voucher).fetch_one(pool).await.expect("MySQL answers")
+    }
+
+    /// How long it takes until so many more orders of a voucher are written.
+    async fn drains(&self, voucher: i64, orders: usize) -> Duration {
+        let goal = self.written(voucher).await + i64::try_from(orders).expect("few");
+        let begun = Instant::now();
+        self.admit_many(voucher, orders).await;
+        until("they are written", || async { self.written(voucher).await >= goal }).await;
+        begun.elapsed()
+    }
+
+    /// Of each partition, by its tag.
+    fn status(&self) -> Vec<Json> {
+        let status = self.program().run("status --json").stdout;
+        serde_json::Deserializer::from_str(&status).into_iter().map(|json| json.expect("JSON")).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_is_away_stops_only_its_partitions_and_leaves_look_ups_unknown() {
+    let site = ShardSite::open().await;
+    let program = site.program();
+    let worker = site.worker_with("w", &site.map()).start();
+    for voucher in 4..8 {
+        site.drains(voucher, 500).await;
+    }
+    program.run("audit").expect(0);
+    // An id that names no partition, as of a producer with ids of its own.
+    let order = (1..=60).find(|order| order % 64 > 3).expect("one").to_string();
+    program.run(&format!("order show {order}")).expect(0);
+    let before = site.drains(4, 5_000).await;
+
+    site.second.kill9().expect("killed");
+    site.admit_many(6, 3_000).await;
+    site.admit_many(7, 3_000).await;
+    let away = site.drains(4, 5_000).await;
+    eprintln!("5000 orders of a healthy shard: {before:?} with both, {away:?} while the other is away");
+    assert!(away < before * 3 + Duration::from_secs(1), "{before:?} {away:?}");
+    worker.says("is away").await;
+    for own in site.status() {
+        let (tag, pending) = (own["partition"].as_str().expect("a tag"), own["stream"]["pending"].as_i64());
+        assert!(pending.expect("a number") <= LANES * BATCH, "bounded: {own}");
+        assert_eq!(own["stream"]["undelivered"].as_i64() > Some(0), ["2", "3"].contains(&tag), "{own}");
+    }
+    let audit = program.run("audit").expect(12);
+    let port = site.second.port().to_string();
+    assert!(audit.stderr.contains(&port), "it names the shard: {audit:#?}");
+    assert!(audit.stderr.contains("UNKNOWN: 2 of 4 partitions gave no answer: {2}, {3}"), "{audit:#?}");
+    assert_eq!(audit.stdout.matches("It holds").count(), 2, "of the others: {audit:#?}");
+    // Neither is there: nobody knows. With its voucher, only its shard is asked.
+    for id in ["999937", "999999"] {
+        let shown = program.run(&format!("order show {id}")).expect(12);
+        assert!(shown.stderr.contains(&port), "{shown:#?}");
+    }
+    program.run("order show 999937 --voucher 5").expect(1);
+    let change = program.run("order pay 999937 --user 4 --ref r --yes").expect(12);
+    assert!(change.stderr.contains("nothing was changed"), "{change:#?}");
+    program.run("migrate --yes").expect(3);
+
+    site.second.restart().expect("back");
+    until_within(DEADLINE, "it drains", || async {
+        site.status().iter().all(|own| own["stream"]["pending"] == 0 && own["stream"]["undelivered"] == 0)
+    })
+    .await;
+    assert_eq!((site.written(6).await, site.written(7).await), (3_500, 3_500));
+    let audit = program.run("audit").expect(0);
+    assert_eq!(audit.stdout.matches("It holds").count(), 4, "{audit:#?}");
+    program.run("reconcile").expect(0);
+    program.run("order show 999999").expect(2);
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_pointed_to_another_shard_than_that_of_its_rows_is_refused() {
+    let site = ShardSite::open().await;
+    let program = site.program();
+    program.run("migrate").expect(0);
+    let doctor = program.run("doctor");
+    assert!(!doctor.stdout.contains("shard"), "{doctor:#?}");
+    let empty = site.second.create_database("elsewhere").expect("a database");
+    let second = site.second.url();
+    let wrong = [
+        // Moved to the other shard, left out, to a database that is none, and all to one.
+        format!("1={second} 2={second} 3={second}"),
+        format!("3={second}"),
+        format!("2={empty} 3={empty}"),
+        String::new(),
+    ];
+    for map in &wrong {
+        let changed = site.program_with(map);
+        let doctor = changed.run("doctor").expect(1);
+        assert!(doctor.stdout.contains("docs/shards.md"), "{doctor:#?}");
+        let audit = changed.run("audit").expect(2);
+        assert!(audit.stderr.contains("docs/shards.md"), "{audit:#?}");
+        let mut worker = site.worker_with("w", map).start();
+        assert_eq!(worker.ended().await.code(), Some(2), "{}", worker.log());
+        if !map.is_empty() {
+            let migrate = changed.run("migrate --yes").expect(2);
+            assert!(migrate.stderr.contains("docs/shards.md"), "{migrate:#?}");
+        }
+    }
+    // A worker that began while MySQL was away looks before it reads.
+    site.second.kill9().expect("killed");
+    let worker = site.worker_with("late", &wrong[0]).start();
+    let mut ended = site.worker_with("early", &wrong[1]).start();
+    assert_eq!(ended.ended().await.code(), Some(2), "partition 2 is pointed to the shard that answers");
+    site.admit_many(5, 10).await;
+    site.second.restart().expect("back");
+    worker.says("its rows are elsewhere").await;
+    assert_eq!(site.written(5).await, 0);
+    worker.kill9();
+
+    let worker = site.worker_with("w", &site.map()).start();
+    until("they are written", || async { site.written(5).await == 10 }).await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_were_moved_by_hand_are_looked_at_before_shards_say_what_they_serve() {
+    let site = ShardSite::open().await;
+    let moved = format!("1={0} 2={0} 3={0}", site.second.url());
+    for pool in [&site.site.pool, &site.second_pool] {
+        sqlx::query("DELETE FROM tidegate_shard").execute(pool).await.expect("as docs/shards.md says");
+    }
+    let program = site.program_with(&moved);
+    let refused = program.run("migrate --yes").expect(2);
+    assert!(refused.stderr.contains("rows of voucher 5"), "{refused:#?}");
+    let insert = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time, initial_stock) \
+                  VALUES (5, 1000000, NOW(), NOW() + INTERVAL 1 DAY, 1000000)";
+    sqlx::query(insert).execute(&site.second_pool).await.expect("moved");
+    let delete = "DELETE FROM tb_seckill_voucher WHERE voucher_id = 5";
+    sqlx::query(delete).execute(&site.site.pool).await.expect("moved");
+    program.run("migrate --yes").expect(0);
+    program.run("audit").expect(0);
+    site.program().run("audit --voucher 5").expect(2);
+}
