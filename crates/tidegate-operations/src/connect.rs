@@ -62,17 +62,9 @@ async fn open_unchecked(
 /// # Errors
 /// When MySQL cannot be reached within the acquire timeout, or serves other partitions.
 pub async fn mysql(settings: &SystemSettings) -> anyhow::Result<MySqlPool> {
-    let mysql = mysql_unchecked(settings).await?;
+    let mysql = mysql_unchecked(settings).await?.pool(settings.mysql.connections);
     shards::compare(settings, &mysql).await?;
     Ok(mysql)
-}
-
-/// As [`mysql`], whatever partitions it serves.
-///
-/// # Errors
-/// When MySQL cannot be reached within the acquire timeout.
-pub async fn mysql_unchecked(settings: &SystemSettings) -> anyhow::Result<MySqlPool> {
-    Ok(mysql_reached(settings).await?.pool(settings.mysql.connections))
 }
 
 /// The sessions of this process with MySQL, after one attempt as that of [`mysql`].
@@ -80,6 +72,18 @@ pub async fn mysql_unchecked(settings: &SystemSettings) -> anyhow::Result<MySqlP
 /// # Errors
 /// As [`mysql`].
 pub async fn mysql_reached(settings: &SystemSettings) -> anyhow::Result<Sessions> {
+    let sessions = mysql_unchecked(settings).await?;
+    if settings.partition().tag().is_some() {
+        shards::compare(settings, &sessions.pool(1)).await?;
+    }
+    Ok(sessions)
+}
+
+/// As [`mysql_reached`], whatever partitions it serves.
+///
+/// # Errors
+/// When MySQL cannot be reached within the acquire timeout.
+pub async fn mysql_unchecked(settings: &SystemSettings) -> anyhow::Result<Sessions> {
     let (mysql, sessions) = (&settings.mysql, mysql_sessions(settings)?);
     let found = sessions.find().await.map_err(|error| match error {
         // As the error it is: there is one that `migrate` knows the way out of.

@@ -76,7 +76,8 @@ impl Report for MigrateReport {
 /// # Errors
 /// When MySQL cannot be reached, or the database does not exist, which is an error that names the way out.
 pub async fn open(settings: &SystemSettings) -> anyhow::Result<MySqlPool> {
-    connect::mysql_unchecked(settings).await.map_err(name_missing_database)
+    let sessions = connect::mysql_unchecked(settings).await.map_err(name_missing_database)?;
+    Ok(sessions.pool(settings.mysql.connections))
 }
 
 /// Reads which steps are missing, and what stands in their way.

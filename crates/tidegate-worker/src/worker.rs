@@ -263,7 +263,7 @@ impl Worker {
                 stop.run_until_cancelled(fleet_pause::watch(&self.pool, &self.keys, &self.pause_switch)),
                 beside::trim(trimmer.as_ref(), self.settings.trim_every, stop.clone()),
                 beside::trim_results(&self.results_trimmer, self.settings.trim_every, stop.clone()),
-                Box::pin(beside::announce_remembered(&self.announcer, stop.clone())),
+                self.shard.then(beside::announce_remembered(&self.announcer, stop.clone()), &stop),
                 beside::remove_consumers(&remover, &self.keys, self.settings.claim_every, stop.clone()),
                 beside::mind_the_clock(clock, self.settings.claim_every, stop.clone()),
                 beside::report(
@@ -273,8 +273,8 @@ impl Worker {
                     stop.clone()
                 ),
                 beside::post(&set_aside_notes, &self.settings.name, &self.counters, stop.clone()),
-                Box::pin(expire(self.sweeper, self.expiry_lease, stop.clone())),
-                Box::pin(reconcile(self.reconciler, stop.clone())),
+                self.shard.then(expire(self.sweeper, self.expiry_lease, stop.clone()), &stop),
+                self.shard.then(reconcile(self.reconciler, stop.clone()), &stop),
             )
         };
         let joined = async {

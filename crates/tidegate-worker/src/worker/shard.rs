@@ -1,24 +1,26 @@
 //! A worker writes only where the rows of its partition are. It may begin while MySQL is away; then it looks before it reads.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::pin::Pin;
 
 use sqlx::MySqlPool;
 use tidegate_operations::{InvalidInput, SystemSettings, shards, text::error_chain};
 use tidegate_orders::Ledger;
 use tidegate_stream::Outage;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// The MySQL of a partition.
 #[derive(Debug)]
 pub(super) struct Shard {
     system: SystemSettings,
     mysql: MySqlPool,
-    is_right: AtomicBool,
+    is_right: watch::Sender<bool>,
 }
 
 impl Shard {
     /// Nothing is known yet.
     pub(super) fn new(system: &SystemSettings, mysql: MySqlPool) -> Self {
-        Self { system: system.clone(), mysql, is_right: AtomicBool::new(false) }
+        Self { system: system.clone(), mysql, is_right: watch::Sender::new(false) }
     }
 
     /// Asks whether the rows of the partition are there. No answer is no refusal.
@@ -38,10 +40,24 @@ impl Shard {
         self.look().await.map_err(|error| Outage::new("MySQL", error_chain(&error)))
     }
 
+    /// Does `work` on the rows of the partition, once they are known to be there. On the heap: with all that it asks, it is large.
+    pub(super) fn then<'a>(
+        &'a self,
+        work: impl Future<Output = ()> + 'a,
+        stop: &'a CancellationToken,
+    ) -> Pin<Box<impl Future<Output = ()> + 'a>> {
+        Box::pin(async move {
+            let mut is_right = self.is_right.subscribe();
+            if let Some(Ok(_)) = stop.run_until_cancelled(is_right.wait_for(|is_right| *is_right)).await {
+                work.await;
+            }
+        })
+    }
+
     async fn look(&self) -> anyhow::Result<()> {
-        if !self.is_right.load(Relaxed) {
+        if !*self.is_right.borrow() {
             shards::compare(&self.system, &self.mysql).await?;
-            self.is_right.store(true, Relaxed);
+            self.is_right.send_replace(true);
         }
         Ok(())
     }

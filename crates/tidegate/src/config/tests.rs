@@ -361,3 +361,31 @@ fn the_example_files_are_valid() {
         load(&args, &[]).unwrap();
     }
 }
+
+#[test]
+fn partitions_may_have_a_mysql_of_their_own() {
+    let second = "mysql://app:hunter2@a:3306,b:3306/hmdp";
+    let shards = format!("mysql.shards=1={second} 0={second}");
+    let config = load(&sets(&["stream.partitions=3,1,0", &shards]), &[]).unwrap();
+    let system = &config.settings.system;
+    let tags: Vec<_> = system.shards().iter().map(|shard| shard.mysql.shard_tags.join(",")).collect();
+    assert_eq!(tags, ["3", "1,0"]);
+    assert_eq!(system.partitions()[2].mysql.url.reveal(), second);
+    for shown in [config.to_toml(), config.to_json().to_string()] {
+        assert!(shown.contains("app:***@a:3306,b:3306") && !shown.contains("hunter2"), "{shown}");
+    }
+    let variable = [("TIDEGATE_MYSQL_SHARDS", "3=mysql://h/db"), ("TIDEGATE_STREAM_PARTITIONS", "3,1")];
+    assert_eq!(load(&ConfigArgs::default(), &variable).unwrap().settings.system.shards().len(), 2);
+    let usual = load(&sets(&["stream.partitions=3,1,0"]), &[]).unwrap().settings;
+    assert!(usual.system.shards().len() == 1 && usual.system.common().mysql.shard_tags.is_empty());
+
+    for (pairs, told) in [
+        (vec!["mysql.shards=3=mysql://h:hunter2@h/db"], "set stream.partitions"),
+        (vec!["stream.partitions=1", "mysql.shards=3=mysql://h/db"], "names the tag \"3\""),
+        (vec!["stream.partitions=3", "mysql.shards=3=mysql://u:hunter2@h"], "must name the database"),
+        (vec!["stream.partitions=3", "mysql.shards=3"], "must begin with mysql://"),
+    ] {
+        let problems = problems(load(&sets(&pairs), &[])).concat();
+        assert!(problems.contains(told) && !problems.contains("hunter2"), "{problems}");
+    }
+}
