@@ -15,6 +15,7 @@ use tidegate_orders::{
 };
 
 use crate::{
+    browser::get,
     program::Program,
     site::{DEADLINE, Site, WorkerPlan, redis_pool, until, until_within},
 };
@@ -176,6 +177,10 @@ async fn a_shard_that_is_away_stops_only_its_partitions_and_leaves_look_ups_unkn
     assert_eq!(audit.stdout.matches("It holds").count(), 4, "{audit:#?}");
     program.run("reconcile").expect(0);
     program.run("order show 999999").expect(2);
+    // Only one shard was asked: without the voucher, nobody is told that there is no such order.
+    let page = get(&worker, "/orders/999937").await;
+    assert!(page.status == 400 && page.text.contains("say `voucher`"), "{page:?}");
+    assert_eq!(get(&worker, "/orders/999937?voucher=5").await.status, 404);
     assert!(worker.stop().await.success());
 }
 
