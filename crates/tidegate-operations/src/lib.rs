@@ -35,6 +35,7 @@ pub mod release_unpaid;
 pub mod replay;
 pub mod selection;
 pub mod settings;
+pub mod shard_claims;
 pub mod shards;
 pub mod status;
 pub mod text;

@@ -4,7 +4,7 @@ use clap::Args;
 use tidegate_operations::{
     System, SystemSettings,
     migrate::{self, MigratePlan, MigrateReport, SchemaState},
-    shards,
+    shard_claims,
     text::counted,
 };
 
@@ -38,10 +38,10 @@ pub struct MigrateArgs {
 /// # Errors
 /// When MySQL cannot be reached, the database does not exist, or a statement fails.
 pub async fn run(system: &System, args: &MigrateArgs) -> anyhow::Result<Exit> {
-    shards::check(system).await?;
+    shard_claims::check(system).await?;
     let exit = over_shards(system, async |settings| migrate_one(settings, args).await).await?;
     if exit == Exit::Ok && !args.change.is_dry_run() {
-        shards::claim(system).await?;
+        shard_claims::claim(system).await?;
     }
     Ok(exit)
 }
