@@ -29,7 +29,7 @@ Exit codes:
   9  order wait: the order was not paid in time, and has expired
   10 order wait: the order is among the dead letters
   11 order wait: the time was over, and the order is not there yet
-  12 unknown: a partition of the system gave no answer; what is said is true of the others. admit: the order is
+  12 unknown: a partition or MySQL shard gave no answer; what is said is true of the others. admit: the order is
      admitted, but gate.wait_replicas replicas are not known to have it: ask again with the same --order";
 
 /// How a command ended.
