@@ -191,6 +191,8 @@ async fn a_partition_pointed_to_another_shard_than_that_of_its_rows_is_refused()
     program.run("migrate").expect(0);
     let doctor = program.run("doctor");
     assert!(!doctor.stdout.contains("shard"), "{doctor:#?}");
+    let refused = program.run("partitions change --to 0,1,2 --yes").expect(2);
+    assert!(refused.stderr.contains("docs/shards.md"), "{refused:#?}");
     let empty = site.second.create_database("elsewhere").expect("a database");
     let second = site.second.url();
     let wrong = [

@@ -19,7 +19,7 @@ pub use self::{
     report::ChangeReport,
 };
 use crate::{
-    change::{End, Job},
+    change::{End, InvalidInput, Job},
     partition_list::{ChangeStep, KeptList, ListChange},
     settings::{System, SystemSettings},
 };
@@ -36,8 +36,16 @@ impl PartitionChange {
     /// From the list of `system` to that of `to`; none: one whole. Connects to all partitions of both.
     ///
     /// # Errors
-    /// When a partition cannot be reached.
+    /// When a partition cannot be reached, or the system has MySQL shards.
     pub async fn connect(system: &System, to: &[String]) -> anyhow::Result<Self> {
+        if !system.common().mysql.shard_tags.is_empty() {
+            return Err(InvalidInput(
+                "with [mysql.shards], vouchers would belong to other databases than the ones with their rows, and no command moves \
+                 rows between shards (docs/shards.md)"
+                    .into(),
+            )
+            .into());
+        }
         let changed = system.with_tags(to);
         let places = Places::connect(system, &changed).await?;
         Ok(Self { system: system.clone(), changed, places })
