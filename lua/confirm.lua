@@ -1,5 +1,5 @@
--- Writes the note of an order once more as it stands. WAIT waits for what its own connection wrote: behind this,
--- it waits for all that was written before, also over other connections. Changes nothing.
+-- Writes the note of an order once more as it stands, and changes nothing. WAIT waits for what its own
+-- connection wrote: behind this, it waits for all that was written before, also over other connections.
 -- KEYS[1] journal: hash, order id -> stock movement as JSON
 -- ARGV[1] order id
 -- Reply 1: written
