@@ -287,6 +287,40 @@ fn keda_looks_at_the_stream_and_scales_the_fleet() {
 }
 
 #[test]
+fn on_a_cluster_keda_looks_at_the_stream_of_every_partition() {
+    let tree = Tree::read_all();
+    let of =
+        |file: &str| containers::documents(&tree, &format!("deploy/kubernetes/cluster/{file}")).remove(0);
+    let kustomization = of("kustomization.yaml");
+    let patch: yaml_serde::Value =
+        yaml_serde::from_str(&text(&kustomization["patches"][0]["patch"])).expect("a patch");
+    let variable = &patch[0]["value"];
+    assert_eq!(text(&variable["name"]), "TIDEGATE_STREAM_PARTITIONS");
+    let set = format!("stream.partitions={}", text(&variable["value"]));
+    let settings = Program::with_flags(&["--set", &set]).run("config --json").expect(0).json();
+    let tags = setting(&settings, "stream.partitions");
+    let tags: Vec<&str> =
+        tags.as_array().expect("tags").iter().map(|tag| tag.as_str().expect("a tag")).collect();
+    let name = setting(&settings, "stream.name").as_str().expect("a name").to_owned();
+    let wanted: Vec<String> = tags.iter().map(|tag| format!("{{{tag}}}:{name}")).collect();
+    let triggers = of("triggers.yaml");
+    assert_eq!(
+        (text(&triggers[0]["op"]).as_str(), text(&triggers[0]["path"]).as_str()),
+        ("replace", "/spec/triggers")
+    );
+    let triggers = triggers[0]["value"].as_sequence().expect("triggers");
+    let streams: Vec<String> = triggers.iter().map(|trigger| text(&trigger["metadata"]["stream"])).collect();
+    assert_eq!(streams, wanted);
+    let single = containers::documents(&tree, "deploy/kubernetes/keda/scaledobject.yaml").remove(0);
+    for trigger in triggers {
+        assert_eq!(text(&trigger["type"]), "redis-cluster-streams");
+        for same in ["consumerGroup", "lagCount", "activationLagCount"] {
+            assert_eq!(trigger["metadata"][same], single["spec"]["triggers"][0]["metadata"][same], "{same}");
+        }
+    }
+}
+
+#[test]
 fn files_that_are_mounted_copied_or_listed_exist() {
     let tree = Tree::read_all();
     let compose = containers::documents(&tree, COMPOSE).remove(0);
@@ -319,7 +353,7 @@ fn files_that_are_mounted_copied_or_listed_exist() {
         assert!(tree.has_path(word), "{word} is copied");
         assert!(ignored.lines().any(|line| line == format!("!{word}")), ".dockerignore hides {word}");
     }
-    for folder in ["fleet", "keda"] {
+    for folder in ["fleet", "keda", "cluster"] {
         let path = format!("deploy/kubernetes/{folder}/kustomization.yaml");
         let kustomization = containers::documents(&tree, &path).remove(0);
         for resource in kustomization["resources"].as_sequence().expect("resources").iter().map(text) {
