@@ -192,6 +192,9 @@ pub enum GateError {
         /// The id.
         order: OrderId,
     },
+    /// The voucher belongs to another partition than this gate's; Redis was not asked.
+    #[error("{0}: ask the gate of that partition")]
+    WrongPartition(String),
     /// This very order was admitted before, with another quantity; nothing was changed.
     #[error("order {order} was admitted before, with another quantity")]
     OtherQuantity {

@@ -152,6 +152,9 @@ impl BatchedAdmission {
     }
 
     async fn call(&self, pool: &Pool, voucher: VoucherId, admissions: &[Admission]) -> Vec<AdmitResult> {
+        if let Err(error) = self.is_own(voucher) {
+            return vec![Err(error); admissions.len()];
+        }
         match admissions {
             [] => Vec::new(),
             [one] => vec![self.admit_one(pool, one).await],
@@ -178,6 +181,7 @@ impl BatchedAdmission {
 
     async fn admit_one(&self, pool: &Pool, admission: &Admission) -> AdmitResult {
         let Admission { order, user, voucher, quantity, .. } = admission;
+        self.is_own(*voucher)?;
         let args = vec![
             order.get().into(),
             user.get().into(),
@@ -187,6 +191,14 @@ impl BatchedAdmission {
         ];
         let reply = self.admit.call(pool, self.admit_keys(*voucher), args).await;
         understood("admit.lua", &reply.map_err(|error| of_order(*order, error))?, AdmitReply::from_code)
+    }
+
+    /// The keys of a voucher of another partition are in another slot, and its workers would bury the order.
+    fn is_own(&self, voucher: VoucherId) -> Result<(), GateError> {
+        match self.keys.partition().refuses(voucher) {
+            None => Ok(()),
+            Some(death) => Err(GateError::WrongPartition(death.error)),
+        }
     }
 
     fn admit_keys(&self, voucher: VoucherId) -> Vec<Key> {

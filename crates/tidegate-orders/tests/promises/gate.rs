@@ -9,10 +9,10 @@ use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tidegate_lab::Proxy;
 use tidegate_orders::{
-    Gate, Quantity, VoucherId,
+    Gate, KeyTemplates, Keys, Partition, Quantity, VoucherId,
     gate::{
-        AdmitReply, DelistReply, GateError, JournalUse, LoadReply, Pause, Release, ReleaseReply, RemovedKeys,
-        SaleWindow, Scope, UserAfter,
+        Admission, AdmitReply, DelistReply, GateError, JournalUse, LoadReply, Pause, Release, ReleaseReply,
+        RemovedKeys, SaleWindow, Scope, UserAfter,
     },
     sale,
 };
@@ -804,5 +804,34 @@ async fn a_dead_redis_is_unreachable_and_not_a_refusal() -> Result<()> {
     ground.redis.kill9()?;
     let error = gate.admit(&admission(2, 2)).await.expect_err("nobody is there");
     assert!(matches!(error, GateError::Unreachable(_)), "{error:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_gate_of_a_partition_admits_no_order_of_another() -> Result<()> {
+    let ground = Ground::new().await?;
+    let partitions = Partition::all(&["3", "1", "0"].map(str::to_owned));
+    let keys = Keys::new(KeyTemplates::default().of_partition(&partitions[0]));
+    let gate = Gate::new(ground.pool.clone(), keys, "{3}:stream.orders");
+    // Voucher 4 belongs to {1}.
+    let wanted = |order: i64, voucher: i64| -> Result<Admission> {
+        Ok(Admission { voucher: voucher.try_into()?, ..admission(order, order) })
+    };
+    let before = ground.everything().await?;
+    let alone = gate.admit(&wanted(1, 4)?).await;
+    let said = alone.expect_err("it is refused").to_string();
+    assert_eq!(
+        said,
+        "voucher 4 belongs to the partition {1}, and this is {3}: ask the gate of that partition"
+    );
+    let together = gate.admit_all(&[wanted(2, 4)?, wanted(3, 4)?, wanted(4, 6)?]).await;
+    assert!(
+        matches!(
+            together[..],
+            [Err(GateError::WrongPartition(_)), Err(GateError::WrongPartition(_)), Ok(AdmitReply::NoStock)]
+        ),
+        "{together:?}"
+    );
+    assert_eq!(ground.everything().await?, before);
     Ok(())
 }
