@@ -29,6 +29,9 @@ use crate::{
     stores::{LookError, Stores},
 };
 
+/// A note may be dated some milliseconds before the id of its entry: the script reads the clock before it appends.
+const NOTED_BEFORE_MS: i64 = 1_000;
+
 /// What a fold did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FoldReport {
@@ -93,7 +96,7 @@ impl Folder {
         let age_ms = i64::try_from(self.older_than.as_millis()).unwrap_or(i64::MAX);
         let first = self.stores.redis().first_entry().await?;
         let first_ms = first.and_then(|first| i64::try_from(first.ms).ok()).unwrap_or(i64::MAX);
-        Ok(now_ms.saturating_sub(age_ms).min(first_ms))
+        Ok(now_ms.saturating_sub(age_ms).min(first_ms.saturating_sub(NOTED_BEFORE_MS)))
     }
 
     /// Folds of these vouchers, of which a look has just found all to agree, what is older than `before_ms`, which must be no later

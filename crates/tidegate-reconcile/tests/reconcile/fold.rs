@@ -14,6 +14,7 @@ use tidegate_reconcile::{
     LookReport, LookRequest, Looker, Pace,
     fold::{FoldReport, Folder},
 };
+use tidegate_stream::server_time_ms;
 
 use crate::repair_ground::{Ground, UNITS, job, voucher};
 
@@ -154,8 +155,10 @@ async fn what_the_group_has_still_to_handle_or_has_buried_is_not_folded() -> Res
     ground.live_through_all().await?;
     ground.trim().await?;
     // An unread entry of an order that was used, a pending one of a cancelled one, a dead letter of another one.
-    for event in ["event paid orderId 1 userId 1 voucherId 10 ref late", "userId 2 voucherId 10 id 2"] {
-        ground.typed(&format!("XADD stream.orders * {event}")).await?;
+    let after_all = server_time_ms(&ground.redis).await? + 10_000;
+    let events = ["event paid orderId 1 userId 1 voucherId 10 ref late", "userId 2 voucherId 10 id 2"];
+    for (n, event) in events.into_iter().enumerate() {
+        ground.typed(&format!("XADD stream.orders {after_all}-{n} {event}")).await?;
     }
     ground.typed("XREADGROUP GROUP g1 c1 COUNT 1 STREAMS stream.orders >").await?;
     ground.typed("XADD stream.orders.dead * userId 4 voucherId 10 id 4 dead_reason x dead_entry 1-1").await?;
