@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tidegate_operations::redacted::RedactedUrl;
 
-use super::mysql_url;
+use super::stores::mysql_url;
 use crate::config::reader::Reader;
 
 const KEY: &str = "mysql.shards";

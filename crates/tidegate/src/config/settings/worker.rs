@@ -1,0 +1,91 @@
+//! `[worker]`, and what its timing means for a fleet.
+
+use tidegate_operations::FleetTiming;
+use tidegate_worker::WorkerSettings;
+
+use super::HOUR_MS;
+use crate::config::reader::Reader;
+
+/// Reads how a worker works.
+pub(super) fn read(reader: &mut Reader<'_>) -> WorkerSettings {
+    let worker = WorkerSettings {
+        name: worker_name(reader),
+        lanes: reader.number("worker.lanes", 1..=64),
+        batch: reader.number("worker.batch", 1..=5_000),
+        batch_bytes: reader.number("worker.batch_bytes", 65_536..=1 << 30),
+        entry_max_bytes: reader.number("worker.entry_max_bytes", 4_096..=512 << 20),
+        set_aside_max: reader.number("worker.set_aside_max", 1..=100_000_000),
+        block: reader.millis("worker.block_ms", 10..=10_000),
+        lock_lease: reader.millis("worker.lock_lease_ms", 100..=HOUR_MS),
+        lock_retry: reader.millis("worker.lock_retry_ms", 1..=60_000),
+        claim_idle: reader.millis("worker.claim_idle_ms", 100..=24 * HOUR_MS),
+        claim_every: reader.millis("worker.claim_every_ms", 10..=HOUR_MS),
+        retire_idle: reader.millis("worker.retire_idle_ms", 100..=30 * 24 * HOUR_MS),
+        trim_every: reader.millis("worker.trim_every_ms", 100..=24 * HOUR_MS),
+        heartbeat_ttl: reader.millis("worker.heartbeat_ttl_ms", 300..=HOUR_MS),
+        stop_deadline: reader.millis("worker.stop_deadline_ms", 100..=HOUR_MS),
+        backoff_min: reader.millis("worker.backoff_min_ms", 1..=60_000),
+        backoff_max: reader.millis("worker.backoff_max_ms", 1..=10 * 60_000),
+        report_every: reader.millis("worker.report_every_ms", 100..=HOUR_MS),
+    };
+    worker_rules(reader, &worker);
+    worker
+}
+
+fn worker_rules(reader: &mut Reader<'_>, worker: &WorkerSettings) {
+    reader.rule(
+        worker.claim_idle > worker.lock_lease,
+        "worker.claim_idle_ms",
+        "worker.lock_lease_ms",
+        "must be above worker.lock_lease_ms, or entries are taken over while their users are still locked",
+    );
+    reader.rule(
+        worker.retire_idle > worker.claim_idle,
+        "worker.retire_idle_ms",
+        "worker.claim_idle_ms",
+        "must be above worker.claim_idle_ms: first a dead consumer's entries are rescued, then it is removed",
+    );
+    reader.rule(
+        worker.lock_retry < worker.lock_lease,
+        "worker.lock_retry_ms",
+        "worker.lock_lease_ms",
+        "must be below worker.lock_lease_ms, or a free lock goes unnoticed",
+    );
+    reader.rule(
+        worker.stop_deadline > worker.block,
+        "worker.stop_deadline_ms",
+        "worker.block_ms",
+        "must be above worker.block_ms: a lane may be waiting in a read when the signal comes",
+    );
+    reader.rule(
+        worker.backoff_max >= worker.backoff_min,
+        "worker.backoff_max_ms",
+        "worker.backoff_min_ms",
+        "must not be below worker.backoff_min_ms",
+    );
+}
+
+fn worker_name(reader: &mut Reader<'_>) -> String {
+    let name = match reader.text("worker.name") {
+        name if name.is_empty() => gethostname::gethostname().to_string_lossy().into_owned(),
+        name => name,
+    };
+    if name.is_empty() || name.len() > 200 || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        reader.wrong("worker.name", "must be 1 to 200 bytes without spaces (the host name, if empty, too)");
+    }
+    name
+}
+
+/// What operators' commands must know of the timing of the workers.
+pub(super) fn fleet(worker: &WorkerSettings) -> FleetTiming {
+    FleetTiming {
+        entry_max_bytes: worker.entry_max_bytes,
+        batch: worker.batch,
+        block: worker.block,
+        lock_lease: worker.lock_lease,
+        lock_retry: worker.lock_retry,
+        claim_idle: worker.claim_idle,
+        claim_every: worker.claim_every,
+        backoff_max: worker.backoff_max,
+    }
+}
