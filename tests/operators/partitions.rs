@@ -1,13 +1,18 @@
 //! A system with partitions on one Redis server: every command works over all of them, and says which where it matters.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
-use fred::interfaces::{KeysInterface, LuaInterface, StreamsInterface};
-use serde_json::Value as Json;
+use fred::interfaces::{HashesInterface, KeysInterface, LuaInterface, StreamsInterface};
+use serde_json::{Value as Json, json};
 
 use crate::{
     program::Program,
     site::{Site, until},
+    terminal::Terminal,
 };
 
 const TAGS: &str = "3,1,0";
@@ -18,11 +23,21 @@ fn program(site: &Site, tags: &str) -> Program {
     Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url(), "--set", &set])
 }
 
-/// What a command that writes a line of JSON for each partition says of each.
+/// What a command that writes JSON for each partition says of each.
 fn by_partition(stdout: &str) -> Vec<(String, Json)> {
-    let lines = serde_json::Deserializer::from_str(stdout).into_iter::<Json>();
-    let named = |json: Json| (json["partition"].as_str().expect("its partition").to_owned(), json);
-    lines.map(|json| named(json.expect("JSON"))).collect()
+    let named = |json: Json| Some((json["partition"].as_str()?.to_owned(), json));
+    all_json(stdout).into_iter().filter_map(named).collect()
+}
+
+/// What it says of all together.
+fn of_all(stdout: &str) -> Json {
+    let last = all_json(stdout).pop().expect("JSON");
+    assert!(last.get("all_partitions").is_some(), "{last}");
+    last
+}
+
+fn all_json(stdout: &str) -> Vec<Json> {
+    serde_json::Deserializer::from_str(stdout).into_iter::<Json>().map(|json| json.expect("JSON")).collect()
 }
 
 async fn all_are_settled(program: &Program) {
@@ -60,6 +75,15 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
 
     let audit = program.run("audit").expect(0);
     assert_eq!(audit.stdout.matches("It holds").count(), 3, "{audit:#?}");
+    let end = audit.stdout.trim_end().lines().next_back().expect("a verdict");
+    assert_eq!(
+        end,
+        "All 3 partitions: it holds: 6 admitted orders, none lost, none doubled, nothing oversold."
+    );
+    let whole = of_all(&program.run("audit --json").expect(0).stdout);
+    assert!(whole["holds"] == true && whole["admitted"] == 6 && whole["unknown"] == json!([]), "{whole}");
+    let status = program.run("status").expect(0);
+    assert!(status.stdout.contains("all 3 partitions"), "{status:#?}");
     for tag in ["3", "1", "0"] {
         assert!(audit.stdout.contains(&format!("Partition {{{tag}}}:")), "{audit:#?}");
         let own = program.run(&format!("audit --partition {tag}")).expect(0);
@@ -108,6 +132,78 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
     all_are_settled(&program).await;
     program.run("audit").expect(0);
     assert!(worker.stop().await.success());
+
+    // An entry that nobody reads, and an order that is lost: the sum says how many, and the verdict where.
+    let fields = [("id", "77"), ("userId", "8"), ("voucherId", "4")];
+    site.client
+        .xadd::<String, _, _, _, _>("{1}:stream.orders", false, None, "*", fields.to_vec())
+        .await
+        .expect("added");
+    let whole = of_all(&program.run("status --json").expect(0).stdout);
+    assert_eq!((&whole["stream"]["undelivered"], &whole["stream"]["dead_letters"]), (&json!(1), &json!(0)));
+    let note = r#"{"action":"admit","from":9,"to":8,"change":-1,"by":"9","timestamp":1718000000000}"#;
+    site.client.hset::<(), _, _>("{0}:seckill:journal:5", ("78", note)).await.expect("noted");
+    let audit = program.run("audit").expect(1);
+    let verdict = audit.stdout.split("All 3 partitions: ").nth(1).expect("a verdict of all");
+    assert!(verdict.starts_with("it does NOT hold:") && verdict.contains("- {0}: "), "{audit:#?}");
+    assert!(!verdict.contains("{1}") && !verdict.contains("{3}"), "{audit:#?}");
+    assert_eq!(of_all(&program.run("audit --json").expect(1).stdout)["holds"], false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_operators_do_in_any_partition_is_followed_in_one_log() {
+    let site = Site::open().await;
+    let program = program(&site, TAGS);
+    let mut log =
+        program.command(&["log", "--follow", "--json"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(log.stdout.take().expect("a pipe")).lines();
+    for (voucher, tag) in [(4, "1"), (3, "3"), (5, "0")] {
+        program.run(&format!("voucher load --voucher {voucher} --stock 10")).expect(0);
+        for outcome in ["began", "done"] {
+            let line = lines.next().expect("a line").expect("text");
+            let line: Json = serde_json::from_str(&line).expect("JSON in a line");
+            assert_eq!((&line["partition"], &line["outcome"]), (&json!(tag), &json!(outcome)), "{line}");
+        }
+    }
+    log.kill().and_then(|()| log.wait()).expect("it ends");
+    let shown = program.command(&["log", "--follow"]).stdout(Stdio::piped()).spawn();
+    let mut shown = shown.expect("it starts");
+    let first = BufReader::new(shown.stdout.take().expect("a pipe")).lines().next().expect("a line");
+    assert!(first.expect("text").starts_with('{'), "each line with its partition");
+    shown.kill().and_then(|()| shown.wait()).expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_begins_with_all_partitions_and_turns_to_each() {
+    let site = Site::open().await;
+    let program = program(&site, TAGS);
+    program.run("voucher load --voucher 4 --stock 17").expect(0);
+    program.run("admit --voucher 4 --user 1").expect(0);
+    let mut top = program.command(&["top", "--every", "300ms"]);
+    top.env("TERM", "xterm-256color").env("TIDEGATE_ADMIN_LISTEN", "off");
+    let mut terminal = Terminal::start_sized(&top, 24, 100);
+    let line = |lines: &[String], beginning: &str| -> Vec<String> {
+        let line = lines.iter().rev().find(|line| line.starts_with(beginning));
+        line.map(|line| line.split_whitespace().map(str::to_owned).collect()).unwrap_or_default()
+    };
+    let lines = terminal.draws("all partitions and their sum", |lines| {
+        line(lines, "{1}").get(1).is_some_and(|unread| unread == "1")
+            && line(lines, "{3}").last().is_some_and(|mysql| mysql == "ok")
+            && line(lines, "{0}").last().is_some_and(|mysql| mysql == "ok")
+    });
+    assert!(lines[0].starts_with("tidegate top  3 partitions"), "{lines:#?}");
+    assert_eq!(line(&lines, "all together")[2], "1", "{lines:#?}");
+    // The second of the list.
+    terminal.presses('\t');
+    terminal.presses('\t');
+    let lines =
+        terminal.draws("the stock of its voucher", |lines| line(lines, "4") == ["4", "16", "17", "1"]);
+    assert!(lines[0].contains("{1}:stream.orders"), "{lines:#?}");
+    terminal.presses('\t');
+    terminal.presses('\t');
+    terminal.draws("all partitions again", |lines| lines[0].contains("3 partitions"));
+    terminal.presses('q');
+    assert_eq!(terminal.ends().0, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

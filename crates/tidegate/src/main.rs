@@ -88,17 +88,10 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
                 .await
         }
         Command::Migrate(args) => commands::migrate::run(system, args).await,
-        Command::Doctor(args) => {
-            over_all(system, async |system| commands::doctor::run(system, args).await).await
-        }
-        Command::Status(args) => {
-            over_all(system, async |system| commands::status::run(system, args).await).await
-        }
+        Command::Doctor(args) => commands::doctor::run(system, args).await,
+        Command::Status(args) => commands::status::run(system, args).await,
         Command::Top(args) => commands::top::run(settings, args).await,
-        Command::Audit(args) => {
-            over_all(&system.chosen(args.voucher)?, async |system| commands::audit::run(system, args).await)
-                .await
-        }
+        Command::Audit(args) => commands::audit::run(&system.chosen(args.voucher)?, args).await,
         Command::Reconcile(args) => {
             over_all(system, async |system| commands::reconcile::run(system, args).await).await
         }
@@ -195,7 +188,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Partitions(PartitionsCommand::Show(args)) => {
             over_all(system, async |system| commands::partitions_show::run(system, args).await).await
         }
-        Command::Log(args) => over_all(system, async |system| commands::log::run(system, args).await).await,
+        Command::Log(args) => commands::log::run(system, args).await,
         Command::Probe(args) => commands::probe::run(settings, args).await,
         Command::Config(args) => commands::config::run(&config, args),
         Command::Completions(args) => commands::completions::run(args, &mut Cli::command()),

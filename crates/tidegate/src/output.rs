@@ -47,13 +47,25 @@ impl OutputArgs {
     /// # Errors
     /// When stdout cannot be written to.
     pub fn print_line<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<bool> {
-        let text = if self.json {
-            serde_json::to_string(&OfPartition(data)).context("Failed to write JSON")?
-        } else {
+        if !self.json {
             print_heading()?;
-            text(data)
-        };
-        is_read(&text)
+        }
+        self.print_line_of_partition(data, text)
+    }
+
+    /// As [`Self::print_line`], where `text` says itself of which partition it is.
+    ///
+    /// # Errors
+    /// When stdout cannot be written to.
+    pub fn print_line_of_partition<T: Serialize>(
+        self,
+        data: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<bool> {
+        is_read(&match self.json {
+            true => serde_json::to_string(&OfPartition(data)).context("Failed to write JSON")?,
+            false => text(data),
+        })
     }
 }
 

@@ -1,8 +1,13 @@
 //! How a command goes over the partitions of a system: one after the other, each under its own heading. One that is away is named,
-//! and leaves the answer of the whole unknown; the others are looked at all the same.
+//! and leaves the answer of the whole unknown; the others are looked at all the same. Which are away is found out of all at once, so
+//! that many cost no more time than one.
 
+use std::{collections::BTreeMap, fmt::Write};
+
+use fred::interfaces::ClientLike;
+use futures_util::future::join_all;
 use tidegate_operations::{
-    InvalidInput, System, SystemSettings,
+    InvalidInput, System, SystemSettings, connect,
     order_place::{OrderPlace, ShardsAway},
     text::error_chain,
 };
@@ -66,19 +71,73 @@ enum Whole {
     AnyOne,
 }
 
+/// Asks all partitions at the same time, for commands that only look. Answers in the order of the list.
+pub async fn ask_all<'a, T>(
+    system: &'a System,
+    ask: impl AsyncFn(&'a SystemSettings) -> T,
+) -> Vec<(&'a SystemSettings, T)> {
+    let asked = system.partitions().iter().map(async |settings| (settings, ask(settings).await));
+    // On the heap: each of these futures is large.
+    join_all(asked.map(Box::pin)).await
+}
+
+/// Runs `tell` under the heading of a partition, where the system has several or this is one of several.
+pub fn of_partition<T>(system: &System, settings: &SystemSettings, tell: impl FnOnce() -> T) -> T {
+    if is_undivided(system) {
+        return tell();
+    }
+    output::begin_partition(settings.partition().tag());
+    let told = tell();
+    output::begin_partition(None);
+    told
+}
+
+/// The system has no partitions, or one alone: nothing has to be said of the whole.
+pub fn is_undivided(system: &System) -> bool {
+    matches!(system.partitions(), [only] if only.partition().tags().len() < 2)
+}
+
+/// Names partitions as people read them: `{a}, {b}`.
+pub fn names<'a>(tags: impl IntoIterator<Item = &'a String>) -> String {
+    tags.into_iter().fold(String::new(), |mut names, tag| {
+        let comma = if names.is_empty() { "" } else { ", " };
+        let _ = write!(names, "{comma}{{{tag}}}");
+        names
+    })
+}
+
+/// Why no connection could be opened to the Redis of a partition, by its place in the list. What is wrong with the input is left to
+/// the command.
+async fn unreachable(system: &System) -> BTreeMap<usize, anyhow::Error> {
+    let reached = ask_all(system, async |settings| {
+        let redis = connect::redis_in_order(settings).await?;
+        let _closed = redis.quit().await;
+        anyhow::Ok(())
+    });
+    let errors = reached.await.into_iter().enumerate();
+    let errors = errors.filter_map(|(at, (_, reached))| Some((at, reached.err()?)));
+    errors.filter(|(_, error)| !error.is::<InvalidInput>()).collect()
+}
+
 async fn over(
     system: &System,
     whole: Whole,
     command: impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
-    let [first, others @ ..] = system.partitions() else { unreachable!("there is one at least") };
-    if others.is_empty() && first.partition().tags().len() < 2 {
-        return command(first).await;
+    if let ([only], true) = (system.partitions(), is_undivided(system)) {
+        return command(only).await;
     }
+    let mut unreachable = match system.partitions() {
+        [_] => BTreeMap::new(),
+        _ => unreachable(system).await,
+    };
     let (mut exits, mut failed) = (Vec::new(), Vec::new());
-    for settings in system.partitions() {
+    for (at, settings) in system.partitions().iter().enumerate() {
         output::begin_partition(settings.partition().tag());
-        let ended = command(settings).await;
+        let ended = match unreachable.remove(&at) {
+            None => command(settings).await,
+            Some(error) => Err(error),
+        };
         output::begin_partition(None);
         match ended {
             Ok(Exit::Stopped) => return Ok(Exit::Stopped),

@@ -1,6 +1,6 @@
 //! `tidegate audit`: counts every order on both sides.
 
-use std::time::Instant;
+use std::{cell::RefCell, collections::BTreeMap, time::Instant};
 
 use clap::Args;
 use serde::Serialize;
@@ -10,9 +10,10 @@ use crate::{
     exit::Exit,
     moment,
     output::{OutputArgs, print_note, table},
+    partitions::{names, over_all},
 };
 use tidegate_operations::{
-    SystemSettings,
+    System, SystemSettings,
     audit::{AuditReport, LostSpan, StateCounts, VoucherAudit, audit},
     connect,
     text::counted,
@@ -69,11 +70,92 @@ struct Audit {
     report: AuditReport,
 }
 
-/// Audits, prints what was found, and answers whether it holds.
+/// What holds for all partitions together.
+#[derive(Default, Serialize)]
+struct Whole {
+    all_partitions: Vec<String>,
+    /// Those that gave no answer.
+    unknown: Vec<String>,
+    /// None: some gave no answer, and nothing is wrong in the others.
+    holds: Option<bool>,
+    /// Orders, of those that gave an answer.
+    admitted: u64,
+    /// Each with the tag of its partition.
+    failures: Vec<String>,
+}
+
+/// Audits, prints what was found, and answers whether it holds, in each partition and in all together.
 ///
 /// # Errors
 /// When a store cannot be read.
-pub async fn run(settings: &SystemSettings, args: &AuditArgs) -> anyhow::Result<Exit> {
+pub async fn run(system: &System, args: &AuditArgs) -> anyhow::Result<Exit> {
+    let audited = RefCell::new(BTreeMap::new());
+    let exit = over_all(system, async |settings| {
+        let (exit, audit) = audit_one(settings, args).await?;
+        audited.borrow_mut().insert(settings.partition().to_string(), audit);
+        Ok(exit)
+    });
+    let exit = exit.await?;
+    if system.partitions().len() > 1 && exit != Exit::Stopped {
+        let whole = Whole::of(system, &audited.into_inner());
+        args.output.print(&whole, Whole::verdict)?;
+    }
+    Ok(exit)
+}
+
+impl Whole {
+    fn of(system: &System, audited: &BTreeMap<String, Option<Audit>>) -> Self {
+        let mut whole = Self::default();
+        for settings in system.partitions() {
+            let tag = settings.partition().tag().unwrap_or_default();
+            whole.all_partitions.push(tag.to_owned());
+            match audited.get(&settings.partition().to_string()) {
+                None => whole.unknown.push(tag.to_owned()),
+                Some(None) => {}
+                Some(Some(audit)) => {
+                    whole.admitted +=
+                        audit.report.vouchers.iter().map(|voucher| voucher.admitted).sum::<u64>();
+                    whole
+                        .failures
+                        .extend(audit.failures.iter().map(|failure| format!("{{{tag}}}: {failure}")));
+                }
+            }
+        }
+        whole.holds = match (whole.failures.is_empty(), whole.unknown.is_empty()) {
+            (false, _) => Some(false),
+            (true, true) => Some(true),
+            (true, false) => None,
+        };
+        whole
+    }
+
+    fn verdict(&self) -> String {
+        let all = self.all_partitions.len();
+        let orders = counted(self.admitted, "admitted order");
+        let away = names(&self.unknown);
+        let unknown = match self.unknown.len() {
+            0 => String::new(),
+            _ => format!("\nUNKNOWN is what is in {away}, which gave no answer."),
+        };
+        match self.holds {
+            Some(true) => {
+                format!(
+                    "All {all} partitions: it holds: {orders}, none lost, none doubled, nothing oversold."
+                )
+            }
+            None => format!(
+                "All {all} partitions: UNKNOWN. {away} gave no answer; nothing is wrong in the others, which hold {orders}."
+            ),
+            Some(false) => {
+                let lines: Vec<String> =
+                    self.failures.iter().map(|failure| format!("  - {failure}")).collect();
+                format!("All {all} partitions: it does NOT hold:\n{}{unknown}", lines.join("\n"))
+            }
+        }
+    }
+}
+
+async fn audit_one(settings: &SystemSettings, args: &AuditArgs) -> anyhow::Result<(Exit, Option<Audit>)> {
     let (redis, mysql) = (connect::redis(settings).await?, connect::mysql(settings).await?);
     let keys = Keys::new(settings.keys.clone());
     let began = Instant::now();
@@ -82,14 +164,14 @@ pub async fn run(settings: &SystemSettings, args: &AuditArgs) -> anyhow::Result<
         print_note(&format!(
             "voucher {voucher} is unknown: MySQL has no row of it, and Redis has admitted no order for it"
         ));
-        return Ok(Exit::No);
+        return Ok((Exit::No, None));
     }
     let failures = report.failures();
     let repairs = report.vouchers.iter().filter_map(repair).collect();
     let (holds, took_ms) = (failures.is_empty(), began.elapsed().as_millis());
     let audit = Audit { holds, failures, repairs, took_ms, report };
     args.output.print(&audit, render)?;
-    Ok(if audit.holds { Exit::Ok } else { Exit::No })
+    Ok((if audit.holds { Exit::Ok } else { Exit::No }, Some(audit)))
 }
 
 fn render(audit: &Audit) -> String {

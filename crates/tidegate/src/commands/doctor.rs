@@ -2,12 +2,16 @@
 
 use clap::Args;
 use tidegate_operations::{
-    SystemSettings,
+    System,
     doctor::{self, Diagnosis, Finding, Level},
     text::counted,
 };
 
-use crate::{exit::Exit, output::OutputArgs};
+use crate::{
+    exit::Exit,
+    output::OutputArgs,
+    partitions::{ask_all, of_partition},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,14 +33,19 @@ pub struct DoctorArgs {
     output: OutputArgs,
 }
 
-/// Prints what was found.
+/// Prints what was found, of each partition.
 ///
 /// # Errors
 /// When stdout cannot be written to.
-pub async fn run(settings: &SystemSettings, args: &DoctorArgs) -> anyhow::Result<Exit> {
-    let diagnosis = doctor::diagnose(settings).await;
-    args.output.print(&diagnosis, render)?;
-    Ok(if diagnosis.errors == 0 { Exit::Ok } else { Exit::No })
+pub async fn run(system: &System, args: &DoctorArgs) -> anyhow::Result<Exit> {
+    let mut exit = Exit::Ok;
+    for (settings, diagnosis) in ask_all(system, async |settings| doctor::diagnose(settings).await).await {
+        of_partition(system, settings, || args.output.print(&diagnosis, render))?;
+        if diagnosis.errors > 0 {
+            exit = Exit::No;
+        }
+    }
+    Ok(exit)
 }
 
 fn render(diagnosis: &Diagnosis) -> String {

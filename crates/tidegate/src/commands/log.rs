@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use futures_util::future::join_all;
 use serde_json::Value as Json;
 use tidegate_stream::{EntryId, server_time_ms};
 use tokio::time::sleep;
@@ -11,13 +12,16 @@ use tokio::time::sleep;
 use crate::{
     exit::Exit,
     moment::{self, Point},
-    output::{OutputArgs, table},
+    output::{OutputArgs, print_note, table},
+    partitions::{is_undivided, of_partition, over_all},
 };
 use tidegate_operations::{
-    SystemSettings, connect,
+    InvalidInput, System, SystemSettings, connect,
     operator_log::{Line, LogRequest, OperatorLog, Outcome},
-    text::printable,
+    text::{error_chain, printable},
 };
+
+const FAILED: &str = "Failed to read the log";
 
 /// Between two looks for new lines.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -52,42 +56,108 @@ pub struct LogArgs {
     output: OutputArgs,
 }
 
-/// Prints the log.
+/// Prints the log, of each partition.
 ///
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &SystemSettings, args: &LogArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let log = OperatorLog::new(redis.clone(), settings);
-    let since = match &args.since {
-        Some(since) => Some(since.first(server_time_ms(&redis).await?)),
-        None => None,
-    };
-    let lines = log.commands(&LogRequest { since, last: args.last }).await;
-    let lines = lines.context("Failed to read the log")?;
+pub async fn run(system: &System, args: &LogArgs) -> anyhow::Result<Exit> {
     if args.follow {
-        return follow(&log, lines, since.unwrap_or(EntryId::MIN), args.output).await;
+        return follow(system, args).await;
     }
-    args.output.print(&lines, |lines| render(lines.as_slice()))?;
-    Ok(Exit::Ok)
+    over_all(system, async |settings| {
+        let lines = Opened::new(settings, args).await?.lines(args).await?;
+        args.output.print(&lines, |lines| render(lines.as_slice()))?;
+        Ok(Exit::Ok)
+    })
+    .await
 }
 
-/// Prints lines, and those that come from `from` on, until the reader goes away or the program is interrupted.
-async fn follow(
-    log: &OperatorLog,
-    mut lines: Vec<Line>,
-    mut from: EntryId,
-    output: OutputArgs,
-) -> anyhow::Result<Exit> {
-    loop {
-        for line in &lines {
-            if !output.print_line(line, sentence)? {
-                return Ok(Exit::Ok);
+/// The log of a partition, and from where on its lines are to be shown.
+struct Opened {
+    log: OperatorLog,
+    from: Option<EntryId>,
+}
+
+impl Opened {
+    async fn new(settings: &SystemSettings, args: &LogArgs) -> anyhow::Result<Self> {
+        let redis = connect::redis(settings).await?;
+        let from = match &args.since {
+            Some(since) => Some(since.first(server_time_ms(&redis).await?)),
+            None => None,
+        };
+        Ok(Self { log: OperatorLog::new(redis, settings), from })
+    }
+
+    async fn lines(&self, args: &LogArgs) -> anyhow::Result<Vec<Line>> {
+        let request = LogRequest { since: self.from, last: args.last };
+        self.log.commands(&request).await.context(FAILED)
+    }
+}
+
+/// What is followed: the log of one partition. While it cannot be read, that was said.
+struct Followed<'a> {
+    settings: &'a SystemSettings,
+    opened: Option<Opened>,
+    is_said_away: bool,
+}
+
+impl Followed<'_> {
+    /// The lines that have come since the last look.
+    async fn look(&mut self, args: &LogArgs) -> anyhow::Result<Vec<Line>> {
+        let (opened, lines) = match self.opened.take() {
+            Some(opened) => {
+                let lines = opened.log.page(opened.from.unwrap_or(EntryId::MIN)).await;
+                (opened, lines.context(FAILED))
             }
-            from = line.id.next();
+            None => {
+                let opened = Opened::new(self.settings, args).await?;
+                let lines = opened.lines(args).await?;
+                (opened, Ok(lines))
+            }
+        };
+        let opened = self.opened.insert(opened);
+        let lines = lines?;
+        opened.from = lines.last().map(|line| line.id.next()).or(opened.from);
+        Ok(lines)
+    }
+}
+
+/// Prints the lines that there are, and those that come, until the reader goes away or the program is interrupted.
+async fn follow(system: &System, args: &LogArgs) -> anyhow::Result<Exit> {
+    let followed = |settings| Followed { settings, opened: None, is_said_away: false };
+    let mut all: Vec<Followed<'_>> = system.partitions().iter().map(followed).collect();
+    loop {
+        let looks = join_all(all.iter_mut().map(async |one| (one.look(args).await, one))).await;
+        for (lines, one) in looks {
+            let partition = one.settings.partition();
+            let lines = match lines {
+                Ok(lines) => lines,
+                Err(error) if is_undivided(system) || error.is::<InvalidInput>() => return Err(error),
+                Err(error) => {
+                    if !std::mem::replace(&mut one.is_said_away, true) {
+                        let error = error_chain(&error);
+                        print_note(&format!(
+                            "error: partition {partition}: {error}; its lines come when it is back"
+                        ));
+                    }
+                    continue;
+                }
+            };
+            one.is_said_away = false;
+            for line in &lines {
+                let is_read = match is_undivided(system) {
+                    true => args.output.print_line(line, sentence)?,
+                    false => of_partition(system, one.settings, || {
+                        args.output
+                            .print_line_of_partition(line, |line| format!("{partition}  {}", sentence(line)))
+                    })?,
+                };
+                if !is_read {
+                    return Ok(Exit::Ok);
+                }
+            }
         }
         sleep(LOOK_EVERY).await;
-        lines = log.page(from).await.context("Failed to read the log")?;
     }
 }
 

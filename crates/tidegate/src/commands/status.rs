@@ -3,9 +3,14 @@
 mod text;
 
 use clap::Args;
-use tidegate_operations::{SystemSettings, connect, status::Status};
+use serde::Serialize;
+use tidegate_operations::{System, SystemSettings, connect, status::Status};
 
-use crate::{exit::Exit, output::OutputArgs};
+use crate::{
+    exit::Exit,
+    output::OutputArgs,
+    partitions::{ask_all, is_undivided, of_partition},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,7 +19,7 @@ Examples:
 
 Alarm on the age of the oldest undelivered and of the oldest pending entry. Counts depend on how
 busy the sale is, but an age of a minute is never good. If a store is away, it shows what it can
-and exits with 3.";
+and exits with 3; with 12 where a part of a system with partitions is away.";
 
 /// What `tidegate status` takes.
 #[derive(Args, Debug)]
@@ -24,13 +29,67 @@ pub struct StatusArgs {
     output: OutputArgs,
 }
 
-/// Shows what can be seen.
+/// Shows what can be seen, of each partition and of all together.
 ///
 /// # Errors
 /// When stdout cannot be written to.
-pub async fn run(settings: &SystemSettings, args: &StatusArgs) -> anyhow::Result<Exit> {
-    let (redis, mysql) = (connect::redis(settings), connect::mysql(settings));
-    let status = Status::read(settings, redis, mysql, settings.mysql.statement_timeout).await;
-    args.output.print(&status, text::render)?;
-    Ok(if status.errors.is_empty() { Exit::Ok } else { Exit::Failed })
+pub async fn run(system: &System, args: &StatusArgs) -> anyhow::Result<Exit> {
+    let read = async |settings: &SystemSettings| {
+        let (redis, mysql) = (connect::redis(settings), connect::mysql(settings));
+        Status::read(settings, redis, mysql, settings.mysql.statement_timeout).await
+    };
+    let parts = ask_all(system, read).await;
+    let mut whole = Whole::default();
+    for (settings, status) in &parts {
+        of_partition(system, settings, || args.output.print(status, text::render))?;
+        whole.add(settings.partition().tag().unwrap_or_default(), status);
+    }
+    let is_known = parts.iter().all(|(_, status)| status.errors.is_empty());
+    if is_undivided(system) {
+        return Ok(if is_known { Exit::Ok } else { Exit::Failed });
+    }
+    if parts.len() > 1 {
+        args.output.print(&whole, text::whole)?;
+    }
+    Ok(if is_known { Exit::Ok } else { Exit::Unknown })
+}
+
+/// What there is in all partitions together.
+#[derive(Debug, Default, Serialize)]
+struct Whole {
+    all_partitions: Vec<String>,
+    /// Those of which something could not be read.
+    unknown: Vec<String>,
+    stream: Sum,
+}
+
+/// Of those partitions whose streams could be read.
+#[derive(Debug, Default, Serialize)]
+struct Sum {
+    undelivered: u64,
+    /// There are more.
+    undelivered_is_at_least: bool,
+    oldest_undelivered_s: Option<f64>,
+    pending: u64,
+    oldest_pending_s: Option<f64>,
+    dead_letters: u64,
+}
+
+impl Whole {
+    fn add(&mut self, tag: &str, status: &Status) {
+        self.all_partitions.push(tag.to_owned());
+        if !status.errors.is_empty() {
+            self.unknown.push(tag.to_owned());
+        }
+        let Some(stream) = &status.stream else { return };
+        let older = |one: Option<f64>, other: Option<f64>| one.into_iter().chain(other).reduce(f64::max);
+        self.stream = Sum {
+            undelivered: self.stream.undelivered + stream.undelivered,
+            undelivered_is_at_least: self.stream.undelivered_is_at_least || stream.undelivered_is_at_least,
+            oldest_undelivered_s: older(self.stream.oldest_undelivered_s, stream.oldest_undelivered_s),
+            pending: self.stream.pending + stream.pending,
+            oldest_pending_s: older(self.stream.oldest_pending_s, stream.oldest_pending_s),
+            dead_letters: self.stream.dead_letters + stream.dead_letters,
+        };
+    }
 }

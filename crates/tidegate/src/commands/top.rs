@@ -5,6 +5,7 @@ mod draw;
 mod format;
 mod grid;
 mod observations;
+mod overview;
 mod polling;
 mod screen;
 #[cfg(test)]
@@ -23,9 +24,10 @@ use clap::Args;
 use crossterm::event::{Event, EventStream, KeyCode, KeyEventKind, KeyModifiers};
 use futures_util::StreamExt;
 use jiff::Timestamp;
+use tidegate_operations::SystemSettings;
 use tokio::{sync::mpsc, time::interval};
 
-use self::{observations::Observations, screen::Screen, view::View};
+use self::{draw::Pages, observations::Observations, overview::overview, screen::Screen, view::View};
 use crate::{
     config::Settings,
     exit::{Exit, WrongUsage},
@@ -41,7 +43,8 @@ Examples:
 q or Ctrl-C quits. Rates are between the last two readings; a dash where there is none. Settled
 entries are acknowledged: written, refused or buried. If a worker of this machine answers on
 admin.listen, its lanes are shown as well. Dim text was read before a store went away. NO_COLOR
-switches colours off. For programs, and without a terminal: tidegate status --json";
+switches colours off. In a system with partitions it begins with all of them; Tab and Shift-Tab
+turn to each of them and back, Esc to the beginning. For programs, and without a terminal: tidegate status --json";
 
 /// How often the stores may be polled: often enough to be live, and no burden for them.
 const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(3600);
@@ -70,23 +73,34 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
         return Err(WrongUsage(hint.to_owned()).into());
     }
     let mut signals = Signals::listen()?;
-    let mut observations = Observations::new(settings.system.only()?, args.every);
+    let of_partition = |system: &SystemSettings| {
+        (system.partition().tag().unwrap_or_default().to_owned(), Observations::new(system, args.every))
+    };
+    let mut partitions: Vec<_> = settings.system.partitions().iter().map(of_partition).collect();
+    let pages = if partitions.len() > 1 { Pages::Many } else { Pages::One };
+    // The overview, then each partition.
+    let mut page = 0;
     let (sender, mut results) = mpsc::channel(QUEUE);
     let mut polling = std::pin::pin!(polling::poll_all(settings, args.every, sender));
     let mut screen = Screen::open().context("Failed to draw on the terminal")?;
     let mut events = EventStream::new();
     let mut clock = interval(REDRAW);
     loop {
-        let view = View::new(&observations, Instant::now(), Timestamp::now());
-        screen.draw(|frame| draw::draw(frame, &view)).context("Failed to draw on the terminal")?;
+        let (now, time) = (Instant::now(), Timestamp::now());
+        let view = match (pages, page) {
+            (Pages::One, _) => View::new(&partitions[0].1, now, time),
+            (Pages::Many, 0) => overview(&partitions, now, time),
+            (Pages::Many, page) => View::new(&partitions[page - 1].1, now, time),
+        };
+        screen.draw(|frame| draw::draw(frame, &view, pages)).context("Failed to draw on the terminal")?;
         tokio::select! {
             // A terminal that is gone has no more keys.
             event = events.next() => match event.transpose().context("Failed to read keys")? {
-                Some(event) if !quits(&event) => {}
+                Some(event) if !quits(&event) => page = turned(&event, page, partitions.len() + 1),
                 _ => return Ok(Exit::Ok),
             },
             _ = signals.next() => return Ok(Exit::Ok),
-            Some(poll) = results.recv() => observations.record(poll),
+            Some((at, poll)) = results.recv() => partitions[at].1.record(poll),
             () = &mut polling => anyhow::bail!("polling has ended"),
             _ = clock.tick() => {}
         }
@@ -108,6 +122,20 @@ fn quits(event: &Event) -> bool {
         _ => false,
     };
     is_quit && key.kind == KeyEventKind::Press
+}
+
+/// The page that is shown after a key.
+fn turned(event: &Event, page: usize, pages: usize) -> usize {
+    match event {
+        Event::Key(key) if key.kind != KeyEventKind::Press => page,
+        Event::Key(key) => match key.code {
+            KeyCode::Tab | KeyCode::Right | KeyCode::Down => (page + 1) % pages,
+            KeyCode::BackTab | KeyCode::Left | KeyCode::Up => (page + pages - 1) % pages,
+            KeyCode::Esc | KeyCode::Home => 0,
+            _ => page,
+        },
+        _ => page,
+    }
 }
 
 fn parse_every(text: &str) -> Result<Duration, String> {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tidegate_stream::{NamedCause, SetAsideNote};
 
-use crate::{commands::expirations_show, output::table, pending::life};
+use super::Whole;
+use crate::{commands::expirations_show, output::table, partitions::names, pending::life};
 use tidegate_operations::{
     consumers::Consumer,
     reconciled::Reconciled,
@@ -52,6 +53,21 @@ pub fn render(status: &Status) -> String {
     }
     parts.extend(status.errors.iter().map(|error| format!("error: {}", printable(error))));
     parts.join("\n\n")
+}
+
+/// What there is in all partitions together: one table, and of which something is missing.
+pub fn whole(whole: &Whole) -> String {
+    let Whole { all_partitions, unknown, stream } = whole;
+    let more = if stream.undelivered_is_at_least { " or more" } else { "" };
+    let mut table = table(&[&format!("all {} partitions", all_partitions.len()), "entries", "oldest"]);
+    let undelivered = format!("{}{more}", stream.undelivered);
+    table.add_row(["undelivered", &undelivered, &age(stream.oldest_undelivered_s)]);
+    table.add_row(["pending", &stream.pending.to_string(), &age(stream.oldest_pending_s)]);
+    table.add_row(["dead letters", &stream.dead_letters.to_string(), ""]);
+    if unknown.is_empty() {
+        return table.to_string();
+    }
+    format!("{table}\n\nUNKNOWN: something of {} could not be read, so there may be more.", names(unknown))
 }
 
 fn numbers(stream: &StreamView) -> String {

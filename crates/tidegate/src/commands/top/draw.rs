@@ -13,6 +13,7 @@ use super::{
 };
 
 const KEYS: &str = "q quits";
+const KEYS_OF_PAGES: &str = "q quits, Tab and Shift-Tab show the other partitions";
 /// From this height on, sections stand apart.
 const ROOMY: usize = 24;
 /// Below this height, the keys are not told: whoever opened it will find them.
@@ -20,26 +21,43 @@ const SMALL: usize = 8;
 /// A section with fewer rows is its header and `and 8 more`.
 const SECTION_LEAST: usize = 3;
 
+/// Whether there is something else to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// This is all.
+    One,
+    /// There are other pages.
+    Many,
+}
+
 /// Draws it, as much of it as fits.
-pub fn draw(frame: &mut Frame<'_>, view: &View) {
+pub fn draw(frame: &mut Frame<'_>, view: &View, pages: Pages) {
     let area = frame.area();
-    let lines = lines(view, usize::from(area.width), usize::from(area.height));
+    let lines = lines(view, pages, usize::from(area.width), usize::from(area.height));
     frame.render_widget(Text::from(lines), area);
 }
 
-fn lines(view: &View, columns: usize, height: usize) -> Vec<Line<'static>> {
+fn lines(view: &View, pages: Pages, columns: usize, height: usize) -> Vec<Line<'static>> {
     let mut lines = vec![title(view, columns)];
     lines.extend(alerts(view, columns, height / 4));
     let space = usize::from(height >= ROOMY);
     section(&mut lines, &view.stream, columns, space + view.stream.height(), space);
     let keys = usize::from(height >= SMALL);
     let rest = height.saturating_sub(lines.len() + keys);
-    let (above, below) = share(rest, space + view.consumers.height(), space + view.vouchers.height());
+    let (above, below) = share(
+        rest,
+        space + view.consumers.height(),
+        match view.vouchers.height() {
+            0 => 0,
+            height => space + height,
+        },
+    );
     section(&mut lines, &view.consumers, columns, above, space);
     section(&mut lines, &view.vouchers, columns, below, space);
     if keys > 0 {
         lines.resize(height - keys, Line::default());
-        lines.push(Line::styled(KEYS, tint(Tone::Old)));
+        let told = if pages == Pages::One { KEYS } else { KEYS_OF_PAGES };
+        lines.push(Line::styled(told, tint(Tone::Old)));
     }
     lines
 }
@@ -65,7 +83,7 @@ fn alerts(view: &View, columns: usize, most: usize) -> Vec<Line<'static>> {
 fn section(lines: &mut Vec<Line<'static>>, grid: &Grid, columns: usize, height: usize, space: usize) {
     let height = height.saturating_sub(space);
     // A header without rows says nothing.
-    if height < 2 {
+    if height < 2 || grid.columns.is_empty() {
         return;
     }
     lines.extend(std::iter::repeat_n(Line::default(), space));

@@ -76,8 +76,16 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Rows with the header that show all.
+    /// No table at all.
+    pub fn nothing() -> Self {
+        Self { columns: Vec::new(), rows: Vec::new(), has_more: false, empty: "" }
+    }
+
+    /// Rows with the header that show all; 0: it is no table at all.
     pub fn height(&self) -> usize {
+        if self.columns.is_empty() {
+            return 0;
+        }
         1 + self.rows.len().max(1) + usize::from(self.has_more)
     }
 

@@ -6,8 +6,11 @@ use std::{
 };
 
 use anyhow::Context;
-use futures_util::future::pending;
-use tidegate_operations::watch::{MySqlWatch, Reading, RedisWatch};
+use futures_util::future::{join_all, pending};
+use tidegate_operations::{
+    SystemSettings,
+    watch::{MySqlWatch, Reading, RedisWatch},
+};
 use tidegate_worker::admin_client;
 use tokio::{
     sync::mpsc::Sender,
@@ -16,7 +19,7 @@ use tokio::{
 
 use super::{
     observations::{Poll, PollOf},
-    worker_page,
+    worker_page::{self, WorkerPages},
 };
 use crate::config::Settings;
 
@@ -25,54 +28,73 @@ const WORKER_TIMEOUT: Duration = Duration::from_secs(8);
 /// Vouchers that are asked for.
 pub const VOUCHERS: u32 = 30;
 
-/// Polls, `every` so often, until nobody receives the results.
-pub async fn poll_all(settings: &Settings, every: Duration, results: Sender<PollOf>) {
+/// A poll, with the place of its partition in the list.
+pub type PollOfPartition = (usize, PollOf);
+
+/// Polls all partitions, `every` so often, until nobody receives the results.
+pub async fn poll_all(settings: &Settings, every: Duration, results: Sender<PollOfPartition>) {
+    let partitions = settings.system.partitions();
+    let stores = partitions.iter().enumerate().map(|(at, system)| poll_stores((at, system), every, &results));
+    let worker = async {
+        let Ok(address) = admin_client::address(&settings.admin) else { return pending().await };
+        repeat(every, async |began| {
+            let pages = worker_page::read(address, &settings.admin);
+            let pages = timeout(WORKER_TIMEOUT, pages).await.context("no answer in time").flatten();
+            let pages = pages.with_context(|| format!("no worker answers at {address}"));
+            let pages = pages.map_err(|error| format!("{error:#}"));
+            for (at, system) in partitions.iter().enumerate() {
+                let own = |pages: &WorkerPages| pages.of(system.partition().tag()).map(Reading::now);
+                let own = pages.as_ref().map_err(String::clone).and_then(|pages| {
+                    own(pages).ok_or_else(|| format!("the worker at {address} is of another system"))
+                });
+                results.send((at, PollOf::Worker(Poll { began, result: own }))).await.ok()?;
+            }
+            Some(())
+        })
+        .await;
+    };
+    tokio::join!(join_all(stores), worker);
+}
+
+async fn poll_stores(
+    (at, system): (usize, &SystemSettings),
+    every: Duration,
+    results: &Sender<PollOfPartition>,
+) {
     // MySQL knows which vouchers there are; Redis is asked for these.
     let on_sale = RefCell::new(Vec::new());
     let redis = async {
-        let mut redis = RedisWatch::new(settings.system.common());
-        let wrap = |poll| PollOf::Redis(Box::new(poll));
-        repeat(every, &results, wrap, async || {
+        let mut redis = RedisWatch::new(system);
+        repeat(every, async |began| {
             let vouchers = on_sale.borrow().clone();
-            redis.read(&vouchers).await
+            let result = redis.read(&vouchers).await.map_err(|error| format!("{error:#}"));
+            results.send((at, PollOf::Redis(Box::new(Poll { began, result })))).await.ok()
         })
         .await;
     };
     let mysql = async {
-        let mut mysql = MySqlWatch::new(settings.system.common());
-        repeat(every, &results, PollOf::MySql, async || {
-            let rows = mysql.read(VOUCHERS).await?;
-            on_sale.replace(rows.value.iter().map(|row| row.voucher).collect());
-            Ok(rows)
+        let mut mysql = MySqlWatch::new(system);
+        repeat(every, async |began| {
+            let result = mysql.read(VOUCHERS).await.map_err(|error| format!("{error:#}"));
+            if let Ok(rows) = &result {
+                on_sale.replace(rows.value.iter().map(|row| row.voucher).collect());
+            }
+            results.send((at, PollOf::MySql(Poll { began, result }))).await.ok()
         })
         .await;
     };
-    let worker = async {
-        let Ok(address) = admin_client::address(&settings.admin) else { return pending().await };
-        repeat(every, &results, PollOf::Worker, async || {
-            let page = worker_page::read(address, &settings.admin);
-            let page = timeout(WORKER_TIMEOUT, page).await.context("no answer in time").flatten();
-            page.map(Reading::now).with_context(|| format!("no worker answers at {address}"))
-        })
-        .await;
-    };
-    tokio::join!(redis, mysql, worker);
+    tokio::join!(redis, mysql);
 }
 
-async fn repeat<T>(
-    every: Duration,
-    results: &Sender<PollOf>,
-    wrap: fn(Poll<T>) -> PollOf,
-    mut read: impl AsyncFnMut() -> anyhow::Result<Reading<T>>,
-) {
+/// Calls `poll` with the moment, until it answers None.
+async fn repeat(every: Duration, mut poll: impl AsyncFnMut(Instant) -> Option<()>) {
     // All sources are polled at the same moments, so that their stocks can be compared. One that is slow skips a moment.
     let mut clock = interval(every);
     clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         clock.tick().await;
         let began = Instant::now();
-        let result = read().await.map_err(|error| format!("{error:#}"));
-        if results.send(wrap(Poll { began, result })).await.is_err() {
+        if poll(began).await.is_none() {
             return;
         }
         if began.elapsed() >= every {

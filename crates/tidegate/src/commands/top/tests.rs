@@ -77,7 +77,7 @@ impl Scene {
         let now = self.began + Duration::from_secs(self.at_s);
         let view = View::new(&self.observations, now, Timestamp::from_second(CLOCK).unwrap());
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
-        terminal.draw(|frame| draw::draw(frame, &view)).unwrap();
+        terminal.draw(|frame| draw::draw(frame, &view, draw::Pages::One)).unwrap();
         let buffer = terminal.backend().buffer();
         let line = |row| (0..columns).map(|column| buffer[(column, row)].symbol()).collect::<String>();
         (0..rows).map(|row| line(row).trim_end().to_owned()).collect()

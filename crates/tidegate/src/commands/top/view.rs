@@ -29,9 +29,9 @@ const WARN_AGE_S: f64 = 10.0;
 /// What the runbook says to alarm on.
 const BAD_AGE_S: f64 = 60.0;
 /// Columns of a count, so that the table does not jump when a sale begins.
-const COUNT: Kind = Kind::Number(9);
-const AGE: Kind = Kind::Number(6);
-const RATE: Kind = Kind::Number(7);
+pub(super) const COUNT: Kind = Kind::Number(9);
+pub(super) const AGE: Kind = Kind::Number(6);
+pub(super) const RATE: Kind = Kind::Number(7);
 
 /// The whole picture.
 #[derive(Clone, Debug)]
@@ -75,13 +75,13 @@ impl View {
 }
 
 /// Another worker's page would tell of other lanes.
-fn reads_this(observations: &Observations, page: &WorkerPage) -> bool {
+pub(super) fn reads_this(observations: &Observations, page: &WorkerPage) -> bool {
     page.stream
         .as_ref()
         .is_none_or(|names| names.name == observations.stream && names.group == observations.group)
 }
 
-fn store_state<T>(store: &str, observed: &Observed<T>) -> Cell {
+pub(super) fn store_state<T>(store: &str, observed: &Observed<T>) -> Cell {
     match (observed.absence(), observed.last()) {
         (Some(_), _) => Cell::new(format!("{store} away"), Tone::Bad),
         (None, Some(_)) => Cell::new(format!("{store} ok"), Tone::Good),
@@ -178,7 +178,7 @@ fn newest(letters: &NewestLetters) -> String {
     format!("last {} ago: {}", lasting(Duration::from_secs_f64(newest_s)), reasons.join(", "))
 }
 
-fn age_tone(seconds: Option<f64>) -> Tone {
+pub(super) fn age_tone(seconds: Option<f64>) -> Tone {
     match seconds {
         Some(BAD_AGE_S..) => Tone::Bad,
         Some(WARN_AGE_S..) => Tone::Warn,
@@ -186,7 +186,7 @@ fn age_tone(seconds: Option<f64>) -> Tone {
     }
 }
 
-fn dead_tone(stream: Option<&StreamView>) -> Tone {
+pub(super) fn dead_tone(stream: Option<&StreamView>) -> Tone {
     if stream.is_some_and(|stream| stream.dead_letters > 0) { Tone::Warn } else { Tone::Plain }
 }
 

@@ -1,6 +1,6 @@
 //! What a worker of this machine says of itself on its page `/status`.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
@@ -10,8 +10,32 @@ use tidegate_worker::{
     admin_client::{self, StatusCode},
 };
 
+/// What it says: of a system without partitions, or of each partition.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum WorkerPages {
+    /// By their tags.
+    OfPartitions {
+        /// All of them.
+        partitions: BTreeMap<String, WorkerPage>,
+    },
+    /// One.
+    Whole(WorkerPage),
+}
+
+impl WorkerPages {
+    /// What it says of the partition with this tag; None: it does not speak of that.
+    pub fn of(&self, tag: Option<&str>) -> Option<WorkerPage> {
+        match (self, tag) {
+            (Self::OfPartitions { partitions }, Some(tag)) => partitions.get(tag).cloned(),
+            (Self::Whole(page), None) => Some(page.clone()),
+            _ => None,
+        }
+    }
+}
+
 /// The page, as far as it is shown. What a worker of another version does not say is missing.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct WorkerPage {
     /// The worker itself.
     pub worker: WorkerState,
@@ -20,7 +44,7 @@ pub struct WorkerPage {
 }
 
 /// A worker.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WorkerState {
     /// Its name.
@@ -38,7 +62,7 @@ pub struct WorkerState {
 }
 
 /// A store is away.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct StoreOutage {
     /// Which.
@@ -50,7 +74,7 @@ pub struct StoreOutage {
 }
 
 /// It is to read nothing.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ReadingPause {
     /// Why, in a word.
@@ -60,7 +84,7 @@ pub struct ReadingPause {
 }
 
 /// A lane.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct LaneState {
     /// Name of its consumer.
@@ -83,7 +107,7 @@ impl LaneState {
 }
 
 /// Orders since the worker's start.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct OrderNumbers {
     /// Rows that it wrote.
@@ -91,7 +115,7 @@ pub struct OrderNumbers {
 }
 
 /// What a worker reads.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct StreamKey {
     /// Key of the stream.
     pub name: String,
@@ -103,7 +127,7 @@ pub struct StreamKey {
 ///
 /// # Errors
 /// When nobody answers there, or something else than a worker, or one that wants another token.
-pub async fn read(address: SocketAddr, admin: &AdminSettings) -> anyhow::Result<WorkerPage> {
+pub async fn read(address: SocketAddr, admin: &AdminSettings) -> anyhow::Result<WorkerPages> {
     let (status, page) = admin_client::ask(address, "/status", admin).await?;
     ensure!(status != StatusCode::UNAUTHORIZED, "it wants another admin.token");
     ensure!(status == StatusCode::OK, "it answered {status}");

@@ -1,0 +1,93 @@
+//! The picture of a system with partitions: all together, and each in a row.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tidegate_operations::{status::StreamView, text::printable};
+
+use super::{
+    alerts::alerts,
+    format::{UNKNOWN, age, count, or_unknown, rate, time_of_day},
+    grid::{Cell, Grid, Kind, Tone},
+    observations::Observations,
+    view::{AGE, COUNT, RATE, View, age_tone, dead_tone, reads_this, store_state},
+};
+
+/// The whole picture, of the partitions with these tags.
+pub fn overview(partitions: &[(String, Observations)], now: Instant, clock: Timestamp) -> View {
+    let rows = partitions.iter().map(|(tag, own)| {
+        let is_old = own.redis.absence().is_some();
+        let name = Cell::plain(format!("{{{}}}", printable(tag)));
+        let mut row: Vec<Cell> = numbers(&[own]).into_iter().map(|cell| cell.old_if(is_old)).collect();
+        row.insert(0, name);
+        row.extend([store_state("", &own.redis), store_state("", &own.mysql)].map(without_space));
+        row
+    });
+    let all: Vec<&Observations> = partitions.iter().map(|(_, own)| own).collect();
+    let mut sum = numbers(&all);
+    sum.insert(0, Cell::plain("all together"));
+    let columns = vec![
+        ("stream", Kind::Name),
+        ("unread", COUNT),
+        ("oldest", AGE),
+        ("pending", COUNT),
+        ("oldest", AGE),
+        ("dead", Kind::Number(5)),
+        ("settled/s", RATE),
+    ];
+    let with_stores = [columns.clone(), vec![("Redis", Kind::Word), ("MySQL", Kind::Word)]].concat();
+    let of_partition = |(tag, own): &(String, Observations)| {
+        let worker = own.worker.current().filter(|page| reads_this(own, page));
+        let alerts = alerts(own, worker, now, clock).into_iter();
+        alerts
+            .map(|alert| Cell::new(format!("{{{}}} {}", printable(tag), alert.text), alert.tone))
+            .collect::<Vec<_>>()
+    };
+    let mut alerts: Vec<Cell> = partitions.iter().flat_map(of_partition).collect();
+    alerts.sort_by_key(|alert| alert.tone != Tone::Bad);
+    View {
+        subject: format!("tidegate top  {} partitions", partitions.len()),
+        state: vec![Cell::plain(time_of_day(clock, Duration::ZERO))],
+        alerts,
+        stream: Grid { columns, rows: vec![sum], has_more: false, empty: "" },
+        consumers: Grid {
+            columns: with_stores
+                .into_iter()
+                .map(|(title, kind)| (if title == "stream" { "partition" } else { title }, kind))
+                .collect(),
+            rows: rows.collect(),
+            has_more: false,
+            empty: "",
+        },
+        vouchers: Grid::nothing(),
+    }
+}
+
+/// Unread, its oldest, pending, its oldest, dead letters, settled per second: of what is known, the sum and the oldest.
+fn numbers(partitions: &[&Observations]) -> Vec<Cell> {
+    let streams: Vec<&StreamView> =
+        partitions.iter().filter_map(|own| Some(&own.redis.last()?.stream)).collect();
+    let is_known = !streams.is_empty();
+    let sum = |of: fn(&StreamView) -> u64| streams.iter().map(|stream| of(stream)).sum::<u64>();
+    let number = |of: fn(&StreamView) -> u64| or_unknown(is_known.then(|| count(sum(of))));
+    let oldest = |of: fn(&StreamView) -> Option<f64>| {
+        let seconds = streams.iter().filter_map(|stream| of(stream)).reduce(f64::max);
+        Cell::new(seconds.map(age).unwrap_or_default(), age_tone(seconds))
+    };
+    let settled = partitions.iter().filter_map(|own| own.redis.rate(|redis| redis.stream.entries_settled));
+    let settled = settled.reduce(|one, other| one + other);
+    let at_least = if streams.iter().any(|stream| stream.undelivered_is_at_least) { "+" } else { "" };
+    let worst = streams.iter().copied().find(|stream| stream.dead_letters > 0);
+    vec![
+        Cell::plain(number(|stream| stream.undelivered) + at_least),
+        oldest(|stream| stream.oldest_undelivered_s),
+        Cell::plain(number(|stream| stream.pending)),
+        oldest(|stream| stream.oldest_pending_s),
+        Cell::new(number(|stream| stream.dead_letters), dead_tone(worst)),
+        Cell::plain(settled.map_or_else(|| UNKNOWN.to_owned(), rate)),
+    ]
+}
+
+fn without_space(cell: Cell) -> Cell {
+    Cell { text: cell.text.trim().to_owned(), ..cell }
+}
