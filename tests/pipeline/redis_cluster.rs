@@ -2,7 +2,7 @@
 
 mod ground;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_lab::RedisCluster;
 use tokio::time::sleep;
@@ -39,6 +39,38 @@ async fn a_killed_master_is_followed_to_its_replica_and_one_command_mends_what_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_only_clients_reach_is_left_and_what_it_gave_alone_is_found() {
+    let cluster = RedisCluster::start().expect("a cluster");
+    let network = cluster.networked().await.expect("a network");
+    let site = ClusterSite::open(cluster).await;
+    let workers = [site.worker("a").start(), site.worker("b").start()];
+    let sale = site.sell();
+    site.sells_on(1..=12, Duration::from_secs(60)).await;
+    let master = site.cluster.master_of("10").expect("a master");
+    let others: Vec<i64> = (1..=12).filter(|id| !site.vouchers_of(master).contains(id)).collect();
+
+    // It goes on admitting until it notices, and its workers go on writing: what they acknowledge there, the others never hear.
+    network.part(&site.cluster, master);
+    assert!(site.admit(12).await.is_some(), "it admits, alone");
+    site.sells_on(others, Duration::from_secs(1)).await;
+    network.wait_refusing(master, WHOLE_WITHIN).await.expect("it notices");
+    until_within(WHOLE_WITHIN, "another one is the master", || async {
+        site.cluster.master_of("10").is_ok_and(|new| new.id() != master.id())
+    })
+    .await;
+    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+
+    network.heal();
+    site.cluster.wait_whole(WHOLE_WITHIN).expect("it is a replica");
+    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    sale.end().await;
+    site.adds_up().await;
+    for worker in workers {
+        assert!(worker.stop().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_master_that_is_gone_for_good_stops_its_own_partitions_and_the_verdict_is_unknown() {
     let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
     let site = ClusterSite::open(cluster).await;
@@ -54,7 +86,21 @@ async fn a_master_that_is_gone_for_good_stops_its_own_partitions_and_the_verdict
         site.sells_on(healthy.clone(), Duration::from_secs(1)).await;
     }
     let program = site.program();
-    let audit = program.run("audit").expect(12);
+    let timed = |command: &str, code: i32| {
+        let began = Instant::now();
+        (program.run(command).expect(code), began.elapsed())
+    };
+    let (_, one_away) = timed("audit --partition 10", 12);
+    let (_, one_there) = timed(&format!("audit --partition {}", ClusterSite::tag_of(healthy[0])), 0);
+    let (audit, all) = timed("audit", 12);
+    assert!(
+        all < one_away * 2 + one_there * 16,
+        "many that are away cost no more time than one: {all:?}, {one_away:?}, {one_there:?}"
+    );
+    let verdict = audit.stdout.split("All 12 partitions: ").nth(1).expect("a verdict of all");
+    assert!(verdict.starts_with("UNKNOWN. ") && verdict.contains("{10}"), "{audit:#?}");
+    let (status, _) = timed("status", 12);
+    assert!(status.stdout.contains("UNKNOWN: something of "), "{status:#?}");
     assert!(audit.stderr.contains("UNKNOWN: 4 of 12 partitions gave no answer: {10}"), "{audit:#?}");
     assert_eq!(audit.stdout.matches("It holds").count(), 8, "of the others: {audit:#?}");
     // One that starts now works for those that are there.

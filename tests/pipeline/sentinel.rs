@@ -1,5 +1,13 @@
 //! Redis behind a Sentinel: the master dies, a replica takes over, and workers and commands follow by themselves.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
 use fred::{
     clients::Client,
     interfaces::{ClientLike, LuaInterface},
@@ -11,9 +19,11 @@ use tidegate_orders::{
     gate::{Admission, AdmitReply},
 };
 
+use tokio::{task::JoinHandle, time::sleep};
+
 use crate::{
     program::Program,
-    site::{GROUP, STREAM, Site, connect, redis_pool, until},
+    site::{GROUP, STREAM, Site, connect, redis_pool, until, until_within},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,6 +208,151 @@ async fn a_batch_that_is_in_hand_while_the_master_dies_settles_nothing_of_its_re
         (1..=5).chain(101..=105).all(|id| orders.iter().any(|order| order.id == id))
     })
     .await;
+    assert!(worker.stop().await.success());
+}
+
+/// A master and its replica, watched by a Sentinel, with a sale that goes on.
+struct Watched {
+    site: Site,
+    replica: RedisServer,
+    sentinel: RedisSentinel,
+    next: Arc<AtomicI64>,
+    gate: Gate,
+}
+
+impl Watched {
+    async fn open() -> Self {
+        let site = Site::open().await;
+        let master = site.redis.port().to_string();
+        let replica = RedisServer::options().args(["--replicaof", "127.0.0.1", &master]).start();
+        let (replica, sentinel) =
+            (replica.expect("a replica"), RedisSentinel::watch(&site.redis).expect("a Sentinel"));
+        let watched = connect(&format!("redis://127.0.0.1:{}", sentinel.port())).await;
+        until("the Sentinel knows the replica", || async {
+            !call(&watched, "SENTINEL REPLICAS shop").await.into_array().is_empty()
+        })
+        .await;
+        let program =
+            Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &site.mysql.url()]);
+        program.run("voucher load --voucher 7 --stock 1000000").expect(0);
+        assert_eq!(site.call("WAIT 1 30000").await.as_u64(), Some(1), "the replica has it all");
+        let gate = Gate::new(redis_pool(&sentinel.url()).await, Keys::new(KeyTemplates::default()), STREAM);
+        Self { site, replica, sentinel, next: Arc::new(AtomicI64::new(1)), gate }
+    }
+
+    /// Sells until it is aborted. What is not answered is given up.
+    fn sell(&self) -> JoinHandle<()> {
+        let (gate, next) = (self.gate.clone(), Arc::clone(&self.next));
+        tokio::spawn(async move {
+            loop {
+                let _told = admit(&gate, &next).await;
+                sleep(Duration::from_millis(5)).await;
+            }
+        })
+    }
+
+    /// One more order is admitted and written, within the time that a failover may keep workers.
+    async fn sells_on(&self) {
+        until_within(Duration::from_secs(10), "one more order is written", || async {
+            let Some(order) = admit(&self.gate, &self.next).await else { return false };
+            for _ in 0..100 {
+                if self.site.orders().await.iter().any(|row| row.id == order) {
+                    return true;
+                }
+                sleep(Duration::from_millis(10)).await;
+            }
+            false
+        })
+        .await;
+    }
+
+    /// The role of a server, and whether it is in step with its master.
+    async fn is_replica_in_step(server: &RedisServer) -> bool {
+        let client = connect(&server.url()).await;
+        let said = call(&client, "INFO replication").await.as_string().unwrap_or_default();
+        said.contains("role:slave") && said.contains("master_link_status:up")
+    }
+
+    /// Whatever the failover lost is found and mended.
+    async fn adds_up(&self) {
+        let flags = ["--redis-url", &self.sentinel.url(), "--mysql-url", &self.site.mysql.url()];
+        let program = Program::with_flags(&flags);
+        until_within(Duration::from_secs(30), "every entry is handled", || async {
+            let status = program.run("status --json");
+            let is_settled =
+                |stream: &serde_json::Value| stream["pending"] == 0 && stream["undelivered"] == 0;
+            status.code == 0 && is_settled(&status.json()["stream"])
+        })
+        .await;
+        let mended = program.run("reconcile --repair --yes");
+        assert!([0, 1].contains(&mended.code), "{mended:#?}");
+        until_within(Duration::from_secs(30), "what was mended is written", || async {
+            program.run("audit").code == 0
+        })
+        .await;
+        program.run("reconcile").expect(0);
+    }
+}
+
+/// One order of a user of its own. None: the gate gave no answer.
+async fn admit(gate: &Gate, next: &AtomicI64) -> Option<i64> {
+    let order = next.fetch_add(1, Ordering::Relaxed);
+    let admission = Admission {
+        order: order.try_into().expect("an order id"),
+        user: order.try_into().expect("a user id"),
+        voucher: 7.try_into().expect("a voucher id"),
+        quantity: 1.try_into().expect("a quantity"),
+        traceparent: None,
+    };
+    gate.admit(&admission).await.ok().filter(|reply| *reply == AdmitReply::Admitted).map(|_| order)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_master_is_replaced_and_follows_when_it_wakes() {
+    let watched = Watched::open().await;
+    let worker = watched.site.worker("w").set("REDIS_URL", watched.sentinel.url()).start();
+    let sale = watched.sell();
+    watched.sells_on().await;
+    watched.site.redis.stop().expect("frozen");
+    let new = connect(&watched.replica.url()).await;
+    until_within(Duration::from_secs(30), "the replica is the master", || async {
+        let role = call(&new, "ROLE").await.into_array();
+        role.first().and_then(Value::as_string).as_deref() == Some("master")
+    })
+    .await;
+    watched.sells_on().await;
+    watched.site.redis.cont().expect("awake");
+    until_within(Duration::from_secs(60), "the old master follows", || async {
+        Watched::is_replica_in_step(&watched.site.redis).await
+    })
+    .await;
+    watched.sells_on().await;
+    sale.abort();
+    watched.adds_up().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_and_sentinel_are_all_killed_and_started_again_and_the_sale_goes_on() {
+    let watched = Watched::open().await;
+    let worker = watched.site.worker("w").set("REDIS_URL", watched.sentinel.url()).start();
+    let sale = watched.sell();
+    watched.sells_on().await;
+    watched.sentinel.kill9().expect("killed");
+    watched.replica.kill9().expect("killed");
+    watched.site.redis.kill9().expect("killed");
+    watched.site.redis.restart().expect("back");
+    watched.replica.restart().expect("back");
+    watched.sentinel.restart().expect("back");
+    watched.sells_on().await;
+    until_within(Duration::from_secs(60), "one follows the other", || async {
+        Watched::is_replica_in_step(&watched.replica).await
+            || Watched::is_replica_in_step(&watched.site.redis).await
+    })
+    .await;
+    watched.sells_on().await;
+    sale.abort();
+    watched.adds_up().await;
     assert!(worker.stop().await.success());
 }
 

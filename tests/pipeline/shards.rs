@@ -122,7 +122,8 @@ impl ShardSite {
     /// Of each partition, by its tag.
     fn status(&self) -> Vec<Json> {
         let status = self.program().run("status --json").stdout;
-        serde_json::Deserializer::from_str(&status).into_iter().map(|json| json.expect("JSON")).collect()
+        let all = serde_json::Deserializer::from_str(&status).into_iter::<Json>();
+        all.map(|json| json.expect("JSON")).filter(|json| json.get("partition").is_some()).collect()
     }
 }
 

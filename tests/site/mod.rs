@@ -261,6 +261,7 @@ pub fn stock_key(voucher: i64) -> String {
 pub async fn redis_pool(url: &str) -> Pool {
     let settings = RedisSettings {
         master: None,
+        sentinels: None,
         url: url.to_owned(),
         connections: 2,
         command_timeout: Duration::from_secs(5),

@@ -61,6 +61,6 @@ pub use flavour::{MysqlFlavour, RedisFlavour};
 pub use mysql_cluster::{ClusterKind, ClusterNode, MysqlCluster};
 pub use mysql_server::{MysqlOptions, MysqlServer};
 pub use proxy::{DroppedReply, Hold, Proxy};
-pub use redis_cluster::{MovingSlot, RedisCluster, RedisClusterOptions, RedisNode, slot_of};
+pub use redis_cluster::{ClusterNetwork, MovingSlot, RedisCluster, RedisClusterOptions, RedisNode, slot_of};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use sentinel::RedisSentinel;

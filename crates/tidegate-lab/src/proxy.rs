@@ -4,7 +4,8 @@ mod connection;
 mod resp_frames;
 mod trap;
 
-use std::net::Ipv4Addr;
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -57,6 +58,8 @@ struct Shared {
     weather: watch::Sender<Weather>,
     swallowed_bytes: AtomicU64,
     traps: Traps,
+    /// Clients at these addresses are not served.
+    refused: watch::Sender<HashSet<IpAddr>>,
     connections: Mutex<Connections>,
 }
 
@@ -78,6 +81,7 @@ impl Proxy {
             weather: watch::Sender::new(Weather { mode: Mode::Pass, black_holes: 0 }),
             swallowed_bytes: AtomicU64::new(0),
             traps: Traps::default(),
+            refused: watch::Sender::default(),
             connections: Mutex::default(),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
@@ -92,6 +96,12 @@ impl Proxy {
     /// The URL of the server behind this proxy, by way of this proxy.
     pub fn url_for(&self, server: &impl Endpoint) -> String {
         server.url().replacen(&format!(":{}", server.port()), &format!(":{}", self.port), 1)
+    }
+
+    /// Closes the connections of clients at these addresses and refuses new ones of theirs, until it is called with others.
+    /// Clients elsewhere do not notice.
+    pub fn refuse_from(&self, addresses: impl IntoIterator<Item = Ipv4Addr>) {
+        self.shared.refused.send_replace(addresses.into_iter().map(IpAddr::from).collect());
     }
 
     /// Forwards everything again. Connections that fell into a black hole are closed: bytes of theirs are missing.
@@ -180,18 +190,24 @@ impl Shared {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         // Out of file descriptors, or the client has gone already: the next one may do better.
-        let Ok((client, _)) = listener.accept().await else {
+        let Ok((client, address)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
         // Held until the task is counted, so that a cut either sees this connection or is seen by it.
         let connections = shared.connections();
         if shared.mode() != Mode::Cut {
+            let client = (client, address.ip());
             connections.tasks.spawn(until_cut(client, Arc::clone(&shared), connections.cut.clone()));
         }
     }
 }
 
-async fn until_cut(client: TcpStream, shared: Arc<Shared>, cut: CancellationToken) {
-    cut.run_until_cancelled(connection::serve(client, &shared)).await;
+async fn until_cut((client, from): (TcpStream, IpAddr), shared: Arc<Shared>, cut: CancellationToken) {
+    let mut refused = shared.refused.subscribe();
+    tokio::select! {
+        biased;
+        _ = refused.wait_for(|refused| refused.contains(&from)) => {}
+        _ = cut.run_until_cancelled(connection::serve(client, &shared)) => {}
+    }
 }

@@ -1,5 +1,6 @@
 //! A private Redis Cluster: masters with a replica each, that can be killed, frozen, restarted and parted.
 
+mod network;
 mod node;
 mod slots;
 
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+pub use self::network::ClusterNetwork;
 pub use self::node::RedisNode;
 pub use self::slots::{MovingSlot, slot_of};
 

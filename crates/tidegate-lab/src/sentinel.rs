@@ -45,6 +45,16 @@ impl RedisSentinel {
         format!("redis-sentinel://127.0.0.1:{}?sentinelServiceName={SERVICE}", self.port())
     }
 
+    /// Kills it with SIGKILL. It keeps what it knows in its file.
+    pub fn kill9(&self) -> Result<()> {
+        self.server.kill9()
+    }
+
+    /// Starts it again, on its port and with what it knew.
+    pub fn restart(&self) -> Result<()> {
+        self.server.restart()
+    }
+
     /// The port it listens on.
     pub fn port(&self) -> u16 {
         self.server.port()

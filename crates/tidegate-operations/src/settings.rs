@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tidegate_orders::{Announced, KeyTemplates, Partition, VoucherId, gate::Confirmation};
-use tidegate_stream::{RedisCluster, SlotMaster, StreamNames};
+use tidegate_stream::{RedisCluster, Sentinels, SlotMaster, StreamNames};
 
 use crate::{change::InvalidInput, redacted::RedactedUrl};
 
@@ -199,6 +199,8 @@ pub struct RedisSettings {
     pub url: RedactedUrl,
     /// Where Redis is a cluster, the master of the names that this is about.
     pub master: Option<SlotMaster>,
+    /// Where Redis is behind Sentinels, these.
+    pub sentinels: Option<Arc<Sentinels>>,
     /// Connections for commands.
     pub connections: usize,
     /// How long a command may wait for its reply.
@@ -211,9 +213,7 @@ impl RedisSettings {
     /// Whether a replica may take the place of the server: behind a Sentinel, and in a cluster.
     #[must_use]
     pub fn may_fail_over(&self) -> bool {
-        let url = self.url.reveal();
-        self.master.is_some()
-            || ["redis-sentinel://", "rediss-sentinel://"].iter().any(|it| url.starts_with(it))
+        self.master.is_some() || self.sentinels.is_some()
     }
 
     /// What the stream crate needs. It holds the password: not for logging.
@@ -222,6 +222,7 @@ impl RedisSettings {
         tidegate_stream::RedisSettings {
             url: self.url.reveal().to_owned(),
             master: self.master.clone(),
+            sentinels: self.sentinels.clone(),
             connections: self.connections,
             command_timeout: self.command_timeout,
             connect_timeout: self.connect_timeout,

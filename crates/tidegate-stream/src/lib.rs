@@ -84,6 +84,7 @@ pub mod pause_switch;
 pub mod redis;
 pub mod remove_consumers;
 mod script;
+mod sentinel;
 pub mod server_clock;
 pub mod set_aside_notes;
 mod shared_reader;
@@ -122,6 +123,7 @@ pub use redis::{
     connect_reader, is_disk_full, readable,
 };
 pub use remove_consumers::ConsumerRemover;
+pub use sentinel::Sentinels;
 pub use server_clock::ServerClock;
 pub use set_aside_notes::{NamedCause, SetAsideNote, SetAsideNotes};
 pub use shared_reader::SharedReader;

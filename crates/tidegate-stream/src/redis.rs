@@ -5,7 +5,7 @@
 
 mod error;
 
-use std::{fmt, slice, time::Duration};
+use std::{fmt, slice, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fred::{
@@ -15,7 +15,7 @@ use fred::{
     types::{Key, config::ReconnectError},
 };
 
-use crate::cluster::SlotMaster;
+use crate::{cluster::SlotMaster, sentinel::Sentinels};
 
 pub(crate) use self::error::no_error;
 pub use self::error::{RedisError, RedisErrorKind, is_disk_full, readable};
@@ -30,6 +30,8 @@ pub struct RedisSettings {
     pub url: String,
     /// In a Redis Cluster, whose URL is of no use here, the master to connect to.
     pub master: Option<SlotMaster>,
+    /// The Sentinels of the URL, where it names some, to be shared by all that connect by it; None: each asks for itself.
+    pub sentinels: Option<Arc<Sentinels>>,
     /// Connections for commands; blocking readers have one of their own each.
     pub connections: usize,
     /// How long a command may wait for its reply.
@@ -46,6 +48,7 @@ impl RedisSettings {
         Self {
             url: url.into(),
             master: None,
+            sentinels: None,
             connections: 4,
             command_timeout: patience,
             connect_timeout: patience,
@@ -160,6 +163,8 @@ async fn open_reader(settings: &RedisSettings) -> FredResult<Client> {
 async fn follow_master(settings: &RedisSettings, clients: &[Client]) {
     if let Some(master) = &settings.master {
         master.follow(clients).await;
+    } else if let Some(sentinels) = settings.sentinels.clone().or_else(|| Sentinels::of_url(&settings.url)) {
+        sentinels.follow(clients);
     }
 }
 

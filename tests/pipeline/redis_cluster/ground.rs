@@ -10,7 +10,7 @@ use std::{
 };
 
 use fred::clients::Pool;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_lab::{MysqlServer, RedisCluster};
 use tidegate_orders::{
@@ -157,10 +157,15 @@ impl ClusterSite {
 
     /// Vouchers whose partition this node is the master of.
     pub fn vouchers_of(&self, master: &tidegate_lab::RedisNode) -> Vec<i64> {
-        let tag = |voucher: &i64| TAGS[usize::try_from(voucher % 12).expect("small")];
+        let tag = |voucher: &i64| Self::tag_of(*voucher);
         let is_own =
             |voucher: &i64| self.cluster.master_of(tag(voucher)).expect("a master").id() == master.id();
         VOUCHERS.filter(is_own).collect()
+    }
+
+    /// The tag of a voucher's partition.
+    pub fn tag_of(voucher: i64) -> &'static str {
+        TAGS[usize::try_from(voucher % 12).expect("small")]
     }
 
     /// Whatever a failover lost is found, mended and accounted for: no order is there twice, none is missing that Redis knows.
@@ -168,12 +173,10 @@ impl ClusterSite {
         let program = self.program();
         until_within(Duration::from_secs(60), "every entry is handled", || async {
             let status = program.run("status --json").stdout;
-            let partitions: Vec<Json> = serde_json::Deserializer::from_str(&status)
-                .into_iter()
-                .map(|json| json.expect("JSON"))
-                .collect();
-            let is_settled = |own: &Json| own["stream"]["pending"] == 0 && own["stream"]["undelivered"] == 0;
-            partitions.len() == TAGS.len() && partitions.iter().all(is_settled)
+            let all = serde_json::Deserializer::from_str(&status).into_iter::<Json>().last();
+            let all = all.expect("all together").expect("JSON");
+            let stream = &all["stream"];
+            all["unknown"] == json!([]) && stream["pending"] == 0 && stream["undelivered"] == 0
         })
         .await;
         let mended = program.run("reconcile --repair --yes");

@@ -94,6 +94,7 @@ async fn open_sale(site: &mut Site, sale: Sale) -> Result<Gate> {
     let limit = Duration::from_secs(10);
     let pool = connect_pool(&RedisSettings {
         master: None,
+        sentinels: None,
         url: site.redis_server.url(),
         connections: CONNECTIONS,
         command_timeout: limit,

@@ -112,6 +112,7 @@ impl Ground {
             let stream = format!("{}stream.orders", partition.prefix());
             let limit = Duration::from_secs(30);
             let settings = RedisSettings {
+                sentinels: None,
                 url: url.clone(),
                 master: known.as_ref().map(|known| known.master_of(&stream)),
                 connections: 1,

@@ -155,6 +155,7 @@ fn voucher_of(partition: &Partition) -> Result<i64> {
 async fn connect(url: &str, master: &Option<SlotMaster>, connections: usize) -> Result<Pool> {
     let timeout = Duration::from_secs(if master.is_some() { 2 } else { 5 });
     let settings = RedisSettings {
+        sentinels: None,
         url: url.to_owned(),
         master: master.clone(),
         connections,

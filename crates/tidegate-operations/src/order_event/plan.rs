@@ -1,11 +1,14 @@
 //! What would be appended, and what would come of it.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    EventKind, OrderId, UserId, VoucherId,
+    EventKind, OrderId, Partition, UserId, VoucherId,
     event::{Event, EventText, History},
     ledger::read_histories,
 };
@@ -85,6 +88,21 @@ impl Plan for OrderEventPlan {
 }
 
 impl OrderEventPlan {
+    /// Leaves out the orders of other partitions. Orders that MySQL does not know may be of any, unless another shard knows them.
+    pub fn narrow(&mut self, partition: &Partition, known_elsewhere: &HashSet<OrderId>) {
+        self.orders.retain(|planned| match planned.voucher {
+            Some(voucher) => partition.owns(voucher),
+            None => {
+                planned.obstacle != Some(Obstacle::UnknownOrder) || !known_elsewhere.contains(&planned.order)
+            }
+        });
+    }
+
+    /// The orders of which it is known whose they are.
+    pub fn known(&self) -> impl Iterator<Item = OrderId> {
+        self.orders.iter().filter(|planned| planned.voucher.is_some()).map(|planned| planned.order)
+    }
+
     /// Those that cannot be appended: then none is.
     pub fn obstacles(&self) -> impl Iterator<Item = (&PlannedEvent, Obstacle)> {
         self.orders.iter().filter_map(|planned| Some((planned, planned.obstacle?)))

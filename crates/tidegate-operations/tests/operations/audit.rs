@@ -31,6 +31,7 @@ impl World {
                 .await??;
         let settings = RedisSettings {
             master: None,
+            sentinels: None,
             url: servers.0.url(),
             connections: 2,
             command_timeout: std::time::Duration::from_secs(30),

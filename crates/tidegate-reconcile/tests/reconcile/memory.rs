@@ -68,6 +68,7 @@ impl Shop {
         let server = tokio::task::spawn_blocking(move || options.start()).await??;
         let settings = RedisSettings {
             master: None,
+            sentinels: None,
             url: server.url(),
             connections: 2,
             command_timeout: Duration::from_secs(60),

@@ -70,6 +70,7 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
     SystemSettings {
         redis: RedisSettings {
             master: None,
+            sentinels: None,
             url: RedactedUrl::new(redis.url()),
             connections: 2,
             command_timeout: 30 * second,

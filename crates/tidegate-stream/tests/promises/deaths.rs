@@ -39,6 +39,7 @@ fn deadly_process() {
         let redis = RedisSettings {
             url,
             master: None,
+            sentinels: None,
             connections: 2,
             command_timeout: ms(2000),
             connect_timeout: ms(2000),

@@ -2,11 +2,12 @@
 
 mod text;
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::HashSet, path::PathBuf, time::Duration};
 
+use anyhow::Context;
 use clap::{ArgGroup, Args};
 use tidegate_operations::{
-    Job, System,
+    Job, Next, Plan, System, SystemSettings,
     order_event::{
         EventFate, EventOrders, OneOrder, OrderEventPlan, OrderEventReport, OrderEventRequest, OrderEvents,
     },
@@ -20,7 +21,7 @@ use crate::{
     exit::Exit,
     moment,
     operator::{Change, ChangeArgs, PlanText, ReportText},
-    partitions::place_of,
+    partitions::{ask_all, over_all, place_of},
 };
 
 /// How long a command waits, unless it is told otherwise.
@@ -214,12 +215,62 @@ pub async fn refund_failed(system: &System, args: &RefundEventArgs) -> anyhow::R
 }
 
 async fn send(system: &System, request: OrderEventRequest, change: &ChangeArgs) -> anyhow::Result<Exit> {
+    if let (EventOrders::File { .. }, true) = (&request.orders, system.partitions().len() > 1) {
+        return send_everywhere(system, request, change).await;
+    }
     let settings = match &request.orders {
         EventOrders::One(one) => place_of(system, one.order, one.voucher).await?.certain()?,
         EventOrders::File { .. } => system.only()?,
     };
     let events = OrderEvents::connect(settings, request.clone()).await?;
     let plan = events.plan().await?;
+    run(settings, &events, (plan, request), change).await
+}
+
+/// Each order of a file in its own partition. All are looked at first: if one of them cannot be appended, none is.
+async fn send_everywhere(
+    system: &System,
+    request: OrderEventRequest,
+    change: &ChangeArgs,
+) -> anyhow::Result<Exit> {
+    let look = async |settings| {
+        let events = OrderEvents::connect(settings, request.clone()).await?;
+        let plan = events.plan().await?;
+        anyhow::Ok((events, plan))
+    };
+    let mut looked = Vec::new();
+    for (settings, found) in ask_all(system, look).await {
+        let (events, plan) = found.with_context(|| {
+            format!("Nothing was appended, because partition {} gives no answer", settings.partition())
+        })?;
+        looked.push((settings, events, plan));
+    }
+    let known: HashSet<OrderId> = looked.iter().flat_map(|(.., plan)| plan.known()).collect();
+    for (settings, _, plan) in &mut looked {
+        plan.narrow(settings.partition(), &known);
+    }
+    if let Some((.., refused)) = looked.iter().find(|(.., plan)| plan.next() == Next::Refused) {
+        change.output().print(refused, PlanText::text)?;
+        return Ok(Exit::No);
+    }
+    over_all(system, async |settings| {
+        let of_partition = |looked: &&(&SystemSettings, _, _)| looked.0.partition() == settings.partition();
+        match looked.iter().find(of_partition) {
+            Some((_, events, plan)) if !plan.orders.is_empty() => {
+                run(settings, events, (plan.clone(), request.clone()), change).await
+            }
+            _ => Ok(Exit::Ok),
+        }
+    })
+    .await
+}
+
+async fn run(
+    settings: &SystemSettings,
+    events: &OrderEvents<'_>,
+    (plan, request): (OrderEventPlan, OrderEventRequest),
+    change: &ChangeArgs,
+) -> anyhow::Result<Exit> {
     let report = OrderEventReport::new(&plan, request);
     let work = async |plan: OrderEventPlan, report: &mut OrderEventReport, job: &Job| {
         events.run(&plan, report, job).await

@@ -103,6 +103,7 @@ pub async fn connect(url: &str, connections: usize) -> Result<Pool> {
 pub async fn connect_with_patience(url: &str, connections: usize, patience: Duration) -> Result<Pool> {
     let settings = RedisSettings {
         master: None,
+        sentinels: None,
         url: url.to_owned(),
         connections,
         command_timeout: patience,

@@ -266,7 +266,14 @@ impl Rig {
 }
 
 fn redis_settings(url: String) -> RedisSettings {
-    RedisSettings { url, master: None, connections: 2, command_timeout: ms(2000), connect_timeout: ms(2000) }
+    RedisSettings {
+        url,
+        master: None,
+        sentinels: None,
+        connections: 2,
+        command_timeout: ms(2000),
+        connect_timeout: ms(2000),
+    }
 }
 
 /// A lane at work.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use fred::types::config::Config as RedisConfig;
 use tidegate_operations::{MySqlSettings, RedisSettings, connect::mysql_hosts, redacted::RedactedUrl};
-use tidegate_stream::{RedisCluster, cluster::is_cluster_url};
+use tidegate_stream::{RedisCluster, Sentinels, cluster::is_cluster_url};
 
 use super::HOUR_MS;
 use crate::config::{reader::Reader, urls};
@@ -30,6 +30,7 @@ pub(super) fn redis(reader: &mut Reader<'_>) -> (RedisSettings, Option<Arc<Redis
             },
         );
     let settings = RedisSettings {
+        sentinels: Sentinels::of_url(url.reveal()),
         url,
         master: None,
         connections: reader.number("redis.connections", 1..=64),
