@@ -2,8 +2,12 @@
 
 mod ground;
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
+use rand::RngExt;
 use tidegate_lab::RedisCluster;
 use tokio::time::sleep;
 
@@ -278,6 +282,55 @@ async fn all_nodes_restart_and_a_replica_dies_and_workers_go_on_by_themselves() 
     sale.end().await;
     site.adds_up().await;
     assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_dies_while_the_list_of_partitions_changes_costs_no_sale() {
+    let site = ClusterSite::open(RedisCluster::start().expect("a cluster")).await;
+    let program = |list: &str| {
+        let partitions = format!("stream.partitions={list}");
+        let (redis, mysql) = (site.cluster.url(), site.mysql.url());
+        Program::with_flags(&["--redis-url", &redis, "--mysql-url", &mysql, "--set", &partitions])
+    };
+    let first = TAGS.join(",");
+    let mut killed_in_the_middle = 0;
+    for (next, (from, to)) in (1..).zip([(first.as_str(), "0,3,1"), ("0,3,1", "43,0,2,10,11")]) {
+        let worker = site.worker("w").set("STREAM_PARTITIONS", from).start();
+        let bought: Vec<i64> = (1..=12).map(|voucher| 100 * voucher + next).collect();
+        for user in &bought {
+            program(from).run(&format!("admit --voucher {} --user {user}", user / 100)).expect(0);
+        }
+        for tag in ["10", "3"] {
+            let mut change = program(from)
+                .command(&["partitions", "change", "--to", to, "--yes"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it starts");
+            sleep(Duration::from_millis(rand::rng().random_range(300..1_500))).await;
+            let master = site.cluster.master_of(tag).expect("a master");
+            killed_in_the_middle += i32::from(change.try_wait().expect("our child").is_none());
+            master.server().kill9().expect("killed");
+            until_within(WHOLE_WITHIN, "another one is the master", || async {
+                site.cluster.master_of(tag).is_ok_and(|new| new.id() != master.id())
+            })
+            .await;
+            master.server().restart().expect("back");
+            site.cluster.wait_whole(WHOLE_WITHIN).expect("the old master is a replica");
+            // It has given up, or went on by itself.
+            change.wait().expect("it ends");
+        }
+        let changed = program(from).run(&format!("partitions change --to {to} --yes"));
+        assert_eq!(changed.code, 0, "{changed:#?}");
+        drop(worker);
+        for user in bought {
+            let again = program(to).run(&format!("admit --voucher {} --user {user}", user / 100)).expect(1);
+            assert!(again.stdout.contains("already has an order"), "{again:#?}");
+        }
+        program(to).run("audit").expect(0);
+        program(to).run("reconcile").expect(0);
+    }
+    assert!(killed_in_the_middle > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,7 @@ impl PartitionChange {
             moving.extend(vouchers.into_iter().filter(|it| self.is_moved(*it)).map(|it| (place, it)));
         }
         job.progress.expect(moving.len() as u64, "vouchers");
-        // All arrive before one departs: until then, the sale is whole where it was.
+        // All arrive, at replicas as well, before one departs: until then, the sale is whole where it was.
         for (place, voucher) in &moving {
             if job.is_stopped() {
                 return Ok(false);
@@ -33,6 +33,9 @@ impl PartitionChange {
                 self.copy(place, *voucher).await?;
                 report.copied += 1;
             }
+        }
+        for place in &self.places.new {
+            place.replicated().await?;
         }
         for (place, voucher) in &moving {
             if job.is_stopped() {
@@ -70,6 +73,7 @@ impl PartitionChange {
         if place.gate.sale_size(voucher).await? != there.gate.sale_size(voucher).await? {
             // That server went back since: a failover, a restart.
             self.copy(place, voucher).await?;
+            there.replicated().await?;
         }
         match place.gate.depart(voucher).await? {
             DepartReply::Gone | DepartReply::GoneBefore => Ok(()),

@@ -1,14 +1,27 @@
 //! The partitions of both lists, with what it takes to work in each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use fred::clients::Pool;
+use anyhow::{Context, ensure};
+use fred::{
+    clients::Pool,
+    interfaces::{ClientLike, KeysInterface},
+    types::{ClusterHash, CustomCommand, InfoKind, config::Options},
+};
 use tidegate_orders::{Gate, Keys, VoucherId, sale};
 
 use crate::{
     connect,
     settings::{System, SystemSettings},
 };
+
+/// How long a replica may take to get what was written to its master.
+const REPLICATED_WITHIN: Duration = Duration::from_secs(10);
+/// How much longer the reply may take to come.
+const MARGIN: Duration = Duration::from_secs(1);
 
 /// A partition.
 #[derive(Clone, Debug)]
@@ -39,6 +52,34 @@ impl Place {
     /// What stands before its names.
     pub fn prefix(&self) -> String {
         self.settings.partition().prefix()
+    }
+
+    /// Waits until a replica has all that was written here, where there is one: what another server lacks after a failover must not be
+    /// removed elsewhere.
+    pub async fn replicated(&self) -> anyhow::Result<()> {
+        // WAIT is about what its own connection has written.
+        let (client, key) = (self.redis.next().clone(), self.keys.partitions());
+        let replication: String = client.info(Some(InfoKind::Replication)).await?;
+        if replication.lines().any(|line| line.trim_end() == "connected_slaves:0") {
+            return Ok(());
+        }
+        if let Some(list) = client.get::<Option<String>, _>(&key).await? {
+            let _kept: () = client.set(&key, list, None, None, false).await?;
+        }
+        let command = CustomCommand::new_static("WAIT", ClusterHash::FirstKey, false);
+        let within_ms = i64::try_from(REPLICATED_WITHIN.as_millis()).unwrap_or(i64::MAX);
+        let timeout = Some(REPLICATED_WITHIN + MARGIN);
+        let options = Options { timeout, max_attempts: Some(1), ..Options::default() };
+        let replicas: i64 =
+            client.with_options(&options).custom(command, vec![1, within_ms]).await.context("WAIT failed")?;
+        ensure!(
+            replicas > 0,
+            "no replica of the partition {} has what was copied there, after {} s: nothing was removed elsewhere. Run this again \
+             when the replica is in step",
+            self.settings.partition(),
+            REPLICATED_WITHIN.as_secs()
+        );
+        Ok(())
     }
 
     /// All vouchers of it that have any key in Redis.
