@@ -97,9 +97,9 @@ on redis mysql programs *args: servers
 # Workers on Galera, on MySQL's group replication and on a Redis Cluster, whose nodes die, freeze and part: about ten minutes
 clusters *args: servers
     {{ scripts }}/fetch-matrix.sh
-    cargo test {{ everything }} --test pipeline redis_cluster:: -- --include-ignored --test-threads 1
-    TIDEGATE_LAB_REDIS=redis8 cargo test {{ everything }} --test pipeline redis_cluster:: -- --include-ignored --test-threads 1
-    TIDEGATE_LAB_REDIS=valkey9 cargo test {{ everything }} --test pipeline redis_cluster:: -- --include-ignored --test-threads 1
+    cargo test {{ everything }} --test pipeline -- redis_cluster:: sentinel:: --include-ignored --test-threads 1
+    TIDEGATE_LAB_REDIS=redis8 cargo test {{ everything }} --test pipeline -- redis_cluster:: sentinel:: --include-ignored --test-threads 1
+    TIDEGATE_LAB_REDIS=valkey9 cargo test {{ everything }} --test pipeline -- redis_cluster:: sentinel:: --include-ignored --test-threads 1
     cargo test {{ everything }} --test clusters {{ args }} -- --ignored --test-threads 1
     cargo test {{ everything }} --test pipeline clusters::{{ args }} -- --ignored --test-threads 1
 

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Sentinels {
     hosts: Vec<Server>,
     service: String,
-    /// User, password and TLS are those of the servers.
+    /// TLS as for the servers; user and password are those of the Sentinels.
     config: Config,
     master: watch::Sender<Option<NodeAddress>>,
     clients: Mutex<BTreeMap<NodeAddress, Client>>,
@@ -66,12 +66,15 @@ impl Sentinels {
     #[must_use]
     pub fn of_url(url: &str) -> Option<Arc<Self>> {
         let config = Config::from_url(url).ok()?;
-        let ServerConfig::Sentinel { hosts, service_name, .. } = &config.server else { return None };
+        let ServerConfig::Sentinel { hosts, service_name, username, password } = &config.server else {
+            return None;
+        };
+        let (username, password) = (username.clone(), password.clone());
         let (hosts, service) = (hosts.clone(), service_name.clone());
         Some(Arc::new(Self {
             hosts,
             service,
-            config: Config { database: None, ..config },
+            config: Config { database: None, username, password, ..config },
             master: watch::Sender::new(None),
             clients: Mutex::default(),
             watch: Mutex::default(),

@@ -24,7 +24,7 @@ use super::{
     selection::LetterSelection,
 };
 use crate::{
-    change::{End, Job, Progress},
+    change::{End, InvalidInput, Job, Progress},
     connect,
     settings::SystemSettings,
     text::counted,
@@ -141,7 +141,13 @@ impl LetterChange {
                 let redis = connect::redis(settings).await?;
                 let (dead, gate) = access(&redis);
                 // It is asked about letters with orders only: what holds none can be dropped while MySQL is away.
-                let mysql = connect::mysql_sessions(settings)?.pool(settings.mysql.connections);
+                let mysql = match connect::mysql(settings).await {
+                    // One that serves other partitions would answer for orders that it never had.
+                    Err(error) if error.is::<InvalidInput>() => return Err(error),
+                    reached => reached.or_else(|_| {
+                        anyhow::Ok(connect::mysql_sessions(settings)?.pool(settings.mysql.connections))
+                    })?,
+                };
                 let ledger = Ledger::new(mysql, settings.mysql.statement_timeout);
                 (redis, Step::Drop(Drop { dead, gate, ledger }))
             }

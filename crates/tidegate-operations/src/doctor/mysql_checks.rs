@@ -24,7 +24,8 @@ pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> O
     let mysql = match connect::mysql(settings).await {
         Ok(mysql) => mysql,
         Err(error) => {
-            findings.error(error_chain(&error), "start it, or correct mysql.url");
+            let setting = if settings.mysql.shard_tags.is_empty() { "mysql.url" } else { "mysql.shards" };
+            findings.error(error_chain(&error), format!("start it, or correct {setting}"));
             return None;
         }
     };
