@@ -357,7 +357,10 @@ async fn sales_move_between_masters_when_the_list_of_partitions_changes() {
             let again = program(to).run(&format!("admit --voucher {} --user {user}", user / 100)).expect(1);
             assert!(again.stdout.contains("already has an order"), "{again:#?}");
         }
-        program(to).run("audit").expect(0);
+        let audit = program(to).run("audit").expect(0);
+        let (all, orders) = (to.split(',').count(), 12 * next);
+        let verdict = format!("All {all} partitions: it holds: {orders} admitted orders,");
+        assert!(audit.stdout.contains(&verdict), "each order once: {audit:#?}");
         program(to).run("reconcile").expect(0);
     }
     let orders: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order")

@@ -300,6 +300,21 @@ impl VoucherAudit {
         }
     }
 
+    /// All that was admitted is written or given back, and nothing is wrong.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let wrong = [
+            &self.half_cancelled,
+            &self.lost,
+            &self.mismatched,
+            &self.doubled_back,
+            &self.wrong_keys,
+            &self.shared_slots,
+            &self.contradictory,
+        ];
+        self.admitted == self.written + self.released && wrong.iter().all(|offenders| offenders.total == 0)
+    }
+
     /// Neither side has anything of it: most likely a typo, and no reason for a verdict that all is well.
     #[must_use]
     pub fn is_unknown(&self) -> bool {

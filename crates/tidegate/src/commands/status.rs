@@ -2,9 +2,11 @@
 
 mod text;
 
+use std::future::ready;
+
 use clap::Args;
 use serde::Serialize;
-use tidegate_operations::{System, SystemSettings, connect, status::Status};
+use tidegate_operations::{InvalidInput, System, SystemSettings, connect, status::Status};
 
 use crate::{
     exit::Exit,
@@ -35,10 +37,14 @@ pub struct StatusArgs {
 /// When stdout cannot be written to.
 pub async fn run(system: &System, args: &StatusArgs) -> anyhow::Result<Exit> {
     let read = async |settings: &SystemSettings| {
-        let (redis, mysql) = (connect::redis(settings), connect::mysql(settings));
-        Status::read(settings, redis, mysql, settings.mysql.statement_timeout).await
+        let (redis, mysql) = tokio::join!(connect::redis(settings), connect::mysql(settings));
+        let redis = known_list(redis)?;
+        let within = settings.mysql.statement_timeout;
+        anyhow::Ok(Status::read(settings, ready(redis), ready(known_list(mysql)?), within).await)
     };
-    let parts = ask_all(system, read).await;
+    let parts = ask_all(system, read).await.into_iter();
+    let parts: Vec<_> =
+        parts.map(|(settings, read)| anyhow::Ok((settings, read?))).collect::<Result<_, _>>()?;
     let mut whole = Whole::default();
     for (settings, status) in &parts {
         of_partition(system, settings, || args.output.print(status, text::render))?;
@@ -52,6 +58,14 @@ pub async fn run(system: &System, args: &StatusArgs) -> anyhow::Result<Exit> {
         args.output.print(&whole, text::whole)?;
     }
     Ok(if is_known { Exit::Ok } else { Exit::Unknown })
+}
+
+/// A store that is away is shown as such. One that holds another system is not: nothing of it would be true.
+fn known_list<T>(opened: anyhow::Result<T>) -> anyhow::Result<anyhow::Result<T>> {
+    match opened {
+        Err(error) if error.is::<InvalidInput>() => Err(error),
+        opened => Ok(opened),
+    }
 }
 
 /// What there is in all partitions together.
