@@ -14,6 +14,7 @@
 -- Reply 6: this very order was admitted before: success for a caller who lost the first reply
 -- Reply 7: the sale is paused
 -- Reply 8: this very order was admitted and given back
+-- Reply 12: the voucher has limits: ask admit_limited.lua
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error OTHERQTY: this order was admitted before, with another quantity
@@ -28,6 +29,7 @@ local function refuse(reply) -- names no local of the script: each one that it n
   return redis.error_reply('OTHERQTY this order was admitted before, with another quantity')
 end
 if not stock and call('HGET', KEYS[3], 'state') == 'paused' then return refuse(7) end -- it may have moved
+if not stock and call('HGET', KEYS[4], '#limited') then return refuse(12) end
 if not stock then return refuse(3) elseif stock == '0' then return refuse(1) end
 local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local find, id, max = string.find, '^[1-9]%d*$', '9223372036854775807' -- text: doubles lose its digits
@@ -41,15 +43,13 @@ end
 local left = stock - quantity if left < 0 then return refuse(1) end
 local sale, time = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state'), call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
-if sale[3] == 'paused' then return refuse(7) end
-if sale[1] and now_ms - sale[1] < 0 then return refuse(4) end
+if sale[3] == 'paused' then return refuse(7) end if sale[1] and now_ms - sale[1] < 0 then return refuse(4) end
 if sale[2] and now_ms - sale[2] >= 0 then return refuse(5) end
 local marked = redis.pcall('SADD', KEYS[2], user)
 if marked ~= 1 then return refuse(marked == 0 and 2 or marked) end
 local entry = '{"action":"admit","from":' .. stock .. ',"to":' .. string.format('%d', left) .. ',"change":-'
   .. quantity .. ',"by":"' .. user .. '","timestamp":' .. now_ms .. '}'
-local noted, added = redis.pcall('HSETNX', KEYS[4], order, entry)
-if noted == 1 then
+local noted, added = redis.pcall('HSETNX', KEYS[4], order, entry) if noted == 1 then
   local extra = quantity ~= '1' and { 'quantity', quantity } or traceparent ~= '' and {}
   if traceparent ~= '' then extra[#extra + 1], extra[#extra + 2] = 'traceparent', traceparent end
   added = redis.pcall('XADD', KEYS[5], '*', 'userId', user, 'voucherId', voucher, 'id', order,

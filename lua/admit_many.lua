@@ -22,7 +22,8 @@ end
 if not stock or stock == '0' then -- most callers in a rush end here
   for at = 2, #ARGV, 4 do orders[#orders + 1] = ARGV[at] end
   local entries = call('HMGET', KEYS[4], unpack(orders))
-  local reply = stock and 1 or call('HGET', KEYS[3], 'state') == 'paused' and 7 or 3
+  local reply = stock and 1 or call('HGET', KEYS[3], 'state') == 'paused' and 7
+    or call('HGET', KEYS[4], '#limited') and 12 or 3
   for n = 1, #orders do answers[n] = refuse(entries[n], ARGV[4 * n - 1], ARGV[4 * n], reply) end
   return answers end
 local sale, time = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state'), call('TIME')
@@ -56,5 +57,4 @@ local function admit(order, user, quantity, traceparent)
   return noted == 0 and refuse(pcall('HGET', KEYS[4], order), user, quantity, 2) or (added or noted).err
 end
 for at = 2, #ARGV, 4 do answers[#answers + 1] = admit(unpack(ARGV, at, at + 3)) end
-if from ~= stock then call('DECRBY', KEYS[1], stock - from) end
-return answers
+if from ~= stock then call('DECRBY', KEYS[1], stock - from) end return answers

@@ -10,20 +10,22 @@
 -- ARGV[4] units: to give back, 0 .. 10000; ARGV[5] free: '1' lets the user order again, '0' does not
 -- ARGV[6] by: who gives back, 1 .. 64 letters, digits and _.:-
 -- ARGV[7] and all that follow: ids of the entries that the letter once was
--- Reply 0: no such letter any more; nothing was done
--- Reply 1: given back now
+-- Reply 0: no such letter any more; nothing was done; Reply 1: given back now
 -- Reply 2: given back now, but no stock is loaded, so no unit was raised
 -- Reply 3: was given back before; only letter and entries were deleted
 -- Reply 4: the complete journal does not hold the order as admitted; only letter and entries were deleted
 -- Reply 5: no key of the sale is there, and none is made; only letter and entries were deleted
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error BADARG: the stock is no number
+-- Error LIMITED: as in release.lua: ask release_limited.lua, then drop.lua
 local dead, stream, letter, order, user, units, free, by = KEYS[1], KEYS[2], unpack(ARGV, 1, 6)
 local call, find = redis.call, string.find
 if not call('XRANGE', dead, letter, letter)[1] then return 0 end
-
-local note, is_complete = unpack(call('HMGET', KEYS[5], order, '#complete'))
+local note, is_complete, is_limited = unpack(call('HMGET', KEYS[5], order, '#complete', '#limited'))
 local is_released = note and find(note, '"action":"release"', 1, true)
+if not is_released and (is_limited or note and find(note, '"uses":"', 1, true)) then
+  return redis.error_reply('LIMITED the voucher has limits, or had them then: ask release_limited.lua')
+end
 if note and not is_released and not find(note, '"by":"' .. user .. '"', 1, true) then
   return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
 end
@@ -53,8 +55,6 @@ if not is_released and not is_unknown then
   if free == '1' then call('SREM', KEYS[4], user) end
   if stock and change > 0 then call('INCRBY', KEYS[3], units) end
 end
-for _, entry in ipairs(settled) do call('XDEL', stream, entry) end
-call('XDEL', dead, letter)
+for _, entry in ipairs(settled) do call('XDEL', stream, entry) end call('XDEL', dead, letter)
 if is_released then return 3 elseif is_gone then return 5 elseif is_unknown then return 4 end
-if not stock and change > 0 then return 2 end
-return 1
+if not stock and change > 0 then return 2 end return 1

@@ -30,7 +30,8 @@ if loaded and not (sale[1] and now_ms - sale[1] >= 0) then return 1 end
 local noted = journal and call('HMGET', journal, '#load', '#complete') or {}
 -- HSET and SET come first: they are refused when memory is short, HDEL would not be.
 if journal and by ~= '' then
-  local is_empty, was = call('HLEN', journal) == 0, string.match(noted[1] or '', '"change":(%-?%d+)') or 0
+  local is_empty = call('HLEN', journal) == (call('HGET', journal, '#limited') and 1 or 0)
+  local was = string.match(noted[1] or '', '"change":(%-?%d+)') or 0
   local from = tonumber(loaded or '') -- what was loaded in all grows by what the stock grows
   call('HSET', journal, '#load', '{"action":"load","from":' .. (from and loaded or 'null') .. ',"to":'
     .. units .. ',"change":' .. string.format('%.0f', is_empty and units or was + units - (from or 0))

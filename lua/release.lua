@@ -17,6 +17,7 @@
 -- Reply 4: no key of the sale is there (it was delisted, or Redis lost it); nothing changed, none is made
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error IDTAKEN: the order id belongs to an order of another user
+-- Error LIMITED: the voucher has limits, or had them when the order was admitted: ask release_limited.lua
 local order, user, units, free, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local call, find, max = redis.call, string.find, '9223372036854775807'
 if #KEYS ~= 3 or #ARGV ~= 5 or not find(order .. ' ' .. user, '^[1-9]%d* [1-9]%d*$')
@@ -26,8 +27,11 @@ if #KEYS ~= 3 or #ARGV ~= 5 or not find(order .. ' ' .. user, '^[1-9]%d* [1-9]%d
   or not find(by, '^[%w_.:-]+$') or #by > 64 then
   return redis.error_reply('BADARG wanted: 3 keys, order id, user id, units, 0 or 1, by')
 end
-local entry, is_complete = unpack(call('HMGET', KEYS[3], order, '#complete'))
+local entry, is_complete, is_limited = unpack(call('HMGET', KEYS[3], order, '#complete', '#limited'))
 if entry and find(entry, '"action":"release"', 1, true) then return 0 end
+if is_limited or entry and find(entry, '"uses":"', 1, true) then
+  return redis.error_reply('LIMITED the voucher has limits, or had them then: ask release_limited.lua')
+end
 if entry and not find(entry, '"by":"' .. user .. '"', 1, true) then
   return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
 end

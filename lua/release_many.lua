@@ -14,7 +14,7 @@ end
 local orders, answers, notes, users, released = {}, {}, {}, {}, {}
 for at = 3, #ARGV, 3 do orders[#orders + 1] = ARGV[at] end
 local has_keys = stock or call('EXISTS', KEYS[2], KEYS[3]) > 0 -- else nothing is made, as in release.lua
-local entries, time = call('HMGET', KEYS[3], '#complete', unpack(orders)), call('TIME')
+local entries, time = call('HMGET', KEYS[3], '#complete', '#limited', unpack(orders)), call('TIME')
 call('SISMEMBER', KEYS[2], by) -- fails on a key of another type while nothing is written yet
 local now_ms, left = time[1] .. string.sub('00000' .. time[2], -6, -4), stock
 local function release(order, user, units, entry) -- entry: what the journal holds of this order
@@ -26,6 +26,9 @@ local function release(order, user, units, entry) -- entry: what the journal hol
   local was = released[order] or entry and find(entry, '"action":"release"', 1, true)
   if was or entry and not find(entry, '"by":"' .. user .. '"', 1, true) then
     return was and 0 or 'IDTAKEN the order id belongs to an order of another user'
+  end
+  if entries[2] or entry and find(entry, '"uses":"', 1, true) then
+    return 'LIMITED the voucher has limits, or had them then: ask release_limited.lua'
   end
   local admitted, at = string.match(entry or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
   local unknown = not has_keys and 4 or entries[1] and not admitted and 3 -- as release.lua
@@ -40,7 +43,7 @@ local function release(order, user, units, entry) -- entry: what the journal hol
   users[#users + 1], released[order] = user, true
   return (not from and change > 0) and 2 or 1
 end
-for n = 1, #orders do answers[n] = release(orders[n], ARGV[3 * n + 1], ARGV[3 * n + 2], entries[n + 1]) end
+for n = 1, #orders do answers[n] = release(orders[n], ARGV[3 * n + 1], ARGV[3 * n + 2], entries[n + 2]) end
 if #notes > 0 then
   call('HSET', KEYS[3], unpack(notes)) -- first: it is refused when memory is short, SREM would not be
   if free == '1' then call('SREM', KEYS[2], unpack(users)) end

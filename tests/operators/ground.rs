@@ -29,6 +29,7 @@ pub fn admission(id: i64, user: i64, quantity: i64) -> Admission {
         user: user.try_into().unwrap(),
         voucher: 7.try_into().unwrap(),
         quantity: quantity.try_into().unwrap(),
+        subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     }
 }

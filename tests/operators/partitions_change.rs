@@ -155,6 +155,7 @@ fn admission(order: i64, user: i64, voucher: i64) -> Admission {
         user: user.try_into().unwrap(),
         voucher: voucher.try_into().unwrap(),
         quantity: 1.try_into().unwrap(),
+        subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     }
 }

@@ -32,6 +32,7 @@ fn admission(order: i64, user: i64, voucher: i64) -> Admission {
         user: user.try_into().expect("a user id"),
         voucher: voucher.try_into().expect("a voucher id"),
         quantity: Quantity::ONE,
+        subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     }
 }

@@ -295,6 +295,7 @@ async fn admit(gate: &Gate, next: &AtomicI64) -> Option<i64> {
         user: order.try_into().expect("a user id"),
         voucher: 7.try_into().expect("a voucher id"),
         quantity: 1.try_into().expect("a quantity"),
+        subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     };
     gate.admit(&admission).await.ok().filter(|reply| *reply == AdmitReply::Admitted).map(|_| order)
@@ -379,6 +380,7 @@ async fn ask(gate: &Gate, order: i64, user: i64, quantity: i64) -> AdmitReply {
         user: user.try_into().expect("a user id"),
         voucher: 7.try_into().expect("a voucher id"),
         quantity: quantity.try_into().expect("a quantity"),
+        subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     };
     gate.admit(&admission).await.expect("the gate answers")

@@ -92,6 +92,7 @@ impl ShardSite {
             user: order.try_into().expect("a user id"),
             voucher: voucher.try_into().expect("a voucher id"),
             quantity: 1.try_into().expect("a quantity"),
+            subjects: tidegate_orders::Subjects::none(),
             traceparent: None,
         };
         let reply = self.gates[usize::try_from(voucher % 4).expect("small")].admit(&admission).await;

@@ -372,6 +372,7 @@ async fn in_the_end_every_unit_is_sold_to_somebody_who_paid() {
                     user: buyer.try_into().expect("a user id"),
                     voucher: 1.try_into().expect("a voucher id"),
                     quantity: 1.try_into().expect("a quantity"),
+                    subjects: tidegate_orders::Subjects::none(),
                     traceparent: None,
                 };
                 match gate.admit(&admission).await.expect("the gate answers") {

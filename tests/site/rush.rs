@@ -179,6 +179,7 @@ impl<M: Endpoint> Site<M> {
             user: user.try_into().expect("a user id"),
             voucher: voucher.try_into().expect("a voucher id"),
             quantity: quantity.try_into().expect("a quantity"),
+            subjects: tidegate_orders::Subjects::none(),
             traceparent: None,
         };
         let reply = self.own_gate.admit(&admission).await.expect("the gate answers");

@@ -6,7 +6,7 @@ use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
 use tidegate_orders::{
-    Gate, Keys, OrderId, OrderIdAllocator, Quantity, UserId, VoucherId,
+    Gate, Keys, OrderId, OrderIdAllocator, Quantity, Subjects, UserId, VoucherId,
     gate::{Admission, AdmitReply, GateError},
 };
 
@@ -23,6 +23,8 @@ pub struct AdmitRequest {
     pub order: Option<OrderId>,
     /// How many units.
     pub quantity: Quantity,
+    /// What the caller says of itself, for limits that count by it.
+    pub subjects: Subjects,
     /// W3C trace context of whoever asks.
     pub traceparent: Option<String>,
 }
@@ -67,8 +69,8 @@ pub async fn admit(
         gate = gate.confirmed(confirmation, vec![connect::redis_in_order(settings).await?]);
     }
     let AdmitRequest { voucher, user, quantity, .. } = *request;
-    let traceparent = request.traceparent.clone();
-    let reply = gate.admit(&Admission { order, user, voucher, quantity, traceparent }).await;
+    let (subjects, traceparent) = (request.subjects.clone(), request.traceparent.clone());
+    let reply = gate.admit(&Admission { order, user, voucher, quantity, subjects, traceparent }).await;
     Ok(AdmitReport { order, user, voucher, quantity, outcome: word(&reply), reply })
 }
 
@@ -84,6 +86,8 @@ fn word(reply: &Result<AdmitReply, GateError>) -> &'static str {
         Ok(AdmitReply::Over) => "over",
         Ok(AdmitReply::Paused) => "paused",
         Ok(AdmitReply::GivenBack) => "given_back",
+        Ok(AdmitReply::OverLimit(_)) => "over_limit",
+        Ok(AdmitReply::TooFast(_)) => "too_fast",
         Err(GateError::IdTaken { .. }) => "id_taken",
         Err(GateError::OtherQuantity { .. }) => "other_quantity",
         Err(GateError::Unreachable(_)) => "unknown",

@@ -11,6 +11,7 @@ mod delist;
 mod fold;
 mod held;
 mod journal_page;
+mod limited;
 mod memory;
 mod moment;
 mod moving;
@@ -37,7 +38,7 @@ use fred::{
 use futures_util::future::try_join_all;
 use tidegate_stream::{Script, readable};
 
-use self::{batched_admission::BatchedAdmission, moving::Moves, release::Releases};
+use self::{batched_admission::BatchedAdmission, limited::LimitedCalls, moving::Moves, release::Releases};
 pub use self::{
     confirmed::{Confirmation, ConfirmedIn},
     delist::{DelistReply, RemovedKeys, SaleKeys},
@@ -55,6 +56,7 @@ pub use crate::journal::Moment;
 use crate::{
     journal::JournalEntry,
     keys::{Keys, naming},
+    limits::{LimitReached, RateReached, Subjects},
     order::{OrderId, Quantity, UserId, VoucherId},
     partition::Partition,
     wire::FieldNames,
@@ -71,12 +73,14 @@ pub struct Admission {
     pub voucher: VoucherId,
     /// How many units.
     pub quantity: Quantity,
+    /// What the caller says of itself, for vouchers whose limits count by it.
+    pub subjects: Subjects,
     /// W3C trace context that travels with the order; an invalid one is left out.
     pub traceparent: Option<String>,
 }
 
 /// What became of an [`Admission`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AdmitReply {
     /// The order is in the stream.
     Admitted,
@@ -96,12 +100,16 @@ pub enum AdmitReply {
     Paused,
     /// This order was admitted and given back: a new attempt needs a new order id.
     GivenBack,
+    /// A limit of the voucher, or of its campaign, is reached.
+    OverLimit(LimitReached),
+    /// A rate of the voucher, or of its campaign, is reached.
+    TooFast(RateReached),
 }
 
 impl AdmitReply {
     /// The order is in the stream, now or since before.
     #[must_use]
-    pub const fn is_admitted(self) -> bool {
+    pub const fn is_admitted(&self) -> bool {
         matches!(self, Self::Admitted | Self::AdmittedBefore)
     }
 
@@ -143,8 +151,10 @@ pub struct Release {
 pub enum UserAfter {
     /// May order again.
     Freed,
-    /// Still counts as a buyer: another order of this user stands.
+    /// Still counts as a buyer: another order of this user stands, in another slot.
     StaysBuyer,
+    /// Still counts as a buyer: another order of this user stands in the very slot of this one.
+    SlotIsTaken,
 }
 
 /// What became of a [`Release`].
@@ -195,6 +205,14 @@ pub enum GateError {
     /// The voucher belongs to another partition than this gate's; Redis was not asked.
     #[error("{0}: ask the gate of that partition")]
     WrongPartition(String),
+    /// A limit of the voucher counts by something that the caller has not said of itself; nothing was changed.
+    #[error("voucher {voucher} has a limit by {name}, and the order does not say its {name}")]
+    NoSubject {
+        /// The voucher.
+        voucher: VoucherId,
+        /// Name of the subject.
+        name: String,
+    },
     /// This very order was admitted before, with another quantity; nothing was changed.
     #[error("order {order} was admitted before, with another quantity")]
     OtherQuantity {
@@ -241,6 +259,7 @@ pub struct Gate {
     stream: Key,
     batched_admission: Arc<BatchedAdmission>,
     releases: Releases,
+    limited: Arc<LimitedCalls>,
     fold: Script,
     load: Script,
     repair: Script,
@@ -259,9 +278,12 @@ impl Gate {
     #[must_use]
     pub fn new(pool: Pool, keys: Keys, stream: impl Into<Key>) -> Self {
         let stream = stream.into();
-        let batched_admission = BatchedAdmission::new(pool.clone(), keys.clone(), stream.clone());
+        let limited = Arc::new(LimitedCalls::new(keys.clone(), stream.clone()));
+        let (own_pool, own_keys, own_stream) = (pool.clone(), keys.clone(), stream.clone());
+        let batched_admission = BatchedAdmission::new(own_pool, own_keys, own_stream, Arc::clone(&limited));
         Self {
-            releases: Releases::new(pool.clone(), keys.clone()),
+            releases: Releases::new(pool.clone(), keys.clone(), Arc::clone(&limited)),
+            limited,
             pool,
             keys,
             stream,
@@ -288,7 +310,8 @@ impl Gate {
     #[must_use]
     pub fn confirmed(mut self, confirmation: Confirmation, connections: Vec<Pool>) -> Self {
         let (pool, keys, stream) = (self.pool.clone(), self.keys.clone(), self.stream.clone());
-        let admissions = BatchedAdmission::new(pool, keys, stream).confirmed(confirmation, connections);
+        let admissions = BatchedAdmission::new(pool, keys, stream, Arc::clone(&self.limited));
+        let admissions = admissions.confirmed(confirmation, connections);
         self.batched_admission = Arc::new(admissions);
         self
     }

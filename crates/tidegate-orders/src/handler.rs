@@ -476,7 +476,7 @@ fn decode(fields: &FieldNames, partition: &Partition, batch: &[Entry]) -> (Decod
 fn release(order: &crate::Order, refusal: Refusal) -> Release {
     let (units, user_after) = match refusal {
         Refusal::OutOfStock => (None, UserAfter::Freed),
-        Refusal::UserHasOrder => (Some(order.quantity), UserAfter::StaysBuyer),
+        Refusal::UserHasOrder => (Some(order.quantity), UserAfter::SlotIsTaken),
     };
     let by = format!("worker:{}", refusal.word()).into();
     Release { order: order.id, user: order.user, voucher: order.voucher, units, user_after, by }

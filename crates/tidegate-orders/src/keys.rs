@@ -7,6 +7,7 @@ use fred::{error::Error, types::Key};
 use serde::Deserialize;
 
 use crate::{
+    limits::LimitOwner,
     order::{UserId, VoucherId},
     partition::Partition,
     wire::FieldNames,
@@ -29,6 +30,12 @@ pub struct KeyTemplates {
     pub voucher: String,
     /// Hash: order id → one stock movement as JSON. Holds `<voucher>`.
     pub journal: String,
+    /// String: units left of a voucher that has limits, instead of `stock`. Holds `<voucher>`.
+    pub limited: String,
+    /// Hash: the limits of a voucher or a campaign. Holds `<owner>`, filled in as `voucher:7` or `campaign:5`.
+    pub limits: String,
+    /// Hash: what is used of them. Holds `<owner>`.
+    pub uses: String,
     /// Lock: held while a user's orders are written. Holds `<user>`.
     pub lock: String,
     /// Counter: sequence of order ids of one day. Holds `<day>`, filled in as `yyyy:MM:dd`.
@@ -65,6 +72,9 @@ impl Default for KeyTemplates {
             buyers: "seckill:order:<voucher>".into(),
             voucher: "seckill:voucher:<voucher>".into(),
             journal: "seckill:journal:<voucher>".into(),
+            limited: "seckill:limited:<voucher>".into(),
+            limits: "seckill:limits:<owner>".into(),
+            uses: "seckill:uses:<owner>".into(),
             lock: "lock:order:<user>".into(),
             order_id: "icr:order:<day>".into(),
             heartbeat: "tidegate:worker:<name>".into(),
@@ -91,6 +101,9 @@ impl KeyTemplates {
             buyers: prefixed(self.buyers),
             voucher: prefixed(self.voucher),
             journal: prefixed(self.journal),
+            limited: prefixed(self.limited),
+            limits: prefixed(self.limits),
+            uses: prefixed(self.uses),
             lock: prefixed(self.lock),
             order_id: prefixed(self.order_id),
             heartbeat: prefixed(self.heartbeat),
@@ -148,6 +161,24 @@ impl Keys {
     #[must_use]
     pub fn journal(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.journal, "<voucher>", voucher)
+    }
+
+    /// Units left of a voucher that has limits.
+    #[must_use]
+    pub fn limited(&self, voucher: VoucherId) -> Key {
+        fill(&self.templates.limited, "<voucher>", voucher)
+    }
+
+    /// The limits of a voucher or a campaign.
+    #[must_use]
+    pub fn limits(&self, owner: LimitOwner) -> Key {
+        fill(&self.templates.limits, "<owner>", owner)
+    }
+
+    /// What is used of them.
+    #[must_use]
+    pub fn uses(&self, owner: LimitOwner) -> Key {
+        fill(&self.templates.uses, "<owner>", owner)
     }
 
     /// The locks of users, in their order. All of them share one piece of memory.

@@ -125,6 +125,11 @@ decimal!(
     i64::MAX
 );
 decimal!(
+    /// Identifies a campaign: vouchers that are sold under common limits, `1 ..= 2^63-1`.
+    CampaignId,
+    i64::MAX
+);
+decimal!(
     /// Units in one order, `1 ..= 10 000`.
     Quantity,
     10_000

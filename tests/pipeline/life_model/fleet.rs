@@ -92,6 +92,7 @@ impl<'a> Fleet<'a> {
             user: user.try_into().expect("a user id"),
             voucher: voucher.try_into().expect("a voucher id"),
             quantity: quantity.try_into().expect("a quantity"),
+            subjects: tidegate_orders::Subjects::none(),
             traceparent: None,
         };
         self.gate.admit(&admission).await.expect("the gate answers")

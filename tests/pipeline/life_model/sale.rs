@@ -12,7 +12,7 @@ const STOCK: i64 = 1_000;
 pub const PAY_WITHIN_S: u32 = 1;
 
 /// An order that somebody tried to place.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Attempt {
     pub order: i64,
     pub user: i64,

@@ -167,6 +167,7 @@ fn wanted(id: i64, voucher: VoucherId) -> Result<Wanted> {
         user: id.try_into()?,
         voucher,
         quantity: Quantity::ONE,
+        subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     })
 }

@@ -94,7 +94,14 @@ impl Rush {
         let Stall { voucher, gate, ids, .. } = self.market.of_user(user);
         let order = patiently(|| ids.next()).await.context("Failed to get an order id")?;
         let (quantity, traceparent) = (Quantity::ONE, None);
-        let wanted = Admission { order, user, voucher: *voucher, quantity, traceparent };
+        let wanted = Admission {
+            order,
+            user,
+            voucher: *voucher,
+            quantity,
+            subjects: tidegate_orders::Subjects::none(),
+            traceparent,
+        };
         let reply = patiently(|| gate.admit(&wanted)).await.context("Failed to ask the gate")?;
         if is_reply_lost && reply == AdmitReply::Admitted {
             let again = patiently(|| gate.admit(&wanted)).await;

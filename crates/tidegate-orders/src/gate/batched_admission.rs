@@ -15,6 +15,7 @@ use super::{
     Admission, AdmitReply, GateError,
     batcher::{AdmitResult, Batcher, Caller, Joined, MOST},
     confirmed::{Confirmation, ConfirmedCalls},
+    limited::{LimitedCalls, LimitedReply},
     of_order, understood,
 };
 use crate::{
@@ -22,6 +23,11 @@ use crate::{
     order::{OrderId, VoucherId},
     traceparent::Traceparent,
 };
+
+/// What `lua/admit.lua` and `lua/admit_many.lua` answer for a voucher that has limits.
+const HAS_LIMITS: i64 = 12;
+/// How often limits may come or go in the middle of one call.
+const MOST_CHANGES: usize = 3;
 
 /// Sends admissions to Redis.
 #[derive(Debug)]
@@ -31,6 +37,7 @@ pub(super) struct BatchedAdmission {
     stream: Key,
     batcher: Batcher,
     confirmed: Option<ConfirmedCalls>,
+    limited: Arc<LimitedCalls>,
     admit: Script,
     admit_many: Script,
 }
@@ -41,11 +48,12 @@ impl BatchedAdmission {
         &self.stream
     }
 
-    pub(super) fn new(pool: Pool, keys: Keys, stream: Key) -> Self {
+    pub(super) fn new(pool: Pool, keys: Keys, stream: Key, limited: Arc<LimitedCalls>) -> Self {
         Self {
             pool,
             keys,
             stream,
+            limited,
             batcher: Batcher::default(),
             confirmed: None,
             admit: Script::new("admit", include_str!("../../../../lua/admit.lua")),
@@ -158,6 +166,7 @@ impl BatchedAdmission {
         match admissions {
             [] => Vec::new(),
             [one] => vec![self.admit_one(pool, one).await],
+            many if self.limited.knows(voucher) => self.each(pool, many).await,
             many => {
                 let mut args = Vec::with_capacity(1 + 4 * many.len());
                 args.push(voucher.get().into());
@@ -166,6 +175,11 @@ impl BatchedAdmission {
                     [order.get().into(), user.get().into(), quantity.get().into(), traceparent(admission)]
                 }));
                 match self.admit_many.call(pool, self.admit_keys(voucher), args).await {
+                    // A stock that is not there is there for none of them.
+                    Ok(Value::Array(replies)) if replies.contains(&Value::Integer(HAS_LIMITS)) => {
+                        self.limited.remember(voucher, None);
+                        self.each(pool, many).await
+                    }
                     Ok(Value::Array(replies)) if replies.len() == many.len() => {
                         many.iter().zip(&replies).map(|(one, reply)| answer(one.order, reply)).collect()
                     }
@@ -179,9 +193,41 @@ impl BatchedAdmission {
         }
     }
 
+    /// Each for itself, one after the other: they are decided on in their order.
+    async fn each(&self, pool: &Pool, admissions: &[Admission]) -> Vec<AdmitResult> {
+        let mut answers = Vec::with_capacity(admissions.len());
+        for admission in admissions {
+            answers.push(self.admit_one(pool, admission).await);
+        }
+        answers
+    }
+
     async fn admit_one(&self, pool: &Pool, admission: &Admission) -> AdmitResult {
+        self.is_own(admission.voucher)?;
+        // Limits may come and go between two calls.
+        for _ in 0..MOST_CHANGES {
+            if self.limited.knows(admission.voucher)
+                && let LimitedReply::Answer(reply) =
+                    self.limited.admit(pool, admission, traceparent(admission)).await?
+            {
+                return Ok(reply);
+            }
+            if let Some(reply) = self.admit_unlimited(pool, admission).await? {
+                return Ok(reply);
+            }
+            self.limited.remember(admission.voucher, None);
+        }
+        let got = "a voucher whose limits come and go".to_owned();
+        Err(GateError::Unexpected { place: "admit.lua".to_owned(), got })
+    }
+
+    /// None: the voucher has limits.
+    async fn admit_unlimited(
+        &self,
+        pool: &Pool,
+        admission: &Admission,
+    ) -> Result<Option<AdmitReply>, GateError> {
         let Admission { order, user, voucher, quantity, .. } = admission;
-        self.is_own(*voucher)?;
         let args = vec![
             order.get().into(),
             user.get().into(),
@@ -190,7 +236,10 @@ impl BatchedAdmission {
             traceparent(admission),
         ];
         let reply = self.admit.call(pool, self.admit_keys(*voucher), args).await;
-        understood("admit.lua", &reply.map_err(|error| of_order(*order, error))?, AdmitReply::from_code)
+        match reply.map_err(|error| of_order(*order, error))? {
+            Value::Integer(HAS_LIMITS) => Ok(None),
+            reply => understood("admit.lua", &reply, AdmitReply::from_code).map(Some),
+        }
     }
 
     /// The keys of a voucher of another partition are in another slot, and its workers would bury the order.

@@ -1,6 +1,6 @@
 //! Gives orders back: single ones by `lua/release.lua`, many of one voucher in one call by `lua/release_many.lua`.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use fred::{
     clients::Pool,
@@ -10,7 +10,7 @@ use fred::{
 use futures_util::future::join_all;
 use tidegate_stream::Script;
 
-use super::{GateError, Release, ReleaseReply, UserAfter, of_order, understood};
+use super::{GateError, Release, ReleaseReply, UserAfter, limited::LimitedCalls, of_order, understood};
 use crate::{
     keys::Keys,
     order::{OrderId, Quantity, VoucherId},
@@ -31,11 +31,13 @@ pub(super) struct Releases {
     keys: Keys,
     release: Script,
     release_many: Script,
+    limited: Arc<LimitedCalls>,
 }
 
 impl Releases {
-    pub(super) fn new(pool: Pool, keys: Keys) -> Self {
+    pub(super) fn new(pool: Pool, keys: Keys, limited: Arc<LimitedCalls>) -> Self {
         Self {
+            limited,
             pool,
             keys,
             release: Script::new("release", include_str!("../../../../lua/release.lua")),
@@ -74,7 +76,15 @@ impl Releases {
         }));
         match self.release_many.call(&self.pool, self.keys_of(first.voucher), args).await {
             Ok(Value::Array(replies)) if replies.len() == releases.len() => {
-                releases.iter().zip(&replies).map(|(release, reply)| answer(release.order, reply)).collect()
+                let mut answers = Vec::with_capacity(releases.len());
+                for (release, reply) in releases.iter().zip(&replies) {
+                    answers.push(match answer(release.order, reply) {
+                        // One after the other: the same order may stand here twice.
+                        Err(error) if is_limited(&error) => self.limited.release(&self.pool, release).await,
+                        answer => answer,
+                    });
+                }
+                answers
             }
             Ok(reply) => {
                 let place = "release_many.lua".to_owned();
@@ -93,8 +103,10 @@ impl Releases {
             release.by.as_ref().into(),
         ];
         let reply = self.release.call(&self.pool, self.keys_of(release.voucher), args).await;
-        let reply = reply.map_err(|error| of_order(release.order, error))?;
-        understood("release.lua", &reply, ReleaseReply::from_code)
+        match reply.map_err(|error| of_order(release.order, error)) {
+            Err(error) if is_limited(&error) => self.limited.release(&self.pool, release).await,
+            reply => understood("release.lua", &reply?, ReleaseReply::from_code),
+        }
     }
 
     fn keys_of(&self, voucher: VoucherId) -> Vec<Key> {
@@ -110,6 +122,11 @@ impl Release {
     fn units(&self) -> i64 {
         self.units.map_or(0, Quantity::get)
     }
+}
+
+/// The voucher has limits, or had them when the order was admitted.
+fn is_limited(error: &GateError) -> bool {
+    matches!(error, GateError::Refused(error) if error.details().contains(": LIMITED "))
 }
 
 /// One of the answers of `lua/release_many.lua`: a number, or the text of an error.

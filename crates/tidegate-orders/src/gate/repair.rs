@@ -197,7 +197,7 @@ impl OrderRepair {
         match self.action {
             RepairAction::Admit(_) | RepairAction::Bar => "in",
             RepairAction::Release(UserAfter::Freed) | RepairAction::Unbar => "out",
-            RepairAction::Release(UserAfter::StaysBuyer) => "same",
+            RepairAction::Release(UserAfter::StaysBuyer | UserAfter::SlotIsTaken) => "same",
         }
     }
 }

@@ -65,6 +65,7 @@ fn wanted(id: i64) -> Admission {
         user: id.try_into().expect("a user id"),
         voucher: 7.try_into().expect("a voucher id"),
         quantity: 1.try_into().expect("a quantity"),
+        subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     }
 }

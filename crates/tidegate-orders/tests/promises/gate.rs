@@ -113,7 +113,7 @@ async fn twenty_tasks_that_send_the_same_order_place_it_once() -> Result<()> {
         replies.push(task.await??);
     }
     assert_eq!(replies.iter().filter(|reply| **reply == AdmitReply::Admitted).count(), 1);
-    assert!(replies.into_iter().all(AdmitReply::is_admitted));
+    assert!(replies.iter().all(AdmitReply::is_admitted));
     assert_eq!(ground.orders().await?.len(), 2);
     Ok(())
 }

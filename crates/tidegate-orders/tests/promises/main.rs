@@ -11,6 +11,7 @@ mod gate_model;
 mod ground;
 mod ledger;
 mod ledger_cost;
+mod limits;
 mod lua_headers;
 mod moment;
 mod order_ids;

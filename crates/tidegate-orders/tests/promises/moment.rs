@@ -50,7 +50,7 @@ async fn sell(ground: Arc<Ground>, first: i64) -> Result<(), GateError> {
         if replies.contains(&AdmitReply::Over) {
             break;
         }
-        assert!(replies.into_iter().all(AdmitReply::is_admitted));
+        assert!(replies.iter().all(AdmitReply::is_admitted));
         let unwanted: Vec<_> = (0..3).map(|n| release(at + 5 * n, at + 5 * n)).collect();
         for reply in ground.gate.release_all(&unwanted).await {
             assert_eq!(reply?, ReleaseReply::GivenBack);

@@ -189,6 +189,7 @@ impl Ground {
             user: order.try_into()?,
             voucher: voucher(),
             quantity: Quantity::ONE,
+            subjects: tidegate_orders::Subjects::none(),
             traceparent: None,
         })
     }

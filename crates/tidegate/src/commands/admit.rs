@@ -1,20 +1,25 @@
 //! `tidegate admit`: one order, as a producer places it.
 
+use std::borrow::Cow;
+
 use anyhow::Context;
 use clap::Args;
 use tidegate_operations::{
     SystemSettings,
     admit::{self, AdmitRequest},
     connect,
+    text::counted,
 };
 use tidegate_orders::{
-    OrderId, Quantity, UserId, VoucherId,
+    OrderId, Quantity, Subjects, UserId, VoucherId,
     gate::{AdmitReply, GateError},
+    limits::{LimitReached, RateReached},
     traceparent::Traceparent,
 };
 
 use crate::{
-    exit::Exit,
+    exit::{Exit, WrongUsage},
+    moment,
     output::{OutputArgs, print_note},
 };
 
@@ -45,6 +50,9 @@ pub struct AdmitArgs {
     /// How many units, up to 10,000
     #[arg(long, value_name = "UNITS", default_value = "1", allow_negative_numbers = true)]
     quantity: Quantity,
+    /// What the caller says of itself, for limits that count by it; may be given several times
+    #[arg(long = "subject", value_name = "NAME=VALUE", value_parser = parse_subject)]
+    subjects: Vec<(String, String)>,
     /// W3C trace context of whoever asks: workers that send traces go on with that trace. '' for none
     #[arg(long, value_name = "TRACEPARENT", value_parser = parse_traceparent)]
     traceparent: Option<String>,
@@ -59,6 +67,12 @@ fn parse_traceparent(text: &str) -> Result<String, String> {
     is_good.then(|| text.to_owned()).ok_or_else(|| format!("it looks like {example}"))
 }
 
+fn parse_subject(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it looks like phone=8d969eef6ecad3c2")?;
+    Subjects::none().with(name, value).map_err(|error| error.to_string())?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 /// Asks the gate.
 ///
 /// # Errors
@@ -67,7 +81,11 @@ fn parse_traceparent(text: &str) -> Result<String, String> {
 pub async fn run(settings: &SystemSettings, args: &AdmitArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
     let AdmitArgs { voucher, user, order, quantity, .. } = *args;
-    let request = AdmitRequest { voucher, user, order, quantity, traceparent: args.traceparent.clone() };
+    let subjects =
+        args.subjects.iter().try_fold(Subjects::none(), |all, (name, value)| all.with(name, value));
+    let subjects = subjects.map_err(|error| WrongUsage(format!("--subject: {error}")))?;
+    let traceparent = args.traceparent.clone();
+    let request = AdmitRequest { voucher, user, order, quantity, subjects, traceparent };
     let report = admit::admit(settings, &redis, &request).await?;
     let order = report.order;
     args.output.print(&report, |report| format!("order {order}: {}", sentence(&report.reply)))?;
@@ -86,8 +104,8 @@ pub async fn run(settings: &SystemSettings, args: &AdmitArgs) -> anyhow::Result<
 }
 
 /// What became of the order, for people.
-fn sentence(reply: &Result<AdmitReply, GateError>) -> &'static str {
-    match reply {
+fn sentence(reply: &Result<AdmitReply, GateError>) -> Cow<'static, str> {
+    let text = match reply {
         Ok(AdmitReply::Admitted) => "admitted",
         Ok(AdmitReply::AdmittedBefore) => "admitted before",
         Ok(AdmitReply::SoldOut) => "refused, sold out or fewer units left than wanted",
@@ -105,6 +123,24 @@ fn sentence(reply: &Result<AdmitReply, GateError>) -> &'static str {
         }
         Err(GateError::Unconfirmed { .. }) => "unsure, the replicas may not have it",
         Err(GateError::Unreachable(_)) => "unknown, no reply came; it may be admitted",
+        Ok(AdmitReply::OverLimit(reached)) => return over_limit(reached).into(),
+        Ok(AdmitReply::TooFast(RateReached { name, retry_ms })) => {
+            return format!("refused, too fast for the rate {name}: come again in {retry_ms} ms").into();
+        }
+        Err(GateError::NoSubject { name, .. }) => {
+            return format!("not admitted, a limit counts by {name}: say --subject {name}=...").into();
+        }
         Err(_) => "not admitted, Redis answered with an error",
-    }
+    };
+    text.into()
+}
+
+fn over_limit(reached: &LimitReached) -> String {
+    let LimitReached { name, orders_left, units_left, opens_ms } = reached;
+    let left = [(orders_left, "order"), (units_left, "unit")];
+    let left: Vec<String> =
+        left.into_iter().filter_map(|(left, what)| Some(counted((*left)?, what))).collect();
+    let left = if left.is_empty() { String::new() } else { format!(", {} left", left.join(" and ")) };
+    let opens = opens_ms.map_or_else(String::new, |opens_ms| format!(", until {}", moment::utc(opens_ms)));
+    format!("refused, over the limit {name}{left}{opens}")
 }

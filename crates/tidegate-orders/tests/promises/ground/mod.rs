@@ -122,6 +122,7 @@ pub fn admission(order: i64, user: i64) -> Admission {
         user: UserId::try_from(user).expect("a user id"),
         voucher: voucher(),
         quantity: Quantity::ONE,
+        subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     }
 }

@@ -74,6 +74,9 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         buyers: reader.template("keys.buyers", "<voucher>"),
         voucher: reader.template("keys.voucher", "<voucher>"),
         journal: reader.template("keys.journal", "<voucher>"),
+        limited: reader.template("keys.limited", "<voucher>"),
+        limits: reader.template("keys.limits", "<owner>"),
+        uses: reader.template("keys.uses", "<owner>"),
         lock: reader.template("keys.lock", "<user>"),
         order_id: reader.template("keys.order_id", "<day>"),
         heartbeat: reader.template("keys.heartbeat", "<name>"),
@@ -92,6 +95,7 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         (&keys.buyers, "keys.buyers"),
         (&keys.voucher, "keys.voucher"),
         (&keys.journal, "keys.journal"),
+        (&keys.limited, "keys.limited"),
     ];
     different(reader, &per_voucher);
     keys

@@ -1,0 +1,202 @@
+//! Orders of vouchers that have limits: `lua/admit_limited.lua` and `lua/release_limited.lua`. The gate comes here when another script says
+//! that a voucher has limits, and remembers it, with the campaign that the voucher is in.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use fred::{
+    clients::Pool,
+    error::Error,
+    types::{Key, Value},
+};
+use tidegate_stream::Script;
+
+use super::{Admission, AdmitReply, GateError, Release, ReleaseReply, UserAfter, of_order, understood};
+use crate::{
+    keys::Keys,
+    limits::{LimitOwner, LimitReached, RateReached},
+    order::{CampaignId, VoucherId},
+};
+
+/// The script may learn the campaign, and the limits may be taken away, in between.
+const TRIES: usize = 3;
+
+/// What the gate knows of vouchers with limits.
+#[derive(Debug)]
+pub(super) struct LimitedCalls {
+    keys: Keys,
+    stream: Key,
+    admit: Script,
+    release: Script,
+    /// Vouchers that had limits when they were asked for last, and the campaign of each.
+    known: Mutex<HashMap<VoucherId, Option<CampaignId>>>,
+}
+
+/// What became of a call with limits.
+pub(super) enum LimitedReply<T> {
+    /// The answer.
+    Answer(T),
+    /// The voucher has no limits: the usual script decides.
+    NoLimits,
+}
+
+impl LimitedCalls {
+    pub(super) fn new(keys: Keys, stream: Key) -> Self {
+        Self {
+            keys,
+            stream,
+            admit: Script::new("admit_limited", include_str!("../../../../lua/admit_limited.lua")),
+            release: Script::new("release_limited", include_str!("../../../../lua/release_limited.lua")),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Whether the voucher had limits when it was last asked for.
+    pub(super) fn knows(&self, voucher: VoucherId) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&voucher)
+    }
+
+    pub(super) async fn admit(
+        &self,
+        pool: &Pool,
+        admission: &Admission,
+        traceparent: Value,
+    ) -> Result<LimitedReply<AdmitReply>, GateError> {
+        let Admission { order, user, voucher, quantity, ref subjects, .. } = *admission;
+        let mut args = vec![
+            order.get().into(),
+            user.get().into(),
+            voucher.get().into(),
+            quantity.get().into(),
+            traceparent,
+        ];
+        args.extend(subjects.iter().flat_map(|(name, value)| [name.as_str().into(), value.into()]));
+        for _ in 0..TRIES {
+            let campaign = self.campaign_of(voucher);
+            let mut keys = vec![
+                self.keys.limited(voucher),
+                self.keys.buyers(voucher),
+                self.keys.voucher(voucher),
+                self.keys.journal(voucher),
+                self.stream.clone(),
+            ];
+            let owners = [LimitOwner::Voucher(voucher)].into_iter().chain(campaign.map(LimitOwner::Campaign));
+            keys.extend(owners.flat_map(|owner| [self.keys.limits(owner), self.keys.uses(owner)]));
+            let reply = self.admit.call(pool, keys, args.clone()).await;
+            match reply.map_err(Told::of) {
+                Ok(reply) => return admit_reply(&reply).map(LimitedReply::Answer),
+                Err(Told::NoLimits) => {
+                    self.forget(voucher);
+                    return Ok(LimitedReply::NoLimits);
+                }
+                Err(Told::Campaign(campaign)) => self.remember(voucher, Some(campaign)),
+                Err(Told::NoSubject(name)) => return Err(GateError::NoSubject { voucher, name }),
+                Err(Told::Other(error)) => return Err(of_order(order, error)),
+            }
+        }
+        Err(changes_again_and_again("admit_limited.lua"))
+    }
+
+    /// Also gives back what was admitted without limits.
+    pub(super) async fn release(&self, pool: &Pool, release: &Release) -> Result<ReleaseReply, GateError> {
+        let Release { order, user, voucher, units, user_after, ref by } = *release;
+        let mut campaign = self.campaign_of(voucher);
+        let free = match user_after {
+            UserAfter::Freed => 1_i64,
+            UserAfter::StaysBuyer => 2,
+            UserAfter::SlotIsTaken => 0,
+        };
+        for _ in 0..TRIES {
+            let mut keys = vec![
+                self.keys.limited(voucher),
+                self.keys.stock(voucher),
+                self.keys.buyers(voucher),
+                self.keys.journal(voucher),
+                self.keys.uses(LimitOwner::Voucher(voucher)),
+            ];
+            keys.extend(campaign.map(|campaign| self.keys.uses(LimitOwner::Campaign(campaign))));
+            let args: Vec<Value> = vec![
+                order.get().into(),
+                user.get().into(),
+                units.map_or(0, crate::order::Quantity::get).into(),
+                free.into(),
+                by.as_ref().into(),
+                campaign.map_or_else(String::new, |campaign| campaign.to_string()).into(),
+            ];
+            match self.release.call(pool, keys, args).await.map_err(Told::of) {
+                Ok(reply) => return understood("release_limited.lua", &reply, ReleaseReply::from_code),
+                // The campaign that the voucher was in then.
+                Err(Told::Campaign(then)) => campaign = Some(then),
+                Err(Told::Other(error)) => return Err(of_order(order, error)),
+                Err(Told::NoLimits | Told::NoSubject(_)) => break,
+            }
+        }
+        Err(changes_again_and_again("release_limited.lua"))
+    }
+
+    /// The voucher has limits, of its own or of a campaign.
+    pub(super) fn remember(&self, voucher: VoucherId, campaign: Option<CampaignId>) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(voucher, campaign);
+    }
+
+    fn forget(&self, voucher: VoucherId) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&voucher);
+    }
+
+    fn campaign_of(&self, voucher: VoucherId) -> Option<CampaignId> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&voucher).copied().flatten()
+    }
+}
+
+/// What an error of these scripts tells.
+enum Told {
+    NoLimits,
+    Campaign(CampaignId),
+    NoSubject(String),
+    Other(Error),
+}
+
+impl Told {
+    fn of(error: Error) -> Self {
+        let told = |mark: &str| {
+            let (_, rest) = error.details().split_once(mark)?;
+            rest.split_whitespace().next().map(str::to_owned)
+        };
+        match (told(": CAMPAIGN ").and_then(|id| id.parse().ok()), told(": NOSUBJECT ")) {
+            (Some(campaign), _) => Self::Campaign(campaign),
+            (None, Some(subject)) => Self::NoSubject(subject),
+            (None, None) if error.details().contains(": NOLIMITS ") => Self::NoLimits,
+            (None, None) => Self::Other(error),
+        }
+    }
+}
+
+fn admit_reply(reply: &Value) -> Result<AdmitReply, GateError> {
+    if let Value::Array(parts) = reply {
+        let texts: Vec<String> = parts.iter().map(|part| part.as_string().unwrap_or_default()).collect();
+        match &texts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["9", name, orders, units, opens] => {
+                return Ok(AdmitReply::OverLimit(LimitReached {
+                    name: (*name).to_owned(),
+                    orders_left: orders.parse().ok(),
+                    units_left: units.parse().ok(),
+                    opens_ms: opens.parse().ok(),
+                }));
+            }
+            ["10", name, retry_ms] => {
+                if let Ok(retry_ms) = retry_ms.parse() {
+                    return Ok(AdmitReply::TooFast(RateReached { name: (*name).to_owned(), retry_ms }));
+                }
+            }
+            _ => {}
+        }
+    }
+    understood("admit_limited.lua", reply, AdmitReply::from_code)
+}
+
+fn changes_again_and_again(script: &str) -> GateError {
+    let got = "the campaign of a voucher changes again and again".to_owned();
+    GateError::Unexpected { place: script.to_owned(), got }
+}
