@@ -2,42 +2,35 @@
 -- script that does not know them finds none. Buyers and journal stay.
 -- KEYS[1] stock: string, without limits; KEYS[2] stock: with limits; KEYS[3] journal: hash, gets the field
 -- #limited while there are limits; KEYS[4] limits: hash, as in admit_limited.lua; KEYS[5] voucher: hash
--- ARGV[1] rules: see README; '' for none of its own; ARGV[2] campaign: id, '' for none
--- ARGV[3] slots: '1' where a user may hold several orders; ARGV[4] has: '1' limits, '0' none from now on
--- ARGV[5] by: who changes them, as in release.lua
+-- ARGV[1] rules: see README; '' for no limits from now on; ARGV[2] by: who changes them, as in release.lua
 -- Reply 0: nothing was to be changed
 -- Reply array: 1, since when the voucher has limits (or has none any more), in Unix ms
 -- Reply 2: refused, the voucher was delisted, or moves to another partition
 -- Reply 3: refused, both names have a stock: somebody loaded it beside this
 -- Error BADARG: an argument is not what it must be
-local call, rules, campaign, slots, has, by = redis.call, unpack(ARGV)
-if #KEYS ~= 5 or #ARGV ~= 5 or not string.find(campaign, '^%d*$')
-  or not string.find(slots .. has, '^[01][01]$') or not string.find(by, '^[%w_.:-]+$') or #by > 64 then
-  return redis.error_reply('BADARG wanted: 5 keys, rules, campaign, slots, has, by')
+local call, rules, by = redis.call, ARGV[1], ARGV[2]
+if #KEYS ~= 5 or #ARGV ~= 2 or rules ~= '' and not string.find(rules, '^[01] [%d-]+;?') or #by > 64
+  or not string.find(by, '^[%w_.:-]+$') then
+  return redis.error_reply('BADARG wanted: 5 keys, rules, by')
 end
 local sale = call('HMGET', KEYS[5], 'delisted', 'moving')
 if sale[1] or sale[2] then return 2 end
-local known = call('HMGET', KEYS[4], 'rules', 'campaign', 'slots', 'since')
-local noted = call('HGET', KEYS[3], '#limited')
+local known, noted = call('HMGET', KEYS[4], 'rules', 'since'), call('HGET', KEYS[3], '#limited')
 local plain, limited = call('EXISTS', KEYS[1]) == 1, call('EXISTS', KEYS[2]) == 1
 if plain and limited then return 3 end
 local time = call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
-if has == '0' then
+if rules == '' then
   if not (known[1] or noted or limited) then return 0 end
   if limited then call('RENAME', KEYS[2], KEYS[1]) end
   call('UNLINK', KEYS[4])
   call('HDEL', KEYS[3], '#limited')
   return { 1, tonumber(now_ms) }
 end
-local is_same = known[1] == rules and (known[2] or '') == campaign and (known[3] or '0') == slots
-if is_same and noted and not plain then return 0 end
+if known[1] == rules and noted and not plain then return 0 end
 -- HSET comes first: it is refused when memory is short.
-call('HSET', KEYS[4], 'rules', rules, 'since', known[4] or now_ms)
-for field, value in pairs({ campaign = campaign, slots = slots ~= '0' and slots or '' }) do
-  if value == '' then call('HDEL', KEYS[4], field) else call('HSET', KEYS[4], field, value) end
-end
+call('HSET', KEYS[4], 'rules', rules, 'since', known[2] or now_ms)
 call('HSET', KEYS[3], '#limited', '{"action":"limit","change":0,"by":"' .. by .. '","timestamp":'
-  .. (known[4] or now_ms) .. '}')
+  .. (known[2] or now_ms) .. '}')
 if plain then call('RENAME', KEYS[1], KEYS[2]) end
-return { 1, tonumber(known[4] or now_ms) }
+return { 1, tonumber(known[2] or now_ms) }

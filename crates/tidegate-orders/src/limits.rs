@@ -221,10 +221,16 @@ impl fmt::Display for Rule {
     }
 }
 
-/// All rules of a voucher or a campaign, as the field `rules` has them.
+/// What the field `rules` has in the hash of a voucher's limits, with the campaign that it is in, or of those of a campaign itself.
 #[must_use]
-pub fn rules_text(rules: &[Rule]) -> String {
-    rules.iter().map(Rule::to_string).collect::<Vec<_>>().join(";")
+pub fn rules_text(owner: LimitOwner, campaign: Option<CampaignId>, rules: &[Rule]) -> String {
+    let (slots, campaign) = match owner {
+        LimitOwner::Voucher(_) => (i32::from(gives_slots(rules)), campaign),
+        LimitOwner::Campaign(own) => (0, Some(own)),
+    };
+    let campaign = campaign.map_or_else(|| "-".to_owned(), |campaign| campaign.to_string());
+    let rules: Vec<String> = rules.iter().map(Rule::to_string).collect();
+    format!("{slots} {campaign};{}", rules.join(";"))
 }
 
 /// A voucher's own limit on the orders of a user takes the place of "one order for each user".
@@ -298,6 +304,11 @@ mod tests {
             assert!(!gives_slots(std::slice::from_ref(&rule)));
         }
         let kind = RuleKind::Limit { window: Window::Sale, orders: Some(2), units: None };
-        assert!(gives_slots(&[Rule { subject: Subject::User, ..rule(kind) }]));
+        let own = [Rule { subject: Subject::User, ..rule(kind) }, rule(kind)];
+        let (voucher, campaign) = (LimitOwner::Voucher(7.try_into().unwrap()), 5.try_into().unwrap());
+        let both = "3 days user sale 0 2 -;3 days phone sale 0 2 -";
+        assert_eq!(rules_text(voucher, None, &own), format!("1 -;{both}"));
+        assert_eq!(rules_text(LimitOwner::Campaign(campaign), None, &own), format!("0 5;{both}"));
+        assert_eq!(rules_text(voucher, Some(campaign), &[]), "0 5;");
     }
 }

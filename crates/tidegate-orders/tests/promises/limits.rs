@@ -61,7 +61,7 @@ impl Sale {
             limit: Script::new("limit", include_str!("../../../../lua/limit.lua")),
         };
         sale.ground.typed(&format!("SET {} {UNITS}", sale.key(PLAIN))).await?;
-        sale.limits(rules, campaign, slots, "1").await?;
+        sale.limits(&text(slots, campaign, rules)).await?;
         Ok(sale)
     }
 
@@ -75,9 +75,10 @@ impl Sale {
         script.call(&self.ground.pool, keys, args).await.map_err(|error| error.to_string())
     }
 
-    async fn limits(&self, rules: &str, campaign: &str, slots: &str, has: &str) -> Result<Value> {
+    /// Empty: none any more.
+    async fn limits(&self, rules: &str) -> Result<Value> {
         let keys = [PLAIN, LIMITED, JOURNAL, LIMITS, VOUCHER];
-        let reply = self.call(&self.limit, &keys, &[rules, campaign, slots, has, "operator:test"]).await;
+        let reply = self.call(&self.limit, &keys, &[rules, "operator:test"]).await;
         reply.map_err(anyhow::Error::msg)
     }
 
@@ -112,6 +113,12 @@ impl Sale {
     async fn text(&self, command: &str) -> Result<Option<String>> {
         Ok(self.ground.typed(command).await?.convert()?)
     }
+}
+
+/// As the field `rules` has it.
+fn text(slots: &str, campaign: &str, rules: &str) -> String {
+    let campaign = if campaign.is_empty() { "-" } else { campaign };
+    format!("{slots} {campaign};{rules}")
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -150,7 +157,7 @@ async fn a_voucher_with_limits_has_its_stock_under_another_name_and_no_other_scr
         assert!(refused.as_ref().is_err_and(|error| error.contains("LIMITED")), "{refused:?}");
     }
     // Without limits it is sold as before, and what was admitted with them keeps to its script.
-    assert!(matches!(sale.limits("", "", "0", "0").await?, Value::Array(_)));
+    assert!(matches!(sale.limits("").await?, Value::Array(_)));
     assert_eq!(sale.text(&format!("GET {PLAIN}")).await?.as_deref(), Some("38"));
     let reply = sale.call(&admit, &keys, &["3", "3", "7", "1", ""]).await;
     assert_eq!(reply.map(|it| it.as_i64()), Ok(Some(0)));
@@ -169,7 +176,7 @@ async fn a_refusal_says_which_limit_what_is_left_and_when_it_opens_and_leaves_no
     let sale = Sale::open(RULES, "5", "1").await?;
     let error = sale.admit("1", "1", "1", &["phone", "a", "address", "x"]).await.expect_err("not told of it");
     assert!(error.contains("CAMPAIGN 5 "), "{error}");
-    sale.ground.words(&["HSET", COMMON_LIMITS, "campaign", "5", "rules", COMMON]).await?;
+    sale.ground.words(&["HSET", COMMON_LIMITS, "rules", &text("0", "5", COMMON)]).await?;
     let before = sale.ground.everything().await?;
     let error = sale.admit("1", "1", "1", &["phone", "a"]).await.expect_err("no address");
     assert!(error.contains("NOSUBJECT address"), "{error}");
@@ -264,7 +271,7 @@ async fn a_rate_lets_a_burst_pass_and_then_one_in_each_period() -> Result<()> {
 #[tokio::test]
 async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> Result<()> {
     let sale = Sale::open("1 phones phone sale 0 2 3", "5", "0").await?;
-    sale.ground.words(&["HSET", COMMON_LIMITS, "campaign", "5", "rules", "2 all * sale 0 3 -"]).await?;
+    sale.ground.words(&["HSET", COMMON_LIMITS, "rules", &text("0", "5", "2 all * sale 0 3 -")]).await?;
     let gate = &sale.ground.gate;
     let wanted = |order: i64, phone: &str| -> Result<Admission> {
         Ok(Admission { subjects: Subjects::none().with("phone", phone)?, ..admission(order, order) })
@@ -293,7 +300,7 @@ async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> 
     assert_eq!(sale.hash(COMMON_USES).await?, BTreeMap::from([("2:".to_owned(), "0:1:1".to_owned())]));
     assert_eq!(gate.admit(&wanted(6, "a")?).await?, AdmitReply::Admitted, "there is room again");
 
-    sale.limits("", "", "0", "0").await?;
+    sale.limits("").await?;
     assert_eq!(gate.admit(&admission(7, 7)).await?, AdmitReply::Admitted, "without limits, without a phone");
     assert_eq!(gate.release(&release(6, 6)).await?, ReleaseReply::GivenBack);
     assert_eq!(sale.text(&format!("GET {PLAIN}")).await?, Some((UNITS - 2).to_string()));
@@ -439,7 +446,7 @@ async fn whatever_is_admitted_and_released_counters_slots_and_stock_are_what_the
 async fn run_model(ground: Arc<Ground>, seed: u64) -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
     let sale = Sale::open_on(ground, format!("{seed}:"), (RULES, "5", "1")).await?;
-    sale.ground.words(&["HSET", &sale.key(COMMON_LIMITS), "campaign", "5", "rules", COMMON]).await?;
+    sale.ground.words(&["HSET", &sale.key(COMMON_LIMITS), "rules", &text("0", "5", COMMON)]).await?;
     let mut model = Model { stock: UNITS, ..Model::default() };
     let mut gone: Vec<(i64, i64)> = Vec::new();
     for order in 1..=60_i64 {
