@@ -22,6 +22,7 @@ mod delist;
 mod doctor;
 mod fold;
 mod ground;
+mod limits;
 mod migrations;
 mod operator;
 mod order_event;
