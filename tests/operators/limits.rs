@@ -69,3 +69,17 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
     .await;
     assert!(worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_with_limits_is_not_moved_to_another_partition() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("voucher load --voucher 7 --stock 100").expect(0);
+    limit(&site, 7, "0 -;1 phones phone day 0 2 -").await;
+    let refused = program.run("partitions change --to 3,1 --yes").expect(1);
+    assert!(
+        refused.stdout.contains("voucher 7 has limits, and sales with limits cannot be moved"),
+        "{refused:#?}"
+    );
+    program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
+}

@@ -54,7 +54,7 @@ pub use self::{
 };
 pub use crate::journal::Moment;
 use crate::{
-    journal::JournalEntry,
+    journal::{JournalEntry, LIMITED},
     keys::{Keys, naming},
     limits::{LimitReached, RateReached, Subjects},
     order::{OrderId, Quantity, UserId, VoucherId},
@@ -355,6 +355,17 @@ impl Gate {
     /// that fails leaves its neighbours alone.
     pub async fn release_all(&self, releases: &[Release]) -> Vec<Result<ReleaseReply, GateError>> {
         self.releases.release_all(releases).await
+    }
+
+    /// Whether a voucher has limits: then its stock is under another name. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn has_limits(&self, voucher: VoucherId) -> Result<bool, GateError> {
+        let key = self.keys.journal(voucher);
+        let noted: Option<String> =
+            self.pool.hget(&key, LIMITED).await.map_err(|error| naming(&key, error))?;
+        Ok(noted.is_some())
     }
 
     /// Which of these orders the journal knows as given back. Reads only.

@@ -25,6 +25,9 @@ const RELEASE: &str = "release";
 /// The field that says that the journal holds every movement. Its value is a note like the others, without a change.
 pub const COMPLETE: &str = "#complete";
 
+/// The field that says that the voucher has limits. Its value is a note like the others, without a change.
+pub(crate) const LIMITED: &str = "#limited";
+
 /// What a field of the journal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalField<'a> {
@@ -32,7 +35,7 @@ pub enum JournalField<'a> {
     Order(OrderId),
     /// The journal is complete.
     Complete,
-    /// A movement of the whole sale, without the `#`: `load`, `add:<id>`, `take:<id>`, `repair:<id>`, `purged`.
+    /// A movement of the whole sale, without the `#`: `load`, `add:<id>`, `take:<id>`, `repair:<id>`, `purged`, `limited`.
     Sale(&'a str),
     /// Somebody else wrote it: it is neither an order id nor begins with `#`.
     Other,

@@ -112,10 +112,16 @@ impl PartitionChange {
             workers: self.living_workers().await?.len() as u64,
             dead_letters: self.dead_letters().await?,
         };
+        let mut limited = None;
         for place in &self.places.old {
             let vouchers = place.vouchers().await?;
             plan.vouchers += vouchers.len() as u64;
-            plan.moving += vouchers.into_iter().filter(|voucher| self.is_moved(*voucher)).count() as u64;
+            for voucher in vouchers.into_iter().filter(|voucher| self.is_moved(*voucher)) {
+                plan.moving += 1;
+                if place.gate.has_limits(voucher).await? {
+                    limited = Some(voucher);
+                }
+            }
         }
         if is_same {
             plan.outcome = self.giving_up(&mut plan).await?;
@@ -132,7 +138,14 @@ impl PartitionChange {
                     "the workers are paused, and would go on afterwards: tidegate resume --workers first";
                 (PlannedChange::Refused, Some(reason.to_owned()))
             }
-            Kept::Before => (PlannedChange::WouldChange, None),
+            Kept::Before => match limited {
+                None => (PlannedChange::WouldChange, None),
+                Some(voucher) => {
+                    let reason =
+                        format!("voucher {voucher} has limits, and sales with limits cannot be moved");
+                    (PlannedChange::Refused, Some(reason))
+                }
+            },
             Kept::Step(step) => {
                 plan.step = Some(step);
                 (PlannedChange::WouldGoOn, None)
