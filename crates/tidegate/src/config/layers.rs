@@ -184,7 +184,8 @@ impl Layers {
         let value = match self.settings.iter().find(|setting| setting.key == key).map(|found| &found.value) {
             Some(Value::Integer(_)) => text.trim().parse().map_or_else(|_| text.into(), Value::Integer),
             Some(Value::Array(_)) => {
-                let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+                // Two commas in a row are a slip, and not a shorter list.
+                let words = text.split(',').map(str::trim).filter(|_| !text.trim().is_empty());
                 Value::Array(words.map(Value::from).collect())
             }
             // A URL may hold commas, and no blanks.

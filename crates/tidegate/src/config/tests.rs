@@ -366,6 +366,19 @@ fn the_example_files_are_valid() {
 }
 
 #[test]
+fn a_list_of_partitions_with_a_gap_is_refused_and_an_empty_one_is_none() {
+    for list in ["3,,1", ",3", "3,"] {
+        let found = problems(load(&sets(&[&format!("stream.partitions={list}")]), &[]));
+        assert!(found[0].contains("must hold tags of 1 to 32 characters"), "{list}: {found:#?}");
+    }
+    for none in ["", " "] {
+        let settings = load(&sets(&[&format!("stream.partitions={none}")]), &[]).unwrap().settings;
+        assert_eq!(settings.system.partitions().len(), 1);
+        assert!(settings.system.common().partition().tags().is_empty());
+    }
+}
+
+#[test]
 fn partitions_may_have_a_mysql_of_their_own() {
     let second = "mysql://app:hunter2@a:3306,b:3306/hmdp";
     let shards = format!("mysql.shards=1={second} 0={second}");
