@@ -67,6 +67,12 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
         orders.len() == 3
     })
     .await;
+    let audit = program.run("audit").expect(0);
+    assert!(audit.stdout.contains("It holds: 4 admitted orders"), "{audit:#?}");
+    let compared = program.run("reconcile");
+    assert_eq!(compared.code, 0, "{compared:#?}");
+    let status = program.run("status --json").expect(0).json();
+    assert_eq!(status["vouchers"][0]["redis"], 97, "{status:#}");
     assert!(worker.stop().await.success());
 }
 

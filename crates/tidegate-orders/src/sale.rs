@@ -18,7 +18,7 @@ use crate::{
 /// Keys that Redis looks at in one step. It serves others between steps.
 const KEYS_A_STEP: u64 = 1000;
 
-/// Reads the stocks of many vouchers in one round trip, in that order.
+/// Reads the stocks of many vouchers in one round trip, in that order, under the one name or the other: with limits or without.
 ///
 /// # Errors
 /// When Redis does not answer.
@@ -26,9 +26,10 @@ pub async fn read_stocks(pool: &Pool, keys: &Keys, vouchers: &[VoucherId]) -> Fr
     if vouchers.is_empty() {
         return Ok(Vec::new());
     }
-    let keys: Vec<Key> = vouchers.iter().map(|voucher| keys.stock(*voucher)).collect();
+    let keys: Vec<Key> =
+        vouchers.iter().flat_map(|voucher| [keys.stock(*voucher), keys.limited(*voucher)]).collect();
     let stocks: Vec<Value> = pool.mget(keys).await?;
-    Ok(stocks.iter().map(Value::as_i64).collect())
+    Ok(stocks.chunks(2).map(|names| names.iter().find_map(Value::as_i64)).collect())
 }
 
 /// The stock of one voucher; an error names the key that holds something else than a string.
@@ -36,8 +37,14 @@ pub async fn read_stocks(pool: &Pool, keys: &Keys, vouchers: &[VoucherId]) -> Fr
 /// # Errors
 /// When Redis does not answer, or the key is of another type or holds no number.
 pub async fn read_stock(pool: &Pool, keys: &Keys, voucher: VoucherId) -> FredResult<Option<i64>> {
-    let key = keys.stock(voucher);
-    let stock: Option<String> = pool.get(&key).await.map_err(|error| naming(&key, error))?;
+    let (mut key, mut stock) = (keys.stock(voucher), None);
+    for name in [keys.stock(voucher), keys.limited(voucher)] {
+        stock = pool.get::<Option<String>, _>(&name).await.map_err(|error| naming(&name, error))?;
+        if stock.is_some() {
+            key = name;
+            break;
+        }
+    }
     let no_number = |text: &str| {
         let key = key.as_str_lossy();
         Error::new(ErrorKind::Parse, format!("{key} holds {text:?}, which is no number"))

@@ -23,7 +23,12 @@ impl Gate {
     /// # Errors
     /// See [`GateError`]. A key of another type is [`GateError::Refused`], a stock that is no number [`GateError::Unexpected`].
     pub async fn moment(&self, voucher: VoucherId) -> Result<Moment, GateError> {
-        let keys = vec![self.keys.stock(voucher), self.keys.journal(voucher), self.stream.clone()];
+        let keys = vec![
+            self.keys.stock(voucher),
+            self.keys.journal(voucher),
+            self.stream.clone(),
+            self.keys.limited(voucher),
+        ];
         let reply = self.moment.call(&self.pool, keys, Vec::new()).await?;
         let moment = read(&reply).ok_or_else(|| GateError::Unexpected {
             place: format!("the stock or the stream of voucher {voucher}"),
