@@ -4,6 +4,7 @@
 -- KEYS[2] voucher: hash of begin_ms, end_ms (missing: no bound), state, delisted; a pause outlives a load
 -- KEYS[3] journal: gets the movement #load, and is #complete from now on where it was empty, or was complete
 -- and its stock was there; absent: nothing is journaled
+-- KEYS[4] stock: under the name that it has while there are limits; absent: with limits, it is refused
 -- ARGV[1] units: 0 .. 9999999999999 (13 digits, see README: Ids stay text)
 -- ARGV[2] begin_ms: Unix time in milliseconds, '' for no bound
 -- ARGV[3] end_ms: likewise, later than begin_ms
@@ -14,15 +15,22 @@
 -- Reply 2: loaded, but the sale is still paused
 -- Reply 3: refused, the voucher was delisted
 -- Error BADARG: an argument is not what it must be
+-- Error LIMITED: the voucher has limits, and KEYS[4] is missing
 local units, begin_ms, end_ms, by, journal = ARGV[1], ARGV[2], ARGV[3], ARGV[4], KEYS[3]
 local call, find = redis.call, string.find
-if #KEYS ~= #ARGV - 1 or #ARGV < 3 or #ARGV > 4 or journal and (not find(by, '^[%w_.:-]*$') or #by > 64)
+if #KEYS ~= #ARGV - 1 and (#KEYS ~= 4 or #ARGV ~= 4) or #ARGV < 3 or #ARGV > 4
+  or journal and (not find(by, '^[%w_.:-]*$') or #by > 64)
   or #units > 13 or units ~= '0' and not find(units, '^[1-9]%d*$')
   or #begin_ms > 14 or not find(begin_ms, '^%d*$') or #end_ms > 14 or not find(end_ms, '^%d*$')
   or begin_ms ~= '' and end_ms ~= '' and begin_ms - end_ms >= 0 then
   return redis.error_reply('BADARG wanted: keys, units, begin_ms, a later end_ms, by with a journal')
 end
-local loaded, time = call('GET', KEYS[1]), call('TIME')
+local stock = KEYS[1]
+if journal and call('HGET', journal, '#limited') then
+  if not KEYS[4] then return redis.error_reply('LIMITED the voucher has limits: KEYS[4] is missing') end
+  stock = KEYS[4]
+end
+local loaded, time = call('GET', stock), call('TIME')
 local sale = call('HMGET', KEYS[2], 'end_ms', 'state', 'delisted')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 if sale[3] then return 3 end
@@ -40,7 +48,7 @@ if journal and by ~= '' then
   if is_empty then call('HSET', journal, '#complete', complete) end
   if from then noted = {} end
 end
-call('SET', KEYS[1], units)
+call('SET', stock, units)
 if noted[2] then call('HDEL', journal, '#complete') end -- a sum that nobody knows any more
 for field, value in pairs({ begin_ms = begin_ms, end_ms = end_ms }) do
   if value == '' then call('HDEL', KEYS[2], field) else call('HSET', KEYS[2], field, value) end

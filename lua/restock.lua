@@ -4,6 +4,7 @@
 -- KEYS[1] stock: string, units left; never created here: it would be wrong
 -- KEYS[2] voucher: hash of, among others, change (the note, in the words of its writer)
 -- KEYS[3] journal: gets the movement #add:<id> or #take:<id>, where it is there; absent: nothing is journaled
+-- KEYS[4] stock: under the name that it has while there are limits; may be absent
 -- A change that is cancelled gives back what it took: then the journal has both.
 -- ARGV[1] expected: the note that stands there now, '' for none
 -- ARGV[2] note: the one that shall stand there
@@ -19,11 +20,13 @@ local expected, note, units = ARGV[1], ARGV[2], ARGV[3]
 local call, find = redis.call, string.find
 local function is_number(text) return #text <= 14 and (text == '0' or find(text, '^%-?[1-9]%d*$')) end
 local function is_word(text) return find(text, '^[%w_.:-]+$') and #text <= 64 end
-if not (#KEYS == 2 and #ARGV == 3 or #KEYS == 3 and #ARGV == 5 and is_word(ARGV[4]) and is_word(ARGV[5]))
+if not (#KEYS == 2 and #ARGV == 3
+  or #KEYS > 2 and #KEYS < 5 and #ARGV == 5 and is_word(ARGV[4]) and is_word(ARGV[5]))
   or note == '' or not is_number(units) then
   return redis.error_reply('BADARG wanted: keys, the note that is there, a note, units; id, by')
 end
-local stock, found = call('GET', KEYS[1]), call('HGET', KEYS[2], 'change') or ''
+local key = KEYS[4] and call('EXISTS', KEYS[4]) == 1 and KEYS[4] or KEYS[1]
+local stock, found = call('GET', key), call('HGET', KEYS[2], 'change') or ''
 if found == note then return 1 end
 if found ~= expected then return 2 end
 if not stock then return 3 end
@@ -41,5 +44,5 @@ if is_journaled then
     .. ',"to":' .. to .. ',"change":' .. units .. ',"by":"' .. ARGV[5]
     .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. '}')
 end
-if units ~= '0' then call('INCRBY', KEYS[1], units) end
+if units ~= '0' then call('INCRBY', key, units) end
 return 0

@@ -1,6 +1,6 @@
 //! Limits, from the command that admits to the row in MySQL and back.
 
-use fred::interfaces::{HashesInterface, LuaInterface, SetsInterface};
+use fred::interfaces::{HashesInterface, KeysInterface, LuaInterface, SetsInterface};
 
 use crate::{
     order_event::operator,
@@ -73,6 +73,15 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
     assert_eq!(compared.code, 0, "{compared:#?}");
     let status = program.run("status --json").expect(0).json();
     assert_eq!(status["vouchers"][0]["redis"], 97, "{status:#}");
+    // Units come and go under the name that the stock has.
+    program.run("voucher add --voucher 7 --units 5 --yes").expect(0);
+    program.run("voucher take --voucher 7 --units 3 --yes").expect(0);
+    let again = program.run("voucher load --voucher 7 --stock 50").expect(1);
+    assert!(!again.all().contains("LIMITED"), "it is on sale: {again:#?}");
+    let stocks: Vec<Option<i64>> =
+        site.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
+    assert_eq!(stocks, [None, Some(99)]);
+    program.run("audit").expect(0);
     assert!(worker.stop().await.success());
 }
 

@@ -141,8 +141,12 @@ impl<'a> RedisReader<'a> {
     /// no other from being read.
     pub(super) async fn read_journals(&self, input: &mut AuditInput) -> Result<(), StreamError> {
         for voucher in input.vouchers() {
-            let key = self.keys.stock(voucher);
-            let stock = self.call("GET", &key, Vec::new()).await;
+            let mut key = self.keys.stock(voucher);
+            let mut stock = self.call("GET", &key, Vec::new()).await;
+            if stock.as_ref().is_ok_and(Value::is_null) {
+                key = self.keys.limited(voucher);
+                stock = self.call("GET", &key, Vec::new()).await;
+            }
             let stock = input.keep(voucher, stock)?.filter(|stock| !stock.is_null());
             if let Some(text) = stock.as_ref().filter(|stock| stock.as_i64().is_none()) {
                 let text = text.as_str_lossy().unwrap_or_default();

@@ -120,7 +120,12 @@ impl Gate {
         now: &StockChange,
         units: i64,
     ) -> Result<RestockReply, GateError> {
-        let keys = vec![self.keys.stock(voucher), self.keys.voucher(voucher), self.keys.journal(voucher)];
+        let keys = vec![
+            self.keys.stock(voucher),
+            self.keys.voucher(voucher),
+            self.keys.journal(voucher),
+            self.keys.limited(voucher),
+        ];
         let before = before.map_or_else(String::new, StockChange::note);
         let args = vec![
             before.into(),

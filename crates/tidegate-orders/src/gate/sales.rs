@@ -8,7 +8,11 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 
 use super::{Gate, GateError, understood};
-use crate::{journal::COMPLETE, keys::naming, order::VoucherId};
+use crate::{
+    journal::{COMPLETE, LIMITED},
+    keys::naming,
+    order::VoucherId,
+};
 
 const BEGIN_MS: &str = "begin_ms";
 const END_MS: &str = "end_ms";
@@ -153,7 +157,12 @@ impl Gate {
         window: SaleWindow,
         journal: JournalUse,
     ) -> Result<LoadReply, GateError> {
-        let keys = vec![self.keys.stock(voucher), self.keys.voucher(voucher), self.keys.journal(voucher)];
+        let keys = vec![
+            self.keys.stock(voucher),
+            self.keys.voucher(voucher),
+            self.keys.journal(voucher),
+            self.keys.limited(voucher),
+        ];
         let ms = |bound: Option<Timestamp>| {
             bound.map_or_else(String::new, |bound| bound.as_millisecond().to_string())
         };
@@ -206,12 +215,14 @@ impl Gate {
     /// # Errors
     /// See [`GateError`].
     pub async fn read_voucher(&self, voucher: VoucherId) -> Result<VoucherState, GateError> {
-        let (stock_key, sale_key) = (self.keys.stock(voucher), self.keys.voucher(voucher));
+        let (plain_key, limited_key) = (self.keys.stock(voucher), self.keys.limited(voucher));
+        let sale_key = self.keys.voucher(voucher);
         let (buyers_key, journal_key) = (self.keys.buyers(voucher), self.keys.journal(voucher));
         let client = self.pool.next();
-        let sale_movements = || vec!["#load".to_owned(), COMPLETE.to_owned()];
-        let (stock, buyers, sale, journaled, of_sale) = tokio::join!(
-            client.get::<Option<String>, _>(&stock_key),
+        let sale_movements = || vec!["#load", COMPLETE, LIMITED];
+        let (plain, limited, buyers, sale, journaled, of_sale) = tokio::join!(
+            client.get::<Option<String>, _>(&plain_key),
+            client.get::<Option<String>, _>(&limited_key),
             client.scard::<u64, _>(&buyers_key),
             client.hmget::<Vec<Option<String>>, _, _>(
                 &sale_key,
@@ -220,7 +231,9 @@ impl Gate {
             client.hlen::<u64, _>(&journal_key),
             client.hmget::<Vec<Value>, _, _>(&journal_key, sale_movements()),
         );
-        let stock = stock.map_err(|error| naming(&stock_key, error))?;
+        let plain = plain.map_err(|error| naming(&plain_key, error))?;
+        let limited = limited.map_err(|error| naming(&limited_key, error))?;
+        let (stock_key, stock) = if limited.is_some() { (limited_key, limited) } else { (plain_key, plain) };
         let buyers = buyers.map_err(|error| naming(&buyers_key, error))?;
         let sale = sale.map_err(|error| naming(&sale_key, error))?;
         let journaled = journaled.map_err(|error| naming(&journal_key, error))?;
