@@ -120,7 +120,7 @@ async fn a_load_whose_reply_was_lost_has_loaded_and_says_so_when_it_is_typed_aga
     let program = with_stores(&proxy.url_for(&server), url);
     program.run("voucher load --voucher 1251 --stock 1").expect(0); // The server knows the script from here on.
     // The call of the script, by its first key: the name of the stock alone stands in reads, too.
-    let lost = proxy.drop_next_reply("3\r\n$18\r\nseckill:stock:1250");
+    let lost = proxy.drop_next_reply("4\r\n$18\r\nseckill:stock:1250");
     let load = "voucher load --voucher 1250 --stock 7 --end 2037-06-01T10:00:00Z";
     let loaded = tokio::task::spawn_blocking(move || (program.run(load).expect(0), program)).await;
     let (loaded, program) = loaded.unwrap();
