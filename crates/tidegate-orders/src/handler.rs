@@ -497,6 +497,13 @@ fn outcome(incoming: &Incoming, verdict: Verdict) -> Outcome {
             reason: "unknown_voucher",
             error: format!("voucher {} is not in tb_seckill_voucher, or has no stock there", order.voucher),
         }),
+        Verdict::PastLimits(since_ms) => Outcome::Dead(Death {
+            reason: "past_limits",
+            error: format!(
+                "voucher {} has limits since {since_ms} (Unix ms), and this entry, which came later, does not say what it used",
+                order.voucher
+            ),
+        }),
         Verdict::IdTaken => {
             id_taken(format!("order id {} belongs to an order of another user or voucher", order.id))
         }

@@ -20,12 +20,12 @@ mod fault;
 mod held_vouchers;
 mod histories;
 mod knowledge;
-mod pay_limits;
 mod probe;
 mod refused_vouchers;
 mod retry;
 mod session;
 mod sql;
+mod terms;
 mod verdict;
 mod work_list;
 mod writers;
@@ -51,12 +51,12 @@ use fault::{Fault, Mismatch};
 use held_vouchers::{HeldVouchers, PATIENT_LOOK, SECOND_LOOK};
 pub use histories::{read_histories, unrecorded};
 use knowledge::{Knowledge, RecentDepth};
-use pay_limits::PayLimits;
 use refused_vouchers::RefusedVouchers;
 pub use retry::{ContentionCounts, Contentions};
 use retry::{RetryOutcome, retry};
 use session::Session;
 use sql::{Depth, Guard, Packet};
+use terms::KnownTerms;
 use verdict::{Changes, Known};
 pub use verdict::{Contention, Decided, Refusal, Verdict};
 use work_list::WorkList;
@@ -87,7 +87,7 @@ pub struct Ledger {
     held: Arc<HeldVouchers>,
     contentions: Arc<Contentions>,
     refused: Arc<RefusedVouchers>,
-    pay_limits: Arc<PayLimits>,
+    terms: Arc<KnownTerms>,
     commits_in_packet: Arc<AtomicBool>,
 }
 
@@ -122,7 +122,7 @@ impl Ledger {
             held: Arc::default(),
             contentions: Arc::default(),
             refused: Arc::default(),
-            pay_limits: Arc::default(),
+            terms: Arc::default(),
             commits_in_packet: Arc::default(),
         }
     }
@@ -156,7 +156,7 @@ impl Ledger {
     /// they never do.
     #[must_use]
     pub fn with_pay_within(self, default: Duration) -> Self {
-        Self { pay_limits: Arc::new(PayLimits::with_default(default)), ..self }
+        Self { terms: Arc::new(KnownTerms::with_default(default)), ..self }
     }
 
     /// How often others were in the way.
@@ -237,10 +237,15 @@ impl Ledger {
             let mut known = knowledge.gather(session, part).await?;
             self.refused.note(&known);
             match knowledge {
-                Knowledge::Assumed => self.pay_limits.assume(part, &mut known),
-                _ => self.pay_limits.note(&known),
+                Knowledge::Assumed => self.terms.assume(part, &mut known),
+                _ => self.terms.note(&known),
             }
             let decided = verdict::decide(part.iter().copied(), &mut known);
+            // No write would check this, and an order that is there already is no order past the limits.
+            if knowledge < Knowledge::Looked(Depth::Ids) && decided.iter().any(Decided::is_past_limits) {
+                knowledge = Knowledge::Looked(Depth::Ids);
+                continue;
+            }
             match self.write(session, part, &decided, (knowledge, &known)).await? {
                 WriteOutcome::Committed => {
                     self.recent_depth.note(knowledge::needed(part, &decided));
@@ -259,7 +264,7 @@ impl Ledger {
         decided: &[Decided],
         (knowledge, known): (Knowledge, &Known),
     ) -> Result<WriteOutcome, Fault> {
-        let changes = verdict::changes(part, decided, &known.pay_within, self.pay_limits.default_s());
+        let changes = verdict::changes(part, decided, &known.terms, self.terms.default_s());
         if changes.is_empty() {
             if knowledge == Knowledge::Locked {
                 sql::run(session, sql::COMMIT.to_owned()).await?;

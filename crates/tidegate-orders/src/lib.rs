@@ -45,7 +45,7 @@ pub use keys::{KeyTemplates, Keys};
 pub use ledger::{DryRun, Incoming, Ledger, Refusal, Verdict};
 pub use limits::{LimitOwner, Subjects};
 pub use mysql_error::{is_deadlock, migration_hint};
-pub use order::{CampaignId, Order, OrderId, Quantity, Slot, UserId, VoucherId};
+pub use order::{CampaignId, Order, OrderId, Quantity, Slot, UserId, Uses, VoucherId};
 pub use order_counters::OrderCounters;
 pub use order_id::OrderIdAllocator;
 pub use order_state::OrderState;

@@ -3,13 +3,11 @@
 
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
-use crate::order::{CampaignId, VoucherId};
+pub use crate::order::MOST_RULES;
+use crate::order::{CampaignId, MOST_VALUE_BYTES, VoucherId, is_value_byte};
 
-/// Rules of a voucher and of its campaign together, at most: each costs every admission.
-pub const MOST_RULES: usize = 8;
 /// Subjects that a caller may name.
 pub const MOST_SUBJECTS: usize = 16;
-const MOST_VALUE_BYTES: usize = 64;
 const MOST_NAME_BYTES: usize = 32;
 /// The subject that every order has.
 const USER: &str = "user";
@@ -102,12 +100,11 @@ impl Subjects {
     /// See [`BadSubject`].
     pub fn with(mut self, name: &str, value: &str) -> Result<Self, BadSubject> {
         let name: SubjectName = name.parse()?;
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:+/=-".contains(&byte);
         match () {
             () if name.as_str() == USER => Err(BadSubject::User),
             () if self.0.iter().any(|(known, _)| *known == name) => Err(BadSubject::Twice(name)),
             () if self.0.len() == MOST_SUBJECTS => Err(BadSubject::TooMany),
-            () if value.is_empty() || value.len() > MOST_VALUE_BYTES || !value.bytes().all(is_allowed) => {
+            () if value.is_empty() || value.len() > MOST_VALUE_BYTES || !value.bytes().all(is_value_byte) => {
                 Err(BadSubject::Value(name))
             }
             () => {

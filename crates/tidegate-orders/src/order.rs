@@ -1,8 +1,13 @@
 //! What an order is. Inside these types a value cannot be wrong: it was parsed at the edge.
 
+mod uses;
+
 use std::{fmt, num::NonZeroI64, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use self::uses::{MOST_RULES, Use, Uses};
+pub(crate) use self::uses::{MOST_VALUE_BYTES, is_value_byte};
 
 /// A text that is no value of its type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -163,4 +168,7 @@ pub struct Order {
     pub quantity: Quantity,
     /// Which of the user's orders for this voucher.
     pub slot: Slot,
+    /// What it used of limits; None: what admitted it knows no limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uses: Option<Uses>,
 }

@@ -15,12 +15,13 @@ use crate::{
 };
 
 /// Every reason for which the entry of an order is buried.
-pub const REASONS_OF_DEATH: [&str; 10] = [
+pub const REASONS_OF_DEATH: [&str; 11] = [
     "missing_field",
     "duplicate_field",
     "bad_value",
     "unsupported_event",
     "unknown_voucher",
+    "past_limits",
     WRONG_PARTITION,
     "id_taken",
     "rejected_by_database",
@@ -100,7 +101,11 @@ impl OrderCounts {
             Verdict::AlreadyThere | Verdict::Cancelled => self.already_there += 1,
             Verdict::Contended(_) => self.contended += 1,
             // Refusals are counted when they are given back. Lanes count what they bury.
-            Verdict::Refused(_) | Verdict::UnknownVoucher | Verdict::IdTaken | Verdict::Rejected(_) => {}
+            Verdict::Refused(_)
+            | Verdict::UnknownVoucher
+            | Verdict::PastLimits(_)
+            | Verdict::IdTaken
+            | Verdict::Rejected(_) => {}
         }
     }
 

@@ -10,7 +10,7 @@ use tidegate_stream::Entry;
 
 use crate::{
     event::{BadText, Event},
-    order::{BadNumber, Order, OrderId, Quantity, Slot, UserId, VoucherId},
+    order::{BadNumber, Order, OrderId, Quantity, Slot, UserId, Uses, VoucherId},
     traceparent::Traceparent,
 };
 pub use event::{event_fields, order_of_event, reference_of_event};
@@ -23,6 +23,9 @@ const ID: &str = "id";
 const QUANTITY: &str = "quantity";
 const SLOT: &str = "slot";
 const TRACEPARENT: &str = "traceparent";
+
+/// What an order used of limits. Only the gate writes it, so it has one name.
+const USES: &str = "uses";
 
 /// What makes an entry an event, which is something else than an order, whatever its other fields are called.
 pub const EVENT: &str = "event";
@@ -139,6 +142,9 @@ pub fn order_fields(order: &Order) -> Vec<(&'static str, Cow<'static, str>)> {
     if order.slot != Slot::FIRST {
         fields.push((SLOT, order.slot.to_string().into()));
     }
+    if let Some(uses) = &order.uses {
+        fields.push((USES, uses.to_string().into()));
+    }
     fields
 }
 
@@ -232,6 +238,7 @@ impl FieldNames {
             id: self.required(entry, self.id(), OrderId::parse)?,
             quantity: optional(entry, self.quantity(), Quantity::ONE, Quantity::parse)?,
             slot: optional(entry, self.slot(), Slot::FIRST, Slot::parse)?,
+            uses: uses(entry),
         })
     }
 
@@ -269,7 +276,7 @@ impl FieldNames {
         let fields =
             [self.id(), self.user(), self.voucher(), self.quantity(), self.slot(), self.traceparent_field()];
         let names = fields.into_iter().flat_map(|field| [field.name, field.standard]);
-        names.chain([EVENT, event::ORDER_ID, event::REFERENCE]).collect()
+        names.chain([USES, EVENT, event::ORDER_ID, event::REFERENCE]).collect()
     }
 
     /// The trace that the producer was in. None as well where the field says nothing that can be read, or stands twice:
@@ -287,6 +294,9 @@ impl FieldNames {
         let why = |field: &Field<'_>| {
             if field.name == EVENT {
                 return Some("makes an entry an event, which is no order".to_owned());
+            }
+            if field.name == USES {
+                return Some("is what the gate's own entries call what an order used of limits".to_owned());
             }
             let other = fields
                 .iter()
@@ -397,6 +407,12 @@ fn only<'e>(entry: &'e Entry, field: Field<'_>) -> Result<Option<&'e [u8]>, Wire
         }
     }
     Ok(None)
+}
+
+/// A text that the gate did not write says nothing, as any other field that nobody knows.
+fn uses(entry: &Entry) -> Option<Uses> {
+    let field = Field { setting: USES, name: USES, standard: USES };
+    only(entry, field).ok().flatten().and_then(Uses::parse)
 }
 
 type Parse<T> = fn(&[u8]) -> Result<T, BadNumber>;

@@ -20,6 +20,7 @@ fn order(id: i64, user: i64) -> Order {
         voucher: VOUCHER.try_into().unwrap(),
         quantity: Quantity::ONE,
         slot: Slot::FIRST,
+        uses: None,
     }
 }
 

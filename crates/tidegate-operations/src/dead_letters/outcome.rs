@@ -41,6 +41,8 @@ pub(super) struct GiveBack {
 pub(super) enum NextDeath {
     /// MySQL has no row of its voucher.
     UnknownVoucher(VoucherId),
+    /// Its voucher has limits, and it does not say what it used of them.
+    PastLimits(VoucherId),
     /// Its order id is another order's.
     IdTaken,
     /// It holds neither an order nor an event.

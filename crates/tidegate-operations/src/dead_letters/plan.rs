@@ -103,7 +103,7 @@ impl VoucherGiveBack {
 pub struct DyingAgain {
     /// The reason that their next letters would have, or `no_order`.
     pub reason: &'static str,
-    /// The voucher of which MySQL has no row.
+    /// The voucher of which MySQL has no row, or that has limits.
     pub voucher: Option<VoucherId>,
     /// How many they are.
     pub letters: u64,
@@ -113,6 +113,7 @@ impl DyingAgain {
     fn of((death, letters): (NextDeath, u64)) -> Self {
         let (reason, voucher) = match death {
             NextDeath::UnknownVoucher(voucher) => ("unknown_voucher", Some(voucher)),
+            NextDeath::PastLimits(voucher) => ("past_limits", Some(voucher)),
             NextDeath::IdTaken => ("id_taken", None),
             NextDeath::NoOrder => ("no_order", None),
             NextDeath::TooLarge => ("too_large", None),

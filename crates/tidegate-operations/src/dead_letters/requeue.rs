@@ -199,6 +199,7 @@ impl Known {
         let decided = self.snapshot.predict_record(orders, &mut DryRun::default());
         let death = |(incoming, decided): (&Incoming, Decided)| match decided.verdict {
             Verdict::UnknownVoucher => Some(NextDeath::UnknownVoucher(incoming.order.voucher)),
+            Verdict::PastLimits(_) => Some(NextDeath::PastLimits(incoming.order.voucher)),
             Verdict::IdTaken => Some(NextDeath::IdTaken),
             _ => None,
         };

@@ -106,6 +106,7 @@ mod tests {
             voucher: VoucherId::try_from(7).unwrap(),
             quantity: Quantity::ONE,
             slot: Slot::FIRST,
+            uses: None,
         }
     }
 

@@ -138,7 +138,11 @@ fn of_verdict(verdict: &Verdict, ended: Option<&EndedOrder>) -> Option<(ResultSt
             Some(ended) => ended.was_written.then_some((ResultState::Confirmed, None)),
         },
         // The dead are told of as what they are, when all outcomes are known.
-        Verdict::UnknownVoucher | Verdict::IdTaken | Verdict::Rejected(_) | Verdict::Contended(_) => None,
+        Verdict::UnknownVoucher
+        | Verdict::PastLimits(_)
+        | Verdict::IdTaken
+        | Verdict::Rejected(_)
+        | Verdict::Contended(_) => None,
     }
 }
 

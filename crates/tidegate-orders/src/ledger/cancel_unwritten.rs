@@ -161,6 +161,7 @@ mod tests {
             voucher: voucher(),
             quantity: Quantity::ONE,
             slot: Slot::FIRST,
+            uses: None,
         };
         Incoming { order, entry: EntryId::MIN }
     }

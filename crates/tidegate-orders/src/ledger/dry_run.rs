@@ -150,7 +150,8 @@ mod tests {
     fn predicted(id: i64, before: &mut DryRun) -> Verdict {
         let voucher = 7.try_into().unwrap();
         let (id, user) = (id.try_into().unwrap(), id.try_into().unwrap());
-        let order = Order { id, user, voucher, quantity: 1.try_into().unwrap(), slot: Slot::FIRST };
+        let order =
+            Order { id, user, voucher, quantity: 1.try_into().unwrap(), slot: Slot::FIRST, uses: None };
         let known = Known { stocks: HashMap::from([(voucher, 3)]), ..Known::default() };
         let incoming = Incoming { order, entry: EntryId::MIN };
         Snapshot(known).predict_record(&[incoming], before).remove(0).verdict

@@ -103,7 +103,7 @@ fn depth_of(decided: &Decided) -> Depth {
     match decided.verdict {
         Verdict::UnknownVoucher => Depth::Vouchers,
         Verdict::Refused(verdict::Refusal::OutOfStock) if decided.is_new => Depth::Vouchers,
-        Verdict::IdTaken | Verdict::Cancelled => Depth::Ids,
+        Verdict::IdTaken | Verdict::Cancelled | Verdict::PastLimits(_) => Depth::Ids,
         _ => Depth::Users,
     }
 }

@@ -46,10 +46,11 @@ pub(super) const PROBE: &str = "UPDATE tidegate_probe \
     REPLACE INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms) \
         SELECT 1, 1, 1, 1, 1 FROM DUAL WHERE FALSE;\
     DELETE FROM tidegate_unpaid_order WHERE FALSE;\
+    REPLACE INTO tidegate_limit_use (voucher_id, order_id, uses) SELECT 1, 1, '' FROM DUAL WHERE FALSE;\
     INSERT INTO tidegate_unannounced_result (order_id, entry_id, state, result) \
         SELECT 1, '', '', '' FROM DUAL WHERE FALSE;\
     UPDATE tb_voucher_order SET status = status, slot = slot WHERE FALSE;\
-    UPDATE tb_seckill_voucher SET stock = stock, refusals = refusals WHERE FALSE AND pay_within IS NULL";
+    UPDATE tb_seckill_voucher SET stock = stock, refusals = refusals WHERE FALSE AND pay_within IS NULL AND limits_since IS NULL";
 
 /// Runs statements that are separated by semicolons, in one round trip; the first error ends them.
 pub(super) async fn run(connection: &mut MySqlConnection, statements: String) -> sqlx::Result<()> {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::Incoming;
-use crate::order::{Order, OrderId, Slot, UserId, VoucherId};
+use super::{Incoming, terms::Terms};
+use crate::order::{Order, OrderId, Slot, UserId, Uses, VoucherId};
 
 /// What became of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Verdict {
     Refused(Refusal),
     /// No such voucher in MySQL, or one whose stock is NULL.
     UnknownVoucher,
+    /// The voucher has limits since this millisecond, and the entry came after it by a way that counts none.
+    PastLimits(i64),
     /// Another order, of another user or voucher, has this id.
     IdTaken,
     /// The database refuses the row, with these words.
@@ -95,8 +97,8 @@ pub(super) struct Known {
     pub refused_of: HashMap<VoucherId, i64>,
     /// Slots that are taken.
     pub slot_keys: HashSet<SlotKey>,
-    /// The column `pay_within` of the vouchers, in seconds, where it is not NULL.
-    pub pay_within: HashMap<VoucherId, i64>,
+    /// On what terms the orders of the vouchers are written, where their rows say something of it.
+    pub terms: HashMap<VoucherId, Terms>,
 }
 
 impl Known {
@@ -108,14 +110,14 @@ impl Known {
 
     /// Adds what another look has found.
     pub fn add(&mut self, other: Self) {
-        let Self { stocks, ids, cancelled, refusals, refused_of, slot_keys, pay_within } = other;
+        let Self { stocks, ids, cancelled, refusals, refused_of, slot_keys, terms } = other;
         self.stocks.extend(stocks);
         self.ids.extend(ids);
         self.cancelled.extend(cancelled);
         self.refusals.extend(refusals);
         self.refused_of.extend(refused_of);
         self.slot_keys.extend(slot_keys);
-        self.pay_within.extend(pay_within);
+        self.terms.extend(terms);
     }
 }
 
@@ -129,6 +131,10 @@ pub struct Decided {
 }
 
 impl Decided {
+    pub(super) fn is_past_limits(&self) -> bool {
+        matches!(self.verdict, Verdict::PastLimits(_))
+    }
+
     /// Nothing is written for it, because something is there already.
     pub(super) fn rests_on_a_row(&self) -> bool {
         !self.is_new
@@ -138,10 +144,11 @@ impl Decided {
 
 /// Decides the orders one after the other, so that earlier ones win. Adds what was decided to `known`.
 pub(super) fn decide<'a>(part: impl IntoIterator<Item = &'a Incoming>, known: &mut Known) -> Vec<Decided> {
-    part.into_iter().map(|incoming| decide_one(&incoming.order, known)).collect()
+    part.into_iter().map(|incoming| decide_one(incoming, known)).collect()
 }
 
-fn decide_one(order: &Order, known: &mut Known) -> Decided {
+fn decide_one(incoming: &Incoming, known: &mut Known) -> Decided {
+    let order = &incoming.order;
     let owner = (order.user.get(), order.voucher.get());
     let old = |verdict| Decided { verdict, is_new: false };
     let new = |verdict| Decided { verdict, is_new: true };
@@ -159,6 +166,12 @@ fn decide_one(order: &Order, known: &mut Known) -> Decided {
         _ => return old(Verdict::IdTaken),
     }
     let Some(stock) = known.stocks.get_mut(&order.voucher) else { return old(Verdict::UnknownVoucher) };
+    if let Some(since_ms) = known.terms.get(&order.voucher).and_then(|terms| terms.limits_since_ms)
+        && order.uses.is_none()
+        && incoming.entry.ms > since_ms.unsigned_abs()
+    {
+        return old(Verdict::PastLimits(since_ms));
+    }
     let refusal = if known.slot_keys.contains(&slot_key(order)) {
         Refusal::UserHasOrder
     } else if *stock < order.quantity.get() {
@@ -178,7 +191,9 @@ fn decide_one(order: &Order, known: &mut Known) -> Decided {
 pub(super) struct Changes<'a> {
     /// By ascending id.
     pub created: Vec<&'a Incoming>,
-    /// Of these, the ones that have to be paid in time, with the seconds that they have; by ascending id.
+    /// Of the created ones, those that used limits, with what they used; by ascending id.
+    pub limited: Vec<(&'a Incoming, &'a Uses)>,
+    /// Of the created ones, those that have to be paid in time, with the seconds that they have; by ascending id.
     pub timed: Vec<(&'a Incoming, i64)>,
     pub refused: Vec<(&'a Incoming, Refusal)>,
     /// By ascending voucher: the order in which stocks are locked.
@@ -194,30 +209,32 @@ pub(super) struct StockChange {
     pub refused: i64,
     /// The stock must be below this: otherwise an order was refused as out of stock although there is stock.
     pub below: i64,
-    /// The column `pay_within` must be this, or orders were given another time than the voucher says.
-    pub pay_within: Option<i64>,
+    /// The row must say this, or orders were written on other terms than the voucher's.
+    pub terms: Terms,
 }
 
 /// `default_s` is the time for orders whose voucher says nothing of it; 0: they have all the time in the world.
 pub(super) fn changes<'a>(
     part: &[&'a Incoming],
     decided: &[Decided],
-    pay_within: &HashMap<VoucherId, i64>,
+    terms: &HashMap<VoucherId, Terms>,
     default_s: i64,
 ) -> Changes<'a> {
     let mut changes = Changes::default();
     let mut stocks: BTreeMap<VoucherId, StockChange> = BTreeMap::new();
     for (incoming, decided) in part.iter().zip(decided).filter(|(_, decided)| decided.is_new) {
         let order = &incoming.order;
-        let pay_within = pay_within.get(&order.voucher).copied();
-        let unchanged = StockChange { units: 0, refused: 0, below: i64::MAX, pay_within };
+        let terms = terms.get(&order.voucher).copied().unwrap_or_default();
+        let unchanged = StockChange { units: 0, refused: 0, below: i64::MAX, terms };
         let stock = stocks.entry(order.voucher).or_insert(unchanged);
         match decided.verdict {
             Verdict::Created => {
                 stock.units += order.quantity.get();
                 changes.created.push(incoming);
+                changes.limited.extend(order.uses.as_ref().map(|uses| (*incoming, uses)));
                 changes.timed.extend(
-                    pay_within
+                    terms
+                        .pay_within_s
                         .or(Some(default_s))
                         .filter(|within_s| *within_s > 0)
                         .map(|within_s| (*incoming, within_s)),
@@ -234,6 +251,7 @@ pub(super) fn changes<'a>(
         }
     }
     changes.created.sort_unstable_by_key(|incoming| incoming.order.id);
+    changes.limited.sort_unstable_by_key(|(incoming, _)| incoming.order.id);
     changes.timed.sort_unstable_by_key(|(incoming, _)| incoming.order.id);
     changes.stocks = stocks.into_iter().collect();
     changes
@@ -266,6 +284,7 @@ mod tests {
             voucher: 7.try_into().unwrap(),
             quantity: quantity.try_into().unwrap(),
             slot: Slot::FIRST,
+            uses: None,
         };
         Incoming { order, entry: tidegate_stream::EntryId::MIN }
     }
@@ -317,6 +336,20 @@ mod tests {
         known.ids.insert(1.try_into().unwrap(), (1, 7));
         let expected = [Verdict::AlreadyThere, Verdict::IdTaken];
         assert_eq!(verdicts(&[order(1, 1, 1), order(1, 2, 1)], known), expected);
+    }
+
+    #[test]
+    fn an_entry_that_came_after_the_limits_and_says_nothing_of_them_is_not_written() {
+        let voucher = VoucherId::try_from(7).unwrap();
+        let terms = Terms { limits_since_ms: Some(100), ..Terms::default() };
+        let known = Known { terms: HashMap::from([(voucher, terms)]), ..stock(9) };
+        let mut part = [order(1, 1, 1), order(2, 2, 1), order(3, 3, 1)];
+        for (incoming, ms) in part.iter_mut().zip([100, 101, 101]) {
+            incoming.entry.ms = ms;
+        }
+        part[2].order.uses = Uses::parse(b"");
+        let expected = [Verdict::Created, Verdict::PastLimits(100), Verdict::Created];
+        assert_eq!(verdicts(&part, known), expected);
     }
 
     #[test]

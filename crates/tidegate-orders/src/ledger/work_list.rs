@@ -119,6 +119,7 @@ mod tests {
             voucher: voucher.try_into().unwrap(),
             quantity: Quantity::ONE,
             slot: Slot::FIRST,
+            uses: None,
         };
         (1..).zip(vouchers).map(|of| Incoming { order: order(of), entry: EntryId::MIN }).collect()
     }

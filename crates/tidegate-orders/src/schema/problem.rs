@@ -7,7 +7,7 @@ use super::{
     duplicates::DuplicateOrders,
     found::{Column, Found, Table},
     steps::{AddedColumn, NUMBERS, Null, Sign, TIMES, added_columns, gives_default},
-    tables::{ORDER, PROBE, REFUSAL, UNIQUE_COLUMNS, UNIQUE_KEY, UNITS, UNITS_COLUMNS, VOUCHER},
+    tables::{LIMIT_USE, ORDER, PROBE, REFUSAL, UNIQUE_COLUMNS, UNIQUE_KEY, UNITS, UNITS_COLUMNS, VOUCHER},
 };
 
 /// Something in the database that does not fit, and that we do not change by ourselves.
@@ -100,6 +100,7 @@ pub(super) fn list(problems: &[Problem]) -> String {
 
 const IDS: &[&str] = &["bigint"];
 const WORDS: &[&str] = &["varchar"];
+const BYTES: &[&str] = &["varbinary"];
 
 /// A column of the tutorial's that the worker or a command names.
 struct Needed {
@@ -134,12 +135,15 @@ const NEEDED: &[Needed] = &[
     needed(REFUSAL, "quantity", NUMBERS, "INT UNSIGNED"),
     needed(REFUSAL, "reason", WORDS, "VARCHAR(32)"),
     needed(REFUSAL, "entry_id", WORDS, "VARCHAR(41)"),
+    needed(LIMIT_USE, "order_id", IDS, "BIGINT"),
+    needed(LIMIT_USE, "voucher_id", IDS, "BIGINT"),
+    needed(LIMIT_USE, "uses", BYTES, "VARBINARY(1024)"),
     needed(PROBE, "id", NUMBERS, "TINYINT"),
     needed(PROBE, "at", TIMES, "TIMESTAMP(3)"),
 ];
 
-const PRIMARY_KEYS: [(&str, &str); 4] =
-    [(VOUCHER, "voucher_id"), (ORDER, "id"), (REFUSAL, "order_id"), (PROBE, "id")];
+const PRIMARY_KEYS: [(&str, &str); 5] =
+    [(VOUCHER, "voucher_id"), (ORDER, "id"), (REFUSAL, "order_id"), (LIMIT_USE, "order_id"), (PROBE, "id")];
 
 /// What the worker's insert fills.
 const FILLED: [&str; 6] = ["id", "user_id", "voucher_id", "quantity", "slot", "entry_id"];

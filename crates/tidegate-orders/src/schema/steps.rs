@@ -2,7 +2,10 @@
 
 use super::{
     found::Found,
-    tables::{EVENT, FLEET_MARK, ORDER, PROBE, REFUSAL, UNANNOUNCED_RESULT, UNITS, UNPAID_ORDER, VOUCHER},
+    tables::{
+        CAMPAIGN, EVENT, FLEET_MARK, LIMIT, LIMIT_USE, ORDER, PROBE, REFUSAL, UNANNOUNCED_RESULT, UNITS,
+        UNPAID_ORDER, VOUCHER,
+    },
 };
 
 /// Types that hold a small number.
@@ -227,6 +230,23 @@ pub(super) const STEPS: &[Step] = &[
             name: "delisted_at",
             sql_type: "TIMESTAMP NULL",
             data_type: "timestamp",
+            unsigned: Sign::Signed,
+            null: Null::Allowed,
+            default: None,
+            min_length: 0,
+        })
+    ),
+    step!("0022_limit_table", "create tidegate_limit", Fact::Table(LIMIT)),
+    step!("0023_campaign_table", "create tidegate_campaign", Fact::Table(CAMPAIGN)),
+    step!("0024_limit_use_table", "create tidegate_limit_use", Fact::Table(LIMIT_USE)),
+    step!(
+        "0025_voucher_limits_since",
+        "add tb_seckill_voucher.limits_since",
+        Fact::Column(AddedColumn {
+            table: VOUCHER,
+            name: "limits_since",
+            sql_type: "BIGINT NULL",
+            data_type: "bigint",
             unsigned: Sign::Signed,
             null: Null::Allowed,
             default: None,

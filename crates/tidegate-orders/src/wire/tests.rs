@@ -224,6 +224,7 @@ fn fields_of(order: &Order) -> Vec<(Bytes, Bytes)> {
     ];
     fields.extend((order.quantity != Quantity::ONE).then(|| (QUANTITY, order.quantity.to_string())));
     fields.extend((order.slot != Slot::FIRST).then(|| (SLOT, order.slot.to_string())));
+    fields.extend(order.uses.as_ref().map(|uses| (USES, uses.to_string())));
     fields.into_iter().map(|(name, value)| (Bytes::from_static(name.as_bytes()), value.into())).collect()
 }
 
@@ -233,6 +234,7 @@ proptest! {
         ids in prop::array::uniform3(1..=i64::MAX),
         quantity in 1..=Quantity::MAX,
         slot in 1..=Slot::MAX,
+        has_uses: bool,
         turn in 0..6_usize,
     ) {
         let order = Order {
@@ -241,6 +243,7 @@ proptest! {
             voucher: ids[2].try_into()?,
             quantity: quantity.try_into()?,
             slot: slot.try_into()?,
+            uses: has_uses.then(|| Uses::parse(b"1,0,a c2.3,4,b").unwrap()),
         };
         let mut fields = fields_of(&order);
         let turn = turn % fields.len();
@@ -251,7 +254,7 @@ proptest! {
     #[test]
     fn whatever_stands_in_an_entry_decode_does_not_panic(
         fields in prop::collection::vec(
-            ("userId|voucherId|id|quantity|slot|traceparent|x", prop::collection::vec(any::<u8>(), 0..70)),
+            ("userId|voucherId|id|quantity|slot|uses|traceparent|x", prop::collection::vec(any::<u8>(), 0..70)),
             0..8,
         ),
     ) {

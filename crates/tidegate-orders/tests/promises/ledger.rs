@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row, mysql::MySqlPoolOptions, prelude::*};
 use tidegate_lab::{MysqlServer, Proxy};
 use tidegate_orders::{
-    DryRun, Incoming, Ledger, Order, Refusal, Verdict,
+    DryRun, Incoming, Ledger, Order, Refusal, Uses, Verdict,
     gate::UserAfter,
     ledger::{Cancellation, Contention},
     schema,
@@ -940,5 +940,42 @@ async fn a_probe_that_others_have_won_is_made_again_and_is_no_outage() -> Result
     losses(1_000_000).await?;
     let outage = ledger(&session, Duration::from_millis(500)).probe().await.err().context("not for ever")?;
     assert!(outage.error.contains("somebody else has won"), "{outage}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_order_used_is_written_with_its_row_and_who_came_past_the_limits_is_not_written() -> Result<()>
+{
+    let books = Books::open(&[9, 9]).await?;
+    let uses = |mut incoming: Incoming, uses: &str| {
+        incoming.order.uses = Uses::parse(uses.as_bytes());
+        incoming
+    };
+    let first = [uses(order(1, 1, 1), "3,19700,abc c5.4,640,x"), uses(order(2, 2, 1), ""), order(3, 3, 2)];
+    assert_eq!(books.ledger.record(&first).await?, [const { Verdict::Created }; 3]);
+    let rows = "SELECT COALESCE(GROUP_CONCAT(CONCAT(voucher_id, ' ', order_id, ' ', CAST(uses AS CHAR)) ORDER BY order_id SEPARATOR ';'), '') \
+                FROM tidegate_limit_use";
+    let rows = async || Ok::<String, sqlx::Error>(sqlx::query_scalar(rows).fetch_one(&books.pool).await?);
+    assert_eq!(rows().await?, "1 1 3,19700,abc c5.4,640,x;1 2 ");
+
+    // Their entries are of this millisecond.
+    books.run("UPDATE tb_seckill_voucher SET limits_since = 1718000000000 WHERE voucher_id = 1").await?;
+    let mut late = order(5, 5, 1);
+    late.entry.ms += 1;
+    let batch = [order(4, 4, 1), late.clone(), uses(order(6, 6, 1), "3,19700,b"), order(7, 7, 2)];
+    let past = Verdict::PastLimits(1_718_000_000_000);
+    let created = Verdict::Created;
+    assert_eq!(
+        books.ledger.record(&batch).await?,
+        [created.clone(), past.clone(), created.clone(), created.clone()]
+    );
+    assert_eq!(rows().await?, "1 1 3,19700,abc c5.4,640,x;1 2 ;1 6 3,19700,b");
+    // Alone it changes nothing, so no write checks what is known of its voucher: it is looked up.
+    assert_eq!(books.ledger.record(&[late.clone()]).await?, [past]);
+    books.run("UPDATE tb_seckill_voucher SET limits_since = NULL").await?;
+    assert_eq!(books.ledger.record(&[late.clone()]).await?, [created]);
+    // Once it is written, it stays so.
+    books.run("UPDATE tb_seckill_voucher SET limits_since = 1718000000000").await?;
+    assert_eq!(books.ledger.record(&[late]).await?, [Verdict::AlreadyThere]);
     Ok(())
 }

@@ -284,6 +284,6 @@ impl LostOrders {
 /// The order as it was admitted, with the entry that its row shall name.
 fn incoming(voucher: VoucherId, order: &ToRunAgain, held: &Held) -> Incoming {
     let ToRunAgain { order: id, user, units, .. } = *order;
-    let order = Order { id, user, voucher, quantity: units, slot: Slot::FIRST };
+    let order = Order { id, user, voucher, quantity: units, slot: Slot::FIRST, uses: None };
     Incoming { order, entry: held.placed.unwrap_or_default() }
 }

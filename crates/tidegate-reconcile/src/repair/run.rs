@@ -191,8 +191,14 @@ fn size(bite: &Bite) -> usize {
 
 /// As MySQL is asked for it, by its id, user and voucher.
 fn incoming(voucher: VoucherId, repair: &OrderRepair) -> Option<Incoming> {
-    let order =
-        Order { id: repair.order?, user: repair.user, voucher, quantity: Quantity::ONE, slot: Slot::FIRST };
+    let order = Order {
+        id: repair.order?,
+        user: repair.user,
+        voucher,
+        quantity: Quantity::ONE,
+        slot: Slot::FIRST,
+        uses: None,
+    };
     Some(Incoming { order, entry: EntryId::MIN })
 }
 

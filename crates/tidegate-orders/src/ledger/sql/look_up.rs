@@ -9,6 +9,7 @@ use super::{BEGIN, ROLLBACK, list, numbers};
 use crate::{
     ledger::{
         Incoming,
+        terms::Terms,
         verdict::{Known, Refusal},
     },
     order::{OrderId, Slot, UserId, VoucherId},
@@ -153,7 +154,7 @@ impl Queries<Known> {
             self.add(
                 format!(
                     "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(refusals AS SIGNED), \
-                     CAST(pay_within AS SIGNED) FROM tb_seckill_voucher FORCE INDEX (PRIMARY) \
+                     CAST(pay_within AS SIGNED), limits_since FROM tb_seckill_voucher FORCE INDEX (PRIMARY) \
                      WHERE voucher_id IN ({}) AND stock IS NOT NULL{lock}",
                     list(vouchers)
                 ),
@@ -205,8 +206,9 @@ fn read_voucher_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
     if let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) {
         known.stocks.insert(voucher, row.try_get(1)?);
         known.refused_of.insert(voucher, row.try_get(2)?);
-        if let Some(within_s) = row.try_get(3)? {
-            known.pay_within.insert(voucher, within_s);
+        let terms = Terms { pay_within_s: row.try_get(3)?, limits_since_ms: row.try_get(4)? };
+        if terms != Terms::default() {
+            known.terms.insert(voucher, terms);
         }
     }
     Ok(())

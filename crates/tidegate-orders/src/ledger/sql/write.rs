@@ -10,7 +10,7 @@ use crate::{
         Incoming,
         verdict::{Changes, StockChange},
     },
-    order::{Order, OrderId, Quantity, Slot, UserId, VoucherId},
+    order::{Order, OrderId, Quantity, Slot, UserId, Uses, VoucherId},
     row_state::status,
     unpaid_orders::NOW_MS,
 };
@@ -25,7 +25,7 @@ const ROW_CHARS: usize = 128;
 pub(in crate::ledger) enum Guard {
     /// Nothing: the vouchers are locked, their transaction is open.
     Locked,
-    /// Every voucher has to be there, with stock and `pay_within` as assumed, and without an earlier refusal.
+    /// Every voucher has to be there, with stock and terms as assumed, and without an earlier refusal.
     Unrefused,
     /// As before, but it may have refusals, and none of the orders may have been refused before.
     NotThese,
@@ -56,6 +56,9 @@ pub(in crate::ledger) fn write(changes: &Changes, guard: Guard) -> Packet {
     };
     if !changes.created.is_empty() {
         packet.add(|sql| insert_orders(sql, &changes.created));
+    }
+    if !changes.limited.is_empty() {
+        packet.add(|sql| insert_uses(sql, &changes.limited));
     }
     if !changes.timed.is_empty() {
         packet.add(|sql| {
@@ -115,20 +118,24 @@ fn refusals_of(stocks: &[(VoucherId, StockChange)]) -> String {
 
 /// Of a voucher `v`, and what is assumed of it, `n`.
 const AS_ASSUMED: &str = "v.stock >= n.units AND v.stock < n.below \
-                          AND COALESCE(CAST(v.pay_within AS SIGNED), -1) = n.within";
+                          AND COALESCE(CAST(v.pay_within AS SIGNED), -1) = n.within AND COALESCE(v.limits_since, -1) = n.since";
 
 /// Takes units from the stocks, and counts refusals. Unless the vouchers are locked, only of those that are as
 /// assumed.
 fn change_stocks(sql: &mut String, stocks: &[(VoucherId, StockChange)], guard: Guard) {
     let _ = match stocks {
-        [(voucher, StockChange { units, refused, below, pay_within })] => {
+        [(voucher, StockChange { units, refused, below, terms })] => {
             let _ = write!(
                 sql,
                 "UPDATE tb_seckill_voucher SET stock = stock - {units}, refusals = refusals + {refused} \
                  WHERE voucher_id = {voucher}"
             );
-            let within = pay_within.map_or_else(|| "NULL".to_owned(), |within_s| within_s.to_string());
-            let as_assumed = format!("stock >= {units} AND stock < {below} AND pay_within <=> {within}");
+            let number =
+                |number: Option<i64>| number.map_or_else(|| "NULL".to_owned(), |number| number.to_string());
+            let (within, since) = (number(terms.pay_within_s), number(terms.limits_since_ms));
+            let as_assumed = format!(
+                "stock >= {units} AND stock < {below} AND pay_within <=> {within} AND limits_since <=> {since}"
+            );
             match guard {
                 Guard::Locked => Ok(()),
                 Guard::Unrefused => write!(sql, " AND {as_assumed} AND refusals = 0"),
@@ -140,8 +147,10 @@ fn change_stocks(sql: &mut String, stocks: &[(VoucherId, StockChange)], guard: G
         // lock vouchers that are not in the batch.
         many => {
             let rows = list(many.iter().map(|(voucher, change)| {
-                let StockChange { units, refused, below, pay_within } = change;
-                format!("[{voucher},{units},{refused},{below},{}]", pay_within.unwrap_or(-1))
+                let StockChange { units, refused, below, terms } = change;
+                let within = terms.pay_within_s.unwrap_or(-1);
+                let since = terms.limits_since_ms.unwrap_or(-1);
+                format!("[{voucher},{units},{refused},{below},{within},{since}]")
             }));
             let _ = write!(
                 sql,
@@ -150,7 +159,7 @@ fn change_stocks(sql: &mut String, stocks: &[(VoucherId, StockChange)], guard: G
                 numbers(
                     "n",
                     "id BIGINT PATH '$[0]', units BIGINT PATH '$[1]', refused BIGINT PATH '$[2]', \
-                     below BIGINT PATH '$[3]', within BIGINT PATH '$[4]'",
+                     below BIGINT PATH '$[3]', within BIGINT PATH '$[4]', since BIGINT PATH '$[5]'",
                     &rows
                 )
             );
@@ -215,6 +224,15 @@ fn insert_orders(sql: &mut String, sorted: &[&Incoming]) {
             sql.push(',');
         }
         let _ = write!(sql, "'{entry}')");
+    }
+}
+
+/// What orders used of limits. A row that is left of an order that somebody has deleted since is in nobody's way.
+fn insert_uses(sql: &mut String, limited: &[(&Incoming, &Uses)]) {
+    sql.push_str("REPLACE INTO tidegate_limit_use (voucher_id,order_id,uses) VALUES ");
+    for (at, (Incoming { order, .. }, uses)) in limited.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        let _ = write!(sql, "{comma}({},{},'{uses}')", order.voucher, order.id);
     }
 }
 

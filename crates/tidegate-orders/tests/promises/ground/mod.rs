@@ -28,6 +28,7 @@ pub fn order(id: i64, user: i64, voucher: i64) -> Incoming {
         voucher: voucher.try_into().expect("a voucher id"),
         quantity: 1.try_into().expect("a quantity"),
         slot: 1.try_into().expect("a slot"),
+        uses: None,
     };
     Incoming { order, entry: EntryId { ms: 1_718_000_000_000, seq: id.unsigned_abs() } }
 }

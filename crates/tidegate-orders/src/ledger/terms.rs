@@ -1,0 +1,65 @@
+//! On what terms the orders of a voucher are written, as far as this process knows. A batch that assumes them is not looked up for them:
+//! the write checks them in the row of the voucher, which it changes anyway.
+
+use std::{
+    collections::HashMap,
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
+
+use super::{Incoming, verdict::Known};
+use crate::order::VoucherId;
+
+/// Columns of the row of a voucher; most have NULL in all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// `pay_within`: seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
+    pub pay_within_s: Option<i64>,
+    /// `limits_since`: entries after this millisecond must say what they used of limits. None: there are none.
+    pub limits_since_ms: Option<i64>,
+}
+
+/// What was read last of each voucher. One that is not here has NULL in all columns.
+#[derive(Debug, Default)]
+pub(super) struct KnownTerms {
+    default_s: i64,
+    known: RwLock<HashMap<VoucherId, Terms>>,
+}
+
+impl KnownTerms {
+    pub fn with_default(default: Duration) -> Self {
+        Self { default_s: i64::try_from(default.as_secs()).unwrap_or(i64::MAX / 1000), ..Self::default() }
+    }
+
+    /// Seconds for the orders of vouchers that say nothing of it; 0: for ever.
+    pub fn default_s(&self) -> i64 {
+        self.default_s
+    }
+
+    /// Adds what is assumed of the vouchers of these orders.
+    pub fn assume(&self, part: &[&Incoming], known: &mut Known) {
+        let terms = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if terms.is_empty() {
+            return;
+        }
+        let vouchers = part.iter().map(|incoming| incoming.order.voucher);
+        known.terms.extend(vouchers.filter_map(|voucher| Some((voucher, *terms.get(&voucher)?))));
+    }
+
+    /// Remembers what was read.
+    pub fn note(&self, known: &Known) {
+        let differs = |terms: &HashMap<VoucherId, Terms>| {
+            known.stocks.keys().any(|voucher| terms.get(voucher) != known.terms.get(voucher))
+        };
+        if !differs(&self.known.read().unwrap_or_else(PoisonError::into_inner)) {
+            return;
+        }
+        let mut terms = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        for voucher in known.stocks.keys() {
+            match known.terms.get(voucher) {
+                Some(read) => terms.insert(*voucher, *read),
+                None => terms.remove(voucher),
+            };
+        }
+    }
+}

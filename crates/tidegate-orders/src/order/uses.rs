@@ -1,0 +1,130 @@
+//! What an order used of limits, as it stands in its note of the journal, in its entry and in `tidegate_limit_use`.
+
+use std::{fmt, num::NonZeroU32};
+
+use serde::{Serialize, Serializer};
+
+use super::CampaignId;
+
+/// Rules of a voucher and of its campaign together, at most: each costs every admission.
+pub const MOST_RULES: usize = 8;
+/// Longest value of a subject.
+pub(crate) const MOST_VALUE_BYTES: usize = 64;
+/// Longest text: of each rule its campaign, number and window, and a value.
+const MOST_BYTES: usize = MOST_RULES * (MOST_VALUE_BYTES + 48);
+
+/// The uses of one order: `3,19700,abc c5.4,640,x` is one of rule 3 of the voucher in the day 19700 by `abc`, and one of rule 4 of
+/// campaign 5 in the month 640 by `x`. Empty: the order was admitted under limits, and none of them counts it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Uses(Box<str>);
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Use<'a> {
+    /// Whose limit it is; None: the voucher's own.
+    pub campaign: Option<CampaignId>,
+    /// The number of its rule.
+    pub rule: NonZeroU32,
+    /// Number of the window that it was counted in: days, months since year 0, or windows of so many seconds since 1970; 0: the sale.
+    pub window: u64,
+    /// By what it was counted; empty: by nothing, all orders together.
+    pub value: &'a str,
+}
+
+impl Use<'_> {
+    /// Its field in the hash of uses.
+    #[must_use]
+    pub fn field(&self) -> String {
+        format!("{}:{}", self.rule, self.value)
+    }
+}
+
+impl Uses {
+    /// Reads them. None: it is no text that the gate wrote.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MOST_BYTES)?;
+        let pieces = || text.split(' ').filter(|_| !text.is_empty());
+        let is_sound = pieces().count() <= MOST_RULES && pieces().all(|piece| parse_use(piece).is_some());
+        is_sound.then(|| Self(text.into()))
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = Use<'_>> {
+        self.0.split(' ').filter_map(parse_use)
+    }
+
+    /// Their text: letters, digits and `_ . : + / = - ,` and spaces, so it needs no escapes in SQL.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Uses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Uses {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// What the values of subjects are made of.
+pub(crate) const fn is_value_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':' | b'+' | b'/' | b'=' | b'-')
+}
+
+fn parse_use(piece: &str) -> Option<Use<'_>> {
+    let (rule, rest) = piece.split_once(',')?;
+    let (window, value) = rest.split_once(',')?;
+    let (campaign, rule) = match rule.strip_prefix('c') {
+        None => (None, rule),
+        Some(of_campaign) => {
+            let (campaign, rule) = of_campaign.split_once('.')?;
+            (Some(campaign.parse().ok()?), rule)
+        }
+    };
+    let is_value = value.len() <= MOST_VALUE_BYTES && value.bytes().all(is_value_byte);
+    let (rule, window) = (rule.parse().ok()?, window.parse().ok()?);
+    is_value.then_some(Use { campaign, rule, window, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_gate_wrote_is_read_and_nothing_else() {
+        let uses = Uses::parse(b"3,19700,abc c5.4,640,x 9,0,").unwrap();
+        let found: Vec<_> = uses
+            .iter()
+            .map(|found| (found.campaign.map(CampaignId::get), found.field(), found.window))
+            .collect();
+        let expected = [(None, "3:abc", 19700), (Some(5), "4:x", 640), (None, "9:", 0)];
+        assert_eq!(found, expected.map(|(campaign, field, window)| (campaign, field.to_owned(), window)));
+        assert_eq!(Uses::parse(b"").unwrap().iter().count(), 0);
+        let many = ["1,0,a"; 9].join(" ");
+        for bad in [
+            "3",
+            "3,1",
+            "0,1,a",
+            "3,x,a",
+            "c.3,1,a",
+            "c5.,1,a",
+            "3,1,a'b",
+            "3,1,a  3,1,a",
+            " ",
+            "3,1,\0",
+            &many,
+        ] {
+            assert_eq!(Uses::parse(bad.as_bytes()), None, "{bad}");
+        }
+        let long = format!("1,0,{}", "a".repeat(65));
+        assert_eq!(Uses::parse(long.as_bytes()), None);
+        assert_eq!(Uses::parse(b"1,0,\xff"), None);
+    }
+}
