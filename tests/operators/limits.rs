@@ -1,32 +1,19 @@
 //! Limits, from the command that admits to the row in MySQL and back.
 
-use fred::interfaces::{HashesInterface, KeysInterface, LuaInterface, SetsInterface};
+use fred::interfaces::{HashesInterface, KeysInterface, SetsInterface, StreamsInterface};
 
 use crate::{
     order_event::operator,
     site::{Site, until},
 };
 
-/// Gives a voucher limits, as a command will.
-async fn limit(site: &Site, voucher: i64, rules: &str) {
-    let keys = [
-        format!("seckill:stock:{voucher}"),
-        format!("seckill:limited:{voucher}"),
-        format!("seckill:journal:{voucher}"),
-        format!("seckill:limits:voucher:{voucher}"),
-        format!("seckill:voucher:{voucher}"),
-    ];
-    let script = include_str!("../../lua/limit.lua");
-    let set = site.client.eval::<(), _, _, _>(script, keys.to_vec(), vec![rules, "operator:test"]).await;
-    set.expect("it has limits");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes_back_with_it() {
     let site = Site::open().await;
     let program = operator(&site);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    limit(&site, 7, "1 -;1 mine user sale 0 3 -;2 phones phone day 0 2 -").await;
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
+    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 2").expect(0);
     let worker = site.worker("w").start();
     let admit =
         |phone: &str| program.run(&format!("admit --voucher 7 --user 1 --subject phone={phone} --json"));
@@ -90,11 +77,129 @@ async fn a_sale_with_limits_is_not_moved_to_another_partition() {
     let site = Site::open().await;
     let program = operator(&site);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    limit(&site, 7, "0 -;1 phones phone day 0 2 -").await;
+    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 2").expect(0);
     let refused = program.run("partitions change --to 3,1 --yes").expect(1);
     assert!(
         refused.stdout.contains("voucher 7 has limits, and sales with limits cannot be moved"),
         "{refused:#?}"
     );
     program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    let phones =
+        "limit set --voucher 7 --name phones --subject phone --window day --utc-offset +08:00 --orders 1";
+    let dry = program.run(&format!("{phones} --dry-run")).expect(0);
+    assert!(dry.stdout.contains("would be changed; now, voucher 7 has no limits of its own"), "{dry:#?}");
+    let set = program.run(phones).expect(0);
+    assert!(set.stdout.contains("  phones: at most 1 order a day (UTC+08:00) by phone"), "{set:#?}");
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+    let stocks: Vec<Option<i64>> =
+        site.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
+    assert_eq!(stocks, [None, Some(10)], "nobody could buy past the limit in between");
+    let since = "SELECT limits_since FROM tb_seckill_voucher WHERE voucher_id = 7";
+    let since = async || {
+        sqlx::query_scalar::<_, Option<i64>>(since).fetch_one(&site.pool).await.expect("MySQL answers")
+    };
+    assert!(since().await.is_some());
+    program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
+    program.run("admit --voucher 7 --user 2 --subject phone=a").expect(1);
+
+    // The same again does nothing; other numbers go on with what was counted; another subject counts from zero.
+    assert!(program.run(phones).expect(0).stdout.contains("nothing was to be done"));
+    program.run(&phones.replace("--orders 1", "--orders 2")).expect(0);
+    program.run("admit --voucher 7 --user 2 --subject phone=a").expect(0);
+    program.run("admit --voucher 7 --user 3 --subject phone=a").expect(1);
+    program.run(&phones.replace("--subject phone", "--subject ip")).expect(0);
+    program.run("admit --voucher 7 --user 3 --subject ip=a").expect(0);
+    let listed = program.run("limit list --voucher 7 --json").expect(0).json();
+    assert_eq!(listed["limits"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(listed["limits"][0]["number"], 2, "{listed}");
+    assert_eq!(listed["is_shown"], true, "{listed}");
+
+    let slots =
+        program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 5").expect(0);
+    assert!(slots.stdout.contains("There are 31"), "{slots:#?}");
+    for name in 0..6 {
+        program.run(&format!("limit set --voucher 7 --name n{name} --window sale --orders 100")).expect(0);
+    }
+    let refused = program.run("limit set --voucher 7 --name n6 --window sale --orders 100").expect(1);
+    assert!(refused.stdout.contains("would have 9 limits together, and 8 are the most"), "{refused:#?}");
+
+    // Redis forgets them: it is seen, and any of the same commands brings them back.
+    site.client.del::<(), _>("seckill:limits:voucher:7").await.expect("Redis answers");
+    let listed = program.run("limit list --voucher 7").expect(1);
+    assert!(listed.stdout.contains("Redis has OTHER limits"), "{listed:#?}");
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 5").expect(0);
+    program.run("limit list --voucher 7").expect(0);
+
+    for name in ["phones", "mine", "n0", "n1", "n2", "n3", "n4"] {
+        program.run(&format!("limit remove --voucher 7 --name {name} --yes")).expect(0);
+    }
+    assert!(since().await.is_some(), "one is left");
+    program.run("limit remove --voucher 7 --name n5 --yes").expect(0);
+    let refused = program.run("limit remove --voucher 7 --name n5 --yes").expect(1);
+    assert!(refused.stdout.contains("it has no limit of this name"), "{refused:#?}");
+    let stocks: Vec<Option<i64>> =
+        site.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
+    assert_eq!((stocks, since().await), (vec![Some(7), None], None));
+    program.run("admit --voucher 7 --user 9").expect(0);
+    // What was taken away stays in the table, and its number is not used again.
+    let rows =
+        sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM tidegate_limit WHERE removed_at IS NOT NULL");
+    assert_eq!(rows.fetch_one(&site.pool).await.expect("MySQL answers"), 9);
+    program.run("limit set --voucher 7 --name again --window sale --orders 100").expect(0);
+    assert_eq!(program.run("limit list --voucher 7 --json").expect(0).json()["limits"][0]["number"], 10);
+    let log = program.run("log").expect(0);
+    assert!(log.stdout.contains("limit set") && log.stdout.contains("limit remove"), "{log:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flags_of_limits_that_contradict_each_other_are_refused_with_what_to_say() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    for (flags, told) in [
+        ("--voucher 7 --campaign 5 --name a --window sale --orders 1", "cannot be used with"),
+        ("--name a --window sale --orders 1", "--voucher"),
+        ("--voucher 7 --name A --window sale --orders 1", "is no name"),
+        ("--voucher 7 --name a --window sale", "say --orders, --units, or both"),
+        ("--voucher 7 --name a --window order --orders 1", "takes --units"),
+        ("--voucher 7 --name a --orders 1", "--window"),
+        ("--voucher 7 --name a --window sale --orders 0", "a number from 1"),
+        ("--voucher 7 --name a --window sale --orders 1 --utc-offset 1:00", "+08:00"),
+        ("--voucher 7 --name a --window 10m --orders 1 --utc-offset 01:00", "--utc-offset goes with"),
+        ("--voucher 7 --name a --rate 5/1s --orders 1", "cannot be used with"),
+        ("--voucher 7 --name a --rate 5", "5/1s"),
+    ] {
+        let refused = program.run(&format!("limit set {flags}")).expect(2);
+        assert!(refused.all().contains(told), "{flags}: {refused:#?}");
+    }
+    let refused = program.run("limit set --campaign 5 --name a --window sale --orders 1").expect(1);
+    assert!(refused.all().contains("no voucher is in it"), "{refused:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_past_the_limits_is_buried_and_what_came_before_them_is_written() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+    program.run("admit --voucher 7 --user 1").expect(0);
+    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 1").expect(0);
+    let fields = vec![("userId", "2"), ("voucherId", "7"), ("id", "4711")];
+    site.client
+        .xadd::<(), _, _, _, _>("stream.orders", false, None::<()>, "*", fields)
+        .await
+        .expect("Redis answers");
+    program.run("admit --voucher 7 --user 3 --subject phone=a").expect(0);
+    let worker = site.worker("w").start();
+    until("two are written", || async { site.live_orders().await.len() == 2 }).await;
+    until("the other is dead", || async { program.run("dead list").stdout.contains("past_limits") }).await;
+    let uses = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM tidegate_limit_use WHERE voucher_id = 7");
+    assert_eq!(uses.fetch_one(&site.pool).await.expect("MySQL answers"), 1);
+    let dry = program.run("dead requeue --reason past_limits --dry-run").expect(0);
+    assert!(dry.stdout.contains("past_limits"), "it says that they would die again: {dry:#?}");
+    assert!(worker.stop().await.success());
 }

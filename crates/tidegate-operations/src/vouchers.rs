@@ -1,6 +1,7 @@
 //! Vouchers: putting one on sale, changing its stock while it is sold, and comparing what both stores hold of it.
 
 pub mod delist;
+pub mod limits;
 pub mod load;
 pub mod restock;
 pub mod show;

@@ -19,6 +19,7 @@ mod release;
 mod repair;
 mod restock;
 mod sales;
+mod shown_limits;
 mod sum;
 mod switch_over;
 
@@ -49,6 +50,7 @@ pub use self::{
     },
     restock::{ChangeState, RestockReply, StockChange},
     sales::{JournalUse, LoadReply, Pause, SaleWindow, Scope, VoucherState},
+    shown_limits::LimitReply,
     sum::SumCheck,
     switch_over::{NewSale, StagedSale, SwitchReply, rebuild_id},
 };
@@ -261,6 +263,7 @@ pub struct Gate {
     releases: Releases,
     limited: Arc<LimitedCalls>,
     fold: Script,
+    limit: Script,
     load: Script,
     repair: Script,
     restock: Script,
@@ -289,6 +292,7 @@ impl Gate {
             stream,
             batched_admission: Arc::new(batched_admission),
             fold: Script::new("fold", include_str!("../../../lua/fold.lua")),
+            limit: Script::new("limit", include_str!("../../../lua/limit.lua")),
             load: Script::new("load", include_str!("../../../lua/load.lua")),
             repair: Script::new("repair", include_str!("../../../lua/repair.lua")),
             restock: Script::new("restock", include_str!("../../../lua/restock.lua")),

@@ -10,6 +10,7 @@ pub mod handler;
 pub mod journal;
 pub mod keys;
 pub mod ledger;
+pub mod limit_rows;
 pub mod limits;
 mod mysql_error;
 pub mod order;

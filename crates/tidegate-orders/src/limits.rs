@@ -141,6 +141,18 @@ impl fmt::Display for Subject {
     }
 }
 
+impl FromStr for Subject {
+    type Err = BadSubject;
+
+    fn from_str(text: &str) -> Result<Self, BadSubject> {
+        match text {
+            "*" => Ok(Self::All),
+            USER => Ok(Self::User),
+            name => name.parse().map(Self::Named),
+        }
+    }
+}
+
 /// The time in which a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
@@ -194,6 +206,19 @@ pub struct Rule {
     pub subject: Subject,
     /// How much there may be.
     pub kind: RuleKind,
+}
+
+impl Rule {
+    /// Whether what was counted under `other` counts for this one: the same subject and the same window, however much there may be.
+    #[must_use]
+    pub fn counts_as(&self, other: &Self) -> bool {
+        let is_same_kind = match (self.kind, other.kind) {
+            (RuleKind::Limit { window, .. }, RuleKind::Limit { window: of_other, .. }) => window == of_other,
+            (RuleKind::Rate { .. }, RuleKind::Rate { .. }) => true,
+            _ => false,
+        };
+        self.subject == other.subject && is_same_kind
+    }
 }
 
 impl fmt::Display for Rule {

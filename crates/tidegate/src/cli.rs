@@ -21,6 +21,7 @@ use crate::{
         expirations_resume::ExpirationsResumeArgs,
         expirations_show::ExpirationsShowArgs,
         export::ExportArgs,
+        limit::{list::LimitListArgs, remove::LimitRemoveArgs, set::LimitSetArgs},
         log::LogArgs,
         migrate::MigrateArgs,
         order_event::{
@@ -80,6 +81,9 @@ pub enum Command {
     /// Put a voucher on sale, change its stock, look at it, or end its sale
     #[command(subcommand)]
     Voucher(VoucherCommand),
+    /// Set, list or take away limits: who may buy how much in which time
+    #[command(subcommand)]
+    Limit(LimitCommand),
     /// Stop the gate, for one voucher or for all, or the workers
     Pause(PauseArgs),
     /// Go on with what was paused
@@ -154,6 +158,17 @@ pub enum VoucherCommand {
     Delist(VoucherDelistArgs),
     /// Remove the keys of a delisted voucher from Redis at once
     RemoveKeys(VoucherRemoveKeysArgs),
+}
+
+/// What can be done with limits.
+#[derive(Debug, Subcommand)]
+pub enum LimitCommand {
+    /// Let nobody buy more than this
+    Set(LimitSetArgs),
+    /// List the limits of a voucher or a campaign
+    List(LimitListArgs),
+    /// Take a limit away
+    Remove(LimitRemoveArgs),
 }
 
 /// What can be asked of orders, and said of them.

@@ -28,8 +28,8 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::{
     cli::{
-        Cli, Command, ConsumersCommand, DeadCommand, ExpirationsCommand, OrderCommand, OrdersCommand,
-        PartitionsCommand, PendingCommand, VoucherCommand,
+        Cli, Command, ConsumersCommand, DeadCommand, ExpirationsCommand, LimitCommand, OrderCommand,
+        OrdersCommand, PartitionsCommand, PendingCommand, VoucherCommand,
     },
     config::Config,
     exit::Exit,
@@ -79,6 +79,9 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Voucher(VoucherCommand::RemoveKeys(args)) => {
             commands::voucher_remove_keys::run(system.of_voucher(args.voucher)?, args).await
         }
+        Command::Limit(LimitCommand::Set(args)) => commands::limit::set::run(system, args).await,
+        Command::Limit(LimitCommand::List(args)) => commands::limit::list::run(system, args).await,
+        Command::Limit(LimitCommand::Remove(args)) => commands::limit::remove::run(system, args).await,
         Command::Pause(args) => {
             over_any(&system.chosen(args.voucher)?, async |system| commands::pause::run(system, args).await)
                 .await

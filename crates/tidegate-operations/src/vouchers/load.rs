@@ -10,7 +10,10 @@ use tidegate_orders::{
     vouchers::{self, Inserted, NewVoucher, VoucherRow},
 };
 
-use super::{COLUMN_TOO_SMALL, VoucherStores};
+use super::{
+    COLUMN_TOO_SMALL, VoucherStores,
+    limits::{self, NotShown},
+};
 use crate::{
     change::{Ending, InvalidInput, Next, Plan, Report},
     text::counted,
@@ -19,6 +22,8 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
+/// Who shows Redis the limits of a voucher, as the journal has it.
+const LOADED_BY: &str = "voucher_load";
 const FAILED_IN_MYSQL: &str = "Failed to write the voucher to MySQL";
 
 /// A sale that is to begin.
@@ -120,6 +125,9 @@ pub enum LoadRefusal {
     /// MySQL cannot store the number.
     #[error("{COLUMN_TOO_SMALL}")]
     ColumnTooSmall,
+    /// It has limits, and Redis does not take them.
+    #[error("its limits cannot be shown to Redis: {0}")]
+    LimitsNotShown(NotShown),
     /// Somebody else was at work between plan and run.
     #[error("its row in MySQL was changed at this very moment")]
     RowChanged,
@@ -310,6 +318,10 @@ async fn load(
                 return Ok(Err(LoadRefusal::RowChanged));
             }
         }
+    }
+    // Nobody may buy before Redis knows them.
+    if let Err(not_shown) = limits::show_all(stores, voucher, LOADED_BY).await? {
+        return Ok(Err(LoadRefusal::LimitsNotShown(not_shown)));
     }
     let reply = stores.gate.load_with(voucher, stock.unsigned_abs(), request.window(), request.journal).await;
     let reply =

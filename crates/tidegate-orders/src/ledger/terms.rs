@@ -7,17 +7,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Incoming, verdict::Known};
+use super::{
+    Incoming,
+    verdict::{Known, Terms},
+};
 use crate::order::VoucherId;
-
-/// Columns of the row of a voucher; most have NULL in all of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Terms {
-    /// `pay_within`: seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
-    pub pay_within_s: Option<i64>,
-    /// `limits_since`: entries after this millisecond must say what they used of limits. None: there are none.
-    pub limits_since_ms: Option<i64>,
-}
 
 /// What was read last of each voucher. One that is not here has NULL in all columns.
 #[derive(Debug, Default)]

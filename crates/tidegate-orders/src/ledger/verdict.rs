@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::{Incoming, terms::Terms};
+use super::Incoming;
 use crate::order::{Order, OrderId, Slot, UserId, Uses, VoucherId};
 
 /// What became of an order.
@@ -80,6 +80,15 @@ pub(super) type SlotKey = (VoucherId, UserId, Slot);
 
 pub(super) fn slot_key(order: &Order) -> SlotKey {
     (order.voucher, order.user, order.slot)
+}
+
+/// Columns of the row of a voucher; most have NULL in all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// `pay_within`: seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
+    pub pay_within_s: Option<i64>,
+    /// `limits_since`: entries after this millisecond must say what they used of limits. None: there are none.
+    pub limits_since_ms: Option<i64>,
 }
 
 /// What the database holds that matters to a batch: assumed, or read with or without the locks of its vouchers.

@@ -77,7 +77,7 @@ impl Sale {
 
     /// Empty: none any more.
     async fn limits(&self, rules: &str) -> Result<Value> {
-        let keys = [PLAIN, LIMITED, JOURNAL, LIMITS, VOUCHER];
+        let keys = [PLAIN, LIMITED, JOURNAL, LIMITS, VOUCHER, STREAM];
         let reply = self.call(&self.limit, &keys, &[rules, "operator:test"]).await;
         reply.map_err(anyhow::Error::msg)
     }

@@ -9,8 +9,7 @@ use super::{BEGIN, ROLLBACK, list, numbers};
 use crate::{
     ledger::{
         Incoming,
-        terms::Terms,
-        verdict::{Known, Refusal},
+        verdict::{Known, Refusal, Terms},
     },
     order::{OrderId, Slot, UserId, VoucherId},
     row_state::CANCELLED,

@@ -1,0 +1,29 @@
+//! Campaigns: vouchers that are sold under common limits, each for a region of its own.
+
+use anyhow::Context;
+use tidegate_orders::{CampaignId, limit_rows};
+
+use crate::{
+    change::InvalidInput,
+    connect,
+    settings::{System, SystemSettings},
+};
+
+/// The partition that the vouchers of a campaign are in.
+///
+/// # Errors
+/// When no voucher is in the campaign, or MySQL does not answer.
+pub async fn partition_of(system: &System, campaign: CampaignId) -> anyhow::Result<&SystemSettings> {
+    if let [only] = system.partitions() {
+        return Ok(only);
+    }
+    for shard in system.shards() {
+        let mysql = connect::mysql(shard).await?;
+        let regions = limit_rows::regions(&mysql, campaign).await;
+        let regions = regions.context("Failed to read the campaign in MySQL")?;
+        if let Some((_, voucher)) = regions.first() {
+            return Ok(system.of_voucher(*voucher)?);
+        }
+    }
+    Err(InvalidInput(format!("no voucher is in campaign {campaign}")).into())
+}

@@ -1,0 +1,98 @@
+//! The limits that Redis knows: what `lua/admit_limited.lua` checks.
+
+use fred::{interfaces::HashesInterface, types::Value};
+
+use super::{Gate, GateError};
+use crate::{
+    keys::naming,
+    limits::LimitOwner,
+    order::{CampaignId, VoucherId},
+};
+
+const RULES: &str = "rules";
+
+/// What became of showing limits of a voucher to Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitReply {
+    /// It has limits, and had just these before.
+    Same {
+        /// Since when, by the clock of Redis, in Unix milliseconds.
+        since_ms: i64,
+    },
+    /// It has these limits now.
+    Changed {
+        /// Since when it has some, as above.
+        since_ms: i64,
+    },
+    /// It has none, and had none before.
+    HadNone,
+    /// Refused: it was delisted, or is on its way to another partition.
+    Over,
+    /// Refused: its stock is there under both names.
+    TwoStocks,
+}
+
+impl LimitReply {
+    fn read(reply: &Value) -> Result<Self, GateError> {
+        let parts = |value: &Value| match value {
+            Value::Array(parts) => Some((parts.first()?.as_i64()?, parts.get(1)?.as_i64()?)),
+            value => Some((value.as_i64()?, 0)),
+        };
+        Ok(match (matches!(reply, Value::Array(_)), parts(reply)) {
+            (true, Some((0, since_ms))) => Self::Same { since_ms },
+            (true, Some((1, since_ms))) => Self::Changed { since_ms },
+            (false, Some((0, _))) => Self::HadNone,
+            (false, Some((2, _))) => Self::Over,
+            (false, Some((3, _))) => Self::TwoStocks,
+            _ => {
+                let got = format!("{reply:?}");
+                return Err(GateError::Unexpected { place: "limit.lua".to_owned(), got });
+            }
+        })
+    }
+}
+
+impl Gate {
+    /// The rules that Redis has of a voucher or a campaign, as [`crate::limits::rules_text`] writes them. None: it has none. Reads
+    /// only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn read_limits(&self, owner: LimitOwner) -> Result<Option<String>, GateError> {
+        let key = self.keys.limits(owner);
+        self.pool.hget(&key, RULES).await.map_err(|error| naming(&key, error).into())
+    }
+
+    /// Gives a voucher these rules, in the same step another name to its stock; `None`: it has no limits from now on. Noted as done
+    /// `by` this name.
+    ///
+    /// # Errors
+    /// See [`GateError`]. May be asked again.
+    pub async fn show_limits(
+        &self,
+        voucher: VoucherId,
+        rules: Option<&str>,
+        by: &str,
+    ) -> Result<LimitReply, GateError> {
+        let keys = vec![
+            self.keys.stock(voucher),
+            self.keys.limited(voucher),
+            self.keys.journal(voucher),
+            self.keys.limits(LimitOwner::Voucher(voucher)),
+            self.keys.voucher(voucher),
+            self.stream.clone(),
+        ];
+        let args = vec![rules.unwrap_or_default().into(), by.into()];
+        LimitReply::read(&self.limit.call(&self.pool, keys, args).await?)
+    }
+
+    /// Gives the vouchers of a campaign these rules in common.
+    ///
+    /// # Errors
+    /// See [`GateError`]. May be asked again.
+    pub async fn show_campaign_limits(&self, campaign: CampaignId, rules: &str) -> Result<(), GateError> {
+        let key = self.keys.limits(LimitOwner::Campaign(campaign));
+        let written: Result<u64, _> = self.pool.hset(&key, (RULES, rules)).await;
+        written.map(drop).map_err(|error| naming(&key, error).into())
+    }
+}

@@ -1,0 +1,218 @@
+//! The MySQL rows of limits and campaigns: `tidegate_limit`, `tidegate_campaign`, and since when a voucher has limits.
+
+use std::num::NonZeroU32;
+
+use sqlx::{Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*};
+
+use crate::{
+    limits::{LimitOwner, Rule, RuleKind, Window},
+    order::{CampaignId, VoucherId},
+    vouchers::VoucherError,
+};
+
+/// The words of the column `period`; a window of seconds has its number there.
+const ORDER: &str = "order";
+const SALE: &str = "sale";
+const DAY: &str = "day";
+const MONTH: &str = "month";
+const RATE: &str = "rate";
+
+const SELECT: &str = "SELECT CAST(number AS SIGNED), CAST(name AS CHAR), CAST(subject AS CHAR), CAST(period AS CHAR), \
+    CAST(offset_s AS SIGNED), CAST(orders AS SIGNED), CAST(units AS SIGNED), CAST(period_us AS SIGNED) FROM tidegate_limit \
+    WHERE owner_kind = ? AND owner_id = ? AND removed_at IS NULL ORDER BY number";
+
+/// A change of the limits of one owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleChange {
+    /// This one counts from now on, under its name; its number is found.
+    Set(Rule),
+    /// The one of this name does not count any more.
+    Remove(String),
+}
+
+const fn owner_columns(owner: LimitOwner) -> (&'static str, i64) {
+    match owner {
+        LimitOwner::Voucher(voucher) => ("voucher", voucher.get()),
+        LimitOwner::Campaign(campaign) => ("campaign", campaign.get()),
+    }
+}
+
+/// The limits of a voucher or campaign that count, in the order in which they were set.
+///
+/// # Errors
+/// When MySQL does not answer or the tables are not ready.
+pub async fn read(
+    db: impl Executor<'_, Database = MySql>,
+    owner: LimitOwner,
+) -> Result<Vec<Rule>, VoucherError> {
+    let (kind, id) = owner_columns(owner);
+    let rows = sqlx::query(SELECT).bind(kind).bind(id).fetch_all(db).await?;
+    Ok(rows.iter().map(parse).collect::<Result<_, _>>()?)
+}
+
+/// Makes a change, in one transaction, `by` this name. Answers with the limits that count now.
+///
+/// # Errors
+/// As [`read`].
+pub async fn change(
+    pool: &MySqlPool,
+    owner: LimitOwner,
+    change: &RuleChange,
+    by: &str,
+) -> Result<Vec<Rule>, VoucherError> {
+    let (kind, id) = owner_columns(owner);
+    let mut transaction = pool.begin().await?;
+    // Whoever comes second waits here, and finds what the first has made.
+    let known = "SELECT CAST(number AS SIGNED) FROM tidegate_limit WHERE owner_kind = ? AND owner_id = ? \
+                 ORDER BY number DESC LIMIT 1 FOR UPDATE";
+    let highest: Option<i64> =
+        sqlx::query_scalar(known).bind(kind).bind(id).fetch_optional(&mut *transaction).await?;
+    let rules = read(&mut *transaction, owner).await?;
+    let name = match change {
+        RuleChange::Set(rule) => rule.name.as_str(),
+        RuleChange::Remove(name) => name,
+    };
+    let old = rules.iter().find(|rule| rule.name.as_str() == name);
+    let stays = matches!((old, change), (Some(old), RuleChange::Set(new)) if new.counts_as(old));
+    if let Some(old) = old.filter(|_| !stays) {
+        remove(&mut transaction, (kind, id), old.number, by).await?;
+    }
+    if let RuleChange::Set(rule) = change {
+        let number = match old.filter(|_| stays) {
+            Some(old) => i64::from(old.number.get()),
+            None => highest.unwrap_or(0) + 1,
+        };
+        write(&mut transaction, (kind, id), number, rule, by).await?;
+    }
+    let rules = read(&mut *transaction, owner).await?;
+    transaction.commit().await?;
+    Ok(rules)
+}
+
+async fn remove(
+    session: &mut MySqlConnection,
+    (kind, id): (&str, i64),
+    number: NonZeroU32,
+    by: &str,
+) -> sqlx::Result<()> {
+    let sql = "UPDATE tidegate_limit SET removed_at = CURRENT_TIMESTAMP(3), changed_by = ? \
+               WHERE owner_kind = ? AND owner_id = ? AND number = ?";
+    sqlx::query(sql).bind(by).bind(kind).bind(id).bind(number.get()).execute(session).await?;
+    Ok(())
+}
+
+async fn write(
+    session: &mut MySqlConnection,
+    (kind, id): (&str, i64),
+    number: i64,
+    rule: &Rule,
+    by: &str,
+) -> sqlx::Result<()> {
+    let (period, offset_s, orders, units, period_us) = match rule.kind {
+        RuleKind::Rate { period_us, burst } => {
+            (RATE.to_owned(), 0, Some(burst.get()), None, Some(period_us.get()))
+        }
+        RuleKind::Limit { window, orders, units } => {
+            let (period, offset_s) = match window {
+                Window::Order => (ORDER.to_owned(), 0),
+                Window::Sale => (SALE.to_owned(), 0),
+                Window::Day { offset_s } => (DAY.to_owned(), offset_s),
+                Window::Month { offset_s } => (MONTH.to_owned(), offset_s),
+                Window::Seconds(seconds) => (seconds.to_string(), 0),
+            };
+            (period, offset_s, orders, units, None)
+        }
+    };
+    let sql = "INSERT INTO tidegate_limit (owner_kind, owner_id, number, name, subject, period, offset_s, orders, units, \
+               period_us, changed_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE \
+               orders = VALUES(orders), units = VALUES(units), period_us = VALUES(period_us), \
+               changed_by = VALUES(changed_by)";
+    let row = sqlx::query(sql).bind(kind).bind(id).bind(number).bind(rule.name.as_str());
+    let row = row.bind(rule.subject.to_string()).bind(period).bind(offset_s).bind(orders).bind(units);
+    row.bind(period_us).bind(by).execute(session).await?;
+    Ok(())
+}
+
+fn parse(row: &MySqlRow) -> sqlx::Result<Rule> {
+    let unreadable =
+        |column: &str| sqlx::Error::Protocol(format!("tidegate_limit.{column} is not understood"));
+    let small = |at: usize, column: &str| -> sqlx::Result<Option<u32>> {
+        let number: Option<i64> = row.try_get(at)?;
+        number.map(u32::try_from).transpose().map_err(|_| unreadable(column))
+    };
+    let positive = |at: usize, column: &str| {
+        small(at, column)?.and_then(NonZeroU32::new).ok_or_else(|| unreadable(column))
+    };
+    let name = row.try_get::<String, _>(1)?.parse().map_err(|_| unreadable("name"))?;
+    let subject = row.try_get::<String, _>(2)?.parse().map_err(|_| unreadable("subject"))?;
+    let offset_s = row.try_get::<i64, _>(4)?;
+    let offset_s = i32::try_from(offset_s).map_err(|_| unreadable("offset_s"))?;
+    let window = match row.try_get::<String, _>(3)?.as_str() {
+        RATE => None,
+        ORDER => Some(Window::Order),
+        SALE => Some(Window::Sale),
+        DAY => Some(Window::Day { offset_s }),
+        MONTH => Some(Window::Month { offset_s }),
+        seconds => Some(Window::Seconds(seconds.parse().map_err(|_| unreadable("period"))?)),
+    };
+    let kind = match window {
+        None => RuleKind::Rate { period_us: positive(7, "period_us")?, burst: positive(5, "orders")? },
+        Some(window) => RuleKind::Limit { window, orders: small(5, "orders")?, units: small(6, "units")? },
+    };
+    Ok(Rule { number: positive(0, "number")?, name, subject, kind })
+}
+
+/// Since when a voucher has limits, as its row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitsSince {
+    /// By the clock of Redis, in Unix milliseconds; None: it has none.
+    pub since_ms: Option<i64>,
+}
+
+/// Since when a voucher has limits, as its row says. None: it has no row.
+///
+/// # Errors
+/// As [`read`].
+pub async fn since(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<LimitsSince>, VoucherError> {
+    let sql = "SELECT limits_since FROM tb_seckill_voucher WHERE voucher_id = ?";
+    let row: Option<Option<i64>> = sqlx::query_scalar(sql).bind(voucher.get()).fetch_optional(pool).await?;
+    Ok(row.map(|since_ms| LimitsSince { since_ms }))
+}
+
+/// Writes since when a voucher has limits into its row, if it has one.
+///
+/// # Errors
+/// As [`read`].
+pub async fn set_since(
+    pool: &MySqlPool,
+    voucher: VoucherId,
+    since_ms: Option<i64>,
+) -> Result<(), VoucherError> {
+    let sql =
+        "UPDATE tb_seckill_voucher SET limits_since = ? WHERE voucher_id = ? AND NOT (limits_since <=> ?)";
+    sqlx::query(sql).bind(since_ms).bind(voucher.get()).bind(since_ms).execute(pool).await?;
+    Ok(())
+}
+
+/// The campaign that a voucher is in.
+///
+/// # Errors
+/// As [`read`].
+pub async fn campaign_of(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<CampaignId>, VoucherError> {
+    let sql = "SELECT campaign_id FROM tidegate_campaign WHERE voucher_id = ?";
+    let campaign: Option<i64> = sqlx::query_scalar(sql).bind(voucher.get()).fetch_optional(pool).await?;
+    Ok(campaign.and_then(|campaign| campaign.try_into().ok()))
+}
+
+/// The regions of a campaign by name, with their vouchers.
+///
+/// # Errors
+/// As [`read`].
+pub async fn regions(
+    pool: &MySqlPool,
+    campaign: CampaignId,
+) -> Result<Vec<(String, VoucherId)>, VoucherError> {
+    let sql = "SELECT CAST(region AS CHAR), voucher_id FROM tidegate_campaign WHERE campaign_id = ? ORDER BY region";
+    let rows: Vec<(String, i64)> = sqlx::query_as(sql).bind(campaign.get()).fetch_all(pool).await?;
+    Ok(rows.into_iter().filter_map(|(region, voucher)| Some((region, voucher.try_into().ok()?))).collect())
+}

@@ -1,0 +1,118 @@
+//! `tidegate limit ...`: who may buy how much in which time.
+
+pub mod list;
+pub mod remove;
+pub mod set;
+
+use clap::Args;
+use tidegate_operations::{
+    System, SystemSettings, campaigns,
+    vouchers::limits::{LimitChange, LimitOutcome, ShownRule, spoken},
+};
+use tidegate_orders::{CampaignId, VoucherId, limits::LimitOwner};
+
+use crate::operator::{PlanText, ReportText};
+
+/// Whose limits are meant.
+#[derive(Args, Clone, Copy, Debug)]
+#[group(required = true, multiple = false)]
+pub struct OwnerArgs {
+    /// Limits of this voucher
+    #[arg(long, value_name = "ID")]
+    voucher: Option<VoucherId>,
+    /// Limits that the vouchers of this campaign have in common
+    #[arg(long, value_name = "ID")]
+    campaign: Option<CampaignId>,
+}
+
+impl OwnerArgs {
+    fn owner(self) -> Option<LimitOwner> {
+        self.voucher.map(LimitOwner::Voucher).or(self.campaign.map(LimitOwner::Campaign))
+    }
+
+    /// The partition that the vouchers are in.
+    ///
+    /// # Errors
+    /// When MySQL does not say so of a campaign.
+    pub async fn place(self, system: &System) -> anyhow::Result<(&SystemSettings, LimitOwner)> {
+        match self.owner() {
+            Some(owner @ LimitOwner::Voucher(voucher)) => Ok((system.of_voucher(voucher)?, owner)),
+            Some(owner @ LimitOwner::Campaign(campaign)) => {
+                Ok((campaigns::partition_of(system, campaign).await?, owner))
+            }
+            None => unreachable!("clap demands one of them"),
+        }
+    }
+}
+
+/// A limit in words: `days: at most 3 orders and 4 units a day (UTC+08:00) by phone`.
+fn rule_text(rule: &ShownRule) -> String {
+    let by = match rule.subject.as_str() {
+        "*" => "in all".to_owned(),
+        subject => format!("by {subject}"),
+    };
+    let name = &rule.name;
+    if let Some(period_us) = rule.period_us {
+        let burst = rule.orders.unwrap_or(1);
+        return format!("{name}: one order in {} us {by}, {burst} at once after a rest", period_us);
+    }
+    let orders = rule.orders.map(|most| tidegate_operations::text::counted(most, "order"));
+    let units = rule.units.map(|most| tidegate_operations::text::counted(most, "unit"));
+    let most = orders.into_iter().chain(units).collect::<Vec<_>>().join(" and ");
+    let period = match rule.window.as_str() {
+        "order" => "an order".to_owned(),
+        "sale" => "in the sale".to_owned(),
+        "day" | "month" => format!("a {} ({})", rule.window, offset_text(rule.offset_s)),
+        seconds => format!("in {seconds} s"),
+    };
+    format!("{name}: at most {most} {period} {by}")
+}
+
+fn offset_text(offset_s: i32) -> String {
+    let (sign, minutes) = (if offset_s < 0 { '-' } else { '+' }, offset_s.unsigned_abs() / 60);
+    format!("UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+}
+
+fn rules_text(rules: &[ShownRule]) -> String {
+    rules.iter().map(|rule| format!("\n  {}", rule_text(rule))).collect()
+}
+
+/// What is to be known of limits on the orders of a user.
+fn slots_hint(slots: bool) -> &'static str {
+    if slots {
+        "\nA user may hold several orders, each in a slot of its own. There are 31: who holds that many unfinished or kept orders \
+         gets no other, whatever the limits allow"
+    } else {
+        ""
+    }
+}
+
+fn text(change: &LimitChange) -> String {
+    let owner = spoken(change.owner);
+    let now = match change.limits.is_empty() {
+        true => format!("{owner} has no limits of its own"),
+        false => format!("limits of {owner}:{}", rules_text(&change.limits)),
+    };
+    match change.outcome {
+        LimitOutcome::Refused => {
+            let reason = change.refusal.as_ref().map(ToString::to_string).unwrap_or_default();
+            format!("{owner}: refused, {reason}")
+        }
+        LimitOutcome::WouldChange => format!("would be changed; now, {now}"),
+        LimitOutcome::WouldComplete => format!("MySQL has the change, and Redis would be told of it; {now}"),
+        LimitOutcome::AsItWas => format!("nothing was to be done; {now}"),
+        LimitOutcome::Changed => format!("{now}{}", slots_hint(change.slots)),
+    }
+}
+
+impl PlanText for LimitChange {
+    fn text(&self) -> String {
+        text(self)
+    }
+}
+
+impl ReportText for LimitChange {
+    fn text(&self) -> String {
+        text(self)
+    }
+}

@@ -1,0 +1,56 @@
+//! `tidegate limit list`.
+
+use clap::Args;
+use tidegate_operations::{
+    System,
+    vouchers::{
+        VoucherStores,
+        limits::{self, LimitList, spoken},
+    },
+};
+
+use super::{OwnerArgs, rules_text};
+use crate::{exit::Exit, output::OutputArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate limit list --voucher 7
+  tidegate limit list --campaign 5 --json
+
+Exits with 1 where Redis does not have the limits that MySQL has: `tidegate limit set` with any of them, just as it is,
+shows it all of them.";
+
+/// What `tidegate limit list` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct LimitListArgs {
+    #[command(flatten)]
+    owner: OwnerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Lists limits.
+///
+/// # Errors
+/// When a store cannot be reached.
+pub async fn run(system: &System, args: &LimitListArgs) -> anyhow::Result<Exit> {
+    let (settings, owner) = args.owner.place(system).await?;
+    let stores = VoucherStores::connect(settings).await?;
+    let list = limits::list(&stores, owner).await?;
+    args.output.print(&list, text)?;
+    Ok(if list.is_shown { Exit::Ok } else { Exit::No })
+}
+
+fn text(list: &LimitList) -> String {
+    let owner = spoken(list.owner);
+    let own = match list.limits.is_empty() {
+        true => format!("{owner} has no limits of its own"),
+        false => format!("limits of {owner}:{}", rules_text(&list.limits)),
+    };
+    let campaign = list.campaign.map(|campaign| {
+        format!("\nit is in campaign {campaign}, whose limits count, too: tidegate limit list --campaign {campaign}")
+    });
+    let shown = if list.is_shown { "" } else { "\nRedis has OTHER limits, or none: it checks those" };
+    format!("{own}{}{shown}", campaign.unwrap_or_default())
+}

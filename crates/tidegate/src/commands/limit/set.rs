@@ -1,0 +1,187 @@
+//! `tidegate limit set`.
+
+use std::num::NonZeroU32;
+
+use clap::Args;
+use tidegate_operations::{
+    Job, System,
+    vouchers::{
+        VoucherStores,
+        limits::{self, LimitChange, LimitRequest, NewLimit},
+    },
+};
+use tidegate_orders::limits::{RuleKind, Subject, SubjectName, Window};
+
+use super::OwnerArgs;
+use crate::{
+    exit::{Exit, WrongUsage},
+    moment,
+    operator::{Change, ChangeArgs},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate limit set --voucher 7 --name days --subject phone --window day --utc-offset +08:00 --orders 1 --units 2
+  tidegate limit set --voucher 7 --name mine --subject user --window sale --orders 3
+  tidegate limit set --voucher 7 --name each --window order --units 2
+  tidegate limit set --campaign 5 --name months --subject address --window month --units 5
+  tidegate limit set --voucher 7 --name fast --subject ip --rate 5/1s --burst 10
+
+Redis checks limits in the step that takes the stock. The first one gives the stock of the voucher another name, so that
+nobody passes by a script that does not know limits: producers have to use lua/admit_limited.lua from then on. The same
+name again changes the limit. Another subject or window counts from zero; other numbers go on with what was counted.
+See docs/buying-limits.md. If it fails half-way, the same command again completes it.";
+
+/// What `tidegate limit set` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct LimitSetArgs {
+    #[command(flatten)]
+    owner: OwnerArgs,
+    /// What refusals call it: 1 to 32 of a-z 0-9 _, a letter first
+    #[arg(id = "limit", long = "name", value_name = "NAME", value_parser = parse_name)]
+    name: SubjectName,
+    /// What it counts by: user, or what callers send under this name, such as phone. By default all orders together
+    #[arg(long, value_name = "NAME", default_value = "*", value_parser = parse_subject)]
+    subject: Subject,
+    /// In which time: order (units of each), sale, day, month, or a span such as 10m
+    #[arg(long, value_name = "WINDOW", value_parser = parse_window, required_unless_present = "rate", conflicts_with = "rate")]
+    window: Option<Window>,
+    /// When days and months begin
+    #[arg(long, value_name = "HH:MM", value_parser = parse_offset, allow_hyphen_values = true)]
+    utc_offset: Option<i32>,
+    /// Most orders in the window
+    #[arg(long, value_name = "ORDERS", value_parser = parse_most, conflicts_with = "rate")]
+    orders: Option<u32>,
+    /// Most units in the window
+    #[arg(long, value_name = "UNITS", value_parser = parse_most, conflicts_with = "rate")]
+    units: Option<u32>,
+    /// So many admissions in a span, such as 5/1s, evenly spread. Never given back
+    #[arg(long, value_name = "ORDERS/SPAN", value_parser = parse_rate)]
+    rate: Option<NonZeroU32>,
+    /// With --rate: so many at once after a rest
+    #[arg(long, value_name = "ORDERS", default_value = "1", requires = "rate")]
+    burst: NonZeroU32,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Sets the limit, or says why not.
+///
+/// # Errors
+/// When the flags contradict each other, or a store cannot be reached or refuses.
+pub async fn run(system: &System, args: &LimitSetArgs) -> anyhow::Result<Exit> {
+    let kind = kind(args)?;
+    let (settings, owner) = args.owner.place(system).await?;
+    let stores = VoucherStores::connect(settings).await?;
+    let new = NewLimit { name: args.name.clone(), subject: args.subject.clone(), kind };
+    let request = LimitRequest { owner, change: new.into(), by: args.change.who() };
+    let plan = limits::plan(&stores, request).await?;
+    let work = async |plan: LimitChange, _job: &Job| limits::run(&stores, plan).await;
+    Change::new(settings, &args.change).run(plan, work).await
+}
+
+fn kind(args: &LimitSetArgs) -> Result<RuleKind, WrongUsage> {
+    let LimitSetArgs { window, utc_offset, orders, units, rate, burst, .. } = *args;
+    let wrong = |text: &str| Err(WrongUsage(text.to_owned()));
+    let window = match (rate, window, utc_offset) {
+        (_, Some(Window::Day { .. }), offset) => Window::Day { offset_s: offset.unwrap_or(0) },
+        (_, Some(Window::Month { .. }), offset) => Window::Month { offset_s: offset.unwrap_or(0) },
+        (_, _, Some(_)) => return wrong("--utc-offset goes with --window day and --window month"),
+        (Some(period_us), ..) => return Ok(RuleKind::Rate { period_us, burst }),
+        (None, Some(window), None) => window,
+        (None, None, None) => return wrong("say --window or --rate"),
+    };
+    match (window, orders, units) {
+        (Window::Order, None, Some(_)) => {}
+        (Window::Order, ..) => return wrong("--window order takes --units, and no --orders"),
+        (_, None, None) => return wrong("say --orders, --units, or both"),
+        _ => {}
+    }
+    Ok(RuleKind::Limit { window, orders, units })
+}
+
+pub(super) fn parse_name(text: &str) -> Result<SubjectName, String> {
+    text.parse().map_err(|error: tidegate_orders::limits::BadSubject| error.to_string())
+}
+
+fn parse_subject(text: &str) -> Result<Subject, String> {
+    text.parse().map_err(|error: tidegate_orders::limits::BadSubject| error.to_string())
+}
+
+fn parse_most(text: &str) -> Result<u32, String> {
+    let most = text.parse::<u32>().ok().filter(|most| (1..=1_000_000_000).contains(most));
+    most.ok_or_else(|| "it is a number from 1 to 1000000000".to_owned())
+}
+
+fn parse_window(text: &str) -> Result<Window, String> {
+    Ok(match text {
+        "order" => Window::Order,
+        "sale" => Window::Sale,
+        "day" => Window::Day { offset_s: 0 },
+        "month" => Window::Month { offset_s: 0 },
+        span => {
+            let seconds = moment::parse_span(span).ok().filter(|span| span.subsec_nanos() == 0);
+            let seconds =
+                seconds.and_then(|span| u32::try_from(span.as_secs()).ok()).and_then(NonZeroU32::new);
+            let wrong = || "it is order, sale, day, month, or a span of whole seconds such as 10m".to_owned();
+            Window::Seconds(seconds.filter(|seconds| seconds.get() <= 366 * 86_400).ok_or_else(wrong)?)
+        }
+    })
+}
+
+fn parse_offset(text: &str) -> Result<i32, String> {
+    let wrong = || "it looks like +08:00, -03:30 or 00:00, up to 14 hours".to_owned();
+    let (sign, rest) = match text.split_at_checked(1) {
+        Some(("+", rest)) => (1, rest),
+        Some(("-", rest)) => (-1, rest),
+        _ => (1, text),
+    };
+    let (hours, minutes) = rest.split_once(':').ok_or_else(wrong)?;
+    let number = |text: &str, most: i32| {
+        let is_short = text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_digit());
+        text.parse::<i32>().ok().filter(|number| is_short && *number <= most)
+    };
+    match (number(hours, 14), number(minutes, 59)) {
+        (Some(hours), Some(minutes)) if hours < 14 || minutes == 0 => {
+            Ok(sign * (hours * 3600 + minutes * 60))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// Microseconds from one to the next.
+fn parse_rate(text: &str) -> Result<NonZeroU32, String> {
+    let wrong =
+        || "it looks like 5/1s or 100/1m, up to 1000000 in a second and down to 1 in an hour".to_owned();
+    let (orders, span) = text.split_once('/').ok_or_else(wrong)?;
+    let orders = orders.parse::<u32>().ok().filter(|orders| *orders > 0).ok_or_else(wrong)?;
+    let period_us = moment::parse_span(span).map_err(|_| wrong())?.as_micros() / u128::from(orders);
+    let period_us = u32::try_from(period_us).ok().filter(|period_us| *period_us <= 3_600_000_000);
+    period_us.and_then(NonZeroU32::new).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_offsets_and_rates_are_read_as_people_write_them() {
+        assert_eq!(parse_window("10m"), Ok(Window::Seconds(NonZeroU32::new(600).unwrap())));
+        for wrong in ["", "week", "0s", "500ms", "400d"] {
+            assert!(parse_window(wrong).is_err(), "{wrong}");
+        }
+        for (text, offset_s) in [("+08:00", 28_800), ("-03:30", -12_600), ("00:00", 0), ("14:00", 50_400)] {
+            assert_eq!(parse_offset(text), Ok(offset_s), "{text}");
+        }
+        for wrong in ["", "8", "+8:00", "15:00", "14:30", "+08:60", "+-1:00", "ü"] {
+            assert!(parse_offset(wrong).is_err(), "{wrong}");
+        }
+        for (text, period_us) in [("5/1s", 200_000), ("100/1m", 600_000), ("1/1h", 3_600_000_000)] {
+            assert_eq!(parse_rate(text).map(NonZeroU32::get), Ok(period_us), "{text}");
+        }
+        for wrong in ["5", "0/1s", "5/", "1/2h", "9999999/1s", "-1/1s"] {
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
+        }
+    }
+}
