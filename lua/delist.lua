@@ -3,6 +3,7 @@
 -- KEYS[1] stock: string, units left; KEYS[2] buyers: set of the users who were admitted
 -- KEYS[3] voucher: hash of, among others, begin_ms, end_ms, state, pause and delisted (since when, in Unix
 -- milliseconds by the clock of this server); KEYS[4] journal: hash, order id -> stock movement as JSON
+-- KEYS[5] stock: under the name that it has while there are limits
 -- Reply 0: there is neither stock nor buyers nor journal, so nothing is to be marked; a window or a pause
 -- without them is removed
 -- Reply 1: delisted
@@ -10,7 +11,7 @@
 local call = redis.call
 local sale, time = call('HMGET', KEYS[3], 'delisted', 'begin_ms', 'end_ms'), call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
-if call('EXISTS', KEYS[1], KEYS[2], KEYS[4]) == 0 then
+if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], KEYS[5]) == 0 then
   call('UNLINK', KEYS[3])
   return 0
 end

@@ -3,6 +3,7 @@
 -- KEYS[1] stock: string, units left; KEYS[2] buyers: set of the users who were admitted
 -- KEYS[3] voucher: hash of, among others, delisted (since when, in Unix milliseconds) and change (the note of
 -- lua/restock.lua); KEYS[4] journal: hash, order id -> stock movement as JSON
+-- KEYS[5] stock: under the name that it has while there are limits; KEYS[6] limits, KEYS[7] uses: hashes
 -- ARGV[1] delisted: the moment that was found there
 -- Reply 0: nothing is there, as after a first call whose reply was lost
 -- Reply 1: removed
@@ -13,5 +14,5 @@ if call('EXISTS', unpack(KEYS)) == 0 then return 0 end
 local sale = call('HMGET', KEYS[3], 'delisted', 'change')
 if not sale[1] or sale[1] ~= ARGV[1] then return 2 end
 if sale[2] and find(sale[2], '"state":"open"', 1, true) then return 3 end
-call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+call('UNLINK', unpack(KEYS))
 return 1

@@ -1,6 +1,6 @@
 -- Mends a sale by difference, once for each id: journal, buyers, stock. What moved since the look is left.
 -- Afterwards the journal's sum is the stock: below 0, and nobody is admitted, where units were sold twice.
--- KEYS[1] stock: string, units left; never created here; KEYS[2] buyers: set of the users who were admitted
+-- KEYS[1] stock: string, KEYS[5] while there are limits; never created; KEYS[2] buyers: set of users
 -- KEYS[3] journal: hash, order id -> stock movement as JSON; KEYS[4] voucher: hash with change and repaired
 -- ARGV[1] id: tells this repair from every other, 1 .. 57 letters, digits and _.-
 -- ARGV[2] complete, ARGV[3] change, ARGV[4] repaired: #complete and #load of the journal, and these
@@ -17,8 +17,9 @@
 local id, complete, change, repaired, loaded, drift = unpack(ARGV, 1, 6)
 local call, find, users = redis.call, string.find, { ['in'] = {}, out = {}, same = {} }
 local function is_number(text) return #text <= 14 and (text == '0' or find(text, '^%-?[1-9]%d*$')) end
-local stock, sale = call('GET', KEYS[1]), call('HMGET', KEYS[4], 'change', 'repaired')
-local is_good = #KEYS == 4 and #ARGV <= 3006 and #ARGV % 6 == 0 and find(id, '^[%w_.-]+$') and #id <= 57
+local key = KEYS[call('EXISTS', KEYS[5]) == 1 and 5 or 1]
+local stock, sale = call('GET', key), call('HMGET', KEYS[4], 'change', 'repaired')
+local is_good = #KEYS == 5 and #ARGV <= 3006 and #ARGV % 6 == 0 and find(id, '^[%w_.-]+$') and #id <= 57
   and is_number(loaded) and is_number(drift) and is_number(stock or '0')
 for at = 7, #ARGV, 6 do
   is_good = is_good and users[ARGV[at + 5]] and is_number(ARGV[at + 3]) and find(ARGV[at + 4], '^[1-9]%d*$')
@@ -44,8 +45,7 @@ local function mend(order, found, note, sum, user, buyers)
   if is_again then return (note == '' or find(held, by, 1, true)) and 'before' or 'moved' end
   if held ~= found or seen[order] then return 'moved' end
   if note ~= '' then write(order, note, left + sum) end
-  users[buyers][#users[buyers] + 1] = user
-  return 'mended'
+  users[buyers][#users[buyers] + 1] = user return 'mended'
 end
 for at = 7, #ARGV, 6 do answers[#answers + 1] = mend(unpack(ARGV, at, at + 5)) end
 if is_again then return answers end
@@ -56,5 +56,5 @@ call('HSET', KEYS[4], 'repaired', id) -- first: it is refused when memory is sho
 if #notes > 0 then call('HSET', KEYS[3], unpack(notes)) end
 if users.out[1] then call('SREM', KEYS[2], unpack(users.out)) end
 if users['in'][1] then call('SADD', KEYS[2], unpack(users['in'])) end
-if left ~= stock + 0 then call('INCRBY', KEYS[1], number(left - stock)) end
+if left ~= stock + 0 then call('INCRBY', key, number(left - stock)) end
 return answers

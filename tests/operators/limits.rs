@@ -1,6 +1,6 @@
 //! Limits, from the command that admits to the row in MySQL and back.
 
-use fred::interfaces::{HashesInterface, KeysInterface, SetsInterface, StreamsInterface};
+use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface, StreamsInterface};
 
 use crate::{
     order_event::operator,
@@ -202,4 +202,158 @@ async fn what_comes_past_the_limits_is_buried_and_what_came_before_them_is_writt
     let dry = program.run("dead requeue --reason past_limits --dry-run").expect(0);
     assert!(dry.stdout.contains("past_limits"), "it says that they would die again: {dry:#?}");
     assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
+    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 2").expect(0);
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+    let worker = site.worker("w").start();
+    let first =
+        program.run("admit --voucher 7 --user 1 --quantity 2 --subject phone=a --json").expect(0).json();
+    program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
+    program.run("admit --voucher 7 --user 2 --subject phone=b").expect(0);
+    let cancelled = program.run("admit --voucher 7 --user 3 --subject phone=b --json").expect(0).json();
+    until("all are written", || async { site.live_orders().await.len() == 4 }).await;
+    program.run(&format!("order cancel {} --yes", cancelled["order"].as_str().expect("an id"))).expect(0);
+    until("one is cancelled", || async { site.live_orders().await.len() == 3 }).await;
+    let held = async || {
+        let uses: std::collections::BTreeMap<String, String> =
+            site.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
+        uses
+    };
+    let (before, uses_of_released) = (held().await, "2:b");
+    assert!(before.contains_key(uses_of_released), "{before:?}");
+    assert!(worker.stop().await.success());
+
+    site.client.flushall::<()>(false).await.expect("Redis answers");
+    program.run("rebuild --voucher 7 --yes").expect(0);
+    assert_eq!(held().await, before);
+    let stocks: Vec<Option<i64>> =
+        site.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
+    assert_eq!(stocks, [None, Some(6)]);
+    program.run("limit list --voucher 7").expect(0);
+    program.run("audit").expect(0);
+    let refused = program.run("admit --voucher 7 --user 4 --subject phone=a --json").expect(1).json();
+    assert_eq!(refused["outcome"], "over_limit", "{refused}");
+    // What was restored comes back with its order, once.
+    let worker = site.worker("w").start();
+    program.run(&format!("order cancel {} --yes", first["order"].as_str().expect("an id"))).expect(0);
+    until("it is given back", || async { held().await.get("1:1").is_some_and(|mine| mine == "0:1:1") }).await;
+    assert_eq!(held().await["u:1"], "2");
+    program.run("admit --voucher 7 --user 4 --subject phone=a").expect(0);
+    until("it is written", || async { site.live_orders().await.len() == 3 }).await;
+    program.run("audit").expect(0);
+    program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_given_back() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 1").expect(0);
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+    let order = program.run("admit --voucher 7 --user 1 --subject phone=a --json").expect(0).json();
+    let pending = program.run("pending list --json");
+    assert_eq!(pending.code, 0, "{pending:#?}");
+    // Its row is away, so the order dies.
+    sqlx::query("UPDATE tb_seckill_voucher SET voucher_id = 8")
+        .execute(&site.pool)
+        .await
+        .expect("MySQL answers");
+    let worker = site.worker("w").start();
+    until("it is dead", || async { program.run("dead list").stdout.contains("unknown_voucher") }).await;
+    program.run("admit --voucher 7 --user 2 --subject phone=a").expect(1);
+    sqlx::query("UPDATE tb_seckill_voucher SET voucher_id = 7")
+        .execute(&site.pool)
+        .await
+        .expect("MySQL answers");
+    program.run("dead cancel --voucher 7 --yes").expect(0);
+    let shown = program.run(&format!("order show {} --json", order["order"].as_str().expect("an id")));
+    assert!(shown.stdout.contains("cancelled"), "{shown:#?}");
+    program.run("admit --voucher 7 --user 2 --subject phone=a").expect(0);
+    until("it is written", || async { site.live_orders().await.len() == 1 }).await;
+    program.run("audit").expect(0);
+
+    program.run("voucher delist --voucher 7 --yes").expect(0);
+    let over = program.run("admit --voucher 7 --user 3 --subject phone=c").expect(1);
+    assert!(over.stdout.contains("over"), "{over:#?}");
+    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 2").expect(1);
+    program.run("voucher remove-keys --voucher 7 --yes").expect(0);
+    let keys =
+        ["stock:7", "limited:7", "order:7", "voucher:7", "journal:7", "limits:voucher:7", "uses:voucher:7"];
+    let keys: Vec<String> = keys.iter().map(|key| format!("seckill:{key}")).collect();
+    assert_eq!(site.client.exists::<u64, _>(keys).await.expect("Redis answers"), 0);
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that_ended() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
+    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 1").expect(0);
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+    let worker = site.worker("w").start();
+    let mut orders = Vec::new();
+    for phone in ["a", "b", "c"] {
+        let order = program
+            .run(&format!("admit --voucher 7 --user 1 --subject phone={phone} --json"))
+            .expect(0)
+            .json();
+        orders.push(order["order"].as_str().expect("an id").to_owned());
+    }
+    until("all are written", || async { site.live_orders().await.len() == 3 }).await;
+    assert!(worker.stop().await.success());
+    let note = async |order: &str| {
+        let note: Option<String> = site.client.hget("seckill:journal:7", order).await.expect("Redis answers");
+        note.unwrap_or_default()
+    };
+    let held = async |field: &str| {
+        let held: Option<String> =
+            site.client.hget("seckill:uses:voucher:7", field).await.expect("Redis answers");
+        held.unwrap_or_default()
+    };
+    // Redis lost the note of one; MySQL lost another; a service ended the third by its own hand.
+    let of_note = |note: &str| {
+        note.split_once("\"slot\":").map(|(_, limited)| limited.trim_end_matches('}').to_owned())
+    };
+    let before = of_note(&note(&orders[0]).await).expect("it has a slot");
+    assert_eq!(before.split(',').next(), Some("1"));
+    site.client.hdel::<(), _, _>("seckill:journal:7", orders[0].as_str()).await.expect("Redis answers");
+    for (statement, order) in [
+        ("DELETE FROM tb_voucher_order WHERE id = ?", &orders[1]),
+        ("DELETE FROM tidegate_limit_use WHERE order_id = ?", &orders[1]),
+        (
+            "UPDATE tb_voucher_order SET status = 4, slot = NULL, update_time = NOW() - INTERVAL 1 DAY WHERE id = ?",
+            &orders[2],
+        ),
+    ] {
+        sqlx::query(statement).bind(order).execute(&site.pool).await.expect("MySQL answers");
+    }
+    sqlx::query("UPDATE tb_seckill_voucher SET stock = stock + 2")
+        .execute(&site.pool)
+        .await
+        .expect("MySQL answers");
+    assert_eq!((held("1:1").await.as_str(), held("u:1").await.as_str()), ("0:3:3", "7"));
+
+    let repaired = program.run("reconcile --repair --yes");
+    assert_eq!(repaired.code, 0, "{repaired:#?}");
+    program.run("reconcile").expect(0);
+    assert!(note(&orders[0]).await.contains(&before), "{}", note(&orders[0]).await);
+    assert!(note(&orders[2]).await.contains("release"), "{}", note(&orders[2]).await);
+    assert_eq!((held("1:1").await.as_str(), held("u:1").await.as_str()), ("0:2:2", "3"));
+    assert_eq!(site.live_orders().await.len(), 2);
+    let uses = "SELECT CAST(uses AS CHAR) FROM tidegate_limit_use WHERE order_id = ?";
+    let uses: String =
+        sqlx::query_scalar(uses).bind(&orders[1]).fetch_one(&site.pool).await.expect("MySQL has it again");
+    assert!(uses.ends_with(",b"), "{uses}");
+    program.run("audit").expect(0);
+    // The phone of the one that ended may buy again, the others not.
+    program.run("admit --voucher 7 --user 2 --subject phone=c").expect(0);
+    program.run("admit --voucher 7 --user 2 --subject phone=b").expect(1);
 }

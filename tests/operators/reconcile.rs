@@ -448,7 +448,7 @@ async fn a_command_that_loses_its_lease_stops_after_the_step_in_hand_and_says_wh
     let rebuild = run_without_lease(
         &site,
         &["rebuild", "--all", "--yes"],
-        "FROM tb_voucher_order WHERE voucher_id = 10",
+        "ON u.order_id = o.id WHERE o.voucher_id = 10",
     )
     .await
     .expect(6);

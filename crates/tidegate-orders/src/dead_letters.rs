@@ -12,7 +12,7 @@ use tidegate_stream::{EntryId, Letter, Script, StreamError, StreamInspector, Str
 
 use crate::{
     Order,
-    gate::{GateError, ReleaseReply, UserAfter, of_order, understood},
+    gate::{Gate, GateError, Release, ReleaseReply, UserAfter, of_order, understood},
     keys::Keys,
     wire::{FieldNames, WireError},
 };
@@ -57,6 +57,8 @@ pub struct DeadLetters {
     pool: Pool,
     inspector: StreamInspector,
     keys: Keys,
+    /// Gives orders of vouchers with limits back.
+    gate: Gate,
     requeue: Script,
     cancel: Script,
     drop: Script,
@@ -66,10 +68,12 @@ impl DeadLetters {
     /// The dead letters of `names` in the Redis behind `pool`.
     #[must_use]
     pub fn new(pool: Pool, keys: Keys, names: StreamNames) -> Self {
+        let gate = Gate::new(pool.clone(), keys.clone(), names.stream.as_str());
         Self {
             inspector: StreamInspector::new(pool.clone(), names),
             pool,
             keys,
+            gate,
             requeue: Script::new("requeue", include_str!("../../../lua/requeue.lua")),
             cancel: Script::new("cancel", include_str!("../../../lua/cancel.lua")),
             drop: Script::new("drop", include_str!("../../../lua/drop.lua")),
@@ -160,7 +164,12 @@ impl DeadLetters {
             "operator:dead_cancel".into(),
         ];
         args.extend(self.old_entries(letter).await?);
-        let reply = self.cancel.call(&self.pool, keys, args).await.map_err(|error| of_order(*id, error))?;
+        let reply = match self.cancel.call(&self.pool, keys, args).await {
+            Err(error) if error.details().contains(": LIMITED ") => {
+                return self.cancel_limited(letter, order, user_after).await;
+            }
+            reply => reply.map_err(|error| of_order(*id, error))?,
+        };
         understood("cancel.lua", &reply, |code| match code {
             0 => Some(CancelReply::Gone),
             1 => Some(CancelReply::Cancelled(ReleaseReply::GivenBack)),
@@ -169,6 +178,29 @@ impl DeadLetters {
             4 => Some(CancelReply::Cancelled(ReleaseReply::NotAdmitted)),
             5 => Some(CancelReply::Cancelled(ReleaseReply::NoSale)),
             _ => None,
+        })
+    }
+
+    /// As [`DeadLetters::cancel`], of an order of a voucher with limits: in two steps, each of which can be repeated.
+    async fn cancel_limited(
+        &self,
+        letter: &Letter,
+        order: &Order,
+        user_after: UserAfter,
+    ) -> Result<CancelReply, GateError> {
+        let Order { id, user, voucher, quantity, .. } = order;
+        let release = Release {
+            order: *id,
+            user: *user,
+            voucher: *voucher,
+            units: Some(*quantity),
+            user_after,
+            by: "operator:dead_cancel".into(),
+        };
+        let given_back = self.gate.release(&release).await?;
+        Ok(match self.delete(letter, None).await? {
+            DropReply::Gone if given_back == ReleaseReply::GivenBackBefore => CancelReply::Gone,
+            _ => CancelReply::Cancelled(given_back),
         })
     }
 

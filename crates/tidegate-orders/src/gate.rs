@@ -15,6 +15,7 @@ mod limited;
 mod memory;
 mod moment;
 mod moving;
+mod recount;
 mod release;
 mod repair;
 mod restock;
@@ -45,6 +46,7 @@ pub use self::{
     delist::{DelistReply, RemovedKeys, SaleKeys},
     fold::{FoldReply, MOST_FOLDED, OrderFold},
     moving::{ArriveReply, DepartReply, SaleSize},
+    recount::HeldLimits,
     repair::{
         MOST_REPAIRED, OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, VoucherRepair,
     },
@@ -56,7 +58,7 @@ pub use self::{
 };
 pub use crate::journal::Moment;
 use crate::{
-    journal::{JournalEntry, LIMITED},
+    journal::{JournalEntry, LIMITED, UnderLimits},
     keys::{Keys, naming},
     limits::{LimitReached, RateReached, Subjects},
     order::{OrderId, Quantity, UserId, VoucherId},
@@ -265,6 +267,7 @@ pub struct Gate {
     fold: Script,
     limit: Script,
     load: Script,
+    recount: Script,
     repair: Script,
     restock: Script,
     pause: Script,
@@ -294,6 +297,7 @@ impl Gate {
             fold: Script::new("fold", include_str!("../../../lua/fold.lua")),
             limit: Script::new("limit", include_str!("../../../lua/limit.lua")),
             load: Script::new("load", include_str!("../../../lua/load.lua")),
+            recount: Script::new("recount", include_str!("../../../lua/recount.lua")),
             repair: Script::new("repair", include_str!("../../../lua/repair.lua")),
             restock: Script::new("restock", include_str!("../../../lua/restock.lua")),
             pause: Script::new("pause", include_str!("../../../lua/pause.lua")),
@@ -393,6 +397,18 @@ impl Gate {
         orders: &[(VoucherId, OrderId)],
     ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
         Ok(self.journal_entries(orders).await?.into_keys().collect())
+    }
+
+    /// What these orders have under limits, by the journals: of those that were admitted under some, and hold it. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn under_limits(
+        &self,
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashMap<(VoucherId, OrderId), UnderLimits>, GateError> {
+        let entries = self.journal_entries(orders).await?;
+        Ok(entries.into_iter().filter_map(|(order, entry)| Some((order, entry.limited?))).collect())
     }
 
     /// Of each of these orders, whether its id is admitted, by the journal, for another user: nothing can be given back

@@ -17,7 +17,7 @@ pub use self::{
     purged::{PURGED, Purged},
     sum::{JournalSum, Sum},
 };
-use crate::order::{OrderId, UserId};
+use crate::order::{Order, OrderId, Slot, UserId, Uses};
 
 const ADMIT: &str = "admit";
 const RELEASE: &str = "release";
@@ -26,7 +26,7 @@ const RELEASE: &str = "release";
 pub const COMPLETE: &str = "#complete";
 
 /// The field that says that the voucher has limits. Its value is a note like the others, without a change.
-pub(crate) const LIMITED: &str = "#limited";
+pub const LIMITED: &str = "#limited";
 
 /// What a field of the journal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +70,19 @@ pub struct JournalEntry {
     pub to: Option<i64>,
     /// Of a release: the admission that it released. None: the journal did not hold one, or an older script wrote it.
     pub admitted: Option<Admitted>,
+    /// Of an admission under limits: the slot that it has, and what it used.
+    pub limited: Option<UnderLimits>,
     /// Of an admission that was restored: the repair that did it, `repair:<id>`. Of a release, [`JournalEntry::by`] says it.
     pub mended: Option<String>,
+}
+
+/// What an admission under limits has beyond others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnderLimits {
+    /// Which of the user's orders it is.
+    pub slot: Slot,
+    /// What it used.
+    pub uses: Uses,
 }
 
 /// The admission that a release released.
@@ -106,13 +117,17 @@ struct Note {
     admitted: Value,
     #[serde(default)]
     mended: Value,
+    #[serde(default)]
+    slot: Value,
+    #[serde(default)]
+    uses: Value,
 }
 
 impl JournalEntry {
     /// Reads a note. None: it is no JSON object.
     #[must_use]
     pub fn parse(note: &[u8]) -> Option<Self> {
-        let Note { action, change, by, timestamp, from, to, admitted, mended } =
+        let Note { action, change, by, timestamp, from, to, admitted, mended, slot, uses } =
             serde_json::from_slice(note).ok()?;
         Some(Self {
             action: text(action).unwrap_or_default(),
@@ -122,6 +137,7 @@ impl JournalEntry {
             from: from.as_i64(),
             to: to.as_i64(),
             admitted: Admitted::read(&admitted),
+            limited: UnderLimits::read(&slot, &uses),
             mended: text(mended),
         })
     }
@@ -152,6 +168,20 @@ impl JournalEntry {
     #[must_use]
     pub fn is_by(&self, user: UserId) -> bool {
         self.by.as_ref().is_some_and(|by| *by == user.to_string())
+    }
+}
+
+impl UnderLimits {
+    fn read(slot: &Value, uses: &Value) -> Option<Self> {
+        let uses = Uses::parse(uses.as_str()?.as_bytes())?;
+        let slot = slot.as_i64().map_or(Ok(Slot::FIRST), Slot::try_from).ok()?;
+        Some(Self { slot, uses })
+    }
+
+    /// What an order says of itself, if it was admitted under limits.
+    #[must_use]
+    pub fn of(order: &Order) -> Option<Self> {
+        order.uses.clone().map(|uses| Self { slot: order.slot, uses })
     }
 }
 

@@ -1,12 +1,13 @@
 //! The MySQL rows of limits and campaigns: `tidegate_limit`, `tidegate_campaign`, and since when a voucher has limits.
 
-use std::num::NonZeroU32;
+use std::{collections::HashMap, num::NonZeroU32};
 
-use sqlx::{Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*};
+use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*};
 
 use crate::{
-    limits::{LimitOwner, Rule, RuleKind, Window},
-    order::{CampaignId, VoucherId},
+    journal::UnderLimits,
+    limits::{LimitOwner, Rule, RuleKind, Window, rules_text},
+    order::{CampaignId, OrderId, Uses, VoucherId},
     vouchers::VoucherError,
 };
 
@@ -48,6 +49,18 @@ pub async fn read(
     let (kind, id) = owner_columns(owner);
     let rows = sqlx::query(SELECT).bind(kind).bind(id).fetch_all(db).await?;
     Ok(rows.iter().map(parse).collect::<Result<_, _>>()?)
+}
+
+/// The rules that Redis has to hold of a voucher or a campaign, as [`rules_text`] writes them. None: of a voucher without limits, that is in
+/// no campaign.
+///
+/// # Errors
+/// As [`read`].
+pub async fn text(pool: &MySqlPool, owner: LimitOwner) -> Result<Option<String>, VoucherError> {
+    let rules = read(pool, owner).await?;
+    let LimitOwner::Voucher(voucher) = owner else { return Ok(Some(rules_text(owner, None, &rules))) };
+    let campaign = campaign_of(pool, voucher).await?;
+    Ok((campaign.is_some() || !rules.is_empty()).then(|| rules_text(owner, campaign, &rules)))
 }
 
 /// Makes a change, in one transaction, `by` this name. Answers with the limits that count now.
@@ -215,4 +228,30 @@ pub async fn regions(
     let sql = "SELECT CAST(region AS CHAR), voucher_id FROM tidegate_campaign WHERE campaign_id = ? ORDER BY region";
     let rows: Vec<(String, i64)> = sqlx::query_as(sql).bind(campaign.get()).fetch_all(pool).await?;
     Ok(rows.into_iter().filter_map(|(region, voucher)| Some((region, voucher.try_into().ok()?))).collect())
+}
+
+/// What these orders used of limits, with their slots: of those that were admitted under some and have a live row.
+///
+/// # Errors
+/// As [`read`].
+pub async fn held_by(
+    pool: &MySqlPool,
+    orders: &[OrderId],
+) -> Result<HashMap<OrderId, UnderLimits>, VoucherError> {
+    if orders.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let ids: Vec<String> = orders.iter().map(OrderId::to_string).collect();
+    let sql = format!(
+        "SELECT u.order_id, CAST(o.slot AS SIGNED), u.uses FROM tidegate_limit_use u \
+         JOIN tb_voucher_order o ON o.id = u.order_id WHERE u.order_id IN ({}) AND o.slot IS NOT NULL",
+        ids.join(",")
+    );
+    let rows: Vec<(i64, i64, Vec<u8>)> =
+        sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(pool).await?;
+    let read = |(order, slot, uses): (i64, i64, Vec<u8>)| {
+        let limited = UnderLimits { slot: slot.try_into().ok()?, uses: Uses::parse(&uses)? };
+        Some((order.try_into().ok()?, limited))
+    };
+    Ok(rows.into_iter().filter_map(read).collect())
 }

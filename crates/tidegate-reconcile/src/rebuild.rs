@@ -11,6 +11,7 @@
 //! or not), among the dead letters, or in the journal that was there before.
 
 mod backlog;
+mod limits;
 mod plan;
 mod report;
 mod voucher;
@@ -36,6 +37,9 @@ pub use voucher_report::{NotRebuilt, OrderCount, VoucherReport};
 
 use self::{backlog::Backlog, workers::Waited};
 use crate::{LEASE_WAS_LOST, ReconcilerLease};
+
+/// Who makes notes.
+const BY: &str = "rebuild";
 
 /// What is to be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

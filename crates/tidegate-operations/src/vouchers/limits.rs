@@ -217,7 +217,7 @@ pub fn spoken(owner: LimitOwner) -> String {
 /// When a store does not answer.
 pub async fn plan(stores: &VoucherStores, request: LimitRequest) -> anyhow::Result<LimitChange> {
     let rules = read(stores, request.owner).await?;
-    let is_in_line = shown::is_in_line(stores, request.owner, &rules).await?;
+    let is_in_line = shown::is_in_line(stores, request.owner).await?;
     let (refusal, is_made) = match &request.change {
         RuleChange::Set(new) => {
             let known = rules.iter().find(|rule| rule.name == new.name);
@@ -320,6 +320,6 @@ pub async fn list(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result<L
         LimitOwner::Voucher(voucher) => campaign_of(stores, voucher).await?,
         LimitOwner::Campaign(_) => None,
     };
-    let is_shown = shown::is_in_line(stores, owner, &rules).await?;
+    let is_shown = shown::is_in_line(stores, owner).await?;
     Ok(LimitList { owner, campaign, limits: rules.iter().map(ShownRule::from).collect(), is_shown })
 }

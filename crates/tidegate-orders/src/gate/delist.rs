@@ -7,7 +7,7 @@ use fred::{
 use futures_util::future::try_join_all;
 
 use super::{Gate, GateError, understood};
-use crate::{keys::naming, order::VoucherId};
+use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
 /// Elements of a key that are looked at to tell its size.
 const SAMPLES: i64 = 100;
@@ -62,7 +62,7 @@ impl RemovedKeys {
 /// What the keys of a sale take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SaleKeys {
-    /// How many there are, at most four.
+    /// How many there are: at most four, and three more with limits.
     pub keys: u64,
     /// Bytes of memory, about.
     pub bytes: u64,
@@ -74,7 +74,8 @@ impl Gate {
     /// # Errors
     /// See [`GateError`]. May be asked again.
     pub async fn delist(&self, voucher: VoucherId) -> Result<DelistReply, GateError> {
-        let reply = self.delist.call(&self.pool, self.sale_keys(voucher), Vec::new()).await?;
+        let keys = self.sale_keys(voucher).into_iter().chain([self.keys.limited(voucher)]).collect();
+        let reply = self.delist.call(&self.pool, keys, Vec::new()).await?;
         understood("delist.lua", &reply, DelistReply::from_code)
     }
 
@@ -88,7 +89,7 @@ impl Gate {
         delisted_ms: i64,
     ) -> Result<RemovedKeys, GateError> {
         let args = vec![delisted_ms.to_string().into()];
-        let reply = self.remove_delisted.call(&self.pool, self.sale_keys(voucher), args).await?;
+        let reply = self.remove_delisted.call(&self.pool, self.all_keys(voucher), args).await?;
         understood("remove_delisted.lua", &reply, RemovedKeys::from_code)
     }
 
@@ -105,9 +106,16 @@ impl Gate {
                 client.custom(command, args).await.map_err(|error| naming(&key, error))?;
             Ok::<_, GateError>(bytes)
         };
-        let bytes = try_join_all(self.sale_keys(voucher).into_iter().map(weigh)).await?;
+        let bytes = try_join_all(self.all_keys(voucher).into_iter().map(weigh)).await?;
         let bytes: Vec<u64> = bytes.into_iter().flatten().collect();
         Ok(SaleKeys { keys: bytes.len() as u64, bytes: bytes.iter().sum() })
+    }
+
+    /// All keys of a sale, those that it has only while it has limits included.
+    fn all_keys(&self, voucher: VoucherId) -> Vec<Key> {
+        let (keys, owner) = (&self.keys, LimitOwner::Voucher(voucher));
+        let of_limits = [keys.limited(voucher), keys.limits(owner), keys.uses(owner)];
+        self.sale_keys(voucher).into_iter().chain(of_limits).collect()
     }
 
     pub(super) fn sale_keys(&self, voucher: VoucherId) -> Vec<Key> {

@@ -4,7 +4,7 @@ use fred::types::Value;
 
 use super::{Gate, GateError, understood};
 use crate::{
-    journal::JournalEntry,
+    journal::{JournalEntry, write},
     order::{OrderId, VoucherId},
 };
 
@@ -41,6 +41,7 @@ impl OrderFold {
         let (change, user, at_ms) = (entry.change?, entry.by?, entry.at_ms?);
         // In this order: the scripts look for pieces of the text.
         let becomes = format!(r#"{{"action":"admit","change":{change},"by":"{user}","timestamp":{at_ms}}}"#);
+        let becomes = write::with_limits(becomes, entry.limited.as_ref());
         let is_plain = entry.mended.is_none() && user.bytes().all(|byte| byte.is_ascii_digit());
         let found = found.to_owned();
         (is_plain && becomes.len() < found.len()).then_some(Self {

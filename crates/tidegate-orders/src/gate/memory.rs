@@ -6,10 +6,10 @@ use fred::{
 };
 
 use super::{Gate, GateError};
-use crate::{keys::naming, order::VoucherId};
+use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
 impl Gate {
-    /// Bytes of a voucher's stock, buyers, window and journal. Redis estimates them from a few members of each, so it costs the
+    /// Bytes of a voucher's stock, buyers, window, journal, and what is counted for its limits. Redis estimates them from a few members of each, so it costs the
     /// same for any size.
     ///
     /// # Errors
@@ -17,7 +17,10 @@ impl Gate {
     pub async fn memory_bytes(&self, voucher: VoucherId) -> Result<u64, GateError> {
         let keys = &self.keys;
         let mut bytes = 0;
-        for key in [keys.stock(voucher), keys.buyers(voucher), keys.voucher(voucher), keys.journal(voucher)] {
+        let uses = keys.uses(LimitOwner::Voucher(voucher));
+        let of_sale =
+            [keys.stock(voucher), keys.buyers(voucher), keys.voucher(voucher), keys.journal(voucher)];
+        for key in of_sale.into_iter().chain([uses]) {
             let command = CustomCommand::new_static("MEMORY", ClusterHash::Random, false);
             let args: Vec<Value> = vec!["USAGE".into(), key.clone().into()];
             let usage = self.pool.next().custom::<Option<u64>, _>(command, args).await;

@@ -7,9 +7,9 @@
 
 use fred::{interfaces::HashesInterface, types::Value};
 
-use super::{Gate, GateError, UserAfter, understood};
+use super::{Gate, GateError, Release, UserAfter, understood};
 use crate::{
-    journal::{COMPLETE, JournalEntry},
+    journal::{COMPLETE, JournalEntry, UnderLimits, write},
     keys::naming,
     order::{OrderId, Quantity, UserId, VoucherId},
 };
@@ -77,6 +77,8 @@ pub struct OrderRepair {
     pub user: UserId,
     /// What to do.
     pub action: RepairAction,
+    /// Of an admission that is restored: what it has under limits.
+    pub limited: Option<UnderLimits>,
 }
 
 /// A repair of one voucher that is made in one step.
@@ -154,6 +156,17 @@ impl RepairAnswer {
 }
 
 impl OrderRepair {
+    /// A release of an order that used limits: that gives back what it used, too, and is none for [`Gate::repair`]. `by`: who releases.
+    #[must_use]
+    pub fn limited_release(&self, voucher: VoucherId, by: &str) -> Option<Release> {
+        let RepairAction::Release(user_after) = self.action else { return None };
+        let entry = JournalEntry::parse(self.found.as_ref()?.as_bytes())?;
+        let is_its = entry.is_admission() && entry.is_by(self.user) && entry.limited.is_some();
+        let (order, user) = (self.order.filter(|_| is_its)?, self.user);
+        let units = Quantity::try_from(entry.change?.checked_neg()?).ok();
+        Some(Release { order, user, voucher, units, user_after, by: format!("repair:{by}").into() })
+    }
+
     /// How it changes what the journal adds up to, and so the stock. None: it does not fit what the journal held.
     #[must_use]
     pub fn change(&self) -> Option<i64> {
@@ -174,6 +187,7 @@ impl OrderRepair {
                     r#"{{"action":"admit","from":@from,"to":@to,"change":-{units},"by":"{}","timestamp":@now,"mended":"repair:{repair}"}}"#,
                     self.user
                 );
+                let note = write::with_limits(note, self.limited.as_ref());
                 let is_new = entry.is_none_or(|entry| !entry.is_admission());
                 is_new.then(|| Movement { note, change: -units - before })
             }
@@ -241,6 +255,7 @@ impl Gate {
             self.keys.buyers(*voucher),
             self.keys.journal(*voucher),
             self.keys.voucher(*voucher),
+            self.keys.limited(*voucher),
         ];
         let mut args: Vec<Value> = Vec::with_capacity(6 + 6 * orders.len());
         args.push(id.as_str().into());
@@ -283,7 +298,7 @@ mod tests {
 
     fn mend(found: Option<&str>, action: RepairAction) -> OrderRepair {
         let (order, user) = (42.try_into().ok(), 77.try_into().unwrap());
-        OrderRepair { order, found: found.map(str::to_owned), user, action }
+        OrderRepair { order, found: found.map(str::to_owned), user, action, limited: None }
     }
 
     const ADMITTED: &str = r#"{"action":"admit","from":5,"to":3,"change":-2,"by":"77","timestamp":7}"#;

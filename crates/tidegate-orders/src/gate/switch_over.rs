@@ -44,6 +44,8 @@ pub struct NewSale {
     pub last: EntryId,
     /// When it is on sale.
     pub window: SaleWindow,
+    /// Its stock has the name of one with limits.
+    pub has_limits: bool,
     /// The words of the note of the last change of its stock, as they were found; none: there was none.
     pub change: Option<String>,
 }
@@ -217,14 +219,19 @@ impl Gate {
     /// See [`GateError`]. May be called again.
     pub async fn switch_over(&self, staged: &StagedSale, new: &NewSale) -> Result<SwitchReply, GateError> {
         let (keys, voucher) = (&self.keys, staged.voucher);
+        let (stock, other_name) = match new.has_limits {
+            true => (keys.limited(voucher), keys.stock(voucher)),
+            false => (keys.stock(voucher), keys.limited(voucher)),
+        };
         let all_keys = vec![
-            keys.stock(voucher),
+            stock,
             keys.buyers(voucher),
             keys.voucher(voucher),
             keys.journal(voucher),
             self.batched_admission.stream().clone(),
             staged.buyers.clone(),
             staged.journal.clone(),
+            other_name,
         ];
         let ms = |bound: Option<jiff::Timestamp>| {
             bound.map_or_else(String::new, |bound| bound.as_millisecond().to_string())

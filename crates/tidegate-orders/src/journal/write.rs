@@ -2,7 +2,25 @@
 
 use serde_json::json;
 
+use super::UnderLimits;
 use crate::order::{Quantity, UserId};
+
+/// An admission with what it has under limits, as `lua/admit_limited.lua` puts it behind all else.
+#[must_use]
+pub fn with_limits(note: String, limited: Option<&UnderLimits>) -> String {
+    match (limited, note.strip_suffix('}')) {
+        (Some(UnderLimits { slot, uses }), Some(note)) => {
+            format!(r#"{note},"slot":{slot},"uses":"{uses}"}}"#)
+        }
+        _ => note,
+    }
+}
+
+/// The voucher has limits since then.
+#[must_use]
+pub fn limited(by: &str, since_ms: i64) -> String {
+    format!(r#"{{"action":"limit","change":0,"by":"{by}","timestamp":{since_ms}}}"#)
+}
 
 /// The field of the load.
 pub const LOAD: &str = "#load";
@@ -42,14 +60,19 @@ pub fn complete(by: &str, id: &str, at_ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::JournalEntry;
+    use crate::{journal::JournalEntry, order::Uses};
 
     #[test]
     fn what_is_written_is_read() {
         let (user, quantity) = (UserId::try_from(77).unwrap(), Quantity::try_from(2).unwrap());
         let admitted = JournalEntry::parse(admission(user, quantity, 7).as_bytes()).unwrap();
         assert!(admitted.is_admission() && admitted.is_by(user));
-        assert_eq!((admitted.total_change(), admitted.at_ms), (-2, Some(7)));
+        assert_eq!((admitted.total_change(), admitted.at_ms, &admitted.limited), (-2, Some(7), &None));
+        let uses = Uses::parse(b"3,19700,abc c5.4,640,x").unwrap();
+        let limited = UnderLimits { slot: 3.try_into().unwrap(), uses };
+        let note = with_limits(admission(user, quantity, 7), Some(&limited));
+        let read = JournalEntry::parse(note.as_bytes()).unwrap();
+        assert_eq!(read, JournalEntry { limited: Some(limited), ..admitted });
         for user in [Some(user), None] {
             let released = JournalEntry::parse(release(user, 2, "rebuild", 7).as_bytes()).unwrap();
             assert!(released.is_release() && released.total_change() == 0 && released.change == Some(2));

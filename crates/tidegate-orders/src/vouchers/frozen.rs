@@ -11,8 +11,9 @@ use tokio::time::{Duration, Instant};
 
 use super::{VoucherError, VoucherRow, find_for_update};
 use crate::{
+    journal::UnderLimits,
     mysql_error::is_lock_wait_timeout,
-    order::{OrderId, Quantity, UserId, VoucherId},
+    order::{OrderId, Quantity, Slot, UserId, Uses, VoucherId},
     row_state::RowState,
 };
 
@@ -55,7 +56,7 @@ impl From<sqlx::Error> for FreezeError {
 }
 
 /// An order that MySQL has, as a row or as a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownOrder {
     /// Its id.
     pub order: OrderId,
@@ -67,6 +68,8 @@ pub struct KnownOrder {
     pub state: RowState,
     /// It has the place of its user: no other order of this user can be in it.
     pub has_slot: bool,
+    /// What it used of limits, and its slot, where it was admitted under some.
+    pub limited: Option<UnderLimits>,
     /// When it was admitted, or else written, in Unix milliseconds.
     pub at_ms: i64,
 }
@@ -97,15 +100,21 @@ impl FrozenVoucher {
     /// Its rows. Those with ids that no order of ours can have are left out.
     pub fn orders(&mut self) -> BoxStream<'_, sqlx::Result<KnownOrder>> {
         let sql = format!(
-            "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(quantity AS SIGNED), entry_id, \
-             CAST(UNIX_TIMESTAMP(create_time) * 1000 AS SIGNED), CAST(slot AS SIGNED), CAST(status AS SIGNED) \
-             FROM tb_voucher_order WHERE voucher_id = {}",
+            "SELECT CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.quantity AS SIGNED), o.entry_id, \
+             CAST(UNIX_TIMESTAMP(o.create_time) * 1000 AS SIGNED), CAST(o.slot AS SIGNED), CAST(o.status AS SIGNED), \
+             u.uses FROM tb_voucher_order o LEFT JOIN tidegate_limit_use u ON u.order_id = o.id WHERE o.voucher_id = {}",
             self.row.voucher
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch(&mut self.session);
         rows.try_filter_map(|row| async move {
             let (slot, status): (Option<i64>, _) = (row.try_get(5)?, row.try_get(6)?);
-            read(&row, RowState::of(slot, status), slot.is_some())
+            let known = read(&row, RowState::of(slot, status), slot.is_some())?;
+            let uses: Option<Vec<u8>> = row.try_get(7)?;
+            let limited = uses.and_then(|uses| {
+                let slot = slot.map_or(Ok(Slot::FIRST), Slot::try_from).ok()?;
+                Some(UnderLimits { slot, uses: Uses::parse(&uses)? })
+            });
+            Ok(known.map(|known| KnownOrder { limited, ..known }))
         })
         .boxed()
     }
@@ -158,5 +167,5 @@ fn read(row: &MySqlRow, state: RowState, has_slot: bool) -> sqlx::Result<Option<
     let entry_ms =
         entry.and_then(|entry| entry.parse::<EntryId>().ok()).and_then(|id| i64::try_from(id.ms).ok());
     let at_ms = entry_ms.or(written_ms).unwrap_or_default();
-    Ok(Some(KnownOrder { order, user, quantity, state, has_slot, at_ms }))
+    Ok(Some(KnownOrder { order, user, quantity, state, has_slot, limited: None, at_ms }))
 }

@@ -147,7 +147,7 @@ async fn apply(ground: &Ground, step: Step) -> Result<()> {
 fn repair(id: &str, guard: &RepairGuard, held: &Held, case: &Case) -> Result<VoucherRepair> {
     let orders = case.wanted.iter().map(|(order, user, action)| {
         let (order, user, action) = ((*order).try_into()?, (*user).try_into()?, *action);
-        Ok(OrderRepair { order: Some(order), found: held.note(order.get()), user, action })
+        Ok(OrderRepair { order: Some(order), found: held.note(order.get()), user, action, limited: None })
     });
     Ok(VoucherRepair {
         id: id.to_owned(),
@@ -259,6 +259,7 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
         found: None,
         user: 9.try_into()?,
         action: RepairAction::Admit(Quantity::ONE),
+        limited: None,
     }];
     let of_orders = VoucherRepair { loaded: 0, orders: orders.clone(), ..moving.clone() };
     assert_eq!(ground.gate.repair(&of_orders).await?, RepairReply::Made(vec![RepairAnswer::Mended]));
@@ -288,6 +289,7 @@ async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
         found,
         user: 1.try_into()?,
         action: RepairAction::Release(UserAfter::Freed),
+        limited: None,
     }];
     let repair = VoucherRepair { id: "a".to_owned(), voucher: voucher(), guard, loaded: 0, drift: 3, orders };
     let before = ground.everything().await?;
@@ -318,7 +320,13 @@ async fn an_order_that_was_mended_is_admitted_or_given_back_for_its_caller() -> 
     let guard = ground.gate.repair_guard(voucher()).await?;
     let found = Held::read(&ground).await?.note(1);
     let one = |order: i64, found, action| -> Result<OrderRepair> {
-        Ok(OrderRepair { order: Some(order.try_into()?), found, user: order.try_into()?, action })
+        Ok(OrderRepair {
+            order: Some(order.try_into()?),
+            found,
+            user: order.try_into()?,
+            action,
+            limited: None,
+        })
     };
     let orders = vec![
         one(1, found, RepairAction::Release(UserAfter::Freed))?,

@@ -11,7 +11,7 @@ use tidegate_stream::EntryId;
 use crate::ground::{Ground, admission, voucher};
 
 fn new_sale(stock: i64, last: EntryId) -> NewSale {
-    NewSale { stock, last, window: SaleWindow::default(), change: None }
+    NewSale { stock, last, window: SaleWindow::default(), has_limits: false, change: None }
 }
 
 /// An order of user 50 and the movements of the sale, of which 10 units are left.

@@ -9,16 +9,16 @@ use futures_util::TryStreamExt;
 use jiff::Timestamp;
 use tidegate_operations::change::Job;
 use tidegate_orders::{
-    OrderId, Quantity, RowState, UserId, VoucherId,
-    gate::{GateError, NewSale, SaleWindow, StagedSale, StockChange, SwitchReply},
-    journal::{COMPLETE, JournalEntry, JournalField, write},
+    Order, OrderId, Quantity, RowState, UserId, VoucherId,
+    gate::{GateError, HeldLimits, NewSale, SaleWindow, StagedSale, StockChange, SwitchReply},
+    journal::{COMPLETE, JournalEntry, JournalField, LIMITED, UnderLimits, write},
     vouchers::{FreezeError, FrozenVoucher, KnownOrder},
 };
 use tidegate_stream::{EntryId, server_time_ms};
 use tokio::time::Instant;
 
 use super::{
-    NotRebuilt, Rebuild, RebuildReport, VoucherReport,
+    BY, NotRebuilt, Rebuild, RebuildReport, VoucherReport,
     backlog::{Backlog, Unwritten},
 };
 
@@ -26,15 +26,13 @@ use super::{
 const PIECE: usize = 1_000;
 /// Orders that MySQL does not know, until the server hears again of the session that has the lock.
 const UNWRITTEN_PIECE: usize = 20_000;
-/// Who made the notes.
-const BY: &str = "rebuild";
 /// So often more entries come than the script may add, until something is wrong.
 const MOST_SWITCHES: u32 = 1_000;
 
 /// What the journal of before says of an order that MySQL does not know.
 #[derive(Clone, Debug)]
 enum Beyond {
-    Admitted { user: UserId, quantity: Quantity, at_ms: i64 },
+    Admitted { user: UserId, quantity: Quantity, at_ms: i64, limited: Option<UnderLimits> },
     Released { user: Option<UserId>, units: i64, by: String, at_ms: i64 },
 }
 
@@ -49,6 +47,8 @@ struct Filling<'a> {
     now_ms: i64,
     /// Units of orders that MySQL does not know.
     held: i64,
+    /// What orders hold of limits.
+    limits: HeldLimits,
 }
 
 impl Rebuild {
@@ -83,6 +83,7 @@ impl Rebuild {
             beyond: HashMap::new(),
             now_ms: i64::try_from(now_ms).unwrap_or(i64::MAX),
             held: 0,
+            limits: HeldLimits::default(),
         };
         let filled = filling.fill(id, backlog, all, job).await;
         let Filling { frozen, mut report, .. } = filling;
@@ -125,10 +126,13 @@ impl Filling<'_> {
         self.fill_orders().await?;
         let loaded = self.frozen.row.stock + self.report.live.units;
         self.report.mysql_apart = self.frozen.row.initial_stock.map(|initial| loaded - initial);
-        let sale = [
+        let limits = self.rebuild.restore_limits(voucher).await?;
+        let has_limits = limits.is_some();
+        let mut sale = vec![
             (write::LOAD, write::load(loaded, BY, self.now_ms)),
             (COMPLETE, write::complete(BY, id, self.now_ms)),
         ];
+        sale.extend(limits.map(|note| (LIMITED, note)));
         gate.stage_sale(&mut self.staged, &sale).await?;
         self.look_beyond().await?;
         let window = self.window().await;
@@ -144,9 +148,11 @@ impl Filling<'_> {
                 self.fill_beyond(backlog).await?;
             }
             self.rebuild.raise_counters(backlog, all).await?;
+            // Before the gate opens, or somebody would be over a limit.
+            gate.recount(&self.limits).await?;
             self.frozen.check().await?;
             let stock = self.frozen.row.stock - self.held;
-            let new = NewSale { stock, last: backlog.read_to(), window, change: change.clone() };
+            let new = NewSale { stock, last: backlog.read_to(), window, has_limits, change: change.clone() };
             match gate.switch_over(&self.staged, &new).await? {
                 SwitchReply::Done => {
                     self.report.stock = stock;
@@ -172,11 +178,14 @@ impl Filling<'_> {
     }
 
     async fn fill_orders(&mut self) -> anyhow::Result<()> {
-        let (gate, now_ms) = (&self.rebuild.gate, self.now_ms);
+        let (gate, now_ms, voucher) = (&self.rebuild.gate, self.now_ms, self.frozen.row.voucher);
         let mut rows = self.frozen.orders().try_chunks(PIECE);
         while let Some(orders) = rows.try_next().await.map_err(|error| error.1)? {
             for order in &orders {
                 let is_live = order.state == RowState::Live;
+                if let Some(limited) = order.limited.as_ref().filter(|_| is_live) {
+                    self.limits.add(voucher, order.user, order.quantity, limited);
+                }
                 let count = if is_live { &mut self.report.live } else { &mut self.report.ended };
                 count.add(order.quantity.get());
             }
@@ -237,7 +246,8 @@ impl Filling<'_> {
         let held: Vec<&Unwritten> = unwritten.iter().filter(|unwritten| !is_over(unwritten)).collect();
         let note = |Unwritten { order, entry, .. }: &Unwritten| {
             let at_ms = i64::try_from(entry.ms).unwrap_or(i64::MAX).min(self.now_ms);
-            (order.id, write::admission(order.user, order.quantity, at_ms))
+            let note = write::admission(order.user, order.quantity, at_ms);
+            (order.id, write::with_limits(note, UnderLimits::of(order).as_ref()))
         };
         let notes: Vec<_> = held.iter().map(|unwritten| note(unwritten)).collect();
         let new = self.rebuild.gate.stage_new(&mut self.staged, &notes).await?;
@@ -247,6 +257,10 @@ impl Filling<'_> {
         {
             let units = unwritten.order.quantity.get();
             buyers.push(unwritten.order.user);
+            if let Some(limited) = UnderLimits::of(&unwritten.order) {
+                let Order { voucher, user, quantity, .. } = unwritten.order;
+                self.limits.add(voucher, user, quantity, &limited);
+            }
             self.held += units;
             if is_open(unwritten) {
                 self.report.in_flight.add(units);
@@ -269,8 +283,11 @@ impl Filling<'_> {
         let new = self.rebuild.gate.stage_new(&mut self.staged, &notes).await?;
         let mut buyers = Vec::new();
         for ((order, beyond), _) in beyond.into_iter().zip(new).filter(|(_, is_new)| *is_new) {
-            if let Beyond::Admitted { user, quantity, .. } = beyond {
+            if let Beyond::Admitted { user, quantity, limited, .. } = beyond {
                 buyers.push(user);
+                if let Some(limited) = limited {
+                    self.limits.add(self.frozen.row.voucher, user, quantity, &limited);
+                }
                 self.held += quantity.get();
                 self.report.only_in_journal.add(quantity.get());
                 self.report.list(order);
@@ -297,10 +314,10 @@ impl Filling<'_> {
 
 /// What the journal shall say of an order that MySQL has.
 fn note(known: &KnownOrder, now_ms: i64) -> String {
-    let KnownOrder { user, quantity, state, at_ms, .. } = *known;
+    let KnownOrder { user, quantity, state, at_ms, ref limited, .. } = *known;
     let at_ms = at_ms.min(now_ms);
     match state {
-        RowState::Live => write::admission(user, quantity, at_ms),
+        RowState::Live => write::with_limits(write::admission(user, quantity, at_ms), limited.as_ref()),
         RowState::Cancelled | RowState::Contradictory => {
             write::release(Some(user), quantity.get(), BY, at_ms)
         }
@@ -320,13 +337,16 @@ fn beyond(note: &[u8], now_ms: i64) -> Option<Beyond> {
     }
     let quantity = Quantity::try_from(entry.change?.checked_neg()?).ok()?;
     let user = entry.by.as_ref()?.parse().ok()?;
-    entry.is_admission().then_some(Beyond::Admitted { user, quantity, at_ms })
+    let limited = entry.limited.clone();
+    entry.is_admission().then_some(Beyond::Admitted { user, quantity, at_ms, limited })
 }
 
 impl Beyond {
     fn note(&self) -> String {
         match self {
-            Self::Admitted { user, quantity, at_ms } => write::admission(*user, *quantity, *at_ms),
+            Self::Admitted { user, quantity, at_ms, limited } => {
+                write::with_limits(write::admission(*user, *quantity, *at_ms), limited.as_ref())
+            }
             Self::Released { user, units, by, at_ms } => write::release(*user, *units, by, *at_ms),
         }
     }

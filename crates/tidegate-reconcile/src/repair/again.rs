@@ -16,6 +16,7 @@ use tidegate_operations::{
 };
 use tidegate_orders::{
     Gate, Incoming, Keys, Ledger, Order, OrderId, Slot, VoucherId,
+    journal::UnderLimits,
     ledger::Cancellation,
     wire::{FieldNames, is_event, order_fields},
 };
@@ -263,11 +264,16 @@ impl LostOrders {
         let snapshot = self.ledger.snapshot(incoming).await.context("Failed to read MySQL")?;
         let ids: Vec<_> = incoming.iter().map(|it| (it.order.voucher, it.order.id)).collect();
         let given_back = self.gate.given_back(&ids).await.context("Failed to read the journal")?;
+        let mut limited = self.gate.under_limits(&ids).await.context("Failed to read the journal")?;
         let mut appended = Vec::with_capacity(batch.len());
         for ((lost, held), Incoming { order, .. }) in batch.iter().zip(incoming) {
             let is_gone = held.placed.is_none() && lost.what == Again::Order;
             let is_lost = snapshot.is_unknown(order) && !given_back.contains(&(order.voucher, order.id));
-            appended.push(if is_gone && is_lost { Some(self.append_one(order).await?) } else { None });
+            let mut order = order.clone();
+            if let Some(UnderLimits { slot, uses }) = limited.remove(&(order.voucher, order.id)) {
+                (order.slot, order.uses) = (slot, Some(uses));
+            }
+            appended.push(if is_gone && is_lost { Some(self.append_one(&order).await?) } else { None });
         }
         Ok(appended)
     }

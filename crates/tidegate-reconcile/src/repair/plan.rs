@@ -282,7 +282,7 @@ impl Sorted {
             _ => RepairAction::Unbar,
         };
         let (order, found) = (difference.order, difference.note.clone());
-        let repair = OrderRepair { order, found, user, action };
+        let repair = OrderRepair { order, found, user, action, limited: None };
         repair.change().ok_or(Why::Unreadable)?;
         let (orders, count) = match action {
             RepairAction::Admit(_) => (&mut self.lowering, &mut self.mended.admitted),

@@ -10,9 +10,13 @@ use tidegate_operations::{
     settings::SystemSettings,
 };
 use tidegate_orders::{
-    Gate, Incoming, Keys, Ledger, Order, Quantity, Slot, VoucherId,
-    gate::{OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, VoucherRepair},
+    Gate, Incoming, Keys, Ledger, Order, OrderId, Quantity, Slot, VoucherId,
+    gate::{
+        HeldLimits, OrderRepair, Release, ReleaseReply, RepairAction, RepairAnswer, RepairGuard, RepairReply,
+        VoucherRepair,
+    },
     ledger::Cancellation,
+    limit_rows,
 };
 use tidegate_stream::EntryId;
 
@@ -108,11 +112,17 @@ impl<'a> Repair<'a> {
                 let (voucher, why) = (plan.voucher, ReturnedWhy::StockChanged);
                 report.return_to_look(Returned { voucher, order: None, user: None, why });
             }
+            self.release_limited(&mut repair, report).await?;
             let reply = self.gate.repair(&repair).await.context("Failed to mend Redis")?;
             let why = match reply {
                 RepairReply::Made(answers) => {
                     guard = guard.after(&repair.id);
                     count(&repair, &answers, report);
+                    let restored = held_limits(&repair, &answers);
+                    self.gate
+                        .recount(&restored)
+                        .await
+                        .context("Failed to mend what is counted for limits")?;
                     self.log(plan.voucher, &repair.id, report.done.since(before), job).await;
                     job.progress.add(size(bite) as u64);
                     continue;
@@ -128,6 +138,34 @@ impl<'a> Repair<'a> {
             return Ok(End::Whole);
         }
         Ok(End::Whole)
+    }
+
+    /// Releases what used limits, which gives back more than units, and leaves the rest in `repair`.
+    async fn release_limited(
+        &self,
+        repair: &mut VoucherRepair,
+        report: &mut RepairReport,
+    ) -> anyhow::Result<()> {
+        if !repair.guard.is_complete() {
+            return Ok(());
+        }
+        let (voucher, id) = (repair.voucher, &repair.id);
+        let release = |order: &OrderRepair| order.limited_release(voucher, id);
+        let (limited, rest) =
+            std::mem::take(&mut repair.orders).into_iter().partition(|it| release(it).is_some());
+        repair.orders = rest;
+        let limited: Vec<OrderRepair> = limited;
+        let releases: Vec<Release> = limited.iter().filter_map(release).collect();
+        for (order, reply) in limited.iter().zip(self.gate.release_all(&releases).await) {
+            match reply.context("Failed to mend Redis")? {
+                ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock => {
+                    report.done.released += 1;
+                    report.done.stock_moved += order.change().unwrap_or(0);
+                }
+                _ => report.return_to_look(returned(voucher, order, ReturnedWhy::Moved)),
+            }
+        }
+        Ok(())
     }
 
     /// The bite, without what MySQL says of otherwise by now. Of a release, MySQL says whether its user has another order.
@@ -147,6 +185,9 @@ impl<'a> Repair<'a> {
         let buyers =
             MysqlSide(&self.mysql, self.settings.partition()).still_live_of_users(voucher, &users).await;
         let buyers = buyers.context("Failed to read MySQL")?;
+        let admitted = bite.orders.iter().filter(|it| matches!(it.action, RepairAction::Admit(_)));
+        let admitted: Vec<OrderId> = admitted.filter_map(|it| it.order).collect();
+        let mut held = limit_rows::held_by(&self.mysql, &admitted).await.context("Failed to read MySQL")?;
         let mut orders = Vec::with_capacity(bite.orders.len());
         for order in &bite.orders {
             let in_mysql = if order.order.is_some() { known.next() } else { None };
@@ -164,7 +205,10 @@ impl<'a> Repair<'a> {
                 _ => None,
             };
             match action {
-                Some(action) => orders.push(OrderRepair { action, ..order.clone() }),
+                Some(action) => {
+                    let limited = order.order.and_then(|order| held.remove(&order));
+                    orders.push(OrderRepair { action, limited, ..order.clone() });
+                }
                 None => report.return_to_look(returned(voucher, order, ReturnedWhy::Moved)),
             }
         }
@@ -213,6 +257,19 @@ fn return_all(voucher: VoucherId, bite: &Bite, why: &ReturnedWhy, report: &mut R
     if !bite.stock.is_nothing() {
         report.return_to_look(Returned { voucher, order: None, user: None, why: why.clone() });
     }
+}
+
+/// What the orders hold that were restored.
+fn held_limits(repair: &VoucherRepair, answers: &[RepairAnswer]) -> HeldLimits {
+    let mut held = HeldLimits::default();
+    for (order, answer) in repair.orders.iter().zip(answers) {
+        if let (RepairAction::Admit(quantity), Some(limited)) = (order.action, &order.limited)
+            && *answer != RepairAnswer::Moved
+        {
+            held.add(repair.voucher, order.user, quantity, limited);
+        }
+    }
+    held
 }
 
 fn count(repair: &VoucherRepair, answers: &[RepairAnswer], report: &mut RepairReport) {

@@ -1,14 +1,9 @@
 //! What Redis is shown of the limits that MySQL holds.
 
 use anyhow::{Context, bail};
-use tidegate_orders::{
-    CampaignId, VoucherId,
-    gate::LimitReply,
-    limit_rows,
-    limits::{LimitOwner, Rule, rules_text},
-};
+use tidegate_orders::{VoucherId, gate::LimitReply, limit_rows, limits::LimitOwner};
 
-use super::{VoucherStores, campaign_of, read};
+use super::{VoucherStores, campaign_of};
 
 /// Others may change the limits meanwhile: what was shown last is looked at again.
 const TRIES: usize = 10;
@@ -27,27 +22,22 @@ pub enum NotShown {
 }
 
 /// What Redis has to hold; None: nothing.
-fn wanted(owner: LimitOwner, campaign: Option<CampaignId>, rules: &[Rule]) -> Option<String> {
-    let is_limited = !rules.is_empty() || campaign.is_some() || matches!(owner, LimitOwner::Campaign(_));
-    is_limited.then(|| rules_text(owner, campaign, rules))
+async fn wanted(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result<Option<String>> {
+    limit_rows::text(&stores.mysql, owner).await.context("Failed to read the limits in MySQL")
 }
 
 /// Whether Redis, and the row of the voucher, have the limits that MySQL has.
-pub(super) async fn is_in_line(
-    stores: &VoucherStores,
-    owner: LimitOwner,
-    rules: &[Rule],
-) -> anyhow::Result<bool> {
+pub(super) async fn is_in_line(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result<bool> {
+    let wanted = wanted(stores, owner).await?;
     let redis = stores.gate.read_limits(owner).await.context("Failed to read the limits in Redis")?;
     let LimitOwner::Voucher(voucher) = owner else {
-        return Ok(redis == wanted(owner, None, rules) || redis.is_none() && rules.is_empty());
+        return Ok(redis == wanted);
     };
-    let campaign = campaign_of(stores, voucher).await?;
     let since =
         limit_rows::since(&stores.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
     let is_said = since.is_none_or(|since| since.since_ms.is_some() == redis.is_some());
     let is_limited = stores.gate.has_limits(voucher).await.context("Failed to read the voucher in Redis")?;
-    Ok(redis == wanted(owner, campaign, rules) && is_said && is_limited == redis.is_some())
+    Ok(redis == wanted && is_said && is_limited == redis.is_some())
 }
 
 /// Shows Redis what MySQL has, until nobody has changed it meanwhile, and writes into the row of the voucher since when it has limits.
@@ -61,17 +51,17 @@ pub async fn show(
     by: &str,
 ) -> anyhow::Result<Result<(), NotShown>> {
     for _ in 0..TRIES {
-        let rules = read(stores, owner).await?;
+        let text = wanted(stores, owner).await?;
         let shown = match owner {
             LimitOwner::Campaign(campaign) => {
                 let shown =
-                    stores.gate.show_campaign_limits(campaign, &rules_text(owner, None, &rules)).await;
+                    stores.gate.show_campaign_limits(campaign, text.as_deref().unwrap_or_default()).await;
                 shown.context("Failed to write the limits to Redis")?;
                 Ok(())
             }
-            LimitOwner::Voucher(voucher) => show_of_voucher(stores, voucher, &rules, by).await?,
+            LimitOwner::Voucher(voucher) => show_of_voucher(stores, voucher, text.as_deref(), by).await?,
         };
-        if shown.is_err() || read(stores, owner).await? == rules {
+        if shown.is_err() || wanted(stores, owner).await? == text {
             return Ok(shown);
         }
     }
@@ -99,17 +89,16 @@ pub async fn show_all(
 async fn show_of_voucher(
     stores: &VoucherStores,
     voucher: VoucherId,
-    rules: &[Rule],
+    wanted: Option<&str>,
     by: &str,
 ) -> anyhow::Result<Result<(), NotShown>> {
     const FAILED: &str = "Failed to write since when the voucher has limits to MySQL";
-    let wanted = wanted(LimitOwner::Voucher(voucher), campaign_of(stores, voucher).await?, rules);
     if wanted.is_none() {
         // Before Redis lets orders in that say nothing of limits.
         limit_rows::set_since(&stores.mysql, voucher, None).await.context(FAILED)?;
     }
     let by = operator_word(by);
-    let reply = stores.gate.show_limits(voucher, wanted.as_deref(), &by).await;
+    let reply = stores.gate.show_limits(voucher, wanted, &by).await;
     Ok(match reply.context("Failed to write the limits to Redis")? {
         LimitReply::Over => Err(NotShown::Over),
         LimitReply::TwoStocks => Err(NotShown::TwoStocks),

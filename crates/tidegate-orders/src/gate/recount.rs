@@ -1,0 +1,83 @@
+//! Restores what is counted for limits, by `lua/recount.lua`: from the orders that are known to hold it.
+
+use std::collections::BTreeMap;
+
+use fred::types::{Key, Value};
+
+use super::{Gate, GateError};
+use crate::{
+    journal::UnderLimits,
+    limits::LimitOwner,
+    order::{Quantity, UserId, VoucherId},
+};
+
+/// Fields of one call.
+const PIECE: usize = 500;
+
+/// What orders of one voucher hold of limits: of the latest window in each field.
+#[derive(Debug, Default)]
+pub struct HeldLimits {
+    counts: BTreeMap<(LimitOwner, String), Count>,
+    /// A bit for each slot.
+    slots: BTreeMap<(VoucherId, UserId), u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    window: u64,
+    orders: u64,
+    units: u64,
+}
+
+impl HeldLimits {
+    /// Adds an order that holds what it used.
+    pub fn add(&mut self, voucher: VoucherId, user: UserId, quantity: Quantity, limited: &UnderLimits) {
+        for used in limited.uses.iter() {
+            let owner = used.campaign.map_or(LimitOwner::Voucher(voucher), LimitOwner::Campaign);
+            let count = self.counts.entry((owner, used.field())).or_default();
+            if used.window > count.window {
+                *count = Count { window: used.window, ..Count::default() };
+            }
+            if used.window == count.window {
+                count.orders += 1;
+                count.units += quantity.get().unsigned_abs();
+            }
+        }
+        *self.slots.entry((voucher, user)).or_default() |= 1 << (limited.slot.get() - 1);
+    }
+}
+
+impl Gate {
+    /// Raises what Redis has counted to what these orders hold, and lowers nothing. Answers with how many counters were raised.
+    ///
+    /// # Errors
+    /// See [`GateError`]. May be called again.
+    pub async fn recount(&self, held: &HeldLimits) -> Result<u64, GateError> {
+        let mut fields: BTreeMap<LimitOwner, Vec<[Value; 3]>> = BTreeMap::new();
+        for ((owner, field), Count { window, orders, units }) in &held.counts {
+            let counts = format!("{orders}:{units}");
+            let triple = [field.as_str().into(), window.to_string().into(), counts.into()];
+            fields.entry(*owner).or_default().push(triple);
+        }
+        for ((voucher, user), slots) in &held.slots {
+            let triple = [format!("u:{user}").into(), "".into(), slots.to_string().into()];
+            fields.entry(LimitOwner::Voucher(*voucher)).or_default().push(triple);
+        }
+        let mut raised = 0;
+        for (owner, fields) in fields {
+            let key = self.keys.uses(owner);
+            for piece in fields.chunks(PIECE) {
+                raised += self.raise(&key, piece).await?;
+            }
+        }
+        Ok(raised)
+    }
+
+    async fn raise(&self, key: &Key, fields: &[[Value; 3]]) -> Result<u64, GateError> {
+        let args = fields.iter().flatten().cloned().collect();
+        let reply = self.recount.call(&self.pool, vec![key.clone()], args).await?;
+        let raised = reply.as_i64().and_then(|raised| u64::try_from(raised).ok());
+        let got = || GateError::Unexpected { place: "recount.lua".to_owned(), got: format!("{reply:?}") };
+        raised.ok_or_else(got)
+    }
+}

@@ -1,0 +1,26 @@
+//! The rules that a rebuild shows to Redis again.
+
+use anyhow::Context;
+use tidegate_orders::{VoucherId, gate::LimitReply, journal::write, limit_rows, limits::LimitOwner};
+
+use super::{BY, Rebuild};
+
+impl Rebuild {
+    /// Shows Redis the limits that MySQL has of a voucher and its campaign. Answers with the note of the journal that says so; None: it has
+    /// none.
+    pub(super) async fn restore_limits(&self, voucher: VoucherId) -> anyhow::Result<Option<String>> {
+        const FAILED: &str = "Failed to read the limits in MySQL";
+        let rules = limit_rows::text(&self.mysql, LimitOwner::Voucher(voucher)).await.context(FAILED)?;
+        let Some(rules) = rules else { return Ok(None) };
+        if let Some(campaign) = limit_rows::campaign_of(&self.mysql, voucher).await.context(FAILED)? {
+            let common =
+                limit_rows::text(&self.mysql, LimitOwner::Campaign(campaign)).await.context(FAILED)?;
+            self.gate.show_campaign_limits(campaign, common.as_deref().unwrap_or_default()).await?;
+        }
+        let since_ms = match self.gate.show_limits(voucher, Some(&rules), BY).await? {
+            LimitReply::Same { since_ms } | LimitReply::Changed { since_ms } => since_ms,
+            reply => anyhow::bail!("Redis does not take the limits of the voucher ({reply:?})"),
+        };
+        Ok(Some(write::limited(BY, since_ms)))
+    }
+}
