@@ -1,5 +1,8 @@
 //! Campaigns: vouchers that are sold under common limits, each for a region of its own.
 
+pub mod load;
+pub mod show;
+
 use anyhow::Context;
 use tidegate_orders::{CampaignId, limit_rows};
 

@@ -39,11 +39,17 @@ impl VoucherStores {
         Ok(Self { gate: Gate::new(redis, keys, settings.stream.name.as_str()), mysql })
     }
 
-    async fn state(&self, voucher: VoucherId) -> anyhow::Result<VoucherState> {
+    /// The MySQL of the vouchers.
+    #[must_use]
+    pub const fn mysql(&self) -> &MySqlPool {
+        &self.mysql
+    }
+
+    pub(crate) async fn state(&self, voucher: VoucherId) -> anyhow::Result<VoucherState> {
         self.gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")
     }
 
-    async fn row(&self, voucher: VoucherId) -> anyhow::Result<Option<VoucherRow>> {
+    pub(crate) async fn row(&self, voucher: VoucherId) -> anyhow::Result<Option<VoucherRow>> {
         vouchers::find(&self.mysql, voucher).await.context("Failed to read the voucher in MySQL")
     }
 }

@@ -255,3 +255,30 @@ pub async fn held_by(
     };
     Ok(rows.into_iter().filter_map(read).collect())
 }
+
+/// Adds regions with their vouchers to a campaign, all or none. Those that are there stay.
+///
+/// # Errors
+/// As [`read`]; a region with another voucher, or a voucher of another region, is a duplicate key.
+pub async fn add_regions(
+    pool: &MySqlPool,
+    campaign: CampaignId,
+    regions: &[(&str, VoucherId)],
+) -> Result<(), VoucherError> {
+    let mut transaction = pool.begin().await?;
+    for (region, voucher) in regions {
+        let known =
+            "SELECT voucher_id FROM tidegate_campaign WHERE campaign_id = ? AND region = ? FOR UPDATE";
+        let known: Option<i64> = sqlx::query_scalar(known)
+            .bind(campaign.get())
+            .bind(*region)
+            .fetch_optional(&mut *transaction)
+            .await?;
+        if known != Some(voucher.get()) {
+            let insert = "INSERT INTO tidegate_campaign (campaign_id, region, voucher_id) VALUES (?, ?, ?)";
+            let row = sqlx::query(insert).bind(campaign.get()).bind(*region).bind(voucher.get());
+            row.execute(&mut *transaction).await?;
+        }
+    }
+    Ok(transaction.commit().await?)
+}

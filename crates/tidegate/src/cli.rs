@@ -9,6 +9,7 @@ use crate::{
     commands::{
         admit::AdmitArgs,
         audit::AuditArgs,
+        campaign::{load::CampaignLoadArgs, show::CampaignShowArgs},
         completions::CompletionsArgs,
         config::ConfigCommandArgs,
         consumers_list::ConsumersListArgs,
@@ -81,6 +82,9 @@ pub enum Command {
     /// Put a voucher on sale, change its stock, look at it, or end its sale
     #[command(subcommand)]
     Voucher(VoucherCommand),
+    /// Sell vouchers under common limits, each in a region of its own
+    #[command(subcommand)]
+    Campaign(CampaignCommand),
     /// Set, list or take away limits: who may buy how much in which time
     #[command(subcommand)]
     Limit(LimitCommand),
@@ -158,6 +162,15 @@ pub enum VoucherCommand {
     Delist(VoucherDelistArgs),
     /// Remove the keys of a delisted voucher from Redis at once
     RemoveKeys(VoucherRemoveKeysArgs),
+}
+
+/// What can be done with campaigns.
+#[derive(Debug, Subcommand)]
+pub enum CampaignCommand {
+    /// Put the regions of a campaign on sale
+    Load(CampaignLoadArgs),
+    /// Show what both sides hold of its regions, and its limits
+    Show(CampaignShowArgs),
 }
 
 /// What can be done with limits.

@@ -2,6 +2,7 @@
 
 pub mod admit;
 pub mod audit;
+pub mod campaign;
 pub mod completions;
 pub mod config;
 pub mod consumers_list;

@@ -28,8 +28,8 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::{
     cli::{
-        Cli, Command, ConsumersCommand, DeadCommand, ExpirationsCommand, LimitCommand, OrderCommand,
-        OrdersCommand, PartitionsCommand, PendingCommand, VoucherCommand,
+        CampaignCommand, Cli, Command, ConsumersCommand, DeadCommand, ExpirationsCommand, LimitCommand,
+        OrderCommand, OrdersCommand, PartitionsCommand, PendingCommand, VoucherCommand,
     },
     config::Config,
     exit::Exit,
@@ -79,6 +79,8 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Voucher(VoucherCommand::RemoveKeys(args)) => {
             commands::voucher_remove_keys::run(system.of_voucher(args.voucher)?, args).await
         }
+        Command::Campaign(CampaignCommand::Load(args)) => commands::campaign::load::run(system, args).await,
+        Command::Campaign(CampaignCommand::Show(args)) => commands::campaign::show::run(system, args).await,
         Command::Limit(LimitCommand::Set(args)) => commands::limit::set::run(system, args).await,
         Command::Limit(LimitCommand::List(args)) => commands::limit::list::run(system, args).await,
         Command::Limit(LimitCommand::Remove(args)) => commands::limit::remove::run(system, args).await,

@@ -73,7 +73,8 @@ fn offset_text(offset_s: i32) -> String {
     format!("UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60)
 }
 
-fn rules_text(rules: &[ShownRule]) -> String {
+/// Rules, a line each, behind what stands before them.
+pub fn rules_text(rules: &[ShownRule]) -> String {
     rules.iter().map(|rule| format!("\n  {}", rule_text(rule))).collect()
 }
 

@@ -78,7 +78,7 @@ pub async fn run(settings: &SystemSettings, args: &VoucherLoadArgs) -> anyhow::R
 }
 
 /// MySQL keeps whole seconds.
-fn whole_seconds(pay_within: Duration) -> Result<i64, WrongUsage> {
+pub fn whole_seconds(pay_within: Duration) -> Result<i64, WrongUsage> {
     let seconds = u32::try_from(pay_within.as_secs()).ok().filter(|_| pay_within.subsec_nanos() == 0);
     let seconds = seconds.filter(|seconds| *seconds <= MOST_SECONDS);
     let wrong = || WrongUsage("--pay-within takes whole seconds, up to 365d".to_owned());

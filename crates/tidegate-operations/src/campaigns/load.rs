@@ -1,0 +1,337 @@
+//! Puts the regions of a campaign on sale: each is a voucher of its own, all are sold under the limits of the campaign.
+
+use std::collections::HashSet;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+use serde_json::{Value as Json, json};
+use tidegate_orders::{CampaignId, Partition, VoucherId, gate::JournalUse, limit_rows};
+
+use crate::{
+    change::{End, Ending, InvalidInput, Job, Next, Plan, Report},
+    text::counted,
+    vouchers::{
+        MAX_STOCK, VoucherStores,
+        load::{self, LoadOutcome, LoadRefusal, LoadRequest},
+    },
+};
+
+const MOST_NAME_BYTES: usize = 32;
+
+/// A region and what is sold there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Region {
+    /// Its name: 1 to 32 of `A-Z a-z 0-9 _ . -`.
+    pub region: String,
+    /// Its voucher.
+    pub voucher: VoucherId,
+    /// Units to sell.
+    pub stock: i64,
+}
+
+/// Reads the lines `region,voucher,stock` of a file. Empty lines, lines that begin with `#` and the header
+/// `region,voucher,stock` are left out.
+///
+/// # Errors
+/// Names every line that cannot be read, and what stands there twice.
+pub fn parse_regions(text: &str) -> Result<Vec<Region>, InvalidInput> {
+    let (mut regions, mut faults) = (Vec::new(), Vec::new());
+    let (mut names, mut vouchers) = (HashSet::new(), HashSet::new());
+    for (at, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') || line.replace(' ', "") == "region,voucher,stock" {
+            continue;
+        }
+        match parse_region(line) {
+            Ok(region) if !names.insert(region.region.clone()) => {
+                faults.push(format!("line {at}: the region {} stands there twice", region.region));
+            }
+            Ok(region) if !vouchers.insert(region.voucher) => {
+                faults.push(format!("line {at}: voucher {} stands there twice", region.voucher));
+            }
+            Ok(region) => regions.push(region),
+            Err(fault) => faults.push(format!("line {at}: {fault}")),
+        }
+    }
+    if regions.is_empty() && faults.is_empty() {
+        faults.push("no region is in it; a line looks like north,101,5000".to_owned());
+    }
+    if faults.is_empty() { Ok(regions) } else { Err(InvalidInput(faults.join("\n"))) }
+}
+
+fn parse_region(line: &str) -> Result<Region, String> {
+    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+    let [region, voucher, stock] = fields[..] else {
+        return Err("it has to look like north,101,5000: region, voucher, units".to_owned());
+    };
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    if region.is_empty() || region.len() > MOST_NAME_BYTES || !region.bytes().all(is_letter) {
+        return Err(format!("{region:?} is no name of a region: 1 to 32 of A-Z a-z 0-9 _ . -"));
+    }
+    let voucher = voucher.parse().map_err(|_| format!("{voucher:?} is no id of a voucher"))?;
+    let stock = stock.parse().ok().filter(|stock| (1..=MAX_STOCK).contains(stock));
+    let stock =
+        stock.ok_or_else(|| format!("{:?} is no number of units from 1 to {MAX_STOCK}", fields[2]))?;
+    Ok(Region { region: region.to_owned(), voucher, stock })
+}
+
+/// A campaign that is to be sold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CampaignLoad {
+    /// The campaign.
+    pub campaign: CampaignId,
+    /// Its regions, or more of them.
+    pub regions: Vec<Region>,
+    /// The sale begins; None: now.
+    pub begin: Option<Timestamp>,
+    /// The sale ends; None: never.
+    pub end: Option<Timestamp>,
+    /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
+    pub pay_within_s: Option<i64>,
+}
+
+impl CampaignLoad {
+    /// Whether it can be sold at all: at some time, and in one partition of those with these tags.
+    ///
+    /// # Errors
+    /// When it cannot, and which ids would do.
+    pub fn check(&self, now: Timestamp, tags: &[String]) -> Result<(), InvalidInput> {
+        let Some(first) = self.regions.first() else { return Ok(()) };
+        self.request(first).check(now)?;
+        let (own, many) = (|voucher| Partition::index_of(voucher, tags.len()), tags.len().max(1) as i64);
+        let Some(apart) =
+            self.regions.iter().find(|it| tags.len() > 1 && own(it.voucher) != own(first.voucher))
+        else {
+            return Ok(());
+        };
+        let ids: Vec<String> = (0..self.regions.len() as i64)
+            .filter_map(|nth| first.voucher.get().checked_add(nth.checked_mul(many)?))
+            .map(|id| id.to_string())
+            .collect();
+        Err(InvalidInput(format!(
+            "vouchers {} and {} are in different partitions, and the regions of a campaign share one; these ids do: {}",
+            first.voucher,
+            apart.voucher,
+            ids.join(", ")
+        )))
+    }
+
+    fn request(&self, region: &Region) -> LoadRequest {
+        LoadRequest {
+            voucher: region.voucher,
+            stock: region.stock,
+            begin: self.begin,
+            end: self.end,
+            pay_within_s: self.pay_within_s,
+            journal: JournalUse::Complete,
+        }
+    }
+}
+
+/// Why a region is not put on sale.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegionRefusal {
+    /// The campaign has the region with another voucher.
+    #[error("the campaign has this region with voucher {0}")]
+    OtherVoucher(VoucherId),
+    /// The voucher is sold under other limits.
+    #[error("its voucher is in campaign {0}")]
+    OtherCampaign(CampaignId),
+    /// The voucher cannot be loaded.
+    #[error("{0}")]
+    Load(LoadRefusal),
+}
+
+impl Serialize for RegionRefusal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What became, or would become, of a region.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegionOutcome {
+    /// The region.
+    #[serde(flatten)]
+    pub region: Region,
+    /// What came of it.
+    pub outcome: LoadOutcome,
+    /// Why it is refused.
+    #[serde(rename = "reason")]
+    pub refusal: Option<RegionRefusal>,
+}
+
+/// What was found, or done so far.
+#[derive(Clone, Debug, Serialize)]
+pub struct CampaignLoadState {
+    /// The campaign.
+    pub campaign: CampaignId,
+    /// Each region that was asked for.
+    pub regions: Vec<RegionOutcome>,
+    /// What would be written over: asked first.
+    pub overwrites: Vec<String>,
+    #[serde(skip)]
+    request: CampaignLoad,
+}
+
+impl CampaignLoadState {
+    /// Whether a region is refused.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.regions.iter().any(|region| region.refusal.is_some())
+    }
+
+    /// Nothing is done yet of what was planned.
+    #[must_use]
+    pub fn begun(&self) -> Self {
+        Self { regions: Vec::new(), ..self.clone() }
+    }
+}
+
+impl Plan for CampaignLoadState {
+    fn next(&self) -> Next {
+        let is_done = |region: &RegionOutcome| region.outcome == LoadOutcome::LoadedBefore;
+        match () {
+            () if self.is_refused() => Next::Refused,
+            () if self.regions.iter().all(is_done) => Next::NothingToDo,
+            () if self.overwrites.is_empty() => Next::Go,
+            () => Next::Ask(format!("Load campaign {} all the same?", self.campaign)),
+        }
+    }
+}
+
+impl Report for CampaignLoadState {
+    fn counts(&self) -> Json {
+        let loaded: Vec<_> = self.regions.iter().filter(|region| region.refusal.is_none()).collect();
+        json!({ "regions": loaded.len(), "units": loaded.iter().map(|it| it.region.stock).sum::<i64>() })
+    }
+
+    fn ending(&self) -> Ending {
+        if self.is_refused() { Ending::Partly } else { Ending::Done }
+    }
+}
+
+/// Looks at both sides, and changes nothing.
+///
+/// # Errors
+/// When a store does not answer.
+pub async fn plan(stores: &VoucherStores, request: CampaignLoad) -> anyhow::Result<CampaignLoadState> {
+    const FAILED: &str = "Failed to read the campaign in MySQL";
+    let known = limit_rows::regions(stores.mysql(), request.campaign).await.context(FAILED)?;
+    let (mut regions, mut overwrites) = (Vec::new(), Vec::new());
+    for region in &request.regions {
+        let known = known.iter().find(|(name, _)| *name == region.region).map(|(_, voucher)| *voucher);
+        let campaign = limit_rows::campaign_of(stores.mysql(), region.voucher).await.context(FAILED)?;
+        let other = match (known, campaign) {
+            (Some(voucher), _) if voucher != region.voucher => Some(RegionRefusal::OtherVoucher(voucher)),
+            (_, Some(other)) if other != request.campaign => Some(RegionRefusal::OtherCampaign(other)),
+            // In the same campaign, for another region.
+            (None, Some(own)) => Some(RegionRefusal::OtherCampaign(own)),
+            _ => None,
+        };
+        let planned = load::plan(stores, request.request(region)).await?;
+        overwrites.extend(planned.overwrites.map(|what| format!("region {}: {what}", region.region)));
+        let (outcome, refusal) = match other {
+            Some(refusal) => (LoadOutcome::Refused, Some(refusal)),
+            None => (planned.outcome, planned.refusal.map(RegionRefusal::Load)),
+        };
+        // A voucher that is on sale already may not have joined yet.
+        let outcome = match outcome {
+            LoadOutcome::LoadedBefore if known.is_none() => LoadOutcome::WouldLoad,
+            outcome => outcome,
+        };
+        regions.push(RegionOutcome { region: region.clone(), outcome, refusal });
+    }
+    Ok(CampaignLoadState { campaign: request.campaign, regions, overwrites, request })
+}
+
+/// Writes the campaign, then loads one region after the other, and fills `report`. May be called again after a failure, and completes it then.
+///
+/// # Errors
+/// When a store does not answer, or somebody else has given a region or voucher away meanwhile.
+pub async fn run(
+    stores: &VoucherStores,
+    plan: CampaignLoadState,
+    report: &mut CampaignLoadState,
+    job: &Job,
+) -> anyhow::Result<End> {
+    let request = plan.request;
+    job.progress.expect(request.regions.len() as u64, "regions");
+    let rows: Vec<_> = request.regions.iter().map(|it| (it.region.as_str(), it.voucher)).collect();
+    let written = limit_rows::add_regions(stores.mysql(), request.campaign, &rows).await;
+    written.context("Failed to write the campaign to MySQL")?;
+    for region in &request.regions {
+        if job.is_stopped() {
+            return Ok(End::Stopped);
+        }
+        let planned = load::plan(stores, request.request(region)).await?;
+        let (outcome, refusal) = match planned.outcome {
+            LoadOutcome::LoadedBefore => {
+                crate::vouchers::limits::show_all(stores, region.voucher, "campaign_load").await?.map_or_else(
+                    |error| (LoadOutcome::Refused, Some(LoadRefusal::LimitsNotShown(error))),
+                    |()| (LoadOutcome::Loaded, None),
+                )
+            }
+            LoadOutcome::Refused => (LoadOutcome::Refused, planned.refusal),
+            _ => {
+                let loaded = load::run(stores, planned).await?;
+                (loaded.outcome, loaded.refusal)
+            }
+        };
+        let refusal = refusal.map(RegionRefusal::Load);
+        report.regions.push(RegionOutcome { region: region.clone(), outcome, refusal });
+        job.progress.add(1);
+    }
+    Ok(End::Whole)
+}
+
+/// `3 regions, 600 units`.
+#[must_use]
+pub fn summed(regions: &[RegionOutcome]) -> String {
+    let units: i64 = regions.iter().map(|it| it.region.stock).sum();
+    format!("{}, {}", counted(regions.len() as u64, "region"), counted(units, "unit"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_regions_is_read_and_every_fault_is_named() {
+        let text = "\u{feff}region,voucher,stock\r\n\n# the north\nnorth, 101 ,500\r\nsouth,113,7\n";
+        let regions = parse_regions(text).unwrap();
+        let found: Vec<_> =
+            regions.iter().map(|it| (it.region.as_str(), it.voucher.get(), it.stock)).collect();
+        assert_eq!(found, [("north", 101, 500), ("south", 113, 7)]);
+        let faults = parse_regions("a,1,1\na,2,1\nb,1,1\nc,0,1\nd,3,0\ne,4\nf g,5,1").unwrap_err().0;
+        for (fault, line) in [
+            ("line 2: the region a stands there twice", 0),
+            ("line 3: voucher 1 stands there twice", 1),
+            ("line 4: \"0\" is no id", 2),
+            ("line 5: \"0\" is no number of units", 3),
+            ("line 6: it has to look like", 4),
+            ("line 7: \"f g\" is no name", 5),
+        ] {
+            assert!(faults.lines().nth(line).is_some_and(|found| found.starts_with(fault)), "{faults}");
+        }
+        assert!(parse_regions("# nothing\n").unwrap_err().0.contains("no region"));
+    }
+
+    #[test]
+    fn regions_in_two_partitions_are_refused_with_ids_that_share_one() {
+        let load = |text: &str| CampaignLoad {
+            campaign: 5.try_into().unwrap(),
+            regions: parse_regions(text).unwrap(),
+            begin: None,
+            end: None,
+            pay_within_s: None,
+        };
+        let tags: Vec<String> = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let now = Timestamp::UNIX_EPOCH;
+        let refused = load("n,10,1\ns,11,1\nw,12,1").check(now, &tags).unwrap_err().0;
+        assert!(refused.ends_with("these ids do: 10, 13, 16"), "{refused}");
+        assert_eq!(load("n,10,1\ns,13,1").check(now, &tags), Ok(()));
+        assert_eq!(load("n,10,1\ns,11,1").check(now, &[]), Ok(()));
+    }
+}

@@ -1,0 +1,118 @@
+//! `tidegate campaign load`.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use clap::Args;
+use jiff::Timestamp;
+use tidegate_operations::{
+    Job, System,
+    campaigns::load::{self, CampaignLoad, CampaignLoadState, RegionOutcome, parse_regions, summed},
+    text::counted,
+    vouchers::{VoucherStores, load::LoadOutcome},
+};
+use tidegate_orders::CampaignId;
+
+use crate::{
+    commands::voucher_load::whole_seconds,
+    exit::Exit,
+    moment,
+    operator::{Change, ChangeArgs, PlanText, ReportText},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate campaign load --campaign 5 --regions regions.csv --dry-run
+  tidegate campaign load --campaign 5 --regions regions.csv --begin 2026-11-20T10:00:00Z --pay-within 15m
+
+regions.csv has a line for each region: its name, its voucher, its units, such as north,101,5000. Each region has a stock
+of its own; the limits of the campaign count over all of them: give the sale a --begin, and set them before it
+(tidegate limit set --campaign 5 ...). More regions can be loaded later, with a file of them alone or of all. If it fails
+half-way, the same command again completes it.";
+
+/// What `tidegate campaign load` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct CampaignLoadArgs {
+    /// The campaign: any number, and none that another campaign has
+    #[arg(long, value_name = "ID")]
+    campaign: CampaignId,
+    /// Lines of region,voucher,units
+    #[arg(long, value_name = "FILE")]
+    regions: PathBuf,
+    /// The sale begins: RFC 3339, local time or Unix milliseconds; now by default
+    #[arg(long, value_name = "TIME", value_parser = moment::parse)]
+    begin: Option<Timestamp>,
+    /// The sale ends, likewise; never by default
+    #[arg(long, value_name = "TIME", value_parser = moment::parse)]
+    end: Option<Timestamp>,
+    /// Orders that are not paid so long after they were written expire, such as 15m; 0s: never. order.pay_within_s by default
+    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+    pay_within: Option<Duration>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Loads the regions, or says why not.
+///
+/// # Errors
+/// When the file cannot be read, or a store cannot be reached or refuses.
+pub async fn run(system: &System, args: &CampaignLoadArgs) -> anyhow::Result<Exit> {
+    let CampaignLoadArgs { campaign, begin, end, pay_within, .. } = *args;
+    let file = args.regions.display();
+    let text = std::fs::read_to_string(&args.regions).with_context(|| format!("Failed to read {file}"))?;
+    let regions = parse_regions(&text).with_context(|| format!("{file} cannot be used"))?;
+    let pay_within_s = pay_within.map(whole_seconds).transpose()?;
+    let first = regions[0].voucher;
+    let request = CampaignLoad { campaign, regions, begin, end, pay_within_s };
+    let settings = system.of_voucher(first)?;
+    request.check(Timestamp::now(), settings.partition().tags())?;
+    let stores = VoucherStores::connect(settings).await?;
+    let plan = load::plan(&stores, request).await?;
+    let report = plan.begun();
+    let work = async |plan: CampaignLoadState, report: &mut CampaignLoadState, job: &Job| {
+        load::run(&stores, plan, report, job).await
+    };
+    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
+}
+
+impl PlanText for CampaignLoadState {
+    fn text(&self) -> String {
+        if self.is_refused() {
+            return format!(
+                "campaign {}: refused, nothing was loaded{}",
+                self.campaign,
+                lines(&self.regions)
+            );
+        }
+        let over: String = self.overwrites.iter().map(|what| format!("\n  over {what}")).collect();
+        format!("campaign {}: {}{}{over}", self.campaign, summed(&self.regions), lines(&self.regions))
+    }
+}
+
+impl ReportText for CampaignLoadState {
+    fn text(&self) -> String {
+        format!("campaign {}: {}{}", self.campaign, summed(&self.regions), lines(&self.regions))
+    }
+}
+
+fn lines(regions: &[RegionOutcome]) -> String {
+    regions.iter().map(|it| format!("\n  {}", line(it))).collect()
+}
+
+fn line(RegionOutcome { region, outcome, refusal }: &RegionOutcome) -> String {
+    let place = format!("{}: voucher {}", region.region, region.voucher);
+    let units = counted(region.stock, "unit");
+    match outcome {
+        LoadOutcome::WouldLoad => format!("{place} would be loaded with {units}"),
+        LoadOutcome::LoadedBefore => format!("{place} is loaded with {units}, just so"),
+        LoadOutcome::Loaded => format!("{place} is on sale with {units}"),
+        LoadOutcome::LoadedPaused => {
+            format!("{place} is loaded with {units}; its sale was paused and still is")
+        }
+        LoadOutcome::Refused => {
+            let refusal = refusal.as_ref().map(ToString::to_string).unwrap_or_default();
+            format!("{place}: refused, {refusal}")
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `tidegate campaign show`.
+
+use clap::Args;
+use tidegate_operations::{
+    System,
+    campaigns::{
+        self,
+        show::{CampaignView, RegionView},
+    },
+    vouchers::VoucherStores,
+};
+use tidegate_orders::CampaignId;
+
+use crate::{commands::limit::rules_text, exit::Exit, output::OutputArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate campaign show --campaign 5
+  tidegate campaign show --campaign 5 --json | jq '.regions[] | {region, redis_stock}'
+
+Exits with 1 where no voucher is in the campaign, or Redis does not have its limits.";
+
+/// What `tidegate campaign show` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct CampaignShowArgs {
+    /// The campaign
+    #[arg(long, value_name = "ID")]
+    campaign: CampaignId,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Shows what both sides hold of a campaign.
+///
+/// # Errors
+/// When a store cannot be reached.
+pub async fn run(system: &System, args: &CampaignShowArgs) -> anyhow::Result<Exit> {
+    let settings = campaigns::partition_of(system, args.campaign).await?;
+    let stores = VoucherStores::connect(settings).await?;
+    let view = CampaignView::read(&stores, args.campaign).await?;
+    args.output.print(&view, text)?;
+    Ok(if view.are_limits_shown && !view.regions.is_empty() { Exit::Ok } else { Exit::No })
+}
+
+fn text(view: &CampaignView) -> String {
+    let campaign = view.campaign;
+    if view.regions.is_empty() {
+        return format!("no voucher is in campaign {campaign}");
+    }
+    let mut lines = vec![format!(
+        "{:<24} {:>20} {:>14} {:>14} {:>14} {:>12}",
+        "region", "voucher", "began with", "in MySQL", "in Redis", "live orders"
+    )];
+    let shown = |units: Option<i64>| units.map_or_else(|| "-".to_owned(), |units| units.to_string());
+    lines.extend(view.regions.iter().map(|it| {
+        let RegionView { region, voucher, initial_stock, mysql_stock, redis_stock, live_orders } = it;
+        let (initial, mysql, redis) = (shown(*initial_stock), shown(*mysql_stock), shown(*redis_stock));
+        format!("{region:<24} {voucher:>20} {initial:>14} {mysql:>14} {redis:>14} {live_orders:>12}")
+    }));
+    let CampaignView { initial_stock, mysql_stock, redis_stock, live_orders, .. } = view;
+    let all = "all";
+    lines.push(format!(
+        "{all:<24} {:>20} {initial_stock:>14} {mysql_stock:>14} {redis_stock:>14} {live_orders:>12}",
+        ""
+    ));
+    let limits = match view.limits.is_empty() {
+        true => format!("campaign {campaign} has no limits: tidegate limit set --campaign {campaign} ..."),
+        false => format!("limits of campaign {campaign}:{}", rules_text(&view.limits)),
+    };
+    let others =
+        if view.are_limits_shown { "" } else { "\nRedis has OTHER limits, or none: it checks those" };
+    format!("{}\n{limits}{others}", lines.join("\n"))
+}

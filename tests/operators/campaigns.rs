@@ -1,0 +1,86 @@
+//! Campaigns: regions with stocks of their own, under limits that they have in common.
+
+use fred::interfaces::{ClientLike, HashesInterface};
+
+use crate::{
+    order_event::operator,
+    site::{Site, until},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn regions_sell_their_own_stock_under_common_limits() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("regions.csv");
+    let load = |text: &str| {
+        std::fs::write(&file, text).expect("a file");
+        format!("campaign load --campaign 5 --regions {}", file.display())
+    };
+    let wrong = program.run(&load("north,0,5\nnorth,1\n")).expect(2);
+    assert!(wrong.all().contains("line 1: \"0\" is no id of a voucher"), "{wrong:#?}");
+    assert!(wrong.all().contains("line 2: it has to look like"), "{wrong:#?}");
+    let command = load("region,voucher,stock\nnorth,101,2\nsouth,102,5\n");
+    let dry = program.run(&format!("{command} --dry-run")).expect(0);
+    assert!(dry.stdout.contains("north: voucher 101 would be loaded with 2 units"), "{dry:#?}");
+    let loaded = program.run(&command).expect(0);
+    assert!(loaded.stdout.contains("campaign 5: 2 regions, 7 units"), "{loaded:#?}");
+    // The same again changes nothing; another voucher for a region, or a voucher twice, is refused.
+    program.run(&command).expect(0);
+    let refused = program.run(&load("north,103,2\n")).expect(1);
+    assert!(refused.stdout.contains("the campaign has this region with voucher 101"), "{refused:#?}");
+    let refused = program.run(&load("west,102,2\n")).expect(1);
+    assert!(refused.stdout.contains("its voucher is in campaign 5"), "{refused:#?}");
+    program.run(&load("west,104,3\n")).expect(0);
+
+    let limit = "limit set --campaign 5 --name phones --subject phone --window day --orders 2 --units 3";
+    program.run(limit).expect(0);
+    let worker = site.worker("w").start();
+    let admit = |voucher: i64, user: i64, rest: &str| {
+        program.run(&format!("admit --voucher {voucher} --user {user} --json {rest}"))
+    };
+    let first = admit(101, 1, "--subject phone=a").expect(0).json();
+    admit(102, 1, "--subject phone=a --quantity 3").expect(1);
+    admit(102, 1, "--subject phone=a --quantity 2").expect(0);
+    let refused = admit(104, 2, "--subject phone=a").expect(1).json();
+    assert_eq!(refused["outcome"], "over_limit", "{refused}");
+    assert_eq!(
+        admit(101, 1, "--subject phone=b").expect(1).json()["outcome"],
+        "user_has_order",
+        "one for each user"
+    );
+    admit(101, 2, "--subject phone=b").expect(0);
+    assert_eq!(
+        admit(101, 3, "--subject phone=c").expect(1).json()["outcome"],
+        "sold_out",
+        "of the north only"
+    );
+    until("all are written", || async { site.live_orders().await.len() == 3 }).await;
+    program.run(&format!("order cancel {} --yes", first["order"].as_str().expect("an id"))).expect(0);
+    until("what it used is given back", || async {
+        let uses: Option<String> =
+            site.client.hget("seckill:uses:campaign:5", "1:a").await.expect("Redis answers");
+        uses.is_some_and(|uses| uses.ends_with(":1:2"))
+    })
+    .await;
+    let view = program.run("campaign show --campaign 5 --json").expect(0).json();
+    assert_eq!((&view["redis_stock"], &view["mysql_stock"]), (&7.into(), &7.into()), "{view:#}");
+    assert_eq!(view["regions"][0]["region"], "north", "{view:#}");
+    let text = program.run("campaign show --campaign 5").expect(0);
+    assert!(text.stdout.contains("  phones: at most 2 orders and 3 units a day"), "{text:#?}");
+    program.run("audit").expect(0);
+    assert!(worker.stop().await.success());
+
+    // Redis loses everything: rebuilt, the regions count together again.
+    site.client.flushall::<()>(false).await.expect("Redis answers");
+    program.run("rebuild --all --yes").expect(0);
+    program.run("campaign show --campaign 5").expect(0);
+    admit(104, 2, "--subject phone=a --quantity 2").expect(1);
+    admit(104, 2, "--subject phone=a").expect(0);
+    admit(104, 4, "--subject phone=a").expect(1);
+    // The last limit goes, and the campaign stays: its vouchers are sold by the gate that knows it.
+    program.run("limit remove --campaign 5 --name phones --yes").expect(0);
+    program.run("admit --voucher 104 --user 4").expect(0);
+    let none = program.run("campaign show --campaign 6").expect(1);
+    assert!(none.stdout.contains("no voucher is in campaign 6"), "{none:#?}");
+}
