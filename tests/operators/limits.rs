@@ -357,3 +357,83 @@ async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that
     program.run("admit --voucher 7 --user 2 --subject phone=c").expect(0);
     program.run("admit --voucher 7 --user 2 --subject phone=b").expect(1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_of_windows_that_are_over_are_swept_and_the_others_stay() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    for limit in
+        ["days --subject phone --window day", "mine --subject user --window sale", "old --window 10m"]
+    {
+        program.run(&format!("limit set --voucher 7 --name {limit} --orders 5")).expect(0);
+    }
+    program.run("limit remove --voucher 7 --name mine --yes").expect(0);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 5").expect(0);
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+    program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
+    let kept: std::collections::BTreeMap<String, String> =
+        site.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
+    // A day long ago, the limit that was taken away, and a day to come.
+    let written = vec![("1:b", "19000:1:1"), ("2:1", "0:1:1"), ("1:c", "9999999:1:1")];
+    site.client.hset::<(), _, _>("seckill:uses:voucher:7", written).await.expect("Redis answers");
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).start();
+    until("what is over is gone", || async {
+        let uses: std::collections::BTreeMap<String, String> =
+            site.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
+        uses.len() == kept.len() + 1 && kept.iter().all(|(field, value)| uses.get(field) == Some(value))
+    })
+    .await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_says_what_the_gate_would_say_and_changes_nothing() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    let why = |voucher: i64, rest: &str| {
+        program.run(&format!("voucher why --voucher {voucher} --user 1 --json {rest}"))
+    };
+    let outcome =
+        |run: crate::program::Run| (run.code, run.json()["outcome"].as_str().unwrap_or_default().to_owned());
+    let says = |code: i32, word: &str| (code, word.to_owned());
+    assert_eq!(outcome(why(7, "--quantity 1")), says(1, "no_stock"));
+    program.run("voucher load --voucher 7 --stock 2").expect(0);
+    program.run("voucher load --voucher 8 --stock 5").expect(0);
+    assert_eq!(outcome(why(7, "--quantity 2")), says(0, "admitted"));
+    assert_eq!(outcome(why(7, "--quantity 3")), says(1, "sold_out"));
+    program.run("admit --voucher 7 --user 1").expect(0);
+    assert_eq!(outcome(why(7, "--quantity 1")), says(1, "user_has_order"));
+    program.run("pause --voucher 7 --yes").expect(0);
+    assert_eq!(outcome(why(7, "--quantity 1")), says(1, "paused"));
+
+    program.run("limit set --voucher 8 --name phones --subject phone --window day --orders 1").expect(0);
+    program.run("limit set --voucher 8 --name fast --subject phone --rate 1/1h").expect(0);
+    let asked = why(8, "--quantity 1").expect(2);
+    assert!(asked.all().contains("phone"), "{asked:#?}");
+    let state = async || {
+        let uses: std::collections::BTreeMap<String, String> =
+            site.client.hgetall("seckill:uses:voucher:8").await.expect("Redis answers");
+        let stock: i64 = site.client.get("seckill:limited:8").await.expect("Redis answers");
+        let entries: u64 = site.client.xlen("stream.orders").await.expect("Redis answers");
+        (uses, stock, entries)
+    };
+    let before = state().await;
+    for _ in 0..3 {
+        assert_eq!(outcome(why(8, "--subject phone=a")), says(0, "admitted"));
+    }
+    assert_eq!(state().await, before, "nothing was changed");
+    program.run("admit --voucher 8 --user 2 --subject phone=a").expect(0);
+    let refused = why(8, "--subject phone=a").expect(1).json();
+    assert_eq!(
+        (&refused["outcome"], &refused["limit"]),
+        (&"over_limit".into(), &"phones".into()),
+        "{refused}"
+    );
+    assert!(refused["opens_ms"].is_i64(), "{refused}");
+    program.run("limit remove --voucher 8 --name phones --yes").expect(0);
+    let refused = why(8, "--subject phone=a").expect(1).json();
+    assert_eq!((&refused["outcome"], &refused["limit"]), (&"too_fast".into(), &"fast".into()), "{refused}");
+    assert!(refused["retry_ms"].as_u64().is_some_and(|retry_ms| retry_ms > 3_000_000), "{refused}");
+    let text = program.run("voucher why --voucher 8 --user 1 --subject phone=a").expect(1);
+    assert!(text.stdout.contains("user 1 would be refused, too fast for the rate fast"), "{text:#?}");
+}

@@ -74,6 +74,45 @@ pub async fn admit(
     Ok(AdmitReport { order, user, voucher, quantity, outcome: word(&reply), reply })
 }
 
+/// What a caller would be told now.
+#[derive(Debug, Serialize)]
+pub struct WouldAdmit {
+    /// Who would ask.
+    pub user: UserId,
+    /// For what.
+    pub voucher: VoucherId,
+    /// For how many units.
+    pub quantity: Quantity,
+    /// What would become of the order, in a word.
+    pub outcome: &'static str,
+    /// The limit or rate that refuses.
+    pub limit: Option<String>,
+    /// When it is open again, in Unix milliseconds by the clock of Redis.
+    pub opens_ms: Option<i64>,
+    /// After so many milliseconds a rate lets the next in.
+    pub retry_ms: Option<u64>,
+    /// What the gate would reply.
+    #[serde(skip)]
+    pub reply: Result<AdmitReply, GateError>,
+}
+
+/// Asks what the gate would answer, and changes nothing. [`AdmitRequest::order`] is not used.
+pub async fn would_admit(settings: &SystemSettings, redis: &Pool, request: &AdmitRequest) -> WouldAdmit {
+    let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str());
+    let AdmitRequest { voucher, user, quantity, .. } = *request;
+    // Ids are handed out from below: no journal holds the last one.
+    let order = OrderId::try_from(OrderId::MAX).expect("it is the last id");
+    let subjects = request.subjects.clone();
+    let asked = Admission { order, user, voucher, quantity, subjects, traceparent: None };
+    let reply = gate.would_admit(&asked).await;
+    let (limit, opens_ms, retry_ms) = match &reply {
+        Ok(AdmitReply::OverLimit(reached)) => (Some(reached.name.clone()), reached.opens_ms, None),
+        Ok(AdmitReply::TooFast(reached)) => (Some(reached.name.clone()), None, Some(reached.retry_ms)),
+        _ => (None, None, None),
+    };
+    WouldAdmit { user, voucher, quantity, outcome: word(&reply), limit, opens_ms, retry_ms, reply }
+}
+
 /// A word for programs.
 fn word(reply: &Result<AdmitReply, GateError>) -> &'static str {
     match reply {

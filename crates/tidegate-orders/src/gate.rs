@@ -22,7 +22,9 @@ mod restock;
 mod sales;
 mod shown_limits;
 mod sum;
+mod sweep;
 mod switch_over;
+mod would_admit;
 
 use std::{
     borrow::Cow,
@@ -268,6 +270,7 @@ pub struct Gate {
     limit: Script,
     load: Script,
     recount: Script,
+    sweep: Script,
     repair: Script,
     restock: Script,
     pause: Script,
@@ -297,6 +300,7 @@ impl Gate {
             fold: Script::new("fold", include_str!("../../../lua/fold.lua")),
             limit: Script::new("limit", include_str!("../../../lua/limit.lua")),
             load: Script::new("load", include_str!("../../../lua/load.lua")),
+            sweep: Script::new("sweep_uses", include_str!("../../../lua/sweep_uses.lua")),
             recount: Script::new("recount", include_str!("../../../lua/recount.lua")),
             repair: Script::new("repair", include_str!("../../../lua/repair.lua")),
             restock: Script::new("restock", include_str!("../../../lua/restock.lua")),

@@ -1,8 +1,11 @@
 //! Limits: who may buy how much in which time, and what a caller says of itself for that. They are checked and counted by
 //! `lua/admit_limited.lua`, in the step that takes the stock.
 
+mod windows;
+
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
+pub use self::windows::CountedWindows;
 pub use crate::order::MOST_RULES;
 use crate::order::{CampaignId, MOST_VALUE_BYTES, VoucherId, is_value_byte};
 

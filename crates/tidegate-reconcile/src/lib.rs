@@ -19,6 +19,7 @@ mod repair;
 mod report;
 mod stock;
 mod stores;
+mod sweep;
 mod table;
 mod verify;
 
@@ -35,3 +36,4 @@ pub use repair::{
 pub use report::{KindCount, LookReport, VoucherLook};
 pub use stock::{StockBooks, StockMove};
 pub use stores::LookError;
+pub use sweep::UseSweeper;

@@ -54,6 +54,7 @@ use crate::{
         voucher_remove_keys::VoucherRemoveKeysArgs,
         voucher_restock::{ADD_HELP, TAKE_HELP, VoucherRestockArgs},
         voucher_show::VoucherShowArgs,
+        voucher_why::VoucherWhyArgs,
         worker::WorkerArgs,
     },
     config::ConfigArgs,
@@ -152,6 +153,8 @@ pub enum VoucherCommand {
     Load(VoucherLoadArgs),
     /// Show what both sides hold of a voucher
     Show(VoucherShowArgs),
+    /// Say whether a caller would be admitted now, and if not, by which rule
+    Why(VoucherWhyArgs),
     /// Add units to a voucher on sale, on both sides
     #[command(after_help = ADD_HELP)]
     Add(VoucherRestockArgs),

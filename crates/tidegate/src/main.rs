@@ -73,6 +73,9 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Voucher(VoucherCommand::Show(args)) => {
             commands::voucher_show::run(system.of_voucher(args.voucher)?, args).await
         }
+        Command::Voucher(VoucherCommand::Why(args)) => {
+            commands::voucher_why::run(system.of_voucher(args.voucher)?, args).await
+        }
         Command::Voucher(VoucherCommand::Delist(args)) => {
             commands::voucher_delist::run(system.of_voucher(args.voucher)?, args).await
         }

@@ -48,6 +48,11 @@ impl BatchedAdmission {
         &self.stream
     }
 
+    /// As this one, with another script in the place of `lua/admit.lua`.
+    pub(super) fn admitting_by(self, admit: Script) -> Self {
+        Self { admit, ..self }
+    }
+
     pub(super) fn new(pool: Pool, keys: Keys, stream: Key, limited: Arc<LimitedCalls>) -> Self {
         Self {
             pool,
@@ -202,7 +207,7 @@ impl BatchedAdmission {
         answers
     }
 
-    async fn admit_one(&self, pool: &Pool, admission: &Admission) -> AdmitResult {
+    pub(super) async fn admit_one(&self, pool: &Pool, admission: &Admission) -> AdmitResult {
         self.is_own(admission.voucher)?;
         // Limits may come and go between two calls.
         for _ in 0..MOST_CHANGES {

@@ -53,6 +53,11 @@ impl LimitedCalls {
         }
     }
 
+    /// As this one, with another script in the place of `lua/admit_limited.lua`.
+    pub(super) fn admitting_by(self, admit: Script) -> Self {
+        Self { admit, ..self }
+    }
+
     /// Whether the voucher had limits when it was last asked for.
     pub(super) fn knows(&self, voucher: VoucherId) -> bool {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&voucher)

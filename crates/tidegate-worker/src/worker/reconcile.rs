@@ -12,7 +12,7 @@ use tidegate_operations::{
 use tidegate_orders::{Keys, VoucherId};
 use tidegate_reconcile::{
     KeyRemover, LookError, LookReport, LookRequest, Looker, OF_WORKER, Pace, ReconcilerLease, Repair,
-    RepairPlan, RepairReport, TakenLease,
+    RepairPlan, RepairReport, TakenLease, UseSweeper,
     fold::{FoldReport, Folder},
 };
 use tidegate_stream::{StreamError, server_time_ms};
@@ -37,6 +37,7 @@ pub struct Reconciler {
     looker: Looker,
     remover: KeyRemover,
     folder: Folder,
+    sweeper: UseSweeper,
     fold_after: Duration,
     settings: SystemSettings,
     who: String,
@@ -53,9 +54,10 @@ impl Reconciler {
         let looker = Looker::new(stores.clone(), keys.clone(), settings.stream_names(), request);
         let fold_after = settings.fold_after;
         let folder = Folder::new(stores, keys.clone(), settings.stream_names(), (fold_after, Pace::Quarter));
+        let sweeper = UseSweeper::new(redis.clone(), keys.clone(), &settings.stream_names(), Pace::Quarter);
         let (every, began) = (settings.reconcile_every, Instant::now());
         let settings = settings.clone();
-        Self { redis, keys, looker, remover, folder, fold_after, settings, who, every, began }
+        Self { redis, keys, looker, remover, folder, sweeper, fold_after, settings, who, every, began }
     }
 
     /// Looks if it is time and nobody else does. None: not now.
@@ -81,6 +83,7 @@ impl Reconciler {
                             self.repair(&plan, &job).await;
                         }
                         self.remove_delisted(&report).await;
+                        stop.run_until_cancelled(self.sweep(&report)).await;
                         // One that people have to mend keeps no other from being folded.
                         let clean = report.vouchers.iter().filter(|look| look.is_clean());
                         let clean: Vec<VoucherId> = clean.map(|look| look.books.voucher).collect();
@@ -135,6 +138,16 @@ impl Reconciler {
                 }
             }
             Err(error) => tracing::warn!(%error, "did not remove the keys of delisted vouchers"),
+        }
+    }
+
+    /// Forgets what is counted in windows that are over. What fails is done after the next look.
+    async fn sweep(&self, report: &LookReport) {
+        let vouchers: Vec<VoucherId> = report.vouchers.iter().map(|look| look.books.voucher).collect();
+        match self.sweeper.sweep(&vouchers).await {
+            Ok(0) => {}
+            Ok(swept) => tracing::info!(swept, "forgot what was counted for limits in windows that are over"),
+            Err(error) => tracing::warn!(%error, "did not forget what is counted in windows that are over"),
         }
     }
 

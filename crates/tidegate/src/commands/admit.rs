@@ -67,7 +67,8 @@ fn parse_traceparent(text: &str) -> Result<String, String> {
     is_good.then(|| text.to_owned()).ok_or_else(|| format!("it looks like {example}"))
 }
 
-fn parse_subject(text: &str) -> Result<(String, String), String> {
+/// `phone=8d969eef6ecad3c2`.
+pub fn parse_subject(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("it looks like phone=8d969eef6ecad3c2")?;
     Subjects::none().with(name, value).map_err(|error| error.to_string())?;
     Ok((name.to_owned(), value.to_owned()))
@@ -104,7 +105,7 @@ pub async fn run(settings: &SystemSettings, args: &AdmitArgs) -> anyhow::Result<
 }
 
 /// What became of the order, for people.
-fn sentence(reply: &Result<AdmitReply, GateError>) -> Cow<'static, str> {
+pub fn sentence(reply: &Result<AdmitReply, GateError>) -> Cow<'static, str> {
     let text = match reply {
         Ok(AdmitReply::Admitted) => "admitted",
         Ok(AdmitReply::AdmittedBefore) => "admitted before",

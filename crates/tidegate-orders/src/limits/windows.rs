@@ -1,0 +1,127 @@
+//! When the windows end that something was counted in.
+
+use std::collections::BTreeMap;
+
+use jiff::{civil, tz::TimeZone};
+
+use crate::order::CampaignId;
+
+/// So long after its end, a window is over for good: until then, a clock that was set back may lead into it again.
+const SLACK_MS: i64 = 24 * 3_600_000;
+
+/// The rules of a voucher or a campaign as Redis has them, as far as it takes to tell which windows are over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedWindows {
+    /// The campaign that the voucher is in.
+    pub campaign: Option<CampaignId>,
+    by_number: BTreeMap<u32, Counted>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// Without an end.
+    Sale,
+    Day {
+        offset_s: i64,
+    },
+    Month {
+        offset_s: i64,
+    },
+    Seconds(i64),
+    /// Its value is when it is at rest.
+    Rate,
+}
+
+impl CountedWindows {
+    /// Reads what [`super::rules_text`] has written. None: something else has.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (head, rules) = text.split_once(';')?;
+        let campaign = head.split_once(' ')?.1.parse().ok();
+        let rules = rules.split(';').filter(|rule| !rule.is_empty());
+        let by_number = rules.map(|rule| {
+            let words: Vec<&str> = rule.split(' ').collect();
+            let offset_s = words.get(4)?.parse().ok()?;
+            let counted = match *words.get(3)? {
+                "order" | "sale" => Counted::Sale,
+                "day" => Counted::Day { offset_s },
+                "month" => Counted::Month { offset_s },
+                "rate" => Counted::Rate,
+                seconds => Counted::Seconds(seconds.parse().ok()?),
+            };
+            Some((words.first()?.parse().ok()?, counted))
+        });
+        Some(Self { campaign, by_number: by_number.collect::<Option<_>>()? })
+    }
+
+    /// Whether a field of the hash of uses counts in a window that is over, or for a limit that was taken away.
+    #[must_use]
+    pub fn is_over(&self, field: &str, value: &str, now_ms: i64) -> bool {
+        let Some(number) = field.split_once(':').and_then(|(number, _)| number.parse::<u32>().ok()) else {
+            return false;
+        };
+        let Some(counted) = self.by_number.get(&number) else {
+            // A higher one may have been set a moment ago.
+            return self.by_number.last_key_value().is_some_and(|(highest, _)| number < *highest);
+        };
+        let window = value.split(':').next().and_then(|window| window.parse::<i64>().ok());
+        let end_ms = window.and_then(|window| counted.end_ms(window));
+        end_ms.is_some_and(|end_ms| end_ms.saturating_add(SLACK_MS) < now_ms)
+    }
+}
+
+impl Counted {
+    /// When the window of this number ends, in Unix milliseconds.
+    fn end_ms(self, window: i64) -> Option<i64> {
+        let next = window.checked_add(1)?;
+        let end_s = match self {
+            Self::Sale => return None,
+            Self::Rate => return Some(window / 1000),
+            Self::Day { offset_s } => next.checked_mul(86_400)?.checked_sub(offset_s)?,
+            Self::Seconds(length) => next.checked_mul(length)?,
+            Self::Month { offset_s } => {
+                let (year, month) = (i16::try_from(next / 12).ok()?, i8::try_from(next % 12 + 1).ok()?);
+                let first = civil::Date::new(year, month, 1).ok()?.to_zoned(TimeZone::UTC).ok()?;
+                first.timestamp().as_second() - offset_s
+            }
+        };
+        end_s.checked_mul(1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_over_a_day_after_its_end() {
+        let text = "1 5;1 d phone day 28800 1 -;2 m phone month 0 1 -;3 s phone 600 0 1 -;4 all * sale 0 1 -;5 r ip rate 9 2 -;9 z user order 0 - 2";
+        let windows = CountedWindows::parse(text).unwrap();
+        assert_eq!(windows.campaign.map(CampaignId::get), Some(5));
+        let at = |moment: &str| moment.parse::<jiff::Timestamp>().unwrap().as_millisecond();
+        // The day 19700 of UTC+8 ends on 2023-12-09 at 16:00 UTC; month 24286 is November 2023.
+        for (field, value, last, over) in [
+            ("1:a", "19700:1:1", "2023-12-10T16:00:00Z", "2023-12-10T16:00:01Z"),
+            ("2:a", "24286:1:1", "2023-12-02T00:00:00Z", "2023-12-02T00:00:01Z"),
+            ("3:a", "2833333:1:1", "2023-11-15T22:20:00Z", "2023-11-15T22:20:01Z"),
+            ("5:a", "1700000000000000", "2023-11-15T22:13:20Z", "2023-11-15T22:13:21Z"),
+        ] {
+            assert!(!windows.is_over(field, value, at(last)), "{field} {last}");
+            assert!(windows.is_over(field, value, at(over)), "{field} {over}");
+        }
+        let later = at("2099-01-01T00:00:00Z");
+        for (field, value, is_over) in [
+            ("4:", "0:7:7", false),
+            ("u:77", "3", false),
+            ("8:a", "1:1:1", true),
+            ("10:a", "1:1:1", false),
+            ("1:a", "x", false),
+        ] {
+            assert_eq!(windows.is_over(field, value, later), is_over, "{field}");
+        }
+        assert_eq!(CountedWindows::parse("0 -;").unwrap().campaign, None);
+        for wrong in ["", "x", "0 -;1 a", "0 -;1 a b week 0 1 -"] {
+            assert_eq!(CountedWindows::parse(wrong), None, "{wrong}");
+        }
+    }
+}

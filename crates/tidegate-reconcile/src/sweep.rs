@@ -1,0 +1,76 @@
+//! Forgets what is counted for limits in windows that are over, so that memory is bounded by those who bought lately.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use fred::clients::Pool;
+use tidegate_orders::{
+    Gate, Keys, VoucherId,
+    limits::{CountedWindows, LimitOwner},
+};
+use tidegate_stream::{StreamNames, server_time_ms};
+
+use crate::{pace::Pace, stores::LookError};
+
+/// Sweeps.
+#[derive(Debug)]
+pub struct UseSweeper {
+    redis: Pool,
+    gate: Gate,
+    pace: Pace,
+}
+
+impl UseSweeper {
+    /// Of the system with these names.
+    #[must_use]
+    pub fn new(redis: Pool, keys: Keys, names: &StreamNames, pace: Pace) -> Self {
+        Self { gate: Gate::new(redis.clone(), keys, names.stream.as_str()), redis, pace }
+    }
+
+    /// Sweeps what is counted for these vouchers and their campaigns. Answers with how many counters are gone. May be stopped and called
+    /// again at any time.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn sweep(&self, vouchers: &[VoucherId]) -> Result<u64, LookError> {
+        let now_ms = i64::try_from(server_time_ms(&self.redis).await?).unwrap_or(i64::MAX);
+        let (mut swept, mut campaigns) = (0, BTreeSet::new());
+        for voucher in vouchers {
+            let owner = LimitOwner::Voucher(*voucher);
+            if let Some(windows) = self.windows(owner).await? {
+                campaigns.extend(windows.campaign);
+                swept += self.sweep_owner(owner, &windows, now_ms).await?;
+            }
+        }
+        for campaign in campaigns {
+            let owner = LimitOwner::Campaign(campaign);
+            if let Some(windows) = self.windows(owner).await? {
+                swept += self.sweep_owner(owner, &windows, now_ms).await?;
+            }
+        }
+        Ok(swept)
+    }
+
+    async fn windows(&self, owner: LimitOwner) -> Result<Option<CountedWindows>, LookError> {
+        let rules = self.gate.read_limits(owner).await?;
+        Ok(rules.and_then(|rules| CountedWindows::parse(&rules)))
+    }
+
+    async fn sweep_owner(
+        &self,
+        owner: LimitOwner,
+        windows: &CountedWindows,
+        now_ms: i64,
+    ) -> Result<u64, LookError> {
+        let (mut cursor, mut swept) = (Bytes::from_static(b"0"), 0);
+        loop {
+            let (next, mut fields) = self.pace.step(self.gate.uses_page(owner, cursor)).await?;
+            fields.retain(|(field, value)| windows.is_over(field, value, now_ms));
+            swept += self.gate.sweep_uses(owner, &fields).await?;
+            if next == "0" {
+                return Ok(swept);
+            }
+            cursor = next;
+        }
+    }
+}

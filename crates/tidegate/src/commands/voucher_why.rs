@@ -1,0 +1,77 @@
+//! `tidegate voucher why`: what a caller would be told now.
+
+use anyhow::Context;
+use clap::Args;
+use tidegate_operations::{
+    SystemSettings,
+    admit::{self, AdmitRequest, WouldAdmit},
+    connect,
+};
+use tidegate_orders::{
+    Quantity, Subjects, UserId, VoucherId,
+    gate::{AdmitReply, GateError},
+};
+
+use super::admit::{parse_subject, sentence};
+use crate::{
+    exit::{Exit, WrongUsage},
+    output::OutputArgs,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate voucher why --voucher 7 --user 1001
+  tidegate voucher why --voucher 7 --user 1001 --quantity 2 --subject phone=8d969eef6ecad3c2 --json
+
+Makes the checks of an admission, in Redis, and stops before it would change anything. Exits with 0 where this caller would
+be admitted at this moment, and with 1 where not: then it says by which rule, and until when.";
+
+/// What `tidegate voucher why` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct VoucherWhyArgs {
+    /// What is wanted
+    #[arg(long, value_name = "ID")]
+    pub voucher: VoucherId,
+    /// Who wants it
+    #[arg(long, value_name = "ID")]
+    user: UserId,
+    /// How many units, up to 10,000
+    #[arg(long, value_name = "UNITS", default_value = "1", allow_negative_numbers = true)]
+    quantity: Quantity,
+    /// What the caller says of itself, for limits that count by it; may be given several times
+    #[arg(long = "subject", value_name = "NAME=VALUE", value_parser = parse_subject)]
+    subjects: Vec<(String, String)>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Says what the gate would answer.
+///
+/// # Errors
+/// When Redis cannot be reached or does not answer.
+pub async fn run(settings: &SystemSettings, args: &VoucherWhyArgs) -> anyhow::Result<Exit> {
+    let redis = connect::redis(settings).await?;
+    let VoucherWhyArgs { voucher, user, quantity, .. } = *args;
+    let subjects =
+        args.subjects.iter().try_fold(Subjects::none(), |all, (name, value)| all.with(name, value));
+    let subjects = subjects.map_err(|error| WrongUsage(format!("--subject: {error}")))?;
+    let request = AdmitRequest { voucher, user, order: None, quantity, subjects, traceparent: None };
+    let would = admit::would_admit(settings, &redis, &request).await;
+    if let Err(error) = would.reply {
+        return match error {
+            error @ GateError::NoSubject { .. } => Err(WrongUsage(error.to_string()).into()),
+            error => Err(error).context("Failed to ask Redis"),
+        };
+    }
+    args.output.print(&would, text)?;
+    Ok(if matches!(would.reply, Ok(AdmitReply::Admitted)) { Exit::Ok } else { Exit::No })
+}
+
+fn text(would: &WouldAdmit) -> String {
+    let WouldAdmit { voucher, user, reply, .. } = would;
+    match reply {
+        Ok(AdmitReply::Admitted) => format!("voucher {voucher}: user {user} would be admitted now"),
+        reply => format!("voucher {voucher}: user {user} would be {}", sentence(reply)),
+    }
+}
