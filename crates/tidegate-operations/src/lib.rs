@@ -18,6 +18,7 @@ pub mod fleet_pause;
 pub mod handover;
 pub mod migrate;
 pub mod operator_log;
+pub mod order_count;
 pub mod order_event;
 pub mod order_find;
 pub mod order_place;

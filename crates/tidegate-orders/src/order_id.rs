@@ -188,7 +188,9 @@ impl OrderIdAllocator {
 }
 
 /// The UTC day as it stands in the key of its counter, `yyyy:MM:dd`.
-fn day_text(day: i64) -> String {
+/// A day, counted from 1970-01-01, as the key of its counter names it: `yyyy:MM:dd`.
+#[must_use]
+pub fn day_text(day: i64) -> String {
     let day = Timestamp::from_second(day * SECONDS_OF_A_DAY).unwrap_or_default();
     day.strftime("%Y:%m:%d").to_string()
 }

@@ -32,6 +32,7 @@ use crate::{
         order_find::OrderFindArgs,
         order_show::OrderShowArgs,
         order_wait::OrderWaitArgs,
+        orders_count::OrdersCountArgs,
         orders_release_unpaid::OrdersReleaseUnpaidArgs,
         partitions_change::PartitionsChangeArgs,
         partitions_show::PartitionsShowArgs,
@@ -118,7 +119,7 @@ pub enum Command {
     /// Tell what became of orders, find them, or say what happened to them
     #[command(subcommand)]
     Order(OrderCommand),
-    /// End many orders at once
+    /// Count orders, or end many at once
     #[command(subcommand)]
     Orders(OrdersCommand),
     /// Look at orders that expire if they are not paid in time, or let them do so again
@@ -219,6 +220,8 @@ pub enum OrderCommand {
 /// What can be done with many orders at once.
 #[derive(Debug, Subcommand)]
 pub enum OrdersCommand {
+    /// Count orders by day or hour, beside the ids that were given out
+    Count(OrdersCountArgs),
     /// End the unpaid orders of a voucher that are too old: their units are on sale again
     ReleaseUnpaid(OrdersReleaseUnpaidArgs),
 }

@@ -20,6 +20,7 @@ pub mod order_event;
 pub mod order_find;
 pub mod order_show;
 pub mod order_wait;
+pub mod orders_count;
 pub mod orders_release_unpaid;
 pub mod partitions_change;
 pub mod partitions_show;

@@ -158,6 +158,12 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Order(OrderCommand::RefundFailed(args)) => {
             commands::order_event::refund_failed(system, args).await
         }
+        Command::Orders(OrdersCommand::Count(args)) => {
+            over_all(&system.chosen(args.voucher)?, async |system| {
+                commands::orders_count::run(system, args).await
+            })
+            .await
+        }
         Command::Orders(OrdersCommand::ReleaseUnpaid(args)) => {
             commands::orders_release_unpaid::run(system.of_voucher(args.voucher)?, args).await
         }

@@ -11,7 +11,11 @@ use tidegate_operations::{
 };
 use tidegate_orders::CampaignId;
 
-use crate::{commands::limit::rules_text, exit::Exit, output::OutputArgs};
+use crate::{
+    commands::limit::rules_text,
+    exit::Exit,
+    output::{OutputArgs, table},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,27 +52,21 @@ fn text(view: &CampaignView) -> String {
     if view.regions.is_empty() {
         return format!("no voucher is in campaign {campaign}");
     }
-    let mut lines = vec![format!(
-        "{:<24} {:>20} {:>14} {:>14} {:>14} {:>12}",
-        "region", "voucher", "began with", "in MySQL", "in Redis", "live orders"
-    )];
+    let mut table = table(&["region", "voucher", "began with", "in MySQL", "in Redis", "live orders"]);
     let shown = |units: Option<i64>| units.map_or_else(|| "-".to_owned(), |units| units.to_string());
-    lines.extend(view.regions.iter().map(|it| {
-        let RegionView { region, voucher, initial_stock, mysql_stock, redis_stock, live_orders } = it;
-        let (initial, mysql, redis) = (shown(*initial_stock), shown(*mysql_stock), shown(*redis_stock));
-        format!("{region:<24} {voucher:>20} {initial:>14} {mysql:>14} {redis:>14} {live_orders:>12}")
-    }));
+    for RegionView { region, voucher, initial_stock, mysql_stock, redis_stock, live_orders } in &view.regions
+    {
+        let units = [*initial_stock, *mysql_stock, *redis_stock, Some(*live_orders)].map(shown);
+        table.add_row([region.clone(), voucher.to_string()].into_iter().chain(units));
+    }
     let CampaignView { initial_stock, mysql_stock, redis_stock, live_orders, .. } = view;
-    let all = "all";
-    lines.push(format!(
-        "{all:<24} {:>20} {initial_stock:>14} {mysql_stock:>14} {redis_stock:>14} {live_orders:>12}",
-        ""
-    ));
+    let units = [initial_stock, mysql_stock, redis_stock, live_orders].map(|units| units.to_string());
+    table.add_row(["all".to_owned(), String::new()].into_iter().chain(units));
     let limits = match view.limits.is_empty() {
         true => format!("campaign {campaign} has no limits: tidegate limit set --campaign {campaign} ..."),
         false => format!("limits of campaign {campaign}:{}", rules_text(&view.limits)),
     };
     let others =
         if view.are_limits_shown { "" } else { "\nRedis has OTHER limits, or none: it checks those" };
-    format!("{}\n{limits}{others}", lines.join("\n"))
+    format!("{table}\n{limits}{others}")
 }

@@ -1,0 +1,141 @@
+//! How many orders there are of each day or hour, by their ids, and how many ids were given out.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use fred::{clients::Pool, interfaces::KeysInterface};
+use jiff::Timestamp;
+use serde::Serialize;
+use sqlx::{AssertSqlSafe, MySqlPool};
+use tidegate_orders::{
+    Keys, VoucherId,
+    order_id::{EPOCH_SECONDS, day_text, ids_of},
+    row_state::LIVE,
+};
+
+use crate::settings::SystemSettings;
+
+const SECONDS_OF_A_DAY: i64 = 86_400;
+
+/// The length of a row of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountBy {
+    /// A day of UTC.
+    Day,
+    /// An hour of it.
+    Hour,
+}
+
+impl CountBy {
+    const fn seconds(self) -> i64 {
+        match self {
+            Self::Day => SECONDS_OF_A_DAY,
+            Self::Hour => 3_600,
+        }
+    }
+}
+
+/// What is to be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountRequest {
+    /// By what.
+    pub by: CountBy,
+    /// Orders of this voucher only.
+    pub voucher: Option<VoucherId>,
+    /// So many days, the last of which is today; at least 1.
+    pub days: u16,
+}
+
+/// The orders of a day or an hour, by the time that their ids name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OrdersOf {
+    /// When it begins, in Unix milliseconds.
+    pub from_ms: i64,
+    /// Orders that MySQL has.
+    pub orders: i64,
+    /// Units of these.
+    pub units: i64,
+    /// Those of them that hold their units still.
+    pub live: i64,
+    /// Orders that MySQL has refused.
+    pub refused: i64,
+    /// Order ids that the counter in Redis has given out. None: it is not counted by hours or vouchers, or has no counter for the day.
+    pub ids: Option<i64>,
+    /// Of these, the ones that MySQL knows nothing of. Below 0: Redis lost its counter, or producers make ids of their own.
+    pub without_order: Option<i64>,
+}
+
+/// Orders by day or hour.
+#[derive(Clone, Debug, Serialize)]
+pub struct OrderCounts {
+    /// By what.
+    pub by: CountBy,
+    /// Of this voucher only.
+    pub voucher: Option<VoucherId>,
+    /// Each day or hour with an order or an id, the oldest first.
+    pub counts: Vec<OrdersOf>,
+}
+
+/// Counts. Reads the rows of these days, by their ids.
+///
+/// # Errors
+/// When a store does not answer.
+pub async fn count(
+    settings: &SystemSettings,
+    redis: &Pool,
+    mysql: &MySqlPool,
+    request: CountRequest,
+) -> anyhow::Result<OrderCounts> {
+    let CountRequest { by, voucher, days } = request;
+    let today = Timestamp::now().as_second().div_euclid(SECONDS_OF_A_DAY);
+    let days: Vec<i64> = (today + 1 - i64::from(days.max(1))..=today).collect();
+    let mut counts: BTreeMap<i64, OrdersOf> = BTreeMap::new();
+    let own = match voucher {
+        Some(voucher) => format!(" AND voucher_id = {voucher}"),
+        None => settings.partition().condition("voucher_id"),
+    };
+    let (first, last) = (days.first().copied().unwrap_or(today), today);
+    if let Some((first, last)) = ids_of(first).zip(ids_of(last)) {
+        let (first, last, seconds) = (*first.start(), *last.end(), by.seconds());
+        let of = |id: &str| format!("(({id} >> 32) + {EPOCH_SECONDS}) DIV {seconds}");
+        let sql = format!(
+            "SELECT CAST({} AS SIGNED) AS bucket, COUNT(*), CAST(SUM(quantity) AS SIGNED), CAST(SUM({LIVE}) AS SIGNED) \
+             FROM tb_voucher_order WHERE id BETWEEN {first} AND {last}{own} GROUP BY bucket",
+            of("id")
+        );
+        let rows: Vec<(i64, i64, i64, i64)> =
+            sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(mysql).await.context(FAILED)?;
+        for (bucket, orders, units, live) in rows {
+            let of = counts.entry(bucket * seconds).or_default();
+            (of.orders, of.units, of.live) = (orders, units, live);
+        }
+        let sql = format!(
+            "SELECT CAST({} AS SIGNED) AS bucket, COUNT(*) FROM tidegate_refusal \
+             WHERE order_id BETWEEN {first} AND {last}{own} GROUP BY bucket",
+            of("order_id")
+        );
+        let rows: Vec<(i64, i64)> =
+            sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(mysql).await.context(FAILED)?;
+        for (bucket, refused) in rows {
+            counts.entry(bucket * seconds).or_default().refused = refused;
+        }
+    }
+    if by == CountBy::Day && voucher.is_none() {
+        let keys = Keys::new(settings.keys.clone());
+        for day in days {
+            let given: Option<i64> = redis
+                .get(keys.order_id(&day_text(day)))
+                .await
+                .context("Failed to read the counter of order ids")?;
+            if let Some(given) = given {
+                let of = counts.entry(day * SECONDS_OF_A_DAY).or_default();
+                (of.ids, of.without_order) = (Some(given), Some(given - of.orders - of.refused));
+            }
+        }
+    }
+    let counts = counts.into_iter().map(|(second, of)| OrdersOf { from_ms: second * 1000, ..of }).collect();
+    Ok(OrderCounts { by, voucher, counts })
+}
+
+const FAILED: &str = "Failed to count orders in MySQL";

@@ -1,0 +1,79 @@
+//! `tidegate orders count`: orders by day or hour.
+
+use clap::{Args, ValueEnum};
+use tidegate_operations::{
+    SystemSettings, connect,
+    order_count::{self, CountBy, CountRequest, OrderCounts},
+};
+use tidegate_orders::VoucherId;
+
+use crate::{
+    exit::Exit,
+    moment,
+    output::{OutputArgs, table},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate orders count --by day
+  tidegate orders count --by hour --days 2 --voucher 7
+  tidegate orders count --by day --days 31 --json | jq '.counts[] | {from_ms, orders}'
+
+Days and hours are those of UTC, by the second that an order's id names, as Tidegate makes them. By days and over all
+vouchers, it also shows how many ids were given out. Ids without an order are of callers who were refused, of orders that
+are on their way or dead, and of what was lost: tidegate audit tells these apart.";
+
+/// What `tidegate orders count` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct OrdersCountArgs {
+    /// The length of a line
+    #[arg(long, value_name = "LENGTH", default_value = "day")]
+    by: By,
+    /// So many days, the last of which is today
+    #[arg(long, value_name = "DAYS", default_value = "7", value_parser = clap::value_parser!(u16).range(1..=3660))]
+    days: u16,
+    /// Only orders of this voucher
+    #[arg(long, value_name = "ID")]
+    pub voucher: Option<VoucherId>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    Day,
+    Hour,
+}
+
+/// Counts them.
+///
+/// # Errors
+/// When a store cannot be reached.
+pub async fn run(settings: &SystemSettings, args: &OrdersCountArgs) -> anyhow::Result<Exit> {
+    let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
+    let by = match args.by {
+        By::Day => CountBy::Day,
+        By::Hour => CountBy::Hour,
+    };
+    let request = CountRequest { by, voucher: args.voucher, days: args.days };
+    let counts = order_count::count(settings, &redis, &mysql, request).await?;
+    args.output.print(&counts, text)?;
+    Ok(Exit::Ok)
+}
+
+fn text(counts: &OrderCounts) -> String {
+    if counts.counts.is_empty() {
+        return "no order and no id in this time".to_owned();
+    }
+    let mut table =
+        table(&["from (UTC)", "orders", "units", "live", "refused", "ids given out", "without an order"]);
+    let shown = |count: Option<i64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    for of in &counts.counts {
+        let from = moment::utc_whole(of.from_ms);
+        let numbers = [of.orders, of.units, of.live, of.refused].map(|number| number.to_string());
+        let ids = [shown(of.ids), shown(of.without_order)];
+        table.add_row([from].into_iter().chain(numbers).chain(ids));
+    }
+    table.to_string()
+}
