@@ -23,6 +23,7 @@ mod delist;
 mod doctor;
 mod fold;
 mod ground;
+mod http_gate;
 mod limits;
 mod migrations;
 mod operator;

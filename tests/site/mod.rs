@@ -369,9 +369,14 @@ impl WorkerPlan {
 
     /// Starts it. It is killed when dropped.
     pub fn start(self) -> Worker {
+        self.start_as("worker")
+    }
+
+    /// As [`WorkerPlan::start`], another service of the program.
+    pub fn start_as(self, role: &str) -> Worker {
         let log = File::create(&self.log).expect("a log file");
         let mut command = program();
-        command.arg("worker").envs(&self.env).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.arg(role).envs(&self.env).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         Worker { child: command.spawn().expect("the worker starts"), log: self.log }
     }
 }

@@ -15,12 +15,10 @@ mod places;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use tokio::{
-    net::{TcpListener, TcpSocket},
-    time::sleep,
-};
+use tokio::{net::TcpListener, time::sleep};
 
 use self::{order_watch::OrderWatch, pages::Pages};
+use crate::http_server::listen_on;
 pub use crate::{
     gather::{Gathered, STORES, label_of},
     view::{Parts, Phase, View},
@@ -28,10 +26,6 @@ pub use crate::{
 
 /// How often an address that another process has is tried again.
 const TAKEN_RETRY: Duration = Duration::from_secs(2);
-/// Connections that may wait in the kernel until they are accepted. Whoever finds no room there tries again after a
-/// whole second: a probe has given up by then.
-const BACKLOG: u32 = 4096;
-
 /// Begins to serve what `views` show, one for each partition, until the process ends. Nothing is served where it is switched off.
 ///
 /// # Errors
@@ -66,15 +60,6 @@ pub async fn start(views: &[Arc<View>]) -> anyhow::Result<()> {
         http::serve(listener, pages).await;
     });
     Ok(())
-}
-
-/// Listens on an address.
-fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // As TcpListener::bind does it: a worker that ended a moment ago leaves connections behind.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
 }
 
 async fn bind_when_free(address: SocketAddr) -> TcpListener {

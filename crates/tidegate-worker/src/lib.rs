@@ -4,6 +4,8 @@ pub mod admin;
 pub mod admin_client;
 mod cached;
 mod gather;
+pub mod http_gate;
+mod http_server;
 pub mod metrics;
 mod pause_signals;
 mod process;
@@ -15,6 +17,6 @@ mod worker;
 
 pub use pause_signals::PauseSignals;
 pub use process::Process;
-pub use settings::{AdminSettings, ProcessSettings, WorkerSettings};
+pub use settings::{AdminSettings, GateSettings, ProcessSettings, WorkerSettings};
 pub use trace::Traces;
 pub use worker::NameTaken;

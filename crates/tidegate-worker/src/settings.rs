@@ -67,3 +67,16 @@ pub struct AdminSettings {
     /// How long a lane may do one and the same thing.
     pub stuck_after: Duration,
 }
+
+/// `[gate]`: the gate over HTTP.
+#[derive(Clone, Debug)]
+pub struct GateSettings {
+    /// Where to listen. Not loopback only with a token.
+    pub listen: SocketAddr,
+    /// What callers have to send.
+    pub token: Option<SecretString>,
+    /// Connections at a time.
+    pub connections: usize,
+    /// How long a head may take, and then a body.
+    pub read_within: Duration,
+}

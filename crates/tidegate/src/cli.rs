@@ -22,6 +22,7 @@ use crate::{
         expirations_resume::ExpirationsResumeArgs,
         expirations_show::ExpirationsShowArgs,
         export::ExportArgs,
+        gate::GateArgs,
         limit::{list::LimitListArgs, remove::LimitRemoveArgs, set::LimitSetArgs},
         log::LogArgs,
         migrate::MigrateArgs,
@@ -79,6 +80,8 @@ pub struct Cli {
 pub enum Command {
     /// Write the stream's orders to MySQL until told to stop
     Worker(WorkerArgs),
+    /// Admit orders over HTTP, for applications without a Redis client, until told to stop
+    Gate(GateArgs),
     /// Admit one order, as a producer does
     Admit(AdmitArgs),
     /// Put a voucher on sale, change its stock, look at it, or end its sale
@@ -287,7 +290,7 @@ impl Command {
     /// Who hears of a failure: the log of a service, or the person who typed the command.
     pub fn failure_output(&self) -> FailureOutput {
         match self {
-            Self::Worker(_) => FailureOutput::Log,
+            Self::Worker(_) | Self::Gate(_) => FailureOutput::Log,
             _ => FailureOutput::Person,
         }
     }

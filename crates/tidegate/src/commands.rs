@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod expirations_resume;
 pub mod expirations_show;
 pub mod export;
+pub mod gate;
 pub mod limit;
 mod lines;
 pub mod log;

@@ -60,6 +60,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
     }
     match &cli.command {
         Command::Worker(args) => commands::worker::run(settings, args).await,
+        Command::Gate(args) => commands::gate::run(settings, args).await,
         Command::Admit(args) => commands::admit::run(system.of_voucher(args.voucher)?, args).await,
         Command::Voucher(VoucherCommand::Load(args)) => {
             commands::voucher_load::run(system.of_voucher(args.voucher)?, args).await

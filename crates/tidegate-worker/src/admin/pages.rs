@@ -7,11 +7,9 @@ use futures_util::future::join_all;
 use hyper::{
     Method, Request, StatusCode,
     body::Bytes,
-    header::{ALLOW, AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE},
+    header::{ALLOW, HeaderValue, WWW_AUTHENTICATE},
 };
-use secrecy::ExposeSecret;
 use serde::Serialize;
-use subtle::ConstantTimeEq;
 use tidegate_stream::{breaker::State, has_group};
 use tokio::time::Instant;
 
@@ -29,6 +27,7 @@ use super::{
 use crate::{
     cached::Cached,
     gather::{Gathered, Gatherer, STORES},
+    http_server::has_token,
     metrics,
     view::{Parts, Phase, View, WorkerView},
 };
@@ -85,7 +84,8 @@ impl Pages {
 
     /// Answers a request. Its body is not looked at.
     pub async fn answer<B>(&self, request: Request<B>) -> Answer {
-        if !self.may_look(&request) {
+        let token = self.partitions[0].view.settings().admin.token.as_ref();
+        if !has_token(request.headers(), token) {
             let mut answer =
                 text(StatusCode::UNAUTHORIZED, "send `Authorization: Bearer` with admin.token\n");
             answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -110,14 +110,6 @@ impl Pages {
                 None => text(StatusCode::NOT_FOUND, INDEX),
             },
         }
-    }
-
-    fn may_look<B>(&self, request: &Request<B>) -> bool {
-        let Some(token) = &self.partitions[0].view.settings().admin.token else { return true };
-        let sent = request.headers().get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
-        let Some((scheme, sent)) = sent.split_at_checked("Bearer ".len()) else { return false };
-        // In the same time, however much of it is right.
-        scheme.eq_ignore_ascii_case(b"Bearer ") && sent.ct_eq(token.expose_secret().as_bytes()).into()
     }
 
     /// Of each partition, in their order. They are asked at the same time: one that is away takes its patience only once.

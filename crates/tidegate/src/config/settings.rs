@@ -14,7 +14,7 @@ use tidegate_orders::{
     gate::{Confirmation, ConfirmedIn},
 };
 use tidegate_stream::cluster::is_cluster_url;
-use tidegate_worker::{AdminSettings, ProcessSettings, WorkerSettings};
+use tidegate_worker::{AdminSettings, GateSettings, ProcessSettings, WorkerSettings};
 use tracing_subscriber::EnvFilter;
 
 use super::{reader::Reader, suggest::did_you_mean};
@@ -33,6 +33,8 @@ pub struct Settings {
     pub worker: WorkerSettings,
     /// What a worker shows over HTTP.
     pub admin: AdminSettings,
+    /// The gate over HTTP.
+    pub gate: GateSettings,
     /// The log.
     pub log: LogSettings,
 }
@@ -102,6 +104,7 @@ impl Settings {
             )
             .with_shards(&shards),
             worker,
+            gate: admin::gate(reader),
             log: log(reader),
         }
     }

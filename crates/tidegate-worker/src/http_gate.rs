@@ -1,0 +1,100 @@
+//! The gate over HTTP, for applications without a Redis client: `POST /orders` asks for an order, as [`Gate::admit`] does.
+//!
+//! Whoever sends slowly, or opens many connections, holds up nobody else: each has a task of its own, and time and bytes that it may
+//! take. Callers who come together go to Redis together.
+//!
+//! [`Gate::admit`]: tidegate_orders::Gate::admit
+
+mod gates;
+mod pages;
+mod problem;
+mod request;
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+};
+use tidegate_operations::System;
+use tokio::{
+    net::TcpStream,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{gates::Gates, pages::Pages};
+use crate::{http_server::listen_on, settings::GateSettings};
+
+pub use self::problem::ProblemKind;
+
+/// What the head of a request may have.
+const HEAD_BYTES: usize = 16 << 10;
+/// After an error of accepting, most often that the process has too many files open.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Serves until `stop`; then what is on its way is answered, as far as that takes no longer than `drain_within`.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub async fn serve(
+    system: &System,
+    settings: &GateSettings,
+    drain_within: Duration,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let address = settings.listen;
+    let listener = listen_on(address).with_context(|| {
+        format!("Failed to listen on {address}; check gate.listen / TIDEGATE_GATE_LISTEN")
+    })?;
+    let gates = Gates::connect(system, &stop);
+    let pages = Arc::new(Pages::new(gates, settings.clone(), stop.clone()));
+    tracing::info!(address = %listener.local_addr().unwrap_or(address), "gate listens");
+    let (graceful, places) = (GracefulShutdown::new(), Arc::new(Semaphore::new(settings.connections)));
+    let accepting = async {
+        loop {
+            // Where all places are taken, callers wait in the kernel.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((client, _)) => talk(client, Arc::clone(&pages), place, &graceful),
+                Err(error) => {
+                    tracing::debug!(%error, "the gate cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    };
+    stop.run_until_cancelled(accepting).await;
+    drop(listener);
+    if timeout(drain_within, graceful.shutdown()).await.is_err() {
+        tracing::warn!(
+            "some callers had no answer when the gate stopped: each may ask again with the same order id"
+        );
+    }
+    Ok(())
+}
+
+fn talk(client: TcpStream, pages: Arc<Pages>, place: OwnedSemaphorePermit, graceful: &GracefulShutdown) {
+    // Small answers, each of which somebody waits for.
+    let _best_effort = client.set_nodelay(true);
+    let head_within = pages.settings().read_within;
+    let service = service_fn(move |request| {
+        let pages = Arc::clone(&pages);
+        async move { Ok::<_, Infallible>(pages.answer(request).await) }
+    });
+    let talking = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_within)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(client), service);
+    let talking = graceful.watch(talking);
+    tokio::spawn(async move {
+        if let Err(error) = talking.await {
+            tracing::debug!(%error, "a caller of the gate went away");
+        }
+        drop(place);
+    });
+}

@@ -1,0 +1,224 @@
+//! What a caller is told who gets no order: problem documents ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)), each kind with a type and a
+//! page of its own.
+
+use hyper::StatusCode;
+use serde_json::{Map, Value, json};
+use tidegate_orders::{
+    OrderId,
+    gate::{AdmitReply, GateError},
+    limits::{LimitReached, RateReached},
+};
+
+use super::request::Fault;
+
+/// After so many seconds it is worth to ask again, where nobody knows better.
+const SOON_S: u64 = 1;
+
+macro_rules! problems {
+    ($($kind:ident $status:literal $slug:literal $title:literal: $page:literal)*) => {
+        /// A kind of problem.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum ProblemKind {
+            $(#[doc = $page] $kind,)*
+        }
+
+        impl ProblemKind {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+
+            /// Its HTTP status.
+            #[must_use]
+            pub const fn status(self) -> u16 {
+                match self { $(Self::$kind => $status),* }
+            }
+
+            /// What stands behind `/problems/`.
+            #[must_use]
+            pub const fn slug(self) -> &'static str {
+                match self { $(Self::$kind => $slug),* }
+            }
+
+            /// In some words, the same for all of a kind.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$kind => $title),* }
+            }
+
+            /// What it means, and what to do.
+            #[must_use]
+            pub const fn page(self) -> &'static str {
+                match self { $(Self::$kind => $page),* }
+            }
+        }
+    };
+}
+
+problems! {
+    BadJson 400 "bad-json" "The body is no JSON": "Send a JSON object, in UTF-8, such as {\"voucherId\": \"7\", \"userId\": \"1001\"}."
+    NoToken 401 "no-token" "The secret is missing or wrong": "Send `Authorization: Bearer` with gate.token."
+    NoSuchPage 404 "no-such-page" "There is nothing at this path": "Orders are asked for with POST /orders."
+    NoSuchSale 404 "no-such-sale" "This voucher is not on sale": "Redis holds no stock of the voucher. It was not loaded, or its id is wrong."
+    WrongMethod 405 "wrong-method" "This method is not answered here": "The header Allow names those that are."
+    TooSlow 408 "too-slow" "The request took too long to come": "Send it at once: gate.read_ms is the time for all of it."
+    SoldOut 409 "sold-out" "Sold out, or fewer units are left than wanted": "Fewer units may be left than were asked for. Units come back when orders are cancelled or expire."
+    SecondOrder 409 "second-order" "This user has an order of this voucher": "One order for each user and voucher, where no limit says otherwise."
+    OverLimit 409 "over-limit" "A limit refuses the order": "The member `limit` names it; `ordersLeft` and `unitsLeft` say what is left of it, and `opensAt` when its next window begins."
+    NotBegun 409 "not-begun" "The sale has not begun": "Ask again when it has."
+    Over 409 "over" "The sale is over": "Nothing is sold any more."
+    GivenBack 409 "given-back" "This order was admitted, and given back": "The order with this id has ended. A new order takes a new id."
+    IdTaken 409 "id-taken" "The order id belongs to another user's order": "Send no orderId, and one is made."
+    OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The order with this id stands, with the quantity that it was admitted with."
+    TooLarge 413 "too-large" "The body is too large": "A request has 16 KiB at most."
+    NotJson 415 "not-json" "The content is not called JSON": "Send `Content-Type: application/json`."
+    BadInput 422 "bad-input" "Some members cannot be used": "The member `errors` names each by its JSON pointer, and says why."
+    MissingSubject 422 "missing-subject" "A limit counts by something that was not sent": "The member `subject` names it: send it among `subjects`."
+    TooFast 429 "too-fast" "A rate refuses the order": "The member `limit` names the rate. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
+    Paused 503 "paused" "The sale is paused": "An operator has stopped it for a while."
+    RedisAway 503 "redis-away" "Redis does not answer": "Nothing was sent to it, so nothing was ordered."
+    RedisRefused 503 "redis-refused" "Redis refused": "Nothing was ordered. The operators of the sale find the reason in the log of the gate."
+    Unsure 504 "unsure" "Nobody knows whether the order is admitted": "Ask again with the same `orderId`: it is admitted once, however often it is asked for."
+}
+
+/// A problem of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub kind: ProblemKind,
+    pub detail: Option<String>,
+    /// Further members.
+    pub members: Map<String, Value>,
+    /// Seconds until it is worth to ask again.
+    pub retry_after_s: Option<u64>,
+}
+
+impl From<ProblemKind> for Problem {
+    fn from(kind: ProblemKind) -> Self {
+        let retry_after_s = matches!(kind.status(), 429 | 503).then_some(SOON_S);
+        Self { kind, detail: None, members: Map::new(), retry_after_s }
+    }
+}
+
+impl ProblemKind {
+    pub(super) fn http_status(self) -> StatusCode {
+        StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    pub(super) fn because(self, detail: impl Into<String>) -> Problem {
+        Problem { detail: Some(detail.into()), ..self.into() }
+    }
+}
+
+impl Problem {
+    fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub(super) fn of_faults(faults: &[Fault]) -> Self {
+        let errors: Vec<Value> =
+            faults.iter().map(|fault| json!({ "pointer": fault.pointer, "detail": fault.detail })).collect();
+        Self::from(ProblemKind::BadInput).with("errors", errors)
+    }
+
+    /// As JSON, `application/problem+json`.
+    pub(super) fn document(&self) -> String {
+        let mut document = Map::new();
+        document.insert("type".to_owned(), format!("/problems/{}", self.kind.slug()).into());
+        document.insert("title".to_owned(), self.kind.title().into());
+        document.insert("status".to_owned(), self.kind.status().into());
+        document.extend(self.detail.iter().map(|detail| ("detail".to_owned(), detail.as_str().into())));
+        document.extend(self.members.clone());
+        Value::Object(document).to_string()
+    }
+}
+
+/// What became of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is admitted: now, or when it was asked for before.
+    Admitted(&'static str),
+    /// It is not, or nobody knows.
+    Problem(Problem),
+}
+
+/// What the caller is told of what the gate answered.
+pub fn outcome(reply: Result<AdmitReply, GateError>, order: OrderId) -> Outcome {
+    use ProblemKind as Kind;
+    Outcome::Problem(match reply {
+        Ok(AdmitReply::Admitted) => return Outcome::Admitted("admitted"),
+        Ok(AdmitReply::AdmittedBefore) => return Outcome::Admitted("admitted_before"),
+        Ok(AdmitReply::SoldOut) => Kind::SoldOut.into(),
+        Ok(AdmitReply::UserHasOrder) => Kind::SecondOrder.into(),
+        Ok(AdmitReply::NoStock) => Kind::NoSuchSale.into(),
+        Ok(AdmitReply::NotBegun) => Kind::NotBegun.into(),
+        Ok(AdmitReply::Over) => Kind::Over.into(),
+        Ok(AdmitReply::Paused) => Kind::Paused.into(),
+        Ok(AdmitReply::GivenBack) => Problem::from(Kind::GivenBack).with("orderId", order.to_string()),
+        Ok(AdmitReply::OverLimit(reached)) => over_limit(reached),
+        Ok(AdmitReply::TooFast(RateReached { name, retry_ms })) => {
+            let problem = Problem::from(Kind::TooFast).with("limit", name).with("retryAfterMs", retry_ms);
+            Problem { retry_after_s: Some(retry_ms.div_ceil(1000).max(1)), ..problem }
+        }
+        Err(GateError::IdTaken { order }) => Problem::from(Kind::IdTaken).with("orderId", order.to_string()),
+        Err(GateError::OtherQuantity { order }) => {
+            Problem::from(Kind::OtherQuantity).with("orderId", order.to_string())
+        }
+        Err(GateError::NoSubject { name, .. }) => Problem::from(Kind::MissingSubject).with("subject", name),
+        Err(GateError::Unreachable(_) | GateError::Unconfirmed { .. }) => {
+            Problem::from(Kind::Unsure).with("orderId", order.to_string())
+        }
+        Err(GateError::Refused(_) | GateError::WrongPartition(_) | GateError::Unexpected { .. }) => {
+            Kind::RedisRefused.into()
+        }
+    })
+}
+
+fn over_limit(LimitReached { name, orders_left, units_left, opens_ms }: LimitReached) -> Problem {
+    let mut problem = Problem::from(ProblemKind::OverLimit).with("limit", name);
+    for (name, left) in [("ordersLeft", orders_left), ("unitsLeft", units_left)] {
+        if let Some(left) = left {
+            problem = problem.with(name, left);
+        }
+    }
+    match opens_ms.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()) {
+        Some(opens) => problem.with("opensAt", opens.to_string()),
+        None => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_type_and_words_of_its_own() {
+        let slugs: HashSet<&str> = ProblemKind::ALL.iter().map(|kind| kind.slug()).collect();
+        let titles: HashSet<&str> = ProblemKind::ALL.iter().map(|kind| kind.title()).collect();
+        assert_eq!((slugs.len(), titles.len()), (ProblemKind::ALL.len(), ProblemKind::ALL.len()));
+        for kind in ProblemKind::ALL {
+            assert!((400..=504).contains(&kind.status()), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_says_what_is_left_and_when_it_opens_and_a_rate_when_to_come_again() {
+        let order = OrderId::try_from(42).unwrap();
+        let reached = LimitReached {
+            name: "days".to_owned(),
+            orders_left: Some(1),
+            units_left: None,
+            opens_ms: Some(1_700_000_000_000),
+        };
+        let Outcome::Problem(problem) = outcome(Ok(AdmitReply::OverLimit(reached)), order) else { panic!() };
+        let document: Value = serde_json::from_str(&problem.document()).unwrap();
+        let expected = json!({
+            "type": "/problems/over-limit", "title": "A limit refuses the order", "status": 409,
+            "limit": "days", "ordersLeft": 1, "opensAt": "2023-11-14T22:13:20Z",
+        });
+        assert_eq!(document, expected);
+        let rate = RateReached { name: "fast".to_owned(), retry_ms: 1_001 };
+        let Outcome::Problem(problem) = outcome(Ok(AdmitReply::TooFast(rate)), order) else { panic!() };
+        assert_eq!((problem.kind.status(), problem.retry_after_s), (429, Some(2)));
+    }
+}

@@ -1,0 +1,177 @@
+//! A request for an order out of a JSON body.
+
+use hyper::body::Bytes;
+use serde_json::{Map, Value};
+use tidegate_orders::{OrderId, Quantity, Subjects, UserId, VoucherId};
+
+/// What a caller wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub voucher: VoucherId,
+    pub user: UserId,
+    pub quantity: Quantity,
+    pub subjects: Subjects,
+    /// The id of before, where it is asked again.
+    pub order: Option<OrderId>,
+}
+
+/// What is wrong with one place of a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// JSON pointer (RFC 6901).
+    pub pointer: String,
+    pub detail: String,
+}
+
+/// Why a body is no request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadBody {
+    /// It is no JSON.
+    NoJson(String),
+    /// It is, and cannot be used. All faults that were found.
+    Faults(Vec<Fault>),
+}
+
+const MEMBERS: [&str; 5] = ["voucherId", "userId", "quantity", "subjects", "orderId"];
+
+/// Reads a body.
+pub fn read(body: &Bytes) -> Result<Wanted, BadBody> {
+    let value: Value = serde_json::from_slice(body).map_err(|error| BadBody::NoJson(error.to_string()))?;
+    let Value::Object(members) = value else {
+        let detail = "must be an object such as {\"voucherId\": \"7\", \"userId\": \"1001\"}".to_owned();
+        return Err(BadBody::Faults(vec![Fault { pointer: String::new(), detail }]));
+    };
+    let mut faults = Vec::new();
+    for name in members.keys().filter(|name| !MEMBERS.contains(&name.as_str())) {
+        fault(&mut faults, name, format!("is none of {}", MEMBERS.join(", ")));
+    }
+    let voucher = required(&members, "voucherId", VoucherId::parse, &mut faults);
+    let user = required(&members, "userId", UserId::parse, &mut faults);
+    let order = optional(&members, "orderId", OrderId::parse, &mut faults);
+    let quantity = optional(&members, "quantity", Quantity::parse, &mut faults).unwrap_or(Quantity::ONE);
+    let subjects = subjects(&members, &mut faults);
+    match (voucher, user) {
+        (Some(voucher), Some(user)) if faults.is_empty() => {
+            Ok(Wanted { voucher, user, quantity, subjects, order })
+        }
+        _ => Err(BadBody::Faults(faults)),
+    }
+}
+
+fn fault(faults: &mut Vec<Fault>, name: &str, detail: String) {
+    let name = name.replace('~', "~0").replace('/', "~1");
+    faults.push(Fault { pointer: format!("/{name}"), detail });
+}
+
+type Parse<T, E> = fn(&[u8]) -> Result<T, E>;
+
+fn required<T, E: std::fmt::Display>(
+    members: &Map<String, Value>,
+    name: &str,
+    parse: Parse<T, E>,
+    faults: &mut Vec<Fault>,
+) -> Option<T> {
+    if !members.contains_key(name) {
+        fault(faults, name, "is missing".to_owned());
+    }
+    optional(members, name, parse, faults)
+}
+
+/// A number as text, or as a number that JSON keeps whole everywhere: up to 2^53.
+fn optional<T, E: std::fmt::Display>(
+    members: &Map<String, Value>,
+    name: &str,
+    parse: Parse<T, E>,
+    faults: &mut Vec<Fault>,
+) -> Option<T> {
+    let text = match members.get(name)? {
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.as_u64().is_some_and(|number| number <= 1 << 53) => {
+            number.to_string()
+        }
+        Value::Number(_) => {
+            fault(faults, name, "must be a whole number; send those above 2^53 as text".to_owned());
+            return None;
+        }
+        _ => {
+            fault(faults, name, "must be a number, as text or as it is".to_owned());
+            return None;
+        }
+    };
+    let parsed = parse(text.as_bytes());
+    parsed.inspect_err(|error| fault(faults, name, error.to_string())).ok()
+}
+
+fn subjects(members: &Map<String, Value>, faults: &mut Vec<Fault>) -> Subjects {
+    let subjects = match members.get("subjects") {
+        None => return Subjects::none(),
+        Some(Value::Object(subjects)) => subjects,
+        Some(_) => {
+            fault(faults, "subjects", "must be an object of names and texts".to_owned());
+            return Subjects::none();
+        }
+    };
+    let mut all = Subjects::none();
+    for (name, value) in subjects {
+        let with = match value.as_str() {
+            Some(value) => all.clone().with(name, value).map_err(|error| error.to_string()),
+            None => Err("must be a text".to_owned()),
+        };
+        match with {
+            Ok(with) => all = with,
+            Err(detail) => {
+                let name: String = name.chars().take(64).collect();
+                let name = name.replace('~', "~0").replace('/', "~1");
+                faults.push(Fault { pointer: format!("/subjects/{name}"), detail });
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(body: &str) -> Vec<String> {
+        match read(&Bytes::from(body.to_owned())) {
+            Err(BadBody::Faults(faults)) => faults.into_iter().map(|fault| fault.pointer).collect(),
+            other => panic!("{body}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn ids_are_texts_or_numbers_and_what_is_wrong_is_named_by_its_place() {
+        let body = r#"{"voucherId":"7","userId":1001,"quantity":2,"subjects":{"phone":"a1"},"orderId":"42"}"#;
+        let wanted = read(&Bytes::from_static(body.as_bytes())).unwrap();
+        assert_eq!((wanted.voucher.get(), wanted.user.get(), wanted.quantity.get()), (7, 1001, 2));
+        assert_eq!(wanted.order.map(OrderId::get), Some(42));
+        assert_eq!(wanted.subjects.iter().count(), 1);
+        assert_eq!(faults("[]"), [""]);
+        assert_eq!(faults("{}"), ["/voucherId", "/userId"]);
+        assert_eq!(
+            faults(r#"{"voucherId":"7","userId":"1","vouchers":1,"a/b~":1}"#),
+            ["/a~1b~0", "/vouchers"]
+        );
+        for (body, place) in [
+            (r#"{"voucherId":"0","userId":"1"}"#, "/voucherId"),
+            (r#"{"voucherId":" 7","userId":"1"}"#, "/voucherId"),
+            (r#"{"voucherId":7.5,"userId":"1"}"#, "/voucherId"),
+            (r#"{"voucherId":9007199254740993,"userId":"1"}"#, "/voucherId"),
+            (r#"{"voucherId":"7","userId":null}"#, "/userId"),
+            (r#"{"voucherId":"7","userId":"9223372036854775808"}"#, "/userId"),
+            (r#"{"voucherId":"7","userId":"1","quantity":"10001"}"#, "/quantity"),
+            (r#"{"voucherId":"7","userId":"1","subjects":[]}"#, "/subjects"),
+            (r#"{"voucherId":"7","userId":"1","subjects":{"phone":1}}"#, "/subjects/phone"),
+            (r#"{"voucherId":"7","userId":"1","subjects":{"phone":"a\u0000"}}"#, "/subjects/phone"),
+            (r#"{"voucherId":"7","userId":"1","subjects":{"user":"2"}}"#, "/subjects/user"),
+        ] {
+            assert_eq!(faults(body), [place], "{body}");
+        }
+        for body in [&b""[..], b"{", b"\xff", b"{\"voucherId\":\"\xff\"}"] {
+            assert!(matches!(read(&Bytes::copy_from_slice(body)), Err(BadBody::NoJson(_))), "{body:?}");
+        }
+        let deep = "[".repeat(10_000);
+        assert!(matches!(read(&Bytes::from(deep)), Err(BadBody::NoJson(_))));
+    }
+}

@@ -1,0 +1,48 @@
+//! `tidegate gate`: the gate over HTTP.
+
+use clap::Args;
+use tidegate_worker::http_gate;
+use tokio_util::sync::CancellationToken;
+
+use crate::{config::Settings, exit::Exit, signals::Signals};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate gate
+  tidegate gate --set gate.listen=127.0.0.1:8434
+  curl -i http://127.0.0.1:8434/orders -H 'Content-Type: application/json' -d '{\"voucherId\": \"7\", \"userId\": \"1001\"}'
+
+For applications that have no Redis client, or do not want scripts of their own: POST /orders asks for an order, as
+tidegate admit does. See docs/http-gate.md. Waits for Redis where it is away, and says so to callers. SIGTERM or SIGINT: whoever
+is on the way is answered, then it exits with 0; a second signal, or worker.stop_deadline_ms, ends it at once with 4.";
+
+/// What `tidegate gate` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct GateArgs {}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it cannot listen.
+pub async fn run(settings: &Settings, _args: &GateArgs) -> anyhow::Result<Exit> {
+    let mut signals = Signals::listen()?;
+    let stop = CancellationToken::new();
+    let deadline = settings.worker.stop_deadline;
+    let mut serving =
+        std::pin::pin!(http_gate::serve(&settings.system, &settings.gate, deadline, stop.clone()));
+    tokio::select! {
+        ended = &mut serving => ended.map(|()| Exit::Ok),
+        name = signals.next() => {
+            tracing::info!(signal = name, "stopping: who is on the way is answered first");
+            stop.cancel();
+            tokio::select! {
+                ended = serving => ended.map(|()| Exit::Ok),
+                name = signals.next() => {
+                    tracing::warn!(signal = name, "second signal: exit now");
+                    Ok(Exit::DeadlinePassed)
+                }
+            }
+        }
+    }
+}
