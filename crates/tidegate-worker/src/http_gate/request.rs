@@ -1,7 +1,7 @@
 //! A request for an order out of a JSON body.
 
 use hyper::body::Bytes;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use tidegate_orders::{OrderId, Quantity, Subjects, UserId, VoucherId};
 
 /// What a caller wants.
@@ -86,13 +86,13 @@ fn optional<T, E: std::fmt::Display>(
 ) -> Option<T> {
     let text = match members.get(name)? {
         Value::String(text) => text.clone(),
-        Value::Number(number) if number.as_u64().is_some_and(|number| number <= 1 << 53) => {
-            number.to_string()
-        }
-        Value::Number(_) => {
-            fault(faults, name, "must be a whole number; send those above 2^53 as text".to_owned());
-            return None;
-        }
+        Value::Number(number) => match whole(number) {
+            Some(whole) => whole.to_string(),
+            None => {
+                fault(faults, name, "must be a whole number; send those above 2^53 as text".to_owned());
+                return None;
+            }
+        },
         _ => {
             fault(faults, name, "must be a number, as text or as it is".to_owned());
             return None;
@@ -100,6 +100,15 @@ fn optional<T, E: std::fmt::Display>(
     };
     let parsed = parse(text.as_bytes());
     parsed.inspect_err(|error| fault(faults, name, error.to_string())).ok()
+}
+
+/// JSON knows one kind of number: 256.0 is 256.
+fn whole(number: &Number) -> Option<u64> {
+    const MOST: u64 = 1 << 53;
+    let float =
+        || number.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=MOST as f64).contains(number));
+    let whole = number.as_u64().or_else(|| Some(float()? as u64));
+    whole.filter(|whole| *whole <= MOST)
 }
 
 fn subjects(members: &Map<String, Value>, faults: &mut Vec<Fault>) -> Subjects {
@@ -142,7 +151,8 @@ mod tests {
 
     #[test]
     fn ids_are_texts_or_numbers_and_what_is_wrong_is_named_by_its_place() {
-        let body = r#"{"voucherId":"7","userId":1001,"quantity":2,"subjects":{"phone":"a1"},"orderId":"42"}"#;
+        let body =
+            r#"{"voucherId":"7","userId":1001.0,"quantity":2,"subjects":{"phone":"a1"},"orderId":"42"}"#;
         let wanted = read(&Bytes::from_static(body.as_bytes())).unwrap();
         assert_eq!((wanted.voucher.get(), wanted.user.get(), wanted.quantity.get()), (7, 1001, 2));
         assert_eq!(wanted.order.map(OrderId::get), Some(42));
