@@ -295,7 +295,13 @@ impl Keys {
         &self.templates.fields
     }
 
-    /// All stocks there are, for SCAN.
+    /// All stocks of vouchers that have limits, for SCAN.
+    #[must_use]
+    pub(crate) fn limited_stocks(&self) -> Pattern<'_> {
+        Pattern::new(&self.templates.limited, "<voucher>")
+    }
+
+    /// All stocks of vouchers without limits, for SCAN.
     #[must_use]
     pub(crate) fn stocks(&self) -> Pattern<'_> {
         Pattern::new(&self.templates.stock, "<voucher>")

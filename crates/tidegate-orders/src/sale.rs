@@ -52,7 +52,7 @@ pub async fn read_stock(pool: &Pool, keys: &Keys, voucher: VoucherId) -> FredRes
     stock.map(|text| text.parse().map_err(|_| no_number(&text))).transpose()
 }
 
-/// How many keys Redis holds, of whatever kind. Each `find` here looks at all of them.
+/// How many keys Redis holds, of whatever kind. Each `find` here looks at all of them, [`find_loaded`] twice.
 ///
 /// # Errors
 /// When Redis does not answer.
@@ -60,13 +60,21 @@ pub async fn count_keys(pool: &Pool) -> FredResult<u64> {
     pool.next().dbsize().await
 }
 
-/// All vouchers that have a stock in Redis: the gate admits orders for no others. Calls `looked` with the number of keys of
-/// each step. A voucher that is loaded meanwhile may be missing.
+/// All vouchers that have a stock in Redis, with limits or without: the gate admits orders for no others. Looks at all keys
+/// twice, and calls `looked` with the number of keys of each step. A voucher that is loaded meanwhile may be missing.
 ///
 /// # Errors
 /// When Redis does not answer, or does not allow SCAN.
-pub async fn find_loaded(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
-    find(pool, keys, keys.stocks(), looked).await
+pub async fn find_loaded(
+    pool: &Pool,
+    keys: &Keys,
+    mut looked: impl FnMut(u64),
+) -> FredResult<Vec<VoucherId>> {
+    let mut found = find(pool, keys, keys.stocks(), &mut looked).await?;
+    found.extend(find(pool, keys, keys.limited_stocks(), looked).await?);
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
 }
 
 /// All vouchers of which Redis holds a window or a state. As [`find_loaded`].

@@ -65,6 +65,7 @@ async fn all_sales_are_paused_and_go_on_but_for_those_that_were_paused_by_name()
     for voucher in 1..=250 {
         site.redis_says(&["SET", &stock_key(voucher), "10"]).await;
     }
+    program.run("limit set --voucher 250 --name sale --subject user --window sale --orders 9").expect(0);
     program.run("pause --voucher 8 --yes").expect(0);
     let planned = program.run("pause --dry-run").expect(0);
     assert!(

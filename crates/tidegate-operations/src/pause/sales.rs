@@ -87,7 +87,7 @@ impl<'a> SalesPause<'a> {
     }
 
     async fn read(&self, progress: &dyn Progress) -> anyhow::Result<SalesPausePlan> {
-        progress.expect(sale::count_keys(self.redis).await?, "keys looked at");
+        progress.expect(2 * sale::count_keys(self.redis).await?, "keys looked at");
         let loaded = sale::find_loaded(self.redis, &self.keys, |keys| progress.add(keys)).await?;
         let mut plan = SalesPausePlan::default();
         for chunk in loaded.chunks(CHUNK) {

@@ -768,7 +768,8 @@ async fn a_voucher_that_is_on_sale_is_not_loaded_again_and_one_whose_sale_ended_
 async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
     let ground = Ground::new().await?;
     let script = "for at = 1, 5000 do redis.call('SET', 'lock:order:' .. at, '') end \
-                  for at = 1, 50 do redis.call('SET', 'seckill:stock:' .. at * 10, at) end \
+                  for at = 1, 49 do redis.call('SET', 'seckill:stock:' .. at * 10, at) end \
+                  redis.call('SET', 'seckill:limited:500', 5) \
                   for _, name in ipairs({'x', '', '0', '7:x'}) do redis.call('SET', 'seckill:stock:' .. name, 1) end \
                   return 1";
     ground.words(&["EVAL", script, "0"]).await?;
