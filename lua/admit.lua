@@ -5,15 +5,13 @@
 -- KEYS[4] journal: hash, order id -> stock movement as JSON; KEYS[5] stream: the orders
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] voucher id: each 1 .. 2^63-1, decimal, no sign, no padding
 -- ARGV[4] quantity: 1 .. 10000; ARGV[5] traceparent: of the caller, at most 128 bytes, '' for none
--- Reply 0: admitted
--- Reply 1: sold out, or fewer units left than wanted
--- Reply 2: this user already has an order
--- Reply 3: no stock is loaded
--- Reply 4: the sale has not begun
--- Reply 5: the sale is over
+-- Reply 0: admitted; Reply 1: sold out, or fewer units left than wanted
+-- Reply 2: this user already has an order; Reply 3: no stock is loaded
+-- Reply 4: the sale has not begun; Reply 5: the sale is over
 -- Reply 6: this very order was admitted before: success for a caller who lost the first reply
 -- Reply 7: the sale is paused
 -- Reply 8: this very order was admitted and given back
+-- Reply 11: the sale is busy: workers are too far behind, or none lives
 -- Reply 12: the voucher has limits: ask admit_limited.lua
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error IDTAKEN: the order id belongs to an order of another user
@@ -41,10 +39,12 @@ if #KEYS ~= 5 or #ARGV ~= 5 or #stock > 13 or #traceparent > 128
   return redis.error_reply('BADARG wanted: 5 keys, ids, quantity, traceparent, a stock that is a number')
 end
 local left = stock - quantity if left < 0 then return refuse(1) end
-local sale, time = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state'), call('TIME')
+local sale, time = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state', 'brake'), call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 if sale[3] == 'paused' then return refuse(7) end if sale[1] and now_ms - sale[1] < 0 then return refuse(4) end
 if sale[2] and now_ms - sale[2] >= 0 then return refuse(5) end
+if sale[4] and (find(sale[4], '^until') == 1) == (now_ms - string.match(sale[4], '%d+') < 0) then
+  return refuse(11) end -- 'until <ms>', or 'from <ms>'
 local marked = redis.pcall('SADD', KEYS[2], user)
 if marked ~= 1 then return refuse(marked == 0 and 2 or marked) end
 local entry = '{"action":"admit","from":' .. stock .. ',"to":' .. string.format('%d', left) .. ',"change":-'

@@ -13,6 +13,7 @@
 -- Reply 0: admitted; Reply 1: sold out; Reply 2: this user has an order; Reply 3: no stock is loaded
 -- Reply 4: the sale has not begun; Reply 5: the sale is over; Reply 6: this very order was admitted before
 -- Reply 7: the sale is paused; Reply 8: this very order was admitted and given back
+-- Reply 11: the sale is busy: workers are too far behind, or none lives
 -- Reply array: 9, name of the limit, orders left, units left, when it opens again in Unix ms; '' for no
 -- bound. The name is slots where the user holds 31 orders
 -- Reply array: 10, name of the rate, milliseconds to wait
@@ -50,7 +51,7 @@ local function refuse(reply) -- what the journal knows comes first; and a buyer 
   elseif find(entry, '"change":-' .. quantity .. ',', 1, true) then return 6 end
   return redis.error_reply('OTHERQTY this order was admitted before, with another quantity')
 end
-local sale = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state')
+local sale = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state', 'brake')
 if sale[3] == 'paused' then return refuse(7) end
 local slots_word, campaign, rules = match(call('HGET', KEYS[6], 'rules') or '', '^([01]) ([%d-]+);?(.*)$')
 if not rules then return refuse(redis.error_reply('NOLIMITS the voucher has no limits: ask admit.lua')) end
@@ -72,6 +73,8 @@ local now_ms, now_us = time[1] .. string.sub('00000' .. time[2], -6, -4), now_s 
 if sale[1] and now_ms - sale[1] < 0 then return refuse(4) end
 if sale[2] and now_ms - sale[2] >= 0 then return refuse(5) end
 if left < 0 then return refuse(1) end
+if sale[4] and (find(sale[4], '^until') == 1) == (now_ms - match(sale[4], '%d+') < 0) then
+  return refuse(11) end -- 'until <ms>', or 'from <ms>'
 local rates, uses, refusal, missing = {}, {}, nil, nil
 -- Days since 1970-01-01 <-> months since year 0: http://howardhinnant.github.io/date_algorithms.html
 local function month_at(days)

@@ -26,17 +26,17 @@ if not stock or stock == '0' then -- most callers in a rush end here
     or call('HGET', KEYS[4], '#limited') and 12 or 3
   for n = 1, #orders do answers[n] = refuse(entries[n], ARGV[4 * n - 1], ARGV[4 * n], reply) end
   return answers end
-local sale, time = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state'), call('TIME')
+local sale, time = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state', 'brake'), call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local closed = sale[3] == 'paused' and 7
-  or sale[1] and now_ms - sale[1] < 0 and 4 or sale[2] and now_ms - sale[2] >= 0 and 5
+  or sale[1] and now_ms - sale[1] < 0 and 4 or sale[2] and now_ms - sale[2] >= 0 and 5 or sale[4]
+    and (find(sale[4], '^until') == 1) == (now_ms - string.match(sale[4], '%d+') < 0) and 11
 local from = stock -- units left before each order. No error may end the script before the last lines: pcall
 local function admit(order, user, quantity, traceparent)
   if #traceparent > 128 or not (find(order, id) and find(user, id))
     or #order > 18 and (#order > 19 or order > max) or #user > 18 and (#user > 19 or user > max)
     or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
-    return 'BADARG wanted: ids, a quantity, a traceparent'
-  end
+    return 'BADARG wanted: ids, a quantity, a traceparent' end
   local reason = from - quantity < 0 and 1 or closed
   local marked = not reason and pcall('SADD', KEYS[2], user)
   if marked ~= 1 then

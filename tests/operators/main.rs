@@ -15,6 +15,7 @@ mod terminal;
 
 mod admit_confirmed;
 mod audit;
+mod brake;
 mod campaigns;
 mod commands;
 mod configuration;

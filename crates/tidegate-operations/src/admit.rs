@@ -124,6 +124,7 @@ fn word(reply: &Result<AdmitReply, GateError>) -> &'static str {
         Ok(AdmitReply::NotBegun) => "not_begun",
         Ok(AdmitReply::Over) => "over",
         Ok(AdmitReply::Paused) => "paused",
+        Ok(AdmitReply::Busy) => "busy",
         Ok(AdmitReply::GivenBack) => "given_back",
         Ok(AdmitReply::OverLimit(_)) => "over_limit",
         Ok(AdmitReply::TooFast(_)) => "too_fast",

@@ -6,6 +6,7 @@
 
 pub mod admit;
 pub mod audit;
+pub mod brake;
 pub mod campaigns;
 pub mod change;
 pub mod connect;

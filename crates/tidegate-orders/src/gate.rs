@@ -6,6 +6,7 @@
 
 mod batched_admission;
 mod batcher;
+mod brake;
 mod confirmed;
 mod delist;
 mod fold;
@@ -44,6 +45,7 @@ use tidegate_stream::{Script, readable};
 
 use self::{batched_admission::BatchedAdmission, limited::LimitedCalls, moving::Moves, release::Releases};
 pub use self::{
+    brake::Brake,
     confirmed::{Confirmation, ConfirmedIn},
     delist::{DelistReply, RemovedKeys, SaleKeys},
     fold::{FoldReply, MOST_FOLDED, OrderFold},
@@ -104,6 +106,8 @@ pub enum AdmitReply {
     Over,
     /// The sale is paused.
     Paused,
+    /// Workers are too far behind, or none lives: come again later.
+    Busy,
     /// This order was admitted and given back: a new attempt needs a new order id.
     GivenBack,
     /// A limit of the voucher, or of its campaign, is reached.
@@ -130,6 +134,7 @@ impl AdmitReply {
             6 => Self::AdmittedBefore,
             7 => Self::Paused,
             8 => Self::GivenBack,
+            11 => Self::Busy,
             _ => return None,
         })
     }
@@ -266,6 +271,7 @@ pub struct Gate {
     batched_admission: Arc<BatchedAdmission>,
     releases: Releases,
     limited: Arc<LimitedCalls>,
+    brake: Script,
     fold: Script,
     limit: Script,
     load: Script,
@@ -297,6 +303,7 @@ impl Gate {
             keys,
             stream,
             batched_admission: Arc::new(batched_admission),
+            brake: Script::new("brake", include_str!("../../../lua/brake.lua")),
             fold: Script::new("fold", include_str!("../../../lua/fold.lua")),
             limit: Script::new("limit", include_str!("../../../lua/limit.lua")),
             load: Script::new("load", include_str!("../../../lua/load.lua")),

@@ -253,6 +253,18 @@ impl Keys {
         self.templates.sweeper.as_str().into()
     }
 
+    /// Held by the worker that marks sales as busy.
+    #[must_use]
+    pub fn braker(&self) -> Key {
+        format!("{}:brake", self.templates.sweeper).into()
+    }
+
+    /// Is there while sales need workers: they have marks that do not end by themselves.
+    #[must_use]
+    pub fn sales_need_workers(&self) -> Key {
+        format!("{}:need-workers", self.templates.sweeper).into()
+    }
+
     /// Held by whoever compares both stores, or mends or rebuilds one of them.
     #[must_use]
     pub fn reconciler(&self) -> Key {

@@ -281,6 +281,17 @@ pub async fn not_ended(
     Ok((open, ended))
 }
 
+/// The vouchers of a partition that are not delisted and whose time is not over, by their rows and the clock of MySQL.
+///
+/// # Errors
+/// As [`find`].
+pub async fn on_sale(pool: &MySqlPool, partition: &Partition) -> Result<Vec<VoucherId>, VoucherError> {
+    let sql = "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher WHERE delisted_at IS NULL \
+         AND COALESCE(end_time + 0 = 0 OR end_time > NOW(), 1){own}";
+    let ids: Vec<i64> = sqlx::query_scalar(of_partition(sql, partition)).fetch_all(pool).await?;
+    Ok(ids.into_iter().filter_map(|id| id.try_into().ok()).collect())
+}
+
 /// Of these orders, those that MySQL has neither as rows nor as refusals, in any voucher; in their order.
 ///
 /// # Errors

@@ -129,6 +129,7 @@ fn add_state(families: &mut Families, view: &View, parts: &Parts) {
     let held = view.pause_switch().active();
     let is_held = |reason| held.iter().any(|held| held.reason == reason);
     families.each(&catalog::PAUSED, [FLEET, SIGNAL].map(|reason| ([reason], flag(is_held(reason)))));
+    families.one(&catalog::BUSY, flag(parts.busy.load(Relaxed)));
     let outages = parts.breaker.outages();
     let outages = STORES.map(|store| ([label_of(store)], number(*outages.get(store).unwrap_or(&0))));
     families.each(&catalog::OUTAGES, outages);

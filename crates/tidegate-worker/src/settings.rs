@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use secrecy::SecretString;
-use tidegate_operations::SystemSettings;
+use tidegate_operations::{SystemSettings, brake::BrakeSettings};
 
 /// All that a worker process is told.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct ProcessSettings {
     pub worker: WorkerSettings,
     /// What it shows over HTTP.
     pub admin: AdminSettings,
+    /// When sales are marked as busy.
+    pub brake: BrakeSettings,
 }
 
 /// `[worker]`

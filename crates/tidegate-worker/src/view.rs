@@ -1,7 +1,10 @@
 //! What there is to see of a worker, from its start to its end.
 
 use std::{
-    sync::{Arc, OnceLock, atomic::AtomicU64},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64},
+    },
     time::{Duration, Instant},
 };
 
@@ -40,6 +43,8 @@ pub struct Parts {
     pub contentions: Arc<Contentions>,
     /// Events `expired` that it has appended.
     pub expirations: Arc<AtomicU64>,
+    /// Whether this worker marks sales as busy.
+    pub busy: Arc<AtomicBool>,
     /// What was announced.
     pub result_counters: Arc<ResultCounters>,
 }

@@ -4,20 +4,28 @@
 //! Stop: reading ends, each lane settles the batch in its hand, then the name is given back.
 
 mod beside;
+mod brake;
 mod build;
 mod expire;
+mod fleet_lease;
 mod name;
 mod reconcile;
 mod shard;
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_operations::{SystemSettings, connect, expirations::Sweeper, fleet_pause, partition_list};
+use tidegate_operations::{
+    SystemSettings,
+    brake::{BrakeSettings, Braker},
+    connect,
+    expirations::Sweeper,
+    fleet_pause, partition_list,
+};
 use tidegate_orders::{
     Announcer, Keys, Ledger, OrderCounters, OrderHandler, ResultsTrimmer, Sessions, worker_hands,
 };
@@ -30,7 +38,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::{settings::WorkerSettings, view::Parts};
-use expire::{ExpiryLease, expire};
+use brake::brake;
+use expire::expire;
+use fleet_lease::FleetLease;
 use name::Name;
 pub use name::NameTaken;
 use reconcile::{Reconciler, reconcile};
@@ -84,7 +94,11 @@ pub struct Worker {
     stream: Stream,
     lanes: Vec<Lane<OrderHandler>>,
     sweeper: Sweeper,
-    expiry_lease: ExpiryLease,
+    expiry_lease: FleetLease,
+    brake_settings: BrakeSettings,
+    braker: Braker,
+    brake_lease: FleetLease,
+    busy: Arc<AtomicBool>,
     reconciler: Reconciler,
     breaker: Arc<Breaker>,
     pause_switch: Arc<PauseSwitch>,
@@ -110,6 +124,7 @@ impl Worker {
             order_counters: Arc::clone(&self.order_counters),
             contentions: Arc::clone(self.ledger.contentions()),
             expirations: Arc::clone(self.sweeper.appended()),
+            busy: Arc::clone(&self.busy),
             result_counters: Arc::clone(self.announcer.counters()),
         }
     }
@@ -164,6 +179,7 @@ impl Worker {
                 ),
                 beside::post(&set_aside_notes, &self.settings.name, &self.counters, stop.clone()),
                 self.shard.then(expire(self.sweeper, self.expiry_lease, stop.clone()), &stop),
+                brake(self.brake_settings, self.braker, self.brake_lease, self.busy, stop.clone()),
                 self.shard.then(reconcile(self.reconciler, stop.clone()), &stop),
             )
         };

@@ -383,6 +383,7 @@ async fn every_refusal_leaves_no_trace() -> Result<()> {
     let hours = |hours| Some(Timestamp::now() + SignedDuration::from_hours(hours));
     let future_ms = hours(1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
     let past_ms = hours(-1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
+    let (busy_until_ms, served_until_ms) = (format!("until {future_ms}"), format!("from {past_ms}"));
     let cases = [
         (AdmitReply::AdmittedBefore, admission(1, 1), vec![]),
         (AdmitReply::UserHasOrder, admission(3, 1), vec![]),
@@ -390,6 +391,12 @@ async fn every_refusal_leaves_no_trace() -> Result<()> {
         (AdmitReply::Paused, admission(3, 3), vec!["HSET", VOUCHER, "state", "paused"]),
         (AdmitReply::NotBegun, admission(3, 3), vec!["HSET", VOUCHER, "state", "", "begin_ms", &future_ms]),
         (AdmitReply::Over, admission(3, 3), vec!["HSET", VOUCHER, "begin_ms", "0", "end_ms", &past_ms]),
+        (
+            AdmitReply::Busy,
+            admission(3, 3),
+            vec!["HSET", VOUCHER, "end_ms", &future_ms, "brake", &busy_until_ms],
+        ),
+        (AdmitReply::Busy, admission(3, 3), vec!["HSET", VOUCHER, "brake", &served_until_ms]),
         (AdmitReply::SoldOut, admission(3, 3), vec!["SET", STOCK, "0"]),
         (AdmitReply::SoldOut, admission(3, 3), vec!["SET", STOCK, "-3"]),
         (AdmitReply::NoStock, admission(3, 3), vec!["DEL", STOCK]),

@@ -1,7 +1,10 @@
 //! The scripts against a model: random sequences of calls, and after each one the reply and everything Redis holds
 //! must be what the model says. So a refusal that left a trace would be seen at the very call that left it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use crate::ground::{Ground, TRACE, admission, release, voucher};
 use anyhow::{Result, ensure};
@@ -12,8 +15,8 @@ use serde_json::{Value as Json, json};
 use tidegate_orders::{
     Quantity,
     gate::{
-        Admission, AdmitReply, ChangeState, GateError, JournalUse, LoadReply, Pause, Release, ReleaseReply,
-        RestockReply, SaleWindow, Scope, StockChange, SumCheck, UserAfter,
+        Admission, AdmitReply, Brake, ChangeState, GateError, JournalUse, LoadReply, Pause, Release,
+        ReleaseReply, RestockReply, SaleWindow, Scope, StockChange, SumCheck, UserAfter,
     },
     journal::Sum,
 };
@@ -43,6 +46,7 @@ enum Step {
     },
     Pause(Scope),
     Resume(Scope),
+    Brake(Brake),
     Window {
         begin: Bound,
         end: Bound,
@@ -62,6 +66,8 @@ enum Step {
     },
     LoseStock,
 }
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
@@ -102,6 +108,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(unwanted, freed)| Step::ReleaseAll { unwanted, freed }),
         1 => scope().prop_map(Step::Pause),
         2 => scope().prop_map(Step::Resume),
+        1 => prop_oneof![
+            Just(Brake::BusyFor(HOUR)), Just(Brake::ServedFor(HOUR)), Just(Brake::ServedFor(Duration::ZERO))
+        ].prop_map(Step::Brake),
+        2 => Just(Step::Brake(Brake::Off)),
         2 => (bound(), bound()).prop_map(|(begin, end)| Step::Window { begin, end }),
         3 => (0..8_u64, bound(), bound(), journal)
             .prop_map(|(stock, begin, end, journal)| Step::Load { stock, begin, end, journal }),
@@ -120,6 +130,7 @@ struct Model {
     begin: Bound,
     end: Bound,
     paused: Option<Scope>,
+    brake: Option<Brake>,
     journal: BTreeMap<i64, Json>,
     /// Movements of the whole sale.
     sale: BTreeMap<String, Json>,
@@ -155,6 +166,7 @@ impl Model {
             begin: Bound::None,
             end: Bound::None,
             paused: None,
+            brake: None,
             journal: BTreeMap::new(),
             sale: BTreeMap::new(),
             apart: None,
@@ -186,6 +198,13 @@ impl Model {
             Step::Resume(scope) => {
                 let ends = self.paused.is_some_and(|paused| scope == Scope::Own || paused == Scope::All);
                 Reply::Changed(ends && self.paused.take().is_some())
+            }
+            Step::Brake(Brake::Off) => Reply::Changed(self.brake.take().is_some()),
+            Step::Brake(brake) => {
+                if self.stock.is_some() {
+                    self.brake = Some(brake);
+                }
+                Reply::Changed(self.stock.is_some())
             }
             Step::Window { begin, end } => self.set(|model| (model.begin, model.end) = (begin, end)),
             Step::SetStock { stock } => self.set(|model| model.set_stock(Some(stock))),
@@ -222,6 +241,7 @@ impl Model {
             _ if self.paused.is_some() => AdmitReply::Paused,
             _ if self.begin == Bound::Future => AdmitReply::NotBegun,
             _ if self.end == Bound::Past => AdmitReply::Over,
+            _ if self.brake.is_some_and(|brake| brake != Brake::ServedFor(HOUR)) => AdmitReply::Busy,
             _ if self.buyers.contains(&user) => AdmitReply::UserHasOrder,
             Some(stock) => {
                 self.stock = Some(stock - quantity);
@@ -383,6 +403,7 @@ async fn apply(ground: &Ground, model: &Model, step: &Step) -> Result<Reply> {
             return reply_of(gate.restock(voucher(), before, &now, units).await, Reply::Restock);
         }
         Step::Pause(scope) => return Ok(Reply::Changed(gate.pause(voucher(), scope).await?)),
+        Step::Brake(brake) => return Ok(Reply::Changed(gate.brake(&[voucher()], brake).await? == 1)),
         Step::Resume(scope) => return Ok(Reply::Changed(gate.resume(voucher(), scope).await?)),
         Step::Window { begin, end } => {
             let key = keys.voucher(voucher());

@@ -73,6 +73,7 @@ problems! {
     BadInput 422 "bad-input" "Some members cannot be used": "The member `errors` names each by its JSON pointer, and says why."
     MissingSubject 422 "missing-subject" "A limit counts by something that was not sent": "The member `subject` names it: send it among `subjects`."
     TooFast 429 "too-fast" "A rate refuses the order": "The member `limit` names the rate. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
+    Busy 503 "busy" "Orders come faster than they can be written": "Workers are too far behind, or none lives. Nothing was ordered: come again later."
     Paused 503 "paused" "The sale is paused": "An operator has stopped it for a while."
     RedisAway 503 "redis-away" "Redis does not answer": "Nothing was sent to it, so nothing was ordered."
     RedisRefused 503 "redis-refused" "Redis refused": "Nothing was ordered. The operators of the sale find the reason in the log of the gate."
@@ -152,6 +153,7 @@ pub fn outcome(reply: Result<AdmitReply, GateError>, order: OrderId) -> Outcome 
         Ok(AdmitReply::NotBegun) => Kind::NotBegun.into(),
         Ok(AdmitReply::Over) => Kind::Over.into(),
         Ok(AdmitReply::Paused) => Kind::Paused.into(),
+        Ok(AdmitReply::Busy) => Kind::Busy.into(),
         Ok(AdmitReply::GivenBack) => Problem::from(Kind::GivenBack).with("orderId", order.to_string()),
         Ok(AdmitReply::OverLimit(reached)) => over_limit(reached),
         Ok(AdmitReply::TooFast(RateReached { name, retry_ms })) => {

@@ -88,6 +88,8 @@ catalog! {
         "1 while this process reads nothing because the store is away."
     PAUSED: Gauge "tidegate_paused" ["reason"]
         "1 while this process reads nothing because all workers are paused (fleet), or it alone is (signal)."
+    BUSY: Gauge "tidegate_busy" []
+        "1 while this process marks sales as busy, because the fleet is too far behind: buyers hear 11."
     OUTAGES: Counter "tidegate_outages_total" ["store"]
         "Outages of a store that this process has noticed."
     EXPIRATIONS: Counter "tidegate_expirations_appended_total" []

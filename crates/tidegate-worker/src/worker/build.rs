@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use fred::clients::Pool;
 use tidegate_operations::{
-    InvalidInput, SystemSettings, connect, expirations::Sweeper, fleet_pause, partition_list,
+    InvalidInput, SystemSettings, brake::Braker, connect, expirations::Sweeper, fleet_pause, partition_list,
     text::error_chain,
 };
 use tidegate_orders::{Gate, Keys, OrderCounters, OrderHandler, ResultsTrimmer, UserLocks};
@@ -16,7 +16,7 @@ use tidegate_stream::{
 };
 use tokio::time::sleep;
 
-use super::{ExpiryLease, Name, Reconciler, Shard, SharedMySql, Worker};
+use super::{FleetLease, Name, Reconciler, Shard, SharedMySql, Worker};
 use crate::{
     settings::{ProcessSettings, WorkerSettings},
     trace::Traces,
@@ -55,7 +55,9 @@ impl Worker {
         let announcer = connect::announcer(system, &pool, &for_lanes);
         // As those who look, it keeps no lane waiting, and no lane keeps it.
         let sweeper = Sweeper::new(system, pool.clone(), mysql.pool(1));
-        let expiry_lease = ExpiryLease::new(leases.clone(), keys.sweeper(), &worker.name);
+        let expiry_lease = FleetLease::new(leases.clone(), keys.sweeper(), &worker.name);
+        let brake_lease = FleetLease::new(leases.clone(), keys.braker(), &worker.name);
+        let braker = Braker::new(settings.brake, system, pool.clone(), mysql.pool(1));
         let stores = (pool.clone(), mysql.pool(1));
         let reconciler = Reconciler::new(stores, system, keys.clone(), &worker.name);
         let (counters, order_counters) = (Arc::new(Counters::default()), Arc::new(OrderCounters::default()));
@@ -113,6 +115,10 @@ impl Worker {
             lanes,
             sweeper,
             expiry_lease,
+            brake_settings: settings.brake,
+            braker,
+            brake_lease,
+            busy: Arc::default(),
             reconciler,
             breaker,
             pause_switch,

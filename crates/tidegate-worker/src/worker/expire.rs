@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use fred::types::Key;
 use tidegate_operations::expirations::{Pass, Sweeper, WENT_BACK};
 use tidegate_orders::MarkState;
-use tidegate_stream::Leases;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// Until another worker goes on when the one that did it has died.
-const LEASE: Duration = Duration::from_secs(3);
-const RENEW_EVERY: Duration = Duration::from_secs(1);
+use super::fleet_lease::FleetLease;
+
 /// Between two looks, at most: a shorter limit may have come meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Between two looks while a store is away, or nothing may expire.
@@ -19,49 +16,8 @@ const WAIT: Duration = Duration::from_secs(1);
 /// So many passes in a row must have failed before somebody is told.
 const FAILURES_BEFORE_WARNING: u32 = 10;
 
-/// The one lease of the fleet. Two holders do no harm; one is enough.
-#[derive(Debug)]
-pub struct ExpiryLease {
-    leases: Leases,
-    key: Key,
-    token: String,
-    renewed: Option<Instant>,
-}
-
-impl ExpiryLease {
-    /// Of the worker `name`. Not held yet.
-    pub fn new(leases: Leases, key: Key, name: &str) -> Self {
-        let token = format!("{name} {:08x}", rand::random::<u32>());
-        Self { leases, key, token, renewed: None }
-    }
-
-    /// Takes or renews it. False: another worker has it, or Redis does not answer.
-    async fn hold(&mut self) -> bool {
-        if self.renewed.is_some_and(|renewed| renewed.elapsed() < RENEW_EVERY) {
-            return true;
-        }
-        let asked = Instant::now();
-        let taken = self.leases.take(vec![self.key.clone()], &self.token, LEASE).await;
-        self.renewed = match taken {
-            Ok(refused) if refused.is_empty() => Some(asked),
-            Ok(_) => None,
-            Err(error) => {
-                tracing::debug!(%error, "could not see who lets unpaid orders expire");
-                None
-            }
-        };
-        self.renewed.is_some()
-    }
-
-    async fn end(self) {
-        if self.renewed.is_some() {
-            let _by_time = self.leases.end(vec![self.key], &self.token).await;
-        }
-    }
-}
-
 /// Looks for what is due until `stop`. A pass that is cut off is done again by whoever looks next.
-pub async fn expire(mut sweeper: Sweeper, mut lease: ExpiryLease, stop: CancellationToken) {
+pub async fn expire(mut sweeper: Sweeper, mut lease: FleetLease, stop: CancellationToken) {
     let (mut logged, mut failures) = (None, 0);
     stop.run_until_cancelled(async {
         loop {

@@ -117,6 +117,7 @@ pub fn sentence(reply: &Result<AdmitReply, GateError>) -> Cow<'static, str> {
         Ok(AdmitReply::NotBegun) => "refused, the sale has not begun",
         Ok(AdmitReply::Over) => "refused, the sale is over",
         Ok(AdmitReply::Paused) => "refused, the sale is paused",
+        Ok(AdmitReply::Busy) => "refused, busy: workers are too far behind, or none lives",
         Ok(AdmitReply::GivenBack) => "refused, this order was admitted and given back",
         Err(GateError::IdTaken { .. }) => "refused, the order id belongs to another user's order",
         Err(GateError::OtherQuantity { .. }) => {

@@ -8,7 +8,7 @@ mod worker;
 
 use std::{num::NonZeroU32, time::Duration};
 
-use tidegate_operations::{OperatorSettings, ResultsSettings, System, SystemSettings};
+use tidegate_operations::{OperatorSettings, ResultsSettings, System, SystemSettings, brake::BrakeSettings};
 use tidegate_orders::{
     Announced,
     gate::{Confirmation, ConfirmedIn},
@@ -35,6 +35,8 @@ pub struct Settings {
     pub admin: AdminSettings,
     /// The gate over HTTP.
     pub gate: GateSettings,
+    /// When workers mark sales as busy.
+    pub brake: BrakeSettings,
     /// The log.
     pub log: LogSettings,
 }
@@ -105,6 +107,7 @@ impl Settings {
             .with_shards(&shards),
             worker,
             gate: admin::gate(reader),
+            brake: brake(reader),
             log: log(reader),
         }
     }
@@ -112,7 +115,7 @@ impl Settings {
     /// What a worker process is told of them, for each partition. In hand and set aside, all its lanes have together what the
     /// settings allow for those of one partition.
     pub fn processes(&self) -> Vec<ProcessSettings> {
-        let Self { system, worker, admin, .. } = self.clone();
+        let Self { system, worker, admin, brake, .. } = self.clone();
         let partitions = system.partitions();
         let share = |of: usize, least: usize| (of / partitions.len()).max(least);
         let worker = WorkerSettings {
@@ -124,6 +127,7 @@ impl Settings {
             system: system.clone(),
             worker: worker.clone(),
             admin: admin.clone(),
+            brake,
         };
         partitions.iter().map(process).collect()
     }
@@ -136,6 +140,15 @@ fn confirmation(reader: &mut Reader<'_>) -> Option<Confirmation> {
     let place = reader.choice("gate.wait_for", &places);
     let replicas = NonZeroU32::new(reader.number("gate.wait_replicas", 0..=32))?;
     Some(Confirmation { replicas, within, place })
+}
+
+/// `[gate]`, what workers do for it.
+fn brake(reader: &mut Reader<'_>) -> BrakeSettings {
+    let busy_after = reader.millis("gate.busy_after_ms", 0..=HOUR_MS);
+    BrakeSettings {
+        busy_after: Some(busy_after).filter(|after| !after.is_zero()),
+        needs_workers: reader.choice("gate.needs_workers", &[("no", false), ("yes", true)]),
+    }
 }
 
 fn results(reader: &mut Reader<'_>) -> ResultsSettings {

@@ -1,0 +1,185 @@
+//! The brake of a fleet: when its oldest unread order is too old, sales are marked as busy, so that buyers hear so instead of
+//! waiting in a queue that is not served. The marks end by themselves when nobody renews them.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use fred::{clients::Pool, interfaces::KeysInterface};
+use sqlx::MySqlPool;
+use tidegate_orders::{Gate, Keys, VoucherId, gate::Brake, vouchers};
+use tidegate_stream::{EntryId, PageSize, StreamInspector};
+
+use crate::settings::SystemSettings;
+
+/// How long a mark lasts that nobody renews.
+pub const MARK_LASTS: Duration = Duration::from_secs(3);
+/// The last entries of the stream say what is being sold. Of so many at most it is read in a pass.
+const LAST_ENTRIES: u16 = 200;
+/// Sales that are marked at most; which were sold last is what counts.
+const MOST_SALES: usize = 2_000;
+/// Between two looks at the vouchers that MySQL has on sale.
+const LIST_EVERY: Duration = Duration::from_secs(5);
+
+/// When a fleet brakes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BrakeSettings {
+    /// Busy when its oldest unread entry is older, until it is half as old. None: never.
+    pub busy_after: Option<Duration>,
+    /// Sales refuse when no worker lives.
+    pub needs_workers: bool,
+}
+
+impl BrakeSettings {
+    /// There is something to do.
+    #[must_use]
+    pub const fn is_used(&self) -> bool {
+        self.busy_after.is_some() || self.needs_workers
+    }
+}
+
+/// What a pass came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Braked {
+    /// The fleet is too far behind.
+    pub is_busy: bool,
+    /// Age of its oldest unread entry; zero when there is none.
+    pub oldest_unread: Duration,
+    /// Sales that have a mark.
+    pub sales: u64,
+}
+
+/// Brakes. Two of them do no harm.
+#[derive(Debug)]
+pub struct Braker {
+    settings: BrakeSettings,
+    redis: Pool,
+    gate: Gate,
+    inspector: StreamInspector,
+    keys: Keys,
+    mysql: MySqlPool,
+    is_busy: bool,
+    /// Whose orders were last in the stream while it was busy.
+    sold: BTreeSet<VoucherId>,
+    page: PageSize,
+    /// What MySQL has on sale.
+    listed: Vec<VoucherId>,
+    listed_at: Option<Instant>,
+}
+
+impl Braker {
+    /// Of one partition. It needs a session of `mysql` only where sales need workers.
+    #[must_use]
+    pub fn new(settings: BrakeSettings, system: &SystemSettings, redis: Pool, mysql: MySqlPool) -> Self {
+        let keys = Keys::new(system.keys.clone());
+        Self {
+            settings,
+            gate: Gate::new(redis.clone(), keys.clone(), system.stream.name.as_str()),
+            inspector: StreamInspector::new(redis.clone(), system.stream_names()),
+            redis,
+            keys,
+            mysql,
+            is_busy: false,
+            sold: BTreeSet::new(),
+            page: PageSize::new(LAST_ENTRIES),
+            listed: Vec::new(),
+            listed_at: None,
+        }
+    }
+
+    /// Looks at the backlog once, and marks sales, or takes marks away.
+    ///
+    /// # Errors
+    /// When Redis does not answer. Marks that are not renewed end by themselves.
+    pub async fn pass(&mut self) -> anyhow::Result<Braked> {
+        let oldest_unread = self.oldest_unread().await.context("Failed to look at the backlog")?;
+        let is_busy = self.is_busy_at(oldest_unread);
+        let was_busy = std::mem::replace(&mut self.is_busy, is_busy);
+        if self.is_busy {
+            self.note_what_is_sold().await.context("Failed to read what is sold")?;
+        }
+        if self.settings.needs_workers {
+            self.list().await.context("Failed to note that sales need workers")?;
+        }
+        let sold: Vec<VoucherId> = self.sold.iter().copied().collect();
+        let sales = match (self.settings.needs_workers, self.is_busy) {
+            (false, true) => self.gate.brake(&sold, Brake::BusyFor(MARK_LASTS)).await,
+            (false, false) if was_busy => self.gate.brake(&sold, Brake::Off).await.map(|_| 0),
+            (false, false) => Ok(0),
+            (true, is_busy) => {
+                let span = if is_busy { Duration::ZERO } else { MARK_LASTS };
+                let all: BTreeSet<VoucherId> = sold.into_iter().chain(self.listed.iter().copied()).collect();
+                let all: Vec<VoucherId> = all.into_iter().collect();
+                self.gate.brake(&all, Brake::ServedFor(span)).await
+            }
+        };
+        let sales = sales.context("Failed to mark sales")?;
+        if !self.is_busy {
+            self.sold.clear();
+        }
+        Ok(Braked { is_busy: self.is_busy, oldest_unread, sales })
+    }
+
+    /// Busy from the one age on and down to half of it: a fleet that is just behind does not change its mind all the time.
+    fn is_busy_at(&self, age: Duration) -> bool {
+        let Some(limit) = self.settings.busy_after else { return false };
+        age > if self.is_busy { limit / 2 } else { limit }
+    }
+
+    async fn oldest_unread(&self) -> anyhow::Result<Duration> {
+        let Some(backlog) = self.inspector.backlog().await? else { return Ok(Duration::ZERO) };
+        let age = |entry: EntryId| Duration::from_millis(backlog.now_ms.saturating_sub(entry.ms));
+        Ok(backlog.oldest_undelivered.map_or(Duration::ZERO, age))
+    }
+
+    async fn note_what_is_sold(&mut self) -> anyhow::Result<()> {
+        let stream = &self.inspector.names().stream;
+        let range = (EntryId::MIN, EntryId::MAX);
+        let last = self.inspector.page_back(stream, range, self.page.count(u64::MAX)).await?;
+        self.page.learn(last.iter().map(|entry| &entry.fields));
+        for entry in &last {
+            let room = self.sold.len() < MOST_SALES;
+            self.sold.extend(self.keys.fields().glimpse(entry).voucher.filter(|_| room));
+        }
+        Ok(())
+    }
+
+    /// While MySQL is away, the list of before counts.
+    async fn list(&mut self) -> anyhow::Result<()> {
+        if self.listed_at.is_some_and(|at| at.elapsed() < LIST_EVERY) {
+            return Ok(());
+        }
+        self.redis.set::<(), _, _>(self.keys.sales_need_workers(), "yes", None, None, false).await?;
+        self.listed_at = Some(Instant::now());
+        match vouchers::on_sale(&self.mysql, self.keys.partition()).await {
+            Ok(listed) => self.listed = listed,
+            Err(error) => tracing::debug!(%error, "could not read what is on sale"),
+        }
+        Ok(())
+    }
+
+    /// Where sales needed workers before, and do not any more: takes their marks away, which would not end by themselves. To be
+    /// called now and then, as workers with the settings of before may still live.
+    ///
+    /// # Errors
+    /// When a store does not answer; the next call goes on.
+    pub async fn forget_need(&self) -> anyhow::Result<()> {
+        let note = self.keys.sales_need_workers();
+        if self.settings.needs_workers || !self.redis.exists::<bool, _>(&note).await? {
+            return Ok(());
+        }
+        // First the note: a worker of before that still marks sales writes it again.
+        self.redis.del::<(), _>(&note).await?;
+        let forget = async {
+            let listed = vouchers::on_sale(&self.mysql, self.keys.partition()).await?;
+            anyhow::Ok(self.gate.brake(&listed, Brake::Off).await?)
+        };
+        let forgotten = forget.await;
+        if forgotten.is_err() {
+            self.redis.set::<(), _, _>(&note, "yes", None, None, false).await?;
+        }
+        forgotten.map(|_| ())
+    }
+}

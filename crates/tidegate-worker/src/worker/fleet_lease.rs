@@ -1,0 +1,53 @@
+//! What one worker of a fleet does at a time.
+
+use std::time::Duration;
+
+use fred::types::Key;
+use tidegate_stream::Leases;
+use tokio::time::Instant;
+
+/// Until another worker goes on when the one that did it has died.
+const LEASE: Duration = Duration::from_secs(3);
+const RENEW_EVERY: Duration = Duration::from_secs(1);
+
+/// A lease of the fleet. Two holders do no harm; one is enough.
+#[derive(Debug)]
+pub struct FleetLease {
+    leases: Leases,
+    key: Key,
+    token: String,
+    renewed: Option<Instant>,
+}
+
+impl FleetLease {
+    /// Of the worker `name`. Not held yet.
+    pub fn new(leases: Leases, key: Key, name: &str) -> Self {
+        let token = format!("{name} {:08x}", rand::random::<u32>());
+        Self { leases, key, token, renewed: None }
+    }
+
+    /// Takes or renews it. False: another worker has it, or Redis does not answer.
+    pub async fn hold(&mut self) -> bool {
+        if self.renewed.is_some_and(|renewed| renewed.elapsed() < RENEW_EVERY) {
+            return true;
+        }
+        let asked = Instant::now();
+        let taken = self.leases.take(vec![self.key.clone()], &self.token, LEASE).await;
+        self.renewed = match taken {
+            Ok(refused) if refused.is_empty() => Some(asked),
+            Ok(_) => None,
+            Err(error) => {
+                tracing::debug!(%error, key = ?self.key, "could not see which worker has this lease");
+                None
+            }
+        };
+        self.renewed.is_some()
+    }
+
+    /// Lets another worker take it at once.
+    pub async fn end(self) {
+        if self.renewed.is_some() {
+            let _by_time = self.leases.end(vec![self.key], &self.token).await;
+        }
+    }
+}

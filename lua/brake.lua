@@ -1,0 +1,23 @@
+-- Marks sales as busy, or says until when they are served: whoever asks for an order hears 11. A pause stays
+-- as it is, and of a sale that is not there nothing is made.
+-- KEYS[1] stock: string, without limits; KEYS[2] stock: with limits; KEYS[3] voucher: hash, gets the field
+-- brake; KEYS[4] and all that follow: the same of the next voucher, and so on
+-- ARGV[1] mark: 'until' refuses until a time, 'from' refuses from a time on, '' takes away what refuses
+-- ARGV[2] milliseconds from now on, by the clock of Redis: that time; '' without a mark
+-- Reply: number of the sales whose mark was written, or taken away
+local call, find, mark, span = redis.call, string.find, ARGV[1], ARGV[2]
+if #KEYS == 0 or #KEYS % 3 ~= 0 or #ARGV ~= 2
+  or mark ~= '' and not ((mark == 'until' or mark == 'from') and #span < 9 and find(span, '^%d+$')) then
+  return redis.error_reply('BADARG wanted: 3 keys a voucher, a mark, milliseconds')
+end
+local time, changed = call('TIME'), 0
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+for at = 1, #KEYS, 3 do
+  if mark == '' then
+    changed = changed + call('HDEL', KEYS[at + 2], 'brake')
+  elseif call('EXISTS', KEYS[at], KEYS[at + 1]) > 0 then
+    call('HSET', KEYS[at + 2], 'brake', mark .. ' ' .. string.format('%d', now_ms + span))
+    changed = changed + 1
+  end
+end
+return changed

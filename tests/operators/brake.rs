@@ -1,0 +1,180 @@
+//! The brake: sales are busy while the fleet is too far behind, and nothing is lost by it.
+
+use std::time::{Duration, Instant};
+
+use fred::interfaces::{HashesInterface, KeysInterface};
+use tidegate_orders::{
+    Gate,
+    gate::{AdmitReply, Brake, Scope},
+};
+use tokio::time::sleep;
+
+use crate::{
+    browser::get,
+    ground::{admission, ask, open},
+    order_event::operator,
+    site::{DEADLINE, Site, until},
+};
+
+async fn brake_of(site: &Site, voucher: i64) -> Option<String> {
+    site.client.hget(format!("seckill:voucher:{voucher}"), "brake").await.expect("Redis answers")
+}
+
+/// Asks for one order after the other, each of a user of its own, until one gets this answer.
+async fn until_told(gate: &Gate, ids: &mut impl Iterator<Item = i64>, expected: AdmitReply) {
+    let began = Instant::now();
+    while asks(gate, ids.next().expect("an id")).await != expected {
+        assert!(began.elapsed() < DEADLINE, "waited in vain for {expected:?}");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn asks(gate: &Gate, order: i64) -> AdmitReply {
+    ask(gate, order, order, 1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_that_is_too_far_behind_makes_sales_busy_and_not_beyond_half_of_that() {
+    let (site, program, gate) = open().await;
+    program.run("voucher load --voucher 8 --stock 5").expect(0);
+    program.run("pause --workers --yes").expect(0);
+    let worker = site.worker("w").set("GATE_BUSY_AFTER_MS", 1_000).start();
+    assert_eq!(asks(&gate, 1).await, AdmitReply::Admitted);
+    // Nobody reads: the first entry grows old.
+    until("the sale is busy", || async { brake_of(&site, 7).await.is_some() }).await;
+    let marked = Instant::now();
+    assert_eq!(asks(&gate, 2).await, AdmitReply::Busy);
+    let many = gate.admit_all(&[admission(3, 3, 1), admission(1, 1, 1)]).await;
+    let many: Vec<AdmitReply> = many.into_iter().map(|reply| reply.expect("the gate answers")).collect();
+    assert_eq!(many, [AdmitReply::Busy, AdmitReply::AdmittedBefore], "what the journal knows comes first");
+    let told = program.run("admit --voucher 7 --user 9").expect(1);
+    assert!(told.stdout.contains("refused, busy"), "{told:?}");
+    assert_eq!(program.run("voucher why --voucher 7 --user 9 --json").expect(1).json()["outcome"], "busy");
+    assert_eq!(brake_of(&site, 8).await, None, "nobody asked for it");
+    // An operator's pause comes first, and neither ends the other.
+    program.run("pause --voucher 7 --yes").expect(0);
+    assert_eq!(asks(&gate, 4).await, AdmitReply::Paused);
+    program.run("resume --voucher 7 --yes").expect(0);
+    assert_eq!(asks(&gate, 4).await, AdmitReply::Busy);
+    // It is renewed, for longer than one mark lasts.
+    until("a mark has lasted", || async { marked.elapsed() > Duration::from_secs(4) }).await;
+    assert_eq!(asks(&gate, 4).await, AdmitReply::Busy);
+    assert_eq!(get(&worker, "/metrics").await.samples().get("tidegate_busy"), Some(&1.0));
+    assert!(worker.log().contains("busy: orders come faster than they are written"), "{}", worker.log());
+    program.run("resume --workers --yes").expect(0);
+    until("orders are admitted again", || async { asks(&gate, 5).await == AdmitReply::Admitted }).await;
+    assert_eq!(brake_of(&site, 7).await, None);
+    site.settled().await;
+    let audit = program.run("audit").expect(0);
+    assert!(audit.stdout.contains("It holds: 2 admitted orders"), "{audit:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_ends_by_itself_when_the_fleet_dies() {
+    let (site, program, gate) = open().await;
+    program.run("pause --workers --yes").expect(0);
+    let worker = site.worker("w").set("GATE_BUSY_AFTER_MS", 1_000).start();
+    let mut ids = 1..;
+    until_told(&gate, &mut ids, AdmitReply::Busy).await;
+    worker.kill9();
+    let killed = Instant::now();
+    until_told(&gate, &mut ids, AdmitReply::Admitted).await;
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_sales_need_workers_they_are_refused_without_one_until_the_setting_is_taken_back() {
+    let (site, program, gate) = open().await;
+    // A limit changes the name of the stock only.
+    program.run("voucher load --voucher 8 --stock 500").expect(0);
+    program.run("limit set --voucher 8 --name each --subject user --window order --units 1").expect(0);
+    let worker = site.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
+    for voucher in [7, 8] {
+        until("sales are marked", || async { brake_of(&site, voucher).await.is_some() }).await;
+    }
+    assert_eq!(asks(&gate, 1).await, AdmitReply::Admitted);
+    let limited = |order: i64| {
+        let mut wanted = admission(order, order, 1);
+        wanted.voucher = 8.try_into().expect("an id");
+        wanted
+    };
+    assert_eq!(gate.admit(&limited(2)).await.expect("the gate answers"), AdmitReply::Admitted);
+    worker.kill9();
+    let mut ids = 100..;
+    until_told(&gate, &mut ids, AdmitReply::Busy).await;
+    assert_eq!(gate.admit(&limited(3)).await.expect("the gate answers"), AdmitReply::Busy);
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(asks(&gate, 901).await, AdmitReply::Busy, "it does not end by itself");
+    let again = site.worker("v").set("GATE_NEEDS_WORKERS", "yes").start();
+    until_told(&gate, &mut ids, AdmitReply::Admitted).await;
+    assert!(again.stop().await.success());
+    // Without the setting, a worker takes the marks away.
+    let last = site.worker("u").start();
+    until("no mark is left", || async {
+        brake_of(&site, 7).await.is_none() && brake_of(&site, 8).await.is_none()
+    })
+    .await;
+    assert!(last.stop().await.success());
+    assert!(!site.client.exists::<bool, _>("tidegate:sweeper:need-workers").await.expect("Redis answers"));
+    assert_eq!(asks(&gate, 903).await, AdmitReply::Admitted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_marked_is_a_sale_and_what_is_wrong_is_refused() {
+    let (site, _, gate) = open().await;
+    let vouchers: Vec<_> = (1..=450).map(|id| id.try_into().expect("an id")).collect();
+    let busy = Brake::BusyFor(Duration::from_secs(60));
+    assert_eq!(gate.brake(&vouchers, busy).await.expect("Redis answers"), 1, "only 7 is on sale");
+    assert!(!site.client.exists::<bool, _>("seckill:voucher:8").await.expect("Redis answers"));
+    gate.pause(7.try_into().expect("an id"), Scope::Own).await.expect("Redis answers");
+    gate.brake(&vouchers, busy).await.expect("Redis answers");
+    assert_eq!(asks(&gate, 1).await, AdmitReply::Paused);
+    assert_eq!(gate.brake(&vouchers, Brake::Off).await.expect("Redis answers"), 1);
+    assert_eq!(asks(&gate, 1).await, AdmitReply::Paused);
+    assert_eq!(gate.brake(&[], busy).await.expect("Redis answers"), 0);
+}
+
+/// Load that is just above what the fleet can write: the sale is busy now and then, never back and forth.
+#[tokio::test(flavor = "multi_thread")]
+async fn just_above_what_the_fleet_can_write_it_does_not_flap_and_the_queue_stays_short() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("voucher load --voucher 7 --stock 100000").expect(0);
+    let gate = site.gate().await;
+    let slow = site.worker("w").set("WORKER_LANES", 1).set("WORKER_BATCH", 1);
+    let worker = slow.set("GATE_BUSY_AFTER_MS", 1_000).start();
+    for order in 1..=300 {
+        assert_eq!(asks(&gate, order).await, AdmitReply::Admitted);
+    }
+    let began = Instant::now();
+    until("they are written", || async { site.live_orders().await.len() == 300 }).await;
+    let just_above = 1.3 * 300.0 / began.elapsed().as_secs_f64();
+
+    let (mut order, mut admitted, mut changes, mut was_busy, mut oldest_ms) = (300_i64, 300, 0, false, 0.0);
+    let (began, mut looked) = (Instant::now(), Instant::now());
+    while began.elapsed() < Duration::from_secs(10) {
+        while ((order - 300) as f64) < began.elapsed().as_secs_f64() * just_above {
+            order += 1;
+            let reply = asks(&gate, order).await;
+            let is_busy = reply == AdmitReply::Busy;
+            assert!(is_busy || reply == AdmitReply::Admitted, "{reply:?}");
+            admitted += usize::from(!is_busy);
+            changes += u32::from(is_busy != was_busy);
+            was_busy = is_busy;
+        }
+        sleep(Duration::from_millis(5)).await;
+        if looked.elapsed() > Duration::from_millis(300) {
+            looked = Instant::now();
+            let status = program.run("status --json").json();
+            oldest_ms =
+                f64::max(oldest_ms, 1e3 * status["stream"]["oldest_undelivered_s"].as_f64().unwrap_or(0.0));
+        }
+    }
+    assert!(changes >= 1, "it was never busy: {admitted} admitted");
+    // From half of the age to all of it takes half a second at least, and two changes.
+    assert!(changes <= 2 * 10_000 / 500, "{changes} changes in 10 s");
+    assert!((500.0..4_000.0).contains(&oldest_ms), "the oldest unread entry was {oldest_ms} ms old");
+    until("all are written", || async { site.live_orders().await.len() == admitted }).await;
+    assert!(worker.stop().await.success());
+    program.run("audit").expect(0);
+}
