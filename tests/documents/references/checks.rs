@@ -251,8 +251,11 @@ pub fn promises(architecture: &str, page: &str) -> Vec<String> {
 
 /// A page's rows `| 0 | admitted |` against the script's `-- Reply 0: admitted`, and those of its errors.
 pub fn replies(page: &str, script: &str) -> Vec<String> {
-    let contract = script.lines().filter_map(|line| {
-        let (kind, rest) = line.strip_prefix("-- ")?.split_once(' ')?;
+    // A line of the header may have two replies.
+    let header = script.lines().filter_map(|line| line.strip_prefix("-- "));
+    let header = header.map(|line| line.replace("; Reply ", "\nReply ")).collect::<Vec<_>>().join("\n");
+    let contract = header.lines().filter_map(|line| {
+        let (kind, rest) = line.split_once(' ')?;
         let (name, meaning) = rest.split_once(": ")?;
         match kind {
             "Reply" => Some(format!("| {name} | {meaning} |")),

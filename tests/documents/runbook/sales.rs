@@ -54,6 +54,46 @@ async fn units_are_added_to_a_sale_that_is_on_and_taken_from_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sale_that_is_busy_is_looked_at_and_its_mark_removed() {
+    let site = Site::with_own_mysql().await;
+    site.load(7, 1_000).await;
+    let operator = Operator::at(&site);
+    site.redis_says(&["HSET", "seckill:voucher:7", "brake", "from 1"]).await;
+    operator.types("Busy does not end", "tidegate voucher why", &[]).shows(&["busy", "undelivered"]);
+    operator.types("Busy does not end", "redis HDEL seckill:voucher:7 brake", &[]).succeeds().shows(&["1"]);
+    assert_eq!(buys(&site, "1001").status.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_is_set_right_and_taken_away_and_whoever_took_too_much_is_found() {
+    let (worker, operator, site) = at_work().await;
+    let set = ["limit", "set", "--voucher", "7", "--name", "phones", "--subject", "phone", "--window", "day"];
+    assert!(site.tidegate(&[&set[..], &["--orders", "2", "--yes"]].concat()).status.success());
+    let phone = "phone=8d969eef6ecad3c2";
+    for (order, user) in [("1000", "1"), ("1001", "2")] {
+        let buys = ["admit", "--voucher", "7", "--user", user, "--order", order, "--subject", phone];
+        assert!(site.tidegate(&buys).status.success());
+    }
+    site.settled().await;
+    operator
+        .types("A limit is wrong", "tidegate limit list --voucher 7\ntidegate voucher why", &[])
+        .shows(&["phones", "refused, over the limit phones"]);
+    operator.types("A limit is wrong", "tidegate limit set", &[]).succeeds().shows(&["3"]);
+
+    operator
+        .types("One subject takes everything", "tidegate pause --voucher 7 --yes\nmysql -e", &[])
+        .succeeds()
+        .shows(&["8d969eef6ecad3c2", "phones"]);
+    operator.types("One subject takes everything", "tidegate limit set", &[]).succeeds();
+    operator.types("One subject takes everything", "tidegate resume --voucher 7", &[]).succeeds();
+    site.settled().await;
+    assert_eq!(site.live_orders().await.len(), 1);
+    operator.types("A limit is wrong", "tidegate limit remove", &[]).succeeds();
+    assert_eq!(buys(&site, "1001").status.code(), Some(0));
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn old_entries_are_deleted_once_no_group_needs_them() {
     let (worker, operator, site) = at_work().await;
     let begin = jiff::Timestamp::now().as_millisecond() - 13 * 3_600_000;
