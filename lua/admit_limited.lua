@@ -23,23 +23,15 @@
 -- Error NOSUBJECT: a limit counts by a subject that was not sent, whose name follows
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error OTHERQTY: this order was admitted before, with another quantity
-local call, find, floor, match, gmatch = redis.call, string.find, math.floor, string.match, string.gmatch
-local format, id = string.format, '^[1-9]%d*$'
-local order, user, voucher, quantity, traceparent = unpack(ARGV, 1, 5)
-local has_slots, max = false, '9223372036854775807'
-local function is_id(text) return find(text, id) and (#text < 19 or #text == 19 and text <= max) end
-local given = { user = user }
-local is_good = (#KEYS == 7 or #KEYS == 9) and #ARGV >= 5 and #ARGV <= 37 and #ARGV % 2 == 1 and is_id(order)
-  and is_id(user) and is_id(voucher) and #traceparent <= 128 and find(quantity, '^[1-9]%d?%d?%d?%d?$')
-  and tonumber(quantity) <= 10000
-for at = 6, #ARGV, 2 do
-  local name, value = ARGV[at], ARGV[at + 1] or ''
-  is_good = is_good and name ~= 'user' and #value <= 64 and find(value, '^[%w_.:+/=-]+$')
-  given[name] = value
+local call, find, match, format = redis.call, string.find, string.match, string.format
+local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local bad = 'BADARG wanted: 7 or 9 keys, ids, quantity, traceparent, names and values, a numeric stock'
+if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
+  or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
+  return redis.error_reply(bad)
 end
-if not is_good then
-  return redis.error_reply('BADARG wanted: 7 or 9 keys, ids, quantity, traceparent, names and values')
-end
+local has_slots, units, given = false, tonumber(quantity), { user = user }
+for at = 6, #ARGV, 2 do given[ARGV[at]] = ARGV[at + 1] end
 local function refuse(reply) -- what the journal knows comes first; and a buyer hears of having bought
   local entry = call('HGET', KEYS[4], order)
   if not entry then
@@ -51,110 +43,117 @@ local function refuse(reply) -- what the journal knows comes first; and a buyer 
   elseif find(entry, '"change":-' .. quantity .. ',', 1, true) then return 6 end
   return redis.error_reply('OTHERQTY this order was admitted before, with another quantity')
 end
+local stock = call('GET', KEYS[1])
+if stock == '0' and not call('HGET', KEYS[4], order) then return 1 end -- most callers in a rush end here
 local sale = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state', 'brake')
 if sale[3] == 'paused' then return refuse(7) end
-local slots_word, campaign, rules = match(call('HGET', KEYS[6], 'rules') or '', '^([01]) ([%d-]+);?(.*)$')
-if not rules then return refuse(redis.error_reply('NOLIMITS the voucher has no limits: ask admit.lua')) end
+local rules, common = call('HGET', KEYS[6], 'rules'), nil
+local slots_word, campaign = match(rules or '', '^([01]) ([%d-]+)')
+if not campaign then return refuse(redis.error_reply('NOLIMITS the voucher has no limits: ask admit.lua')) end
 has_slots = slots_word == '1'
-local common, common_rules
 if campaign ~= '-' then
-  common, common_rules = match(KEYS[9] and call('HGET', KEYS[8], 'rules') or '', '^%d ([%d-]+);?(.*)$')
-  if common ~= campaign then
+  common = KEYS[9] and call('HGET', KEYS[8], 'rules') or ''
+  if match(common, '^%d ([%d-]+)') ~= campaign then
     return refuse(redis.error_reply('CAMPAIGN ' .. campaign .. ' needs its hashes as keys 8 and 9'))
   end
 end
-local stock, time = call('GET', KEYS[1]), call('TIME')
-if not stock then return refuse(3) end
-if #stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$') then
-  return redis.error_reply('BADARG the stock is no number')
-end
-local left, now_s, units = stock - quantity, tonumber(time[1]), tonumber(quantity)
-local now_ms, now_us = time[1] .. string.sub('00000' .. time[2], -6, -4), now_s * 1000000 + time[2]
-if sale[1] and now_ms - sale[1] < 0 then return refuse(4) end
-if sale[2] and now_ms - sale[2] >= 0 then return refuse(5) end
+if not stock then return refuse(3) elseif not tonumber(stock) then return redis.error_reply(bad) end
+local left, time = stock - quantity, call('TIME')
+local now_s, now_ms = tonumber(time[1]), time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_ms)
+if sale[1] and now - sale[1] < 0 then return refuse(4) end
+if sale[2] and now - sale[2] >= 0 then return refuse(5) end
 if left < 0 then return refuse(1) end
-if sale[4] and (find(sale[4], '^until') == 1) == (now_ms - match(sale[4], '%d+') < 0) then
+if sale[4] and (find(sale[4], '^until') == 1) == (now - match(sale[4], '%d+') < 0) then
   return refuse(11) end -- 'until <ms>', or 'from <ms>'
-local rates, uses, refusal, missing = {}, {}, nil, nil
--- Days since 1970-01-01 <-> months since year 0: http://howardhinnant.github.io/date_algorithms.html
-local function month_at(days)
-  local z = days + 719468
-  local of_era = z % 146097
-  local year = floor((of_era - floor(of_era / 1460) + floor(of_era / 36524) - floor(of_era / 146096)) / 365)
-  local from_march = floor((5 * (of_era - 365 * year - floor(year / 4) + floor(year / 100)) + 2) / 153)
-  return (year + 400 * floor(z / 146097)) * 12 + from_march + 2
-end
-local function reached(name, window, offset, number, rest, rest_units) -- what is left, and until when
-  local function shown(left) return left and format('%d', math.max(left, 0)) or '' end
-  local opens = window == 'sale' and '' or (number + 1) * (tonumber(window) or 86400)
-  if window == 'month' then
-    local year, from_march = floor((number - 1) / 12), (number - 1) % 12
-    opens = (year * 365 + floor(year / 4) - floor(year / 100) + floor(year / 400)
-      + floor((153 * from_march + 2) / 5) - 719468) * 86400
-  end
-  if window == 'day' or window == 'month' then opens = opens - offset end
-  return { 9, name, shown(rest), shown(rest_units), opens == '' and '' or format('%.0f', opens * 1000) }
-end
-local function count(all, key, scope) -- what to write into a hash of uses, unless a limit is reached
+local rates, used = nil, ''
+-- What to write into a hash of uses; or nothing, and what refuses. a - a % b is the multiple of b below a.
+local function count(all, key, scope)
   local writes, at = {}, 0
   for number, name, subject, window, offset, most, most_units in
-    gmatch(all, '(%d+) (%S+) (%S+) (%S+) (%S+) (%S+) ([%d-]+)') do
+    string.gmatch(all, '([^ ;]+) ([^ ;]+) ([^ ;]+) ([^ ;]+) ([^ ;]+) ([^ ;]+) ([^ ;]+)') do
     local value = subject == '*' and '' or given[subject]
-    if not value then
-      missing = missing or subject
-    elseif window == 'order' then
-      if units > tonumber(most_units) then refusal = refusal or { 9, name, '', most_units, '' } end
-    elseif not refusal then
-      local field = number .. ':' .. value
-      local stored = call('HGET', key, field)
-      if window == 'rate' then
-        rates[#rates + 1] = { name, tonumber(offset), tonumber(most), tonumber(stored or 0), writes, field }
-      else
-        local days = floor((now_s + offset) / 86400)
-        local number_now = window == 'sale' and 0 or window == 'day' and days
-          or window == 'month' and month_at(days) or floor(now_s / window)
-        local orders, used = 0, 0
-        if stored then
-          local then_at, then_orders, then_units = match(stored, '^(%d+):(%d+):(%d+)$')
-          if tonumber(then_at) >= number_now then
-            number_now, orders, used = tonumber(then_at), then_orders, then_units
-          end
+    if not value then return nil, redis.error_reply('NOSUBJECT ' .. subject) end
+    local field = number .. ':' .. value
+    if window == 'order' then
+      if units > tonumber(most_units) then return nil, { 9, name, '', most_units, '' } end
+    elseif window == 'rate' then
+      rates = rates or {}
+      rates[#rates + 1] = { name, tonumber(offset), tonumber(most), writes, field, call('HGET', key, field) }
+    else
+      local stored, seconds, number_now, orders, of_units = call('HGET', key, field), now_s, 0, 0, 0
+      if window == 'day' or window == 'month' then
+        if offset ~= '0' then seconds = now_s + offset end
+        number_now = (seconds - seconds % 86400) / 86400
+        if window == 'month' then
+          -- Days since 1970-01-01, months since year 0: http://howardhinnant.github.io/date_algorithms.html
+          local days = number_now + 719468
+          local of_era = days % 146097
+          local of_year = of_era - (of_era - of_era % 1460) / 1460 + (of_era - of_era % 36524) / 36524
+            - (of_era - of_era % 146096) / 146096
+          local year = (of_year - of_year % 365) / 365
+          of_year = 5 * (of_era - 365 * year - (year - year % 4) / 4 + (year - year % 100) / 100) + 2
+          number_now = (year + (days - of_era) / 146097 * 400) * 12 + (of_year - of_year % 153) / 153 + 2
         end
-        local rest, rest_units = most ~= '-' and most - orders, most_units ~= '-' and most_units - used
-        if rest and rest < 1 or rest_units and rest_units < units then
-          refusal = reached(name, window, offset, number_now, rest, rest_units)
-        end
-        writes[at + 1], writes[at + 2] = field, format('%d:%d:%d', number_now, orders + 1, used + units)
-        uses[#uses + 1], at = format('%s%s,%d,%s', scope, number, number_now, value), at + 2
+      elseif window ~= 'sale' then
+        number_now = (now_s - now_s % window) / window
       end
+      if stored then
+        local then_at, then_orders, then_units = match(stored, '^(%d+):(%d+):(%d+)$')
+        then_at = tonumber(then_at)
+        if then_at >= number_now then number_now, orders, of_units = then_at, then_orders, then_units end
+      end
+      if most ~= '-' and most - orders < 1 or most_units ~= '-' and most_units - of_units < units then
+        local opens = window == 'sale' and '' or (number_now + 1) * (tonumber(window) or 86400)
+        if window == 'month' then
+          local year, from_march = (number_now - 1 - (number_now - 1) % 12) / 12, (number_now - 1) % 12
+          opens = (year * 365 + math.floor(year / 4) - math.floor(year / 100) + math.floor(year / 400)
+            + math.floor((153 * from_march + 2) / 5) - 719468) * 86400
+        end
+        if window == 'day' or window == 'month' then opens = opens - offset end
+        return nil, { 9, name, most ~= '-' and format('%d', math.max(most - orders, 0)) or '',
+          most_units ~= '-' and format('%d', math.max(most_units - of_units, 0)) or '',
+          opens == '' and '' or format('%.0f', opens * 1000) }
+      end
+      local counted_at = format('%d', number_now)
+      at, writes[at + 1], writes[at + 2] = at + 2, field, orders == 0 and counted_at .. ':1:' .. quantity
+        or format('%s:%d:%d', counted_at, orders + 1, of_units + units)
+      used = used .. (used == '' and '' or ' ') .. scope .. number .. ',' .. counted_at .. ',' .. value
     end
   end
   return writes
 end
-local own = count(rules, KEYS[7], '')
-local shared = {}
-if common and not (missing or refusal) then shared = count(common_rules, KEYS[9], 'c' .. campaign .. '.') end
-if missing then return refuse(redis.error_reply('NOSUBJECT ' .. missing)) end
+local own, refusal = count(rules, KEYS[7], '')
+local shared
+if common and own then shared, refusal = count(common, KEYS[9], 'c' .. campaign .. '.') end
+if refusal then return refuse(refusal) end
 local slot = 1
 if has_slots then
   local slots = tonumber(call('HGET', KEYS[7], 'u:' .. user) or call('SISMEMBER', KEYS[2], user))
-  while slot < 32 and floor(slots / 2 ^ (slot - 1)) % 2 == 1 do slot = slot + 1 end
+  while slot < 32 and math.floor(slots / 2 ^ (slot - 1)) % 2 == 1 do slot = slot + 1 end
   if slot == 32 then return refuse({ 9, 'slots', '0', '', '' }) end
   own[#own + 1], own[#own + 2] = 'u:' .. user, format('%d', slots + 2 ^ (slot - 1))
 end
-if refusal then return refuse(refusal) end
-for _, rate in ipairs(rates) do -- GCRA, as redis-cell has it: a clock that jumped costs a burst at most
-  local name, period_us, burst, stored, writes, field = unpack(rate)
-  local next_us = math.max(now_us, math.min(stored, now_us + period_us * burst)) + period_us
+for at = 1, rates and #rates or 0 do -- GCRA, as redis-cell has it: a clock that jumped costs a burst at most
+  local name, period_us, burst, writes, field, stored = unpack(rates[at])
+  local now_us = now_s * 1000000 + time[2]
+  local next_us = math.max(now_us, math.min(stored or 0, now_us + period_us * burst)) + period_us
   local wait_us = next_us - period_us * burst - now_us
   if wait_us > 0 then return refuse({ 10, name, math.ceil(wait_us / 1000) }) end
   writes[#writes + 1], writes[#writes + 2] = field, format('%.0f', next_us)
 end
-local used = table.concat(uses, ' ')
+local id, max, is_good = '^[1-9]%d*$', '9223372036854775807', #stock <= 13 and find(stock, '^%-?[1-9]%d*$')
+is_good = is_good and find(order, id) and find(user, id) and find(voucher, id) and #traceparent <= 128
+  and (#order < 19 or #order == 19 and order <= max) and (#user < 19 or #user == 19 and user <= max)
+  and (#voucher < 19 or #voucher == 19 and voucher <= max)
+for at = 6, #ARGV, 2 do
+  is_good = is_good and ARGV[at] ~= 'user' and #ARGV[at + 1] <= 64 and find(ARGV[at + 1], '^[%w_.:+/=-]+$')
+end
+if not is_good then return redis.error_reply(bad) end
 local note = '{"action":"admit","from":' .. stock .. ',"to":' .. format('%d', left) .. ',"change":-'
-  .. quantity .. ',"by":"' .. user .. '","timestamp":' .. now_ms .. ',"slot":' .. slot .. ',"uses":"'
-  .. used .. '"}'
-local extra = quantity ~= '1' and { 'quantity', quantity } or {}
+  .. quantity .. ',"by":"' .. user .. '","timestamp":' .. now_ms .. ',"slot":' .. (slot == 1 and '1' or slot)
+  .. ',"uses":"' .. used .. '"}'
+local extra = quantity ~= '1' and { 'quantity', quantity } or (slot ~= 1 or traceparent ~= '') and {}
 if slot ~= 1 then extra[#extra + 1], extra[#extra + 2] = 'slot', slot end
 if traceparent ~= '' then extra[#extra + 1], extra[#extra + 2] = 'traceparent', traceparent end
 local marked = redis.pcall('SADD', KEYS[2], user)
@@ -162,10 +161,10 @@ if type(marked) == 'table' then return marked end if marked == 0 and not has_slo
 local noted, added = redis.pcall('HSETNX', KEYS[4], order, note)
 if noted == 1 then
   added = redis.pcall('XADD', KEYS[5], '*', 'userId', user, 'voucherId', voucher, 'id', order, 'uses', used,
-    unpack(extra))
+    unpack(extra or ARGV, extra and 1 or #ARGV + 1))
   if type(added) == 'string' then
-    if #own > 0 then call('HSET', KEYS[7], unpack(own)) end
-    if #shared > 0 then call('HSET', KEYS[9], unpack(shared)) end
+    if own[1] then call('HSET', KEYS[7], unpack(own)) end
+    if shared and shared[1] then call('HSET', KEYS[9], unpack(shared)) end
     call('DECRBY', KEYS[1], quantity) return 0
   end
   call('HDEL', KEYS[4], order)
