@@ -10,6 +10,7 @@ mod drain;
 mod existing;
 mod headlines;
 mod latency;
+mod limits;
 mod machine;
 mod meter;
 mod orders;
@@ -99,6 +100,8 @@ enum Part {
     Drain,
     /// The gate and its script
     Admission,
+    /// What limits cost an admission
+    Limits,
     /// At several rates, in an open loop
     Latency,
     /// Drains with all lanes, batches, processes, vouchers (full only)
@@ -249,6 +252,10 @@ impl Bench {
         if is_first && parts.wants(Part::Admission) {
             tell("admission");
             results.admission = Some(admission::measure(&mut site, sizes.calls, sizes.rounds).await?);
+        }
+        if is_first && parts.wants(Part::Limits) {
+            tell("limits");
+            results.limits = Some(limits::measure(&mut site, sizes.calls, sizes.rounds).await?);
         }
         if parts.wants(Part::Latency) {
             tell("latency");

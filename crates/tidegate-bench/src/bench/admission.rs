@@ -29,9 +29,9 @@ use super::{
 const CONNECTIONS: usize = 4;
 /// Calls on their way at once, per connection.
 const DEPTH: usize = 64;
-const ADMIT: &str = include_str!("../../../../lua/admit.lua");
+pub(super) const ADMIT: &str = include_str!("../../../../lua/admit.lua");
 const TUTORIAL: &str = include_str!("tutorial_admit.lua");
-const KEYS: [&str; 5] =
+pub(super) const KEYS: [&str; 5] =
     ["seckill:stock:1", "seckill:order:1", "seckill:voucher:1", "seckill:journal:1", STREAM];
 
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,10 @@ fn conclude(found: Vec<(f64, f64)>) -> Calls {
 
 /// Calls a second, and Redis' CPU of a call in microseconds.
 async fn once(site: &mut Site, way: Way, sale: Sale, calls: usize) -> Result<(f64, f64)> {
-    let gate = open_sale(site, sale).await?;
+    let gate = open_sale(site).await?;
+    if sale == Sale::SoldOut {
+        site.redis.call(&["SET", KEYS[0], "0"]).await?;
+    }
     let warm_up = site.numbers.take(calls.min(1_000), 1);
     call_all(site, &gate, way, sale, &warm_up).await?;
     let orders = site.numbers.take(calls, 1);
@@ -89,7 +92,7 @@ async fn once(site: &mut Site, way: Way, sale: Sale, calls: usize) -> Result<(f6
 }
 
 /// An empty Redis with one voucher on sale, in the middle of its window.
-async fn open_sale(site: &mut Site, sale: Sale) -> Result<Gate> {
+pub(super) async fn open_sale(site: &mut Site) -> Result<Gate> {
     site.clear_redis().await?;
     let limit = Duration::from_secs(10);
     let pool = connect_pool(&RedisSettings {
@@ -105,16 +108,14 @@ async fn open_sale(site: &mut Site, sale: Sale) -> Result<Gate> {
     let hour = SignedDuration::from_hours(1);
     let window = SaleWindow { begin: Some(Timestamp::now() - hour), end: Some(Timestamp::now() + hour) };
     gate.load(VoucherId::try_from(1)?, 1_000_000_000, window).await?;
-    if sale == Sale::SoldOut {
-        site.redis.call(&["SET", KEYS[0], "0"]).await?;
-    }
     Ok(gate)
 }
 
 async fn call_all(site: &Site, gate: &Gate, way: Way, sale: Sale, orders: &Orders) -> Result<Duration> {
     match way {
         Way::Gate => through_gate(gate, sale, orders).await,
-        Way::BareScript | Way::TutorialScript => pipelined(site, way, sale, orders).await,
+        Way::BareScript => pipelined(site, ADMIT, is_wanted(sale), orders, queue_admit).await,
+        Way::TutorialScript => pipelined(site, TUTORIAL, is_wanted(sale), orders, queue_tutorial).await,
     }
 }
 
@@ -153,16 +154,22 @@ fn wish(order: &NewOrder) -> Result<Wanted> {
     })
 }
 
-async fn pipelined(site: &Site, way: Way, sale: Sale, orders: &Orders) -> Result<Duration> {
-    let wanted = match sale {
-        Sale::Open => Reply::Int(0),
-        Sale::SoldOut => Reply::Int(1),
-    };
+fn is_wanted(sale: Sale) -> impl Fn(&Reply) -> bool + Copy + Send + 'static {
+    move |reply| *reply == Reply::Int(if sale == Sale::Open { 0 } else { 1 })
+}
+
+/// Calls a script for each of `orders`, over all connections at once; `queue` says with what.
+pub(super) async fn pipelined(
+    site: &Site,
+    lua: &str,
+    is_wanted: impl Fn(&Reply) -> bool + Copy + Send + 'static,
+    orders: &Orders,
+    queue: fn(&mut Resp, &str, NewOrder),
+) -> Result<Duration> {
     let mut connections = Vec::new();
     for part in orders.chunks(orders.len().div_ceil(CONNECTIONS)) {
         connections.push((Resp::connect(site.redis_server.port()).await?, part));
     }
-    let lua = if matches!(way, Way::TutorialScript) { TUTORIAL } else { ADMIT };
     let sha = match connections.first_mut() {
         Some((redis, _)) => redis.call(&["SCRIPT", "LOAD", lua]).await?.text().to_owned(),
         None => return Ok(Duration::ZERO),
@@ -170,16 +177,16 @@ async fn pipelined(site: &Site, way: Way, sale: Sale, orders: &Orders) -> Result
     let mut senders = JoinSet::new();
     let began = Instant::now();
     for (mut redis, part) in connections {
-        let (sha, wanted) = (sha.clone(), wanted.clone());
+        let sha = sha.clone();
         senders.spawn(async move {
             for window in part.chunks(DEPTH) {
                 for order in window.iter() {
-                    queue_call(&mut redis, way, &sha, order);
+                    queue(&mut redis, &sha, order);
                 }
                 redis.flush().await?;
                 for _ in 0..window.len() {
                     let reply = redis.receive().await?;
-                    ensure!(reply == wanted, "The script answers {reply:?}");
+                    ensure!(is_wanted(&reply), "The script answers {reply:?}");
                 }
             }
             Ok(())
@@ -191,15 +198,14 @@ async fn pipelined(site: &Site, way: Way, sale: Sale, orders: &Orders) -> Result
     Ok(began.elapsed())
 }
 
-fn queue_call(redis: &mut Resp, way: Way, sha: &str, order: NewOrder) {
+fn queue_tutorial(redis: &mut Resp, sha: &str, order: NewOrder) {
     let [id, user, voucher] = [order.id, order.user, order.voucher].map(|number| number.to_string());
-    match way {
-        Way::TutorialScript => redis.queue(&["EVALSHA", sha, "0", &voucher, &user, &id]),
-        Way::Gate | Way::BareScript => {
-            let [stock, buyers, sale, journal, stream] = KEYS;
-            redis.queue(&[
-                "EVALSHA", sha, "5", stock, buyers, sale, journal, stream, &id, &user, &voucher, "1", "",
-            ]);
-        }
-    }
+    redis.queue(&["EVALSHA", sha, "0", &voucher, &user, &id]);
+}
+
+/// As `lua/admit.lua` takes it.
+pub(super) fn queue_admit(redis: &mut Resp, sha: &str, order: NewOrder) {
+    let [id, user, voucher] = [order.id, order.user, order.voucher].map(|number| number.to_string());
+    let [stock, buyers, sale, journal, stream] = KEYS;
+    redis.queue(&["EVALSHA", sha, "5", stock, buyers, sale, journal, stream, &id, &user, &voucher, "1", ""]);
 }

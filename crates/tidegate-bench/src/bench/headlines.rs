@@ -23,6 +23,10 @@ pub fn of(results: &Results) -> Vec<Headline> {
             of_admission("admission", &admission.admitted, &mut put);
             of_admission("refusal", &admission.sold_out, &mut put);
         }
+        if let Some(limits) = &server.limits {
+            put("an admission under three limits costs Redis", limits.three.redis_cpu_us.median, "µs CPU");
+            put("a refusal by a limit costs Redis", limits.refused_by_limit.redis_cpu_us.median, "µs CPU");
+        }
         if let Some(latency) = &server.latency {
             of_latency(latency, &mut put);
         }

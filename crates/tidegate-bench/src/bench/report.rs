@@ -87,6 +87,7 @@ fn section(server: &ServerResults, folder: &Path) -> Result<String> {
     text += &trouble::trouble(server);
     text += &books::books(server);
     text += &admission(server);
+    text += &limits(server);
     text += &latency(server, folder)?;
     if let Some(memory) = &server.memory {
         let mib = |kib: u64| show(kib as f64 / 1024.0);
@@ -210,6 +211,21 @@ fn admission(server: &ServerResults) -> String {
     row("through the gate", &admitted.gate, &refused.gate);
     row("the gate's script, bare", &admitted.bare_script, &refused.bare_script);
     row("the tutorial's script, bare", &admitted.tutorial_script, &refused.tutorial_script);
+    text
+}
+
+fn limits(server: &ServerResults) -> String {
+    let Some(limits) = &server.limits else { return String::new() };
+    let mut text = "\n### Limits\n\n| | calls/s | Redis µs |\n|---|--:|--:|\n".to_owned();
+    for (name, calls) in [
+        ("admitted without limits", &limits.without),
+        ("admitted under three", &limits.three),
+        ("refused by the first of them", &limits.refused_by_limit),
+        ("sold out", &limits.sold_out),
+    ] {
+        let [per_s, redis_cpu_us] = [&calls.per_s, &calls.redis_cpu_us].map(|rate| show(rate.median));
+        let _ = writeln!(text, "| {name} | {per_s} | {redis_cpu_us} |");
+    }
     text
 }
 

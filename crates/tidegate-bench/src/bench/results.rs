@@ -2,6 +2,7 @@
 
 pub mod books;
 pub mod cost;
+pub mod limits;
 pub mod trouble;
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,8 @@ pub struct ServerResults {
     #[serde(default)]
     pub drains: Vec<Drain>,
     pub admission: Option<AdmissionResults>,
+    #[serde(default)]
+    pub limits: Option<limits::LimitsResults>,
     pub latency: Option<Latency>,
     pub memory: Option<Memory>,
     pub cost: Option<CostResults>,

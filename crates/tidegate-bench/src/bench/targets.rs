@@ -88,6 +88,13 @@ fn of_server(server: &ServerResults) -> Vec<Target> {
         put("gate's admissions against the bare script's", "x", AtLeast(0.9), Some(ratio));
     }
 
+    if let Some(limits) = &server.limits {
+        let three = Some(limits.three_against_none());
+        put("Redis CPU an admission, three limits against none", "x", AtMost(1.8), three);
+        let refusal = Some(limits.refusal_against_sold_out());
+        put("Redis CPU a refusal by a limit, against sold out", "x", AtMost(4.0), refusal);
+    }
+
     let latency = server.latency.as_ref();
     let commit = latency.map(Latency::best_commit_ms);
     let p99 = |rate: f64| latency?.rates.iter().find(|at| at.rate == rate).and_then(p99_if_done);

@@ -1,0 +1,91 @@
+//! What limits cost an admission: bare scripts over plain pipelined connections, as [`super::admission`] has them, in turn.
+
+use anyhow::Result;
+
+use super::{
+    admission::{ADMIT, KEYS, open_sale, pipelined, queue_admit},
+    meter::RedisReading,
+    orders::{NewOrder, Orders},
+    resp::{Reply, Resp},
+    results::{Calls, Rate, limits::LimitsResults},
+    site::Site,
+};
+
+const ADMIT_LIMITED: &str = include_str!("../../../../lua/admit_limited.lua");
+const LIMITED: &str = "seckill:limited:1";
+const LIMITS: &str = "seckill:limits:voucher:1";
+const USES: &str = "seckill:uses:voucher:1";
+/// A day, a month, an order: as many as a careful seller has. Each caller brings a phone and an address that are new.
+const THREE: &str = "0 -;1 phones phone day 28800 2 4;2 months address month 0 - 5;3 each user order 0 - 2";
+/// The first of the three lets nobody in.
+const FIRST_IS_FULL: &str =
+    "0 -;1 phones phone day 28800 0 4;2 months address month 0 - 5;3 each user order 0 - 2";
+
+#[derive(Clone, Copy, Debug)]
+enum Case {
+    Without,
+    Three,
+    Refused,
+    SoldOut,
+}
+
+/// `rounds` times in turn.
+pub async fn measure(site: &mut Site, calls: usize, rounds: usize) -> Result<LimitsResults> {
+    let mut found = [const { Vec::new() }; 4];
+    for _ in 0..rounds {
+        for (at, case) in [Case::Without, Case::Three, Case::Refused, Case::SoldOut].into_iter().enumerate() {
+            found[at].push(once(site, case, calls).await?);
+        }
+    }
+    let [without, three, refused_by_limit, sold_out] = found.map(conclude);
+    Ok(LimitsResults { without, three, refused_by_limit, sold_out })
+}
+
+fn conclude(found: Vec<(f64, f64)>) -> Calls {
+    let (per_s, redis_cpu_us) = found.into_iter().unzip();
+    Calls { per_s: Rate::of(per_s), redis_cpu_us: Rate::of(redis_cpu_us) }
+}
+
+/// Calls a second, and Redis' CPU of a call in microseconds.
+async fn once(site: &mut Site, case: Case, calls: usize) -> Result<(f64, f64)> {
+    open_sale(site).await?;
+    match case {
+        Case::Without => {}
+        Case::SoldOut => _ = site.redis.call(&["SET", KEYS[0], "0"]).await?,
+        Case::Three | Case::Refused => {
+            let rules = if matches!(case, Case::Three) { THREE } else { FIRST_IS_FULL };
+            site.redis.call(&["RENAME", KEYS[0], LIMITED]).await?;
+            site.redis.call(&["HSET", LIMITS, "rules", rules, "since", "1"]).await?;
+            site.redis.call(&["HSET", KEYS[3], "#limited", "{}"]).await?;
+        }
+    }
+    let warm_up = site.numbers.take(calls.min(1_000), 1);
+    call_all(site, case, &warm_up).await?;
+    let orders = site.numbers.take(calls, 1);
+    let before = RedisReading::take(&mut site.redis).await?;
+    let took = call_all(site, case, &orders).await?;
+    let after = RedisReading::take(&mut site.redis).await?;
+    Ok((calls as f64 / took.as_secs_f64(), (after.cpu_s - before.cpu_s) * 1e6 / calls as f64))
+}
+
+async fn call_all(site: &Site, case: Case, orders: &Orders) -> Result<std::time::Duration> {
+    let is_wanted = move |reply: &Reply| match case {
+        Case::Without | Case::Three => *reply == Reply::Int(0),
+        Case::SoldOut => *reply == Reply::Int(1),
+        Case::Refused => reply.items().first() == Some(&Reply::Int(9)),
+    };
+    match case {
+        Case::Without | Case::SoldOut => pipelined(site, ADMIT, is_wanted, orders, queue_admit).await,
+        Case::Three | Case::Refused => pipelined(site, ADMIT_LIMITED, is_wanted, orders, queue_limited).await,
+    }
+}
+
+fn queue_limited(redis: &mut Resp, sha: &str, order: NewOrder) {
+    let [id, user, voucher] = [order.id, order.user, order.voucher].map(|number| number.to_string());
+    let (phone, address) = (format!("{:x}", order.id.wrapping_mul(7)), format!("a{:x}", order.id));
+    let [_, buyers, sale, journal, stream] = KEYS;
+    redis.queue(&[
+        "EVALSHA", sha, "7", LIMITED, buyers, sale, journal, stream, LIMITS, USES, &id, &user, &voucher, "1",
+        "", "phone", &phone, "address", &address,
+    ]);
+}
