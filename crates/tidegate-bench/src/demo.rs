@@ -3,11 +3,13 @@
 mod board;
 mod buyers;
 mod fleet;
+mod http_caller;
 mod market;
 mod rush;
 
 use std::{
     collections::HashSet,
+    net::SocketAddr,
     num::NonZeroU32,
     path::PathBuf,
     process::ExitCode,
@@ -28,7 +30,7 @@ use tokio::{
 use board::{Board, Progress};
 use buyers::{Ends, Then};
 use fleet::Fleet;
-use market::{Market, Servers};
+use market::{Market, ORDERS_A_PHONE, Servers, Stall, USERS_A_PHONE};
 use rush::{Rush, Sales};
 
 /// After the last click, the fleet has this long to write what is left.
@@ -63,6 +65,10 @@ pub struct Demo {
     /// the sale
     #[arg(long)]
     cluster: bool,
+    /// Sell a campaign of three regions under two limits, through two gates over HTTP. One of them is killed in the middle of the
+    /// sale
+    #[arg(long, conflicts_with = "cluster")]
+    campaign: bool,
     /// The program to show [default: `tidegate` beside this program]
     #[arg(long)]
     tidegate: Option<PathBuf>,
@@ -81,21 +87,16 @@ impl Demo {
         println!("  Redis  {}\n  MySQL  {}", servers.url(), mysql.url());
         let program = self.tidegate.clone().map_or_else(beside_this_program, Ok)?;
         let mut fleet = Fleet::new(program, &servers.url(), &mysql.url(), &servers.tags())?;
-        let market = Arc::new(Market::open(servers).await?);
+        let market = Arc::new(Market::open(servers, self.campaign).await?);
         println!("Opening the sale of {} vouchers", self.vouchers);
         fleet.tidegate(&["migrate"])?;
-        let stock = (u64::from(self.vouchers) / market.stalls.len() as u64).to_string();
-        for stall in &market.stalls {
-            let voucher = stall.voucher.to_string();
-            let load = ["voucher", "load", "--voucher", &voucher, "--stock", &stock];
-            fleet.tidegate(&[&load[..], &["--pay-within", PAY_WITHIN]].concat())?;
-        }
+        let gates = self.load(&mut fleet, &market).await?;
         for name in ["worker-1", "worker-2", "worker-3"] {
             fleet.start(name)?;
         }
 
         let (admitted, owners) = unbounded_channel();
-        let rush = self.rush(&market, admitted);
+        let rush = self.rush(&market, gates, admitted);
         println!("{} people race; three workers write ({} clicks a second)", self.buyers, self.rate);
         println!("Seven of ten pay, some cancel; an order that is not paid expires after {PAY_WITHIN}\n");
         let acting = tokio::spawn(buyers::act(Arc::clone(&market), owners));
@@ -119,11 +120,43 @@ impl Demo {
         }
         board.finish();
         fleet.stop()?;
-        conclude(&fleet, &mysql, &sales, began).await
+        conclude(&fleet, &mysql, &sales, self.campaign, began).await
     }
 
-    fn rush(&self, market: &Arc<Market>, admitted: UnboundedSender<(OrderId, UserId)>) -> Rush {
-        Rush { market: Arc::clone(market), buyers: self.buyers, rate: self.rate, admitted }
+    /// Puts everything on sale; returns where gates listen.
+    async fn load(&self, fleet: &mut Fleet, market: &Market) -> Result<Vec<SocketAddr>> {
+        let stock = u64::from(self.vouchers) / market.stalls.len() as u64;
+        if !self.campaign {
+            for stall in &market.stalls {
+                let (voucher, stock) = (stall.voucher.to_string(), stock.to_string());
+                let load = ["voucher", "load", "--voucher", &voucher, "--stock", &stock];
+                fleet.tidegate(&[&load[..], &["--pay-within", PAY_WITHIN]].concat())?;
+            }
+            return Ok(Vec::new());
+        }
+        let line =
+            |stall: &Stall| format!("{},{},{stock}\n", stall.region.unwrap_or_default(), stall.voucher);
+        let regions = fleet.file("regions.csv", &market.stalls.iter().map(line).collect::<String>())?;
+        let load = ["campaign", "load", "--campaign", "1", "--regions", &regions, "--pay-within", PAY_WITHIN];
+        fleet.tidegate(&load)?;
+        let phones = ORDERS_A_PHONE.to_string();
+        for limit in [
+            ["--name", "phones", "--subject", "phone", "--window", "sale", "--orders", &phones],
+            ["--name", "each", "--subject", "user", "--window", "order", "--units", "1"],
+        ] {
+            fleet.tidegate(&[&["limit", "set", "--campaign", "1"][..], &limit].concat())?;
+        }
+        println!("  three regions; each phone is that of three people, and may have {phones} orders");
+        Ok(vec![fleet.start_gate("gate-1").await?, fleet.start_gate("gate-2").await?])
+    }
+
+    fn rush(
+        &self,
+        market: &Arc<Market>,
+        gates: Vec<SocketAddr>,
+        admitted: UnboundedSender<(OrderId, UserId)>,
+    ) -> Rush {
+        Rush { market: Arc::clone(market), gates, buyers: self.buyers, rate: self.rate, admitted }
     }
 }
 
@@ -146,6 +179,13 @@ impl Sale<'_> {
         let held = self.market.held_by("worker-1").await?;
         self.board
             .say(&format!("worker-1 killed (-9) with {held} orders in hand: the others will claim them"));
+
+        if self.demo.campaign {
+            self.until_written_percent(25).await?;
+            fleet.kill9("gate-1")?;
+            self.board
+                .say("gate-1 killed (-9): its callers ask gate-2 the same again, and get one order each");
+        }
 
         self.until_written_percent(35).await?;
         fleet.pause("worker-2")?;
@@ -235,7 +275,13 @@ impl Sale<'_> {
 }
 
 /// The audit of the program itself, then our own: what callers were told against what MySQL holds.
-async fn conclude(fleet: &Fleet, mysql: &MysqlServer, sales: &Sales, began: Instant) -> Result<ExitCode> {
+async fn conclude(
+    fleet: &Fleet,
+    mysql: &MysqlServer,
+    sales: &Sales,
+    is_campaign: bool,
+    began: Instant,
+) -> Result<ExitCode> {
     println!("\n{sales}\n\nAudit (`tidegate audit`):");
     let audit_holds = fleet.show(&["audit"])?;
     let promised = sales.admitted();
@@ -261,8 +307,13 @@ async fn conclude(fleet: &Fleet, mysql: &MysqlServer, sales: &Sales, began: Inst
         ends.count(Then::Forgets),
         ends.wrong
     );
+    let mut over_limit = 0;
+    if is_campaign {
+        over_limit = phones_over_limit(&mut connection).await?;
+        println!("{over_limit} phones have more orders than they may have.");
+    }
     println!("Took {} s.", began.elapsed().as_secs());
-    if audit_holds && lost == 0 && extra == 0 && ends.wrong == 0 && !promised.is_empty() {
+    if audit_holds && over_limit == 0 && lost == 0 && extra == 0 && ends.wrong == 0 && !promised.is_empty() {
         println!(
             "\nVERDICT: every admitted order was written exactly once, whoever paid has one, and what nobody paid was on \
              sale again; nothing lost, doubled or oversold."
@@ -275,6 +326,14 @@ async fn conclude(fleet: &Fleet, mysql: &MysqlServer, sales: &Sales, began: Inst
     );
     println!("The workers' logs: {}", fleet.keep_logs().display());
     Ok(ExitCode::FAILURE)
+}
+
+/// Phones that have more orders than the campaign's limit allows.
+async fn phones_over_limit(connection: &mut MySqlConnection) -> Result<i64> {
+    let sql = "SELECT COUNT(*) FROM (SELECT user_id DIV ? AS phone FROM tb_voucher_order WHERE status < 4 \
+               GROUP BY phone HAVING COUNT(*) > ?) AS beyond";
+    let query = sqlx::query_scalar(sql).bind(USERS_A_PHONE).bind(ORDERS_A_PHONE);
+    Ok(query.fetch_one(connection).await?)
 }
 
 /// How far MySQL is.

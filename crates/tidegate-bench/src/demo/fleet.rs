@@ -1,10 +1,12 @@
-//! The worker processes of the demo.
+//! The processes of the demo: workers, and gates.
 
 use std::{
     collections::BTreeMap,
     fs::File,
+    net::SocketAddr,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -13,17 +15,22 @@ use nix::{
     unistd::Pid,
 };
 use tempfile::TempDir;
+use tokio::time::sleep;
 
 /// Settings for a short show: the defaults are made for real fleets, where nobody waits for a minute.
-const SETTINGS: [(&str, &str); 6] = [
+const SETTINGS: [(&str, &str); 7] = [
     // Nobody looks, and one of them would say that another has its port.
     ("TIDEGATE_ADMIN_LISTEN", "off"),
+    ("TIDEGATE_GATE_LISTEN", "127.0.0.1:0"),
     ("TIDEGATE_WORKER_LOCK_LEASE_MS", "2000"),
     ("TIDEGATE_WORKER_CLAIM_IDLE_MS", "5000"),
     ("TIDEGATE_WORKER_CLAIM_EVERY_MS", "1000"),
     ("TIDEGATE_WORKER_BATCH", "100"),
     ("TIDEGATE_LOG_FORMAT", "json"),
 ];
+
+/// A gate listens before it has found Redis.
+const GATE_STARTS_WITHIN: Duration = Duration::from_secs(10);
 
 pub struct Fleet {
     program: PathBuf,
@@ -67,16 +74,46 @@ impl Fleet {
     }
 
     pub fn start(&mut self, name: &str) -> Result<()> {
-        let log = File::create(self.logs.path().join(format!("{name}.log")))?;
-        let mut command = self.command(&["worker"]);
+        self.start_as("worker", name)
+    }
+
+    /// Starts a gate; returns where it listens.
+    pub async fn start_gate(&mut self, name: &str) -> Result<SocketAddr> {
+        self.start_as("gate", name)?;
+        let (log, began) = (self.log_of(name), Instant::now());
+        loop {
+            let said = std::fs::read_to_string(&log)?;
+            let address = said.split_once(r#""address":""#).and_then(|(_, rest)| rest.split_once('"'));
+            match address {
+                Some((address, _)) => return Ok(address.parse()?),
+                None => ensure!(began.elapsed() < GATE_STARTS_WITHIN, "{name} does not listen: {said}"),
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn log_of(&self, name: &str) -> PathBuf {
+        self.logs.path().join(format!("{name}.log"))
+    }
+
+    fn start_as(&mut self, service: &str, name: &str) -> Result<()> {
+        let log = File::create(self.log_of(name))?;
+        let mut command = self.command(&[service]);
         command.envs(SETTINGS).env("TIDEGATE_WORKER_NAME", name);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
         self.workers.insert(name.to_owned(), child);
         Ok(())
     }
 
+    /// Writes a file for the program; returns its path.
+    pub fn file(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.logs.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    }
+
     pub fn kill9(&mut self, name: &str) -> Result<()> {
-        let mut worker = self.workers.remove(name).context("No such worker")?;
+        let mut worker = self.workers.remove(name).context("No such process")?;
         worker.kill()?;
         worker.wait()?;
         Ok(())

@@ -1,4 +1,5 @@
-//! Where the demo sells: one Redis, or a Redis Cluster with a voucher in each of twelve partitions.
+//! Where the demo sells: one Redis, with one voucher or a campaign of three regions, or a Redis Cluster with a voucher in each of
+//! twelve partitions.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -17,6 +18,12 @@ use tokio::time::{Instant, sleep};
 
 /// They spread evenly over three masters (docs/partitions.md).
 const TAGS: [&str; 12] = ["10", "3", "43", "11", "2", "42", "12", "1", "41", "13", "0", "40"];
+/// The regions of the campaign.
+pub const REGIONS: [&str; 3] = ["north", "south", "west"];
+/// Users who share a phone, in a region each; fewer of them may have an order at a time.
+pub const USERS_A_PHONE: u64 = 3;
+/// Orders that a phone may have in the campaign.
+pub const ORDERS_A_PHONE: i64 = 2;
 /// Connections of a partition on which callers wait for a replica.
 const WAITING: usize = 6;
 /// How long somebody asks again who gets no answer: longer than a failover takes.
@@ -42,6 +49,8 @@ pub struct Market {
 /// Where one voucher is sold.
 pub struct Stall {
     pub voucher: VoucherId,
+    /// Of a campaign.
+    pub region: Option<&'static str>,
     pub gate: Gate,
     pub ids: OrderIdAllocator,
     pub pool: Pool,
@@ -73,8 +82,8 @@ impl Servers {
 }
 
 impl Market {
-    /// Connects to the servers.
-    pub async fn open(servers: Servers) -> Result<Self> {
+    /// Connects to the servers. Of a campaign, each region is a voucher of its own.
+    pub async fn open(servers: Servers, is_campaign: bool) -> Result<Self> {
         let (url, mut stalls) = (servers.url(), Vec::new());
         let known = match &servers {
             Servers::One(_) => None,
@@ -99,14 +108,20 @@ impl Market {
                 gate = gate.confirmed(ONE_REPLICA, connections);
             }
             let block = NonZeroU32::new(1_000).context("A block is not empty")?;
-            stalls.push(Stall {
-                voucher: VoucherId::try_from(voucher_of(&partition)?)?,
-                gate,
-                ids: OrderIdAllocator::new(pool.clone(), keys, block),
-                waiting: connect(&url, &master, 1).await?,
-                pool,
-                names,
-            });
+            let first = voucher_of(&partition)?;
+            let regions: Vec<_> =
+                if is_campaign { REGIONS.into_iter().map(Some).collect() } else { vec![None] };
+            for (voucher, region) in (first..).zip(regions) {
+                stalls.push(Stall {
+                    voucher: VoucherId::try_from(voucher)?,
+                    region,
+                    gate: gate.clone(),
+                    ids: OrderIdAllocator::new(pool.clone(), keys.clone(), block),
+                    waiting: connect(&url, &master, 1).await?,
+                    pool: pool.clone(),
+                    names: names.clone(),
+                });
+            }
         }
         Ok(Self { servers, stalls })
     }
@@ -122,10 +137,16 @@ impl Market {
         &self.stalls[usize::try_from(at).unwrap_or(0)]
     }
 
+    /// One of each stream.
+    fn streams(&self) -> impl Iterator<Item = &Stall> {
+        let of_one_stream = |stall: &&Stall| stall.region.is_none_or(|region| region == REGIONS[0]);
+        self.stalls.iter().filter(of_one_stream)
+    }
+
     /// Entries that are pending at the lanes of a worker.
     pub async fn held_by(&self, worker: &str) -> Result<u64> {
         let mut held = 0;
-        for stall in &self.stalls {
+        for stall in self.streams() {
             let status = patiently(|| inspect(&stall.pool, &stall.names)).await?;
             let group = status.group.context("The group is gone")?;
             let lanes = group.consumers.iter().filter(|consumer| process_of(&consumer.name) == worker);
@@ -137,13 +158,18 @@ impl Market {
     /// How many entries are undelivered, and how many pending.
     pub async fn on_their_way(&self) -> Result<(u64, u64)> {
         let (mut undelivered, mut pending) = (0, 0);
-        for stall in &self.stalls {
+        for stall in self.streams() {
             let group = inspect(&stall.pool, &stall.names).await?.group.context("The group is gone")?;
             undelivered += group.undelivered.number();
             pending += group.pending;
         }
         Ok((undelivered, pending))
     }
+}
+
+/// The phone of a user, whom others may share it with.
+pub fn phone_of(user: UserId) -> u64 {
+    user.get().unsigned_abs() / USERS_A_PHONE
 }
 
 /// The least voucher of a partition.

@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     fmt,
+    net::SocketAddr,
     num::NonZeroU32,
     sync::{
         Arc, Mutex,
@@ -23,7 +24,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::market::{Market, Stall, patiently};
+use super::{
+    http_caller::{HttpCaller, Told},
+    market::{Market, Stall, patiently},
+};
 
 /// Connections' worth of callers at once.
 const CALLERS: usize = 64;
@@ -35,6 +39,8 @@ const LOST_REPLY: usize = 25;
 /// All clicks of a sale.
 pub struct Rush {
     pub market: Arc<Market>,
+    /// Where gates listen; empty: callers ask Redis themselves.
+    pub gates: Vec<SocketAddr>,
     pub buyers: u32,
     /// Clicks a second.
     pub rate: NonZeroU32,
@@ -48,6 +54,7 @@ pub struct Sales {
     clicks: AtomicU32,
     sold_out: AtomicU32,
     user_has_order: AtomicU32,
+    over_limit: AtomicU32,
     asked_again: AtomicU32,
     admitted: Mutex<HashSet<i64>>,
 }
@@ -66,10 +73,11 @@ impl Rush {
         let (rush, users) = (Arc::new(self), Arc::new(users));
         let (next, began) = (Arc::new(Mutex::new(0_usize)), Instant::now());
         let mut callers = JoinSet::new();
-        for _ in 0..CALLERS {
+        for number in 0..CALLERS {
             let (rush, users, next, sales) =
                 (Arc::clone(&rush), Arc::clone(&users), Arc::clone(&next), Arc::clone(&sales));
             callers.spawn(async move {
+                let mut http = HttpCaller::new(&rush.gates, number);
                 loop {
                     let at = {
                         let mut next = next.lock().expect("no caller panics with the lock");
@@ -79,7 +87,12 @@ impl Rush {
                     let Some(user) = users.get(at) else { return anyhow::Ok(()) };
                     sleep_until(began + Duration::from_secs_f64(at as f64 / f64::from(rush.rate.get())))
                         .await;
-                    rush.click(*user, at % LOST_REPLY == 0, &sales).await?;
+                    let user = UserId::try_from(i64::from(*user))?;
+                    let is_reply_lost = at % LOST_REPLY == 0;
+                    match rush.gates.is_empty() {
+                        true => rush.click(user, is_reply_lost, &sales).await?,
+                        false => rush.click_over_http(&mut http, user, at, is_reply_lost, &sales).await?,
+                    }
                 }
             });
         }
@@ -89,8 +102,35 @@ impl Rush {
         Ok(())
     }
 
-    async fn click(&self, user: u32, is_reply_lost: bool, sales: &Sales) -> Result<()> {
-        let user = UserId::try_from(i64::from(user))?;
+    async fn click_over_http(
+        &self,
+        http: &mut HttpCaller,
+        user: UserId,
+        at: usize,
+        is_reply_lost: bool,
+        sales: &Sales,
+    ) -> Result<()> {
+        let region = self.market.of_user(user).region.context("Over HTTP, a campaign is sold")?;
+        // Each click is one order, however often it is sent.
+        let key = format!("click-{at}");
+        let mut told = http.buy(region, user, &key).await?;
+        if let (true, Told::Admitted(order)) = (is_reply_lost, told) {
+            let again = http.buy(region, user, &key).await?;
+            if again != Told::AdmittedBefore(order) {
+                bail!("Order {order} was admitted, and asked again the gate says {again:?}");
+            }
+            sales.asked_again.fetch_add(1, Relaxed);
+            told = again;
+        }
+        if let Told::Admitted(order) | Told::AdmittedBefore(order) = told {
+            // Nobody listens any more: the demo has failed elsewhere.
+            let _ = self.admitted.send((order, user));
+        }
+        sales.note(told);
+        Ok(())
+    }
+
+    async fn click(&self, user: UserId, is_reply_lost: bool, sales: &Sales) -> Result<()> {
         let Stall { voucher, gate, ids, .. } = self.market.of_user(user);
         let order = patiently(|| ids.next()).await.context("Failed to get an order id")?;
         let (quantity, traceparent) = (Quantity::ONE, None);
@@ -115,26 +155,31 @@ impl Rush {
             // Nobody listens any more: the demo has failed elsewhere.
             let _ = self.admitted.send((wanted.order, wanted.user));
         }
-        sales.note(wanted.order.get(), reply)
+        let order = wanted.order;
+        sales.note(match reply {
+            AdmitReply::Admitted => Told::Admitted(order),
+            AdmitReply::AdmittedBefore => Told::AdmittedBefore(order),
+            AdmitReply::SoldOut => Told::SoldOut,
+            AdmitReply::UserHasOrder => Told::UserHasOrder,
+            other => bail!("The gate says {other:?} in the middle of the sale"),
+        });
+        Ok(())
     }
 }
 
 impl Sales {
-    fn note(&self, order: i64, reply: AdmitReply) -> Result<()> {
-        match reply {
-            AdmitReply::Admitted | AdmitReply::AdmittedBefore => {
-                self.admitted.lock().expect("nobody panics with the lock").insert(order);
+    fn note(&self, told: Told) {
+        let counted = match told {
+            Told::Admitted(order) | Told::AdmittedBefore(order) => {
+                self.admitted.lock().expect("nobody panics with the lock").insert(order.get());
+                None
             }
-            AdmitReply::SoldOut => {
-                self.sold_out.fetch_add(1, Relaxed);
-            }
-            AdmitReply::UserHasOrder => {
-                self.user_has_order.fetch_add(1, Relaxed);
-            }
-            other => bail!("The gate says {other:?} in the middle of the sale"),
-        }
+            Told::SoldOut => Some(&self.sold_out),
+            Told::UserHasOrder => Some(&self.user_has_order),
+            Told::OverLimit => Some(&self.over_limit),
+        };
+        counted.map(|counted| counted.fetch_add(1, Relaxed));
         self.clicks.fetch_add(1, Relaxed);
-        Ok(())
     }
 
     /// Clicks that were answered.
@@ -162,12 +207,16 @@ impl fmt::Display for Sales {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} clicks: {} admitted, {} sold out, {} had an order already; {} asked again after a lost reply and were \
+            "{} clicks: {} admitted, {} sold out, {} had an order already{}; {} asked again after a lost reply and were \
              told of the same order",
             self.clicks(),
             self.admitted_count(),
             self.sold_out.load(Relaxed),
             self.user_has_order.load(Relaxed),
+            match self.over_limit.load(Relaxed) {
+                0 => String::new(),
+                refused => format!(", {refused} were over a limit"),
+            },
             self.asked_again.load(Relaxed)
         )
     }
