@@ -25,10 +25,10 @@
 -- Error OTHERQTY: this order was admitted before, with another quantity
 local call, find, match, format = redis.call, string.find, string.match, string.format
 local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local bad = 'BADARG wanted: 7 or 9 keys, ids, quantity, traceparent, names and values, a numeric stock'
+local bad = 'wanted: 7 or 9 keys, ids, quantity, traceparent, names and values, a numeric stock'
 if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
   or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
-  return redis.error_reply(bad)
+  return redis.error_reply('BADARG ' .. bad)
 end
 local has_slots, units, given = false, tonumber(quantity), { user = user }
 for at = 6, #ARGV, 2 do given[ARGV[at]] = ARGV[at + 1] end
@@ -57,7 +57,8 @@ if campaign ~= '-' then
     return refuse(redis.error_reply('CAMPAIGN ' .. campaign .. ' needs its hashes as keys 8 and 9'))
   end
 end
-if not stock then return refuse(3) elseif not tonumber(stock) then return redis.error_reply(bad) end
+if not stock then return refuse(3) end
+if not tonumber(stock) then return redis.error_reply('BADARG ' .. bad) end
 local left, time = stock - quantity, call('TIME')
 local now_s, now_ms = tonumber(time[1]), time[1] .. string.sub('00000' .. time[2], -6, -4)
 local now = tonumber(now_ms)
@@ -149,7 +150,7 @@ is_good = is_good and find(order, id) and find(user, id) and find(voucher, id) a
 for at = 6, #ARGV, 2 do
   is_good = is_good and ARGV[at] ~= 'user' and #ARGV[at + 1] <= 64 and find(ARGV[at + 1], '^[%w_.:+/=-]+$')
 end
-if not is_good then return redis.error_reply(bad) end
+if not is_good then return redis.error_reply('BADARG ' .. bad) end
 local note = '{"action":"admit","from":' .. stock .. ',"to":' .. format('%d', left) .. ',"change":-'
   .. quantity .. ',"by":"' .. user .. '","timestamp":' .. now_ms .. ',"slot":' .. (slot == 1 and '1' or slot)
   .. ',"uses":"' .. used .. '"}'
