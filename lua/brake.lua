@@ -5,6 +5,7 @@
 -- ARGV[1] mark: 'until' refuses until a time, 'from' refuses from a time on, '' takes away what refuses
 -- ARGV[2] milliseconds from now on, by the clock of Redis: that time; '' without a mark
 -- Reply: number of the sales whose mark was written, or taken away
+-- Error BADARG: an argument is not what it must be
 local call, find, mark, span = redis.call, string.find, ARGV[1], ARGV[2]
 if #KEYS == 0 or #KEYS % 3 ~= 0 or #ARGV ~= 2
   or mark ~= '' and not ((mark == 'until' or mark == 'from') and #span < 9 and find(span, '^%d+$')) then
