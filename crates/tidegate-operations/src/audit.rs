@@ -21,9 +21,14 @@ mod unreadable;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_stream::{StreamError, StreamInspector, StreamNames, readable};
+use tokio_util::sync::CancellationToken;
 
-use tidegate_orders::{Keys, VoucherId, migration_hint};
+use tidegate_orders::{Gate, Keys, VoucherId, migration_hint};
 
+use crate::{
+    limit_books::{LimitBooks, LimitBooksError},
+    pace::Pace,
+};
 use input::AuditInput;
 use mysql_reader::MysqlReader;
 use redis_reader::RedisReader;
@@ -38,6 +43,9 @@ pub enum AuditError {
     /// MySQL did not answer as it should.
     #[error("Failed to read MySQL: {}{}", .0, migration_hint(.0))]
     Mysql(sqlx::Error),
+    /// What is counted for limits could not be compared.
+    #[error(transparent)]
+    Limits(#[from] LimitBooksError),
 }
 
 impl From<StreamError> for AuditError {
@@ -66,8 +74,9 @@ pub async fn audit(
     only: Option<VoucherId>,
 ) -> Result<AuditReport, AuditError> {
     let inspector = StreamInspector::new(redis.clone(), names.clone());
+    let gate = Gate::new(redis.clone(), keys.clone(), names.stream.as_str());
     let mut redis = RedisReader::new(redis, inspector, keys, only);
-    let mysql = MysqlReader::new(mysql, keys.partition(), only);
+    let (pool, mysql) = (mysql, MysqlReader::new(mysql, keys.partition(), only));
     let mut input = AuditInput::default();
 
     input.set_stocks_before(mysql.stocks().await?);
@@ -89,6 +98,10 @@ pub async fn audit(
     // After a change of the partitions, streams still hold entries of vouchers that moved away. Their partition speaks for these.
     let partition = keys.partition();
     report.vouchers.retain(|own| partition.owns(own.voucher) || !own.is_settled());
+    let own = report.vouchers.iter().map(|own| own.voucher).filter(|own| partition.owns(*own));
+    let never = CancellationToken::new();
+    let limits = LimitBooks::new(&gate, pool, Pace::Full, &never).compare(&own.collect::<Vec<_>>()).await?;
+    report.set_limits(limits);
     Ok(report)
 }
 

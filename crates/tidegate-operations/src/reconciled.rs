@@ -46,13 +46,19 @@ pub enum DifferenceKind {
     MysqlStockApart,
     /// MySQL has other used orders than were folded out of the journal, by their number or their units.
     PurgedApart,
+    /// What is counted for a limit is not what orders hold.
+    LimitUsesApart,
+    /// The slots of a user are not those of the orders that the user holds.
+    SlotsApart,
+    /// Orders hold more than a limit allows, and it was not lowered since they were made.
+    LimitPassed,
     /// The sale is on and has units left by MySQL, orders of it are there, and Redis holds no stock of it: nobody can buy.
     SaleForgotten,
 }
 
 impl DifferenceKind {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::LostOrder,
         Self::LostEvent,
         Self::ReleaseUnknownToMysql,
@@ -68,6 +74,9 @@ impl DifferenceKind {
         Self::LoadedApart,
         Self::MysqlStockApart,
         Self::PurgedApart,
+        Self::LimitUsesApart,
+        Self::SlotsApart,
+        Self::LimitPassed,
         Self::SaleForgotten,
     ];
 
@@ -90,6 +99,9 @@ impl DifferenceKind {
             Self::LoadedApart => "loaded_apart",
             Self::MysqlStockApart => "mysql_stock_apart",
             Self::PurgedApart => "purged_apart",
+            Self::LimitUsesApart => "limit_uses_apart",
+            Self::SlotsApart => "slots_apart",
+            Self::LimitPassed => "limit_passed",
             Self::SaleForgotten => "sale_forgotten",
         }
     }

@@ -19,13 +19,13 @@ use crate::{connect, settings::SystemSettings};
 /// The most units that a voucher may have: what the gate's script can count with.
 pub const MAX_STOCK: i64 = 9_999_999_999_999;
 /// Why MySQL refuses more units than its column takes: an INT, unless somebody has changed that.
-const COLUMN_TOO_SMALL: &str = "the column in MySQL cannot hold so many units";
+pub(crate) const COLUMN_TOO_SMALL: &str = "the column in MySQL cannot hold so many units";
 
 /// The stores of the vouchers.
 #[derive(Clone, Debug)]
 pub struct VoucherStores {
-    gate: Gate,
-    mysql: MySqlPool,
+    pub(crate) gate: Gate,
+    pub(crate) mysql: MySqlPool,
 }
 
 impl VoucherStores {

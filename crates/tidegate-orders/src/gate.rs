@@ -25,6 +25,8 @@ mod shown_limits;
 mod sum;
 mod sweep;
 mod switch_over;
+mod transfer;
+mod uses;
 mod would_admit;
 
 use std::{
@@ -43,7 +45,10 @@ use fred::{
 use futures_util::future::try_join_all;
 use tidegate_stream::{Script, readable};
 
-use self::{batched_admission::BatchedAdmission, limited::LimitedCalls, moving::Moves, release::Releases};
+use self::{
+    batched_admission::BatchedAdmission, limited::LimitedCalls, moving::Moves, release::Releases,
+    uses::UseCalls,
+};
 pub use self::{
     brake::Brake,
     confirmed::{Confirmation, ConfirmedIn},
@@ -54,11 +59,13 @@ pub use self::{
     repair::{
         MOST_REPAIRED, OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, VoucherRepair,
     },
-    restock::{ChangeState, RestockReply, StockChange},
+    restock::{ChangeState, RegionMove, RestockReply, StockChange},
     sales::{JournalUse, LoadReply, Pause, SaleWindow, Scope, VoucherState},
     shown_limits::LimitReply,
     sum::SumCheck,
     switch_over::{NewSale, StagedSale, SwitchReply, rebuild_id},
+    transfer::{Transfer, TransferReply},
+    uses::{SetUse, UsesMoment},
 };
 pub use crate::journal::Moment;
 use crate::{
@@ -284,6 +291,8 @@ pub struct Gate {
     moment: Script,
     moves: Moves,
     switch_over: Script,
+    transfer: Script,
+    uses: UseCalls,
     delist: Script,
     remove_delisted: Script,
 }
@@ -315,6 +324,8 @@ impl Gate {
             resume: Script::new("resume", include_str!("../../../lua/resume.lua")),
             moment: Script::new("moment", include_str!("../../../lua/moment.lua")),
             moves: Moves::new(),
+            transfer: Script::new("transfer", include_str!("../../../lua/transfer.lua")),
+            uses: UseCalls::new(),
             switch_over: Script::new("switch_over", include_str!("../../../lua/switch_over.lua")),
             delist: Script::new("delist", include_str!("../../../lua/delist.lua")),
             remove_delisted: Script::new("remove_delisted", include_str!("../../../lua/remove_delisted.lua")),

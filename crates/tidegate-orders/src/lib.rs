@@ -28,6 +28,7 @@ pub mod schema;
 pub mod server_facts;
 pub mod sessions;
 pub mod traceparent;
+pub mod transfer;
 pub mod unpaid_orders;
 pub mod user_lock;
 pub mod vouchers;

@@ -1,9 +1,12 @@
 //! The MySQL rows of limits and campaigns: `tidegate_limit`, `tidegate_campaign`, and since when a voucher has limits.
 
+mod held;
+
 use std::{collections::HashMap, num::NonZeroU32};
 
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*};
 
+pub use self::held::{LiveOrder, live_page, set_at_ms, used_by};
 use crate::{
     journal::UnderLimits,
     limits::{LimitOwner, Rule, RuleKind, Window, rules_text},
@@ -138,7 +141,7 @@ async fn write(
     };
     let sql = "INSERT INTO tidegate_limit (owner_kind, owner_id, number, name, subject, period, offset_s, orders, units, \
                period_us, changed_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE \
-               orders = VALUES(orders), units = VALUES(units), period_us = VALUES(period_us), \
+               set_at = CURRENT_TIMESTAMP(3), orders = VALUES(orders), units = VALUES(units), period_us = VALUES(period_us), \
                changed_by = VALUES(changed_by)";
     let row = sqlx::query(sql).bind(kind).bind(id).bind(number).bind(rule.name.as_str());
     let row = row.bind(rule.subject.to_string()).bind(period).bind(offset_s).bind(orders).bind(units);

@@ -5,7 +5,9 @@ mod windows;
 
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
-pub use self::windows::CountedWindows;
+use serde::{Serialize, Serializer};
+
+pub use self::windows::{CountedRule, CountedWindows};
 pub use crate::order::MOST_RULES;
 use crate::order::{CampaignId, MOST_VALUE_BYTES, VoucherId, is_value_byte};
 
@@ -22,6 +24,12 @@ pub enum LimitOwner {
     Voucher(VoucherId),
     /// Of the vouchers that are sold under common limits.
     Campaign(CampaignId),
+}
+
+impl Serialize for LimitOwner {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 impl fmt::Display for LimitOwner {

@@ -1,6 +1,7 @@
 //! The MySQL rows of vouchers: the statements that read, insert and change single ones.
 
 mod frozen;
+mod locked_pair;
 
 use serde::Serialize;
 use sqlx::{
@@ -15,6 +16,7 @@ use crate::{
 };
 
 pub use frozen::{FreezeError, FrozenVoucher, KnownOrder};
+pub(crate) use locked_pair::{LockedPair, lock_two_stocks};
 
 /// The statement that makes the view, whose SELECT is ours, too.
 const UNITS_VIEW: &str = include_str!("../../../migrations/0020_voucher_units_view.sql");
@@ -443,6 +445,23 @@ async fn select_locked(
     sqlx::query_as(sql).bind(voucher.get()).fetch_optional(&mut **transaction).await
 }
 
+async fn change_row(
+    transaction: &mut Transaction<'static, MySql>,
+    voucher: VoucherId,
+    units: i64,
+) -> Result<RowChange, VoucherError> {
+    let updated = sqlx::query(
+        "UPDATE tb_seckill_voucher SET stock = CAST(stock AS SIGNED) + ?, \
+         initial_stock = initial_stock + ? WHERE voucher_id = ?",
+    );
+    match updated.bind(units).bind(units).bind(voucher.get()).execute(&mut **transaction).await {
+        Ok(_) => Ok(RowChange::Made),
+        Err(error) if is_value_out_of_range(&error) => Ok(RowChange::TooMany),
+        Err(error) if is_statement_refused(&error) => Ok(RowChange::Refused(explain(&error))),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl LockedStocks {
     /// Changes stock and initial stock by `units`, which nobody sees before [`LockedStocks::commit`].
     ///
@@ -452,17 +471,7 @@ impl LockedStocks {
         if let Some(why) = &self.refused {
             return Ok(RowChange::Refused(why.clone()));
         }
-        let updated = sqlx::query(
-            "UPDATE tb_seckill_voucher SET stock = CAST(stock AS SIGNED) + ?, \
-             initial_stock = initial_stock + ? WHERE voucher_id = ?",
-        );
-        let updated = updated.bind(units).bind(units).bind(self.voucher.get());
-        match updated.execute(&mut *self.transaction).await {
-            Ok(_) => Ok(RowChange::Made),
-            Err(error) if is_value_out_of_range(&error) => Ok(RowChange::TooMany),
-            Err(error) if is_statement_refused(&error) => Ok(RowChange::Refused(explain(&error))),
-            Err(error) => Err(error.into()),
-        }
+        change_row(&mut self.transaction, self.voucher, units).await
     }
 
     /// Commits what was changed, in a packet of its own: a server that replicates by certification says only to that what

@@ -154,6 +154,7 @@ impl VoucherBooks {
             units,
             cause,
             mend,
+            counter: None,
             note: None,
         };
         let mut found = Vec::new();

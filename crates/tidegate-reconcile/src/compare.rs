@@ -5,7 +5,7 @@ mod stream;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use tidegate_operations::{change::Job, reconciled::DifferenceKind};
+use tidegate_operations::{change::Job, pace::Pace, reconciled::DifferenceKind};
 use tidegate_orders::{
     JournalEntry, JournalField, UserId, VoucherId,
     gate::Moment,
@@ -18,7 +18,6 @@ use crate::{
     in_flight::{InFlight, Places},
     judge::{FinalOrder, holds, is_before, is_set_by_others, is_since},
     mysql_side::{EventSum, OrderRow},
-    pace::Pace,
     redis_side::{DeadLetter, DeadOrder, DeadOrders},
     report::Tally,
     stores::{LookError, Stores},

@@ -1,7 +1,7 @@
 //! Differences between what Redis and MySQL know, order by order, user by user, and voucher by voucher.
 
 use serde::Serialize;
-use tidegate_operations::reconciled::DifferenceKind;
+use tidegate_operations::{limit_books::Counter, reconciled::DifferenceKind};
 use tidegate_orders::{OrderId, UserId, VoucherId};
 
 /// Why it is so, where that can be known.
@@ -42,6 +42,8 @@ pub enum Mend {
     Bar,
     /// Move the stock in Redis by a difference.
     MoveStock,
+    /// Set what is counted to what orders hold.
+    SetCounter,
     /// Fill Redis again from MySQL, the stream and the dead letters.
     Rebuild,
     /// Nothing that a program may decide.
@@ -65,6 +67,8 @@ pub struct Difference {
     pub cause: Cause,
     /// What mends it.
     pub mend: Mend,
+    /// Which counter of a limit it is about, where it is about one.
+    pub counter: Option<Counter>,
     /// What the journal held of the order at the look, byte for byte: a repair acts only while it still does.
     #[serde(skip)]
     pub note: Option<String>,

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_operations::change::Job;
+use tidegate_operations::{change::Job, pace::Pace};
 use tidegate_orders::{
     Gate, JournalEntry, JournalField, Keys, OrderId, RowState, VoucherId,
     gate::{FoldReply, MOST_FOLDED, OrderFold},
@@ -24,7 +24,6 @@ use crate::{
     in_flight::{InFlight, Places},
     judge::{FinalOrder, is_before},
     mysql_side::{EventSum, OrderRow, RefusalRow, USED},
-    pace::Pace,
     redis_side::DeadOrders,
     stores::{LookError, Stores},
 };

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use tidegate_operations::pace::Pace;
 use tidegate_orders::{VoucherId, wire::Message};
 use tidegate_stream::{Entry, EntryId, StreamError, StreamInspector};
 
-use crate::{pace::Pace, table::hash_of_id};
+use crate::table::hash_of_id;
 use tidegate_orders::{Keys, Order};
 
 /// Entries and ids a page.

@@ -3,6 +3,7 @@
 
 mod books;
 mod compare;
+mod counters;
 mod delisted;
 mod difference;
 pub mod fold;
@@ -12,7 +13,6 @@ mod lease;
 mod look;
 mod lost_events;
 mod mysql_side;
-mod pace;
 pub mod rebuild;
 mod redis_side;
 mod repair;
@@ -28,7 +28,6 @@ pub use delisted::{KeptKeys, KeyRemover, RemoveKeysPlan, RemoveKeysReport};
 pub use difference::{Cause, Difference, Mend};
 pub use lease::{LEASE_WAS_LOST, OF_WORKER, ReconcilerLease, StoppedWithLease, TakenLease};
 pub use look::{LookRequest, Looker};
-pub use pace::Pace;
 pub use repair::{
     PlanCounts, Repair, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended,
     VoucherFindings, VoucherRepairPlan, Why,
@@ -37,3 +36,4 @@ pub use report::{KindCount, LookReport, VoucherLook};
 pub use stock::{StockBooks, StockMove};
 pub use stores::LookError;
 pub use sweep::UseSweeper;
+pub use tidegate_operations::pace::Pace;

@@ -12,7 +12,7 @@ use std::{
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_operations::change::Job;
+use tidegate_operations::{change::Job, pace::Pace};
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     gate::{ChangeState, GateError, RepairGuard, StockChange},
@@ -24,11 +24,11 @@ use tidegate_stream::{EntryId, StreamError, StreamInspector, StreamNames, readab
 use crate::{
     books::{UsedCount, VoucherBooks},
     compare::{Candidates, Counted, Pass, Sale, tally_by_others},
+    counters::counter_differences,
     difference::Difference,
     in_flight::Places,
     judge::FinalOrder,
     mysql_side::OrderRow,
-    pace::Pace,
     report::{LookReport, Tally},
     stores::{LookError, Stores},
     table::Part,
@@ -117,7 +117,9 @@ impl Looker {
         let counted = counted.unwrap_or_default();
         tally_by_others(&counted, &places, &mut tally);
         self.finish_books(&places, &sales, &counted, &mut books, job).await?;
-        for difference in books.iter().flat_map(VoucherBooks::differences) {
+        let counters =
+            counter_differences(&self.stores, places.all(), &mut books, (self.request.pace, job)).await?;
+        for difference in books.iter().flat_map(VoucherBooks::differences).chain(counters) {
             found(&difference);
             tally.add(difference);
         }

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use bytes::Bytes;
 use fred::{
     clients::Pool,
-    interfaces::{ClientLike, HashesInterface, SetsInterface},
-    types::{ClusterHash, CustomCommand, Key, Value},
+    interfaces::{HashesInterface, SetsInterface},
 };
+use tidegate_operations::pace::Pace;
 use tidegate_orders::{
     Gate, JournalEntry, JournalField, Keys, UserId, VoucherId,
     gate::GateError,
@@ -18,7 +18,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError, StreamInspector};
 
-use crate::{in_flight::Places, pace::Pace, table::hash_of_id};
+use crate::{in_flight::Places, table::hash_of_id};
 
 /// Fields, members and entries a page.
 const PAGE: u16 = 1_000;
@@ -90,11 +90,10 @@ impl RedisSide<'_> {
         voucher: VoucherId,
         pace: Pace,
         mut seen: impl FnMut(i64),
-    ) -> Result<(), StreamError> {
-        let key = self.keys.buyers(voucher);
+    ) -> Result<(), GateError> {
         let mut cursor = Bytes::from_static(b"0");
         loop {
-            let (next, members) = pace.step(self.buyers_page(&key, cursor)).await?;
+            let (next, members) = pace.step(self.gate.buyers_page(voucher, cursor)).await?;
             // What is no number of a user's bars nobody.
             members.iter().filter_map(|member| UserId::parse(member).ok()).for_each(|user| seen(user.get()));
             if next == "0" {
@@ -102,13 +101,6 @@ impl RedisSide<'_> {
             }
             cursor = next;
         }
-    }
-
-    async fn buyers_page(&self, key: &Key, cursor: Bytes) -> Result<(Bytes, Vec<Bytes>), StreamError> {
-        let scan = CustomCommand::new_static("SSCAN", ClusterHash::FirstKey, false);
-        let args: Vec<Value> =
-            vec![key.clone().into(), cursor.into(), "COUNT".into(), i64::from(PAGE).into()];
-        Ok(self.pool.next().custom(scan, args).await.map_err(|error| naming(key, error))?)
     }
 
     /// All dead letters with an order of these vouchers, and the entries that letters with an event once were.

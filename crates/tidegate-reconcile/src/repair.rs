@@ -6,6 +6,7 @@
 //! looks again finds the rest: nothing is kept of a repair but what it did.
 
 mod again;
+mod counters;
 mod findings;
 mod plan;
 mod report;

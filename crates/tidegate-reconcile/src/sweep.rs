@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use fred::clients::Pool;
+use tidegate_operations::pace::Pace;
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     limits::{CountedWindows, LimitOwner},
 };
 use tidegate_stream::{StreamNames, server_time_ms};
 
-use crate::{pace::Pace, stores::LookError};
+use crate::stores::LookError;
 
 /// Sweeps.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use tidegate_operations::{change::Job, reconciled::DifferenceKind};
+use tidegate_operations::{change::Job, pace::Pace, reconciled::DifferenceKind};
 use tidegate_orders::{JournalEntry, VoucherId};
 use tokio::time::sleep;
 
@@ -19,7 +19,6 @@ use crate::{
     difference::{Cause, Difference},
     in_flight::{InFlight, Places},
     judge::{Evidence, Finding, UserEvidence},
-    pace::Pace,
     redis_side::DeadOrders,
     stores::{LookError, Stores},
 };
@@ -103,6 +102,7 @@ impl Verify<'_> {
             units: finding.units,
             cause: finding.cause,
             mend: finding.mend,
+            counter: None,
             note,
         })
     }

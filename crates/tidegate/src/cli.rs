@@ -9,7 +9,7 @@ use crate::{
     commands::{
         admit::AdmitArgs,
         audit::AuditArgs,
-        campaign::{load::CampaignLoadArgs, show::CampaignShowArgs},
+        campaign::{load::CampaignLoadArgs, show::CampaignShowArgs, transfer::CampaignMoveArgs},
         completions::CompletionsArgs,
         config::ConfigCommandArgs,
         consumers_list::ConsumersListArgs,
@@ -178,6 +178,8 @@ pub enum CampaignCommand {
     Load(CampaignLoadArgs),
     /// Show what both sides hold of its regions, and its limits
     Show(CampaignShowArgs),
+    /// Move units from one region to another, on both sides
+    Move(CampaignMoveArgs),
 }
 
 /// What can be done with limits.

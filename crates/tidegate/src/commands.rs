@@ -17,6 +17,7 @@ pub mod limit;
 mod lines;
 pub mod log;
 pub mod migrate;
+mod open_change;
 pub mod order_event;
 pub mod order_find;
 pub mod order_show;

@@ -84,6 +84,9 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
             commands::voucher_remove_keys::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Campaign(CampaignCommand::Load(args)) => commands::campaign::load::run(system, args).await,
+        Command::Campaign(CampaignCommand::Move(args)) => {
+            commands::campaign::transfer::run(system, args).await
+        }
         Command::Campaign(CampaignCommand::Show(args)) => commands::campaign::show::run(system, args).await,
         Command::Limit(LimitCommand::Set(args)) => commands::limit::set::run(system, args).await,
         Command::Limit(LimitCommand::List(args)) => commands::limit::list::run(system, args).await,

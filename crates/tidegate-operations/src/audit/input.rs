@@ -284,7 +284,8 @@ impl AuditInput {
         }
         let states = self.vouchers.values().map(|voucher| voucher.states).sum();
         let (vouchers, unreadable) = (self.vouchers.into_values().collect(), self.unreadable.report());
-        AuditReport { vouchers, states, events: self.events, unreadable, misnamed: self.misnamed }
+        let (events, misnamed, counters) = (self.events, self.misnamed, Vec::new());
+        AuditReport { vouchers, states, events, unreadable, misnamed, counters }
     }
 
     /// A voucher that came on sale while this was going on was asked for in MySQL only. Of one that was taken over, or sold

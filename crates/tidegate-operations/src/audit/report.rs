@@ -8,6 +8,8 @@ use tidegate_stream::EntryId;
 
 use tidegate_orders::{VoucherId, row_state::RowStatus};
 
+use crate::limit_books::{CounterDifference, LimitBooksReport};
+
 /// How many offending ids are listed.
 const LISTED: usize = 20;
 
@@ -24,6 +26,8 @@ pub struct AuditReport {
     pub unreadable: Unreadable,
     /// Of these, the ones that are orders if their fields have other names than are configured.
     pub misnamed: Misnamed,
+    /// What is counted for limits and is not what orders hold, and limits of which orders hold more than they allow.
+    pub counters: Vec<CounterDifference>,
 }
 
 /// Entries whose fields seem to have other names.
@@ -36,10 +40,24 @@ pub struct Misnamed {
 }
 
 impl AuditReport {
+    pub(super) fn set_limits(&mut self, limits: LimitBooksReport) {
+        self.counters = limits.differences;
+        for (voucher, said) in limits.unreadable {
+            for own in self.vouchers.iter_mut().filter(|own| own.voucher == voucher) {
+                own.wrong_keys.add_new(said.clone());
+            }
+        }
+    }
+
     /// Everything that is wrong, a sentence each; it holds when there is nothing.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         let mut failures: Vec<String> = self.vouchers.iter().flat_map(VoucherAudit::failures).collect();
+        failures.extend(self.counters.iter().take(LISTED).map(CounterDifference::sentence));
+        let more = self.counters.len().saturating_sub(LISTED);
+        if more > 0 {
+            failures.push(format!("{more} more counters of limits are not what orders hold"));
+        }
         let Offenders { total, .. } = self.unreadable.lost;
         if total > 0 {
             let what = either(total, "entry was acknowledged and is", "entries were acknowledged and are");

@@ -78,7 +78,7 @@ pub enum RestockRefusal {
     #[error("another change of it is unfinished ({})", described(open))]
     AnotherIsOpen {
         /// That change.
-        open: StockChange,
+        open: Box<StockChange>,
         /// What completes it.
         complete: RestockRequest,
     },
@@ -96,7 +96,7 @@ pub enum RestockRefusal {
     #[error("the last change of it was the same, and both sides have it ({})", described(last))]
     SameAsLast {
         /// That change.
-        last: StockChange,
+        last: Box<StockChange>,
         /// What makes it once more.
         again: RestockRequest,
     },

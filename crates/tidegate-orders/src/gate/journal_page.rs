@@ -1,4 +1,4 @@
-//! A journal in pieces: there may be millions of fields.
+//! A journal or a set of buyers in pieces: there may be millions of fields.
 
 use bytes::Bytes;
 use fred::{
@@ -30,5 +30,20 @@ impl Gate {
         let (next, fields) = page.map_err(|error| naming(&key, error))?;
         let pair = |pair: &[Bytes]| (pair[0].clone(), pair[1].clone());
         Ok((next, fields.chunks_exact(2).map(pair).collect()))
+    }
+
+    /// A page of the buyers of a voucher, as [`Gate::journal_page`].
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn buyers_page(
+        &self,
+        voucher: VoucherId,
+        cursor: Bytes,
+    ) -> Result<(Bytes, Vec<Bytes>), GateError> {
+        let key = self.keys.buyers(voucher);
+        let scan = CustomCommand::new_static("SSCAN", ClusterHash::FirstKey, false);
+        let args: Vec<Value> = vec![key.clone().into(), cursor.into(), "COUNT".into(), PAGE.into()];
+        Ok(self.pool.next().custom(scan, args).await.map_err(|error| naming(&key, error))?)
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Gate, GateError, understood};
-use crate::order::VoucherId;
+use crate::order::{CampaignId, VoucherId};
 
 const CHANGE: &str = "change";
 /// Who changes it, for the journal; the note says more.
@@ -27,6 +27,20 @@ pub struct StockChange {
     pub by: String,
     /// When.
     pub at: Timestamp,
+    /// It is one side of a move from one region to another, which only the command for that completes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<Box<RegionMove>>,
+}
+
+/// From where to where units move.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct RegionMove {
+    /// The campaign.
+    pub campaign: CampaignId,
+    /// The region that gives.
+    pub from: String,
+    /// The region that gets.
+    pub to: String,
 }
 
 /// How far a change is.
@@ -47,7 +61,7 @@ impl StockChange {
     #[must_use]
     pub fn new(units: i64, before: i64, by: String) -> Self {
         let id = format!("{:032x}", rand::random::<u128>());
-        Self { id, units, before, state: ChangeState::Open, by, at: Timestamp::now() }
+        Self { id, units, before, state: ChangeState::Open, by, at: Timestamp::now(), moved: None }
     }
 
     /// The same, further on.
@@ -63,7 +77,7 @@ impl StockChange {
     }
 
     /// The words of the note. The same change has the same ones, whoever writes them.
-    fn note(&self) -> String {
+    pub(super) fn note(&self) -> String {
         serde_json::json!(self).to_string()
     }
 }

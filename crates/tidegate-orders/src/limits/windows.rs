@@ -14,7 +14,21 @@ const SLACK_MS: i64 = 24 * 3_600_000;
 pub struct CountedWindows {
     /// The campaign that the voucher is in.
     pub campaign: Option<CampaignId>,
-    by_number: BTreeMap<u32, Counted>,
+    /// A user may hold several orders, each in a slot of its own.
+    pub has_slots: bool,
+    by_number: BTreeMap<u32, CountedRule>,
+}
+
+/// One of the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedRule {
+    /// What refusals call it.
+    pub name: String,
+    /// Most orders in a window; None: it does not count them.
+    pub orders: Option<u64>,
+    /// Most units in a window; None: it does not count them.
+    pub units: Option<u64>,
+    counted: Counted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +51,8 @@ impl CountedWindows {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (head, rules) = text.split_once(';')?;
-        let campaign = head.split_once(' ')?.1.parse().ok();
+        let (slots, campaign) = head.split_once(' ')?;
+        let (has_slots, campaign) = (slots == "1", campaign.parse().ok());
         let rules = rules.split(';').filter(|rule| !rule.is_empty());
         let by_number = rules.map(|rule| {
             let words: Vec<&str> = rule.split(' ').collect();
@@ -49,9 +64,18 @@ impl CountedWindows {
                 "rate" => Counted::Rate,
                 seconds => Counted::Seconds(seconds.parse().ok()?),
             };
-            Some((words.first()?.parse().ok()?, counted))
+            let most = |at: usize| words.get(at).and_then(|most| most.parse().ok());
+            let (name, orders, units) = ((*words.get(1)?).to_owned(), most(5), most(6));
+            Some((words.first()?.parse().ok()?, CountedRule { name, orders, units, counted }))
         });
-        Some(Self { campaign, by_number: by_number.collect::<Option<_>>()? })
+        Some(Self { campaign, has_slots, by_number: by_number.collect::<Option<_>>()? })
+    }
+
+    /// The rule that a field of the hash of uses counts for in windows; None: a rate, slots of a user, or a rule that is not there.
+    #[must_use]
+    pub fn rule_of(&self, field: &str) -> Option<&CountedRule> {
+        let number = field.split_once(':')?.0.parse().ok()?;
+        self.by_number.get(&number).filter(|rule| rule.counted != Counted::Rate)
     }
 
     /// Whether a field of the hash of uses counts in a window that is over, or for a limit that was taken away.
@@ -60,13 +84,28 @@ impl CountedWindows {
         let Some(number) = field.split_once(':').and_then(|(number, _)| number.parse::<u32>().ok()) else {
             return false;
         };
-        let Some(counted) = self.by_number.get(&number) else {
+        let Some(rule) = self.by_number.get(&number) else {
             // A higher one may have been set a moment ago.
             return self.by_number.last_key_value().is_some_and(|(highest, _)| number < *highest);
         };
         let window = value.split(':').next().and_then(|window| window.parse::<i64>().ok());
-        let end_ms = window.and_then(|window| counted.end_ms(window));
+        let end_ms = window.and_then(|window| rule.counted.end_ms(window));
         end_ms.is_some_and(|end_ms| end_ms.saturating_add(SLACK_MS) < now_ms)
+    }
+}
+
+impl CountedRule {
+    /// Whether the window of this number has not ended: what is counted in it is what the next order is checked against.
+    #[must_use]
+    pub fn is_running(&self, window: u64, now_ms: i64) -> bool {
+        let end_ms = i64::try_from(window).ok().and_then(|window| self.counted.end_ms(window));
+        end_ms.is_none_or(|end_ms| end_ms > now_ms)
+    }
+
+    /// Whether so much is more than the rule allows in a window.
+    #[must_use]
+    pub fn is_passed_by(&self, orders: u64, units: u64) -> bool {
+        self.orders.is_some_and(|most| orders > most) || self.units.is_some_and(|most| units > most)
     }
 }
 
@@ -92,6 +131,24 @@ impl Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_runs_until_its_end_and_its_rule_says_how_much_there_may_be() {
+        let windows =
+            CountedWindows::parse("1 -;1 d phone day 28800 1 3;2 all * sale 0 - 9;3 r ip rate 9 2 -")
+                .unwrap();
+        let rule = windows.rule_of("1:a").unwrap();
+        let end = "2023-12-09T16:00:00Z".parse::<jiff::Timestamp>().unwrap().as_millisecond();
+        assert!(rule.is_running(19700, end - 1) && !rule.is_running(19700, end));
+        assert!(
+            (rule.is_passed_by(2, 0), rule.is_passed_by(1, 4), rule.is_passed_by(1, 3))
+                == (true, true, false)
+        );
+        assert!(windows.rule_of("2:").unwrap().is_running(0, i64::MAX) && windows.has_slots);
+        for none in ["3:a", "4:a", "u:1", "x"] {
+            assert_eq!(windows.rule_of(none), None, "{none}");
+        }
+    }
 
     #[test]
     fn a_window_is_over_a_day_after_its_end() {

@@ -313,7 +313,15 @@ impl Model {
     fn next_change(&self, units: i64) -> StockChange {
         let before = self.change.as_ref().map_or(0, |change| change.before + 1);
         let (state, at) = (ChangeState::Open, Timestamp::UNIX_EPOCH);
-        StockChange { id: format!("change-{before}"), units, before, state, by: "test".into(), at }
+        StockChange {
+            id: format!("change-{before}"),
+            units,
+            before,
+            state,
+            by: "test".into(),
+            at,
+            moved: None,
+        }
     }
 
     fn journal_load(&mut self, stock: i64, journal: JournalUse) {

@@ -81,6 +81,8 @@ pub struct PlanCounts {
     pub barred: u64,
     /// Users who may order again.
     pub unbarred: u64,
+    /// Counters of limits, and slots of users, that are set to what orders hold.
+    pub counters: u64,
     /// Units that the sale gets by the journal; below 0: loses.
     pub loaded: i64,
     /// Units by which the stock was above its journal, and which are taken back.
@@ -192,7 +194,7 @@ impl Plan for RepairPlan {
 
 impl VoucherRepairPlan {
     fn has_work(&self) -> bool {
-        !self.bites.is_empty() || !self.again.is_empty()
+        !self.bites.is_empty() || !self.again.is_empty() || self.mended.counters > 0
     }
 
     fn new(findings: VoucherFindings) -> Self {
@@ -256,6 +258,10 @@ impl Sorted {
             Mend::RunAgain | Mend::RecordEvents | Mend::WriteCancelledRow => self.run_again(&difference),
             Mend::ByHand => Err(Why::ByHand),
             Mend::Rebuild => Err(Why::Forgotten),
+            Mend::SetCounter => {
+                self.mended.counters += 1;
+                Ok(())
+            }
             _ if !guard.is_complete() => Err(Why::NoCompleteJournal),
             Mend::MoveStock if self.is_partial => Err(Why::NotAllCompared),
             // What moves is computed from the books.

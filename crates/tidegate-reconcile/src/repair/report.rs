@@ -37,6 +37,8 @@ pub struct RepairCounts {
     pub barred: u64,
     /// Users who may order again.
     pub unbarred: u64,
+    /// Counters of limits, and slots of users, that were set to what orders hold.
+    pub counters: u64,
     /// Units by which stocks in Redis moved; below 0: down.
     pub stock_moved: i64,
     /// Units that sales got by their journals, below 0: lost.
@@ -76,6 +78,8 @@ pub struct Returned {
 pub enum ReturnedWhy {
     /// It had moved since the look, in Redis or in MySQL.
     Moved,
+    /// This counter of a limit moves too fast to be set.
+    CounterMoved(String),
     /// An entry of it is in flight.
     InFlight,
     /// Another repair came between.

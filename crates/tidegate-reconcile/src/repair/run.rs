@@ -33,8 +33,8 @@ use tidegate_operations::operator_log::{Caller, OperatorLog, Outcome};
 pub struct Repair<'a> {
     settings: &'a SystemSettings,
     redis: Pool,
-    gate: Gate,
-    mysql: MySqlPool,
+    pub(super) gate: Gate,
+    pub(super) mysql: MySqlPool,
     ledger: Ledger,
     log: OperatorLog,
     who: String,
@@ -84,7 +84,7 @@ impl<'a> Repair<'a> {
                 return Ok(End::Stopped);
             }
         }
-        Ok(End::Whole)
+        self.set_counters(plan, report, job).await
     }
 
     async fn lost_orders(&self) -> anyhow::Result<LostOrders> {
@@ -217,7 +217,7 @@ impl<'a> Repair<'a> {
     }
 
     /// A log that cannot be written to does not stop a repair, but says so.
-    async fn log(&self, voucher: VoucherId, part: &str, counts: Json, job: &Job) {
+    pub(super) async fn log(&self, voucher: VoucherId, part: &str, counts: Json, job: &Job) {
         let caller = Caller {
             who: self.who.clone(),
             command: "reconcile --repair".to_owned(),

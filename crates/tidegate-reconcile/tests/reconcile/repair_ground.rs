@@ -351,6 +351,7 @@ impl Held {
                 units,
                 cause: Cause::Unknown,
                 mend,
+                counter: None,
                 note: note.cloned(),
             });
         };

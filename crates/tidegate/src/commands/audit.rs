@@ -31,6 +31,8 @@ It changes nothing and may run at any time. It exits with 1 when
   - an order is neither live nor cancelled
   - Redis offers units that MySQL does not have
   - the stock in Redis is not the sum of its journal, where that is complete
+  - a counter of a limit, or the slots of a user, are not what orders hold, or they hold more than
+    a limit allows
   - a key holds something else than it should
   - Redis holds no stock and no order of a sale that is on, although MySQL has units left and
     orders that came through Redis

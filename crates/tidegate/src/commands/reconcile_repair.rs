@@ -37,6 +37,7 @@ fn planned(counts: PlanCounts) -> Vec<String> {
         released,
         barred,
         unbarred,
+        counters,
         loaded,
         drift,
     } = counts;
@@ -48,6 +49,7 @@ fn planned(counts: PlanCounts) -> Vec<String> {
         (released, "order", "to be released"),
         (barred, "user", "to be counted as a buyer"),
         (unbarred, "user", "to be let order again"),
+        (counters, "counter", "to be set to what orders hold"),
     ];
     let orders = orders.into_iter().filter(|(count, ..)| *count > 0);
     let mut parts: Vec<String> =
@@ -113,6 +115,7 @@ fn done(counts: RepairCounts) -> Vec<String> {
         (counts.released, "order", "released"),
         (counts.barred, "user", "counted as a buyer again"),
         (counts.unbarred, "user", "let order again"),
+        (counts.counters, "counter", "set to what orders hold"),
     ];
     let orders = orders.into_iter().filter(|(count, ..)| *count > 0);
     let mut parts: Vec<String> =
@@ -125,13 +128,14 @@ fn done(counts: RepairCounts) -> Vec<String> {
 
 fn returned(returned: &Returned) -> String {
     let Returned { voucher, order, user, why } = returned;
-    let what = match (order, user) {
-        (Some(order), _) => format!("order {order}"),
-        (None, Some(user)) => format!("user {user}"),
-        (None, None) => "the stock".to_owned(),
+    let what = match (order, user, why) {
+        (_, _, ReturnedWhy::CounterMoved(field)) => format!("counter {field}"),
+        (Some(order), ..) => format!("order {order}"),
+        (None, Some(user), _) => format!("user {user}"),
+        (None, None, _) => "the stock".to_owned(),
     };
     let why = match why {
-        ReturnedWhy::Moved => "moved meanwhile".to_owned(),
+        ReturnedWhy::Moved | ReturnedWhy::CounterMoved(_) => "moved meanwhile".to_owned(),
         ReturnedWhy::InFlight => "is in flight".to_owned(),
         ReturnedWhy::Overtaken => "another repair came between".to_owned(),
         ReturnedWhy::JournalIsNew => "the journal is another one by now, or not complete".to_owned(),
@@ -161,6 +165,7 @@ mod tests {
             units,
             cause: Cause::Unknown,
             mend,
+            counter: None,
             note: None,
         };
         let books = StockBooks {

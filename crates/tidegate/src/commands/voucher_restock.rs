@@ -16,6 +16,7 @@ use tidegate_orders::{VoucherId, gate::StockChange};
 
 use crate::{
     command_line::CommandLine,
+    commands::open_change,
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
@@ -144,19 +145,8 @@ impl ReportText for RestockReport {
     }
 
     fn continue_with(&self) -> Option<CommandLine> {
-        self.rest().as_ref().map(command_line)
+        self.rest().as_ref().map(open_change::restock)
     }
-}
-
-/// What to type for it.
-fn command_line(request: &RestockRequest) -> CommandLine {
-    let command = CommandLine::new(name(request));
-    let command = command.flag("--voucher", Some(request.voucher));
-    command.flag("--units", Some(request.units.abs())).flag("--initial-stock", request.initial_stock)
-}
-
-const fn name(request: &RestockRequest) -> &'static str {
-    if request.units > 0 { "voucher add" } else { "voucher take" }
 }
 
 fn initial_text(change: &StockChange) -> String {
@@ -170,27 +160,13 @@ fn refused_text(voucher: VoucherId, reason: &str) -> String {
 /// Why not, and what to type first or instead.
 fn refusal_text(refusal: &RestockRefusal) -> String {
     match refusal {
-        RestockRefusal::AnotherIsOpen { complete, .. } => {
-            format!("{refusal}; complete that first: {}", command_line(complete))
+        RestockRefusal::AnotherIsOpen { open, complete } => {
+            let complete = open_change::complete(complete.voucher, open);
+            format!("{refusal}; complete that first: {complete}")
         }
-        RestockRefusal::SameAsLast { again, .. } => format!("{refusal}; once more: {}", command_line(again)),
+        RestockRefusal::SameAsLast { again, .. } => {
+            format!("{refusal}; once more: {}", open_change::restock(again))
+        }
         _ => refusal.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_to_type_is_made_from_the_request() {
-        let voucher = VoucherId::try_from(7).unwrap();
-        for (units, initial_stock, line) in [
-            (50, Some(150), "tidegate voucher add --voucher 7 --units 50 --initial-stock 150"),
-            (-50, None, "tidegate voucher take --voucher 7 --units 50"),
-        ] {
-            let request = RestockRequest { voucher, units, initial_stock };
-            assert_eq!(command_line(&request).to_string(), line);
-        }
     }
 }

@@ -13,12 +13,15 @@ impl RestockRequest {
     pub(super) fn is_begun_by(&self, last: &StockChange) -> bool {
         let is_same =
             last.units == self.units && self.initial_stock.is_none_or(|initial| initial == last.before);
-        is_same && last.state == ChangeState::Open
+        is_same && last.state == ChangeState::Open && last.moved.is_none()
     }
 
     /// Both sides have it already, as the last of all changes.
     pub(super) fn is_done_by(&self, last: &StockChange, initial: i64) -> bool {
-        last.state == ChangeState::Done && last.units == self.units && last.after() == initial
+        last.moved.is_none()
+            && last.state == ChangeState::Done
+            && last.units == self.units
+            && last.after() == initial
     }
 
     /// The initial stock in MySQL from which to begin, or why not to begin. `last` is the note that Redis has.
@@ -36,14 +39,14 @@ impl RestockRequest {
         let left = redis_stock.ok_or(RestockRefusal::NoStock)?;
         if let Some(open) = last.filter(|last| last.state == ChangeState::Open) {
             let complete = Self::of(voucher, open);
-            return Err(RestockRefusal::AnotherIsOpen { open: open.clone(), complete });
+            return Err(RestockRefusal::AnotherIsOpen { open: Box::new(open.clone()), complete });
         }
         let initial = row.initial_stock.ok_or(RestockRefusal::NoInitialStock { voucher })?;
         let same = last.filter(|last| self.is_done_by(last, initial));
         match (self.initial_stock, same) {
             (None, Some(same)) => {
                 let again = Self { initial_stock: Some(initial), ..*self };
-                return Err(RestockRefusal::SameAsLast { last: same.clone(), again });
+                return Err(RestockRefusal::SameAsLast { last: Box::new(same.clone()), again });
             }
             (Some(expected), _) if expected != initial => {
                 return Err(RestockRefusal::OtherInitialStock { initial, expected });

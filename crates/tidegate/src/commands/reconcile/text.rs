@@ -137,6 +137,16 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) 
                 counted(used.units.unsigned_abs(), "unit"),
             )
         }
+        DifferenceKind::LimitUsesApart => {
+            format!("{} of limits: orders hold something else", counted(total, "counter"))
+        }
+        DifferenceKind::SlotsApart => format!("{users} whose slots are not those of the orders they hold"),
+        DifferenceKind::LimitPassed => {
+            format!(
+                "{}: orders hold more than the limit allows, and it was not lowered since",
+                counted(total, "counter")
+            )
+        }
         DifferenceKind::SaleForgotten => {
             format!("Its sale is on, MySQL has {of} left, and Redis holds no stock of it: nobody can buy")
         }
@@ -151,6 +161,9 @@ fn one(difference: &Difference) -> Option<String> {
     };
     let user = difference.user.map_or_else(|| "user unknown".to_owned(), |user| format!("user {user}"));
     let cause = cause(difference.cause).map_or_else(String::new, |cause| format!(": {cause}"));
+    if let Some(counter) = &difference.counter {
+        return Some(counter.text());
+    }
     match difference.order {
         Some(order) => Some(format!("order {order}, {user}{units}{cause}")),
         None => difference.user.map(|user| format!("user {user}{cause}")),
@@ -180,6 +193,7 @@ fn mend(mend: Mend) -> &'static str {
         Mend::Unbar => "letting the user order again (tidegate reconcile --repair)",
         Mend::Bar => "barring the user (tidegate reconcile --repair)",
         Mend::MoveStock => "moving the stock in Redis by the difference (tidegate reconcile --repair)",
+        Mend::SetCounter => "setting it to what orders hold (tidegate reconcile --repair)",
         Mend::Rebuild => "filling Redis again from MySQL, the stream and the dead letters (tidegate rebuild)",
         Mend::ByHand => "somebody who knows; see docs/runbook/books-differ.md",
     }

@@ -19,7 +19,7 @@ pub enum Pace {
 
 impl Pace {
     /// Reads a page, then rests.
-    pub(crate) async fn step<T>(&self, page: impl Future<Output = T>) -> T {
+    pub async fn step<T>(&self, page: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let read = page.await;
         if *self == Self::Quarter {

@@ -1,0 +1,307 @@
+//! Compares what Redis counts for limits with what orders hold, while the sale goes on.
+//!
+//! What an order used is in its note of the journal; of an order that was folded, beside its row in MySQL. Both sides are added up in a
+//! [`sketch`] first, whose memory does not grow with them. Only fields in which they may differ are looked at one by one, until
+//! whatever is wrong is the same twice. Only windows that have not ended are compared: nobody is checked against the others. A voucher
+//! without limits costs one call.
+
+mod candidates;
+mod difference;
+mod orders;
+mod owners;
+mod rounds;
+mod sketch;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    CampaignId, Gate, LimitOwner, Uses, VoucherId, gate::GateError, limit_rows, limits::CountedWindows,
+    vouchers::VoucherError,
+};
+use tidegate_stream::readable;
+use tokio_util::sync::CancellationToken;
+
+pub use self::difference::{Counter, CounterDifference};
+use self::{
+    candidates::{At, Candidates},
+    orders::{OrderNote, Orders},
+    owners::{Count, Owners, slots_field},
+    sketch::{Field, Sketch},
+};
+use crate::pace::Pace;
+
+/// Fields that are looked at one by one, at most: some 200 bytes each. Whoever looks again finds the others.
+const MOST_CANDIDATES: usize = 50_000;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitBooksError {
+    /// Redis did not answer as it should.
+    #[error("Failed to read Redis: {0}")]
+    Gate(#[from] GateError),
+    /// MySQL did not answer as it should.
+    #[error("Failed to read MySQL: {0}")]
+    Voucher(#[from] VoucherError),
+    /// It was told to stop.
+    #[error("stopped before the end: nothing is known")]
+    Stopped,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct LimitBooksReport {
+    /// What is counted wrong, and which limits are passed.
+    pub differences: Vec<CounterDifference>,
+    /// Vouchers of which a key holds something else than it should, with what Redis says of it.
+    pub unreadable: Vec<(VoucherId, String)>,
+}
+
+/// Compares.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitBooks<'a>(Orders<'a>);
+
+/// Vouchers that are compared together.
+struct Group {
+    vouchers: Vec<VoucherId>,
+    owners: Owners,
+}
+
+impl<'a> LimitBooks<'a> {
+    /// Of the vouchers of this gate, until `stop`.
+    #[must_use]
+    pub const fn new(gate: &'a Gate, mysql: &'a MySqlPool, pace: Pace, stop: &'a CancellationToken) -> Self {
+        Self(Orders { gate, mysql, pace, stop })
+    }
+
+    /// Compares what is counted for these vouchers and the campaigns that they are in. Of a campaign, the orders of all its vouchers
+    /// are read. Changes nothing.
+    ///
+    /// # Errors
+    /// See [`LimitBooksError`].
+    pub async fn compare(&self, vouchers: &[VoucherId]) -> Result<LimitBooksReport, LimitBooksError> {
+        let mut report = LimitBooksReport::default();
+        let mut campaigns: BTreeMap<CampaignId, BTreeSet<VoucherId>> = BTreeMap::new();
+        for voucher in vouchers {
+            let Some(windows) =
+                keep(&mut report, *voucher, self.windows(LimitOwner::Voucher(*voucher)).await)?
+            else {
+                continue;
+            };
+            match windows.map(|windows| (windows.campaign, windows)) {
+                Some((Some(campaign), _)) => _ = campaigns.entry(campaign).or_default().insert(*voucher),
+                Some((None, windows)) => {
+                    let mut owners = Owners::default();
+                    owners.add(LimitOwner::Voucher(*voucher), windows);
+                    let group = Group { vouchers: vec![*voucher], owners };
+                    let found = self.compare_group(&group, &BTreeSet::from([*voucher])).await;
+                    let found = keep(&mut report, *voucher, found)?;
+                    report.differences.extend(found.unwrap_or_default());
+                }
+                None => {}
+            }
+        }
+        for (campaign, asked) in campaigns {
+            let Some(first) = asked.first() else { continue };
+            let found = async {
+                let group = self.group_of(campaign).await?;
+                self.compare_group(&group, &asked).await
+            };
+            let found = keep(&mut report, *first, found.await)?;
+            report.differences.extend(found.unwrap_or_default());
+        }
+        Ok(report)
+    }
+
+    /// None: it has no limits in Redis.
+    async fn windows(&self, owner: LimitOwner) -> Result<Option<CountedWindows>, LimitBooksError> {
+        let rules = self.0.gate.read_limits(owner).await?;
+        Ok(rules.and_then(|rules| CountedWindows::parse(&rules)))
+    }
+
+    /// A campaign with all its vouchers.
+    async fn group_of(&self, campaign: CampaignId) -> Result<Group, LimitBooksError> {
+        let regions = limit_rows::regions(self.0.mysql, campaign).await?;
+        let vouchers: Vec<VoucherId> = regions.into_iter().map(|(_, voucher)| voucher).collect();
+        let mut owners = Owners::default();
+        let all = vouchers.iter().copied().map(LimitOwner::Voucher);
+        for owner in all.chain([LimitOwner::Campaign(campaign)]) {
+            if let Some(windows) = self.windows(owner).await? {
+                owners.add(owner, windows);
+            }
+        }
+        Ok(Group { vouchers, owners })
+    }
+
+    async fn compare_group(
+        &self,
+        group: &Group,
+        asked: &BTreeSet<VoucherId>,
+    ) -> Result<Vec<CounterDifference>, LimitBooksError> {
+        for voucher in &group.vouchers {
+            let moment = self.0.gate.moment(*voucher).await?;
+            // The clock of Redis was set back: what was noted before would look later. And where the journal does not hold all, nobody
+            // knows what orders hold.
+            let is_behind = i64::try_from(moment.stream_end.ms).is_ok_and(|end_ms| end_ms > moment.at_ms);
+            if is_behind || !moment.is_complete && moment.journaled > 0 {
+                return Ok(Vec::new());
+            }
+        }
+        let candidates = self.candidates(group).await?;
+        self.stand(group, candidates, asked).await
+    }
+
+    /// The fields that may be counted wrong, or of which more is counted than their rule allows.
+    async fn candidates(&self, group: &Group) -> Result<BTreeSet<At>, LimitBooksError> {
+        let now_ms = self.0.gate.clock_ms().await?;
+        let (owners, mut sketch) = (&group.owners, Sketch::new());
+        let mut found = BTreeSet::new();
+        for (place, owner) in owners.all() {
+            let add = |field: &str, value: &str| {
+                let at = Field { owner: place, name: field };
+                if owner.windows.has_slots && owners::user_of(field).is_some() {
+                    match value.parse::<u32>() {
+                        Ok(slots) => sketch.add(at, 0, (slots.into(), 0)),
+                        Err(_) => _ = found.insert((place, field.to_owned())),
+                    }
+                } else if let Some(rule) = owner.windows.rule_of(field) {
+                    match Count::parse(value) {
+                        Some(count) if !rule.is_running(count.window, now_ms) => {}
+                        Some(Count { window, orders, units }) => {
+                            sketch.add(at, window, (orders.cast_signed(), units.cast_signed()));
+                            if rule.is_passed_by(orders, units) && found.len() < MOST_CANDIDATES {
+                                found.insert((place, field.to_owned()));
+                            }
+                        }
+                        None => _ = found.insert((place, field.to_owned())),
+                    }
+                }
+            };
+            self.each_use(owner.owner, add).await?;
+        }
+        for voucher in &group.vouchers {
+            if let Some(place) = owners.place_of_slots(*voucher) {
+                let add = |field: &str| sketch.add(Field { owner: place, name: field }, 0, (1, 0));
+                self.each_buyer_without_field(*voucher, add).await?;
+            }
+            let take = |note| {
+                each_field(&note, owners, now_ms, |at, window, (orders, units)| {
+                    sketch.add(at, window, (-orders, -units));
+                })
+            };
+            self.0.read(*voucher, take).await?;
+        }
+        if !sketch.is_even() {
+            self.collect(group, &sketch, now_ms, &mut found).await?;
+        }
+        Ok(found)
+    }
+
+    /// Goes through both sides again for the names of the fields that may differ.
+    async fn collect(
+        &self,
+        group: &Group,
+        sketch: &Sketch,
+        now_ms: i64,
+        found: &mut BTreeSet<At>,
+    ) -> Result<(), LimitBooksError> {
+        let mut insert = |at: Field<'_>| {
+            if sketch.may_differ(at) && found.len() < MOST_CANDIDATES {
+                found.insert((at.owner, at.name.to_owned()));
+            }
+        };
+        for (place, owner) in group.owners.all() {
+            self.each_use(owner.owner, |field, _| insert(Field { owner: place, name: field })).await?;
+        }
+        for voucher in &group.vouchers {
+            let see = |note| each_field(&note, &group.owners, now_ms, |at, _, _| insert(at));
+            self.0.read(*voucher, see).await?;
+        }
+        Ok(())
+    }
+
+    async fn each_use(
+        &self,
+        owner: LimitOwner,
+        mut seen: impl FnMut(&str, &str),
+    ) -> Result<(), LimitBooksError> {
+        let mut cursor = Bytes::from_static(b"0");
+        loop {
+            self.0.go_on()?;
+            let (next, fields) = self.0.pace.step(self.0.gate.uses_page(owner, cursor)).await?;
+            fields.iter().for_each(|(field, value)| seen(field, value));
+            if next == "0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    /// Each buyer of a voucher without a field of slots, by its name: such a one has the first slot.
+    async fn each_buyer_without_field(
+        &self,
+        voucher: VoucherId,
+        mut seen: impl FnMut(&str),
+    ) -> Result<(), LimitBooksError> {
+        let mut cursor = Bytes::from_static(b"0");
+        loop {
+            self.0.go_on()?;
+            let (next, users) = self.0.pace.step(self.0.gate.buyers_page(voucher, cursor)).await?;
+            let users = users.iter().filter_map(|user| str::from_utf8(user).ok()?.parse().ok());
+            let fields: Vec<String> = users.map(slots_field).collect();
+            for moment in self.0.gate.read_uses(LimitOwner::Voucher(voucher), &fields).await? {
+                moment.fields.iter().filter(|(_, held)| held.is_none()).for_each(|(field, _)| seen(field));
+            }
+            if next == "0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    fn names(found: BTreeSet<At>) -> Candidates {
+        let mut candidates = Candidates::default();
+        found.into_iter().for_each(|at| candidates.insert(at));
+        candidates
+    }
+}
+
+/// The fields of which an order holds something, with how much.
+fn each_field(
+    note: &OrderNote,
+    owners: &Owners,
+    now_ms: i64,
+    mut seen: impl FnMut(Field<'_>, u64, (i64, i64)),
+) {
+    let OrderNote::Held(order) = note else { return };
+    if let Some(place) = owners.place_of_slots(order.voucher) {
+        let field = slots_field(order.user);
+        seen(Field { owner: place, name: &field }, 0, (1 << (order.slot.get() - 1), 0));
+    }
+    for used in order.uses.iter().flat_map(Uses::iter) {
+        let Some(place) = owners.place_of_use(order.voucher, used.campaign) else { continue };
+        let field = used.field();
+        if owners.running(place, &field, used.window, now_ms).is_some() {
+            seen(Field { owner: place, name: &field }, used.window, (1, order.units.cast_signed()));
+        }
+    }
+}
+
+/// What was read; None, and said in the report, where a key holds something else than it should.
+fn keep<T>(
+    report: &mut LimitBooksReport,
+    voucher: VoucherId,
+    read: Result<T, LimitBooksError>,
+) -> Result<Option<T>, LimitBooksError> {
+    let said = match read {
+        Ok(read) => return Ok(Some(read)),
+        Err(LimitBooksError::Gate(GateError::Refused(error))) if error.details().contains("WRONGTYPE") => {
+            readable(error.details()).to_owned()
+        }
+        Err(LimitBooksError::Gate(error @ GateError::Unexpected { .. })) => error.to_string(),
+        Err(error) => return Err(error),
+    };
+    report.unreadable.push((voucher, said));
+    Ok(None)
+}

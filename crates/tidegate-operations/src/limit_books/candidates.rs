@@ -1,0 +1,285 @@
+//! Fields that seem to be counted wrong, with what orders hold of each. Pure.
+//!
+//! A field is read at one moment, and the orders after it. So an order that was noted later does not count, and one that was given
+//! back later still does. Of what was noted in the very millisecond nobody knows: the field may have it or not.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tidegate_orders::{Uses, gate::UsesMoment};
+
+use super::{
+    orders::{HeldOrder, ReleasedOrder},
+    owners::{Count, Owners, slots_field, user_of},
+};
+
+/// A field, by the place of its owner.
+pub(super) type At = (usize, String);
+
+/// What orders hold of a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    orders: u64,
+    units: u64,
+    /// Those that the field may have or not.
+    more_orders: u64,
+    more_units: u64,
+    latest_ms: i64,
+}
+
+/// One field.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Candidate {
+    stored: Option<String>,
+    at_ms: i64,
+    windows: BTreeMap<u64, Tally>,
+    slots: u32,
+    /// Orders that may have used it, or not.
+    unknown: (u64, u64),
+}
+
+/// How much is counted too much, below 0 too little: at least and at most, by what the field may have or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Drift {
+    least: i64,
+    most: i64,
+}
+
+/// How a field is wrong: the same in two looks, it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Orders, or of slots the number that they are.
+    pub(super) orders: Drift,
+    pub(super) units: Drift,
+    pub(super) is_unreadable: bool,
+    /// So much more than the rule allows is held.
+    pub(super) passed: Option<u64>,
+}
+
+/// What a field holds, and what it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Judged {
+    pub(super) verdict: Verdict,
+    pub(super) stored: Option<String>,
+    /// What orders hold, at least.
+    pub(super) held: Option<String>,
+    /// That is exact.
+    pub(super) is_exact: bool,
+    /// When the last order was made that holds it.
+    pub(super) latest_ms: i64,
+}
+
+impl Drift {
+    /// So much is counted, and orders hold so much, or so much more.
+    fn of(counted: u64, (held, more): (u64, u64)) -> Self {
+        let above = |held: u64| counted.cast_signed().saturating_sub(held.cast_signed());
+        Self { least: above(held.saturating_add(more)), most: above(held) }
+    }
+
+    /// What is certain of it.
+    pub(super) fn certain(self) -> i64 {
+        self.least.max(0) + self.most.min(0)
+    }
+
+    const fn may_be(self, other: Self) -> bool {
+        self.least <= other.most && other.least <= self.most
+    }
+}
+
+impl Verdict {
+    pub(super) fn is_apart(self) -> bool {
+        self.orders.certain() != 0 || self.units.certain() != 0 || self.is_unreadable
+    }
+
+    /// Nothing contradicts that it was so in another look, too.
+    pub(super) fn is_as(self, other: Self) -> bool {
+        let is_same = self.is_unreadable == other.is_unreadable && self.passed == other.passed;
+        let is_apart = self.is_apart() == other.is_apart();
+        is_same && is_apart && self.orders.may_be(other.orders) && self.units.may_be(other.units)
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Candidates(HashMap<usize, HashMap<String, Candidate>>);
+
+impl Candidates {
+    pub(super) fn insert(&mut self, (owner, field): At) {
+        self.0.entry(owner).or_default().entry(field).or_default();
+    }
+
+    /// The fields of each owner.
+    pub(super) fn fields(&self) -> Vec<(usize, Vec<String>)> {
+        self.0.iter().map(|(owner, fields)| (*owner, fields.keys().cloned().collect())).collect()
+    }
+
+    pub(super) fn set(&mut self, owner: usize, moment: UsesMoment) {
+        for (field, stored) in moment.fields {
+            if let Some(candidate) = self.get(owner, &field) {
+                (candidate.stored, candidate.at_ms) = (stored, moment.at_ms);
+            }
+        }
+    }
+
+    fn get(&mut self, owner: usize, field: &str) -> Option<&mut Candidate> {
+        self.0.get_mut(&owner)?.get_mut(field)
+    }
+
+    /// When the first of them was read.
+    pub(super) fn first_ms(&self) -> i64 {
+        let all = self.0.values().flat_map(HashMap::values);
+        all.map(|candidate| candidate.at_ms).min().unwrap_or(i64::MAX)
+    }
+
+    /// An order that holds what it used.
+    pub(super) fn add(&mut self, order: &HeldOrder, owners: &Owners) {
+        let of_slots = owners.place_of_slots(order.voucher);
+        if let Some(candidate) = of_slots.and_then(|place| self.get(place, &slots_field(order.user))) {
+            match order.noted_ms.is_none_or(|noted_ms| noted_ms < candidate.at_ms) {
+                true => candidate.slots |= 1 << (order.slot.get() - 1),
+                false if order.noted_ms == Some(candidate.at_ms) => candidate.unknown.0 += 1,
+                false => {}
+            }
+        }
+        for used in order.uses.iter().flat_map(Uses::iter) {
+            let place = owners.place_of_use(order.voucher, used.campaign);
+            let Some(candidate) = place.and_then(|place| self.get(place, &used.field())) else { continue };
+            let is_earlier = order.noted_ms.is_none_or(|noted_ms| noted_ms < candidate.at_ms);
+            let is_within = order.noted_ms == Some(candidate.at_ms);
+            candidate.count(used.window, order, (is_earlier, is_within));
+        }
+    }
+
+    /// An order that was given back after a field was read held it then. `uses`: what it used, None: nobody knows.
+    pub(super) fn add_released(&mut self, order: &ReleasedOrder, uses: Option<&Uses>, owners: &Owners) {
+        let of_slots = owners.place_of_slots(order.voucher);
+        if let Some(candidate) = of_slots.and_then(|place| self.get(place, &slots_field(order.user))) {
+            // Which slot it had, nobody knows any more.
+            candidate.unknown.0 += u64::from(order.released_ms >= candidate.at_ms);
+        }
+        let Some(uses) = uses else {
+            for candidate in self.0.values_mut().flat_map(HashMap::values_mut) {
+                if order.released_ms >= candidate.at_ms && order.admitted_ms <= candidate.at_ms {
+                    candidate.unknown = (candidate.unknown.0 + 1, candidate.unknown.1 + order.units);
+                }
+            }
+            return;
+        };
+        for used in uses.iter() {
+            let place = owners.place_of_use(order.voucher, used.campaign);
+            let Some(candidate) = place.and_then(|place| self.get(place, &used.field())) else { continue };
+            let at_ms = candidate.at_ms;
+            if order.released_ms < at_ms || order.admitted_ms > at_ms {
+                continue;
+            }
+            let is_earlier = order.admitted_ms < at_ms && order.released_ms > at_ms;
+            let tally = candidate.windows.entry(used.window).or_default();
+            tally.add((1, order.units), (is_earlier, !is_earlier));
+        }
+    }
+
+    /// What is wrong with each of them.
+    pub(super) fn judged(&self, owners: &Owners, now_ms: i64) -> Vec<(At, Judged)> {
+        let fields = self.0.iter().flat_map(|(owner, fields)| fields.iter().map(move |it| (*owner, it)));
+        let judge = |(owner, (field, candidate)): (usize, (&String, &Candidate))| {
+            let judged = match user_of(field) {
+                Some(_) => candidate.judge_slots(),
+                None => candidate.judge((owner, field), owners, now_ms),
+            };
+            Some(((owner, field.clone()), judged?))
+        };
+        fields.filter_map(judge).collect()
+    }
+}
+
+impl Candidate {
+    fn count(&mut self, window: u64, order: &HeldOrder, when: (bool, bool)) {
+        let tally = self.windows.entry(window).or_default();
+        tally.add((1, order.units), when);
+        if when.0 {
+            tally.latest_ms = tally.latest_ms.max(order.made_ms.unwrap_or(0));
+        }
+    }
+
+    /// None: nothing is wrong, or nobody can tell.
+    fn judge_slots(&self) -> Option<Judged> {
+        let stored: Option<u32> = self.stored.as_ref().and_then(|stored| stored.parse().ok());
+        let is_unreadable = self.stored.is_some() && stored.is_none();
+        // Who has no field holds the first slot, or none: whether as a buyer, is a question of its own.
+        let is_fine = stored == Some(self.slots) || self.stored.is_none() && self.slots <= 1;
+        if is_fine || self.unknown.0 > 0 {
+            return None;
+        }
+        let orders = Drift::of(stored.unwrap_or(0).into(), (self.slots.into(), 0));
+        let verdict = Verdict { orders, units: Drift::of(0, (0, 0)), is_unreadable, passed: None };
+        let held = (self.slots > 0).then(|| self.slots.to_string());
+        Some(Judged { verdict, stored: self.stored.clone(), held, is_exact: true, latest_ms: 0 })
+    }
+
+    fn judge(&self, (owner, field): (usize, &str), owners: &Owners, now_ms: i64) -> Option<Judged> {
+        let is_running = |window: u64| owners.running(owner, field, window, now_ms).is_some();
+        let count = self.stored.as_deref().map(Count::parse);
+        let is_unreadable = count == Some(None);
+        let count = count.flatten().filter(|count| is_running(count.window));
+        let latest =
+            self.windows.iter().rev().find(|(window, tally)| is_running(**window) && tally.orders > 0);
+        let latest = latest.map(|(window, _)| *window);
+        let window = latest.max(count.map(|count| count.window)).unwrap_or(0);
+        let tally = self.windows.get(&window).copied().unwrap_or_default();
+        let counted = count.filter(|count| count.window == window).unwrap_or_default();
+        let (more_orders, more_units) =
+            (tally.more_orders + self.unknown.0, tally.more_units + self.unknown.1);
+        let held = Count { window, orders: tally.orders, units: tally.units };
+        let rule = owners.get(owner).windows.rule_of(field)?;
+        let verdict = Verdict {
+            orders: Drift::of(counted.orders, (held.orders, more_orders)),
+            units: Drift::of(counted.units, (held.units, more_units)),
+            is_unreadable,
+            passed: rule.is_passed_by(held.orders, held.units).then(|| {
+                let over = |held: u64, most: Option<u64>| most.map_or(0, |most| held.saturating_sub(most));
+                over(held.orders, rule.orders).max(over(held.units, rule.units))
+            }),
+        };
+        Some(Judged {
+            verdict,
+            stored: self.stored.clone(),
+            held: (held.orders > 0).then(|| held.text()),
+            is_exact: (more_orders, more_units) == (0, 0),
+            latest_ms: tally.latest_ms,
+        })
+    }
+}
+
+impl Tally {
+    fn add(&mut self, (orders, units): (u64, u64), (is_earlier, is_within): (bool, bool)) {
+        if is_earlier {
+            (self.orders, self.units) = (self.orders + orders, self.units + units);
+        } else if is_within {
+            (self.more_orders, self.more_units) = (self.more_orders + orders, self.more_units + units);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_counted_or_not_is_no_difference_and_a_drift_is_the_same_where_it_may_be() {
+        let drift = Drift::of;
+        for (counted, held, certain) in
+            [(5, (5, 0), 0), (6, (5, 1), 0), (9, (5, 1), 3), (3, (5, 1), -2), (5, (4, 9), 0)]
+        {
+            assert_eq!(drift(counted, held).certain(), certain, "{counted} {held:?}");
+        }
+        let verdict =
+            |orders| Verdict { orders, units: drift(0, (0, 0)), is_unreadable: false, passed: None };
+        let thousand = verdict(drift(1_205, (200, 5)));
+        assert!(
+            thousand.is_as(verdict(drift(1_300, (298, 3))))
+                && thousand.is_as(verdict(drift(1_300, (300, 0))))
+        );
+        assert!(
+            !thousand.is_as(verdict(drift(1_300, (310, 1)))) && !thousand.is_as(verdict(drift(5, (5, 0))))
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Reads what the orders of a voucher hold: by its journal, and by MySQL where the journal does not know them any more.
+
+use bytes::Bytes;
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    Gate, JournalEntry, JournalField, OrderId, UserId, VoucherId,
+    limit_rows::{self, LiveOrder},
+    order::{Slot, Uses},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::LimitBooksError;
+use crate::pace::Pace;
+
+/// Where orders are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Orders<'a> {
+    pub(super) gate: &'a Gate,
+    pub(super) mysql: &'a MySqlPool,
+    pub(super) pace: Pace,
+    pub(super) stop: &'a CancellationToken,
+}
+
+/// An order that holds what it used.
+#[derive(Clone, Debug)]
+pub(super) struct HeldOrder {
+    pub(super) voucher: VoucherId,
+    pub(super) user: UserId,
+    pub(super) units: u64,
+    pub(super) slot: Slot,
+    pub(super) uses: Option<Uses>,
+    /// When the journal noted it, in Unix milliseconds by the clock of Redis; None: long ago.
+    pub(super) noted_ms: Option<i64>,
+    /// When it was made, as far as that is known.
+    pub(super) made_ms: Option<i64>,
+}
+
+/// An order that was given back. What it held, its note does not say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReleasedOrder {
+    pub(super) order: OrderId,
+    pub(super) voucher: VoucherId,
+    pub(super) user: UserId,
+    pub(super) units: u64,
+    pub(super) admitted_ms: i64,
+    pub(super) released_ms: i64,
+}
+
+/// What became of an order.
+#[derive(Clone, Debug)]
+pub(super) enum OrderNote {
+    Held(HeldOrder),
+    Released(ReleasedOrder),
+}
+
+impl Orders<'_> {
+    /// Reads all orders of a voucher.
+    pub(super) async fn read(
+        &self,
+        voucher: VoucherId,
+        mut seen: impl FnMut(OrderNote),
+    ) -> Result<(), LimitBooksError> {
+        let mut cursor = Bytes::from_static(b"0");
+        loop {
+            self.go_on()?;
+            let (next, fields) = self.pace.step(self.gate.journal_page(voucher, cursor)).await?;
+            fields.iter().filter_map(|(name, note)| parse(voucher, name, note)).for_each(&mut seen);
+            if next == "0" {
+                break;
+            }
+            cursor = next;
+        }
+        self.read_unnoted(voucher, seen).await
+    }
+
+    /// Live orders of which the journal has no note: they were folded, or are older than it.
+    async fn read_unnoted(
+        &self,
+        voucher: VoucherId,
+        mut seen: impl FnMut(OrderNote),
+    ) -> Result<(), LimitBooksError> {
+        let mut after = (0, 0);
+        loop {
+            self.go_on()?;
+            let page = self.pace.step(limit_rows::live_page(self.mysql, voucher, after)).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = (last.user.get(), last.slot.get());
+            let ids: Vec<_> = page.iter().map(|row| (voucher, row.order)).collect();
+            let noted = self.pace.step(self.gate.journaled(&ids)).await?;
+            let unnoted = page.into_iter().filter(|row| !noted.contains(&(voucher, row.order)));
+            unnoted.map(|row| OrderNote::Held(held(voucher, row))).for_each(&mut seen);
+        }
+    }
+
+    pub(super) fn go_on(&self) -> Result<(), LimitBooksError> {
+        if self.stop.is_cancelled() { Err(LimitBooksError::Stopped) } else { Ok(()) }
+    }
+}
+
+fn held(voucher: VoucherId, row: LiveOrder) -> HeldOrder {
+    let LiveOrder { user, units, slot, uses, created_ms, .. } = row;
+    HeldOrder { voucher, user, units, slot, uses, noted_ms: None, made_ms: created_ms }
+}
+
+fn parse(voucher: VoucherId, name: &[u8], note: &[u8]) -> Option<OrderNote> {
+    let JournalField::Order(order) = JournalField::parse(str::from_utf8(name).ok()?) else { return None };
+    let note = JournalEntry::parse(note)?;
+    if let Some(admitted) = note.admitted.filter(|_| note.is_release()) {
+        let (user, units) = (admitted.user?, admitted.change.unsigned_abs());
+        let (admitted_ms, released_ms) = (admitted.at_ms?, note.at_ms?);
+        return Some(OrderNote::Released(ReleasedOrder {
+            order,
+            voucher,
+            user,
+            units,
+            admitted_ms,
+            released_ms,
+        }));
+    }
+    let user = note.by.as_ref().filter(|_| note.is_admission())?.parse().ok()?;
+    let units = note.change?.unsigned_abs();
+    let (slot, uses) = note.limited.map_or((Slot::FIRST, None), |limited| (limited.slot, Some(limited.uses)));
+    let (noted_ms, made_ms) = (note.at_ms, note.at_ms);
+    Some(OrderNote::Held(HeldOrder { voucher, user, units, slot, uses, noted_ms, made_ms }))
+}

@@ -1,0 +1,147 @@
+//! Looks at fields one by one, until what is wrong with each was the same twice.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
+
+use tidegate_orders::{LimitOwner, OrderId, VoucherId, limit_rows};
+use tokio::time::sleep;
+
+use super::{
+    Group, LimitBooks, LimitBooksError,
+    candidates::{At, Judged, Verdict},
+    difference::{Counter, CounterDifference},
+    orders::OrderNote,
+    owners::user_of,
+};
+use crate::reconciled::DifferenceKind;
+
+/// Between two looks at the same.
+const BETWEEN: Duration = Duration::from_secs(1);
+/// What changes its face with every look is left to the next time.
+const MOST_LOOKS: usize = 5;
+/// Orders that were given back while a look read, at most: nobody can tell with more.
+const MOST_RELEASED: usize = 20_000;
+/// The clocks of the two stores differ by less; and an order may be admitted so long after its limit was lowered in MySQL.
+const CLOCKS_MS: i64 = 10_000;
+
+impl LimitBooks<'_> {
+    /// Those of the candidates that are wrong.
+    pub(super) async fn stand(
+        &self,
+        group: &Group,
+        candidates: BTreeSet<At>,
+        asked: &BTreeSet<VoucherId>,
+    ) -> Result<Vec<CounterDifference>, LimitBooksError> {
+        let (mut left, mut before, mut found) = (candidates, HashMap::<At, Verdict>::new(), Vec::new());
+        for nth in 0..MOST_LOOKS {
+            if left.is_empty() {
+                break;
+            }
+            if nth > 0 {
+                sleep(BETWEEN).await;
+            }
+            let now = self.look(group, std::mem::take(&mut left)).await?;
+            for (at, judged) in &now {
+                match before.get(at).is_some_and(|before| before.is_as(judged.verdict)) {
+                    true => found.extend(told(group, asked, at, judged)),
+                    false => _ = left.insert(at.clone()),
+                }
+            }
+            before = now.into_iter().map(|(at, judged)| (at, judged.verdict)).collect();
+        }
+        found.sort_by(|a, b| {
+            (a.voucher, a.kind, &a.counter.field).cmp(&(b.voucher, b.kind, &b.counter.field))
+        });
+        Ok(found)
+    }
+
+    /// What is wrong with these fields now.
+    async fn look(
+        &self,
+        group: &Group,
+        fields: BTreeSet<At>,
+    ) -> Result<BTreeMap<At, Judged>, LimitBooksError> {
+        let (orders, owners) = (&self.0, &group.owners);
+        let mut candidates = Self::names(fields);
+        let now_ms = orders.gate.clock_ms().await?;
+        for (place, fields) in candidates.fields() {
+            for moment in orders.gate.read_uses(owners.get(place).owner, &fields).await? {
+                candidates.set(place, moment);
+            }
+        }
+        let (first_ms, mut released) = (candidates.first_ms(), Vec::new());
+        for voucher in &group.vouchers {
+            let see = |note| match note {
+                OrderNote::Held(order) => candidates.add(&order, owners),
+                OrderNote::Released(order) if order.released_ms >= first_ms => released.push(order),
+                OrderNote::Released(_) => {}
+            };
+            orders.read(*voucher, see).await?;
+        }
+        if released.len() > MOST_RELEASED {
+            return Ok(BTreeMap::new());
+        }
+        let ids: Vec<OrderId> = released.iter().map(|order| order.order).collect();
+        let used = limit_rows::used_by(orders.mysql, &ids).await?;
+        for order in &released {
+            candidates.add_released(order, used.get(&order.order), owners);
+        }
+        let mut wrong = BTreeMap::new();
+        for (at, mut judged) in candidates.judged(owners, now_ms) {
+            if judged.verdict.passed.is_some() && !self.was_set_before(group, &at, judged.latest_ms).await? {
+                judged.verdict.passed = None;
+            }
+            if judged.verdict.is_apart() || judged.verdict.passed.is_some() {
+                wrong.insert(at, judged);
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// Whether a limit had its numbers already when the last order was made that holds it: otherwise it was lowered since, and not
+    /// passed.
+    async fn was_set_before(
+        &self,
+        group: &Group,
+        (place, field): &At,
+        made_ms: i64,
+    ) -> Result<bool, LimitBooksError> {
+        let number = field.split(':').next().and_then(|number| number.parse().ok());
+        let Some(number) = number else { return Ok(false) };
+        let owner = group.owners.get(*place).owner;
+        let set_ms = limit_rows::set_at_ms(self.0.mysql, owner, number).await?;
+        Ok(set_ms.is_some_and(|set_ms| set_ms.saturating_add(CLOCKS_MS) < made_ms))
+    }
+}
+
+/// What is said of a field: that it is counted wrong, that its limit is passed, or both. Nothing of vouchers that nobody asked for.
+fn told(
+    group: &Group,
+    asked: &BTreeSet<VoucherId>,
+    (place, field): &At,
+    judged: &Judged,
+) -> Vec<CounterDifference> {
+    let owner = group.owners.get(*place);
+    let voucher = match owner.owner {
+        LimitOwner::Voucher(own) => asked.get(&own),
+        LimitOwner::Campaign(_) => asked.first(),
+    };
+    let Some(voucher) = voucher.copied() else { return Vec::new() };
+    let (user, rule) = (user_of(field), owner.windows.rule_of(field));
+    let counter = Counter {
+        owner: owner.owner,
+        limit: rule.map(|rule| rule.name.clone()),
+        field: field.clone(),
+        counted: judged.stored.clone(),
+        held: judged.held.clone(),
+        is_exact: judged.is_exact,
+    };
+    let difference = |kind, units| CounterDifference { kind, voucher, user, units, counter: counter.clone() };
+    let of_counter = if user.is_some() { DifferenceKind::SlotsApart } else { DifferenceKind::LimitUsesApart };
+    let apart = judged.verdict.is_apart().then(|| difference(of_counter, judged.verdict.units.certain()));
+    let passed =
+        judged.verdict.passed.map(|over| difference(DifferenceKind::LimitPassed, over.cast_signed()));
+    apart.into_iter().chain(passed).collect()
+}

@@ -1,0 +1,98 @@
+//! Reads what is counted for limits at one moment, by `lua/read_uses.lua`, and sets it where it still is what was read, by
+//! `lua/set_uses.lua`.
+
+use fred::types::Value;
+use tidegate_stream::Script;
+
+use super::{Gate, GateError};
+use crate::limits::LimitOwner;
+
+/// Fields that are read in one step, at most.
+const MOST_READ: usize = 500;
+/// Fields that are set in one step, at most.
+const MOST_SET: usize = 300;
+
+/// Fields of a hash of uses, as they were at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsesMoment {
+    /// When, in Unix milliseconds by the clock of Redis.
+    pub at_ms: i64,
+    /// Each field with its value; None: it is not there.
+    pub fields: Vec<(String, Option<String>)>,
+}
+
+/// A field that is to be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetUse {
+    /// The field.
+    pub field: String,
+    /// What was read; None: it was not there.
+    pub found: Option<String>,
+    /// What it becomes; None: it goes.
+    pub becomes: Option<String>,
+}
+
+/// The two scripts.
+#[derive(Clone, Debug)]
+pub(super) struct UseCalls {
+    read: Script,
+    set: Script,
+}
+
+impl UseCalls {
+    pub(super) fn new() -> Self {
+        Self {
+            read: Script::new("read_uses", include_str!("../../../../lua/read_uses.lua")),
+            set: Script::new("set_uses", include_str!("../../../../lua/set_uses.lua")),
+        }
+    }
+}
+
+impl Gate {
+    /// Reads these fields, 500 in a step. Changes nothing.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn read_uses(
+        &self,
+        owner: LimitOwner,
+        fields: &[String],
+    ) -> Result<Vec<UsesMoment>, GateError> {
+        let mut moments = Vec::with_capacity(fields.len().div_ceil(MOST_READ));
+        for fields in fields.chunks(MOST_READ) {
+            let args = fields.iter().map(|field| field.as_str().into()).collect();
+            let reply = self.uses.read.call(&self.pool, vec![self.keys.uses(owner)], args).await?;
+            moments.push(moment(&reply, fields).ok_or_else(|| unexpected("read_uses.lua", &reply))?);
+        }
+        Ok(moments)
+    }
+
+    /// Sets these fields, each only if it still holds what was read. Answers for each whether it was set.
+    ///
+    /// # Errors
+    /// See [`GateError`]. May be called again.
+    pub async fn set_uses(&self, owner: LimitOwner, fields: &[SetUse]) -> Result<Vec<bool>, GateError> {
+        let mut are_set = Vec::with_capacity(fields.len());
+        for fields in fields.chunks(MOST_SET) {
+            let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
+            let triple = |it: &SetUse| [it.field.as_str().into(), text(&it.found), text(&it.becomes)];
+            let args = fields.iter().flat_map(triple).collect();
+            let reply = self.uses.set.call(&self.pool, vec![self.keys.uses(owner)], args).await?;
+            let Value::Array(answers) = &reply else { return Err(unexpected("set_uses.lua", &reply)) };
+            are_set.extend(answers.iter().map(|answer| answer.as_i64() == Some(1)));
+        }
+        Ok(are_set)
+    }
+}
+
+fn moment(reply: &Value, fields: &[String]) -> Option<UsesMoment> {
+    let Value::Array(parts) = reply else { return None };
+    let (at_ms, values) = parts.split_first()?;
+    let values = values.iter().map(Value::as_string);
+    let fields: Vec<_> = fields.iter().cloned().zip(values).collect();
+    (fields.len() + 1 == parts.len()).then_some(UsesMoment { at_ms: at_ms.as_i64()?, fields })
+}
+
+fn unexpected(script: &str, reply: &Value) -> GateError {
+    GateError::Unexpected { place: script.to_owned(), got: format!("{reply:?}") }
+}

@@ -1,0 +1,50 @@
+//! Compares what is counted for limits with what orders hold, as a part of a look.
+
+use tidegate_operations::{
+    change::Job,
+    limit_books::{CounterDifference, LimitBooks, LimitBooksError},
+    pace::Pace,
+    reconciled::DifferenceKind,
+};
+use tidegate_orders::VoucherId;
+
+use crate::{
+    books::VoucherBooks,
+    difference::{Cause, Difference, Mend},
+    stores::{LookError, Stores},
+};
+
+/// What is counted wrong. A key that cannot be read is said in the books of its voucher.
+pub(crate) async fn counter_differences(
+    stores: &Stores,
+    vouchers: &[VoucherId],
+    books: &mut [VoucherBooks],
+    (pace, job): (Pace, &Job),
+) -> Result<Vec<Difference>, LookError> {
+    let report = LimitBooks::new(&stores.gate, &stores.mysql, pace, &job.stop).compare(vouchers).await?;
+    for (voucher, said) in report.unreadable {
+        for its in books.iter_mut().filter(|its| its.voucher == voucher) {
+            its.unreadable.get_or_insert_with(|| said.clone());
+        }
+    }
+    Ok(report.differences.into_iter().map(difference).collect())
+}
+
+fn difference(found: CounterDifference) -> Difference {
+    let CounterDifference { kind, voucher, user, units, counter } = found;
+    let (cause, mend) = match kind {
+        DifferenceKind::LimitPassed => (Cause::RedisWentBack, Mend::ByHand),
+        _ => (Cause::Unknown, Mend::SetCounter),
+    };
+    Difference { kind, voucher, order: None, user, units, cause, mend, counter: Some(counter), note: None }
+}
+
+impl From<LimitBooksError> for LookError {
+    fn from(error: LimitBooksError) -> Self {
+        match error {
+            LimitBooksError::Gate(error) => Self::Gate(error),
+            LimitBooksError::Voucher(error) => Self::Voucher(error),
+            LimitBooksError::Stopped => Self::Stopped,
+        }
+    }
+}

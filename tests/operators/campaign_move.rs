@@ -1,0 +1,242 @@
+//! `tidegate campaign move`: units go from one region to another on both sides, or stay, whatever happens in between.
+
+use std::{
+    process::{Child, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+};
+
+use fred::interfaces::{HashesInterface, LuaInterface};
+use serde_json::{Value as Json, json};
+use tidegate_lab::{Hold, Proxy};
+use tidegate_orders::{Subjects, gate::Admission};
+
+use crate::{order_event::operator, program::Program, site::Site};
+
+/// The script, so that no test catches a NOSCRIPT.
+const SCRIPT: &str = include_str!("../../lua/transfer.lua");
+const BEGIN: &[u8] = br#""state":"open""#;
+const END: &[u8] = br#""state":"done""#;
+const LOCK: &[u8] = b"FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
+const UPDATE: &[u8] = b"UPDATE tb_seckill_voucher SET stock = CAST";
+/// As a statement of its own, not as a part of READ COMMITTED.
+const COMMIT: &[u8] = b"\x03COMMIT";
+const MOVE: &str = "campaign move --campaign 5 --from north --to south --units 400";
+
+/// A site that sells 1000 units in the north (voucher 101) and 500 in the south (voucher 102), and the program.
+async fn open() -> (Site, Program) {
+    let site = Site::open().await;
+    let program = operator(&site);
+    let regions = site.file("regions.csv", "north,101,1000\nsouth,102,500\n");
+    program.run(&format!("campaign load --campaign 5 --regions {}", regions.display())).expect(0);
+    program.run("limit set --campaign 5 --name phones --subject phone --window sale --orders 3").expect(0);
+    let _sha: String = site.client.script_load(SCRIPT).await.expect("the script is loaded");
+    (site, program)
+}
+
+/// Of the north, then of the south: initial stock and stock in MySQL, stock in Redis.
+async fn stocks(site: &Site) -> [(i64, i64, i64); 2] {
+    let mut stocks = [(0, 0, 0); 2];
+    for (voucher, its) in [101, 102].into_iter().zip(&mut stocks) {
+        let sql = "SELECT initial_stock FROM tb_seckill_voucher WHERE voucher_id = ?";
+        let initial: i64 =
+            sqlx::query_scalar(sql).bind(voucher).fetch_one(&site.pool).await.expect("MySQL answers");
+        let left = site.redis_says(&["GET", &format!("seckill:limited:{voucher}")]).await;
+        *its = (initial, site.mysql_stock(voucher).await, left.as_i64().expect("a stock"));
+    }
+    stocks
+}
+
+const fn same(north: i64, south: i64) -> [(i64, i64, i64); 2] {
+    [(north, north, north), (south, south, south)]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn units_move_from_one_region_to_another_and_the_same_typed_again_moves_none() {
+    let (site, program) = open().await;
+    let dry = program.run(&format!("{MOVE} --dry-run")).expect(0);
+    assert!(dry.stdout.contains("campaign 5, north to south: 400 units would be moved"), "{dry:#?}");
+    let asked = program.run(MOVE).expect(2);
+    assert!(asked.stderr.contains("--yes"), "{asked:#?}");
+    assert_eq!(stocks(&site).await, same(1_000, 500));
+    let moved = program.run(&format!("{MOVE} --yes --as alice --json")).expect(0).json();
+    assert_eq!((&moved["outcome"], &moved["units"]), (&json!("moved"), &json!(400)), "{moved:#}");
+    assert_eq!(stocks(&site).await, same(600, 900));
+    let id = moved["from"]["change"]["id"].as_str().expect("an id");
+    for (voucher, movement) in [(101, format!("#take:{id}")), (102, format!("#add:{id}"))] {
+        let note: Option<String> =
+            site.client.hget(format!("seckill:journal:{voucher}"), &movement).await.expect("Redis answers");
+        assert!(note.is_some_and(|note| note.contains("operator:campaign_move")), "{movement}");
+    }
+    program.run("audit").expect(0);
+    program.run("reconcile").expect(0);
+
+    let again = program.run(&format!("{MOVE} --yes")).expect(1);
+    assert!(again.stdout.contains("once more: tidegate campaign move"), "{again:#?}");
+    assert!(again.stdout.contains("--units 400 --initial-stock 600"), "{again:#?}");
+    let done = program.run(&format!("{MOVE} --initial-stock 1000 --yes")).expect(0);
+    assert!(done.stdout.contains("both sides have it already"), "{done:#?}");
+    assert_eq!(stocks(&site).await, same(600, 900));
+    program.run(&format!("{MOVE} --initial-stock 600 --yes")).expect(0);
+    assert_eq!(stocks(&site).await, same(200, 1_300));
+    // The other way round, and a change of one stock that is no move.
+    program.run("campaign move --campaign 5 --from south --to north --units 1300 --yes").expect(0);
+    program.run("voucher take --voucher 101 --units 400 --yes").expect(0);
+    assert_eq!(stocks(&site).await, same(1_100, 0));
+    let log = program.run("log --json").expect(0).json();
+    let is_noted = |line: &Json| line["command"] == "campaign move" && line["counts"]["units"] == 1_300;
+    assert!(log.as_array().expect("lines").iter().any(is_noted), "{log:#}");
+    program.run("audit").expect(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_moved_is_refused_and_leaves_no_trace() {
+    let (site, program) = open().await;
+    let before = site.redis_says(&["DUMP", "seckill:voucher:101"]).await;
+    let by = |from: &str, to: &str, units: i64| {
+        format!("campaign move --campaign 5 --from {from} --to {to} --units {units} --yes")
+    };
+    let check = async |line: String, told: &str| {
+        let refused = program.run(&line).expect(1);
+        assert!(refused.stdout.contains(told), "{told}: {refused:#?}");
+        assert_eq!(stocks(&site).await, same(1_000, 500), "{line}");
+        assert_eq!(site.redis_says(&["DUMP", "seckill:voucher:101"]).await, before, "{line}");
+    };
+    check(by("west", "south", 1), "the campaign has no region west: it has north, south").await;
+    check(by("north", "east", 1), "the campaign has no region east").await;
+    check(by("north", "north", 1), "north is named twice").await;
+    check(by("north", "south", 1_001), "Redis has only 1000 units left of north").await;
+    check(by("north", "south", 1).replace("campaign 5", "campaign 6"), "the campaign has no region north")
+        .await;
+    check(format!("{} --initial-stock 999", by("north", "south", 1)), "is 1000 and not 999").await;
+    site.call("HSET seckill:voucher:102 moving running").await;
+    check(by("north", "south", 1), "south is on its way to another partition").await;
+    site.call("HDEL seckill:voucher:102 moving").await;
+    site.call("RENAME seckill:limited:102 elsewhere").await;
+    let refused = program.run(&by("north", "south", 1)).expect(1);
+    assert!(refused.stdout.contains("Redis has no stock of south"), "{refused:#?}");
+    site.call("RENAME elsewhere seckill:limited:102").await;
+    program.run("voucher delist --voucher 102 --yes").expect(0);
+    let refused = program.run(&by("north", "south", 1)).expect(1);
+    assert!(refused.stdout.contains("south is delisted"), "{refused:#?}");
+    assert_eq!(stocks(&site).await, same(1_000, 500));
+}
+
+/// A move that has come to a step.
+async fn held_at(site: &Site, held: impl FnOnce(&Proxy, &Proxy) -> Hold) -> (Child, Hold, [Proxy; 2]) {
+    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let through = Program::with_variables(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql));
+    let hold = held(&redis, &mysql);
+    let words: Vec<&str> = MOVE.split(' ').chain(["--yes"]).collect();
+    let mut command = through.command(&words);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs");
+    hold.reached().await.expect("it comes to this step");
+    (child, hold, [redis, mysql])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_that_is_killed_half_way_is_completed_by_the_same_command_and_by_no_other() {
+    for step in 0..5 {
+        let (site, program) = open().await;
+        let (mut child, hold, proxies) = held_at(&site, |redis, mysql| match step {
+            0 => redis.hold_reply_when(BEGIN),
+            1 => mysql.hold_when(LOCK),
+            2 => mysql.hold_when(UPDATE),
+            3 => mysql.hold_reply_when(COMMIT),
+            _ => redis.hold_when(END),
+        })
+        .await;
+        child.kill().expect("it lives");
+        child.wait().expect("it ends");
+        hold.cut();
+        drop(proxies);
+        let is_written = step >= 3;
+        let [north, south] = stocks(&site).await;
+        let (initial_north, initial_south) = if is_written { (600, 900) } else { (1_000, 500) };
+        assert_eq!(north, (initial_north, initial_north, 600), "{step}");
+        assert_eq!(south, (initial_south, initial_south, 500), "{step}: never more than MySQL has");
+
+        // Nobody changes one of the stocks meanwhile, also not by half of it.
+        for other in
+            ["voucher take --voucher 101 --units 400 --yes", "voucher add --voucher 102 --units 400 --yes"]
+        {
+            let refused = program.run(other).expect(1);
+            assert!(
+                refused.stdout.contains("complete that first: tidegate campaign move --campaign 5"),
+                "{refused:#?}"
+            );
+        }
+        let refused = program.run(&MOVE.replace("400", "1")).expect(1);
+        let (_, go_on) = refused.stdout.split_once("first: tidegate ").expect("what to type");
+        let go_on = go_on.lines().next().expect("a line");
+        program.run("audit").expect(0);
+        let dry = program.run(&format!("{MOVE} --dry-run")).expect(0);
+        assert!(dry.stdout.contains("would be completed"), "{dry:#?}");
+        let typed = if step % 2 == 0 { go_on } else { MOVE };
+        let done = program.run(&format!("{typed} --yes")).expect(0);
+        assert!(done.stdout.contains("the unfinished move is complete"), "{done:#?}");
+        assert_eq!(stocks(&site).await, same(600, 900), "{step}");
+        program.run(&format!("{MOVE} --yes")).expect(1);
+        assert_eq!(stocks(&site).await, same(600, 900), "{step}");
+        program.run("audit").expect(0);
+        program.run("reconcile").expect(0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn units_that_move_while_both_regions_sell_are_sold_once_and_the_books_agree() {
+    let (site, program) = open().await;
+    let worker = site.worker("w").start();
+    let (stop, next, gate) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(1)), site.gate().await);
+    let buyer = |voucher: i64| {
+        let (stop, next, gate) = (Arc::clone(&stop), Arc::clone(&next), gate.clone());
+        async move {
+            let mut sold = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let id = next.fetch_add(1, Ordering::Relaxed);
+                let admission = Admission {
+                    order: id.try_into().expect("an id"),
+                    user: id.try_into().expect("a user"),
+                    voucher: voucher.try_into().expect("a voucher"),
+                    quantity: 1.try_into().expect("a quantity"),
+                    subjects: Subjects::none().with("phone", &format!("p{id}")).expect("a phone"),
+                    traceparent: None,
+                };
+                sold += i64::from(gate.admit(&admission).await.expect("the gate answers").is_admitted());
+            }
+            sold
+        }
+    };
+    let buyers = [tokio::spawn(buyer(101)), tokio::spawn(buyer(102))];
+    for (from, to) in [("north", "south"), ("south", "north"), ("north", "south")] {
+        let command = format!("campaign move --campaign 5 --from {from} --to {to} --units 100 --yes");
+        let moved = program.run(&command);
+        // All of it may be sold by then.
+        let is_sold = moved.stdout.contains("left");
+        assert!(moved.code == 0 || moved.code == 1 && is_sold, "{moved:#?}");
+    }
+    crate::site::until("all is sold", || async {
+        let mut left = 0;
+        for voucher in [101, 102] {
+            let stock = site.redis_says(&["GET", &format!("seckill:limited:{voucher}")]).await;
+            left += stock.as_i64().expect("a stock");
+        }
+        left == 0
+    })
+    .await;
+    stop.store(true, Ordering::Relaxed);
+    let mut sold = 0;
+    for buyer in buyers {
+        sold += buyer.await.expect("it ends well");
+    }
+    assert_eq!(sold, 1_500);
+    site.settled().await;
+    assert_eq!(site.live_orders().await.len(), 1_500);
+    program.run("audit").expect(0);
+    program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
+}

@@ -1,0 +1,319 @@
+//! `tidegate reconcile` and `tidegate audit` compare what is counted for limits with what orders hold.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+};
+
+use fred::interfaces::HashesInterface;
+use serde_json::Value as Json;
+use tidegate_orders::{Subjects, gate::Admission};
+
+use crate::{
+    order_event::operator,
+    program::Program,
+    site::{Site, until},
+};
+
+const OWN: &str = "seckill:uses:voucher:7";
+const COMMON: &str = "seckill:uses:campaign:5";
+
+async fn held(site: &Site, key: &str) -> BTreeMap<String, String> {
+    site.client.hgetall(key).await.expect("Redis answers")
+}
+
+async fn write(site: &Site, key: &str, field: &str, value: &str) {
+    site.client.hset::<(), _, _>(key, (field, value)).await.expect("Redis answers");
+}
+
+/// What a look found of these kinds: the kind, the field, what is counted and what orders hold.
+fn found(look: &Json) -> Vec<(String, String, String, String)> {
+    let word = |value: &Json| value.as_str().unwrap_or("-").to_owned();
+    let kinds = look["vouchers"].as_array().expect("vouchers").iter();
+    let kinds = kinds.flat_map(|voucher| voucher["differences"].as_array().expect("differences"));
+    let all = kinds.flat_map(|kind| kind["first"].as_array().expect("the first of them"));
+    all.map(|it| {
+        let counter = &it["counter"];
+        (word(&it["kind"]), word(&counter["field"]), word(&counter["counted"]), word(&counter["held"]))
+    })
+    .collect()
+}
+
+fn apart(kind: &str, field: &str, counted: &str, held: &str) -> (String, String, String, String) {
+    (kind.to_owned(), field.to_owned(), counted.to_owned(), held.to_owned())
+}
+
+/// A sale of voucher 7 with three live orders, two of them of one user.
+async fn sale_with_limits(site: &Site, program: &Program) {
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
+    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 5").expect(0);
+    program.run("limit set --voucher 7 --name fast --rate 100/1s").expect(0);
+    program.run("voucher load --voucher 7 --stock 100").expect(0);
+    let worker = site.worker("w").start();
+    for (user, phone, quantity) in [(1, "a", 2), (1, "a", 1), (2, "b", 1)] {
+        let order = format!("admit --voucher 7 --user {user} --quantity {quantity} --subject phone={phone}");
+        program.run(&order).expect(0);
+    }
+    let gone = program.run("admit --voucher 7 --user 3 --subject phone=b --json").expect(0).json();
+    until("all are written", || async { site.live_orders().await.len() == 4 }).await;
+    program.run(&format!("order cancel {} --yes", gone["order"].as_str().expect("an id"))).expect(0);
+    until("one is cancelled", || async { site.live_orders().await.len() == 3 }).await;
+    site.settled().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_and_slots_that_somebody_changed_are_named_one_by_one_and_set_by_a_repair() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    sale_with_limits(&site, &program).await;
+    program.run("reconcile").expect(0);
+    program.run("audit").expect(0);
+    let mut before = held(&site, OWN).await;
+    let day = before["2:a"].split(':').next().expect("a window").to_owned();
+    assert_eq!((before["2:a"].as_str(), before["u:1"].as_str()), (format!("{day}:2:3").as_str(), "3"));
+
+    // Too high, too low, missing, one of nobody, one that nobody can read; slots too many, too few, and of nobody.
+    write(&site, OWN, "2:a", &format!("{day}:5:9")).await;
+    write(&site, OWN, "1:1", "0:1:3").await;
+    site.client.hdel::<(), _, _>(OWN, "2:b").await.expect("Redis answers");
+    write(&site, OWN, "2:nobody", &format!("{day}:1:1")).await;
+    write(&site, OWN, "1:9", "many").await;
+    write(&site, OWN, "u:1", "7").await;
+    write(&site, OWN, "u:2", "2").await;
+    write(&site, OWN, "u:9", "1").await;
+    // Nobody is checked against these: a day that is over, and a limit that is not there.
+    for (field, value) in [("2:c", "19000:1:1"), ("9:1", "0:1:1")] {
+        write(&site, OWN, field, value).await;
+        before.insert(field.to_owned(), value.to_owned());
+    }
+    let uses = "limit_uses_apart";
+    let expected = [
+        apart(uses, "1:1", "0:1:3", "0:2:3"),
+        apart(uses, "1:9", "many", "-"),
+        apart(uses, "2:a", &format!("{day}:5:9"), &format!("{day}:2:3")),
+        apart(uses, "2:b", "-", &format!("{day}:1:1")),
+        apart(uses, "2:nobody", &format!("{day}:1:1"), "-"),
+        apart("slots_apart", "u:1", "7", "3"),
+        apart("slots_apart", "u:2", "2", "1"),
+        apart("slots_apart", "u:9", "1", "-"),
+    ];
+    let look = program.run("reconcile --json").expect(1).json();
+    assert_eq!(found(&look), expected, "{look:#}");
+    let told = program.run("reconcile --voucher 7").expect(1);
+    let line = format!("counter 2:a (limit phones of voucher:7): counted {day}:5:9, orders hold {day}:2:3");
+    assert!(told.stdout.contains(&line), "{told:#?}");
+    let audit = program.run("audit").expect(1);
+    assert!(audit.stdout.contains("It does NOT hold") && audit.stdout.contains(&line), "{audit:#?}");
+    assert!(
+        audit.stdout.contains("counter u:1 (slots of voucher:7): counted 7, orders hold 3"),
+        "{audit:#?}"
+    );
+
+    let dry = program.run("reconcile --repair --dry-run").expect(0);
+    assert!(dry.stdout.contains("voucher 7: 8 counters to be set to what orders hold"), "{dry:#?}");
+    assert_eq!(found(&program.run("reconcile --json").expect(1).json()), expected, "nothing was changed");
+    let repaired = program.run("reconcile --repair --yes").expect(0);
+    assert!(repaired.stdout.contains("8 counters set to what orders hold"), "{repaired:#?}");
+    assert_eq!(held(&site, OWN).await, before);
+    program.run("reconcile").expect(0);
+    program.run("audit").expect(0);
+    let log = program.run("log").expect(0);
+    assert!(log.stdout.contains("counters of voucher:7"), "{log:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_of_a_campaign_is_compared_with_the_orders_of_all_its_regions() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    campaign(&site, &program).await;
+    let worker = site.worker("w").start();
+    for (voucher, user) in [(101, 1), (102, 2), (102, 3)] {
+        program.run(&format!("admit --voucher {voucher} --user {user} --subject phone=a")).expect(0);
+    }
+    until("all are written", || async { site.live_orders().await.len() == 3 }).await;
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    program.run("reconcile").expect(0);
+    program.run("reconcile --voucher 102").expect(0);
+    assert_eq!(held(&site, COMMON).await["1:a"], "0:3:3");
+    // As many as one region has.
+    write(&site, COMMON, "1:a", "0:2:2").await;
+    let expected = [apart("limit_uses_apart", "1:a", "0:2:2", "0:3:3")];
+    for look in ["reconcile --json", "reconcile --voucher 101 --json", "reconcile --voucher 102 --json"] {
+        let look = program.run(look).expect(1).json();
+        assert_eq!(found(&look), expected, "told once: {look:#}");
+    }
+    let audit = program.run("audit").expect(1);
+    assert!(audit.stdout.contains("(limit phones of campaign:5)"), "{audit:#?}");
+    program.run("reconcile --repair --yes").expect(0);
+    assert_eq!(held(&site, COMMON).await["1:a"], "0:3:3");
+    program.run("reconcile").expect(0);
+}
+
+async fn campaign(site: &Site, program: &Program) {
+    let regions = site.file("regions.csv", "north,101,100\nsouth,102,100\n");
+    program.run(&format!("campaign load --campaign 5 --regions {}", regions.display())).expect(0);
+    program.run("limit set --campaign 5 --name phones --subject phone --window sale --orders 3").expect(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowered_is_not() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    campaign(&site, &program).await;
+    sqlx::query("UPDATE tidegate_limit SET set_at = set_at - INTERVAL 1 HOUR")
+        .execute(&site.pool)
+        .await
+        .unwrap();
+    let worker = site.worker("w").start();
+    let admit = |voucher: i64, user: i64| {
+        let admitted =
+            program.run(&format!("admit --voucher {voucher} --user {user} --subject phone=a --json"));
+        admitted.expect(0).json()["order"].as_str().expect("an id").to_owned()
+    };
+    for user in 1..=3 {
+        admit(101, user);
+    }
+    // Redis loses what it has counted, and two more pass.
+    site.client.hdel::<(), _, _>(COMMON, "1:a").await.expect("Redis answers");
+    let last = [admit(102, 4), admit(102, 5)];
+    until("all are written", || async { site.live_orders().await.len() == 5 }).await;
+    site.settled().await;
+    let (uses, passed) = ("limit_uses_apart", "limit_passed");
+    let both = [apart(uses, "1:a", "0:2:2", "0:5:5"), apart(passed, "1:a", "0:2:2", "0:5:5")];
+    let look = program.run("reconcile --json").expect(1).json();
+    assert_eq!(found(&look), both, "{look:#}");
+    let dry = program.run("reconcile --repair --dry-run").expect(0);
+    assert!(dry.stdout.contains("left: 1 difference of limit_passed"), "{dry:#?}");
+    // Nobody else passes, and it stays named.
+    program.run("reconcile --repair --yes").expect(1);
+    assert_eq!(held(&site, COMMON).await["1:a"], "0:5:5");
+    for _ in 0..2 {
+        let look = program.run("reconcile --json").expect(1).json();
+        assert_eq!(found(&look), [apart(passed, "1:a", "0:5:5", "0:5:5")], "{look:#}");
+        program.run("reconcile --repair --yes").expect(1);
+    }
+    let audit = program.run("audit").expect(1);
+    assert!(audit.stdout.contains("more than limit phones of campaign:5 allows"), "{audit:#?}");
+    for order in &last {
+        program.run(&format!("order cancel {order} --yes")).expect(0);
+    }
+    until("they end", || async { site.live_orders().await.len() == 3 }).await;
+    site.settled().await;
+    program.run("reconcile").expect(0);
+    // Lowered since: nobody has passed it.
+    program.run("limit set --campaign 5 --name phones --subject phone --window sale --orders 1").expect(0);
+    program.run("reconcile").expect(0);
+    program.run("audit").expect(0);
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in_it_is_found() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    campaign(&site, &program).await;
+    for limit in ["all --window sale --orders 1000000", "days --subject user --window day --orders 1000"] {
+        program.run(&format!("limit set --voucher 101 --name {limit}")).expect(0);
+    }
+    program.run("voucher add --voucher 101 --units 1000000 --yes").expect(0);
+    let worker = site.worker("w").start();
+    let (stop, next, gate) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(1)), site.gate().await);
+    let buyer = |shard: i64| {
+        let (stop, next, gate) = (Arc::clone(&stop), Arc::clone(&next), gate.clone());
+        async move {
+            while !stop.load(Ordering::Relaxed) {
+                let id = next.fetch_add(1, Ordering::Relaxed);
+                let subjects = Subjects::none().with("phone", &format!("p{id}")).expect("a phone");
+                let admission = Admission {
+                    order: (id * 10 + shard).try_into().expect("an id"),
+                    user: (id % 500 + 1).try_into().expect("a user"),
+                    voucher: 101.try_into().expect("a voucher"),
+                    quantity: (1 + id % 3).try_into().expect("a quantity"),
+                    subjects,
+                    traceparent: None,
+                };
+                gate.admit(&admission).await.expect("the gate answers");
+            }
+        }
+    };
+    let buyers = [tokio::spawn(buyer(1)), tokio::spawn(buyer(2))];
+    let canceller = {
+        let (stop, program) = (Arc::clone(&stop), operator(&site));
+        let pool = site.pool.clone();
+        tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                let any = "SELECT id FROM tb_voucher_order WHERE slot IS NOT NULL ORDER BY id DESC LIMIT 1";
+                let Ok(order) = sqlx::query_scalar::<_, i64>(any).fetch_one(&pool).await else { continue };
+                program.run(&format!("order cancel {order} --yes")).expect(0);
+            }
+        })
+    };
+    until("it is going on", || async { site.live_orders().await.len() > 300 }).await;
+    for _ in 0..3 {
+        let look = program.run("reconcile --json");
+        assert_eq!(look.code, 0, "{look:#?}");
+    }
+    program.run("audit").expect(0);
+    // Also of one that every order moves.
+    let all: String = site.client.hget("seckill:uses:voucher:101", "1:").await.expect("Redis answers");
+    assert!(all.starts_with("0:"), "{all}");
+    site.redis_says(&["EVAL", MOVE, "1", "seckill:uses:voucher:101"]).await;
+    let look = program.run("reconcile --json").expect(1).json();
+    let found = found(&look);
+    assert_eq!(
+        found.iter().map(|it| (it.0.as_str(), it.1.as_str())).collect::<Vec<_>>(),
+        [("limit_uses_apart", "1:")]
+    );
+    stop.store(true, Ordering::Relaxed);
+    for task in buyers.into_iter().chain([canceller]) {
+        task.await.expect("it ends well");
+    }
+    site.settled().await;
+    program.run("reconcile --repair --yes").expect(0);
+    program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
+}
+
+/// Counts a thousand orders that nobody has.
+const MOVE: &str = "local orders, units = string.match(redis.call('HGET', KEYS[1], '1:'), '^0:(%d+):(%d+)$') \
+    return redis.call('HSET', KEYS[1], '1:', '0:' .. orders + 1000 .. ':' .. units + 1000)";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_orders_hold_that_were_folded_is_known_from_mysql() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
+    program.run("voucher load --voucher 7 --stock 100").expect(0);
+    let plan = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_FOLD_AFTER_S", 1);
+    let worker = plan.start();
+    let mut orders = Vec::new();
+    for _ in 0..2 {
+        let order = program.run("admit --voucher 7 --user 1 --json").expect(0).json();
+        orders.push(order["order"].as_str().expect("an id").to_owned());
+    }
+    site.settled().await;
+    for event in ["pay", "use"] {
+        program.run(&format!("order {event} {} --yes", orders[0])).expect(0);
+    }
+    site.settled().await;
+    site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
+    until("it is folded", || async {
+        site.redis_says(&["HEXISTS", "seckill:journal:7", &orders[0]]).await.as_i64() == Some(0)
+    })
+    .await;
+    program.run("reconcile").expect(0);
+    program.run("audit").expect(0);
+    assert!(worker.stop().await.success());
+    write(&site, OWN, "1:1", "0:1:1").await;
+    write(&site, OWN, "u:1", "2").await;
+    let look = program.run("reconcile --json").expect(1).json();
+    let expected =
+        [apart("limit_uses_apart", "1:1", "0:1:1", "0:2:2"), apart("slots_apart", "u:1", "2", "3")];
+    assert_eq!(found(&look), expected, "{look:#}");
+}
