@@ -4,11 +4,7 @@
 //! Nobody who asks may hold up the lanes: connections are few and short, and the stores are asked at most once in a
 //! while, however many want to know.
 
-mod answer;
-mod event_stream;
 mod http;
-mod order_watch;
-mod orders;
 mod pages;
 mod places;
 
@@ -17,11 +13,14 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use anyhow::Context;
 use tokio::{net::TcpListener, time::sleep};
 
-use self::{order_watch::OrderWatch, pages::Pages};
-use crate::http_server::listen_on;
+use self::pages::Pages;
 pub use crate::{
     gather::{Gathered, STORES, label_of},
     view::{Parts, Phase, View},
+};
+use crate::{
+    http_server::listen_on,
+    order_pages::{OrderStores, OrderWatch},
 };
 
 /// How often an address that another process has is tried again.
@@ -46,7 +45,8 @@ pub async fn start(views: &[Arc<View>]) -> anyhow::Result<()> {
             format!("Failed to listen on {address}; check admin.listen / TIDEGATE_ADMIN_LISTEN")
         })?),
     };
-    let watch = Arc::new(OrderWatch::new(views.to_vec()));
+    let stores = views.iter().map(|view| Arc::clone(view) as Arc<dyn OrderStores>).collect();
+    let watch = Arc::new(OrderWatch::new(stores));
     let pages = Arc::new(Pages::new(views, Arc::clone(&watch)));
     tokio::spawn(async move { watch.run().await });
     tokio::spawn(async move {

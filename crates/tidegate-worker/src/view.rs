@@ -11,6 +11,7 @@ use std::{
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
+use tidegate_operations::SystemSettings;
 use tidegate_orders::{
     OrderCounters, Sessions, announcer::ResultCounters, ledger::Contentions, order_counters::OrderCounts,
 };
@@ -20,7 +21,7 @@ use tidegate_stream::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::settings::ProcessSettings;
+use crate::{order_pages::OrderStores, settings::ProcessSettings};
 
 /// The parts of a worker that can be looked at while it works.
 #[derive(Clone, Debug)]
@@ -123,6 +124,16 @@ struct LaneView {
     in_hand: usize,
     turns: u64,
     is_stuck: bool,
+}
+
+impl OrderStores for View {
+    fn system(&self) -> &SystemSettings {
+        &self.settings.system
+    }
+
+    fn connections(&self) -> Option<(Pool, MySqlPool)> {
+        self.parts().map(|parts| (parts.redis.clone(), parts.mysql.clone()))
+    }
 }
 
 impl View {

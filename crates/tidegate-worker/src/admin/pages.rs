@@ -7,9 +7,10 @@ use futures_util::future::join_all;
 use hyper::{
     Method, Request, StatusCode,
     body::Bytes,
-    header::{ALLOW, HeaderValue, WWW_AUTHENTICATE},
+    header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use serde::Serialize;
+use serde_json::json;
 use tidegate_stream::{breaker::State, has_group};
 use tokio::time::Instant;
 
@@ -19,16 +20,13 @@ use tidegate_operations::{
     within::{in_time, until},
 };
 
-use super::{
-    answer::{Answer, JSON, TEXT, answer},
-    order_watch::OrderWatch,
-    orders::OrderPages,
-};
 use crate::{
     cached::Cached,
     gather::{Gathered, Gatherer, STORES},
+    http_answer::{Answer, JSON, TEXT, answer},
     http_server::has_token,
     metrics,
+    order_pages::{NoOrderPage, OrderPages, OrderWatch},
     view::{Parts, Phase, View, WorkerView},
 };
 
@@ -78,7 +76,7 @@ struct Partitions<'a> {
 impl Pages {
     /// Of what `views` show, one at least, and `watch` sees.
     pub fn new(views: &[Arc<View>], watch: Arc<OrderWatch>) -> Self {
-        let orders = OrderPages::new(Arc::clone(&views[0]), watch);
+        let orders = OrderPages::new(watch, views[0].stop_token());
         Self { partitions: views.iter().map(PartitionPages::new).collect(), orders }
     }
 
@@ -106,7 +104,10 @@ impl Pages {
             "/metrics" => self.metrics().await,
             "/status" => self.status().await,
             path => match path.strip_prefix("/orders/") {
-                Some(order) => self.orders.answer(order, request.uri(), request.headers()).await,
+                Some(order) => {
+                    let answered = self.orders.answer(order, request.uri(), request.headers()).await;
+                    answered.unwrap_or_else(|why| no_order_page(&why))
+                }
                 None => text(StatusCode::NOT_FOUND, INDEX),
             },
         }
@@ -231,6 +232,18 @@ fn written(content_type: &'static str, page: anyhow::Result<String>) -> Answer {
         Ok(page) => answer(StatusCode::OK, content_type, page),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}\n")),
     }
+}
+
+fn no_order_page(why: &NoOrderPage) -> Answer {
+    let status = match why {
+        NoOrderPage::BadQuestion(_) => StatusCode::BAD_REQUEST,
+        NoOrderPage::TooMany | NoOrderPage::StoresAway(_) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut answer = answer(status, JSON, json!({ "error": why.to_string() }).to_string());
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    answer
 }
 
 fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {

@@ -32,7 +32,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Of what is told of an order, for a limited time, until the worker stops, or nothing more is to come. `room` is given
+    /// Of what is told of an order, for a limited time, until `stop`, or nothing more is to come. `room` is given
     /// back when it is dropped.
     pub fn new(told: watch::Receiver<Told>, stop: CancellationToken, room: OwnedSemaphorePermit) -> Self {
         let ends_at = Instant::now() + STREAM_WITHIN;
@@ -56,7 +56,7 @@ impl EventStream {
             }
             tokio::select! {
                 changed = self.told.changed() => self.is_over = changed.is_err(),
-                () = self.stop.cancelled() => return Some(self.end("the worker stops")),
+                () = self.stop.cancelled() => return Some(self.end("the server stops")),
                 () = sleep_until(self.ends_at) => return Some(self.end("come again")),
                 () = sleep_until(heartbeat_at) => return Some(": still there\n\n".to_owned()),
             }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_ends_in_time_and_with_its_worker() {
+    async fn it_ends_in_time_and_with_its_server() {
         let (_sender, mut late, _room) = stream(told(OrderState::Confirmed, 0));
         late.ends_at = Instant::now();
         assert!(late.next().await.unwrap().contains("0-confirmed"));
@@ -151,7 +151,7 @@ mod tests {
 
         let (_sender, mut stopped, _room) = stream(Told::NotYet);
         stopped.stop.cancel();
-        assert_eq!(stopped.next().await.as_deref(), Some(": the worker stops\n\n"));
+        assert_eq!(stopped.next().await.as_deref(), Some(": the server stops\n\n"));
         assert_eq!(stopped.next().await, None);
     }
 }

@@ -1,26 +1,29 @@
-//! `/orders/{id}` and `/orders/{id}/events`: what became of an order, for the application beside the worker.
+//! `/orders/{id}` and `/orders/{id}/events`: what became of an order, for the application beside a worker or a gate.
+
+mod event_stream;
+mod order_watch;
 
 use std::{sync::Arc, time::Duration};
 
 use http_body_util::{Either, StreamBody};
-use hyper::{
-    HeaderMap, Response, StatusCode, Uri,
-    header::{HeaderValue, RETRY_AFTER},
-};
-use serde_json::json;
+use hyper::{HeaderMap, Response, StatusCode, Uri, header::HeaderValue};
 use tidegate_operations::order_progress::OrderProgress;
 use tidegate_orders::{OrderId, OrderState, VoucherId};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::timeout,
 };
+use tokio_util::sync::CancellationToken;
 
-use super::{
-    answer::{Answer, JSON, answer},
-    event_stream::{self, EventStream, event_id},
-    order_watch::{Asked, OrderWatch, Told},
+pub use self::{
+    event_stream::STREAM_WITHIN,
+    order_watch::{OrderStores, OrderWatch},
 };
-use crate::view::View;
+use self::{
+    event_stream::{EventStream, event_id},
+    order_watch::{Asked, Told},
+};
+use crate::http_answer::{Answer, JSON, answer};
 
 /// Questions that are answered at once. Fewer than there are places: probes have room beside them.
 const LOOKS: usize = 24;
@@ -31,55 +34,61 @@ const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(7);
 
 const EVENTS: &str = "text/event-stream";
 
+/// Why there is no page of an order. The text is complete.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoOrderPage {
+    /// The question is wrong.
+    #[error("{0}")]
+    BadQuestion(&'static str),
+    /// Others ask, as many as may at once.
+    #[error("too many ask at once")]
+    TooMany,
+    /// A store does not answer: what was found out.
+    #[error("{0}")]
+    StoresAway(Arc<str>),
+}
+
 /// Answers questions for orders.
 #[derive(Debug)]
 pub struct OrderPages {
-    view: Arc<View>,
+    stop: CancellationToken,
     watch: Arc<OrderWatch>,
     looks: Arc<Semaphore>,
     streams: Arc<Semaphore>,
 }
 
 impl OrderPages {
-    /// Of what `watch` sees.
-    pub fn new(view: Arc<View>, watch: Arc<OrderWatch>) -> Self {
+    /// Of what `watch` sees, until `stop`.
+    pub fn new(watch: Arc<OrderWatch>, stop: CancellationToken) -> Self {
         let [looks, streams] = [LOOKS, STREAMS].map(|room| Arc::new(Semaphore::new(room)));
-        Self { view, watch, looks, streams }
+        Self { stop, watch, looks, streams }
     }
 
     /// Answers `path`, which is what stands behind `/orders/`.
-    pub async fn answer(&self, path: &str, uri: &Uri, headers: &HeaderMap) -> Answer {
+    ///
+    /// # Errors
+    /// See [`NoOrderPage`].
+    pub async fn answer(&self, path: &str, uri: &Uri, headers: &HeaderMap) -> Result<Answer, NoOrderPage> {
         let (id, wants_events) = match path.strip_suffix("/events") {
             Some(id) => (id, true),
             None => (path, false),
         };
-        let asked = match asked(id, uri.query().unwrap_or_default()) {
-            Ok(asked) => asked,
-            Err(why) => return failed(StatusCode::BAD_REQUEST, why),
-        };
+        let asked = asked(id, uri.query().unwrap_or_default()).map_err(NoOrderPage::BadQuestion)?;
         let room = if wants_events { &self.streams } else { &self.looks };
-        let Ok(room) = Arc::clone(room).try_acquire_owned() else {
-            return failed(StatusCode::SERVICE_UNAVAILABLE, "too many ask at once");
-        };
+        let room = Arc::clone(room).try_acquire_owned().map_err(|_| NoOrderPage::TooMany)?;
         let mut told = self.watch.ask(asked);
-        let progress = match first_look(&mut told).await {
-            Ok(progress) => progress,
-            Err(why) => return failed(StatusCode::SERVICE_UNAVAILABLE, &why),
-        };
-        let is_sharded = !self.view.settings().system.mysql.shard_tags.is_empty();
-        if is_sharded && asked.1.is_none() && progress.state == OrderState::Unknown {
+        let progress = first_look(&mut told).await.map_err(NoOrderPage::StoresAway)?;
+        if self.watch.is_sharded() && asked.1.is_none() && progress.state == OrderState::Unknown {
             // Only one shard was asked: its row may be in another.
-            return failed(
-                StatusCode::BAD_REQUEST,
-                "unknown where its id leads: say `voucher`, which tells the shard",
-            );
+            let why = "unknown where its id leads: say `voucher`, which tells the shard";
+            return Err(NoOrderPage::BadQuestion(why));
         }
         if wants_events {
-            return self.events(told, &progress, room, headers);
+            return Ok(self.events(told, &progress, room, headers));
         }
         let status =
             if progress.state == OrderState::Unknown { StatusCode::NOT_FOUND } else { StatusCode::OK };
-        answer(status, JSON, event_stream::json(&progress))
+        Ok(answer(status, JSON, event_stream::json(&progress)))
     }
 
     /// A client that comes again for an order of which it was told the end is told to stay away: by this status, and by no
@@ -95,7 +104,7 @@ impl OrderPages {
         if progress.is_final() && last == event_id(progress).as_bytes() {
             return answer(StatusCode::NO_CONTENT, EVENTS, "");
         }
-        let stream = EventStream::new(told, self.view.stop_token(), room).frames();
+        let stream = EventStream::new(told, self.stop.clone(), room).frames();
         let (head, _) = answer(StatusCode::OK, EVENTS, "").into_parts();
         Response::from_parts(head, Either::Right(StreamBody::new(Box::pin(stream))))
     }
@@ -122,14 +131,6 @@ fn asked(id: &str, query: &str) -> Result<Asked, &'static str> {
         _ => return Err("say `voucher` once"),
     };
     Ok((order, voucher))
-}
-
-fn failed(status: StatusCode, why: &str) -> Answer {
-    let mut answer = answer(status, JSON, json!({ "error": why }).to_string());
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    }
-    answer
 }
 
 #[cfg(test)]

@@ -7,8 +7,11 @@ use std::{
 };
 
 use anyhow::Context;
+use fred::clients::Pool;
 use futures_util::future::join_all;
+use sqlx::MySqlPool;
 use tidegate_operations::{
+    SystemSettings,
     order_progress::{OrderLooker, OrderProgress, WatchedOrder},
     text::error_chain,
 };
@@ -18,8 +21,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::view::View;
-
 /// Between two looks for the same askers.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Between two looks, however many new askers come.
@@ -28,6 +29,15 @@ const LOOK_PAUSE: Duration = Duration::from_millis(25);
 const MYSQL_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a look may take.
 const LOOK_WITHIN: Duration = Duration::from_secs(3);
+
+/// The stores of a partition, for whoever looks orders up.
+pub trait OrderStores: std::fmt::Debug + Send + Sync {
+    /// What is where in them.
+    fn system(&self) -> &SystemSettings;
+
+    /// Connections that no lane waits for. None: not there yet.
+    fn connections(&self) -> Option<(Pool, MySqlPool)>;
+}
 
 /// An order, and its voucher where the asker names it.
 pub type Asked = (OrderId, Option<VoucherId>);
@@ -46,7 +56,7 @@ pub enum Told {
 /// The orders that somebody asks for.
 #[derive(Debug)]
 pub struct OrderWatch {
-    partitions: Vec<Arc<View>>,
+    partitions: Vec<Arc<dyn OrderStores>>,
     asked: Mutex<HashMap<Asked, Watched>>,
     somebody_came: Notify,
 }
@@ -58,9 +68,14 @@ struct Watched {
 }
 
 impl OrderWatch {
-    /// Nobody asks yet. One view for each partition.
-    pub fn new(partitions: Vec<Arc<View>>) -> Self {
+    /// Nobody asks yet. The stores of each partition, one at least.
+    pub fn new(partitions: Vec<Arc<dyn OrderStores>>) -> Self {
         Self { partitions, asked: Mutex::default(), somebody_came: Notify::new() }
+    }
+
+    /// Whether rows of orders are in several MySQLs, of which only the voucher tells the one.
+    pub fn is_sharded(&self) -> bool {
+        !self.partitions[0].system().mysql.shard_tags.is_empty()
     }
 
     /// What is known of an order from now on, until the answer is dropped. Soon after, it has been looked at.
@@ -86,7 +101,10 @@ impl OrderWatch {
             while self.is_asked() {
                 // One that is away keeps nobody waiting who asks for an order of another.
                 join_all(
-                    self.partitions.iter().zip(&mut lookers).map(|(view, looker)| self.look(view, looker)),
+                    self.partitions
+                        .iter()
+                        .zip(&mut lookers)
+                        .map(|(stores, looker)| self.look(stores, looker)),
                 )
                 .await;
                 sleep(LOOK_PAUSE).await;
@@ -106,18 +124,18 @@ impl OrderWatch {
 
     /// Where an order is looked for: in the partition of its voucher, or else in that which its id names.
     fn partition_of(&self, (order, voucher): Asked) -> usize {
-        let all = self.partitions[0].settings().system.partition().tags().len();
+        let all = self.partitions[0].system().partition().tags().len();
         let index = match voucher {
             Some(voucher) => Partition::index_of(voucher, all),
             None => Partition::index_in(order),
         };
-        let is_it = |view: &Arc<View>| view.settings().system.partition().index() == index;
+        let is_it = |stores: &Arc<dyn OrderStores>| stores.system().partition().index() == index;
         self.partitions.iter().position(is_it).unwrap_or(0)
     }
 
     /// Looks once for orders of a partition, and tells everybody.
-    async fn look(&self, view: &Arc<View>, looker: &mut Option<OrderLooker>) {
-        let is_own = |asked: &Asked| Arc::ptr_eq(&self.partitions[self.partition_of(*asked)], view);
+    async fn look(&self, stores: &Arc<dyn OrderStores>, looker: &mut Option<OrderLooker>) {
+        let is_own = |asked: &Asked| Arc::ptr_eq(&self.partitions[self.partition_of(*asked)], stores);
         let (asked, mut orders): (Vec<Asked>, Vec<WatchedOrder>) = self
             .asked()
             .iter()
@@ -127,7 +145,7 @@ impl OrderWatch {
         if asked.is_empty() {
             return;
         }
-        let looked = match of_view(view, looker) {
+        let looked = match looker_of(&**stores, looker) {
             Ok(looker) => timeout(LOOK_WITHIN, looker.look(&mut orders))
                 .await
                 .unwrap_or_else(|_| Err(anyhow::anyhow!("the stores did not answer within {LOOK_WITHIN:?}"))),
@@ -155,11 +173,13 @@ impl OrderWatch {
     }
 }
 
-fn of_view<'l>(view: &View, looker: &'l mut Option<OrderLooker>) -> anyhow::Result<&'l mut OrderLooker> {
+fn looker_of<'l>(
+    stores: &dyn OrderStores,
+    looker: &'l mut Option<OrderLooker>,
+) -> anyhow::Result<&'l mut OrderLooker> {
     if looker.is_none() {
-        let parts = view.parts().context("not connected yet: the worker is starting")?;
-        let (redis, mysql) = (parts.redis.clone(), parts.mysql.clone());
-        *looker = Some(OrderLooker::new(&view.settings().system, redis, mysql, MYSQL_PATIENCE));
+        let (redis, mysql) = stores.connections().context("not connected yet: the process is starting")?;
+        *looker = Some(OrderLooker::new(stores.system(), redis, mysql, MYSQL_PATIENCE));
     }
     looker.as_mut().context("not connected yet")
 }
