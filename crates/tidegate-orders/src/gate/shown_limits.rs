@@ -10,6 +10,8 @@ use crate::{
 };
 
 const RULES: &str = "rules";
+/// Stands before the name of a region in the hash of its campaign.
+const REGION: &str = "region:";
 
 /// What became of showing limits of a voucher to Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,13 +88,40 @@ impl Gate {
         LimitReply::read(&self.limit.call(&self.pool, keys, args).await?)
     }
 
-    /// Gives the vouchers of a campaign these rules in common.
+    /// Gives the vouchers of a campaign these rules in common, and their regions these vouchers.
     ///
     /// # Errors
     /// See [`GateError`]. May be asked again.
-    pub async fn show_campaign_limits(&self, campaign: CampaignId, rules: &str) -> Result<(), GateError> {
+    pub async fn show_campaign(
+        &self,
+        campaign: CampaignId,
+        rules: &str,
+        regions: &[(String, VoucherId)],
+    ) -> Result<(), GateError> {
         let key = self.keys.limits(LimitOwner::Campaign(campaign));
-        let written: Result<u64, _> = self.pool.hset(&key, (RULES, rules)).await;
+        let regions = regions.iter().map(|(name, voucher)| (format!("{REGION}{name}"), voucher.to_string()));
+        let fields: Vec<(String, String)> =
+            [(RULES.to_owned(), rules.to_owned())].into_iter().chain(regions).collect();
+        let written: Result<u64, _> = self.pool.hset(&key, fields).await;
         written.map(drop).map_err(|error| naming(&key, error).into())
+    }
+
+    /// The vouchers that Redis knows for these regions of a campaign, in their order. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn read_regions(
+        &self,
+        campaign: CampaignId,
+        regions: &[&str],
+    ) -> Result<Vec<Option<VoucherId>>, GateError> {
+        if regions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let key = self.keys.limits(LimitOwner::Campaign(campaign));
+        let fields: Vec<String> = regions.iter().map(|name| format!("{REGION}{name}")).collect();
+        let found: Result<Vec<Option<String>>, _> = self.pool.hmget(&key, fields).await;
+        let found = found.map_err(|error| naming(&key, error))?;
+        Ok(found.into_iter().map(|voucher| voucher?.parse().ok()).collect())
     }
 }

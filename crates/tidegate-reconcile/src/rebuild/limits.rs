@@ -15,7 +15,8 @@ impl Rebuild {
         if let Some(campaign) = limit_rows::campaign_of(&self.mysql, voucher).await.context(FAILED)? {
             let common =
                 limit_rows::text(&self.mysql, LimitOwner::Campaign(campaign)).await.context(FAILED)?;
-            self.gate.show_campaign_limits(campaign, common.as_deref().unwrap_or_default()).await?;
+            let regions = limit_rows::regions(&self.mysql, campaign).await.context(FAILED)?;
+            self.gate.show_campaign(campaign, common.as_deref().unwrap_or_default(), &regions).await?;
         }
         let since_ms = match self.gate.show_limits(voucher, Some(&rules), BY).await? {
             LimitReply::Same { since_ms } | LimitReply::Changed { since_ms } => since_ms,

@@ -1,9 +1,9 @@
 //! What Redis is shown of the limits that MySQL holds.
 
 use anyhow::{Context, bail};
-use tidegate_orders::{VoucherId, gate::LimitReply, limit_rows, limits::LimitOwner};
+use tidegate_orders::{CampaignId, VoucherId, gate::LimitReply, limit_rows, limits::LimitOwner};
 
-use super::{VoucherStores, campaign_of};
+use super::{VoucherStores, campaign_of, regions};
 
 /// Others may change the limits meanwhile: what was shown last is looked at again.
 const TRIES: usize = 10;
@@ -21,23 +21,50 @@ pub enum NotShown {
     TwoStocks,
 }
 
-/// What Redis has to hold; None: nothing.
-async fn wanted(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result<Option<String>> {
-    limit_rows::text(&stores.mysql, owner).await.context("Failed to read the limits in MySQL")
+/// What Redis has to hold.
+#[derive(PartialEq, Eq)]
+struct Wanted {
+    /// None: of a voucher that has none.
+    rules: Option<String>,
+    /// Of a campaign.
+    regions: Vec<(String, VoucherId)>,
+}
+
+impl Wanted {
+    async fn read(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result<Self> {
+        let rules =
+            limit_rows::text(&stores.mysql, owner).await.context("Failed to read the limits in MySQL")?;
+        let regions = match owner {
+            LimitOwner::Campaign(campaign) => regions(stores, campaign).await?,
+            LimitOwner::Voucher(_) => Vec::new(),
+        };
+        Ok(Self { rules, regions })
+    }
+
+    /// Whether Redis knows the regions.
+    async fn knows_regions(&self, stores: &VoucherStores, campaign: CampaignId) -> anyhow::Result<bool> {
+        let names: Vec<&str> = self.regions.iter().map(|(name, _)| name.as_str()).collect();
+        let known = stores.gate.read_regions(campaign, &names).await;
+        let known = known.context("Failed to read the campaign in Redis")?;
+        Ok(self.regions.iter().zip(known).all(|((_, voucher), known)| known == Some(*voucher)))
+    }
 }
 
 /// Whether Redis, and the row of the voucher, have the limits that MySQL has.
 pub(super) async fn is_in_line(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result<bool> {
-    let wanted = wanted(stores, owner).await?;
+    let wanted = Wanted::read(stores, owner).await?;
     let redis = stores.gate.read_limits(owner).await.context("Failed to read the limits in Redis")?;
-    let LimitOwner::Voucher(voucher) = owner else {
-        return Ok(redis == wanted);
+    let voucher = match owner {
+        LimitOwner::Voucher(voucher) => voucher,
+        LimitOwner::Campaign(campaign) => {
+            return Ok(redis == wanted.rules && wanted.knows_regions(stores, campaign).await?);
+        }
     };
     let since =
         limit_rows::since(&stores.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
     let is_said = since.is_none_or(|since| since.since_ms.is_some() == redis.is_some());
     let is_limited = stores.gate.has_limits(voucher).await.context("Failed to read the voucher in Redis")?;
-    Ok(redis == wanted && is_said && is_limited == redis.is_some())
+    Ok(redis == wanted.rules && is_said && is_limited == redis.is_some())
 }
 
 /// Shows Redis what MySQL has, until nobody has changed it meanwhile, and writes into the row of the voucher since when it has limits.
@@ -51,17 +78,19 @@ pub async fn show(
     by: &str,
 ) -> anyhow::Result<Result<(), NotShown>> {
     for _ in 0..TRIES {
-        let text = wanted(stores, owner).await?;
+        let wanted = Wanted::read(stores, owner).await?;
+        let rules = wanted.rules.as_deref();
         let shown = match owner {
             LimitOwner::Campaign(campaign) => {
+                let gate = &stores.gate;
                 let shown =
-                    stores.gate.show_campaign_limits(campaign, text.as_deref().unwrap_or_default()).await;
+                    gate.show_campaign(campaign, rules.unwrap_or_default(), &wanted.regions).await;
                 shown.context("Failed to write the limits to Redis")?;
                 Ok(())
             }
-            LimitOwner::Voucher(voucher) => show_of_voucher(stores, voucher, text.as_deref(), by).await?,
+            LimitOwner::Voucher(voucher) => show_of_voucher(stores, voucher, rules, by).await?,
         };
-        if shown.is_err() || wanted(stores, owner).await? == text {
+        if shown.is_err() || Wanted::read(stores, owner).await? == wanted {
             return Ok(shown);
         }
     }
