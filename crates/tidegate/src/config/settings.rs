@@ -1,18 +1,16 @@
 //! The settings as types, and what each may be.
 
 mod admin;
+mod gate;
 mod names;
 mod shards;
 mod stores;
 mod worker;
 
-use std::{num::NonZeroU32, time::Duration};
+use std::time::Duration;
 
 use tidegate_operations::{OperatorSettings, ResultsSettings, System, SystemSettings, brake::BrakeSettings};
-use tidegate_orders::{
-    Announced,
-    gate::{Confirmation, ConfirmedIn},
-};
+use tidegate_orders::Announced;
 use tidegate_stream::cluster::is_cluster_url;
 use tidegate_worker::{AdminSettings, GateSettings, ProcessSettings, WorkerSettings};
 use tracing_subscriber::EnvFilter;
@@ -82,7 +80,7 @@ impl Settings {
                     mysql,
                     stream,
                     keys,
-                    confirmation: confirmation(reader),
+                    confirmation: gate::confirmation(reader),
                     pay_within: Duration::from_secs(reader.number("order.pay_within_s", 0..=365 * 24 * 3600)),
                     reconcile_every: Duration::from_secs(
                         reader.number("reconcile.every_s", 0..=7 * 24 * 3600),
@@ -106,8 +104,8 @@ impl Settings {
             )
             .with_shards(&shards),
             worker,
-            gate: admin::gate(reader),
-            brake: brake(reader),
+            gate: gate::read(reader),
+            brake: gate::brake(reader),
             log: log(reader),
         }
     }
@@ -130,24 +128,6 @@ impl Settings {
             brake,
         };
         partitions.iter().map(process).collect()
-    }
-}
-
-/// `[gate]`
-fn confirmation(reader: &mut Reader<'_>) -> Option<Confirmation> {
-    let within = reader.millis("gate.wait_ms", 1..=60_000);
-    let places = [("memory", ConfirmedIn::Memory), ("file", ConfirmedIn::AppendOnlyFile)];
-    let place = reader.choice("gate.wait_for", &places);
-    let replicas = NonZeroU32::new(reader.number("gate.wait_replicas", 0..=32))?;
-    Some(Confirmation { replicas, within, place })
-}
-
-/// `[gate]`, what workers do for it.
-fn brake(reader: &mut Reader<'_>) -> BrakeSettings {
-    let busy_after = reader.millis("gate.busy_after_ms", 0..=HOUR_MS);
-    BrakeSettings {
-        busy_after: Some(busy_after).filter(|after| !after.is_zero()),
-        needs_workers: reader.choice("gate.needs_workers", &[("no", false), ("yes", true)]),
     }
 }
 

@@ -1,10 +1,10 @@
-//! `[admin]`: what a worker shows of itself, where, and to whom; and the same of `[gate]`.
+//! `[admin]`: what a worker shows of itself, where, and to whom.
 
 use std::{net::SocketAddr, ops::RangeInclusive};
 
 use secrecy::SecretString;
 use tidegate_operations::MySqlSettings;
-use tidegate_worker::{AdminSettings, GateSettings, WorkerSettings};
+use tidegate_worker::{AdminSettings, WorkerSettings};
 
 use super::HOUR_MS;
 use crate::config::reader::Reader;
@@ -32,36 +32,13 @@ pub(super) fn read(reader: &mut Reader<'_>, mysql: &MySqlSettings, worker: &Work
 }
 
 /// What callers of a server have to send; empty: nothing.
-fn token(reader: &mut Reader<'_>, key: &'static str) -> String {
+pub(super) fn token(reader: &mut Reader<'_>, key: &'static str) -> String {
     let token = reader.text(key);
     let is_token = TOKEN_LENGTH.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
     if !token.is_empty() && !is_token {
         reader.wrong(key, "must be 16 to 256 letters, digits or signs, without blanks");
     }
     token
-}
-
-/// Reads where the gate listens, and to whom.
-pub(super) fn gate(reader: &mut Reader<'_>) -> GateSettings {
-    let token = token(reader, "gate.token");
-    let listen = reader.text("gate.listen").parse::<SocketAddr>();
-    if listen.is_err() {
-        reader.wrong("gate.listen", "must be IP:PORT, such as 127.0.0.1:8434 or [::1]:8434");
-    }
-    let listen = listen.unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 8434)));
-    if !listen.ip().to_canonical().is_loopback() && token.is_empty() {
-        reader.wrong(
-            "gate.listen",
-            "is not a loopback address, so callers must know a secret: set gate.token (TIDEGATE_GATE_TOKEN), \
-             for example to what `openssl rand -hex 32` prints; or listen on 127.0.0.1",
-        );
-    }
-    GateSettings {
-        listen,
-        token: Some(token).filter(|token| !token.is_empty()).map(SecretString::from),
-        connections: reader.number("gate.connections", 1..=1_000_000),
-        read_within: reader.millis("gate.read_ms", 100..=60_000),
-    }
 }
 
 fn listen(reader: &mut Reader<'_>, token: &str) -> Option<SocketAddr> {
