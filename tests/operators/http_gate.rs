@@ -1,5 +1,10 @@
 //! The gate over HTTP: what a caller sends, and what it is told.
 
+mod keys;
+mod looks;
+mod regions;
+mod sold_out;
+
 use std::{net::SocketAddr, time::Duration};
 
 use fred::interfaces::StreamsInterface;
@@ -19,14 +24,14 @@ use crate::{
     site::{Site, Worker, until, worker_plan},
 };
 
-struct Answer {
-    status: u16,
-    headers: HeaderMap,
-    body: Value,
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Value,
 }
 
 /// Where a gate listens, by its log.
-async fn address_of(gate: &Worker) -> SocketAddr {
+pub async fn address_of(gate: &Worker) -> SocketAddr {
     gate.says("gate listens address=").await;
     let log = gate.log();
     let address = log.split("gate listens address=").nth(1).expect("it was said");
@@ -38,7 +43,7 @@ async fn address_of(gate: &Worker) -> SocketAddr {
     address
 }
 
-async fn ask(
+pub async fn ask(
     address: SocketAddr,
     method: Method,
     path: &str,
@@ -59,12 +64,12 @@ async fn ask(
     Answer { status, headers, body: serde_json::from_slice(&body).unwrap_or(Value::Null) }
 }
 
-async fn post(address: SocketAddr, body: &Value) -> Answer {
+pub async fn post(address: SocketAddr, body: &Value) -> Answer {
     ask(address, Method::POST, "/orders", &[("Content-Type", "application/json")], &body.to_string()).await
 }
 
 /// The problem that is told, and its status.
-async fn refused(address: SocketAddr, body: Value) -> (u16, String) {
+pub async fn refused(address: SocketAddr, body: Value) -> (u16, String) {
     let answer = post(address, &body).await;
     assert_eq!(answer.headers["content-type"], "application/problem+json", "{:#}", answer.body);
     assert_eq!(answer.body["status"], answer.status);
@@ -74,7 +79,7 @@ async fn refused(address: SocketAddr, body: Value) -> (u16, String) {
     (answer.status, kind.trim_start_matches("/problems/").to_owned())
 }
 
-fn told(status: u16, kind: &str) -> (u16, String) {
+pub fn told(status: u16, kind: &str) -> (u16, String) {
     (status, kind.to_owned())
 }
 

@@ -11,6 +11,7 @@ mod confirmed;
 mod delist;
 mod fold;
 mod held;
+mod idempotency;
 mod journal_page;
 mod limited;
 mod memory;
@@ -22,6 +23,7 @@ mod repair;
 mod restock;
 mod sales;
 mod shown_limits;
+mod sold_out;
 mod sum;
 mod sweep;
 mod switch_over;
@@ -46,14 +48,15 @@ use futures_util::future::try_join_all;
 use tidegate_stream::{Script, readable};
 
 use self::{
-    batched_admission::BatchedAdmission, limited::LimitedCalls, moving::Moves, release::Releases,
-    uses::UseCalls,
+    batched_admission::BatchedAdmission, idempotency::KeyCalls, limited::LimitedCalls, moving::Moves,
+    release::Releases, uses::UseCalls,
 };
 pub use self::{
     brake::Brake,
     confirmed::{Confirmation, ConfirmedIn},
     delist::{DelistReply, RemovedKeys, SaleKeys},
     fold::{FoldReply, MOST_FOLDED, OrderFold},
+    idempotency::{BadIdempotencyKey, IdempotencyKey, KeyReply},
     moving::{ArriveReply, DepartReply, SaleSize},
     recount::HeldLimits,
     repair::{
@@ -62,6 +65,7 @@ pub use self::{
     restock::{ChangeState, RegionMove, RestockReply, StockChange},
     sales::{JournalUse, LoadReply, Pause, SaleWindow, Scope, VoucherState},
     shown_limits::LimitReply,
+    sold_out::SoldOut,
     sum::SumCheck,
     switch_over::{NewSale, StagedSale, SwitchReply, rebuild_id},
     transfer::{Transfer, TransferReply},
@@ -293,6 +297,8 @@ pub struct Gate {
     switch_over: Script,
     transfer: Script,
     uses: UseCalls,
+    key_calls: KeyCalls,
+    sold_out: Option<Arc<SoldOut>>,
     delist: Script,
     remove_delisted: Script,
 }
@@ -326,6 +332,8 @@ impl Gate {
             moves: Moves::new(),
             transfer: Script::new("transfer", include_str!("../../../lua/transfer.lua")),
             uses: UseCalls::new(),
+            key_calls: KeyCalls::new(),
+            sold_out: None,
             switch_over: Script::new("switch_over", include_str!("../../../lua/switch_over.lua")),
             delist: Script::new("delist", include_str!("../../../lua/delist.lua")),
             remove_delisted: Script::new("remove_delisted", include_str!("../../../lua/remove_delisted.lua")),
@@ -346,6 +354,12 @@ impl Gate {
         self
     }
 
+    /// As this one, but it tells `sold_out` when Redis refuses somebody for want of units, and when some come back.
+    #[must_use]
+    pub fn telling(self, sold_out: Arc<SoldOut>) -> Self {
+        Self { sold_out: Some(sold_out), ..self }
+    }
+
     /// Whose vouchers it admits orders of.
     pub(crate) fn partition(&self) -> &Partition {
         self.keys.partition()
@@ -364,7 +378,12 @@ impl Gate {
     /// # Errors
     /// See [`GateError`]. Ask again with the same order id.
     pub async fn admit(&self, admission: &Admission) -> Result<AdmitReply, GateError> {
-        self.batched_admission.admit(admission).await
+        let asked = self.sold_out.as_deref().map(SoldOut::asks);
+        let reply = self.batched_admission.admit(admission).await;
+        if let (Some(sold_out), Some(asked), Ok(AdmitReply::SoldOut)) = (&self.sold_out, asked, &reply) {
+            sold_out.note(admission.voucher, admission.quantity, asked);
+        }
+        reply
     }
 
     /// Asks for many orders. Each has its own answer, in the order of `admissions`: one that fails does not concern the
@@ -378,13 +397,26 @@ impl Gate {
     /// # Errors
     /// See [`GateError`].
     pub async fn release(&self, release: &Release) -> Result<ReleaseReply, GateError> {
-        self.releases.release(release).await
+        let reply = self.releases.release(release).await;
+        self.tell_released(&[release.voucher]);
+        reply
     }
 
     /// Gives many orders back, those of one voucher in one call. Each has its own answer, in the order of `releases`: one
     /// that fails leaves its neighbours alone.
     pub async fn release_all(&self, releases: &[Release]) -> Vec<Result<ReleaseReply, GateError>> {
-        self.releases.release_all(releases).await
+        let replies = self.releases.release_all(releases).await;
+        if self.sold_out.is_some() {
+            self.tell_released(&releases.iter().map(|release| release.voucher).collect::<Vec<_>>());
+        }
+        replies
+    }
+
+    /// Whatever came of it: a reply that was lost may have been a yes.
+    fn tell_released(&self, vouchers: &[VoucherId]) {
+        if let Some(sold_out) = self.sold_out.as_deref().filter(|_| !vouchers.is_empty()) {
+            sold_out.forget(vouchers.iter().copied());
+        }
     }
 
     /// Whether a voucher has limits: then its stock is under another name. Reads only.

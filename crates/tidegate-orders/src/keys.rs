@@ -36,6 +36,8 @@ pub struct KeyTemplates {
     pub limits: String,
     /// Hash: what is used of them. Holds `<owner>`.
     pub uses: String,
+    /// String with expiry: the order that a caller asked for under a key of its own choice. Holds `<voucher>`; user and key come behind it.
+    pub idempotency: String,
     /// Lock: held while a user's orders are written. Holds `<user>`.
     pub lock: String,
     /// Counter: sequence of order ids of one day. Holds `<day>`, filled in as `yyyy:MM:dd`.
@@ -75,6 +77,7 @@ impl Default for KeyTemplates {
             limited: "seckill:limited:<voucher>".into(),
             limits: "seckill:limits:<owner>".into(),
             uses: "seckill:uses:<owner>".into(),
+            idempotency: "seckill:idempotency:<voucher>".into(),
             lock: "lock:order:<user>".into(),
             order_id: "icr:order:<day>".into(),
             heartbeat: "tidegate:worker:<name>".into(),
@@ -104,6 +107,7 @@ impl KeyTemplates {
             limited: prefixed(self.limited),
             limits: prefixed(self.limits),
             uses: prefixed(self.uses),
+            idempotency: prefixed(self.idempotency),
             lock: prefixed(self.lock),
             order_id: prefixed(self.order_id),
             heartbeat: prefixed(self.heartbeat),
@@ -179,6 +183,13 @@ impl Keys {
     #[must_use]
     pub fn uses(&self, owner: LimitOwner) -> Key {
         fill(&self.templates.uses, "<owner>", owner)
+    }
+
+    /// The order that a user asked for under a key of this digest.
+    #[must_use]
+    pub fn idempotency(&self, voucher: VoucherId, user: UserId, digest: &str) -> Key {
+        let of_voucher = fill(&self.templates.idempotency, "<voucher>", voucher);
+        format!("{}:{user}:{digest}", of_voucher.as_str_lossy()).into()
     }
 
     /// The locks of users, in their order. All of them share one piece of memory.

@@ -6,6 +6,8 @@
 //! [`Gate::admit`]: tidegate_orders::Gate::admit
 
 mod gates;
+mod openapi;
+mod ordering;
 mod pages;
 mod problem;
 mod request;
@@ -19,6 +21,7 @@ use hyper_util::{
     server::graceful::GracefulShutdown,
 };
 use tidegate_operations::System;
+use tidegate_orders::gate::SoldOut;
 use tokio::{
     net::TcpStream,
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -26,8 +29,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{gates::Gates, pages::Pages};
-use crate::{http_server::listen_on, settings::GateSettings};
+use self::{gates::Gates, ordering::Ordering, pages::Pages};
+use crate::{
+    http_server::listen_on,
+    order_pages::{OrderPages, OrderWatch},
+    settings::GateSettings,
+};
 
 pub use self::problem::ProblemKind;
 
@@ -36,13 +43,14 @@ const HEAD_BYTES: usize = 16 << 10;
 /// After an error of accepting, most often that the process has too many files open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Serves until `stop`; then what is on its way is answered, as far as that takes no longer than `drain_within`.
+/// Serves until `stop`, with others who tell `sold_out`; then what is on its way is answered, as far as that takes no longer than `drain_within`.
 ///
 /// # Errors
 /// When the address cannot be listened on.
 pub async fn serve(
     system: &System,
     settings: &GateSettings,
+    sold_out: &Arc<SoldOut>,
     drain_within: Duration,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -50,8 +58,13 @@ pub async fn serve(
     let listener = listen_on(address).with_context(|| {
         format!("Failed to listen on {address}; check gate.listen / TIDEGATE_GATE_LISTEN")
     })?;
-    let gates = Gates::connect(system, &stop);
-    let pages = Arc::new(Pages::new(gates, settings.clone(), stop.clone()));
+    let gates = Arc::new(Gates::connect(system, sold_out, &stop)?);
+    let watch = Arc::new(OrderWatch::new(gates.stores()));
+    let orders = OrderPages::new(Arc::clone(&watch), stop.clone());
+    let ordering = Ordering::new(Arc::clone(&gates), Arc::clone(sold_out));
+    let pages = Arc::new(Pages::new(gates, ordering, orders, settings.clone(), stop.clone()));
+    // Ends with the process: an answer that is on its way at the stop may wait for it.
+    tokio::spawn(async move { watch.run().await });
     tracing::info!(address = %listener.local_addr().unwrap_or(address), "gate listens");
     let (graceful, places) = (GracefulShutdown::new(), Arc::new(Semaphore::new(settings.connections)));
     let accepting = async {

@@ -81,4 +81,6 @@ pub struct GateSettings {
     pub connections: usize,
     /// How long a head may take, and then a body.
     pub read_within: Duration,
+    /// How long callers hear that a voucher is sold out without asking Redis.
+    pub sold_out_for: Duration,
 }

@@ -71,8 +71,12 @@ impl BatchedAdmission {
         Self { confirmed: Some(ConfirmedCalls::new(confirmation, connections)), ..self }
     }
 
-    /// Alone while few others come, together with them in a rush.
+    /// Alone while few others come, together with them in a rush. There is no script for many orders of a voucher with limits: its
+    /// callers go each for itself, and none waits for another one's answer.
     pub(super) async fn admit(self: &Arc<Self>, admission: &Admission) -> AdmitResult {
+        if self.confirmed.is_none() && self.limited.knows(admission.voucher) {
+            return self.admit_one(&self.pool, admission).await;
+        }
         let answered = match self.batcher.join(admission) {
             Joined::Alone => {
                 let _call = EndCallOnDrop { admissions: self, voucher: admission.voucher };

@@ -1,50 +1,58 @@
 //! Which path answers what.
 
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use std::sync::Arc;
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{
-    HeaderMap, Method, Request, Response, StatusCode,
+    HeaderMap, Method, Request, StatusCode,
     body::{Bytes, Incoming},
-    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use serde_json::json;
-use tidegate_operations::text::error_chain;
-use tidegate_orders::{
-    OrderId,
-    gate::{Admission, GateError},
-};
+use tidegate_orders::gate::IdempotencyKey;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     gates::Gates,
-    problem::{Outcome, Problem, ProblemKind, outcome},
-    request::{self, BadBody, Wanted},
+    openapi,
+    ordering::{Admitted, Attributes, Ordering},
+    problem::{Problem, ProblemKind},
+    request::{self, BadBody},
 };
-use crate::{http_server::has_token, settings::GateSettings};
+use crate::{
+    http_answer::{Answer, JSON, TEXT, answer},
+    http_server::has_token,
+    order_pages::{NoOrderPage, OrderPages},
+    settings::GateSettings,
+};
 
 /// What a body may have.
 const BODY_BYTES: usize = 16 << 10;
 
-/// What is answered, for programs.
-const OPENAPI: &str = include_str!("openapi.json");
-
-const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
-
-type Answer = Response<Full<Bytes>>;
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// Answers requests.
 #[derive(Debug)]
 pub struct Pages {
-    gates: Gates,
+    gates: Arc<Gates>,
+    ordering: Ordering,
+    orders: OrderPages,
+    document: Bytes,
     settings: GateSettings,
     stop: CancellationToken,
 }
 
 impl Pages {
-    pub fn new(gates: Gates, settings: GateSettings, stop: CancellationToken) -> Self {
-        Self { gates, settings, stop }
+    pub fn new(
+        gates: Arc<Gates>,
+        ordering: Ordering,
+        orders: OrderPages,
+        settings: GateSettings,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { gates, ordering, orders, document: openapi::document().into(), settings, stop }
     }
 
     pub fn settings(&self) -> &GateSettings {
@@ -52,102 +60,100 @@ impl Pages {
     }
 
     pub async fn answer(&self, request: Request<Incoming>) -> Answer {
-        let path = request.uri().path();
         let is_read = [Method::GET, Method::HEAD].contains(request.method());
+        let path = request.uri().path();
+        let is_about_orders = path == "/orders" || path.starts_with("/orders/");
+        if is_about_orders && !has_token(request.headers(), self.settings.token.as_ref()) {
+            return no_token();
+        }
         match path {
-            "/livez" if is_read => page(StatusCode::OK, TEXT, "alive\n"),
+            "/livez" if is_read => answer(StatusCode::OK, TEXT, "alive\n"),
             "/readyz" if is_read => self.ready(),
-            "/openapi.json" if is_read => page(StatusCode::OK, JSON, OPENAPI),
-            "/orders" if !has_token(request.headers(), self.settings.token.as_ref()) => {
-                let mut answer = problem(&ProblemKind::NoToken.into());
-                answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                answer
-            }
+            "/openapi.json" if is_read => answer(StatusCode::OK, JSON, self.document.clone()),
             "/orders" if request.method() == Method::POST => match self.order(request).await {
-                Ok((order, word)) => {
-                    let body = json!({ "orderId": order.to_string(), "outcome": word }).to_string();
-                    page(StatusCode::ACCEPTED, JSON, body)
-                }
+                Ok(admitted) => accepted(admitted),
                 Err(told) => problem(&told),
             },
             "/orders" => allowing("POST"),
             "/livez" | "/readyz" | "/openapi.json" => allowing("GET, HEAD"),
-            path => match path.strip_prefix("/problems/").and_then(kind_of) {
-                Some(kind) if is_read => page(
-                    StatusCode::OK,
-                    TEXT,
-                    format!("{}: {}\n\n{}\n", kind.status(), kind.title(), kind.page()),
-                ),
-                Some(_) => allowing("GET, HEAD"),
-                None => problem(&ProblemKind::NoSuchPage.into()),
+            path => match (path.strip_prefix("/orders/"), problem_page(path)) {
+                (Some(order), _) if is_read => {
+                    let found = self.orders.answer(order, request.uri(), request.headers()).await;
+                    found.unwrap_or_else(|why| problem(&no_order_page(&why)))
+                }
+                (None, Some(page)) if is_read => answer(StatusCode::OK, TEXT, page),
+                (None, None) => problem(&ProblemKind::NoSuchPage.into()),
+                _ => allowing("GET, HEAD"),
             },
         }
     }
 
     /// Whoever balances the load sends nobody here any more before the last ones are answered.
     fn ready(&self) -> Answer {
-        match () {
-            () if self.stop.is_cancelled() => {
-                page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "not ready\nstopping\n")
-            }
-            () if !self.gates.is_any_open() => {
-                page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "not ready\nstarting: waits for Redis\n")
-            }
-            () => page(StatusCode::OK, TEXT, "ready\n"),
-        }
+        let why = match () {
+            () if self.stop.is_cancelled() => "stopping",
+            () if !self.gates.is_any_open() => "starting: waits for Redis",
+            () => return answer(StatusCode::OK, TEXT, "ready\n"),
+        };
+        answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready\n{why}\n"))
     }
 
-    async fn order(&self, request: Request<Incoming>) -> Result<(OrderId, &'static str), Problem> {
+    async fn order(&self, request: Request<Incoming>) -> Result<Admitted, Problem> {
         if !is_json(request.headers()) {
             return Err(ProblemKind::NotJson.into());
         }
-        let traceparent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
-        let traceparent = traceparent.map(str::to_owned);
-        let body =
-            timeout(self.settings.read_within, Limited::new(request.into_body(), BODY_BYTES).collect());
-        let body = match body.await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(ProblemKind::TooLarge.into()),
-            Ok(Err(error)) => {
-                return Err(ProblemKind::BadJson.because(format!("the body broke off: {error}")));
-            }
-            Err(_) => return Err(ProblemKind::TooSlow.into()),
-        };
-        let wanted = request::read(&body).map_err(|bad| match bad {
+        let attributes = attributes(request.headers())?;
+        let wanted = request::read(&self.body(request).await?).map_err(|bad| match bad {
             BadBody::NoJson(detail) => ProblemKind::BadJson.because(detail),
             BadBody::Faults(faults) => Problem::of_faults(&faults),
         })?;
-        self.admit(wanted, traceparent).await
+        self.ordering.order(wanted, attributes).await
     }
 
-    async fn admit(
-        &self,
-        wanted: Wanted,
-        traceparent: Option<String>,
-    ) -> Result<(OrderId, &'static str), Problem> {
-        let Wanted { voucher, user, quantity, subjects, order } = wanted;
-        let gate = self.gates.of_voucher(voucher).ok_or(ProblemKind::RedisAway)?;
-        let order = match order {
-            Some(order) => order,
-            None => gate.ids.next().await.map_err(|error| {
-                tracing::debug!(%error, "no order id");
-                ProblemKind::RedisAway
-            })?,
-        };
-        let reply =
-            gate.gate.admit(&Admission { order, user, voucher, quantity, subjects, traceparent }).await;
-        if let Err(error @ (GateError::Refused(_) | GateError::Unexpected { .. })) = &reply {
-            tracing::error!(%order, %voucher, error = error_chain(&anyhow::anyhow!("{error}")), "Redis refused an order");
-        }
-        match outcome(reply, order) {
-            Outcome::Admitted(word) => Ok((order, word)),
-            Outcome::Problem(problem) => Err(problem),
+    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Problem> {
+        let body = Limited::new(request.into_body(), BODY_BYTES).collect();
+        match timeout(self.settings.read_within, body).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ProblemKind::TooLarge.into()),
+            Ok(Err(error)) => Err(ProblemKind::BadJson.because(format!("the body broke off: {error}"))),
+            Err(_) => Err(ProblemKind::TooSlow.into()),
         }
     }
 }
 
-fn kind_of(slug: &str) -> Option<ProblemKind> {
-    ProblemKind::ALL.iter().copied().find(|kind| kind.slug() == slug)
+/// What the head of a request says of it.
+fn attributes(headers: &HeaderMap) -> Result<Attributes, Problem> {
+    let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let mut keys = headers.get_all(IDEMPOTENCY_KEY).into_iter();
+    let key = keys.next().map(|key| IdempotencyKey::parse(key.as_bytes())).transpose();
+    match (key, keys.next()) {
+        (Ok(key), None) => Ok(Attributes { key, traceparent }),
+        (Err(why), _) => Err(ProblemKind::BadInput.because(format!("Idempotency-Key {why}"))),
+        (_, Some(_)) => Err(ProblemKind::BadInput.because("Idempotency-Key stands there twice")),
+    }
+}
+
+fn accepted(Admitted { order, word }: Admitted) -> Answer {
+    let body = json!({ "orderId": order.to_string(), "outcome": word }).to_string();
+    let mut accepted = answer(StatusCode::ACCEPTED, JSON, body);
+    if let Ok(location) = HeaderValue::try_from(format!("/orders/{order}")) {
+        accepted.headers_mut().insert(LOCATION, location);
+    }
+    accepted
+}
+
+/// The page that the type of a problem leads to.
+fn problem_page(path: &str) -> Option<String> {
+    let kind = openapi::kind_of(path.strip_prefix("/problems/")?)?;
+    Some(format!("{}: {}\n\n{}\n", kind.status(), kind.title(), kind.page()))
+}
+
+fn no_order_page(why: &NoOrderPage) -> Problem {
+    let kind = match why {
+        NoOrderPage::BadQuestion(_) => ProblemKind::BadQuestion,
+        NoOrderPage::TooMany | NoOrderPage::StoresAway(_) => ProblemKind::StoresAway,
+    };
+    kind.because(why.to_string())
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -155,19 +161,17 @@ fn is_json(headers: &HeaderMap) -> bool {
     sent.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON)
 }
 
-fn page(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
-}
-
 fn problem(problem: &Problem) -> Answer {
-    let mut answer = page(problem.kind.http_status(), PROBLEM, problem.document());
+    let mut answer = answer(problem.kind.http_status(), PROBLEM, problem.document());
     if let Some(seconds) = problem.retry_after_s {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    answer
+}
+
+fn no_token() -> Answer {
+    let mut answer = problem(&ProblemKind::NoToken.into());
+    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer
 }
 
@@ -175,34 +179,4 @@ fn allowing(methods: &'static str) -> Answer {
     let mut answer = problem(&ProblemKind::WrongMethod.into());
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
     answer
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use serde_json::Value;
-
-    use super::*;
-
-    #[test]
-    fn the_document_has_every_problem_under_its_status_and_no_other() {
-        let document: Value = serde_json::from_str(OPENAPI).unwrap();
-        let answers = document["paths"]["/orders"]["post"]["responses"].as_object().unwrap();
-        let mut described = BTreeSet::new();
-        for (status, answer) in answers {
-            let types =
-                &answer["content"]["application/problem+json"]["schema"]["allOf"][1]["properties"]["type"];
-            let types = types["enum"].as_array().into_iter().flatten();
-            described.extend(types.map(|kind| (status.parse().unwrap(), kind.as_str().unwrap().to_owned())));
-        }
-        // Whoever posts to /orders has the method right.
-        let kinds = ProblemKind::ALL.iter().filter(|kind| **kind != ProblemKind::WrongMethod);
-        let told: BTreeSet<(u16, String)> =
-            kinds.map(|kind| (kind.status(), format!("/problems/{}", kind.slug()))).collect();
-        assert_eq!(described, told);
-        let pages = &document["paths"]["/problems/{kind}"]["get"]["parameters"][0]["schema"]["enum"];
-        let pages: BTreeSet<&str> = pages.as_array().unwrap().iter().filter_map(Value::as_str).collect();
-        assert_eq!(pages, ProblemKind::ALL.iter().map(|kind| kind.slug()).collect());
-    }
 }

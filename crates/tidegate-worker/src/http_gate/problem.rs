@@ -55,9 +55,11 @@ macro_rules! problems {
 
 problems! {
     BadJson 400 "bad-json" "The body is no JSON": "Send a JSON object, in UTF-8, such as {\"voucherId\": \"7\", \"userId\": \"1001\"}."
+    BadQuestion 400 "bad-question" "The path or its query cannot be used": "The member `detail` says why."
     NoToken 401 "no-token" "The secret is missing or wrong": "Send `Authorization: Bearer` with gate.token."
     NoSuchPage 404 "no-such-page" "There is nothing at this path": "Orders are asked for with POST /orders."
     NoSuchSale 404 "no-such-sale" "This voucher is not on sale": "Redis holds no stock of the voucher. It was not loaded, or its id is wrong."
+    NoSuchRegion 404 "no-such-region" "The campaign has no such region": "`tidegate campaign show` lists the regions of a campaign, with their vouchers."
     WrongMethod 405 "wrong-method" "This method is not answered here": "The header Allow names those that are."
     TooSlow 408 "too-slow" "The request took too long to come": "Send it at once: gate.read_ms is the time for all of it."
     SoldOut 409 "sold-out" "Sold out, or fewer units are left than wanted": "Fewer units may be left than were asked for. Units come back when orders are cancelled or expire."
@@ -72,11 +74,13 @@ problems! {
     NotJson 415 "not-json" "The content is not called JSON": "Send `Content-Type: application/json`."
     BadInput 422 "bad-input" "Some members cannot be used": "The member `errors` names each by its JSON pointer, and says why."
     MissingSubject 422 "missing-subject" "A limit counts by something that was not sent": "The member `subject` names it: send it among `subjects`."
+    OtherRequest 422 "other-request" "Something else was asked for under this Idempotency-Key": "A key stands for one request of a user for a voucher, with its units and subjects. Another request takes another key."
     TooFast 429 "too-fast" "A rate refuses the order": "The member `limit` names the rate. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
     Busy 503 "busy" "Orders come faster than they can be written": "Workers are too far behind, or none lives. Nothing was ordered: come again later."
     Paused 503 "paused" "The sale is paused": "An operator has stopped it for a while."
     RedisAway 503 "redis-away" "Redis does not answer": "Nothing was sent to it, so nothing was ordered."
     RedisRefused 503 "redis-refused" "Redis refused": "Nothing was ordered. The operators of the sale find the reason in the log of the gate."
+    StoresAway 503 "stores-away" "Nobody can look the order up now": "The member `detail` says what is away."
     Unsure 504 "unsure" "Nobody knows whether the order is admitted": "Ask again with the same `orderId`: it is admitted once, however often it is asked for."
 }
 
@@ -93,12 +97,17 @@ pub struct Problem {
 
 impl From<ProblemKind> for Problem {
     fn from(kind: ProblemKind) -> Self {
-        let retry_after_s = matches!(kind.status(), 429 | 503).then_some(SOON_S);
+        let retry_after_s = kind.has_retry_after().then_some(SOON_S);
         Self { kind, detail: None, members: Map::new(), retry_after_s }
     }
 }
 
 impl ProblemKind {
+    /// Whether it says when it is worth to ask again.
+    pub(super) const fn has_retry_after(self) -> bool {
+        matches!(self.status(), 429 | 503)
+    }
+
     pub(super) fn http_status(self) -> StatusCode {
         StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
@@ -109,7 +118,7 @@ impl ProblemKind {
 }
 
 impl Problem {
-    fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+    pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.members.insert(name.to_owned(), value.into());
         self
     }

@@ -2,12 +2,23 @@
 
 use hyper::body::Bytes;
 use serde_json::{Map, Number, Value};
-use tidegate_orders::{OrderId, Quantity, Subjects, UserId, VoucherId};
+use tidegate_orders::{CampaignId, OrderId, Quantity, Subjects, UserId, VoucherId};
+
+/// What is to be bought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    Voucher(VoucherId),
+    /// Whatever voucher a region of a campaign has.
+    Region {
+        campaign: CampaignId,
+        region: String,
+    },
+}
 
 /// What a caller wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    pub voucher: VoucherId,
+    pub item: Item,
     pub user: UserId,
     pub quantity: Quantity,
     pub subjects: Subjects,
@@ -32,7 +43,8 @@ pub enum BadBody {
     Faults(Vec<Fault>),
 }
 
-const MEMBERS: [&str; 5] = ["voucherId", "userId", "quantity", "subjects", "orderId"];
+const MEMBERS: [&str; 7] = ["voucherId", "campaignId", "region", "userId", "quantity", "subjects", "orderId"];
+const MOST_REGION_BYTES: usize = 32;
 
 /// Reads a body.
 pub fn read(body: &Bytes) -> Result<Wanted, BadBody> {
@@ -45,15 +57,13 @@ pub fn read(body: &Bytes) -> Result<Wanted, BadBody> {
     for name in members.keys().filter(|name| !MEMBERS.contains(&name.as_str())) {
         fault(&mut faults, name, format!("is none of {}", MEMBERS.join(", ")));
     }
-    let voucher = required(&members, "voucherId", VoucherId::parse, &mut faults);
+    let item = item(&members, &mut faults);
     let user = required(&members, "userId", UserId::parse, &mut faults);
     let order = optional(&members, "orderId", OrderId::parse, &mut faults);
     let quantity = optional(&members, "quantity", Quantity::parse, &mut faults).unwrap_or(Quantity::ONE);
     let subjects = subjects(&members, &mut faults);
-    match (voucher, user) {
-        (Some(voucher), Some(user)) if faults.is_empty() => {
-            Ok(Wanted { voucher, user, quantity, subjects, order })
-        }
+    match (item, user) {
+        (Some(item), Some(user)) if faults.is_empty() => Ok(Wanted { item, user, quantity, subjects, order }),
         _ => Err(BadBody::Faults(faults)),
     }
 }
@@ -61,6 +71,36 @@ pub fn read(body: &Bytes) -> Result<Wanted, BadBody> {
 fn fault(faults: &mut Vec<Fault>, name: &str, detail: String) {
     let name = name.replace('~', "~0").replace('/', "~1");
     faults.push(Fault { pointer: format!("/{name}"), detail });
+}
+
+/// A voucher, or a campaign and a region; never both.
+fn item(members: &Map<String, Value>, faults: &mut Vec<Fault>) -> Option<Item> {
+    let has = |name: &str| members.contains_key(name);
+    if !has("campaignId") && !has("region") {
+        return required(members, "voucherId", VoucherId::parse, faults).map(Item::Voucher);
+    }
+    if has("voucherId") {
+        fault(faults, "voucherId", "is not said together with campaignId and region".to_owned());
+    }
+    let campaign = required(members, "campaignId", CampaignId::parse, faults);
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let region = match members.get("region") {
+        None => Err("is missing"),
+        Some(Value::String(region))
+            if (1..=MOST_REGION_BYTES).contains(&region.len()) && region.bytes().all(is_letter) =>
+        {
+            Ok(region.clone())
+        }
+        Some(_) => Err("must be a text of 1 to 32 letters, digits, _ . -"),
+    };
+    match (campaign, region) {
+        (Some(campaign), Ok(region)) => Some(Item::Region { campaign, region }),
+        (_, Err(detail)) => {
+            fault(faults, "region", detail.to_owned());
+            None
+        }
+        (None, Ok(_)) => None,
+    }
 }
 
 type Parse<T, E> = fn(&[u8]) -> Result<T, E>;
@@ -154,7 +194,8 @@ mod tests {
         let body =
             r#"{"voucherId":"7","userId":1001.0,"quantity":2,"subjects":{"phone":"a1"},"orderId":"42"}"#;
         let wanted = read(&Bytes::from_static(body.as_bytes())).unwrap();
-        assert_eq!((wanted.voucher.get(), wanted.user.get(), wanted.quantity.get()), (7, 1001, 2));
+        assert_eq!(wanted.item, Item::Voucher(7.try_into().unwrap()));
+        assert_eq!((wanted.user.get(), wanted.quantity.get()), (1001, 2));
         assert_eq!(wanted.order.map(OrderId::get), Some(42));
         assert_eq!(wanted.subjects.iter().count(), 1);
         assert_eq!(faults("[]"), [""]);
@@ -177,6 +218,17 @@ mod tests {
             (r#"{"voucherId":"7","userId":"1","subjects":{"user":"2"}}"#, "/subjects/user"),
         ] {
             assert_eq!(faults(body), [place], "{body}");
+        }
+        let region =
+            read(&Bytes::from_static(br#"{"campaignId":5,"region":"north","userId":1}"#)).unwrap().item;
+        assert_eq!(region, Item::Region { campaign: 5.try_into().unwrap(), region: "north".to_owned() });
+        for (body, places) in [
+            (r#"{"campaignId":5,"userId":1}"#, &["/region"][..]),
+            (r#"{"region":"north","userId":1}"#, &["/campaignId"]),
+            (r#"{"campaignId":0,"region":"a b","userId":1}"#, &["/campaignId", "/region"]),
+            (r#"{"campaignId":5,"region":"north","voucherId":7,"userId":1}"#, &["/voucherId"]),
+        ] {
+            assert_eq!(faults(body), places, "{body}");
         }
         for body in [&b""[..], b"{", b"\xff", b"{\"voucherId\":\"\xff\"}"] {
             assert!(matches!(read(&Bytes::copy_from_slice(body)), Err(BadBody::NoJson(_))), "{body:?}");

@@ -1,6 +1,9 @@
 //! `tidegate gate`: the gate over HTTP.
 
+use std::sync::Arc;
+
 use clap::Args;
+use tidegate_orders::gate::SoldOut;
 use tidegate_worker::http_gate;
 use tokio_util::sync::CancellationToken;
 
@@ -29,8 +32,9 @@ pub async fn run(settings: &Settings, _args: &GateArgs) -> anyhow::Result<Exit> 
     let mut signals = Signals::listen()?;
     let stop = CancellationToken::new();
     let deadline = settings.worker.stop_deadline;
-    let mut serving =
-        std::pin::pin!(http_gate::serve(&settings.system, &settings.gate, deadline, stop.clone()));
+    let sold_out = Arc::new(SoldOut::new(settings.gate.sold_out_for));
+    let serving = http_gate::serve(&settings.system, &settings.gate, &sold_out, deadline, stop.clone());
+    let mut serving = std::pin::pin!(serving);
     tokio::select! {
         ended = &mut serving => ended.map(|()| Exit::Ok),
         name = signals.next() => {

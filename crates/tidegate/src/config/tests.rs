@@ -283,6 +283,7 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
             limited,
             limits,
             uses,
+            idempotency,
             lock,
             order_id,
             heartbeat,
@@ -297,8 +298,24 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
             partition: _,
         } = settings.system.common().keys.clone();
         [
-            stock, buyers, voucher, journal, limited, limits, uses, lock, order_id, heartbeat, log, pause,
-            mark, sweeper, reconciler, reconciled, partitions,
+            stock,
+            buyers,
+            voucher,
+            journal,
+            limited,
+            limits,
+            uses,
+            idempotency,
+            lock,
+            order_id,
+            heartbeat,
+            log,
+            pause,
+            mark,
+            sweeper,
+            reconciler,
+            reconciled,
+            partitions,
         ]
     };
     assert_eq!(names(&settings), names(&usual).map(|name| format!("shop2:{name}")));

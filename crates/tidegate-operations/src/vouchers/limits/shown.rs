@@ -83,8 +83,7 @@ pub async fn show(
         let shown = match owner {
             LimitOwner::Campaign(campaign) => {
                 let gate = &stores.gate;
-                let shown =
-                    gate.show_campaign(campaign, rules.unwrap_or_default(), &wanted.regions).await;
+                let shown = gate.show_campaign(campaign, rules.unwrap_or_default(), &wanted.regions).await;
                 shown.context("Failed to write the limits to Redis")?;
                 Ok(())
             }

@@ -30,6 +30,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GateSettings {
         token: Some(token).filter(|token| !token.is_empty()).map(SecretString::from),
         connections: reader.number("gate.connections", 1..=1_000_000),
         read_within: reader.millis("gate.read_ms", 100..=60_000),
+        sold_out_for: reader.millis("gate.sold_out_ms", 0..=10_000),
     }
 }
 

@@ -77,6 +77,7 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         limited: reader.template("keys.limited", "<voucher>"),
         limits: reader.template("keys.limits", "<owner>"),
         uses: reader.template("keys.uses", "<owner>"),
+        idempotency: reader.template("keys.idempotency", "<voucher>"),
         lock: reader.template("keys.lock", "<user>"),
         order_id: reader.template("keys.order_id", "<day>"),
         heartbeat: reader.template("keys.heartbeat", "<name>"),
@@ -96,6 +97,7 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         (&keys.voucher, "keys.voucher"),
         (&keys.journal, "keys.journal"),
         (&keys.limited, "keys.limited"),
+        (&keys.idempotency, "keys.idempotency"),
     ];
     different(reader, &per_voucher);
     keys

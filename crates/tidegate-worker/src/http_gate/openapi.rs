@@ -1,0 +1,96 @@
+//! The document that describes the gate for programs: `openapi.json`, with what each problem looks like put in.
+
+use serde_json::{Map, Value, json};
+
+use super::problem::ProblemKind;
+
+const TEMPLATE: &str = include_str!("openapi.json");
+/// Where a path of the template names the slugs of problems, among its responses.
+const PROBLEMS: &str = "problems";
+
+/// The document, as JSON.
+pub fn document() -> String {
+    let mut document: Value = serde_json::from_str(TEMPLATE).unwrap_or_default();
+    for responses in responses_of(&mut document) {
+        let slugs = responses.remove(PROBLEMS);
+        for slug in slugs.iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str) {
+            let Some(kind) = kind_of(slug) else { continue };
+            let response = responses.entry(kind.status().to_string()).or_insert_with(|| json!({}));
+            add_problem(response, kind);
+        }
+    }
+    document["paths"]["/problems/{kind}"]["get"]["parameters"][0]["schema"] = json!({ "enum": slugs() });
+    document.to_string()
+}
+
+/// The kind with this slug.
+pub fn kind_of(slug: &str) -> Option<ProblemKind> {
+    ProblemKind::ALL.iter().copied().find(|kind| kind.slug() == slug)
+}
+
+fn slugs() -> Vec<&'static str> {
+    ProblemKind::ALL.iter().map(|kind| kind.slug()).collect()
+}
+
+fn responses_of(document: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let paths = document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut());
+    let operations = paths.filter_map(Value::as_object_mut).flat_map(|path| path.values_mut());
+    operations.filter_map(|operation| operation.get_mut("responses")?.as_object_mut())
+}
+
+/// Several kinds may have one status, and beside them it may have an answer that is no problem.
+fn add_problem(response: &mut Value, kind: ProblemKind) {
+    let told = response["description"].as_str().unwrap_or_default();
+    let told = if told.is_empty() { kind.slug().to_owned() } else { format!("{told}, {}", kind.slug()) };
+    response["description"] = told.into();
+    let content = &mut response["content"]["application/problem+json"]["schema"];
+    if content.is_null() {
+        *content = json!({ "allOf": [
+            { "$ref": "#/components/schemas/Problem" }, { "properties": { "type": { "enum": [] } } }
+        ] });
+    }
+    if let Some(types) = content["allOf"][1]["properties"]["type"]["enum"].as_array_mut() {
+        types.push(format!("/problems/{}", kind.slug()).into());
+    }
+    if kind.has_retry_after() {
+        let seconds = json!({ "description": "Seconds until it is worth to ask again.", "required": true,
+            "schema": { "type": "integer", "minimum": 1 } });
+        response["headers"]["Retry-After"] = seconds;
+    }
+    if kind == ProblemKind::NoToken {
+        response["headers"]["WWW-Authenticate"] =
+            json!({ "required": true, "schema": { "const": "Bearer" } });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_document_has_every_problem_under_its_status_and_no_other() {
+        let mut template: Value = serde_json::from_str(TEMPLATE).unwrap();
+        let named: Vec<String> = responses_of(&mut template)
+            .filter_map(|responses| responses.get(PROBLEMS)?.as_array().cloned())
+            .flatten()
+            .map(|slug| slug.as_str().unwrap().to_owned())
+            .collect();
+        assert!(named.iter().all(|slug| kind_of(slug).is_some()), "{named:?}");
+        let mut document: Value = serde_json::from_str(&document()).unwrap();
+        let mut described = BTreeSet::new();
+        for responses in responses_of(&mut document) {
+            for (status, answer) in responses {
+                let types = &answer["content"]["application/problem+json"]["schema"]["allOf"][1];
+                let types = types["properties"]["type"]["enum"].as_array().into_iter().flatten();
+                described.extend(types.map(|kind| (status.clone(), kind.as_str().unwrap().to_owned())));
+            }
+        }
+        // Whoever asks as the document says has the method right.
+        let kinds = ProblemKind::ALL.iter().filter(|kind| **kind != ProblemKind::WrongMethod);
+        let told: BTreeSet<(String, String)> =
+            kinds.map(|kind| (kind.status().to_string(), format!("/problems/{}", kind.slug()))).collect();
+        assert_eq!(described, told);
+    }
+}

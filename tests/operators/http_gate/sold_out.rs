@@ -1,0 +1,48 @@
+//! Most callers of a rush hear that all is sold, for a moment without Redis.
+
+use serde_json::json;
+
+use super::{address_of, post, refused, told};
+use crate::{order_event::operator, site::Site};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sold_out_is_told_without_redis_for_a_moment_and_never_to_who_names_an_order() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("voucher load --voucher 7 --stock 1").expect(0);
+    // So long that it does not end by itself in this test.
+    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_SOLD_OUT_MS", 10_000);
+    let gate = gate.start_as("gate");
+    let address = address_of(&gate).await;
+    let order = |user: i64| json!({ "voucherId": "7", "userId": user });
+    assert_eq!(
+        refused(address, json!({ "voucherId": "7", "userId": 1, "quantity": 2 })).await,
+        told(409, "sold-out")
+    );
+    let first = post(address, &order(1)).await;
+    assert_eq!(first.status, 202, "one unit was left: {:#}", first.body);
+    assert_eq!(refused(address, order(2)).await, told(409, "sold-out"));
+    // Somebody else adds a unit. Callers hear of it only when the moment is over, but for whoever names an order.
+    program.run("voucher add --voucher 7 --units 1 --yes").expect(0);
+    assert_eq!(refused(address, order(3)).await, told(409, "sold-out"));
+    let named = json!({ "voucherId": "7", "userId": 3, "orderId": "4711" });
+    assert_eq!(post(address, &named).await.status, 202);
+    let again = json!({ "voucherId": "7", "userId": 1, "orderId": first.body["orderId"] });
+    assert_eq!(post(address, &again).await.body["outcome"], "admitted_before");
+    assert!(gate.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn units_that_come_back_are_sold_once_the_moment_is_over() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("voucher load --voucher 7 --stock 1").expect(0);
+    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let address = address_of(&gate).await;
+    let order = |user: i64| json!({ "voucherId": "7", "userId": user });
+    assert_eq!(post(address, &order(1)).await.status, 202);
+    assert_eq!(refused(address, order(2)).await, told(409, "sold-out"));
+    program.run("voucher add --voucher 7 --units 1 --yes").expect(0);
+    crate::site::until("it is sold again", || async { post(address, &order(2)).await.status == 202 }).await;
+    assert!(gate.stop().await.success());
+}
