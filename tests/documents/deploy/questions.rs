@@ -5,7 +5,7 @@ use yaml_serde::Value;
 use super::containers::{self, text};
 
 use crate::{
-    catalog::{ALL, Kind, Metric},
+    catalog::{ALL, GATE, Kind, Metric},
     tree::Tree,
 };
 
@@ -49,9 +49,15 @@ pub fn queries(tree: &Tree) -> Vec<(String, String)> {
 
 /// The metric of the catalog whose sample, or part of a histogram, has this name.
 pub fn metric(name: &str) -> Option<&'static Metric> {
-    ALL.iter().find(|metric| {
-        let parts: &[&str] =
-            if metric.kind == Kind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
-        name.strip_prefix(metric.name).is_some_and(|part| parts.contains(&part))
-    })
+    ALL.iter().chain(GATE).find(|metric| is_of(name, metric))
+}
+
+fn is_of(name: &str, metric: &Metric) -> bool {
+    let parts: &[&str] = if metric.kind == Kind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+    name.strip_prefix(metric.name).is_some_and(|part| parts.contains(&part))
+}
+
+/// Whether it is on the page of a gate, and not on that of a worker.
+pub fn is_of_gate(name: &str) -> bool {
+    GATE.iter().any(|metric| is_of(name, metric))
 }

@@ -1,5 +1,5 @@
-//! Every metric of a worker: name, type, labels, help. It uses nothing else of the program, so that tests can compare
-//! dashboards and alerts with it.
+//! Every metric of a worker and of the gate over HTTP: name, type, labels, help. It uses nothing else of the program, so that tests
+//! can compare dashboards and alerts with it.
 
 /// What a metric's numbers mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Metric {
 }
 
 macro_rules! catalog {
-    ($($metric:ident: $kind:ident $name:literal [$($label:literal)*] $help:literal)*) => {
+    ($of:literal $list:ident: $($metric:ident: $kind:ident $name:literal [$($label:literal)*] $help:literal)*) => {
         $(
             #[doc = $help]
             pub const $metric: Metric = Metric {
@@ -37,12 +37,14 @@ macro_rules! catalog {
             };
         )*
 
-        /// All of them.
-        pub const ALL: &[Metric] = &[$($metric),*];
+        #[doc = $of]
+        pub const $list: &[Metric] = &[$($metric),*];
     };
 }
 
 catalog! {
+    "All metrics of a worker." ALL:
+
     // Of this process, since it began.
     BUILD_INFO: Gauge "tidegate_build_info" ["version" "worker"]
         "Always 1; which version runs, and the name of the worker."
@@ -157,4 +159,17 @@ catalog! {
     PROCESS_START: Gauge "process_start_time_seconds" [] "Start time of the process since unix epoch in seconds."
     PROCESS_THREADS: Gauge "process_threads" [] "Number of OS threads in the process."
     PROCESS_VIRTUAL: Gauge "process_virtual_memory_bytes" [] "Virtual memory size in bytes."
+}
+
+catalog! {
+    "All metrics of the gate over HTTP, on its own page; those of the process and of the build are there, too." GATE:
+
+    GATE_REQUESTS: Counter "tidegate_gate_requests_total" ["outcome"]
+        "Requests for an order that were answered: admitted, admitted_before, or the word of the problem that was told."
+    GATE_LIMIT_REFUSALS: Counter "tidegate_gate_limit_refusals_total" ["limit"]
+        "Requests that were refused by a limit or a rate, by its name; beyond 100 names: other."
+    GATE_CONNECTIONS: Gauge "tidegate_gate_connections" []
+        "Connections of callers that are open now."
+    GATE_DURATION: Histogram "tidegate_gate_request_duration_seconds" []
+        "Time from the head of a request for an order to its answer, the time that its body takes included."
 }
