@@ -2,8 +2,10 @@
 
 mod keys;
 mod looks;
+mod metrics;
 mod regions;
 mod sold_out;
+mod tutorial;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -27,6 +29,8 @@ use crate::{
 pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
+    pub text: String,
+    /// Null where the text is no JSON.
     pub body: Value,
 }
 
@@ -61,7 +65,8 @@ pub async fn ask(
     let response = sender.send_request(request).await.expect("an answer");
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let body = response.into_body().collect().await.expect("a body").to_bytes();
-    Answer { status, headers, body: serde_json::from_slice(&body).unwrap_or(Value::Null) }
+    let text = String::from_utf8_lossy(&body).into_owned();
+    Answer { status, headers, text, body: serde_json::from_slice(&body).unwrap_or(Value::Null) }
 }
 
 pub async fn post(address: SocketAddr, body: &Value) -> Answer {

@@ -5,12 +5,14 @@
 //!
 //! [`Gate::admit`]: tidegate_orders::Gate::admit
 
+mod counters;
 mod gates;
 mod openapi;
 mod ordering;
 mod pages;
 mod problem;
 mod request;
+mod tutorial;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -72,7 +74,10 @@ pub async fn serve(
             // Where all places are taken, callers wait in the kernel.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             match listener.accept().await {
-                Ok((client, _)) => talk(client, Arc::clone(&pages), place, &graceful),
+                Ok((client, _)) => {
+                    pages.counters().connected();
+                    talk(client, Arc::clone(&pages), place, &graceful);
+                }
                 Err(error) => {
                     tracing::debug!(%error, "the gate cannot accept a connection");
                     sleep(ACCEPT_PAUSE).await;
@@ -94,6 +99,7 @@ fn talk(client: TcpStream, pages: Arc<Pages>, place: OwnedSemaphorePermit, grace
     // Small answers, each of which somebody waits for.
     let _best_effort = client.set_nodelay(true);
     let head_within = pages.settings().read_within;
+    let at_end = Arc::clone(&pages);
     let service = service_fn(move |request| {
         let pages = Arc::clone(&pages);
         async move { Ok::<_, Infallible>(pages.answer(request).await) }
@@ -108,6 +114,7 @@ fn talk(client: TcpStream, pages: Arc<Pages>, place: OwnedSemaphorePermit, grace
         if let Err(error) = talking.await {
             tracing::debug!(%error, "a caller of the gate went away");
         }
+        at_end.counters().disconnected();
         drop(place);
     });
 }

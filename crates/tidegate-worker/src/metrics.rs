@@ -1,7 +1,7 @@
 //! The metrics of a worker in Prometheus' text format.
 
 pub mod catalog;
-mod families;
+pub(crate) mod families;
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -52,6 +52,18 @@ pub fn render(partitions: &[(&View, Arc<Gathered>)]) -> anyhow::Result<String> {
         add_status(&mut families, &gathered.status);
     }
     families.begin_partition(None);
+    written(families)
+}
+
+/// What `add` adds, of a process with this name, with what is said of every process.
+pub(crate) fn render_of(name: &str, add: impl FnOnce(&mut Families)) -> anyhow::Result<String> {
+    let mut families = Families::default();
+    families.each(&catalog::BUILD_INFO, [([env!("CARGO_PKG_VERSION"), name], 1.0)]);
+    add(&mut families);
+    written(families)
+}
+
+fn written(mut families: Families) -> anyhow::Result<String> {
     #[cfg(target_os = "linux")]
     families.known(ProcessCollector::for_self().collect());
     TextEncoder::new().encode_to_string(&families.into_inner()).context("Failed to write the metrics")

@@ -83,4 +83,6 @@ pub struct GateSettings {
     pub read_within: Duration,
     /// How long callers hear that a voucher is sold out without asking Redis.
     pub sold_out_for: Duration,
+    /// Template of the key under which the tutorial's service keeps a login: `login:token:<token>`. None: its path is not answered.
+    pub tutorial_login: Option<String>,
 }

@@ -143,6 +143,11 @@ impl Gates {
         told
     }
 
+    /// Where the tutorial's service keeps its logins. None: it has not answered yet.
+    pub fn redis_of_logins(&self) -> Option<&Pool> {
+        Some(&self.partitions.first()?.gate.get()?.redis)
+    }
+
     /// One of them is open at least.
     pub fn is_any_open(&self) -> bool {
         self.partitions.iter().any(|own| own.gate.get().is_some())

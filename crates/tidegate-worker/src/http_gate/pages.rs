@@ -9,20 +9,23 @@ use hyper::{
     header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use serde_json::json;
-use tidegate_orders::gate::IdempotencyKey;
-use tokio::time::timeout;
+use tidegate_orders::{Quantity, Subjects, gate::IdempotencyKey};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    counters::GateCounters,
     gates::Gates,
     openapi,
     ordering::{Admitted, Attributes, Ordering},
     problem::{Problem, ProblemKind},
-    request::{self, BadBody},
+    request::{self, BadBody, Item, Wanted},
+    tutorial::{self, Logins},
 };
 use crate::{
     http_answer::{Answer, JSON, TEXT, answer},
     http_server::has_token,
+    metrics::{self, CONTENT_TYPE as METRICS},
     order_pages::{NoOrderPage, OrderPages},
     settings::GateSettings,
 };
@@ -39,6 +42,8 @@ pub struct Pages {
     gates: Arc<Gates>,
     ordering: Ordering,
     orders: OrderPages,
+    logins: Option<Logins>,
+    counters: GateCounters,
     document: Bytes,
     settings: GateSettings,
     stop: CancellationToken,
@@ -52,7 +57,13 @@ impl Pages {
         settings: GateSettings,
         stop: CancellationToken,
     ) -> Self {
-        Self { gates, ordering, orders, document: openapi::document().into(), settings, stop }
+        let logins = settings.tutorial_login.as_deref().map(Logins::new);
+        let (counters, document) = (GateCounters::default(), openapi::document().into());
+        Self { gates, ordering, orders, logins, counters, document, settings, stop }
+    }
+
+    pub fn counters(&self) -> &GateCounters {
+        &self.counters
     }
 
     pub fn settings(&self) -> &GateSettings {
@@ -62,20 +73,30 @@ impl Pages {
     pub async fn answer(&self, request: Request<Incoming>) -> Answer {
         let is_read = [Method::GET, Method::HEAD].contains(request.method());
         let path = request.uri().path();
-        let is_about_orders = path == "/orders" || path.starts_with("/orders/");
-        if is_about_orders && !has_token(request.headers(), self.settings.token.as_ref()) {
+        let needs_token = ["/orders", "/metrics"].contains(&path) || path.starts_with("/orders/");
+        if needs_token && !has_token(request.headers(), self.settings.token.as_ref()) {
             return no_token();
         }
         match path {
             "/livez" if is_read => answer(StatusCode::OK, TEXT, "alive\n"),
             "/readyz" if is_read => self.ready(),
             "/openapi.json" if is_read => answer(StatusCode::OK, JSON, self.document.clone()),
-            "/orders" if request.method() == Method::POST => match self.order(request).await {
-                Ok(admitted) => accepted(admitted),
-                Err(told) => problem(&told),
-            },
+            "/metrics" if is_read => self.metrics(),
+            "/orders" if request.method() == Method::POST => {
+                let began = Instant::now();
+                let answered = self.order(request).await;
+                self.counters.answered(&answered, began.elapsed());
+                answered.map_or_else(|told| problem(&told), accepted)
+            }
             "/orders" => allowing("POST"),
-            "/livez" | "/readyz" | "/openapi.json" => allowing("GET, HEAD"),
+            path if self.logins.is_some() && path.starts_with(tutorial::PATH) => {
+                if request.method() == Method::POST {
+                    self.order_of_tutorial(path, request.headers()).await
+                } else {
+                    allowing("POST")
+                }
+            }
+            "/livez" | "/readyz" | "/metrics" | "/openapi.json" => allowing("GET, HEAD"),
             path => match (path.strip_prefix("/orders/"), problem_page(path)) {
                 (Some(order), _) if is_read => {
                     let found = self.orders.answer(order, request.uri(), request.headers()).await;
@@ -96,6 +117,31 @@ impl Pages {
             () => return answer(StatusCode::OK, TEXT, "ready\n"),
         };
         answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready\n{why}\n"))
+    }
+
+    fn metrics(&self) -> Answer {
+        match metrics::render_of("gate", |families| self.counters.add_to(families)) {
+            Ok(page) => answer(StatusCode::OK, METRICS, page),
+            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error:#}\n")),
+        }
+    }
+
+    async fn order_of_tutorial(&self, path: &str, headers: &HeaderMap) -> Answer {
+        let (Some(voucher), Some(logins)) = (tutorial::voucher(path), &self.logins) else {
+            return tutorial::told(&Err(ProblemKind::NoSuchPage.into()));
+        };
+        let began = Instant::now();
+        let user = match logins.user(&self.gates, headers).await {
+            Ok(Some(user)) => user,
+            Ok(None) => return tutorial::not_logged_in(),
+            Err(told) => return tutorial::told(&Err(told)),
+        };
+        let item = Item::Voucher(voucher);
+        let wanted = Wanted { item, user, quantity: Quantity::ONE, subjects: Subjects::none(), order: None };
+        let traceparent = attributes(headers).ok().and_then(|it| it.traceparent);
+        let answered = self.ordering.order(wanted, Attributes { key: None, traceparent }).await;
+        self.counters.answered(&answered, began.elapsed());
+        tutorial::told(&answered)
     }
 
     async fn order(&self, request: Request<Incoming>) -> Result<Admitted, Problem> {

@@ -30,6 +30,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GateSettings {
         token: Some(token).filter(|token| !token.is_empty()).map(SecretString::from),
         connections: reader.number("gate.connections", 1..=1_000_000),
         read_within: reader.millis("gate.read_ms", 100..=60_000),
+        tutorial_login: tutorial_login(reader),
         sold_out_for: reader.millis("gate.sold_out_ms", 0..=10_000),
     }
 }
@@ -50,4 +51,17 @@ pub(super) fn brake(reader: &mut Reader<'_>) -> BrakeSettings {
         busy_after: Some(busy_after).filter(|after| !after.is_zero()),
         needs_workers: reader.choice("gate.needs_workers", &[("no", false), ("yes", true)]),
     }
+}
+
+/// Where the tutorial's service keeps who is logged in; nowhere, where the setting is empty.
+fn tutorial_login(reader: &mut Reader<'_>) -> Option<String> {
+    let template = reader.text("gate.tutorial_login");
+    if template.is_empty() {
+        return None;
+    }
+    if template.matches("<token>").count() != 1 {
+        reader
+            .wrong("gate.tutorial_login", "must hold <token> once, such as login:token:<token>; \"\" = off");
+    }
+    Some(template)
 }

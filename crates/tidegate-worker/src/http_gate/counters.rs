@@ -1,0 +1,116 @@
+//! What the gate counts of its callers, and how it looks on `/metrics`.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use serde_json::Value;
+use tidegate_stream::Histogram;
+
+use super::{
+    ordering::Admitted,
+    problem::{Problem, ProblemKind},
+};
+use crate::metrics::{
+    catalog,
+    families::{Families, number},
+};
+
+/// Limits that are told apart. Operators name them, so there are few; this bounds what mistakes cost.
+const MOST_LIMITS: usize = 100;
+const OTHER: &str = "other";
+const ADMITTED: [&str; 2] = ["admitted", "admitted_before"];
+
+/// Counts requests for orders.
+#[derive(Debug)]
+pub struct GateCounters {
+    admitted: [AtomicU64; ADMITTED.len()],
+    problems: [AtomicU64; ProblemKind::ALL.len()],
+    by_limit: Mutex<BTreeMap<String, u64>>,
+    connections: AtomicU64,
+    times: Histogram,
+}
+
+impl Default for GateCounters {
+    fn default() -> Self {
+        Self {
+            admitted: [const { AtomicU64::new(0) }; _],
+            problems: [const { AtomicU64::new(0) }; _],
+            by_limit: Mutex::default(),
+            connections: AtomicU64::new(0),
+            times: Histogram::of_times(),
+        }
+    }
+}
+
+impl GateCounters {
+    /// A request for an order was answered after so long.
+    pub fn answered(&self, answer: &Result<Admitted, Problem>, took: Duration) {
+        self.times.add_time(took);
+        match answer {
+            Ok(admitted) => {
+                if let Some(at) = ADMITTED.iter().position(|word| *word == admitted.word) {
+                    self.admitted[at].fetch_add(1, Relaxed);
+                }
+            }
+            Err(problem) => self.refused(problem),
+        }
+    }
+
+    fn refused(&self, problem: &Problem) {
+        if let Some(at) = ProblemKind::ALL.iter().position(|kind| *kind == problem.kind) {
+            self.problems[at].fetch_add(1, Relaxed);
+        }
+        let Some(limit) = problem.members.get("limit").and_then(Value::as_str) else { return };
+        let mut by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = !by_limit.contains_key(limit);
+        let name = if is_new && by_limit.len() >= MOST_LIMITS { OTHER } else { limit };
+        *by_limit.entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// A caller came.
+    pub fn connected(&self) {
+        self.connections.fetch_add(1, Relaxed);
+    }
+
+    /// A caller went.
+    pub fn disconnected(&self) {
+        self.connections.fetch_sub(1, Relaxed);
+    }
+
+    pub(super) fn add_to(&self, families: &mut Families) {
+        let counts = |counts: &[AtomicU64]| counts.iter().map(|it| it.load(Relaxed)).collect::<Vec<_>>();
+        let (admitted, problems) = (counts(&self.admitted), counts(&self.problems));
+        let words = ADMITTED.into_iter().chain(ProblemKind::ALL.iter().map(|kind| kind.slug()));
+        let outcomes = words.zip(admitted.into_iter().chain(problems));
+        families.each(&catalog::GATE_REQUESTS, outcomes.map(|(word, count)| ([word], number(count))));
+        let by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let by_limit = by_limit.iter().map(|(limit, count)| ([limit.as_str()], number(*count)));
+        families.each(&catalog::GATE_LIMIT_REFUSALS, by_limit);
+        families.one(&catalog::GATE_CONNECTIONS, number(self.connections.load(Relaxed)));
+        families.histograms(&catalog::GATE_DURATION, 1e6, [([], self.times.spread())]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_told_apart_up_to_a_hundred() {
+        let counters = GateCounters::default();
+        for nth in 0..150 {
+            let problem = Problem::from(ProblemKind::OverLimit).with("limit", format!("l{nth}"));
+            counters.answered(&Err(problem), Duration::from_millis(1));
+        }
+        let by_limit = counters.by_limit.lock().unwrap().clone();
+        assert_eq!((by_limit.len(), by_limit[OTHER], by_limit["l0"]), (MOST_LIMITS + 1, 50, 1));
+        let over = ProblemKind::ALL.iter().position(|kind| *kind == ProblemKind::OverLimit).unwrap();
+        assert_eq!(counters.problems[over].load(Relaxed), 150);
+    }
+}

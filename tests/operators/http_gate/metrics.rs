@@ -1,0 +1,65 @@
+//! What the gate counts.
+
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use hyper::Method;
+use serde_json::json;
+
+use super::{address_of, ask, post};
+use crate::{
+    catalog::{BUILD_INFO, GATE},
+    order_event::operator,
+    site::Site,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_counted_by_what_came_of_them_and_refusals_by_the_limit() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+    program.run("limit set --voucher 7 --name phones --subject phone --window sale --orders 1").expect(0);
+    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let address = address_of(&gate).await;
+    let order = |user: i64| json!({ "voucherId": 7, "userId": user, "subjects": { "phone": "a" } });
+    let admitted = post(address, &order(1)).await;
+    let mut again = order(1);
+    again["orderId"] = admitted.body["orderId"].clone();
+    assert_eq!(post(address, &again).await.status, 202);
+    for user in 2..5 {
+        assert_eq!(post(address, &order(user)).await.status, 409);
+    }
+    assert_eq!(post(address, &json!({})).await.status, 422);
+    let page = ask(address, Method::GET, "/metrics", &[], "").await.text;
+    for line in [
+        "tidegate_gate_requests_total{outcome=\"admitted\"} 1",
+        "tidegate_gate_requests_total{outcome=\"admitted_before\"} 1",
+        "tidegate_gate_requests_total{outcome=\"over-limit\"} 3",
+        "tidegate_gate_requests_total{outcome=\"bad-input\"} 1",
+        "tidegate_gate_requests_total{outcome=\"sold-out\"} 0",
+        "tidegate_gate_limit_refusals_total{limit=\"phones\"} 3",
+        "tidegate_gate_request_duration_seconds_count 6",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} is missing in\n{page}");
+    }
+    let shown = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let own: BTreeSet<&str> = shown.filter(|name| !name.starts_with("process_")).collect();
+    let expected: BTreeSet<&str> = GATE.iter().chain([&BUILD_INFO]).map(|metric| metric.name).collect();
+    assert_eq!(own, expected);
+
+    let mut check = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is installed (crates/tidegate-lab/scripts/install-servers.sh)");
+    check.stdin.take().expect("a pipe").write_all(page.as_bytes()).expect("promtool reads");
+    let check = check.wait_with_output().expect("promtool ends");
+    let said = [check.stdout, check.stderr].concat();
+    assert!(check.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    assert!(gate.stop().await.success());
+}
