@@ -4,6 +4,7 @@ mod keys;
 mod looks;
 mod metrics;
 mod regions;
+mod rights;
 mod sold_out;
 mod tutorial;
 

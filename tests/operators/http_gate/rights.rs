@@ -1,0 +1,63 @@
+//! A gate whose users of Redis and MySQL may do no more than `config/redis-users.acl` and `config/mysql-users.sql` allow.
+
+use std::collections::BTreeMap;
+
+use fred::types::Value;
+use hyper::Method;
+use serde_json::json;
+
+use super::{address_of, ask, post};
+use crate::{
+    order_event::operator,
+    site::{Site, until},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_needs_no_other_rights_than_those_of_the_examples() {
+    let site = Site::bare_with_own_mysql().await.migrated().await;
+    site.add_users().await;
+    let program = operator(&site);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("regions.csv");
+    std::fs::write(&file, "north,101,2\nsouth,102,1\n").expect("a file");
+    program.run(&format!("campaign load --campaign 5 --regions {}", file.display())).expect(0);
+    program.run("limit set --campaign 5 --name phones --subject phone --window day --orders 1").expect(0);
+    program.run("voucher load --voucher 7 --stock 2").expect(0);
+    site.call("HSET login:token:t id 4").await;
+    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0");
+    let plan = plan.set("GATE_TUTORIAL_LOGIN", "login:token:<token>");
+    let plan = plan.set("REDIS_URL", site.redis_url_of("tidegate-gate"));
+    let gate = plan.set("MYSQL_URL", site.mysql_url_of("tidegate-reader")).start_as("gate");
+    let address = address_of(&gate).await;
+
+    let keyed = [("Content-Type", "application/json"), ("Idempotency-Key", "k")];
+    let north = json!({ "campaignId": 5, "region": "north", "userId": 1, "subjects": { "phone": "a" } });
+    for _ in 0..2 {
+        let answer = ask(address, Method::POST, "/orders", &keyed, &north.to_string()).await;
+        assert_eq!(answer.status, 202, "{}", answer.text);
+    }
+    let full = json!({ "campaignId": 5, "region": "south", "userId": 2, "subjects": { "phone": "a" } });
+    assert_eq!(ask(address, Method::POST, "/orders", &keyed, &full.to_string()).await.status, 409);
+    let admitted = post(address, &json!({ "voucherId": 7, "userId": 3 })).await;
+    assert_eq!(admitted.status, 202, "{}", admitted.text);
+    let path = "/voucher-order/seckill/7";
+    let bought = ask(address, Method::POST, path, &[("authorization", "t")], "").await;
+    assert_eq!(bought.body["success"], true, "{}", bought.text);
+    assert_eq!(post(address, &json!({ "voucherId": 7, "userId": 5 })).await.status, 409);
+
+    let place = admitted.headers["location"].to_str().expect("text").to_owned();
+    for query in ["", "?voucher=7"] {
+        let waiting = ask(address, Method::GET, &format!("{place}{query}"), &[], "").await;
+        assert_eq!((waiting.status, &waiting.body["state"]), (200, &json!("waiting")), "{}", waiting.text);
+    }
+    assert_eq!(ask(address, Method::GET, "/orders/4711", &[], "").await.status, 404);
+    let worker = site.worker("w").start();
+    until("it is written", || async {
+        ask(address, Method::GET, &place, &[], "").await.body["state"] == "confirmed"
+    })
+    .await;
+    let log: Vec<BTreeMap<String, Value>> = site.call("ACL LOG").await.convert().expect("a log");
+    assert!(log.is_empty(), "{log:#?}");
+    assert!(worker.stop().await.success());
+    assert!(gate.stop().await.success());
+}
