@@ -1,5 +1,6 @@
 //! The gate over HTTP: what a caller sends, and what it is told.
 
+mod beside_worker;
 mod keys;
 mod looks;
 mod metrics;

@@ -369,14 +369,19 @@ impl WorkerPlan {
 
     /// Starts it. It is killed when dropped.
     pub fn start(self) -> Worker {
-        self.start_as("worker")
+        self.start_with(&["worker"])
     }
 
     /// As [`WorkerPlan::start`], another service of the program.
     pub fn start_as(self, role: &str) -> Worker {
+        self.start_with(&[role])
+    }
+
+    /// As [`WorkerPlan::start`], with these words behind the program's name.
+    pub fn start_with(self, words: &[&str]) -> Worker {
         let log = File::create(&self.log).expect("a log file");
         let mut command = program();
-        command.arg(role).envs(&self.env).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.args(words).envs(&self.env).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         Worker { child: command.spawn().expect("the worker starts"), log: self.log }
     }
 }

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use tidegate_orders::gate::SoldOut;
 use tidegate_stream::PauseSwitch;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
@@ -19,6 +20,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Process {
     partitions: Vec<Arc<View>>,
+    sold_out: Option<Arc<SoldOut>>,
     stop: CancellationToken,
 }
 
@@ -27,7 +29,13 @@ impl Process {
     #[must_use]
     pub fn new(settings: &[ProcessSettings], stop: &CancellationToken) -> Self {
         let view = |settings| Arc::new(View::new(settings, stop.clone(), Arc::new(PauseSwitch::default())));
-        Self { partitions: settings.iter().map(view).collect(), stop: stop.clone() }
+        Self { partitions: settings.iter().map(view).collect(), sold_out: None, stop: stop.clone() }
+    }
+
+    /// As this one, but its workers tell `sold_out` what they give back: for a gate of the same process.
+    #[must_use]
+    pub fn telling(self, sold_out: Arc<SoldOut>) -> Self {
+        Self { sold_out: Some(sold_out), ..self }
     }
 
     /// What there is to see of each partition.
@@ -57,7 +65,8 @@ impl Process {
                 Some(tag) => tracing::info_span!("partition", tag),
                 None => Span::none(),
             };
-            workers.push(work(view, mysql, traces.clone(), self.stop.clone()).instrument(span));
+            let (sold_out, stop) = (self.sold_out.clone(), self.stop.clone());
+            workers.push(work(view, mysql, sold_out, traces.clone(), stop).instrument(span));
         }
         for mysql in shared.into_values() {
             let stop = self.stop.clone();
@@ -79,12 +88,14 @@ impl Process {
 async fn work(
     view: Arc<View>,
     mysql: SharedMySql,
+    sold_out: Option<Arc<SoldOut>>,
     traces: Option<Arc<Traces>>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let pause_switch = Arc::clone(view.pause_switch());
     // Nothing is in hand yet, however long Redis or the name is waited for.
-    let build = Box::pin(Worker::build(view.settings(), mysql, pause_switch, traces.as_deref()));
+    let build = Worker::build(view.settings(), mysql, sold_out, pause_switch, traces.as_deref());
+    let build = Box::pin(build);
     let Some(worker) = stop.run_until_cancelled(build).await.transpose()? else { return Ok(()) };
     view.open(worker.parts());
     Box::pin(worker.run_until_stopped(stop)).await

@@ -9,7 +9,7 @@ use tidegate_operations::{
     InvalidInput, SystemSettings, brake::Braker, connect, expirations::Sweeper, fleet_pause, partition_list,
     text::error_chain,
 };
-use tidegate_orders::{Gate, Keys, OrderCounters, OrderHandler, ResultsTrimmer, UserLocks};
+use tidegate_orders::{Gate, Keys, OrderCounters, OrderHandler, ResultsTrimmer, UserLocks, gate::SoldOut};
 use tidegate_stream::{
     Backoff, Breaker, Counters, Exclusive, Failover, GroupState, Lane, LaneSettings, Leases, PauseSwitch,
     Reader, RedisError, SharedReader, Stream, StreamInspector, StreamNames, connect_reader, count_reconnects,
@@ -24,10 +24,12 @@ use crate::{
 
 impl Worker {
     /// Connects, makes the group, takes the name, looks whether all workers are paused. Waits for Redis for as long as it
-    /// takes. Nothing is read while `pause_switch` is on. `traces`, where there are some, look on in every lane.
+    /// takes. Nothing is read while `pause_switch` is on. `sold_out`, where a gate asks for it, hears what is given back; `traces`, where
+    /// there are some, look on in every lane.
     pub async fn build(
         settings: &ProcessSettings,
         mysql: SharedMySql,
+        sold_out: Option<Arc<SoldOut>>,
         pause_switch: Arc<PauseSwitch>,
         traces: Option<&Traces>,
     ) -> anyhow::Result<Self> {
@@ -62,8 +64,12 @@ impl Worker {
         let reconciler = Reconciler::new(stores, system, keys.clone(), &worker.name);
         let (counters, order_counters) = (Arc::new(Counters::default()), Arc::new(OrderCounters::default()));
         count_reconnects(&pool, &counters);
+        let gate = Gate::new(pool.clone(), keys.clone(), names.stream.clone());
         let handler = OrderHandler::new(
-            Gate::new(pool.clone(), keys.clone(), names.stream.clone()),
+            match sold_out {
+                Some(sold_out) => gate.telling(sold_out),
+                None => gate,
+            },
             UserLocks::new(leases, keys.clone(), worker.lock_lease),
             ledger.clone(),
             Arc::clone(&order_counters),

@@ -10,10 +10,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use tidegate_operations::partition_change::late;
+use tidegate_orders::gate::SoldOut;
 use tidegate_worker::{
     NameTaken, PauseSignals, Process, Traces,
     admin::{self, View},
-    service,
+    http_gate, service,
 };
 
 use crate::{config::Settings, exit::Exit, signals::Signals};
@@ -23,6 +24,7 @@ Examples:
   tidegate worker
   tidegate worker --config /etc/tidegate.toml
   tidegate worker --set worker.name=shop-1 --set worker.lanes=4
+  tidegate worker --gate
 
 Logs to stderr. Waits for stores that are away. SIGTERM or SIGINT: the batch in hand is finished, then it exits with 0. A
 second signal, or worker.stop_deadline_ms, ends it at once with 4: what was in hand stays pending, and nothing is lost.
@@ -33,20 +35,26 @@ SIGUSR1: the state of every lane is written to the log. http://127.0.0.1:8433/ s
 /// What `tidegate worker` takes.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct WorkerArgs {}
+pub struct WorkerArgs {
+    /// Serves the gate over HTTP, too, as `tidegate gate` does (gate.listen)
+    #[arg(long)]
+    gate: bool,
+}
 
 /// Works until SIGTERM or SIGINT; then the batch in hand is finished and settled. A second signal, or the stop
 /// deadline, ends the process at once: what is in hand stays pending.
 ///
 /// # Errors
 /// When the worker cannot start, or a lane broke.
-pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit> {
     let mut signals = Signals::listen()?;
     let questions = signal(SignalKind::user_defined1())?;
     let stop = CancellationToken::new();
     let pauses = PauseSignals::listen()?;
     let settings_of_partitions = settings.processes();
+    let sold_out = Arc::new(SoldOut::new(settings.gate.sold_out_for));
     let process = Process::new(&settings_of_partitions, &stop);
+    let process = if args.gate { process.telling(Arc::clone(&sold_out)) } else { process };
     let views = process.views();
     let pause_switches = views.iter().map(|view| Arc::clone(view.pause_switch())).collect();
     tokio::spawn(pauses.obey(pause_switches));
@@ -57,7 +65,16 @@ pub async fn run(settings: &Settings, _args: &WorkerArgs) -> anyhow::Result<Exit
     let traces = Traces::start(&settings_of_partitions[0])?.map(Arc::new);
     // First, so that it is seen when Redis or the name is waited for.
     admin::start(&views).await?;
-    let mut work = std::pin::pin!(process.run_until_stopped(traces.clone()));
+    let gate = async {
+        if !args.gate {
+            return Ok(());
+        }
+        let deadline = settings.worker.stop_deadline;
+        http_gate::serve(&settings.system, &settings.gate, &sold_out, deadline, stop.clone()).await
+    };
+    // The gate first: where it cannot listen, nothing was begun.
+    let work = async { tokio::try_join!(gate, process.run_until_stopped(traces.clone())).map(|_| ()) };
+    let mut work = std::pin::pin!(work);
     let mut stopping = None;
     let ended = tokio::select! {
         ended = &mut work => ended,
