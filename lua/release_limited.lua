@@ -40,7 +40,7 @@ end
 call('SISMEMBER', KEYS[3], user) -- fails on a key of another type while nothing is written yet
 local writes, ends = { {}, {} }, { {}, {} } -- of the voucher, of the campaign
 for scope, number, window, value in string.gmatch(match(entry or '', '"uses":"([^"]*)"') or '',
-  '(c?%d*%.?)(%d+),(%d+),(%S*)') do
+  '(%S-)(%d+),(%d+),(%S*)') do
   local of_campaign = match(scope, '^c(%d+)%.$')
   if of_campaign and (of_campaign ~= campaign or not KEYS[6]) then
     return redis.error_reply('CAMPAIGN ' .. of_campaign .. ' needs its hash as key 6')

@@ -1,15 +1,12 @@
 //! Limits, at the scripts: whatever is admitted and released in any order, nobody is over a limit, and no use is lost or given back
 //! twice.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+mod model;
 
-use anyhow::{Context, Result, ensure};
+use std::{collections::BTreeMap, sync::Arc};
+
+use anyhow::{Context, Result};
 use fred::types::Value;
-use futures_util::future::try_join_all;
-use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tidegate_orders::{
     Gate, Subjects,
     gate::{Admission, AdmitReply, GateError, ReleaseReply},
@@ -244,6 +241,26 @@ async fn thirty_one_orders_of_a_user_have_slots_of_their_own_and_a_freed_one_is_
 }
 
 #[tokio::test]
+async fn a_limit_that_was_set_anew_ten_times_gets_back_what_it_counted() -> Result<()> {
+    let rules = "9 old phone sale 0 9 -;10 mine phone sale 0 9 -;123 late user sale 0 9 -";
+    let sale = Sale::open(rules, "5", "0").await?;
+    let common = text("0", "5", "10 all * sale 0 9 -;11 ours phone sale 0 9 -");
+    sale.ground.words(&["HSET", COMMON_LIMITS, "rules", &common]).await?;
+    for order in ["1", "2"] {
+        assert_eq!(sale.admit(order, order, "2", &["phone", "a"]).await, Ok(Reply::Code(0)));
+    }
+    let fields = |text: &[(&str, &str)]| -> BTreeMap<String, String> {
+        text.iter().map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect()
+    };
+    assert_eq!(sale.release("1", "1", "2", "1").await, Ok(1));
+    assert_eq!(sale.hash(USES).await?, fields(&[("9:a", "0:1:2"), ("10:a", "0:1:2"), ("123:2", "0:1:2")]));
+    assert_eq!(sale.hash(COMMON_USES).await?, fields(&[("10:", "0:1:2"), ("11:a", "0:1:2")]));
+    assert_eq!(sale.release("2", "2", "2", "1").await, Ok(1));
+    assert!(sale.hash(USES).await?.is_empty() && sale.hash(COMMON_USES).await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_rate_lets_a_burst_pass_and_then_one_in_each_period() -> Result<()> {
     // One in 300 ms, three in a row.
     let sale = Sale::open("1 fast * rate 300000 3 -", "", "0").await?;
@@ -304,212 +321,5 @@ async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> 
     assert_eq!(gate.admit(&admission(7, 7)).await?, AdmitReply::Admitted, "without limits, without a phone");
     assert_eq!(gate.release(&release(6, 6)).await?, ReleaseReply::GivenBack);
     assert_eq!(sale.text(&format!("GET {PLAIN}")).await?, Some((UNITS - 2).to_string()));
-    Ok(())
-}
-
-/// What there must be, beside the server.
-#[derive(Default)]
-struct Model {
-    /// By rule and subject: window, orders, units.
-    uses: HashMap<(u32, String), (i64, i64, i64)>,
-    /// Order, user, units, slot, and what it uses.
-    live: Vec<Admitted>,
-    slots: HashMap<i64, u32>,
-    stock: i64,
-}
-
-struct Admitted {
-    order: i64,
-    user: i64,
-    units: i64,
-    slot: u32,
-    uses: Vec<(u32, String, i64)>,
-}
-
-struct Rule {
-    number: u32,
-    subject: &'static str,
-    window: &'static str,
-    offset_s: i64,
-    orders: i64,
-    units: i64,
-}
-
-fn rules() -> Vec<Rule> {
-    let parse = |rule: &'static str| {
-        let words: Vec<&'static str> = rule.split(' ').collect();
-        let most = |at: usize| words[at].parse().unwrap_or(i64::MAX);
-        Rule {
-            number: words[0].parse().unwrap(),
-            subject: words[2],
-            window: words[3],
-            offset_s: words[4].parse().unwrap(),
-            orders: most(5),
-            units: most(6),
-        }
-    };
-    RULES.split(';').chain(COMMON.split(';')).map(parse).collect()
-}
-
-fn window_at(rule: &Rule, at_ms: i64) -> i64 {
-    let seconds = at_ms / 1000 + rule.offset_s;
-    match rule.window {
-        "sale" => 0,
-        "day" => seconds.div_euclid(86_400),
-        "month" => {
-            let date = jiff::Timestamp::from_second(seconds).unwrap().to_zoned(jiff::tz::TimeZone::UTC);
-            i64::from(date.year()) * 12 + i64::from(date.month()) - 1
-        }
-        length => (at_ms / 1000).div_euclid(length.parse().unwrap()),
-    }
-}
-
-impl Model {
-    fn used(&self, rule: &Rule, value: &str, at: i64) -> (i64, i64) {
-        match self.uses.get(&(rule.number, value.to_owned())) {
-            Some((window, orders, units)) if *window == at => (*orders, *units),
-            _ => (0, 0),
-        }
-    }
-
-    /// Whether an order would be admitted at this moment.
-    fn has_room(&self, user: i64, units: i64, subjects: &HashMap<&str, String>, at_ms: i64) -> bool {
-        let fits = |rule: &Rule| {
-            if rule.window == "order" {
-                return units <= rule.units;
-            }
-            let (orders, used) = self.used(rule, &subjects[rule.subject], window_at(rule, at_ms));
-            orders < rule.orders && used + units <= rule.units
-        };
-        self.stock >= units
-            && rules().iter().all(fits)
-            && self.slots.get(&user).copied() != Some(u32::MAX >> 1)
-    }
-
-    fn admit(&mut self, (order, user, units): (i64, i64, i64), subjects: &HashMap<&str, String>, at_ms: i64) {
-        let mut uses = Vec::new();
-        for rule in rules().iter().filter(|rule| rule.window != "order") {
-            let (value, window) = (subjects[rule.subject].clone(), window_at(rule, at_ms));
-            let (orders, used) = self.used(rule, &value, window);
-            self.uses.insert((rule.number, value.clone()), (window, orders + 1, used + units));
-            uses.push((rule.number, value, window));
-        }
-        let slots = self.slots.entry(user).or_default();
-        let slot = (!*slots).trailing_zeros() + 1;
-        *slots |= 1 << (slot - 1);
-        self.stock -= units;
-        self.live.push(Admitted { order, user, units, slot, uses });
-    }
-
-    fn release(&mut self, at: usize) -> Admitted {
-        let given = self.live.swap_remove(at);
-        for (number, value, window) in &given.uses {
-            let key = (*number, value.clone());
-            if let Some((at, orders, units)) = self.uses.get_mut(&key).filter(|(at, ..)| at == window) {
-                let _same = at;
-                *orders -= 1;
-                *units -= given.units;
-                if *orders == 0 && *units == 0 {
-                    self.uses.remove(&key);
-                }
-            }
-        }
-        let slots = self.slots.get_mut(&given.user).expect("it has one");
-        *slots &= !(1 << (given.slot - 1));
-        self.stock += given.units;
-        given
-    }
-
-    /// As the hashes of both have it.
-    fn fields(&self) -> BTreeMap<String, String> {
-        let uses = self.uses.iter().map(|((rule, value), (window, orders, units))| {
-            (format!("{rule}:{value}"), format!("{window}:{orders}:{units}"))
-        });
-        let slots = self.slots.iter().filter(|(_, slots)| **slots != 0);
-        uses.chain(slots.map(|(user, slots)| (format!("u:{user}"), slots.to_string()))).collect()
-    }
-}
-
-async fn now_ms(sale: &Sale) -> Result<i64> {
-    let time: Vec<String> = sale.ground.typed("TIME").await?.convert()?;
-    Ok(time[0].parse::<i64>()? * 1000 + time[1].parse::<i64>()? / 1000)
-}
-
-#[tokio::test]
-async fn whatever_is_admitted_and_released_counters_slots_and_stock_are_what_they_must_be() -> Result<()> {
-    let ground = Arc::new(Ground::new().await?);
-    let runs = (0..200)
-        .map(async |seed| run_model(Arc::clone(&ground), seed).await.with_context(|| format!("seed {seed}")));
-    try_join_all(runs).await.map(|_| ())
-}
-
-async fn run_model(ground: Arc<Ground>, seed: u64) -> Result<()> {
-    let mut random = StdRng::seed_from_u64(seed);
-    let sale = Sale::open_on(ground, format!("{seed}:"), (RULES, "5", "1")).await?;
-    sale.ground.words(&["HSET", &sale.key(COMMON_LIMITS), "rules", &text("0", "5", COMMON)]).await?;
-    let mut model = Model { stock: UNITS, ..Model::default() };
-    let mut gone: Vec<(i64, i64)> = Vec::new();
-    for order in 1..=60_i64 {
-        let (user, units) = (random.random_range(1..=4_i64), random.random_range(1..=3_i64));
-        let phone = format!("p{}", random.random_range(0..3));
-        let address = format!("a/{}", random.random_range(0..3));
-        let subjects = HashMap::from([
-            ("user", user.to_string()),
-            ("phone", phone.clone()),
-            ("address", address.clone()),
-            ("*", String::new()),
-        ]);
-        let before = now_ms(&sale).await?;
-        let named = ["phone", phone.as_str(), "address", address.as_str()];
-        let (id, by, quantity) = (order.to_string(), user.to_string(), units.to_string());
-        let reply = sale.admit(&id, &by, &quantity, &named).await.map_err(anyhow::Error::msg)?;
-        if reply == Reply::Code(0) {
-            let note = sale.text(&format!("HGET {} {id}", sale.key(JOURNAL))).await?.context("a note")?;
-            let at_ms =
-                serde_json::from_str::<serde_json::Value>(&note)?["timestamp"].as_i64().context("a time")?;
-            ensure!(model.has_room(user, units, &subjects, at_ms), "order {id} is over a limit: {note}");
-            model.admit((order, user, units), &subjects, at_ms);
-            ensure!(note.contains(&format!("\"slot\":{},", model.live.last().unwrap().slot)), "{note}");
-            ensure!(sale.admit(&id, &by, &quantity, &named).await == Ok(Reply::Code(6)), "asked again");
-        } else {
-            let after = now_ms(&sale).await?;
-            let could = [before, after].map(|at_ms| model.has_room(user, units, &subjects, at_ms));
-            ensure!(could != [true, true], "order {id} is refused for nothing: {reply:?}");
-        }
-        if random.random_range(0..3) == 0 && !model.live.is_empty() {
-            let Admitted { order, user, units, .. } = model.release(random.random_range(0..model.live.len()));
-            let (id, by, units) = (order.to_string(), user.to_string(), units.to_string());
-            ensure!(sale.release(&id, &by, &units, "1").await == Ok(1));
-            ensure!(sale.release(&id, &by, &units, "1").await == Ok(0), "once");
-            gone.push((order, user));
-        }
-        if random.random_range(0..10) == 0 {
-            // So that windows close in the middle.
-            tokio::time::sleep(std::time::Duration::from_millis(700)).await;
-        }
-    }
-    for (order, user) in gone {
-        ensure!(sale.release(&order.to_string(), &user.to_string(), "1", "1").await == Ok(0), "still once");
-    }
-    let held: BTreeMap<String, String> =
-        sale.hash(USES).await?.into_iter().chain(sale.hash(COMMON_USES).await?).collect();
-    assert_eq!(held, model.fields());
-    assert_eq!(sale.text(&format!("GET {}", sale.key(LIMITED))).await?, Some(model.stock.to_string()));
-    let buyers: Vec<String> =
-        sale.ground.typed(&format!("SMEMBERS {}", sale.key(BUYERS))).await?.convert()?;
-    assert_eq!(buyers.len(), model.slots.values().filter(|slots| **slots != 0).count());
-    // Window by window, whatever was given back since.
-    for rule in rules().iter().filter(|rule| rule.window != "order") {
-        let mut by_window: HashMap<(&str, i64), (i64, i64)> = HashMap::new();
-        for live in &model.live {
-            for (_, value, window) in live.uses.iter().filter(|(number, ..)| *number == rule.number) {
-                let (orders, units) = by_window.entry((value, *window)).or_default();
-                *orders += 1;
-                *units += live.units;
-            }
-        }
-        let over = by_window.values().any(|(orders, units)| *orders > rule.orders || *units > rule.units);
-        assert!(!over, "rule {}: {by_window:?}", rule.number);
-    }
     Ok(())
 }
