@@ -135,11 +135,14 @@ if has_slots then
   if slot == 32 then return refuse({ 9, 'slots', '0', '', '' }) end
   own[#own + 1], own[#own + 2] = 'u:' .. user, format('%d', slots + 2 ^ (slot - 1))
 end
-for at = 1, rates and #rates or 0 do -- GCRA, as redis-cell has it: a clock that jumped costs a burst at most
+for at = 1, rates and #rates or 0 do -- GCRA, as redis-cell has it
   local name, period_us, burst, writes, field, stored = unpack(rates[at])
-  local now_us = now_s * 1000000 + time[2]
-  local next_us = math.max(now_us, math.min(stored or 0, now_us + period_us * burst)) + period_us
-  local wait_us = next_us - period_us * burst - now_us
+  local now_us, resting_us = now_s * 1000000 + time[2], tonumber(stored or 0)
+  local most_us = now_us + period_us * burst
+  -- The clock went back since. A refusal writes nothing, so somebody has to pass before it is right again.
+  if resting_us > most_us then resting_us = most_us - period_us end
+  local next_us = math.max(now_us, resting_us) + period_us
+  local wait_us = next_us - most_us
   if wait_us > 0 then return refuse({ 10, name, math.ceil(wait_us / 1000) }) end
   writes[#writes + 1], writes[#writes + 2] = field, format('%.0f', next_us)
 end

@@ -42,7 +42,10 @@ pub struct Ground {
 
 impl Ground {
     pub async fn new() -> Result<Self> {
-        let redis = RedisServer::start()?;
+        Self::on(RedisServer::start()?).await
+    }
+
+    pub async fn on(redis: RedisServer) -> Result<Self> {
         let pool = connect(&redis.url(), 2).await?;
         let keys = Keys::new(KeyTemplates::default());
         let gate = Gate::new(pool.clone(), keys.clone(), STREAM);

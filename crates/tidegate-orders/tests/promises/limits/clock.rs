@@ -1,0 +1,175 @@
+//! Limits while the clock of Redis is set ahead and back: nobody gets more than a limit allows, and nobody waits for longer than
+//! until the window ends that the order was counted in, or for longer than a burst.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use anyhow::{Context, Result, ensure};
+use tidegate_lab::{Clock, RedisServer};
+
+use super::{JOURNAL, Reply, Sale, USES};
+use crate::ground::Ground;
+
+const HOUR_S: i64 = 3_600;
+const DAY_S: i64 = 24 * HOUR_S;
+/// In any month, the clock is in another one then.
+const MONTH_S: i64 = 31 * DAY_S;
+const JUMPS_S: [i64; 3] = [HOUR_S, DAY_S, MONTH_S];
+
+async fn ground_by(clock: &Clock) -> Result<Arc<Ground>> {
+    Ok(Arc::new(Ground::on(RedisServer::options().clock(clock).start()?).await?))
+}
+
+/// A sale whose counters can be looked at by what its orders used.
+struct ByClock<'a> {
+    clock: &'a Clock,
+    sale: Sale,
+    next: i64,
+}
+
+impl ByClock<'_> {
+    /// Each order is one of a user of its own.
+    async fn ask(&mut self, phone: &str) -> Result<Reply> {
+        self.next += 1;
+        let id = self.next.to_string();
+        self.sale.admit(&id, &id, "1", &["phone", phone]).await.map_err(anyhow::Error::msg)
+    }
+
+    /// Asks as often as it takes to be refused: answers with how many passed, and the refusal.
+    async fn ask_until_refused(&mut self, phone: &str) -> Result<(usize, Vec<String>)> {
+        for passed in 0..10 {
+            match self.ask(phone).await? {
+                Reply::Code(0) => {}
+                Reply::Refused(parts) => return Ok((passed, parts)),
+                other => anyhow::bail!("{other:?}"),
+            }
+        }
+        anyhow::bail!("ten orders, and none was refused")
+    }
+
+    /// How many orders that hold what they used are counted, by what they used: `1,<window>,<phone>`.
+    async fn counted(&self) -> Result<BTreeMap<String, usize>> {
+        let mut counted = BTreeMap::new();
+        for note in self.sale.hash(JOURNAL).await?.into_values().filter(|note| note.contains("\"admit\"")) {
+            let note: serde_json::Value = serde_json::from_str(&note)?;
+            *counted.entry(note["uses"].as_str().context("what it uses")?.to_owned()).or_default() += 1;
+        }
+        Ok(counted)
+    }
+
+    /// Sets the clock to so many seconds after a moment, in Unix milliseconds.
+    fn set_to(&self, moment_ms: i64, after_s: i64) -> Result<()> {
+        let now_s = jiff::Timestamp::now().as_second();
+        self.clock.set_ahead_by(moment_ms / 1000 + after_s - now_s)
+    }
+}
+
+/// Two a window: one before the clock goes ahead by so much, then as many as pass, and all that happens when it is back.
+async fn a_window_goes_ahead_and_back(by_clock: &mut ByClock<'_>, jump_s: i64, window_s: i64) -> Result<()> {
+    by_clock.clock.set_ahead_by(0)?;
+    ensure!(by_clock.ask("a").await? == Reply::Code(0));
+    by_clock.clock.set_ahead_by(jump_s)?;
+    ensure!(by_clock.ask("a").await? == Reply::Code(0));
+    by_clock.clock.set_ahead_by(0)?;
+    let (_, refusal) = by_clock.ask_until_refused("a").await?;
+    ensure!(refusal[..2] == ["9", "mine"], "{refusal:?}");
+    let opens_ms: i64 = refusal[4].parse()?;
+    // The window that is stored, and no later one.
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    let latest_ms = now_ms + (jump_s + window_s) * 1000;
+    ensure!((now_ms..=latest_ms).contains(&opens_ms), "it opens at {opens_ms}, it is {now_ms}");
+    // Whoever did not come meanwhile is counted as if nothing had happened.
+    let (passed, others) = by_clock.ask_until_refused("b").await?;
+    let at_once_ms: i64 = others[4].parse()?;
+    ensure!(
+        passed == 2 && at_once_ms <= now_ms + window_s * 1000 + 1_000,
+        "{passed} passed, then {others:?}"
+    );
+    // What is given back makes room there, once.
+    let before = by_clock.sale.hash(USES).await?;
+    let last = (1..=by_clock.next).rev();
+    let mut given_back = false;
+    for order in last.map(|order| order.to_string()) {
+        let note = by_clock.sale.hash(JOURNAL).await?.remove(&order).unwrap_or_default();
+        if note.contains("\"admit\"") && note.contains(",a\"") {
+            ensure!(by_clock.sale.release(&order, &order, "1", "1").await == Ok(1));
+            ensure!(by_clock.sale.release(&order, &order, "1", "1").await == Ok(0));
+            given_back = true;
+            break;
+        }
+    }
+    ensure!(given_back && by_clock.sale.hash(USES).await? != before);
+    ensure!(by_clock.ask("a").await? == Reply::Code(0));
+    ensure!(by_clock.ask("a").await? == Reply::Refused(refusal.clone()), "and no more than that");
+
+    by_clock.set_to(opens_ms, -20)?;
+    ensure!(by_clock.ask("a").await? == Reply::Refused(refusal), "not before it opens");
+    by_clock.set_to(opens_ms, 1)?;
+    ensure!(by_clock.ask_until_refused("a").await?.0 == 2, "when it opens, as it was told");
+    let over = by_clock.counted().await?.into_iter().find(|(_, orders)| *orders > 2);
+    ensure!(over.is_none(), "{over:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_window_that_went_back_stays_in_the_stored_one_and_opens_when_it_says() -> Result<()> {
+    let clock = Clock::start()?;
+    let ground = ground_by(&clock).await?;
+    for jump_s in JUMPS_S {
+        for (window, window_s) in
+            [("600", 600), ("3600", HOUR_S), ("86400", DAY_S), ("day", DAY_S), ("month", MONTH_S)]
+        {
+            let rules = format!("1 mine phone {window} 0 2 -");
+            let prefix = format!("{jump_s}:{window}:");
+            clock.set_ahead_by(0)?;
+            let sale = Sale::open_on(Arc::clone(&ground), prefix, (&rules, "", "0")).await?;
+            let mut by_clock = ByClock { clock: &clock, sale, next: 0 };
+            let done = a_window_goes_ahead_and_back(&mut by_clock, jump_s, window_s).await;
+            done.with_context(|| format!("ahead by {jump_s} s, window {window}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where the whole sale counts as one, everybody waits; a limit that is set anew counts from zero.
+#[tokio::test]
+async fn a_limit_that_was_used_up_while_the_clock_was_ahead_counts_from_zero_under_another_number()
+-> Result<()> {
+    let clock = Clock::start()?;
+    let sale = Sale::open_on(ground_by(&clock).await?, String::new(), ("1 all * day 0 2 -", "", "0")).await?;
+    let mut by_clock = ByClock { clock: &clock, sale, next: 0 };
+    clock.set_ahead_by(MONTH_S)?;
+    ensure!(by_clock.ask_until_refused("a").await?.0 == 2);
+    clock.set_ahead_by(0)?;
+    ensure!(by_clock.ask_until_refused("a").await?.0 == 0);
+    by_clock.sale.limits("0 -;2 all * day 0 2 -").await?;
+    ensure!(by_clock.ask_until_refused("a").await?.0 == 2);
+    Ok(())
+}
+
+/// One a second, three in a row: with every jump, ahead and back.
+#[tokio::test]
+async fn a_rate_is_right_again_within_a_burst_however_far_the_clock_was_set() -> Result<()> {
+    let clock = Clock::start()?;
+    let ground = ground_by(&clock).await?;
+    for (nth, jump_s) in JUMPS_S.into_iter().flat_map(|jump_s| [jump_s, -jump_s]).enumerate() {
+        clock.set_ahead_by(0)?;
+        let rules = "1 fast phone rate 1000000 3 -";
+        let sale = Sale::open_on(Arc::clone(&ground), format!("{nth}:"), (rules, "", "0")).await?;
+        let mut by_clock = ByClock { clock: &clock, sale, next: 0 };
+        ensure!(by_clock.ask_until_refused("a").await?.0 >= 3, "a burst");
+        for ahead_s in [jump_s, 0] {
+            clock.set_ahead_by(ahead_s)?;
+            // A burst where the clock is ahead of what is stored; where it went back, one, and then one a second.
+            let (passed, refusal) = by_clock.ask_until_refused("a").await?;
+            ensure!((1..=4).contains(&passed), "by {ahead_s} s: {passed} passed");
+            ensure!(refusal[..2] == ["10", "fast"] && refusal[2].parse::<u64>()? <= 1_000, "{refusal:?}");
+            // A second later there is room again, and so on: nobody waits for the clock of before.
+            for later_s in 1..=2 {
+                clock.set_ahead_by(ahead_s + later_s)?;
+                let (passed, _) = by_clock.ask_until_refused("a").await?;
+                ensure!(passed >= 1, "{later_s} s later, by {ahead_s} s: {passed} passed");
+            }
+        }
+    }
+    Ok(())
+}
