@@ -8,8 +8,8 @@
 -- KEYS[7] uses: hash of the voucher: what is counted, by rule and subject, and u:<user>, the slots in use
 -- KEYS[8] limits, KEYS[9] uses: of its campaign; absent where there is none
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] voucher id, ARGV[4] quantity, ARGV[5] traceparent: as there
--- ARGV[6] and all that follow: name, value, name, value, ... of subjects such as phone, at most 16; values of
--- 1 .. 64 of A-Z a-z 0-9 _ . : + / = -
+-- ARGV[6] and all that follow: name, value, name, value, ... of subjects such as phone, at most 16; names of
+-- 1 .. 32 of a-z 0-9 _, a letter first, and not user; values of 1 .. 64 of A-Z a-z 0-9 _ . : + / = -
 -- Reply 0: admitted; Reply 1: sold out; Reply 2: this user has an order; Reply 3: no stock is loaded
 -- Reply 4: the sale has not begun; Reply 5: the sale is over; Reply 6: this very order was admitted before
 -- Reply 7: the sale is paused; Reply 8: this very order was admitted and given back
@@ -151,7 +151,8 @@ is_good = is_good and find(order, id) and find(user, id) and find(voucher, id) a
   and (#order < 19 or #order == 19 and order <= max) and (#user < 19 or #user == 19 and user <= max)
   and (#voucher < 19 or #voucher == 19 and voucher <= max)
 for at = 6, #ARGV, 2 do
-  is_good = is_good and ARGV[at] ~= 'user' and #ARGV[at + 1] <= 64 and find(ARGV[at + 1], '^[%w_.:+/=-]+$')
+  is_good = is_good and ARGV[at] ~= 'user' and #ARGV[at] <= 32 and find(ARGV[at], '^%l[%l%d_]*$')
+    and #ARGV[at + 1] <= 64 and find(ARGV[at + 1], '^[%w_.:+/=-]+$')
 end
 if not is_good then return redis.error_reply('BADARG ' .. bad) end
 local note = '{"action":"admit","from":' .. stock .. ',"to":' .. format('%d', left) .. ',"change":-'

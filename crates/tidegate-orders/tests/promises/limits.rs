@@ -2,6 +2,7 @@
 //! twice.
 
 mod clock;
+mod hostile;
 mod model;
 
 use std::{collections::BTreeMap, sync::Arc};
