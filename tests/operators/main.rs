@@ -30,6 +30,7 @@ mod fold;
 mod ground;
 mod http_gate;
 mod limit_books;
+mod limit_clock;
 mod limits;
 mod migrations;
 mod operator;

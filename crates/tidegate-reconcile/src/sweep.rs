@@ -28,13 +28,15 @@ impl UseSweeper {
         Self { gate: Gate::new(redis.clone(), keys, names.stream.as_str()), redis, pace }
     }
 
-    /// Sweeps what is counted for these vouchers and their campaigns. Answers with how many counters are gone. May be stopped and called
-    /// again at any time.
+    /// Sweeps what is counted for these vouchers and their campaigns, in windows that are over by the clock of Redis and by that of this
+    /// process. Answers with how many counters are gone. May be stopped and called again at any time.
     ///
     /// # Errors
     /// When Redis does not answer.
     pub async fn sweep(&self, vouchers: &[VoucherId]) -> Result<u64, LookError> {
         let now_ms = i64::try_from(server_time_ms(&self.redis).await?).unwrap_or(i64::MAX);
+        // What is forgotten while the clock of Redis is ahead could be bought once more when it is right again.
+        let now_ms = now_ms.min(jiff::Timestamp::now().as_millisecond());
         let (mut swept, mut campaigns) = (0, BTreeSet::new());
         for voucher in vouchers {
             let owner = LimitOwner::Voucher(*voucher);
