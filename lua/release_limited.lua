@@ -5,8 +5,9 @@
 -- KEYS[5] uses: hash of the voucher, as in admit_limited.lua
 -- KEYS[6] uses: of the campaign with the id ARGV[6]; absent where there is none
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] units: as in release.lua
--- ARGV[4] free: '1' frees the slot of the order, and lets the user order again who has no other; '2' frees
--- the slot only; '0' leaves it to another order that has it
+-- ARGV[4] free: '1' frees the slot of the order, and lets the user order again who has no other; '2' does so
+-- only where the user's slots are counted: the other order of a moment ago may be given back before this one;
+-- '0' leaves the slot to another order that has it
 -- ARGV[5] by: as in release.lua; ARGV[6] campaign: id, '' for none
 -- Reply 0: was given back before, nothing changed
 -- Reply 1: given back now
@@ -73,7 +74,7 @@ for place = 1, 2 do
   if #writes[place] > 0 then call('HSET', KEYS[4 + place], unpack(writes[place])) end
   if #ends[place] > 0 then call('HDEL', KEYS[4 + place], unpack(ends[place])) end
 end
-if free == '1' and rest == 0 then call('SREM', KEYS[3], user) end
+if rest == 0 and (free == '1' or free == '2' and slots) then call('SREM', KEYS[3], user) end
 if stock and change > 0 then call('INCRBY', key, units) end
 if not stock and change > 0 then return 2 end
 return 1

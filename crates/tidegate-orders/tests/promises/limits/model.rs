@@ -246,9 +246,12 @@ impl Run {
             return Ok(());
         }
         let at = self.random.random_range(0..self.model.live.len());
+        // Whoever gives back many at once says 2 of each but the last, and they may come in any order.
+        let is_noted = self.model.noted.contains(&self.model.live[at].user);
+        let free = if is_noted && self.one_of(2) { "2" } else { "1" };
         let Admitted { order, user, units, .. } = self.model.release(at);
         let (id, by, units) = (order.to_string(), user.to_string(), units.to_string());
-        let reply = self.sale.release(&id, &by, &units, "1").await;
+        let reply = self.sale.release(&id, &by, &units, free).await;
         ensure!(self.one_of(4) || reply == Ok(1), "order {order} is given back: {reply:?}");
         ensure!(self.sale.release(&id, &by, &units, "1").await == Ok(0), "order {order}, once");
         self.gone.push((order, user));
