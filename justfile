@@ -43,6 +43,10 @@ model runs="1000": servers
 memory-curve orders="1000000": servers
     TIDEGATE_MEMORY_ORDERS={{ orders }} cargo test {{ everything }} --test reconcile memory -- --nocapture
 
+# A campaign is sold under limits, beside kills, cancellations and limits that change: so many sales (`just test` has 1)
+limits runs="20": servers
+    TIDEGATE_LIMIT_RUNS={{ runs }} cargo test {{ everything }} --test pipeline limit_drill -- --nocapture
+
 # Both stores lose random ends of what they held, and are mended: so many runs (`just test` has 3)
 chaos runs="50": servers
     TIDEGATE_CHAOS_RUNS={{ runs }} cargo test {{ everything }} --test pipeline chaos -- --nocapture

@@ -19,6 +19,7 @@ mod defects;
 mod events;
 mod faults;
 mod life_model;
+mod limit_drill;
 mod limit_slots;
 mod order_pages;
 mod probe;

@@ -1,0 +1,142 @@
+//! A campaign is sold under limits, while its workers are killed, limits change, and orders are cancelled, paid, refunded or expire:
+//! afterwards all that is counted is what live orders hold, and nobody is over a limit.
+
+mod books;
+mod buyers;
+
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+
+use futures_util::future::join_all;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tidegate_orders::Gate;
+
+use crate::site::{DEADLINE, Site, Worker, until_within};
+
+/// How many sales there are, one after the other, unless `TIDEGATE_LIMIT_RUNS` says otherwise; `just limits` sets it.
+const RUNS: u64 = 1;
+/// The regions. Of the first, a user may have several orders; of the last, orders expire.
+const REGIONS: [i64; 3] = [101, 102, 103];
+const BUYERS: i64 = 20;
+const KILLS: usize = 3;
+
+/// The limits at first, and what some of them become in the middle.
+const LIMITS: [&str; 5] = [
+    "--campaign 5 --name phones --subject phone --window month --orders 20 --units 30",
+    "--campaign 5 --name places --subject address --window 2s --orders 15",
+    "--campaign 5 --name everybody --window sale --units 300",
+    "--voucher 101 --name mine --subject user --window sale --orders 4",
+    "--voucher 103 --name fast --rate 200/1s --burst 20",
+];
+const CHANGES: [&str; 3] = [
+    "--campaign 5 --name phones --subject phone --window month --orders 24 --units 40",
+    "--voucher 101 --name mine --subject user --window sale --orders 6",
+    "--voucher 102 --name devices --subject device --window day --orders 3",
+];
+
+/// A sale, and those who buy.
+struct Drill<'a> {
+    site: &'a Site,
+    gate: Gate,
+    next: AtomicI64,
+    buying: AtomicUsize,
+}
+
+impl Drill<'_> {
+    /// Runs the program to its end; it must succeed.
+    async fn runs(&self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = tokio::process::Command::from(self.site.command(&words)).output().await;
+        let output = output.expect("the program runs");
+        assert!(output.status.success(), "tidegate {line}: {output:?}");
+    }
+
+    async fn open(&self) {
+        let regions = self.site.file("regions.csv", "north,101,150\nsouth,102,100\nwest,103,100\n");
+        let load = format!("campaign load --campaign 5 --regions {}", regions.display());
+        self.runs(&load).await;
+        let pay_within = "UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = 103";
+        sqlx::query(pay_within).execute(&self.site.pool).await.expect("MySQL answers");
+        for limit in LIMITS {
+            self.runs(&format!("limit set {limit}")).await;
+        }
+    }
+
+    /// One that takes over quickly from those that are killed.
+    fn worker(&self, at: usize) -> Worker {
+        let plan = self.site.worker(&format!("w{at}")).set("WORKER_LANES", 3).set("WORKER_BATCH", 20);
+        plan.set("WORKER_CLAIM_IDLE_MS", 600)
+            .set("WORKER_CLAIM_EVERY_MS", 100)
+            .set("WORKER_LOCK_LEASE_MS", 500)
+            .start()
+    }
+
+    async fn done(&self) -> i64 {
+        let sql = "SELECT (SELECT COUNT(*) FROM tb_voucher_order) + (SELECT COUNT(*) FROM tidegate_event)";
+        sqlx::query_scalar(sql).fetch_one(&self.site.pool).await.expect("MySQL answers")
+    }
+
+    /// Kills workers somewhere in the middle of their work, and changes limits meanwhile.
+    async fn happen(&self, workers: &mut Vec<Worker>, random: &mut StdRng) {
+        let mut changes = CHANGES.iter();
+        for kill in 0..KILLS {
+            let (before, more) = (self.done().await, random.random_range(10..80));
+            until_within(4 * DEADLINE, "there is more to do, or nothing any more", || async {
+                self.done().await > before + more || self.buying.load(Relaxed) == 0
+            })
+            .await;
+            workers.swap_remove(0).kill9();
+            workers.push(self.worker(kill + 2));
+            if let Some(change) = changes.next() {
+                self.runs(&format!("limit set {change}")).await;
+            }
+        }
+    }
+
+    async fn is_done(&self) -> bool {
+        let due = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM tidegate_unpaid_order");
+        due.fetch_one(&self.site.pool).await.expect("MySQL answers") == 0
+            && self.site.open_entries().await == Some(0)
+    }
+}
+
+async fn drill(seed: u64) {
+    let site = Site::open().await;
+    let (gate, next) = (site.gate().await, AtomicI64::new(1));
+    let drill = Drill { site: &site, gate, next, buying: AtomicUsize::new(BUYERS as usize) };
+    drill.open().await;
+    let mut workers = vec![drill.worker(0), drill.worker(1)];
+    for worker in &workers {
+        worker.says("worker started").await;
+    }
+    let all = (1..=BUYERS).map(async |user| {
+        let random = StdRng::seed_from_u64(seed.wrapping_add(user.unsigned_abs()));
+        buyers::buys(&drill, user, random).await;
+        drill.buying.fetch_sub(1, Relaxed);
+    });
+    let mut random = StdRng::seed_from_u64(seed);
+    let (_, ()) = tokio::join!(join_all(all), drill.happen(&mut workers, &mut random));
+    until_within(4 * DEADLINE, "all is done", || drill.is_done()).await;
+
+    assert!(site.orders().await.len() > 50, "it was sold");
+    assert_eq!(site.dead().await, [], "nothing is buried");
+    assert_eq!(site.refused().await.len(), 0, "what Redis admits under limits, MySQL takes");
+    books::agree(&site).await;
+    drill.runs("audit").await;
+    drill.runs("reconcile").await;
+    for worker in workers {
+        assert!(worker.stop().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_are_killed_in_a_sale_with_limits_and_what_is_counted_is_what_live_orders_hold() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let seeds: Vec<u64> = match number("TIDEGATE_TEST_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("TIDEGATE_LIMIT_RUNS").unwrap_or(RUNS).max(1)).map(|_| rand::random()).collect(),
+    };
+    for seed in seeds {
+        eprintln!("TIDEGATE_TEST_SEED={seed}");
+        drill(seed).await;
+    }
+}

@@ -1,0 +1,76 @@
+//! Somebody who buys in the regions of a campaign, and what happens to the orders.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use rand::{RngExt, rngs::StdRng, seq::IndexedRandom};
+use tidegate_orders::{
+    Subjects,
+    gate::{Admission, AdmitReply},
+};
+
+use super::{Drill, REGIONS};
+
+const STEPS: usize = 30;
+
+/// Order and voucher.
+type Bought = (i64, i64);
+
+/// Orders at random, and says at random what happened to what was ordered.
+pub async fn buys(drill: &Drill<'_>, user: i64, mut random: StdRng) {
+    let mut orders: Vec<Bought> = Vec::new();
+    for _ in 0..STEPS {
+        let events: &[&str] = match random.random_range(0..12) {
+            0..6 => {
+                orders.extend(asks(drill, user, &mut random).await);
+                continue;
+            }
+            6..9 => &["cancelled"],
+            9 => &["paid"],
+            10 => &["paid", "refunding", "refunded"],
+            _ => &["paid", "used"],
+        };
+        if let Some(order) = orders.choose(&mut random) {
+            for event in events {
+                happens(drill, event, user, *order).await;
+            }
+        }
+    }
+}
+
+/// Asks for an order. Some hear nothing, and ask again.
+async fn asks(drill: &Drill<'_>, user: i64, random: &mut StdRng) -> Option<Bought> {
+    let (order, voucher) = (drill.next.fetch_add(1, Relaxed), *REGIONS.choose(random).expect("three"));
+    let subjects = Subjects::none()
+        .with("phone", &format!("p{}", random.random_range(0..8)))
+        .and_then(|all| all.with("address", &format!("a/{}", random.random_range(0..5))))
+        .and_then(|all| all.with("device", &format!("d{}", random.random_range(0..12))));
+    let admission = Admission {
+        order: order.try_into().expect("an order id"),
+        user: user.try_into().expect("a user id"),
+        voucher: voucher.try_into().expect("a voucher id"),
+        quantity: random.random_range(1..=2).try_into().expect("a quantity"),
+        subjects: subjects.expect("names and values"),
+        traceparent: None,
+    };
+    let is_lost = random.random_range(0..4) == 0;
+    let mut reply = drill.gate.admit(&admission).await.expect("the gate answers");
+    if is_lost {
+        let was_admitted = reply.is_admitted();
+        reply = drill.gate.admit(&admission).await.expect("the gate answers");
+        assert!(reply == AdmitReply::AdmittedBefore || !was_admitted, "order {order}: {reply:?}");
+    }
+    reply.is_admitted().then_some((order, voucher))
+}
+
+async fn happens(drill: &Drill<'_>, event: &str, user: i64, (order, voucher): Bought) {
+    let reference = format!("{event}-{order}");
+    let (order, user, voucher) = (order.to_string(), user.to_string(), voucher.to_string());
+    let fields = [
+        ("event", event),
+        ("orderId", &*order),
+        ("userId", &user),
+        ("voucherId", &voucher),
+        ("ref", &reference),
+    ];
+    drill.site.add(&fields).await;
+}
