@@ -31,6 +31,8 @@ mod ground;
 mod http_gate;
 mod limit_books;
 mod limit_clock;
+mod limit_gates;
+mod limit_subjects;
 mod limits;
 mod migrations;
 mod operator;

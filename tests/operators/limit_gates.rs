@@ -1,0 +1,123 @@
+//! Two gates over HTTP and a caller of the bare script sell one voucher at once: together they pass no limit.
+
+use std::collections::BTreeMap;
+
+use fred::{
+    interfaces::{LuaInterface, StreamsInterface},
+    types::Value,
+};
+use futures_util::future::join_all;
+use serde_json::json;
+
+use crate::{
+    http_gate::{address_of, post},
+    order_event::operator,
+    site::{STREAM, Site, Worker},
+};
+
+const SCRIPT: &str = include_str!("../../lua/admit_limited.lua");
+const KEYS: [&str; 7] = [
+    "seckill:limited:7",
+    "seckill:order:7",
+    "seckill:voucher:7",
+    "seckill:journal:7",
+    STREAM,
+    "seckill:limits:voucher:7",
+    "seckill:uses:voucher:7",
+];
+const ASKED: i64 = 600;
+/// All together, of each user, and of each phone: orders, and units of a phone.
+const OF_ALL: i64 = 80;
+const OF_USER: i64 = 3;
+const OF_PHONE: (i64, i64) = (4, 6);
+
+/// Someone who asks the `nth` time: a user, a phone, and so many units.
+fn asking(nth: i64) -> (i64, String, i64) {
+    (1 + nth % 41, format!("p{}", nth % 29), 1 + nth % 2)
+}
+
+/// Whether the script, called as any producer may call it, admits.
+async fn script_admits(site: &Site, order: i64) -> bool {
+    let (user, phone, units) = asking(order);
+    let numbers = [order, user, 7, units].map(|number| number.to_string());
+    let args = [&numbers.each_ref().map(String::as_str)[..], &["", "phone", &phone]].concat();
+    let reply: Value = site.client.eval(SCRIPT, KEYS.to_vec(), args).await.expect("Redis answers");
+    reply.as_i64() == Some(0) && !reply.is_array()
+}
+
+/// Orders and units of the stream, by what `group` says of an entry.
+async fn sold(
+    site: &Site,
+    group: impl Fn(&BTreeMap<String, String>) -> String,
+) -> BTreeMap<String, (i64, i64)> {
+    let entries: Vec<(String, BTreeMap<String, String>)> =
+        site.client.xrange(STREAM, "-", "+", None).await.expect("Redis answers");
+    let mut sold: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+    for (_, fields) in entries {
+        let (orders, units) = sold.entry(group(&fields)).or_default();
+        *orders += 1;
+        *units += fields.get("quantity").map_or(1, |quantity| quantity.parse().expect("a number"));
+    }
+    sold
+}
+
+/// The phone is what the second limit counted by: `1,0,1 2,20000,p3 3,0,`.
+fn phone(fields: &BTreeMap<String, String>) -> String {
+    let used = fields["uses"].split(' ').find(|used| used.starts_with("2,")).expect("it is counted");
+    used.rsplit(',').next().expect("a value").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_gates_and_a_caller_of_the_script_together_pass_no_limit() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("voucher load --voucher 7 --stock 1000").expect(0);
+    for limit in [
+        format!("mine --subject user --window sale --orders {OF_USER}"),
+        format!("phones --subject phone --window month --orders {} --units {}", OF_PHONE.0, OF_PHONE.1),
+        format!("all --window sale --orders {OF_ALL}"),
+    ] {
+        program.run(&format!("limit set --voucher 7 --name {limit}")).expect(0);
+    }
+    let worker = site.worker("w").start();
+    let gates: Vec<Worker> =
+        ["g1", "g2"].map(|name| site.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate")).into();
+    let addresses = [address_of(&gates[0]).await, address_of(&gates[1]).await];
+    let asked = (1..=ASKED).map(async |nth| {
+        let Some(address) = addresses.get(usize::try_from(nth % 3).expect("a small number")) else {
+            return script_admits(&site, nth).await;
+        };
+        let (user, phone, quantity) = asking(nth);
+        let body = json!({
+            "voucherId": "7", "userId": user, "quantity": quantity, "subjects": { "phone": phone },
+        });
+        let answer = post(*address, &body).await;
+        assert!([202, 409].contains(&answer.status), "{:#}", answer.body);
+        answer.status == 202
+    });
+    let admitted = join_all(asked).await.into_iter().filter(|is_admitted| *is_admitted).count();
+    let all = sold(&site, |_| String::new()).await[""].0;
+    assert_eq!(
+        i64::try_from(admitted).expect("a number"),
+        all,
+        "whoever heard yes has an order, and nobody else"
+    );
+    assert_eq!(all, OF_ALL, "and not one more");
+    for (user, (orders, _)) in sold(&site, |fields| fields["userId"].clone()).await {
+        assert!(orders <= OF_USER, "user {user}: {orders}");
+    }
+    let of_phones = sold(&site, phone).await;
+    assert!(
+        of_phones.values().all(|(orders, units)| *orders <= OF_PHONE.0 && *units <= OF_PHONE.1),
+        "{of_phones:?}"
+    );
+    assert!(of_phones.values().any(|(orders, units)| *orders == OF_PHONE.0 || *units == OF_PHONE.1));
+    site.settled().await;
+    assert_eq!((site.live_orders().await.len(), site.refused().await.len()), (admitted, 0));
+    program.run("audit").expect(0);
+    program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
+    for gate in gates {
+        assert!(gate.stop().await.success());
+    }
+}
