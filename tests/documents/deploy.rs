@@ -61,10 +61,13 @@ async fn every_selector_of_alerts_and_dashboard_finds_something_on_a_workers_pag
     let tree = Tree::read_all();
     let site = Site::open().await;
     site.open_sale().await;
+    let limited = ["limit", "set", "--voucher", "1", "--name", "all", "--window", "sale", "--orders", "9"];
     let worker = site.worker("w").start();
     site.rush(1_000, 50).await;
     site.settled().await;
-    until_page(&worker, "/metrics", 200, "tidegate_voucher_stock_units{").await;
+    assert!(site.tidegate(&limited).status.success());
+    site.settled().await;
+    until_page(&worker, "/metrics", 200, "tidegate_limit_counters{").await;
     let samples = get(&worker, "/metrics").await.samples();
     let finds = |selector: &Selector| {
         samples.keys().any(|sample| {

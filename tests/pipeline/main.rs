@@ -20,6 +20,7 @@ mod events;
 mod faults;
 mod life_model;
 mod limit_drill;
+mod limit_metrics;
 mod limit_slots;
 mod order_pages;
 mod probe;

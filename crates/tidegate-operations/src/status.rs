@@ -39,6 +39,8 @@ pub struct Status {
     pub vouchers: Option<Vec<VoucherStocks>>,
     /// There are more vouchers than are shown.
     pub more_vouchers: bool,
+    /// What is counted for the limits of these vouchers, and of their campaigns; of none while Redis is away.
+    pub limit_counters: Vec<LimitCounters>,
     /// None: the workers are not paused, or Redis is away.
     pub workers_paused: Option<FleetPause>,
     /// Orders that have to be paid in time; None while a store is away.
@@ -105,6 +107,15 @@ pub struct VoucherStocks {
     pub paused: Option<bool>,
     /// Its sale is over for good.
     pub delisted: bool,
+}
+
+/// How much Redis counts for the limits of a voucher or a campaign.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct LimitCounters {
+    /// `voucher:7`, `campaign:5`.
+    pub owner: String,
+    /// One for each subject of each limit, and one for each user with slots.
+    pub counters: u64,
 }
 
 /// Units that are still to be deducted in MySQL, of these stocks: those of orders in flight, of dead letters and of lost
@@ -198,6 +209,13 @@ impl Status {
                 .iter_mut()
                 .zip(read)
                 .for_each(|(is_paused, pause)| *is_paused = pause.ok().map(Pause::is_paused));
+            let read = async { Ok(gate.count_uses(&ids).await?) };
+            let read = in_time("Redis", until(end), read).await;
+            let read = read.context("Failed to count what is counted for limits in Redis");
+            let counters = self.value_or_note(read).into_iter().flatten();
+            let counters =
+                counters.map(|(owner, counters)| LimitCounters { owner: owner.to_string(), counters });
+            self.limit_counters = counters.collect();
         }
         let both = rows.iter().zip(stocks).zip(pauses);
         let both = both.map(|((row, redis), paused)| VoucherStocks {

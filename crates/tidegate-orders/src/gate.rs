@@ -8,6 +8,7 @@ mod batched_admission;
 mod batcher;
 mod brake;
 mod confirmed;
+mod counted;
 mod delist;
 mod fold;
 mod held;

@@ -302,7 +302,7 @@ impl OrderHandler {
             batch_trace.wrote(&places, verdicts.as_deref().unwrap_or_default());
         }
         let verdicts = verdicts?;
-        self.order_counters.written(&verdicts, stage.time());
+        self.order_counters.written(&incoming, &verdicts, stage.time());
         let ended = self.ended(&incoming, &verdicts).await?;
         let given_back = self.give_back(&incoming, &verdicts, &ended).await?;
         let mut refused = OrderCounts::default();

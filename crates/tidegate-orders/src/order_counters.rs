@@ -10,7 +10,7 @@ use tidegate_stream::Histogram;
 
 use crate::{
     event::{EventKind, EventOutcome},
-    ledger::{Refusal, Verdict},
+    ledger::{Incoming, Refusal, Verdict},
     partition::WRONG_PARTITION,
 };
 
@@ -56,6 +56,7 @@ pub struct OrderCounters {
     out_of_stock: AtomicU64,
     lock_refused: AtomicU64,
     contended: AtomicU64,
+    limit_uses: AtomicU64,
     events: EventCounts,
     lockings: Histogram,
     writings: Histogram,
@@ -76,6 +77,8 @@ pub struct OrderCounts {
     pub lock_refused: u64,
     /// Times that an order had to wait because another transaction held rows of its voucher.
     pub contended: u64,
+    /// What orders written used of limits, one for each limit that counts an order.
+    pub limit_uses: u64,
 }
 
 impl Default for OrderCounters {
@@ -87,6 +90,7 @@ impl Default for OrderCounters {
             out_of_stock: AtomicU64::default(),
             lock_refused: AtomicU64::default(),
             contended: AtomicU64::default(),
+            limit_uses: AtomicU64::default(),
             events: EventCounts::default(),
             lockings: Histogram::of_times(),
             writings: Histogram::of_times(),
@@ -145,14 +149,22 @@ impl OrderCounters {
     }
 
     pub(crate) fn add(&self, batch: OrderCounts) {
-        let OrderCounts { created, already_there, user_has_order, out_of_stock, lock_refused, contended } =
-            batch;
+        let OrderCounts {
+            created,
+            already_there,
+            user_has_order,
+            out_of_stock,
+            lock_refused,
+            contended,
+            limit_uses,
+        } = batch;
         self.created.fetch_add(created, Relaxed);
         self.already_there.fetch_add(already_there, Relaxed);
         self.user_has_order.fetch_add(user_has_order, Relaxed);
         self.out_of_stock.fetch_add(out_of_stock, Relaxed);
         self.lock_refused.fetch_add(lock_refused, Relaxed);
         self.contended.fetch_add(contended, Relaxed);
+        self.limit_uses.fetch_add(limit_uses, Relaxed);
     }
 
     pub(crate) fn locked_in(&self, time: Duration) {
@@ -161,9 +173,12 @@ impl OrderCounters {
 
     /// A batch was written and committed. It is counted at once: if something fails after this, its orders come again, and
     /// are there already.
-    pub(crate) fn written(&self, verdicts: &[Verdict], time: Duration) {
+    pub(crate) fn written(&self, orders: &[Incoming], verdicts: &[Verdict], time: Duration) {
         let mut counts = OrderCounts::default();
         verdicts.iter().for_each(|verdict| counts.count(verdict));
+        let created = orders.iter().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Created);
+        let uses = created.filter_map(|(incoming, _)| incoming.order.uses.as_ref());
+        counts.limit_uses = uses.map(|uses| uses.iter().count() as u64).sum();
         self.add(counts);
         self.writings.add_time(time);
     }
@@ -186,6 +201,7 @@ impl OrderCounters {
             out_of_stock: self.out_of_stock.load(Relaxed),
             lock_refused: self.lock_refused.load(Relaxed),
             contended: self.contended.load(Relaxed),
+            limit_uses: self.limit_uses.load(Relaxed),
         }
     }
 

@@ -77,6 +77,7 @@ fn add_counts(families: &mut Families, parts: &Parts) {
         [(Refusal::UserHasOrder, orders.user_has_order), (Refusal::OutOfStock, orders.out_of_stock)];
     let refused = refused.map(|(refusal, count)| ([refusal.word()], number(count)));
     families.each(&catalog::ORDERS_REFUSED, refused);
+    families.one(&catalog::LIMIT_USES, number(orders.limit_uses));
     let events = parts.order_counters.events();
     let events = events.map(|(kind, outcome, count)| ([kind.word(), outcome], number(count)));
     families.each(&catalog::EVENTS, events);
@@ -160,6 +161,9 @@ fn add_status(families: &mut Families, status: &Status) {
     }
     if let Some(vouchers) = &status.vouchers {
         add_stocks(families, vouchers);
+        let counters = status.limit_counters.iter();
+        let counters = counters.map(|counters| ([counters.owner.as_str()], number(counters.counters)));
+        families.each(&catalog::LIMIT_COUNTERS, counters);
         families.one(&catalog::VOUCHERS_CUT, flag(status.more_vouchers));
     }
     if let Some(expirations) = &status.expirations {

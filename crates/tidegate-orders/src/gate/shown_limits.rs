@@ -9,7 +9,7 @@ use crate::{
     order::{CampaignId, VoucherId},
 };
 
-const RULES: &str = "rules";
+pub(super) const RULES: &str = "rules";
 /// Stands before the name of a region in the hash of its campaign.
 const REGION: &str = "region:";
 

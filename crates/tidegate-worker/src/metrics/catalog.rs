@@ -54,6 +54,8 @@ catalog! {
         "Orders that were delivered again and had their row already."
     ORDERS_REFUSED: Counter "tidegate_orders_refused_total" ["reason"]
         "Orders that were not written but given back: MySQL's constraints refused them, or they had been cancelled."
+    LIMIT_USES: Counter "tidegate_limit_uses_written_total" []
+        "Uses of limits that this process wrote with orders: one for each limit that counts an order."
     EVENTS: Counter "tidegate_events_total" ["event" "outcome"]
         "Events of orders that this process recorded: applied, unchanged (the order was there already), refund_due (a payment that pays for nothing), rejected."
     RESULTS_ANNOUNCED: Counter "tidegate_results_announced_total" ["state"]
@@ -128,6 +130,8 @@ catalog! {
         "Units left of a voucher on each side, for the 50 vouchers with the highest ids."
     VOUCHER_TO_DEDUCT: Gauge "tidegate_voucher_units_to_deduct" ["voucher"]
         "Units of a voucher that were taken in Redis and are in no order of MySQL yet: in flight, dead or lost; below 0 if Redis offers more than MySQL has."
+    LIMIT_COUNTERS: Gauge "tidegate_limit_counters" ["owner"]
+        "Counters that Redis holds for the limits of a voucher or a campaign, such as voucher:7: one for each subject of a limit, and one for each user with slots. Of the vouchers of tidegate_voucher_stock_units, and their campaigns."
     VOUCHERS_CUT: Gauge "tidegate_vouchers_cut" []
         "1 if there are more vouchers than tidegate_voucher_stock_units shows."
     UNPAID: Gauge "tidegate_unpaid_orders" []

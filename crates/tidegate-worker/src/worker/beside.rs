@@ -166,8 +166,15 @@ pub async fn report(
 /// Logs the sums.
 pub fn tell(what: &str, counters: &Counters, order_counters: &OrderCounters) {
     let Counts { batches, done: _, buried, gone, retried, claimed } = counters.counts();
-    let OrderCounts { created, already_there, user_has_order, out_of_stock, lock_refused, contended } =
-        order_counters.counts();
+    let OrderCounts {
+        created,
+        already_there,
+        user_has_order,
+        out_of_stock,
+        lock_refused,
+        contended,
+        limit_uses: _,
+    } = order_counters.counts();
     tracing::info!(
         created,
         already_there,

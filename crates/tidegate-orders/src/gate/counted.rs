@@ -1,0 +1,42 @@
+//! How much is counted for limits in Redis: one number for each voucher and each campaign.
+
+use std::collections::BTreeSet;
+
+use fred::interfaces::HashesInterface;
+use futures_util::future::try_join_all;
+
+use super::{Gate, GateError, shown_limits::RULES};
+use crate::{
+    keys::naming,
+    limits::{CountedWindows, LimitOwner},
+    order::VoucherId,
+};
+
+impl Gate {
+    /// How many counters Redis holds for those of these vouchers that have limits, and then for their campaigns: a counter for each
+    /// subject of each limit that somebody has bought under, and one for each user with slots. Two round trips, whatever is counted.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn count_uses(&self, vouchers: &[VoucherId]) -> Result<Vec<(LimitOwner, u64)>, GateError> {
+        let client = self.pool.next();
+        let rules = vouchers.iter().map(async |voucher| {
+            let key = self.keys.limits(LimitOwner::Voucher(*voucher));
+            // HMGET: who may look at a status may do that, too.
+            let fields: Result<Vec<Option<String>>, _> = client.hmget(&key, vec![RULES]).await;
+            let rules = fields.map_err(|error| naming(&key, error))?.into_iter().flatten().next();
+            Ok::<_, GateError>(rules.map(|rules| (*voucher, rules)))
+        });
+        let limited: Vec<(VoucherId, String)> = try_join_all(rules).await?.into_iter().flatten().collect();
+        let campaigns = limited.iter().filter_map(|(_, rules)| CountedWindows::parse(rules)?.campaign);
+        let campaigns: BTreeSet<_> = campaigns.collect();
+        let owners = limited.iter().map(|(voucher, _)| LimitOwner::Voucher(*voucher));
+        let owners = owners.chain(campaigns.into_iter().map(LimitOwner::Campaign));
+        try_join_all(owners.map(async |owner| {
+            let key = self.keys.uses(owner);
+            let counters = client.hlen::<u64, _>(&key).await;
+            Ok((owner, counters.map_err(|error| naming(&key, error))?))
+        }))
+        .await
+    }
+}
