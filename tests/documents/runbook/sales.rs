@@ -79,6 +79,7 @@ async fn a_limit_is_set_right_and_taken_away_and_whoever_took_too_much_is_found(
         .types("A limit is wrong", "tidegate limit list --voucher 7\ntidegate voucher why", &[])
         .shows(&["phones", "refused, over the limit phones"]);
     operator.types("A limit is wrong", "tidegate limit set", &[]).succeeds().shows(&["3"]);
+    operator.types("A limit is wrong", "tidegate pause --voucher 7", &[]).succeeds();
 
     operator
         .types("One subject takes everything", "tidegate pause --voucher 7 --yes\nmysql -e", &[])
