@@ -30,8 +30,7 @@ if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
   or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
   return redis.error_reply('BADARG ' .. bad)
 end
-local has_slots, units, given = false, tonumber(quantity), { user = user }
-for at = 6, #ARGV, 2 do given[ARGV[at]] = ARGV[at + 1] end
+local has_slots, units = false, tonumber(quantity)
 local function refuse(reply) -- what the journal knows comes first; and a buyer hears of having bought
   local entry = call('HGET', KEYS[4], order)
   if not entry then
@@ -72,8 +71,9 @@ local rates, used = nil, ''
 local function count(all, key, scope)
   local writes, at = {}, 0
   for number, name, subject, window, offset, most, most_units in
-    string.gmatch(all, '([^ ;]+) ([^ ;]+) ([^ ;]+) ([^ ;]+) ([^ ;]+) ([^ ;]+) ([^ ;]+)') do
-    local value = subject == '*' and '' or given[subject]
+    string.gmatch(all, '(%d+) ([^ ;]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ;]+)') do
+    local value = subject == 'user' and user or subject == '*' and ''
+    for named = 6, value and 0 or #ARGV, 2 do value = value or ARGV[named] == subject and ARGV[named + 1] end
     if not value then return nil, redis.error_reply('NOSUBJECT ' .. subject) end
     local field = number .. ':' .. value
     if window == 'order' then

@@ -13,4 +13,5 @@ if #KEYS ~= 2 or #ARGV ~= 3 or not (find(order, '^[1-9]%d*$') and #order <= 19 a
 end
 local known = call('GET', KEYS[1])
 if not known or string.match(known, '^%d+') ~= order then return 0 end
-return call('PEXPIRE', KEYS[1], call('HEXISTS', KEYS[2], order) == 1 and long or short)
+call('PEXPIRE', KEYS[1], call('HEXISTS', KEYS[2], order) == 1 and long or short)
+return 1
