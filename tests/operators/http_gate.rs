@@ -1,6 +1,7 @@
 //! The gate over HTTP: what a caller sends, and what it is told.
 
 mod beside_worker;
+mod callers;
 mod keys;
 mod looks;
 mod metrics;
@@ -19,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tidegate_lab::{Proxy, RedisServer};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
 };
 
@@ -37,11 +38,16 @@ pub struct Answer {
 }
 
 /// Where a gate listens, by its log.
-pub async fn address_of(gate: &Worker) -> SocketAddr {
+async fn listening(gate: &Worker) -> SocketAddr {
     gate.says("gate listens address=").await;
     let log = gate.log();
     let address = log.split("gate listens address=").nth(1).expect("it was said");
-    let address = address.split_whitespace().next().expect("an address").parse().expect("an address");
+    address.split_whitespace().next().expect("an address").parse().expect("an address")
+}
+
+/// Where a gate listens that answers without TLS, and has reached Redis.
+pub async fn address_of(gate: &Worker) -> SocketAddr {
+    let address = listening(gate).await;
     until("it has reached Redis", || async {
         ask(address, Method::GET, "/readyz", &[], "").await.status == 200
     })
@@ -57,18 +63,29 @@ pub async fn ask(
     body: &str,
 ) -> Answer {
     let stream = TcpStream::connect(address).await.expect("the gate listens");
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+    ask_on(stream, method, path, headers, body).await.expect("an answer")
+}
+
+/// Asks on a connection that is there, of whatever kind.
+pub async fn ask_on<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> hyper::Result<Answer> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let mut request = Request::builder().method(method).uri(path).header("Host", "gate");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let request = request.body(Full::new(Bytes::from(body.to_owned()))).expect("a request");
-    let response = sender.send_request(request).await.expect("an answer");
+    let response = sender.send_request(request).await?;
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    let body = response.into_body().collect().await?.to_bytes();
     let text = String::from_utf8_lossy(&body).into_owned();
-    Answer { status, headers, text, body: serde_json::from_slice(&body).unwrap_or(Value::Null) }
+    Ok(Answer { status, headers, text, body: serde_json::from_slice(&body).unwrap_or(Value::Null) })
 }
 
 pub async fn post(address: SocketAddr, body: &Value) -> Answer {

@@ -5,6 +5,7 @@
 //!
 //! [`Gate::admit`]: tidegate_orders::Gate::admit
 
+mod caller;
 mod counters;
 mod gates;
 mod openapi;
@@ -14,13 +15,13 @@ mod problem;
 mod request;
 mod tutorial;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use hyper::{server::conn::http1, service::service_fn};
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
+    server::graceful::{GracefulShutdown, Watcher},
 };
 use tidegate_operations::System;
 use tidegate_orders::gate::SoldOut;
@@ -31,7 +32,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{gates::Gates, ordering::Ordering, pages::Pages};
+use self::{caller::Caller, gates::Gates, ordering::Ordering, pages::Pages};
 use crate::{
     http_server::listen_on,
     order_pages::{OrderPages, OrderWatch},
@@ -74,9 +75,11 @@ pub async fn serve(
             // Where all places are taken, callers wait in the kernel.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             match listener.accept().await {
-                Ok((client, _)) => {
+                Ok((client, peer)) => {
                     pages.counters().connected();
-                    talk(client, Arc::clone(&pages), place, &graceful);
+                    let pages = Arc::clone(&pages);
+                    let talk = Talk { peer: peer.ip(), pages, watcher: graceful.watcher() };
+                    tokio::spawn(talk.begin(client, place));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the gate cannot accept a connection");
@@ -95,26 +98,39 @@ pub async fn serve(
     Ok(())
 }
 
-fn talk(client: TcpStream, pages: Arc<Pages>, place: OwnedSemaphorePermit, graceful: &GracefulShutdown) {
-    // Small answers, each of which somebody waits for.
-    let _best_effort = client.set_nodelay(true);
-    let head_within = pages.settings().read_within;
-    let at_end = Arc::clone(&pages);
-    let service = service_fn(move |request| {
-        let pages = Arc::clone(&pages);
-        async move { Ok::<_, Infallible>(pages.answer(request).await) }
-    });
-    let talking = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(head_within)
-        .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(client), service);
-    let talking = graceful.watch(talking);
-    tokio::spawn(async move {
-        if let Err(error) = talking.await {
+/// What is needed to answer one connection.
+struct Talk {
+    peer: IpAddr,
+    pages: Arc<Pages>,
+    watcher: Watcher,
+}
+
+impl Talk {
+    /// Until it ends. Its place is given back then.
+    async fn begin(self, client: TcpStream, place: OwnedSemaphorePermit) {
+        // Small answers, each of which somebody waits for.
+        let _best_effort = client.set_nodelay(true);
+        let pages = Arc::clone(&self.pages);
+        if let Err(error) = self.http(client).await {
             tracing::debug!(%error, "a caller of the gate went away");
         }
-        at_end.counters().disconnected();
+        pages.counters().disconnected();
         drop(place);
-    });
+    }
+
+    async fn http(self, client: TcpStream) -> hyper::Result<()> {
+        let Self { peer, pages, watcher } = self;
+        let head_within = pages.settings().read_within;
+        let service = service_fn(move |request: Request<Incoming>| {
+            let pages = Arc::clone(&pages);
+            let caller = Caller::of(peer, request.headers(), &pages.settings().callers);
+            async move { Ok::<_, Infallible>(pages.answer(request, caller).await) }
+        });
+        let talking = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(head_within)
+            .max_buf_size(HEAD_BYTES)
+            .serve_connection(TokioIo::new(client), service);
+        watcher.watch(talking).await
+    }
 }

@@ -1,9 +1,13 @@
 //! The settings of a worker process.
 
+mod proxies;
+
 use std::{net::SocketAddr, time::Duration};
 
 use secrecy::SecretString;
 use tidegate_operations::{SystemSettings, brake::BrakeSettings};
+
+pub use self::proxies::{ProxyNet, UserHeader};
 
 /// All that a worker process is told.
 #[derive(Clone, Debug)]
@@ -85,4 +89,15 @@ pub struct GateSettings {
     pub sold_out_for: Duration,
     /// Template of the key under which the tutorial's service keeps a login: `login:token:<token>`. None: its path is not answered.
     pub tutorial_login: Option<String>,
+    /// Who says for others who they are.
+    pub callers: CallerSettings,
+}
+
+/// Who says for others who they are.
+#[derive(Clone, Debug, Default)]
+pub struct CallerSettings {
+    /// Proxies that are believed.
+    pub proxies: Vec<ProxyNet>,
+    /// The header in which they name the user; None: they do not.
+    pub user_header: Option<UserHeader>,
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    caller::Caller,
     counters::GateCounters,
     gates::Gates,
     openapi,
@@ -70,7 +71,7 @@ impl Pages {
         &self.settings
     }
 
-    pub async fn answer(&self, request: Request<Incoming>) -> Answer {
+    pub async fn answer(&self, request: Request<Incoming>, caller: Caller) -> Answer {
         let is_read = [Method::GET, Method::HEAD].contains(request.method());
         let path = request.uri().path();
         let needs_token = ["/orders", "/metrics"].contains(&path) || path.starts_with("/orders/");
@@ -84,7 +85,7 @@ impl Pages {
             "/metrics" if is_read => self.metrics(),
             "/orders" if request.method() == Method::POST => {
                 let began = Instant::now();
-                let answered = self.order(request).await;
+                let answered = self.order(request, &caller).await;
                 self.counters.answered(&answered, began.elapsed());
                 answered.map_or_else(|told| problem(&told), accepted)
             }
@@ -144,12 +145,13 @@ impl Pages {
         tutorial::told(&answered)
     }
 
-    async fn order(&self, request: Request<Incoming>) -> Result<Admitted, Problem> {
+    async fn order(&self, request: Request<Incoming>, caller: &Caller) -> Result<Admitted, Problem> {
+        let user = caller.user()?;
         if !is_json(request.headers()) {
             return Err(ProblemKind::NotJson.into());
         }
         let attributes = attributes(request.headers())?;
-        let wanted = request::read(&self.body(request).await?).map_err(|bad| match bad {
+        let wanted = request::read(&self.body(request).await?, user).map_err(|bad| match bad {
             BadBody::NoJson(detail) => ProblemKind::BadJson.because(detail),
             BadBody::Faults(faults) => Problem::of_faults(&faults),
         })?;

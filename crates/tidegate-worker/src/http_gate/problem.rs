@@ -57,6 +57,8 @@ problems! {
     BadJson 400 "bad-json" "The body is no JSON": "Send a JSON object, in UTF-8, such as {\"voucherId\": \"7\", \"userId\": \"1001\"}."
     BadQuestion 400 "bad-question" "The path or its query cannot be used": "The member `detail` says why."
     NoToken 401 "no-token" "The secret is missing or wrong": "Send `Authorization: Bearer` with gate.token."
+    NotAProxy 403 "not-a-proxy" "Only listed proxies may say who the user is": "The header of gate.user_header came from an address that gate.trusted_proxies does not list. Leave it out, and send `userId`."
+    NoUser 403 "no-user" "The proxy does not say who the user is": "A proxy of gate.trusted_proxies must send the header of gate.user_header once, with the id of a user."
     NoSuchPage 404 "no-such-page" "There is nothing at this path": "Orders are asked for with POST /orders."
     NoSuchSale 404 "no-such-sale" "This voucher is not on sale": "Redis holds no stock of the voucher. It was not loaded, or its id is wrong."
     NoSuchRegion 404 "no-such-region" "The campaign has no such region": "`tidegate campaign show` lists the regions of a campaign, with their vouchers."

@@ -46,8 +46,8 @@ pub enum BadBody {
 const MEMBERS: [&str; 7] = ["voucherId", "campaignId", "region", "userId", "quantity", "subjects", "orderId"];
 const MOST_REGION_BYTES: usize = 32;
 
-/// Reads a body.
-pub fn read(body: &Bytes) -> Result<Wanted, BadBody> {
+/// Reads a body. Where a proxy answers for the user, the body may leave it out, and says no other.
+pub fn read(body: &Bytes, by_proxy: Option<UserId>) -> Result<Wanted, BadBody> {
     let value: Value = serde_json::from_slice(body).map_err(|error| BadBody::NoJson(error.to_string()))?;
     let Value::Object(members) = value else {
         let detail = "must be an object such as {\"voucherId\": \"7\", \"userId\": \"1001\"}".to_owned();
@@ -58,7 +58,7 @@ pub fn read(body: &Bytes) -> Result<Wanted, BadBody> {
         fault(&mut faults, name, format!("is none of {}", MEMBERS.join(", ")));
     }
     let item = item(&members, &mut faults);
-    let user = required(&members, "userId", UserId::parse, &mut faults);
+    let user = user(&members, by_proxy, &mut faults);
     let order = optional(&members, "orderId", OrderId::parse, &mut faults);
     let quantity = optional(&members, "quantity", Quantity::parse, &mut faults).unwrap_or(Quantity::ONE);
     let subjects = subjects(&members, &mut faults);
@@ -101,6 +101,14 @@ fn item(members: &Map<String, Value>, faults: &mut Vec<Fault>) -> Option<Item> {
         }
         (None, Ok(_)) => None,
     }
+}
+
+fn user(members: &Map<String, Value>, by_proxy: Option<UserId>, faults: &mut Vec<Fault>) -> Option<UserId> {
+    let Some(by_proxy) = by_proxy else { return required(members, "userId", UserId::parse, faults) };
+    if optional(members, "userId", UserId::parse, faults).is_some_and(|user| user != by_proxy) {
+        fault(faults, "userId", "is not the user whom the proxy names: leave it out".to_owned());
+    }
+    Some(by_proxy)
 }
 
 type Parse<T, E> = fn(&[u8]) -> Result<T, E>;
@@ -183,7 +191,7 @@ mod tests {
     use super::*;
 
     fn faults(body: &str) -> Vec<String> {
-        match read(&Bytes::from(body.to_owned())) {
+        match read(&Bytes::from(body.to_owned()), None) {
             Err(BadBody::Faults(faults)) => faults.into_iter().map(|fault| fault.pointer).collect(),
             other => panic!("{body}: {other:?}"),
         }
@@ -193,7 +201,7 @@ mod tests {
     fn ids_are_texts_or_numbers_and_what_is_wrong_is_named_by_its_place() {
         let body =
             r#"{"voucherId":"7","userId":1001.0,"quantity":2,"subjects":{"phone":"a1"},"orderId":"42"}"#;
-        let wanted = read(&Bytes::from_static(body.as_bytes())).unwrap();
+        let wanted = read(&Bytes::from_static(body.as_bytes()), None).unwrap();
         assert_eq!(wanted.item, Item::Voucher(7.try_into().unwrap()));
         assert_eq!((wanted.user.get(), wanted.quantity.get()), (1001, 2));
         assert_eq!(wanted.order.map(OrderId::get), Some(42));
@@ -220,7 +228,7 @@ mod tests {
             assert_eq!(faults(body), [place], "{body}");
         }
         let region =
-            read(&Bytes::from_static(br#"{"campaignId":5,"region":"north","userId":1}"#)).unwrap().item;
+            read(&Bytes::from_static(br#"{"campaignId":5,"region":"north","userId":1}"#), None).unwrap().item;
         assert_eq!(region, Item::Region { campaign: 5.try_into().unwrap(), region: "north".to_owned() });
         for (body, places) in [
             (r#"{"campaignId":5,"userId":1}"#, &["/region"][..]),
@@ -231,9 +239,23 @@ mod tests {
             assert_eq!(faults(body), places, "{body}");
         }
         for body in [&b""[..], b"{", b"\xff", b"{\"voucherId\":\"\xff\"}"] {
-            assert!(matches!(read(&Bytes::copy_from_slice(body)), Err(BadBody::NoJson(_))), "{body:?}");
+            assert!(matches!(read(&Bytes::copy_from_slice(body), None), Err(BadBody::NoJson(_))), "{body:?}");
         }
         let deep = "[".repeat(10_000);
-        assert!(matches!(read(&Bytes::from(deep)), Err(BadBody::NoJson(_))));
+        assert!(matches!(read(&Bytes::from(deep), None), Err(BadBody::NoJson(_))));
+    }
+
+    #[test]
+    fn a_user_whom_a_proxy_names_may_be_left_out_and_is_no_other() {
+        let user = |body: &'static str| read(&Bytes::from_static(body.as_bytes()), UserId::try_from(5).ok());
+        for body in
+            [r#"{"voucherId":"7"}"#, r#"{"voucherId":"7","userId":"5"}"#, r#"{"voucherId":7,"userId":5}"#]
+        {
+            assert_eq!(user(body).unwrap().user.get(), 5, "{body}");
+        }
+        for body in [r#"{"voucherId":"7","userId":"6"}"#, r#"{"voucherId":"7","userId":null}"#] {
+            let Err(BadBody::Faults(faults)) = user(body) else { panic!("{body}") };
+            assert_eq!(faults[0].pointer, "/userId", "{body}");
+        }
     }
 }

@@ -268,6 +268,27 @@ fn only_on_loopback_a_worker_can_be_watched_without_a_token() {
 }
 
 #[test]
+fn what_the_gate_is_told_of_callers_is_refused_where_it_cannot_be_meant() {
+    let gate = |pairs: &[&str]| load(&sets(pairs), &[]).unwrap().settings.gate;
+    let told = gate(&["gate.trusted_proxies=10.0.0.0/8, fd00::5", "gate.user_header=X-User-Id"]).callers;
+    assert_eq!((told.proxies.len(), told.user_header.unwrap().name().as_str()), (2, "x-user-id"));
+    for (pair, told) in [
+        ("gate.trusted_proxies=proxy.local", "names \"proxy.local\", which is no IP address"),
+        ("gate.trusted_proxies=10.0.0.1,,10.0.0.2", "names \"\", which"),
+        ("gate.trusted_proxies=0.0.0.0/0", "would believe everybody"),
+        ("gate.user_header=X-User-Id", "list them; gate.trusted_proxies = []"),
+    ] {
+        let found = problems(load(&sets(&[pair]), &[]));
+        assert!(found.len() == 1 && found[0].contains(told), "{pair}: {found:#?}");
+    }
+    for header in ["X User", "Authorization", "x-forwarded-for"] {
+        let pairs = ["gate.trusted_proxies=127.0.0.1".to_owned(), format!("gate.user_header={header}")];
+        let found = problems(load(&sets(&[&pairs[0], &pairs[1]]), &[]));
+        assert!(found.len() == 1 && found[0].contains("such as X-User-Id"), "{header}: {found:#?}");
+    }
+}
+
+#[test]
 fn one_prefix_separates_every_name_from_those_of_another_fleet() {
     let usual = load(&ConfigArgs::default(), &[]).unwrap().settings;
     let settings = load(&sets(&["redis.prefix=shop2:"]), &[]).unwrap().settings;

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, num::NonZeroU32};
 use secrecy::SecretString;
 use tidegate_operations::brake::BrakeSettings;
 use tidegate_orders::gate::{Confirmation, ConfirmedIn};
-use tidegate_worker::GateSettings;
+use tidegate_worker::{CallerSettings, GateSettings};
 
 use super::{HOUR_MS, admin::token};
 use crate::config::reader::Reader;
@@ -13,6 +13,18 @@ use crate::config::reader::Reader;
 /// Reads where the gate listens, and to whom.
 pub(super) fn read(reader: &mut Reader<'_>) -> GateSettings {
     let token = token(reader, "gate.token");
+    GateSettings {
+        listen: listen(reader, &token),
+        token: Some(token).filter(|token| !token.is_empty()).map(SecretString::from),
+        connections: reader.number("gate.connections", 1..=1_000_000),
+        read_within: reader.millis("gate.read_ms", 100..=60_000),
+        tutorial_login: tutorial_login(reader),
+        sold_out_for: reader.millis("gate.sold_out_ms", 0..=10_000),
+        callers: callers(reader),
+    }
+}
+
+fn listen(reader: &mut Reader<'_>, token: &str) -> SocketAddr {
     let listen = reader.text("gate.listen").parse::<SocketAddr>();
     if listen.is_err() {
         reader.wrong("gate.listen", "must be IP:PORT, such as 127.0.0.1:8434 or [::1]:8434");
@@ -25,14 +37,26 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GateSettings {
              for example to what `openssl rand -hex 32` prints; or listen on 127.0.0.1",
         );
     }
-    GateSettings {
-        listen,
-        token: Some(token).filter(|token| !token.is_empty()).map(SecretString::from),
-        connections: reader.number("gate.connections", 1..=1_000_000),
-        read_within: reader.millis("gate.read_ms", 100..=60_000),
-        tutorial_login: tutorial_login(reader),
-        sold_out_for: reader.millis("gate.sold_out_ms", 0..=10_000),
+    listen
+}
+
+fn callers(reader: &mut Reader<'_>) -> CallerSettings {
+    const PROXIES: &str = "gate.trusted_proxies";
+    const HEADER: &str = "gate.user_header";
+    let mut proxies = Vec::new();
+    for net in reader.words(PROXIES) {
+        match net.parse() {
+            Ok(net) => proxies.push(net),
+            Err(why) => reader.wrong(PROXIES, format!("names {net:?}, which {why}")),
+        }
     }
+    let header = reader.text(HEADER);
+    if header.is_empty() {
+        return CallerSettings { proxies, user_header: None };
+    }
+    let user_header = header.parse().map_err(|why: &str| reader.wrong(HEADER, why)).ok();
+    reader.rule(!proxies.is_empty(), HEADER, PROXIES, "is believed of listed proxies only: list them");
+    CallerSettings { proxies, user_header }
 }
 
 /// How many replicas have an order before it counts as admitted.

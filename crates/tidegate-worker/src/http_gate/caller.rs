@@ -1,0 +1,101 @@
+//! Who asks: for which user. Proxies are believed where they are listed, and nobody else is.
+
+use std::net::IpAddr;
+
+use hyper::{HeaderMap, header::HeaderValue};
+use tidegate_orders::UserId;
+
+use super::problem::{Problem, ProblemKind};
+use crate::settings::{CallerSettings, UserHeader};
+
+/// What is known of whoever sent a request, before its body is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    user: NamedUser,
+}
+
+/// The user whom a header names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NamedUser {
+    /// None is named, and none has to be: the body says it.
+    ByBody,
+    /// This one, by a listed proxy.
+    ByProxy(UserId),
+    /// A listed proxy names nobody, or two, or what is no user.
+    NotByProxy(&'static str),
+    /// Somebody else sent the header.
+    BySomebody,
+}
+
+impl Caller {
+    /// Whoever is behind a connection from `peer` that sent these headers.
+    pub fn of(peer: IpAddr, headers: &HeaderMap, settings: &CallerSettings) -> Self {
+        let is_proxy = |address: IpAddr| settings.proxies.iter().any(|net| net.contains(address));
+        let user = match &settings.user_header {
+            None => NamedUser::ByBody,
+            Some(header) if is_proxy(peer) => user_of_proxy(headers, header),
+            Some(header) if headers.contains_key(header.name()) => NamedUser::BySomebody,
+            Some(_) => NamedUser::ByBody,
+        };
+        Self { user }
+    }
+
+    /// The user, where a proxy answers for it. None: the request has to say it.
+    ///
+    /// # Errors
+    /// When the header is there and must not be believed, or has to be there and names no user.
+    pub fn user(&self) -> Result<Option<UserId>, Problem> {
+        match self.user {
+            NamedUser::ByBody => Ok(None),
+            NamedUser::ByProxy(user) => Ok(Some(user)),
+            NamedUser::NotByProxy(why) => Err(ProblemKind::NoUser.because(why)),
+            NamedUser::BySomebody => Err(ProblemKind::NotAProxy.into()),
+        }
+    }
+}
+
+fn user_of_proxy(headers: &HeaderMap, header: &UserHeader) -> NamedUser {
+    let mut named = headers.get_all(header.name()).iter().map(HeaderValue::as_bytes);
+    match (named.next(), named.next()) {
+        (Some(user), None) => UserId::parse(user)
+            .map_or(NamedUser::NotByProxy("the header is no id of a user"), NamedUser::ByProxy),
+        (None, _) => NamedUser::NotByProxy("the header is missing"),
+        (Some(_), Some(_)) => NamedUser::NotByProxy("the header is there twice"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> CallerSettings {
+        let proxies = ["10.0.0.0/8", "127.0.0.1"].map(|net| net.parse().unwrap()).into();
+        CallerSettings { proxies, user_header: Some("X-User-Id".parse().unwrap()) }
+    }
+
+    fn caller(peer: &str, headers: &[(&'static str, &str)]) -> Caller {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        Caller::of(peer.parse().unwrap(), &map, &settings())
+    }
+
+    #[test]
+    fn a_user_is_believed_of_a_listed_proxy_only_and_there_it_has_to_be_named() {
+        let user = |peer: &str, headers: &[(&'static str, &str)]| {
+            caller(peer, headers).user().map_err(|problem| problem.kind)
+        };
+        let named = [("x-user-id", "42")];
+        assert_eq!(user("10.0.0.1", &named), Ok(Some(UserId::try_from(42).unwrap())));
+        assert_eq!(user("203.0.113.9", &named), Err(ProblemKind::NotAProxy));
+        assert_eq!(user("203.0.113.9", &[]), Ok(None));
+        for wrong in ["", "0", "-1", "4 2", "x", "9223372036854775808"] {
+            assert_eq!(user("10.0.0.1", &[("x-user-id", wrong)]), Err(ProblemKind::NoUser), "{wrong:?}");
+        }
+        assert_eq!(user("10.0.0.1", &[]), Err(ProblemKind::NoUser));
+        assert_eq!(user("10.0.0.1", &[named[0], named[0]]), Err(ProblemKind::NoUser));
+        let forged = [("x-forwarded-for", "10.0.0.2"), named[0]];
+        assert_eq!(user("203.0.113.9", &forged), Err(ProblemKind::NotAProxy), "the peer is what counts");
+    }
+}
