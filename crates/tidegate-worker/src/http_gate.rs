@@ -5,6 +5,7 @@
 //!
 //! [`Gate::admit`]: tidegate_orders::Gate::admit
 
+mod attempts;
 mod caller;
 mod counters;
 mod gates;

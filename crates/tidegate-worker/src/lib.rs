@@ -20,7 +20,8 @@ mod worker;
 pub use pause_signals::PauseSignals;
 pub use process::Process;
 pub use settings::{
-    AdminSettings, CallerSettings, GateSettings, ProcessSettings, ProxyNet, UserHeader, WorkerSettings,
+    AdminSettings, AttemptRate, AttemptSettings, CallerSettings, GateSettings, ProcessSettings, ProxyNet,
+    UserHeader, WorkerSettings,
 };
 pub use trace::Traces;
 pub use worker::NameTaken;

@@ -2,10 +2,11 @@
 
 mod proxies;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, time::Duration};
 
 use secrecy::SecretString;
 use tidegate_operations::{SystemSettings, brake::BrakeSettings};
+use tidegate_orders::limits::SubjectName;
 
 pub use self::proxies::{ProxyNet, UserHeader};
 
@@ -91,6 +92,8 @@ pub struct GateSettings {
     pub tutorial_login: Option<String>,
     /// Who says for others who they are.
     pub callers: CallerSettings,
+    /// How often one may ask.
+    pub attempts: AttemptSettings,
 }
 
 /// Who says for others who they are.
@@ -100,4 +103,22 @@ pub struct CallerSettings {
     pub proxies: Vec<ProxyNet>,
     /// The header in which they name the user; None: they do not.
     pub user_header: Option<UserHeader>,
+}
+
+/// How often one may ask before Redis is asked.
+#[derive(Clone, Debug, Default)]
+pub struct AttemptSettings {
+    /// By the address of the caller. None: as often as it likes.
+    pub by_address: Option<AttemptRate>,
+    /// By the user, and by what callers say of themselves.
+    pub by_subject: BTreeMap<SubjectName, AttemptRate>,
+}
+
+/// So many attempts at once after a rest, and so many in each span that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttemptRate {
+    /// How many.
+    pub attempts: NonZeroU32,
+    /// In which time. Long enough that each attempt has a part of it.
+    pub span: Duration,
 }

@@ -1,7 +1,8 @@
-//! Who may ask the gate. Addresses of loopback stand for callers and proxies: 127.0.0.1 is a listed proxy.
+//! Who may ask the gate, and how often. Addresses of loopback stand for callers and proxies: 127.0.0.1 is a listed proxy.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use futures_util::future::join_all;
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio::net::{TcpSocket, TcpStream};
@@ -44,6 +45,13 @@ impl Scene {
         let headers = [&[JSON], headers].concat();
         let stream = self.connect(from).await;
         ask_on(stream, Method::POST, "/orders", &headers, &body.to_string()).await.expect("an answer")
+    }
+
+    /// How often scripts were called, by which alone the gate admits.
+    async fn admissions(&self) -> u64 {
+        let stats = self.site.call("INFO commandstats").await.as_string().expect("a text");
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or_default()
     }
 
     async fn end(self) {
@@ -92,5 +100,129 @@ async fn who_the_user_is_a_header_says_of_listed_proxies_only_and_nobody_else_ca
     let mut buyers: Vec<_> = buyers.iter().filter_map(fred::types::Value::as_string).collect();
     buyers.sort();
     assert_eq!(buyers, ["42", "43"]);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_by_one_address_is_refused_without_redis_and_holds_up_nobody_else() {
+    let scene = Scene::open(1_000, &[("GATE_ATTEMPTS_BY_ADDRESS", "20/1h")]).await;
+    // What the caller invents stands to the left of what the proxy heard, and every request has another invention.
+    let flood = (0..200).map(async |nth: u32| {
+        let chain = format!("203.0.113.{}, 10.9.{nth}.1, 198.51.100.7", nth % 250);
+        let body = json!({ "voucherId": "7", "userId": 1_000 + nth });
+        scene.post(PROXY, &[("X-Forwarded-For", &chain)], &body).await
+    });
+    let ordinary = (1..=10).map(async |user: u32| {
+        let body = json!({ "voucherId": "7", "userId": 100 + user });
+        scene.post(PROXY, &[("X-Forwarded-For", "198.51.100.8, 127.0.0.1")], &body).await.status
+    });
+    let (flood, ordinary) = tokio::join!(join_all(flood), join_all(ordinary));
+    assert_eq!(ordinary, [202; 10]);
+    let refused: Vec<&Answer> =
+        flood.iter().filter(|answer| kind(answer) == (429, "too-many-attempts")).collect();
+    assert_eq!(refused.len(), 180);
+    for answer in refused {
+        let wait_ms = answer.body["retryAfterMs"].as_u64().expect("a number");
+        let wait_s: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((1..=180_000).contains(&wait_ms) && wait_s == wait_ms.div_ceil(1000), "{:#}", answer.body);
+        assert!(answer.body["subject"].is_null());
+    }
+    assert_eq!(scene.site.redis_stock(7).await, Some(970), "20 and 10");
+    let asked = scene.admissions().await;
+    for _ in 0..20 {
+        let body = json!({ "voucherId": "7", "userId": "1" });
+        let refused = scene.post(PROXY, &[("X-Forwarded-For", "198.51.100.7")], &body).await;
+        assert_eq!(kind(&refused), (429, "too-many-attempts"));
+    }
+    assert_eq!(scene.admissions().await, asked, "Redis was not asked");
+
+    let metrics =
+        ask_on(scene.connect(PROXY).await, Method::GET, "/metrics", &[], "").await.expect("an answer");
+    let line = "tidegate_gate_requests_total{outcome=\"too-many-attempts\"} 200";
+    assert!(metrics.text.lines().any(|found| found == line), "{}", metrics.text);
+
+    // Of one that is no proxy, the header says nothing: it changes its word each time, and not its address.
+    let strangers = (0..30).map(async |nth: u32| {
+        let chain = format!("203.0.113.{nth}");
+        let body = json!({ "voucherId": "7", "userId": 2_000 + nth });
+        scene.post(STRANGER, &[("X-Forwarded-For", &chain)], &body).await.status
+    });
+    let strangers = join_all(strangers).await;
+    assert_eq!(strangers.iter().filter(|status| **status == 202).count(), 20, "{strangers:?}");
+    for page in ["/livez", "/readyz", "/openapi.json"] {
+        let stream = scene.connect(STRANGER).await;
+        assert_eq!(
+            ask_on(stream, Method::GET, page, &[], "").await.expect("an answer").status,
+            200,
+            "{page}"
+        );
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_user_and_phone_has_its_attempts_and_the_refusal_names_which() {
+    let scene = Scene::open(1_000, &[("GATE_ATTEMPTS_BY_SUBJECT", "user=3/1h phone=2/1h")]).await;
+    let order = |user: u32, phone: Option<&str>| match phone {
+        Some(phone) => json!({ "voucherId": "7", "userId": user, "subjects": { "phone": phone } }),
+        None => json!({ "voucherId": "7", "userId": user }),
+    };
+    for user in [1, 2] {
+        assert_eq!(scene.post(STRANGER, &[], &order(user, Some("a"))).await.status, 202);
+    }
+    let asked = scene.admissions().await;
+    let refused = scene.post(STRANGER, &[], &order(3, Some("a"))).await;
+    assert_eq!(kind(&refused), (429, "too-many-attempts"));
+    assert_eq!(refused.body["subject"], "phone", "{:#}", refused.body);
+    assert_eq!(scene.admissions().await, asked, "Redis was not asked");
+    for _ in 0..2 {
+        assert_eq!(kind(&scene.post(STRANGER, &[], &order(1, None)).await), (409, "second-order"));
+    }
+    let refused = scene.post(STRANGER, &[], &order(1, None)).await;
+    assert_eq!((refused.status, &refused.body["subject"]), (429, &json!("user")));
+
+    // As many as want, each with a phone of its own, and the first of them has not been forgotten.
+    let many = join_all((10..300).map(async |user: u32| {
+        scene.post(STRANGER, &[], &order(user, Some(&format!("p{user}")))).await.status
+    }));
+    assert!(many.await.iter().all(|status| *status == 202));
+    assert_eq!(kind(&scene.post(STRANGER, &[], &order(4, Some("a"))).await), (429, "too-many-attempts"));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_as_long_as_it_was_told_may_ask_again() {
+    let scene = Scene::open(10, &[("GATE_ATTEMPTS_BY_SUBJECT", "user=1/1s")]).await;
+    let body = json!({ "voucherId": "7", "userId": "1" });
+    assert_eq!(scene.post(STRANGER, &[], &body).await.status, 202);
+    let refused = scene.post(STRANGER, &[], &body).await;
+    assert_eq!(kind(&refused), (429, "too-many-attempts"));
+    let wait_ms = refused.body["retryAfterMs"].as_u64().expect("a number");
+    tokio::time::sleep(std::time::Duration::from_millis(wait_ms)).await;
+    assert_eq!(kind(&scene.post(STRANGER, &[], &body).await), (409, "second-order"));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_front_end_of_the_tutorial_hears_in_its_own_way_that_it_asked_too_often() {
+    let login = ("GATE_TUTORIAL_LOGIN", "login:token:<token>");
+    let limits = [("GATE_ATTEMPTS_BY_SUBJECT", "user=1/1h"), ("GATE_ATTEMPTS_BY_ADDRESS", "3/1h")];
+    let scene = Scene::open(10, &[&[login], &limits[..]].concat()).await;
+    for user in [1, 2] {
+        scene.site.call(&format!("HSET login:token:t{user} id {user}")).await;
+    }
+    let buy = async |token: &str| -> Value {
+        let stream = scene.connect(STRANGER).await;
+        let headers = [("authorization", token)];
+        let answer = ask_on(stream, Method::POST, "/voucher-order/seckill/7", &headers, "").await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.body
+    };
+    let too_often = json!({ "success": false, "errorMsg": "操作太频繁，请稍后再试！" });
+    assert_eq!(buy("t1").await["success"], true);
+    assert_eq!(buy("t1").await, too_often, "this user");
+    assert_eq!(buy("t2").await["success"], true);
+    assert_eq!(buy("t2").await, too_often, "this address");
     scene.end().await;
 }

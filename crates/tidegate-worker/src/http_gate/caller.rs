@@ -1,6 +1,6 @@
-//! Who asks: for which user. Proxies are believed where they are listed, and nobody else is.
+//! Who asks: from which address, and for which user. Proxies are believed where they are listed, and nobody else is.
 
-use std::net::IpAddr;
+use std::{iter::once, net::IpAddr};
 
 use hyper::{HeaderMap, header::HeaderValue};
 use tidegate_orders::UserId;
@@ -8,9 +8,12 @@ use tidegate_orders::UserId;
 use super::problem::{Problem, ProblemKind};
 use crate::settings::{CallerSettings, UserHeader};
 
+const FORWARDED_FOR: &str = "x-forwarded-for";
+
 /// What is known of whoever sent a request, before its body is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
+    address: IpAddr,
     user: NamedUser,
 }
 
@@ -37,7 +40,12 @@ impl Caller {
             Some(header) if headers.contains_key(header.name()) => NamedUser::BySomebody,
             Some(_) => NamedUser::ByBody,
         };
-        Self { user }
+        Self { address: origin(peer, headers, is_proxy), user }
+    }
+
+    /// Where it is, as far as anybody knows who is believed.
+    pub const fn address(&self) -> IpAddr {
+        self.address
     }
 
     /// The user, where a proxy answers for it. None: the request has to say it.
@@ -52,6 +60,30 @@ impl Caller {
             NamedUser::BySomebody => Err(ProblemKind::NotAProxy.into()),
         }
     }
+}
+
+/// Each proxy appends whom it heard, so from the right on, they are as true as the one that wrote them: up to the first that is
+/// no proxy of ours, which may have invented all before it.
+fn origin(peer: IpAddr, headers: &HeaderMap, is_proxy: impl Fn(IpAddr) -> bool) -> IpAddr {
+    let lines = headers.get_all(FORWARDED_FOR).iter();
+    let entries: Vec<&str> = lines.flat_map(|line| line.to_str().unwrap_or("?").split(',')).collect();
+    let heard = entries.into_iter().rev().map(|entry| address_in(entry.trim()));
+    let mut nearest = peer.to_canonical();
+    // What is no address says nothing, and nothing before it counts: the proxy that wrote it stands for its callers.
+    for heard in once(Some(peer)).chain(heard).map_while(|heard| heard) {
+        nearest = heard.to_canonical();
+        if !is_proxy(nearest) {
+            break;
+        }
+    }
+    nearest
+}
+
+/// Some proxies add the port.
+fn address_in(entry: &str) -> Option<IpAddr> {
+    let with_port = || entry.parse().map(|address: std::net::SocketAddr| address.ip());
+    let in_brackets = || entry.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    entry.parse().ok().or_else(|| with_port().ok()).or_else(in_brackets)
 }
 
 fn user_of_proxy(headers: &HeaderMap, header: &UserHeader) -> NamedUser {
@@ -79,6 +111,35 @@ mod tests {
             map.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
         Caller::of(peer.parse().unwrap(), &map, &settings())
+    }
+
+    fn address(peer: &str, chain: &[&str]) -> String {
+        let headers: Vec<_> = chain.iter().map(|line| (FORWARDED_FOR, *line)).collect();
+        caller(peer, &headers).address().to_string()
+    }
+
+    #[test]
+    fn the_address_is_the_rightmost_that_a_listed_proxy_heard_and_is_none_itself() {
+        assert_eq!(address("203.0.113.9", &["198.51.100.1"]), "203.0.113.9", "nobody's word");
+        assert_eq!(address("10.0.0.1", &[]), "10.0.0.1");
+        assert_eq!(address("10.0.0.1", &["198.51.100.1"]), "198.51.100.1");
+        assert_eq!(address("10.0.0.1", &["1.1.1.1, 198.51.100.1"]), "198.51.100.1", "before it, anything");
+        assert_eq!(address("10.0.0.1", &["1.1.1.1,198.51.100.1 , 10.0.0.7,127.0.0.1"]), "198.51.100.1");
+        assert_eq!(address("10.0.0.1", &["1.1.1.1", "198.51.100.1", "10.0.0.2"]), "198.51.100.1", "lines");
+        assert_eq!(address("10.0.0.1", &["10.0.0.3, 10.0.0.2"]), "10.0.0.3", "all are proxies");
+        assert_eq!(address("::ffff:10.0.0.1", &["::ffff:198.51.100.1"]), "198.51.100.1");
+        assert_eq!(address("10.0.0.1", &["198.51.100.1:4711"]), "198.51.100.1");
+        assert_eq!(address("10.0.0.1", &["[2001:db8::1]:4711"]), "2001:db8::1");
+        assert_eq!(address("10.0.0.1", &["[2001:db8::1]"]), "2001:db8::1");
+    }
+
+    #[test]
+    fn what_is_no_address_ends_the_chain_at_the_proxy_that_wrote_it() {
+        for nothing in ["unknown", "", "198.51.100.1,", "_hidden", "198.51.100.1, 1.2.3.4.5", "\u{fc}"] {
+            assert_eq!(address("10.0.0.1", &[nothing]), "10.0.0.1", "{nothing:?}");
+        }
+        assert_eq!(address("10.0.0.1", &["198.51.100.1, unknown, 10.0.0.2"]), "10.0.0.2");
+        assert_eq!(address("10.0.0.1", &["unknown, 198.51.100.1"]), "198.51.100.1", "it is never reached");
     }
 
     #[test]

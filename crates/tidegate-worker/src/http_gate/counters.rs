@@ -62,7 +62,8 @@ impl GateCounters {
         }
     }
 
-    fn refused(&self, problem: &Problem) {
+    /// A request was refused, and took no time worth counting.
+    pub fn refused(&self, problem: &Problem) {
         if let Some(at) = ProblemKind::ALL.iter().position(|kind| *kind == problem.kind) {
             self.problems[at].fetch_add(1, Relaxed);
         }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    attempts::Attempts,
     caller::Caller,
     counters::GateCounters,
     gates::Gates,
@@ -46,6 +47,7 @@ pub struct Pages {
     logins: Option<Logins>,
     counters: GateCounters,
     document: Bytes,
+    attempts: Attempts,
     settings: GateSettings,
     stop: CancellationToken,
 }
@@ -60,7 +62,8 @@ impl Pages {
     ) -> Self {
         let logins = settings.tutorial_login.as_deref().map(Logins::new);
         let (counters, document) = (GateCounters::default(), openapi::document().into());
-        Self { gates, ordering, orders, logins, counters, document, settings, stop }
+        let attempts = Attempts::new(&settings.attempts);
+        Self { gates, ordering, orders, logins, counters, document, attempts, settings, stop }
     }
 
     pub fn counters(&self) -> &GateCounters {
@@ -74,6 +77,9 @@ impl Pages {
     pub async fn answer(&self, request: Request<Incoming>, caller: Caller) -> Answer {
         let is_read = [Method::GET, Method::HEAD].contains(request.method());
         let path = request.uri().path();
+        if let Err(told) = self.attempts.count_address(caller.address(), path) {
+            return self.too_many(path, told);
+        }
         let needs_token = ["/orders", "/metrics"].contains(&path) || path.starts_with("/orders/");
         if needs_token && !has_token(request.headers(), self.settings.token.as_ref()) {
             return no_token();
@@ -90,7 +96,7 @@ impl Pages {
                 answered.map_or_else(|told| problem(&told), accepted)
             }
             "/orders" => allowing("POST"),
-            path if self.logins.is_some() && path.starts_with(tutorial::PATH) => {
+            path if self.is_of_tutorial(path) => {
                 if request.method() == Method::POST {
                     self.order_of_tutorial(path, request.headers()).await
                 } else {
@@ -120,6 +126,15 @@ impl Pages {
         answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready\n{why}\n"))
     }
 
+    fn is_of_tutorial(&self, path: &str) -> bool {
+        self.logins.is_some() && path.starts_with(tutorial::PATH)
+    }
+
+    fn too_many(&self, path: &str, told: Problem) -> Answer {
+        self.counters.refused(&told);
+        if self.is_of_tutorial(path) { tutorial::told(&Err(told)) } else { problem(&told) }
+    }
+
     fn metrics(&self) -> Answer {
         match metrics::render_of("gate", |families| self.counters.add_to(families)) {
             Ok(page) => answer(StatusCode::OK, METRICS, page),
@@ -140,7 +155,10 @@ impl Pages {
         let item = Item::Voucher(voucher);
         let wanted = Wanted { item, user, quantity: Quantity::ONE, subjects: Subjects::none(), order: None };
         let traceparent = attributes(headers).ok().and_then(|it| it.traceparent);
-        let answered = self.ordering.order(wanted, Attributes { key: None, traceparent }).await;
+        let answered = match self.attempts.count_subjects(user, &wanted.subjects) {
+            Ok(()) => self.ordering.order(wanted, Attributes { key: None, traceparent }).await,
+            Err(told) => Err(told),
+        };
         self.counters.answered(&answered, began.elapsed());
         tutorial::told(&answered)
     }
@@ -155,6 +173,7 @@ impl Pages {
             BadBody::NoJson(detail) => ProblemKind::BadJson.because(detail),
             BadBody::Faults(faults) => Problem::of_faults(&faults),
         })?;
+        self.attempts.count_subjects(wanted.user, &wanted.subjects)?;
         self.ordering.order(wanted, attributes).await
     }
 

@@ -78,6 +78,7 @@ problems! {
     MissingSubject 422 "missing-subject" "A limit counts by something that was not sent": "The member `subject` names it: send it among `subjects`."
     OtherRequest 422 "other-request" "Something else was asked for under this Idempotency-Key": "A key stands for one request of a user for a voucher, with its units and subjects. Another request takes another key."
     TooFast 429 "too-fast" "A rate refuses the order": "The member `limit` names the rate. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
+    TooManyAttempts 429 "too-many-attempts" "Asked too often": "Redis was not asked. The member `subject` names what is counted by; without it, the address of the caller is. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
     Busy 503 "busy" "Orders come faster than they can be written": "Workers are too far behind, or none lives. Nothing was ordered: come again later."
     Paused 503 "paused" "The sale is paused": "An operator has stopped it for a while."
     RedisAway 503 "redis-away" "Redis does not answer": "Nothing was sent to it, so nothing was ordered."
@@ -125,6 +126,12 @@ impl Problem {
         self
     }
 
+    /// In whole seconds for everybody, and to the millisecond for those who read the document.
+    pub(super) fn come_again_in(self, wait_ms: u64) -> Self {
+        let problem = self.with("retryAfterMs", wait_ms);
+        Self { retry_after_s: Some(wait_ms.div_ceil(1000).max(1)), ..problem }
+    }
+
     pub(super) fn of_faults(faults: &[Fault]) -> Self {
         let errors: Vec<Value> =
             faults.iter().map(|fault| json!({ "pointer": fault.pointer, "detail": fault.detail })).collect();
@@ -168,8 +175,7 @@ pub fn outcome(reply: Result<AdmitReply, GateError>, order: OrderId) -> Outcome 
         Ok(AdmitReply::GivenBack) => Problem::from(Kind::GivenBack).with("orderId", order.to_string()),
         Ok(AdmitReply::OverLimit(reached)) => over_limit(reached),
         Ok(AdmitReply::TooFast(RateReached { name, retry_ms })) => {
-            let problem = Problem::from(Kind::TooFast).with("limit", name).with("retryAfterMs", retry_ms);
-            Problem { retry_after_s: Some(retry_ms.div_ceil(1000).max(1)), ..problem }
+            Problem::from(Kind::TooFast).with("limit", name).come_again_in(retry_ms)
         }
         Err(GateError::IdTaken { order }) => Problem::from(Kind::IdTaken).with("orderId", order.to_string()),
         Err(GateError::OtherQuantity { order }) => {

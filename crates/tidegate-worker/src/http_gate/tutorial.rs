@@ -83,7 +83,7 @@ fn message(kind: ProblemKind) -> &'static str {
         Kind::Over => "秒杀已经结束！",
         Kind::NoSuchSale | Kind::NoSuchPage => "优惠券不存在！",
         Kind::OverLimit => "已达到购买上限！",
-        Kind::TooFast => "操作太频繁，请稍后再试！",
+        Kind::TooFast | Kind::TooManyAttempts => "操作太频繁，请稍后再试！",
         // The order may be on its way.
         Kind::Unsure => "请稍后查看订单！",
         Kind::Paused | Kind::Busy | Kind::RedisAway => "服务器繁忙，请稍后再试！",

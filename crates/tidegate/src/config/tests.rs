@@ -272,11 +272,26 @@ fn what_the_gate_is_told_of_callers_is_refused_where_it_cannot_be_meant() {
     let gate = |pairs: &[&str]| load(&sets(pairs), &[]).unwrap().settings.gate;
     let told = gate(&["gate.trusted_proxies=10.0.0.0/8, fd00::5", "gate.user_header=X-User-Id"]).callers;
     assert_eq!((told.proxies.len(), told.user_header.unwrap().name().as_str()), (2, "x-user-id"));
+    let told = gate(&["gate.attempts_by_address=200/1s", "gate.attempts_by_subject=user=5/1s phone=3/10m"]);
+    let minutes = std::time::Duration::from_secs(600);
+    assert_eq!(told.attempts.by_address.unwrap().attempts.get(), 200);
+    assert_eq!(told.attempts.by_subject.len(), 2);
+    assert_eq!(told.attempts.by_subject[&"phone".parse().unwrap()].span, minutes);
+    let by_default = gate(&[]).attempts;
+    assert!(by_default.by_address.is_none() && by_default.by_subject.is_empty());
+    let (_file, args) = config_file("[gate]\nattempts_by_subject = { device = \"1/1s\" }\n");
+    assert_eq!(load(&args, &[]).unwrap().settings.gate.attempts.by_subject.len(), 1);
     for (pair, told) in [
         ("gate.trusted_proxies=proxy.local", "names \"proxy.local\", which is no IP address"),
         ("gate.trusted_proxies=10.0.0.1,,10.0.0.2", "names \"\", which"),
         ("gate.trusted_proxies=0.0.0.0/0", "would believe everybody"),
         ("gate.user_header=X-User-Id", "list them; gate.trusted_proxies = []"),
+        ("gate.attempts_by_address=on", "must be off, or ATTEMPTS/SPAN such as 20/1s"),
+        ("gate.attempts_by_address=0/1s", "must be off, or"),
+        ("gate.attempts_by_address=9999999/1s", "up to 1000000 in a second"),
+        ("gate.attempts_by_address=1/25h", "a span of up to a day"),
+        ("gate.attempts_by_subject=user", "says \"\" of user"),
+        ("gate.attempts_by_subject=User=1/1s", "names a subject that cannot be: \"User\" is no name"),
     ] {
         let found = problems(load(&sets(&[pair]), &[]));
         assert!(found.len() == 1 && found[0].contains(told), "{pair}: {found:#?}");

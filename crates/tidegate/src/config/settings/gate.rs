@@ -1,16 +1,19 @@
 //! `[gate]`: the gate over HTTP, and what an admission waits for.
 
-use std::{net::SocketAddr, num::NonZeroU32};
+use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, time::Duration};
 
 use secrecy::SecretString;
 use tidegate_operations::brake::BrakeSettings;
-use tidegate_orders::gate::{Confirmation, ConfirmedIn};
-use tidegate_worker::{CallerSettings, GateSettings};
+use tidegate_orders::{
+    gate::{Confirmation, ConfirmedIn},
+    limits::{MOST_SUBJECTS, SubjectName},
+};
+use tidegate_worker::{AttemptRate, AttemptSettings, CallerSettings, GateSettings};
 
 use super::{HOUR_MS, admin::token};
-use crate::config::reader::Reader;
+use crate::{config::reader::Reader, moment::parse_span};
 
-/// Reads where the gate listens, and to whom.
+/// Reads where the gate listens, to whom, and how often.
 pub(super) fn read(reader: &mut Reader<'_>) -> GateSettings {
     let token = token(reader, "gate.token");
     GateSettings {
@@ -21,6 +24,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GateSettings {
         tutorial_login: tutorial_login(reader),
         sold_out_for: reader.millis("gate.sold_out_ms", 0..=10_000),
         callers: callers(reader),
+        attempts: attempts(reader),
     }
 }
 
@@ -57,6 +61,46 @@ fn callers(reader: &mut Reader<'_>) -> CallerSettings {
     let user_header = header.parse().map_err(|why: &str| reader.wrong(HEADER, why)).ok();
     reader.rule(!proxies.is_empty(), HEADER, PROXIES, "is believed of listed proxies only: list them");
     CallerSettings { proxies, user_header }
+}
+
+fn attempts(reader: &mut Reader<'_>) -> AttemptSettings {
+    const ADDRESS: &str = "gate.attempts_by_address";
+    const SUBJECT: &str = "gate.attempts_by_subject";
+    let by_address = reader.text(ADDRESS);
+    let by_address = (by_address != "off")
+        .then(|| rate(&by_address))
+        .and_then(|rate| rate.map_err(|why| reader.wrong(ADDRESS, format!("must be off, or {why}"))).ok());
+    let mut by_subject = BTreeMap::new();
+    for (name, text) in reader.table(SUBJECT) {
+        match (name.parse::<SubjectName>(), rate(&text)) {
+            (Err(error), _) => reader.wrong(SUBJECT, format!("names a subject that cannot be: {error}")),
+            (_, Err(why)) => reader.wrong(SUBJECT, format!("says {text:?} of {name}, and must say {why}")),
+            (Ok(name), Ok(rate)) => _ = by_subject.insert(name, rate),
+        }
+    }
+    // As many as an order may name, and the user.
+    if by_subject.len() > MOST_SUBJECTS + 1 {
+        reader.wrong(
+            SUBJECT,
+            format!("counts by more than the {MOST_SUBJECTS} subjects that an order may have"),
+        );
+    }
+    AttemptSettings { by_address, by_subject }
+}
+
+fn rate(text: &str) -> Result<AttemptRate, String> {
+    const MOST: Duration = Duration::from_secs(24 * 3600);
+    let wrong = || {
+        "ATTEMPTS/SPAN such as 20/1s or 5/10m, up to 1000000 in a second and with a span of up to a day"
+            .to_owned()
+    };
+    let (attempts, span) = text.split_once('/').ok_or_else(wrong)?;
+    let attempts: NonZeroU32 = attempts.parse().map_err(|_| wrong())?;
+    let span = parse_span(span).map_err(|_| wrong())?;
+    let each = span / attempts.get();
+    (span <= MOST && each >= Duration::from_micros(1))
+        .then_some(AttemptRate { attempts, span })
+        .ok_or_else(wrong)
 }
 
 /// How many replicas have an order before it counts as admitted.
