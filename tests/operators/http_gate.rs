@@ -8,6 +8,7 @@ mod metrics;
 mod regions;
 mod rights;
 mod sold_out;
+mod tls;
 mod tutorial;
 
 use std::{net::SocketAddr, time::Duration};
@@ -38,7 +39,7 @@ pub struct Answer {
 }
 
 /// Where a gate listens, by its log.
-async fn listening(gate: &Worker) -> SocketAddr {
+pub async fn listening(gate: &Worker) -> SocketAddr {
     gate.says("gate listens address=").await;
     let log = gate.log();
     let address = log.split("gate listens address=").nth(1).expect("it was said");

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-/// A certificate authority that nobody knows, and a certificate of it for `localhost` and 127.0.0.1. The files are there
-/// as long as this value.
+/// A certificate authority that nobody knows, a certificate of it for `localhost` and 127.0.0.1, and one for a client. The files are
+/// there as long as this value.
 #[derive(Debug)]
 pub struct Certificates {
     folder: TempDir,
@@ -26,11 +26,16 @@ impl Certificates {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let issuer = Issuer::new(authority, authority_key);
         let server_pem = CertificateParams::new(names)?.signed_by(&server_key, &issuer)?.pem();
+        let client_key = KeyPair::generate()?;
+        let client_pem =
+            CertificateParams::new(["client".to_owned()])?.signed_by(&client_key, &issuer)?.pem();
         let files = Self { folder };
         for (path, pem) in [
             (files.authority(), authority_pem),
             (files.server(), server_pem),
             (files.server_key(), server_key.serialize_pem()),
+            (files.client(), client_pem),
+            (files.client_key(), client_key.serialize_pem()),
         ] {
             fs::write(path, pem).context("Failed to write a certificate")?;
         }
@@ -50,5 +55,15 @@ impl Certificates {
     /// The server's private key (PEM, PKCS #8).
     pub fn server_key(&self) -> PathBuf {
         self.folder.path().join("server.key")
+    }
+
+    /// What a client shows (PEM).
+    pub fn client(&self) -> PathBuf {
+        self.folder.path().join("client.pem")
+    }
+
+    /// The client's private key (PEM, PKCS #8).
+    pub fn client_key(&self) -> PathBuf {
+        self.folder.path().join("client.key")
     }
 }

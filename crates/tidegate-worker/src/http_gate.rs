@@ -14,6 +14,7 @@ mod ordering;
 mod pages;
 mod problem;
 mod request;
+mod tls;
 mod tutorial;
 
 use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
@@ -27,13 +28,14 @@ use hyper_util::{
 use tidegate_operations::System;
 use tidegate_orders::gate::SoldOut;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{caller::Caller, gates::Gates, ordering::Ordering, pages::Pages};
+use self::{caller::Caller, gates::Gates, ordering::Ordering, pages::Pages, tls::Tls};
 use crate::{
     http_server::listen_on,
     order_pages::{OrderPages, OrderWatch},
@@ -50,7 +52,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Serves until `stop`, with others who tell `sold_out`; then what is on its way is answered, as far as that takes no longer than `drain_within`.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// When the address cannot be listened on, or a file of TLS cannot be used.
 pub async fn serve(
     system: &System,
     settings: &GateSettings,
@@ -58,6 +60,10 @@ pub async fn serve(
     drain_within: Duration,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    let tls = settings.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
+    if let Some(tls) = &tls {
+        follow(Arc::clone(tls), stop.clone())?;
+    }
     let address = settings.listen;
     let listener = listen_on(address).with_context(|| {
         format!("Failed to listen on {address}; check gate.listen / TIDEGATE_GATE_LISTEN")
@@ -79,8 +85,9 @@ pub async fn serve(
                 Ok((client, peer)) => {
                     pages.counters().connected();
                     let pages = Arc::clone(&pages);
-                    let talk = Talk { peer: peer.ip(), pages, watcher: graceful.watcher() };
-                    tokio::spawn(talk.begin(client, place));
+                    let talk =
+                        Talk { peer: peer.ip(), pages, stop: stop.clone(), watcher: graceful.watcher() };
+                    tokio::spawn(talk.begin(client, tls.clone(), place));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the gate cannot accept a connection");
@@ -99,28 +106,51 @@ pub async fn serve(
     Ok(())
 }
 
+fn follow(tls: Arc<Tls>, stop: CancellationToken) -> anyhow::Result<()> {
+    let hangups = Tls::hangups()?;
+    tokio::spawn(async move { stop.run_until_cancelled(tls.follow(hangups)).await });
+    Ok(())
+}
+
 /// What is needed to answer one connection.
 struct Talk {
     peer: IpAddr,
     pages: Arc<Pages>,
+    stop: CancellationToken,
     watcher: Watcher,
 }
 
 impl Talk {
     /// Until it ends. Its place is given back then.
-    async fn begin(self, client: TcpStream, place: OwnedSemaphorePermit) {
+    async fn begin(self, client: TcpStream, tls: Option<Arc<Tls>>, place: OwnedSemaphorePermit) {
         // Small answers, each of which somebody waits for.
         let _best_effort = client.set_nodelay(true);
         let pages = Arc::clone(&self.pages);
-        if let Err(error) = self.http(client).await {
-            tracing::debug!(%error, "a caller of the gate went away");
+        let talked = match tls {
+            None => self.http(client).await,
+            Some(tls) => self.https(client, &tls).await,
+        };
+        if let Err(error) = talked {
+            tracing::debug!(error = &*error, "a caller of the gate went away");
         }
         pages.counters().disconnected();
         drop(place);
     }
 
-    async fn http(self, client: TcpStream) -> hyper::Result<()> {
-        let Self { peer, pages, watcher } = self;
+    async fn https(self, client: TcpStream, tls: &Tls) -> anyhow::Result<()> {
+        let (stop, within) = (self.stop.clone(), self.pages.settings().read_within);
+        // Nobody is on the way before the handshake is done, so a stop waits for none.
+        match stop.run_until_cancelled(tls.accept(client, within)).await {
+            Some(client) => self.http(client?).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn http<S>(self, client: S) -> anyhow::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { peer, pages, watcher, .. } = self;
         let head_within = pages.settings().read_within;
         let service = service_fn(move |request: Request<Incoming>| {
             let pages = Arc::clone(&pages);
@@ -132,6 +162,6 @@ impl Talk {
             .header_read_timeout(head_within)
             .max_buf_size(HEAD_BYTES)
             .serve_connection(TokioIo::new(client), service);
-        watcher.watch(talking).await
+        Ok(watcher.watch(talking).await?)
     }
 }

@@ -21,7 +21,7 @@ pub use pause_signals::PauseSignals;
 pub use process::Process;
 pub use settings::{
     AdminSettings, AttemptRate, AttemptSettings, CallerSettings, GateSettings, ProcessSettings, ProxyNet,
-    UserHeader, WorkerSettings,
+    TlsSettings, UserHeader, WorkerSettings,
 };
 pub use trace::Traces;
 pub use worker::NameTaken;

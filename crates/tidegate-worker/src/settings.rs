@@ -2,7 +2,7 @@
 
 mod proxies;
 
-use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use secrecy::SecretString;
 use tidegate_operations::{SystemSettings, brake::BrakeSettings};
@@ -78,13 +78,13 @@ pub struct AdminSettings {
 /// `[gate]`: the gate over HTTP.
 #[derive(Clone, Debug)]
 pub struct GateSettings {
-    /// Where to listen. Not loopback only with a token.
+    /// Where to listen. Not loopback only with a token, or with certificates of callers.
     pub listen: SocketAddr,
     /// What callers have to send.
     pub token: Option<SecretString>,
     /// Connections at a time.
     pub connections: usize,
-    /// How long a head may take, and then a body.
+    /// How long a TLS handshake may take, then a head, and then a body.
     pub read_within: Duration,
     /// How long callers hear that a voucher is sold out without asking Redis.
     pub sold_out_for: Duration,
@@ -94,6 +94,8 @@ pub struct GateSettings {
     pub callers: CallerSettings,
     /// How often one may ask.
     pub attempts: AttemptSettings,
+    /// None: it speaks HTTP without TLS.
+    pub tls: Option<TlsSettings>,
 }
 
 /// Who says for others who they are.
@@ -121,4 +123,15 @@ pub struct AttemptRate {
     pub attempts: NonZeroU32,
     /// In which time. Long enough that each attempt has a part of it.
     pub span: Duration,
+}
+
+/// Files (PEM) with which the gate speaks TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Authorities; with them, only callers with a certificate of one of them are answered.
+    pub client_authorities: Option<PathBuf>,
 }

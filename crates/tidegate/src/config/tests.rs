@@ -268,6 +268,33 @@ fn only_on_loopback_a_worker_can_be_watched_without_a_token() {
 }
 
 #[test]
+fn the_gate_listens_beyond_loopback_only_to_callers_that_know_a_secret() {
+    let listen = |address: &str, more: &[&str]| {
+        let listen = format!("gate.listen={address}");
+        load(&sets(&[&[listen.as_str()], more].concat()), &[])
+    };
+    let pair = ["gate.tls_cert=cert.pem", "gate.tls_key=key.pem"];
+    let mutual = [&pair[..], &["gate.tls_client_ca=ca.pem"]].concat();
+    for address in ["127.0.0.1:0", "[::1]:8434"] {
+        assert!(listen(address, &[]).unwrap().settings.gate.tls.is_none());
+    }
+    for address in ["0.0.0.0:8434", "[::]:8434", "10.0.0.1:8434"] {
+        for more in [&[][..], &pair] {
+            let problem = problems(listen(address, more)).concat();
+            assert!(
+                problem.contains("TIDEGATE_GATE_TOKEN") && problem.contains("gate.tls_client_ca"),
+                "{problem}"
+            );
+        }
+        listen(address, &["gate.token=0123456789abcdef"]).unwrap();
+        assert!(listen(address, &mutual).unwrap().settings.gate.tls.unwrap().client_authorities.is_some());
+    }
+    for address in ["localhost:8434", "8434", "", "off"] {
+        assert!(problems(listen(address, &[])).concat().contains("must be IP:PORT"), "{address}");
+    }
+}
+
+#[test]
 fn what_the_gate_is_told_of_callers_is_refused_where_it_cannot_be_meant() {
     let gate = |pairs: &[&str]| load(&sets(pairs), &[]).unwrap().settings.gate;
     let told = gate(&["gate.trusted_proxies=10.0.0.0/8, fd00::5", "gate.user_header=X-User-Id"]).callers;
@@ -282,6 +309,9 @@ fn what_the_gate_is_told_of_callers_is_refused_where_it_cannot_be_meant() {
     let (_file, args) = config_file("[gate]\nattempts_by_subject = { device = \"1/1s\" }\n");
     assert_eq!(load(&args, &[]).unwrap().settings.gate.attempts.by_subject.len(), 1);
     for (pair, told) in [
+        ("gate.tls_cert=cert.pem", "gate.tls_key = \"\" is needed for gate.tls_cert"),
+        ("gate.tls_key=key.pem", "gate.tls_cert = \"\" is needed for gate.tls_key"),
+        ("gate.tls_client_ca=ca.pem", "needs TLS: set gate.tls_cert and gate.tls_key"),
         ("gate.trusted_proxies=proxy.local", "names \"proxy.local\", which is no IP address"),
         ("gate.trusted_proxies=10.0.0.1,,10.0.0.2", "names \"\", which"),
         ("gate.trusted_proxies=0.0.0.0/0", "would believe everybody"),

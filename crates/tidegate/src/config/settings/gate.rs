@@ -1,6 +1,6 @@
 //! `[gate]`: the gate over HTTP, and what an admission waits for.
 
-use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use secrecy::SecretString;
 use tidegate_operations::brake::BrakeSettings;
@@ -8,7 +8,7 @@ use tidegate_orders::{
     gate::{Confirmation, ConfirmedIn},
     limits::{MOST_SUBJECTS, SubjectName},
 };
-use tidegate_worker::{AttemptRate, AttemptSettings, CallerSettings, GateSettings};
+use tidegate_worker::{AttemptRate, AttemptSettings, CallerSettings, GateSettings, TlsSettings};
 
 use super::{HOUR_MS, admin::token};
 use crate::{config::reader::Reader, moment::parse_span};
@@ -16,8 +16,10 @@ use crate::{config::reader::Reader, moment::parse_span};
 /// Reads where the gate listens, to whom, and how often.
 pub(super) fn read(reader: &mut Reader<'_>) -> GateSettings {
     let token = token(reader, "gate.token");
+    let tls = tls(reader);
+    let knows_callers = !token.is_empty() || tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
     GateSettings {
-        listen: listen(reader, &token),
+        listen: listen(reader, knows_callers),
         token: Some(token).filter(|token| !token.is_empty()).map(SecretString::from),
         connections: reader.number("gate.connections", 1..=1_000_000),
         read_within: reader.millis("gate.read_ms", 100..=60_000),
@@ -25,23 +27,44 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GateSettings {
         sold_out_for: reader.millis("gate.sold_out_ms", 0..=10_000),
         callers: callers(reader),
         attempts: attempts(reader),
+        tls,
     }
 }
 
-fn listen(reader: &mut Reader<'_>, token: &str) -> SocketAddr {
+fn listen(reader: &mut Reader<'_>, knows_callers: bool) -> SocketAddr {
     let listen = reader.text("gate.listen").parse::<SocketAddr>();
     if listen.is_err() {
         reader.wrong("gate.listen", "must be IP:PORT, such as 127.0.0.1:8434 or [::1]:8434");
     }
     let listen = listen.unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 8434)));
-    if !listen.ip().to_canonical().is_loopback() && token.is_empty() {
+    if !listen.ip().to_canonical().is_loopback() && !knows_callers {
         reader.wrong(
             "gate.listen",
             "is not a loopback address, so callers must know a secret: set gate.token (TIDEGATE_GATE_TOKEN), \
-             for example to what `openssl rand -hex 32` prints; or listen on 127.0.0.1",
+             for example to what `openssl rand -hex 32` prints, or gate.tls_client_ca; or listen on 127.0.0.1",
         );
     }
     listen
+}
+
+fn tls(reader: &mut Reader<'_>) -> Option<TlsSettings> {
+    let [certificate, key, client_authorities] =
+        ["gate.tls_cert", "gate.tls_key", "gate.tls_client_ca"].map(|key| reader.text(key));
+    match (certificate.is_empty(), key.is_empty()) {
+        (true, false) => reader
+            .wrong("gate.tls_cert", "is needed for gate.tls_key: name the file (PEM) with its certificate"),
+        (false, true) => reader
+            .wrong("gate.tls_key", "is needed for gate.tls_cert: name the file (PEM) with its private key"),
+        (true, true) if !client_authorities.is_empty() => {
+            reader.wrong("gate.tls_client_ca", "needs TLS: set gate.tls_cert and gate.tls_key");
+        }
+        _ => {}
+    }
+    (!certificate.is_empty() && !key.is_empty()).then(|| TlsSettings {
+        certificate: certificate.into(),
+        key: key.into(),
+        client_authorities: Some(client_authorities).filter(|path| !path.is_empty()).map(PathBuf::from),
+    })
 }
 
 fn callers(reader: &mut Reader<'_>) -> CallerSettings {

@@ -1,0 +1,165 @@
+//! TLS of the gate, and who is let in by a certificate.
+
+use std::{io, path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Context, anyhow, ensure};
+use tidegate_operations::text::error_chain;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    time::timeout,
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        RootCertStore, ServerConfig,
+        crypto::ring,
+        pki_types::{
+            CertificateDer, PrivateKeyDer,
+            pem::{self, PemObject},
+        },
+        server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    },
+    server::TlsStream,
+};
+
+use crate::settings::TlsSettings;
+
+/// How a connection with TLS begins: a record of a handshake. No method of HTTP begins so.
+const HANDSHAKE: u8 = 22;
+/// To whoever speaks HTTP where TLS is spoken: without it, clients show what they cannot read.
+const PLAIN: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 32\r\n\
+    Connection: close\r\n\r\nThe gate speaks TLS: https://.\r\n";
+
+/// What is shown to callers, and asked of them; and when it is read anew.
+#[derive(Debug)]
+pub struct Tls {
+    settings: TlsSettings,
+    shown: watch::Sender<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When one of them cannot be used. The setting that names it is told.
+    pub fn load(settings: &TlsSettings) -> anyhow::Result<Self> {
+        let shown = watch::Sender::new(Arc::new(configuration(settings)?));
+        Ok(Self { settings: settings.clone(), shown })
+    }
+
+    /// From now on, SIGHUP means to read the files anew, and does not end the process.
+    ///
+    /// # Errors
+    /// When the process cannot listen for signals.
+    pub fn hangups() -> anyhow::Result<Signal> {
+        signal(SignalKind::hangup()).context("Failed to listen for SIGHUP")
+    }
+
+    /// Reads the files anew at each of them, for ever. Connections that are there stay as they are.
+    pub async fn follow(&self, mut hangups: Signal) {
+        while hangups.recv().await.is_some() {
+            match configuration(&self.settings) {
+                Ok(configuration) => {
+                    self.shown.send_replace(Arc::new(configuration));
+                    tracing::info!("the gate has read its certificates anew");
+                }
+                Err(error) => tracing::error!(
+                    error = error_chain(&error),
+                    "the gate goes on with the certificates that it had"
+                ),
+            }
+        }
+    }
+
+    /// Begins TLS on a connection.
+    ///
+    /// # Errors
+    /// When the client does not come to an end in time, speaks no TLS, or may not come in.
+    pub async fn accept(&self, client: TcpStream, within: Duration) -> io::Result<TlsStream<TcpStream>> {
+        let acceptor = TlsAcceptor::from(self.shown.borrow().clone());
+        let accepting = async {
+            match speaks_tls(&client).await? {
+                true => acceptor.accept(client).await,
+                false => refuse(client).await,
+            }
+        };
+        timeout(within, accepting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+async fn speaks_tls(client: &TcpStream) -> io::Result<bool> {
+    let mut first = [HANDSHAKE];
+    client.peek(&mut first).await?;
+    Ok(first == [HANDSHAKE])
+}
+
+async fn refuse(mut client: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    // What nobody has read when a connection is closed takes the answer along.
+    let _sent = client.read(&mut [0; 4096]).await?;
+    client.write_all(PLAIN).await?;
+    client.shutdown().await?;
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks no TLS"))
+}
+
+fn configuration(settings: &TlsSettings) -> anyhow::Result<ServerConfig> {
+    let certificates = certificates(&settings.certificate, "gate.tls_cert")?;
+    let key = PrivateKeyDer::from_pem_file(&settings.key)
+        .map_err(|error| unusable(&settings.key, "gate.tls_key", "a private key", &error))?;
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .context("Failed to choose versions of TLS")?;
+    let mut configuration = builder
+        .with_client_cert_verifier(verifier(settings.client_authorities.as_deref())?)
+        .with_single_cert(certificates, key)
+        .with_context(|| {
+            let (certificate, key) = (settings.certificate.display(), settings.key.display());
+            format!("Failed to use gate.tls_cert = {certificate} with gate.tls_key = {key}; give it the key that belongs to it")
+        })?;
+    configuration.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(configuration)
+}
+
+/// Whose certificates are let in; without authorities, whoever comes.
+fn verifier(authorities: Option<&Path>) -> anyhow::Result<Arc<dyn ClientCertVerifier>> {
+    let Some(path) = authorities else { return Ok(WebPkiClientVerifier::no_client_auth()) };
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path, "gate.tls_client_ca")? {
+        roots
+            .add(authority)
+            .with_context(|| wrong_file(path, "gate.tls_client_ca", "certificates of authorities"))?;
+    }
+    let provider = Arc::new(ring::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .with_context(|| wrong_file(path, "gate.tls_client_ca", "certificates of authorities"))
+}
+
+fn certificates(path: &Path, setting: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let unusable = |error| unusable(path, setting, "certificates", &error);
+    let read = CertificateDer::pem_file_iter(path).map_err(unusable)?;
+    let certificates: Vec<_> = read.collect::<Result<_, _>>().map_err(unusable)?;
+    ensure!(!certificates.is_empty(), "{}: it holds none", wrong_file(path, setting, "certificates"));
+    Ok(certificates)
+}
+
+/// The library's own words may show what stands in a file, which may be a key.
+fn unusable(path: &Path, setting: &str, what: &str, error: &pem::Error) -> anyhow::Error {
+    let why = match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "it holds none".to_owned(),
+        _ => "it is no PEM".to_owned(),
+    };
+    anyhow!("{}: {why}", wrong_file(path, setting, what))
+}
+
+fn wrong_file(path: &Path, setting: &str, what: &str) -> String {
+    format!(
+        "Failed to read {setting} = {}; name a file with {what} as PEM that this user may read",
+        path.display()
+    )
+}

@@ -1,0 +1,191 @@
+//! The gate over TLS: who is let in, and what happens to everybody else.
+
+use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use futures_util::future::join_all;
+use hyper::Method;
+use nix::sys::signal::Signal;
+use tidegate_lab::Certificates;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    },
+};
+
+use super::{Answer, ask, ask_on, listening};
+use crate::{
+    order_event::operator,
+    site::{Site, Worker, WorkerPlan, until},
+};
+
+const GOOD: &str = r#"{"voucherId":"7","userId":"1"}"#;
+const JSON: [(&str, &str); 1] = [("Content-Type", "application/json")];
+
+/// A client that trusts an authority, and shows a certificate where it has one.
+fn client(trusts: &Certificates, shows: Option<&Certificates>) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(trusts.authority()).expect("a certificate"))
+        .expect("an authority");
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder =
+        builder.with_safe_default_protocol_versions().expect("versions").with_root_certificates(roots);
+    let configuration = match shows {
+        None => builder.with_no_client_auth(),
+        Some(of) => {
+            let certificate = CertificateDer::from_pem_file(of.client()).expect("a certificate");
+            let key = PrivateKeyDer::from_pem_file(of.client_key()).expect("a key");
+            builder.with_client_auth_cert(vec![certificate], key).expect("they belong together")
+        }
+    };
+    TlsConnector::from(Arc::new(configuration))
+}
+
+async fn ask_tls(client: &TlsConnector, gate: SocketAddr, path: &str) -> anyhow::Result<Answer> {
+    let stream = TcpStream::connect(gate).await.context("the gate listens")?;
+    let stream = client.connect(ServerName::from(gate.ip()), stream).await?;
+    let (method, body) = if path == "/orders" { (Method::POST, GOOD) } else { (Method::GET, "") };
+    Ok(ask_on(stream, method, path, &JSON, body).await?)
+}
+
+fn plan(site: &Site, shown: &Certificates) -> WorkerPlan {
+    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0");
+    plan.set("GATE_TLS_CERT", shown.server().display()).set("GATE_TLS_KEY", shown.server_key().display())
+}
+
+async fn ready(gate: &Worker, client: &TlsConnector) -> SocketAddr {
+    let address = listening(gate).await;
+    until("it has reached Redis", || async {
+        ask_tls(client, address, "/readyz").await.is_ok_and(|answer| answer.status == 200)
+    })
+    .await;
+    address
+}
+
+async fn sale() -> Site {
+    let site = Site::open().await;
+    operator(&site).run("voucher load --voucher 7 --stock 1000").expect(0);
+    site
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_trusts_the_gates_authority_is_answered_over_tls_and_plain_http_is_told_so() {
+    let (site, own, foreign) = (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
+    let gate = plan(&site, &own).start_as("gate");
+    let trusting = client(&own, None);
+    let address = ready(&gate, &trusting).await;
+    let admitted = ask_tls(&trusting, address, "/orders").await.expect("an answer");
+    assert_eq!(admitted.status, 202, "{:#}", admitted.body);
+    assert!(ask_tls(&client(&foreign, None), address, "/orders").await.is_err(), "it is another gate to it");
+    assert_eq!(ask(address, Method::POST, "/orders", &JSON, GOOD).await.status, 400, "without TLS");
+    let mut plain = TcpStream::connect(address).await.expect("the gate listens");
+    plain.write_all(b"GET /livez HTTP/1.1\r\nHost: gate\r\n\r\n").await.expect("it is read");
+    let mut told = String::new();
+    plain.read_to_string(&mut told).await.expect("an answer");
+    assert!(told.ends_with("The gate speaks TLS: https://.\r\n"), "{told}");
+    assert!(gate.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_authorities_of_clients_only_their_certificates_are_let_in() {
+    let (site, own, foreign) = (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
+    let gate = plan(&site, &own).set("GATE_TLS_CLIENT_CA", own.authority().display()).start_as("gate");
+    let known = client(&own, Some(&own));
+    let address = ready(&gate, &known).await;
+    for (who, stranger) in [("without", client(&own, None)), ("foreign", client(&own, Some(&foreign)))] {
+        for path in ["/orders", "/livez", "/openapi.json"] {
+            assert!(ask_tls(&stranger, address, path).await.is_err(), "{who} {path}");
+        }
+    }
+    assert_eq!(site.redis_stock(7).await, Some(1000), "nobody has bought");
+    assert_eq!(ask_tls(&known, address, "/orders").await.expect("an answer").status, 202);
+    assert!(gate.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_slow_handshakes_hold_up_nobody_and_are_let_go_of_in_time_and_at_a_stop() {
+    let (site, own) = (sale().await, Certificates::make().unwrap());
+    let gate = plan(&site, &own).set("GATE_READ_MS", 1500).start_as("gate");
+    let trusting = client(&own, None);
+    let address = ready(&gate, &trusting).await;
+    let slow = async |nth: usize| {
+        let mut stream = TcpStream::connect(address).await.expect("the gate listens");
+        // Nothing, the first byte of a handshake, or the head of one that never comes.
+        stream.write_all(&[22, 3, 1, 1, 0][..[0, 1, 5][nth % 3]]).await.expect("it is read");
+        stream
+    };
+    let mut waiting = join_all((0..300).map(slow)).await;
+    let others = join_all((0..20).map(async |_| ask_tls(&trusting, address, "/livez").await)).await;
+    assert!(others.iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.status == 200)));
+    let ends = join_all(waiting.iter_mut().map(async |stream| {
+        timeout(Duration::from_secs(20), stream.read_to_end(&mut Vec::new())).await.is_ok()
+    }));
+    assert!(ends.await.iter().all(|ended| *ended), "the gate lets go of them");
+
+    let _waiting = join_all((0..100).map(slow)).await;
+    gate.signal(Signal::SIGTERM);
+    let mut gate = gate;
+    assert!(gate.ended().await.success());
+    assert!(!gate.log().contains("had no answer"), "nobody was on the way:\n{}", gate.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_read_anew_on_sighup_and_stay_where_the_new_ones_cannot_be_used() {
+    let (site, own, new) = (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
+    let gate = plan(&site, &own).start_as("gate");
+    let (of_old, of_new) = (client(&own, None), client(&new, None));
+    let address = ready(&gate, &of_old).await;
+    assert!(ask_tls(&of_new, address, "/livez").await.is_err());
+    fs::copy(new.server(), own.server()).expect("a new certificate");
+    gate.signal(Signal::SIGHUP);
+    gate.says("goes on with the certificates that it had").await;
+    assert!(gate.log().contains("gate.tls_key"), "it is not the key of the new one:\n{}", gate.log());
+    assert_eq!(ask_tls(&of_old, address, "/livez").await.expect("an answer").status, 200);
+    fs::copy(new.server_key(), own.server_key()).expect("its key");
+    gate.signal(Signal::SIGHUP);
+    gate.says("has read its certificates anew").await;
+    assert_eq!(ask_tls(&of_new, address, "/orders").await.expect("an answer").status, 202);
+    assert!(ask_tls(&of_old, address, "/livez").await.is_err());
+    assert!(gate.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_cannot_be_used_is_told_at_the_start_with_its_setting_and_shows_nothing_of_it() {
+    let (site, own) = (Site::bare().await, Certificates::make().unwrap());
+    let broken = site.file("broken.pem", "-----BEGIN PRIVATE KEY-----\nc2VjcmV0hunter2\n");
+    let missing = Path::new("/does/not/exist.pem");
+    let (server, key, client_key) = (own.server(), own.server_key(), own.client_key());
+    for (certificate, key, authorities, setting) in [
+        (missing, &*key, None, "gate.tls_cert = /does/not/exist.pem"),
+        (&*key, &*key, None, "gate.tls_cert"),
+        (&*server, missing, None, "gate.tls_key = /does/not/exist.pem"),
+        (&*server, &*server, None, "gate.tls_key"),
+        (&*server, &*broken, None, "gate.tls_key"),
+        (&*server, &*client_key, None, "give it the key that belongs to it"),
+        (&*server, &*key, Some(missing), "gate.tls_client_ca = /does/not/exist.pem"),
+        (&*server, &*key, Some(&*key), "gate.tls_client_ca"),
+    ] {
+        let set = |name: &str, path: &Path| format!("gate.{name}={}", path.display());
+        let mut args = vec!["gate".to_owned(), "--set".to_owned(), "gate.listen=127.0.0.1:0".to_owned()];
+        args.extend([
+            "--set".to_owned(),
+            set("tls_cert", certificate),
+            "--set".to_owned(),
+            set("tls_key", key),
+        ]);
+        args.extend(authorities.iter().flat_map(|path| ["--set".to_owned(), set("tls_client_ca", path)]));
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let run = operator(&site).run_with(&args, &[]).expect(3);
+        assert!(run.all().contains(setting), "{setting}: {run:#?}");
+        assert!(!run.all().contains("hunter2") && !run.all().contains("c2Vj"), "{run:#?}");
+    }
+}
