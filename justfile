@@ -55,8 +55,13 @@ chaos runs="50": servers
 failovers: servers
     cargo test --release --package tidegate-orders --test promises -- --ignored --nocapture twenty_failovers
 
+# For a minute, asks the gate whatever its openapi.json allows and forbids: no 500, no answer outside it (schemathesis, where Python is)
+fuzz-gate: servers
+    cargo test {{ everything }} --no-run
+    {{ scripts }}/fuzz-gate.sh {{ justfile_directory() / "target/debug" }}
+
 # Everything that CI runs
-ci: fmt-check lint doc deny test matrix-sample clusters-sample
+ci: fmt-check lint doc deny test fuzz-gate matrix-sample clusters-sample
 
 # Format the code
 fmt:

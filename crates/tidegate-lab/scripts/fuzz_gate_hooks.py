@@ -1,0 +1,26 @@
+"""Makes of the fuzzer's orders such as callers send: most name no order id, and say what a limit counts by.
+
+Nothing that the document forbids becomes allowed by this, nor the other way round.
+"""
+
+import json
+
+import schemathesis
+
+# The id that the fuzzer takes nearly always: every order would be the one of before.
+FAVOURITE = "1"
+PHONES = 4
+
+
+@schemathesis.hook
+def map_body(context, body):
+    if not isinstance(body, dict):
+        return body
+    changed = dict(body)
+    if changed.get("orderId") == FAVOURITE:
+        del changed["orderId"]
+    subjects = changed.get("subjects", {})
+    if isinstance(subjects, dict) and len(subjects) < 8:
+        phone = len(json.dumps(body)) % PHONES
+        changed["subjects"] = {"phone": f"p{phone}", **subjects}
+    return changed
