@@ -8,6 +8,7 @@ mod compare;
 mod cost;
 mod drain;
 mod existing;
+mod gate;
 mod headlines;
 mod latency;
 mod limits;
@@ -36,6 +37,7 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use tidegate_lab::MysqlFlavour;
 
+pub use gate::BareHandler;
 use machine::Machine;
 use results::{Results, SCHEMA, ServerResults};
 use site::Site;
@@ -102,6 +104,8 @@ enum Part {
     Admission,
     /// What limits cost an admission
     Limits,
+    /// The gate over HTTP, beside a bare handler
+    Gate,
     /// At several rates, in an open loop
     Latency,
     /// Drains with all lanes, batches, processes, vouchers (full only)
@@ -256,6 +260,10 @@ impl Bench {
         if is_first && parts.wants(Part::Limits) {
             tell("limits");
             results.limits = Some(limits::measure(&mut site, sizes.calls, sizes.rounds).await?);
+        }
+        if is_first && parts.wants(Part::Gate) {
+            tell("gate");
+            results.gate = Some(gate::measure(&mut site, &sizes).await?);
         }
         if parts.wants(Part::Latency) {
             tell("latency");

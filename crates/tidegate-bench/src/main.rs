@@ -16,6 +16,9 @@ enum Command {
     Demo(demo::Demo),
     #[cfg(feature = "bench")]
     Bench(bench::Bench),
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    BareHandler(bench::BareHandler),
 }
 
 fn main() -> Result<ExitCode> {
@@ -23,5 +26,7 @@ fn main() -> Result<ExitCode> {
         Command::Demo(demo) => demo.run(),
         #[cfg(feature = "bench")]
         Command::Bench(bench) => bench.run().map(|()| ExitCode::SUCCESS),
+        #[cfg(feature = "bench")]
+        Command::BareHandler(handler) => handler.run().map(|()| ExitCode::SUCCESS),
     }
 }

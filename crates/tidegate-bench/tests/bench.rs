@@ -26,7 +26,7 @@ fn bench(args: &[&str]) -> String {
 fn a_tiny_run_has_every_section_and_can_be_compared() {
     let folder = TempDir::new().unwrap();
     let (out, tidegate) = (folder.path().to_str().unwrap(), tidegate());
-    let parts = "ceiling,tutorial,drain,admission,latency,memory,cost,trouble,books";
+    let parts = "ceiling,tutorial,drain,admission,gate,latency,memory,cost,trouble,books";
     bench(&[
         "full",
         "--scale=0.002",
@@ -43,7 +43,7 @@ fn a_tiny_run_has_every_section_and_can_be_compared() {
     let results: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(results["schema"], 1);
     let server = &results["servers"][0];
-    for section in ["ceiling", "tutorial", "admission", "latency", "memory", "cost", "trouble", "books"] {
+    for section in ["ceiling", "tutorial", "admission", "gate", "latency", "memory", "cost", "trouble", "books"] {
         assert!(server[section].is_object(), "no {section} in {server}");
     }
     assert_eq!(server["drains"].as_array().unwrap().len(), 3, "default, many vouchers, history");
@@ -61,7 +61,7 @@ fn a_tiny_run_has_every_section_and_can_be_compared() {
     }
 
     let report = fs::read_to_string(folder.path().join("README.md")).unwrap();
-    for heading in ["## Targets", "### What an order costs", "### Trouble"] {
+    for heading in ["## Targets", "### What an order costs", "### The gate over HTTP", "### Trouble"] {
         assert!(report.contains(heading), "no {heading} in {report}");
     }
     for chart in ["mariadb-writers.svg", "mariadb-latency.svg"] {

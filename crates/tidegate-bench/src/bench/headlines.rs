@@ -1,7 +1,8 @@
 //! The figures of a run as one flat list: for the terminal, and for comparing two runs.
 
 use super::results::{
-    Admission, Drain, Latency, Results, ServerResults, books::Books, cost::CostResults, trouble::Trouble,
+    Admission, Drain, Latency, Results, ServerResults, books::Books, cost::CostResults, gate::GateResults,
+    trouble::Trouble,
 };
 
 /// One figure.
@@ -26,6 +27,9 @@ pub fn of(results: &Results) -> Vec<Headline> {
         if let Some(limits) = &server.limits {
             put("an admission under three limits costs Redis", limits.three.redis_cpu_us.median, "µs CPU");
             put("a refusal by a limit costs Redis", limits.refused_by_limit.redis_cpu_us.median, "µs CPU");
+        }
+        if let Some(gate) = &server.gate {
+            of_gate(gate, &mut put);
         }
         if let Some(latency) = &server.latency {
             of_latency(latency, &mut put);
@@ -83,6 +87,23 @@ fn of_admission(what: &str, found: &Admission, put: Put) {
         put(&format!("{what}, {way}"), calls.per_s.median, "calls/s");
         put(&format!("{what}, {way}, costs Redis"), calls.redis_cpu_us.median, "µs CPU");
     }
+}
+
+fn of_gate(found: &GateResults, put: Put) {
+    for (who, calls) in [("the gate over HTTP", &found.gate), ("a bare HTTP handler", &found.bare_handler)] {
+        put(who, calls.per_s.median, "calls/s");
+        put(&format!("{who}, costs its process"), calls.server_cpu_us.median, "µs CPU");
+        put(&format!("{who}, costs Redis"), calls.redis_cpu_us.median, "µs CPU");
+    }
+    let at = &found.at_half;
+    for (what, ms) in [("p50", at.p50_ms), ("p99", at.p99_ms), ("p99.9", at.p999_ms), ("max", at.max_ms)] {
+        put(&format!("the gate over HTTP, {what} at half of its rate"), ms, "ms");
+    }
+    let idle = &found.idle;
+    let name = format!("the gate over HTTP, {} idle connections", idle.connections);
+    put(&name, idle.held_kib as f64 / 1024.0, "MiB");
+    put(&format!("{name}, each"), idle.kib_each(), "KiB");
+    put(&format!("{name}, p99 beside them"), idle.beside_p99_ms, "ms");
 }
 
 fn of_latency(latency: &Latency, put: Put) {

@@ -1,6 +1,7 @@
 //! The report: Markdown and charts, made from the results alone.
 
 mod books;
+mod gate;
 mod trouble;
 
 use std::{fmt::Write, fs, path::Path};
@@ -88,6 +89,7 @@ fn section(server: &ServerResults, folder: &Path) -> Result<String> {
     text += &books::books(server);
     text += &admission(server);
     text += &limits(server);
+    text += &gate::gate(server);
     text += &latency(server, folder)?;
     if let Some(memory) = &server.memory {
         let mib = |kib: u64| show(kib as f64 / 1024.0);

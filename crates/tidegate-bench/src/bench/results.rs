@@ -2,6 +2,7 @@
 
 pub mod books;
 pub mod cost;
+pub mod gate;
 pub mod limits;
 pub mod trouble;
 
@@ -45,6 +46,8 @@ pub struct ServerResults {
     pub admission: Option<AdmissionResults>,
     #[serde(default)]
     pub limits: Option<limits::LimitsResults>,
+    #[serde(default)]
+    pub gate: Option<gate::GateResults>,
     pub latency: Option<Latency>,
     pub memory: Option<Memory>,
     pub cost: Option<CostResults>,

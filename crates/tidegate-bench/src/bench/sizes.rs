@@ -15,6 +15,8 @@ pub struct Sizes {
     pub tutorial: Duration,
     /// Calls of one admission.
     pub calls: usize,
+    /// Connections that one gate holds.
+    pub idle: usize,
     /// Single commits, and orders of a quiet system.
     pub alone: usize,
     /// How long orders arrive at each rate.
@@ -90,6 +92,7 @@ impl Sizes {
             existing: 0,
             tutorial: Duration::from_secs_f64(0.7 * scale.clamp(0.3, 1.0)),
             calls: scaled(50_000, scale),
+            idle: scaled(20_000, scale),
             alone: scaled(50, scale.max(0.1)),
             latency: Duration::from_secs_f64(2.0 * scale.clamp(0.1, 1.0)),
             backlog: 0,
@@ -122,6 +125,7 @@ impl Sizes {
             existing: scaled(3_000_000, scale) as u64,
             tutorial: Duration::from_secs_f64(2.0 * scale.clamp(0.1, 1.0)),
             calls: scaled(300_000, scale),
+            idle: scaled(20_000, scale),
             alone: scaled(200, scale.max(0.1)),
             latency: Duration::from_secs_f64(10.0 * scale.clamp(0.03, 1.0)),
             backlog: scaled(1_000_000, scale),

@@ -95,6 +95,16 @@ fn of_server(server: &ServerResults) -> Vec<Target> {
         put("Redis CPU a refusal by a limit, against sold out", "x", AtMost(4.0), refusal);
     }
 
+    if let Some(gate) = &server.gate {
+        let ratio = Some(gate.against_bare_handler());
+        put("gate over HTTP against a bare handler with one GET of Redis", "x", AtLeast(0.5), ratio);
+        put("gate over HTTP, p99 at half of its rate", "ms", AtMost(5.0), Some(gate.at_half.p99_ms));
+        let idle = &gate.idle;
+        let measure = format!("gate over HTTP, {} idle connections", idle.connections);
+        put(&format!("{measure}, memory in all"), "MiB", AtMost(400.0), Some(idle.held_kib as f64 / 1024.0));
+        put(&format!("{measure}, p99 of a caller beside them"), "ms", AtMost(5.0), Some(idle.beside_p99_ms));
+    }
+
     let latency = server.latency.as_ref();
     let commit = latency.map(Latency::best_commit_ms);
     let p99 = |rate: f64| latency?.rates.iter().find(|at| at.rate == rate).and_then(p99_if_done);

@@ -7,7 +7,7 @@ mod case;
 mod cluster;
 mod expiring;
 mod held;
-mod http;
+pub mod http;
 mod large;
 mod load;
 mod run;

@@ -1,0 +1,102 @@
+//! The gate over HTTP, beside a bare handler of the same HTTP library that asks the same Redis for one value a request: how many
+//! are answered, how soon at half of that, and what callers who are silent take.
+
+mod answers;
+mod bare_handler;
+mod callers;
+mod idle;
+mod open_loop;
+mod server;
+
+use anyhow::Result;
+
+use self::{callers::Load, server::Server};
+use super::{
+    admission::open_sale,
+    meter::RedisReading,
+    results::{
+        AtRate, Rate,
+        gate::{GateResults, HttpCalls},
+    },
+    site::Site,
+    sizes::Sizes,
+    writers::tell,
+};
+
+pub use self::bare_handler::BareHandler;
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Gate,
+    BareHandler,
+}
+
+/// `rounds` times in turn: the gate and the bare handler. Then the gate alone.
+pub async fn measure(site: &mut Site, sizes: &Sizes) -> Result<GateResults> {
+    let mut found = [const { Vec::new() }; 2];
+    for _ in 0..sizes.rounds {
+        for (at, asked) in [Asked::Gate, Asked::BareHandler].into_iter().enumerate() {
+            found[at].push(once(site, asked, sizes.calls).await?);
+        }
+    }
+    let [gate, bare_handler] = found.map(conclude);
+    tell("gate, at half of its rate");
+    let at_half = at_half(site, sizes, gate.per_s.median / 2.0).await?;
+    tell("gate, idle connections");
+    let idle = idle::measure(site, sizes.idle).await?;
+    Ok(GateResults { callers: callers::CALLERS, gate, bare_handler, at_half, idle })
+}
+
+/// Of one run: calls a second, and of a call the server's and Redis' CPU in microseconds.
+type Run = (f64, f64, f64);
+
+fn conclude(runs: Vec<Run>) -> HttpCalls {
+    let of = |figure: fn(&Run) -> f64| Rate::of(runs.iter().map(figure).collect());
+    HttpCalls { per_s: of(|run| run.0), server_cpu_us: of(|run| run.1), redis_cpu_us: of(|run| run.2) }
+}
+
+async fn once(site: &mut Site, asked: Asked, calls: usize) -> Result<Run> {
+    let (server, wanted_status) = start(site, asked).await?;
+    let load = Load { address: server.address(), wanted_status };
+    load.closed_loop(&site.numbers.take(calls.min(5_000), 1)).await?;
+    let orders = site.numbers.take(calls, 1);
+    let (redis_before, cpu_before_s) = (RedisReading::take(&mut site.redis).await?, server.cpu_s());
+    let took = load.closed_loop(&orders).await?;
+    let (redis_after, cpu_after_s) = (RedisReading::take(&mut site.redis).await?, server.cpu_s());
+    server.stop()?;
+    let of_a_call = |seconds: f64| seconds * 1e6 / calls as f64;
+    Ok((
+        calls as f64 / took.as_secs_f64(),
+        of_a_call(cpu_after_s - cpu_before_s),
+        of_a_call(redis_after.cpu_s - redis_before.cpu_s),
+    ))
+}
+
+/// With an empty Redis, and one voucher on sale; and how it answers.
+async fn start(site: &mut Site, asked: Asked) -> Result<(Server, u16)> {
+    let _gate = open_sale(site).await?;
+    let redis = site.redis_server.url();
+    Ok(match asked {
+        Asked::Gate => (Server::gate(&site.program, &redis, &[]).await?, 202),
+        Asked::BareHandler => {
+            site.redis.call(&["SET", bare_handler::KEY, "what a handler looks up"]).await?;
+            (Server::bare_handler(&redis).await?, 200)
+        }
+    })
+}
+
+/// Of some runs, the one whose p99 is the median.
+async fn at_half(site: &mut Site, sizes: &Sizes, rate: f64) -> Result<AtRate> {
+    let mut runs = Vec::new();
+    for _ in 0..sizes.rounds {
+        let (server, wanted_status) = start(site, Asked::Gate).await?;
+        let load = Load { address: server.address(), wanted_status };
+        load.closed_loop(&site.numbers.take(sizes.calls.min(5_000), 1)).await?;
+        let orders = site.numbers.take(((rate * sizes.latency.as_secs_f64()) as usize).max(100), 1);
+        runs.push(open_loop::measure(load, &orders, rate).await?);
+        server.stop()?;
+    }
+    runs.sort_by(|a, b| a.p99_ms.total_cmp(&b.p99_ms));
+    Ok(runs.swap_remove(runs.len() / 2))
+}

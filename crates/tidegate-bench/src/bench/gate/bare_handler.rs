@@ -1,0 +1,84 @@
+//! What the gate is compared with: the same HTTP library, the same client of Redis with as many connections, and nothing else.
+
+use std::{convert::Infallible, time::Duration};
+
+use anyhow::Result;
+use clap::Args;
+use fred::{clients::Pool, interfaces::KeysInterface};
+use http_body_util::Full;
+use hyper::{
+    Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use tidegate_stream::{RedisSettings, connect_pool};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+
+/// What it looks up.
+pub const KEY: &str = "bare";
+/// As the default of `redis.connections`.
+const CONNECTIONS: usize = 2;
+
+/// A handler that asks Redis for one value a request: what `bench` compares the gate with
+#[derive(Args, Debug)]
+pub struct BareHandler {
+    /// Redis
+    redis: String,
+}
+
+impl BareHandler {
+    /// Serves until SIGTERM.
+    pub fn run(self) -> Result<()> {
+        tokio::runtime::Runtime::new()?.block_on(self.serve())
+    }
+
+    async fn serve(self) -> Result<()> {
+        let mut end = signal(SignalKind::terminate())?;
+        let limit = Duration::from_secs(5);
+        let redis: Pool = connect_pool(&RedisSettings {
+            master: None,
+            sentinels: None,
+            url: self.redis,
+            connections: CONNECTIONS,
+            command_timeout: limit,
+            connect_timeout: limit,
+        })
+        .await?
+        .into();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        // As the gate's log says it.
+        eprintln!(r#"{{"address":"{}"}}"#, listener.local_addr()?);
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => talk(accepted?.0, &redis),
+                _ = end.recv() => return Ok(()),
+            }
+        }
+    }
+}
+
+fn talk(client: tokio::net::TcpStream, redis: &Pool) {
+    let _best_effort = client.set_nodelay(true);
+    let redis = redis.clone();
+    let service = service_fn(move |_request: Request<Incoming>| {
+        let redis = redis.clone();
+        async move { Ok::<_, Infallible>(answer(&redis).await) }
+    });
+    tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(client), service));
+}
+
+async fn answer(redis: &Pool) -> Response<Full<Bytes>> {
+    match redis.get::<Option<Bytes>, _>(KEY).await {
+        Ok(value) => Response::new(Full::new(value.unwrap_or_default())),
+        Err(error) => {
+            let mut answer = Response::new(Full::new(Bytes::from(error.to_string())));
+            *answer.status_mut() = StatusCode::BAD_GATEWAY;
+            answer
+        }
+    }
+}

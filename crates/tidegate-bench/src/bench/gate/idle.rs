@@ -1,0 +1,100 @@
+//! Many callers who have asked once and keep their connections, and one beside them who goes on asking.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::task::JoinSet;
+
+use super::{
+    callers::{CALLERS, Caller, Load},
+    server::Server,
+};
+use crate::bench::{
+    admission::open_sale,
+    latency::{ms, quantile},
+    orders::{NewOrder, Orders},
+    results::gate::IdleConnections,
+    site::Site,
+};
+
+/// Files that the gate and this process have open besides the connections that are held.
+const OTHER_FILES: usize = 100;
+/// Calls of the one beside them.
+const CALLS: usize = 2_000;
+
+pub async fn measure(site: &mut Site, wanted: usize) -> Result<IdleConnections> {
+    let most_files = raise_open_files()?;
+    let count = wanted.min(most_files.saturating_sub(OTHER_FILES));
+    let _gate = open_sale(site).await?;
+    let places = (count + CALLERS).to_string();
+    // An idle connection is closed when the head of its next request does not come in this time.
+    let settings = [("TIDEGATE_GATE_CONNECTIONS", places.as_str()), ("TIDEGATE_GATE_READ_MS", "60000")];
+    let server = Server::gate(&site.program, &site.redis_server.url(), &settings).await?;
+    let load = Load { address: server.address(), wanted_status: 202 };
+    let beside_alone_ms = beside(load, &site.numbers.take(CALLS, 1)).await?;
+    let before_kib = server.rss_kib();
+    let held = hold(load, &site.numbers.take(count, 1)).await?;
+    let held_kib = server.rss_kib();
+    let beside_ms = beside(load, &site.numbers.take(CALLS, 1)).await?;
+    let open = held.iter().filter(|caller| caller.is_idle()).count();
+    ensure!(open == held.len(), "Of {} idle connections, {open} are open", held.len());
+    drop(held);
+    server.stop()?;
+    Ok(IdleConnections {
+        wanted,
+        most_files,
+        connections: count,
+        before_kib,
+        held_kib,
+        beside_alone_p99_ms: quantile(&beside_alone_ms, 0.99),
+        beside_p99_ms: quantile(&beside_ms, 0.99),
+        beside_max_ms: quantile(&beside_ms, 1.0),
+    })
+}
+
+/// As many files as the machine allows this process and those that it starts from now on.
+fn raise_open_files() -> Result<usize> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("Failed to raise the number of open files")?;
+    Ok(usize::try_from(most)?)
+}
+
+/// A connection for each order, all of which are answered.
+async fn hold(load: Load, orders: &Orders) -> Result<Vec<Caller>> {
+    let mut held = Vec::new();
+    for part in orders.chunks(CALLERS) {
+        let mut asking = JoinSet::new();
+        for order in part.iter() {
+            asking.spawn(ask_once(load, order));
+        }
+        while let Some(asked) = asking.join_next().await {
+            held.push(asked??);
+        }
+    }
+    Ok(held)
+}
+
+async fn ask_once(load: Load, order: NewOrder) -> Result<Caller> {
+    let mut caller = Caller::connect(load).await?;
+    caller.ask(&order).await?;
+    Ok(caller)
+}
+
+/// One after the other, each over a new connection every other time: sorted times from connecting, or asking, to the answer.
+async fn beside(load: Load, orders: &Orders) -> Result<Vec<f64>> {
+    let mut latencies_ms = Vec::new();
+    for part in orders.chunks(2) {
+        let mut caller = None;
+        for order in part.iter() {
+            let began = Instant::now();
+            match &mut caller {
+                None => caller = Some(ask_once(load, order).await?),
+                Some(caller) => caller.ask(&order).await?,
+            }
+            latencies_ms.push(ms(began.elapsed()));
+        }
+    }
+    latencies_ms.sort_by(f64::total_cmp);
+    Ok(latencies_ms)
+}
