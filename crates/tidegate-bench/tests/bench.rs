@@ -43,7 +43,9 @@ fn a_tiny_run_has_every_section_and_can_be_compared() {
     let results: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(results["schema"], 1);
     let server = &results["servers"][0];
-    for section in ["ceiling", "tutorial", "admission", "gate", "latency", "memory", "cost", "trouble", "books"] {
+    for section in
+        ["ceiling", "tutorial", "admission", "gate", "latency", "memory", "cost", "trouble", "books"]
+    {
         assert!(server[section].is_object(), "no {section} in {server}");
     }
     assert_eq!(server["drains"].as_array().unwrap().len(), 3, "default, many vouchers, history");

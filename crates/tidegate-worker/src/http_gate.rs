@@ -128,7 +128,8 @@ impl Talk {
         let pages = Arc::clone(&self.pages);
         let talked = match tls {
             None => self.http(client).await,
-            Some(tls) => self.https(client, &tls).await,
+            // In a box, too: without TLS, a connection has no place for it.
+            Some(tls) => Box::pin(self.https(client, &tls)).await,
         };
         if let Err(error) = talked {
             tracing::debug!(error = &*error, "a caller of the gate went away");
@@ -155,7 +156,8 @@ impl Talk {
         let service = service_fn(move |request: Request<Incoming>| {
             let pages = Arc::clone(&pages);
             let caller = Caller::of(peer, request.headers(), &pages.settings().callers);
-            async move { Ok::<_, Infallible>(pages.answer(request, caller).await) }
+            // In a box, which goes with the request: whatever answering needs in between, an idle connection would keep the place for it.
+            async move { Ok::<_, Infallible>(Box::pin(pages.answer(request, caller)).await) }
         });
         let talking = http1::Builder::new()
             .timer(TokioTimer::new())
