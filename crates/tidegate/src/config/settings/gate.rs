@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
+use jiff::SignedDuration;
 use secrecy::SecretString;
 use tidegate_operations::brake::BrakeSettings;
 use tidegate_orders::{
@@ -11,7 +12,7 @@ use tidegate_orders::{
 use tidegate_worker::{AttemptRate, AttemptSettings, CallerSettings, GateSettings, TlsSettings};
 
 use super::{HOUR_MS, admin::token};
-use crate::{config::reader::Reader, moment::parse_span};
+use crate::config::reader::Reader;
 
 /// Reads where the gate listens, to whom, and how often.
 pub(super) fn read(reader: &mut Reader<'_>) -> GateSettings {
@@ -119,7 +120,8 @@ fn rate(text: &str) -> Result<AttemptRate, String> {
     };
     let (attempts, span) = text.split_once('/').ok_or_else(wrong)?;
     let attempts: NonZeroU32 = attempts.parse().map_err(|_| wrong())?;
-    let span = parse_span(span).map_err(|_| wrong())?;
+    let span: SignedDuration = span.parse().map_err(|_| wrong())?;
+    let span = Duration::try_from(span).map_err(|_| wrong())?;
     let each = span / attempts.get();
     (span <= MOST && each >= Duration::from_micros(1))
         .then_some(AttemptRate { attempts, span })
