@@ -202,6 +202,9 @@ async fn what_the_documents_say_to_type_works_and_a_worker_writes_the_orders() {
             type_in(&site, line);
         }
     }
+    for block in producers.shell.iter().filter(|block| block.starts_with("tidegate ")) {
+        block.lines().for_each(|line| drop(type_in(&site, line)));
+    }
     let calls = readme.shell.iter().chain(&producers.shell).filter(|block| block.starts_with("redis-cli "));
     let (scripts, entries): (Vec<&String>, Vec<&String>) = calls.partition(|block| block.contains("--eval"));
     assert!(!scripts.is_empty() && !entries.is_empty(), "both ways are shown: {scripts:?}, {entries:?}");
@@ -214,7 +217,7 @@ async fn what_the_documents_say_to_type_works_and_a_worker_writes_the_orders() {
 
     site.settled().await;
     let users: Vec<i64> = site.orders().await.iter().map(|order| order.user).collect();
-    for user in [1001, 2001, 2011] {
+    for user in [1001, 2001, 2011, 2021] {
         assert!(users.contains(&user), "user {user} has no order: {users:?}");
     }
     type_in(&site, "tidegate audit");
