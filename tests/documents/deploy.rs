@@ -4,16 +4,28 @@ mod containers;
 mod promql;
 mod questions;
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::SocketAddr,
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use containers::{Container, seconds, text};
+use hyper::Method;
 use promql::Selector;
 use questions::{ALERTS, alerts, expressions, is_of_gate, metric, queries};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::{
-    browser::{get, until_page},
+    browser::{Page, ask, get, until_page},
     program::Program,
-    site::Site,
+    site::{Site, Worker, until},
     tree::Tree,
 };
 
@@ -57,40 +69,64 @@ fn alerts_and_dashboard_use_metrics_and_labels_that_exist() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_selector_of_alerts_and_dashboard_finds_something_on_a_workers_page() {
+async fn every_selector_of_alerts_and_dashboard_finds_something_on_the_page_of_a_worker_or_a_gate() {
     let tree = Tree::read_all();
     let site = Site::open().await;
     site.open_sale().await;
-    let limited = ["limit", "set", "--voucher", "1", "--name", "all", "--window", "sale", "--orders", "9"];
     let worker = site.worker("w").start();
+    let gate = site.worker("g").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     site.rush(1_000, 50).await;
     site.settled().await;
+    let limited = ["limit", "set", "--voucher", "1", "--name", "each", "--window", "order", "--units", "1"];
     assert!(site.tidegate(&limited).status.success());
-    site.settled().await;
     until_page(&worker, "/metrics", 200, "tidegate_limit_counters{").await;
-    let samples = get(&worker, "/metrics").await.samples();
-    let finds = |selector: &Selector| {
-        samples.keys().any(|sample| {
-            let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
-            let of_page =
-                selector.matchers.iter().filter(|(label, ..)| !OF_PROMETHEUS.contains(&label.as_str()));
-            let mut wanted = of_page.map(|(label, operator, value)| {
-                assert_eq!(operator, "=", "{selector:?}");
-                format!("{label}=\"{value}\"")
-            });
-            name == selector.metric && wanted.all(|pair| labels.contains(&pair))
-        })
-    };
+    let of_worker = get(&worker, "/metrics").await.samples();
+    let of_gate = page_of_gate_that_refused(&gate).await.samples();
     for (place, expression) in expressions(&tree) {
-        let selectors = promql::uses(&expression).selectors.into_iter();
-        for selector in selectors.filter(|selector| !is_of_gate(&selector.metric)) {
+        for selector in promql::uses(&expression).selectors {
+            let samples = if is_of_gate(&selector.metric) { &of_gate } else { &of_worker };
             assert!(
-                selector.metric == UP || finds(&selector),
+                selector.metric == UP || is_found(&selector, samples),
                 "{place}: nothing is {selector:?} on the page"
             );
         }
     }
-    assert!(worker.stop().await.success());
+    let is_worker =
+        |samples: &BTreeMap<String, f64>| samples.keys().any(|name| name.starts_with("tidegate_build_info"));
+    assert!(is_worker(&of_worker) && !is_worker(&of_gate), "a fleet of gates has no worker");
+    assert!(worker.stop().await.success() && gate.stop().await.success());
+}
+
+fn is_found(selector: &Selector, samples: &BTreeMap<String, f64>) -> bool {
+    samples.keys().any(|sample| {
+        let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
+        let of_page = selector.matchers.iter().filter(|(label, ..)| !OF_PROMETHEUS.contains(&label.as_str()));
+        let mut wanted = of_page.map(|(label, operator, value)| {
+            assert_eq!(operator, "=", "{selector:?}");
+            format!("{label}=\"{value}\"")
+        });
+        name == selector.metric && wanted.all(|pair| labels.contains(&pair))
+    })
+}
+
+/// Its metrics, after it has refused two units of voucher 1.
+async fn page_of_gate_that_refused(gate: &Worker) -> Page {
+    gate.says("gate listens address=").await;
+    let log = gate.log();
+    let address = log.split("gate listens address=").nth(1).expect("it was said");
+    let address: SocketAddr = address.split_whitespace().next().expect("it").parse().expect("an address");
+    let body = r#"{"voucherId":"1","userId":"9","quantity":2}"#;
+    let head = "POST /orders HTTP/1.1\r\nHost: gate\r\nConnection: close\r\nContent-Type: application/json";
+    let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    until("the limit refuses", || async {
+        let mut stream = TcpStream::connect(address).await.expect("the gate listens");
+        stream.write_all(request.as_bytes()).await.expect("it is read");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("it is answered");
+        answer.contains("/problems/over-limit")
+    })
+    .await;
+    ask(Method::GET, address, "/metrics", None).await
 }
 
 fn promtool(args: &[&str], path: &Path) {

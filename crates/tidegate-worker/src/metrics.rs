@@ -55,10 +55,11 @@ pub fn render(partitions: &[(&View, Arc<Gathered>)]) -> anyhow::Result<String> {
     written(families)
 }
 
-/// What `add` adds, of a process with this name, with what is said of every process.
+/// What `add` adds, of a gate with this name, with what is said of every process. Not what is said of every worker: the alert for a fleet
+/// without workers would be content with a gate.
 pub(crate) fn render_of(name: &str, add: impl FnOnce(&mut Families)) -> anyhow::Result<String> {
     let mut families = Families::default();
-    families.each(&catalog::BUILD_INFO, [([env!("CARGO_PKG_VERSION"), name], 1.0)]);
+    families.each(&catalog::GATE_BUILD_INFO, [([env!("CARGO_PKG_VERSION"), name], 1.0)]);
     add(&mut families);
     written(families)
 }

@@ -10,11 +10,7 @@ use hyper::Method;
 use serde_json::json;
 
 use super::{address_of, ask, post};
-use crate::{
-    catalog::{BUILD_INFO, GATE},
-    order_event::operator,
-    site::Site,
-};
+use crate::{catalog::GATE, order_event::operator, site::Site};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_counted_by_what_came_of_them_and_refusals_by_the_limit() {
@@ -47,7 +43,7 @@ async fn requests_are_counted_by_what_came_of_them_and_refusals_by_the_limit() {
     }
     let shown = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let own: BTreeSet<&str> = shown.filter(|name| !name.starts_with("process_")).collect();
-    let expected: BTreeSet<&str> = GATE.iter().chain([&BUILD_INFO]).map(|metric| metric.name).collect();
+    let expected: BTreeSet<&str> = GATE.iter().map(|metric| metric.name).collect();
     assert_eq!(own, expected);
 
     let mut check = Command::new("promtool")

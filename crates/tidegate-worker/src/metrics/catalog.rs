@@ -166,8 +166,10 @@ catalog! {
 }
 
 catalog! {
-    "All metrics of the gate over HTTP, on its own page; those of the process and of the build are there, too." GATE:
+    "All metrics of the gate over HTTP, on its own page; those of the process are there, too. Whoever has `tidegate_build_info` is a worker." GATE:
 
+    GATE_BUILD_INFO: Gauge "tidegate_gate_build_info" ["version" "gate"]
+        "Always 1; which version runs, and the name of the gate."
     GATE_REQUESTS: Counter "tidegate_gate_requests_total" ["outcome"]
         "Requests for an order that were answered: admitted, admitted_before, or the word of the problem that was told."
     GATE_LIMIT_REFUSALS: Counter "tidegate_gate_limit_refusals_total" ["limit"]
