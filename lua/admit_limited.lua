@@ -66,7 +66,7 @@ if sale[2] and now - sale[2] >= 0 then return refuse(5) end
 if left < 0 then return refuse(1) end
 if sale[4] and (find(sale[4], '^until') == 1) == (now - match(sale[4], '%d+') < 0) then
   return refuse(11) end -- 'until <ms>', or 'from <ms>'
-local rates, used = nil, ''
+local rates, used, known = nil, '', {}
 -- What to write into a hash of uses; or nothing, and what refuses. a - a % b is the multiple of b below a.
 local function count(all, key, scope)
   local writes, at = {}, 0
@@ -75,6 +75,7 @@ local function count(all, key, scope)
     local value = subject == 'user' and user or subject == '*' and ''
     for named = 6, value and 0 or #ARGV, 2 do value = value or ARGV[named] == subject and ARGV[named + 1] end
     if not value then return nil, redis.error_reply('NOSUBJECT ' .. subject) end
+    known[subject] = value ~= '' -- what a rule counts by is a name
     local field = number .. ':' .. value
     if window == 'order' then
       if units > tonumber(most_units) then return nil, { 9, name, '', most_units, '' } end
@@ -151,8 +152,8 @@ is_good = is_good and find(order, id) and find(user, id) and find(voucher, id) a
   and (#order < 19 or #order == 19 and order <= max) and (#user < 19 or #user == 19 and user <= max)
   and (#voucher < 19 or #voucher == 19 and voucher <= max)
 for at = 6, #ARGV, 2 do
-  is_good = is_good and ARGV[at] ~= 'user' and #ARGV[at] <= 32 and find(ARGV[at], '^%l[%l%d_]*$')
-    and #ARGV[at + 1] <= 64 and find(ARGV[at + 1], '^[%w_.:+/=-]+$')
+  is_good = is_good and #ARGV[at + 1] <= 64 and find(ARGV[at + 1], '^[%w_.:+/=-]+$') and ARGV[at] ~= 'user'
+    and (known[ARGV[at]] or #ARGV[at] <= 32 and find(ARGV[at], '^%l[%l%d_]*$'))
 end
 if not is_good then return redis.error_reply('BADARG ' .. bad) end
 local note = '{"action":"admit","from":' .. stock .. ',"to":' .. format('%d', left) .. ',"change":-'

@@ -50,7 +50,12 @@ async fn ask(sale: &Sale, order: &str, name: &[u8], value: &[u8]) -> Result<Valu
 
 #[tokio::test]
 async fn hostile_names_and_values_are_refused_by_the_script_and_leave_no_trace() -> Result<()> {
-    let sale = Sale::open("1 mine phone sale 0 2 -;2 fast phone rate 1000 9 -", "", "1").await?;
+    let sale = Sale::open(
+        "1 mine phone sale 0 2 -;2 fast phone rate 1000 9 -;3 all * sale 0 9 -;4 own user sale 0 9 -",
+        "",
+        "1",
+    )
+    .await?;
     let before = sale.ground.everything().await?;
     for bytes in hostile() {
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(70)]).into_owned();
