@@ -49,7 +49,8 @@ tidegate voucher load --voucher 4 --stock 1000
 tidegate pause --voucher 4 --yes
 tidegate voucher load --voucher 5 --stock 1000 --begin 2037-01-01T00:00:00Z
 
-TIDEGATE_GATE_LISTEN=127.0.0.1:0 TIDEGATE_LOG_FORMAT=json "$programs/tidegate" gate 2>gate.log &
+touch gate.log
+TIDEGATE_GATE_LISTEN=127.0.0.1:0 TIDEGATE_LOG_FORMAT=json "$programs/tidegate" gate 2>>gate.log &
 gate=$!
 address=
 until [ -n "$address" ] && (exec 3<>"/dev/tcp/${address/://}" && printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3 && grep --quiet '^ready' <&3); do
