@@ -3,7 +3,7 @@
 -- KEYS[1] key: string, made of the caller's key, its user and the voucher: order id and digest
 -- ARGV[1] order id, remembered where the key is new; ARGV[2] digest of all that is asked for, 64 letters or
 -- digits at most
--- ARGV[3] milliseconds to remember it
+-- ARGV[3] milliseconds to remember it, from now on
 -- Reply array: 0 where the key is new, otherwise 1; the order id
 -- Reply 2: refused, something else was asked for under this key
 -- Error BADARG: an argument is not what it must be
@@ -19,4 +19,6 @@ if not known then
 end
 local before, asked = string.match(known, '^(%d+) (%w+)$')
 if asked ~= digest then return 2 end
+-- Whoever asks again may be admitted now: it is remembered as if it were new.
+call('PEXPIRE', KEYS[1], span)
 return { 1, before }

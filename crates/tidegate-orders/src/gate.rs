@@ -36,6 +36,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -379,10 +380,10 @@ impl Gate {
     /// # Errors
     /// See [`GateError`]. Ask again with the same order id.
     pub async fn admit(&self, admission: &Admission) -> Result<AdmitReply, GateError> {
-        let asked = self.sold_out.as_deref().map(SoldOut::asks);
+        let asked_at = Instant::now();
         let reply = self.batched_admission.admit(admission).await;
-        if let (Some(sold_out), Some(asked), Ok(AdmitReply::SoldOut)) = (&self.sold_out, asked, &reply) {
-            sold_out.note(admission.voucher, admission.quantity, asked);
+        if let (Some(sold_out), Ok(AdmitReply::SoldOut)) = (&self.sold_out, &reply) {
+            sold_out.note(admission.voucher, admission.quantity, asked_at);
         }
         reply
     }

@@ -13,7 +13,7 @@ use crate::order::OrderId;
 
 /// How long a key is remembered.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
-/// How long where its order was refused: longer than any call is on its way.
+/// How long where its order was refused. Whoever asks again meanwhile makes it a day again.
 const KEPT_OF_REFUSED: Duration = Duration::from_secs(60);
 /// Bytes of a digest, of which Redis gets twice as many letters: nobody meets the key of another by chance.
 const DIGEST_BYTES: usize = 16;

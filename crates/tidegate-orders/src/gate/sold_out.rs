@@ -2,93 +2,103 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use crate::order::{Quantity, VoucherId};
 
-/// More vouchers than that at once are forgotten first where their time is over.
-const MANY: usize = 1024;
+/// A call is not under way for longer: what came back before is of no importance to it.
+const LONGEST_CALL: Duration = Duration::from_secs(60);
+/// Vouchers that are remembered before some are forgotten; then twice as many as stayed.
+const FEW: usize = 1024;
 
 /// Knows, for a while, which vouchers had fewer units left than somebody wanted. Shared by whoever admits and gives back in a
 /// process: a unit that comes back through one of its gates ends that at once.
 #[derive(Debug)]
 pub struct SoldOut {
     lasts: Duration,
-    vouchers: Mutex<HashMap<VoucherId, Refused>>,
-    releases: AtomicU64,
+    vouchers: Mutex<Vouchers>,
+}
+
+#[derive(Debug)]
+struct Vouchers {
+    by_id: HashMap<VoucherId, Known>,
+    most: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    refused: Option<Refused>,
+    /// When a unit came back last.
+    came_back: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Refused {
-    at: Instant,
+    /// When Redis was asked: it may have looked just then.
+    asked_at: Instant,
     quantity: Quantity,
 }
 
-/// The moment before Redis is asked: what comes back after it counts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked(u64);
-
 impl SoldOut {
-    /// Knows it for so long; 0: never.
+    /// Knows it for so long after Redis was asked; 0: never.
     #[must_use]
     pub fn new(lasts: Duration) -> Self {
-        Self { lasts, vouchers: Mutex::default(), releases: AtomicU64::new(0) }
+        Self { lasts, vouchers: Mutex::new(Vouchers { by_id: HashMap::new(), most: FEW }) }
     }
 
     /// Whether so many units, or fewer, were refused a moment ago, and none came back since.
     #[must_use]
     pub fn knows(&self, voucher: VoucherId, quantity: Quantity) -> bool {
-        self.vouchers()
-            .get(&voucher)
-            .is_some_and(|it| it.at.elapsed() < self.lasts && it.quantity <= quantity)
-    }
-
-    pub(super) fn asks(&self) -> Asked {
-        Asked(self.releases.load(SeqCst))
+        let vouchers = self.vouchers();
+        let refused = vouchers.by_id.get(&voucher).and_then(|known| known.refused);
+        refused.is_some_and(|refused| self.is_still_true(&refused) && refused.quantity <= quantity)
     }
 
     /// Redis said so to somebody who began to ask then.
-    pub(super) fn note(&self, voucher: VoucherId, quantity: Quantity, asked: Asked) {
-        if self.lasts.is_zero() {
+    pub(super) fn note(&self, voucher: VoucherId, quantity: Quantity, asked_at: Instant) {
+        let refused = Refused { asked_at, quantity };
+        if !self.is_still_true(&refused) {
             return;
         }
         let mut vouchers = self.vouchers();
-        // Units may have come back after Redis looked. Below the lock, so that none does in between.
-        if self.asks().0 != asked.0 {
-            return;
-        }
-        if vouchers.len() >= MANY {
-            vouchers.retain(|_, it| it.at.elapsed() < self.lasts);
-        }
-        let is_said = |it: &Refused| it.at.elapsed() < self.lasts && it.quantity <= quantity;
-        if !vouchers.get(&voucher).is_some_and(is_said) {
-            vouchers.insert(voucher, Refused { at: Instant::now(), quantity });
+        self.forget_some(&mut vouchers);
+        let known = vouchers.by_id.entry(voucher).or_default();
+        let came_back = known.came_back.is_some_and(|came_back| came_back >= asked_at);
+        let says_more = known.refused.is_some_and(|was| self.is_still_true(&was) && was.quantity <= quantity);
+        if !came_back && !says_more {
+            known.refused = Some(refused);
         }
     }
 
     /// Units of these vouchers came back.
     pub(super) fn forget(&self, came_back: impl Iterator<Item = VoucherId>) {
-        let mut vouchers = self.vouchers();
-        self.releases.fetch_add(1, SeqCst);
+        let (now, mut vouchers) = (Instant::now(), self.vouchers());
+        self.forget_some(&mut vouchers);
         for voucher in came_back {
-            vouchers.remove(&voucher);
+            vouchers.by_id.insert(voucher, Known { refused: None, came_back: Some(now) });
         }
     }
 
-    fn vouchers(&self) -> MutexGuard<'_, HashMap<VoucherId, Refused>> {
-        self.vouchers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_still_true(&self, refused: &Refused) -> bool {
+        refused.asked_at.elapsed() < self.lasts
     }
-}
 
-impl Asked {
-    #[cfg(test)]
-    const fn at_first() -> Self {
-        Self(0)
+    /// Looks through all of them only when there are twice as many as last time.
+    fn forget_some(&self, vouchers: &mut Vouchers) {
+        if vouchers.by_id.len() < vouchers.most {
+            return;
+        }
+        vouchers.by_id.retain(|_, known| {
+            let matters = known.came_back.is_some_and(|came_back| came_back.elapsed() < LONGEST_CALL);
+            matters || known.refused.is_some_and(|refused| self.is_still_true(&refused))
+        });
+        vouchers.most = FEW.max(2 * vouchers.by_id.len());
+    }
+
+    fn vouchers(&self) -> MutexGuard<'_, Vouchers> {
+        self.vouchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -107,28 +117,41 @@ mod tests {
     #[test]
     fn it_is_known_for_as_many_units_and_more_until_one_comes_back() {
         let sold_out = SoldOut::new(Duration::from_secs(3600));
-        sold_out.note(voucher(7), units(3), sold_out.asks());
+        let before = Instant::now();
+        sold_out.note(voucher(7), units(3), before);
         assert!(sold_out.knows(voucher(7), units(3)) && sold_out.knows(voucher(7), units(4)));
         assert!(!sold_out.knows(voucher(7), units(2)), "two may be left");
         assert!(!sold_out.knows(voucher(8), units(3)));
-        sold_out.note(voucher(7), units(1), sold_out.asks());
-        assert!(sold_out.knows(voucher(7), units(1)));
+        sold_out.note(voucher(7), units(1), before);
+        sold_out.note(voucher(7), units(5), before);
+        assert!(sold_out.knows(voucher(7), units(1)), "the least that was refused counts");
         sold_out.forget([voucher(7)].into_iter());
         assert!(!sold_out.knows(voucher(7), units(1)));
         // Redis may have looked before the units came back.
-        sold_out.note(voucher(7), units(1), Asked::at_first());
+        sold_out.note(voucher(7), units(1), before);
         assert!(!sold_out.knows(voucher(7), units(1)));
+        // What comes back of others is of no importance.
+        sold_out.note(voucher(9), units(1), before);
+        assert!(sold_out.knows(voucher(9), units(1)));
     }
 
     #[test]
-    fn it_is_not_known_for_longer_and_takes_no_memory_for_ever() {
-        let sold_out = SoldOut::new(Duration::ZERO);
-        sold_out.note(voucher(7), units(1), sold_out.asks());
-        assert!(!sold_out.knows(voucher(7), units(1)));
-        let sold_out = SoldOut::new(Duration::from_nanos(1));
-        for id in 1..=3 * MANY as i64 {
-            sold_out.note(voucher(id), units(1), sold_out.asks());
+    fn it_is_known_from_the_asking_on_and_not_from_the_answer() {
+        let sold_out = SoldOut::new(Duration::from_millis(100));
+        let Some(long_ago) = Instant::now().checked_sub(Duration::from_millis(101)) else { return };
+        sold_out.note(voucher(7), units(1), long_ago);
+        assert!(!sold_out.knows(voucher(7), units(1)), "the answer was under way for too long");
+        let never = SoldOut::new(Duration::ZERO);
+        never.note(voucher(7), units(1), Instant::now());
+        assert!(!never.knows(voucher(7), units(1)));
+    }
+
+    #[test]
+    fn it_takes_no_memory_for_ever() {
+        let sold_out = SoldOut::new(Duration::from_micros(1));
+        for id in 1..=10 * FEW as i64 {
+            sold_out.note(voucher(id), units(1), Instant::now());
         }
-        assert!(sold_out.vouchers().len() <= MANY, "{}", sold_out.vouchers().len());
+        assert!(sold_out.vouchers().by_id.len() <= 2 * FEW, "{}", sold_out.vouchers().by_id.len());
     }
 }

@@ -9,6 +9,7 @@ mod fold;
 mod gate;
 mod gate_model;
 mod ground;
+mod idempotency;
 mod ledger;
 mod ledger_cost;
 mod limits;
