@@ -250,6 +250,10 @@ async fn whoever_lost_the_answer_asks_again_with_the_id_and_has_one_order() {
     // The gate knows its scripts from here on.
     assert_eq!(post(address, &json!({ "voucherId": "7", "userId": "9" })).await.status, 202);
     proxy.black_hole();
+    until("it says that it is not ready", || async {
+        ask(address, Method::GET, "/readyz", &[], "").await.status == 503
+    })
+    .await;
     let unsure = post(address, &order).await;
     assert_eq!((unsure.status, &unsure.body["type"]), (504, &json!("/problems/unsure")), "{:#}", unsure.body);
     let id = unsure.body["orderId"].as_str().expect("an id").to_owned();

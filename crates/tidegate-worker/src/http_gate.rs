@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use self::{caller::Caller, gates::Gates, ordering::Ordering, pages::Pages, tls::Tls};
 use crate::{
     http_server::listen_on,
-    order_pages::{OrderPages, OrderWatch},
+    order_pages::{OrderPages, OrderWatch, Room},
     settings::GateSettings,
 };
 
@@ -46,6 +46,8 @@ pub use self::problem::ProblemKind;
 
 /// What the head of a request may have.
 const HEAD_BYTES: usize = 16 << 10;
+/// Whoever was admitted asks what became of it. All of them are looked up together.
+const ORDER_ROOM: Room = Room { looks: 512, streams: 4096 };
 /// After an error of accepting, most often that the process has too many files open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -70,7 +72,7 @@ pub async fn serve(
     })?;
     let gates = Arc::new(Gates::connect(system, sold_out, &stop)?);
     let watch = Arc::new(OrderWatch::new(gates.stores()));
-    let orders = OrderPages::new(Arc::clone(&watch), stop.clone());
+    let orders = OrderPages::new(Arc::clone(&watch), ORDER_ROOM, stop.clone());
     let ordering = Ordering::new(Arc::clone(&gates), Arc::clone(sold_out));
     let pages = Arc::new(Pages::new(gates, ordering, orders, settings.clone(), stop.clone()));
     // Ends with the process: an answer that is on its way at the stop may wait for it.

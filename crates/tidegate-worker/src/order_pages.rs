@@ -25,10 +25,6 @@ use self::{
 };
 use crate::http_answer::{Answer, JSON, answer};
 
-/// Questions that are answered at once. Fewer than there are places: probes have room beside them.
-const LOOKS: usize = 24;
-/// Streams that are open at once.
-const STREAMS: usize = 128;
 /// Longer than a look may take, and the one before it.
 const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(7);
 
@@ -48,6 +44,15 @@ pub enum NoOrderPage {
     StoresAway(Arc<str>),
 }
 
+/// How many may ask at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Questions that are answered at once.
+    pub looks: usize,
+    /// Streams that are open at once.
+    pub streams: usize,
+}
+
 /// Answers questions for orders.
 #[derive(Debug)]
 pub struct OrderPages {
@@ -59,8 +64,8 @@ pub struct OrderPages {
 
 impl OrderPages {
     /// Of what `watch` sees, until `stop`.
-    pub fn new(watch: Arc<OrderWatch>, stop: CancellationToken) -> Self {
-        let [looks, streams] = [LOOKS, STREAMS].map(|room| Arc::new(Semaphore::new(room)));
+    pub fn new(watch: Arc<OrderWatch>, room: Room, stop: CancellationToken) -> Self {
+        let [looks, streams] = [room.looks, room.streams].map(|room| Arc::new(Semaphore::new(room)));
         Self { stop, watch, looks, streams }
     }
 

@@ -38,4 +38,6 @@ async fn a_gate_that_cannot_listen_is_told_before_the_worker_begins() {
     let mut both = plan.start_with(&["worker", "--gate"]);
     both.says("check gate.listen / TIDEGATE_GATE_LISTEN").await;
     assert_eq!(both.ended().await.code(), Some(3));
+    let names: Vec<String> = site.call("KEYS tidegate:worker:*").await.convert().expect("keys");
+    assert!(names.is_empty() && !both.log().contains("consumer group made"), "it did not begin: {names:?}");
 }

@@ -86,6 +86,10 @@ async fn who_the_user_is_a_header_says_of_listed_proxies_only_and_nobody_else_ca
         (422, "bad-input"),
         "somebody has to say it"
     );
+    let chosen = json!({ "voucherId": "7", "orderId": "4711" });
+    let chosen = scene.post(PROXY, &[header], &chosen).await;
+    assert_eq!(kind(&chosen), (422, "bad-input"), "a user who chooses ids can take another's");
+    assert_eq!(chosen.body["errors"][0]["pointer"], "/orderId");
     assert_eq!(scene.site.redis_stock(7).await, Some(9), "nobody has bought");
 
     assert_eq!(scene.post(PROXY, &[header], &unnamed).await.status, 202);

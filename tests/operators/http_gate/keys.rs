@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Answer, address_of, ask};
 use crate::{
     order_event::operator,
-    site::{Site, Worker},
+    site::{Site, Worker, until},
 };
 
 async fn post_under(address: SocketAddr, key: &str, body: &Value) -> Answer {
@@ -82,9 +82,12 @@ async fn the_key_of_a_refused_order_is_forgotten_soon_and_kept_once_it_is_admitt
     let first = post_under(address, "first", &order(1)).await;
     assert_eq!(first.status, 202);
     assert_eq!(post_under(address, "late", &order(2)).await.status, 409);
-    let mut remembered = remembered_ms(&site).await;
-    remembered.sort_unstable();
-    assert!(remembered[0] <= 60_000 && remembered[1] > 23 * 3_600_000, "{remembered:?}");
+    until("the refused one is forgotten soon", || async {
+        let mut remembered = remembered_ms(&site).await;
+        remembered.sort_unstable();
+        remembered[0] <= 60_000 && remembered[1] > 23 * 3_600_000
+    })
+    .await;
 
     program.run("voucher add --voucher 7 --units 1 --yes").expect(0);
     let admitted = post_under(address, "late", &order(2)).await;

@@ -7,10 +7,13 @@ use std::{
 };
 
 use hyper::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{address_of, ask, post};
+use super::{address_of, ask};
 use crate::{catalog::GATE, order_event::operator, site::Site};
+
+const TOKEN: &str = "0123456789abcdef";
+const BEARER: &str = "Bearer 0123456789abcdef";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_counted_by_what_came_of_them_and_refusals_by_the_limit() {
@@ -18,24 +21,33 @@ async fn requests_are_counted_by_what_came_of_them_and_refusals_by_the_limit() {
     let program = operator(&site);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program.run("limit set --voucher 7 --name phones --subject phone --window sale --orders 1").expect(0);
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TOKEN", TOKEN);
+    let gate = plan.start_as("gate");
     let address = address_of(&gate).await;
+    let headers = [("Content-Type", "application/json"), ("Authorization", BEARER)];
+    let post = async |body: &Value| ask(address, Method::POST, "/orders", &headers, &body.to_string()).await;
+    let get = async |path: &str| ask(address, Method::GET, path, &headers[1..], "").await;
     let order = |user: i64| json!({ "voucherId": 7, "userId": user, "subjects": { "phone": "a" } });
-    let admitted = post(address, &order(1)).await;
+    let admitted = post(&order(1)).await;
     let mut again = order(1);
     again["orderId"] = admitted.body["orderId"].clone();
-    assert_eq!(post(address, &again).await.status, 202);
+    assert_eq!(post(&again).await.status, 202);
     for user in 2..5 {
-        assert_eq!(post(address, &order(user)).await.status, 409);
+        assert_eq!(post(&order(user)).await.status, 409);
     }
-    assert_eq!(post(address, &json!({})).await.status, 422);
-    let page = ask(address, Method::GET, "/metrics", &[], "").await.text;
+    assert_eq!(post(&json!({})).await.status, 422);
+    for headers in [&headers[..1], &[headers[0], ("Authorization", "Bearer wrong")]] {
+        assert_eq!(ask(address, Method::POST, "/orders", headers, "{}").await.status, 401);
+    }
+    assert_eq!(ask(address, Method::GET, "/metrics", &[], "").await.status, 401);
+    let page = get("/metrics").await.text;
     for line in [
         "tidegate_gate_requests_total{outcome=\"admitted\"} 1",
         "tidegate_gate_requests_total{outcome=\"admitted_before\"} 1",
         "tidegate_gate_requests_total{outcome=\"over-limit\"} 3",
         "tidegate_gate_requests_total{outcome=\"bad-input\"} 1",
         "tidegate_gate_requests_total{outcome=\"sold-out\"} 0",
+        "tidegate_gate_requests_total{outcome=\"no-token\"} 2",
         "tidegate_gate_limit_refusals_total{limit=\"phones\"} 3",
         "tidegate_gate_request_duration_seconds_count 6",
     ] {

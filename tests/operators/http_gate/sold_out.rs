@@ -37,12 +37,15 @@ async fn units_that_come_back_are_sold_once_the_moment_is_over() {
     let site = Site::open().await;
     let program = operator(&site);
     program.run("voucher load --voucher 7 --stock 1").expect(0);
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_SOLD_OUT_MS", 2_000);
+    let gate = plan.start_as("gate");
     let address = address_of(&gate).await;
     let order = |user: i64| json!({ "voucherId": "7", "userId": user });
     assert_eq!(post(address, &order(1)).await.status, 202);
     assert_eq!(refused(address, order(2)).await, told(409, "sold-out"));
     program.run("voucher add --voucher 7 --units 1 --yes").expect(0);
+    let began = std::time::Instant::now();
     crate::site::until("it is sold again", || async { post(address, &order(2)).await.status == 202 }).await;
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     assert!(gate.stop().await.success());
 }

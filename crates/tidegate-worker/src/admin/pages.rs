@@ -26,7 +26,7 @@ use crate::{
     http_answer::{Answer, JSON, TEXT, answer},
     http_server::has_token,
     metrics,
-    order_pages::{NoOrderPage, OrderPages, OrderWatch},
+    order_pages::{NoOrderPage, OrderPages, OrderWatch, Room},
     view::{Parts, Phase, View, WorkerView},
 };
 
@@ -34,6 +34,9 @@ use crate::{
 const READY_FRESH_FOR: Duration = Duration::from_secs(1);
 /// A store that needs longer to answer does not.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Fewer looks than there are places: probes have room beside them.
+const ORDER_ROOM: Room = Room { looks: 24, streams: 128 };
 
 const INDEX: &str = "\
 /livez    200 while the lanes turn; 503 names what is stuck
@@ -76,7 +79,7 @@ struct Partitions<'a> {
 impl Pages {
     /// Of what `views` show, one at least, and `watch` sees.
     pub fn new(views: &[Arc<View>], watch: Arc<OrderWatch>) -> Self {
-        let orders = OrderPages::new(watch, views[0].stop_token());
+        let orders = OrderPages::new(watch, ORDER_ROOM, views[0].stop_token());
         Self { partitions: views.iter().map(PartitionPages::new).collect(), orders }
     }
 

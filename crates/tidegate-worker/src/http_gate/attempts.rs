@@ -37,7 +37,10 @@ pub struct Attempts {
 impl Attempts {
     pub fn new(settings: &AttemptSettings) -> Self {
         let by_subject = settings.by_subject.iter().map(|(name, rate)| (name.clone(), Limiter::new(*rate)));
-        Self { by_address: settings.by_address.map(Limiter::new), by_subject: by_subject.collect() }
+        let mut by_subject: Vec<_> = by_subject.collect();
+        // The user first: who asks too often must not use up the attempts of a phone that is perhaps another's.
+        by_subject.sort_by_key(|(name, _)| name.as_str() != USER);
+        Self { by_address: settings.by_address.map(Limiter::new), by_subject }
     }
 
     /// Counts a request to a path by the address of its caller, before anything else of it is looked at.

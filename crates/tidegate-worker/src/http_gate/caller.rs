@@ -66,8 +66,10 @@ impl Caller {
 /// no proxy of ours, which may have invented all before it.
 fn origin(peer: IpAddr, headers: &HeaderMap, is_proxy: impl Fn(IpAddr) -> bool) -> IpAddr {
     let lines = headers.get_all(FORWARDED_FOR).iter();
-    let entries: Vec<&str> = lines.flat_map(|line| line.to_str().unwrap_or("?").split(',')).collect();
-    let heard = entries.into_iter().rev().map(|entry| address_in(entry.trim()));
+    // As bytes: what one caller wrote into a line must not spoil what a proxy appended to it.
+    let entries: Vec<&[u8]> = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).collect();
+    let text = |entry| std::str::from_utf8(entry).ok();
+    let heard = entries.into_iter().rev().map(|entry| address_in(text(entry)?.trim()));
     let mut nearest = peer.to_canonical();
     // What is no address says nothing, and nothing before it counts: the proxy that wrote it stands for its callers.
     for heard in once(Some(peer)).chain(heard).map_while(|heard| heard) {
@@ -140,6 +142,7 @@ mod tests {
         }
         assert_eq!(address("10.0.0.1", &["198.51.100.1, unknown, 10.0.0.2"]), "10.0.0.2");
         assert_eq!(address("10.0.0.1", &["unknown, 198.51.100.1"]), "198.51.100.1", "it is never reached");
+        assert_eq!(address("10.0.0.1", &["\u{fc}, 198.51.100.1"]), "198.51.100.1", "nor is this");
     }
 
     #[test]

@@ -12,10 +12,7 @@ use std::{
 use serde_json::Value;
 use tidegate_stream::Histogram;
 
-use super::{
-    ordering::Admitted,
-    problem::{Problem, ProblemKind},
-};
+use super::problem::{Admitted, Problem, ProblemKind, When};
 use crate::metrics::{
     catalog,
     families::{Families, number},
@@ -24,12 +21,11 @@ use crate::metrics::{
 /// Limits that are told apart. Operators name them, so there are few; this bounds what mistakes cost.
 const MOST_LIMITS: usize = 100;
 const OTHER: &str = "other";
-const ADMITTED: [&str; 2] = ["admitted", "admitted_before"];
 
 /// Counts requests for orders.
 #[derive(Debug)]
 pub struct GateCounters {
-    admitted: [AtomicU64; ADMITTED.len()],
+    admitted: [AtomicU64; When::ALL.len()],
     problems: [AtomicU64; ProblemKind::ALL.len()],
     by_limit: Mutex<BTreeMap<String, u64>>,
     connections: AtomicU64,
@@ -53,11 +49,7 @@ impl GateCounters {
     pub fn answered(&self, answer: &Result<Admitted, Problem>, took: Duration) {
         self.times.add_time(took);
         match answer {
-            Ok(admitted) => {
-                if let Some(at) = ADMITTED.iter().position(|word| *word == admitted.word) {
-                    self.admitted[at].fetch_add(1, Relaxed);
-                }
-            }
+            Ok(admitted) => _ = self.admitted[admitted.when as usize].fetch_add(1, Relaxed),
             Err(problem) => self.refused(problem),
         }
     }
@@ -87,7 +79,8 @@ impl GateCounters {
     pub(super) fn add_to(&self, families: &mut Families) {
         let counts = |counts: &[AtomicU64]| counts.iter().map(|it| it.load(Relaxed)).collect::<Vec<_>>();
         let (admitted, problems) = (counts(&self.admitted), counts(&self.problems));
-        let words = ADMITTED.into_iter().chain(ProblemKind::ALL.iter().map(|kind| kind.slug()));
+        let words =
+            When::ALL.map(When::word).into_iter().chain(ProblemKind::ALL.iter().map(|kind| kind.slug()));
         let outcomes = words.zip(admitted.into_iter().chain(problems));
         families.each(&catalog::GATE_REQUESTS, outcomes.map(|(word, count)| ([word], number(count))));
         let by_limit = self.by_limit.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -3,16 +3,19 @@
 use std::{
     collections::{BTreeMap, HashMap},
     num::NonZeroU32,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::{Duration, Instant},
 };
 
-use fred::clients::Pool;
-use futures_util::future::join_all;
+use fred::{clients::Pool, interfaces::ClientLike, types::Value};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use sqlx::MySqlPool;
 use tidegate_operations::{System, SystemSettings, connect, text::error_chain};
-use tidegate_orders::{CampaignId, Gate, Keys, OrderIdAllocator, VoucherId, gate::SoldOut};
-use tokio::time::sleep;
+use tidegate_orders::{
+    CampaignId, Gate, Keys, OrderIdAllocator, VoucherId,
+    gate::{GateError, SoldOut},
+};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::order_pages::OrderStores;
@@ -23,13 +26,20 @@ const ID_BLOCK: NonZeroU32 = NonZeroU32::new(64).unwrap();
 const CONFIRMING: usize = 4;
 /// Between two tries to connect.
 const RETRY: Duration = Duration::from_secs(1);
+/// A region that nobody knows may be loaded at any time.
+const UNKNOWN_FOR: Duration = Duration::from_secs(1);
+const MOST_UNKNOWN: usize = 1024;
+/// A Redis that needs longer to answer does not.
+const READY_PATIENCE: Duration = Duration::from_secs(2);
 /// Sessions with each MySQL, for those who ask what became of an order.
 const SESSIONS: u32 = 2;
 
 /// A gate, and the ids that it gives out.
 #[derive(Debug)]
 pub struct PartitionGate {
-    pub gate: Gate,
+    pub gate: Arc<Gate>,
+    /// How long a command may take.
+    pub command_within: Duration,
     redis: Pool,
     pub ids: OrderIdAllocator,
 }
@@ -39,9 +49,19 @@ pub struct PartitionGate {
 pub struct Gates {
     /// In the order of the partitions.
     partitions: Vec<Arc<PartitionStores>>,
-    /// A region has the same voucher for ever.
-    regions: Mutex<HashMap<(CampaignId, String), VoucherId>>,
+    regions: Mutex<Regions>,
 }
+
+/// What was found out about regions.
+#[derive(Debug, Default)]
+struct Regions {
+    /// They have the same voucher for ever.
+    known: HashMap<Region, VoucherId>,
+    /// When nobody knew them.
+    unknown: HashMap<Region, Instant>,
+}
+
+type Region = (CampaignId, String);
 
 /// The stores of a partition.
 #[derive(Debug)]
@@ -63,12 +83,37 @@ impl OrderStores for PartitionStores {
 }
 
 /// Why a region has no voucher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum NoVoucher {
     /// No partition knows the region.
     Unknown,
-    /// Not all of them could be asked.
-    RedisAway,
+    /// Not all partitions are there yet.
+    Away,
+    /// Not all of them answered as they should.
+    Failed(GateError),
+}
+
+impl Regions {
+    fn get(&self, place: &Region) -> Option<Result<VoucherId, NoVoucher>> {
+        let is_fresh = |since: &Instant| since.elapsed() < UNKNOWN_FOR;
+        match self.known.get(place) {
+            Some(voucher) => Some(Ok(*voucher)),
+            None => self.unknown.get(place).filter(|since| is_fresh(since)).map(|_| Err(NoVoucher::Unknown)),
+        }
+    }
+
+    fn note(&mut self, place: Region, found: &Result<VoucherId, NoVoucher>) {
+        match found {
+            Ok(voucher) => _ = self.known.insert(place, *voucher),
+            Err(NoVoucher::Unknown) => {
+                if self.unknown.len() >= MOST_UNKNOWN {
+                    self.unknown.clear();
+                }
+                self.unknown.insert(place, Instant::now());
+            }
+            Err(NoVoucher::Away | NoVoucher::Failed(_)) => {}
+        }
+    }
 }
 
 impl Gates {
@@ -94,7 +139,7 @@ impl Gates {
             let (stores, sold_out, stop) = (Arc::new(stores), Arc::clone(sold_out), stop.clone());
             partitions.push(Arc::clone(&stores));
             tokio::spawn(async move {
-                let opening = open_patiently(&stores.system, sold_out);
+                let opening = open_patiently(&stores.system, &sold_out);
                 if let Some(gate) = stop.run_until_cancelled(opening).await {
                     let _first = stores.gate.set(gate);
                 }
@@ -116,31 +161,37 @@ impl Gates {
     /// The voucher of a region of a campaign.
     pub async fn voucher_of(&self, campaign: CampaignId, region: &str) -> Result<VoucherId, NoVoucher> {
         let place = (campaign, region.to_owned());
-        if let Some(known) = self.regions.lock().unwrap_or_else(PoisonError::into_inner).get(&place) {
-            return Ok(*known);
+        if let Some(known) = self.regions().get(&place) {
+            return known;
         }
-        // Its vouchers share a partition, and which one that is, only they tell.
+        let found = self.look_for(campaign, region).await;
+        self.regions().note(place, &found);
+        found
+    }
+
+    /// Its vouchers share a partition, and which one that is, only they tell: the first that does is believed.
+    async fn look_for(&self, campaign: CampaignId, region: &str) -> Result<VoucherId, NoVoucher> {
         let ask = async |own: &Arc<PartitionStores>| {
-            let gate = own.gate.get().ok_or(NoVoucher::RedisAway)?;
-            let found = gate.gate.read_regions(campaign, &[region]).await;
-            found.map_err(|error| {
-                tracing::debug!(%error, %campaign, "could not look for a region");
-                NoVoucher::RedisAway
-            })
+            let gate = own.gate.get().ok_or(NoVoucher::Away)?;
+            gate.gate.read_regions(campaign, &[region]).await.map_err(NoVoucher::Failed)
         };
-        let mut told = Err(NoVoucher::Unknown);
-        for answer in join_all(self.partitions.iter().map(ask)).await {
+        let mut asked: FuturesUnordered<_> = self.partitions.iter().map(ask).collect();
+        let mut why = NoVoucher::Unknown;
+        while let Some(answer) = asked.next().await {
             match answer {
                 Ok(found) => {
                     if let Some(voucher) = found.into_iter().flatten().next() {
-                        self.regions.lock().unwrap_or_else(PoisonError::into_inner).insert(place, voucher);
                         return Ok(voucher);
                     }
                 }
-                Err(away) => told = Err(away),
+                Err(other) => why = other,
             }
         }
-        told
+        Err(why)
+    }
+
+    fn regions(&self) -> MutexGuard<'_, Regions> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the tutorial's service keeps its logins. None: it has not answered yet.
@@ -148,19 +199,36 @@ impl Gates {
         Some(&self.partitions.first()?.gate.get()?.redis)
     }
 
-    /// One of them is open at least.
-    pub fn is_any_open(&self) -> bool {
+    /// One of them at least was reached once.
+    pub fn was_any_open(&self) -> bool {
         self.partitions.iter().any(|own| own.gate.get().is_some())
+    }
+
+    /// Whether the Redis of one of them answers now.
+    pub fn any_answers(&self) -> impl Future<Output = bool> + Send + use<> {
+        let partitions = self.partitions.clone();
+        async move {
+            let answers = async |own: Arc<PartitionStores>| {
+                let Some(gate) = own.gate.get() else { return false };
+                let ping = gate.redis.ping::<Value>(None);
+                timeout(READY_PATIENCE, ping).await.is_ok_and(|answer| answer.is_ok())
+            };
+            let mut asked: FuturesUnordered<_> = partitions.into_iter().map(answers).collect();
+            while let Some(answers) = asked.next().await {
+                if answers {
+                    return true;
+                }
+            }
+            false
+        }
     }
 }
 
-async fn open_patiently(settings: &SystemSettings, sold_out: Arc<SoldOut>) -> PartitionGate {
+async fn open_patiently(settings: &SystemSettings, sold_out: &Arc<SoldOut>) -> PartitionGate {
     let mut has_told = false;
     loop {
-        match open(settings).await {
-            Ok(PartitionGate { gate, redis, ids }) => {
-                return PartitionGate { gate: gate.telling(sold_out), redis, ids };
-            }
+        match open(settings, sold_out).await {
+            Ok(gate) => return gate,
             Err(error) if has_told => tracing::debug!(error = error_chain(&error), "Redis is still away"),
             Err(error) => {
                 has_told = true;
@@ -174,10 +242,11 @@ async fn open_patiently(settings: &SystemSettings, sold_out: Arc<SoldOut>) -> Pa
     }
 }
 
-async fn open(settings: &SystemSettings) -> anyhow::Result<PartitionGate> {
+async fn open(settings: &SystemSettings, sold_out: &Arc<SoldOut>) -> anyhow::Result<PartitionGate> {
     let redis = connect::redis(settings).await?;
     let keys = Keys::new(settings.keys.clone());
-    let mut gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
+    let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
+    let mut gate = gate.telling(Arc::clone(sold_out));
     if let Some(confirmation) = settings.confirmation {
         let mut connections = Vec::new();
         for _ in 0..CONFIRMING {
@@ -185,5 +254,10 @@ async fn open(settings: &SystemSettings) -> anyhow::Result<PartitionGate> {
         }
         gate = gate.confirmed(confirmation, connections);
     }
-    Ok(PartitionGate { gate, ids: OrderIdAllocator::new(redis.clone(), keys, ID_BLOCK), redis })
+    Ok(PartitionGate {
+        gate: Arc::new(gate),
+        command_within: settings.redis.command_timeout,
+        ids: OrderIdAllocator::new(redis.clone(), keys, ID_BLOCK),
+        redis,
+    })
 }

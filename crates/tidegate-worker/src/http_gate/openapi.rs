@@ -3,13 +3,14 @@
 use serde_json::{Map, Value, json};
 
 use super::problem::ProblemKind;
+use crate::settings::CallerSettings;
 
 const TEMPLATE: &str = include_str!("openapi.json");
 /// Where a path of the template names the slugs of problems, among its responses.
 const PROBLEMS: &str = "problems";
 
-/// The document, as JSON.
-pub fn document() -> String {
+/// The document of a gate with these settings, as JSON.
+pub fn document(settings: &CallerSettings) -> String {
     let mut document: Value = serde_json::from_str(TEMPLATE).unwrap_or_default();
     for responses in responses_of(&mut document) {
         let slugs = responses.remove(PROBLEMS);
@@ -20,6 +21,10 @@ pub fn document() -> String {
         }
     }
     document["paths"]["/problems/{kind}"]["get"]["parameters"][0]["schema"] = json!({ "enum": slugs() });
+    if settings.user_header.is_some() {
+        // A listed proxy says it.
+        document["components"]["schemas"]["Wanted"]["required"] = json!([]);
+    }
     document.to_string()
 }
 
@@ -78,7 +83,7 @@ mod tests {
             .map(|slug| slug.as_str().unwrap().to_owned())
             .collect();
         assert!(named.iter().all(|slug| kind_of(slug).is_some()), "{named:?}");
-        let mut document: Value = serde_json::from_str(&document()).unwrap();
+        let mut document: Value = serde_json::from_str(&document(&CallerSettings::default())).unwrap();
         let mut described = BTreeSet::new();
         for responses in responses_of(&mut document) {
             for (status, answer) in responses {

@@ -6,11 +6,14 @@ use tidegate_operations::text::error_chain;
 use tidegate_orders::{
     OrderId, VoucherId,
     gate::{Admission, AdmitReply, GateError, IdempotencyKey, KeyReply, SoldOut},
+    order_id::OrderIdError,
 };
+
+use tokio::time::timeout;
 
 use super::{
     gates::{Gates, NoVoucher, PartitionGate},
-    problem::{Outcome, Problem, ProblemKind, outcome},
+    problem::{Admitted, Problem, ProblemKind, not_asked, outcome},
     request::{Item, Wanted},
 };
 
@@ -21,14 +24,6 @@ pub struct Attributes {
     pub key: Option<IdempotencyKey>,
     /// W3C trace context.
     pub traceparent: Option<String>,
-}
-
-/// An order that is admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admitted {
-    pub order: OrderId,
-    /// `admitted`, or `admitted_before`.
-    pub word: &'static str,
 }
 
 /// Asks Redis for orders.
@@ -62,7 +57,7 @@ impl Ordering {
         let admission = Admission { order, user, voucher, quantity, subjects, traceparent };
         match key {
             None => told(gate.gate.admit(&admission).await, &admission),
-            Some(key) => order_by_key(gate, &key, admission).await,
+            Some(key) => order_by_key(gate, key, admission).await,
         }
     }
 
@@ -72,7 +67,8 @@ impl Ordering {
             Item::Region { campaign, region } => (campaign, region),
         };
         self.gates.voucher_of(campaign, &region).await.map_err(|why| match why {
-            NoVoucher::RedisAway => ProblemKind::RedisAway.into(),
+            NoVoucher::Away => ProblemKind::RedisAway.into(),
+            NoVoucher::Failed(error) => not_asked(&error),
             NoVoucher::Unknown => Problem::from(ProblemKind::NoSuchRegion)
                 .with("campaignId", campaign.to_string())
                 .with("region", region),
@@ -80,54 +76,53 @@ impl Ordering {
     }
 }
 
+/// Callers wait for ids one behind the other: none for longer than a command may take.
 async fn next_id(gate: &PartitionGate) -> Result<OrderId, Problem> {
-    gate.ids.next().await.map_err(|error| {
-        tracing::debug!(%error, "no order id");
-        ProblemKind::RedisAway.into()
-    })
+    match timeout(gate.command_within, gate.ids.next()).await {
+        Ok(Ok(id)) => Ok(id),
+        Ok(Err(OrderIdError::Redis(error))) => Err(not_asked(&error.into())),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the gate has no order ids");
+            Err(ProblemKind::RedisRefused.into())
+        }
+        Err(_) => Err(ProblemKind::RedisAway.into()),
+    }
 }
 
 /// The key is known before the order is asked for: whoever asks again asks for the same order, at whichever gate.
 async fn order_by_key(
     gate: &PartitionGate,
-    key: &IdempotencyKey,
+    key: IdempotencyKey,
     mut admission: Admission,
 ) -> Result<Admitted, Problem> {
-    let was_known = match gate.gate.remember_key(key, &admission).await {
-        Ok(KeyReply::New) => false,
-        Ok(KeyReply::Known(order)) => {
-            admission.order = order;
-            true
-        }
+    match gate.gate.remember_key(&key, &admission).await {
+        Ok(KeyReply::New) => {}
+        Ok(KeyReply::Known(order)) => admission.order = order,
         Ok(KeyReply::OtherRequest) => return Err(ProblemKind::OtherRequest.into()),
-        Err(error) => {
-            tracing::debug!(%error, "a key was not remembered");
-            // No order was asked for.
-            return Err(match error {
-                GateError::Unreachable(_) => ProblemKind::RedisAway.into(),
-                _ => ProblemKind::RedisRefused.into(),
-            });
-        }
-    };
+        Err(error) => return Err(not_asked(&error)),
+    }
     let reply = gate.gate.admit(&admission).await;
-    if is_time_to_settle(&reply, was_known)
-        && let Err(error) = gate.gate.keep_key(key, &admission).await
-    {
-        // Then it is remembered for a day: a little memory, and nothing else.
-        tracing::debug!(%error, "a key of a refused order stays");
+    if is_decided(&reply) {
+        // Whatever others decide under the same key meanwhile: the last of them looks into the journal. Also when the caller has gone.
+        let (gate, admission) = (Arc::clone(&gate.gate), admission.clone());
+        tokio::spawn(async move {
+            if let Err(error) = gate.keep_key(&key, &admission).await {
+                // Then it is remembered for a day: a little memory, and nothing else.
+                tracing::debug!(%error, "a key stays as it is");
+            }
+        });
     }
     told(reply, &admission)
 }
 
-/// A refused order's key is forgotten soon; one that was refused first and admitted later is remembered again.
-fn is_time_to_settle(reply: &Result<AdmitReply, GateError>, was_known: bool) -> bool {
+/// Whether it is known what became of the order.
+const fn is_decided(reply: &Result<AdmitReply, GateError>) -> bool {
     match reply {
-        Ok(reply) => was_known || !reply.is_admitted(),
-        Err(GateError::NoSubject { .. } | GateError::IdTaken { .. } | GateError::OtherQuantity { .. }) => {
-            true
-        }
-        // Nobody knows, or Redis has other worries.
-        Err(_) => false,
+        Ok(_) => true,
+        Err(error) => matches!(
+            error,
+            GateError::NoSubject { .. } | GateError::IdTaken { .. } | GateError::OtherQuantity { .. }
+        ),
     }
 }
 
@@ -137,8 +132,5 @@ fn told(reply: Result<AdmitReply, GateError>, admission: &Admission) -> Result<A
         let error = anyhow::anyhow!("{error}");
         tracing::error!(%order, %voucher, error = error_chain(&error), "Redis refused an order");
     }
-    match outcome(reply, order) {
-        Outcome::Admitted(word) => Ok(Admitted { order, word }),
-        Outcome::Problem(problem) => Err(problem),
-    }
+    outcome(reply, order)
 }

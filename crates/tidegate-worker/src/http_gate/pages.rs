@@ -1,6 +1,6 @@
 //! Which path answers what.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{
@@ -19,12 +19,13 @@ use super::{
     counters::GateCounters,
     gates::Gates,
     openapi,
-    ordering::{Admitted, Attributes, Ordering},
-    problem::{Problem, ProblemKind},
+    ordering::{Attributes, Ordering},
+    problem::{Admitted, Problem, ProblemKind},
     request::{self, BadBody, Item, Wanted},
     tutorial::{self, Logins},
 };
 use crate::{
+    cached::Cached,
     http_answer::{Answer, JSON, TEXT, answer},
     http_server::has_token,
     metrics::{self, CONTENT_TYPE as METRICS},
@@ -35,6 +36,10 @@ use crate::{
 /// What a body may have.
 const BODY_BYTES: usize = 16 << 10;
 
+/// As long, the last word of Redis on whether it answers is taken for its present one.
+const READY_FRESH_FOR: Duration = Duration::from_secs(1);
+/// Where orders are asked for.
+const ORDERS: &str = "/orders";
 const PROBLEM: &str = "application/problem+json";
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
@@ -47,6 +52,7 @@ pub struct Pages {
     logins: Option<Logins>,
     counters: GateCounters,
     document: Bytes,
+    redis_answers: Cached<bool>,
     attempts: Attempts,
     settings: GateSettings,
     stop: CancellationToken,
@@ -61,9 +67,9 @@ impl Pages {
         stop: CancellationToken,
     ) -> Self {
         let logins = settings.tutorial_login.as_deref().map(Logins::new);
-        let (counters, document) = (GateCounters::default(), openapi::document().into());
-        let attempts = Attempts::new(&settings.attempts);
-        Self { gates, ordering, orders, logins, counters, document, attempts, settings, stop }
+        let (counters, document) = (GateCounters::default(), openapi::document(&settings.callers).into());
+        let (attempts, redis_answers) = (Attempts::new(&settings.attempts), Cached::new(READY_FRESH_FOR));
+        Self { gates, ordering, orders, logins, counters, document, redis_answers, attempts, settings, stop }
     }
 
     pub fn counters(&self) -> &GateCounters {
@@ -80,22 +86,22 @@ impl Pages {
         if let Err(told) = self.attempts.count_address(caller.address(), path) {
             return self.too_many(path, told);
         }
-        let needs_token = ["/orders", "/metrics"].contains(&path) || path.starts_with("/orders/");
+        let needs_token = [ORDERS, "/metrics"].contains(&path) || path.starts_with("/orders/");
         if needs_token && !has_token(request.headers(), self.settings.token.as_ref()) {
-            return no_token();
+            return self.no_token(path);
         }
         match path {
             "/livez" if is_read => answer(StatusCode::OK, TEXT, "alive\n"),
-            "/readyz" if is_read => self.ready(),
+            "/readyz" if is_read => self.ready().await,
             "/openapi.json" if is_read => answer(StatusCode::OK, JSON, self.document.clone()),
             "/metrics" if is_read => self.metrics(),
-            "/orders" if request.method() == Method::POST => {
+            ORDERS if request.method() == Method::POST => {
                 let began = Instant::now();
                 let answered = self.order(request, &caller).await;
                 self.counters.answered(&answered, began.elapsed());
                 answered.map_or_else(|told| problem(&told), accepted)
             }
-            "/orders" => allowing("POST"),
+            ORDERS => allowing("POST"),
             path if self.is_of_tutorial(path) => {
                 if request.method() == Method::POST {
                     self.order_of_tutorial(path, request.headers()).await
@@ -117,10 +123,11 @@ impl Pages {
     }
 
     /// Whoever balances the load sends nobody here any more before the last ones are answered.
-    fn ready(&self) -> Answer {
+    async fn ready(&self) -> Answer {
         let why = match () {
             () if self.stop.is_cancelled() => "stopping",
-            () if !self.gates.is_any_open() => "starting: waits for Redis",
+            () if !self.gates.was_any_open() => "starting: waits for Redis",
+            () if !*self.redis_answers.get(self.gates.any_answers()).await => "Redis does not answer",
             () => return answer(StatusCode::OK, TEXT, "ready\n"),
         };
         answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready\n{why}\n"))
@@ -130,8 +137,20 @@ impl Pages {
         self.logins.is_some() && path.starts_with(tutorial::PATH)
     }
 
+    fn no_token(&self, path: &str) -> Answer {
+        let told = ProblemKind::NoToken.into();
+        if path == ORDERS {
+            self.counters.refused(&told);
+        }
+        let mut answer = problem(&told);
+        answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        answer
+    }
+
     fn too_many(&self, path: &str, told: Problem) -> Answer {
-        self.counters.refused(&told);
+        if path == ORDERS || self.is_of_tutorial(path) {
+            self.counters.refused(&told);
+        }
         if self.is_of_tutorial(path) { tutorial::told(&Err(told)) } else { problem(&told) }
     }
 
@@ -150,7 +169,10 @@ impl Pages {
         let user = match logins.user(&self.gates, headers).await {
             Ok(Some(user)) => user,
             Ok(None) => return tutorial::not_logged_in(),
-            Err(told) => return tutorial::told(&Err(told)),
+            Err(told) => {
+                self.counters.refused(&told);
+                return tutorial::told(&Err(told));
+            }
         };
         let item = Item::Voucher(voucher);
         let wanted = Wanted { item, user, quantity: Quantity::ONE, subjects: Subjects::none(), order: None };
@@ -200,8 +222,8 @@ fn attributes(headers: &HeaderMap) -> Result<Attributes, Problem> {
     }
 }
 
-fn accepted(Admitted { order, word }: Admitted) -> Answer {
-    let body = json!({ "orderId": order.to_string(), "outcome": word }).to_string();
+fn accepted(Admitted { order, when }: Admitted) -> Answer {
+    let body = json!({ "orderId": order.to_string(), "outcome": when.word() }).to_string();
     let mut accepted = answer(StatusCode::ACCEPTED, JSON, body);
     if let Ok(location) = HeaderValue::try_from(format!("/orders/{order}")) {
         accepted.headers_mut().insert(LOCATION, location);
@@ -218,7 +240,8 @@ fn problem_page(path: &str) -> Option<String> {
 fn no_order_page(why: &NoOrderPage) -> Problem {
     let kind = match why {
         NoOrderPage::BadQuestion(_) => ProblemKind::BadQuestion,
-        NoOrderPage::TooMany | NoOrderPage::StoresAway(_) => ProblemKind::StoresAway,
+        NoOrderPage::TooMany => ProblemKind::TooManyQuestions,
+        NoOrderPage::StoresAway(_) => ProblemKind::StoresAway,
     };
     kind.because(why.to_string())
 }
@@ -233,12 +256,6 @@ fn problem(problem: &Problem) -> Answer {
     if let Some(seconds) = problem.retry_after_s {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    answer
-}
-
-fn no_token() -> Answer {
-    let mut answer = problem(&ProblemKind::NoToken.into());
-    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer
 }
 

@@ -3,6 +3,7 @@
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
+use tidegate_operations::text::error_chain;
 use tidegate_orders::{
     OrderId,
     gate::{AdmitReply, GateError},
@@ -70,21 +71,22 @@ problems! {
     NotBegun 409 "not-begun" "The sale has not begun": "Ask again when it has."
     Over 409 "over" "The sale is over": "Nothing is sold any more."
     GivenBack 409 "given-back" "This order was admitted, and given back": "The order with this id has ended. A new order takes a new id."
-    IdTaken 409 "id-taken" "The order id belongs to another user's order": "Send no orderId, and one is made."
+    IdTaken 409 "id-taken" "The order id belongs to another user's order": "Send no orderId, and one is made. Where none was sent, an operator has to look: ids were given out twice."
     OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The order with this id stands, with the quantity that it was admitted with."
     TooLarge 413 "too-large" "The body is too large": "A request has 16 KiB at most."
     NotJson 415 "not-json" "The content is not called JSON": "Send `Content-Type: application/json`."
-    BadInput 422 "bad-input" "Some members cannot be used": "The member `errors` names each by its JSON pointer, and says why."
+    BadInput 422 "bad-input" "Some of it cannot be used": "The member `errors` names members by their JSON pointers and says why; `detail` tells of a header."
     MissingSubject 422 "missing-subject" "A limit counts by something that was not sent": "The member `subject` names it: send it among `subjects`."
     OtherRequest 422 "other-request" "Something else was asked for under this Idempotency-Key": "A key stands for one request of a user for a voucher, with its units and subjects. Another request takes another key."
     TooFast 429 "too-fast" "A rate refuses the order": "The member `limit` names the rate. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
     TooManyAttempts 429 "too-many-attempts" "Asked too often": "Redis was not asked. The member `subject` names what is counted by; without it, the address of the caller is. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
     Busy 503 "busy" "Orders come faster than they can be written": "Workers are too far behind, or none lives. Nothing was ordered: come again later."
     Paused 503 "paused" "The sale is paused": "An operator has stopped it for a while."
-    RedisAway 503 "redis-away" "Redis does not answer": "Nothing was sent to it, so nothing was ordered."
+    RedisAway 503 "redis-away" "Redis does not answer": "No order was asked for."
     RedisRefused 503 "redis-refused" "Redis refused": "Nothing was ordered. The operators of the sale find the reason in the log of the gate."
+    TooManyQuestions 503 "too-many-questions" "Too many ask what became of orders": "Both stores may be well: come again."
     StoresAway 503 "stores-away" "Nobody can look the order up now": "The member `detail` says what is away."
-    Unsure 504 "unsure" "Nobody knows whether the order is admitted": "Ask again with the same `orderId`: it is admitted once, however often it is asked for."
+    Unsure 504 "unsure" "Nobody knows whether the order is admitted": "Ask again under the same Idempotency-Key, or with the same `orderId` where there was no key: it is admitted once, however often it is asked for."
 }
 
 /// A problem of one request.
@@ -150,21 +152,40 @@ impl Problem {
     }
 }
 
-/// What became of an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is admitted: now, or when it was asked for before.
-    Admitted(&'static str),
-    /// It is not, or nobody knows.
-    Problem(Problem),
+/// An order that is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    pub order: OrderId,
+    pub when: When,
+}
+
+/// When an order was admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// By this request.
+    Now,
+    /// By an earlier one, of which this is a repetition.
+    Before,
+}
+
+impl When {
+    pub const ALL: [Self; 2] = [Self::Now, Self::Before];
+
+    /// As `outcome` in answers and metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Now => "admitted",
+            Self::Before => "admitted_before",
+        }
+    }
 }
 
 /// What the caller is told of what the gate answered.
-pub fn outcome(reply: Result<AdmitReply, GateError>, order: OrderId) -> Outcome {
+pub fn outcome(reply: Result<AdmitReply, GateError>, order: OrderId) -> Result<Admitted, Problem> {
     use ProblemKind as Kind;
-    Outcome::Problem(match reply {
-        Ok(AdmitReply::Admitted) => return Outcome::Admitted("admitted"),
-        Ok(AdmitReply::AdmittedBefore) => return Outcome::Admitted("admitted_before"),
+    Err(match reply {
+        Ok(AdmitReply::Admitted) => return Ok(Admitted { order, when: When::Now }),
+        Ok(AdmitReply::AdmittedBefore) => return Ok(Admitted { order, when: When::Before }),
         Ok(AdmitReply::SoldOut) => Kind::SoldOut.into(),
         Ok(AdmitReply::UserHasOrder) => Kind::SecondOrder.into(),
         Ok(AdmitReply::NoStock) => Kind::NoSuchSale.into(),
@@ -189,6 +210,16 @@ pub fn outcome(reply: Result<AdmitReply, GateError>, order: OrderId) -> Outcome 
             Kind::RedisRefused.into()
         }
     })
+}
+
+/// What came before the order was asked for failed.
+pub fn not_asked(error: &GateError) -> Problem {
+    if let GateError::Unreachable(error) = error {
+        tracing::debug!(%error, "Redis is away");
+        return ProblemKind::RedisAway.into();
+    }
+    tracing::error!(error = error_chain(&anyhow::anyhow!("{error}")), "Redis refused a caller of the gate");
+    ProblemKind::RedisRefused.into()
 }
 
 fn over_limit(LimitReached { name, orders_left, units_left, opens_ms }: LimitReached) -> Problem {
@@ -229,7 +260,7 @@ mod tests {
             units_left: None,
             opens_ms: Some(1_700_000_000_000),
         };
-        let Outcome::Problem(problem) = outcome(Ok(AdmitReply::OverLimit(reached)), order) else { panic!() };
+        let problem = outcome(Ok(AdmitReply::OverLimit(reached)), order).unwrap_err();
         let document: Value = serde_json::from_str(&problem.document()).unwrap();
         let expected = json!({
             "type": "/problems/over-limit", "title": "A limit refuses the order", "status": 409,
@@ -237,7 +268,7 @@ mod tests {
         });
         assert_eq!(document, expected);
         let rate = RateReached { name: "fast".to_owned(), retry_ms: 1_001 };
-        let Outcome::Problem(problem) = outcome(Ok(AdmitReply::TooFast(rate)), order) else { panic!() };
+        let problem = outcome(Ok(AdmitReply::TooFast(rate)), order).unwrap_err();
         assert_eq!((problem.kind.status(), problem.retry_after_s), (429, Some(2)));
     }
 }

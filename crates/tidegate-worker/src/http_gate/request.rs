@@ -45,6 +45,9 @@ pub enum BadBody {
 
 const MEMBERS: [&str; 7] = ["voucherId", "campaignId", "region", "userId", "quantity", "subjects", "orderId"];
 const MOST_REGION_BYTES: usize = 32;
+/// Members that nobody knows which are named: an answer is no larger than its question by far.
+const MOST_FAULTS: usize = 8;
+const MOST_FAULTY_NAME: usize = 64;
 
 /// Reads a body. Where a proxy answers for the user, the body may leave it out, and says no other.
 pub fn read(body: &Bytes, by_proxy: Option<UserId>) -> Result<Wanted, BadBody> {
@@ -54,12 +57,17 @@ pub fn read(body: &Bytes, by_proxy: Option<UserId>) -> Result<Wanted, BadBody> {
         return Err(BadBody::Faults(vec![Fault { pointer: String::new(), detail }]));
     };
     let mut faults = Vec::new();
-    for name in members.keys().filter(|name| !MEMBERS.contains(&name.as_str())) {
+    let strange = members.keys().filter(|name| !MEMBERS.contains(&name.as_str()));
+    for name in strange.take(MOST_FAULTS) {
         fault(&mut faults, name, format!("is none of {}", MEMBERS.join(", ")));
     }
     let item = item(&members, &mut faults);
     let user = user(&members, by_proxy, &mut faults);
     let order = optional(&members, "orderId", OrderId::parse, &mut faults);
+    if order.is_some() && by_proxy.is_some() {
+        // Whoever chooses ids can take one that another order has, or will have.
+        fault(&mut faults, "orderId", "is not taken from users; send an Idempotency-Key".to_owned());
+    }
     let quantity = optional(&members, "quantity", Quantity::parse, &mut faults).unwrap_or(Quantity::ONE);
     let subjects = subjects(&members, &mut faults);
     match (item, user) {
@@ -69,6 +77,7 @@ pub fn read(body: &Bytes, by_proxy: Option<UserId>) -> Result<Wanted, BadBody> {
 }
 
 fn fault(faults: &mut Vec<Fault>, name: &str, detail: String) {
+    let name: String = name.chars().take(MOST_FAULTY_NAME).collect();
     let name = name.replace('~', "~0").replace('/', "~1");
     faults.push(Fault { pointer: format!("/{name}"), detail });
 }
@@ -125,7 +134,7 @@ fn required<T, E: std::fmt::Display>(
     optional(members, name, parse, faults)
 }
 
-/// A number as text, or as a number that JSON keeps whole everywhere: up to 2^53.
+/// A number as text, or as a number that JSON keeps whole everywhere: up to 2^53 - 1.
 fn optional<T, E: std::fmt::Display>(
     members: &Map<String, Value>,
     name: &str,
@@ -137,7 +146,7 @@ fn optional<T, E: std::fmt::Display>(
         Value::Number(number) => match whole(number) {
             Some(whole) => whole.to_string(),
             None => {
-                fault(faults, name, "must be a whole number; send those above 2^53 as text".to_owned());
+                fault(faults, name, "must be a whole number; send those from 2^53 on as text".to_owned());
                 return None;
             }
         },
@@ -152,7 +161,7 @@ fn optional<T, E: std::fmt::Display>(
 
 /// JSON knows one kind of number: 256.0 is 256.
 fn whole(number: &Number) -> Option<u64> {
-    const MOST: u64 = 1 << 53;
+    const MOST: u64 = (1 << 53) - 1;
     let float =
         || number.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=MOST as f64).contains(number));
     let whole = number.as_u64().or_else(|| Some(float()? as u64));

@@ -1,7 +1,7 @@
 //! `POST /voucher-order/seckill/{id}`, as the tutorial's own service answers it, so that its front end works against the gate: `success`,
 //! `errorMsg`, `data`, always with the status 200, and 401 for whoever is not logged in.
 
-use fred::interfaces::HashesInterface;
+use fred::{error::Error, interfaces::HashesInterface};
 use hyper::{
     HeaderMap, StatusCode,
     header::{AUTHORIZATION, HeaderValue},
@@ -11,8 +11,7 @@ use tidegate_orders::{UserId, VoucherId};
 
 use super::{
     gates::Gates,
-    ordering::Admitted,
-    problem::{Problem, ProblemKind},
+    problem::{Admitted, Problem, ProblemKind, not_asked},
 };
 use crate::http_answer::{Answer, JSON, answer};
 
@@ -46,10 +45,8 @@ impl Logins {
         let Some(token) = std::str::from_utf8(token).ok().filter(|_| is_token) else { return Ok(None) };
         let redis = gates.redis_of_logins().ok_or(ProblemKind::RedisAway)?;
         let key = format!("{}{token}{}", self.before, self.after);
-        let id: Option<String> = redis.hget(key, ID).await.map_err(|error| {
-            tracing::debug!(%error, "a login could not be read");
-            Problem::from(ProblemKind::RedisAway)
-        })?;
+        let id: Result<Option<String>, Error> = redis.hget(key, ID).await;
+        let id = id.map_err(|error| not_asked(&error.into()))?;
         Ok(id.and_then(|id| id.parse().ok()))
     }
 }
