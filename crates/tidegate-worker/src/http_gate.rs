@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{caller::Caller, gates::Gates, ordering::Ordering, pages::Pages, tls::Tls};
 use crate::{
-    http_server::listen_on,
+    http_server::{answer_or_leave, listen_on},
     order_pages::{OrderPages, OrderWatch, Room},
     settings::GateSettings,
 };
@@ -125,8 +125,7 @@ struct Talk {
 impl Talk {
     /// Until it ends. Its place is given back then.
     async fn begin(self, client: TcpStream, tls: Option<Arc<Tls>>, place: OwnedSemaphorePermit) {
-        // Small answers, each of which somebody waits for.
-        let _best_effort = client.set_nodelay(true);
+        answer_or_leave(&client, self.pages.settings().read_within);
         let pages = Arc::clone(&self.pages);
         let talked = match tls {
             None => self.http(client).await,

@@ -1,14 +1,15 @@
 //! What the HTTP servers of the process have in common.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
 use hyper::{
     HeaderMap,
     header::{AUTHORIZATION, HeaderValue},
 };
 use secrecy::{ExposeSecret, SecretString};
+use socket2::SockRef;
 use subtle::ConstantTimeEq;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Connections that may wait in the kernel until they are accepted. Whoever finds no room there tries again after a
 /// whole second: a probe has given up by then.
@@ -21,6 +22,13 @@ pub fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+/// Sends answers at once; a client that takes none for so long is gone. The kernel sees to it, because only it knows what was taken.
+pub fn answer_or_leave(client: &TcpStream, taken_within: Duration) {
+    // As well as can be: a socket that has gone meanwhile refuses both.
+    let _best_effort = client.set_nodelay(true);
+    let _best_effort = SockRef::from(client).set_tcp_user_timeout(Some(taken_within));
 }
 
 /// Whether a request has the secret, where there is one: `Authorization: Bearer TOKEN`.
