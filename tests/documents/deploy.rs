@@ -460,6 +460,9 @@ fn systemd_takes_the_unit_and_the_program_what_the_unit_gives_it() {
     let deadline = setting(&settings, "worker.stop_deadline_ms").as_u64().expect("a number");
     assert!(stop > Duration::from_millis(deadline));
     assert_eq!(stop, seconds(&format!("{}s", of_unit(&unit, "TimeoutAbortSec"))));
+    let connections = setting(&settings, "gate.connections").as_u64().expect("a number");
+    let files: u64 = of_unit(&unit, "LimitNOFILE").parse().expect("a number");
+    assert!(files >= connections + 256, "callers of a gate have no room in {files} files");
 
     let Ok(version) = Command::new("systemd-analyze").arg("--version").output() else {
         eprintln!("systemd-analyze is not on this machine: the unit was only read");

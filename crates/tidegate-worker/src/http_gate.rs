@@ -5,10 +5,12 @@
 //!
 //! [`Gate::admit`]: tidegate_orders::Gate::admit
 
+mod accepting;
 mod attempts;
 mod caller;
 mod counters;
 mod gates;
+mod open_files;
 mod openapi;
 mod ordering;
 mod pages;
@@ -31,11 +33,11 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{caller::Caller, gates::Gates, ordering::Ordering, pages::Pages, tls::Tls};
+use self::{accepting::Accepting, caller::Caller, gates::Gates, ordering::Ordering, pages::Pages, tls::Tls};
 use crate::{
     http_server::{answer_or_leave, listen_on},
     order_pages::{OrderPages, OrderWatch, Room},
@@ -48,8 +50,6 @@ pub use self::problem::ProblemKind;
 const HEAD_BYTES: usize = 16 << 10;
 /// Whoever was admitted asks what became of it. All of them are looked up together.
 const ORDER_ROOM: Room = Room { looks: 512, streams: 4096 };
-/// After an error of accepting, most often that the process has too many files open.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Serves until `stop`, with others who tell `sold_out`; then what is on its way is answered, as far as that takes no longer than `drain_within`.
 ///
@@ -78,28 +78,24 @@ pub async fn serve(
     // Ends with the process: an answer that is on its way at the stop may wait for it.
     tokio::spawn(async move { watch.run().await });
     tracing::info!(address = %listener.local_addr().unwrap_or(address), "gate listens");
-    let (graceful, places) = (GracefulShutdown::new(), Arc::new(Semaphore::new(settings.connections)));
+    let (graceful, places) = (
+        GracefulShutdown::new(),
+        Arc::new(Semaphore::new(open_files::connections_that_fit(settings.connections))),
+    );
+    let mut door = Accepting::on(listener);
     let accepting = async {
         loop {
             // Where all places are taken, callers wait in the kernel.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            match listener.accept().await {
-                Ok((client, peer)) => {
-                    pages.counters().connected();
-                    let pages = Arc::clone(&pages);
-                    let talk =
-                        Talk { peer: peer.ip(), pages, stop: stop.clone(), watcher: graceful.watcher() };
-                    tokio::spawn(talk.begin(client, tls.clone(), place));
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "the gate cannot accept a connection");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
+            let (client, peer) = door.next().await;
+            pages.counters().connected();
+            let pages = Arc::clone(&pages);
+            let talk = Talk { peer: peer.ip(), pages, stop: stop.clone(), watcher: graceful.watcher() };
+            tokio::spawn(talk.begin(client, tls.clone(), place));
         }
     };
     stop.run_until_cancelled(accepting).await;
-    drop(listener);
+    drop(door);
     if timeout(drain_within, graceful.shutdown()).await.is_err() {
         tracing::warn!(
             "some callers had no answer when the gate stopped: each may ask again with the same order id"
