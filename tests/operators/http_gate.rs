@@ -2,12 +2,14 @@
 
 mod beside_worker;
 mod callers;
+mod connections;
 mod keys;
 mod looks;
 mod metrics;
 mod regions;
 mod rights;
 mod sold_out;
+mod stopping;
 mod tls;
 mod tutorial;
 

@@ -334,6 +334,7 @@ pub fn worker_plan(redis_url: &str, mysql_url: &str, name: &str, folder: &Path) 
         ("TIDEGATE_WORKER_CLAIM_EVERY_MS", "200"),
         ("TIDEGATE_WORKER_HEARTBEAT_TTL_MS", "2000"),
         ("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0"),
+        ("TIDEGATE_GATE_LEAVE_MS", "0"),
         ("TIDEGATE_LOG_FORMAT", "text"),
         ("TIDEGATE_LOG_LEVEL", "debug,sqlx=info,fred=info"),
     ] {
@@ -379,8 +380,22 @@ impl WorkerPlan {
 
     /// As [`WorkerPlan::start`], with these words behind the program's name.
     pub fn start_with(self, words: &[&str]) -> Worker {
+        self.start_command(program(), words)
+    }
+
+    /// As [`WorkerPlan::start_with`], where a process may have so many files open.
+    pub fn start_with_files(self, files: u32, words: &[&str]) -> Worker {
+        let program = program();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]).arg(program.get_program());
+        for (name, _) in program.get_envs() {
+            shell.env_remove(name);
+        }
+        self.start_command(shell, words)
+    }
+
+    fn start_command(self, mut command: Command, words: &[&str]) -> Worker {
         let log = File::create(&self.log).expect("a log file");
-        let mut command = program();
         command.args(words).envs(&self.env).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         Worker { child: command.spawn().expect("the worker starts"), log: self.log }
     }

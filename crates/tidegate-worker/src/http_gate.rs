@@ -19,10 +19,21 @@ mod request;
 mod tls;
 mod tutorial;
 
-use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context;
-use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request,
+    body::Incoming,
+    header::{CONNECTION, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
@@ -33,7 +44,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
+    time::{Instant, sleep, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -51,7 +62,20 @@ const HEAD_BYTES: usize = 16 << 10;
 /// Whoever was admitted asks what became of it. All of them are looked up together.
 const ORDER_ROOM: Room = Room { looks: 512, streams: 4096 };
 
-/// Serves until `stop`, with others who tell `sold_out`; then what is on its way is answered, as far as that takes no longer than `drain_within`.
+/// Whether all who were on the way had their answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Stopped {
+    /// All of them.
+    AllAnswered,
+    /// Some had none when the time was over: each may ask again.
+    SomeUnanswered,
+}
+
+/// Serves until `stop`, with others who tell `sold_out`. In this order then:
+///
+/// 1. `/readyz` says that it stops; callers are let in for [`GateSettings::leave_for`], until nobody is sent here any more.
+/// 2. Nobody is let in, and what is on its way is answered, as far as all this takes no longer than `stop_within`.
 ///
 /// # Errors
 /// When the address cannot be listened on, or a file of TLS cannot be used.
@@ -59,9 +83,9 @@ pub async fn serve(
     system: &System,
     settings: &GateSettings,
     sold_out: &Arc<SoldOut>,
-    drain_within: Duration,
+    stop_within: Duration,
     stop: CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Stopped> {
     let tls = settings.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
     if let Some(tls) = &tls {
         follow(Arc::clone(tls), stop.clone())?;
@@ -70,38 +94,78 @@ pub async fn serve(
     let listener = listen_on(address).with_context(|| {
         format!("Failed to listen on {address}; check gate.listen / TIDEGATE_GATE_LISTEN")
     })?;
-    let gates = Arc::new(Gates::connect(system, sold_out, &stop)?);
-    let watch = Arc::new(OrderWatch::new(gates.stores()));
-    let orders = OrderPages::new(Arc::clone(&watch), ORDER_ROOM, stop.clone());
-    let ordering = Ordering::new(Arc::clone(&gates), Arc::clone(sold_out));
-    let pages = Arc::new(Pages::new(gates, ordering, orders, settings.clone(), stop.clone()));
-    // Ends with the process: an answer that is on its way at the stop may wait for it.
-    tokio::spawn(async move { watch.run().await });
+    let places = Arc::new(Semaphore::new(open_files::connections_that_fit(settings.connections)));
+    let closing = CancellationToken::new();
+    let pages = Arc::new(pages(system, settings, sold_out, &stop, &closing)?);
     tracing::info!(address = %listener.local_addr().unwrap_or(address), "gate listens");
-    let (graceful, places) = (
-        GracefulShutdown::new(),
-        Arc::new(Semaphore::new(open_files::connections_that_fit(settings.connections))),
-    );
-    let mut door = Accepting::on(listener);
-    let accepting = async {
-        loop {
-            // Where all places are taken, callers wait in the kernel.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let (client, peer) = door.next().await;
-            pages.counters().connected();
-            let pages = Arc::clone(&pages);
-            let talk = Talk { peer: peer.ip(), pages, stop: stop.clone(), watcher: graceful.watcher() };
-            tokio::spawn(talk.begin(client, tls.clone(), place));
-        }
+    let house = House { pages, tls, places, stop, closing, graceful: GracefulShutdown::new() };
+    let stopped = tokio::select! {
+        never = house.let_in(Accepting::on(listener)) => match never {},
+        stopped = house.leave(settings.leave_for) => stopped,
     };
-    stop.run_until_cancelled(accepting).await;
-    drop(door);
-    if timeout(drain_within, graceful.shutdown()).await.is_err() {
+    house.closing.cancel();
+    if timeout_at(stopped + stop_within, house.graceful.shutdown()).await.is_err() {
         tracing::warn!(
             "some callers had no answer when the gate stopped: each may ask again with the same order id"
         );
+        return Ok(Stopped::SomeUnanswered);
     }
-    Ok(())
+    Ok(Stopped::AllAnswered)
+}
+
+/// What answers. Redis is waited for, and orders are watched, until `closing`.
+fn pages(
+    system: &System,
+    settings: &GateSettings,
+    sold_out: &Arc<SoldOut>,
+    stop: &CancellationToken,
+    closing: &CancellationToken,
+) -> anyhow::Result<Pages> {
+    let gates = Arc::new(Gates::connect(system, sold_out, closing)?);
+    let watch = Arc::new(OrderWatch::new(gates.stores()));
+    let orders = OrderPages::new(Arc::clone(&watch), ORDER_ROOM, closing.clone());
+    let ordering = Ordering::new(Arc::clone(&gates), Arc::clone(sold_out));
+    // Ends with the process: an answer that is on its way at the stop may wait for it.
+    tokio::spawn(async move { watch.run().await });
+    Ok(Pages::new(gates, ordering, orders, settings.clone(), stop.clone()))
+}
+
+/// Where callers are let in.
+struct House {
+    pages: Arc<Pages>,
+    tls: Option<Arc<Tls>>,
+    places: Arc<Semaphore>,
+    /// Nobody shall be sent here any more.
+    stop: CancellationToken,
+    /// Nobody is let in any more.
+    closing: CancellationToken,
+    graceful: GracefulShutdown,
+}
+
+impl House {
+    /// Gives each caller a task, for ever.
+    async fn let_in(&self, mut door: Accepting) -> Infallible {
+        loop {
+            // Where all places are taken, callers wait in the kernel. The places are never closed.
+            let place = Arc::clone(&self.places).acquire_owned().await.ok();
+            let (client, peer) = door.next().await;
+            self.pages.counters().connected();
+            tokio::spawn(self.talk(peer).begin(client, self.tls.clone(), place));
+        }
+    }
+
+    fn talk(&self, peer: SocketAddr) -> Talk {
+        let (pages, watcher) = (Arc::clone(&self.pages), self.graceful.watcher());
+        Talk { peer: peer.ip(), pages, stop: self.stop.clone(), closing: self.closing.clone(), watcher }
+    }
+
+    /// Waits for the stop, and then for those who have not heard of it yet. Answers with the moment of the stop.
+    async fn leave(&self, leave_for: Duration) -> Instant {
+        self.stop.cancelled().await;
+        let stopped = Instant::now();
+        sleep(leave_for).await;
+        stopped
+    }
 }
 
 fn follow(tls: Arc<Tls>, stop: CancellationToken) -> anyhow::Result<()> {
@@ -115,12 +179,13 @@ struct Talk {
     peer: IpAddr,
     pages: Arc<Pages>,
     stop: CancellationToken,
+    closing: CancellationToken,
     watcher: Watcher,
 }
 
 impl Talk {
     /// Until it ends. Its place is given back then.
-    async fn begin(self, client: TcpStream, tls: Option<Arc<Tls>>, place: OwnedSemaphorePermit) {
+    async fn begin(self, client: TcpStream, tls: Option<Arc<Tls>>, place: Option<OwnedSemaphorePermit>) {
         answer_or_leave(&client, self.pages.settings().read_within);
         let pages = Arc::clone(&self.pages);
         let talked = match tls {
@@ -136,9 +201,9 @@ impl Talk {
     }
 
     async fn https(self, client: TcpStream, tls: &Tls) -> anyhow::Result<()> {
-        let (stop, within) = (self.stop.clone(), self.pages.settings().read_within);
+        let (closing, within) = (self.closing.clone(), self.pages.settings().read_within);
         // Nobody is on the way before the handshake is done, so a stop waits for none.
-        match stop.run_until_cancelled(tls.accept(client, within)).await {
+        match closing.run_until_cancelled(tls.accept(client, within)).await {
             Some(client) => self.http(client?).await,
             None => Ok(()),
         }
@@ -148,13 +213,20 @@ impl Talk {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { peer, pages, watcher, .. } = self;
+        let Self { peer, pages, stop, watcher, .. } = self;
         let head_within = pages.settings().read_within;
         let service = service_fn(move |request: Request<Incoming>| {
-            let pages = Arc::clone(&pages);
+            let (pages, stop) = (Arc::clone(&pages), stop.clone());
             let caller = Caller::of(peer, request.headers(), &pages.settings().callers);
             // In a box, which goes with the request: whatever answering needs in between, an idle connection would keep the place for it.
-            async move { Ok::<_, Infallible>(Box::pin(pages.answer(request, caller)).await) }
+            async move {
+                let mut answer = Box::pin(pages.answer(request, caller)).await;
+                if stop.is_cancelled() {
+                    // The next request of this caller goes to another gate.
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer)
+            }
         });
         let talking = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -84,8 +84,10 @@ pub struct GateSettings {
     pub token: Option<SecretString>,
     /// Connections at a time.
     pub connections: usize,
-    /// How long a TLS handshake may take, then a head, and then a body.
+    /// How long a TLS handshake may take, then a head, then a body, and until some of an answer is taken.
     pub read_within: Duration,
+    /// How long callers are let in after a stop, while `/readyz` says that nobody shall be sent any more.
+    pub leave_for: Duration,
     /// How long callers hear that a voucher is sold out without asking Redis.
     pub sold_out_for: Duration,
     /// Template of the key under which the tutorial's service keeps a login: `login:token:<token>`. None: its path is not answered.

@@ -20,7 +20,7 @@ Exit codes:
   3  failed: a store could not be reached, or something unexpected happened. If a part was
      done by then, it says what, and how to continue
   4  worker: ended with a batch in hand, by the stop deadline or a second signal (it stays
-     pending, nothing is lost)
+     pending, nothing is lost); gate: by these, with callers unanswered (they may ask again)
   5  worker: another live worker has this name
   6  stopped by a signal before all was done; by a second one, in the middle of a step. It
      says how far it came and how to continue
@@ -43,7 +43,7 @@ pub enum Exit {
     Usage = 2,
     /// A store could not be reached, or something unexpected happened.
     Failed = 3,
-    /// The worker ended with a batch in hand: the stop deadline passed, or a second signal came.
+    /// The worker ended with a batch in hand: the stop deadline passed, or a second signal came. Or a gate ended so, with callers unanswered.
     DeadlinePassed = 4,
     /// Another live worker has this name.
     NameTaken = 5,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use tidegate_orders::gate::SoldOut;
-use tidegate_worker::http_gate;
+use tidegate_worker::http_gate::{self, Stopped};
 use tokio_util::sync::CancellationToken;
 
 use crate::{config::Settings, exit::Exit, signals::Signals};
@@ -16,8 +16,9 @@ Examples:
   curl -i http://127.0.0.1:8434/orders -H 'Content-Type: application/json' -d '{\"voucherId\": \"7\", \"userId\": \"1001\"}'
 
 For applications that have no Redis client, or do not want scripts of their own: POST /orders asks for an order, as
-tidegate admit does. See docs/http-gate.md. Waits for Redis where it is away, and says so to callers. SIGTERM or SIGINT: whoever
-is on the way is answered, then it exits with 0; a second signal, or worker.stop_deadline_ms, ends it at once with 4.";
+tidegate admit does. See docs/http-gate.md. Waits for Redis where it is away, and says so to callers. SIGTERM or SIGINT: callers
+are let in for gate.leave_ms while /readyz says 503, whoever is on the way is answered, then it exits with 0; a second signal, or
+worker.stop_deadline_ms with somebody unanswered, ends it with 4: each may ask again with the same order id.";
 
 /// What `tidegate gate` takes.
 #[derive(Args, Debug)]
@@ -36,17 +37,24 @@ pub async fn run(settings: &Settings, _args: &GateArgs) -> anyhow::Result<Exit> 
     let serving = http_gate::serve(&settings.system, &settings.gate, &sold_out, deadline, stop.clone());
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
-        ended = &mut serving => ended.map(|()| Exit::Ok),
+        ended = &mut serving => ended.map(exit),
         name = signals.next() => {
             tracing::info!(signal = name, "stopping: who is on the way is answered first");
             stop.cancel();
             tokio::select! {
-                ended = serving => ended.map(|()| Exit::Ok),
+                ended = serving => ended.map(exit),
                 name = signals.next() => {
                     tracing::warn!(signal = name, "second signal: exit now");
                     Ok(Exit::DeadlinePassed)
                 }
             }
         }
+    }
+}
+
+fn exit(stopped: Stopped) -> Exit {
+    match stopped {
+        Stopped::AllAnswered => Exit::Ok,
+        Stopped::SomeUnanswered => Exit::DeadlinePassed,
     }
 }

@@ -14,7 +14,8 @@ use tidegate_orders::gate::SoldOut;
 use tidegate_worker::{
     NameTaken, PauseSignals, Process, Traces,
     admin::{self, View},
-    http_gate, service,
+    http_gate::{self, Stopped},
+    service,
 };
 
 use crate::{config::Settings, exit::Exit, signals::Signals};
@@ -27,7 +28,8 @@ Examples:
   tidegate worker --gate
 
 Logs to stderr. Waits for stores that are away. SIGTERM or SIGINT: the batch in hand is finished, then it exits with 0. A
-second signal, or worker.stop_deadline_ms, ends it at once with 4: what was in hand stays pending, and nothing is lost.
+second signal, or worker.stop_deadline_ms, ends it at once with 4: what was in hand stays pending, and nothing is lost. With --gate,
+4 also says that callers were left without an answer: each may ask again with the same order id.
 SIGTSTP (also Ctrl-Z): nothing new is read, what is in hand is finished, the process stays; SIGCONT: reading goes on, unless
 all workers are paused (tidegate pause --workers).
 SIGUSR1: the state of every lane is written to the log. http://127.0.0.1:8433/ shows more (admin.listen).";
@@ -67,13 +69,20 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     admin::start(&views).await?;
     let gate = async {
         if !args.gate {
-            return Ok(());
+            return Ok(Stopped::AllAnswered);
         }
         let deadline = settings.worker.stop_deadline;
-        http_gate::serve(&settings.system, &settings.gate, &sold_out, deadline, stop.clone()).await
+        let served =
+            http_gate::serve(&settings.system, &settings.gate, &sold_out, deadline, stop.clone()).await;
+        stopping_on_error(&stop, served)
     };
-    // The gate first: where it cannot listen, nothing was begun.
-    let work = async { tokio::try_join!(gate, process.run_until_stopped(traces.clone())).map(|_| ()) };
+    let process = async { stopping_on_error(&stop, process.run_until_stopped(traces.clone()).await) };
+    let work = async {
+        // Neither is dropped because the other one has failed: whoever is on the way is answered, what is in hand is settled.
+        // The gate first: where it cannot listen, nothing was begun.
+        let (gate, process) = tokio::join!(biased; gate, process);
+        both(gate, process)
+    };
     let mut work = std::pin::pin!(work);
     let mut stopping = None;
     let ended = tokio::select! {
@@ -107,6 +116,20 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     exit(ended)
 }
 
+/// Stops the other one, too.
+fn stopping_on_error<T>(stop: &CancellationToken, ended: anyhow::Result<T>) -> anyhow::Result<T> {
+    ended.inspect_err(|_| stop.cancel())
+}
+
+/// An error says more than the answers that were lost with it.
+fn both(gate: anyhow::Result<Stopped>, process: anyhow::Result<()>) -> anyhow::Result<Exit> {
+    match (gate, process) {
+        (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+        (Ok(Stopped::SomeUnanswered), Ok(())) => Ok(Exit::DeadlinePassed),
+        (Ok(Stopped::AllAnswered), Ok(())) => Ok(Exit::Ok),
+    }
+}
+
 /// Writes the state of every lane to the log, as often as the signal comes.
 async fn tell_lanes_on(mut questions: Signal, views: Vec<Arc<View>>) {
     while questions.recv().await.is_some() {
@@ -114,13 +137,12 @@ async fn tell_lanes_on(mut questions: Signal, views: Vec<Arc<View>>) {
     }
 }
 
-fn exit(ended: anyhow::Result<()>) -> anyhow::Result<Exit> {
+fn exit(ended: anyhow::Result<Exit>) -> anyhow::Result<Exit> {
     match ended {
-        Ok(()) => Ok(Exit::Ok),
         Err(error) if error.is::<NameTaken>() => {
             tracing::error!("{error}");
             Ok(Exit::NameTaken)
         }
-        Err(error) => Err(error),
+        ended => ended,
     }
 }

@@ -67,6 +67,7 @@ impl Settings {
         let tags = names::partitions(reader);
         let mysql = stores::mysql(reader, worker.lanes * tags.len().max(1));
         let shards = shards::read(reader, &tags);
+        let gate = gate::read(reader, &worker);
         let (redis, cluster) = stores::redis(reader);
         if is_cluster_url(redis.url.reveal()) && tags.is_empty() {
             let why = "is a cluster, where the names of a system need tags: set stream.partitions";
@@ -104,7 +105,7 @@ impl Settings {
             )
             .with_shards(&shards),
             worker,
-            gate: gate::read(reader),
+            gate,
             brake: gate::brake(reader),
             log: log(reader),
         }

@@ -9,13 +9,15 @@ use tidegate_orders::{
     gate::{Confirmation, ConfirmedIn},
     limits::{MOST_SUBJECTS, SubjectName},
 };
-use tidegate_worker::{AttemptRate, AttemptSettings, CallerSettings, GateSettings, TlsSettings};
+use tidegate_worker::{
+    AttemptRate, AttemptSettings, CallerSettings, GateSettings, TlsSettings, WorkerSettings,
+};
 
 use super::{HOUR_MS, admin::token};
 use crate::config::reader::Reader;
 
 /// Reads where the gate listens, to whom, and how often.
-pub(super) fn read(reader: &mut Reader<'_>) -> GateSettings {
+pub(super) fn read(reader: &mut Reader<'_>, worker: &WorkerSettings) -> GateSettings {
     let token = token(reader, "gate.token");
     let tls = tls(reader);
     let knows_callers = !token.is_empty() || tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
@@ -24,6 +26,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GateSettings {
         token: Some(token).filter(|token| !token.is_empty()).map(SecretString::from),
         connections: reader.number("gate.connections", 1..=1_000_000),
         read_within: reader.millis("gate.read_ms", 100..=60_000),
+        leave_for: leave_for(reader, worker),
         tutorial_login: tutorial_login(reader),
         sold_out_for: reader.millis("gate.sold_out_ms", 0..=10_000),
         callers: callers(reader),
@@ -46,6 +49,17 @@ fn listen(reader: &mut Reader<'_>, knows_callers: bool) -> SocketAddr {
         );
     }
     listen
+}
+
+fn leave_for(reader: &mut Reader<'_>, worker: &WorkerSettings) -> Duration {
+    let leave_for = reader.millis("gate.leave_ms", 0..=HOUR_MS);
+    reader.rule(
+        leave_for < worker.stop_deadline,
+        "gate.leave_ms",
+        "worker.stop_deadline_ms",
+        "must be below worker.stop_deadline_ms: in what is left of it, whoever is on the way is answered",
+    );
+    leave_for
 }
 
 fn tls(reader: &mut Reader<'_>) -> Option<TlsSettings> {
