@@ -32,6 +32,15 @@ async fn regions_sell_their_own_stock_under_common_limits() {
     let refused = program.run(&load("west,102,2\n")).expect(1);
     assert!(refused.stdout.contains("its voucher is in campaign 5"), "{refused:#?}");
     program.run(&load("west,104,3\n")).expect(0);
+    // One that sells already is passed over: so a command that died half-way is completed, and a file of all adds a region.
+    program.run("admit --voucher 104 --user 9").expect(0);
+    let all = program.run(&load("west,104,3\neast,105,1\n")).expect(0);
+    assert!(all.stdout.contains("2 regions"), "{all:#?}");
+    assert_eq!(
+        (site.redis_stock(105).await, site.redis_stock(104).await),
+        (None, None),
+        "under its other name"
+    );
 
     let limit = "limit set --campaign 5 --name phones --subject phone --window day --orders 2 --units 3";
     program.run(limit).expect(0);

@@ -192,6 +192,12 @@ impl Keys {
         format!("{}:{user}:{digest}", of_voucher.as_str_lossy()).into()
     }
 
+    /// Whether this is the key of some [`Keys::idempotency`].
+    #[must_use]
+    pub(crate) fn is_idempotency(&self, key: &str) -> bool {
+        key.starts_with(halves(&self.templates.idempotency, "<voucher>").0)
+    }
+
     /// The locks of users, in their order. All of them share one piece of memory.
     #[must_use]
     pub fn locks(&self, users: &[UserId]) -> Vec<Key> {

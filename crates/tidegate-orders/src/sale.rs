@@ -102,11 +102,16 @@ pub async fn find_bought(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> F
 }
 
 /// Keys that end with the number of this voucher, whatever they are called, the first `limit` of them: what a producer with
-/// other templates has. Looks at all keys.
+/// other templates has, and nothing of ours. Looks at all keys.
 ///
 /// # Errors
 /// As [`find_loaded`].
-pub async fn find_named_after(pool: &Pool, voucher: VoucherId, limit: usize) -> FredResult<Vec<String>> {
+pub async fn find_named_after(
+    pool: &Pool,
+    keys: &Keys,
+    voucher: VoucherId,
+    limit: usize,
+) -> FredResult<Vec<String>> {
     let scan = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
     let (glob, mut cursor, mut found) = (format!("*{voucher}"), "0".to_owned(), BTreeSet::new());
     loop {
@@ -117,13 +122,16 @@ pub async fn find_named_after(pool: &Pool, voucher: VoucherId, limit: usize) -> 
             "COUNT".into(),
             KEYS_A_STEP.to_string().into(),
         ];
-        let (next, keys): (String, Vec<Value>) = pool.next().custom(scan.clone(), args).await?;
+        let (next, page): (String, Vec<Value>) = pool.next().custom(scan.clone(), args).await?;
         // 7 is no part of 17.
         let is_whole = |key: &String| {
             let before = key.strip_suffix(&voucher.to_string());
-            before.is_some_and(|before| !before.ends_with(|last: char| last.is_ascii_digit()))
+            let is_number =
+                before.is_some_and(|before| !before.ends_with(|last: char| last.is_ascii_digit()));
+            // The digest of a caller's key may end like any voucher.
+            is_number && !keys.is_idempotency(key)
         };
-        found.extend(keys.iter().filter_map(Value::as_string).filter(is_whole));
+        found.extend(page.iter().filter_map(Value::as_string).filter(is_whole));
         if next == "0" || found.len() >= limit {
             return Ok(found.into_iter().take(limit).collect());
         }

@@ -231,11 +231,14 @@ pub async fn plan(stores: &VoucherStores, request: CampaignLoad) -> anyhow::Resu
             _ => None,
         };
         let planned = load::plan(stores, request.request(region)).await?;
-        overwrites.extend(planned.overwrites.map(|what| format!("region {}: {what}", region.region)));
         let (outcome, refusal) = match other {
             Some(refusal) => (LoadOutcome::Refused, Some(refusal)),
             None => (planned.outcome, planned.refusal.map(RegionRefusal::Load)),
         };
+        let (outcome, refusal) = as_loaded_before(known.is_some(), outcome, refusal);
+        if outcome != LoadOutcome::LoadedBefore {
+            overwrites.extend(planned.overwrites.map(|what| format!("region {}: {what}", region.region)));
+        }
         // A voucher that is on sale already may not have joined yet.
         let outcome = match outcome {
             LoadOutcome::LoadedBefore if known.is_none() => LoadOutcome::WouldLoad,
@@ -244,6 +247,20 @@ pub async fn plan(stores: &VoucherStores, request: CampaignLoad) -> anyhow::Resu
         regions.push(RegionOutcome { region: region.clone(), outcome, refusal });
     }
     Ok(CampaignLoadState { campaign: request.campaign, regions, overwrites, request })
+}
+
+/// A region of this campaign that sells already is there: it was loaded by a command that died half-way, or before others joined.
+fn as_loaded_before(
+    is_known: bool,
+    outcome: LoadOutcome,
+    refusal: Option<RegionRefusal>,
+) -> (LoadOutcome, Option<RegionRefusal>) {
+    match refusal {
+        Some(RegionRefusal::Load(LoadRefusal::OnSale { .. })) if is_known => {
+            (LoadOutcome::LoadedBefore, None)
+        }
+        refusal => (outcome, refusal),
+    }
 }
 
 /// Writes the campaign, then loads one region after the other, and fills `report`. May be called again after a failure, and completes it then.
@@ -266,8 +283,10 @@ pub async fn run(
             return Ok(End::Stopped);
         }
         let planned = load::plan(stores, request.request(region)).await?;
+        // Of a region of this campaign, or it would have been refused before anything was written.
+        let sells = matches!(planned.refusal, Some(LoadRefusal::OnSale { .. }));
         let (outcome, refusal) = match planned.outcome {
-            LoadOutcome::LoadedBefore => {
+            outcome if outcome == LoadOutcome::LoadedBefore || sells => {
                 crate::vouchers::limits::show_all(stores, region.voucher, "campaign_load").await?.map_or_else(
                     |error| (LoadOutcome::Refused, Some(LoadRefusal::LimitsNotShown(error))),
                     |()| (LoadOutcome::Loaded, None),

@@ -238,7 +238,7 @@ async fn report_forgotten(
                 counted(*stock, "unit"),
                 Keys::new(settings.keys.clone()).stock(*voucher).as_str_lossy(),
             ),
-            match sale::find_named_after(redis, *voucher, NAMED).await {
+            match sale::find_named_after(redis, &Keys::new(settings.keys.clone()), *voucher, NAMED).await {
                 Ok(others) if !others.is_empty() => format!(
                     "nobody can buy it by these names. Other keys end with its number: {}. If they are those of your producer, \
                      give tidegate their names (`keys` in the configuration); do not fill Redis anew",

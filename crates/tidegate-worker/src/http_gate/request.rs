@@ -1,6 +1,9 @@
 //! A request for an order out of a JSON body.
 
+use std::fmt;
+
 use hyper::body::Bytes;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use tidegate_orders::{CampaignId, OrderId, Quantity, Subjects, UserId, VoucherId};
 
@@ -49,10 +52,69 @@ const MOST_REGION_BYTES: usize = 32;
 const MOST_FAULTS: usize = 8;
 const MOST_FAULTY_NAME: usize = 64;
 
+/// A JSON value in which no member of the object stands twice: whoever reads the first of them, before us, would be passed by.
+struct Body(Value);
+
+impl<'de> Deserialize<'de> for Body {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(BodyVisitor)
+    }
+}
+
+struct BodyVisitor;
+
+impl<'de> Visitor<'de> for BodyVisitor {
+    type Value = Body;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Body, A::Error> {
+        let mut object = Map::new();
+        while let Some((name, Body(value))) = members.next_entry::<String, Body>()? {
+            if object.insert(name, value).is_some() {
+                return Err(de::Error::custom("a member stands there twice"));
+            }
+        }
+        Ok(Body(Value::Object(object)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Body, A::Error> {
+        while parts.next_element::<Body>()?.is_some() {}
+        // Nothing that is asked for has parts: it is enough to know that they are there.
+        Ok(Body(Value::Array(Vec::new())))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Body, E> {
+        Ok(Body(text.into()))
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Body, E> {
+        Ok(Body(value.into()))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Body, E> {
+        Ok(Body(number.into()))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Body, E> {
+        Ok(Body(number.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Body, E> {
+        Ok(Body(number.into()))
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Body, E> {
+        Ok(Body(Value::Null))
+    }
+}
+
 /// Reads a body. Where a proxy answers for the user, the body may leave it out, and says no other.
 pub fn read(body: &Bytes, by_proxy: Option<UserId>) -> Result<Wanted, BadBody> {
-    let value: Value = serde_json::from_slice(body).map_err(|error| BadBody::NoJson(error.to_string()))?;
-    let Value::Object(members) = value else {
+    let value: Body = serde_json::from_slice(body).map_err(|error| BadBody::NoJson(error.to_string()))?;
+    let Body(Value::Object(members)) = value else {
         let detail = "must be an object such as {\"voucherId\": \"7\", \"userId\": \"1001\"}".to_owned();
         return Err(BadBody::Faults(vec![Fault { pointer: String::new(), detail }]));
     };
@@ -247,7 +309,14 @@ mod tests {
         ] {
             assert_eq!(faults(body), places, "{body}");
         }
-        for body in [&b""[..], b"{", b"\xff", b"{\"voucherId\":\"\xff\"}"] {
+        for body in [
+            &br#"{"voucherId":"7","userId":"1","quantity":1,"quantity":5}"#[..],
+            br#"{"voucherId":"7","userId":"1","subjects":{"phone":"a","phone":"b"}}"#,
+            b"",
+            b"{",
+            b"\xff",
+            b"{\"voucherId\":\"\xff\"}",
+        ] {
             assert!(matches!(read(&Bytes::copy_from_slice(body), None), Err(BadBody::NoJson(_))), "{body:?}");
         }
         let deep = "[".repeat(10_000);

@@ -1,6 +1,6 @@
 //! TLS of the gate, and who is let in by a certificate.
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{fs, io, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, anyhow, ensure};
 use tidegate_operations::text::error_chain;
@@ -29,6 +29,8 @@ use crate::settings::TlsSettings;
 
 /// How a connection with TLS begins: a record of a handshake. No method of HTTP begins so.
 const HANDSHAKE: u8 = 22;
+/// No file of certificates is larger.
+const MOST_BYTES: u64 = 1 << 20;
 /// To whoever speaks HTTP where TLS is spoken: without it, clients show what they cannot read.
 const PLAIN: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 32\r\n\
@@ -107,7 +109,7 @@ async fn refuse(mut client: TcpStream) -> io::Result<TlsStream<TcpStream>> {
 
 fn configuration(settings: &TlsSettings) -> anyhow::Result<ServerConfig> {
     let certificates = certificates(&settings.certificate, "gate.tls_cert")?;
-    let key = PrivateKeyDer::from_pem_file(&settings.key)
+    let key = PrivateKeyDer::from_pem_slice(&read(&settings.key, "gate.tls_key", "a private key")?)
         .map_err(|error| unusable(&settings.key, "gate.tls_key", "a private key", &error))?;
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider)
@@ -141,10 +143,21 @@ fn verifier(authorities: Option<&Path>) -> anyhow::Result<Arc<dyn ClientCertVeri
 
 fn certificates(path: &Path, setting: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     let unusable = |error| unusable(path, setting, "certificates", &error);
-    let read = CertificateDer::pem_file_iter(path).map_err(unusable)?;
-    let certificates: Vec<_> = read.collect::<Result<_, _>>().map_err(unusable)?;
+    let text = read(path, setting, "certificates")?;
+    let read = CertificateDer::pem_slice_iter(&text).map(|read| read.map_err(unusable));
+    let certificates: Vec<_> = read.collect::<Result<_, _>>()?;
     ensure!(!certificates.is_empty(), "{}: it holds none", wrong_file(path, setting, "certificates"));
     Ok(certificates)
+}
+
+/// Of a file that is one: nothing else has an end that is sure to come.
+fn read(path: &Path, setting: &str, what: &str) -> anyhow::Result<Vec<u8>> {
+    let wrong = |why: &dyn std::fmt::Display| anyhow!("{}: {why}", wrong_file(path, setting, what));
+    let known = fs::metadata(path).map_err(|error| wrong(&error))?;
+    match known.is_file() && known.len() <= MOST_BYTES {
+        true => fs::read(path).map_err(|error| wrong(&error)),
+        false => Err(wrong(&"it is no file, or larger than 1 MiB")),
+    }
 }
 
 /// The library's own words may show what stands in a file, which may be a key.

@@ -316,7 +316,6 @@ fn what_the_gate_is_told_of_callers_is_refused_where_it_cannot_be_meant() {
         ("gate.trusted_proxies=10.0.0.1,,10.0.0.2", "names \"\", which"),
         ("gate.trusted_proxies=0.0.0.0/0", "would believe everybody"),
         ("gate.user_header=X-User-Id", "list them; gate.trusted_proxies = []"),
-        ("gate.leave_ms=25000", "must be below worker.stop_deadline_ms"),
         ("gate.attempts_by_address=on", "must be off, or ATTEMPTS/SPAN such as 20/1s"),
         ("gate.attempts_by_address=0/1s", "must be off, or"),
         ("gate.attempts_by_address=9999999/1s", "up to 1000000 in a second"),

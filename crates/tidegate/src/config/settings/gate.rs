@@ -51,15 +51,9 @@ fn listen(reader: &mut Reader<'_>, knows_callers: bool) -> SocketAddr {
     listen
 }
 
+/// The rest of the time of a stop is for those who are on the way.
 fn leave_for(reader: &mut Reader<'_>, worker: &WorkerSettings) -> Duration {
-    let leave_for = reader.millis("gate.leave_ms", 0..=HOUR_MS);
-    reader.rule(
-        leave_for < worker.stop_deadline,
-        "gate.leave_ms",
-        "worker.stop_deadline_ms",
-        "must be below worker.stop_deadline_ms: in what is left of it, whoever is on the way is answered",
-    );
-    leave_for
+    reader.millis("gate.leave_ms", 0..=HOUR_MS).min(worker.stop_deadline / 2)
 }
 
 fn tls(reader: &mut Reader<'_>) -> Option<TlsSettings> {
