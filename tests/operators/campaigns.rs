@@ -1,6 +1,6 @@
 //! Campaigns: regions with stocks of their own, under limits that they have in common.
 
-use fred::interfaces::{ClientLike, HashesInterface};
+use fred::interfaces::{ClientLike, HashesInterface, KeysInterface};
 
 use crate::{
     order_event::operator,
@@ -92,6 +92,57 @@ async fn regions_sell_their_own_stock_under_common_limits() {
     program.run("admit --voucher 104 --user 4").expect(0);
     let none = program.run("campaign show --campaign 6").expect(1);
     assert!(none.stdout.contains("no voucher is in campaign 6"), "{none:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_campaign_that_redis_lost_counts_the_orders_of_all_its_regions_before_one_of_them_opens() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    let regions = site.file("regions.csv", "north,101,10\nsouth,102,10\nwest,103,10\n");
+    program.run(&format!("campaign load --campaign 5 --regions {}", regions.display())).expect(0);
+    let limit = "limit set --campaign 5 --name phones --subject phone --window sale --orders";
+    program.run(&format!("{limit} 3")).expect(0);
+    let admit = |voucher: i64, user: i64| {
+        program.run(&format!("admit --voucher {voucher} --user {user} --subject phone=a"))
+    };
+    let counted = async || {
+        let counted: Option<String> =
+            site.client.hget("seckill:uses:campaign:5", "1:a").await.expect("Redis answers");
+        counted.unwrap_or_default()
+    };
+    let worker = site.worker("w").start();
+    for voucher in [101, 102, 103] {
+        admit(voucher, 1).expect(0);
+    }
+    until("all are written", || async { site.live_orders().await.len() == 3 }).await;
+    site.settled().await;
+    assert!(worker.stop().await.success());
+
+    site.client.flushall::<()>(false).await.expect("Redis answers");
+    program.run("rebuild --voucher 102 --yes").expect(0);
+    assert_eq!(counted().await, "0:3:3", "the first region opens under what all of them hold");
+    admit(102, 2).expect(1);
+    program.run("rebuild --all --yes").expect(0);
+    for voucher in [101, 102, 103] {
+        admit(voucher, 2).expect(1);
+    }
+    assert_eq!(counted().await, "0:3:3");
+    program.run("reconcile").expect(0);
+
+    // Of another region, an order that neither MySQL nor its journal knows, but the stream.
+    program.run(&format!("{limit} 4")).expect(0);
+    admit(103, 2).expect(0);
+    for key in ["seckill:uses:campaign:5", "seckill:journal:103", "seckill:journal:101"] {
+        site.client.del::<(), _>(key).await.expect("Redis answers");
+    }
+    program.run("rebuild --voucher 101 --yes").expect(0);
+    assert_eq!(counted().await, "0:4:4");
+    admit(101, 3).expect(1);
+    // A journal that is none.
+    site.client.set::<(), _, _>("seckill:journal:103", "x", None, None, false).await.expect("Redis answers");
+    site.client.del::<(), _>("seckill:uses:campaign:5").await.expect("Redis answers");
+    program.run("rebuild --voucher 101 --yes").expect(0);
+    assert_eq!(counted().await, "0:4:4");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@
 //! without limits costs one call.
 
 mod candidates;
+mod common;
 mod difference;
 mod orders;
 mod owners;
@@ -288,6 +289,11 @@ fn each_field(
     }
 }
 
+/// A key holds something of another type than it should.
+fn is_of_other_type(error: &fred::error::Error) -> bool {
+    error.details().contains("WRONGTYPE")
+}
+
 /// What was read; None, and said in the report, where a key holds something else than it should.
 fn keep<T>(
     report: &mut LimitBooksReport,
@@ -296,7 +302,7 @@ fn keep<T>(
 ) -> Result<Option<T>, LimitBooksError> {
     let said = match read {
         Ok(read) => return Ok(Some(read)),
-        Err(LimitBooksError::Gate(GateError::Refused(error))) if error.details().contains("WRONGTYPE") => {
+        Err(LimitBooksError::Gate(GateError::Refused(error))) if is_of_other_type(&error) => {
             readable(error.details()).to_owned()
         }
         Err(LimitBooksError::Gate(error @ GateError::Unexpected { .. })) => error.to_string(),

@@ -11,6 +11,7 @@
 //! or not), among the dead letters, or in the journal that was there before.
 
 mod backlog;
+mod campaigns;
 mod limits;
 mod plan;
 mod report;
@@ -113,6 +114,9 @@ impl Rebuild {
         }
         let mut backlog = self.read_backlog(job).await?;
         self.raise_counters(&backlog, report).await?;
+        if self.recount_campaigns(plan, &backlog, job).await? == End::Stopped {
+            return Ok(End::Stopped);
+        }
         let id = rebuild_id();
         for planned in &plan.vouchers {
             if job.is_stopped() {

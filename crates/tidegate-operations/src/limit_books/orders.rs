@@ -24,6 +24,7 @@ pub(super) struct Orders<'a> {
 /// An order that holds what it used.
 #[derive(Clone, Debug)]
 pub(super) struct HeldOrder {
+    pub(super) order: OrderId,
     pub(super) voucher: VoucherId,
     pub(super) user: UserId,
     pub(super) units: u64,
@@ -80,16 +81,39 @@ impl Orders<'_> {
         mut seen: impl FnMut(OrderNote),
     ) -> Result<(), LimitBooksError> {
         let mut after = (0, 0);
-        loop {
-            self.go_on()?;
-            let page = self.pace.step(limit_rows::live_page(self.mysql, voucher, after)).await?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = (last.user.get(), last.slot.get());
+        while let Some(page) = self.next_live(voucher, &mut after).await? {
             let ids: Vec<_> = page.iter().map(|row| (voucher, row.order)).collect();
             let noted = self.pace.step(self.gate.journaled(&ids)).await?;
             let unnoted = page.into_iter().filter(|row| !noted.contains(&(voucher, row.order)));
             unnoted.map(|row| OrderNote::Held(held(voucher, row))).for_each(&mut seen);
         }
+        Ok(())
+    }
+
+    /// All live orders by their rows, whatever the journal says.
+    pub(super) async fn read_rows(
+        &self,
+        voucher: VoucherId,
+        mut seen: impl FnMut(OrderNote),
+    ) -> Result<(), LimitBooksError> {
+        let mut after = (0, 0);
+        while let Some(page) = self.next_live(voucher, &mut after).await? {
+            page.into_iter().map(|row| OrderNote::Held(held(voucher, row))).for_each(&mut seen);
+        }
+        Ok(())
+    }
+
+    /// The live rows behind this user and slot, which become those of the last of them. None: there are no more.
+    async fn next_live(
+        &self,
+        voucher: VoucherId,
+        after: &mut (i64, i64),
+    ) -> Result<Option<Vec<LiveOrder>>, LimitBooksError> {
+        self.go_on()?;
+        let page = self.pace.step(limit_rows::live_page(self.mysql, voucher, *after)).await?;
+        let Some(last) = page.last() else { return Ok(None) };
+        *after = (last.user.get(), last.slot.get());
+        Ok(Some(page))
     }
 
     pub(super) fn go_on(&self) -> Result<(), LimitBooksError> {
@@ -98,8 +122,8 @@ impl Orders<'_> {
 }
 
 fn held(voucher: VoucherId, row: LiveOrder) -> HeldOrder {
-    let LiveOrder { user, units, slot, uses, created_ms, .. } = row;
-    HeldOrder { voucher, user, units, slot, uses, noted_ms: None, made_ms: created_ms }
+    let LiveOrder { order, user, units, slot, uses, created_ms } = row;
+    HeldOrder { order, voucher, user, units, slot, uses, noted_ms: None, made_ms: created_ms }
 }
 
 fn parse(voucher: VoucherId, name: &[u8], note: &[u8]) -> Option<OrderNote> {
@@ -121,5 +145,5 @@ fn parse(voucher: VoucherId, name: &[u8], note: &[u8]) -> Option<OrderNote> {
     let units = note.change?.unsigned_abs();
     let (slot, uses) = note.limited.map_or((Slot::FIRST, None), |limited| (limited.slot, Some(limited.uses)));
     let (noted_ms, made_ms) = (note.at_ms, note.at_ms);
-    Some(OrderNote::Held(HeldOrder { voucher, user, units, slot, uses, noted_ms, made_ms }))
+    Some(OrderNote::Held(HeldOrder { order, voucher, user, units, slot, uses, noted_ms, made_ms }))
 }

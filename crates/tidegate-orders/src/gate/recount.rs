@@ -8,13 +8,13 @@ use super::{Gate, GateError};
 use crate::{
     journal::UnderLimits,
     limits::LimitOwner,
-    order::{Quantity, UserId, VoucherId},
+    order::{CampaignId, Quantity, UserId, Uses, VoucherId},
 };
 
 /// Fields of one call.
 const PIECE: usize = 500;
 
-/// What orders of one voucher hold of limits: of the latest window in each field.
+/// What orders hold of limits, of one voucher or of a campaign: of the latest window in each field.
 #[derive(Debug, Default)]
 pub struct HeldLimits {
     counts: BTreeMap<(LimitOwner, String), Count>,
@@ -34,16 +34,27 @@ impl HeldLimits {
     pub fn add(&mut self, voucher: VoucherId, user: UserId, quantity: Quantity, limited: &UnderLimits) {
         for used in limited.uses.iter() {
             let owner = used.campaign.map_or(LimitOwner::Voucher(voucher), LimitOwner::Campaign);
-            let count = self.counts.entry((owner, used.field())).or_default();
-            if used.window > count.window {
-                *count = Count { window: used.window, ..Count::default() };
-            }
-            if used.window == count.window {
-                count.orders += 1;
-                count.units += quantity.get().unsigned_abs();
-            }
+            self.count((owner, used.field()), used.window, quantity.get().unsigned_abs());
         }
         *self.slots.entry((voucher, user)).or_default() |= 1 << (limited.slot.get() - 1);
+    }
+
+    /// Adds what an order of any region used of the limits of its campaign.
+    pub fn add_common(&mut self, campaign: CampaignId, units: u64, uses: &Uses) {
+        for used in uses.iter().filter(|used| used.campaign == Some(campaign)) {
+            self.count((LimitOwner::Campaign(campaign), used.field()), used.window, units);
+        }
+    }
+
+    fn count(&mut self, field: (LimitOwner, String), window: u64, units: u64) {
+        let count = self.counts.entry(field).or_default();
+        if window > count.window {
+            *count = Count { window, ..Count::default() };
+        }
+        if window == count.window {
+            count.orders += 1;
+            count.units += units;
+        }
     }
 }
 

@@ -108,6 +108,12 @@ impl Backlog {
         Ok(())
     }
 
+    /// What was found of a voucher and is still to be drained.
+    pub fn orders(&self, voucher: VoucherId) -> Vec<Order> {
+        let found = self.unwritten.get(&voucher).into_iter().flat_map(BTreeMap::values);
+        found.map(|unwritten| unwritten.order.clone()).collect()
+    }
+
     /// What was found of a voucher since the last call.
     pub fn drain(&mut self, voucher: VoucherId) -> Vec<Unwritten> {
         self.unwritten.remove(&voucher).map(|found| found.into_values().collect()).unwrap_or_default()
