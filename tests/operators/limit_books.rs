@@ -10,7 +10,12 @@ use std::{
 
 use fred::interfaces::HashesInterface;
 use serde_json::Value as Json;
+use tidegate_operations::{
+    limit_books::{CountersSet, LimitBooks},
+    pace::Pace,
+};
 use tidegate_orders::{Subjects, gate::Admission};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     order_event::operator,
@@ -316,4 +321,43 @@ async fn what_orders_hold_that_were_folded_is_known_from_mysql() {
     let expected =
         [apart("limit_uses_apart", "1:1", "0:1:1", "0:2:2"), apart("slots_apart", "u:1", "2", "3")];
     assert_eq!(found(&look), expected, "{look:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_ends_before_a_lost_counter_is_set_is_not_counted_for_ever() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
+    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 3").expect(0);
+    program.run("voucher load --voucher 7 --stock 100").expect(0);
+    let worker = site.worker("w").start();
+    let mut orders = Vec::new();
+    for _ in 0..2 {
+        let order = program.run("admit --voucher 7 --user 1 --subject phone=a --json").expect(0).json();
+        orders.push(order["order"].as_str().expect("an id").to_owned());
+    }
+    site.settled().await;
+    let counted = held(&site, OWN).await;
+    let day = counted["2:a"].split(':').next().expect("a window").to_owned();
+    // Lost; of a day that is over; without the second slot.
+    site.client.hdel::<(), _, _>(OWN, "1:1").await.expect("Redis answers");
+    write(&site, OWN, "2:a", "19000:1:1").await;
+    write(&site, OWN, "u:1", "1").await;
+
+    let (gate, stop) = (site.gate().await, CancellationToken::new());
+    let books = LimitBooks::new(&gate, &site.pool, Pace::Full, &stop);
+    let seven = [7.try_into().expect("a voucher")];
+    let found = books.compare(&seven).await.expect("both answer").differences;
+    assert_eq!(found.len(), 3, "{found:?}");
+    program.run(&format!("order cancel {} --yes", orders[1])).expect(0);
+    site.settled().await;
+    let mut done = CountersSet::default();
+    books.set(found, &mut done).await.expect("both answer");
+    assert!(done.left.is_empty(), "{done:?}");
+    let now = held(&site, OWN).await;
+    let one = format!("{day}:1:1");
+    assert_eq!((now["1:1"].as_str(), now["2:a"].as_str(), now["u:1"].as_str()), ("0:1:1", one.as_str(), "1"));
+    assert!(books.compare(&seven).await.expect("both answer").differences.is_empty());
+    program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
 }

@@ -11,6 +11,7 @@ mod difference;
 mod orders;
 mod owners;
 mod rounds;
+mod set;
 mod sketch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,12 +25,15 @@ use tidegate_orders::{
 use tidegate_stream::readable;
 use tokio_util::sync::CancellationToken;
 
-pub use self::difference::{Counter, CounterDifference};
 use self::{
     candidates::{At, Candidates},
     orders::{OrderNote, Orders},
     owners::{Count, Owners, slots_field},
     sketch::{Field, Sketch},
+};
+pub use self::{
+    difference::{Counter, CounterDifference},
+    set::CountersSet,
 };
 use crate::pace::Pace;
 
@@ -63,6 +67,14 @@ pub struct LimitBooksReport {
 #[derive(Clone, Copy, Debug)]
 pub struct LimitBooks<'a>(Orders<'a>);
 
+/// Which fields are compared.
+#[derive(Clone, Copy, Debug)]
+enum Fields<'a> {
+    All,
+    /// These, one by one.
+    Only(&'a BTreeSet<(LimitOwner, String)>),
+}
+
 /// Vouchers that are compared together.
 struct Group {
     vouchers: Vec<VoucherId>,
@@ -82,6 +94,14 @@ impl<'a> LimitBooks<'a> {
     /// # Errors
     /// See [`LimitBooksError`].
     pub async fn compare(&self, vouchers: &[VoucherId]) -> Result<LimitBooksReport, LimitBooksError> {
+        self.compare_fields(vouchers, Fields::All).await
+    }
+
+    async fn compare_fields(
+        &self,
+        vouchers: &[VoucherId],
+        fields: Fields<'_>,
+    ) -> Result<LimitBooksReport, LimitBooksError> {
         let mut report = LimitBooksReport::default();
         let mut campaigns: BTreeMap<CampaignId, BTreeSet<VoucherId>> = BTreeMap::new();
         for voucher in vouchers {
@@ -96,7 +116,7 @@ impl<'a> LimitBooks<'a> {
                     let mut owners = Owners::default();
                     owners.add(LimitOwner::Voucher(*voucher), windows);
                     let group = Group { vouchers: vec![*voucher], owners };
-                    let found = self.compare_group(&group, &BTreeSet::from([*voucher])).await;
+                    let found = self.compare_group(&group, &BTreeSet::from([*voucher]), fields).await;
                     let found = keep(&mut report, *voucher, found)?;
                     report.differences.extend(found.unwrap_or_default());
                 }
@@ -107,7 +127,7 @@ impl<'a> LimitBooks<'a> {
             let Some(first) = asked.first() else { continue };
             let found = async {
                 let group = self.group_of(campaign).await?;
-                self.compare_group(&group, &asked).await
+                self.compare_group(&group, &asked, fields).await
             };
             let found = keep(&mut report, *first, found.await)?;
             report.differences.extend(found.unwrap_or_default());
@@ -139,6 +159,7 @@ impl<'a> LimitBooks<'a> {
         &self,
         group: &Group,
         asked: &BTreeSet<VoucherId>,
+        fields: Fields<'_>,
     ) -> Result<Vec<CounterDifference>, LimitBooksError> {
         for voucher in &group.vouchers {
             let moment = self.0.gate.moment(*voucher).await?;
@@ -149,7 +170,15 @@ impl<'a> LimitBooks<'a> {
                 return Ok(Vec::new());
             }
         }
-        let candidates = self.candidates(group).await?;
+        let candidates = match fields {
+            Fields::All => self.candidates(group).await?,
+            Fields::Only(fields) => {
+                let place = |(owner, field): &(LimitOwner, String)| {
+                    Some((group.owners.place(*owner)?, field.clone()))
+                };
+                fields.iter().filter_map(place).collect()
+            }
+        };
         self.stand(group, candidates, asked).await
     }
 

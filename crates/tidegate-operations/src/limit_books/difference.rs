@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tidegate_orders::{LimitOwner, UserId, VoucherId, gate::SetUse};
 
+use super::owners::Count;
 use crate::reconciled::DifferenceKind;
 
 /// A counter that is not what orders hold, or a limit of which orders hold more than it allows.
@@ -61,6 +62,21 @@ impl Counter {
     pub fn set(&self) -> Option<SetUse> {
         let (found, becomes) = (self.counted.clone(), self.held.clone());
         self.is_exact.then(|| SetUse { field: self.field.clone(), found, becomes })
+    }
+
+    /// Whether an order that was given back since the look leaves the field as it was: it takes nothing from a field that is not there,
+    /// from one of another window, or a slot that the field does not have. What such a field is set to may be too much.
+    pub(super) fn hides_releases(&self) -> bool {
+        let Some(held) = &self.held else { return false };
+        let Some(counted) = &self.counted else { return true };
+        match (Count::parse(counted), Count::parse(held)) {
+            (Some(counted), Some(held)) => counted.window != held.window,
+            (None, None) => {
+                let slots = |text: &str| text.parse::<u32>().unwrap_or(0);
+                slots(held) & !slots(counted) != 0
+            }
+            _ => true,
+        }
     }
 
     /// In words: `counter 3:8d969e (limit days of voucher:7): counted 19700:9:9, orders hold 19700:2:3`.
