@@ -11,7 +11,7 @@ use std::{
 use fred::interfaces::HashesInterface;
 use serde_json::Value as Json;
 use tidegate_operations::{
-    limit_books::{CountersSet, LimitBooks},
+    limit_books::{CountersSet, LimitBooks, WhyNotCompared},
     pace::Pace,
 };
 use tidegate_orders::{Subjects, gate::Admission};
@@ -360,4 +360,39 @@ async fn an_order_that_ends_before_a_lost_counter_is_set_is_not_counted_for_ever
     assert!(books.compare(&seven).await.expect("both answer").differences.is_empty());
     program.run("reconcile").expect(0);
     assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_is_gone_or_cannot_be_read_lowers_no_counter_and_is_said() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    sale_with_limits(&site, &program).await;
+    // In the journal and the stream only.
+    let order = program.run("admit --voucher 7 --user 4 --subject phone=d --json").expect(0).json();
+    let order = order["order"].as_str().expect("an id").to_owned();
+    let before = held(&site, OWN).await;
+    let (gate, stop) = (site.gate().await, CancellationToken::new());
+    let books = LimitBooks::new(&gate, &site.pool, Pace::Full, &stop);
+    let seven = [7.try_into().expect("a voucher")];
+    let why = async || {
+        let report = books.compare(&seven).await.expect("both answer");
+        assert!(report.differences.is_empty(), "{report:?}");
+        report.not_compared.into_iter().map(|not| not.why).collect::<Vec<_>>()
+    };
+    assert_eq!(why().await, []);
+
+    let journal = "seckill:journal:7";
+    write(&site, journal, &order, "?").await;
+    assert_eq!(why().await, [WhyNotCompared::UnreadableNotes]);
+    site.redis_says(&["DEL", journal]).await;
+    assert_eq!(why().await, [WhyNotCompared::JournalGone]);
+    let said = "counters of voucher:7 were not compared: a journal is gone";
+    for command in ["reconcile", "audit"] {
+        let told = program.run(command);
+        assert!(told.stdout.contains(said), "{told:#?}");
+        let json = program.run(&format!("{command} --json")).json();
+        assert_eq!(json["counters_not_compared"][0]["why"], "journal_gone", "{json:#}");
+    }
+    program.run("reconcile --repair --yes");
+    assert_eq!(held(&site, OWN).await, before);
 }

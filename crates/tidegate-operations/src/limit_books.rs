@@ -8,6 +8,7 @@
 mod candidates;
 mod common;
 mod difference;
+mod not_compared;
 mod orders;
 mod owners;
 mod rounds;
@@ -19,8 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    CampaignId, Gate, LimitOwner, Uses, VoucherId, gate::GateError, limit_rows, limits::CountedWindows,
-    vouchers::VoucherError,
+    CampaignId, Gate, LimitOwner, Uses, VoucherId,
+    gate::GateError,
+    limit_rows,
+    limits::CountedWindows,
+    vouchers::{self, VoucherError},
 };
 use tidegate_stream::readable;
 use tokio_util::sync::CancellationToken;
@@ -33,12 +37,15 @@ use self::{
 };
 pub use self::{
     difference::{Counter, CounterDifference},
+    not_compared::{NotCompared, WhyNotCompared},
     set::CountersSet,
 };
 use crate::pace::Pace;
 
 /// Fields that are looked at one by one, at most: some 200 bytes each. Whoever looks again finds the others.
 const MOST_CANDIDATES: usize = 50_000;
+/// Fields beside these whose limit is passed, and of which nothing else is suspected: they must not keep others from being looked at.
+const MOST_PASSED: usize = 10_000;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +68,33 @@ pub struct LimitBooksReport {
     pub differences: Vec<CounterDifference>,
     /// Vouchers of which a key holds something else than it should, with what Redis says of it.
     pub unreadable: Vec<(VoucherId, String)>,
+    /// Of what it is not known whether it is right, each once.
+    pub not_compared: BTreeSet<NotCompared>,
+}
+
+/// What was found of a group.
+#[derive(Debug, Default)]
+struct Found {
+    differences: Vec<CounterDifference>,
+    not_compared: BTreeSet<NotCompared>,
+}
+
+/// Fields that may be wrong.
+#[derive(Debug, Default)]
+struct Suspects {
+    fields: BTreeSet<At>,
+    /// Places of owners of which there are more.
+    cut: BTreeSet<usize>,
+}
+
+impl Suspects {
+    fn insert(&mut self, (place, field): (usize, &str), most: usize) {
+        if self.fields.len() < most {
+            self.fields.insert((place, field.to_owned()));
+        } else if !self.fields.contains(&(place, field.to_owned())) {
+            self.cut.insert(place);
+        }
+    }
 }
 
 /// Compares.
@@ -79,6 +113,35 @@ enum Fields<'a> {
 struct Group {
     vouchers: Vec<VoucherId>,
     owners: Owners,
+}
+
+impl LimitBooksReport {
+    fn add(&mut self, found: Found) {
+        self.differences.extend(found.differences);
+        self.not_compared.extend(found.not_compared);
+    }
+}
+
+impl Group {
+    fn not_compared(&self, asked: &BTreeSet<VoucherId>, why: WhyNotCompared) -> Found {
+        let places = self.owners.all().map(|(place, _)| place);
+        Found { not_compared: self.not_compared_at(places, asked, why), ..Found::default() }
+    }
+
+    /// Nothing of vouchers that nobody asked for.
+    fn not_compared_at(
+        &self,
+        places: impl Iterator<Item = usize>,
+        asked: &BTreeSet<VoucherId>,
+        why: WhyNotCompared,
+    ) -> BTreeSet<NotCompared> {
+        let owners = places.map(|place| self.owners.get(place).owner);
+        let is_asked = |owner: &LimitOwner| match owner {
+            LimitOwner::Voucher(voucher) => asked.contains(voucher),
+            LimitOwner::Campaign(_) => true,
+        };
+        owners.filter(is_asked).map(|owner| NotCompared { owner, why }).collect()
+    }
 }
 
 impl<'a> LimitBooks<'a> {
@@ -118,7 +181,7 @@ impl<'a> LimitBooks<'a> {
                     let group = Group { vouchers: vec![*voucher], owners };
                     let found = self.compare_group(&group, &BTreeSet::from([*voucher]), fields).await;
                     let found = keep(&mut report, *voucher, found)?;
-                    report.differences.extend(found.unwrap_or_default());
+                    report.add(found.unwrap_or_default());
                 }
                 None => {}
             }
@@ -130,7 +193,7 @@ impl<'a> LimitBooks<'a> {
                 self.compare_group(&group, &asked, fields).await
             };
             let found = keep(&mut report, *first, found.await)?;
-            report.differences.extend(found.unwrap_or_default());
+            report.add(found.unwrap_or_default());
         }
         Ok(report)
     }
@@ -160,72 +223,98 @@ impl<'a> LimitBooks<'a> {
         group: &Group,
         asked: &BTreeSet<VoucherId>,
         fields: Fields<'_>,
-    ) -> Result<Vec<CounterDifference>, LimitBooksError> {
+    ) -> Result<Found, LimitBooksError> {
         for voucher in &group.vouchers {
-            let moment = self.0.gate.moment(*voucher).await?;
-            // The clock of Redis was set back: what was noted before would look later. And where the journal does not hold all, nobody
-            // knows what orders hold.
-            let is_behind = i64::try_from(moment.stream_end.ms).is_ok_and(|end_ms| end_ms > moment.at_ms);
-            if is_behind || !moment.is_complete && moment.journaled > 0 {
-                return Ok(Vec::new());
+            if let Some(why) = self.why_not(*voucher).await? {
+                return Ok(group.not_compared(asked, why));
             }
         }
-        let candidates = match fields {
-            Fields::All => self.candidates(group).await?,
+        let suspects = match fields {
+            Fields::All => match self.suspects(group).await? {
+                Ok(suspects) => suspects,
+                Err(why) => return Ok(group.not_compared(asked, why)),
+            },
             Fields::Only(fields) => {
                 let place = |(owner, field): &(LimitOwner, String)| {
                     Some((group.owners.place(*owner)?, field.clone()))
                 };
-                fields.iter().filter_map(place).collect()
+                Suspects { fields: fields.iter().filter_map(place).collect(), cut: BTreeSet::new() }
             }
         };
-        self.stand(group, candidates, asked).await
+        self.stand(group, suspects, asked).await
     }
 
-    /// The fields that may be counted wrong, or of which more is counted than their rule allows.
-    async fn candidates(&self, group: &Group) -> Result<BTreeSet<At>, LimitBooksError> {
+    /// Why nobody knows what the orders of a voucher hold.
+    async fn why_not(&self, voucher: VoucherId) -> Result<Option<WhyNotCompared>, LimitBooksError> {
+        let moment = self.0.gate.moment(voucher).await?;
+        if i64::try_from(moment.stream_end.ms).is_ok_and(|end_ms| end_ms > moment.at_ms) {
+            return Ok(Some(WhyNotCompared::ClockWentBack));
+        }
+        if moment.is_complete {
+            return Ok(None);
+        }
+        if moment.journaled > 0 {
+            return Ok(Some(WhyNotCompared::JournalNotComplete));
+        }
+        // Orders that only the journal knew are on their way to MySQL: what its rows hold is not all.
+        let row = vouchers::find(self.0.mysql, voucher).await?;
+        let is_delisted = row.is_some_and(|row| row.delisted_ms.is_some());
+        let was_sold =
+            moment.stock.is_some() || !limit_rows::live_page(self.0.mysql, voucher, (0, 0)).await?.is_empty();
+        Ok((was_sold && !is_delisted).then_some(WhyNotCompared::JournalGone))
+    }
+
+    /// The fields that may be counted wrong, or of which more is counted than their rule allows. The inner error: nobody can tell.
+    async fn suspects(&self, group: &Group) -> Result<Result<Suspects, WhyNotCompared>, LimitBooksError> {
         let now_ms = self.0.gate.clock_ms().await?;
         let (owners, mut sketch) = (&group.owners, Sketch::new());
-        let mut found = BTreeSet::new();
+        let (mut found, mut passed) = (Suspects::default(), Suspects::default());
         for (place, owner) in owners.all() {
             let add = |field: &str, value: &str| {
                 let at = Field { owner: place, name: field };
                 if owner.windows.has_slots && owners::user_of(field).is_some() {
                     match value.parse::<u32>() {
                         Ok(slots) => sketch.add(at, 0, (slots.into(), 0)),
-                        Err(_) => _ = found.insert((place, field.to_owned())),
+                        Err(_) => found.insert((place, field), MOST_CANDIDATES),
                     }
                 } else if let Some(rule) = owner.windows.rule_of(field) {
                     match Count::parse(value) {
                         Some(count) if !rule.is_running(count.window, now_ms) => {}
                         Some(Count { window, orders, units }) => {
                             sketch.add(at, window, (orders.cast_signed(), units.cast_signed()));
-                            if rule.is_passed_by(orders, units) && found.len() < MOST_CANDIDATES {
-                                found.insert((place, field.to_owned()));
+                            if rule.is_passed_by(orders, units) {
+                                passed.insert((place, field), MOST_PASSED);
                             }
                         }
-                        None => _ = found.insert((place, field.to_owned())),
+                        None => found.insert((place, field), MOST_CANDIDATES),
                     }
                 }
             };
             self.each_use(owner.owner, add).await?;
         }
+        let mut is_readable = true;
         for voucher in &group.vouchers {
             if let Some(place) = owners.place_of_slots(*voucher) {
                 let add = |field: &str| sketch.add(Field { owner: place, name: field }, 0, (1, 0));
                 self.each_buyer_without_field(*voucher, add).await?;
             }
             let take = |note| {
+                is_readable &= !matches!(note, OrderNote::Unreadable);
                 each_field(&note, owners, now_ms, |at, window, (orders, units)| {
                     sketch.add(at, window, (-orders, -units));
-                })
+                });
             };
             self.0.read(*voucher, take).await?;
+        }
+        if !is_readable {
+            return Ok(Err(WhyNotCompared::UnreadableNotes));
         }
         if !sketch.is_even() {
             self.collect(group, &sketch, now_ms, &mut found).await?;
         }
-        Ok(found)
+        found.fields.append(&mut passed.fields);
+        found.cut.append(&mut passed.cut);
+        Ok(Ok(found))
     }
 
     /// Goes through both sides again for the names of the fields that may differ.
@@ -234,11 +323,11 @@ impl<'a> LimitBooks<'a> {
         group: &Group,
         sketch: &Sketch,
         now_ms: i64,
-        found: &mut BTreeSet<At>,
+        found: &mut Suspects,
     ) -> Result<(), LimitBooksError> {
         let mut insert = |at: Field<'_>| {
-            if sketch.may_differ(at) && found.len() < MOST_CANDIDATES {
-                found.insert((at.owner, at.name.to_owned()));
+            if sketch.may_differ(at) {
+                found.insert((at.owner, at.name), MOST_CANDIDATES);
             }
         };
         for (place, owner) in group.owners.all() {
@@ -339,4 +428,18 @@ fn keep<T>(
     };
     report.unreadable.push((voucher, said));
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_of_which_more_is_suspected_than_is_looked_at_are_known() {
+        let mut suspects = Suspects::default();
+        for (place, field) in [(0, "1:a"), (0, "1:b"), (0, "1:a"), (1, "1:a"), (0, "1:b")] {
+            suspects.insert((place, field), 2);
+        }
+        assert_eq!((suspects.fields.len(), suspects.cut), (2, BTreeSet::from([1])));
+    }
 }

@@ -1,8 +1,10 @@
 //! Compares what is counted for limits with what orders hold, as a part of a look.
 
+use std::collections::BTreeSet;
+
 use tidegate_operations::{
     change::Job,
-    limit_books::{CounterDifference, LimitBooks, LimitBooksError},
+    limit_books::{CounterDifference, LimitBooks, LimitBooksError, NotCompared},
     pace::Pace,
     reconciled::DifferenceKind,
 };
@@ -14,20 +16,20 @@ use crate::{
     stores::{LookError, Stores},
 };
 
-/// What is counted wrong. A key that cannot be read is said in the books of its voucher.
+/// What is counted wrong, and what was not compared. A key that cannot be read is said in the books of its voucher.
 pub(crate) async fn counter_differences(
     stores: &Stores,
     vouchers: &[VoucherId],
     books: &mut [VoucherBooks],
     (pace, job): (Pace, &Job),
-) -> Result<Vec<Difference>, LookError> {
+) -> Result<(Vec<Difference>, BTreeSet<NotCompared>), LookError> {
     let report = LimitBooks::new(&stores.gate, &stores.mysql, pace, &job.stop).compare(vouchers).await?;
     for (voucher, said) in report.unreadable {
         for its in books.iter_mut().filter(|its| its.voucher == voucher) {
             its.unreadable.get_or_insert_with(|| said.clone());
         }
     }
-    Ok(report.differences.into_iter().map(difference).collect())
+    Ok((report.differences.into_iter().map(difference).collect(), report.not_compared))
 }
 
 fn difference(found: CounterDifference) -> Difference {

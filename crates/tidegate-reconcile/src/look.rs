@@ -117,7 +117,7 @@ impl Looker {
         let counted = counted.unwrap_or_default();
         tally_by_others(&counted, &places, &mut tally);
         self.finish_books(&places, &sales, &counted, &mut books, job).await?;
-        let counters =
+        let (counters, counters_not_compared) =
             counter_differences(&self.stores, places.all(), &mut books, (self.request.pace, job)).await?;
         for difference in books.iter().flat_map(VoucherBooks::differences).chain(counters) {
             found(&difference);
@@ -130,6 +130,7 @@ impl Looker {
             mysql_orders: counted.mysql_orders,
             passes,
             vouchers: tally.into_looks(books),
+            counters_not_compared,
         })
     }
 

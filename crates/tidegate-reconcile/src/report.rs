@@ -1,9 +1,12 @@
 //! What a look found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use tidegate_operations::reconciled::{DifferenceKind, Reconciled};
+use tidegate_operations::{
+    limit_books::NotCompared,
+    reconciled::{DifferenceKind, Reconciled},
+};
 use tidegate_orders::VoucherId;
 
 use crate::{books::VoucherBooks, difference::Difference};
@@ -28,6 +31,8 @@ pub struct LookReport {
     pub passes: u64,
     /// One for each voucher that was looked at, ascending.
     pub vouchers: Vec<VoucherLook>,
+    /// What is counted for limits, and nobody knows whether it is right. No difference.
+    pub counters_not_compared: BTreeSet<NotCompared>,
 }
 
 /// One voucher.

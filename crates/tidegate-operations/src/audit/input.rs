@@ -285,7 +285,8 @@ impl AuditInput {
         let states = self.vouchers.values().map(|voucher| voucher.states).sum();
         let (vouchers, unreadable) = (self.vouchers.into_values().collect(), self.unreadable.report());
         let (events, misnamed, counters) = (self.events, self.misnamed, Vec::new());
-        AuditReport { vouchers, states, events, unreadable, misnamed, counters }
+        let counters_not_compared = BTreeSet::new();
+        AuditReport { vouchers, states, events, unreadable, misnamed, counters, counters_not_compared }
     }
 
     /// A voucher that came on sale while this was going on was asked for in MySQL only. Of one that was taken over, or sold

@@ -1,6 +1,6 @@
 //! What an audit found, counted, and whether it holds.
 
-use std::{fmt::Display, iter::Sum};
+use std::{collections::BTreeSet, fmt::Display, iter::Sum};
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use tidegate_stream::EntryId;
 
 use tidegate_orders::{VoucherId, row_state::RowStatus};
 
-use crate::limit_books::{CounterDifference, LimitBooksReport};
+use crate::limit_books::{CounterDifference, LimitBooksReport, NotCompared};
 
 /// How many offending ids are listed.
 const LISTED: usize = 20;
@@ -28,6 +28,8 @@ pub struct AuditReport {
     pub misnamed: Misnamed,
     /// What is counted for limits and is not what orders hold, and limits of which orders hold more than they allow.
     pub counters: Vec<CounterDifference>,
+    /// Counters of which nobody knows whether they are right. No failure.
+    pub counters_not_compared: BTreeSet<NotCompared>,
 }
 
 /// Entries whose fields seem to have other names.
@@ -42,6 +44,7 @@ pub struct Misnamed {
 impl AuditReport {
     pub(super) fn set_limits(&mut self, limits: LimitBooksReport) {
         self.counters = limits.differences;
+        self.counters_not_compared = limits.not_compared;
         for (voucher, said) in limits.unreadable {
             for own in self.vouchers.iter_mut().filter(|own| own.voucher == voucher) {
                 own.wrong_keys.add_new(said.clone());

@@ -52,6 +52,8 @@ pub(super) struct ReleasedOrder {
 pub(super) enum OrderNote {
     Held(HeldOrder),
     Released(ReleasedOrder),
+    /// Nobody can read what it says: the order may hold something.
+    Unreadable,
 }
 
 impl Orders<'_> {
@@ -126,23 +128,25 @@ fn held(voucher: VoucherId, row: LiveOrder) -> HeldOrder {
     HeldOrder { order, voucher, user, units, slot, uses, noted_ms: None, made_ms: created_ms }
 }
 
+/// None: it is no order's, or says that an order holds nothing.
 fn parse(voucher: VoucherId, name: &[u8], note: &[u8]) -> Option<OrderNote> {
     let JournalField::Order(order) = JournalField::parse(str::from_utf8(name).ok()?) else { return None };
-    let note = JournalEntry::parse(note)?;
-    if let Some(admitted) = note.admitted.filter(|_| note.is_release()) {
-        let (user, units) = (admitted.user?, admitted.change.unsigned_abs());
-        let (admitted_ms, released_ms) = (admitted.at_ms?, note.at_ms?);
-        return Some(OrderNote::Released(ReleasedOrder {
-            order,
-            voucher,
-            user,
-            units,
-            admitted_ms,
-            released_ms,
-        }));
-    }
-    let user = note.by.as_ref().filter(|_| note.is_admission())?.parse().ok()?;
-    let units = note.change?.unsigned_abs();
+    let Some(note) = JournalEntry::parse(note) else { return Some(OrderNote::Unreadable) };
+    if note.is_release() { released(voucher, order, &note) } else { admitted(voucher, order, note) }
+}
+
+/// None: when it was admitted, or whose it was, the note does not say.
+fn released(voucher: VoucherId, order: OrderId, note: &JournalEntry) -> Option<OrderNote> {
+    let admitted = note.admitted?;
+    let (user, units) = (admitted.user?, admitted.change.unsigned_abs());
+    let (admitted_ms, released_ms) = (admitted.at_ms?, note.at_ms?);
+    Some(OrderNote::Released(ReleasedOrder { order, voucher, user, units, admitted_ms, released_ms }))
+}
+
+fn admitted(voucher: VoucherId, order: OrderId, note: JournalEntry) -> Option<OrderNote> {
+    let user = note.by.as_ref().filter(|_| note.is_admission()).and_then(|by| by.parse().ok());
+    let Some((user, change)) = user.zip(note.change) else { return Some(OrderNote::Unreadable) };
+    let units = change.unsigned_abs();
     let (slot, uses) = note.limited.map_or((Slot::FIRST, None), |limited| (limited.slot, Some(limited.uses)));
     let (noted_ms, made_ms) = (note.at_ms, note.at_ms);
     Some(OrderNote::Held(HeldOrder { order, voucher, user, units, slot, uses, noted_ms, made_ms }))

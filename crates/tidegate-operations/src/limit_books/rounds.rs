@@ -9,7 +9,7 @@ use tidegate_orders::{LimitOwner, OrderId, VoucherId, limit_rows};
 use tokio::time::sleep;
 
 use super::{
-    Group, LimitBooks, LimitBooksError,
+    Found, Group, LimitBooks, LimitBooksError, Suspects, WhyNotCompared,
     candidates::{At, Judged, Verdict},
     difference::{Counter, CounterDifference},
     orders::OrderNote,
@@ -31,10 +31,12 @@ impl LimitBooks<'_> {
     pub(super) async fn stand(
         &self,
         group: &Group,
-        candidates: BTreeSet<At>,
+        suspects: Suspects,
         asked: &BTreeSet<VoucherId>,
-    ) -> Result<Vec<CounterDifference>, LimitBooksError> {
-        let (mut left, mut before, mut found) = (candidates, HashMap::<At, Verdict>::new(), Vec::new());
+    ) -> Result<Found, LimitBooksError> {
+        let not_compared = group.not_compared_at(suspects.cut.into_iter(), asked, WhyNotCompared::TooMany);
+        let mut found = Found { differences: Vec::new(), not_compared };
+        let (mut left, mut before) = (suspects.fields, HashMap::<At, Verdict>::new());
         for nth in 0..MOST_LOOKS {
             if left.is_empty() {
                 break;
@@ -42,27 +44,36 @@ impl LimitBooks<'_> {
             if nth > 0 {
                 sleep(BETWEEN).await;
             }
-            let now = self.look(group, std::mem::take(&mut left)).await?;
+            let now = match self.look(group, std::mem::take(&mut left)).await? {
+                Ok(now) => now,
+                Err(why) => {
+                    found.not_compared.append(&mut group.not_compared(asked, why).not_compared);
+                    break;
+                }
+            };
             for (at, judged) in &now {
                 match before.get(at).is_some_and(|before| before.is_as(judged.verdict)) {
-                    true => found.extend(told(group, asked, at, judged)),
+                    true => found.differences.extend(told(group, asked, at, judged)),
                     false => _ = left.insert(at.clone()),
                 }
             }
             before = now.into_iter().map(|(at, judged)| (at, judged.verdict)).collect();
         }
-        found.sort_by(|a, b| {
+        let moving = left.into_iter().map(|(place, _)| place);
+        let mut moving = group.not_compared_at(moving, asked, WhyNotCompared::KeepsMoving);
+        found.not_compared.append(&mut moving);
+        found.differences.sort_by(|a, b| {
             (a.voucher, a.kind, &a.counter.field).cmp(&(b.voucher, b.kind, &b.counter.field))
         });
         Ok(found)
     }
 
-    /// What is wrong with these fields now.
+    /// What is wrong with these fields now. The inner error: nobody can tell.
     async fn look(
         &self,
         group: &Group,
         fields: BTreeSet<At>,
-    ) -> Result<BTreeMap<At, Judged>, LimitBooksError> {
+    ) -> Result<Result<BTreeMap<At, Judged>, WhyNotCompared>, LimitBooksError> {
         let (orders, owners) = (&self.0, &group.owners);
         let mut candidates = Self::names(fields);
         let now_ms = orders.gate.clock_ms().await?;
@@ -71,17 +82,21 @@ impl LimitBooks<'_> {
                 candidates.set(place, moment);
             }
         }
-        let (first_ms, mut released) = (candidates.first_ms(), Vec::new());
+        let (first_ms, mut released, mut is_readable) = (candidates.first_ms(), Vec::new(), true);
         for voucher in &group.vouchers {
             let see = |note| match note {
                 OrderNote::Held(order) => candidates.add(&order, owners),
                 OrderNote::Released(order) if order.released_ms >= first_ms => released.push(order),
                 OrderNote::Released(_) => {}
+                OrderNote::Unreadable => is_readable = false,
             };
             orders.read(*voucher, see).await?;
         }
+        if !is_readable {
+            return Ok(Err(WhyNotCompared::UnreadableNotes));
+        }
         if released.len() > MOST_RELEASED {
-            return Ok(BTreeMap::new());
+            return Ok(Err(WhyNotCompared::TooManyEnded));
         }
         let ids: Vec<OrderId> = released.iter().map(|order| order.order).collect();
         let used = limit_rows::used_by(orders.mysql, &ids).await?;
@@ -97,7 +112,7 @@ impl LimitBooks<'_> {
                 wrong.insert(at, judged);
             }
         }
-        Ok(wrong)
+        Ok(Ok(wrong))
     }
 
     /// Whether a limit had its numbers already when the last order was made that holds it: otherwise it was lowered since, and not

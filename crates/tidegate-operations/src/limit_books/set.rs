@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_orders::{LimitOwner, VoucherId, gate::SetUse};
 
-use super::{CounterDifference, Fields, LimitBooks, LimitBooksError};
+use super::{CounterDifference, Fields, LimitBooks, LimitBooksError, NotCompared};
 use crate::reconciled::DifferenceKind;
 
 /// A field is set so often at most: by then it was there when it was read, unless somebody takes it away each time.
@@ -17,6 +17,8 @@ pub struct CountersSet {
     pub fields: BTreeMap<(LimitOwner, VoucherId), BTreeSet<String>>,
     /// Those that move too fast.
     pub left: Vec<CounterDifference>,
+    /// What was set, and could not be looked at again.
+    pub not_compared: BTreeSet<NotCompared>,
 }
 
 impl LimitBooks<'_> {
@@ -39,7 +41,9 @@ impl LimitBooks<'_> {
             let fields = unproven.iter().map(|it| (it.counter.owner, it.counter.field.clone())).collect();
             let vouchers: BTreeSet<VoucherId> = unproven.iter().map(|it| it.voucher).collect();
             let vouchers: Vec<VoucherId> = vouchers.into_iter().collect();
-            found = self.compare_fields(&vouchers, Fields::Only(&fields)).await?.differences;
+            let again = self.compare_fields(&vouchers, Fields::Only(&fields)).await?;
+            done.not_compared.extend(again.not_compared);
+            found = again.differences;
         }
         done.left.append(&mut unproven);
         Ok(())

@@ -28,15 +28,17 @@ impl Repair<'_> {
         let books = LimitBooks::new(&self.gate, &self.mysql, Pace::Full, &job.stop);
         let found = match books.compare(&vouchers).await {
             Err(LimitBooksError::Stopped) => return Ok(End::Stopped),
-            found => found?.differences,
+            found => found?,
         };
+        report.counters_not_compared.extend(found.not_compared);
         let mut done = CountersSet::default();
-        let ended = books.set(found, &mut done).await;
+        let ended = books.set(found.differences, &mut done).await;
         for ((owner, voucher), fields) in &done.fields {
             let before = report.done;
             report.done.counters += fields.len() as u64;
             self.log(*voucher, &format!("counters of {owner}"), report.done.since(before), job).await;
         }
+        report.counters_not_compared.append(&mut done.not_compared);
         for CounterDifference { voucher, user, counter, .. } in done.left {
             let why = ReturnedWhy::CounterMoved(counter.field);
             report.return_to_look(Returned { voucher, order: None, user, why });

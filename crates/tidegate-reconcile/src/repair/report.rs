@@ -1,8 +1,13 @@
 //! What a repair did.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use serde_json::Value as Json;
-use tidegate_operations::change::{Ending, Report};
+use tidegate_operations::{
+    change::{Ending, Report},
+    limit_books::NotCompared,
+};
 use tidegate_orders::{OrderId, UserId, VoucherId};
 
 use super::plan::RepairPlan;
@@ -22,6 +27,8 @@ pub struct RepairReport {
     pub returned: Vec<Returned>,
     /// Differences that no program may mend, or not now: as the plan said.
     pub left: u64,
+    /// What is counted for limits, and was not compared, so it was not set either.
+    pub counters_not_compared: BTreeSet<NotCompared>,
 }
 
 /// What was done, counted.
@@ -101,7 +108,9 @@ impl RepairReport {
     #[must_use]
     pub fn new(plan: &RepairPlan) -> Self {
         let left = plan.vouchers.iter().flat_map(|voucher| &voucher.left).map(|left| left.total).sum();
-        Self { id: plan.id.clone(), done: RepairCounts::default(), returned: Vec::new(), left }
+        let counters_not_compared = BTreeSet::new();
+        let (id, done) = (plan.id.clone(), RepairCounts::default());
+        Self { id, done, returned: Vec::new(), left, counters_not_compared }
     }
 
     pub(super) fn return_to_look(&mut self, returned: Returned) {

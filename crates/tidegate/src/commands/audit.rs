@@ -220,6 +220,7 @@ fn text(report: &AuditReport) -> String {
             counted(unknown, "order")
         ));
     }
+    parts.extend(report.counters_not_compared.iter().map(|not| format!("Not known: {}.", not.sentence())));
     parts.extend(report.vouchers.iter().filter_map(|voucher| {
         let surplus = voucher.settled_surplus()?;
         let page = "docs/runbook/redis-stock-is-wrong.md";

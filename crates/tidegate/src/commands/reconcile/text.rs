@@ -21,6 +21,7 @@ pub fn render(report: &LookReport) -> String {
     }
     let mut parts = vec![books.to_string()];
     parts.extend(report.vouchers.iter().filter_map(differences));
+    parts.extend(report.counters_not_compared.iter().map(|not| format!("Not known: {}.", not.sentence())));
     parts.push(verdict(report));
     parts.join("\n\n")
 }
