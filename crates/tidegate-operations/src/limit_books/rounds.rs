@@ -26,6 +26,9 @@ const MOST_RELEASED: usize = 20_000;
 /// The clocks of the two stores differ by less; and an order may be admitted so long after its limit was lowered in MySQL.
 const CLOCKS_MS: i64 = 10_000;
 
+/// When limits were set, by the place of their owner and their number.
+type SetAt = HashMap<(usize, u32), i64>;
+
 impl LimitBooks<'_> {
     /// Those of the candidates that are wrong.
     pub(super) async fn stand(
@@ -103,9 +106,10 @@ impl LimitBooks<'_> {
         for order in &released {
             candidates.add_released(order, used.get(&order.order), owners);
         }
-        let mut wrong = BTreeMap::new();
-        for (at, mut judged) in candidates.judged(owners, now_ms) {
-            if judged.verdict.passed.is_some() && !self.was_set_before(group, &at, judged.latest_ms).await? {
+        let (mut wrong, judged) = (BTreeMap::new(), candidates.judged(owners, now_ms));
+        let set_at = self.set_at(group, &judged).await?;
+        for (at, mut judged) in judged {
+            if judged.verdict.passed.is_some() && !was_set_before(&set_at, &at, judged.latest_ms) {
                 judged.verdict.passed = None;
             }
             if judged.verdict.is_apart() || judged.verdict.passed.is_some() {
@@ -115,20 +119,24 @@ impl LimitBooks<'_> {
         Ok(Ok(wrong))
     }
 
-    /// Whether a limit had its numbers already when the last order was made that holds it: otherwise it was lowered since, and not
-    /// passed.
-    async fn was_set_before(
-        &self,
-        group: &Group,
-        (place, field): &At,
-        made_ms: i64,
-    ) -> Result<bool, LimitBooksError> {
-        let number = field.split(':').next().and_then(|number| number.parse().ok());
-        let Some(number) = number else { return Ok(false) };
-        let owner = group.owners.get(*place).owner;
-        let set_ms = limit_rows::set_at_ms(self.0.mysql, owner, number).await?;
-        Ok(set_ms.is_some_and(|set_ms| set_ms.saturating_add(CLOCKS_MS) < made_ms))
+    /// When the limits were set of which one is passed: one query for each owner, however many fields there are.
+    async fn set_at(&self, group: &Group, judged: &[(At, Judged)]) -> Result<SetAt, LimitBooksError> {
+        let passed = judged.iter().filter(|(_, judged)| judged.verdict.passed.is_some());
+        let places: BTreeSet<usize> = passed.map(|((place, _), _)| *place).collect();
+        let mut set_at = SetAt::new();
+        for place in places {
+            let of_owner = limit_rows::set_at_ms(self.0.mysql, group.owners.get(place).owner).await?;
+            set_at.extend(of_owner.into_iter().map(|(number, set_ms)| ((place, number), set_ms)));
+        }
+        Ok(set_at)
     }
+}
+
+/// Whether a limit had its numbers already when the last order was made that holds it: otherwise it was lowered since, and not passed.
+fn was_set_before(set_at: &SetAt, (place, field): &At, made_ms: i64) -> bool {
+    let number = field.split(':').next().and_then(|number| number.parse().ok());
+    let set_ms = number.and_then(|number| set_at.get(&(*place, number)));
+    set_ms.is_some_and(|set_ms| set_ms.saturating_add(CLOCKS_MS) < made_ms)
 }
 
 /// What is said of a field: that it is counted wrong, that its limit is passed, or both. Nothing of vouchers that nobody asked for.

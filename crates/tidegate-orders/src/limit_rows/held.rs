@@ -1,6 +1,6 @@
 //! What orders used of limits, by MySQL: whatever the journals do not know any more.
 
-use std::{collections::HashMap, num::NonZeroU32};
+use std::collections::HashMap;
 
 use sqlx::{AssertSqlSafe, MySqlPool};
 
@@ -78,17 +78,14 @@ pub async fn used_by(pool: &MySqlPool, orders: &[OrderId]) -> Result<HashMap<Ord
     Ok(used)
 }
 
-/// When a limit was given the numbers that it has, in Unix milliseconds by MySQL's clock; None: it is not there.
+/// When each limit of an owner, by its number, was given the numbers that it has, in Unix milliseconds by MySQL's clock.
 ///
 /// # Errors
 /// As [`live_page`].
-pub async fn set_at_ms(
-    pool: &MySqlPool,
-    owner: LimitOwner,
-    number: NonZeroU32,
-) -> Result<Option<i64>, VoucherError> {
+pub async fn set_at_ms(pool: &MySqlPool, owner: LimitOwner) -> Result<HashMap<u32, i64>, VoucherError> {
     let (kind, id) = owner_columns(owner);
-    let sql = "SELECT CAST(UNIX_TIMESTAMP(set_at) * 1000 AS SIGNED) FROM tidegate_limit \
-               WHERE owner_kind = ? AND owner_id = ? AND number = ?";
-    Ok(sqlx::query_scalar(sql).bind(kind).bind(id).bind(number.get()).fetch_optional(pool).await?)
+    let sql = "SELECT CAST(number AS SIGNED), CAST(UNIX_TIMESTAMP(set_at) * 1000 AS SIGNED) FROM tidegate_limit \
+               WHERE owner_kind = ? AND owner_id = ?";
+    let rows: Vec<(i64, i64)> = sqlx::query_as(sql).bind(kind).bind(id).fetch_all(pool).await?;
+    Ok(rows.into_iter().filter_map(|(number, set_ms)| Some((number.try_into().ok()?, set_ms))).collect())
 }
