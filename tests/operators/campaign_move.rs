@@ -13,7 +13,11 @@ use serde_json::{Value as Json, json};
 use tidegate_lab::{Hold, Proxy};
 use tidegate_orders::{Subjects, gate::Admission};
 
-use crate::{order_event::operator, program::Program, site::Site};
+use crate::{
+    order_event::operator,
+    program::{Program, Run},
+    site::Site,
+};
 
 /// The script, so that no test catches a NOSCRIPT.
 const SCRIPT: &str = include_str!("../../lua/transfer.lua");
@@ -126,11 +130,20 @@ async fn what_cannot_be_moved_is_refused_and_leaves_no_trace() {
 
 /// A move that has come to a step.
 async fn held_at(site: &Site, held: impl FnOnce(&Proxy, &Proxy) -> Hold) -> (Child, Hold, [Proxy; 2]) {
+    typed_and_held(site, &format!("{MOVE} --yes"), held).await
+}
+
+/// A command that has come to a step.
+async fn typed_and_held(
+    site: &Site,
+    line: &str,
+    held: impl FnOnce(&Proxy, &Proxy) -> Hold,
+) -> (Child, Hold, [Proxy; 2]) {
     let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
     let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
     let through = Program::with_variables(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql));
     let hold = held(&redis, &mysql);
-    let words: Vec<&str> = MOVE.split(' ').chain(["--yes"]).collect();
+    let words: Vec<&str> = line.split(' ').collect();
     let mut command = through.command(&words);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs");
     hold.reached().await.expect("it comes to this step");
@@ -184,6 +197,41 @@ async fn a_move_that_is_killed_half_way_is_completed_by_the_same_command_and_by_
         program.run("audit").expect(0);
         program.run("reconcile").expect(0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_region_is_not_delisted_while_units_are_on_their_way_and_units_do_not_go_to_one_that_is() {
+    let (site, program) = open().await;
+    let (mut child, hold, proxies) = held_at(&site, |_, mysql| mysql.hold_when(LOCK)).await;
+    child.kill().expect("it lives");
+    child.wait().expect("it ends");
+    hold.cut();
+    drop(proxies);
+    for voucher in [101, 102] {
+        for rest in ["--dry-run", "--yes"] {
+            let refused = program.run(&format!("voucher delist --voucher {voucher} {rest}")).expect(1);
+            assert!(
+                refused.stdout.contains("complete that first: tidegate campaign move --campaign 5"),
+                "{refused:#?}"
+            );
+        }
+    }
+    assert_eq!(site.redis_says(&["HGET", "seckill:voucher:102", "delisted"]).await.as_string(), None);
+    program.run(&format!("{MOVE} --yes")).expect(0);
+    assert_eq!(stocks(&site).await, same(600, 900));
+
+    // One who delists has found no open note a moment before, and MySQL has it before the units come.
+    let line = format!("{MOVE} --initial-stock 600 --yes");
+    let (child, hold, proxies) = typed_and_held(&site, &line, |_, mysql| mysql.hold_when(LOCK)).await;
+    let delist = "UPDATE tb_seckill_voucher SET delisted_at = CURRENT_TIMESTAMP WHERE voucher_id = 102";
+    sqlx::query(delist).execute(&site.pool).await.expect("MySQL takes it");
+    hold.release();
+    let refused = Run::from(child.wait_with_output().expect("it ends")).expect(1);
+    assert!(refused.stdout.contains("one of them was delisted meanwhile"), "{refused:#?}");
+    drop(proxies);
+    assert_eq!(stocks(&site).await, same(600, 900), "Redis has its units back");
+    program.run("voucher delist --voucher 102 --yes").expect(0);
+    program.run("audit").expect(0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 pub mod announcer;
 pub mod batch_trace;
 pub mod dead_letters;
+pub mod delist;
 pub mod event;
 pub mod fleet_mark;
 pub mod gate;

@@ -10,7 +10,7 @@ use sqlx::MySqlPool;
 use crate::{
     gate::{ChangeState, Gate, GateError, RestockReply, StockChange},
     order::VoucherId,
-    vouchers::{self, LockedStocks, RowChange, VoucherError},
+    vouchers::{LockedRows, RowChange, VoucherError, lock_rows},
 };
 
 /// Who noted a change in Redis.
@@ -31,6 +31,8 @@ pub enum Restocked {
     TooFew,
     /// Refused and cancelled: the column cannot hold so many.
     TooMany,
+    /// Refused and cancelled: its sale is over for good.
+    Delisted,
     /// Refused and cancelled: MySQL says why, such as that it is read-only.
     RefusedByMySql(String),
     /// Refused by MySQL with these words. The note stays open: an earlier try may have been made.
@@ -71,7 +73,7 @@ pub async fn apply_to_mysql(
     change: &StockChange,
     begun: Begun,
 ) -> Result<Restocked, RestockError> {
-    let mut held = vouchers::lock_stocks(pool, voucher).await?;
+    let mut held = lock_rows(pool, [voucher]).await?;
     let step = apply_once(gate, &mut held, voucher, (change, begun)).await;
     if matches!(step, Ok(Restocked::Done)) {
         held.commit().await.map_err(RestockError::Commit)?;
@@ -83,7 +85,7 @@ pub async fn apply_to_mysql(
 
 async fn apply_once(
     gate: &Gate,
-    held: &mut LockedStocks,
+    held: &mut LockedRows<1>,
     voucher: VoucherId,
     (change, begun): (&StockChange, Begun),
 ) -> Result<Restocked, RestockError> {
@@ -91,15 +93,17 @@ async fn apply_once(
     if gate.read_change(voucher).await?.as_ref() != Some(&change.with_state(ChangeState::Open)) {
         return Ok(Restocked::NotOpen);
     }
-    let refused = match (held.stock, held.initial) {
+    let [row] = held.rows;
+    let refused = match (row, row.and_then(|row| row.initial)) {
         (_, Some(initial)) if initial == change.after() => return Ok(Restocked::Done),
-        (Some(stock), Some(initial)) if initial == change.before => {
-            if stock.saturating_add(change.units) < 0 {
+        (Some(row), Some(initial)) if initial == change.before => {
+            if row.stock.saturating_add(change.units) < 0 {
                 Restocked::TooFew
             } else {
-                match held.change_by(change.units).await? {
+                match held.change_by([change.units]).await? {
                     RowChange::Made => return Ok(Restocked::Done),
                     RowChange::TooMany => Restocked::TooMany,
+                    RowChange::Delisted => Restocked::Delisted,
                     RowChange::Refused(why) if begun == Begun::Before => {
                         return Ok(Restocked::RefusedAgain(why));
                     }

@@ -6,7 +6,7 @@ use sqlx::MySqlPool;
 use crate::{
     gate::{ChangeState, Gate, Transfer, TransferReply},
     restock::{Begun, RestockError},
-    vouchers::{LockedPair, RowChange, lock_two_stocks},
+    vouchers::{LockedRows, RowChange, lock_rows},
 };
 
 /// What became of a move in MySQL.
@@ -18,6 +18,8 @@ pub enum Transferred {
     TooFew,
     /// Refused and cancelled: the column cannot hold so many.
     TooMany,
+    /// Refused and cancelled: one of the sales is over for good.
+    Delisted,
     /// Refused and cancelled: MySQL says why, such as that it is read-only.
     RefusedByMySql(String),
     /// Refused by MySQL with these words. The notes stay open: an earlier try may have been made.
@@ -41,7 +43,7 @@ pub async fn apply_to_mysql(
     transfer: &Transfer,
     begun: Begun,
 ) -> Result<Transferred, RestockError> {
-    let mut held = lock_two_stocks(pool, [transfer.giver.0, transfer.taker.0]).await?;
+    let mut held = lock_rows(pool, [transfer.giver.0, transfer.taker.0]).await?;
     let step = apply_once(gate, &mut held, transfer, begun).await;
     if matches!(step, Ok(Transferred::Done)) {
         held.commit().await.map_err(RestockError::Commit)?;
@@ -53,7 +55,7 @@ pub async fn apply_to_mysql(
 
 async fn apply_once(
     gate: &Gate,
-    held: &mut LockedPair,
+    held: &mut LockedRows<2>,
     transfer: &Transfer,
     begun: Begun,
 ) -> Result<Transferred, RestockError> {
@@ -64,20 +66,21 @@ async fn apply_once(
         }
     }
     let (gives, gets) = (&transfer.giver.1, &transfer.taker.1);
-    let initials = held.stocks.map(|stock| stock.and_then(|(_, initial)| initial));
+    let initials = held.rows.map(|row| row.and_then(|row| row.initial));
     if initials == [Some(gives.after()), Some(gets.after())] {
         return Ok(Transferred::Done);
     }
     if initials != [Some(gives.before), Some(gets.before)] {
         return Ok(Transferred::OtherInitialStocks(initials));
     }
-    let left = held.stocks[0].map_or(0, |(stock, _)| stock);
+    let left = held.rows[0].map_or(0, |row| row.stock);
     let refused = if left.saturating_add(gives.units) < 0 {
         Transferred::TooFew
     } else {
         match held.change_by([gives.units, gets.units]).await? {
             RowChange::Made => return Ok(Transferred::Done),
             RowChange::TooMany => Transferred::TooMany,
+            RowChange::Delisted => Transferred::Delisted,
             RowChange::Refused(why) if begun == Begun::Before => return Ok(Transferred::RefusedAgain(why)),
             RowChange::Refused(why) => Transferred::RefusedByMySql(why),
         }

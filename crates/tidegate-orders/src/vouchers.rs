@@ -1,22 +1,22 @@
 //! The MySQL rows of vouchers: the statements that read, insert and change single ones.
 
 mod frozen;
-mod locked_pair;
+mod locked_rows;
 
 use serde::Serialize;
 use sqlx::{
-    AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, Transaction, mysql::MySqlRow, prelude::*,
+    AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*,
 };
 
 use crate::{
-    mysql_error::{explain, is_duplicate_key, is_not_migrated, is_statement_refused, is_value_out_of_range},
+    mysql_error::{is_duplicate_key, is_not_migrated, is_value_out_of_range},
     order::{OrderId, VoucherId},
     partition::Partition,
     row_state::LIVE,
 };
 
 pub use frozen::{FreezeError, FrozenVoucher, KnownOrder};
-pub(crate) use locked_pair::{LockedPair, lock_two_stocks};
+pub(crate) use locked_rows::{LockedRows, RowChange, lock_rows};
 
 /// The statement that makes the view, whose SELECT is ours, too.
 const UNITS_VIEW: &str = include_str!("../../../migrations/0020_voucher_units_view.sql");
@@ -94,30 +94,6 @@ pub enum Inserted {
     Existed,
     /// Refused: the column cannot hold so many units.
     TooMany,
-}
-
-/// What the server says to a change of a locked row. Whatever it says, the row stays locked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RowChange {
-    /// It is made.
-    Made,
-    /// The column cannot hold so many.
-    TooMany,
-    /// It is refused for certain, with these words.
-    Refused(String),
-}
-
-/// The stocks of a voucher's row, locked so that nobody else changes them. Dropped without a commit, it changes nothing.
-#[derive(Debug)]
-pub(crate) struct LockedStocks {
-    transaction: Transaction<'static, MySql>,
-    voucher: VoucherId,
-    /// Why the row cannot be changed.
-    refused: Option<String>,
-    /// Units left; None: no row.
-    pub stock: Option<i64>,
-    /// Units at the start; None: unknown, or no row.
-    pub initial: Option<i64>,
 }
 
 /// Why a voucher's row could not be read or written.
@@ -393,19 +369,6 @@ pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, Vouche
     Ok(completed.rows_affected() > 0)
 }
 
-/// Ends the sale of a voucher for good: it is delisted, and over, from now on. What was so before stays. Returns whether it has
-/// a row.
-///
-/// # Errors
-/// As [`find`].
-pub async fn delist(pool: &MySqlPool, voucher: VoucherId) -> Result<bool, VoucherError> {
-    let delisted = sqlx::query(
-        "UPDATE tb_seckill_voucher SET delisted_at = COALESCE(delisted_at, CURRENT_TIMESTAMP), \
-         end_time = IF(end_time + 0 > 0 AND end_time <= CURRENT_TIMESTAMP, end_time, CURRENT_TIMESTAMP) WHERE voucher_id = ?",
-    );
-    Ok(delisted.bind(voucher.get()).execute(pool).await?.rows_affected() > 0)
-}
-
 /// All vouchers of a partition that are delisted.
 ///
 /// # Errors
@@ -414,79 +377,6 @@ pub async fn delisted(pool: &MySqlPool, partition: &Partition) -> Result<Vec<Vou
     let ids = "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher WHERE delisted_at IS NOT NULL{own}";
     let ids: Vec<i64> = sqlx::query_scalar(of_partition(ids, partition)).fetch_all(pool).await?;
     Ok(ids.into_iter().filter_map(|id| id.try_into().ok()).collect())
-}
-
-/// Locks the row of a voucher and reads its stocks. Where the server lets nobody write, others are kept from writing it all the
-/// same.
-///
-/// # Errors
-/// As [`find`], and when others hold the row for longer than a lock wait.
-pub(crate) async fn lock_stocks(pool: &MySqlPool, voucher: VoucherId) -> Result<LockedStocks, VoucherError> {
-    let mut transaction = pool.begin().await?;
-    let (stocks, refused) = match select_locked(&mut transaction, voucher, LOCK_TO_WRITE).await {
-        Err(error) if is_statement_refused(&error) => {
-            (select_locked(&mut transaction, voucher, LOCK_TO_READ).await?, Some(explain(&error)))
-        }
-        stocks => (stocks?, None),
-    };
-    let (stock, initial) = stocks.map_or((None, None), |(stock, initial)| (Some(stock), initial));
-    Ok(LockedStocks { transaction, voucher, refused, stock, initial })
-}
-
-const LOCK_TO_WRITE: &str =
-    "SELECT CAST(stock AS SIGNED), initial_stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
-const LOCK_TO_READ: &str = "SELECT CAST(stock AS SIGNED), initial_stock FROM tb_seckill_voucher WHERE voucher_id = ? LOCK IN SHARE MODE";
-
-async fn select_locked(
-    transaction: &mut Transaction<'static, MySql>,
-    voucher: VoucherId,
-    sql: &'static str,
-) -> sqlx::Result<Option<(i64, Option<i64>)>> {
-    sqlx::query_as(sql).bind(voucher.get()).fetch_optional(&mut **transaction).await
-}
-
-async fn change_row(
-    transaction: &mut Transaction<'static, MySql>,
-    voucher: VoucherId,
-    units: i64,
-) -> Result<RowChange, VoucherError> {
-    let updated = sqlx::query(
-        "UPDATE tb_seckill_voucher SET stock = CAST(stock AS SIGNED) + ?, \
-         initial_stock = initial_stock + ? WHERE voucher_id = ?",
-    );
-    match updated.bind(units).bind(units).bind(voucher.get()).execute(&mut **transaction).await {
-        Ok(_) => Ok(RowChange::Made),
-        Err(error) if is_value_out_of_range(&error) => Ok(RowChange::TooMany),
-        Err(error) if is_statement_refused(&error) => Ok(RowChange::Refused(explain(&error))),
-        Err(error) => Err(error.into()),
-    }
-}
-
-impl LockedStocks {
-    /// Changes stock and initial stock by `units`, which nobody sees before [`LockedStocks::commit`].
-    ///
-    /// # Errors
-    /// As [`find`]. Whether the row is still locked is unknown then.
-    pub async fn change_by(&mut self, units: i64) -> Result<RowChange, VoucherError> {
-        if let Some(why) = &self.refused {
-            return Ok(RowChange::Refused(why.clone()));
-        }
-        change_row(&mut self.transaction, self.voucher, units).await
-    }
-
-    /// Commits what was changed, in a packet of its own: a server that replicates by certification says only to that what
-    /// came of it.
-    ///
-    /// # Errors
-    /// As [`find`]. Whether it was committed is unknown then.
-    pub async fn commit(self) -> Result<(), VoucherError> {
-        Ok(self.transaction.commit().await?)
-    }
-
-    /// Changes nothing. Where the server does not get this, the end of the session rolls back.
-    pub async fn rollback(self) {
-        let _ = self.transaction.rollback().await;
-    }
 }
 
 fn parse(row: &MySqlRow) -> Result<VoucherRow, VoucherError> {

@@ -3,7 +3,12 @@
 use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
-use tidegate_orders::{VoucherId, gate::DelistReply, vouchers};
+use tidegate_orders::{
+    VoucherId,
+    delist::{DelistedRow, delist_in_mysql},
+    gate::{ChangeState, DelistReply, StockChange},
+    vouchers,
+};
 
 use super::VoucherStores;
 use crate::change::{Ending, Next, Plan, Report};
@@ -24,6 +29,14 @@ pub enum DelistOutcome {
     DelistedBefore,
     /// Refused: MySQL has no row of it.
     NoRow,
+    /// Refused: a change of its stock is unfinished.
+    ChangeIsOpen,
+}
+
+impl DelistOutcome {
+    const fn is_refused(self) -> bool {
+        matches!(self, Self::NoRow | Self::ChangeIsOpen)
+    }
 }
 
 /// What was found.
@@ -37,12 +50,15 @@ pub struct DelistPlan {
     pub redis_stock: Option<i64>,
     /// Its orders in MySQL that are not cancelled.
     pub orders: i64,
+    /// The change of its stock that is unfinished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open: Option<Box<StockChange>>,
 }
 
 impl Plan for DelistPlan {
     fn next(&self) -> Next {
         match self.outcome {
-            DelistOutcome::NoRow => Next::Refused,
+            outcome if outcome.is_refused() => Next::Refused,
             DelistOutcome::WouldDelist => {
                 Next::Ask(format!("End the sale of voucher {} for good?", self.voucher))
             }
@@ -61,15 +77,18 @@ pub struct DelistReport {
     pub outcome: DelistOutcome,
     /// Redis has keys of it: they are removed later.
     pub has_keys: bool,
+    /// The change of its stock that is unfinished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open: Option<Box<StockChange>>,
 }
 
 impl Report for DelistReport {
     fn counts(&self) -> Json {
-        json!({ "vouchers": u8::from(self.outcome != DelistOutcome::NoRow) })
+        json!({ "vouchers": u8::from(!self.outcome.is_refused()) })
     }
 
     fn ending(&self) -> Ending {
-        if self.outcome == DelistOutcome::NoRow { Ending::Refused } else { Ending::Done }
+        if self.outcome.is_refused() { Ending::Refused } else { Ending::Done }
     }
 }
 
@@ -78,18 +97,21 @@ impl Report for DelistReport {
 /// # Errors
 /// When a store does not answer.
 pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<DelistPlan> {
+    let note = stores.gate.read_change(voucher).await.context("Failed to read the voucher in Redis")?;
+    let open = note.filter(|note| note.state == ChangeState::Open).map(Box::new);
     let sale = stores.state(voucher).await?;
     let row = stores.row(voucher).await?;
     let orders = vouchers::count_live_orders(&stores.mysql, voucher).await;
     let has_sale = sale.stock.is_some() || sale.buyers + sale.journaled > 0;
     let outcome = match row.map(|row| row.delisted_ms) {
         None => DelistOutcome::NoRow,
+        Some(_) if open.is_some() => DelistOutcome::ChangeIsOpen,
         Some(None) => DelistOutcome::WouldDelist,
         Some(Some(_)) if has_sale && sale.delisted_ms.is_none() => DelistOutcome::WouldComplete,
         Some(Some(_)) => DelistOutcome::DelistedBefore,
     };
     let orders = orders.context("Failed to count its orders")?;
-    Ok(DelistPlan { voucher, outcome, redis_stock: sale.stock, orders })
+    Ok(DelistPlan { voucher, outcome, redis_stock: sale.stock, orders, open })
 }
 
 /// Ends the sale: the row, then the keys. May be called again after a failure, and completes it then.
@@ -98,8 +120,14 @@ pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<
 /// When a store does not answer.
 pub async fn run(stores: &VoucherStores, plan: DelistPlan) -> anyhow::Result<DelistReport> {
     let DelistPlan { voucher, outcome, .. } = plan;
-    if !vouchers::delist(&stores.mysql, voucher).await.context("Failed to delist the voucher in MySQL")? {
-        return Ok(DelistReport { voucher, outcome: DelistOutcome::NoRow, has_keys: false });
+    let row = delist_in_mysql(&stores.gate, &stores.mysql, voucher).await;
+    let refused = match row.context("Failed to delist the voucher in MySQL")? {
+        DelistedRow::Delisted => None,
+        DelistedRow::NoRow => Some((DelistOutcome::NoRow, None)),
+        DelistedRow::ChangeIsOpen(open) => Some((DelistOutcome::ChangeIsOpen, Some(open))),
+    };
+    if let Some((outcome, open)) = refused {
+        return Ok(DelistReport { voucher, outcome, has_keys: false, open });
     }
     let reply = stores.gate.delist(voucher).await;
     let reply = reply.context("Failed to end the sale in Redis; it is delisted in MySQL, run this again")?;
@@ -107,5 +135,5 @@ pub async fn run(stores: &VoucherStores, plan: DelistPlan) -> anyhow::Result<Del
         DelistOutcome::WouldComplete => DelistOutcome::Completed,
         _ => DelistOutcome::Delisted,
     };
-    Ok(DelistReport { voucher, outcome, has_keys: reply != DelistReply::NoSale })
+    Ok(DelistReport { voucher, outcome, has_keys: reply != DelistReply::NoSale, open: None })
 }

@@ -7,11 +7,13 @@ use tidegate_operations::{
     vouchers::{
         VoucherStores,
         delist::{self, DelistOutcome, DelistPlan, DelistReport},
+        restock::described,
     },
 };
-use tidegate_orders::VoucherId;
+use tidegate_orders::{VoucherId, gate::StockChange};
 
 use crate::{
+    commands::open_change,
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
@@ -26,7 +28,7 @@ Ends the sale for good, in MySQL first, then in Redis: from then on whoever asks
 (5), and nobody can load the voucher, add units to it, take some, or rebuild it. Orders stay as they are; what happens to
 them later goes on as before. Workers remove its keys from Redis once they have seen both sides agree,
 reconcile.remove_delisted_after_s later; tidegate voucher remove-keys does so at once. If it fails half-way, the same
-command again completes it. Exits with 1 where MySQL has no row of it.";
+command again completes it. Exits with 1 where MySQL has no row of it, or a change of its stock is unfinished.";
 
 /// What `tidegate voucher delist` takes.
 #[derive(Args, Debug)]
@@ -54,7 +56,7 @@ impl PlanText for DelistPlan {
     fn text(&self) -> String {
         let Self { voucher, redis_stock, orders, .. } = self;
         match self.outcome {
-            DelistOutcome::NoRow => format!("voucher {voucher}: refused, MySQL has no row of it"),
+            DelistOutcome::NoRow | DelistOutcome::ChangeIsOpen => refused_text(*voucher, self.open.as_deref()),
             DelistOutcome::WouldComplete => {
                 format!("voucher {voucher}: is delisted in MySQL; its sale in Redis would end, too")
             }
@@ -77,7 +79,7 @@ impl PlanText for DelistPlan {
 
 impl ReportText for DelistReport {
     fn text(&self) -> String {
-        let Self { voucher, outcome, has_keys } = self;
+        let Self { voucher, outcome, has_keys, open } = self;
         let keys = match has_keys {
             true => {
                 "its keys in Redis go by themselves once both sides agree; at once: tidegate voucher remove-keys"
@@ -85,11 +87,23 @@ impl ReportText for DelistReport {
             false => "Redis holds nothing of it",
         };
         match outcome {
-            DelistOutcome::NoRow => format!("voucher {voucher}: refused, MySQL has no row of it"),
+            DelistOutcome::NoRow | DelistOutcome::ChangeIsOpen => refused_text(*voucher, open.as_deref()),
             DelistOutcome::Completed => {
                 format!("voucher {voucher}: now it is delisted on both sides; {keys}")
             }
             _ => format!("voucher {voucher}: delisted; {keys}"),
         }
+    }
+}
+
+/// Why not, and what to type first.
+fn refused_text(voucher: VoucherId, open: Option<&StockChange>) -> String {
+    match open {
+        None => format!("voucher {voucher}: refused, MySQL has no row of it"),
+        Some(open) => format!(
+            "voucher {voucher}: refused, a change of its stock is unfinished ({}); complete that first: {}",
+            described(open),
+            open_change::complete(voucher, open)
+        ),
     }
 }

@@ -69,6 +69,9 @@ impl Steps<'_> {
             Ok(Transferred::Done) => {}
             Ok(Transferred::TooFew) => return refused("MySQL has fewer units left by now"),
             Ok(Transferred::TooMany) => return refused(COLUMN_TOO_SMALL),
+            Ok(Transferred::Delisted) => {
+                return refused("one of them was delisted meanwhile; nothing was changed on either side");
+            }
             Ok(Transferred::RefusedByMySql(why)) => {
                 return refused(&format!("MySQL refused it: {why}; nothing was changed on either side"));
             }

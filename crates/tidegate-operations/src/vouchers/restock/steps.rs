@@ -66,6 +66,10 @@ impl Steps<'_> {
                 return (RestockOutcome::Refused, Some("MySQL has fewer units left by now".to_owned()));
             }
             Ok(Restocked::TooMany) => return (RestockOutcome::Refused, Some(COLUMN_TOO_SMALL.to_owned())),
+            Ok(Restocked::Delisted) => {
+                let reason = "it was delisted meanwhile; nothing was changed on either side";
+                return (RestockOutcome::Refused, Some(reason.to_owned()));
+            }
             Ok(Restocked::RefusedByMySql(why)) => {
                 return (
                     RestockOutcome::Refused,
