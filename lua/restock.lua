@@ -5,6 +5,7 @@
 -- KEYS[2] voucher: hash of, among others, change (the note, in the words of its writer)
 -- KEYS[3] journal: gets the movement #add:<id> or #take:<id>, where it is there; absent: nothing is journaled
 -- KEYS[4] stock: under the name that it has while there are limits; may be absent
+-- What is added to a lost stock adds nothing: it is made anew from MySQL, which has the units by then.
 -- A change that is cancelled gives back what it took: then the journal has both.
 -- ARGV[1] expected: the note that stands there now, '' for none
 -- ARGV[2] note: the one that shall stand there
@@ -13,7 +14,7 @@
 -- Reply 0: done
 -- Reply 1: was done before, nothing changed: this very note stands there
 -- Reply 2: refused, another note stands there than expected
--- Reply 3: refused, no stock is loaded
+-- Reply 3: refused, units are to be taken and no stock is loaded
 -- Reply 4: refused, fewer units are left than are to be taken
 -- Error BADARG: an argument or the stock is not what it must be
 local expected, note, units = ARGV[1], ARGV[2], ARGV[3]
@@ -29,12 +30,13 @@ local key = KEYS[4] and call('EXISTS', KEYS[4]) == 1 and KEYS[4] or KEYS[1]
 local stock, found = call('GET', key), call('HGET', KEYS[2], 'change') or ''
 if found == note then return 1 end
 if found ~= expected then return 2 end
-if not stock then return 3 end
-if not is_number(stock) or #string.format('%.0f', stock + units) > 13 then
+if not stock and units - 0 < 0 then return 3 end
+if not is_number(stock or '0') or #string.format('%.0f', (stock or 0) + units) > 13 then
   return redis.error_reply('BADARG the stock is no number of at most 13 digits, or would be none')
 end
 if units - 0 < 0 and stock + units < 0 then return 4 end
-local is_journaled = KEYS[3] and units ~= '0' and call('HLEN', KEYS[3]) > 0
+local is_changed = stock and units ~= '0'
+local is_journaled = KEYS[3] and is_changed and call('HLEN', KEYS[3]) > 0
 -- HSET comes first: it is refused when memory is short.
 call('HSET', KEYS[2], 'change', note)
 if is_journaled then
@@ -44,5 +46,5 @@ if is_journaled then
     .. ',"to":' .. to .. ',"change":' .. units .. ',"by":"' .. ARGV[5]
     .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. '}')
 end
-if units ~= '0' then call('INCRBY', key, units) end
+if is_changed then call('INCRBY', key, units) end
 return 0

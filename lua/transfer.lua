@@ -1,5 +1,6 @@
 -- Moves units from the stock of one sale to that of another, step by step as restock.lua changes one: first
 -- both notes and what is taken, last both notes and what is added. Both sales are changed, or neither is.
+-- What is added to a lost stock adds nothing: it is made anew from MySQL, which has the units by then.
 -- A refusal or an error leaves no trace.
 -- KEYS[1] stock, KEYS[2] voucher, KEYS[3] journal, KEYS[4] stock: of the sale that gives, as in restock.lua
 -- KEYS[5] stock, KEYS[6] voucher, KEYS[7] journal, KEYS[8] stock: of the sale that gets
@@ -9,7 +10,7 @@
 -- Reply 0: done
 -- Reply 1: was done before, nothing changed: these very notes stand there
 -- Reply 2: refused, another note stands there than expected
--- Reply 3: refused, no stock is loaded
+-- Reply 3: refused, units are to be taken and no stock is loaded
 -- Reply 4: refused, fewer units are left than are to be taken
 -- Reply 5: refused, units are to be taken, and a sale was delisted or is on its way to another partition
 -- Error BADARG: an argument or a stock is not what it must be
@@ -26,15 +27,17 @@ for at = 1, 2 do
     journal = KEYS[key + 3] }
   side.key = call('EXISTS', KEYS[key + 4]) == 1 and KEYS[key + 4] or KEYS[key + 1]
   side.stock, side.found = call('GET', side.key), call('HGET', side.sale, 'change') or ''
-  side.is_journaled = side.units ~= '0' and call('HLEN', side.journal) > 0
+  side.is_changed = side.stock and side.units ~= '0'
+  side.is_journaled = side.is_changed and call('HLEN', side.journal) > 0
   if side.found == side.note then same = same + 1 end
   sides[at] = side
 end
 if same == 2 then return 1 end
 for _, side in ipairs(sides) do
   if side.found ~= side.expected then return 2 end
-  if not side.stock then return 3 end
-  if not is_number(side.stock) or #string.format('%.0f', side.stock + side.units) > 13 then
+  if not side.stock and side.units - 0 < 0 then return 3 end
+  local stock = side.stock or '0'
+  if not is_number(stock) or #string.format('%.0f', stock + side.units) > 13 then
     return redis.error_reply('BADARG a stock is no number of at most 13 digits, or would be none')
   end
   local over = call('HMGET', side.sale, 'delisted', 'moving')
@@ -52,6 +55,6 @@ for _, side in ipairs(sides) do
       .. side.stock .. ',"to":' .. to .. ',"change":' .. side.units .. ',"by":"' .. ARGV[8]
       .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. '}')
   end
-  if side.units ~= '0' then call('INCRBY', side.key, side.units) end
+  if side.is_changed then call('INCRBY', side.key, side.units) end
 end
 return 0

@@ -294,7 +294,13 @@ impl Model {
     }
 
     fn restock(&mut self, units: i64) -> Reply {
-        let Some(stock) = self.stock else { return Reply::Restock(RestockReply::NoStock) };
+        let Some(stock) = self.stock else {
+            if units < 0 {
+                return Reply::Restock(RestockReply::NoStock);
+            }
+            self.change = Some(self.next_change(units));
+            return Reply::Restock(RestockReply::Done);
+        };
         if units < 0 && stock + units < 0 {
             return Reply::Restock(RestockReply::TooFew);
         }
