@@ -1,6 +1,5 @@
--- Admits one order of a voucher that has limits, as admit.lua does, and counts what it uses of them in the
--- same step. A refusal or an error leaves no trace. The clock is that of this server; where it went back, the
--- window that is stored goes on.
+-- Admits one order of a voucher that has limits, as admit.lua does, and counts what it uses in the same step.
+-- A refusal or an error leaves no trace. By the clock of this server; where it went back, windows go on.
 -- KEYS[1] stock: string, units left, under the name that it has while there are limits
 -- KEYS[2] buyers, KEYS[3] voucher, KEYS[4] journal, KEYS[5] stream: as in admit.lua
 -- KEYS[6] limits: hash of the voucher: rules, see README: whether a user may hold several orders, each in a
@@ -22,6 +21,7 @@
 -- Error CAMPAIGN: the voucher is in a campaign, whose id follows, and KEYS[8] and KEYS[9] are not its hashes
 -- Error NOSUBJECT: a limit counts by a subject that was not sent, whose name follows
 -- Error IDTAKEN: the order id belongs to an order of another user
+-- Error BADUSES: what is counted in this field, which follows, is no number of ours: nothing was written
 -- Error OTHERQTY: this order was admitted before, with another quantity
 local call, find, match, format = redis.call, string.find, string.match, string.format
 local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -62,8 +62,7 @@ local left, time = stock - quantity, call('TIME')
 local now_s, now_ms = tonumber(time[1]), time[1] .. string.sub('00000' .. time[2], -6, -4)
 local now = tonumber(now_ms)
 if sale[1] and now - sale[1] < 0 then return refuse(4) end
-if sale[2] and now - sale[2] >= 0 then return refuse(5) end
-if left < 0 then return refuse(1) end
+if sale[2] and now - sale[2] >= 0 then return refuse(5) end if left < 0 then return refuse(1) end
 if sale[4] and (find(sale[4], '^until') == 1) == (now - match(sale[4], '%d+') < 0) then
   return refuse(11) end -- 'until <ms>', or 'from <ms>'
 local rates, used, known = nil, '', {}
@@ -101,9 +100,9 @@ local function count(all, key, scope)
         number_now = (now_s - now_s % window) / window
       end
       if stored then
-        local then_at, then_orders, then_units = match(stored, '^(%d+):(%d+):(%d+)$')
-        then_at = tonumber(then_at)
-        if then_at >= number_now then number_now, orders, of_units = then_at, then_orders, then_units end
+        local was_at, was_orders, was_units = match(stored, '^(%d+):(%d+):(%d+)$')
+        if not was_at then return nil, redis.error_reply('BADUSES ' .. field) end
+        if was_at - number_now >= 0 then number_now, orders, of_units = was_at - 0, was_orders, was_units end
       end
       if most ~= '-' and most - orders < 1 or most_units ~= '-' and most_units - of_units < units then
         local opens = window == 'sale' and '' or (number_now + 1) * (tonumber(window) or 86400)
@@ -125,13 +124,14 @@ local function count(all, key, scope)
   end
   return writes
 end
-local own, refusal = count(rules, KEYS[7], '')
-local shared
+local shared, own, refusal = nil, count(rules, KEYS[7], '')
 if common and own then shared, refusal = count(common, KEYS[9], 'c' .. campaign .. '.') end
 if refusal then return refuse(refusal) end
 local slot = 1
 if has_slots then
   local slots = tonumber(call('HGET', KEYS[7], 'u:' .. user) or call('SISMEMBER', KEYS[2], user))
+  if not slots or slots < 0 or slots > 2147483647 or slots % 1 ~= 0 then
+    return refuse(redis.error_reply('BADUSES u:' .. user)) end
   while slot < 32 and math.floor(slots / 2 ^ (slot - 1)) % 2 == 1 do slot = slot + 1 end
   if slot == 32 then return refuse({ 9, 'slots', '0', '', '' }) end
   own[#own + 1], own[#own + 2] = 'u:' .. user, format('%d', slots + 2 ^ (slot - 1))
@@ -139,6 +139,7 @@ end
 for at = 1, rates and #rates or 0 do -- GCRA, as redis-cell has it
   local name, period_us, burst, writes, field, stored = unpack(rates[at])
   local now_us, resting_us = now_s * 1000000 + time[2], tonumber(stored or 0)
+  if not resting_us then return refuse(redis.error_reply('BADUSES ' .. field)) end
   local most_us = now_us + period_us * burst
   -- The clock went back since. A refusal writes nothing, so somebody has to pass before it is right again.
   if resting_us > most_us then resting_us = most_us - period_us end
@@ -152,8 +153,9 @@ is_good = is_good and find(order, id) and find(user, id) and find(voucher, id) a
   and (#order < 19 or #order == 19 and order <= max) and (#user < 19 or #user == 19 and user <= max)
   and (#voucher < 19 or #voucher == 19 and voucher <= max)
 for at = 6, #ARGV, 2 do
-  is_good = is_good and #ARGV[at + 1] <= 64 and find(ARGV[at + 1], '^[%w_.:+/=-]+$') and ARGV[at] ~= 'user'
-    and (known[ARGV[at]] or #ARGV[at] <= 32 and find(ARGV[at], '^%l[%l%d_]*$'))
+  local name, value = ARGV[at], ARGV[at + 1]
+  known[name], is_good = 0, is_good and #value <= 64 and find(value, '^[%w_.:+/=-]+$') and name ~= 'user'
+    and known[name] ~= 0 and (known[name] or #name <= 32 and find(name, '^%l[%l%d_]*$'))
 end
 if not is_good then return redis.error_reply('BADARG ' .. bad) end
 local note = '{"action":"admit","from":' .. stock .. ',"to":' .. format('%d', left) .. ',"change":-'
@@ -175,5 +177,4 @@ if noted == 1 then
   end
   call('HDEL', KEYS[4], order)
 end
-if marked == 1 then call('SREM', KEYS[2], user) end
-return noted == 0 and refuse(2) or added or noted
+if marked == 1 then call('SREM', KEYS[2], user) end return noted == 0 and refuse(2) or added or noted
