@@ -2,7 +2,7 @@
 //! waiting in a queue that is not served. The marks end by themselves when nobody renews them.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -62,7 +62,7 @@ pub struct Braker {
     mysql: MySqlPool,
     is_busy: bool,
     /// Whose orders were last in the stream while it was busy.
-    sold: BTreeSet<VoucherId>,
+    sold: BTreeMap<VoucherId, Instant>,
     page: PageSize,
     /// What MySQL has on sale.
     listed: Vec<VoucherId>,
@@ -82,7 +82,7 @@ impl Braker {
             keys,
             mysql,
             is_busy: false,
-            sold: BTreeSet::new(),
+            sold: BTreeMap::new(),
             page: PageSize::new(LAST_ENTRIES),
             listed: Vec::new(),
             listed_at: None,
@@ -103,7 +103,7 @@ impl Braker {
         if self.settings.needs_workers {
             self.list().await.context("Failed to note that sales need workers")?;
         }
-        let sold: Vec<VoucherId> = self.sold.iter().copied().collect();
+        let sold: Vec<VoucherId> = self.sold.keys().copied().collect();
         let sales = match (self.settings.needs_workers, self.is_busy) {
             (false, true) => self.gate.brake(&sold, Brake::BusyFor(MARK_LASTS)).await,
             (false, false) if was_busy => self.gate.brake(&sold, Brake::Off).await.map(|_| 0),
@@ -139,10 +139,8 @@ impl Braker {
         let range = (EntryId::MIN, EntryId::MAX);
         let last = self.inspector.page_back(stream, range, self.page.count(u64::MAX)).await?;
         self.page.learn(last.iter().map(|entry| &entry.fields));
-        for entry in &last {
-            let room = self.sold.len() < MOST_SALES;
-            self.sold.extend(self.keys.fields().glimpse(entry).voucher.filter(|_| room));
-        }
+        let shown = last.iter().filter_map(|entry| self.keys.fields().glimpse(entry).voucher);
+        note(&mut self.sold, shown, Instant::now());
         Ok(())
     }
 
@@ -181,5 +179,36 @@ impl Braker {
             self.redis.set::<(), _, _>(&note, "yes", None, None, false).await?;
         }
         forgotten.map(|_| ())
+    }
+}
+
+/// Notes what is shown as sold now, and forgets what has not been for as long as its mark lasts, and the oldest of too many: so what is
+/// sold now always has room.
+fn note(sold: &mut BTreeMap<VoucherId, Instant>, shown: impl Iterator<Item = VoucherId>, now: Instant) {
+    sold.extend(shown.map(|voucher| (voucher, now)));
+    sold.retain(|_, at| now.duration_since(*at) < MARK_LASTS);
+    if sold.len() > MOST_SALES {
+        let mut by_age: Vec<(Instant, VoucherId)> = sold.iter().map(|(voucher, at)| (*at, *voucher)).collect();
+        by_age.sort_unstable();
+        for (_, voucher) in &by_age[..by_age.len() - MOST_SALES] {
+            sold.remove(voucher);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sold_now_has_room_and_what_is_not_sold_any_more_is_forgotten() {
+        let voucher = |id: usize| VoucherId::try_from(i64::try_from(id).unwrap()).unwrap();
+        let (mut sold, begin) = (BTreeMap::new(), Instant::now());
+        note(&mut sold, (1..=MOST_SALES).map(voucher), begin);
+        let later = begin + MARK_LASTS / 2;
+        note(&mut sold, [voucher(MOST_SALES + 1)].into_iter(), later);
+        assert_eq!((sold.len(), sold.contains_key(&voucher(MOST_SALES + 1))), (MOST_SALES, true));
+        note(&mut sold, std::iter::empty(), begin + MARK_LASTS);
+        assert_eq!(sold.into_keys().collect::<Vec<_>>(), [voucher(MOST_SALES + 1)]);
     }
 }
