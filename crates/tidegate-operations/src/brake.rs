@@ -188,7 +188,8 @@ fn note(sold: &mut BTreeMap<VoucherId, Instant>, shown: impl Iterator<Item = Vou
     sold.extend(shown.map(|voucher| (voucher, now)));
     sold.retain(|_, at| now.duration_since(*at) < MARK_LASTS);
     if sold.len() > MOST_SALES {
-        let mut by_age: Vec<(Instant, VoucherId)> = sold.iter().map(|(voucher, at)| (*at, *voucher)).collect();
+        let mut by_age: Vec<(Instant, VoucherId)> =
+            sold.iter().map(|(voucher, at)| (*at, *voucher)).collect();
         by_age.sort_unstable();
         for (_, voucher) in &by_age[..by_age.len() - MOST_SALES] {
             sold.remove(voucher);

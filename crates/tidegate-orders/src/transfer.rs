@@ -4,7 +4,8 @@
 use sqlx::MySqlPool;
 
 use crate::{
-    gate::{ChangeState, Gate, Transfer, TransferReply},
+    gate::{ChangeState, Gate, RestockReply, StockChange, Transfer, TransferReply},
+    order::VoucherId,
     restock::{Begun, RestockError},
     vouchers::{LockedRows, RowChange, lock_rows},
 };
@@ -91,5 +92,96 @@ async fn apply_once(
     Ok(match gate.transfer(open, &cancelled, [transfer.units(), 0]).await? {
         TransferReply::Done => refused,
         reply => Transferred::NotCancelled(reply),
+    })
+}
+
+/// Which side's note of a move is there, where the other is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// That of the side that gives.
+    Giver,
+    /// That of the side that gets.
+    Taker,
+}
+
+impl Kept {
+    /// The side whose note is there.
+    #[must_use]
+    pub const fn side(self, transfer: &Transfer) -> &(VoucherId, StockChange) {
+        match self {
+            Self::Giver => &transfer.giver,
+            Self::Taker => &transfer.taker,
+        }
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Giver => Self::Taker,
+            Self::Taker => Self::Giver,
+        }
+    }
+}
+
+/// What became of a move of which one note is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndedByOne {
+    /// MySQL has it, and so has Redis on the side whose note is there.
+    Done,
+    /// MySQL does not have it, and Redis has no more of it on that side.
+    Cancelled,
+    /// Nothing changed: the initial stock is neither that before the move nor that after it. None: unknown, or no row.
+    OtherInitialStock(Option<i64>),
+    /// Nothing changed: MySQL does not show it, and lets nobody write, so an earlier try may have been made.
+    RefusedAgain(String),
+    /// Redis did not note it.
+    NotEnded(RestockReply),
+    /// Nothing changed: its note is not open any more, or the other one is there.
+    Moved,
+}
+
+/// Ends a move of which Redis has one open note: done if MySQL has it, and otherwise cancelled. The other side's stock in Redis stays
+/// as it is: without a note, nobody knows whether it was made anew from MySQL since, and would get the units twice.
+///
+/// # Errors
+/// See [`RestockError`]. May be called again.
+pub async fn end_by_one_note(
+    gate: &Gate,
+    pool: &MySqlPool,
+    transfer: &Transfer,
+    kept: Kept,
+) -> Result<EndedByOne, RestockError> {
+    let held = lock_rows(pool, [kept.side(transfer).0]).await?;
+    let ended = end_once(gate, &held, transfer, kept).await;
+    held.rollback().await;
+    ended
+}
+
+/// While the row is locked, nobody makes the move in MySQL.
+async fn end_once(
+    gate: &Gate,
+    held: &LockedRows<1>,
+    transfer: &Transfer,
+    kept: Kept,
+) -> Result<EndedByOne, RestockError> {
+    let (voucher, open) = kept.side(transfer);
+    // In this order: one that begins now is noted on both sides at once.
+    let is_open = gate.read_change(*voucher).await?.as_ref() == Some(open);
+    let other = gate.read_change(kept.other().side(transfer).0).await?;
+    if !is_open || other.is_some_and(|note| note.id == open.id) {
+        return Ok(EndedByOne::Moved);
+    }
+    let initial = held.rows[0].and_then(|row| row.initial);
+    let (state, units, ended) = if initial == Some(open.after()) {
+        (ChangeState::Done, open.units.max(0), EndedByOne::Done)
+    } else if initial != Some(open.before) {
+        return Ok(EndedByOne::OtherInitialStock(initial));
+    } else if let Some(why) = held.refused() {
+        return Ok(EndedByOne::RefusedAgain(why.to_owned()));
+    } else {
+        (ChangeState::Cancelled, -open.units.min(0), EndedByOne::Cancelled)
+    };
+    Ok(match gate.restock(*voucher, Some(open), &open.with_state(state), units).await? {
+        RestockReply::Done => ended,
+        reply => EndedByOne::NotEnded(reply),
     })
 }

@@ -4,9 +4,7 @@ mod frozen;
 mod locked_rows;
 
 use serde::Serialize;
-use sqlx::{
-    AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*,
-};
+use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*};
 
 use crate::{
     mysql_error::{is_duplicate_key, is_not_migrated, is_value_out_of_range},

@@ -14,10 +14,11 @@ use tidegate_orders::{
     CampaignId, VoucherId,
     gate::{RegionMove, StockChange, Transfer},
     limit_rows,
+    transfer::Kept,
 };
 
-use self::precondition::Side;
 pub use self::precondition::TransferRefusal;
+use self::precondition::{Found, Side};
 use crate::{
     change::{Ending, Next, Plan, Report},
     text::counted,
@@ -37,6 +38,19 @@ pub struct TransferRequest {
     pub units: i64,
     /// What the initial stock of the region that gives has to be in MySQL: so the same request moves them once.
     pub initial_stock: Option<i64>,
+}
+
+impl TransferRequest {
+    /// It is asked for from where and to where this note says.
+    fn is_of(&self, note: &StockChange) -> bool {
+        let Self { campaign, from, to, .. } = self;
+        note.moved.as_ref().is_some_and(|it| (it.campaign, &it.from, &it.to) == (*campaign, from, to))
+    }
+
+    fn begin(&self, [giver_before, taker_before]: [i64; 2], vouchers: [VoucherId; 2], by: &str) -> Transfer {
+        let (campaign, from, to) = (self.campaign, self.from.clone(), self.to.clone());
+        Transfer::new(self.units, vouchers, RegionMove { campaign, from, to, giver_before, taker_before }, by)
+    }
 }
 
 /// What a move came to, or would come to.
@@ -92,6 +106,9 @@ pub struct TransferState {
     pub refusal: Option<TransferRefusal>,
     /// Why it is refused.
     pub reason: Option<String>,
+    /// The one note that Redis has of it, where it has lost the other.
+    #[serde(skip)]
+    kept: Option<Kept>,
     /// The notes that Redis had when it was planned.
     #[serde(skip)]
     last: [Option<StockChange>; 2],
@@ -107,12 +124,22 @@ impl TransferState {
     /// What completes the move; None where there is none.
     #[must_use]
     pub fn rest(&self) -> Option<TransferRequest> {
-        Some(TransferRequest {
-            campaign: self.campaign,
-            from: self.from.region.clone(),
-            to: self.to.region.clone(),
-            units: self.units,
-            initial_stock: Some(self.from.change.as_ref()?.before),
+        Some(self.asked(Some(self.from.change.as_ref()?.before)))
+    }
+
+    /// The same move, if the initial stock of the region that gives is this.
+    #[must_use]
+    pub fn asked(&self, initial_stock: Option<i64>) -> TransferRequest {
+        let (from, to) = (self.from.region.clone(), self.to.region.clone());
+        TransferRequest { campaign: self.campaign, from, to, units: self.units, initial_stock }
+    }
+
+    /// The region whose note of a move that is open Redis has lost.
+    #[must_use]
+    pub fn lost(&self) -> Option<&str> {
+        Some(match self.kept? {
+            Kept::Giver => &self.to.region,
+            Kept::Taker => &self.from.region,
         })
     }
 
@@ -128,6 +155,9 @@ impl Plan for TransferState {
         match self.outcome {
             TransferOutcome::Refused => Next::Refused,
             TransferOutcome::DoneBefore => Next::NothingToDo,
+            TransferOutcome::WouldComplete if self.kept.is_some() => {
+                Next::Ask(format!("End this move from {from} to {to}, of which one note is lost?"))
+            }
             TransferOutcome::WouldComplete => Next::Ask(format!("Complete this move from {from} to {to}?")),
             _ => Next::Ask(format!("Move {units} from {from} to {to}?")),
         }
@@ -158,23 +188,26 @@ pub async fn plan(
     let regions = regions.context("Failed to read the campaign in MySQL")?;
     let from = read_side(stores, &regions, &request.from).await?;
     let to = read_side(stores, &regions, &request.to).await?;
-    let TransferRequest { campaign, units, initial_stock, .. } = request;
-    let moved = RegionMove { campaign, from: request.from.clone(), to: request.to.clone() };
-    let found = precondition::check((&moved, units, initial_stock), (&from, &to), &regions);
-    let (outcome, transfer, refusal) = match found {
-        Ok(precondition::Found::New([giver, taker])) => {
-            let transfer = Transfer::new(units, giver, taker, (&moved, by));
-            (TransferOutcome::WouldMove, Some(transfer), None)
+    let found = precondition::check(&request, (&from, &to), &regions);
+    let vouchers = from.voucher.zip(to.voucher).map(<[VoucherId; 2]>::from);
+    let (outcome, transfer, kept, refusal) = match found {
+        Ok(Found::New(initials)) => {
+            let transfer = vouchers.map(|vouchers| request.begin(initials, vouchers, by));
+            (TransferOutcome::WouldMove, transfer, None, None)
         }
-        Ok(precondition::Found::Begun(transfer)) => (TransferOutcome::WouldComplete, Some(transfer), None),
-        Ok(precondition::Found::Done(transfer)) => (TransferOutcome::DoneBefore, Some(transfer), None),
-        Err(refusal) => (TransferOutcome::Refused, None, Some(refusal)),
+        Ok(Found::Begun(transfer)) => (TransferOutcome::WouldComplete, Some(transfer), None, None),
+        Ok(Found::Half { transfer, kept }) => {
+            (TransferOutcome::WouldComplete, Some(transfer), Some(kept), None)
+        }
+        Ok(Found::Done(transfer)) => (TransferOutcome::DoneBefore, Some(transfer), None, None),
+        Err(refusal) => (TransferOutcome::Refused, None, None, Some(refusal)),
     };
     let (gives, gets) = transfer.map(|it| (it.giver.1, it.taker.1)).unzip();
     let last = [from.last.clone(), to.last.clone()];
     let (from, to) = (shown(from, gives), shown(to, gets));
     let reason = refusal.as_ref().map(ToString::to_string);
-    Ok(TransferState { campaign, units, from, to, outcome, refusal, reason, last })
+    let TransferRequest { campaign, units, .. } = request;
+    Ok(TransferState { campaign, units, from, to, outcome, refusal, reason, kept, last })
 }
 
 async fn read_side(
@@ -217,7 +250,10 @@ pub async fn run(
             let [giver, taker] = &plan.last;
             steps.begin_and_complete([giver.as_ref(), taker.as_ref()]).await
         }
-        _ => steps.complete(TransferOutcome::Completed).await,
+        _ => match plan.kept {
+            Some(kept) => steps.end_by_one_note(kept, plan.lost().unwrap_or_default()).await,
+            None => steps.complete(TransferOutcome::Completed).await,
+        },
     };
     report.outcome = outcome;
     if outcome == TransferOutcome::Refused {

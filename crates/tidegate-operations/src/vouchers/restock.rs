@@ -4,6 +4,7 @@
 //! that it is done (and gets the units that are added). So Redis never offers what MySQL does not have, and each step
 //! is made once. [`plan`] reads, [`run`] takes the steps, or those that are missing of a change that died half-way.
 
+mod ended;
 mod precondition;
 mod steps;
 
@@ -16,6 +17,7 @@ use tidegate_orders::{
     row_state::LIVE,
 };
 
+pub(crate) use self::ended::ended_by_others;
 use super::{MAX_STOCK, VoucherStores};
 use crate::{
     change::{Ending, Next, Plan, Report},
@@ -79,8 +81,8 @@ pub enum RestockRefusal {
     AnotherIsOpen {
         /// That change.
         open: Box<StockChange>,
-        /// What completes it.
-        complete: RestockRequest,
+        /// The voucher.
+        voucher: VoucherId,
     },
     /// MySQL does not say with how many units the sale began.
     #[error(

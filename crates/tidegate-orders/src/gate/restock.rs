@@ -32,7 +32,7 @@ pub struct StockChange {
     pub moved: Option<Box<RegionMove>>,
 }
 
-/// From where to where units move.
+/// From where to where units move. Each side's note has all of it, so one is enough to tell the other.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct RegionMove {
     /// The campaign.
@@ -41,6 +41,10 @@ pub struct RegionMove {
     pub from: String,
     /// The region that gets.
     pub to: String,
+    /// What the initial stock of the region that gives was in MySQL.
+    pub giver_before: i64,
+    /// What that of the region that gets was.
+    pub taker_before: i64,
 }
 
 /// How far a change is.

@@ -17,18 +17,29 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// A move that begins now, of sales with these initial stocks in MySQL.
+    /// A move that begins now, from the first of these vouchers to the second.
     #[must_use]
-    pub fn new(
-        units: i64,
-        (giver, giver_initial): (VoucherId, i64),
-        (taker, taker_initial): (VoucherId, i64),
-        (moved, by): (&RegionMove, &str),
-    ) -> Self {
-        let gives = StockChange::new(-units, giver_initial, by.to_owned());
-        let gives = StockChange { moved: Some(Box::new(moved.clone())), ..gives };
-        let gets = StockChange { units, before: taker_initial, ..gives.clone() };
-        Self { giver: (giver, gives), taker: (taker, gets) }
+    pub fn new(units: i64, vouchers: [VoucherId; 2], moved: RegionMove, by: &str) -> Self {
+        let change = StockChange::new(units, 0, by.to_owned());
+        Self::between(vouchers, &change, &moved)
+    }
+
+    /// The whole of the move that one side has noted, of these vouchers; None: the note is of no move.
+    #[must_use]
+    pub fn of_note(note: &StockChange, vouchers: [VoucherId; 2]) -> Option<Self> {
+        note.moved.as_deref().map(|moved| Self::between(vouchers, note, moved))
+    }
+
+    fn between([giver, taker]: [VoucherId; 2], change: &StockChange, moved: &RegionMove) -> Self {
+        let side = |units, before| {
+            let moved = Some(Box::new(moved.clone()));
+            StockChange { units, before, moved, ..change.clone() }
+        };
+        let units = change.units.saturating_abs();
+        Self {
+            giver: (giver, side(-units, moved.giver_before)),
+            taker: (taker, side(units, moved.taker_before)),
+        }
     }
 
     /// The same, further on.

@@ -104,6 +104,11 @@ impl<const N: usize> LockedRows<N> {
         Ok(RowChange::Made)
     }
 
+    /// Why the rows cannot be changed; None: they can.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
     /// Ends the sales for good: they are delisted, and over, from now on, which nobody sees before [`LockedRows::commit`]. What was so
     /// before stays.
     ///

@@ -1,10 +1,7 @@
 //! What to type to complete a change of a stock that is open, or to make it.
 
-use tidegate_operations::vouchers::restock::RestockRequest;
-use tidegate_orders::{
-    VoucherId,
-    gate::{RegionMove, StockChange},
-};
+use tidegate_operations::{campaigns::transfer::TransferRequest, vouchers::restock::RestockRequest};
+use tidegate_orders::{VoucherId, gate::StockChange};
 
 use crate::command_line::CommandLine;
 
@@ -12,8 +9,14 @@ use crate::command_line::CommandLine;
 pub fn complete(voucher: VoucherId, open: &StockChange) -> CommandLine {
     let (units, initial_stock) = (open.units, Some(open.before));
     match &open.moved {
-        // Both sides know it; the initial stock that is asked for is that of the side that gives.
-        Some(moved) => transfer(moved, units.abs(), initial_stock.filter(|_| units < 0)),
+        // The initial stock that is asked for is that of the side that gives, which both sides' notes have.
+        Some(moved) => transfer(&TransferRequest {
+            campaign: moved.campaign,
+            from: moved.from.clone(),
+            to: moved.to.clone(),
+            units: units.abs(),
+            initial_stock: Some(moved.giver_before),
+        }),
         None => restock(&RestockRequest { voucher, units, initial_stock }),
     }
 }
@@ -26,14 +29,16 @@ pub fn restock(request: &RestockRequest) -> CommandLine {
 }
 
 /// `tidegate campaign move`.
-pub fn transfer(moved: &RegionMove, units: i64, initial_stock: Option<i64>) -> CommandLine {
-    let command = CommandLine::new("campaign move").flag("--campaign", Some(moved.campaign));
-    let command = command.flag("--from", Some(&moved.from)).flag("--to", Some(&moved.to));
-    command.flag("--units", Some(units)).flag("--initial-stock", initial_stock)
+pub fn transfer(request: &TransferRequest) -> CommandLine {
+    let command = CommandLine::new("campaign move").flag("--campaign", Some(request.campaign));
+    let command = command.flag("--from", Some(&request.from)).flag("--to", Some(&request.to));
+    command.flag("--units", Some(request.units)).flag("--initial-stock", request.initial_stock)
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_orders::gate::RegionMove;
+
     use super::*;
 
     #[test]
@@ -46,14 +51,17 @@ mod tests {
             let request = RestockRequest { voucher, units, initial_stock };
             assert_eq!(restock(&request).to_string(), line);
         }
-        let moved =
-            RegionMove { campaign: 5.try_into().unwrap(), from: "north".to_owned(), to: "south".to_owned() };
+        let (from, to) = ("north".to_owned(), "south".to_owned());
+        let campaign = 5.try_into().unwrap();
+        let moved = RegionMove { campaign, from, to, giver_before: 60, taker_before: 15 };
         let change = |units| {
             let change = StockChange::new(units, 60, "alice".to_owned());
             StockChange { moved: Some(Box::new(moved.clone())), ..change }
         };
-        let line = "tidegate campaign move --campaign 5 --from north --to south --units 20";
-        assert_eq!(complete(voucher, &change(-20)).to_string(), format!("{line} --initial-stock 60"));
-        assert_eq!(complete(voucher, &change(20)).to_string(), line);
+        for units in [-20, 20] {
+            let line =
+                "tidegate campaign move --campaign 5 --from north --to south --units 20 --initial-stock 60";
+            assert_eq!(complete(voucher, &change(units)).to_string(), line);
+        }
     }
 }

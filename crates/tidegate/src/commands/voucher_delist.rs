@@ -56,7 +56,9 @@ impl PlanText for DelistPlan {
     fn text(&self) -> String {
         let Self { voucher, redis_stock, orders, .. } = self;
         match self.outcome {
-            DelistOutcome::NoRow | DelistOutcome::ChangeIsOpen => refused_text(*voucher, self.open.as_deref()),
+            DelistOutcome::NoRow | DelistOutcome::ChangeIsOpen => {
+                refused_text(*voucher, self.open.as_deref())
+            }
             DelistOutcome::WouldComplete => {
                 format!("voucher {voucher}: is delisted in MySQL; its sale in Redis would end, too")
             }

@@ -160,9 +160,8 @@ fn refused_text(voucher: VoucherId, reason: &str) -> String {
 /// Why not, and what to type first or instead.
 fn refusal_text(refusal: &RestockRefusal) -> String {
     match refusal {
-        RestockRefusal::AnotherIsOpen { open, complete } => {
-            let complete = open_change::complete(complete.voucher, open);
-            format!("{refusal}; complete that first: {complete}")
+        RestockRefusal::AnotherIsOpen { open, voucher } => {
+            format!("{refusal}; complete that first: {}", open_change::complete(*voucher, open))
         }
         RestockRefusal::SameAsLast { again, .. } => {
             format!("{refusal}; once more: {}", open_change::restock(again))

@@ -3,10 +3,12 @@
 use serde::{Serialize, Serializer};
 use tidegate_orders::{
     VoucherId,
-    gate::{ChangeState, RegionMove, StockChange, Transfer},
+    gate::{ChangeState, StockChange, Transfer},
+    transfer::Kept,
     vouchers::VoucherRow,
 };
 
+use super::TransferRequest;
 use crate::{
     text::counted,
     vouchers::{MAX_STOCK, restock::described},
@@ -29,9 +31,16 @@ pub(super) struct Side {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// It can begin, with these initial stocks.
-    New([(VoucherId, i64); 2]),
+    New([i64; 2]),
     /// It was begun before.
     Begun(Transfer),
+    /// It was begun before, and Redis has lost the note of one side.
+    Half {
+        /// The move.
+        transfer: Transfer,
+        /// Which note is there.
+        kept: Kept,
+    },
     /// Both sides have it.
     Done(Transfer),
 }
@@ -136,14 +145,15 @@ fn known_text(known: &[String]) -> String {
     }
 }
 
-/// Whether it may begin. `initial_stock`: what that of the region that gives has to be.
+/// Whether it may begin, and if not, what is there of it.
 pub(super) fn check(
-    (moved, units, initial_stock): (&RegionMove, i64, Option<i64>),
+    request: &TransferRequest,
     (from, to): (&Side, &Side),
     regions: &[(String, VoucherId)],
 ) -> Result<Found, TransferRefusal> {
+    let (units, region) = (request.units, || from.region.clone());
     if from.region == to.region {
-        return Err(TransferRefusal::SameRegion(from.region.clone()));
+        return Err(TransferRefusal::SameRegion(region()));
     }
     let voucher = |side: &Side| {
         let known = || regions.iter().map(|(region, _)| region.clone()).collect();
@@ -151,46 +161,66 @@ pub(super) fn check(
             .ok_or_else(|| TransferRefusal::UnknownRegion { region: side.region.clone(), known: known() })
     };
     let vouchers = [voucher(from)?, voucher(to)?];
-    let last = transfer_of((moved, units), vouchers, (from, to));
-    let is_asked = |it: &Transfer| initial_stock.is_none_or(|initial| initial == it.giver.1.before);
-    if let Some(begun) = last.clone().filter(|it| it.giver.1.state == ChangeState::Open && is_asked(it)) {
-        return Ok(Found::Begun(begun));
+    let notes = [noted(request, from, -units), noted(request, to, units)];
+    if let Some(begun) = begun(request.initial_stock, notes, vouchers) {
+        return Ok(begun);
     }
     let initials = [initial_of(from, vouchers[0])?, initial_of(to, vouchers[1])?];
-    let done = last.filter(|it| it.giver.1.state == ChangeState::Done && it.giver.1.after() == initials[0]);
-    match (done, initial_stock) {
-        (Some(done), Some(initial)) if initial == done.giver.1.before => return Ok(Found::Done(done)),
+    // By the side that gives alone: what has become of the other since makes it no other move.
+    let done = notes[0].filter(|it| it.state == ChangeState::Done && it.after() == initials[0]);
+    match (done, request.initial_stock) {
+        (Some(done), Some(initial)) if initial == done.before => {
+            return Ok(Transfer::of_note(done, vouchers).map_or_else(|| Found::New(initials), Found::Done));
+        }
         (Some(done), None) => {
-            let (region, last, initial) = (from.region.clone(), Box::new(done.giver.1), initials[0]);
-            return Err(TransferRefusal::SameAsLast { region, last, initial });
+            let (last, initial) = (Box::new(done.clone()), initials[0]);
+            return Err(TransferRefusal::SameAsLast { region: region(), last, initial });
         }
         (_, Some(expected)) if expected != initials[0] => {
-            let (region, initial) = (from.region.clone(), initials[0]);
-            return Err(TransferRefusal::OtherInitialStock { region, initial, expected });
+            return Err(TransferRefusal::OtherInitialStock {
+                region: region(),
+                initial: initials[0],
+                expected,
+            });
         }
         _ => {}
     }
     let in_mysql = from.row.as_ref().map_or(0, |row| row.stock);
     for (side, left) in [("Redis", from.redis_stock.unwrap_or(0)), ("MySQL", in_mysql)] {
         if left < units {
-            return Err(TransferRefusal::TooFewLeft { side, region: from.region.clone(), left });
+            return Err(TransferRefusal::TooFewLeft { side, region: region(), left });
         }
     }
     if initials[1].saturating_add(units) > MAX_STOCK {
         return Err(TransferRefusal::TooMany { region: to.region.clone() });
     }
-    Ok(Found::New([(vouchers[0], initials[0]), (vouchers[1], initials[1])]))
+    Ok(Found::New(initials))
 }
 
-/// The last change of both, if it is this very move.
-fn transfer_of(
-    (moved, units): (&RegionMove, i64),
-    [giver, taker]: [VoucherId; 2],
-    (from, to): (&Side, &Side),
-) -> Option<Transfer> {
-    let (gives, gets) = (from.last.clone()?, to.last.clone()?);
-    let is_its = gives.moved.as_deref() == Some(moved) && gives.units == -units && gives.id == gets.id;
-    (is_its && gives.state == gets.state).then_some(Transfer { giver: (giver, gives), taker: (taker, gets) })
+/// The last change of a side, if it is its side of such a move.
+fn noted<'a>(request: &TransferRequest, side: &'a Side, units: i64) -> Option<&'a StockChange> {
+    side.last.as_ref().filter(|note| note.units == units && request.is_of(note))
+}
+
+/// A move that is open, by the notes of both sides or by one.
+fn begun(
+    initial_stock: Option<i64>,
+    notes: [Option<&StockChange>; 2],
+    vouchers: [VoucherId; 2],
+) -> Option<Found> {
+    let open = notes.map(|note| {
+        let note = note.filter(|note| note.state == ChangeState::Open)?;
+        let transfer = Transfer::of_note(note, vouchers)?;
+        initial_stock.is_none_or(|initial| initial == transfer.giver.1.before).then_some(transfer)
+    });
+    // Of one move, in whatever states: others are ending it at this very moment.
+    let is_whole = notes[0].zip(notes[1]).is_some_and(|(gives, gets)| gives.id == gets.id);
+    match open {
+        [Some(transfer), _] | [None, Some(transfer)] if is_whole => Some(Found::Begun(transfer)),
+        [Some(transfer), _] => Some(Found::Half { transfer, kept: Kept::Giver }),
+        [None, Some(transfer)] => Some(Found::Half { transfer, kept: Kept::Taker }),
+        [None, None] => None,
+    }
 }
 
 fn initial_of(side: &Side, voucher: VoucherId) -> Result<i64, TransferRefusal> {
@@ -210,6 +240,8 @@ fn initial_of(side: &Side, voucher: VoucherId) -> Result<i64, TransferRefusal> {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_orders::gate::RegionMove;
+
     use super::*;
 
     fn side(region: &str, voucher: i64, stock: i64) -> Side {
@@ -227,21 +259,21 @@ mod tests {
         Side { region, voucher: Some(voucher), redis_stock: Some(stock), row: Some(row), ..Side::default() }
     }
 
-    fn moved() -> RegionMove {
-        RegionMove { campaign: 5.try_into().unwrap(), from: "north".into(), to: "south".into() }
+    fn asked(initial_stock: Option<i64>) -> TransferRequest {
+        let campaign = 5.try_into().unwrap();
+        TransferRequest { campaign, from: "north".into(), to: "south".into(), units: 20, initial_stock }
     }
 
     fn with(change: impl FnOnce(&mut Side, &mut Side)) -> Result<Found, TransferRefusal> {
         let (mut from, mut to) = (side("north", 101, 50), side("south", 102, 5));
         change(&mut from, &mut to);
         let known = [("north".to_owned(), from.voucher.unwrap())];
-        check((&moved(), 20, None), (&from, &to), &known)
+        check(&asked(None), (&from, &to), &known)
     }
 
     #[test]
     fn only_what_both_sides_have_moves_between_two_regions_that_are_sold() {
-        let vouchers = [101, 102].map(|id| VoucherId::try_from(id).unwrap());
-        assert_eq!(with(|_, _| {}), Ok(Found::New([(vouchers[0], 60), (vouchers[1], 15)])));
+        assert_eq!(with(|_, _| {}), Ok(Found::New([60, 15])));
         let refused = |change: fn(&mut Side, &mut Side)| with(change).unwrap_err().to_string();
         for (change, told) in [
             ((|_, to| to.region = "north".into()) as fn(&mut Side, &mut Side), "north is named twice"),
@@ -263,22 +295,48 @@ mod tests {
     #[test]
     fn a_move_that_was_begun_is_completed_and_one_that_is_done_is_not_made_twice() {
         let (mut from, mut to) = (side("north", 101, 50), side("south", 102, 5));
-        let vouchers = [from.voucher.unwrap(), to.voucher.unwrap()];
-        let moved = moved();
-        let transfer = Transfer::new(20, (vouchers[0], 80), (vouchers[1], 15), (&moved, "alice"));
+        let transfer = begun_with(80);
         (from.last, to.last) = (Some(transfer.giver.1.clone()), Some(transfer.taker.1.clone()));
-        let asked = |from: &Side, to: &Side, initial| check((&moved, 20, initial), (from, to), &[]);
+        let found = |from: &Side, to: &Side, initial| check(&asked(initial), (from, to), &[]);
         for initial in [None, Some(80)] {
-            assert_eq!(asked(&from, &to, initial), Ok(Found::Begun(transfer.clone())));
+            assert_eq!(found(&from, &to, initial), Ok(Found::Begun(transfer.clone())));
         }
-        let other = check((&moved, 21, None), (&from, &to), &[]).unwrap_err();
+        let other = check(&TransferRequest { units: 21, ..asked(None) }, (&from, &to), &[]).unwrap_err();
         assert!(matches!(other, TransferRefusal::AnotherIsOpen { .. }), "{other}");
         let done = transfer.with_state(ChangeState::Done);
         (from.last, to.last) = (Some(done.giver.1.clone()), Some(done.taker.1.clone()));
-        assert_eq!(asked(&from, &to, Some(80)), Ok(Found::Done(done)));
-        let same = asked(&from, &to, None).unwrap_err();
-        assert!(matches!(same, TransferRefusal::SameAsLast { initial: 60, .. }), "{same}");
-        assert!(matches!(asked(&from, &to, Some(60)), Ok(Found::New(_))), "that is meant");
-        assert!(matches!(asked(&from, &to, Some(99)), Err(TransferRefusal::OtherInitialStock { .. })));
+        // Whatever has become of the taker since.
+        let later = StockChange::new(7, 15, "bob".into()).with_state(ChangeState::Done);
+        for last in [to.last.clone(), Some(later), None] {
+            to.last = last;
+            assert_eq!(found(&from, &to, Some(80)), Ok(Found::Done(done.clone())));
+            let same = found(&from, &to, None).unwrap_err();
+            assert!(matches!(same, TransferRefusal::SameAsLast { initial: 60, .. }), "{same}");
+            assert!(matches!(found(&from, &to, Some(60)), Ok(Found::New(_))), "that is meant");
+        }
+        assert!(matches!(found(&from, &to, Some(99)), Err(TransferRefusal::OtherInitialStock { .. })));
+    }
+
+    fn begun_with(giver_before: i64) -> Transfer {
+        let (from, to) = ("north".to_owned(), "south".to_owned());
+        let moved = RegionMove { campaign: 5.try_into().unwrap(), from, to, giver_before, taker_before: 15 };
+        Transfer::new(20, [101, 102].map(|id| VoucherId::try_from(id).unwrap()), moved, "alice")
+    }
+
+    #[test]
+    fn one_note_of_a_move_tells_all_of_it() {
+        let (mut from, mut to) = (side("north", 101, 50), side("south", 102, 5));
+        let transfer = begun_with(60);
+        let found = |from: &Side, to: &Side| check(&asked(None), (from, to), &[]);
+        let half = |kept| Ok(Found::Half { transfer: transfer.clone(), kept });
+        from.last = Some(transfer.giver.1.clone());
+        assert_eq!(found(&from, &to), half(Kept::Giver));
+        to.last = Some(StockChange::new(7, 15, "bob".into()));
+        assert_eq!(found(&from, &to), half(Kept::Giver), "another one stands there");
+        (from.last, to.last) = (None, Some(transfer.taker.1.clone()));
+        assert_eq!(found(&from, &to), half(Kept::Taker));
+        let done = transfer.with_state(ChangeState::Done);
+        (from.last, to.last) = (Some(transfer.giver.1.clone()), Some(done.taker.1));
+        assert_eq!(found(&from, &to), Ok(Found::Begun(transfer.clone())), "others are ending it");
     }
 }

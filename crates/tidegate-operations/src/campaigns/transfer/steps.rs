@@ -2,13 +2,14 @@
 //! in MySQL tell.
 
 use tidegate_orders::{
+    VoucherId,
     gate::{ChangeState, GateError, StockChange, Transfer, TransferReply},
     restock::{Begun, RestockError},
-    transfer::{Transferred, apply_to_mysql},
+    transfer::{EndedByOne, Kept, Transferred, apply_to_mysql, end_by_one_note},
 };
 
 use super::TransferOutcome;
-use crate::vouchers::{COLUMN_TOO_SMALL, VoucherStores};
+use crate::vouchers::{COLUMN_TOO_SMALL, VoucherStores, restock::ended_by_others};
 
 /// What became of a move, and why.
 type Ended = (TransferOutcome, Option<String>);
@@ -51,13 +52,39 @@ impl Steps<'_> {
         }
         let (voucher, change) = &self.transfer.giver;
         match self.stores.gate.read_change(*voucher).await {
-            Ok(Some(note)) if note.id == change.id && note.state == ChangeState::Done => (whole, None),
-            Ok(Some(note)) if note.id == change.id && note.state == ChangeState::Cancelled => {
-                refused("MySQL refused it, and others have withdrawn it")
-            }
-            // Nothing else begins while a move is open, so what began with what this one left shows that it was made.
-            Ok(Some(note)) if note.id != change.id && note.before == change.after() => (whole, None),
+            Ok(Some(note)) => match ended_by_others(change, &note) {
+                Some(Ok(since)) => (whole, since),
+                Some(Err(reason)) => refused(&reason),
+                None => ended,
+            },
             _ => ended,
+        }
+    }
+
+    /// Ends a move of which Redis has one note. `lost` is the region whose note is gone.
+    pub(super) async fn end_by_one_note(self, kept: Kept, lost: &str) -> Ended {
+        let Self { stores: VoucherStores { gate, mysql }, transfer } = self;
+        let compare = format!(
+            "Redis had lost the note of {lost}, and the stock there is as it was: compare it, tidegate reconcile"
+        );
+        match end_by_one_note(gate, mysql, transfer, kept).await {
+            Ok(EndedByOne::Done) => (TransferOutcome::Completed, Some(compare)),
+            Ok(EndedByOne::Cancelled) => {
+                refused(&format!("MySQL does not have it, so it is cancelled; {compare}"))
+            }
+            Ok(EndedByOne::OtherInitialStock(initial)) => {
+                let (voucher, change) = kept.side(transfer);
+                unfinished(mend_initials(vec![(*voucher, change, initial)]))
+            }
+            Ok(EndedByOne::RefusedAgain(why)) => {
+                unfinished(format!("MySQL may have it or not, and lets nobody write: {why}"))
+            }
+            Ok(EndedByOne::NotEnded(reply)) => {
+                unfinished(format!("Redis did not note its end (it says {reply:?}): look again"))
+            }
+            // The other note is there, or others have ended it: one of the two was read before that, and one after it.
+            Ok(EndedByOne::Moved) => self.complete(TransferOutcome::Completed).await,
+            Err(error) => unfinished(format!("one side may have it and the other not: {error}")),
         }
     }
 
@@ -82,10 +109,13 @@ impl Steps<'_> {
                 return unfinished(format!("MySQL refused it, and {}", refusal(reply)));
             }
             Ok(Transferred::OtherInitialStocks(initials)) => {
-                return unfinished(mend_initials(transfer, initials));
+                let sides = [&transfer.giver, &transfer.taker].into_iter().zip(initials);
+                return unfinished(mend_initials(
+                    sides.map(|((voucher, change), it)| (*voucher, change, it)).collect(),
+                ));
             }
             Ok(Transferred::NotOpen) => {
-                return unfinished("Redis has no open notes of it any more".to_owned());
+                return unfinished("Redis does not have both open notes of it any more".to_owned());
             }
             Err(error) => {
                 let mysql = match error {
@@ -130,16 +160,15 @@ const fn refusal(reply: TransferReply) -> &'static str {
 }
 
 /// What to do where the initial stocks in MySQL are neither those before the move nor those after it.
-fn mend_initials(transfer: &Transfer, initials: [Option<i64>; 2]) -> String {
-    let sides =
-        [&transfer.giver, &transfer.taker].into_iter().zip(initials).map(|((voucher, change), it)| {
-            let it = it.map_or_else(|| "no number".to_owned(), |it| it.to_string());
-            format!(
-                "that of voucher {voucher} is {it}, and was {} before this move and is {} after it",
-                change.before,
-                change.after()
-            )
-        });
+fn mend_initials(sides: Vec<(VoucherId, &StockChange, Option<i64>)>) -> String {
+    let sides = sides.into_iter().map(|(voucher, change, it)| {
+        let it = it.map_or_else(|| "no number".to_owned(), |it| it.to_string());
+        format!(
+            "that of voucher {voucher} is {it}, and was {} before this move and is {} after it",
+            change.before,
+            change.after()
+        )
+    });
     format!(
         "somebody else has changed initial_stock in MySQL meanwhile: {}; write there what stood before it if the stocks are \
          without this move, and otherwise what stands after it (an audit shows that)",

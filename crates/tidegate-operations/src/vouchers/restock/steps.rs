@@ -7,7 +7,7 @@ use tidegate_orders::{
     restock::{self, Begun, RestockError, Restocked},
 };
 
-use super::{RestockOutcome, described};
+use super::{RestockOutcome, ended::ended_by_others};
 use crate::vouchers::{COLUMN_TOO_SMALL, VoucherStores};
 
 /// What became of a change, and why, or what came after it.
@@ -51,7 +51,11 @@ impl Steps<'_> {
             return ended;
         }
         match self.stores.gate.read_change(self.voucher).await {
-            Ok(Some(note)) => ended_by_others(self.change, &note, whole).unwrap_or(ended),
+            Ok(Some(note)) => match ended_by_others(self.change, &note) {
+                Some(Ok(since)) => (whole, since),
+                Some(Err(reason)) => (RestockOutcome::Refused, Some(reason)),
+                None => ended,
+            },
             _ => ended,
         }
     }
@@ -127,48 +131,4 @@ fn mend_initial(change: &StockChange, initial: Option<i64>) -> String {
          change and is {after} after it; write {before} there if stock is without this change, {after} if stock has \
          it (an audit shows that)"
     )
-}
-
-/// What others have made of a change that was noted, by the note that stands there now. None: it is still open.
-fn ended_by_others(change: &StockChange, note: &StockChange, whole: RestockOutcome) -> Option<Ended> {
-    if note.id != change.id {
-        let since = format!("since then: {}", described(note));
-        // Nothing else begins while a change is open, so what began with what this one left shows that it was made.
-        return Some(if note.before == change.after() {
-            (whole, Some(since))
-        } else {
-            let reason = format!("others have ended it, so that both sides have it or neither; {since}");
-            (RestockOutcome::Refused, Some(reason))
-        });
-    }
-    match note.state {
-        ChangeState::Open => None,
-        ChangeState::Done => Some((whole, None)),
-        ChangeState::Cancelled => {
-            Some((RestockOutcome::Refused, Some("MySQL refused it, and others have withdrawn it".to_owned())))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_change_that_others_have_ended_is_not_gone_on_with() {
-        let change = StockChange::new(50, 150, "alice".to_owned());
-        let ended = |note: &StockChange| ended_by_others(&change, note, RestockOutcome::Changed);
-        assert_eq!(ended(&change), None, "it is open");
-        assert_eq!(ended(&change.with_state(ChangeState::Done)), Some((RestockOutcome::Changed, None)));
-        let (outcome, _) = ended(&change.with_state(ChangeState::Cancelled)).unwrap();
-        assert_eq!(outcome, RestockOutcome::Refused);
-        for state in [ChangeState::Open, ChangeState::Done] {
-            let next = StockChange::new(-50, 200, "bob".to_owned()).with_state(state);
-            let (outcome, since) = ended(&next).unwrap();
-            assert_eq!(outcome, RestockOutcome::Changed, "it began with what the change left");
-            assert!(since.unwrap().contains("by bob"));
-            let later = StockChange::new(-50, 300, "bob".to_owned()).with_state(state);
-            assert_eq!(ended(&later).unwrap().0, RestockOutcome::Refused, "nobody knows");
-        }
-    }
 }

@@ -10,7 +10,7 @@ use tidegate_operations::{
     text::counted,
     vouchers::{MAX_STOCK, VoucherStores, restock::described},
 };
-use tidegate_orders::{CampaignId, gate::RegionMove};
+use tidegate_orders::CampaignId;
 
 use crate::{
     command_line::CommandLine,
@@ -74,8 +74,12 @@ pub async fn run(system: &System, args: &CampaignMoveArgs) -> anyhow::Result<Exi
 impl PlanText for TransferState {
     fn text(&self) -> String {
         let begun = self.from.change.as_ref().map(described).unwrap_or_default();
-        let sides = sides(self);
+        let (sides, lost) = (sides(self), self.lost().unwrap_or_default());
         match self.outcome {
+            TransferOutcome::WouldComplete if self.lost().is_some() => format!(
+                "{sides}: Redis has lost the note of {lost}, so this unfinished move would be ended ({begun}): it is done \
+                 if MySQL has it, and cancelled if not; the stock of {lost} in Redis would stay as it is"
+            ),
             TransferOutcome::WouldComplete => {
                 format!(
                     "{sides}: an unfinished move would be completed ({begun}); nothing more would be done"
@@ -99,13 +103,14 @@ impl ReportText for TransferState {
     fn text(&self) -> String {
         let begun = self.from.change.as_ref().map(described).unwrap_or_default();
         let sides = sides(self);
+        let since = self.reason.iter().map(|since| format!("; {since}")).collect::<String>();
         match self.outcome {
             TransferOutcome::Moved => {
                 let initials = [initial(&self.from), initial(&self.to)].concat();
-                format!("{sides}: {} moved on both sides{initials}", counted(self.units, "unit"))
+                format!("{sides}: {} moved on both sides{initials}{since}", counted(self.units, "unit"))
             }
             TransferOutcome::Completed => {
-                format!("{sides}: the unfinished move is complete ({begun}); nothing more was done")
+                format!("{sides}: the unfinished move is complete ({begun}); nothing more was done{since}")
             }
             TransferOutcome::Refused => refused_text(self),
             _ => format!("{sides}: unfinished"),
@@ -113,18 +118,12 @@ impl ReportText for TransferState {
     }
 
     fn continue_with(&self) -> Option<CommandLine> {
-        let rest = self.rest()?;
-        Some(open_change::transfer(&moved(self), rest.units, rest.initial_stock))
+        self.rest().as_ref().map(open_change::transfer)
     }
 }
 
 fn sides(state: &TransferState) -> String {
     format!("campaign {}, {} to {}", state.campaign, state.from.region, state.to.region)
-}
-
-fn moved(state: &TransferState) -> RegionMove {
-    let (from, to) = (state.from.region.clone(), state.to.region.clone());
-    RegionMove { campaign: state.campaign, from, to }
 }
 
 fn stocks(side: &TransferSide) -> String {
@@ -148,7 +147,7 @@ fn refused_text(state: &TransferState) -> String {
             format!("; complete that first: {}", open_change::complete(*voucher, open))
         }
         Some(TransferRefusal::SameAsLast { initial, .. }) => {
-            format!("; once more: {}", open_change::transfer(&moved(state), state.units, Some(*initial)))
+            format!("; once more: {}", open_change::transfer(&state.asked(Some(*initial))))
         }
         Some(TransferRefusal::NoInitialStock { voucher, .. }) => {
             format!("; tidegate voucher add --voucher {voucher} --units 1 says how to write that down")
