@@ -69,12 +69,19 @@ async fn a_limit_is_set_right_and_taken_away_and_whoever_took_too_much_is_found(
     let (worker, operator, site) = at_work().await;
     let set = ["limit", "set", "--voucher", "7", "--name", "phones", "--subject", "phone", "--window", "day"];
     assert!(site.tidegate(&[&set[..], &["--orders", "2", "--yes"]].concat()).status.success());
+    // Another rule, by which each of these orders has a piece of its own; and an order that ended.
+    let set = ["limit", "set", "--voucher", "7", "--name", "users", "--subject", "user", "--window", "sale"];
+    assert!(site.tidegate(&[&set[..], &["--orders", "5", "--yes"]].concat()).status.success());
     let phone = "phone=8d969eef6ecad3c2";
-    for (order, user) in [("1000", "1"), ("1001", "2")] {
+    for (order, user) in [("999", "3"), ("1000", "1"), ("1001", "2")] {
         let buys = ["admit", "--voucher", "7", "--user", user, "--order", order, "--subject", phone];
         assert!(site.tidegate(&buys).status.success());
+        site.settled().await;
+        if order == "999" {
+            assert!(site.tidegate(&["order", "cancel", order, "--yes"]).status.success());
+            site.settled().await;
+        }
     }
-    site.settled().await;
     operator
         .types("A limit is wrong", "tidegate limit list --voucher 7\ntidegate voucher why", &[])
         .shows(&["phones", "refused, over the limit phones"]);
@@ -84,7 +91,7 @@ async fn a_limit_is_set_right_and_taken_away_and_whoever_took_too_much_is_found(
     operator
         .types("One subject takes everything", "tidegate pause --voucher 7 --yes\nmysql -e", &[])
         .succeeds()
-        .shows(&["8d969eef6ecad3c2", "phones"]);
+        .shows(&["8d969eef6ecad3c2 |      2 |", "phones"]);
     operator.types("One subject takes everything", "tidegate limit set", &[]).succeeds();
     operator.types("One subject takes everything", "tidegate resume --voucher 7", &[]).succeeds();
     site.settled().await;
