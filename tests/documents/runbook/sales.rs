@@ -91,7 +91,7 @@ async fn a_limit_is_set_right_and_taken_away_and_whoever_took_too_much_is_found(
     operator
         .types("One subject takes everything", "tidegate pause --voucher 7 --yes\nmysql -e", &[])
         .succeeds()
-        .shows(&["8d969eef6ecad3c2 |      2 |", "phones"]);
+        .shows(&["8d969eef6ecad3c2 | 2 |", "phones"]);
     operator.types("One subject takes everything", "tidegate limit set", &[]).succeeds();
     operator.types("One subject takes everything", "tidegate resume --voucher 7", &[]).succeeds();
     site.settled().await;
