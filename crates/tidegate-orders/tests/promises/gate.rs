@@ -495,7 +495,10 @@ async fn a_change_of_the_stock_is_made_once_and_every_refusal_and_error_leaves_n
     ground.words(&["SET", STOCK, "abc"]).await?;
     assert!(is_bad(&call(&["b open", "b done", "1"]).await, "BADARG"), "the stock is no number");
     ground.words(&["DEL", STOCK]).await?;
-    assert_eq!(call(&["b open", "b done", "1"]).await, Ok(3));
+    assert_eq!(call(&["b open", "b done", "-1"]).await, Ok(3), "nothing can be taken of a lost stock");
+    assert_eq!(call(&["b open", "b done", "1"]).await, Ok(0), "and what is added makes none");
+    assert!(ground.words(&["GET", STOCK]).await?.is_null());
+    ground.words(&["HSET", VOUCHER, "change", "b open"]).await?;
     for wrong in LOAD_KEYS {
         ground.words(&["DEL", wrong]).await?;
         ground.words(&["RPUSH", wrong, "of another type"]).await?;
