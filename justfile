@@ -31,25 +31,25 @@ dist *args:
     cd target/dist && objcopy --strip-all --add-gnu-debuglink=tidegate.debug tidegate tidegate.part
     mv target/dist/tidegate.part target/dist/tidegate
 
-# All tests, on real private servers (Debian's Redis and MariaDB), and which of them took longest; what fails is tried once more
+# All tests, on real private servers (Debian's Redis and MariaDB), and which of them took longest; a test that passes only the second time fails
 test *args: servers
     {{ scripts }}/timed-tests.sh {{ everything }} {{ args }}
 
-# Orders and whatever happens to them at random, beside kills: so many runs (`just test` has 200)
-model runs="1000": servers
-    TIDEGATE_MODEL_RUNS={{ runs }} cargo test {{ everything }} --test pipeline life_model -- --nocapture
+# Orders and whatever happens to them at random, beside kills: `just model 5000` (seeds 1 to 5000), or `just model 3001-5000`
+model seeds="1000": servers
+    TIDEGATE_TEST_SEED={{ if seeds =~ '-' { seeds } else { "1-" + seeds } }} cargo test {{ everything }} --test pipeline life_model -- --nocapture
 
 # What a sale of a week takes in Redis, day by day, with and without folding, of so many orders (`just test` has 20,000)
 memory-curve orders="1000000": servers
     TIDEGATE_MEMORY_ORDERS={{ orders }} cargo test {{ everything }} --test reconcile memory -- --nocapture
 
-# A campaign is sold under limits, beside kills, cancellations and limits that change: so many sales (`just test` has 1)
-limits runs="20": servers
-    TIDEGATE_LIMIT_RUNS={{ runs }} cargo test {{ everything }} --test pipeline limit_drill -- --nocapture
+# A campaign is sold under limits, beside kills, cancellations and limits that change: `just limits 20`, or `just limits 11-20`
+limits seeds="20": servers
+    TIDEGATE_TEST_SEED={{ if seeds =~ '-' { seeds } else { "1-" + seeds } }} cargo test {{ everything }} --test pipeline limit_drill -- --nocapture
 
-# Both stores lose random ends of what they held, and are mended: so many runs (`just test` has 3)
-chaos runs="50": servers
-    TIDEGATE_CHAOS_RUNS={{ runs }} cargo test {{ everything }} --test pipeline chaos -- --nocapture
+# Both stores lose random ends of what they held, and are mended: `just chaos 1000` (seeds 1 to 1000), or `just chaos 301-1000`
+chaos seeds="50": servers
+    TIDEGATE_TEST_SEED={{ if seeds =~ '-' { seeds } else { "1-" + seeds } }} cargo test {{ everything }} --test pipeline chaos -- --nocapture
 
 # What waiting for a replica costs an admission, and what twenty failovers lose with it and without
 failovers: servers

@@ -12,7 +12,7 @@ use nix::{
     unistd::Pid,
 };
 use rand::RngExt;
-use tidegate_lab::Proxy;
+use tidegate_lab::{Proxy, Seeds};
 use tidegate_orders::{
     Gate, KeyTemplates, Keys, OrderIdAllocator, Partition,
     gate::{Admission, AdmitReply},
@@ -215,11 +215,11 @@ async fn a_change_that_is_killed_at_any_moment_goes_on_where_it_stood() {
     let worker = ground.worker("w", "3,1").start();
     ground.sell("3,1", 20).await;
     ground.all_written().await;
-    let mut kills = 0;
+    let (mut kills, mut chance) = (0, Seeds::chosen(1).chance());
     for (from, to) in [("3,1", "3,1,0,11"), ("3,1,0,11", "0,11"), ("0,11", "1,13,2")] {
         for _ in 0..4 {
             let mut change = ground.begin_change(from, to);
-            sleep(Duration::from_millis(rand::rng().random_range(50..700))).await;
+            sleep(Duration::from_millis(chance.random_range(50..700))).await;
             kills += i32::from(change.try_wait().expect("our child").is_none());
             change.kill().expect("killed");
             change.wait().expect("gone");

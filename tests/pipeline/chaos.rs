@@ -6,10 +6,11 @@ mod accounts;
 mod losses;
 mod operator;
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
+use tidegate_lab::Seeds;
+use tokio::time::sleep;
 
 use crate::{
     life_model::{
@@ -21,8 +22,8 @@ use crate::{
 use accounts::Known;
 use losses::{Loss, Stores};
 
-/// How many sales there are, unless `TIDEGATE_CHAOS_RUNS` says otherwise; `just chaos` sets it.
-const RUNS: usize = 3;
+/// How many runs there are usually; `just chaos` has more.
+const RUNS: u64 = 3;
 /// Side by side: they wait for their servers more than they compute.
 const AT_ONCE: usize = 6;
 /// The orders of a voucher have ids from a multiple of this on.
@@ -150,40 +151,7 @@ async fn all_is_done(fleet: &Fleet<'_>) {
     until_within(2 * DEADLINE, "all is done", is_done).await;
 }
 
-/// Says which seed fails.
-struct Seed(u64);
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("to run it again: TIDEGATE_TEST_SEED={}", self.0);
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_both_stores_lose_all_that_any_side_still_knows_is_accounted_for_afterwards() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let seeds: Vec<u64> = match number("TIDEGATE_TEST_SEED") {
-        Some(seed) => vec![seed],
-        None => {
-            let runs =
-                number("TIDEGATE_CHAOS_RUNS").map_or(RUNS, |runs| usize::try_from(runs).expect("a number"));
-            (0..runs).map(|_| rand::random()).collect()
-        }
-    };
-    let (places, mut runs) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
-    for seed in seeds {
-        let places = Arc::clone(&places);
-        runs.spawn(async move {
-            let _place = places.acquire_owned().await.expect("nobody closes it");
-            let _seed = Seed(seed);
-            run(seed).await;
-        });
-    }
-    let mut failed = 0;
-    while let Some(ended) = runs.join_next().await {
-        failed += usize::from(ended.is_err());
-    }
-    assert_eq!(failed, 0, "so many runs failed; each has said its seed");
+    Seeds::chosen(RUNS).run((1, AT_ONCE), |seeds| run(seeds.first())).await;
 }

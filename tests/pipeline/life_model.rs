@@ -8,12 +8,14 @@ pub mod sale;
 
 use std::{
     collections::{BTreeMap, HashMap},
+    slice,
     sync::atomic::Ordering::Relaxed,
 };
 
 use futures_util::future::join_all;
 use rand::{SeedableRng, rngs::StdRng};
 use sqlx::Row as _;
+use tidegate_lab::Seeds;
 use tidegate_orders::{
     EventKind,
     event::{History, Row, decide},
@@ -26,7 +28,7 @@ use accidents::Open;
 use fleet::Fleet;
 use sale::Sale;
 
-/// How many sales there are, side by side, unless `TIDEGATE_MODEL_RUNS` says otherwise; `just model` sets it.
+/// How many sales there are side by side, and usually in all; `just model` has more, one such part after the other.
 const RUNS: u64 = 200;
 /// The orders of a voucher have ids from a multiple of this on.
 const IDS: i64 = 1_000;
@@ -81,7 +83,7 @@ fn play(entries: &[Entry], written: &HashMap<i64, String>) -> BTreeMap<i64, Play
 }
 
 async fn check(fleet: &Fleet<'_>, sale: &Sale, played: &Played) {
-    let seed = format!("TIDEGATE_TEST_SEED={}", sale.seed);
+    let seed = format!("seed {}", sale.seed);
     let (first, end) = (sale.voucher * IDS, (sale.voucher + 1) * IDS);
     let rows = "SELECT CAST(id AS SIGNED), CAST(status AS SIGNED), CAST(slot IS NOT NULL AS SIGNED) \
                 FROM tb_voucher_order WHERE id >= ? AND id < ? ORDER BY id";
@@ -148,16 +150,19 @@ async fn live(fleet: &Fleet<'_>, seeds: &[u64]) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn whatever_happens_to_orders_each_ends_where_its_own_events_lead() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let seeds: Vec<u64> = match number("TIDEGATE_TEST_SEED") {
-        // In both fleets: that of a failed run may have been in either.
-        Some(seed) => vec![seed, seed],
-        None => (0..number("TIDEGATE_MODEL_RUNS").unwrap_or(RUNS).max(2)).map(|_| rand::random()).collect(),
+/// Two fleets on one Redis, each with half of these seeds. A single seed is played in both: it may have failed in either.
+async fn live_in_two_fleets(part: Seeds) {
+    let seeds: Vec<u64> = part.all().collect();
+    let (of_first, of_second) = match &seeds[..] {
+        [single] => (slice::from_ref(single), slice::from_ref(single)),
+        all => all.split_at(all.len() / 2),
     };
     let site = Site::bare().await;
     let (first, second) = (Fleet::open(&site, "").await, Fleet::open(&site, "second:").await);
-    let (of_first, of_second) = seeds.split_at(seeds.len() / 2);
     tokio::join!(live(&first, of_first), live(&second, of_second));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_happens_to_orders_each_ends_where_its_own_events_lead() {
+    Seeds::chosen(RUNS).run((RUNS, 1), live_in_two_fleets).await;
 }

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
 use futures_util::future::join_all;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tidegate_lab::Seeds;
 use tidegate_orders::Gate;
 
 use crate::site::{DEADLINE, Site, Worker, until_within};
 
-/// How many sales there are, one after the other, unless `TIDEGATE_LIMIT_RUNS` says otherwise; `just limits` sets it.
+/// How many sales there are usually, one after the other; `just limits` has more.
 const RUNS: u64 = 1;
 /// The regions. Of the first, a user may have several orders; of the last, orders expire.
 const REGIONS: [i64; 3] = [101, 102, 103];
@@ -130,13 +131,5 @@ async fn drill(seed: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_are_killed_in_a_sale_with_limits_and_what_is_counted_is_what_live_orders_hold() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let seeds: Vec<u64> = match number("TIDEGATE_TEST_SEED") {
-        Some(seed) => vec![seed],
-        None => (0..number("TIDEGATE_LIMIT_RUNS").unwrap_or(RUNS).max(1)).map(|_| rand::random()).collect(),
-    };
-    for seed in seeds {
-        eprintln!("TIDEGATE_TEST_SEED={seed}");
-        drill(seed).await;
-    }
+    Seeds::chosen(RUNS).run((1, 1), |seeds| drill(seeds.first())).await;
 }

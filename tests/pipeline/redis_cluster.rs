@@ -8,7 +8,7 @@ use std::{
 };
 
 use rand::RngExt;
-use tidegate_lab::RedisCluster;
+use tidegate_lab::{RedisCluster, Seeds};
 use tokio::time::sleep;
 
 use crate::program::Program;
@@ -293,7 +293,7 @@ async fn a_master_that_dies_while_the_list_of_partitions_changes_costs_no_sale()
         Program::with_flags(&["--redis-url", &redis, "--mysql-url", &mysql, "--set", &partitions])
     };
     let first = TAGS.join(",");
-    let mut killed_in_the_middle = 0;
+    let (mut killed_in_the_middle, mut chance) = (0, Seeds::chosen(1).chance());
     for (next, (from, to)) in (1..).zip([(first.as_str(), "0,3,1"), ("0,3,1", "43,0,2,10,11")]) {
         let worker = site.worker("w").set("STREAM_PARTITIONS", from).start();
         let bought: Vec<i64> = (1..=12).map(|voucher| 100 * voucher + next).collect();
@@ -307,7 +307,7 @@ async fn a_master_that_dies_while_the_list_of_partitions_changes_costs_no_sale()
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("it starts");
-            sleep(Duration::from_millis(rand::rng().random_range(300..1_500))).await;
+            sleep(Duration::from_millis(chance.random_range(300..1_500))).await;
             let master = site.cluster.master_of(tag).expect("a master");
             killed_in_the_middle += i32::from(change.try_wait().expect("our child").is_none());
             master.server().kill9().expect("killed");

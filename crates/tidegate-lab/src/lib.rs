@@ -49,6 +49,7 @@ mod process;
 mod proxy;
 mod redis_cluster;
 mod redis_server;
+mod seeds;
 mod sentinel;
 
 #[cfg(feature = "tls")]
@@ -63,4 +64,5 @@ pub use mysql_server::{MysqlOptions, MysqlServer};
 pub use proxy::{DroppedReply, Hold, Proxy};
 pub use redis_cluster::{ClusterNetwork, MovingSlot, RedisCluster, RedisClusterOptions, RedisNode, slot_of};
 pub use redis_server::{RedisOptions, RedisServer};
+pub use seeds::Seeds;
 pub use sentinel::RedisSentinel;

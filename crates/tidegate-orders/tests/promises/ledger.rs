@@ -10,9 +10,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
+use rand::{RngExt, seq::SliceRandom};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row, mysql::MySqlPoolOptions, prelude::*};
-use tidegate_lab::{MysqlServer, Proxy};
+use tidegate_lab::{MysqlServer, Proxy, Seeds};
 use tidegate_orders::{
     DryRun, Incoming, Ledger, Order, Refusal, Uses, Verdict,
     gate::UserAfter,
@@ -105,14 +105,6 @@ impl Books {
 }
 
 /// A pool as the program opens it.
-/// Chance that can be had again: a test that fails shows its seed.
-fn seeded() -> StdRng {
-    let given = std::env::var("TIDEGATE_TEST_SEED").ok().map(|seed| seed.parse().expect("a number"));
-    let seed = given.unwrap_or_else(rand::random);
-    println!("TIDEGATE_TEST_SEED={seed}");
-    StdRng::seed_from_u64(seed)
-}
-
 async fn pool(server: &MysqlServer, connections: u32, lock_wait_timeout_s: u32) -> Result<MySqlPool> {
     pool_at(&server.url(), connections, lock_wait_timeout_s).await
 }
@@ -228,7 +220,7 @@ async fn the_same_batch_again_changes_nothing_and_gets_the_same_answers() -> Res
     let first = books.ledger.record(&batch).await?;
     let before = books.everything().await?;
     assert_eq!(before.len(), 8 + 3 + 2, "{before:?}");
-    let mut rng = seeded();
+    let mut rng = Seeds::chosen(1).chance();
     let mut again: Vec<(Incoming, Verdict)> = batch.into_iter().zip(first).collect();
     for _ in 0..5 {
         let batch: Vec<Incoming> = again.iter().map(|(incoming, _)| incoming.clone()).collect();
@@ -405,7 +397,7 @@ async fn ledgers_with_overlapping_batches_write_each_order_once_and_oversell_not
     let books = Books::open(&stocks).await?;
     let other = Ledger::new(pool(&books.server, 2, 5).await?, TIMEOUT);
     let ledgers = [books.ledger.clone(), other.clone(), other];
-    let mut rng = seeded();
+    let mut rng = Seeds::chosen(1).chance();
     let mut created: BTreeMap<i64, usize> = BTreeMap::new();
     let mut standing: BTreeMap<i64, BTreeSet<bool>> = BTreeMap::new();
     for round in 0..ROUNDS {
@@ -640,7 +632,7 @@ async fn a_row_lock_that_does_not_end_makes_orders_wait_and_is_no_outage() -> Re
 async fn what_a_dry_run_says_of_many_batches_is_what_happens_and_it_changes_nothing() -> Result<()> {
     let books = Books::open(&[20, 40]).await?;
     // Few ids and users, so that everything that can happen does.
-    let mut rng = seeded();
+    let mut rng = Seeds::chosen(1).chance();
     let mut order = || {
         let (id, user) = (rng.random_range(1..=60), rng.random_range(1..=40));
         of_units(order(id, user, id % 3 + 1), rng.random_range(1..=2))

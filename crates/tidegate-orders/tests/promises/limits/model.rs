@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tidegate_lab::Seeds;
 
 use super::{BUYERS, COMMON_LIMITS, COMMON_USES, JOURNAL, LIMITED, PLAIN, Reply, Sale, UNITS, USES, text};
 use crate::ground::Ground;
@@ -338,7 +339,8 @@ async fn run(ground: Arc<Ground>, seed: u64) -> Result<()> {
 #[tokio::test]
 async fn whatever_is_admitted_and_released_counters_slots_and_stock_are_what_they_must_be() -> Result<()> {
     let ground = Arc::new(Ground::new().await?);
-    let runs = (0..RUNS)
-        .map(async |seed| run(Arc::clone(&ground), seed).await.with_context(|| format!("seed {seed}")));
+    let runs = Seeds::chosen(RUNS).all().map(async |seed| {
+        run(Arc::clone(&ground), seed).await.with_context(|| format!("TIDEGATE_TEST_SEED={seed}"))
+    });
     try_join_all(runs).await.map(|_| ())
 }
