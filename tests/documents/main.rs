@@ -19,4 +19,5 @@ mod markdown;
 mod matrix;
 mod references;
 mod runbook;
+mod seeds;
 mod tree;
