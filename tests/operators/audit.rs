@@ -1,6 +1,9 @@
 //! What `tidegate audit` answers after a real worker has run; what it finds is tested beside `audit.rs`.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -351,4 +354,61 @@ async fn what_redis_offers_too_much_is_found_while_orders_are_on_their_way_and_n
 
 async fn until_dead(site: &Site, letters: usize) {
     until("it is buried", || async { site.dead().await.len() == letters }).await;
+}
+
+/// Audits beside a busy sale, and how many run side by side.
+const AUDITS: usize = 200;
+const AUDITS_AT_ONCE: usize = 4;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_audits_beside_a_busy_sale_remark_nothing() {
+    let site = Site::open().await;
+    for voucher in [7, 8] {
+        site.load(voucher, 100_000).await;
+    }
+    site.load_scripts().await;
+    let workers = ["a", "b"].map(|name| site.worker(name).start());
+    let is_over = AtomicBool::new(false);
+    // Slow enough that nothing is on its way at most moments: only then is a surplus told.
+    let sale = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(20));
+        for id in 1.. {
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            pace.tick().await;
+            let voucher = 7 + id % 2;
+            site.admit(id, id, voucher, 1 + id % 3).await;
+            // An order that was paid before is refunded.
+            let (event, order) = match id % 5 {
+                0 => ("cancelled", id),
+                1 => ("paid", id),
+                2 if id > 10 => ("refunded", id - 1),
+                _ => continue,
+            };
+            let (order, voucher) = (order.to_string(), (7 + order % 2).to_string());
+            let owner = [("orderId", &*order), ("userId", &order), ("voucherId", &voucher)];
+            site.add(&[&[("event", event)][..], &owner].concat()).await;
+        }
+    };
+    let audits = async {
+        for _ in 0..AUDITS / AUDITS_AT_ONCE {
+            let audits =
+                (0..AUDITS_AT_ONCE).map(|_| tokio::process::Command::from(site.command(&["audit"])).output());
+            for output in futures_util::future::join_all(audits).await {
+                let output = output.expect("the program runs");
+                let text = String::from_utf8_lossy(&output.stdout).into_owned();
+                let parts: Vec<&str> = text.split("\n\n").collect();
+                // Three tables and the verdict.
+                let is_quiet = parts.len() == 4 && parts[3].starts_with("It holds: ");
+                assert!(output.status.success() && is_quiet, "{text}");
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(sale, audits);
+    for worker in workers {
+        assert!(worker.stop().await.success());
+    }
+    site.settled().await;
 }

@@ -37,8 +37,8 @@ pub(super) struct AuditRow {
     pub(super) quantity: i64,
     pub(super) state: RowState,
     pub(super) order_state: RowStatus,
-    /// It names the entry of the stream that it came from.
-    pub(super) has_entry: bool,
+    /// The entry of the stream that it came from; None: another program wrote it.
+    pub(super) entry: Option<EntryId>,
 }
 
 /// A movement of the journal.

@@ -1,6 +1,6 @@
 //! Everything that an audit reads, and the report that follows from it. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tidegate_orders::{
     Order, OrderId, RowState, Sum, VoucherId,
@@ -34,6 +34,10 @@ pub(super) struct AuditInput {
     admissions: Admissions,
     unreadable: UnreadableEntries,
     events: u64,
+    /// Orders with events that were not done when the audit began, and how many: what these do may be done in one store only.
+    open_events: HashMap<OrderKey, u64>,
+    /// Where the stream ended when it was read, and when that was by Redis' clock.
+    read_to: (EntryId, u64),
     misnamed: Misnamed,
     surplus: SurplusCheck,
     vouchers: BTreeMap<VoucherId, VoucherAudit>,
@@ -69,9 +73,24 @@ impl AuditInput {
         self.admissions.push(Admission::by_entry(entry, order));
     }
 
-    /// An entry of the stream that says what happened to an order.
-    pub(super) fn add_event(&mut self) {
+    /// An entry of the stream that says what happened to this order. It `is_open` if it was not done when the audit began.
+    pub(super) fn add_event(&mut self, order: OrderKey, is_open: bool) {
         self.events += 1;
+        if is_open {
+            self.add_late_event(order);
+        }
+    }
+
+    /// Where the stream ended when it was read, and when that was, in Unix milliseconds by Redis' clock.
+    pub(super) fn set_read_to(&mut self, last: EntryId, at_ms: u64) {
+        self.read_to = (last, at_ms);
+    }
+
+    /// The entry came after the stream had been read. A Redis that lost its stream may have begun one with lower ids: what it lost
+    /// is older than its clock.
+    fn is_new(&self, entry: EntryId) -> bool {
+        let (last, at_ms) = self.read_to;
+        entry > last && entry.ms >= at_ms
     }
 
     /// An entry of the stream that is neither, and what it was before, if it was put back.
@@ -204,7 +223,9 @@ impl AuditInput {
     /// A row, read for the first time.
     pub(super) fn add_row(&mut self, row: &AuditRow) {
         let is_known = self.admissions.take_row(row);
-        if !is_known && row.state == RowState::Live {
+        // Redis knows an order that came while this went on; only its entry was not read.
+        let is_unknown = !is_known && !row.entry.is_some_and(|entry| self.is_new(entry));
+        if is_unknown && row.state == RowState::Live {
             self.surplus.add_unknown_row(row);
         }
         let voucher = self.voucher(row.voucher);
@@ -220,8 +241,8 @@ impl AuditInput {
                 voucher.contradictory_units += row.quantity;
             }
         }
-        voucher.unknown_orders += u64::from(!is_known);
-        voucher.forgotten_orders += u64::from(!is_known && row.has_entry);
+        voucher.unknown_orders += u64::from(is_unknown);
+        voucher.forgotten_orders += u64::from(is_unknown && row.entry.is_some());
     }
 }
 
@@ -241,6 +262,11 @@ impl AuditInput {
         for admission in self.admissions.of((voucher, order)) {
             admission.is_in(EntryFact::Undelivered);
         }
+    }
+
+    /// An event that was not done when the audit began, or came while it went on.
+    pub(super) fn add_late_event(&mut self, order: OrderKey) {
+        *self.open_events.entry(order).or_default() += 1;
     }
 
     /// Entries of which one that is no order was put back after the stream had been read.
@@ -278,6 +304,11 @@ impl AuditInput {
             self.count(group);
         }
         self.find_forgotten();
+        for ((voucher, _), events) in std::mem::take(&mut self.open_events) {
+            if let Some(audit) = self.vouchers.get_mut(&voucher) {
+                audit.in_flight_events += events;
+            }
+        }
         self.surplus.report(&mut self.vouchers);
         for audit in self.vouchers.values_mut() {
             audit.redis_stock_due = audit.stock.map(|stock| stock - audit.in_flight_units - audit.dead_units);
@@ -310,7 +341,8 @@ impl AuditInput {
         let units = i64::from(first.quantity);
         self.voucher(first.voucher).admitted += 1;
         let column = column_of(group);
-        self.surplus.count(column, group);
+        let has_open_event = self.open_events.contains_key(&(first.voucher, first.order));
+        self.surplus.count(column, group, has_open_event);
         let voucher = self.voucher(first.voucher);
         match column {
             Column::Written if is_half_cancelled(group) => {
@@ -323,7 +355,8 @@ impl AuditInput {
             }
             Column::Written => {
                 voucher.written += 1;
-                if group.iter().any(Admission::is_kept) && !group.iter().any(Admission::is_open) {
+                let is_open = has_open_event || group.iter().any(Admission::is_open);
+                if group.iter().any(Admission::is_kept) && !is_open {
                     voucher.kept.add(first.order);
                 }
             }

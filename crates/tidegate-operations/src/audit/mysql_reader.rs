@@ -14,7 +14,7 @@ const LOOKUP: usize = 1_000;
 
 // Ids may be signed or not; those beyond 2^63-1 are none of ours and become negative here.
 const ORDERS: &str = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
-    CAST(quantity AS SIGNED), CAST(slot AS SIGNED), CAST(status AS SIGNED), CAST(entry_id IS NOT NULL AS SIGNED) \
+    CAST(quantity AS SIGNED), CAST(slot AS SIGNED), CAST(status AS SIGNED), CAST(entry_id AS CHAR) \
     FROM tb_voucher_order";
 const VOUCHERS: &str = "SELECT CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(initial_stock AS SIGNED), \
     CAST(COALESCE(begin_time <= NOW(), 1) AS SIGNED), CAST(COALESCE(end_time > NOW(), 1) AS SIGNED) \
@@ -167,7 +167,7 @@ fn order_row(row: &MySqlRow) -> sqlx::Result<Option<AuditRow>> {
     };
     let (slot, status) = (row.try_get(4)?, row.try_get(5)?);
     let (state, order_state) = (RowState::of(slot, status), RowStatus::of(slot, status));
-    let has_entry = row.try_get::<i64, _>(6)? == 1;
+    let entry = row.try_get::<Option<String>, _>(6)?.and_then(|entry| entry.parse().ok());
     let (user, quantity) = (row.try_get(1)?, row.try_get(3)?);
-    Ok(Some(AuditRow { id, user, voucher, quantity, state, order_state, has_entry }))
+    Ok(Some(AuditRow { id, user, voucher, quantity, state, order_state, entry }))
 }

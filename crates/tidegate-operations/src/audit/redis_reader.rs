@@ -7,7 +7,9 @@ use fred::{
     interfaces::ClientLike,
     types::{ClusterHash, CustomCommand, Key, Value},
 };
-use tidegate_stream::{Entry, EntryId, History, PageSize, StreamError, StreamInspector, letter as dead};
+use tidegate_stream::{
+    Entry, EntryId, History, PageSize, StreamError, StreamInspector, letter as dead, server_time_ms,
+};
 
 use super::{
     admission::Movement,
@@ -39,6 +41,21 @@ pub(super) struct RedisReader<'a> {
     only: Option<VoucherId>,
     read_to: EntryId,
     dead_read_to: EntryId,
+    /// What the group had still to do before anything else was read.
+    open_before: OpenEntries,
+}
+
+/// What the group has still to do: all after `delivered`, and its pending list.
+#[derive(Default)]
+struct OpenEntries {
+    delivered: EntryId,
+    pending: HashSet<EntryId>,
+}
+
+impl OpenEntries {
+    fn has(&self, entry: EntryId) -> bool {
+        entry > self.delivered || self.pending.contains(&entry)
+    }
 }
 
 /// How far a stream was read.
@@ -61,7 +78,15 @@ impl<'a> RedisReader<'a> {
         only: Option<VoucherId>,
     ) -> Self {
         let gate = Gate::new(pool.clone(), keys.clone(), inspector.names().stream.as_str());
-        Self { pool, gate, inspector, keys, only, read_to: EntryId::MIN, dead_read_to: EntryId::MIN }
+        let (read_to, dead_read_to, open_before) = (EntryId::MIN, EntryId::MIN, OpenEntries::default());
+        Self { pool, gate, inspector, keys, only, read_to, dead_read_to, open_before }
+    }
+
+    /// What the group has still to do before anything else is read: an event that is done by now has done all that it does, in
+    /// both stores.
+    pub(super) async fn read_open_before(&mut self) -> Result<(), StreamError> {
+        self.open_before = self.open_entries().await?;
+        Ok(())
     }
 
     /// Where the stream ends, then what Redis offers of the vouchers that MySQL has: in this order, and at once, since
@@ -79,6 +104,7 @@ impl<'a> RedisReader<'a> {
         let stream = self.inspector.names().stream.clone();
         let length = self.inspector.length(&stream).await?;
         input.reserve(usize::try_from(length).unwrap_or(0));
+        let at_ms = server_time_ms(self.pool).await?;
         let last = self.inspector.last_id(&stream).await?;
         let mut at = At::after(EntryId::MIN);
         while let Some(page) = self.next_page(&stream, &mut at, last).await? {
@@ -87,7 +113,9 @@ impl<'a> RedisReader<'a> {
                     Ok(Message::Order(order)) if self.is_wanted(order.voucher) => {
                         input.add_entry(entry.id, &order);
                     }
-                    Ok(Message::Event(event)) if self.is_wanted(event.voucher) => input.add_event(),
+                    Ok(Message::Event(event)) if self.is_wanted(event.voucher) => {
+                        input.add_event((event.voucher, event.order), self.open_before.has(entry.id));
+                    }
                     Ok(_) => {}
                     Err(error) => {
                         if error.has_other_names() {
@@ -100,13 +128,20 @@ impl<'a> RedisReader<'a> {
             }
         }
         self.read_to = last;
+        input.set_read_to(last, at_ms);
         input.sort();
         Ok(())
     }
 
-    /// Where the group stands. The boundary comes first: an entry that is delivered after this is beyond the
-    /// boundary, whatever becomes of it.
+    /// Where the group stands.
     pub(super) async fn read_in_flight(&self, input: &mut AuditInput) -> Result<(), StreamError> {
+        let OpenEntries { delivered, pending } = self.open_entries().await?;
+        input.set_in_flight(delivered, &pending);
+        Ok(())
+    }
+
+    /// The boundary comes first: an entry that is delivered after this is beyond the boundary, whatever becomes of it.
+    async fn open_entries(&self) -> Result<OpenEntries, StreamError> {
         let delivered = self.inspector.last_delivered().await?.unwrap_or(EntryId::MIN);
         let mut pending = HashSet::new();
         let mut after = EntryId::MIN;
@@ -116,8 +151,7 @@ impl<'a> RedisReader<'a> {
             after = *last;
             pending.extend(page);
         }
-        input.set_in_flight(delivered, &pending);
-        Ok(())
+        Ok(OpenEntries { delivered, pending })
     }
 
     /// All letters that the dead stream holds now.
@@ -200,6 +234,9 @@ impl<'a> RedisReader<'a> {
             for entry in page {
                 match self.keys.fields().decode_message(&entry) {
                     Ok(Message::Order(order)) => input.add_late_entry(order.voucher, order.id),
+                    Ok(Message::Event(event)) if self.is_wanted(event.voucher) => {
+                        input.add_late_event((event.voucher, event.order));
+                    }
                     Ok(Message::Event(_)) => {}
                     Err(_) => input.add_late_unreadable(&followed(&entry)),
                 }

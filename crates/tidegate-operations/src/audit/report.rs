@@ -42,6 +42,18 @@ pub struct Misnamed {
 }
 
 impl AuditReport {
+    /// Whether a second look is needed before a surplus is told.
+    pub(super) fn has_possible_surplus(&self) -> bool {
+        self.vouchers.iter().any(|own| own.possible_surplus().is_some())
+    }
+
+    /// Marks the vouchers that an earlier look found the same.
+    pub(super) fn compare_with(&mut self, earlier: &Self) {
+        for own in &mut self.vouchers {
+            own.is_at_rest = earlier.vouchers.iter().any(|before| before == own);
+        }
+    }
+
     pub(super) fn set_limits(&mut self, limits: LimitBooksReport) {
         self.counters = limits.differences;
         self.counters_not_compared = limits.not_compared;
@@ -253,6 +265,11 @@ pub struct VoucherAudit {
     pub redis_stock: Option<i64>,
     /// Units of the orders in flight.
     pub in_flight_units: i64,
+    /// Events of its orders that were not done when the audit began, or came while it went on.
+    pub in_flight_events: u64,
+    /// Two looks, one after the other, found all of this the same. False as well where one look was enough.
+    #[serde(skip)]
+    pub is_at_rest: bool,
     /// Units of the buried orders, which Redis holds until they are written or given back.
     pub dead_units: i64,
     /// Units that Redis should offer: what MySQL has left, without those of the orders in flight and of the dead ones, which
@@ -296,6 +313,8 @@ impl VoucherAudit {
             initial_stock: None,
             redis_stock: None,
             in_flight_units: 0,
+            in_flight_events: 0,
+            is_at_rest: false,
             dead_units: 0,
             redis_stock_due: None,
             surplus_at_least: None,
@@ -349,11 +368,17 @@ impl VoucherAudit {
         Some(self.redis_stock? - self.redis_stock_due?)
     }
 
-    /// The surplus where it is exact, since nothing is on its way or waits for a decision, and is no failure already: not 0.
+    /// The surplus that is certain and no failure already; not 0. Nothing is on its way or waits for a decision, and two looks
+    /// found the voucher the same, so nothing moved while its numbers were read.
     #[must_use]
     pub fn settled_surplus(&self) -> Option<i64> {
+        self.possible_surplus().filter(|_| self.is_at_rest)
+    }
+
+    /// What one look says of it: the numbers may be of different moments.
+    pub(super) fn possible_surplus(&self) -> Option<i64> {
         let is_failure = self.surplus_at_least.is_some_and(|surplus| surplus > 0);
-        let is_settled = self.in_flight + self.dead == 0 && !is_failure;
+        let is_settled = self.in_flight + self.dead + self.in_flight_events == 0 && !is_failure;
         self.redis_surplus().filter(|surplus| is_settled && *surplus != 0)
     }
 

@@ -41,7 +41,8 @@ struct RedisUnits {
     has_journal: bool,
     /// Of orders that the journal holds as admitted, and that are in flight or dead and have no row.
     open: i64,
-    /// Of orders that the journal does not hold: their producers may have taken them from the stock in Redis or not.
+    /// Of orders that the journal does not hold: their producers may have taken them from the stock in Redis or not. And of
+    /// orders with an event that was not done when the audit began: it may have given them back.
     doubtful: i64,
 }
 
@@ -83,7 +84,7 @@ impl SurplusCheck {
 
     /// Counts what an order says about the stock in Redis. One whose entry is not known may have been admitted after that stock
     /// was read.
-    pub(super) fn count(&mut self, column: Column, group: &[Admission]) {
+    pub(super) fn count(&mut self, column: Column, group: &[Admission], has_open_event: bool) {
         let [first, ..] = group else { return };
         let quantity = i64::from(first.quantity);
         let is_journaled =
@@ -96,6 +97,10 @@ impl SurplusCheck {
             _ if is_open && is_journaled => units.open += quantity,
             Column::Written if !is_journaled => units.doubtful += quantity,
             _ => {}
+        }
+        // Its units may have come back to both stocks between the two readings.
+        if has_open_event {
+            units.doubtful += quantity;
         }
     }
 

@@ -33,7 +33,7 @@ fn row(order: &Order) -> AuditRow {
         quantity: 1,
         state: RowState::Live,
         order_state: RowStatus::Unpaid,
-        has_entry: true,
+        entry: Some(entry(1)),
     }
 }
 
@@ -202,8 +202,11 @@ fn a_trimmed_entry_is_followed_by_its_journal() {
     );
     input.sort();
     input.set_in_flight(EntryId::MIN, &HashSet::new());
+    input.set_read_to(entry(9), 2);
     input.add_row(&row(&order(1, 1)));
     input.add_row(&row(&order(8, 8)));
+    let came_later = EntryId { ms: 2, seq: 0 };
+    input.add_row(&AuditRow { entry: Some(came_later), ..row(&order(9, 9)) });
     input.voucher(VOUCHER.try_into().unwrap());
     let audit = audited(input);
     assert_eq!((audit.admitted, audit.written, audit.released, audit.lost.total), (3, 1, 1, 1));

@@ -44,7 +44,8 @@ To find vouchers that MySQL does not know, it looks through all keys of Redis fo
 --voucher saves that.
 
 A surplus is what Redis offers beyond what MySQL will have once everything in flight and dead is
-written. The number in the table is exact at a quiet moment only. It is negative after refusals
+written. The number in the table is exact at a quiet moment only: a sentence below the table
+names a surplus only if two looks found the voucher the same. It is negative after refusals
 for want of stock are given back. To raise no false alarm in a busy sale, the failure counts
 only what is certain: vouchers that lua/admit.lua sells, without the units of orders that their
 journal does not know.";
