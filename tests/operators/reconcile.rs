@@ -536,3 +536,23 @@ async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
     assert!(ahead.contains("lies in the future"), "{ahead}");
     assert!(worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_died_of_a_taken_id_holds_its_units_and_is_counted() {
+    let site = Site::open().await;
+    load_complete(&site, 10, UNITS).await;
+    let (order, owner, buyer) = (BIG + 5, BIG + 5, 77);
+    // Somebody cancels an order that nobody placed. Its id is then used for the order of another user.
+    append(&site, "cancelled", order, 10).await;
+    let worker = site.worker("w").start();
+    site.settled().await;
+    site.admit(order, buyer, 10, 3).await;
+    until("it is buried", || async { site.dead().await.len() == 1 }).await;
+    site.settled().await;
+    assert_eq!(site.dead().await[0]["dead:reason"], "id_taken");
+    let look = program(&site).run("reconcile --json").json();
+    let voucher = &look["vouchers"][0];
+    let dead = (&voucher["dead_orders"], &voucher["dead_units"]);
+    assert_eq!(dead, (&json!(1), &json!(3)), "the order of {buyer} under the id of {owner}: {look:#}");
+    assert!(worker.stop().await.success());
+}

@@ -1,16 +1,16 @@
 //! Goes through both sides once, and leaves the orders and users of which they do not say the same: candidates, which are looked
 //! at one by one afterwards. What is said here need not be of one moment, as long as it is soon.
 
+mod dead;
 mod stream;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use tidegate_operations::{change::Job, pace::Pace, reconciled::DifferenceKind};
 use tidegate_orders::{
     JournalEntry, JournalField, UserId, VoucherId,
     gate::Moment,
     journal::{JournalSum, Sum},
-    order_status::LetterFact,
 };
 use tidegate_stream::EntryId;
 
@@ -18,7 +18,7 @@ use crate::{
     in_flight::{InFlight, Places},
     judge::{FinalOrder, holds, is_before, is_set_by_others, is_since},
     mysql_side::{EventSum, OrderRow},
-    redis_side::{DeadLetter, DeadOrder, DeadOrders},
+    redis_side::DeadOrders,
     report::Tally,
     stores::{LookError, Stores},
     table::{Part, Said, Table, hash_of},
@@ -35,8 +35,6 @@ const COUNTED: u64 = 100_000;
 /// Rows whose status others have set that are looked at again. They are no failure, and there may be millions: more than these
 /// are only counted.
 const BY_OTHERS: usize = 10_000;
-/// Dead letters that are looked up in MySQL at once.
-const LOOKUP: usize = 500;
 
 /// What a side says of an order.
 const HOLDS: i64 = 1;
@@ -230,49 +228,6 @@ impl<'a> Pass<'a> {
         if let Some(sum) = sum {
             let end = self.stores.gate.moment(voucher).await?;
             self.counted.sums.insert(place, (sum.finish(&end), sum.loaded()));
-        }
-        Ok(())
-    }
-
-    async fn read_dead(&mut self) -> Result<(), LookError> {
-        let mut dead = Vec::new();
-        let add = |letter| match letter {
-            DeadLetter::Order(order) => dead.push(order),
-            // Where it seems lost it is looked at again.
-            DeadLetter::Event(_) => {}
-        };
-        self.stores.redis().read_dead(self.places, self.pace, add).await?;
-        let mut orders: Vec<_> = dead.into_iter().map(|it| ((it.place, it.order), it)).collect();
-        orders.sort_unstable_by_key(|(key, _)| *key);
-        orders.dedup_by_key(|(key, _)| *key);
-        if self.part == Part::WHOLE {
-            self.count_dead(&orders).await?;
-        }
-        for ((place, order), letter) in orders {
-            let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, order)) else { continue };
-            let what = if sale.is_complete {
-                hash_of(&[HOLDS, letter.user, letter.quantity])
-            } else {
-                hash_of(&[KNOWN])
-            };
-            self.orders.take(&Said { id: order, voucher: place, what });
-        }
-        Ok(())
-    }
-
-    /// Counts the dead orders that no row and no refusal of MySQL has ended.
-    async fn count_dead(&mut self, dead: &[((u32, i64), DeadOrder)]) -> Result<(), LookError> {
-        let mysql = self.stores.mysql();
-        for dead in dead.chunks(LOOKUP) {
-            let ids: Vec<i64> = dead.iter().map(|((_, order), _)| *order).collect();
-            let mut ended: HashSet<i64> = mysql.orders(&ids).await?.into_iter().map(|row| row.id).collect();
-            ended.extend(mysql.refusals(&ids).await?.into_iter().map(|row| row.id));
-            for ((place, order), letter) in dead {
-                if !ended.contains(order) && letter.fact == LetterFact::Order {
-                    let counts = self.counted.dead.entry(*place).or_default();
-                    (counts.0, counts.1) = (counts.0 + 1, counts.1 + letter.quantity);
-                }
-            }
         }
         Ok(())
     }

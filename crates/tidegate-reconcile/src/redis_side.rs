@@ -22,6 +22,8 @@ use crate::{in_flight::Places, table::hash_of_id};
 
 /// Fields, members and entries a page.
 const PAGE: u16 = 1_000;
+/// How much later than its note in the journal an entry is looked for.
+const ENTRY_LATER_MS: u64 = 50;
 /// Why an entry is buried whose id another order has.
 const ID_TAKEN: &str = "id_taken";
 
@@ -184,14 +186,20 @@ impl RedisSide<'_> {
         Ok(note.filter(|note| note.by.as_deref() != Some("rebuild")).and_then(|note| note.at_ms).unwrap_or(0))
     }
 
-    /// Whether the stream holds the entry with which this order was admitted in that millisecond.
+    /// Whether the stream holds the entry with which this order was admitted at that time. On a busy machine, the entry's id may
+    /// be some milliseconds later than the journal's time.
     pub(crate) async fn has_entry(&self, order: i64, at_ms: i64) -> Result<bool, StreamError> {
         let Ok(ms) = u64::try_from(at_ms) else { return Ok(false) };
-        let stream = &self.inspector.names().stream;
         let before = ms.checked_sub(1).map_or(EntryId::MIN, |ms| EntryId { ms, seq: u64::MAX });
-        let page = self.inspector.page(stream, (before, EntryId { ms, seq: u64::MAX }), PAGE).await?;
+        let last = EntryId { ms: ms.saturating_add(ENTRY_LATER_MS), seq: u64::MAX };
         let is_its = |entry: &Entry| self.keys.fields().decode(entry).is_ok_and(|it| it.id.get() == order);
-        Ok(page.iter().any(is_its))
+        let mut pages = self.stream_pages((before, last));
+        while let Some(page) = pages.next(u64::MAX).await? {
+            if page.iter().any(is_its) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
