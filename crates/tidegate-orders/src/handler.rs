@@ -3,7 +3,6 @@
 
 mod earlier;
 mod events;
-mod limited_log;
 mod predict;
 mod results;
 
@@ -20,6 +19,7 @@ use crate::{
     batch_trace::{BatchTrace, BatchTracer},
     gate::{Gate, GateError, Release, ReleaseReply, UserAfter},
     ledger::{Contention, EndedOrder, EndedOrders, Incoming, IncomingEvent, Ledger, Refusal, Verdict},
+    limited_log::LimitedLog,
     order::{OrderId, UserId, VoucherId},
     order_counters::{OrderCounters, OrderCounts},
     partition::Partition,
@@ -28,7 +28,6 @@ use crate::{
     wire::{FieldNames, Message},
 };
 use earlier::EarlierEntries;
-use limited_log::LimitedLog;
 pub use predict::Predicted;
 pub use results::AnnouncedEntries;
 use results::Results;

@@ -16,20 +16,31 @@ use crate::ledger::{Incoming, Refusal};
 const LOGGED_ONE_BY_ONE: u64 = 3;
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// What all lanes of a process log by reasons. The first of each period have a line each, the others a sum at its end.
+/// What a process logs by reasons. The first of each period have a line each, the others a sum at its end.
 #[derive(Debug)]
 pub struct LimitedLog {
     period: Duration,
+    /// What the sums say.
+    rest: &'static str,
     counts: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Default for LimitedLog {
+    /// The log of all lanes.
     fn default() -> Self {
-        Self { period: PERIOD, counts: Mutex::default() }
+        Self::new(
+            "more orders refused, events rejected or payments to give back: the tables tidegate_refusal and tidegate_event have them",
+        )
     }
 }
 
 impl LimitedLog {
+    /// A log whose sums say `rest`.
+    #[must_use]
+    pub const fn new(rest: &'static str) -> Self {
+        Self { period: PERIOD, rest, counts: Mutex::new(BTreeMap::new()) }
+    }
+
     /// Logs a refusal, or counts it for the sum of this period.
     pub fn refusal(self: &Arc<Self>, Incoming { order, entry }: &Incoming, refusal: Refusal) {
         let reason = refusal.word();
@@ -69,12 +80,7 @@ impl LimitedLog {
         let counts = mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner));
         for (reason, count) in counts {
             if let more @ 1.. = count.saturating_sub(LOGGED_ONE_BY_ONE) {
-                tracing::warn!(
-                    reason,
-                    count = more,
-                    within_s = self.period.as_secs(),
-                    "more orders refused, events rejected or payments to give back: the tables tidegate_refusal and tidegate_event have them"
-                );
+                tracing::warn!(reason, count = more, within_s = self.period.as_secs(), "{}", self.rest);
             }
         }
     }
@@ -151,7 +157,9 @@ mod tests {
         let said = Said::default();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(said.clone()).finish();
         let _said = tracing::subscriber::set_default(subscriber);
-        let log = Arc::new(LimitedLog { period: Duration::from_millis(200), counts: Mutex::default() });
+        let mut log = LimitedLog::default();
+        log.period = Duration::from_millis(200);
+        let log = Arc::new(log);
         let refuse = |times: u32, refusal| {
             for id in 1..=times {
                 log.refusal(&Incoming { order: order(id.into()), entry: EntryId::MIN }, refusal);
