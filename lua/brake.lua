@@ -1,24 +1,39 @@
 -- Marks sales as busy, or says until when they are served: whoever asks for an order hears 11. A pause stays
--- as it is, and of a sale that is not there nothing is made.
+-- as it is, and of a sale that is not there nothing is made. A sale whose voucher is no hash is left out.
 -- KEYS[1] stock: string, without limits; KEYS[2] stock: with limits; KEYS[3] voucher: hash, gets the field
 -- brake; KEYS[4] and all that follow: the same of the next voucher, and so on
 -- ARGV[1] mark: 'until' refuses until a time, 'from' refuses from a time on, '' takes away what refuses
 -- ARGV[2] milliseconds from now on, by the clock of Redis: that time; '' without a mark
--- Reply: number of the sales whose mark was written, or taken away
+-- Reply: a list. First the number of the sales whose mark was written, or taken away; then the place of each
+-- voucher that was left out because its key holds another type, counted from 1
 -- Error BADARG: an argument is not what it must be
 local call, find, mark, span = redis.call, string.find, ARGV[1], ARGV[2]
 if #KEYS == 0 or #KEYS % 3 ~= 0 or #ARGV ~= 2
   or mark ~= '' and not ((mark == 'until' or mark == 'from') and #span < 9 and find(span, '^%d+$')) then
   return redis.error_reply('BADARG wanted: 3 keys a voucher, a mark, milliseconds')
 end
-local time, changed = call('TIME'), 0
-local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local vouchers, reply = {}, { 0 }
 for at = 1, #KEYS, 3 do
-  if mark == '' then
-    changed = changed + call('HDEL', KEYS[at + 2], 'brake')
-  elseif call('EXISTS', KEYS[at], KEYS[at + 1]) > 0 then
-    call('HSET', KEYS[at + 2], 'brake', mark .. ' ' .. string.format('%d', now_ms + span))
-    changed = changed + 1
+  -- HGET and no TYPE: users of Redis that were set up for earlier versions have no right to TYPE.
+  local brake = redis.pcall('HGET', KEYS[at + 2], 'brake')
+  if type(brake) ~= 'table' then
+    if mark == '' or call('EXISTS', KEYS[at], KEYS[at + 1]) > 0 then
+      vouchers[#vouchers + 1] = KEYS[at + 2]
+    end
+  elseif find(brake.err, 'WRONGTYPE', 1, true) then
+    reply[#reply + 1] = (at + 2) / 3
+  else
+    return brake
   end
 end
-return changed
+local time = call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+for _, voucher in ipairs(vouchers) do
+  if mark == '' then
+    reply[1] = reply[1] + call('HDEL', voucher, 'brake')
+  else
+    call('HSET', voucher, 'brake', mark .. ' ' .. string.format('%d', now_ms + span))
+    reply[1] = reply[1] + 1
+  end
+end
+return reply

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fred::interfaces::{HashesInterface, KeysInterface};
 use tidegate_orders::{
-    Gate,
+    Gate, VoucherId,
     gate::{AdmitReply, Brake, Scope},
 };
 use tokio::time::sleep;
@@ -124,14 +124,83 @@ async fn what_is_marked_is_a_sale_and_what_is_wrong_is_refused() {
     let (site, _, gate) = open().await;
     let vouchers: Vec<_> = (1..=450).map(|id| id.try_into().expect("an id")).collect();
     let busy = Brake::BusyFor(Duration::from_secs(60));
-    assert_eq!(gate.brake(&vouchers, busy).await.expect("Redis answers"), 1, "only 7 is on sale");
+    assert_eq!(marked(&gate, &vouchers, busy).await, (1, vec![]), "only 7 is on sale");
     assert!(!site.client.exists::<bool, _>("seckill:voucher:8").await.expect("Redis answers"));
     gate.pause(7.try_into().expect("an id"), Scope::Own).await.expect("Redis answers");
     gate.brake(&vouchers, busy).await.expect("Redis answers");
     assert_eq!(asks(&gate, 1).await, AdmitReply::Paused);
-    assert_eq!(gate.brake(&vouchers, Brake::Off).await.expect("Redis answers"), 1);
+    assert_eq!(marked(&gate, &vouchers, Brake::Off).await, (1, vec![]));
     assert_eq!(asks(&gate, 1).await, AdmitReply::Paused);
-    assert_eq!(gate.brake(&[], busy).await.expect("Redis answers"), 0);
+    assert_eq!(marked(&gate, &[], busy).await, (0, vec![]));
+    // A key that is no hash is left out, on the way there and back, and is not touched.
+    for voucher in [3, 250] {
+        site.redis_says(&["SET", &format!("seckill:voucher:{voucher}"), "rubbish"]).await;
+    }
+    assert_eq!(marked(&gate, &vouchers, busy).await, (1, vec![3, 250]));
+    assert_eq!(marked(&gate, &vouchers, Brake::Off).await, (1, vec![3, 250]));
+    assert_eq!(brake_of(&site, 7).await, None);
+    let kept: String = site.client.get("seckill:voucher:250").await.expect("Redis answers");
+    assert_eq!(kept, "rubbish");
+}
+
+/// How many sales were changed, and which vouchers were left out.
+async fn marked(gate: &Gate, vouchers: &[VoucherId], brake: Brake) -> (u64, Vec<i64>) {
+    let marks = gate.brake(vouchers, brake).await.expect("Redis answers");
+    (marks.changed, marks.left_out.iter().map(|voucher| voucher.get()).collect())
+}
+
+/// The mark of a sale that needs workers: until when it is served.
+async fn served_until_ms(site: &Site, voucher: i64) -> u64 {
+    let mark = brake_of(site, voucher).await.unwrap_or_default();
+    mark.strip_prefix("from ").map_or(0, |ms| ms.parse().expect("milliseconds"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voucher_whose_key_is_no_hash_makes_no_other_sale_busy_and_is_named() {
+    let (site, program, gate) = open().await;
+    for voucher in [6, 8] {
+        program.run(&format!("voucher load --voucher {voucher} --stock 100")).expect(0);
+    }
+    let worker = site.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
+    until("sales are marked", || async { brake_of(&site, 8).await.is_some() }).await;
+    site.redis_says(&["DEL", "seckill:voucher:6"]).await;
+    site.redis_says(&["SET", "seckill:voucher:6", "rubbish"]).await;
+    worker.says("a voucher cannot be marked as busy").await;
+    assert!(worker.log().contains("voucher=6"), "{}", worker.log());
+    let broken = served_until_ms(&site, 8).await;
+    until("the marks of the others are renewed", || async {
+        served_until_ms(&site, 7).await > broken && served_until_ms(&site, 8).await > broken
+    })
+    .await;
+    assert_eq!(asks(&gate, 1).await, AdmitReply::Admitted);
+    assert_eq!(get(&worker, "/metrics").await.samples().get("tidegate_busy"), Some(&0.0));
+    assert!(worker.stop().await.success());
+    // The marks can be taken away, too.
+    let last = site.worker("u").start();
+    until("no mark is left", || async {
+        brake_of(&site, 7).await.is_none() && brake_of(&site, 8).await.is_none()
+    })
+    .await;
+    assert!(last.stop().await.success());
+    assert_eq!(asks(&gate, 2).await, AdmitReply::Admitted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_cannot_renew_the_marks_says_so_and_counts_as_busy_until_it_can() {
+    let (site, _, gate) = open().await;
+    let worker = site.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
+    until("the sale is marked", || async { brake_of(&site, 7).await.is_some() }).await;
+    let busy = async || get(&worker, "/metrics").await.samples().get("tidegate_busy").copied();
+    assert_eq!(busy().await, Some(0.0));
+    site.redis_says(&["ACL", "SETUSER", "default", "-hset"]).await;
+    let mut ids = 1..;
+    until_told(&gate, &mut ids, AdmitReply::Busy).await;
+    until("the metric says so", || async { busy().await == Some(1.0) }).await;
+    worker.says("marks of sales are not renewed").await;
+    site.redis_says(&["ACL", "SETUSER", "default", "+hset"]).await;
+    until("the metric says that it is over", || async { busy().await == Some(0.0) }).await;
+    until_told(&gate, &mut ids, AdmitReply::Admitted).await;
+    assert!(worker.stop().await.success());
 }
 
 /// Load that is just above what the fleet can write: the sale is busy now and then, never back and forth.

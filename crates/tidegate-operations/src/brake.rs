@@ -9,7 +9,11 @@ use std::{
 use anyhow::Context;
 use fred::{clients::Pool, interfaces::KeysInterface};
 use sqlx::MySqlPool;
-use tidegate_orders::{Gate, Keys, VoucherId, gate::Brake, vouchers};
+use tidegate_orders::{
+    Gate, Keys, VoucherId,
+    gate::{Brake, BusyMarks},
+    vouchers,
+};
 use tidegate_stream::{EntryId, PageSize, StreamInspector};
 
 use crate::settings::SystemSettings;
@@ -41,14 +45,14 @@ impl BrakeSettings {
 }
 
 /// What a pass came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Braked {
     /// The fleet is too far behind.
     pub is_busy: bool,
     /// Age of its oldest unread entry; zero when there is none.
     pub oldest_unread: Duration,
-    /// Sales that have a mark.
-    pub sales: u64,
+    /// Sales that have a mark, and vouchers that cannot have one.
+    pub sales: BusyMarks,
 }
 
 /// Brakes. Two of them do no harm.
@@ -67,6 +71,8 @@ pub struct Braker {
     /// What MySQL has on sale.
     listed: Vec<VoucherId>,
     listed_at: Option<Instant>,
+    /// Until when sales that need workers are served; None: they need none.
+    served_until: Option<Instant>,
 }
 
 impl Braker {
@@ -86,7 +92,15 @@ impl Braker {
             page: PageSize::new(LAST_ENTRIES),
             listed: Vec::new(),
             listed_at: None,
+            served_until: settings.needs_workers.then(|| Instant::now() + MARK_LASTS),
         }
+    }
+
+    /// Whether buyers hear that sales are busy: the fleet is too far behind, or sales need workers and their marks were not renewed
+    /// in time. It counts for the one that marks, and also after a pass that failed.
+    #[must_use]
+    pub fn is_refusing(&self) -> bool {
+        self.is_busy || self.served_until.is_some_and(|until| until <= Instant::now())
     }
 
     /// Looks at the backlog once, and marks sales, or takes marks away.
@@ -106,8 +120,11 @@ impl Braker {
         let sold: Vec<VoucherId> = self.sold.keys().copied().collect();
         let sales = match (self.settings.needs_workers, self.is_busy) {
             (false, true) => self.gate.brake(&sold, Brake::BusyFor(MARK_LASTS)).await,
-            (false, false) if was_busy => self.gate.brake(&sold, Brake::Off).await.map(|_| 0),
-            (false, false) => Ok(0),
+            (false, false) if was_busy => {
+                let off = self.gate.brake(&sold, Brake::Off).await;
+                off.map(|marks| BusyMarks { changed: 0, ..marks })
+            }
+            (false, false) => Ok(BusyMarks::default()),
             (true, is_busy) => {
                 let span = if is_busy { Duration::ZERO } else { MARK_LASTS };
                 let all: BTreeSet<VoucherId> = sold.into_iter().chain(self.listed.iter().copied()).collect();
@@ -116,6 +133,9 @@ impl Braker {
             }
         };
         let sales = sales.context("Failed to mark sales")?;
+        if self.settings.needs_workers {
+            self.served_until = Some(Instant::now() + MARK_LASTS);
+        }
         if !self.is_busy {
             self.sold.clear();
         }
@@ -159,14 +179,14 @@ impl Braker {
     }
 
     /// Where sales needed workers before, and do not any more: takes their marks away, which would not end by themselves. To be
-    /// called now and then, as workers with the settings of before may still live.
+    /// called now and then, as workers with the settings of before may still live. Answers with what it has changed.
     ///
     /// # Errors
     /// When a store does not answer; the next call goes on.
-    pub async fn forget_need(&self) -> anyhow::Result<()> {
+    pub async fn forget_need(&self) -> anyhow::Result<BusyMarks> {
         let note = self.keys.sales_need_workers();
         if self.settings.needs_workers || !self.redis.exists::<bool, _>(&note).await? {
-            return Ok(());
+            return Ok(BusyMarks::default());
         }
         // First the note: a worker of before that still marks sales writes it again.
         self.redis.del::<(), _>(&note).await?;
@@ -178,7 +198,7 @@ impl Braker {
         if forgotten.is_err() {
             self.redis.set::<(), _, _>(&note, "yes", None, None, false).await?;
         }
-        forgotten.map(|_| ())
+        forgotten
     }
 }
 

@@ -54,7 +54,7 @@ use self::{
     release::Releases, uses::UseCalls,
 };
 pub use self::{
-    brake::Brake,
+    brake::{Brake, BusyMarks},
     confirmed::{Confirmation, ConfirmedIn},
     delist::{DelistReply, RemovedKeys, SaleKeys},
     fold::{FoldReply, MOST_FOLDED, OrderFold},

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Gate, GateError, understood};
+use fred::types::Value;
+
+use super::{Gate, GateError};
 use crate::order::VoucherId;
 
 /// Vouchers a call, so that it is a short one.
@@ -20,27 +22,67 @@ pub enum Brake {
     Off,
 }
 
+/// The sales that were marked, and the vouchers that cannot be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BusyMarks {
+    /// How many sales got a mark, or lost one.
+    pub changed: u64,
+    /// Vouchers whose key in Redis is no hash, so it holds no mark.
+    pub left_out: Vec<VoucherId>,
+}
+
 impl Gate {
-    /// Tells the sales of these vouchers, of this gate's partition. A pause stays as it is; a voucher without a stock gets no mark.
-    /// Answers with how many got a mark, or lost one.
+    /// Tells the sales of these vouchers, of this gate's partition. A pause stays as it is; a voucher without a stock gets no
+    /// mark, and one whose key is no hash is left out.
     ///
     /// # Errors
     /// See [`GateError`]. Those before may have their marks.
-    pub async fn brake(&self, vouchers: &[VoucherId], brake: Brake) -> Result<u64, GateError> {
+    pub async fn brake(&self, vouchers: &[VoucherId], brake: Brake) -> Result<BusyMarks, GateError> {
         let (mark, span) = match brake {
             Brake::BusyFor(span) => ("until", span.as_millis().to_string()),
             Brake::ServedFor(span) => ("from", span.as_millis().to_string()),
             Brake::Off => ("", String::new()),
         };
-        let mut changed = 0;
+        let mut marks = BusyMarks::default();
         for vouchers in vouchers.chunks(MOST) {
             let keys = vouchers.iter().flat_map(|voucher| {
                 [self.keys.stock(*voucher), self.keys.limited(*voucher), self.keys.voucher(*voucher)]
             });
             let args = vec![mark.into(), span.as_str().into()];
             let reply = self.brake.call(&self.pool, keys.collect(), args).await?;
-            changed += understood("brake.lua", &reply, |count| u64::try_from(count).ok())?;
+            let Some((changed, left_out)) = parse(&reply, vouchers) else {
+                return Err(GateError::Unexpected {
+                    place: "brake.lua".to_owned(),
+                    got: format!("{reply:?}"),
+                });
+            };
+            marks.changed += changed;
+            marks.left_out.extend(left_out);
         }
-        Ok(changed)
+        Ok(marks)
+    }
+}
+
+/// How many sales were changed, and which of these vouchers were left out.
+fn parse(reply: &Value, vouchers: &[VoucherId]) -> Option<(u64, Vec<VoucherId>)> {
+    let Value::Array(numbers) = reply else { return None };
+    let (changed, places) = numbers.split_first()?;
+    let at_place = |place: &Value| vouchers.get(usize::try_from(place.as_i64()?.checked_sub(1)?).ok()?);
+    let left_out: Option<Vec<VoucherId>> = places.iter().map(|place| at_place(place).copied()).collect();
+    Some((u64::try_from(changed.as_i64()?).ok()?, left_out?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_no_voucher_has_is_no_reply() {
+        let vouchers = [7, 9].map(|id| VoucherId::try_from(id).unwrap());
+        let reply = |numbers: &[i64]| Value::Array(numbers.iter().map(|number| (*number).into()).collect());
+        assert_eq!(parse(&reply(&[1, 2]), &vouchers), Some((1, vec![vouchers[1]])));
+        for wrong in [reply(&[]), reply(&[-1]), reply(&[1, 0]), reply(&[1, 3]), Value::Integer(1)] {
+            assert_eq!(parse(&wrong, &vouchers), None, "{wrong:?}");
+        }
     }
 }

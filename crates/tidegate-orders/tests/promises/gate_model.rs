@@ -417,7 +417,7 @@ async fn apply(ground: &Ground, model: &Model, step: &Step) -> Result<Reply> {
             return reply_of(gate.restock(voucher(), before, &now, units).await, Reply::Restock);
         }
         Step::Pause(scope) => return Ok(Reply::Changed(gate.pause(voucher(), scope).await?)),
-        Step::Brake(brake) => return Ok(Reply::Changed(gate.brake(&[voucher()], brake).await? == 1)),
+        Step::Brake(brake) => return Ok(Reply::Changed(gate.brake(&[voucher()], brake).await?.changed == 1)),
         Step::Resume(scope) => return Ok(Reply::Changed(gate.resume(voucher(), scope).await?)),
         Step::Window { begin, end } => {
             let key = keys.voucher(voucher());
