@@ -12,6 +12,7 @@ use nix::{
     unistd::Pid,
 };
 use rand::RngExt;
+use sqlx::AssertSqlSafe;
 use tidegate_lab::{Proxy, Seeds};
 use tidegate_orders::{
     Gate, KeyTemplates, Keys, OrderIdAllocator, Partition,
@@ -20,6 +21,7 @@ use tidegate_orders::{
 use tokio::time::sleep;
 
 use crate::{
+    ground::sql,
     program::{Program, Run},
     site::{Site, WorkerPlan, redis_pool, until},
 };
@@ -277,6 +279,35 @@ async fn a_change_that_is_killed_at_each_of_its_steps_goes_on_where_it_stood() {
     let worker = ground.worker("last", to).start();
     ground.sell(to, 2).await;
     ground.all_written().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_are_not_paid_in_time_expire_in_the_partitions_of_the_new_list() {
+    let (from, to) = ("3,1,0", "10,3,43,11,2,42,12,1,41,13,0,40");
+    let mut ground = Ground::open(from).await;
+    sql(&ground.site, "UPDATE tb_seckill_voucher SET pay_within = 3600").await;
+    let mut worker = ground.worker("w", from).start();
+    ground.sell(from, 3).await;
+    ground.all_written().await;
+    let kept = async |code: &str| -> i64 {
+        let kept = format!("SELECT COUNT(*) FROM tidegate_unpaid_order WHERE partition_code = {code}");
+        sqlx::query_scalar(AssertSqlSafe(kept)).fetch_one(&ground.site.pool).await.expect("MySQL answers")
+    };
+    assert_eq!(kept("64 * 3 + voucher_id % 3").await, 24);
+    ground.change(from, to).await.expect(0);
+    assert_eq!(worker.ended().await.code(), Some(2));
+    assert_eq!(kept("64 * 12 + voucher_id % 12").await, 24);
+    // One was written by a worker of an earlier version.
+    let due = "UPDATE tidegate_unpaid_order SET due_ms = 1, ask_ms = 1, partition_code = IF(voucher_id = 5, 0, partition_code)";
+    sql(&ground.site, due).await;
+    let worker = ground.worker("next", to).start();
+    until("all have expired", || async { ground.site.live_orders().await.is_empty() }).await;
+    ground.admitted.clear();
+    ground.units_are(to).await;
+    ground.adds_up(to);
+    let shown = ground.program(to).run("partitions show").expect(0);
+    assert!(shown.stdout.contains("0 entries to be settled, 0 dead letters"), "{shown:#?}");
     assert!(worker.stop().await.success());
 }
 

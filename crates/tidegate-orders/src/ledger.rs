@@ -43,7 +43,10 @@ use sqlx::MySqlPool;
 use tidegate_stream::{EntryId, Outage};
 use tokio::time::timeout;
 
-use crate::order::{Order, VoucherId};
+use crate::{
+    order::{Order, VoucherId},
+    partition::Partition,
+};
 pub use cancel_unwritten::Cancellation;
 pub use dry_run::{DryRun, Snapshot};
 pub use event_verdict::{EndedOrder, EndedOrders, EventVerdict, IncomingEvent};
@@ -88,6 +91,8 @@ pub struct Ledger {
     contentions: Arc<Contentions>,
     refused: Arc<RefusedVouchers>,
     terms: Arc<KnownTerms>,
+    /// One of the system's, for its list.
+    partition: Partition,
     commits_in_packet: Arc<AtomicBool>,
 }
 
@@ -123,6 +128,7 @@ impl Ledger {
             contentions: Arc::default(),
             refused: Arc::default(),
             terms: Arc::default(),
+            partition: Partition::default(),
             commits_in_packet: Arc::default(),
         }
     }
@@ -153,10 +159,11 @@ impl Ledger {
     }
 
     /// Lets orders expire that are not paid `default` after they were written, where their voucher says nothing else; zero:
-    /// they never do.
+    /// they never do. `partition` is any one of the system: its list says which sweeper finds which order.
     #[must_use]
-    pub fn with_pay_within(self, default: Duration) -> Self {
-        Self { terms: Arc::new(KnownTerms::with_default(default)), ..self }
+    pub fn with_pay_within(self, default: Duration, partition: &Partition) -> Self {
+        let terms = Arc::new(KnownTerms::with_default(default));
+        Self { terms, partition: partition.clone(), ..self }
     }
 
     /// How often others were in the way.
@@ -279,7 +286,7 @@ impl Ledger {
             return Ok(WriteOutcome::Mismatch(Mismatch::PartialStock));
         }
         let guard = self.guard(part, &changes, (knowledge, known));
-        let written = self.send(session, sql::write(&changes, guard)).await;
+        let written = self.send(session, sql::write(&changes, guard, &self.partition)).await;
         if guard == Guard::Locked {
             written?;
             return Ok(WriteOutcome::Committed);

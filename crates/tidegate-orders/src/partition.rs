@@ -1,7 +1,7 @@
 //! A system may be spread over partitions. Each is a system like any other: its vouchers, its stream, its locks, all under
 //! names that share a tag, and so a slot of a Redis Cluster.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, ops::RangeInclusive, sync::Arc};
 
 use tidegate_stream::Death;
 
@@ -99,6 +99,41 @@ impl Partition {
         }
     }
 
+    /// The number by which a row keeps the partition of its voucher: `64 P + i`, with 64 for the whole of a system without
+    /// partitions. With P in it, a row that was written under another list is found, and 0 says that no program has set it.
+    #[must_use]
+    pub fn code_of(&self, voucher: VoucherId) -> i64 {
+        let place = Self::index_of(voucher, self.tags.len());
+        self.first_code().saturating_add(i64::try_from(place).unwrap_or(0))
+    }
+
+    /// The code of the vouchers that belong here.
+    #[must_use]
+    pub fn code(&self) -> i64 {
+        self.first_code().saturating_add(self.low_bits())
+    }
+
+    /// The codes of all partitions of this list.
+    #[must_use]
+    pub fn codes(&self) -> RangeInclusive<i64> {
+        self.first_code()..=self.first_code() + self.partitions() - 1
+    }
+
+    /// SQL: the code of the voucher in `column`.
+    #[must_use]
+    pub fn code_in_sql(&self, column: &str) -> String {
+        format!("{} + {column} % {}", self.first_code(), self.partitions())
+    }
+
+    fn first_code(&self) -> i64 {
+        self.partitions() << BITS
+    }
+
+    /// How many there are; 1 for the whole.
+    fn partitions(&self) -> i64 {
+        i64::try_from(self.tags.len().max(1)).unwrap_or(1)
+    }
+
     /// Why the entry of a voucher may not be handled here.
     #[must_use]
     pub fn refuses(&self, voucher: VoucherId) -> Option<Death> {
@@ -183,6 +218,24 @@ mod tests {
         assert_eq!((whole.tag(), whole.prefix().as_str(), whole.sequence(7)), (None, "", 7));
         assert_eq!(whole.number(77), Some(77));
         assert!((1..100).all(|id| whole.owns(voucher(id))));
+    }
+
+    #[test]
+    fn no_two_lists_of_partitions_give_rows_the_same_code() {
+        let mut codes = BTreeSet::new();
+        for count in 1..=MOST_PARTITIONS {
+            let tags: Vec<String> = (0..count).map(|tag| tag.to_string()).collect();
+            for partition in Partition::all(&tags) {
+                assert!(partition.codes().contains(&partition.code()));
+                assert!(codes.insert(partition.code()), "{count}: {}", partition.code());
+            }
+        }
+        assert!(codes.iter().all(|code| (64..1 << 16).contains(code)), "they fit into SMALLINT UNSIGNED");
+        assert_eq!(Partition::default().codes(), 64..=64);
+        let three = three();
+        assert_eq!([3, 4, 5].map(|id| three[0].code_of(voucher(id))), [192, 193, 194]);
+        assert_eq!(three.iter().map(Partition::code).collect::<Vec<_>>(), [192, 193, 194]);
+        assert_eq!(three[1].code_in_sql("voucher_id"), "192 + voucher_id % 3");
     }
 
     #[test]

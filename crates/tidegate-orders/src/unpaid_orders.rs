@@ -1,6 +1,8 @@
 //! Orders that have to be paid in time: which are due, by the clock of MySQL, and when to look at them again.
 //!
-//! The rows are written and deleted by the ledger, in the transactions of their orders. Here they are only read, and put off.
+//! The rows are written and deleted by the ledger, in the transactions of their orders. Here they are only read, put off, and
+//! assigned to the partition of their voucher where the program that wrote them did not do so. All queries read by an index that
+//! begins with the partition, so they cost the same however many rows the other partitions have.
 
 use std::time::Duration;
 
@@ -16,8 +18,14 @@ use crate::{
 pub(crate) const NOW_MS: &str =
     "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(3)) DIV 1000";
 
+/// SQL: the table, read by the index that begins with the partition.
+const TABLE: &str = "tidegate_unpaid_order FORCE INDEX (idx_ask)";
+
 /// Orders that [`summary`] looks at, those that are to be looked at first.
 pub const SUMMED_UP: u32 = 100_000;
+
+/// Rows that one call of [`assign`] changes, at most.
+const ASSIGNED_AT_ONCE: usize = 1_000;
 
 /// An order that has to be paid in time, as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +41,7 @@ pub struct UnpaidOrder {
 /// How many orders have to be paid in time, and how late they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct UnpaidSummary {
-    /// Orders that are not paid yet and have a limit; of more than [`SUMMED_UP`], so many.
+    /// Orders that are not paid yet and have a limit; of more than [`SUMMED_UP`], at least so many.
     pub orders: u64,
     /// Of these, the ones whose time is over.
     pub overdue: u64,
@@ -43,15 +51,71 @@ pub struct UnpaidSummary {
     pub overdue_s: f64,
 }
 
+/// Whether rows are left that lack their partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assigned {
+    /// None, or only rows that other sessions hold.
+    All,
+    /// There may be some: the same call again goes on.
+    Some,
+}
+
+/// Notes in rows that lack it which partition they belong to, of whichever partition they are. Such rows are from before the column,
+/// from workers of earlier versions, or from before the list of partitions changed. A row that another session holds is left for a
+/// later call, so that it stops no other partition.
+///
+/// # Errors
+/// When MySQL does not answer. A transaction may be open then, so the session has to be closed.
+pub async fn assign(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx::Result<Assigned> {
+    for range in ranges_of_others(partition) {
+        let select = format!("SELECT order_id FROM {TABLE} WHERE {range} LIMIT");
+        // Nearly always there is none, and then it needs no transaction.
+        let first = sqlx::query(AssertSqlSafe(format!("{select} 1")));
+        if first.fetch_optional(&mut *mysql).await?.is_none() {
+            continue;
+        }
+        sqlx::raw_sql("START TRANSACTION").execute(&mut *mysql).await?;
+        let lock = format!("{select} {ASSIGNED_AT_ONCE} FOR UPDATE SKIP LOCKED");
+        let orders: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(lock)).fetch_all(&mut *mysql).await?;
+        let number = orders.len();
+        if number > 0 {
+            let code = partition.code_in_sql("u.voucher_id");
+            let sql = format!("UPDATE {} SET u.partition_code = {code}", joined(orders));
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *mysql).await?;
+        }
+        sqlx::raw_sql("COMMIT").execute(&mut *mysql).await?;
+        if number == ASSIGNED_AT_ONCE {
+            return Ok(Assigned::Some);
+        }
+    }
+    Ok(Assigned::All)
+}
+
+/// Conditions for rows that lack their partition, each a range of the index.
+fn ranges_of_others(partition: &Partition) -> [String; 2] {
+    let codes = partition.codes();
+    [format!("partition_code < {}", codes.start()), format!("partition_code > {}", codes.end())]
+}
+
+/// SQL: the rows `u` of these orders, in the order in which the ledger deletes them.
+fn joined(mut orders: Vec<i64>) -> String {
+    orders.sort_unstable();
+    let orders: Vec<String> = orders.iter().map(i64::to_string).collect();
+    format!(
+        "JSON_TABLE('[{}]', '$[*]' COLUMNS (id BIGINT PATH '$')) n \
+         STRAIGHT_JOIN tidegate_unpaid_order u FORCE INDEX (PRIMARY) ON u.order_id = n.id",
+        orders.join(",")
+    )
+}
+
 /// In how long the next order of a partition is to be looked at; zero: one is due now. None: there is no order with a limit.
 ///
 /// # Errors
 /// When MySQL does not answer.
 pub async fn next_in(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx::Result<Option<Duration>> {
-    let own = partition.condition("voucher_id");
     let sql = format!(
-        "SELECT CAST(ask_ms AS SIGNED) - ({NOW_MS}) FROM tidegate_unpaid_order FORCE INDEX (idx_ask) \
-         WHERE TRUE{own} ORDER BY ask_ms LIMIT 1"
+        "SELECT CAST(ask_ms AS SIGNED) - ({NOW_MS}) FROM {TABLE} WHERE partition_code = {} ORDER BY ask_ms LIMIT 1",
+        partition.code()
     );
     let left_ms: Option<i64> = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_optional(mysql).await?;
     Ok(left_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or_default())))
@@ -66,10 +130,10 @@ pub async fn due(
     partition: &Partition,
     most: usize,
 ) -> sqlx::Result<Vec<UnpaidOrder>> {
-    let own = partition.condition("voucher_id");
     let sql = format!(
-        "SELECT order_id, user_id, voucher_id FROM tidegate_unpaid_order FORCE INDEX (idx_ask) \
-         WHERE ask_ms <= {NOW_MS}{own} ORDER BY ask_ms LIMIT {most}"
+        "SELECT order_id, user_id, voucher_id FROM {TABLE} \
+         WHERE partition_code = {} AND ask_ms <= {NOW_MS} ORDER BY ask_ms LIMIT {most}",
+        partition.code()
     );
     let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(mysql).await?;
     let orders = rows.iter().map(parse).collect::<sqlx::Result<Vec<_>>>()?;
@@ -84,17 +148,8 @@ pub async fn ask_again(mysql: &mut MySqlConnection, orders: &[OrderId], pause: D
     if orders.is_empty() {
         return Ok(());
     }
-    let mut ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
-    // In the order in which the ledger deletes them.
-    ids.sort_unstable();
-    let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
-    let sql = format!(
-        "UPDATE JSON_TABLE('[{}]', '$[*]' COLUMNS (id BIGINT PATH '$')) n \
-         STRAIGHT_JOIN tidegate_unpaid_order u FORCE INDEX (PRIMARY) ON u.order_id = n.id \
-         SET u.ask_ms = {NOW_MS} + {}",
-        ids.join(","),
-        pause.as_millis()
-    );
+    let orders = joined(orders.iter().map(|order| order.get()).collect());
+    let sql = format!("UPDATE {orders} SET u.ask_ms = {NOW_MS} + {}", pause.as_millis());
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(mysql).await?;
     Ok(())
 }
@@ -104,26 +159,30 @@ pub async fn ask_again(mysql: &mut MySqlConnection, orders: &[OrderId], pause: D
 /// # Errors
 /// When MySQL does not answer.
 pub async fn ask_at_once(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx::Result<()> {
-    let own = partition.condition("voucher_id");
     let sql = format!(
-        "UPDATE tidegate_unpaid_order SET ask_ms = due_ms WHERE ask_ms > due_ms AND due_ms <= {NOW_MS}{own}"
+        "UPDATE {TABLE} SET ask_ms = due_ms \
+         WHERE partition_code = {} AND ask_ms > due_ms AND due_ms <= {NOW_MS}",
+        partition.code()
     );
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(mysql).await?;
     Ok(())
 }
 
 /// How many a partition has, and how late they are. By the index alone, from the end where the late ones are: many that have a long
-/// time do not hide one whose short time is over.
+/// time do not hide one whose short time is over. Rows that nobody has assigned yet count, too.
 ///
 /// # Errors
 /// When MySQL does not answer.
 pub async fn summary(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx::Result<UnpaidSummary> {
-    let own = partition.condition("voucher_id");
+    let (code, own) = (partition.code(), partition.code_in_sql("voucher_id"));
+    let [below, above] = ranges_of_others(partition)
+        .map(|range| format!("{range} AND {own} = {code} ORDER BY partition_code, ask_ms"));
+    let rows = [format!("partition_code = {code} ORDER BY ask_ms"), below, above]
+        .map(|wanted| format!("(SELECT due_ms FROM {TABLE} WHERE {wanted} LIMIT {SUMMED_UP})"))
+        .join(" UNION ALL ");
     let sql = format!(
         "SELECT COUNT(*), CAST(COALESCE(SUM(u.due_ms <= {NOW_MS}), 0) AS SIGNED), CAST(MIN(u.due_ms) AS SIGNED), \
-         CAST({NOW_MS} AS SIGNED) \
-         FROM (SELECT due_ms FROM tidegate_unpaid_order FORCE INDEX (idx_ask) \
-         WHERE TRUE{own} ORDER BY ask_ms LIMIT {SUMMED_UP}) u"
+         CAST({NOW_MS} AS SIGNED) FROM ({rows}) u"
     );
     let row = sqlx::query(AssertSqlSafe(sql)).fetch_one(mysql).await?;
     let number = |at: usize| row.try_get::<i64, _>(at).map(i64::unsigned_abs);

@@ -7,7 +7,11 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
-use tidegate_orders::{FleetMark, Keys, MarkState, fleet_mark::Marks, unpaid_orders};
+use tidegate_orders::{
+    FleetMark, Keys, MarkState,
+    fleet_mark::Marks,
+    unpaid_orders::{self, Assigned},
+};
 
 use super::ExpirationsView;
 use crate::{
@@ -78,6 +82,7 @@ pub async fn run(
 ) -> anyhow::Result<ExpirationsReport> {
     let mark = FleetMark::new(redis.clone(), &Keys::new(settings.keys.clone()), &settings.stream.name);
     let renewed = in_session(mysql, PATIENCE, async |session| {
+        while unpaid_orders::assign(session, settings.partition()).await? == Assigned::Some {}
         // Before anything expires: what was on its way may have been lost with the store that went back.
         unpaid_orders::ask_at_once(session, settings.partition()).await?;
         Ok(mark.renew(session).await?)

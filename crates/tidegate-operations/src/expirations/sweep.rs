@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use sqlx::{MySqlConnection, MySqlPool};
 use tidegate_orders::{
     Event, EventKind, FleetMark, Keys, MarkState, OrderId,
-    unpaid_orders::{self, UnpaidOrder},
+    unpaid_orders::{self, Assigned, UnpaidOrder},
     wire::event_fields,
 };
 use tidegate_stream::{EntryId, Stream, StreamInspector};
@@ -26,6 +26,8 @@ use crate::{consumers::Consumers, settings::SystemSettings, within::in_session};
 
 /// Events that a pass appends, at most.
 const PASS: usize = 1_000;
+/// Times that a pass assigns rows to their partitions, at most: its own orders wait meanwhile.
+const ASSIGN_CALLS: usize = 5;
 /// An order whose event was appended is looked at again after this long: the event may be lost, or wait for something that is
 /// held.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
@@ -101,6 +103,13 @@ impl Sweeper {
     }
 
     async fn pass_in(&mut self, session: &mut MySqlConnection) -> anyhow::Result<Pass> {
+        // Rows that other programs wrote belong to some partition: whichever sweeper finds them says to which.
+        for _ in 0..ASSIGN_CALLS {
+            let assigned = unpaid_orders::assign(session, self.keys.partition()).await;
+            if assigned.context("Failed to note the partitions of unpaid orders")? == Assigned::All {
+                break;
+            }
+        }
         let next_in = unpaid_orders::next_in(session, self.keys.partition()).await;
         let next_in = next_in.context("Failed to look for unpaid orders")?;
         let Some(next_in) = next_in else { return Ok(Pass::NoLimits) };

@@ -43,8 +43,8 @@ pub(super) const PROBE: &str = "UPDATE tidegate_probe \
         SELECT 1, 1, 1, 1, '', '' FROM DUAL WHERE FALSE;\
     INSERT INTO tidegate_event (order_id, step, event, outcome, user_id, voucher_id, entry_id) \
         SELECT 1, 1, '', '', 1, 1, '' FROM DUAL WHERE FALSE;\
-    REPLACE INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms) \
-        SELECT 1, 1, 1, 1, 1 FROM DUAL WHERE FALSE;\
+    REPLACE INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms, partition_code) \
+        SELECT 1, 1, 1, 1, 1, 1 FROM DUAL WHERE FALSE;\
     DELETE FROM tidegate_unpaid_order WHERE FALSE;\
     REPLACE INTO tidegate_limit_use (voucher_id, order_id, uses) SELECT 1, 1, '' FROM DUAL WHERE FALSE;\
     INSERT INTO tidegate_unannounced_result (order_id, entry_id, state, result) \

@@ -253,6 +253,20 @@ pub(super) const STEPS: &[Step] = &[
             min_length: 0,
         })
     ),
+    step!(
+        "0026_unpaid_order_partition",
+        "add tidegate_unpaid_order.partition_code, and begin idx_ask with it",
+        Fact::Column(AddedColumn {
+            table: UNPAID_ORDER,
+            name: "partition_code",
+            sql_type: "SMALLINT UNSIGNED NOT NULL DEFAULT 0",
+            data_type: "smallint",
+            unsigned: Sign::Unsigned,
+            null: Null::Refused,
+            default: Some("0"),
+            min_length: 0,
+        })
+    ),
 ];
 
 /// The steps whose facts are missing.

@@ -3,11 +3,13 @@
 use std::{collections::HashSet, time::Duration};
 
 use anyhow::Result;
-use sqlx::{AssertSqlSafe, Executor, MySqlPool, mysql::MySqlPoolOptions};
+use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_orders::{
     Event, EventKind, FleetMark, Incoming, KeyTemplates, Keys, Ledger, MarkState, Partition, Verdict,
-    ledger::IncomingEvent, schema, unpaid_orders,
+    ledger::IncomingEvent,
+    schema,
+    unpaid_orders::{self, Assigned},
 };
 use tidegate_stream::EntryId;
 
@@ -15,6 +17,10 @@ use crate::ground::{connect, order};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const MINUTE: Duration = Duration::from_secs(60);
+/// SQL: a table of the ten digits.
+const DIGITS: &str = "(SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 \
+                      UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)";
+const IN_A_DAY: &str = "(UNIX_TIMESTAMP() + 86400) * 1000";
 
 struct Books {
     _server: MysqlServer,
@@ -39,7 +45,7 @@ impl Books {
         let vouchers = "INSERT INTO tb_seckill_voucher (voucher_id, stock, pay_within) \
                         VALUES (1, 1000, NULL), (2, 1000, 900), (3, 1000, 0)";
         pool.execute(vouchers).await?;
-        let ledger = Ledger::new(pool.clone(), TIMEOUT).with_pay_within(default);
+        let ledger = Ledger::new(pool.clone(), TIMEOUT).with_pay_within(default, &Partition::default());
         Ok(Self { _server: server, pool, ledger })
     }
 
@@ -165,20 +171,137 @@ async fn what_is_due_is_found_once_and_again_after_a_pause() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_order_is_seen_behind_any_number_of_orders_that_have_time() -> Result<()> {
     let books = Books::open(Duration::ZERO).await?;
-    let digits = "(SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 \
-                  UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)";
-    let in_a_day = "(UNIX_TIMESTAMP() + 86400) * 1000";
+    let (digits, in_a_day) = (DIGITS, IN_A_DAY);
     let many = format!(
-        "INSERT INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms) \
-         SELECT 1 + a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d, 1, 1, {in_a_day}, {in_a_day} \
+        "INSERT INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms, partition_code) \
+         SELECT 1 + a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d, 1, 1, {in_a_day}, {in_a_day}, 64 \
          FROM {digits} a, {digits} b, {digits} c, {digits} d, {digits} e"
     );
     books.run(&many).await?;
-    books.run("INSERT INTO tidegate_unpaid_order VALUES (200000, 1, 1, 1000, 1000)").await?;
+    books.run("INSERT INTO tidegate_unpaid_order VALUES (200000, 1, 1, 1000, 1000, 64)").await?;
     let mut session = books.pool.acquire().await?;
     let summary = unpaid_orders::summary(&mut session, &Partition::default()).await?;
     assert_eq!((summary.orders, summary.overdue), (unpaid_orders::SUMMED_UP.into(), 1));
     assert_eq!(summary.oldest_due_ms, Some(1000));
+    Ok(())
+}
+
+/// Partitions of a system that has so many.
+fn partitions(count: usize) -> Vec<Partition> {
+    Partition::all(&(0..count).map(|tag| tag.to_string()).collect::<Vec<_>>())
+}
+
+/// Rows that a session has read in `work`, by indexes or whole.
+async fn rows_read<T>(
+    session: &mut MySqlConnection,
+    work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
+) -> Result<(i64, T)> {
+    let counted = async |session: &mut MySqlConnection| -> Result<i64> {
+        let rows: Vec<(String, String)> =
+            sqlx::query_as("SHOW SESSION STATUS LIKE 'Handler_read%'").fetch_all(session).await?;
+        rows.iter().map(|(_, count)| Ok(count.parse::<i64>()?)).sum()
+    };
+    let (first, second) = (counted(session).await?, counted(session).await?);
+    let done = work(session).await?;
+    let third = counted(session).await?;
+    // To look costs rows, too.
+    Ok((third - second - (second - first), done))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_reads_no_rows_of_other_partitions_however_many_are_due_there() -> Result<()> {
+    let books = Books::open(Duration::ZERO).await?;
+    let partitions = partitions(12);
+    // All are due, and nobody lets them expire. Voucher 12 is the first partition's.
+    let code = partitions[0].code_in_sql("(1 + id % 11)");
+    books
+        .run(&format!(
+            "INSERT INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms, partition_code) \
+             SELECT id, 1, 1 + id % 11, id, id, {code} FROM \
+             (SELECT 1 + a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d + 100000 * f.d id \
+             FROM {DIGITS} a, {DIGITS} b, {DIGITS} c, {DIGITS} d, {DIGITS} e, {DIGITS} f WHERE f.d < 3) ids"
+        ))
+        .await?;
+    books
+        .run(&format!(
+            "INSERT INTO tidegate_unpaid_order VALUES (1000000, 1, 12, {IN_A_DAY}, {IN_A_DAY}, {})",
+            partitions[0].code()
+        ))
+        .await?;
+    let mut session = books.pool.acquire().await?;
+    let own = &partitions[0];
+    let (rows, found) = rows_read(&mut session, async |session| {
+        let assigned = unpaid_orders::assign(session, own).await?;
+        let next_in = unpaid_orders::next_in(session, own).await?;
+        let due = unpaid_orders::due(session, own, 1_000).await?;
+        unpaid_orders::ask_at_once(session, own).await?;
+        let summary = unpaid_orders::summary(session, own).await?;
+        Ok((assigned, next_in > Some(MINUTE), due.len(), summary.orders))
+    })
+    .await?;
+    assert_eq!(found, (Assigned::All, true, 0, 1));
+    assert!(rows <= 50, "{rows} rows were read for one");
+    let (rows, due) =
+        rows_read(&mut session, async |session| unpaid_orders::due(session, &partitions[5], 1_000).await)
+            .await?;
+    assert_eq!(due.len(), 1_000);
+    assert!(rows <= 1_050, "{rows} rows were read for 1,000");
+    assert!(due.iter().all(|order| partitions[5].owns(order.voucher)));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_found_by_the_partition_of_its_voucher_whichever_partition_wrote_it() -> Result<()> {
+    let mut books = Books::open(Duration::ZERO).await?;
+    let partitions = partitions(3);
+    books.ledger = books.ledger.with_pay_within(MINUTE, &partitions[2]);
+    books.write(&[order(1, 1, 1), order(2, 2, 2)]).await?;
+    books.write(&[order(4, 4, 1)]).await?;
+    books.run("UPDATE tidegate_unpaid_order SET due_ms = order_id, ask_ms = order_id").await?;
+    let mut session = books.pool.acquire().await?;
+    for (partition, expected) in partitions.iter().zip([vec![], vec![1, 4], vec![2]]) {
+        let due = unpaid_orders::due(&mut session, partition, 9).await?;
+        assert_eq!(due.iter().map(|due| due.order.get()).collect::<Vec<_>>(), expected, "{partition}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_lacks_its_partition_is_assigned_and_one_that_is_held_stops_no_other() -> Result<()> {
+    let books = Books::open(Duration::ZERO).await?;
+    let (three, twelve) = (partitions(3), partitions(12));
+    // As workers of earlier versions write, and as they look: nothing of that fails.
+    let values: Vec<String> = (1..=2_500).map(|id| format!("({id},1,{},{id},{id})", 1 + id % 12)).collect();
+    let (columns, values) = ("order_id,user_id,voucher_id,due_ms,ask_ms", values.join(","));
+    books.run(&format!("REPLACE INTO tidegate_unpaid_order ({columns}) VALUES {values}")).await?;
+    let before = "SELECT order_id FROM tidegate_unpaid_order FORCE INDEX (idx_ask) \
+                  WHERE ask_ms <= 9000 AND voucher_id % 3 = 1 ORDER BY ask_ms LIMIT 2";
+    let found: Vec<i64> = sqlx::query_scalar(before).fetch_all(&books.pool).await?;
+    assert_eq!(found, [3, 6]);
+
+    let mut session = books.pool.acquire().await?;
+    let shown = unpaid_orders::summary(&mut session, &three[1]).await?;
+    assert_eq!((shown.orders, shown.overdue), (833, 833), "before any sweeper has looked");
+    let mut other = books.pool.begin().await?;
+    let held = sqlx::query("SELECT order_id FROM tidegate_unpaid_order WHERE order_id = 9 FOR UPDATE");
+    held.execute(&mut *other).await?;
+    let mut calls = 1;
+    while unpaid_orders::assign(&mut session, &three[2]).await? == Assigned::Some {
+        calls += 1;
+    }
+    assert_eq!(calls, 3);
+    let lacks = "SELECT order_id FROM tidegate_unpaid_order WHERE partition_code <> 192 + voucher_id % 3";
+    assert_eq!(sqlx::query_scalar::<_, i64>(lacks).fetch_all(&books.pool).await?, [9]);
+    assert_eq!(unpaid_orders::due(&mut session, &three[1], 3_000).await?.len(), 832);
+    other.rollback().await?;
+    assert_eq!(unpaid_orders::assign(&mut session, &three[0]).await?, Assigned::All);
+    assert_eq!(sqlx::query_scalar::<_, i64>(lacks).fetch_all(&books.pool).await?, [0; 0]);
+
+    // Another list: more partitions, and fewer.
+    for (list, expected) in [(&twelve, 208), (&three, 833)] {
+        while unpaid_orders::assign(&mut session, &list[0]).await? == Assigned::Some {}
+        assert_eq!(unpaid_orders::due(&mut session, &list[1], 3_000).await?.len(), expected);
+    }
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sqlx::{AssertSqlSafe, Connection};
+use tidegate_orders::Partition;
 use tokio::time::sleep;
 
 use crate::bench::{
@@ -91,8 +92,9 @@ async fn add_unpaid(site: &Site, orders: usize, due_in_ms: &str) -> Result<()> {
     );
     sqlx::raw_sql(AssertSqlSafe(rows)).execute(&mut session).await?;
     let due = format!(
-        "INSERT INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms) {numbers} \
-         SELECT {FIRST_ID} + seq, 1 + seq, {VOUCHER}, @now + {due_in_ms}, @now + {due_in_ms} FROM n"
+        "INSERT INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms, partition_code) {numbers} \
+         SELECT {FIRST_ID} + seq, 1 + seq, {VOUCHER}, @now + {due_in_ms}, @now + {due_in_ms}, {} FROM n",
+        Partition::default().code()
     );
     sqlx::raw_sql("SET @now = FLOOR(UNIX_TIMESTAMP(NOW(3)) * 1000)").execute(&mut session).await?;
     sqlx::raw_sql(AssertSqlSafe(due)).execute(&mut session).await?;

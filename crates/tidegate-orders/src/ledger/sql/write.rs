@@ -11,6 +11,7 @@ use crate::{
         verdict::{Changes, StockChange},
     },
     order::{Order, OrderId, Quantity, Slot, UserId, Uses, VoucherId},
+    partition::Partition,
     row_state::status,
     unpaid_orders::NOW_MS,
 };
@@ -36,7 +37,7 @@ pub(in crate::ledger) enum Guard {
 
 /// The changes of a batch in one round trip, without the commit. The voucher's row is changed last: others wait for it no
 /// longer than the server needs.
-pub(in crate::ledger) fn write(changes: &Changes, guard: Guard) -> Packet {
+pub(in crate::ledger) fn write(changes: &Changes, guard: Guard, partition: &Partition) -> Packet {
     let mut packet = Packet::with_capacity(800 + (changes.created.len() + changes.refused.len()) * ROW_CHARS);
     if guard != Guard::Locked {
         packet.add_text(BEGIN);
@@ -64,7 +65,7 @@ pub(in crate::ledger) fn write(changes: &Changes, guard: Guard) -> Packet {
         packet.add(|sql| {
             let _ = write!(sql, "SELECT {NOW_MS} INTO @tidegate_now");
         });
-        packet.add(|sql| insert_time_limits(sql, &changes.timed));
+        packet.add(|sql| insert_time_limits(sql, &changes.timed, partition));
     }
     if !changes.refused.is_empty() {
         packet.add(|sql| insert_refusals(sql, changes));
@@ -238,11 +239,12 @@ fn insert_uses(sql: &mut String, limited: &[(&Incoming, &Uses)]) {
 
 /// Until when orders have to be paid, by the clock of the server. A row of an order that somebody has deleted since is in
 /// nobody's way.
-fn insert_time_limits(sql: &mut String, timed: &[(&Incoming, i64)]) {
+fn insert_time_limits(sql: &mut String, timed: &[(&Incoming, i64)], partition: &Partition) {
     let rows = list(timed.iter().map(|(Incoming { order, .. }, within_s)| {
         let (id, user, voucher, within_ms) = (order.id, order.user, order.voucher, within_s * 1000);
-        format!("({id},{user},{voucher},@tidegate_now+{within_ms},@tidegate_now+{within_ms})")
+        let code = partition.code_of(voucher);
+        format!("({id},{user},{voucher},@tidegate_now+{within_ms},@tidegate_now+{within_ms},{code})")
     }));
-    let columns = "order_id,user_id,voucher_id,due_ms,ask_ms";
+    let columns = "order_id,user_id,voucher_id,due_ms,ask_ms,partition_code";
     let _ = write!(sql, "REPLACE INTO tidegate_unpaid_order ({columns}) VALUES {rows}");
 }
