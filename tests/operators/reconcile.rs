@@ -309,6 +309,37 @@ async fn workers_look_by_themselves_and_tell_doctor_and_metrics_what_they_found(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_partitions_of_a_process_are_compared_one_after_the_other() {
+    let tags = ["3", "1", "0"];
+    let site = Site::open().await;
+    let (redis, mysql) = (site.redis.url(), site.mysql.url());
+    let flags = ["--redis-url", &redis, "--mysql-url", &mysql, "--set", "stream.partitions=3,1,0"];
+    for voucher in [9, 10, 11] {
+        let load = format!("voucher load --voucher {voucher} --stock 100");
+        Program::with_flags(&flags).run(&load).expect(0);
+    }
+    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    // What a comparison reads first, and nobody else does: the one that begins stands still.
+    let held = proxy.hold_when("HSCAN");
+    let plan = site.worker("w").set("STREAM_PARTITIONS", tags.join(",")).set("RECONCILE_EVERY_S", 1);
+    let plan = plan.set("REDIS_URL", proxy.url_for(&site.redis)).set("REDIS_COMMAND_TIMEOUT_MS", 60_000);
+    let worker = plan.start();
+    held.reached().await.expect("one is being compared");
+    let waits = "another partition of this process is being compared";
+    until("both others wait", || async { worker.log().matches(waits).count() == 2 }).await;
+    let count = async |key: &str| {
+        let names: Vec<String> = tags.iter().map(|tag| format!("{{{tag}}}:tidegate:{key}")).collect();
+        let words: Vec<&str> = ["EXISTS"].into_iter().chain(names.iter().map(String::as_str)).collect();
+        site.redis_says(&words).await
+    };
+    assert_eq!(count("reconciler").await, Value::Integer(1), "only one of them has begun");
+    assert_eq!(count("reconciled").await, Value::Integer(0));
+    held.release();
+    until("all are compared", || async { count("reconciled").await == Value::Integer(3) }).await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_forgot_a_sale_does_not_agree_and_the_command_that_fills_it_is_named() {
     let site = Site::open().await;
     let (program, worker) = (program(&site), site.worker("w").start());

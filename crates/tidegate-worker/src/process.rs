@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tidegate_orders::gate::SoldOut;
 use tidegate_stream::PauseSwitch;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
@@ -52,6 +53,8 @@ impl Process {
     /// start): the others have stopped in good order.
     pub async fn run_until_stopped(self, traces: Option<Arc<Traces>>) -> anyhow::Result<()> {
         let mut shared = BTreeMap::new();
+        // One at a time: twelve would take the memory of twelve.
+        let comparisons = Arc::new(Semaphore::new(1));
         // Not tasks of their own: what is work, their lanes, are tasks.
         let mut workers = FuturesUnordered::new();
         for view in self.partitions {
@@ -65,8 +68,9 @@ impl Process {
                 Some(tag) => tracing::info_span!("partition", tag),
                 None => Span::none(),
             };
-            let (sold_out, stop) = (self.sold_out.clone(), self.stop.clone());
-            workers.push(work(view, mysql, sold_out, traces.clone(), stop).instrument(span));
+            let (comparisons, sold_out) = (Arc::clone(&comparisons), self.sold_out.clone());
+            let (traces, stop) = (traces.clone(), self.stop.clone());
+            workers.push(work(view, (mysql, comparisons), sold_out, traces, stop).instrument(span));
         }
         for mysql in shared.into_values() {
             let stop = self.stop.clone();
@@ -87,14 +91,14 @@ impl Process {
 /// The worker of one partition, from its start to its end.
 async fn work(
     view: Arc<View>,
-    mysql: SharedMySql,
+    (mysql, comparisons): (SharedMySql, Arc<Semaphore>),
     sold_out: Option<Arc<SoldOut>>,
     traces: Option<Arc<Traces>>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let pause_switch = Arc::clone(view.pause_switch());
     // Nothing is in hand yet, however long Redis or the name is waited for.
-    let build = Worker::build(view.settings(), mysql, sold_out, pause_switch, traces.as_deref());
+    let build = Worker::build(view.settings(), mysql, comparisons, sold_out, pause_switch, traces.as_deref());
     let build = Box::pin(build);
     let Some(worker) = stop.run_until_cancelled(build).await.transpose()? else { return Ok(()) };
     view.open(worker.parts());

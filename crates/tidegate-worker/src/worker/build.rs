@@ -14,7 +14,7 @@ use tidegate_stream::{
     Backoff, Breaker, Counters, Exclusive, Failover, GroupState, Lane, LaneSettings, Leases, PauseSwitch,
     Reader, RedisError, SharedReader, Stream, StreamInspector, StreamNames, connect_reader, count_reconnects,
 };
-use tokio::time::sleep;
+use tokio::{sync::Semaphore, time::sleep};
 
 use super::{FleetLease, Name, Reconciler, Shard, SharedMySql, Worker};
 use crate::{
@@ -24,11 +24,12 @@ use crate::{
 
 impl Worker {
     /// Connects, makes the group, takes the name, looks whether all workers are paused. Waits for Redis for as long as it
-    /// takes. Nothing is read while `pause_switch` is on. `sold_out`, where a gate asks for it, hears what is given back; `traces`, where
-    /// there are some, look on in every lane.
+    /// takes. Nothing is read while `pause_switch` is on. The workers of a process share the one permit of `comparisons`.
+    /// `sold_out`, where a gate asks for it, hears what is given back; `traces`, where there are some, look on in every lane.
     pub async fn build(
         settings: &ProcessSettings,
         mysql: SharedMySql,
+        comparisons: Arc<Semaphore>,
         sold_out: Option<Arc<SoldOut>>,
         pause_switch: Arc<PauseSwitch>,
         traces: Option<&Traces>,
@@ -61,7 +62,7 @@ impl Worker {
         let brake_lease = FleetLease::new(leases.clone(), keys.braker(), &worker.name);
         let braker = Braker::new(settings.brake, system, pool.clone(), mysql.pool(1));
         let stores = (pool.clone(), mysql.pool(1));
-        let reconciler = Reconciler::new(stores, system, keys.clone(), &worker.name);
+        let reconciler = Reconciler::new(stores, system, keys.clone(), &worker.name, comparisons);
         let (counters, order_counters) = (Arc::new(Counters::default()), Arc::new(OrderCounters::default()));
         count_reconnects(&pool, &counters);
         let gate = Gate::new(pool.clone(), keys.clone(), names.stream.clone());

@@ -1,7 +1,7 @@
 //! Compares both stores now and then, in one worker of a fleet at a time, so slowly that no sale feels it; and folds what is final
-//! out of the journals, when they agree.
+//! out of the journals, when they agree. The partitions of a process take turns, because each comparison takes some 25 MB.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
@@ -16,7 +16,10 @@ use tidegate_reconcile::{
     fold::{FoldReport, Folder},
 };
 use tidegate_stream::{StreamError, server_time_ms};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
 /// Between two looks whether it is time, at most.
@@ -43,11 +46,18 @@ pub struct Reconciler {
     who: String,
     every: Duration,
     began: Instant,
+    turns: Arc<Semaphore>,
 }
 
 impl Reconciler {
-    /// In the worker `name`.
-    pub fn new((redis, mysql): (Pool, MySqlPool), settings: &SystemSettings, keys: Keys, name: &str) -> Self {
+    /// In the worker `name`. All of a process share the one permit of `turns`.
+    pub fn new(
+        (redis, mysql): (Pool, MySqlPool),
+        settings: &SystemSettings,
+        keys: Keys,
+        name: &str,
+        turns: Arc<Semaphore>,
+    ) -> Self {
         let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
         let (who, stores) = (format!("{OF_WORKER}{name}"), (redis.clone(), mysql));
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
@@ -57,7 +67,7 @@ impl Reconciler {
         let sweeper = UseSweeper::new(redis.clone(), keys.clone(), &settings.stream_names(), Pace::Quarter);
         let (every, began) = (settings.reconcile_every, Instant::now());
         let settings = settings.clone();
-        Self { redis, keys, looker, remover, folder, sweeper, fold_after, settings, who, every, began }
+        Self { redis, keys, looker, remover, folder, sweeper, fold_after, settings, who, every, began, turns }
     }
 
     /// Looks if it is time and nobody else does. None: not now.
@@ -65,6 +75,8 @@ impl Reconciler {
         if !self.is_due().await? {
             return Ok(None);
         }
+        // Before the lease: another process may compare this partition while this one waits.
+        let Some(_turn) = stop.run_until_cancelled(self.turn()).await else { return Ok(None) };
         let TakenLease::Held(lease) = ReconcilerLease::take(&self.redis, &self.keys, &self.who).await? else {
             return Ok(None);
         };
@@ -99,6 +111,15 @@ impl Reconciler {
         };
         lease.end().await;
         kept
+    }
+
+    /// Waits until no other partition of this process is compared. None: the process ends.
+    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        if let Ok(turn) = self.turns.try_acquire() {
+            return Some(turn);
+        }
+        tracing::debug!("another partition of this process is being compared: this one waits for its turn");
+        self.turns.acquire().await.ok()
     }
 
     /// With what would mend it, where workers are to do that.
