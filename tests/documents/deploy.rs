@@ -3,6 +3,7 @@
 mod containers;
 mod promql;
 mod questions;
+mod redis_users;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,6 +36,8 @@ const SIDECAR: &str = "deploy/kubernetes/sidecar/deployment.yaml";
 const UNIT: &str = "deploy/systemd/tidegate.service";
 /// Labels that Prometheus itself gives.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
+/// The label that series of a worker have in a system with partitions.
+const PARTITION: &str = "partition";
 /// Whether it could scrape, which it notes itself.
 const UP: &str = "up";
 
@@ -45,7 +48,7 @@ fn alerts_and_dashboard_use_metrics_and_labels_that_exist() {
     for (place, expression) in expressions(&tree) {
         let uses = promql::uses(&expression);
         assert!(!uses.selectors.is_empty(), "{place}: {expression}");
-        let mut labels: BTreeSet<&str> = OF_PROMETHEUS.into();
+        let mut labels: BTreeSet<&str> = OF_PROMETHEUS.into_iter().chain([PARTITION]).collect();
         for selector in uses.selectors.iter().filter(|selector| selector.metric != UP) {
             let Some(metric) = metric(&selector.metric) else {
                 complaints.push(format!("{place}: no metric {}", selector.metric));
@@ -153,6 +156,82 @@ fn promtool_finds_no_fault_and_the_alerts_fire_when_they_should() {
     let path = folder.path().join("dashboard.yml");
     fs::write(&path, rules.to_string()).expect("written");
     promtool(&["check", "rules"], &path);
+}
+
+/// What panels show of two workers that both export what the stores say, in a system with two partitions.
+const OF_TWO_PARTITIONS: [(&str, &str, f64); 16] = [
+    ("Dead letters", "tidegate_dead_letters", 30.0),
+    ("Orders", "tidegate_stream_entries_added_total", 3.0),
+    ("Results, by state", "tidegate_results_unannounced", 30.0),
+    ("Entries on their way", "tidegate_stream_undelivered_entries", 30.0),
+    ("Entries on their way", "tidegate_stream_pending_entries", 30.0),
+    ("Entries in the stream", "tidegate_stream_entries", 30.0),
+    ("Entries in the stream", "tidegate_dead_letters", 30.0),
+    ("Consumers of the group", "tidegate_stream_consumers", 30.0),
+    ("Orders to be paid in time", "tidegate_unpaid_orders", 30.0),
+    ("Orders to be paid in time", "tidegate_unpaid_overdue_orders", 30.0),
+    // Ages have no sum.
+    ("Oldest undelivered order", "tidegate_stream_oldest_undelivered_age_seconds", 20.0),
+    ("Oldest pending order", "tidegate_stream_oldest_pending_age_seconds", 20.0),
+    ("Age of the oldest order", "tidegate_stream_oldest_undelivered_age_seconds", 20.0),
+    ("Age of the oldest order", "tidegate_stream_oldest_pending_age_seconds", 20.0),
+    // These count workers, each once.
+    ("Workers that wait for a store", "tidegate_breaker_open", 2.0),
+    ("Paused", "tidegate_paused", 2.0),
+];
+
+#[test]
+fn panels_add_partitions_up_and_count_no_worker_twice() {
+    let tree = Tree::read_all();
+    let (mut series, mut expected, mut tested) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+    let queries = queries(&tree);
+    for (title, metric, value) in OF_TWO_PARTITIONS {
+        let is_it =
+            |query: &str| promql::uses(query).selectors.iter().any(|selector| selector.metric == metric);
+        let mut found = queries.iter().filter(|(of, query)| of == title && is_it(query));
+        let (_, query) = found.next().unwrap_or_else(|| panic!("no panel {title} shows {metric}"));
+        assert!(found.next().is_none(), "{title} shows {metric} twice");
+        let label = match metric {
+            "tidegate_stream_consumers" => r#",process="alive""#,
+            "tidegate_breaker_open" => r#",store="redis""#,
+            "tidegate_paused" => r#",reason="fleet""#,
+            _ => "",
+        };
+        for (instance, partition, number) in [("1", "3", 10), ("1", "1", 20), ("2", "3", 10), ("2", "1", 20)]
+        {
+            let labels = format!(r#"job="tidegate",instance="{instance}",partition="{partition}"{label}"#);
+            let values = match metric {
+                "tidegate_breaker_open" | "tidegate_paused" => "1x40".to_owned(),
+                // As many entries a second as a tenth of the number.
+                _ if metric.ends_with("_total") => format!("0+{}x40", number * 3 / 2),
+                _ => format!("{number}x40"),
+            };
+            series.insert(format!("{metric}{{{labels}}}"), values);
+        }
+        let labels = if label.contains("process") { r#"{process="alive"}"# } else { "{}" };
+        expected.push(serde_json::json!({
+            "expr": query, "eval_time": "8m", "exp_samples": [{ "labels": labels, "value": value }],
+        }));
+        tested.insert(query.clone());
+    }
+    // A panel that takes one maximum over all partitions shows an age, or says yes or no.
+    for (title, query) in &queries {
+        let is_one = query.starts_with("max(") && !query.contains("_age_seconds");
+        assert!(!is_one || tested.contains(query) || query.contains("tidegate_busy"), "{title}: {query}");
+    }
+    let series: Vec<_> = series
+        .iter()
+        .map(|(series, values)| serde_json::json!({ "series": series, "values": values }))
+        .collect();
+    let tests = serde_json::json!({
+        "rule_files": [],
+        "evaluation_interval": "15s",
+        "tests": [{ "interval": "15s", "input_series": series, "promql_expr_test": expected }],
+    });
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let path = folder.path().join("panels_test.yml");
+    fs::write(&path, tests.to_string()).expect("written");
+    promtool(&["test", "rules"], &path);
 }
 
 #[test]
@@ -358,6 +437,31 @@ fn on_a_cluster_keda_looks_at_the_stream_of_every_partition() {
             assert_eq!(trigger["metadata"][same], single["spec"]["triggers"][0]["metadata"][same], "{same}");
         }
     }
+}
+
+/// The number of MiB before which this stands in a document, such as 96 in `≤ 96 MiB`.
+fn mib(tree: &Tree, document: &str, line: &str, before: &str) -> u64 {
+    let text = tree.read(document);
+    let line = text.lines().find(|text| text.contains(line)).unwrap_or_else(|| panic!("{document}: {line}"));
+    let (_, rest) = line.split_once(before).unwrap_or_else(|| panic!("{document}: {before}"));
+    rest.split(" MiB").next().expect("a number").trim().parse().expect("MiB")
+}
+
+#[test]
+fn on_a_cluster_a_worker_may_take_twice_what_the_figures_say() {
+    let tree = Tree::read_all();
+    let entries = mib(&tree, "docs/benchmarks/README.md", "worker's peak memory, entries of 64 KiB", "| ≤ ");
+    let comparison = mib(&tree, "docs/reconcile.md", "Ten million orders of one voucher took", "81 s and ");
+    let kustomization =
+        containers::documents(&tree, "deploy/kubernetes/cluster/kustomization.yaml").remove(0);
+    let patch: yaml_serde::Value =
+        yaml_serde::from_str(&text(&kustomization["patches"][0]["patch"])).expect("a patch");
+    let partitions = text(&patch[0]["value"]["value"]).split(',').count() as u64;
+    assert!(text(&patch[1]["path"]).ends_with("/resources"));
+    let limit = text(&patch[1]["value"]["limits"]["memory"]);
+    let limit: u64 = limit.strip_suffix("Mi").expect("MiB").parse().expect("a number");
+    let wanted = 2 * (entries + comparison + 2 * partitions);
+    assert!(limit >= wanted && limit < wanted + 64, "{limit} MiB, and {wanted} are wanted");
 }
 
 #[test]

@@ -9,16 +9,23 @@ use super::Site;
 const REDIS_USERS: &str = include_str!("../../config/redis-users.acl");
 const MYSQL_USERS: &str = include_str!("../../config/mysql-users.sql");
 
+/// The users of Redis but `default`: a test itself connects as that one.
+fn redis_users() -> impl Iterator<Item = &'static str> {
+    let users = REDIS_USERS.lines().filter_map(|line| line.strip_prefix("user "));
+    users.filter(|user| !user.starts_with("default "))
+}
+
 /// The users of Redis, as the server takes them at its start: they outlive a restart.
 pub fn redis_options() -> Vec<String> {
-    let users = REDIS_USERS.lines().filter_map(|line| line.strip_prefix("user "));
-    users.flat_map(|user| std::iter::once("--user").chain(user.split(' ')).map(str::to_owned)).collect()
+    redis_users()
+        .flat_map(|user| std::iter::once("--user").chain(user.split(' ')).map(str::to_owned))
+        .collect()
 }
 
 impl<M: Endpoint> Site<M> {
     /// Makes the users on both servers.
     pub async fn add_users(&self) {
-        for user in REDIS_USERS.lines().filter_map(|line| line.strip_prefix("user ")) {
+        for user in redis_users() {
             self.call(&format!("ACL SETUSER {user}")).await;
         }
         let url = self.mysql.url();

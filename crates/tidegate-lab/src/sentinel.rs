@@ -24,13 +24,25 @@ pub struct RedisSentinel {
 impl RedisSentinel {
     /// Starts one; it finds the replicas of the master by itself.
     pub fn watch(master: &RedisServer) -> Result<Self> {
+        Self::start(master, "")
+    }
+
+    /// As [`RedisSentinel::watch`], but it logs in to the master and its replicas as this user.
+    pub fn watch_as(master: &RedisServer, user: &str, password: &str) -> Result<Self> {
+        Self::start(
+            master,
+            &format!("sentinel auth-user {SERVICE} {user}\nsentinel auth-pass {SERVICE} {password}\n"),
+        )
+    }
+
+    fn start(master: &RedisServer, login: &str) -> Result<Self> {
         let mut words = RedisFlavour::from_env()?.program()?.words;
         let (port, ground) = (ReservedPort::any()?, Ground::temporary("sentinel-")?);
         let file = ground.path().join("sentinel.conf");
         let settings = format!(
             "port {}\nbind 127.0.0.1\ndir {}\nsentinel monitor {SERVICE} 127.0.0.1 {} 1\n\
              sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n\
-             sentinel failover-timeout {SERVICE} 10000\n",
+             sentinel failover-timeout {SERVICE} 10000\n{login}",
             port.number,
             ground.path().display(),
             master.port(),
