@@ -48,6 +48,7 @@ pub fn render(partitions: &[(&View, Arc<Gathered>)]) -> anyhow::Result<String> {
             add_times(&mut families, parts);
             add_state(&mut families, view, parts);
         }
+        families.one(&catalog::RECONCILE_EVERY, view.settings().system.reconcile_every.as_secs_f64());
         add_gathering(&mut families, gathered);
         add_status(&mut families, &gathered.status);
     }
@@ -187,6 +188,7 @@ fn add_reconciled(families: &mut Families, found: &Reconciled) {
     let seconds = |ms: i64| Duration::from_millis(ms.try_into().unwrap_or(0)).as_secs_f64();
     families.one(&catalog::RECONCILE_LAST, seconds(found.at_ms));
     families.one(&catalog::RECONCILE_LAST_CLEAN, seconds(found.clean_at_ms.unwrap_or(0)));
+    families.one(&catalog::RECONCILE_UNREAD, number(found.unread));
     let bytes = found.voucher_bytes.iter().map(|(voucher, bytes)| ([voucher.as_str()], number(*bytes)));
     families.each(&catalog::VOUCHER_MEMORY, bytes);
     families.one(&catalog::UNITS_TO_DEDUCT, number(found.units_to_deduct.try_into().unwrap_or(0)));

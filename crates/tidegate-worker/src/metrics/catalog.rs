@@ -63,7 +63,7 @@ catalog! {
     RESULTS_REMEMBERED: Counter "tidegate_results_remembered_total" []
         "Results that Redis did not take from this process, so that MySQL remembers them."
     RESULTS_UNANNOUNCED: Gauge "tidegate_results_unannounced" []
-        "Results that MySQL remembers for all workers until Redis takes them, of at most 10000: take max() over workers, never sum()."
+        "Results that MySQL remembers for all workers until Redis takes them, of at most 10000: take max() over workers, never sum(); with partitions, the sum of each partition's max()."
     ENTRIES_ACKNOWLEDGED: Counter "tidegate_entries_acknowledged_total" []
         "Entries acknowledged with a durable outcome: order written, there already, or refused; event recorded."
     ENTRIES_BURIED: Counter "tidegate_entries_buried_total" ["reason"]
@@ -93,7 +93,7 @@ catalog! {
     PAUSED: Gauge "tidegate_paused" ["reason"]
         "1 while this process reads nothing because all workers are paused (fleet), or it alone is (signal)."
     BUSY: Gauge "tidegate_busy" []
-        "1 while this process marks sales as busy, because the fleet is too far behind: buyers hear 11."
+        "1 while buyers hear 11 because this process marks sales as busy, or cannot renew the marks of sales that need workers."
     OUTAGES: Counter "tidegate_outages_total" ["store"]
         "Outages of a store that this process has noticed."
     EXPIRATIONS: Counter "tidegate_expirations_appended_total" []
@@ -103,7 +103,8 @@ catalog! {
     MYSQL_CONNECTIONS: Counter "tidegate_mysql_connections_opened_total" []
         "Connections to MySQL that were opened, the first ones included."
 
-    // Of the stores, which all workers of a fleet see alike: take max() over workers, never sum().
+    // Of the stores, which all workers of a fleet see alike: take max() over workers, never sum(). With partitions, what is counted
+    // is sum(max by (partition) (...)).
     GATHER_SUCCESS: Gauge "tidegate_gather_success" ["store"]
         "1 if the store answered when its values were gathered, at most 2 s ago; if 0, they are missing here."
     GATHER_FAILURES: Counter "tidegate_gather_failures_total" ["store"]
@@ -150,6 +151,10 @@ catalog! {
         "When the last comparison of both stores ended, in seconds since 1970; 0 if there was none."
     RECONCILE_LAST_CLEAN: Gauge "tidegate_reconcile_last_clean_seconds" []
         "When the last one ended that found both stores to agree; 0 if there was none."
+    RECONCILE_EVERY: Gauge "tidegate_reconcile_every_seconds" []
+        "How much time is to lie between two comparisons (reconcile.every_s); 0: workers compare nothing."
+    RECONCILE_UNREAD: Gauge "tidegate_reconcile_unread_vouchers" []
+        "Vouchers that the last comparison could not read, because their keys in Redis hold something else than they should."
     VOUCHER_MEMORY: Gauge "tidegate_voucher_memory_bytes" ["voucher"]
         "Memory that Redis takes for a voucher, about, by the last comparison: stock, buyers, window and journal. The 50 highest ids."
     UNITS_TO_DEDUCT: Gauge "tidegate_units_to_deduct" []
