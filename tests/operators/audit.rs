@@ -8,11 +8,12 @@ use std::{
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tidegate_orders::{
-    Quantity,
+    KeyTemplates, Keys, Quantity,
     gate::{Release, UserAfter},
 };
+use tidegate_stream::StreamNames;
 
-use crate::site::{Site, until};
+use crate::site::{DEAD, GROUP, STREAM, Site, redis_pool, rush::SHORT, until};
 
 const BIG: i64 = 9_007_199_254_740_993;
 /// How long a pipeline is audited while it moves.
@@ -163,6 +164,17 @@ async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them()
     assert!(span["from_ms"].as_u64().expect("a time") > 1_700_000_000_000, "{json}");
 }
 
+/// What the operation behind the command finds, but for what Redis offers too much of [`SHORT`]: that is what it is for.
+async fn audit_failures(site: &Site) -> Vec<String> {
+    let names = StreamNames { stream: STREAM.into(), dead: DEAD.into(), group: GROUP.into() };
+    let (redis, keys) = (redis_pool(&site.redis.url()).await, Keys::new(KeyTemplates::default()));
+    let report = tidegate_operations::audit::audit(&redis, &site.pool, &keys, &names, None).await;
+    let failures = report.expect("both answer").failures();
+    let is_meant = format!("voucher {SHORT}: Redis offers");
+    let failures = failures.into_iter().filter(|failure| !failure.starts_with(&is_meant));
+    failures.map(|failure| format!("audit: {failure}")).collect()
+}
+
 /// With which code it ends, and what it says.
 fn audit(site: &Site) -> (Option<i32>, String) {
     let output = site.tidegate(&["audit"]);
@@ -183,9 +195,9 @@ async fn an_audit_of_a_moving_pipeline_raises_no_false_alarm() {
             site.rush(rushes * 200, 200).await;
             site.add_poison().await;
         };
-        let ((), failures) = tokio::join!(rush, site.audit_failures());
+        let ((), failures) = tokio::join!(rush, audit_failures(&site));
         assert_eq!(failures, Vec::<String>::new(), "audit {audits}, beside the rush");
-        assert_eq!(site.audit_failures().await, Vec::<String>::new(), "audit {audits}, behind it");
+        assert_eq!(audit_failures(&site).await, Vec::<String>::new(), "audit {audits}, behind it");
         (rushes, audits) = (rushes + 1, audits + 1);
     }
     site.settled().await;
@@ -329,24 +341,24 @@ async fn what_redis_offers_too_much_is_found_while_orders_are_on_their_way_and_n
         offers.collect()
     };
     for round in 1..=5 {
-        let ((), failures) = tokio::join!(rush(round * 1_000), site.audit_failures());
+        let ((), failures) = tokio::join!(rush(round * 1_000), audit_failures(&site));
         assert_eq!(failures, Vec::<String>::new(), "round {round}: both sides have the same");
     }
     // Somebody takes units from MySQL only, more than are ever on their way: these may hide as many.
     site.restock_mysql(7, -20_000).await;
     for round in 6..=10 {
-        let ((), failures) = tokio::join!(rush(round * 1_000), site.audit_failures());
+        let ((), failures) = tokio::join!(rush(round * 1_000), audit_failures(&site));
         let offered = surplus(failures);
         assert_eq!(offered.len(), 1, "round {round}");
         assert!((1..=20_000).contains(&offered[0]), "round {round}: from below: {offered:?}");
     }
     site.settled().await;
-    assert_eq!(surplus(site.audit_failures().await), [20_000], "exact once nothing is on its way");
+    assert_eq!(surplus(audit_failures(&site).await), [20_000], "exact once nothing is on its way");
     let doctor = site.tidegate(&["doctor"]);
     let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert!(told.contains("of voucher 7, it offers 20000 units or more that MySQL does not have"), "{told}");
     site.call("DECRBY seckill:stock:7 20000").await;
-    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    assert_eq!(audit_failures(&site).await, Vec::<String>::new());
     for worker in workers {
         assert!(worker.stop().await.success());
     }

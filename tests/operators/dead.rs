@@ -92,7 +92,7 @@ fn is_why(run: &Run, why: &str, letters: u64) {
 }
 
 async fn audit_holds(site: &Site) {
-    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    assert_eq!(site.mismatches().await, Vec::<String>::new());
     let report = site.tidegate(&["audit", "--json"]);
     assert!(report.status.success(), "{report:?}");
 }

@@ -169,12 +169,12 @@ async fn operators_get_rid_of_them(site: &Site, ids: &[String], bad: &[(Fields, 
     does("requeue", 0);
     until("they died again", || async { letters(site).await.len() == bad.len() }).await;
     site.settled().await;
-    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    assert_eq!(site.mismatches().await, Vec::<String>::new());
     // One is an order of an unknown voucher: it can be cancelled, and only that.
     does("drop", 1);
     assert_eq!(letters(site).await.len(), 1);
     does("cancel", 0);
-    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    assert_eq!(site.mismatches().await, Vec::<String>::new());
     assert!(letters(site).await.is_empty());
 }
 

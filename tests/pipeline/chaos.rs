@@ -6,7 +6,7 @@ mod accounts;
 mod losses;
 mod operator;
 
-use std::{ops::Range, time::Duration};
+use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tidegate_lab::Seeds;
@@ -17,7 +17,7 @@ use crate::{
         fleet::Fleet,
         sale::{Attempt, PAY_WITHIN_S, Sale},
     },
-    site::{DEADLINE, Site, Worker, until_within},
+    site::{DEADLINE, Site, Worker, invariants::none_is, until_within},
 };
 use accounts::Known;
 use losses::{Loss, Stores};
@@ -140,6 +140,7 @@ async fn run(seed: u64) {
     all_is_done(&fleet).await;
     operator::agrees(&fleet).await;
     let vouchers: Vec<i64> = people.sales.iter().map(|sale| sale.voucher).collect();
+    none_is(&fleet.stores().mismatches(&vouchers, &BTreeMap::new()).await);
     accounts::check(&fleet, &vouchers, &people.known).await;
     for worker in people.workers {
         assert!(worker.stop().await.success());

@@ -61,7 +61,7 @@ async fn sql(site: &Site, statements: &str) {
 /// Nothing is wrong on either side, and nothing was buried.
 async fn all_is_well(site: &Site) {
     assert_eq!(site.dead().await, [], "nothing is buried");
-    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    assert_eq!(site.mismatches().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -301,6 +301,8 @@ pub async fn append_orders_with_events<M: Endpoint>(site: &Site<M>, voucher: i64
         vec![STREAM.to_owned(), format!("seckill:order:{voucher}"), format!("seckill:stock:{voucher}")];
     let args = [voucher, first, last].map(|number| number.to_string()).to_vec();
     let _done: Value = site.client.eval(lua, keys, args).await.expect("all is appended");
+    // Its script keeps no journal, so the units that it took stand nowhere else.
+    site.book.write(|pages| *pages.loaded.entry(voucher).or_default() -= last - first + 1);
 }
 
 /// How many orders of a voucher are in each status.

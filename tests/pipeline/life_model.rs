@@ -23,7 +23,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId};
 
-use crate::site::{DEADLINE, Site, Worker, until_within};
+use crate::site::{DEADLINE, Site, Worker, invariants::none_is, until_within};
 use accidents::Open;
 use fleet::Fleet;
 use sale::Sale;
@@ -144,6 +144,8 @@ async fn live(fleet: &Fleet<'_>, seeds: &[u64]) {
         check(fleet, sale, played.get(&sale.voucher).unwrap_or(&Played::default())).await;
     }
     assert_eq!(fleet.dead_letters().await, 0, "nothing is buried");
+    let vouchers: Vec<i64> = sales.iter().map(|sale| sale.voucher).collect();
+    none_is(&fleet.stores().mismatches(&vouchers, &BTreeMap::new()).await);
     fleet.tidegate(&["audit"]).await;
     for worker in workers {
         assert!(worker.stop().await.success());

@@ -18,6 +18,7 @@ mod clusters;
 mod defects;
 mod events;
 mod faults;
+mod judge;
 mod life_model;
 mod limit_drill;
 mod limit_metrics;

@@ -1,8 +1,9 @@
 //! A site to test on: private servers, a database with the schema, and workers that are the real program.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-mod invariants;
+pub mod invariants;
 pub mod rush;
+pub mod stores;
 mod users;
 
 use std::{
@@ -32,6 +33,7 @@ use tidegate_stream::{RedisSettings, connect_pool};
 use tokio::time::sleep;
 
 use rush::{Book, Wanted, Way};
+use stores::Stores;
 
 pub const STREAM: &str = "stream.orders";
 pub const DEAD: &str = "stream.orders.dead";
@@ -186,16 +188,12 @@ impl<M: Endpoint> Site<M> {
 
     /// Entries that are pending or undelivered; None while the group does not exist.
     pub async fn open_entries(&self) -> Option<usize> {
-        self.open_entries_of(STREAM).await
+        self.stores("").open_entries().await
     }
 
-    /// The same of another stream whose group has the same name.
-    pub async fn open_entries_of(&self, stream: &str) -> Option<usize> {
-        let groups: Vec<BTreeMap<String, Value>> = self.client.xinfo_groups(stream).await.ok()?;
-        let group = groups.into_iter().find(|group| group["name"].as_str().as_deref() == Some(GROUP))?;
-        let after = format!("({}", group["last-delivered-id"].as_str()?);
-        let undelivered: Vec<Value> = self.client.xrange(stream, after, "+", None).await.ok()?;
-        Some(undelivered.len() + usize::try_from(group["pending"].as_u64()?).ok()?)
+    /// What the tests read of both stores, where names in Redis begin with this.
+    pub fn stores<'a>(&'a self, prefix: &'a str) -> Stores<'a> {
+        Stores { client: &self.client, pool: &self.pool, prefix }
     }
 
     /// All orders, by id.

@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
 };
 
 use fred::{
@@ -37,9 +40,19 @@ const SCRIPTS: [&str; 11] = [
     include_str!("../../lua/remove_consumer.lua"),
 ];
 
-/// What was put in.
+/// What was put in, and what callers were told of it.
 #[derive(Debug, Default)]
-pub struct Book(Mutex<Pages>);
+pub struct Book {
+    pages: Mutex<Pages>,
+    /// How often a risk has begun or ended: an odd number while answers may be lost.
+    risk: AtomicU64,
+}
+
+/// An order that a caller asks for and is not told of yet.
+pub struct Asked {
+    order: i64,
+    risk: u64,
+}
 
 /// The book's contents.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +61,9 @@ pub struct Pages {
     pub orders: BTreeMap<i64, Wanted>,
     /// Entries that can never be written, by entry id.
     pub poison: BTreeSet<String>,
+    /// Of these orders, those that may have left nothing: their callers got no answer, or it came while a failover may lose what
+    /// was answered.
+    pub may_be_lost: BTreeSet<i64>,
     /// Units that were loaded into Redis, by voucher.
     pub loaded: BTreeMap<i64, i64>,
     /// Redis has lost data: its stock and its journals prove nothing.
@@ -75,11 +91,46 @@ pub enum Way {
 impl Book {
     /// What stands there now. A copy: nothing is locked while a test waits.
     pub fn read(&self) -> Pages {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn write<T>(&self, change: impl FnOnce(&mut Pages) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.pages.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on, a failover may lose what is answered. What was answered before is on the replicas once a WAIT that is sent
+    /// afterwards has succeeded.
+    pub fn begin_risk(&self) {
+        assert_eq!(self.risk.fetch_add(1, SeqCst) % 2, 0, "one risk at a time");
+    }
+
+    /// What is asked from now on is not lost.
+    pub fn end_risk(&self) {
+        assert_eq!(self.risk.fetch_add(1, SeqCst) % 2, 1, "it has begun");
+    }
+
+    /// A caller asks for an order, which may be admitted although no answer comes.
+    pub fn ask(&self, order: i64, wanted: Wanted) -> Asked {
+        self.write(|pages| {
+            pages.orders.insert(order, wanted);
+            pages.may_be_lost.insert(order);
+        });
+        Asked { order, risk: self.risk.load(SeqCst) }
+    }
+
+    /// The caller was told that there is no such order.
+    pub fn refused(&self, asked: &Asked) {
+        self.write(|pages| {
+            pages.orders.remove(&asked.order);
+            pages.may_be_lost.remove(&asked.order);
+        });
+    }
+
+    /// The caller was told that the order is admitted.
+    pub fn told(&self, asked: &Asked) {
+        if asked.risk % 2 == 0 && asked.risk == self.risk.load(SeqCst) {
+            self.write(|pages| _ = pages.may_be_lost.remove(&asked.order));
+        }
     }
 
     pub fn note(&self, id: i64, wanted: Wanted) {

@@ -184,7 +184,7 @@ async fn an_order_whose_id_was_forged_gets_another_one() {
         .types("An order id is taken", "redis HDEL seckill:journal:7 60001", &[("1795175193100-0", &entry)])
         .succeeds()
         .shows(&["1", "1"]);
-    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    assert_eq!(site.mismatches().await, Vec::<String>::new());
     stopped(&site, worker).await;
 }
 

@@ -126,7 +126,7 @@ async fn old_entries_are_deleted_once_no_group_needs_them() {
         .shows(&["It holds", "200 entries deleted"]);
     let left = site.call(&format!("XLEN {STREAM}")).await.as_i64();
     assert_eq!(left, Some(21), "whole blocks of a hundred go");
-    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    assert_eq!(site.mismatches().await, Vec::<String>::new());
     assert!(worker.stop().await.success());
 }
 

@@ -301,7 +301,7 @@ async fn redis_is_out_of_memory() {
     site.settled().await;
     site.invariants().await;
     operator.types("Redis is out of memory", "redis UNLINK seckill:journal:7", &[]).succeeds().shows(&["1"]);
-    assert_eq!(site.audit_failures().await, Vec::<String>::new());
+    assert_eq!(site.mismatches().await, Vec::<String>::new());
     stops_in_good_order(worker).await;
 }
 

@@ -49,6 +49,6 @@ async fn a_node_dies_among_events(kind: ClusterKind) {
         let left = STOCK - 2 * third;
         assert_eq!((site.mysql_stock(PLENTY).await, site.redis_stock(PLENTY).await), (left, Some(left)));
         assert_eq!(site.dead().await, [], "nothing is buried");
-        assert_eq!(site.audit_failures().await, Vec::<String>::new(), "node {node}");
+        assert_eq!(site.mismatches().await, Vec::<String>::new(), "node {node}");
     }
 }

@@ -12,7 +12,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId, StreamInspector, StreamNames};
 
-use crate::site::{GROUP, STREAM, Site, Worker, redis_pool};
+use crate::site::{GROUP, STREAM, Site, Worker, redis_pool, stores::Stores};
 
 pub struct Fleet<'a> {
     pub site: &'a Site,
@@ -132,7 +132,12 @@ impl<'a> Fleet<'a> {
 
     /// Nothing is undelivered or pending.
     pub async fn is_settled(&self) -> bool {
-        self.site.open_entries_of(&self.inspector.names().stream).await == Some(0)
+        self.stores().open_entries().await == Some(0)
+    }
+
+    /// What the tests read of both stores.
+    pub fn stores(&self) -> Stores<'_> {
+        Stores { client: &self.site.client, pool: &self.pool, prefix: self.prefix }
     }
 
     /// No order has to be paid in time any more.
