@@ -1,6 +1,7 @@
 //! Redis behind a Sentinel: the master dies, a replica takes over, and workers and commands follow by themselves.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -20,10 +21,18 @@ use tidegate_orders::{
 };
 
 use tokio::{task::JoinHandle, time::sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     program::Program,
-    site::{GROUP, STREAM, Site, connect, redis_pool, until, until_within},
+    site::{
+        DEAD, GROUP, STREAM, Site, connect,
+        invariants::{Ends, fates, none_is},
+        redis_pool,
+        rush::{Book, PLENTY, SHORT, Wanted, Way},
+        stores::Stores,
+        until, until_within,
+    },
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,15 +68,13 @@ async fn when_the_master_dies_its_replica_takes_over_and_no_order_is_lost() {
     })
     .await;
     let program = Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &site.mysql.url()]);
-    until("all orders are written", || async { site.orders().await.len() >= 300 + 200 }).await;
-    until("nothing is on its way", || async {
-        let status = program.run("status --json");
-        let is_settled = |stream: &serde_json::Value| stream["pending"] == 0 && stream["undelivered"] == 0;
-        status.code == 0 && is_settled(&status.json()["stream"])
-    })
-    .await;
-    let orders = site.orders().await;
-    assert!((2_000..2_300).all(|id| orders.iter().any(|order| order.id == id)), "{orders:?}");
+    let stores = Stores { client: &client, pool: &site.pool, prefix: "" };
+    until("nothing is on its way", || async { stores.open_entries().await == Some(0) }).await;
+    let (pages, ends) = (site.book.read(), Ends::read(&site.pool).await);
+    let mut wrong = fates(&pages, &ends);
+    wrong.extend(stores.mismatches(&[PLENTY, SHORT], &pages.loaded).await);
+    none_is(&wrong);
+    assert_eq!(call(&client, &format!("XLEN {DEAD}")).await.as_u64(), Some(0), "nothing is buried");
     // Of the other one, Redis offers more than MySQL has.
     program.run("audit --voucher 1").expect(0);
     program.run("admit --voucher 1 --user 9001").expect(0);
@@ -218,6 +225,8 @@ struct Watched {
     sentinel: RedisSentinel,
     next: Arc<AtomicI64>,
     gate: Gate,
+    /// What callers asked for, and what they were told.
+    book: Arc<Book>,
 }
 
 impl Watched {
@@ -237,24 +246,27 @@ impl Watched {
         program.run("voucher load --voucher 7 --stock 1000000").expect(0);
         has_it_all(&site, &replica).await;
         let gate = Gate::new(redis_pool(&sentinel.url()).await, Keys::new(KeyTemplates::default()), STREAM);
-        Self { site, replica, sentinel, next: Arc::new(AtomicI64::new(1)), gate }
+        Self { site, replica, sentinel, next: Arc::new(AtomicI64::new(1)), gate, book: Arc::default() }
     }
 
-    /// Sells until it is aborted. What is not answered is given up.
-    fn sell(&self) -> JoinHandle<()> {
-        let (gate, next) = (self.gate.clone(), Arc::clone(&self.next));
-        tokio::spawn(async move {
-            loop {
-                let _told = admit(&gate, &next).await;
+    /// Sells until it is ended. What is not answered is given up.
+    fn sell(&self) -> Sale {
+        let (gate, next, book) = (self.gate.clone(), Arc::clone(&self.next), Arc::clone(&self.book));
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let seller = tokio::spawn(async move {
+            while !stopped.is_cancelled() {
+                let _told = admit(&gate, &next, &book).await;
                 sleep(Duration::from_millis(5)).await;
             }
-        })
+        });
+        Sale { seller, stop }
     }
 
     /// One more order is admitted and written, within the time that a failover may keep workers.
     async fn sells_on(&self) {
         until_within(Duration::from_secs(10), "one more order is written", || async {
-            let Some(order) = admit(&self.gate, &self.next).await else { return false };
+            let Some(order) = admit(&self.gate, &self.next, &self.book).await else { return false };
             for _ in 0..100 {
                 if self.site.orders().await.iter().any(|row| row.id == order) {
                     return true;
@@ -266,29 +278,58 @@ impl Watched {
         .await;
     }
 
-    /// Whatever the failover lost is found and mended.
+    /// From now on a failover may lose what callers are told. The replica has all that they were told before.
+    async fn begin_risk(&self) {
+        self.book.begin_risk();
+        // WAIT waits for what its own connection has written.
+        self.site.call("SET probe 1").await;
+        self.site.call("DEL probe").await;
+        has_it_all(&self.site, &self.replica).await;
+    }
+
+    /// The server that is the master by its own word, and whom the other one follows.
+    async fn master(&self) -> &RedisServer {
+        if is_replica_in_step(&self.replica).await { &self.site.redis } else { &self.replica }
+    }
+
+    /// Whatever the failover lost is found and mended: every order of which a caller was told is written once, but for those of the
+    /// failover itself, which are written or have left nothing.
     async fn adds_up(&self) {
         let flags = ["--redis-url", &self.sentinel.url(), "--mysql-url", &self.site.mysql.url()];
         let program = Program::with_flags(&flags);
-        until_within(Duration::from_secs(30), "every entry is handled", || async {
-            let status = program.run("status --json");
-            let is_settled =
-                |stream: &serde_json::Value| stream["pending"] == 0 && stream["undelivered"] == 0;
-            status.code == 0 && is_settled(&status.json()["stream"])
-        })
-        .await;
+        let client = connect(&self.master().await.url()).await;
+        let stores = Stores { client: &client, pool: &self.site.pool, prefix: "" };
+        let is_quiet = || async { stores.open_entries().await == Some(0) };
+        until_within(Duration::from_secs(30), "every entry is handled", is_quiet).await;
         let mended = program.run("reconcile --repair --yes");
         assert!([0, 1].contains(&mended.code), "{mended:#?}");
-        until_within(Duration::from_secs(30), "what was mended is written", || async {
-            program.run("audit").code == 0
-        })
-        .await;
+        until_within(Duration::from_secs(30), "what was mended is written", is_quiet).await;
+        let mut wrong = fates(&self.book.read(), &Ends::read(&self.site.pool).await);
+        wrong.extend(stores.mismatches(&[7], &BTreeMap::new()).await);
+        none_is(&wrong);
+        assert_eq!(call(&client, &format!("XLEN {DEAD}")).await.as_u64(), Some(0), "nothing is buried");
+        // And the program sees that all is well.
+        program.run("audit").expect(0);
         program.run("reconcile").expect(0);
     }
 }
 
+/// A seller at work.
+struct Sale {
+    seller: JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+impl Sale {
+    /// Ends it, once the last caller has an answer or gives up.
+    async fn end(self) {
+        self.stop.cancel();
+        self.seller.await.expect("the seller does not break");
+    }
+}
+
 /// One order of a user of its own. None: the gate gave no answer.
-async fn admit(gate: &Gate, next: &AtomicI64) -> Option<i64> {
+async fn admit(gate: &Gate, next: &AtomicI64, book: &Book) -> Option<i64> {
     let order = next.fetch_add(1, Ordering::Relaxed);
     let admission = Admission {
         order: order.try_into().expect("an order id"),
@@ -298,7 +339,15 @@ async fn admit(gate: &Gate, next: &AtomicI64) -> Option<i64> {
         subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     };
-    gate.admit(&admission).await.ok().filter(|reply| *reply == AdmitReply::Admitted).map(|_| order)
+    let asked = book.ask(order, Wanted { user: order, voucher: 7, quantity: 1, way: Way::Gate });
+    match gate.admit(&admission).await {
+        Ok(reply) if reply.is_admitted() => {
+            book.told(&asked);
+            Some(order)
+        }
+        Ok(other) => panic!("order {order}: {other:?}"),
+        Err(_) => None,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -307,6 +356,7 @@ async fn a_frozen_master_is_replaced_and_follows_when_it_wakes() {
     let worker = watched.site.worker("w").set("REDIS_URL", watched.sentinel.url()).start();
     let sale = watched.sell();
     watched.sells_on().await;
+    watched.begin_risk().await;
     watched.site.redis.stop().expect("frozen");
     let new = connect(&watched.replica.url()).await;
     until_within(Duration::from_secs(30), "the replica is the master", || async {
@@ -320,8 +370,9 @@ async fn a_frozen_master_is_replaced_and_follows_when_it_wakes() {
         is_replica_in_step(&watched.site.redis).await
     })
     .await;
+    watched.book.end_risk();
     watched.sells_on().await;
-    sale.abort();
+    sale.end().await;
     watched.adds_up().await;
     assert!(worker.stop().await.success());
 }
@@ -332,6 +383,7 @@ async fn servers_and_sentinel_are_all_killed_and_started_again_and_the_sale_goes
     let worker = watched.site.worker("w").set("REDIS_URL", watched.sentinel.url()).start();
     let sale = watched.sell();
     watched.sells_on().await;
+    watched.begin_risk().await;
     watched.sentinel.kill9().expect("killed");
     watched.replica.kill9().expect("killed");
     watched.site.redis.kill9().expect("killed");
@@ -343,8 +395,9 @@ async fn servers_and_sentinel_are_all_killed_and_started_again_and_the_sale_goes
         is_replica_in_step(&watched.replica).await || is_replica_in_step(&watched.site.redis).await
     })
     .await;
+    watched.book.end_risk();
     watched.sells_on().await;
-    sale.abort();
+    sale.end().await;
     watched.adds_up().await;
     assert!(worker.stop().await.success());
 }

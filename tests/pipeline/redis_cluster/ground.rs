@@ -3,27 +3,33 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicI64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use fred::clients::Pool;
-use serde_json::{Value as Json, json};
+use fred::{
+    clients::{Client, Pool},
+    interfaces::{ClientLike, KeysInterface, StreamsInterface},
+    types::CustomCommand,
+};
 use sqlx::MySqlPool;
 use tidegate_lab::{MysqlServer, RedisCluster};
-use tidegate_orders::{
-    Gate, KeyTemplates, Keys, Partition,
-    gate::{Admission, AdmitReply},
-};
+use tidegate_orders::{Gate, KeyTemplates, Keys, Partition, gate::Admission};
 use tidegate_stream::{RedisCluster as Cluster, RedisSettings, connect_pool};
 use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     program::Program,
-    site::{WorkerPlan, until_within, worker_plan},
+    site::{
+        DEAD, WorkerPlan, connect,
+        invariants::{Ends, fates, none_is},
+        rush::{Book, Wanted, Way},
+        stores::Stores,
+        until_within, worker_plan,
+    },
 };
 
 /// As the documents have it: they spread evenly over three masters.
@@ -40,8 +46,8 @@ pub struct ClusterSite {
     pub pool: MySqlPool,
     gates: Arc<Vec<Gate>>,
     next: Arc<AtomicI64>,
-    /// Orders of which a gate said that they are admitted: their vouchers.
-    pub admitted: Arc<Mutex<BTreeMap<i64, i64>>>,
+    /// What callers asked for, and what they were told.
+    pub book: Arc<Book>,
     folder: tempfile::TempDir,
 }
 
@@ -72,7 +78,7 @@ impl ClusterSite {
             pool,
             gates: Arc::new(gates),
             next: Arc::new(AtomicI64::new(1)),
-            admitted: Arc::default(),
+            book: Arc::default(),
             folder: tempfile::tempdir().expect("a folder"),
         };
         for voucher in VOUCHERS {
@@ -105,18 +111,18 @@ impl ClusterSite {
 
     /// Admits an order of this voucher, of a user of its own. None: the gate gave no answer, and the order may be admitted or not.
     pub async fn admit(&self, voucher: i64) -> Option<i64> {
-        admit(&self.gates, &self.next, &self.admitted, voucher).await
+        admit(&self.gates, &self.next, &self.book, voucher).await
     }
 
     /// Admits orders of all vouchers in turn, until it is told to stop. What is not answered is given up, as a caller would.
     pub fn sell(&self) -> Sale {
         let stop = CancellationToken::new();
         let sellers = VOUCHERS.map(|voucher| {
-            let (gates, next, admitted) = (self.gates.clone(), self.next.clone(), self.admitted.clone());
+            let (gates, next, book) = (self.gates.clone(), self.next.clone(), self.book.clone());
             let stop = stop.clone();
             tokio::spawn(async move {
                 while !stop.is_cancelled() {
-                    let _admitted = admit(&gates, &next, &admitted, voucher).await;
+                    let _admitted = admit(&gates, &next, &book, voucher).await;
                     sleep(Duration::from_millis(5)).await;
                 }
             })
@@ -168,24 +174,74 @@ impl ClusterSite {
         TAGS[usize::try_from(voucher % 12).expect("small")]
     }
 
-    /// Whatever a failover lost is found, mended and accounted for: no order is there twice, none is missing that Redis knows.
+    /// From now on a failover may lose what callers are told. The replicas have all that they were told before.
+    pub async fn begin_risk(&self) {
+        self.book.begin_risk();
+        for tag in TAGS {
+            let client = self.client(tag).await;
+            // WAIT waits for what its own connection has written.
+            let probe = format!("{{{tag}}}:probe");
+            client.set::<(), _, _>(&probe, 1, None, None, false).await.expect("it is written");
+            client.del::<(), _>(&probe).await.expect("it is removed");
+            let wait = CustomCommand::new("WAIT", None, false);
+            let replicas: i64 = client.custom(wait, vec!["1", "10000"]).await.expect("Redis answers");
+            assert_eq!(replicas, 1, "the replica of {tag} has it all");
+            client.quit().await.expect("it ends");
+        }
+    }
+
+    /// Everybody is at work again, and the replicas are in step: nothing more is lost.
+    pub fn end_risk(&self) {
+        self.book.end_risk();
+    }
+
+    /// Whatever a failover lost is found, mended and accounted for: every order of which a caller was told is written once, but for
+    /// those of the failover itself, which are written or have left nothing.
     pub async fn adds_up(&self) {
+        self.is_quiet("every entry is handled").await;
         let program = self.program();
-        until_within(Duration::from_secs(60), "every entry is handled", || async {
-            let status = program.run("status --json").stdout;
-            let all = serde_json::Deserializer::from_str(&status).into_iter::<Json>().last();
-            let all = all.expect("all together").expect("JSON");
-            let stream = &all["stream"];
-            all["unknown"] == json!([]) && stream["pending"] == 0 && stream["undelivered"] == 0
-        })
-        .await;
         let mended = program.run("reconcile --repair --yes");
         assert!([0, 1].contains(&mended.code), "{mended:#?}");
-        until_within(Duration::from_secs(60), "what was mended is written", || async {
-            program.run("audit").code == 0
-        })
-        .await;
+        self.is_quiet("what was mended is written").await;
+        let mut wrong = fates(&self.book.read(), &Ends::read(&self.pool).await);
+        wrong.extend(self.mismatches(&TAGS).await);
+        none_is(&wrong);
+        // And the program sees that all is well.
+        program.run("audit").expect(0);
         program.run("reconcile").expect(0);
+    }
+
+    /// Where both stores do not agree, of a system with these tags, and dead letters: nothing is buried in these drills.
+    pub async fn mismatches(&self, tags: &[&str]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (at, tag) in tags.iter().enumerate() {
+            let client = self.client(tag).await;
+            let prefix = format!("{{{tag}}}:");
+            let stores = Stores { client: &client, pool: &self.pool, prefix: &prefix };
+            let is_own = |voucher: &i64| usize::try_from(*voucher).expect("small") % tags.len() == at;
+            let vouchers: Vec<i64> = VOUCHERS.filter(is_own).collect();
+            wrong.extend(stores.mismatches(&vouchers, &BTreeMap::new()).await);
+            let letters: i64 = client.xlen(format!("{prefix}{DEAD}")).await.expect("Redis answers");
+            if letters > 0 {
+                wrong.push(format!("{tag}: {letters} dead letters"));
+            }
+        }
+        wrong
+    }
+
+    /// A connection to the master of a tag.
+    async fn client(&self, tag: &str) -> Client {
+        connect(&self.cluster.master_of(tag).expect("a master").url()).await
+    }
+
+    /// Waits until nothing is pending or undelivered in any partition.
+    async fn is_quiet(&self, what: &str) {
+        for tag in TAGS {
+            let (client, prefix) = (self.client(tag).await, format!("{{{tag}}}:"));
+            let stores = Stores { client: &client, pool: &self.pool, prefix: &prefix };
+            until_within(Duration::from_secs(60), what, || async { stores.open_entries().await == Some(0) })
+                .await;
+        }
     }
 }
 
@@ -205,12 +261,7 @@ impl Sale {
     }
 }
 
-async fn admit(
-    gates: &[Gate],
-    next: &AtomicI64,
-    admitted: &Mutex<BTreeMap<i64, i64>>,
-    voucher: i64,
-) -> Option<i64> {
+async fn admit(gates: &[Gate], next: &AtomicI64, book: &Book, voucher: i64) -> Option<i64> {
     let order = next.fetch_add(1, Relaxed);
     let admission = Admission {
         order: order.try_into().expect("an order id"),
@@ -221,9 +272,10 @@ async fn admit(
         traceparent: None,
     };
     let gate = &gates[usize::try_from(voucher % 12).expect("small")];
+    let asked = book.ask(order, Wanted { user: order, voucher, quantity: 1, way: Way::Gate });
     match gate.admit(&admission).await {
-        Ok(AdmitReply::Admitted) => {
-            admitted.lock().expect("no seller breaks").insert(order, voucher);
+        Ok(reply) if reply.is_admitted() => {
+            book.told(&asked);
             Some(order)
         }
         Ok(other) => panic!("order {order}: {other:?}"),
