@@ -136,6 +136,7 @@ fn sockets(process: &Worker, address: SocketAddr) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_accepting_is_told_once_and_once_more_when_it_is_over() {
     const BEGAN: &str = "the gate cannot accept connections";
+    const AGAIN: &str = "tried in vain to accept a connection";
     const OVER: &str = "the gate accepts connections again";
     let site = Site::open().await;
     let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
@@ -148,8 +149,7 @@ async fn an_outage_of_accepting_is_told_once_and_once_more_when_it_is_over() {
     soft("3");
     let waits = tokio::spawn(async move { ask(address, Method::GET, "/livez", &[], "").await.status });
     gate.says(BEGAN).await;
-    // It is tried again many times meanwhile.
-    sleep(Duration::from_secs(1)).await;
+    until("it is tried again many times", || async { gate.log().matches(AGAIN).count() >= 3 }).await;
     soft("1000");
     assert_eq!(waits.await.expect("an answer"), 200);
     gate.says(OVER).await;

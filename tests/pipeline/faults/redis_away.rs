@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use fred::types::Value;
+use tokio::{net::TcpListener, time::timeout};
 
 use crate::{
     faults::proxies::{LOCK, Proxies, REFUSING_COMMIT, quick},
-    site::{Site, Worker, WorkerPlan, until},
+    site::{DEADLINE, Site, Worker, WorkerPlan, until},
 };
 
 /// Workers that notice quickly that Redis does not answer, and that it does again.
@@ -207,8 +208,13 @@ async fn a_worker_that_starts_without_redis_waits_for_it_and_says_so_once() {
     site.redis.kill9().expect("Redis is killed");
     let worker = impatient(&site, "w").start();
     worker.says("Waiting for it").await;
-    // Long enough for several attempts; nothing is waited for here.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // In the place of Redis: whoever tries again is seen, and gets nothing.
+    let listener = TcpListener::bind(("127.0.0.1", site.redis.port())).await.expect("the port is free");
+    for _ in 0..4 {
+        let tried = timeout(DEADLINE, listener.accept()).await.expect("it tries again");
+        drop(tried.expect("a connection"));
+    }
+    drop(listener);
     site.redis.restart().expect("Redis starts");
     site.settled().await;
     assert_eq!(worker.log().matches("Waiting for it").count(), 1);

@@ -64,6 +64,7 @@ impl Accepting {
     }
 
     fn note(&mut self, error: &io::Error) {
+        tracing::debug!(%error, "tried in vain to accept a connection");
         let now = Instant::now();
         let outage = self.outage.get_or_insert_with(|| {
             tracing::warn!(
