@@ -228,6 +228,7 @@ async fn doctor_finds_no_error_on_sound_ground() {
     let client = redis(&server.url()).await;
     call::<String>(&client, "XGROUP CREATE stream.orders g1 0 MKSTREAM").await;
     call::<u64>(&client, "XGROUP CREATECONSUMER stream.orders g1 w-0").await;
+    call::<String>(&client, "SET tidegate:worker:w somebody").await;
     let run = with_stores(&server.url(), migrated_mysql().await).run("doctor --json").expect(0).json();
     assert_eq!((&run["errors"], &run["warnings"]), (&0.into(), &0.into()), "{run:#}");
     let said = run.to_string();

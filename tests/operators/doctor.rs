@@ -14,7 +14,10 @@ fn doctor(site: &Site) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A site with a voucher that 5 of 100 units were sold of, and no worker any more.
+/// What stands in the heartbeat of a worker that lives, for as long as a test wants it to.
+const HEARTBEAT: &str = "tidegate:worker:w";
+
+/// A site with a voucher that 5 of 100 units were sold of. Its worker has ended, and its heartbeat is still there.
 async fn after_a_sale() -> Site {
     let site = Site::with_own_mysql().await;
     site.load(7, 100).await;
@@ -26,6 +29,7 @@ async fn after_a_sale() -> Site {
     site.settled().await;
     assert!(worker.stop().await.success());
     site.call(&format!("XGROUP CREATECONSUMER {STREAM} {GROUP} w-0")).await;
+    site.call(&format!("SET {HEARTBEAT} somebody")).await;
     site
 }
 
@@ -55,6 +59,7 @@ async fn redis_that_has_forgotten_a_sale_is_an_error() {
     );
     assert!(!text.contains("voucher 8") && !text.contains("voucher 9"), "{text}");
     site.call("SET seckill:stock:7 95").await;
+    site.call(&format!("SET {HEARTBEAT} somebody")).await;
     assert_eq!(doctor(&site).0, Some(0), "it is on sale again");
 }
 
@@ -226,7 +231,7 @@ async fn notes_that_somebody_else_has_overwritten_stop_no_worker_and_are_named()
 async fn dead_letters_are_told_by_their_reasons() {
     let site = after_a_sale().await;
     site.add_poison().await;
-    let worker = site.worker("w").start();
+    let worker = site.worker("v").start();
     until("both are buried", || async { site.dead().await.len() == 2 }).await;
     assert!(worker.stop().await.success());
     let (_, text) = doctor(&site);
@@ -276,4 +281,93 @@ async fn keys_with_other_names_are_not_taken_for_lost_data() {
         "{text}"
     );
     assert!(text.contains("do not fill Redis anew") && !text.contains("lost data"), "{text}");
+}
+
+/// What `tidegate status` says, and with which code it ends.
+fn status(site: &Site) -> (Option<i32>, String) {
+    let output = site.tidegate(&["status"]);
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_fleet_is_an_error_while_anything_needs_a_worker_and_a_warning_otherwise() {
+    let site = after_a_sale().await;
+    assert!(!status(&site).1.contains("no worker is alive"));
+    site.call(&format!("DEL {HEARTBEAT}")).await;
+    let says = |code: i32, level: &str, what: &str| {
+        for (found, text) in [doctor(&site), status(&site)] {
+            assert_eq!(found, Some(code), "{text}");
+            assert!(
+                text.contains("tidegate worker") && text.contains("docs/runbook/nothing-is-written.md"),
+                "{text}"
+            );
+            assert!(text.contains(level) && text.contains(&format!("no worker is alive{what}")), "{text}");
+        }
+    };
+    says(1, "error", ", and voucher 7 is on sale");
+    // A sale that is paused needs none, as before a takeover.
+    assert!(site.tidegate(&["pause", "--voucher", "7", "--yes"]).status.success());
+    says(0, "warning", "; no sale is open");
+    site.add_order(6, 1_006, 7).await;
+    says(1, "error", ", and 1 entry is undelivered");
+    site.hand_over("gone-3", 1).await;
+    says(1, "error", ", and 1 entry is pending");
+    let json = site.tidegate(&["status", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(json["no_worker"]["level"], "error", "{json:#}");
+
+    // A worker that is paused from its start has read nothing yet, and lives.
+    site.call("SET tidegate:pause maintenance").await;
+    let worker = site.worker("idle").start();
+    worker.says("paused: nothing is read").await;
+    for (_, text) in [doctor(&site), status(&site)] {
+        assert!(!text.contains("no worker is alive"), "{text}");
+    }
+    site.call("DEL tidegate:pause").await;
+    site.settled().await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_is_on_only_if_somebody_can_buy() {
+    let site = Site::open().await;
+    for voucher in [1, 2, 3, 4, 5, 6, 7] {
+        site.load(voucher, 10).await;
+    }
+    for sql in [
+        "UPDATE tb_seckill_voucher SET end_time = NOW() - INTERVAL 1 HOUR, begin_time = NOW() - INTERVAL 2 HOUR \
+         WHERE voucher_id = 2",
+        "UPDATE tb_seckill_voucher SET begin_time = NOW() + INTERVAL 1 HOUR WHERE voucher_id = 3",
+    ] {
+        sqlx::query(sql).execute(&site.pool).await.expect("the row is changed");
+    }
+    assert!(site.tidegate(&["pause", "--voucher", "4", "--yes"]).status.success());
+    site.call("SET seckill:stock:5 0").await;
+    site.call("SET seckill:voucher:6 x").await;
+    site.call("DEL seckill:stock:7").await;
+    let states = || {
+        let output = site.tidegate(&["status", "--json"]);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let vouchers = json["vouchers"].as_array().expect("vouchers").clone();
+        vouchers
+            .iter()
+            .map(|voucher| voucher["sale"].as_str().expect("a word").to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(states(), ["on", "over", "not_begun", "paused", "sold_out", "unknown", "no_stock"]);
+    assert!(status(&site).1.contains("no stock"));
+    site.call("FLUSHALL").await;
+    assert_eq!(states(), ["no_stock", "over", "no_stock", "no_stock", "no_stock", "no_stock", "no_stock"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_is_too_large_to_be_read_is_not_called_well() {
+    let site = after_a_sale().await;
+    site.call("HSET seckill:journal:7 #complete 1").await;
+    let fill = "for order = 1, 100001 do redis.call('HSET', KEYS[1], 'f' .. order, '{}') end";
+    site.redis_says(&["EVAL", fill, "1", "seckill:journal:7"]).await;
+    let (code, text) = doctor(&site);
+    assert!(code == Some(0) && !text.contains(WELL), "{text}");
+    assert!(text.contains("not read redis  the journal of voucher 7, with 10000"), "{text}");
+    assert!(text.contains("do: tidegate reconcile --voucher 7") && text.contains("1 not read."), "{text}");
 }

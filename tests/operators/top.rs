@@ -125,6 +125,10 @@ async fn twenty_rows_show_rates_under_load_lanes_stocks_and_a_dead_letter_as_it_
     load.abort();
     assert!(worker.stop().await.success());
     terminal.draws("a worker that is gone", |lines| says(lines, "worker w is away since"));
+    terminal.draws("that nobody works on what is on sale", |lines| {
+        says(lines, "no worker is alive, and")
+            && says(lines, "voucher 1 is on sale: tidegate worker starts one")
+    });
     terminal.draws("rest", |lines| rate(lines, "added") == Some(0.0) && rate(lines, "settled") == Some(0.0));
     terminal.presses('q');
     assert_given_back(terminal, 0);
@@ -142,14 +146,14 @@ async fn stores_go_and_come_back_and_the_view_stays() {
     assert!(says(&lines, "Connection refused"), "{lines:#?}");
     site.redis.restart().expect("Redis starts");
     terminal.draws("that Redis is there", |lines| says(lines, "Redis ok") && !says(lines, "away"));
-    terminal.draws("the stock of both", |lines| words(lines, "1") == ["1", "100", "100", "0"]);
+    terminal.draws("the stock of both", |lines| words(lines, "1") == ["1", "100", "100", "0", "on"]);
 
     // Frozen: nothing is refused, and nothing is answered.
     site.redis.stop().expect("Redis is there");
     terminal.draws("that Redis is away again", |lines| says(lines, "Redis away"));
     site.mysql.kill9().expect("MySQL is there");
     let lines = terminal.draws("that both are away", |lines| says(lines, "MySQL is away since"));
-    assert_eq!(words(&lines, "1"), ["1", "100", "100", "0"], "what was seen stays: {lines:#?}");
+    assert_eq!(words(&lines, "1"), ["1", "100", "100", "0", "on"], "what was seen stays: {lines:#?}");
 
     terminal.resize(10, 40);
     terminal.draws("ten rows", |lines| lines.len() == 10 && says(&lines[9..], "q quits"));

@@ -128,17 +128,20 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     ] {
         operator.run(line).expect(code);
     }
-    program(&site, "tidegate-reader", "tidegate-reader").run("status").expect(0);
+    let read = program(&site, "tidegate-reader", "tidegate-reader").run("status").expect(1);
+    assert!(read.stdout.contains("no worker is alive"), "all were stopped while a sale is on: {read:#?}");
     // One is removed by hand, one by a worker.
     for line in [
         "voucher delist --voucher 3 --yes",
         "voucher remove-keys --voucher 3 --yes",
         "voucher load --voucher 4 --stock 5 --yes",
         "voucher delist --voucher 4 --yes",
-        "doctor",
     ] {
         operator.run(line).expect(0);
     }
+    let dead = operator.run("doctor").expect(1);
+    assert!(dead.stdout.contains("no worker is alive"), "{dead:#?}");
+    assert!(!dead.stdout.contains("not read"), "{dead:#?}");
     let plan = site.worker("w3").set("REDIS_URL", site.redis_url_of("tidegate-worker"));
     let plan = plan.set("MYSQL_URL", site.mysql_url_of("tidegate-worker"));
     let third = plan.set("RECONCILE_EVERY_S", 1).set("RECONCILE_REMOVE_DELISTED_AFTER_S", 0).start();

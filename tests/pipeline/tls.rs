@@ -41,12 +41,11 @@ async fn orders_are_written_when_both_stores_are_reached_over_tls() {
     let worker = worker.variable("SSL_CERT_FILE", authority.display()).start();
     scene.site.rush(1_000, 200).await;
     scene.site.settled().await;
-    assert!(worker.stop().await.success());
-    scene.site.invariants().await;
-
     let program = Program::with_flags(&["--redis-url", &scene.redis_url, "--mysql-url", &scene.mysql_url]);
     let variables = [("SSL_CERT_FILE", authority.to_str().expect("a path"))];
     program.run_with(&["doctor"], &variables).expect(0);
+    assert!(worker.stop().await.success());
+    scene.site.invariants().await;
     // Of the other one, Redis offers more than MySQL has.
     program.run_with(&["audit", "--voucher", "1"], &variables).expect(0);
 }

@@ -6,7 +6,6 @@ mod delisted;
 mod entries;
 mod expirations;
 mod failover;
-mod finding;
 mod mysql_checks;
 mod reconciled;
 mod redis_checks;
@@ -14,12 +13,12 @@ mod results;
 mod sales;
 mod server_settings;
 mod waiting;
+mod workers;
 
 use serde::Serialize;
 
-use self::finding::Findings;
-pub use self::finding::{Finding, Level};
-use crate::settings::SystemSettings;
+pub use crate::finding::{Finding, Level};
+use crate::{finding::Findings, settings::SystemSettings};
 
 /// All that was found.
 #[derive(Debug, Serialize)]
@@ -28,6 +27,8 @@ pub struct Diagnosis {
     pub errors: usize,
     /// Findings that are warnings.
     pub warnings: usize,
+    /// What was not read here, and may be well or not.
+    pub not_read: usize,
     /// About Redis, then about MySQL.
     pub findings: Vec<Finding>,
 }
@@ -37,6 +38,9 @@ pub async fn diagnose(settings: &SystemSettings) -> Diagnosis {
     let (mut redis, mut mysql) = (Findings::of("redis"), Findings::of("mysql"));
     let stores =
         tokio::join!(redis_checks::run(settings, &mut redis), mysql_checks::run(settings, &mut mysql));
+    if let Some(pool) = &stores.0 {
+        workers::check(settings, &mut redis, pool, stores.1.as_ref()).await;
+    }
     if let (Some(pool), Some(database)) = &stores {
         sales::check(settings, &mut redis, pool, database).await;
         expirations::check(settings, &mut mysql, pool, database).await;
@@ -46,5 +50,10 @@ pub async fn diagnose(settings: &SystemSettings) -> Diagnosis {
     }
     let findings = [redis.into_vec(), mysql.into_vec()].concat();
     let count = |level| findings.iter().filter(|finding: &&Finding| finding.level == level).count();
-    Diagnosis { errors: count(Level::Error), warnings: count(Level::Warning), findings }
+    Diagnosis {
+        errors: count(Level::Error),
+        warnings: count(Level::Warning),
+        not_read: count(Level::NotRead),
+        findings,
+    }
 }

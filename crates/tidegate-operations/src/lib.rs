@@ -15,6 +15,7 @@ pub mod dead_letters;
 pub mod doctor;
 pub mod expirations;
 pub mod export;
+pub mod finding;
 pub mod fleet_pause;
 pub mod handover;
 pub mod limit_books;

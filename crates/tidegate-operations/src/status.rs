@@ -1,15 +1,17 @@
 //! How far the stream is behind, who works on it, and the stocks on both sides.
 
+pub mod no_worker;
+mod sale_state;
+
 use std::{future::Future, time::Duration};
 
 use anyhow::Context;
 use fred::clients::Pool;
+use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::{MySqlConnection, MySqlPool};
 use tidegate_orders::{
     Gate, Keys, Partition, VoucherId,
-    gate::Pause,
-    sale,
     vouchers::{self, VoucherRow},
 };
 use tidegate_stream::{
@@ -17,9 +19,11 @@ use tidegate_stream::{
 };
 use tokio::time::Instant;
 
+pub use self::sale_state::{SaleInRedis, SaleState};
 use crate::{
     consumers::{Consumer, Consumers},
     expirations::ExpirationsView,
+    finding::Finding,
     fleet_pause::FleetPause,
     reconciled::Reconciled,
     settings::SystemSettings,
@@ -41,6 +45,8 @@ pub struct Status {
     pub more_vouchers: bool,
     /// What is counted for the limits of these vouchers, and of their campaigns; of none while Redis is away.
     pub limit_counters: Vec<LimitCounters>,
+    /// No worker is alive, and how grave that is; None: one is alive, or Redis is away.
+    pub no_worker: Option<Finding>,
     /// None: the workers are not paused, or Redis is away.
     pub workers_paused: Option<FleetPause>,
     /// Orders that have to be paid in time; None while a store is away.
@@ -107,6 +113,8 @@ pub struct VoucherStocks {
     pub paused: Option<bool>,
     /// Its sale is over for good.
     pub delisted: bool,
+    /// How its sale stands.
+    pub sale: SaleState,
 }
 
 /// How much Redis counts for the limits of a voucher or a campaign.
@@ -169,7 +177,15 @@ impl Status {
             status.reconciled = status.value_or_note(reconciled).flatten();
             status.stream.is_some().then_some(redis)
         });
-        if let Some((rows, mysql)) = status.value_or_note(rows) {
+        let rows = status.value_or_note(rows);
+        if let (Some(redis), Some(stream)) = (&redis, &status.stream) {
+            let mysql = rows.as_ref().map(|(_, mysql)| mysql);
+            let found =
+                in_time("Redis", until(end), no_worker::check(settings, (redis, mysql), stream, until(end)))
+                    .await;
+            status.no_worker = status.value_or_note(found).flatten();
+        }
+        if let Some((rows, mysql)) = rows {
             if let Some(redis) = &redis {
                 let read = ExpirationsView::read(settings, redis, &mysql, until(end)).await;
                 status.expirations = status.value_or_note(read);
@@ -195,20 +211,12 @@ impl Status {
         rows.truncate(VOUCHER_LIMIT as usize);
         rows.reverse();
         let ids: Vec<VoucherId> = rows.iter().map(|row| row.voucher).collect();
-        let mut stocks = vec![None; ids.len()];
-        let mut pauses = vec![None; ids.len()];
+        let mut sales = vec![None; ids.len()];
         if let Some(redis) = redis {
-            let read = async { Ok(sale::read_stocks(redis, keys, &ids).await?) };
-            let read = in_time("Redis", until(end), read).await.context("Failed to read the stocks in Redis");
-            stocks = self.value_or_note(read).unwrap_or(stocks);
+            let read = in_time("Redis", until(end), SaleInRedis::read(redis, keys, &ids)).await;
+            let read = self.value_or_note(read.context("Failed to read the sales in Redis"));
+            sales = read.map_or(sales, |read| read.into_iter().map(Some).collect());
             let gate = Gate::new(redis.clone(), keys.clone(), "");
-            let read = async { Ok(gate.read_pauses(&ids).await) };
-            let read = in_time("Redis", until(end), read).await.context("Failed to read the pauses in Redis");
-            let read = self.value_or_note(read).into_iter().flatten();
-            pauses
-                .iter_mut()
-                .zip(read)
-                .for_each(|(is_paused, pause)| *is_paused = pause.ok().map(Pause::is_paused));
             let read = async { Ok(gate.count_uses(&ids).await?) };
             let read = in_time("Redis", until(end), read).await;
             let read = read.context("Failed to count what is counted for limits in Redis");
@@ -217,14 +225,15 @@ impl Status {
                 counters.map(|(owner, counters)| LimitCounters { owner: owner.to_string(), counters });
             self.limit_counters = counters.collect();
         }
-        let both = rows.iter().zip(stocks).zip(pauses);
-        let both = both.map(|((row, redis), paused)| VoucherStocks {
+        let now_ms = Timestamp::now().as_millisecond();
+        let both = rows.iter().zip(sales).map(|(row, sale)| VoucherStocks {
             voucher: row.voucher,
             mysql: row.stock,
-            redis,
-            to_deduct: redis.map(|redis| units_to_deduct(row.stock, redis)),
-            paused,
+            redis: sale.and_then(|sale| sale.stock),
+            to_deduct: sale.and_then(|sale| sale.stock).map(|stock| units_to_deduct(row.stock, stock)),
+            paused: sale.and_then(|sale| sale.is_paused),
             delisted: row.delisted_ms.is_some(),
+            sale: SaleState::of(row, sale, now_ms),
         });
         self.vouchers = Some(both.collect());
     }

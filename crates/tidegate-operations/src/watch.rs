@@ -8,7 +8,7 @@ use std::{
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_orders::{Gate, Keys, VoucherId, gate::Pause, sale, vouchers::VoucherRow};
+use tidegate_orders::{Keys, VoucherId, vouchers::VoucherRow};
 use tidegate_stream::{EntryId, Letter, StreamInspector, age_ms, server_time_ms};
 
 use crate::{
@@ -16,13 +16,15 @@ use crate::{
     fleet_pause::FleetPause,
     reconciled::Reconciled,
     settings::SystemSettings,
-    status::{StreamView, read_stream, voucher_rows},
+    status::{SaleInRedis, StreamView, no_worker, read_stream, voucher_rows},
     text::seconds,
     within::in_time,
 };
 
 /// A store that needs longer to answer is away.
 const TIMEOUT: Duration = Duration::from_secs(3);
+/// Between two looks at all keys for a worker that is alive and has read nothing yet.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Dead letters whose reasons are read: each may be large.
 const LETTERS: u16 = 20;
 
@@ -55,7 +57,9 @@ pub struct RedisOverview {
     /// What the last comparison of both stores found, where one was made.
     pub reconciled: Option<Reconciled>,
     /// Of the vouchers that were asked for.
-    pub sales: BTreeMap<VoucherId, SaleState>,
+    pub sales: BTreeMap<VoucherId, SaleInRedis>,
+    /// A worker is alive; None: that cannot be seen.
+    pub has_worker: Option<bool>,
 }
 
 /// The newest dead letters.
@@ -67,28 +71,23 @@ pub struct NewestLetters {
     pub reasons: BTreeMap<String, u64>,
 }
 
-/// A voucher in Redis.
-#[derive(Clone, Copy, Debug)]
-pub struct SaleState {
-    /// Units left; None: no stock is loaded.
-    pub stock: Option<i64>,
-    /// An operator stopped the sale.
-    pub is_paused: bool,
-}
-
 /// Reads Redis again and again.
 #[derive(Debug)]
 pub struct RedisWatch<'a> {
     settings: &'a SystemSettings,
     keys: Keys,
     pool: Option<Pool>,
+    /// Whether a worker was alive at the last look at all keys, and when that was.
+    looked: Option<(Instant, Option<bool>)>,
+    /// No consumer has been alive since.
+    none_since: Option<Instant>,
 }
 
 impl<'a> RedisWatch<'a> {
     /// Connects at the first read.
     #[must_use]
     pub fn new(settings: &'a SystemSettings) -> Self {
-        Self { settings, keys: Keys::new(settings.keys.clone()), pool: None }
+        Self { settings, keys: Keys::new(settings.keys.clone()), pool: None, looked: None, none_since: None }
     }
 
     /// Reads everything, with the sales of these vouchers.
@@ -102,8 +101,30 @@ impl<'a> RedisWatch<'a> {
             None => self.pool.insert(in_time("Redis", TIMEOUT, connect::redis(self.settings)).await?).clone(),
         };
         let at = Instant::now();
-        let value = in_time("Redis", TIMEOUT, self.overview(&pool, vouchers)).await?;
+        let mut value = in_time("Redis", TIMEOUT, self.overview(&pool, vouchers)).await?;
+        value.has_worker = self.look_for_worker(&pool, &value.stream).await;
         Ok(Reading { at, value })
+    }
+
+    /// Consumers of the group tell at once. Where none is alive, all keys have to be looked at, which is not done at each reading.
+    async fn look_for_worker(&mut self, pool: &Pool, stream: &StreamView) -> Option<bool> {
+        if stream.consumers.iter().any(|consumer| consumer.alive) {
+            (self.looked, self.none_since) = (None, None);
+            return Some(true);
+        }
+        // Redis may have lost its signs of life for a moment, by an outage or with its data.
+        if self.none_since.get_or_insert_with(Instant::now).elapsed() < LOOK_EVERY {
+            return None;
+        }
+        if let Some((at, found)) = self.looked
+            && at.elapsed() < LOOK_EVERY
+        {
+            return found;
+        }
+        let look = no_worker::is_any_alive(pool, &self.keys, stream);
+        let found = in_time("Redis", TIMEOUT, look).await.ok();
+        self.looked = Some((Instant::now(), found));
+        found
     }
 
     async fn overview(&self, pool: &Pool, vouchers: &[VoucherId]) -> anyhow::Result<RedisOverview> {
@@ -113,9 +134,10 @@ impl<'a> RedisWatch<'a> {
         };
         let pause = async { Ok(FleetPause::read(pool, &self.keys).await?) };
         let reconciled = async { Ok(Reconciled::read(pool, &self.keys).await?) };
-        let sales = self.sales(pool, vouchers);
+        let sales = SaleInRedis::read(pool, &self.keys, vouchers);
         let (letters, pause, reconciled, sales) = tokio::try_join!(letters, pause, reconciled, sales)?;
-        Ok(RedisOverview { stream, pause, letters, reconciled, sales })
+        let sales = vouchers.iter().copied().zip(sales).collect();
+        Ok(RedisOverview { stream, pause, letters, reconciled, sales, has_worker: None })
     }
 
     async fn letters(&self, pool: &Pool) -> anyhow::Result<NewestLetters> {
@@ -130,24 +152,6 @@ impl<'a> RedisWatch<'a> {
             *reasons.entry(reason).or_default() += 1;
         }
         Ok(NewestLetters { newest_s: age_ms.map(seconds), reasons })
-    }
-
-    async fn sales(
-        &self,
-        pool: &Pool,
-        vouchers: &[VoucherId],
-    ) -> anyhow::Result<BTreeMap<VoucherId, SaleState>> {
-        let gate = Gate::new(pool.clone(), self.keys.clone(), self.settings.stream.name.as_str());
-        let stocks = async { Ok(sale::read_stocks(pool, &self.keys, vouchers).await?) };
-        let pauses = async { anyhow::Ok(gate.read_pauses(vouchers).await) };
-        let (stocks, pauses) = tokio::try_join!(stocks, pauses)?;
-        let sales = vouchers.iter().zip(stocks.into_iter().zip(pauses));
-        // A key that cannot be understood stops no sale.
-        let sale = |stock, pause: Result<Pause, _>| SaleState {
-            stock,
-            is_paused: pause.is_ok_and(Pause::is_paused),
-        };
-        Ok(sales.map(|(voucher, (stock, pause))| (*voucher, sale(stock, pause))).collect())
     }
 }
 

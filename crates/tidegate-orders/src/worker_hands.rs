@@ -84,6 +84,14 @@ pub async fn read_all(redis: &Pool, keys: &Keys) -> FredResult<BTreeMap<String, 
     Ok(of_each.filter_map(|(name, pair)| Some((name, of_process(&pair[0], &pair[1])?))).collect())
 }
 
+/// Whether any worker process has given a sign of life, also one that has read nothing yet. Looks at all keys.
+///
+/// # Errors
+/// As [`read_all`].
+pub async fn has_sign_of_life(redis: &Pool, keys: &Keys) -> FredResult<bool> {
+    Ok(!scan(redis, &keys.heartbeats().glob()).await?.is_empty())
+}
+
 /// What a process says of its hands, by its note and its heartbeat. None: it lives no more.
 fn of_process(note: &Value, heartbeat: &Value) -> Option<Option<WorkerHands>> {
     match note.as_bytes() {

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::finding::Findings;
+use crate::finding::Findings;
 
 const TOLERANCE_MS: i64 = 2_000;
 
@@ -29,7 +29,8 @@ pub(super) fn compare(findings: &mut Findings, (before_ms, after_ms): (i64, i64)
 
 #[cfg(test)]
 mod tests {
-    use super::{super::finding::Level, *};
+    use super::*;
+    use crate::finding::Level;
 
     fn level(server_ms: i64) -> Level {
         let mut findings = Findings::of("redis");

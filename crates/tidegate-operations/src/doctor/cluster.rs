@@ -2,7 +2,7 @@
 
 use tidegate_orders::sessions::{Cluster, NodeStatus};
 
-use super::finding::Findings;
+use crate::finding::Findings;
 use crate::{SystemSettings, connect};
 
 /// Statements that `wsrep_sync_wait` makes wait: INSERT and UPDATE.
@@ -38,6 +38,12 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings) {
             ),
             (Err(_), _) => {}
         }
+    }
+    if let Some(Cluster::Galera { .. }) = &ours {
+        findings.ok(
+            "it is Galera: give all workers the nodes in the same order, so that one node writes a hot voucher; what Galera may \
+             lose is in docs/limits.md",
+        );
     }
     if let (Some(cluster), false) = (&ours, several) {
         findings.warning(
@@ -77,6 +83,22 @@ fn check_node(findings: &mut Findings, host: &str, status: &NodeStatus, several:
         _ => {}
     }
     check_settings(findings, host, status);
+    check_flush(findings, host, status, &cluster);
+}
+
+/// A transaction of Galera is in the memory of the nodes before it is in a file of any: what nodes do not flush, they lose if they crash
+/// together. The node that is asked for the rest is told of with the server.
+fn check_flush(findings: &mut Findings, host: &str, status: &NodeStatus, cluster: &Cluster) {
+    let flush = status.fact("innodb_flush_log_at_trx_commit");
+    if matches!(cluster, Cluster::Galera { .. }) && !matches!(flush, "1" | "") {
+        findings.error(
+            format!(
+                "{host}: innodb_flush_log_at_trx_commit is {flush}: Galera loses orders that were acknowledged if its nodes crash \
+                 within a short time"
+            ),
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 1 on every node, and write it to their configuration: see docs/limits.md",
+        );
+    }
 }
 
 fn check_settings(findings: &mut Findings, host: &str, status: &NodeStatus) {

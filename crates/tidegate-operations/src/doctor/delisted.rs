@@ -8,7 +8,7 @@ use sqlx::MySqlPool;
 use tidegate_orders::{Gate, Keys, VoucherId, gate::VoucherState, vouchers};
 use tidegate_stream::server_time_ms;
 
-use super::finding::Findings;
+use crate::finding::Findings;
 use crate::{
     SystemSettings,
     text::{counted, error_chain, size, span},

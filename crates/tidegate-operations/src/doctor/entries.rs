@@ -3,7 +3,7 @@
 use fred::clients::Pool;
 use tidegate_stream::{EntryId, StreamInspector};
 
-use super::finding::Findings;
+use crate::finding::Findings;
 use crate::{SystemSettings, text::counted};
 
 /// The newest entries, which show what producers write now.

@@ -4,7 +4,7 @@ use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_orders::{MarkState, migration_hint};
 
-use super::finding::Findings;
+use crate::finding::Findings;
 use crate::{
     SystemSettings,
     expirations::{ExpirationsView, WENT_BACK},

@@ -13,11 +13,8 @@ use tidegate_orders::{
     gate::{Confirmation, ConfirmedIn},
 };
 
-use super::{
-    finding::Findings,
-    server_settings::{config_get, info as info_of, value},
-};
-use crate::{SystemSettings, connect, text::counted};
+use super::server_settings::{config_get, info as info_of, value};
+use crate::{SystemSettings, connect, finding::Findings, text::counted};
 
 /// MIGRATE blocks a node while it moves a key: 2.6 s for a journal of a million orders. A tenth of that sets off no failover.
 const MOST_MIGRATED: u64 = 100_000;

@@ -10,8 +10,8 @@ use tidegate_orders::{
 };
 use tokio::time::timeout;
 
-use super::{clock, cluster, finding::Findings};
-use crate::{SystemSettings, connect, text::error_chain};
+use super::{clock, cluster};
+use crate::{SystemSettings, connect, finding::Findings, text::error_chain};
 
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 const OLDEST_MARIADB: (u64, u64) = (10, 6);

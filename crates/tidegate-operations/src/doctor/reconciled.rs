@@ -6,7 +6,7 @@ use fred::clients::Pool;
 use tidegate_orders::Keys;
 use tidegate_stream::server_time_ms;
 
-use super::finding::Findings;
+use crate::finding::Findings;
 use crate::{
     SystemSettings,
     reconciled::Reconciled,
@@ -62,7 +62,10 @@ fn report(findings: &mut Findings, found: &Reconciled, now_ms: i64, every: Durat
             failures.iter().map(|(kind, count)| format!("{}: {count}", kind.word())).collect();
         findings.warning(
             format!("{last} min ago both stores differed ({}); {clean}", kinds.join(", ")),
-            "tidegate reconcile says which orders; see docs/runbook/books-differ.md",
+            format!(
+                "{}tidegate reconcile says which orders; see docs/runbook/books-differ.md",
+                found.usual_cause().map_or_else(String::new, |cause| format!("{cause}; "))
+            ),
         );
     } else if found.unread > 0 {
         findings.warning(

@@ -8,12 +8,12 @@ use tidegate_stream::{KeyKind, StreamStatus, inspect, is_disk_full, server_time_
 
 use super::{
     clock, entries, failover,
-    finding::Findings,
     server_settings::{config_get, info, value},
     waiting,
 };
 use crate::{
     SystemSettings, connect,
+    finding::Findings,
     fleet_pause::FleetPause,
     text::{counted, error_chain},
 };

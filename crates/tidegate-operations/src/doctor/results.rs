@@ -6,7 +6,7 @@ use fred::{clients::Pool, interfaces::StreamsInterface, types::Value};
 use sqlx::MySqlPool;
 use tidegate_stream::{KeyKind, StreamNames, StreamStatus, age_ms, inspect};
 
-use super::finding::Findings;
+use crate::finding::Findings;
 use crate::{SystemSettings, connect, text::counted};
 
 /// A reader who lets results lie for longer is away, or too slow.

@@ -14,9 +14,10 @@ use tidegate_orders::{
 };
 use tokio::time::timeout;
 
-use super::{failover, finding::Findings};
+use super::failover;
 use crate::{
     SystemSettings,
+    finding::Findings,
     text::{counted, error_chain, printable},
 };
 
@@ -201,14 +202,21 @@ fn report_journals(findings: &mut Findings, found: &Mismatches) {
         );
     }
     more(findings, found.apart.len());
-    if let Some((voucher, fields)) = found.unread.first() {
-        let others = found.unread.len().saturating_sub(1);
-        findings.ok(format!(
-            "not looked at: the journal of voucher {voucher}, with {}, and {} as large; `tidegate audit` and `tidegate reconcile` \
-             compare these with the stock",
-            counted(*fields, "entry"),
-            counted(others as u64, "other")
-        ));
+    for (voucher, fields) in found.unread.iter().take(NAMED) {
+        findings.not_read(
+            format!(
+                "the journal of voucher {voucher}, with {}: too large to be added up here",
+                counted(*fields, "entry")
+            ),
+            format!("tidegate reconcile --voucher {voucher} compares it with the stock"),
+        );
+    }
+    let others = found.unread.len().saturating_sub(NAMED) as u64;
+    if others > 0 {
+        findings.not_read(
+            format!("{others} more journals that are as large"),
+            "tidegate reconcile compares all of them with the stocks",
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use tidegate_stream::{
     EntryId, GroupStatus, SetAsideNote, SetAsideNotes, StreamInspector, StreamStatus, age_ms,
 };
 
-use super::finding::Findings;
+use crate::finding::Findings;
 use crate::{
     SystemSettings,
     consumers::{Consumer, Consumers},
@@ -63,7 +63,7 @@ async fn check_consumers(
     group: &GroupStatus,
 ) {
     if group.consumers.is_empty() {
-        return findings.warning("the group has no consumers", "start a worker: tidegate worker");
+        return findings.ok("the group has no consumers yet: no worker has read anything");
     }
     let pending = counted(group.pending, "entry");
     findings.ok(format!("{}, {pending} pending", counted(group.consumers.len() as u64, "consumer")));

@@ -1,4 +1,4 @@
-//! `tidegate doctor`: is the ground fit for orders, and does any of them wait? Each line is ok, a warning or an error with what to do.
+//! `tidegate doctor`: is the ground fit for orders, and does any of them wait? Each line is ok, a warning, an error or not read, with what to do.
 
 use clap::Args;
 use tidegate_operations::{
@@ -19,7 +19,8 @@ Examples:
   tidegate doctor --json | jq '.findings[] | select(.level != \"ok\")'
 
 Looks at the servers, at vouchers that MySQL sells and Redis does not know, and at what waits for too long. It follows
-no order: tidegate audit does. Changes nothing. Exits with 1 where it found an error; warnings leave it at 0.";
+no order: tidegate audit does. What it does not read itself is `not read`, and not ok. Changes nothing. Exits with 1
+where it found an error; warnings leave it at 0.";
 
 /// What may be said without having counted the orders.
 const WELL: &str =
@@ -50,11 +51,12 @@ pub async fn run(system: &System, args: &DoctorArgs) -> anyhow::Result<Exit> {
 
 fn render(diagnosis: &Diagnosis) -> String {
     let lines = diagnosis.findings.iter().map(line).collect::<Vec<_>>().join("\n");
-    let verdict = match (diagnosis.errors, diagnosis.warnings) {
+    let Diagnosis { errors, warnings, not_read, .. } = *diagnosis;
+    let found = format!("{}, {}", counted(errors as u64, "error"), counted(warnings as u64, "warning"));
+    let verdict = match (errors + warnings, not_read) {
         (0, 0) => WELL.to_owned(),
-        (errors, warnings) => {
-            format!("{}, {}.", counted(errors as u64, "error"), counted(warnings as u64, "warning"))
-        }
+        (_, 0) => format!("{found}."),
+        (_, not_read) => format!("{found}, {not_read} not read."),
     };
     format!("{lines}\n\n{verdict}")
 }
@@ -64,6 +66,7 @@ fn line(finding: &Finding) -> String {
         Level::Ok => "ok",
         Level::Warning => "warning",
         Level::Error => "error",
+        Level::NotRead => "not read",
     };
     let text = format!("{level:<8} {:<6} {}", finding.store, finding.what);
     match &finding.advice {

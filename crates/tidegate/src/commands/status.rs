@@ -6,7 +6,7 @@ use std::future::ready;
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_operations::{InvalidInput, System, SystemSettings, connect, status::Status};
+use tidegate_operations::{InvalidInput, System, SystemSettings, connect, finding::Level, status::Status};
 
 use crate::{
     exit::Exit,
@@ -20,8 +20,9 @@ Examples:
   tidegate status --json | jq .stream.oldest_pending_s
 
 Alarm on the age of the oldest undelivered and of the oldest pending entry. Counts depend on how
-busy the sale is, but an age of a minute is never good. If a store is away, it shows what it can
-and exits with 3; with 12 where a part of a system with partitions is away.";
+busy the sale is, but an age of a minute is never good. If no worker is alive although orders wait
+or a sale is open, it says so and exits with 1. If a store is away, it shows what it can and exits
+with 3; with 12 where a part of a system with partitions is away.";
 
 /// What `tidegate status` takes.
 #[derive(Args, Debug)]
@@ -51,13 +52,17 @@ pub async fn run(system: &System, args: &StatusArgs) -> anyhow::Result<Exit> {
         whole.add(settings.partition().tag().unwrap_or_default(), status);
     }
     let is_known = parts.iter().all(|(_, status)| status.errors.is_empty());
+    let is_dead = |(_, status): &(_, Status)| {
+        status.no_worker.as_ref().is_some_and(|found| found.level == Level::Error)
+    };
+    let known = if parts.iter().any(is_dead) { Exit::No } else { Exit::Ok };
     if is_undivided(system) {
-        return Ok(if is_known { Exit::Ok } else { Exit::Failed });
+        return Ok(if is_known { known } else { Exit::Failed });
     }
     if parts.len() > 1 {
-        args.output.print(&whole, text::whole)?;
+        args.output.print_line(&whole, text::whole)?;
     }
-    Ok(if is_known { Exit::Ok } else { Exit::Unknown })
+    Ok(if is_known { known } else { Exit::Unknown })
 }
 
 /// A store that is away is shown as such. One that holds another system is not: nothing of it would be true.

@@ -8,6 +8,7 @@ use super::Whole;
 use crate::{commands::expirations_show, output::table, partitions::names, pending::life};
 use tidegate_operations::{
     consumers::Consumer,
+    finding::{Finding, Level},
     reconciled::Reconciled,
     status::{Status, StreamView, VoucherStocks},
     text::{printable, span},
@@ -16,6 +17,7 @@ use tidegate_operations::{
 /// Up to three tables, what could not be read, and what to do.
 pub fn render(status: &Status) -> String {
     let mut parts = Vec::new();
+    parts.extend(status.no_worker.as_ref().map(no_worker));
     if let Some(pause) = &status.workers_paused {
         let lasting = pause
             .lasting_s
@@ -53,6 +55,12 @@ pub fn render(status: &Status) -> String {
     }
     parts.extend(status.errors.iter().map(|error| format!("error: {}", printable(error))));
     parts.join("\n\n")
+}
+
+fn no_worker(found: &Finding) -> String {
+    let level = if found.level == Level::Error { "error" } else { "warning" };
+    let advice = found.advice.as_deref().unwrap_or_default();
+    format!("{level}: {}; {advice}", found.what)
 }
 
 /// What there is in all partitions together: one table, and of which something is missing.
@@ -116,11 +124,7 @@ fn stocks(vouchers: &[VoucherStocks]) -> String {
     for stocks in vouchers {
         let [redis, to_deduct] = [stocks.redis, stocks.to_deduct]
             .map(|units| units.map_or_else(|| "-".to_owned(), |units| units.to_string()));
-        let sale = match stocks.paused {
-            _ if stocks.delisted => "delisted",
-            Some(true) => "paused",
-            _ => "on",
-        };
+        let sale = stocks.sale.words();
         table.add_row([&stocks.voucher.to_string(), &redis, &stocks.mysql.to_string(), &to_deduct, sale]);
     }
     table.to_string()

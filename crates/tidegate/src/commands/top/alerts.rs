@@ -4,10 +4,15 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tidegate_operations::{
+    finding::Level,
     fleet_pause::{FLEET, FleetPause},
     reconciled::Reconciled,
-    status::StreamView,
+    status::{
+        StreamView,
+        no_worker::{self, OpenSale},
+    },
     text::{counted, printable},
+    watch::RedisOverview,
 };
 
 use super::{
@@ -39,6 +44,7 @@ pub fn alerts(
     alerts.extend(worker.map(worker_alerts).unwrap_or_default());
     if let Some(redis) = observations.redis.current() {
         alerts.extend(redis.pause.as_ref().map(pause_alert));
+        alerts.extend(no_worker_alert(observations, redis, clock));
         alerts.extend(stream_alerts(&redis.stream));
         let differ = redis.reconciled.as_ref().and_then(Reconciled::sentence);
         alerts.extend(differ.map(|text| Cell::new(text, Tone::Warn)));
@@ -85,6 +91,20 @@ fn worker_alerts(page: &WorkerPage) -> Vec<Cell> {
 
 fn pause_alert(pause: &FleetPause) -> Cell {
     Cell::new(format!("the workers are paused {}: {}", pause.origin(), pause.end()), Tone::Warn)
+}
+
+/// As `tidegate doctor` and `tidegate status` say it.
+fn no_worker_alert(observations: &Observations, redis: &RedisOverview, clock: Timestamp) -> Option<Cell> {
+    if redis.has_worker != Some(false) {
+        return None;
+    }
+    let open = observations.mysql.current().map_or(OpenSale::Unknown, |rows| {
+        let sales = rows.iter().map(|row| (row, redis.sales.get(&row.voucher).copied()));
+        OpenSale::among(sales, clock.as_millisecond())
+    });
+    let found = no_worker::judge(&redis.stream, &open);
+    let tone = if found.level == Level::Error { Tone::Bad } else { Tone::Warn };
+    Some(Cell::new(format!("{}: tidegate worker starts one", found.what), tone))
 }
 
 fn stream_alerts(stream: &StreamView) -> Vec<Cell> {

@@ -16,8 +16,8 @@ use super::{
 use tidegate_operations::{
     consumers::Consumer,
     reconciled::Reconciled,
-    status::StreamView,
-    watch::{NewestLetters, Reading, RedisOverview, SaleState},
+    status::{SaleInRedis, StreamView},
+    watch::{NewestLetters, Reading, RedisOverview},
 };
 
 /// 2026-11-20T10:00:00Z
@@ -123,9 +123,9 @@ fn redis(added: u64, settled: u64) -> RedisOverview {
         ],
     };
     let reasons = [("bad_value".to_owned(), 1), ("unknown_voucher".to_owned(), 2)].into();
-    let sales = [(7.try_into().unwrap(), SaleState { stock: Some(900), is_paused: true })].into();
+    let sales = [(7.try_into().unwrap(), SaleInRedis { stock: Some(900), is_paused: Some(true) })].into();
     let letters = NewestLetters { newest_s: Some(12.04), reasons };
-    RedisOverview { stream, pause: None, letters, reconciled: None, sales }
+    RedisOverview { stream, pause: None, letters, reconciled: None, sales, has_worker: Some(true) }
 }
 
 fn consumer(name: &str, pending: u64, alive: bool) -> Consumer {
@@ -184,7 +184,7 @@ fn twenty_rows_of_eighty_columns_show_everything() {
             "shop-1-1        0   0.1 s  alive    reading    0.2 s        0",
             "shop-3-0        0   0.1 s  gone",
             "stock of voucher   in Redis   in MySQL  to deduct  sale",
-            "12                        -        500          -",
+            "12                        -        500          -  -",
             "7                       900      1,000        100  paused",
             "",
             "",
@@ -387,4 +387,38 @@ fn numbers_are_short_and_true() {
     );
     let ages = [0.04, 59.94, 59.96, 3_599.0, 3_600.0, 180_000.0].map(format::age);
     assert_eq!(ages, ["0.0 s", "59.9 s", "59.9 s", "59 min", "1.0 h", "2 d"]);
+}
+
+#[test]
+fn a_narrow_terminal_with_many_dead_consumers_shows_living_ones_too() {
+    let mut scene = Scene::busy();
+    let mut many = redis(103_703, 102_469);
+    many.stream.consumers = (0..12).map(|at| consumer(&format!("dead-{at:02}"), 1, false)).collect();
+    many.stream.consumers.extend((0..3).map(|at| consumer(&format!("shop-1-{at}"), 0, true)));
+    scene.redis(Ok(many));
+    let drawn = scene.drawn(20, 70);
+    for beginning in ["dead-00", "shop-1-0"] {
+        assert!(drawn.iter().any(|line| line.starts_with(beginning)), "{beginning}: {drawn:#?}");
+    }
+}
+
+#[test]
+fn a_dead_fleet_is_named_with_what_needs_it_and_what_to_type() {
+    let mut scene = Scene::busy();
+    let dead = || RedisOverview { has_worker: Some(false), ..redis(103_703, 102_469) };
+    scene.redis(Ok(dead()));
+    let line = scene.line((40, 200), "no worker is alive");
+    assert_eq!(
+        line,
+        "no worker is alive, and 1034 entries are undelivered, 200 entries are pending: tidegate worker starts one"
+    );
+    let mut idle = dead();
+    (idle.stream.undelivered, idle.stream.pending) = (0, 0);
+    scene.redis(Ok(idle));
+    let line = scene.line((40, 200), "no worker is alive");
+    assert!(line.contains("no sale is open"), "voucher 7 is paused, and 12 has no stock: {line}");
+    let mut unknown = dead();
+    unknown.has_worker = None;
+    scene.redis(Ok(unknown));
+    assert!(!scene.drawn(40, 200).concat().contains("no worker is alive"), "what cannot be seen is not said");
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tidegate_orders::{VoucherId, vouchers::VoucherRow};
+use tidegate_orders::vouchers::VoucherRow;
 use tidegate_stream::SetAsideNote;
 
 use super::{
@@ -19,9 +19,9 @@ use super::{
 };
 use tidegate_operations::{
     consumers::Consumer,
-    status::{StreamView, units_to_deduct},
+    status::{SaleInRedis, SaleState, StreamView, units_to_deduct},
     text::printable,
-    watch::{NewestLetters, SaleState},
+    watch::NewestLetters,
 };
 
 /// An order that waits for so long, somebody should know of.
@@ -69,7 +69,7 @@ impl View {
             alerts: alerts(observations, worker, now, clock),
             stream: stream(observations, worker),
             consumers: consumers(observations, worker),
-            vouchers: vouchers(observations),
+            vouchers: vouchers(observations, clock),
         }
     }
 }
@@ -198,7 +198,7 @@ fn consumers(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
     let lanes = worker.map_or(&[][..], |page| &page.worker.lanes);
     let lanes: BTreeMap<&str, &LaneState> = lanes.iter().map(|lane| (lane.consumer.as_str(), lane)).collect();
     let names: BTreeSet<&str> = known.keys().chain(lanes.keys()).copied().collect();
-    let mut rows: Vec<(bool, Vec<Cell>)> = names
+    let rows: Vec<(Rank, Vec<Cell>)> = names
         .into_iter()
         .map(|name| {
             let (consumer, lane) = (known.get(name).copied(), lanes.get(name).copied());
@@ -207,19 +207,55 @@ fn consumers(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
             if !lanes.is_empty() {
                 row.extend(lane_cells(lane));
             }
-            let is_dead = consumer.is_some_and(|consumer| !consumer.alive && consumer.pending > 0);
-            (is_dead || lane.is_some_and(|lane| lane.is_stuck), row)
+            (Rank::of(consumer, lane), row)
         })
         .collect();
-    // What is wrong must not be among those that do not fit. The others keep their places.
-    rows.sort_by_key(|(is_wrong, _)| !is_wrong);
     let mut columns =
         vec![("consumer", Kind::Name), ("pending", Kind::Number(7)), ("idle", AGE), ("process", Kind::Word)];
     if !lanes.is_empty() {
         columns.extend([("lane", Kind::Word), ("for", AGE), ("in hand", Kind::Number(7))]);
     }
     let empty = if observations.redis.last().is_some() { "nobody has read yet" } else { "not known yet" };
-    Grid { columns, rows: rows.into_iter().map(|(_, row)| row).collect(), has_more: false, empty }
+    Grid { columns, rows: in_turns(rows), has_more: false, empty }
+}
+
+/// What of the consumers must not be among those that do not fit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rank {
+    /// Its process is gone and holds entries, or its lane is stuck.
+    Wrong,
+    /// It reads.
+    Alive,
+    /// Its process is gone, and holds nothing.
+    Gone,
+}
+
+impl Rank {
+    fn of(consumer: Option<&Consumer>, lane: Option<&LaneState>) -> Self {
+        let is_stuck = lane.is_some_and(|lane| lane.is_stuck);
+        match consumer {
+            _ if is_stuck => Self::Wrong,
+            Some(Consumer { alive: false, pending, .. }) if *pending > 0 => Self::Wrong,
+            Some(Consumer { alive: false, .. }) => Self::Gone,
+            Some(_) | None => Self::Alive,
+        }
+    }
+}
+
+/// One that is wrong, then one that is alive, and so on: where few rows fit, both are seen. Who is gone and holds nothing comes last.
+fn in_turns(rows: Vec<(Rank, Vec<Cell>)>) -> Vec<Vec<Cell>> {
+    let of = |rank| rows.iter().filter(move |row| row.0 == rank).map(|(_, row)| row.clone());
+    let (mut wrong, mut alive) = (of(Rank::Wrong), of(Rank::Alive));
+    let mut ordered = Vec::with_capacity(rows.len());
+    loop {
+        let pair = [wrong.next(), alive.next()];
+        if pair.iter().all(Option::is_none) {
+            break;
+        }
+        ordered.extend(pair.into_iter().flatten());
+    }
+    ordered.extend(of(Rank::Gone));
+    ordered
 }
 
 fn consumer_cells(consumer: Option<&Consumer>) -> [Cell; 3] {
@@ -240,14 +276,14 @@ fn lane_cells(lane: Option<&LaneState>) -> [Cell; 3] {
     [Cell::new(lane.doing(), tone), Cell::new(age(lane.lasting_s), tone), Cell::plain(count(lane.in_hand))]
 }
 
-fn vouchers(observations: &Observations) -> Grid {
+fn vouchers(observations: &Observations, clock: Timestamp) -> Grid {
     let (redis_away, mysql_away) =
         (observations.redis.absence().is_some(), observations.mysql.absence().is_some());
     let rows = observations.mysql.last().map_or(&[][..], |rows| rows);
     let sales = observations.redis.last().map(|redis| &redis.sales);
     let row = |row: &VoucherRow| {
         let sale = sales.and_then(|sales| sales.get(&row.voucher)).copied();
-        voucher_cells(row.voucher, row.stock, sale, (redis_away, mysql_away))
+        voucher_cells(row, sale, clock, (redis_away, mysql_away))
     };
     let empty = if observations.mysql.last().is_some() { "no vouchers" } else { "not known yet" };
     Grid {
@@ -265,21 +301,22 @@ fn vouchers(observations: &Observations) -> Grid {
 }
 
 fn voucher_cells(
-    voucher: VoucherId,
-    mysql: i64,
-    sale: Option<SaleState>,
+    row: &VoucherRow,
+    sale: Option<SaleInRedis>,
+    clock: Timestamp,
     (redis_away, mysql_away): (bool, bool),
 ) -> Vec<Cell> {
     let stock = sale.and_then(|sale| sale.stock);
     let redis = or_unknown(stock.map(count));
-    let to_deduct = or_unknown(stock.map(|stock| count(units_to_deduct(mysql, stock))));
-    let paused = sale.filter(|sale| sale.is_paused).map_or("", |_| "paused");
+    let to_deduct = or_unknown(stock.map(|stock| count(units_to_deduct(row.stock, stock))));
+    let state = SaleState::of(row, sale, clock.as_millisecond());
+    let tone = if state == SaleState::On { Tone::Plain } else { Tone::Warn };
     vec![
-        Cell::plain(voucher.to_string()),
+        Cell::plain(row.voucher.to_string()),
         Cell::plain(redis).old_if(redis_away),
-        Cell::plain(count(mysql)).old_if(mysql_away),
+        Cell::plain(count(row.stock)).old_if(mysql_away),
         Cell::plain(to_deduct).old_if(redis_away || mysql_away),
-        Cell::new(paused, Tone::Warn).old_if(redis_away),
+        Cell::new(state.words(), tone).old_if(redis_away),
     ]
 }
 

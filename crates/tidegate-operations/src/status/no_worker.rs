@@ -1,0 +1,126 @@
+//! Is there a worker at all? If none is alive, that is an error while anything needs one, and a warning otherwise: a new system is
+//! looked at before its first worker starts.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use fred::clients::Pool;
+use jiff::Timestamp;
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    Keys, VoucherId,
+    vouchers::{self, VoucherRow},
+    worker_hands,
+};
+use tokio::time::sleep;
+
+use super::{SaleInRedis, SaleState, StreamView};
+use crate::{
+    SystemSettings,
+    finding::{Finding, Level},
+    text::counted,
+};
+
+/// Vouchers whose sales are looked at, the highest ids first.
+const MOST_VOUCHERS: u32 = 1_000;
+/// A worker whose signs of life Redis has lost, by an outage or with its data, gives a new one within this time.
+const REAPPEARS_WITHIN: Duration = Duration::from_millis(1_500);
+/// What to do about it.
+const ADVICE: &str = "start one: tidegate worker; see docs/runbook/nothing-is-written.md";
+
+/// Whether callers can buy anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenSale {
+    /// This voucher, and maybe others.
+    Of(VoucherId),
+    /// No voucher that was looked at.
+    None,
+    /// MySQL does not say which vouchers there are.
+    Unknown,
+}
+
+impl OpenSale {
+    /// Among these vouchers.
+    pub fn among<'a>(
+        sales: impl Iterator<Item = (&'a VoucherRow, Option<SaleInRedis>)>,
+        now_ms: i64,
+    ) -> Self {
+        let mut on = sales.filter(|(row, redis)| SaleState::of(row, *redis, now_ms) == SaleState::On);
+        on.next().map_or(Self::None, |(row, _)| Self::Of(row.voucher))
+    }
+}
+
+/// Looks whether any worker is alive, and if not, how grave that is. None: one is alive. `mysql` is None while MySQL is away. If it finds
+/// none, it looks again after a moment, of which `within` leaves it half at most.
+///
+/// # Errors
+/// When Redis does not answer, or does not allow SCAN.
+pub async fn check(
+    settings: &SystemSettings,
+    (redis, mysql): (&Pool, Option<&MySqlPool>),
+    stream: &StreamView,
+    within: Duration,
+) -> anyhow::Result<Option<Finding>> {
+    let keys = Keys::new(settings.keys.clone());
+    if is_any_alive(redis, &keys, stream).await? {
+        return Ok(None);
+    }
+    sleep(REAPPEARS_WITHIN.min(within / 2)).await;
+    if is_any_alive(redis, &keys, stream).await? {
+        return Ok(None);
+    }
+    let rows = match mysql {
+        Some(mysql) => vouchers::latest(mysql, settings.partition(), MOST_VOUCHERS).await.ok(),
+        None => None,
+    };
+    let Some(rows) = rows else { return Ok(Some(judge(stream, &OpenSale::Unknown))) };
+    let ids: Vec<VoucherId> = rows.iter().map(|row| row.voucher).collect();
+    let sales = SaleInRedis::read(redis, &keys, &ids).await.context("Failed to read the sales in Redis")?;
+    let sales = rows.iter().zip(sales.into_iter().map(Some));
+    Ok(Some(judge(stream, &OpenSale::among(sales, Timestamp::now().as_millisecond()))))
+}
+
+/// Whether any worker process has given a sign of life, also one that has read nothing yet.
+///
+/// # Errors
+/// As [`check`].
+pub async fn is_any_alive(redis: &Pool, keys: &Keys, stream: &StreamView) -> anyhow::Result<bool> {
+    if stream.consumers.iter().any(|consumer| consumer.alive) {
+        return Ok(true);
+    }
+    let has_sign_of_life = worker_hands::has_sign_of_life(redis, keys).await;
+    has_sign_of_life.with_context(|| {
+        format!(
+            "Failed to look for living workers; allow this user SCAN, for {}",
+            keys.heartbeat("*").as_str_lossy()
+        )
+    })
+}
+
+/// How grave it is that no worker is alive.
+#[must_use]
+pub fn judge(stream: &StreamView, open: &OpenSale) -> Finding {
+    let are = |count: u64| if count == 1 { "is" } else { "are" };
+    let waiting = |count: u64, how: &str| {
+        (count > 0).then(|| format!("{} {} {how}", counted(count, "entry"), are(count)))
+    };
+    let on_sale = match open {
+        OpenSale::Of(voucher) => Some(format!("voucher {voucher} is on sale")),
+        OpenSale::None | OpenSale::Unknown => None,
+    };
+    let needs = [waiting(stream.undelivered, "undelivered"), waiting(stream.pending, "pending"), on_sale];
+    let needs: Vec<String> = needs.into_iter().flatten().collect();
+    let (level, why) = match (needs.is_empty(), open) {
+        (false, _) => (Level::Error, format!(", and {}", needs.join(", "))),
+        (true, OpenSale::Unknown) => {
+            (Level::Warning, "; whether a sale is open is not known, because MySQL does not say".to_owned())
+        }
+        (true, _) => (Level::Warning, "; no sale is open, and nothing waits".to_owned()),
+    };
+    Finding {
+        store: "redis",
+        level,
+        what: format!("no worker is alive{why}"),
+        advice: Some(ADVICE.to_owned()),
+    }
+}
