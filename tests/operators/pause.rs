@@ -132,7 +132,7 @@ async fn what_waits_for_another_try_stays_with_its_paused_worker() {
     let still = site.call(&format!("XPENDING {STREAM} {GROUP} - + 10")).await.into_array();
     assert_eq!(held(&still[0]), held(&pending[0]), "the same consumer, no further delivery");
 
-    program(&site).run("resume --yes").expect(0);
+    program(&site).run("resume --workers --yes").expect(0);
     site.settled().await;
     site.invariants().await;
     assert!(first.stop().await.success() && second.stop().await.success());
@@ -235,7 +235,8 @@ async fn who_paused_the_workers_since_when_and_why_is_shown_everywhere() {
     let program = program(&site);
     let typed = ["pause", "--workers", "--for", "10m", "--reason", "new disk", "--as", "bob", "--yes"];
     program.run_with(&typed, &[]).expect(0);
-    let status = program.run("status --json").expect(0).json();
+    // No worker is alive, and a sale is open.
+    let status = program.run("status --json").expect(1).json();
     let paused = &status["workers_paused"];
     assert_eq!((&paused["by"], &paused["reason"]), (&"bob".into(), &"new disk".into()), "{paused}");
     assert!(paused["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{paused}");
@@ -269,8 +270,15 @@ async fn who_paused_the_workers_since_when_and_why_is_shown_everywhere() {
             "{gate}"
         );
     }
-    program.run("resume --yes").expect(0);
-    assert_eq!(program.run("resume --json").expect(0).json()["workers"], Json::Null, "nothing is paused");
+    let left = program.run("resume --yes").expect(1);
+    assert!(left.stdout.contains("the workers stay paused, by eve since 2"), "{left:?}");
+    assert!(left.stdout.contains("tidegate resume --workers"), "{left:?}");
+    program.run("resume --workers --yes").expect(0);
+    assert_eq!(
+        program.run("resume --workers --json").expect(0).json()["workers"],
+        Json::Null,
+        "nothing is paused"
+    );
 
     let log = program.run("log --json").expect(0).json();
     let line = |line: &Json| {
@@ -297,7 +305,7 @@ async fn a_pause_that_changed_while_somebody_was_asked_is_left_alone() {
     let (code, shown) = terminal.ends();
     assert!(code == 1 && shown.contains("somebody else has paused them meanwhile"), "{code}: {shown}");
 
-    let mut terminal = Terminal::start(&program.command(&["resume"]));
+    let mut terminal = Terminal::start(&program.command(&["resume", "--workers"]));
     let shown = terminal.shows("Go on with the workers? [y/N]");
     assert!(shown.contains("(others), would go on"), "{shown}");
     site.call("SET tidegate:pause again").await;
@@ -318,10 +326,10 @@ async fn a_lost_reply_does_not_make_our_own_pause_somebody_elses() {
     lost.reached().await.expect("it was lost");
     assert_eq!(paused.json()["outcome"], "paused", "{paused:?}");
 
-    program(&site).run("resume --yes").expect(0);
+    program(&site).run("resume --workers --yes").expect(0);
     program(&site).run("pause --workers --yes").expect(0);
     let lost = proxy.drop_next_reply("\r\nEVALSHA\r\n");
-    let resumed = through.run("resume --yes --json").expect(0);
+    let resumed = through.run("resume --workers --yes --json").expect(0);
     lost.reached().await.expect("it was lost");
     assert_eq!(resumed.json()["workers"], "resumed", "{resumed:?}");
 }

@@ -39,7 +39,7 @@ async fn the_gate_of_one_voucher_refuses_with_7_while_it_is_paused_and_admits_af
     assert_eq!((reply(&site, 7, "1").await, reply(&site, 8, "2").await), (7, 0));
     assert_eq!(program.run("pause --voucher 7 --json").expect(0).json()["outcome"], "paused_before");
     assert_eq!(program.run("pause --voucher 9 --json").expect(1).json()["outcome"], "no_stock");
-    let shown = program.run("status --json").expect(0).json();
+    let shown = program.run("status --json").expect(1).json();
     let paused = |voucher: &str| {
         let vouchers = shown["vouchers"].as_array().expect("vouchers");
         vouchers.iter().find(|one| one["voucher"] == voucher).expect("it is shown")["paused"].clone()
@@ -65,7 +65,9 @@ async fn all_sales_are_paused_and_go_on_but_for_those_that_were_paused_by_name()
     for voucher in 1..=250 {
         site.redis_says(&["SET", &stock_key(voucher), "10"]).await;
     }
-    program.run("limit set --voucher 250 --name sale --subject user --window sale --orders 9").expect(0);
+    program
+        .run("limit set --voucher 250 --name sale --subject user --window sale --orders 9 --yes")
+        .expect(0);
     program.run("pause --voucher 8 --yes").expect(0);
     let planned = program.run("pause --dry-run").expect(0);
     assert!(
@@ -160,8 +162,11 @@ async fn a_dry_run_and_a_missing_terminal_change_nothing() {
         program.run(&format!("{wrong} --yes")).expect(2);
     }
     let mut terminal = Terminal::start(&program.command(&["resume"]));
-    let shown = terminal.shows("Go on with the workers and 1 sale? [y/N]");
-    assert!(shown.contains("the workers, paused by") && shown.contains("1 sale would go on: 7"), "{shown}");
+    let shown = terminal.shows("Go on with 1 sale? [y/N]");
+    assert!(
+        shown.contains("the workers stay paused, by") && shown.contains("1 sale would go on: 7"),
+        "{shown}"
+    );
     terminal.types("n");
     assert_eq!(terminal.ends().0, 1);
     assert_eq!(asks(&program, 7, 1), "paused");
@@ -169,8 +174,14 @@ async fn a_dry_run_and_a_missing_terminal_change_nothing() {
     terminal.shows("[y/N]");
     terminal.types("y");
     let (code, shown) = terminal.ends();
-    assert!(code == 0 && shown.contains("the workers go on within a second"), "{code}: {shown}");
-    assert!(shown.contains("1 sale goes on: 7"), "{shown}");
+    assert!(code == 0 && shown.contains("1 sale goes on: 7"), "{code}: {shown}");
+    assert_eq!(
+        site.call("GET tidegate:pause").await,
+        before,
+        "the pair of `pause --workers` is `resume --workers`"
+    );
+    let resumed = program.run("resume --workers --yes").expect(0);
+    assert!(resumed.stdout.contains("the workers go on within a second"), "{resumed:?}");
     assert_eq!(asks(&program, 7, 1), "admitted");
 }
 

@@ -1,4 +1,4 @@
-//! Ends the pause of the workers, and of all sales that were paused together.
+//! Ends the pause of the workers, or of all sales that were paused together: each what its own `pause` began.
 
 use anyhow::Context;
 use fred::clients::Pool;
@@ -21,9 +21,9 @@ use crate::{
 /// What is to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeRequest {
-    /// The workers, and the sales that were paused together.
-    Everything,
-    /// Only the workers.
+    /// The sales that were paused together.
+    Sales,
+    /// The workers.
     Workers,
 }
 
@@ -36,6 +36,8 @@ pub struct ResumePlan {
     pub vouchers: Vec<VoucherId>,
     /// Vouchers that were paused by their own names; they stay paused.
     pub stay_paused: Vec<VoucherId>,
+    /// The pause of all workers, which nobody asked to end: they stay paused.
+    pub workers_stay_paused: Option<FleetPause>,
 }
 
 impl Plan for ResumePlan {
@@ -45,7 +47,7 @@ impl Plan for ResumePlan {
         let sales = (sales > 0).then(|| counted(sales, "sale"));
         let what: Vec<String> = [workers, sales].into_iter().flatten().collect();
         match what.is_empty() {
-            true if self.stay_paused.is_empty() => Next::NothingToDo,
+            true if self.stay_paused.is_empty() && self.workers_stay_paused.is_none() => Next::NothingToDo,
             true => Next::Refused,
             false => Next::Ask(format!("Go on with {}?", what.join(" and "))),
         }
@@ -76,6 +78,8 @@ pub struct ResumeReport {
     pub changed: VoucherChanges,
     /// Vouchers that were paused by their own names; they stay paused.
     pub stay_paused: Vec<VoucherId>,
+    /// The pause of all workers, which nobody asked to end: they stay paused.
+    pub workers_stay_paused: Option<FleetPause>,
 }
 
 impl Report for ResumeReport {
@@ -100,6 +104,7 @@ impl From<&ResumePlan> for ResumeReport {
             workers: if is_paused { ResumedWorkers::Unknown } else { ResumedWorkers::NotPaused },
             changed: VoucherChanges::default(),
             stay_paused: plan.stay_paused.clone(),
+            workers_stay_paused: plan.workers_stay_paused.clone(),
         }
     }
 }
@@ -127,8 +132,13 @@ impl<'a> Resume<'a> {
     pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<ResumePlan> {
         let workers = FleetPause::read(self.redis, &self.keys).await;
         let workers = workers.context("Failed to look at the workers' pause")?;
-        let mut plan = ResumePlan { workers, vouchers: Vec::new(), stay_paused: Vec::new() };
-        if self.request == ResumeRequest::Everything {
+        let (workers, workers_stay_paused) = match self.request {
+            ResumeRequest::Workers => (workers, None),
+            ResumeRequest::Sales => (None, workers),
+        };
+        let mut plan =
+            ResumePlan { workers, vouchers: Vec::new(), stay_paused: Vec::new(), workers_stay_paused };
+        if self.request == ResumeRequest::Sales {
             self.find_paused(&mut plan, progress).await.context("Failed to look for paused vouchers")?;
         }
         Ok(plan)

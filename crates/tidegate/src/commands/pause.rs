@@ -39,7 +39,7 @@ Heartbeats continue, and what waits for another try stays with its worker. tideg
 the pause.
 
 Pausing twice does no harm. With --for or --reason, a new pause of the workers replaces the old
-one. tidegate resume ends a pause.";
+one. tidegate resume with the same flag ends a pause.";
 
 /// What `tidegate pause` takes.
 #[derive(Args, Debug)]

@@ -3,6 +3,7 @@
 use clap::Args;
 use tidegate_operations::{
     SystemSettings, connect,
+    fleet_pause::FleetPause,
     pause::{
         resume::{Resume, ResumePlan, ResumeReport, ResumeRequest, ResumedWorkers},
         voucher::VoucherPauseRequest,
@@ -23,12 +24,13 @@ Examples:
   tidegate resume --workers
   tidegate resume --voucher 7 --yes
 
-Without a flag, it ends what `tidegate pause` and `tidegate pause --workers` began. A voucher that
-was paused by its own name stays paused, even if `tidegate pause` has paused all others as well:
-only --voucher resumes it. If nothing is paused, it does nothing.
+It ends what `tidegate pause` with the same flag began: without a flag all sales, with --workers
+all workers, with --voucher the sale of one voucher. A voucher that was paused by its own name
+stays paused, even if `tidegate pause` has paused all others as well: only --voucher resumes it.
+If nothing is paused, it does nothing.
 
-Exits with 1 if only vouchers that were paused by name are left, if Redis does not know the
-voucher, or if somebody has paused the workers anew meanwhile.";
+Exits with 1 if only pauses are left that another flag ends, if Redis does not know the voucher,
+or if somebody has paused the workers anew meanwhile.";
 
 /// What `tidegate resume` takes.
 #[derive(Args, Debug)]
@@ -37,7 +39,7 @@ pub struct ResumeArgs {
     /// Only this voucher, however it was paused
     #[arg(long, value_name = "ID")]
     pub voucher: Option<VoucherId>,
-    /// Only the workers
+    /// The workers, instead of the sales
     #[arg(long, conflicts_with = "voucher")]
     workers: bool,
     #[command(flatten)]
@@ -51,8 +53,15 @@ impl PlanText for ResumePlan {
         let vouchers = (!self.vouchers.is_empty()).then(|| {
             format!("{} would go on: {}", counted(self.vouchers.len() as u64, "sale"), names(&self.vouchers))
         });
-        let parts: Vec<String> =
-            [workers, vouchers, stay_paused(&self.stay_paused)].into_iter().flatten().collect();
+        let parts: Vec<String> = [
+            workers,
+            vouchers,
+            stay_paused(&self.stay_paused),
+            workers_stay_paused(self.workers_stay_paused.as_ref()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         if parts.is_empty() { "nothing is paused".to_owned() } else { parts.join("\n") }
     }
 }
@@ -70,8 +79,15 @@ impl ReportText for ResumeReport {
         let vouchers = &self.changed.vouchers;
         let sales = (!vouchers.is_empty())
             .then(|| format!("{} on: {}", going(vouchers.len() as u64), names(vouchers)));
-        let parts: Vec<String> =
-            [workers, sales, stay_paused(&self.stay_paused)].into_iter().flatten().collect();
+        let parts: Vec<String> = [
+            workers,
+            sales,
+            stay_paused(&self.stay_paused),
+            workers_stay_paused(self.workers_stay_paused.as_ref()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         if parts.is_empty() {
             return format!("no sale goes on{}", failures(&self.changed));
         }
@@ -89,6 +105,12 @@ fn stay_paused(vouchers: &[VoucherId]) -> Option<String> {
         .then(|| format!("paused by name, until tidegate resume --voucher ID is typed for each: {named}"))
 }
 
+fn workers_stay_paused(pause: Option<&FleetPause>) -> Option<String> {
+    pause.map(|pause| {
+        format!("the workers stay paused, {}: tidegate resume --workers ends that", pause.origin())
+    })
+}
+
 /// Ends pauses.
 ///
 /// # Errors
@@ -97,7 +119,7 @@ pub async fn run(settings: &SystemSettings, args: &ResumeArgs) -> anyhow::Result
     if let Some(voucher) = args.voucher {
         return voucher::run(settings, VoucherPauseRequest::Resume(voucher), &args.change).await;
     }
-    let request = if args.workers { ResumeRequest::Workers } else { ResumeRequest::Everything };
+    let request = if args.workers { ResumeRequest::Workers } else { ResumeRequest::Sales };
     let redis = connect::redis(settings).await?;
     let resume = Resume::new(&redis, settings, request);
     let plan = resume.plan(&ProgressBar::new()).await?;
