@@ -157,7 +157,7 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
         .xadd::<String, _, _, _, _>("{1}:stream.orders", false, None, "*", fields.to_vec())
         .await
         .expect("added");
-    let whole = of_all(&program.run("status --json").expect(0).stdout);
+    let whole = of_all(&program.run("status --json").expect(1).stdout);
     assert_eq!((&whole["stream"]["undelivered"], &whole["stream"]["dead_letters"]), (&json!(1), &json!(0)));
     let note = r#"{"action":"admit","from":9,"to":8,"change":-1,"by":"9","timestamp":1718000000000}"#;
     site.client.hset::<(), _, _>("{0}:seckill:journal:5", ("78", note)).await.expect("noted");
@@ -192,6 +192,49 @@ async fn what_operators_do_in_any_partition_is_followed_in_one_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_all_partitions_is_asked_once_and_each_answers_in_one_line() {
+    let site = Site::open().await;
+    let program = program(&site, TAGS);
+    let paused = || async {
+        let keys = ["{3}:tidegate:pause", "{1}:tidegate:pause", "{0}:tidegate:pause"].map(str::to_owned);
+        site.client.exists::<u64, _>(keys.to_vec()).await.expect("Redis answers")
+    };
+    for (answer, code, expected) in [("n", 1, 0), ("y", 0, 3)] {
+        let mut terminal = Terminal::start(&program.command(&["pause", "--workers"]));
+        let shown = terminal.shows("Pause all workers? [y/N]");
+        assert!(shown.contains("Partitions {3}, {1}, {0}:"), "{shown}");
+        terminal.types(answer);
+        let (ended, shown) = terminal.ends();
+        assert_eq!((ended, paused().await), (code, expected), "{shown}");
+        assert!(!shown.contains("[y/N]"), "asked a second time: {shown}");
+        assert_eq!(shown.matches("Nothing was changed.").count(), 1 - usize::from(answer == "y"), "{shown}");
+    }
+    // What would be done differs.
+    for voucher in [4, 7, 5] {
+        program.run(&format!("voucher load --voucher {voucher} --stock 10")).expect(0);
+    }
+    let mut terminal = Terminal::start(&program.command(&["pause"]));
+    let shown = terminal.shows("All of that, in 2 partitions? [y/N]");
+    assert!(
+        shown.contains("2 sales would be paused: 4, 7") && shown.contains("1 sale would be paused: 5"),
+        "{shown}"
+    );
+    terminal.types("y");
+    assert_eq!(terminal.ends().0, 0);
+    let refused = program.run("resume --workers").expect(2);
+    assert_eq!(refused.stderr.matches("There is no terminal to ask on").count(), 1, "{refused:#?}");
+    assert_eq!(paused().await, 3);
+
+    for line in ["status --json", "doctor --json", "resume --workers --yes --json"] {
+        let run = program.run(line);
+        let lines: Vec<Json> =
+            run.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON in a line")).collect();
+        let tags: Vec<&str> = lines.iter().filter_map(|line| line["partition"].as_str()).collect();
+        assert_eq!(tags, ["3", "1", "0"], "{line}: {run:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn top_begins_with_all_partitions_and_turns_to_each() {
     let site = Site::open().await;
     let program = program(&site, TAGS);
@@ -215,7 +258,7 @@ async fn top_begins_with_all_partitions_and_turns_to_each() {
     terminal.presses('\t');
     terminal.presses('\t');
     let lines =
-        terminal.draws("the stock of its voucher", |lines| line(lines, "4") == ["4", "16", "17", "1"]);
+        terminal.draws("the stock of its voucher", |lines| line(lines, "4") == ["4", "16", "17", "1", "on"]);
     assert!(lines[0].contains("{1}:stream.orders"), "{lines:#?}");
     terminal.presses('\t');
     terminal.presses('\t');

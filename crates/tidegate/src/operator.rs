@@ -16,7 +16,7 @@ use tidegate_operations::{
 };
 
 use self::ending::{Ended, EndedWork, run_until_stopped};
-pub use self::progress::ProgressBar;
+pub use self::{progress::ProgressBar, question::Together};
 use crate::{
     command_line::CommandLine,
     exit::Exit,
@@ -119,7 +119,7 @@ impl<'a> Change<'a> {
         plan: P,
         work: impl AsyncFnOnce(P, &Job) -> anyhow::Result<R>,
     ) -> anyhow::Result<Exit> {
-        if let Some(exit) = self.is_answered(&plan)? {
+        if let Some(exit) = self.is_answered(&plan).await? {
             return Ok(exit);
         }
         let (record, mut report) = (self.begin().await, None);
@@ -142,7 +142,7 @@ impl<'a> Change<'a> {
         mut report: R,
         work: impl AsyncFnOnce(P, &mut R, &Job) -> anyhow::Result<End>,
     ) -> anyhow::Result<Exit> {
-        if let Some(exit) = self.is_answered(&plan)? {
+        if let Some(exit) = self.is_answered(&plan).await? {
             return Ok(exit);
         }
         let record = self.begin().await;
@@ -151,7 +151,7 @@ impl<'a> Change<'a> {
     }
 
     /// Shows the plan, and asks. None: the work is to be done.
-    fn is_answered<P: PlanText>(&self, plan: &P) -> anyhow::Result<Option<Exit>> {
+    async fn is_answered<P: PlanText>(&self, plan: &P) -> anyhow::Result<Option<Exit>> {
         let ChangeArgs { dry_run, yes, output, .. } = *self.args;
         let next = plan.next();
         let settled = match next {
@@ -169,9 +169,8 @@ impl<'a> Change<'a> {
         }
         if let Next::Ask(question) = next
             && !yes
-            && !question::ask(&plan.text(), &question)?
+            && !question::ask(&plan.text(), &question).await?
         {
-            print_note("Nothing was changed.");
             return Ok(Some(Exit::No));
         }
         if yes {

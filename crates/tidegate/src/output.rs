@@ -28,13 +28,20 @@ impl OutputArgs {
         command.switch("--json", self.json)
     }
 
-    /// Prints `data` as JSON, or what `text` makes of it.
+    /// Prints `data` as JSON, or what `text` makes of it. As one of several partitions, JSON is one line.
     ///
     /// # Errors
     /// When stdout cannot be written to.
     pub fn print<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
         let text = if self.json {
-            serde_json::to_string_pretty(&OfPartition(data)).context("Failed to write JSON")?
+            let is_one_of_several = PARTITION.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+            let data = OfPartition(data);
+            let json = if is_one_of_several {
+                serde_json::to_string(&data)
+            } else {
+                serde_json::to_string_pretty(&data)
+            };
+            json.context("Failed to write JSON")?
         } else {
             print_heading()?;
             text(data)

@@ -2,7 +2,7 @@
 //! and leaves the answer of the whole unknown; the others are looked at all the same. Which are away is found out of all at once, so
 //! that many cost no more time than one.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::{collections::BTreeMap, fmt::Write, ops::ControlFlow, sync::Arc};
 
 use fred::interfaces::ClientLike;
 use futures_util::future::join_all;
@@ -15,6 +15,7 @@ use tidegate_orders::{OrderId, VoucherId};
 
 use crate::{
     exit::{Exit, WrongUsage},
+    operator::Together,
     output::{self, print_note},
 };
 
@@ -52,13 +53,13 @@ pub async fn over_shards(
     if let [only] = shards[..] {
         return command(only).await;
     }
-    let mut exits = Vec::new();
-    for shard in shards {
-        output::begin_partition(Some(&shard.mysql.shard_tags.join(",")));
-        let ended = command(shard).await;
-        output::begin_partition(None);
-        exits.push(ended?);
-    }
+    let parts: Vec<_> = shards.into_iter().map(|shard| (shard.mysql.shard_tags.join(","), shard)).collect();
+    let until_error = |_: &SystemSettings, ended: &anyhow::Result<Exit>| match ended {
+        Ok(_) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
+    let ended = run_parts(&parts, BTreeMap::new(), &command, until_error).await;
+    let exits = ended.into_iter().collect::<anyhow::Result<Vec<Exit>>>()?;
     Ok(Whole::EveryOne.exit(&exits, true))
 }
 
@@ -119,6 +120,61 @@ async fn unreachable(system: &System) -> BTreeMap<usize, anyhow::Error> {
     errors.filter(|(_, error)| !error.is::<InvalidInput>()).collect()
 }
 
+/// What is wrong with what was typed, or with the configuration: that is so in every partition.
+fn is_wrong_input(error: &anyhow::Error) -> bool {
+    error.is::<InvalidInput>() || error.is::<WrongUsage>()
+}
+
+/// Runs a command on these parts, one after the other, each under its heading, until `after` breaks. Those that ask wait until all
+/// questions are known; then all are asked once, and they go on one after the other. `away` says why a part is not run.
+async fn run_parts(
+    parts: &[(String, &SystemSettings)],
+    mut away: BTreeMap<usize, anyhow::Error>,
+    command: &impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
+    mut after: impl FnMut(&SystemSettings, &anyhow::Result<Exit>) -> ControlFlow<()>,
+) -> Vec<anyhow::Result<Exit>> {
+    let together = Arc::new(Together::new());
+    let (mut all_ended, mut waiting) = (Vec::new(), Vec::new());
+    for (at, (tag, settings)) in parts.iter().enumerate() {
+        output::begin_partition(Some(tag));
+        let mut running = Box::pin(together.part(format!("{{{tag}}}"), command(settings)));
+        let ended = match away.remove(&at) {
+            Some(error) => Some(Err(error)),
+            None => tokio::select! {
+                biased;
+                ended = &mut running => Some(ended),
+                () = together.waits() => None,
+            },
+        };
+        output::begin_partition(None);
+        match ended {
+            Some(ended) => {
+                let further = after(settings, &ended);
+                all_ended.push(ended);
+                if further.is_break() {
+                    return all_ended;
+                }
+            }
+            None => waiting.push((tag, settings, running)),
+        }
+    }
+    if !waiting.is_empty() {
+        together.ask();
+    }
+    for (tag, settings, running) in waiting {
+        output::begin_partition(Some(tag));
+        let ended = running.await;
+        output::begin_partition(None);
+        let is_stopped = matches!(ended, Ok(Exit::Stopped));
+        let _told = after(settings, &ended);
+        all_ended.push(ended);
+        if is_stopped {
+            break;
+        }
+    }
+    all_ended
+}
+
 async fn over(
     system: &System,
     whole: Whole,
@@ -127,26 +183,29 @@ async fn over(
     if let ([only], true) = (system.partitions(), is_undivided(system)) {
         return command(only).await;
     }
-    let mut unreachable = match system.partitions() {
+    let unreachable = match system.partitions() {
         [_] => BTreeMap::new(),
         _ => unreachable(system).await,
     };
+    let tag = |settings: &SystemSettings| settings.partition().tag().unwrap_or_default().to_owned();
+    let parts: Vec<_> = system.partitions().iter().map(|settings| (tag(settings), settings)).collect();
     let (mut exits, mut failed) = (Vec::new(), Vec::new());
-    for (at, settings) in system.partitions().iter().enumerate() {
-        output::begin_partition(settings.partition().tag());
-        let ended = match unreachable.remove(&at) {
-            None => command(settings).await,
-            Some(error) => Err(error),
-        };
-        output::begin_partition(None);
+    let tell = |settings: &SystemSettings, ended: &anyhow::Result<Exit>| match ended {
+        Ok(Exit::Stopped) => ControlFlow::Break(()),
+        Ok(_) => ControlFlow::Continue(()),
+        Err(error) if is_wrong_input(error) => ControlFlow::Break(()),
+        Err(error) => {
+            print_note(&format!("error: partition {}: {}", settings.partition(), error_chain(error)));
+            failed.push(settings.partition().to_string());
+            ControlFlow::Continue(())
+        }
+    };
+    for ended in run_parts(&parts, unreachable, &command, tell).await {
         match ended {
             Ok(Exit::Stopped) => return Ok(Exit::Stopped),
             Ok(exit) => exits.push(exit),
-            Err(error) if error.is::<InvalidInput>() || error.is::<WrongUsage>() => return Err(error),
-            Err(error) => {
-                print_note(&format!("error: partition {}: {}", settings.partition(), error_chain(&error)));
-                failed.push(settings.partition().to_string());
-            }
+            Err(error) if is_wrong_input(&error) => return Err(error),
+            Err(_) => {}
         }
     }
     if !failed.is_empty() {

@@ -101,7 +101,7 @@ pub async fn run(system: &System, args: &AuditArgs) -> anyhow::Result<Exit> {
     let exit = exit.await?;
     if system.partitions().len() > 1 && exit != Exit::Stopped {
         let whole = Whole::of(system, &audited.into_inner());
-        args.output.print(&whole, Whole::verdict)?;
+        args.output.print_line(&whole, Whole::verdict)?;
     }
     Ok(exit)
 }

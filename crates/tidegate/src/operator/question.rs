@@ -1,17 +1,122 @@
 //! Asking before something is changed.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use anyhow::Context;
-
-use crate::exit::WrongUsage;
 use tidegate_operations::text::printable_lines;
+use tokio::sync::{Notify, watch};
 
-/// Shows what would be done and asks, on stderr: stdout is for data. Everything but `y` and `yes` is a no.
+use crate::{exit::WrongUsage, output::print_note};
+
+tokio::task_local! {
+    /// With whose questions those of this part of a command are asked.
+    static PART: (Arc<Together>, String);
+}
+
+/// The questions of a command that runs on several partitions: each is kept until all are known, and all are asked once.
+#[derive(Debug)]
+pub struct Together {
+    kept: Mutex<Vec<Kept>>,
+    has_kept: Notify,
+    /// None: nobody was asked yet. An error is what was wrong with asking.
+    answer: watch::Sender<Option<Result<bool, String>>>,
+}
+
+/// What a part would do, and what it asks.
+#[derive(Debug)]
+struct Kept {
+    part: String,
+    plan: String,
+    question: String,
+}
+
+impl Together {
+    /// Nothing is kept yet.
+    pub fn new() -> Self {
+        Self { kept: Mutex::default(), has_kept: Notify::new(), answer: watch::Sender::new(None) }
+    }
+
+    /// Runs a part of the command, whose questions are kept under this name.
+    pub fn part<F: Future>(
+        self: &Arc<Self>,
+        name: String,
+        part: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        PART.scope((Arc::clone(self), name), part)
+    }
+
+    /// Waits until the part that runs now waits for an answer.
+    pub async fn waits(&self) {
+        self.has_kept.notified().await;
+    }
+
+    /// Asks all that is kept. Every part that waits goes on then, also to hear that there is nobody to ask.
+    pub fn ask(&self) {
+        let (plans, question) = all_of(&self.kept());
+        let answer = ask_now(&plans, &question).map_err(|error| format!("{error:#}"));
+        if answer == Ok(false) {
+            print_note("Nothing was changed.");
+        }
+        self.answer.send_replace(Some(answer));
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn answer(&self, kept: Kept) -> anyhow::Result<bool> {
+        let mut answers = self.answer.subscribe();
+        self.kept().push(kept);
+        self.has_kept.notify_one();
+        let answer = answers.wait_for(Option::is_some).await.context("Failed to ask")?.clone();
+        answer.unwrap_or(Ok(false)).map_err(|wrong| WrongUsage(wrong).into())
+    }
+}
+
+/// What all would do, and the one question. Parts that would do the same and ask the same stand under one heading.
+fn all_of(kept: &[Kept]) -> (String, String) {
+    let mut groups: Vec<(Vec<&str>, &str, &str)> = Vec::new();
+    for Kept { part, plan, question } in kept {
+        match groups.iter_mut().find(|(_, planned, asked)| planned == plan && asked == question) {
+            Some((parts, ..)) => parts.push(part),
+            None => groups.push((vec![part], plan, question)),
+        }
+    }
+    let heading = |parts: &[&str]| match parts {
+        [part] => format!("Partition {part}:"),
+        parts => format!("Partitions {}:", parts.join(", ")),
+    };
+    if let [(parts, plan, question)] = &groups[..] {
+        return (format!("{}\n{plan}", heading(parts)), (*question).to_owned());
+    }
+    let group =
+        |(parts, plan, question): &(Vec<&str>, &str, &str)| format!("{}\n{plan}\n{question}", heading(parts));
+    let plans = groups.iter().map(group).collect::<Vec<_>>().join("\n");
+    (plans, format!("All of that, in {} partitions?", kept.len()))
+}
+
+/// Shows what would be done and asks, on stderr: stdout is for data. Everything but `y` and `yes` is a no, and says that nothing was
+/// changed. On several partitions, all are asked together.
 ///
 /// # Errors
 /// When there is no terminal: a script must not hang on a question that nobody sees.
-pub fn ask(plan: &str, question: &str) -> anyhow::Result<bool> {
+pub async fn ask(plan: &str, question: &str) -> anyhow::Result<bool> {
+    if let Ok((together, part)) = PART.try_with(Clone::clone)
+        && together.answer.borrow().is_none()
+    {
+        return together.answer(Kept { part, plan: plan.to_owned(), question: question.to_owned() }).await;
+    }
+    let is_yes = ask_now(plan, question)?;
+    if !is_yes {
+        print_note("Nothing was changed.");
+    }
+    Ok(is_yes)
+}
+
+fn ask_now(plan: &str, question: &str) -> anyhow::Result<bool> {
     let (stdin, mut stderr) = (io::stdin(), io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
         let message = format!(
@@ -24,4 +129,22 @@ pub fn ask(plan: &str, question: &str) -> anyhow::Result<bool> {
     let mut answer = String::new();
     stdin.lock().read_line(&mut answer).context("Failed to read the answer")?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_the_same_in_several_partitions_is_said_once() {
+        let kept = |part: &str, plan: &str| {
+            let (part, plan) = (part.to_owned(), plan.to_owned());
+            Kept { part, plan, question: "Pause?".to_owned() }
+        };
+        let all = [kept("{a}", "1 sale"), kept("{b}", "2 sales"), kept("{c}", "1 sale")];
+        let (plans, question) = all_of(&all);
+        assert_eq!(plans, "Partitions {a}, {c}:\n1 sale\nPause?\nPartition {b}:\n2 sales\nPause?");
+        assert_eq!(question, "All of that, in 3 partitions?");
+        assert_eq!(all_of(&all[..1]), ("Partition {a}:\n1 sale".to_owned(), "Pause?".to_owned()));
+    }
 }
