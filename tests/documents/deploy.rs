@@ -81,7 +81,7 @@ async fn every_selector_of_alerts_and_dashboard_finds_something_on_the_page_of_a
     site.rush(1_000, 50).await;
     site.settled().await;
     let limited = ["limit", "set", "--voucher", "1", "--name", "each", "--window", "order", "--units", "1"];
-    assert!(site.tidegate(&limited).status.success());
+    assert!(site.tidegate(&[&limited[..], &["--yes"]].concat()).status.success());
     until_page(&worker, "/metrics", 200, "tidegate_limit_counters{").await;
     let of_worker = get(&worker, "/metrics").await.samples();
     let of_gate = page_of_gate_that_refused(&gate).await.samples();

@@ -87,7 +87,7 @@ async fn where_sales_need_workers_they_are_refused_without_one_until_the_setting
     let (site, program, gate) = open().await;
     // A limit changes the name of the stock only.
     program.run("voucher load --voucher 8 --stock 500").expect(0);
-    program.run("limit set --voucher 8 --name each --subject user --window order --units 1").expect(0);
+    program.run("limit set --voucher 8 --name each --subject user --window order --units 1 --yes").expect(0);
     let worker = site.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
     for voucher in [7, 8] {
         until("sales are marked", || async { brake_of(&site, voucher).await.is_some() }).await;

@@ -35,7 +35,9 @@ async fn open() -> (Site, Program) {
     let program = operator(&site);
     let regions = site.file("regions.csv", "north,101,1000\nsouth,102,500\n");
     program.run(&format!("campaign load --campaign 5 --regions {}", regions.display())).expect(0);
-    program.run("limit set --campaign 5 --name phones --subject phone --window sale --orders 3").expect(0);
+    program
+        .run("limit set --campaign 5 --name phones --subject phone --window sale --orders 3 --yes")
+        .expect(0);
     let _sha: String = site.client.script_load(SCRIPT).await.expect("the script is loaded");
     (site, program)
 }

@@ -33,7 +33,8 @@ async fn regions_sell_their_own_stock_under_common_limits() {
     assert!(refused.stdout.contains("its voucher is in campaign 5"), "{refused:#?}");
     program.run(&load("west,104,3\n")).expect(0);
 
-    let limit = "limit set --campaign 5 --name phones --subject phone --window day --orders 2 --units 3";
+    let limit =
+        "limit set --campaign 5 --name phones --subject phone --window day --orders 2 --units 3 --yes";
     program.run(limit).expect(0);
     let worker = site.worker("w").start();
     let admit = |voucher: i64, user: i64, rest: &str| {
@@ -91,7 +92,7 @@ async fn a_campaign_that_redis_lost_counts_the_orders_of_all_its_regions_before_
     let program = operator(&site);
     let regions = site.file("regions.csv", "north,101,10\nsouth,102,10\nwest,103,10\n");
     program.run(&format!("campaign load --campaign 5 --regions {}", regions.display())).expect(0);
-    let limit = "limit set --campaign 5 --name phones --subject phone --window sale --orders";
+    let limit = "limit set --campaign 5 --name phones --subject phone --window sale --yes --orders";
     program.run(&format!("{limit} 3")).expect(0);
     let admit = |voucher: i64, user: i64| {
         program.run(&format!("admit --voucher {voucher} --user {user} --subject phone=a"))

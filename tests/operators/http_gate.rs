@@ -149,8 +149,10 @@ async fn each_answer_of_the_gate_is_told_by_a_status_and_a_problem_of_its_own() 
     assert_eq!(refused(address, order(8, 1)).await, told(409, "not-begun"));
 
     program.run("voucher load --voucher 9 --stock 9").expect(0);
-    program.run("limit set --voucher 9 --name phones --subject phone --window day --orders 1").expect(0);
-    program.run("limit set --voucher 9 --name fast --rate 1/1h --burst 2").expect(0);
+    program
+        .run("limit set --voucher 9 --name phones --subject phone --window day --orders 1 --yes")
+        .expect(0);
+    program.run("limit set --voucher 9 --name fast --rate 1/1h --burst 2 --yes").expect(0);
     let limited =
         |user: i64, phone: &str| json!({ "voucherId": "9", "userId": user, "subjects": { "phone": phone } });
     assert_eq!(refused(address, order(9, 1)).await, told(422, "missing-subject"));

@@ -53,9 +53,11 @@ fn apart(kind: &str, field: &str, counted: &str, held: &str) -> (String, String,
 
 /// A sale of voucher 7 with three live orders, two of them of one user.
 async fn sale_with_limits(site: &Site, program: &Program) {
-    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
-    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 5").expect(0);
-    program.run("limit set --voucher 7 --name fast --rate 100/1s").expect(0);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 5 --yes")
+        .expect(0);
+    program.run("limit set --voucher 7 --name fast --rate 100/1s --yes").expect(0);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
     let worker = site.worker("w").start();
     for (user, phone, quantity) in [(1, "a", 2), (1, "a", 1), (2, "b", 1)] {
@@ -162,7 +164,9 @@ async fn a_counter_of_a_campaign_is_compared_with_the_orders_of_all_its_regions(
 async fn campaign(site: &Site, program: &Program) {
     let regions = site.file("regions.csv", "north,101,100\nsouth,102,100\n");
     program.run(&format!("campaign load --campaign 5 --regions {}", regions.display())).expect(0);
-    program.run("limit set --campaign 5 --name phones --subject phone --window sale --orders 3").expect(0);
+    program
+        .run("limit set --campaign 5 --name phones --subject phone --window sale --orders 3 --yes")
+        .expect(0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,7 +215,9 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
     site.settled().await;
     program.run("reconcile").expect(0);
     // Lowered since: nobody has passed it.
-    program.run("limit set --campaign 5 --name phones --subject phone --window sale --orders 1").expect(0);
+    program
+        .run("limit set --campaign 5 --name phones --subject phone --window sale --orders 1 --yes")
+        .expect(0);
     program.run("reconcile").expect(0);
     program.run("audit").expect(0);
     assert!(worker.stop().await.success());
@@ -223,7 +229,7 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
     let program = operator(&site);
     campaign(&site, &program).await;
     for limit in ["all --window sale --orders 1000000", "days --subject user --window day --orders 1000"] {
-        program.run(&format!("limit set --voucher 101 --name {limit}")).expect(0);
+        program.run(&format!("limit set --voucher 101 --name {limit} --yes")).expect(0);
     }
     program.run("voucher add --voucher 101 --units 1000000 --yes").expect(0);
     let worker = site.worker("w").start();
@@ -293,7 +299,7 @@ const MOVE: &str = "local orders, units = string.match(redis.call('HGET', KEYS[1
 async fn what_orders_hold_that_were_folded_is_known_from_mysql() {
     let site = Site::open().await;
     let program = operator(&site);
-    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
     let plan = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_FOLD_AFTER_S", 1);
     let worker = plan.start();
@@ -327,8 +333,10 @@ async fn what_orders_hold_that_were_folded_is_known_from_mysql() {
 async fn an_order_that_ends_before_a_lost_counter_is_set_is_not_counted_for_ever() {
     let site = Site::open().await;
     let program = operator(&site);
-    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
-    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 3").expect(0);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 3 --yes")
+        .expect(0);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
     let worker = site.worker("w").start();
     let mut orders = Vec::new();

@@ -19,7 +19,9 @@ async fn a_fleet_that_looks_while_the_clock_of_redis_is_a_month_ahead_forgets_no
     let redis = RedisServer::options().clock(&clock).start().expect("a Redis");
     let site = Site::on(redis, MysqlServer::shared().expect("a database")).await.migrated().await;
     let program = operator(&site);
-    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 1").expect(0);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
+        .expect(0);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
     let counted =

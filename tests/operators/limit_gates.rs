@@ -77,7 +77,7 @@ async fn two_gates_and_a_caller_of_the_script_together_pass_no_limit() {
         format!("phones --subject phone --window month --orders {} --units {}", OF_PHONE.0, OF_PHONE.1),
         format!("all --window sale --orders {OF_ALL}"),
     ] {
-        program.run(&format!("limit set --voucher 7 --name {limit}")).expect(0);
+        program.run(&format!("limit set --voucher 7 --name {limit} --yes")).expect(0);
     }
     let worker = site.worker("w").start();
     let gates: Vec<Worker> =

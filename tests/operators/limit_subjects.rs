@@ -37,7 +37,9 @@ async fn open() -> (Site, Program) {
     let site = Site::open().await;
     let program = operator(&site);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
-    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 1").expect(0);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
+        .expect(0);
     (site, program)
 }
 

@@ -5,6 +5,7 @@ use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface
 use crate::{
     order_event::operator,
     site::{Site, until},
+    terminal::Terminal,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -12,8 +13,10 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
     let site = Site::open().await;
     let program = operator(&site);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
-    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 2").expect(0);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 2 --yes")
+        .expect(0);
     let worker = site.worker("w").start();
     let admit =
         |phone: &str| program.run(&format!("admit --voucher 7 --user 1 --subject phone={phone} --json"));
@@ -77,7 +80,9 @@ async fn a_sale_with_limits_is_not_moved_to_another_partition() {
     let site = Site::open().await;
     let program = operator(&site);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 2").expect(0);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 2 --yes")
+        .expect(0);
     let refused = program.run("partitions change --to 3,1 --yes").expect(1);
     assert!(
         refused.stdout.contains("voucher 7 has limits, and sales with limits cannot be moved"),
@@ -90,10 +95,15 @@ async fn a_sale_with_limits_is_not_moved_to_another_partition() {
 async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
     let site = Site::open().await;
     let program = operator(&site);
-    let phones =
-        "limit set --voucher 7 --name phones --subject phone --window day --utc-offset +08:00 --orders 1";
+    let phones = "limit set --voucher 7 --name phones --subject phone --window day --utc-offset +08:00 --orders 1 --yes";
     let dry = program.run(&format!("{phones} --dry-run")).expect(0);
-    assert!(dry.stdout.contains("would be changed; now, voucher 7 has no limits of its own"), "{dry:#?}");
+    let after =
+        "after this change, limits of voucher 7:\n  phones: at most 1 order a day (UTC+08:00) by phone";
+    assert!(dry.stdout.contains(after), "{dry:#?}");
+    assert!(
+        program.run("limit list --voucher 7").stdout.contains("no limits of its own"),
+        "nothing was changed"
+    );
     let set = program.run(phones).expect(0);
     assert!(set.stdout.contains("  phones: at most 1 order a day (UTC+08:00) by phone"), "{set:#?}");
     program.run("voucher load --voucher 7 --stock 10").expect(0);
@@ -120,20 +130,23 @@ async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
     assert_eq!(listed["limits"][0]["number"], 2, "{listed}");
     assert_eq!(listed["is_shown"], true, "{listed}");
 
-    let slots =
-        program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 5").expect(0);
+    let slots = program
+        .run("limit set --voucher 7 --name mine --subject user --window sale --orders 5 --yes")
+        .expect(0);
     assert!(slots.stdout.contains("There are 31"), "{slots:#?}");
     for name in 0..6 {
-        program.run(&format!("limit set --voucher 7 --name n{name} --window sale --orders 100")).expect(0);
+        program
+            .run(&format!("limit set --voucher 7 --name n{name} --window sale --orders 100 --yes"))
+            .expect(0);
     }
-    let refused = program.run("limit set --voucher 7 --name n6 --window sale --orders 100").expect(1);
+    let refused = program.run("limit set --voucher 7 --name n6 --window sale --orders 100 --yes").expect(1);
     assert!(refused.stdout.contains("would have 9 limits together, and 8 are the most"), "{refused:#?}");
 
     // Redis forgets them: it is seen, and any of the same commands brings them back.
     site.client.del::<(), _>("seckill:limits:voucher:7").await.expect("Redis answers");
     let listed = program.run("limit list --voucher 7").expect(1);
     assert!(listed.stdout.contains("Redis has OTHER limits"), "{listed:#?}");
-    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 5").expect(0);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 5 --yes").expect(0);
     program.run("limit list --voucher 7").expect(0);
 
     for name in ["phones", "mine", "n0", "n1", "n2", "n3", "n4"] {
@@ -151,7 +164,7 @@ async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
     let rows =
         sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM tidegate_limit WHERE removed_at IS NOT NULL");
     assert_eq!(rows.fetch_one(&site.pool).await.expect("MySQL answers"), 9);
-    program.run("limit set --voucher 7 --name again --window sale --orders 100").expect(0);
+    program.run("limit set --voucher 7 --name again --window sale --orders 100 --yes").expect(0);
     assert_eq!(program.run("limit list --voucher 7 --json").expect(0).json()["limits"][0]["number"], 10);
     let log = program.run("log").expect(0);
     assert!(log.stdout.contains("limit set") && log.stdout.contains("limit remove"), "{log:#?}");
@@ -174,10 +187,10 @@ async fn flags_of_limits_that_contradict_each_other_are_refused_with_what_to_say
         ("--voucher 7 --name a --rate 5/1s --orders 1", "cannot be used with"),
         ("--voucher 7 --name a --rate 5", "5/1s"),
     ] {
-        let refused = program.run(&format!("limit set {flags}")).expect(2);
+        let refused = program.run(&format!("limit set {flags} --yes")).expect(2);
         assert!(refused.all().contains(told), "{flags}: {refused:#?}");
     }
-    let refused = program.run("limit set --campaign 5 --name a --window sale --orders 1").expect(1);
+    let refused = program.run("limit set --campaign 5 --name a --window sale --orders 1 --yes").expect(1);
     assert!(refused.all().contains("no voucher is in it"), "{refused:#?}");
 }
 
@@ -187,7 +200,9 @@ async fn what_comes_past_the_limits_is_buried_and_what_came_before_them_is_writt
     let program = operator(&site);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program.run("admit --voucher 7 --user 1").expect(0);
-    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 1").expect(0);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
+        .expect(0);
     let fields = vec![("userId", "2"), ("voucherId", "7"), ("id", "4711")];
     site.client
         .xadd::<(), _, _, _, _>("stream.orders", false, None::<()>, "*", fields)
@@ -208,8 +223,10 @@ async fn what_comes_past_the_limits_is_buried_and_what_came_before_them_is_writt
 async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
     let site = Site::open().await;
     let program = operator(&site);
-    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
-    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 2").expect(0);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 2 --yes")
+        .expect(0);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     let worker = site.worker("w").start();
     let first =
@@ -255,7 +272,9 @@ async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
 async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_given_back() {
     let site = Site::open().await;
     let program = operator(&site);
-    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 1").expect(0);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
+        .expect(0);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     let order = program.run("admit --voucher 7 --user 1 --subject phone=a --json").expect(0).json();
     let pending = program.run("pending list --json");
@@ -282,7 +301,9 @@ async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_given_back() {
     program.run("voucher delist --voucher 7 --yes").expect(0);
     let over = program.run("admit --voucher 7 --user 3 --subject phone=c").expect(1);
     assert!(over.stdout.contains("over"), "{over:#?}");
-    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 2").expect(1);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 2 --yes")
+        .expect(1);
     program.run("voucher remove-keys --voucher 7 --yes").expect(0);
     let keys =
         ["stock:7", "limited:7", "order:7", "voucher:7", "journal:7", "limits:voucher:7", "uses:voucher:7"];
@@ -295,8 +316,10 @@ async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_given_back() {
 async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that_ended() {
     let site = Site::open().await;
     let program = operator(&site);
-    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3").expect(0);
-    program.run("limit set --voucher 7 --name phones --subject phone --window day --orders 1").expect(0);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
+        .expect(0);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     let worker = site.worker("w").start();
     let mut orders = Vec::new();
@@ -365,10 +388,10 @@ async fn counters_of_windows_that_are_over_are_swept_and_the_others_stay() {
     for limit in
         ["days --subject phone --window day", "mine --subject user --window sale", "old --window 10m"]
     {
-        program.run(&format!("limit set --voucher 7 --name {limit} --orders 5")).expect(0);
+        program.run(&format!("limit set --voucher 7 --name {limit} --orders 5 --yes")).expect(0);
     }
     program.run("limit remove --voucher 7 --name mine --yes").expect(0);
-    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 5").expect(0);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 5 --yes").expect(0);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
     let kept: std::collections::BTreeMap<String, String> =
@@ -406,8 +429,10 @@ async fn why_says_what_the_gate_would_say_and_changes_nothing() {
     program.run("pause --voucher 7 --yes").expect(0);
     assert_eq!(outcome(why(7, "--quantity 1")), says(1, "paused"));
 
-    program.run("limit set --voucher 8 --name phones --subject phone --window day --orders 1").expect(0);
-    program.run("limit set --voucher 8 --name fast --subject phone --rate 1/1h").expect(0);
+    program
+        .run("limit set --voucher 8 --name phones --subject phone --window day --orders 1 --yes")
+        .expect(0);
+    program.run("limit set --voucher 8 --name fast --subject phone --rate 1/1h --yes").expect(0);
     let asked = why(8, "--quantity 1").expect(2);
     assert!(asked.all().contains("phone"), "{asked:#?}");
     let state = async || {
@@ -436,4 +461,52 @@ async fn why_says_what_the_gate_would_say_and_changes_nothing() {
     assert!(refused["retry_ms"].as_u64().is_some_and(|retry_ms| retry_ms > 3_000_000), "{refused}");
     let text = program.run("voucher why --voucher 8 --user 1 --subject phone=a").expect(1);
     assert!(text.stdout.contains("user 1 would be refused, too fast for the rate fast"), "{text:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_a_sale_that_is_on_is_asked_about_and_says_who_is_refused_from_now_on() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    let set = |flags: &str| format!("limit set --voucher 7 --name {flags}");
+    // Before the sale, nobody is refused who was not before.
+    program.run(&set("early --subject user --window sale --orders 9")).expect(0);
+    program.run("limit remove --voucher 7 --name early --yes").expect(0);
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+
+    let phones = set("phones --subject phone --window day --orders 1");
+    let refused = program.run(&phones).expect(2);
+    assert!(refused.stderr.contains("Set the limit phones of voucher 7, which is on sale?"), "{refused:#?}");
+    program.run("admit --voucher 7 --user 1").expect(0);
+    let told = "refused from now on: callers of admit.lua hear 12: they have to use admit_limited.lua; callers who send \
+                no `phone`";
+    let mut terminal = Terminal::start(&program.command(&phones.split(' ').collect::<Vec<_>>()));
+    let shown = terminal.shows("Set the limit phones of voucher 7, which is on sale? [y/N]");
+    assert!(shown.contains(told), "{shown}");
+    terminal.types("y");
+    assert_eq!(terminal.ends().0, 0);
+    program.run("admit --voucher 7 --user 2").expect(3);
+    // Who is refused already is not named again; with --yes, it is said all the same.
+    let hours = program.run(&set("hours --subject phone --window 1h --orders 9 --dry-run")).expect(0);
+    assert!(!hours.stdout.contains("refused from now on"), "{hours:#?}");
+    let ips = program.run(&set("ips --subject ip --window sale --orders 9 --yes")).expect(0);
+    assert!(ips.stderr.contains("warning: refused from now on: callers who send no `ip`"), "{ips:#?}");
+
+    // A rate is shown as it was typed.
+    for (typed, listed) in [("10/1s", "10/1s"), ("3/1s", "3/1s"), ("100/1m", "100/1m"), ("1/10s", "6/1m")] {
+        let set = program.run(&set(&format!("fast --rate {typed} --yes"))).expect(0);
+        assert!(
+            set.stdout.contains(&format!("fast: at most {typed} in all, 1 at once after a rest")),
+            "{set:#?}"
+        );
+        let list = program.run("limit list --voucher 7").expect(0);
+        assert!(list.stdout.contains(&format!("fast: at most {listed} in all")), "{list:#?}");
+    }
+    let dry = program.run("limit remove --voucher 7 --name phones --dry-run").expect(0);
+    assert!(!dry.stdout.contains("phones:") && dry.stdout.contains("  ips: at most 9 orders"), "{dry:#?}");
+    let dry = program.run("limit remove --voucher 7 --name phones --dry-run --json").expect(0).json();
+    let names: Vec<&str> =
+        dry["limits"].as_array().expect("limits").iter().filter_map(|limit| limit["name"].as_str()).collect();
+    assert_eq!(names, ["ips", "fast"], "{dry:#}");
+    let list = program.run("limit list --voucher 7").expect(0);
+    assert!(list.stdout.contains("phones:"), "nothing was changed: {list:#?}");
 }

@@ -107,7 +107,7 @@ fn as_f64(count: usize) -> f64 {
 async fn the_metrics_are_those_of_the_catalog_and_prometheus_finds_no_fault_with_them() {
     let site = Site::open().await;
     site.open_sale().await;
-    let limit = "limit set --voucher 3 --name all --window sale --orders 1";
+    let limit = "limit set --voucher 3 --name all --window sale --orders 1 --yes";
     let program = Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()]);
     program.run("voucher load --voucher 3 --stock 10").expect(0);
     program.run(limit).expect(0);

@@ -58,7 +58,7 @@ impl Drill<'_> {
         let pay_within = "UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = 103";
         sqlx::query(pay_within).execute(&self.site.pool).await.expect("MySQL answers");
         for limit in LIMITS {
-            self.runs(&format!("limit set {limit}")).await;
+            self.runs(&format!("limit set {limit} --yes")).await;
         }
     }
 
@@ -88,7 +88,7 @@ impl Drill<'_> {
             workers.swap_remove(0).kill9();
             workers.push(self.worker(kill + 2));
             if let Some(change) = changes.next() {
-                self.runs(&format!("limit set {change}")).await;
+                self.runs(&format!("limit set {change} --yes")).await;
             }
         }
     }

@@ -23,8 +23,8 @@ async fn what_is_counted_for_limits_is_on_the_page_of_a_worker() {
         assert!(output.status.success(), "{line}: {output:?}");
     };
     runs("voucher load --voucher 907 --stock 100");
-    runs("limit set --voucher 907 --name mine --subject user --window sale --orders 3");
-    runs("limit set --voucher 907 --name phones --subject phone --window day --orders 5");
+    runs("limit set --voucher 907 --name mine --subject user --window sale --orders 3 --yes");
+    runs("limit set --voucher 907 --name phones --subject phone --window day --orders 5 --yes");
     // More vouchers with limits than are shown, and two campaigns; that of the first ones is not shown either.
     for voucher in 1..=MOST + 4 {
         site.load(voucher, 10).await;

@@ -97,7 +97,7 @@ async fn thirty_one_orders_of_a_user_come_and_go_side_by_side_and_never_share_a_
         assert!(output.status.success(), "{line}: {output:?}");
     };
     runs("voucher load --voucher 7 --stock 1000");
-    runs("limit set --voucher 7 --name mine --subject user --window sale --orders 1000");
+    runs("limit set --voucher 7 --name mine --subject user --window sale --orders 1000 --yes");
     let plan = |name: &str| site.worker(name).set("WORKER_LANES", 3).set("WORKER_BATCH", 20);
     let workers = [plan("a").start(), plan("b").start()];
     for worker in &workers {

@@ -144,7 +144,7 @@ impl Demo {
             ["--name", "phones", "--subject", "phone", "--window", "sale", "--orders", &phones],
             ["--name", "each", "--subject", "user", "--window", "order", "--units", "1"],
         ] {
-            fleet.tidegate(&[&["limit", "set", "--campaign", "1"][..], &limit].concat())?;
+            fleet.tidegate(&[&["limit", "set", "--campaign", "1", "--yes"][..], &limit].concat())?;
         }
         println!("  three regions; each phone is that of three people, and may have {phones} orders");
         Ok(vec![fleet.start_gate("gate-1").await?, fleet.start_gate("gate-2").await?])

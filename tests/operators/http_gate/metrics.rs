@@ -20,7 +20,9 @@ async fn requests_are_counted_by_what_came_of_them_and_refusals_by_the_limit() {
     let site = Site::open().await;
     let program = operator(&site);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
-    program.run("limit set --voucher 7 --name phones --subject phone --window sale --orders 1").expect(0);
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window sale --orders 1 --yes")
+        .expect(0);
     let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TOKEN", TOKEN);
     let gate = plan.start_as("gate");
     let address = address_of(&gate).await;

@@ -21,7 +21,9 @@ async fn a_gate_needs_no_other_rights_than_those_of_the_examples() {
     let file = folder.path().join("regions.csv");
     std::fs::write(&file, "north,101,2\nsouth,102,1\n").expect("a file");
     program.run(&format!("campaign load --campaign 5 --regions {}", file.display())).expect(0);
-    program.run("limit set --campaign 5 --name phones --subject phone --window day --orders 1").expect(0);
+    program
+        .run("limit set --campaign 5 --name phones --subject phone --window day --orders 1 --yes")
+        .expect(0);
     program.run("voucher load --voucher 7 --stock 2").expect(0);
     site.call("HSET login:token:t id 4").await;
     let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0");

@@ -8,6 +8,7 @@ mod shown;
 use std::num::NonZeroU32;
 
 use anyhow::Context;
+use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
@@ -29,6 +30,8 @@ pub struct LimitRequest {
     pub change: RuleChange,
     /// Who wants it.
     pub by: String,
+    /// The rate as it was typed, such as `10/1s`.
+    pub rate: Option<String>,
 }
 
 /// A limit as it is to be, without a number.
@@ -51,8 +54,8 @@ impl From<NewLimit> for RuleChange {
 /// A limit, for people and programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownRule {
-    /// Of this definition.
-    pub number: u32,
+    /// Of this definition; None: it gets one when it is set.
+    pub number: Option<u32>,
     /// Its name.
     pub name: String,
     /// What it counts by.
@@ -67,6 +70,8 @@ pub struct ShownRule {
     pub units: Option<u32>,
     /// Of a rate: microseconds from one admission to the next.
     pub period_us: Option<u32>,
+    /// The same as it is typed, such as `10/1s`.
+    pub rate: Option<String>,
 }
 
 impl From<&Rule> for ShownRule {
@@ -87,8 +92,21 @@ impl From<&Rule> for ShownRule {
             }
         };
         let (name, subject) = (rule.name.to_string(), rule.subject.to_string());
-        Self { number: rule.number.get(), name, subject, window, offset_s, orders, units, period_us }
+        let (number, rate) = (Some(rule.number.get()), period_us.map(rate_text));
+        Self { number, name, subject, window, offset_s, orders, units, period_us, rate }
     }
+}
+
+/// A rate as it may be typed: so many in a second, a minute or an hour, or one in so long.
+fn rate_text(period_us: u32) -> String {
+    const SPANS: [(&str, u64); 3] = [("1s", 1_000_000), ("1m", 60_000_000), ("1h", 3_600_000_000)];
+    let period_us = u64::from(period_us.max(1));
+    // Typed rates are rounded down to whole microseconds.
+    let typed = SPANS.into_iter().find_map(|(span, us)| {
+        let orders = (us + period_us / 2) / period_us;
+        (orders > 0 && us / orders == period_us).then(|| format!("{orders}/{span}"))
+    });
+    typed.unwrap_or_else(|| format!("1/{}ms", period_us / 1000))
 }
 
 /// What a change came to, or would come to.
@@ -144,8 +162,12 @@ pub struct LimitChange {
     /// Why it is refused.
     #[serde(rename = "reason")]
     pub refusal: Option<LimitRefusal>,
-    /// What counts now; in a plan: before the change.
+    /// What counts now; in a plan: what would count after the change.
     pub limits: Vec<ShownRule>,
+    /// Who is refused from then on, who was not before.
+    pub refused_from_now_on: Vec<String>,
+    /// Redis offers a voucher that they are for, or will when its time comes: the change counts for callers at once.
+    pub is_on_sale: bool,
     /// A user may hold several orders, 31 at most.
     pub slots: bool,
     #[serde(skip)]
@@ -170,8 +192,22 @@ impl LimitChange {
         rules: &[Rule],
     ) -> Self {
         let slots = matches!(request.owner, LimitOwner::Voucher(_)) && gives_slots(rules);
-        let limits = rules.iter().map(ShownRule::from).collect();
-        Self { owner: request.owner, outcome, refusal, limits, slots, request }
+        let mut limits: Vec<ShownRule> = rules.iter().map(ShownRule::from).collect();
+        if let (RuleChange::Set(rule), Some(rate)) = (&request.change, &request.rate) {
+            let set = limits.iter_mut().find(|shown| shown.name == rule.name.as_str());
+            set.into_iter().for_each(|shown| shown.rate = Some(rate.clone()));
+        }
+        let refused_from_now_on = Vec::new();
+        Self {
+            owner: request.owner,
+            outcome,
+            refusal,
+            limits,
+            refused_from_now_on,
+            is_on_sale: false,
+            slots,
+            request,
+        }
     }
 }
 
@@ -185,6 +221,9 @@ impl Plan for LimitChange {
         match (self.outcome, &self.request.change) {
             (LimitOutcome::Refused, _) => Next::Refused,
             (LimitOutcome::AsItWas, _) => Next::NothingToDo,
+            (_, RuleChange::Set(_)) if self.is_on_sale => {
+                Next::Ask(format!("Set the limit {name} of {owner}, which is on sale?"))
+            }
             (_, RuleChange::Set(_)) => Next::Go,
             (_, RuleChange::Remove(_)) => Next::Ask(format!("Take the limit {name} of {owner} away?")),
         }
@@ -236,7 +275,81 @@ pub async fn plan(stores: &VoucherStores, request: LimitRequest) -> anyhow::Resu
         (None, true, false) => LimitOutcome::WouldComplete,
         (None, false, _) => LimitOutcome::WouldChange,
     };
-    Ok(LimitChange::new(request, outcome, refusal, &rules))
+    let mut after = rules.clone();
+    if outcome == LimitOutcome::WouldChange {
+        apply(&mut after, &request.change);
+    }
+    let (owner, change) = (request.owner, request.change.clone());
+    let mut planned = LimitChange::new(request, outcome, refusal, &after);
+    if let (RuleChange::Set(new), true) = (&change, outcome == LimitOutcome::WouldChange) {
+        planned.is_on_sale = is_on_sale(stores, owner).await?;
+        planned.refused_from_now_on = refused_from_now_on(stores, owner, (&rules, new)).await?;
+        for shown in planned
+            .limits
+            .iter_mut()
+            .filter(|shown| !rules.iter().any(|it| shown.number == Some(it.number.get())))
+        {
+            shown.number = None;
+        }
+    }
+    Ok(planned)
+}
+
+/// The limits as they are after a change: one that counts something else comes last, as it does once it is written.
+fn apply(rules: &mut Vec<Rule>, change: &RuleChange) {
+    let free = rules.iter().map(|rule| rule.number.get()).max().unwrap_or(0).saturating_add(1);
+    match change {
+        RuleChange::Remove(name) => rules.retain(|rule| rule.name.as_str() != name),
+        RuleChange::Set(new) => match rules.iter_mut().find(|rule| rule.name == new.name) {
+            Some(old) if old.counts_as(new) => old.kind = new.kind,
+            _ => {
+                rules.retain(|rule| rule.name != new.name);
+                rules.push(Rule { number: NonZeroU32::new(free).unwrap_or(NonZeroU32::MAX), ..new.clone() });
+            }
+        },
+    }
+}
+
+/// Whether callers can buy any of the vouchers that the limits are for.
+async fn is_on_sale(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result<bool> {
+    let vouchers = match owner {
+        LimitOwner::Voucher(voucher) => vec![voucher],
+        LimitOwner::Campaign(campaign) => {
+            regions(stores, campaign).await?.into_iter().map(|(_, voucher)| voucher).collect()
+        }
+    };
+    for voucher in vouchers {
+        let state = stores.gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
+        // One that is paused or has not begun is announced to its callers with the rules that it has.
+        let is_over = state.window.end.is_some_and(|end| end <= Timestamp::now());
+        if state.stock.is_some() && state.delisted_ms.is_none() && !is_over {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whom a new rule shuts out, beside those who have used it up.
+async fn refused_from_now_on(
+    stores: &VoucherStores,
+    owner: LimitOwner,
+    (rules, new): (&[Rule], &Rule),
+) -> anyhow::Result<Vec<String>> {
+    let (mut refused, mut asked) = (Vec::new(), rules.to_vec());
+    if let LimitOwner::Voucher(voucher) = owner {
+        if !stores.gate.has_limits(voucher).await.context("Failed to read the voucher in Redis")? {
+            refused.push("callers of admit.lua hear 12: they have to use admit_limited.lua".to_owned());
+        }
+        if let Some(campaign) = campaign_of(stores, voucher).await? {
+            asked.extend(read(stores, LimitOwner::Campaign(campaign)).await?);
+        }
+    }
+    if let Subject::Named(name) = &new.subject
+        && !asked.iter().any(|rule| rule.subject == new.subject)
+    {
+        refused.push(format!("callers who send no `{name}`"));
+    }
+    Ok(refused)
 }
 
 /// Makes the change that was planned. May be called again after a failure, and completes it then.

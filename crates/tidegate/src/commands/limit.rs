@@ -52,9 +52,9 @@ fn rule_text(rule: &ShownRule) -> String {
         subject => format!("by {subject}"),
     };
     let name = &rule.name;
-    if let Some(period_us) = rule.period_us {
+    if let Some(rate) = &rule.rate {
         let burst = rule.orders.unwrap_or(1);
-        return format!("{name}: one order in {} us {by}, {burst} at once after a rest", period_us);
+        return format!("{name}: at most {rate} {by}, {burst} at once after a rest");
     }
     let orders = rule.orders.map(|most| tidegate_operations::text::counted(most, "order"));
     let units = rule.units.map(|most| tidegate_operations::text::counted(most, "unit"));
@@ -90,7 +90,7 @@ fn slots_hint(slots: bool) -> &'static str {
 
 fn text(change: &LimitChange) -> String {
     let owner = spoken(change.owner);
-    let now = match change.limits.is_empty() {
+    let limits = match change.limits.is_empty() {
         true => format!("{owner} has no limits of its own"),
         false => format!("limits of {owner}:{}", rules_text(&change.limits)),
     };
@@ -99,16 +99,31 @@ fn text(change: &LimitChange) -> String {
             let reason = change.refusal.as_ref().map(ToString::to_string).unwrap_or_default();
             format!("{owner}: refused, {reason}")
         }
-        LimitOutcome::WouldChange => format!("would be changed; now, {now}"),
-        LimitOutcome::WouldComplete => format!("MySQL has the change, and Redis would be told of it; {now}"),
-        LimitOutcome::AsItWas => format!("nothing was to be done; {now}"),
-        LimitOutcome::Changed => format!("{now}{}", slots_hint(change.slots)),
+        LimitOutcome::WouldChange => {
+            let refused = refused_from_now_on(change).map(|line| format!("\n{line}"));
+            format!("after this change, {limits}{}", refused.unwrap_or_default())
+        }
+        LimitOutcome::WouldComplete => {
+            format!("MySQL has the change, and Redis would be told of it; {limits}")
+        }
+        LimitOutcome::AsItWas => format!("nothing was to be done; {limits}"),
+        LimitOutcome::Changed => format!("{limits}{}", slots_hint(change.slots)),
     }
+}
+
+/// Who hears a refusal that was none before.
+fn refused_from_now_on(change: &LimitChange) -> Option<String> {
+    let refused = &change.refused_from_now_on;
+    (!refused.is_empty()).then(|| format!("refused from now on: {}", refused.join("; ")))
 }
 
 impl PlanText for LimitChange {
     fn text(&self) -> String {
         text(self)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        if self.is_on_sale { refused_from_now_on(self).into_iter().collect() } else { Vec::new() }
     }
 }
 

@@ -46,7 +46,8 @@ pub async fn run(system: &System, args: &LimitRemoveArgs) -> anyhow::Result<Exit
     let (settings, owner) = args.owner.place(system).await?;
     let stores = VoucherStores::connect(settings).await?;
     let change = RuleChange::Remove(args.name.to_string());
-    let plan = limits::plan(&stores, LimitRequest { owner, change, by: args.change.who() }).await?;
+    let plan =
+        limits::plan(&stores, LimitRequest { owner, change, by: args.change.who(), rate: None }).await?;
     let work = async |plan: LimitChange, _job: &Job| limits::run(&stores, plan).await;
     Change::new(settings, &args.change).run(plan, work).await
 }

@@ -30,6 +30,7 @@ Examples:
 Redis checks limits in the step that takes the stock. The first one gives the stock of the voucher another name, so that
 nobody passes by a script that does not know limits: producers have to use lua/admit_limited.lua from then on. The same
 name again changes the limit. Another subject or window counts from zero; other numbers go on with what was counted.
+If the voucher is on sale, it says who is refused from now on, and asks.
 See docs/buying-limits.md. If it fails half-way, the same command again completes it.";
 
 /// What `tidegate limit set` takes.
@@ -58,7 +59,7 @@ pub struct LimitSetArgs {
     units: Option<u32>,
     /// So many admissions in a span, such as 5/1s, evenly spread. Never given back
     #[arg(long, value_name = "ORDERS/SPAN", value_parser = parse_rate)]
-    rate: Option<NonZeroU32>,
+    rate: Option<TypedRate>,
     /// With --rate: so many at once after a rest
     #[arg(long, value_name = "ORDERS", default_value = "1", requires = "rate")]
     burst: NonZeroU32,
@@ -75,14 +76,16 @@ pub async fn run(system: &System, args: &LimitSetArgs) -> anyhow::Result<Exit> {
     let (settings, owner) = args.owner.place(system).await?;
     let stores = VoucherStores::connect(settings).await?;
     let new = NewLimit { name: args.name.clone(), subject: args.subject.clone(), kind };
-    let request = LimitRequest { owner, change: new.into(), by: args.change.who() };
+    let rate = args.rate.as_ref().map(|rate| rate.text.clone());
+    let request = LimitRequest { owner, change: new.into(), by: args.change.who(), rate };
     let plan = limits::plan(&stores, request).await?;
     let work = async |plan: LimitChange, _job: &Job| limits::run(&stores, plan).await;
     Change::new(settings, &args.change).run(plan, work).await
 }
 
 fn kind(args: &LimitSetArgs) -> Result<RuleKind, WrongUsage> {
-    let LimitSetArgs { window, utc_offset, orders, units, rate, burst, .. } = *args;
+    let LimitSetArgs { window, utc_offset, orders, units, burst, .. } = *args;
+    let rate = args.rate.as_ref().map(|rate| rate.period_us);
     let wrong = |text: &str| Err(WrongUsage(text.to_owned()));
     let window = match (rate, window, utc_offset) {
         (_, Some(Window::Day { .. }), offset) => Window::Day { offset_s: offset.unwrap_or(0) },
@@ -150,15 +153,23 @@ fn parse_offset(text: &str) -> Result<i32, String> {
     }
 }
 
-/// Microseconds from one to the next.
-fn parse_rate(text: &str) -> Result<NonZeroU32, String> {
+/// A rate, and how it was typed.
+#[derive(Clone, Debug)]
+struct TypedRate {
+    text: String,
+    /// Microseconds from one to the next.
+    period_us: NonZeroU32,
+}
+
+fn parse_rate(text: &str) -> Result<TypedRate, String> {
     let wrong =
         || "it looks like 5/1s or 100/1m, up to 1000000 in a second and down to 1 in an hour".to_owned();
     let (orders, span) = text.split_once('/').ok_or_else(wrong)?;
     let orders = orders.parse::<u32>().ok().filter(|orders| *orders > 0).ok_or_else(wrong)?;
     let period_us = moment::parse_span(span).map_err(|_| wrong())?.as_micros() / u128::from(orders);
     let period_us = u32::try_from(period_us).ok().filter(|period_us| *period_us <= 3_600_000_000);
-    period_us.and_then(NonZeroU32::new).ok_or_else(wrong)
+    let period_us = period_us.and_then(NonZeroU32::new).ok_or_else(wrong)?;
+    Ok(TypedRate { text: text.to_owned(), period_us })
 }
 
 #[cfg(test)]
@@ -178,7 +189,7 @@ mod tests {
             assert!(parse_offset(wrong).is_err(), "{wrong}");
         }
         for (text, period_us) in [("5/1s", 200_000), ("100/1m", 600_000), ("1/1h", 3_600_000_000)] {
-            assert_eq!(parse_rate(text).map(NonZeroU32::get), Ok(period_us), "{text}");
+            assert_eq!(parse_rate(text).map(|rate| rate.period_us.get()), Ok(period_us), "{text}");
         }
         for wrong in ["5", "0/1s", "5/", "1/2h", "9999999/1s", "-1/1s"] {
             assert!(parse_rate(wrong).is_err(), "{wrong}");
