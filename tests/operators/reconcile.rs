@@ -127,7 +127,7 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_men
         |ids: &[String], cause: &str, mend: &str| (ids.to_vec(), cause.to_owned(), mend.to_owned());
     let acknowledged = "acknowledged_and_not_written";
     assert_eq!(take("10", "lost_order"), expected(&[id(1), id(2)], acknowledged, "run_again"));
-    assert_eq!(take("10", "not_admitted"), expected(&[id(3)], "redis_went_back", "admit"));
+    assert_eq!(take("10", "not_admitted"), expected(&[id(3)], "no_admission", "admit"));
     assert_eq!(take("10", "not_released"), expected(&[id(4)], "unknown", "release"));
     assert_eq!(take("10", "released_and_live"), expected(&[id(5)], "unknown", "admit"));
     assert_eq!(take("10", "mismatched"), expected(&[id(6)], "unknown", "by_hand"));

@@ -345,3 +345,34 @@ async fn mysql_that_was_restored_from_an_hour_ago_holds_after_one_repair_and_no_
     program.run("reconcile").expect(0);
     assert!(worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_came_by_xadd_alone_are_named_by_their_usual_cause_and_a_repair_clears_the_remark() {
+    let site = Site::open().await;
+    let (program, worker) = (program(&site), site.worker("w").start());
+    program.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
+    site.admit(1, 501, VOUCHER, 1).await;
+    for order in [2, 3] {
+        site.add_order(order, 500 + order, VOUCHER).await;
+    }
+    site.settled().await;
+    let look = program.run("reconcile").expect(1);
+    assert!(look.stdout.contains("its entry came without an admission, as by XADD alone"), "{look:#?}");
+    let remark = "(not_admitted: 2)";
+    for line in ["status", "doctor"] {
+        let said = program.run(line).expect(0).stdout;
+        assert!(
+            said.contains(remark) && said.contains("usually a producer appends orders by XADD alone"),
+            "{said}"
+        );
+        assert!(!said.contains("went back in time"), "{said}");
+    }
+    // A repair of this voucher alone clears what it mended, at once.
+    program.run(&format!("reconcile --repair --voucher {VOUCHER} --yes")).expect(0);
+    for line in ["status", "doctor"] {
+        let said = program.run(line).expect(0).stdout;
+        assert!(!said.contains("not_admitted"), "{said}");
+    }
+    program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
+}

@@ -14,6 +14,8 @@ pub enum Cause {
     AcknowledgedAndNotWritten,
     /// The stream does not hold the entry any more.
     EntryIsGone,
+    /// A producer appended the entry without an admission, as XADD alone does; or Redis went back in time since.
+    NoAdmission,
     /// Redis went back in time, or was emptied.
     RedisWentBack,
     /// A service changed one side by its own hand.

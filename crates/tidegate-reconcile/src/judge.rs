@@ -147,7 +147,7 @@ impl Evidence {
             JournalFact::Released => finding(DifferenceKind::ReleasedAndLive, Cause::Unknown, Mend::Admit),
             JournalFact::Nothing if self.is_since_complete(row) && !self.is_folded(row) => {
                 let is_ours = row.entry.is_some();
-                let cause = if is_ours { Cause::RedisWentBack } else { Cause::ChangedByHand };
+                let cause = if is_ours { Cause::NoAdmission } else { Cause::ChangedByHand };
                 finding(DifferenceKind::NotAdmitted, cause, Mend::Admit)
             }
             _ => None,

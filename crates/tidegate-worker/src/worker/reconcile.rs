@@ -93,6 +93,7 @@ impl Reconciler {
                     Ok(()) => {
                         if let Some(plan) = plan {
                             self.repair(&plan, &job).await;
+                            stop.run_until_cancelled(self.keep_mended(&report, &job)).await;
                         }
                         self.remove_delisted(&report).await;
                         stop.run_until_cancelled(self.sweep(&report)).await;
@@ -130,6 +131,19 @@ impl Reconciler {
         let (report, plan) = self.looker.plan_repair(job).await?;
         let has_work = matches!(plan.next(), Next::Ask(_));
         Ok((report, has_work.then_some(plan)))
+    }
+
+    /// What was mended is told no more: looks once more, and corrects what is kept for others.
+    async fn keep_mended(&self, before: &LookReport, job: &Job) {
+        let kept = async {
+            let now = self.looker.look(job, |_| {}).await?;
+            let Some(mut kept) = Reconciled::read(&self.redis, &self.keys).await? else { return Ok(()) };
+            kept.correct(&before.counts(), &now.counts());
+            Ok::<_, LookError>(kept.write(&self.redis, &self.keys).await?)
+        };
+        if let Err(error) = kept.await {
+            tracing::debug!(%error, "what was mended is told until the next comparison");
+        }
     }
 
     /// What it does not get done, the next look finds.

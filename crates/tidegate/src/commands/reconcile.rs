@@ -2,6 +2,8 @@
 
 mod text;
 
+use std::cell::RefCell;
+
 use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
@@ -121,8 +123,13 @@ async fn run_alone(
         pace: Pace::Full,
     };
     if args.repair {
-        let looker = Looker::new((redis, mysql), keys, settings.stream_names(), request);
-        return repair(settings, args, &looker, lease).await;
+        let looker = Looker::new((redis.clone(), mysql), keys.clone(), settings.stream_names(), request);
+        let before = RefCell::new(None);
+        let exit = repair(settings, args, (&looker, &before), lease).await?;
+        if let Some(before) = before.into_inner() {
+            keep_mended((&redis, &keys), &looker, &before, lease).await;
+        }
+        return Ok(exit);
     }
     let is_whole = request.vouchers.is_empty() && request.since_ms.is_none();
     let looker = Looker::new((redis.clone(), mysql), keys.clone(), settings.stream_names(), request);
@@ -158,7 +165,7 @@ fn is_known(args: &ReconcileArgs, report: &LookReport) -> Result<(), WrongUsage>
 async fn repair(
     settings: &SystemSettings,
     args: &ReconcileArgs,
-    looker: &Looker,
+    (looker, mended): (&Looker, &RefCell<Option<LookReport>>),
     lease: &ReconcilerLease,
 ) -> anyhow::Result<Exit> {
     let change = &args.change;
@@ -177,6 +184,7 @@ async fn repair(
     let work = async |plan: RepairPlan, report: &mut RepairReport, job: &Job| {
         let repair = Repair::connect(settings, change.who()).await?;
         let _stopped = lease.stops(job);
+        mended.replace(Some(look));
         let end = repair.run(&plan, report, job).await?;
         if end == End::Stopped && lease.lost().is_cancelled() {
             job.progress.say(LEASE_WAS_LOST);
@@ -184,6 +192,27 @@ async fn repair(
         Ok(end)
     };
     Change::new(settings, change).run_in_steps(plan, report, work).await
+}
+
+/// What was mended is told no more by `status`, `top` and `doctor`: looks once more, and corrects what is kept for them.
+async fn keep_mended(
+    (redis, keys): (&Pool, &Keys),
+    looker: &Looker,
+    before: &LookReport,
+    lease: &ReconcilerLease,
+) {
+    let kept = async {
+        let Some(mut kept) = Reconciled::read(redis, keys).await? else { return Ok(()) };
+        let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
+        let now = looker.look(&job, |_| {}).await?;
+        kept.correct(&before.counts(), &now.counts());
+        anyhow::Ok(kept.write(redis, keys).await?)
+    };
+    if let Err(error) = kept.await {
+        print_note(&format!(
+            "tidegate status may tell of what was mended until the next comparison: {error:#}"
+        ));
+    }
 }
 
 /// For metrics and doctor. What was found is said all the same where Redis does not keep it.

@@ -178,6 +178,9 @@ fn cause(cause: Cause) -> Option<&'static str> {
             Some("its entry was acknowledged; MySQL went back in time, or another program acknowledged it")
         }
         Cause::EntryIsGone => Some("the stream does not hold its entry any more"),
+        Cause::NoAdmission => Some(
+            "its entry came without an admission, as by XADD alone; otherwise Redis went back in time, or was emptied",
+        ),
         Cause::RedisWentBack => Some("Redis went back in time, or was emptied"),
         Cause::ChangedByHand => Some("another program changed one side"),
         Cause::LeftHalfDone => Some("a worker or a command died half-way"),
