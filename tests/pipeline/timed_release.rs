@@ -129,6 +129,13 @@ async fn the_default_counts_for_vouchers_that_say_nothing() {
     until("the first has expired", || async { with_status(&site, 4).await == 1 }).await;
     site.settled().await;
     assert_eq!((with_status(&site, 1).await, unpaid_with_limit(&site).await), (2, 1));
+    // Every tool has the word that results have for it; an order that was cancelled is still cancelled.
+    assert!(site.tidegate(&["order", "cancel", "2", "--yes"]).status.success());
+    for (user, word) in [("1", "expired"), ("2", "cancelled")] {
+        let found = site.tidegate(&["order", "find", "--user", user, "--json"]).stdout;
+        let found: serde_json::Value = serde_json::from_slice(&found).expect("JSON");
+        assert_eq!(found["orders"][0]["is"], word, "{found:#}");
+    }
     all_is_well(&site).await;
     assert!(worker.stop().await.success());
 }

@@ -1,11 +1,14 @@
 //! The orders of a user or a voucher, wherever they are: in MySQL, pending, unread or among the dead letters. Reads only.
 
+use std::collections::HashMap;
+
 use anyhow::Context;
 use fred::clients::Pool;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Keys, Order, OrderId, OrderStatus, UserId, VoucherId, sale, vouchers, wire::FieldNames,
+    Keys, Order, OrderId, OrderState, OrderStatus, UserId, VoucherId, event::History, ledger::read_histories,
+    sale, vouchers, wire::FieldNames,
 };
 use tidegate_stream::{Entry, EntryId, Letter, PageSize, StreamInspector};
 use tokio::time::timeout;
@@ -33,6 +36,32 @@ pub struct OrderFindRequest {
     pub budget: u64,
 }
 
+/// Where an order was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FoundStatus {
+    /// There.
+    At(OrderStatus),
+    /// In MySQL, cancelled because it was not paid in time.
+    Expired,
+}
+
+impl FoundStatus {
+    /// The word for it in JSON.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::At(status) => status.word(),
+            Self::Expired => OrderState::Expired.word(),
+        }
+    }
+}
+
+impl Serialize for FoundStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
 /// An order at one place; it may be at others, too.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundOrder {
@@ -44,7 +73,7 @@ pub struct FoundOrder {
     pub voucher: String,
     /// Where it is, by this place alone.
     #[serde(rename = "is")]
-    pub status: OrderStatus,
+    pub status: FoundStatus,
     /// When it was written, refused, buried or added to the stream: Unix milliseconds.
     pub at_ms: Option<i64>,
     /// The entry that brought it.
@@ -100,7 +129,12 @@ pub async fn find_orders(
     let vouchers = timeout(settings.mysql.statement_timeout, finder.in_mysql(&mysql, vouchers)).await;
     let vouchers = vouchers.context("MySQL did not answer in time")??;
     finder.in_redis(&vouchers).await.context("Failed to read Redis")?;
-    Ok(finder.found.latest(usize::from(request.limit)))
+    let mut found = finder.found.latest(usize::from(request.limit));
+    let named = timeout(settings.mysql.statement_timeout, found.name_expired(&mysql)).await;
+    named
+        .context("MySQL did not answer in time")?
+        .context("Failed to read the events of cancelled orders")?;
+    Ok(found)
 }
 
 /// All vouchers that have buyers in Redis: MySQL may know nothing of them.
@@ -110,6 +144,21 @@ async fn bought(redis: &Pool, keys: &Keys, progress: &dyn Progress) -> anyhow::R
 }
 
 impl FoundOrders {
+    /// A row says that an order is cancelled; its events say whether it has expired.
+    async fn name_expired(&mut self, mysql: &MySqlPool) -> anyhow::Result<()> {
+        let cancelled = |found: &&mut FoundOrder| found.status == FoundStatus::At(OrderStatus::Cancelled);
+        let orders: Vec<OrderId> =
+            self.orders.iter_mut().filter(cancelled).map(|found| found.order).collect();
+        let histories: HashMap<OrderId, History> = read_histories(mysql, &orders).await?;
+        for found in self.orders.iter_mut().filter(cancelled) {
+            let history = histories.get(&found.order);
+            if history.is_some_and(|it| OrderState::of(OrderStatus::Cancelled, it) == OrderState::Expired) {
+                found.status = FoundStatus::Expired;
+            }
+        }
+        Ok(())
+    }
+
     fn latest(mut self, limit: usize) -> Self {
         self.orders.sort_by_key(|found| std::cmp::Reverse((found.at_ms, found.order)));
         if self.orders.len() > limit {
@@ -260,7 +309,7 @@ impl FoundOrder {
             order: order.id,
             user: order.user.to_string(),
             voucher: order.voucher.to_string(),
-            status,
+            status: FoundStatus::At(status),
             at_ms: i64::try_from(came.ms).ok(),
             entry: Some(entry.to_string()),
             letter: None,
@@ -274,7 +323,7 @@ impl From<OrderRow> for FoundOrder {
             order: row.order,
             user: row.user.to_string(),
             voucher: row.voucher.to_string(),
-            status: row.state().into(),
+            status: FoundStatus::At(row.state().into()),
             at_ms: row.created_ms,
             entry: row.entry,
             letter: None,
@@ -288,7 +337,7 @@ impl From<RefusalRow> for FoundOrder {
             order: refusal.order,
             user: refusal.user.to_string(),
             voucher: refusal.voucher.to_string(),
-            status: OrderStatus::Refused,
+            status: FoundStatus::At(OrderStatus::Refused),
             at_ms: refusal.at_ms,
             entry: Some(refusal.entry),
             letter: None,

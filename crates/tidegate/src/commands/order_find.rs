@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 use serde::Serialize;
 use tidegate_operations::{
     SystemSettings,
-    order_find::{FoundOrder, FoundOrders, OrderFindRequest, Unsearched, find_orders},
+    order_find::{FoundOrder, FoundOrders, FoundStatus, OrderFindRequest, Unsearched, find_orders},
     order_show::VOUCHER_LIMIT,
     text::counted,
 };
@@ -100,9 +100,9 @@ fn left_out(what: Unsearched) -> String {
 }
 
 /// As people read it.
-fn word(status: OrderStatus) -> &'static str {
+fn word(status: FoundStatus) -> &'static str {
     match status {
-        OrderStatus::Dead => "dead letter",
+        FoundStatus::At(OrderStatus::Dead) => "dead letter",
         status => status.word(),
     }
 }
@@ -124,7 +124,7 @@ fn render(found: &FoundText) -> String {
         }
         parts.push(table.to_string());
     }
-    let mut counts: BTreeMap<OrderStatus, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<FoundStatus, u64> = BTreeMap::new();
     for order in &found.orders {
         *counts.entry(order.status).or_default() += 1;
     }
