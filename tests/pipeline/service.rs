@@ -1,4 +1,4 @@
-//! What a worker tells its service manager, on a real socket of the kind that systemd opens.
+//! What a worker and a gate tell their service manager, on a real socket of the kind that systemd opens.
 
 use std::{
     os::unix::net::UnixDatagram,
@@ -167,4 +167,26 @@ async fn another_processs_watchdog_is_none_of_its_business_and_a_deaf_manager_st
     let deaf = watched(&site, &manager).variable("NOTIFY_SOCKET", "/nowhere/notify").start();
     deaf.says("worker started").await;
     assert!(deaf.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_is_ready_when_it_admits_orders_and_not_before() {
+    let (site, manager) = (Site::open().await, Manager::open());
+    site.redis.kill9().expect("Redis is killed");
+    let gate = watched(&site, &manager).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    manager.status_is("starting: waits for Redis").await;
+    manager.is_calmed(2).await;
+    assert_eq!(manager.count("READY=1"), 0, "{:#?}", manager.told());
+    site.redis.restart().expect("Redis starts");
+    manager.is_told("READY=1").await;
+    manager.status_is("admitting orders").await;
+    site.redis.kill9().expect("Redis is killed");
+    manager.status_is("Redis does not answer").await;
+    // Longer than the watchdog waits.
+    manager.is_calmed(4).await;
+    site.redis.restart().expect("Redis starts again");
+    manager.status_is("admitting orders").await;
+    assert!(gate.stop().await.success());
+    manager.is_told("STOPPING=1").await;
+    assert_eq!(manager.count("READY=1"), 1, "{:#?}", manager.told());
 }

@@ -52,6 +52,7 @@ use self::{accepting::Accepting, caller::Caller, gates::Gates, ordering::Orderin
 use crate::{
     http_server::{answer_or_leave, listen_on},
     order_pages::{OrderPages, OrderWatch, Room},
+    service::Service,
     settings::GateSettings,
 };
 
@@ -72,13 +73,10 @@ pub enum Stopped {
     SomeUnanswered,
 }
 
-/// Serves until `stop`, with others who tell `sold_out`. In this order then:
-///
-/// 1. `/readyz` says that it stops; callers are let in for [`GateSettings::leave_for`], until nobody is sent here any more.
-/// 2. Nobody is let in, and what is on its way is answered, as far as all this takes no longer than `stop_within`.
+/// Opens a gate and serves, as [`HttpGate::serve`] does.
 ///
 /// # Errors
-/// When the address cannot be listened on, or a file of TLS cannot be used.
+/// As [`HttpGate::open`].
 pub async fn serve(
     system: &System,
     settings: &GateSettings,
@@ -86,31 +84,88 @@ pub async fn serve(
     stop_within: Duration,
     stop: CancellationToken,
 ) -> anyhow::Result<Stopped> {
-    let tls = settings.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
-    if let Some(tls) = &tls {
-        follow(Arc::clone(tls), stop.clone())?;
+    HttpGate::open(system, settings, sold_out, stop)?.serve(stop_within).await
+}
+
+/// A gate that listens, and has let nobody in yet.
+pub struct HttpGate {
+    house: House,
+    door: Accepting,
+    leave_for: Duration,
+}
+
+/// What a service manager is told of a gate.
+pub struct GateService(Arc<Pages>);
+
+impl Service for GateService {
+    async fn state(&self) -> (bool, String) {
+        match self.0.why_not_ready().await {
+            None => (true, "admitting orders".to_owned()),
+            Some(why) => (false, why.to_owned()),
+        }
     }
-    let address = settings.listen;
-    let listener = listen_on(address).with_context(|| {
-        format!("Failed to listen on {address}; check gate.listen / TIDEGATE_GATE_LISTEN")
-    })?;
-    let places = Arc::new(Semaphore::new(open_files::connections_that_fit(settings.connections)));
-    let closing = CancellationToken::new();
-    let pages = Arc::new(pages(system, settings, sold_out, &stop, &closing)?);
-    tracing::info!(address = %listener.local_addr().unwrap_or(address), "gate listens");
-    let house = House { pages, tls, places, stop, closing, graceful: GracefulShutdown::new() };
-    let stopped = tokio::select! {
-        never = house.let_in(Accepting::on(listener)) => match never {},
-        stopped = house.leave(settings.leave_for) => stopped,
-    };
-    house.closing.cancel();
-    if timeout_at(stopped + stop_within, house.graceful.shutdown()).await.is_err() {
-        tracing::warn!(
-            "some callers had no answer when the gate stopped: each may ask again with the same order id"
-        );
-        return Ok(Stopped::SomeUnanswered);
+
+    /// Each caller has a task and a time limit of its own.
+    fn stuck(&self) -> Vec<String> {
+        Vec::new()
     }
-    Ok(Stopped::AllAnswered)
+}
+
+impl HttpGate {
+    /// Listens, and begins to connect, with others who tell `sold_out`.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on, or a file of TLS cannot be used.
+    pub fn open(
+        system: &System,
+        settings: &GateSettings,
+        sold_out: &Arc<SoldOut>,
+        stop: CancellationToken,
+    ) -> anyhow::Result<Self> {
+        let tls = settings.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
+        if let Some(tls) = &tls {
+            follow(Arc::clone(tls), stop.clone())?;
+        }
+        let address = settings.listen;
+        let listener = listen_on(address).with_context(|| {
+            format!("Failed to listen on {address}; check gate.listen / TIDEGATE_GATE_LISTEN")
+        })?;
+        let places = Arc::new(Semaphore::new(open_files::connections_that_fit(settings.connections)));
+        let closing = CancellationToken::new();
+        let pages = Arc::new(pages(system, settings, sold_out, &stop, &closing)?);
+        tracing::info!(address = %listener.local_addr().unwrap_or(address), "gate listens");
+        let house = House { pages, tls, places, stop, closing, graceful: GracefulShutdown::new() };
+        Ok(Self { house, door: Accepting::on(listener), leave_for: settings.leave_for })
+    }
+
+    /// What a service manager is told of it, while it serves.
+    #[must_use]
+    pub fn service(&self) -> GateService {
+        GateService(Arc::clone(&self.house.pages))
+    }
+
+    /// Serves until it is told to stop. In this order then:
+    ///
+    /// 1. `/readyz` says that it stops; callers are let in for [`GateSettings::leave_for`], until nobody is sent here any more.
+    /// 2. Nobody is let in, and what is on its way is answered, as far as all this takes no longer than `stop_within`.
+    ///
+    /// # Errors
+    /// None at present.
+    pub async fn serve(self, stop_within: Duration) -> anyhow::Result<Stopped> {
+        let Self { house, door, leave_for } = self;
+        let stopped = tokio::select! {
+            never = house.let_in(door) => match never {},
+            stopped = house.leave(leave_for) => stopped,
+        };
+        house.closing.cancel();
+        if timeout_at(stopped + stop_within, house.graceful.shutdown()).await.is_err() {
+            tracing::warn!(
+                "some callers had no answer when the gate stopped: each may ask again with the same order id"
+            );
+            return Ok(Stopped::SomeUnanswered);
+        }
+        Ok(Stopped::AllAnswered)
+    }
 }
 
 /// What answers. Redis is waited for, and orders are watched, until `closing`.

@@ -1,7 +1,7 @@
-//! What a service manager (systemd, by `sd_notify`) is told of a worker: that it takes orders, how it goes, that it
+//! What a service manager (systemd, by `sd_notify`) is told of a worker or of a gate: that it takes orders, how it goes, that it
 //! stops, and that its watchdog need not bite. Nothing is sent where nobody asked for it (`NOTIFY_SOCKET`).
 
-use std::{env, sync::Arc, time::Duration};
+use std::{env, future::Future, sync::Arc, time::Duration};
 
 use sd_notify::NotifyState;
 use tidegate_stream::breaker::State;
@@ -12,10 +12,35 @@ use crate::view::{Phase, View};
 /// How often it is looked whether there is anything new to tell.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// What a service manager is told of.
+pub trait Service: Send + Sync {
+    /// Whether it does its work now, and how it goes: one line, without what changes all the time.
+    fn state(&self) -> impl Future<Output = (bool, String)> + Send;
+
+    /// What has been at one thing for too long. The watchdog is told nothing while there is any.
+    fn stuck(&self) -> Vec<String>;
+}
+
+/// The workers of a process, one for each partition.
+#[derive(Debug)]
+pub struct Workers(pub Vec<Arc<View>>);
+
+impl Service for Workers {
+    async fn state(&self) -> (bool, String) {
+        // In this order: who takes orders now is not said to wait for something.
+        let takes_orders = self.0.iter().any(|view| view.takes_orders());
+        (takes_orders, status_of_all(&self.0))
+    }
+
+    fn stuck(&self) -> Vec<String> {
+        self.0.iter().flat_map(|view| view.stuck()).collect()
+    }
+}
+
 /// Tells all there is to tell, until the process ends.
-pub async fn keep_told(partitions: Vec<Arc<View>>) {
+pub async fn keep_told(service: impl Service) {
     if env::var_os("NOTIFY_SOCKET").is_some() {
-        tokio::join!(tell_states(&partitions), keep_watchdog_calm(&partitions));
+        tokio::join!(tell_states(&service), keep_watchdog_calm(&service));
     }
 }
 
@@ -24,12 +49,10 @@ pub fn tell_stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("stopping: what is in hand is finished")]);
 }
 
-async fn tell_states(partitions: &[Arc<View>]) {
+async fn tell_states(service: &impl Service) {
     let (mut told, mut is_ready) = (String::new(), false);
     loop {
-        // In this order: who takes orders now is not said to wait for something.
-        let takes_orders = partitions.iter().any(|view| view.takes_orders());
-        let status = status_of_all(partitions);
+        let (takes_orders, status) = service.state().await;
         if takes_orders && !is_ready {
             is_ready = true;
             send(&[NotifyState::Ready]);
@@ -76,14 +99,14 @@ fn status(view: &View) -> String {
 }
 
 /// Says that all is well twice within the time after which the watchdog bites, for as long as /livez would say so.
-async fn keep_watchdog_calm(partitions: &[Arc<View>]) {
+async fn keep_watchdog_calm(service: &impl Service) {
     let Some(bites_after) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) else { return };
     let mut ticks = interval(bites_after / 2);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_stuck = false;
     loop {
         ticks.tick().await;
-        let stuck: Vec<String> = partitions.iter().flat_map(|view| view.stuck()).collect();
+        let stuck = service.stuck();
         if stuck.is_empty() {
             send(&[NotifyState::Watchdog]);
         } else if !was_stuck {

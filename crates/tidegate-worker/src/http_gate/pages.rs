@@ -124,13 +124,20 @@ impl Pages {
 
     /// Whoever balances the load sends nobody here any more before the last ones are answered.
     async fn ready(&self) -> Answer {
-        let why = match () {
-            () if self.stop.is_cancelled() => "stopping",
-            () if !self.gates.was_any_open() => "starting: waits for Redis",
-            () if !*self.redis_answers.get(self.gates.any_answers()).await => "Redis does not answer",
-            () => return answer(StatusCode::OK, TEXT, "ready\n"),
-        };
-        answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready\n{why}\n"))
+        match self.why_not_ready().await {
+            None => answer(StatusCode::OK, TEXT, "ready\n"),
+            Some(why) => answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready\n{why}\n")),
+        }
+    }
+
+    /// Why no caller should be sent here now, for `/readyz` and for a service manager. None: it admits orders.
+    pub async fn why_not_ready(&self) -> Option<&'static str> {
+        match () {
+            () if self.stop.is_cancelled() => Some("stopping"),
+            () if !self.gates.was_any_open() => Some("starting: waits for Redis"),
+            () if !*self.redis_answers.get(self.gates.any_answers()).await => Some("Redis does not answer"),
+            () => None,
+        }
     }
 
     fn is_of_tutorial(&self, path: &str) -> bool {

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use tidegate_orders::gate::SoldOut;
-use tidegate_worker::http_gate::{self, Stopped};
+use tidegate_worker::{
+    http_gate::{HttpGate, Stopped},
+    service,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{config::Settings, exit::Exit, signals::Signals};
@@ -34,13 +37,15 @@ pub async fn run(settings: &Settings, _args: &GateArgs) -> anyhow::Result<Exit> 
     let stop = CancellationToken::new();
     let deadline = settings.worker.stop_deadline;
     let sold_out = Arc::new(SoldOut::new(settings.gate.sold_out_for));
-    let serving = http_gate::serve(&settings.system, &settings.gate, &sold_out, deadline, stop.clone());
-    let mut serving = std::pin::pin!(serving);
+    let gate = HttpGate::open(&settings.system, &settings.gate, &sold_out, stop.clone())?;
+    tokio::spawn(service::keep_told(gate.service()));
+    let mut serving = std::pin::pin!(gate.serve(deadline));
     tokio::select! {
         ended = &mut serving => ended.map(exit),
         name = signals.next() => {
             tracing::info!(signal = name, "stopping: who is on the way is answered first");
             stop.cancel();
+            service::tell_stopping();
             tokio::select! {
                 ended = serving => ended.map(exit),
                 name = signals.next() => {

@@ -61,7 +61,7 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     let pause_switches = views.iter().map(|view| Arc::clone(view.pause_switch())).collect();
     tokio::spawn(pauses.obey(pause_switches));
     tokio::spawn(tell_lanes_on(questions, views.clone()));
-    tokio::spawn(service::keep_told(views.clone()));
+    tokio::spawn(service::keep_told(service::Workers(views.clone())));
     // Ends with the process: an entry that is taken twice is written once.
     tokio::spawn(late::watch(settings.system.clone(), stop.clone()));
     let traces = Traces::start(&settings_of_partitions[0])?.map(Arc::new);
