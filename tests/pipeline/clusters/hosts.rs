@@ -43,6 +43,13 @@ async fn doctor_tells_a_cluster_from_what_is_none() {
     };
     let well = doctor(&scene.site.mysql.url_from(0));
     assert!(well.contains("takes orders") && well.contains("3 nodes"), "{well}");
+    assert!(well.contains("it is Galera: give all workers the nodes in the same order"), "{well}");
+    // Of every node, and not only of the one that is asked for the rest.
+    let second = sqlx::MySqlPool::connect(&scene.node(1).url()).await.unwrap();
+    sqlx::raw_sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2").execute(&second).await.unwrap();
+    let lazy = doctor(&scene.site.mysql.url_from(0));
+    assert!(lazy.contains("innodb_flush_log_at_trx_commit is 2: Galera loses orders"), "{lazy}");
+    sqlx::raw_sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1").execute(&second).await.unwrap();
 
     scene.node(2).partition_away().unwrap();
     let alone = doctor(&scene.node(2).url());

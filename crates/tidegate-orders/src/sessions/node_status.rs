@@ -54,7 +54,7 @@ const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname
     'server_uuid', 'wsrep_node_name', 'wsrep_on', 'wsrep_provider', \
     'wsrep_cluster_name', 'wsrep_sync_wait', 'wsrep_trx_fragment_size', 'group_replication_group_name', \
     'group_replication_single_primary_mode', 'group_replication_unreachable_majority_timeout', \
-    'group_replication_consistency', 'read_only', 'super_read_only')";
+    'group_replication_consistency', 'read_only', 'super_read_only', 'innodb_flush_log_at_trx_commit')";
 const STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_cluster_state_uuid', \
     'wsrep_cluster_status', 'wsrep_cluster_size', 'wsrep_ready', 'wsrep_local_state_comment')";
 const MEMBERS: &str = "SELECT CAST(COALESCE(MAX(IF(member_id = @@server_uuid, member_state, NULL)), 'OFFLINE') AS CHAR), \
