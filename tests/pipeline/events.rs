@@ -171,18 +171,79 @@ async fn a_payment_has_a_home_whatever_became_of_its_order() {
     assert!(worker.stop().await.success());
 }
 
+/// Takes all entries out of the stream: whatever is appended then comes before them.
+async fn take_entries(site: &Site) -> Vec<Vec<(String, String)>> {
+    let taken =
+        "local taken = redis.call('XRANGE', KEYS[1], '-', '+') redis.call('DEL', KEYS[1]) return taken";
+    let taken: Vec<(String, Vec<(String, String)>)> =
+        site.client.eval(taken, vec![STREAM], Vec::<String>::new()).await.expect("the entries");
+    taken.into_iter().map(|(_, fields)| fields).collect()
+}
+
+async fn put_back(site: &Site, taken: &[Vec<(String, String)>]) {
+    for fields in taken {
+        let fields: Vec<(&str, &str)> =
+            fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        site.add(&fields).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_word_in_the_batch_of_a_cancellation_does_not_take_the_order_from_its_user() {
+    let wrong_words = [(1, "paid", 9, 1), (2, "paid", 2, 8), (3, "used", 9, 1), (4, "cancelled", 9, 1)];
+    for batches in ["one", "separate"] {
+        let site = Site::open().await;
+        site.load(1, 20).await;
+        for order in 1..=4 {
+            site.admit(order, order, 1, 2).await;
+        }
+        let taken = take_entries(&site).await;
+        let mut worker = (batches == "separate").then(|| site.worker("w").start());
+        for (order, wrong, user, voucher) in wrong_words {
+            add_event_of(&site, wrong, (order, user, voucher), &[("ref", "x")]).await;
+            if worker.is_some() {
+                site.settled().await;
+            }
+            add_event(&site, "cancelled", order, &[]).await;
+        }
+        let worker = worker.take().unwrap_or_else(|| site.worker("w").start());
+        site.settled().await;
+        assert_eq!(states(&site, [1, 2, 3, 4]).await, ["4 free"; 4], "{batches}");
+        for (order, what_came) in [
+            (1, ["paid refund_due 0", "cancelled applied 0"]),
+            (2, ["paid refund_due 0", "cancelled applied 0"]),
+            (3, ["used no_order 0", "cancelled applied 0"]),
+            (4, ["cancelled wrong_owner 0", "cancelled applied 0"]),
+        ] {
+            assert_eq!(recorded(&site, order).await, what_came, "{batches}: order {order}");
+        }
+        let owners = "SELECT CONCAT_WS(' ', id, user_id, voucher_id) FROM tb_voucher_order ORDER BY id";
+        let owners: Vec<String> =
+            sqlx::query_scalar(owners).fetch_all(&site.pool).await.expect("MySQL answers");
+        assert_eq!(owners, ["1 1 1", "2 2 1", "3 3 1", "4 4 1"], "{batches}");
+        put_back(&site, &taken).await;
+        site.settled().await;
+        assert_eq!(
+            stocks(&site, 1).await,
+            (20, Some(20)),
+            "{batches}: the units of all orders are free again"
+        );
+        for user in 1..=4 {
+            assert!(!is_buyer(&site, user).await, "{batches}: user {user} may buy again");
+        }
+        all_is_well(&site).await;
+        assert!(worker.stop().await.success());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_is_cancelled_before_it_comes_is_never_written_and_gives_its_own_units_back() {
     let site = Site::open().await;
     site.load(1, 20).await;
-    // Admitted, but the entries come behind those of the events.
     for (order, quantity) in [(1, 3), (2, 2)] {
         site.admit(order, order, 1, quantity).await;
     }
-    let moved =
-        "local moved = redis.call('XRANGE', KEYS[1], '-', '+') redis.call('DEL', KEYS[1]) return moved";
-    let moved: Vec<(String, Vec<(String, String)>)> =
-        site.client.eval(moved, vec![STREAM], Vec::<String>::new()).await.expect("the entries");
+    let taken = take_entries(&site).await;
     add_event(&site, "cancelled", 1, &[]).await;
     // Somebody else's word does not count.
     add_event_of(&site, "cancelled", (2, 9, 1), &[]).await;
@@ -191,12 +252,8 @@ async fn an_order_that_is_cancelled_before_it_comes_is_never_written_and_gives_i
     assert_eq!(states(&site, [1, 2]).await, ["4 free", "none"]);
     assert_eq!(recorded(&site, 2).await, ["cancelled wrong_owner 0"]);
     assert_eq!(stocks(&site, 1).await, (20, Some(15)), "nothing went back yet");
-    for (_, fields) in moved {
-        let fields: Vec<(&str, &str)> =
-            fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        site.add(&fields).await;
-        site.add(&fields).await;
-    }
+    put_back(&site, &taken).await;
+    put_back(&site, &taken).await;
     site.settled().await;
     assert_eq!(states(&site, [1, 2]).await, ["4 free", "1 held"]);
     assert_eq!(stocks(&site, 1).await, (18, Some(18)));

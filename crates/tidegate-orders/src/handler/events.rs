@@ -105,16 +105,19 @@ impl OrderHandler {
         Ok(())
     }
 
-    /// Of the orders that are to be cancelled, those that the journal knows as somebody else's: a cancellation that comes
-    /// before its order must not take the id of another.
-    async fn placed_by_others(&self, events: &[IncomingEvent]) -> Result<HashSet<OrderId>, Outage> {
-        let cancelled = events.iter().map(|incoming| &incoming.event);
-        let cancelled = cancelled.filter(|event| event.kind == EventKind::Cancelled);
-        let cancelled: Vec<_> = cancelled.map(|event| (event.order, event.user, event.voucher)).collect();
-        let are_of_others = self.gate.are_of_others(&cancelled).await;
+    /// The entries of cancellations whose order the journal knows as somebody else's than they say: a cancellation that comes
+    /// before its order must not take the id of another. Each is asked for itself, whatever else the batch says of its order.
+    async fn placed_by_others(&self, events: &[IncomingEvent]) -> Result<HashSet<EntryId>, Outage> {
+        let cancellations: Vec<_> =
+            events.iter().filter(|incoming| incoming.event.kind == EventKind::Cancelled).collect();
+        let said: Vec<_> = cancellations
+            .iter()
+            .map(|IncomingEvent { event, .. }| (event.order, event.user, event.voucher))
+            .collect();
+        let are_of_others = self.gate.are_of_others(&said).await;
         let are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?;
-        let of_others = cancelled.iter().zip(are_of_others).filter(|(_, is_of_another)| *is_of_another);
-        Ok(of_others.map(|((order, ..), _)| *order).collect())
+        let of_others = cancellations.iter().zip(are_of_others).filter(|(_, is_of_another)| *is_of_another);
+        Ok(of_others.map(|(incoming, _)| incoming.entry).collect())
     }
 
     /// Answers with an outcome for each event whose order could not be given back.

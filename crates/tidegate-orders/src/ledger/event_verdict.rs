@@ -63,8 +63,8 @@ pub struct EndedOrders {
 #[derive(Clone, Debug)]
 pub(super) struct OrderEvents<'a> {
     pub events: Vec<&'a IncomingEvent>,
-    /// The journal says that somebody else placed the order.
-    is_of_another: bool,
+    /// Of these events, the entries whose user or voucher is another one than the journal names.
+    of_others: HashSet<EntryId>,
 }
 
 impl OrderEvents<'_> {
@@ -117,7 +117,8 @@ pub(super) struct OrderChange {
 /// What has to be written for some events.
 #[derive(Debug, Default)]
 pub(super) struct EventChanges<'a> {
-    /// Orders that have no row: whose, by which entry, and with which status.
+    /// Orders that have no row: the event that was accepted as their cancellation and says whose they are, its entry, and
+    /// the status of the row.
     pub cancelled_before: BTreeMap<OrderId, (&'a Event, EntryId, i64)>,
     pub moved: BTreeMap<OrderId, OrderChange>,
     pub recorded: Vec<(&'a Event, PastEvent)>,
@@ -158,6 +159,13 @@ impl KnownEvents {
         self.with_time_limit.get(&order).is_some_and(|owner| !is_unpaid(owner))
     }
 
+    /// The order holds no slot any more, by this event.
+    fn has_ended(&mut self, order: OrderId, event: &Event) {
+        if let Some(live) = self.live.get_mut(&(event.voucher, event.user)) {
+            live.remove(&order);
+        }
+    }
+
     /// A user with another live order for the voucher stays a buyer.
     pub(super) fn user_after(&self, order: OrderId, user: UserId, voucher: VoucherId) -> UserAfter {
         let live = self.live.get(&(voucher, user));
@@ -175,7 +183,7 @@ pub(super) fn subject(event: &Event) -> Subject {
 /// The events by order, each order where its first event stands; and where the events of each stand.
 pub(super) fn by_order<'a>(
     events: &'a [IncomingEvent],
-    of_others: &HashSet<OrderId>,
+    of_others: &HashSet<EntryId>,
 ) -> (Vec<OrderEvents<'a>>, Vec<Vec<usize>>) {
     let mut at_order: HashMap<OrderId, usize> = HashMap::new();
     let (mut orders, mut places): (Vec<OrderEvents<'a>>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
@@ -183,10 +191,11 @@ pub(super) fn by_order<'a>(
         let id = incoming.event.order;
         let at = *at_order.entry(id).or_insert(orders.len());
         if at == orders.len() {
-            orders.push(OrderEvents { events: Vec::new(), is_of_another: of_others.contains(&id) });
+            orders.push(OrderEvents { events: Vec::new(), of_others: HashSet::new() });
             places.push(Vec::new());
         }
         orders[at].events.push(incoming);
+        orders[at].of_others.extend(of_others.get(&incoming.entry));
         places[at].push(place);
     }
     (orders, places)
@@ -216,47 +225,70 @@ pub(super) fn in_stream_order(
     verdicts
 }
 
-/// Decides the events of an order one after the other, and adds what has to be written to `changes`.
-pub(super) fn decide_order<'a>(
+/// Decides the events of some orders, and adds what has to be written to `changes`.
+///
+/// Whether a user may order again follows from all of them together: two orders of one user may end in the same batch.
+pub(super) fn decide_orders<'a>(
+    part: &[&OrderEvents<'a>],
+    known: &mut KnownEvents,
+    changes: &mut EventChanges<'a>,
+) -> Vec<Recorded> {
+    let decided: Vec<_> = part.iter().map(|order| decide_order(order, known, changes)).collect();
+    let with_user = |(order, decided): (&&OrderEvents<'a>, Vec<Told>)| {
+        let events = order.events.iter().zip(decided);
+        let with_user = events.map(|(IncomingEvent { event: Event { order, user, voucher, .. }, .. }, told)| {
+            let user_after = known.user_after(*order, *user, *voucher);
+            DecidedEvent { event: told.0, user_after, repeats: told.1 }
+        });
+        Recorded::All(with_user.collect())
+    };
+    part.iter().zip(decided).map(with_user).collect()
+}
+
+/// What was decided of an event, and the earlier event that it repeats.
+type Told = (PastEvent, Option<Box<PastEvent>>);
+
+/// Decides the events of an order one after the other, each by its own user and voucher.
+fn decide_order<'a>(
     order: &OrderEvents<'a>,
     known: &mut KnownEvents,
     changes: &mut EventChanges<'a>,
-) -> Vec<DecidedEvent> {
+) -> Vec<Told> {
     let id = order.first().order;
     let mut history = known.histories.remove(&id).unwrap_or_default();
-    history.is_of_another = order.is_of_another;
     let before = history.clone();
     let mut decided = Vec::with_capacity(order.events.len());
     for IncomingEvent { event, entry } in order.events.iter().copied() {
         let recorded = history.events.len();
+        history.is_of_another = order.of_others.contains(entry);
         let past = decide(event, *entry, &mut history);
         if history.events.len() > recorded {
-            changes.recorded.push((event, past.clone()));
+            if past.came_before_order() {
+                changes.cancelled_before.insert(id, (event, *entry, status::CANCELLED));
+            }
             if past.released > 0 {
                 *changes.units.entry(event.voucher).or_default() += past.released;
+                known.has_ended(id, event);
             }
+            changes.recorded.push((event, past.clone()));
         }
         let repeats = history.repeated_by(&past).cloned().map(Box::new);
-        let user_after = known.user_after(id, event.user, event.voucher);
-        decided.push(DecidedEvent { event: past, user_after, repeats });
+        decided.push((past, repeats));
     }
-    note_row(id, (&before, &history), order, changes);
+    note_row(id, (&before, &history), changes);
     if known.is_time_limit_over(id, &history) {
         changes.time_limits_over.insert(id);
     }
     decided
 }
 
-fn note_row<'a>(
-    id: OrderId,
-    (before, after): (&History, &History),
-    order: &OrderEvents<'a>,
-    changes: &mut EventChanges<'a>,
-) {
+fn note_row(id: OrderId, (before, after): (&History, &History), changes: &mut EventChanges<'_>) {
     match (before.row, after.row) {
+        // A later event of the batch may have moved the row that the first one makes.
         (None, Some(row)) => {
-            let IncomingEvent { event, entry } = order.events[0];
-            changes.cancelled_before.insert(id, (event, *entry, row.status));
+            if let Some((.., status)) = changes.cancelled_before.get_mut(&id) {
+                *status = row.status;
+            }
         }
         (Some(was), Some(is)) if was != is => {
             let frees_slot = was.has_slot && !is.has_slot;
@@ -266,3 +298,6 @@ fn note_row<'a>(
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,13 +5,13 @@
 
 use std::{collections::HashSet, time::Instant};
 
-use tidegate_stream::Outage;
+use tidegate_stream::{EntryId, Outage};
 
 use super::{
     BATCH_TIME, Ledger, SECOND_LOOK, WriteOutcome,
     event_verdict::{
-        DecidedEvent, EndedOrder, EndedOrders, EventChanges, EventVerdict, IncomingEvent, KnownEvents,
-        OrderEvents, Recorded, Subject, by_order, decide_order, in_stream_order, subject,
+        EndedOrder, EndedOrders, EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents,
+        Recorded, Subject, by_order, decide_orders, in_stream_order, subject,
     },
     fault::Fault,
     outcome_of,
@@ -23,12 +23,13 @@ use super::{
 };
 use crate::{
     event::{PastEvent, decide},
-    order::{Order, OrderId},
+    order::Order,
 };
 
 impl Ledger {
     /// Records `events`, which stand in stream order, and answers with one verdict an event, in that order. The events of an
-    /// order are recorded together. `of_others` are orders that the journal knows as somebody else's.
+    /// order are recorded together. `of_others` are the entries of those whose order the journal knows as somebody else's
+    /// than they say.
     ///
     /// Events that were recorded before get the verdict they had, so this can be repeated at any time.
     ///
@@ -37,7 +38,7 @@ impl Ledger {
     pub async fn record_events(
         &self,
         events: &[IncomingEvent],
-        of_others: &HashSet<OrderId>,
+        of_others: &HashSet<EntryId>,
     ) -> Result<Vec<EventVerdict>, Outage> {
         let (orders, places) = by_order(events, of_others);
         let deadline = Instant::now() + BATCH_TIME;
@@ -45,7 +46,7 @@ impl Ledger {
         while let Some(part) = work.next().filter(|_| Instant::now() < deadline) {
             let outcome = retry(self.contentions(), || self.transact_events(&part.items)).await;
             match outcome.inspect_err(|_| self.forget_idle_connections())? {
-                RetryOutcome::Done(recorded) => work.finish(&part, recorded.into_iter().map(Recorded::All)),
+                RetryOutcome::Done(recorded) => work.finish(&part, recorded),
                 RetryOutcome::RowRefused(error) if part.is_single() => {
                     self.probe().await?;
                     work.finish(&part, [Recorded::Rejected(error)]);
@@ -116,7 +117,7 @@ impl Ledger {
         known.inspect_err(|_| self.forget_idle_connections())
     }
 
-    async fn transact_events(&self, part: &[&OrderEvents<'_>]) -> Result<Vec<Vec<DecidedEvent>>, Fault> {
+    async fn transact_events(&self, part: &[&OrderEvents<'_>]) -> Result<Vec<Recorded>, Fault> {
         let transaction = async {
             let mut session = Session::open(&self.pool).await?;
             let outcome = self.decide_and_write_events(&mut session, part).await;
@@ -129,14 +130,14 @@ impl Ledger {
         &self,
         session: &mut Session,
         part: &[&OrderEvents<'_>],
-    ) -> Result<Vec<Vec<DecidedEvent>>, Fault> {
+    ) -> Result<Vec<Recorded>, Fault> {
         let events = part.iter().flat_map(|order| &order.events);
         let subjects: Vec<Subject> = events.map(|incoming| subject(&incoming.event)).collect();
         let mut known = sql::look_up_events(session, &subjects).await?;
         let mut changes = EventChanges::default();
-        let decided = part.iter().map(|order| decide_order(order, &mut known, &mut changes)).collect();
+        let recorded = decide_orders(part, &mut known, &mut changes);
         match self.write_events(session, &changes).await? {
-            WriteOutcome::Committed => Ok(decided),
+            WriteOutcome::Committed => Ok(recorded),
             // Whoever was faster is found by the next look.
             WriteOutcome::Mismatch(mismatch) => {
                 Err(Fault::Contention(format!("an order has changed since it was looked up ({mismatch:?})")))
