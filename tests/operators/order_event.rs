@@ -78,7 +78,7 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
     assert_eq!((site.mysql_stock(1).await, site.redis_stock(1).await), (999, Some(999)));
 
     // Every payment has a home.
-    let late = program.run("order pay 1 --ref p-2 --yes --json").expect(0).json();
+    let late = program.run("order pay 1 --ref p-2 --yes --json").expect(1).json();
     let late = &late["orders"][0];
     assert_eq!(
         (&late["order"], &late["outcome"], &late["ref"]),
@@ -105,7 +105,7 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
 
     // A refund that names no payment is not that of a later one.
     let due = "Its payment late has to be given back.";
-    program.run("order pay 3 --ref late --yes").expect(0);
+    program.run("order pay 3 --ref late --yes").expect(1);
     assert!(program.run("order show 3").expect(0).stdout.contains(due));
     let run = program.run("order refunded 3 --payment late --yes").expect(0);
     assert!(!program.run("order show 3").expect(0).stdout.contains(due), "{run:?}");
@@ -117,7 +117,7 @@ async fn a_rejected_event_ends_with_1_and_says_why() {
     let site = with_orders(1..=2).await;
     let (program, worker) = (operator(&site), site.worker("w").start());
     program.run("order pay 1 --ref a --yes").expect(0);
-    program.run("order pay 1 --ref b --yes").expect(0);
+    program.run("order pay 1 --ref b --yes").expect(1);
     for (line, why, reason) in [
         ("use 2", "because the order is not paid", "not_paid"),
         ("cancel 1", "because the order is paid, and only a refund ends it", "paid"),
@@ -135,6 +135,36 @@ async fn a_rejected_event_ends_with_1_and_says_why() {
     // MySQL does not know it, but somebody says whose it is.
     let unknown = program.run("order use 77 --user 77 --voucher 1 --yes").expect(1);
     assert!(unknown.stdout.contains("because there is no such order"), "{unknown:?}");
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_has_to_go_back_is_said_to_be_so_however_often_it_is_sent() {
+    let site = with_orders(1..=3).await;
+    let (program, worker) = (operator(&site), site.worker("w").start());
+    // Somebody has paid with a wrong user. MySQL knows the right one from then on.
+    let wrong = [("event", "paid"), ("orderId", "1"), ("userId", "2"), ("voucherId", "1"), ("ref", "p")];
+    site.add(&wrong).await;
+    site.settled().await;
+    for line in ["pay 1 --ref p", "pay 1 --ref p"] {
+        let dry = program.run(&format!("order {line} --dry-run")).expect(0);
+        assert!(dry.stdout.contains("the payment would have to be given back"), "{dry:?}");
+        let run = program.run(&format!("order {line} --yes")).expect(1);
+        assert!(run.stdout.contains("order 1: this payment has to be given back"), "{run:?}");
+        let json = program.run(&format!("order {line} --yes --json")).expect(1).json();
+        assert_eq!(json["orders"][0]["outcome"], "refund_due", "{json:#}");
+        assert_eq!(status(&site, 1).await, 1, "it stays unpaid");
+    }
+    // Among those of a file, too.
+    program.run("order pay 2 --ref a --yes").expect(0);
+    let file = site.file("paid.csv", "1,p\n2,a\n3,c\n");
+    let told = program.run(&format!("order pay --file {} --yes", file.display())).expect(1).stdout;
+    assert!(told.contains("paid for 3 orders: 1 applied, 1 unchanged, 1 to be given back"), "{told}");
+    assert!(told.contains("line 1, order 1: this payment has to be given back"), "{told}");
+    // Once it has gone back, it has not to go back again.
+    program.run("order refunded 1 --payment p --yes").expect(0);
+    let run = program.run("order pay 1 --ref p --yes").expect(0);
+    assert!(run.stdout.contains("order 1: unchanged"), "{run:?}");
     assert!(worker.stop().await.success());
 }
 

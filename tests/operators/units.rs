@@ -72,7 +72,7 @@ async fn command_and_view_say_the_same_through_the_lives_of_orders() {
         program.run(&format!("order {line} --yes")).expect(0);
     }
     // A payment that comes too late holds no units.
-    program.run("order pay 5 --ref late --yes").expect(0);
+    program.run("order pay 5 --ref late --yes").expect(1);
     let now = units(&site, 1).await;
     are(&now, &[("loaded", 100), ("unsold", 88), ("unpaid", 6), ("paid", 2), ("used", 2), ("refunding", 2)]);
     are(

@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value as Json};
 use tidegate_orders::{
     EventKind, OrderId,
-    event::{EventOutcome, EventRejection, EventText},
+    event::{EventOutcome, EventRejection, EventText, History},
 };
 use tidegate_stream::EntryId;
 
@@ -73,7 +73,7 @@ pub enum EventFate {
     Applied,
     /// The order was there already.
     Unchanged,
-    /// It is a payment that has to be given back.
+    /// It is a payment that has to be given back, or the same payment again.
     RefundDue,
     /// The order cannot take this step.
     Rejected,
@@ -158,10 +158,9 @@ impl SentEvent {
         }
     }
 
-    /// Workers have recorded it.
-    pub(super) fn record(&mut self, row: &EventRow) {
-        let outcome = EventOutcome::from_word(&row.outcome);
-        self.fate = match outcome {
+    /// Workers have recorded it: `row` is one of these events of its order.
+    pub(super) fn record(&mut self, row: &EventRow, history: &History) {
+        self.fate = match history.told_outcome(&row.past_event()) {
             EventOutcome::Applied => EventFate::Applied,
             EventOutcome::Unchanged => EventFate::Unchanged,
             EventOutcome::RefundDue => EventFate::RefundDue,
@@ -181,7 +180,8 @@ impl Report for OrderEventReport {
     }
 
     fn ending(&self) -> Ending {
-        match (self.count(EventFate::NotRecorded), self.count(EventFate::Rejected)) {
+        let not_done = self.count(EventFate::Rejected) + self.count(EventFate::RefundDue);
+        match (self.count(EventFate::NotRecorded), not_done) {
             (0, 0) => Ending::Done,
             (0, _) => Ending::Refused,
             _ => Ending::Left,

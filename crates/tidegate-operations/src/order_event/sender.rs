@@ -6,7 +6,11 @@ use anyhow::Context;
 use fred::clients::Pool;
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
-use tidegate_orders::{Keys, OrderId, event::Event, wire::event_fields};
+use tidegate_orders::{
+    Keys, OrderId,
+    event::{Event, History},
+    wire::event_fields,
+};
 use tidegate_stream::{EntryId, RedisErrorKind, Stream, StreamError};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -128,12 +132,16 @@ impl<'a> EventSender<'a> {
     async fn look(&self, sent: &mut [SentEvent], job: &Job) -> anyhow::Result<()> {
         let ids: Vec<OrderId> = not_recorded(sent).map(|sent| sent.order).collect();
         let rows = timeout(self.settings.mysql.statement_timeout, find_events(&self.mysql, &ids)).await??;
+        let mut histories: HashMap<OrderId, History> = HashMap::new();
+        for row in &rows {
+            histories.entry(row.order).or_default().events.push(row.past_event());
+        }
         let row_of = |row: &EventRow| Some(((row.order, row.entry.parse().ok()?), row.clone()));
         let rows: HashMap<(OrderId, EntryId), EventRow> = rows.iter().filter_map(row_of).collect();
         for sent in sent.iter_mut().filter(|sent| sent.fate == EventFate::NotRecorded) {
             let row = sent.entry.and_then(|entry| rows.get(&(sent.order, entry)));
-            if let Some(row) = row {
-                sent.record(row);
+            if let Some((row, history)) = row.zip(histories.get(&sent.order)) {
+                sent.record(row, history);
                 job.progress.add(1);
             }
         }

@@ -93,7 +93,7 @@ impl BuriedEvent {
 
 impl EventRow {
     /// The row as the rules of events read it.
-    pub(super) fn past_event(&self) -> PastEvent {
+    pub(crate) fn past_event(&self) -> PastEvent {
         let text = |text: &Option<String>| -> Option<EventText> { text.as_ref()?.parse().ok() };
         PastEvent {
             number: u32::try_from(self.step).unwrap_or_default(),

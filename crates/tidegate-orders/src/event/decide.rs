@@ -195,7 +195,7 @@ impl PastEvent {
 
     /// It is a payment that the order counts as its own: it moved the order, or was found to be what somebody else had
     /// moved it for.
-    fn is_own_payment(&self) -> bool {
+    pub(super) fn is_own_payment(&self) -> bool {
         self.kind == Some(EventKind::Paid) && (self.outcome == EventOutcome::Applied || self.step.is_some())
     }
 
@@ -214,7 +214,7 @@ pub struct History {
     pub written_by_another_ms: Option<i64>,
     /// It was refused: of this user and voucher.
     pub refused: Option<(i64, i64)>,
-    /// The journal says that somebody else placed it.
+    /// The journal says that somebody else placed it than the event says that is decided next.
     pub is_of_another: bool,
     /// What happened to it so far, by number.
     pub events: Vec<PastEvent>,
@@ -355,6 +355,14 @@ impl History {
 }
 
 impl History {
+    /// What came of an event, as it is told however often it is sent: a payment that repeats one that has to be given back has
+    /// to be given back. Once that has gone back, it changes nothing.
+    pub fn told_outcome(&self, past: &PastEvent) -> EventOutcome {
+        let told = self.repeated_by(past);
+        let is_due = told.is_some_and(|told| self.payments_due().any(|due| due.number == told.number));
+        if is_due { EventOutcome::RefundDue } else { past.outcome }
+    }
+
     /// A payment with this reference has to be given back, and is not yet. Whatever went back before it came was another one
     /// if it has none.
     fn is_due(&self, reference: Option<&EventText>) -> bool {
