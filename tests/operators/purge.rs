@@ -98,7 +98,7 @@ async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_of_ended_orders_go_but_for_the_last_and_both_sides_still_agree() {
+async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_still_agree() {
     let (site, program, gate) = open().await;
     let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
     for id in 1..=5 {
@@ -108,10 +108,12 @@ async fn events_of_ended_orders_go_but_for_the_last_and_both_sides_still_agree()
     for line in [
         // Used; refunded; paid only; cancelled and paid too late; paid twice and used.
         "order pay 1 --ref p1 --yes",
+        "order pay 1 --ref p1 --yes",
         "order use 1 --yes",
         "order pay 2 --ref p2 --yes",
         "order refund 2 --yes",
-        "order refunded 2 --yes",
+        "order refund-failed 2 --yes",
+        "order refunded 2 --ref r2 --yes",
         "order pay 3 --ref p3 --yes",
         "order cancel 4 --yes",
         "order pay 4 --ref p4 --yes",
@@ -123,18 +125,19 @@ async fn events_of_ended_orders_go_but_for_the_last_and_both_sides_still_agree()
     }
     site.settled().await;
     let rows = "SELECT CAST(order_id * 10 + step AS SIGNED) FROM tidegate_event ORDER BY order_id, step";
-    let all = [11, 12, 21, 22, 23, 31, 41, 42, 51, 52, 53];
+    let all = [11, 12, 13, 21, 22, 23, 24, 31, 41, 42, 51, 52, 53];
     assert_eq!(numbers(&site, rows).await, all);
     let line = "purge --older-than 90d --events";
     assert_eq!(purged_none(&program, line), "0 events would go");
     grow_old(&site).await;
     assert!(
-        purged_none(&program, line).starts_with("0 events would go; 11 as old stay"),
+        purged_none(&program, line).starts_with("0 events would go; 13 as old stay"),
         "the stream names them"
     );
     trim(&site).await;
-    assert_eq!(purged(&program, line, "events"), (3, 8));
-    assert_eq!(numbers(&site, rows).await, [12, 23, 31, 41, 42, 51, 52, 53]);
+    // The payment that came again, and the refund that failed.
+    assert_eq!(purged(&program, line, "events"), (3, 10));
+    assert_eq!(numbers(&site, rows).await, [11, 13, 21, 24, 31, 41, 42, 51, 52, 53]);
     agrees(&site, &program).await;
     let units = program.run("voucher show --voucher 7 --json").expect(0).json()["mysql"]["units"].clone();
     assert_eq!((&units["given_back"], &units["unaccounted"]), (&json!(2), &json!(0)), "{units}");
@@ -143,8 +146,64 @@ async fn events_of_ended_orders_go_but_for_the_last_and_both_sides_still_agree()
     // The same end again is the same end, in a step of its own.
     program.run("order use 1 --yes").expect(0);
     site.settled().await;
-    assert_eq!(numbers(&site, rows).await[..2], [12, 13]);
+    assert_eq!(numbers(&site, rows).await[..3], [11, 13, 14]);
     assert_eq!(site.mysql_stock(7).await, 97);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_purge_a_payment_is_decided_as_before_it() {
+    let (site, program, gate) = open().await;
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    for id in 1..=3 {
+        buy(&gate, id, id).await;
+    }
+    until("three are written", || async { site.orders().await.len() == 3 }).await;
+    for line in [
+        // Used; refunded; cancelled, paid too late and given back.
+        "order pay 1 --ref p1 --yes",
+        "order use 1 --yes",
+        "order use 1 --yes",
+        "order use 1 --yes",
+        "order pay 2 --ref p2 --yes",
+        "order refunded 2 --ref r2 --yes",
+        "order cancel 3 --yes",
+        "order pay 3 --ref p3 --yes",
+        "order refunded 3 --ref r3 --yes",
+        "order cancel 3 --yes",
+    ] {
+        program.run(line);
+    }
+    site.settled().await;
+    grow_old(&site).await;
+    trim(&site).await;
+    assert_eq!(purged(&program, "purge --older-than 90d --events", "events"), (1, 9));
+    let outcome = |line: &str| {
+        let report = program.run(&format!("order {line} --yes --json")).json();
+        report["orders"][0]["outcome"].as_str().expect("an outcome").to_owned()
+    };
+    for (line, expected) in [
+        // The same payments and refunds change nothing.
+        ("pay 1 --ref p1", "unchanged"),
+        ("pay 2 --ref p2", "unchanged"),
+        ("pay 3 --ref p3", "unchanged"),
+        ("refunded 2 --ref r2", "unchanged"),
+        ("refunded 3 --ref r3", "unchanged"),
+        // Second ones have to go back.
+        ("pay 1 --ref p1b", "refund_due"),
+        ("pay 2 --ref p2b", "refund_due"),
+        ("pay 3 --ref p3b", "refund_due"),
+        ("refunded 1 --payment p1b", "applied"),
+        ("refunded 1 --payment p1b", "unchanged"),
+        ("refunded 1 --payment nobodys", "rejected"),
+    ] {
+        assert_eq!(outcome(line), expected, "{line}");
+    }
+    assert_eq!(
+        numbers(&site, "SELECT CAST(status AS SIGNED) FROM tb_voucher_order ORDER BY id").await,
+        [3, 6, 6]
+    );
+    agrees(&site, &program).await;
     worker.stop().await;
 }
 

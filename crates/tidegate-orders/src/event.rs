@@ -1,6 +1,7 @@
 //! What happens to an order after it was placed: events, which come as entries of the stream, and what each of them does.
 
 mod decide;
+mod settled;
 
 use std::{fmt, str::FromStr};
 
