@@ -3,6 +3,7 @@
 //! In each, three workers drain a rush for one hot voucher, each at a node of its own; at the end, all that must hold holds
 //! on every node that lives.
 
+mod causal_reads;
 mod events;
 mod hosts;
 mod kills;

@@ -138,6 +138,7 @@ impl PendingView {
             ("user_lock", user.get()),
             ("voucher_row", voucher.get()),
             ("order_row", order.get()),
+            ("node_behind", 0),
             ("release", voucher.get()),
         ];
         earlier.into_iter().chain(others).collect()

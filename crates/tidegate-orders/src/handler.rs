@@ -516,6 +516,7 @@ fn waits_for(contention: Contention) -> Outcome {
         Contention::Voucher(voucher) => set_aside("voucher_row", voucher.get()),
         Contention::Row(order) => set_aside("order_row", order.get()),
         Contention::Batch => Outcome::SetAside(Cause::UNKNOWN),
+        Contention::NodeBehind => set_aside("node_behind", 0),
     }
 }
 

@@ -11,6 +11,7 @@
 //! `Ledger::decide_and_write`, which calls `Ledger::write`. The statements are in `ledger/sql.rs` and its folder.
 
 mod cancel_unwritten;
+mod catch_up;
 mod certification_backoff;
 mod delisted;
 mod dry_run;
@@ -46,8 +47,10 @@ use tokio::time::timeout;
 use crate::{
     order::{Order, VoucherId},
     partition::Partition,
+    sessions::CausalReads,
 };
 pub use cancel_unwritten::Cancellation;
+use catch_up::Freshness;
 pub use dry_run::{DryRun, Snapshot};
 pub use event_verdict::{EndedOrder, EndedOrders, EventVerdict, IncomingEvent};
 use fault::{Fault, Mismatch};
@@ -94,6 +97,7 @@ pub struct Ledger {
     /// One of the system's, for its list.
     partition: Partition,
     commits_in_packet: Arc<AtomicBool>,
+    causal_reads: Arc<CausalReads>,
 }
 
 /// How the COMMIT of a batch travels.
@@ -130,6 +134,7 @@ impl Ledger {
             terms: Arc::default(),
             partition: Partition::default(),
             commits_in_packet: Arc::default(),
+            causal_reads: Arc::default(),
         }
     }
 
@@ -156,6 +161,13 @@ impl Ledger {
     #[must_use]
     pub fn committing_in_packet(self, in_packet: Arc<AtomicBool>) -> Self {
         Self { commits_in_packet: in_packet, ..self }
+    }
+
+    /// Lets the absence of a row decide only after the node has caught up with the others of its cluster. Without this, the server
+    /// is taken for the only one.
+    #[must_use]
+    pub fn reading_causally(self, causal_reads: Arc<CausalReads>) -> Self {
+        Self { causal_reads, ..self }
     }
 
     /// Lets orders expire that are not paid `default` after they were written, where their voucher says nothing else; zero:
@@ -240,6 +252,7 @@ impl Ledger {
         part: &[&Incoming],
     ) -> Result<Vec<Verdict>, Fault> {
         let mut knowledge = self.least.max(self.recent_depth.knowledge());
+        let mut freshness = None;
         loop {
             let mut known = knowledge.gather(session, part).await?;
             self.refused.note(&known);
@@ -253,10 +266,25 @@ impl Ledger {
                 knowledge = Knowledge::Looked(Depth::Ids);
                 continue;
             }
+            // Its row may be on another node.
+            if freshness.is_none()
+                && decided.iter().any(|it| it.verdict == Verdict::UnknownVoucher)
+                && self.has_other_nodes()
+            {
+                if knowledge == Knowledge::Locked {
+                    sql::run(session, sql::ROLLBACK.to_owned()).await?;
+                }
+                freshness = Some(self.catch_up(session).await?);
+                continue;
+            }
             match self.write(session, part, &decided, (knowledge, &known)).await? {
                 WriteOutcome::Committed => {
                     self.recent_depth.note(knowledge::needed(part, &decided));
-                    return Ok(decided.into_iter().map(|decided| decided.verdict).collect());
+                    let verdicts = decided.into_iter().map(|decided| match (decided.verdict, freshness) {
+                        (Verdict::UnknownVoucher, Some(Freshness::Behind)) => Contention::NodeBehind.into(),
+                        (verdict, _) => verdict,
+                    });
+                    return Ok(verdicts.collect());
                 }
                 WriteOutcome::Mismatch(mismatch) => knowledge = knowledge.after(mismatch),
             }

@@ -30,12 +30,13 @@ pub const REASONS_OF_DEATH: [&str; 11] = [
 ];
 
 /// Every kind of cause for which the entry of an order may wait.
-pub const KINDS_OF_CAUSES: [&str; 8] = [
+pub const KINDS_OF_CAUSES: [&str; 9] = [
     "user_lock",
     "voucher_row",
     "order_row",
     "earlier_entry",
     "contention",
+    "node_behind",
     "release",
     "dead_stream",
     "killed_worker",

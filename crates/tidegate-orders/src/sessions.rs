@@ -4,6 +4,7 @@
 //! another one when that is away, and back when the first is well again. Once a process has seen a cluster, it takes only
 //! nodes of that cluster: any other server, such as an asynchronous replica, lacks orders that were acknowledged.
 
+mod causal_reads;
 mod node_status;
 mod settings;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
+pub use causal_reads::CausalReads;
 pub use node_status::{Cluster, NodeStatus};
 pub use settings::SessionSettings;
 use settings::name_of;
@@ -68,6 +70,7 @@ struct Shared {
     state: Mutex<State>,
     opened: AtomicU64,
     commit_in_packet: Arc<AtomicBool>,
+    causal_reads: Arc<CausalReads>,
 }
 
 #[derive(Debug, Default)]
@@ -109,6 +112,7 @@ impl Sessions {
             state: Mutex::default(),
             opened: AtomicU64::new(0),
             commit_in_packet: Arc::default(),
+            causal_reads: Arc::default(),
         };
         Self { shared: Arc::new(shared), pools: Arc::default() }
     }
@@ -118,6 +122,12 @@ impl Sessions {
     #[must_use]
     pub fn commit_in_packet(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.shared.commit_in_packet)
+    }
+
+    /// How to read what any node of the cluster has committed, where the servers are one.
+    #[must_use]
+    pub fn causal_reads(&self) -> Arc<CausalReads> {
+        Arc::clone(&self.shared.causal_reads)
     }
 
     /// How many sessions were opened so far.
@@ -282,6 +292,7 @@ impl Shared {
             (None, None) => {}
         }
         self.commit_in_packet.store(!status.certifies() && state.cluster.is_none(), Relaxed);
+        self.causal_reads.note(status);
         Ok(())
     }
 

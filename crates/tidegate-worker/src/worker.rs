@@ -70,6 +70,7 @@ impl SharedMySql {
         let ledger = Ledger::new(for_lanes.clone(), system.mysql.statement_timeout)
             .with_writers(system.mysql.writers)
             .committing_in_packet(sessions.commit_in_packet())
+            .reading_causally(sessions.causal_reads())
             .with_pay_within(system.pay_within, system.partition());
         Ok(Self { sessions, for_lookers, for_lanes, ledger })
     }

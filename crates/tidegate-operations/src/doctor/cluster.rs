@@ -105,7 +105,7 @@ fn check_settings(findings: &mut Findings, host: &str, status: &NodeStatus) {
     if status.fact("wsrep_sync_wait").parse().is_ok_and(|bits: u32| bits & WRITES_WAIT > 0) {
         findings.warning(
             format!("{host}: wsrep_sync_wait makes every write wait for the other nodes' backlog: batches become slow"),
-            "SET GLOBAL wsrep_sync_wait = 0 or 1; orders do not need it",
+            "SET GLOBAL wsrep_sync_wait = 0 or 1; workers set it themselves for the reads that need it",
         );
     }
     if status.fact("wsrep_trx_fragment_size").parse().is_ok_and(|size: u64| size > 0) {

@@ -75,6 +75,7 @@ impl BatchRunner {
         let ledger = Ledger::new(mysql, settings.mysql.statement_timeout)
             .with_look_up_first()
             .committing_in_packet(sessions.commit_in_packet())
+            .reading_causally(sessions.causal_reads())
             .with_pay_within(settings.pay_within, settings.partition());
         let order_counters = Arc::new(OrderCounters::default());
         let handler = OrderHandler::new(

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tidegate_stream::EntryId;
 
-use super::{verdict::Contention, work_list::Item};
+use super::{catch_up::Freshness, verdict::Contention, work_list::Item};
 use crate::{
-    event::{Event, History, PastEvent, decide},
+    event::{Event, History, PastEvent, decide, is_decided},
     gate::UserAfter,
     order::{OrderId, UserId, VoucherId},
     row_state::status,
@@ -159,6 +159,22 @@ impl KnownEvents {
         self.with_time_limit.get(&order).is_some_and(|owner| !is_unpaid(owner))
     }
 
+    /// Nothing is known of the order: neither its row nor its refusal.
+    pub(super) fn is_unknown(&self, order: OrderId) -> bool {
+        let history = self.histories.get(&order);
+        history.is_none_or(|history| history.row.is_none() && history.refused.is_none())
+    }
+
+    /// What becomes of these events depends on an order of which nothing is known.
+    pub(super) fn lacks_row_for(&self, order: &OrderEvents<'_>) -> bool {
+        let id = order.first().order;
+        let past = self.histories.get(&id).map_or(&[][..], |history| &history.events);
+        let is_recorded = |incoming: &&IncomingEvent| {
+            past.iter().any(|past| is_decided((past.kind, past.entry), incoming.event.kind, incoming.entry))
+        };
+        self.is_unknown(id) && !order.events.iter().all(is_recorded)
+    }
+
     /// The order holds no slot any more, by this event.
     fn has_ended(&mut self, order: OrderId, event: &Event) {
         if let Some(live) = self.live.get_mut(&(event.voucher, event.user)) {
@@ -228,18 +244,26 @@ pub(super) fn in_stream_order(
 /// Decides the events of some orders, and adds what has to be written to `changes`.
 ///
 /// Whether a user may order again follows from all of them together: two orders of one user may end in the same batch.
+///
+/// Where the node is behind others, the events of an order wait that it shows nothing of: the order may be there.
 pub(super) fn decide_orders<'a>(
     part: &[&OrderEvents<'a>],
-    known: &mut KnownEvents,
+    (known, freshness): (&mut KnownEvents, Freshness),
     changes: &mut EventChanges<'a>,
 ) -> Vec<Recorded> {
-    let decided: Vec<_> = part.iter().map(|order| decide_order(order, known, changes)).collect();
-    let with_user = |(order, decided): (&&OrderEvents<'a>, Vec<Told>)| {
+    let decide = |order: &&OrderEvents<'a>| {
+        let waits = freshness == Freshness::Behind && known.lacks_row_for(order);
+        (!waits).then(|| decide_order(order, known, changes))
+    };
+    let decided: Vec<_> = part.iter().map(decide).collect();
+    let with_user = |(order, decided): (&&OrderEvents<'a>, Option<Vec<Told>>)| {
+        let Some(decided) = decided else { return Contention::NodeBehind.into() };
         let events = order.events.iter().zip(decided);
-        let with_user = events.map(|(IncomingEvent { event: Event { order, user, voucher, .. }, .. }, told)| {
-            let user_after = known.user_after(*order, *user, *voucher);
-            DecidedEvent { event: told.0, user_after, repeats: told.1 }
-        });
+        let with_user =
+            events.map(|(IncomingEvent { event: Event { order, user, voucher, .. }, .. }, told)| {
+                let user_after = known.user_after(*order, *user, *voucher);
+                DecidedEvent { event: told.0, user_after, repeats: told.1 }
+            });
         Recorded::All(with_user.collect())
     };
     part.iter().zip(decided).map(with_user).collect()

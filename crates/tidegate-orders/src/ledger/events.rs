@@ -9,6 +9,7 @@ use tidegate_stream::{EntryId, Outage};
 
 use super::{
     BATCH_TIME, Ledger, SECOND_LOOK, WriteOutcome,
+    catch_up::{Freshness, behind},
     event_verdict::{
         EndedOrder, EndedOrders, EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents,
         Recorded, Subject, by_order, decide_orders, in_stream_order, subject,
@@ -25,6 +26,13 @@ use crate::{
     event::{PastEvent, decide},
     order::Order,
 };
+
+/// What follows from a row that a node does not show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    Decides,
+    SaysNothing,
+}
 
 impl Ledger {
     /// Records `events`, which stand in stream order, and answers with one verdict an event, in that order. The events of an
@@ -73,7 +81,7 @@ impl Ledger {
         }
         let subjects: Vec<Subject> =
             orders.iter().map(|order| (order.id, order.user, order.voucher)).collect();
-        let known = self.known_events(&subjects).await?;
+        let known = self.known_events(&subjects, Absence::Decides).await?;
         for (order, user, voucher) in subjects {
             let Some(history) = known.histories.get(&order) else { continue };
             let was_written = !history.events.iter().any(PastEvent::came_before_order);
@@ -97,7 +105,7 @@ impl Ledger {
             return Ok(Vec::new());
         }
         let subjects: Vec<Subject> = events.iter().map(|incoming| subject(&incoming.event)).collect();
-        let mut known = self.known_events(&subjects).await?;
+        let mut known = self.known_events(&subjects, Absence::SaysNothing).await?;
         let predict = |IncomingEvent { event, entry }: &IncomingEvent| {
             let history = known.histories.entry(event.order).or_default();
             let recorded = history.events.len();
@@ -107,11 +115,22 @@ impl Ledger {
         Ok(events.iter().map(predict).collect())
     }
 
-    async fn known_events(&self, subjects: &[Subject]) -> Result<KnownEvents, Outage> {
+    async fn known_events(&self, subjects: &[Subject], absence: Absence) -> Result<KnownEvents, Outage> {
         let read = Box::pin(async {
             let mut session = Session::open(&self.pool).await?;
-            let known = sql::look_up_events(&mut session, subjects).await;
-            session.end(known.map_err(Fault::from)).await
+            let known = async {
+                let known = sql::look_up_events(&mut session, subjects).await?;
+                let lacks_row = subjects.iter().any(|(order, ..)| known.is_unknown(*order));
+                if absence == Absence::SaysNothing || !lacks_row || !self.has_other_nodes() {
+                    return Ok(known);
+                }
+                match self.catch_up(&mut session).await? {
+                    Freshness::Current => Ok(sql::look_up_events(&mut session, subjects).await?),
+                    Freshness::Behind => Err(behind()),
+                }
+            };
+            let known = known.await;
+            session.end(known).await
         });
         let known = self.in_time(read).await.map_err(Outage::from);
         known.inspect_err(|_| self.forget_idle_connections())
@@ -134,8 +153,15 @@ impl Ledger {
         let events = part.iter().flat_map(|order| &order.events);
         let subjects: Vec<Subject> = events.map(|incoming| subject(&incoming.event)).collect();
         let mut known = sql::look_up_events(session, &subjects).await?;
+        let mut freshness = Freshness::Current;
+        if self.has_other_nodes() && part.iter().any(|order| known.lacks_row_for(order)) {
+            freshness = self.catch_up(session).await?;
+            if freshness == Freshness::Current {
+                known = sql::look_up_events(session, &subjects).await?;
+            }
+        }
         let mut changes = EventChanges::default();
-        let recorded = decide_orders(part, &mut known, &mut changes);
+        let recorded = decide_orders(part, (&mut known, freshness), &mut changes);
         match self.write_events(session, &changes).await? {
             WriteOutcome::Committed => Ok(recorded),
             // Whoever was faster is found by the next look.

@@ -41,6 +41,8 @@ pub enum Contention {
     /// as certification does with writers at several nodes. Or so many rows of the batch are held that its time was up
     /// before this order's turn came.
     Batch,
+    /// A row that the node of our sessions does not show, and may only not show yet: it is behind the other nodes of its cluster.
+    NodeBehind,
 }
 
 impl From<Contention> for Verdict {

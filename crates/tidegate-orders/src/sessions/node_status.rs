@@ -30,6 +30,15 @@ impl fmt::Display for Cluster {
     }
 }
 
+/// How a server replicates with others that take writes, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replication {
+    /// It does not: it is alone, or a replica copies it.
+    None,
+    Galera,
+    Group,
+}
+
 /// The variables and the status of a server that matter to us, and the members of its replication group.
 #[derive(Clone, Debug)]
 pub struct NodeStatus {
@@ -107,10 +116,19 @@ impl NodeStatus {
         !self.fact("group_replication_group_name").is_empty()
     }
 
+    /// How it replicates.
+    pub(super) fn replication(&self) -> Replication {
+        match (self.is_in_galera(), self.is_in_group()) {
+            (true, _) => Replication::Galera,
+            (false, true) => Replication::Group,
+            (false, false) => Replication::None,
+        }
+    }
+
     /// Whether transactions of others can make a COMMIT fail here: such servers replicate by certification.
     #[must_use]
     pub fn certifies(&self) -> bool {
-        self.is_in_galera() || self.is_in_group()
+        self.replication() != Replication::None
     }
 
     /// The cluster that it is or was a node of. None for a server alone, and for a node of Galera that has not joined since

@@ -68,7 +68,7 @@ impl Database {
         let (orders, places) = by_order(events, of_others);
         let (mut known, mut changes) = (self.known(), EventChanges::default());
         let part: Vec<_> = orders.iter().collect();
-        let recorded = decide_orders(&part, &mut known, &mut changes);
+        let recorded = decide_orders(&part, (&mut known, Freshness::Current), &mut changes);
         self.write(changes);
         let verdicts = in_stream_order(recorded, &places, events.len()).into_iter();
         let of_verdict = |verdict| match verdict {
@@ -143,6 +143,26 @@ fn a_user_whose_orders_all_end_in_one_batch_may_order_again() {
     let verdicts = database.record(&events, &HashSet::new());
     assert!(verdicts.iter().all(|(_, after)| *after == UserAfter::Freed), "{verdicts:?}");
     assert_eq!(database.record(&events, &HashSet::new()), verdicts, "and hears so again");
+}
+
+#[test]
+fn a_node_that_is_behind_decides_only_of_orders_that_it_shows() {
+    let mut database = Database::new();
+    let paid = |at, order| incoming(at, EventKind::Paid, order, (5, 7));
+    database.record(&[paid(1, 4)], &HashSet::new());
+    let events = [paid(1, 4), paid(2, 1), paid(3, 5), paid(4, 5)];
+    let (orders, places) = by_order(&events, &HashSet::new());
+    let (mut known, mut changes) = (database.known(), EventChanges::default());
+    let part: Vec<_> = orders.iter().collect();
+    assert_eq!(part.iter().map(|order| known.lacks_row_for(order)).collect::<Vec<_>>(), [false, false, true]);
+    let recorded = decide_orders(&part, (&mut known, Freshness::Behind), &mut changes);
+    assert_eq!(changes.recorded.len(), 1, "what was recorded before stays as it was decided");
+    let verdicts = in_stream_order(recorded, &places, events.len());
+    let waits = EventVerdict::Contended(Contention::NodeBehind);
+    assert_eq!(
+        verdicts.iter().map(|verdict| *verdict == waits).collect::<Vec<_>>(),
+        [false, false, true, true]
+    );
 }
 
 /// Events of orders with and without a row, some of them with a wrong user or a wrong voucher.

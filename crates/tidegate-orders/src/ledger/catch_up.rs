@@ -1,0 +1,59 @@
+//! Before the absence of a row decides anything on a cluster: whether this node shows what the others had committed by now.
+
+use std::time::Duration;
+
+use tidegate_stream::Outage;
+use tokio::time::timeout;
+
+use super::{Ledger, fault::Fault, session::Session, sql};
+use crate::mysql_error::explain;
+
+/// How long a node may take to catch up with the others, at most. It takes a batch all that time.
+const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
+
+/// Whether a row that a node does not show is nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freshness {
+    /// The node shows what was committed on any other before it was asked.
+    Current,
+    /// It does not, or nobody knows: nothing can be decided now from what it does not show.
+    Behind,
+}
+
+impl Ledger {
+    /// Other servers may hold rows that the one of our sessions does not show yet.
+    pub(super) fn has_other_nodes(&self) -> bool {
+        self.causal_reads.statements().is_some()
+    }
+
+    /// Waits until the node of this session shows what the others had committed by now, for a bounded time. The session must be in
+    /// no transaction. Where the wait was in vain, it is another one afterwards.
+    pub(super) async fn catch_up(&self, session: &mut Session) -> Result<Freshness, Fault> {
+        let Some(statements) = self.causal_reads.statements() else { return Ok(Freshness::Current) };
+        if self.causal_reads.is_paused() {
+            return Ok(Freshness::Behind);
+        }
+        let within = CATCH_UP_WITHIN.min(self.timeout / 2);
+        let waited = timeout(within, sql::run(session, statements.to_owned())).await;
+        let reason = match waited {
+            Ok(Ok(())) => return Ok(Freshness::Current),
+            Ok(Err(error @ sqlx::Error::Database(_))) => explain(&error),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => format!("no answer within {} ms", within.as_millis()),
+        };
+        self.causal_reads.pause();
+        tracing::warn!(
+            reason,
+            "this MySQL node does not show what the other nodes have committed: what depends on rows that it may lack is set \
+             aside"
+        );
+        // The answer may still come, and its variable may not be as before.
+        *session = Session::open(&self.pool).await?;
+        Ok(Freshness::Behind)
+    }
+}
+
+/// For a caller that cannot set anything aside.
+pub(super) fn behind() -> Fault {
+    Fault::Outage(Outage::new("MySQL", "this node does not show what the other nodes have committed"))
+}
