@@ -1,5 +1,7 @@
 //! What callers are told of their orders: at least once, after it is durable, and before its entry is acknowledged.
 
+mod consumer;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use fred::{
@@ -202,19 +204,27 @@ async fn a_result_has_the_fields_of_its_contract() {
         all(&[
             ("quantity", "3"),
             ("state", "confirmed"),
+            ("kind", "state"),
             ("step", "0"),
             ("entry", &entry),
             ("traceparent", TRACE),
         ]),
         all(&[
             ("state", "paid"),
+            ("kind", "state"),
             ("ref", "pay-1"),
             ("reason", "card"),
             ("step", "1"),
             ("entry", &paid),
             ("traceparent", TRACE),
         ]),
-        all(&[("quantity", "3"), ("state", "refunded"), ("step", "2"), ("entry", &refunded)]),
+        all(&[
+            ("quantity", "3"),
+            ("state", "refunded"),
+            ("kind", "state"),
+            ("step", "2"),
+            ("entry", &refunded),
+        ]),
     ];
     assert_eq!(told, expected);
     assert!(worker.stop().await.success());
@@ -278,7 +288,7 @@ async fn what_redis_has_no_memory_for_is_acknowledged_and_told_later() {
     let expected: Vec<String> = (1..=300).map(|order| format!("{order} 0 confirmed")).collect();
     assert_eq!(sorted(told(&site).await), sorted(expected));
     let one = &results(&site).await[0];
-    assert_eq!((&*one["userId"], &*one["quantity"], one.len()), ("1", "1", 8), "{one:?}");
+    assert_eq!((&*one["userId"], &*one["quantity"], one.len()), ("1", "1", 9), "{one:?}");
     until("nothing is left", || async {
         get(&worker, "/metrics").await.samples()["tidegate_results_unannounced"] < 0.5
     })

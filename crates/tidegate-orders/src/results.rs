@@ -16,6 +16,29 @@ pub const PLACED: i64 = 0;
 /// The step of whatever was buried: it may be put back, and then everything that follows counts more.
 pub const BURIED: i64 = -1;
 
+/// The reason of a refund's result whose order stays where it is: it is about another payment, or the order was elsewhere.
+pub const NOT_MOVED: &str = "not_moved";
+
+/// How a reader has to treat a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultKind {
+    /// Where the order is: of all states of an order, the one with the highest step counts.
+    State,
+    /// Something that happened beside the order's way, and has to be handled once: by order and entry.
+    Fact,
+}
+
+impl ResultKind {
+    /// The word in the field `kind`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Fact => "fact",
+        }
+    }
+}
+
 /// What became of an order, or of an event of it: an entry of the results stream. Announced at least once, and possibly late
 /// and in another order: `step` says which of two is the later one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +65,16 @@ pub struct OrderResult {
     pub at_ms: u64,
     /// The trace that the entry belongs to.
     pub traceparent: Option<Traceparent>,
+}
+
+impl OrderResult {
+    /// How a reader has to treat it.
+    #[must_use]
+    pub fn kind(&self) -> ResultKind {
+        let is_fact = matches!(self.state, ResultState::RefundDue | ResultState::Rejected)
+            || self.reason.as_deref() == Some(NOT_MOVED);
+        if is_fact { ResultKind::Fact } else { ResultKind::State }
+    }
 }
 
 /// What became of an order or of an event.

@@ -8,7 +8,7 @@ use crate::{
     announcer::{now_ms, of_buried},
     event::{EventKind, EventOutcome, PastEvent},
     ledger::{EndedOrder, Incoming, IncomingEvent, Verdict},
-    results::{Announced, OrderResult, PLACED, ResultState},
+    results::{Announced, NOT_MOVED, OrderResult, PLACED, ResultState},
     wire::FieldNames,
 };
 
@@ -146,12 +146,11 @@ fn of_verdict(verdict: &Verdict, ended: Option<&EndedOrder>) -> Option<(ResultSt
     }
 }
 
-/// The reason of a refund's result whose order stays where it is: it is about another payment, or the order was elsewhere.
-const NOT_MOVED: &str = "not_moved";
-
 /// What an event says of its order, and why.
 fn of_event(kind: EventKind, past: &PastEvent) -> (ResultState, Option<Cow<'static, str>>) {
-    let sent = past.reason.as_ref().map(|reason| Cow::Owned(reason.as_str().to_owned()));
+    // The word that says which kind of result this is is ours, and no sender's.
+    let sent = past.reason.as_ref().filter(|reason| reason.as_str() != NOT_MOVED);
+    let sent = sent.map(|reason| Cow::Owned(reason.as_str().to_owned()));
     match past.outcome {
         EventOutcome::Applied if kind.is_refund() && past.step.is_none() => {
             (kind.into(), Some(NOT_MOVED.into()))
@@ -195,13 +194,13 @@ mod tests {
 
     #[test]
     fn an_event_is_told_of_as_what_came_of_it() {
-        let told = |kind, outcome, step| {
+        let told_with = |word: &str, kind, outcome, step| {
             let past = PastEvent {
                 number: 1,
                 kind: Some(kind),
                 reference: None,
                 payment: None,
-                reason: "word".parse().ok(),
+                reason: word.parse().ok(),
                 outcome,
                 step,
                 released: 0,
@@ -210,6 +209,7 @@ mod tests {
             let (state, why) = of_event(kind, &past);
             format!("{state} {}", why.as_deref().unwrap_or("-"))
         };
+        let told = |kind, outcome, step| told_with("word", kind, outcome, step);
         let (step, rejected) =
             (Some(Step { from: Some(1), to: 2 }), EventOutcome::Rejected(EventRejection::Used));
         for (kind, outcome, step, expected) in [
@@ -224,5 +224,7 @@ mod tests {
         ] {
             assert_eq!(told(kind, outcome, step), expected, "{kind} {outcome:?}");
         }
+        let sent = told_with("not_moved", EventKind::Cancelled, EventOutcome::Applied, step);
+        assert_eq!(sent, "cancelled -", "a sender cannot make a fact of a state");
     }
 }

@@ -9,6 +9,7 @@ use super::{
 use crate::results::OrderResult;
 
 const STATE: &str = "state";
+const KIND: &str = "kind";
 const STEP: &str = "step";
 const ENTRY: &str = "entry";
 const AT: &str = "at";
@@ -16,12 +17,13 @@ const AT: &str = "at";
 /// The fields of a result, as they stand in an entry; what is not known is left out.
 #[must_use]
 pub fn result_fields(result: &OrderResult) -> Vec<(&'static str, Cow<'_, str>)> {
-    let mut fields: Vec<(&'static str, Cow<'_, str>)> = Vec::with_capacity(11);
+    let mut fields: Vec<(&'static str, Cow<'_, str>)> = Vec::with_capacity(12);
     fields.push((ORDER_ID, result.order.to_string().into()));
     fields.extend(result.user.map(|user| (USER_ID, user.to_string().into())));
     fields.extend(result.voucher.map(|voucher| (VOUCHER_ID, voucher.to_string().into())));
     fields.extend(result.quantity.map(|quantity| (QUANTITY, quantity.to_string().into())));
     fields.push((STATE, result.state.word().into()));
+    fields.push((KIND, result.kind().word().into()));
     fields.extend(result.reference.as_ref().map(|reference| (REFERENCE, reference.as_str().into())));
     fields.extend(result.reason.as_deref().map(|reason| (REASON, reason.into())));
     fields.push((STEP, result.step.to_string().into()));
@@ -59,7 +61,7 @@ mod tests {
             fields.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
         };
         let all = format!(
-            "orderId {}, userId 5, voucherId 7, quantity 3, state refund_due, ref pay-1, reason late, step 4, \
+            "orderId {}, userId 5, voucherId 7, quantity 3, state refund_due, kind fact, ref pay-1, reason late, step 4, \
              entry 8-1, at 1718000000000, traceparent {traceparent}",
             i64::MAX
         );
@@ -75,7 +77,16 @@ mod tests {
             state: ResultState::Dead,
             ..result
         };
-        let expected = format!("orderId {}, state dead, step -1, entry 8-1, at 1718000000000", i64::MAX);
+        let expected =
+            format!("orderId {}, state dead, kind state, step -1, entry 8-1, at 1718000000000", i64::MAX);
         assert_eq!(text(&bare), expected);
+        let kind = |state, reason: Option<&'static str>| {
+            OrderResult { state, reason: reason.map(Into::into), ..bare.clone() }.kind().word()
+        };
+        for state in ResultState::ALL {
+            let is_fact = matches!(state, ResultState::RefundDue | ResultState::Rejected);
+            assert_eq!(kind(state, Some("word")), if is_fact { "fact" } else { "state" }, "{state}");
+            assert_eq!(kind(state, Some("not_moved")), "fact", "{state}");
+        }
     }
 }

@@ -1,0 +1,165 @@
+//! Who reads results as docs/results.md says ends where the orders are and handles each fact once, in whatever order results
+//! come and however often.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::Command,
+};
+
+use super::{RESULTS, Told, a_day, announcing, event, results};
+use crate::site::Site;
+
+/// A reader that follows the rules of the documents.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Shop {
+    /// The state of each order, with its step.
+    orders: BTreeMap<String, (i64, String)>,
+    /// The facts to handle, by order and entry: `refund_due b`.
+    facts: BTreeMap<(String, String), String>,
+}
+
+impl Shop {
+    fn take(&mut self, result: &Told) {
+        let order = result["orderId"].clone();
+        if result["kind"] == "fact" {
+            let words = [result["state"].as_str(), result.get("ref").map_or("", String::as_str)];
+            let fact = words.join(" ").trim_end().to_owned();
+            self.facts.entry((order, result["entry"].clone())).or_insert(fact);
+            return;
+        }
+        let step = result["step"].parse().expect("a number");
+        let known = self.orders.get(&order).map(|(step, _)| *step);
+        if known.is_none_or(|known| step > known) {
+            self.orders.insert(order, (step, result["state"].clone()));
+        }
+    }
+
+    fn of(results: &[Told]) -> Self {
+        let mut shop = Self::default();
+        results.iter().for_each(|result| shop.take(result));
+        shop
+    }
+
+    /// The facts with their orders: `1 refund_due b`.
+    fn facts(&self) -> BTreeSet<String> {
+        self.facts.iter().map(|((order, _), fact)| format!("{order} {fact}")).collect()
+    }
+}
+
+/// The program of the documents.
+fn program() -> &'static str {
+    let documented = include_str!("../../../docs/results.md");
+    let (_, rest) = documented.split_once("```python\n").expect("a program in docs/results.md");
+    rest.split_once("\n```").expect("its end").0
+}
+
+/// What the program of the documents has stored in this database.
+fn stored(site: &Site, database: &Path) -> Shop {
+    let program = site.file("results.py", program());
+    let port = site.redis.port().to_string();
+    let run = Command::new("python3").arg(program).args(["127.0.0.1", &port]).arg(database).output();
+    let run = run.expect("python3 runs");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let read = "import sqlite3, sys\n\
+        for row in sqlite3.connect(sys.argv[1]).execute(\"SELECT 'order', id, step, state, '' FROM orders UNION ALL \
+        SELECT 'fact', order_id, entry, state, coalesce(ref, '') FROM facts WHERE done = 0\"):\n    print(*row, sep='\\t')";
+    let read = Command::new("python3").args(["-c", read]).arg(database).output().expect("python3 runs");
+    let mut shop = Shop::default();
+    for line in String::from_utf8(read.stdout).expect("text").lines() {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let [what, order, key, state, reference] = columns.as_slice() else { panic!("{line}") };
+        if *what == "order" {
+            shop.orders.insert((*order).to_owned(), (key.parse().expect("a step"), (*state).to_owned()));
+        } else {
+            let fact = format!("{state} {reference}").trim_end().to_owned();
+            shop.facts.insert(((*order).to_owned(), (*key).to_owned()), fact);
+        }
+    }
+    shop
+}
+
+fn has_python() -> bool {
+    Command::new("python3").args(["-c", "import sqlite3"]).output().is_ok_and(|run| run.status.success())
+}
+
+/// Puts these results into the stream, in place of those that are there, and without any group.
+async fn put(site: &Site, results: &[Told]) {
+    site.redis_says(&["DEL", RESULTS]).await;
+    for result in results {
+        let fields = result.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
+        site.redis_says(&["XADD", RESULTS, "*"].into_iter().chain(fields).collect::<Vec<_>>()).await;
+    }
+}
+
+/// The same results in orders in which they may come, each of them twice.
+fn deliveries(told: &[Told]) -> Vec<Vec<Told>> {
+    let twice = [told, told].concat();
+    let reversed: Vec<Told> = twice.iter().rev().cloned().collect();
+    let strided =
+        |stride: usize| (0..twice.len()).map(|at| twice[at * stride % twice.len()].clone()).collect();
+    // Both have no factor in common with the number of results, so each is there.
+    let strides = [7, 11, 13, 17].into_iter().filter(|stride| twice.len() % stride != 0);
+    [twice.clone(), reversed].into_iter().chain(strides.map(strided)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_follows_the_documents_loses_no_refund_in_whatever_order_results_come() {
+    let site = Site::open().await;
+    a_day(&site).await;
+    // Refunded, and paid once more before anybody heard of it; and an event that cannot be done after the order's death.
+    event(&site, "paid", 5, &[("ref", "late")]).await;
+    event(&site, "used", 9, &[]).await;
+    let worker = announcing(&site, "all").start();
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    let told = results(&site).await;
+
+    let shop = Shop::of(&told);
+    let states: Vec<String> =
+        shop.orders.iter().map(|(order, (_, state))| format!("{order} {state}")).collect();
+    let expected = [
+        "1 used",
+        "2 cancelled",
+        "3 expired",
+        "31 confirmed",
+        "32 refused",
+        "4 refund_failed",
+        "5 refunded",
+        "6 confirmed",
+        "77 cancelled",
+        "8 dead",
+        "9 dead",
+    ];
+    assert_eq!(states, expected);
+    let due =
+        "SELECT CONCAT_WS(' ', order_id, 'refund_due', ref) FROM tidegate_event WHERE outcome = 'refund_due'";
+    let due: BTreeSet<String> =
+        sqlx::query_scalar(due).fetch_all(&site.pool).await.expect("MySQL answers").into_iter().collect();
+    let is_due = |fact: &String| fact.contains(" refund_due");
+    assert_eq!(shop.facts().into_iter().filter(is_due).collect::<BTreeSet<_>>(), due);
+    assert!(due.contains("5 refund_due late") && due.len() == 3, "{due:?}");
+    let others: BTreeSet<String> = shop.facts().into_iter().filter(|fact| !is_due(fact)).collect();
+    assert_eq!(others, ["1 refunded", "1 rejected", "9 rejected"].map(str::to_owned).into());
+    assert_eq!(shop.facts.len(), 7, "two events of order 1 were rejected");
+
+    let python = has_python();
+    if !python {
+        eprintln!(
+            "left out: the program of docs/results.md was not run, because there is no python3 with sqlite3"
+        );
+    }
+    for (at, delivery) in deliveries(&told).iter().enumerate() {
+        assert_eq!(Shop::of(delivery), shop, "delivery {at}");
+        if python {
+            put(&site, delivery).await;
+            let database = site.file(&format!("shop-{at}.sqlite"), "");
+            let stored_shop = stored(&site, &database);
+            assert_eq!(stored_shop, shop, "delivery {at}");
+            // It has acknowledged all, and the next run finds nothing new.
+            let pending = site.redis_says(&["XPENDING", RESULTS, "shop"]).await.into_array();
+            assert_eq!(pending[0].as_i64(), Some(0), "{pending:?}");
+            assert_eq!(stored(&site, &database), stored_shop);
+        }
+    }
+}
