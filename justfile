@@ -97,12 +97,11 @@ matrix *args: (on "redis8" "mysql" with_servers args) (on "valkey9" "mariadb" wi
 [private]
 matrix-sample: (on "redis8" "mysql" with_servers) (on "valkey9" "mariadb" "--lib --test operations --test reconcile --test promises")
 
-# Valkey 9 does not see at once that a test has set its clock, so the tests that do so between two calls are left out there
 [private]
 on redis mysql programs *args: servers
     {{ scripts }}/fetch-matrix.sh
     TIDEGATE_LAB_REDIS={{ redis }} TIDEGATE_LAB_MYSQL={{ mysql }} \
-        {{ scripts }}/timed-tests.sh {{ everything }} {{ programs }} {{ args }} -- --skip weight:: {{ if redis == "valkey9" { "--skip limits::clock::" } else { "" } }}
+        {{ scripts }}/timed-tests.sh {{ everything }} {{ programs }} {{ args }} -- --skip weight::
 
 # Workers on Galera, on MySQL's group replication and on a Redis Cluster, whose nodes die, freeze and part: about ten minutes
 clusters *args: servers

@@ -1,7 +1,11 @@
 //! Limits while the clock of Redis is set ahead and back: nobody gets more than a limit allows, and nobody waits for longer than
 //! until the window ends that the order was counted in, or for longer than a burst.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use tidegate_lab::{Clock, RedisServer};
@@ -11,12 +15,31 @@ use crate::ground::Ground;
 
 const HOUR_S: i64 = 3_600;
 const DAY_S: i64 = 24 * HOUR_S;
+/// Redis tells a new time within this.
+const DEADLINE: Duration = Duration::from_secs(30);
 /// In any month, the clock is in another one then.
 const MONTH_S: i64 = 31 * DAY_S;
 const JUMPS_S: [i64; 3] = [HOUR_S, DAY_S, MONTH_S];
 
 async fn ground_by(clock: &Clock) -> Result<Arc<Ground>> {
     Ok(Arc::new(Ground::on(RedisServer::options().clock(clock).start()?).await?))
+}
+
+/// Sets the clock of a Redis ahead of the machine's, and waits until Redis says so. Valkey 9.1 asks the system for the time once a
+/// millisecond only, and adds what its processor counts since: until then it does not see that a clock was set.
+async fn set_ahead_by(clock: &Clock, ground: &Ground, seconds: i64) -> Result<()> {
+    clock.set_ahead_by(seconds)?;
+    let now_ms = || jiff::Timestamp::now().as_millisecond() + seconds * 1000;
+    let began = Instant::now();
+    loop {
+        let before_ms = now_ms();
+        let told: (i64, i64) = ground.typed("TIME").await?.convert()?;
+        let told_ms = told.0 * 1000 + told.1 / 1000;
+        if (before_ms - 2..=now_ms() + 2).contains(&told_ms) {
+            return Ok(());
+        }
+        ensure!(began.elapsed() < DEADLINE, "set ahead by {seconds} s, and Redis says {told_ms}");
+    }
 }
 
 /// A sale whose counters can be looked at by what its orders used.
@@ -57,19 +80,23 @@ impl ByClock<'_> {
     }
 
     /// Sets the clock to so many seconds after a moment, in Unix milliseconds.
-    fn set_to(&self, moment_ms: i64, after_s: i64) -> Result<()> {
+    async fn set_to(&self, moment_ms: i64, after_s: i64) -> Result<()> {
         let now_s = jiff::Timestamp::now().as_second();
-        self.clock.set_ahead_by(moment_ms / 1000 + after_s - now_s)
+        self.set_ahead_by(moment_ms / 1000 + after_s - now_s).await
+    }
+
+    async fn set_ahead_by(&self, seconds: i64) -> Result<()> {
+        set_ahead_by(self.clock, &self.sale.ground, seconds).await
     }
 }
 
 /// Two a window: one before the clock goes ahead by so much, then as many as pass, and all that happens when it is back.
 async fn a_window_goes_ahead_and_back(by_clock: &mut ByClock<'_>, jump_s: i64, window_s: i64) -> Result<()> {
-    by_clock.clock.set_ahead_by(0)?;
+    by_clock.set_ahead_by(0).await?;
     ensure!(by_clock.ask("a").await? == Reply::Code(0));
-    by_clock.clock.set_ahead_by(jump_s)?;
+    by_clock.set_ahead_by(jump_s).await?;
     ensure!(by_clock.ask("a").await? == Reply::Code(0));
-    by_clock.clock.set_ahead_by(0)?;
+    by_clock.set_ahead_by(0).await?;
     let (_, refusal) = by_clock.ask_until_refused("a").await?;
     ensure!(refusal[..2] == ["9", "mine"], "{refusal:?}");
     let opens_ms: i64 = refusal[4].parse()?;
@@ -101,9 +128,9 @@ async fn a_window_goes_ahead_and_back(by_clock: &mut ByClock<'_>, jump_s: i64, w
     ensure!(by_clock.ask("a").await? == Reply::Code(0));
     ensure!(by_clock.ask("a").await? == Reply::Refused(refusal.clone()), "and no more than that");
 
-    by_clock.set_to(opens_ms, -20)?;
+    by_clock.set_to(opens_ms, -20).await?;
     ensure!(by_clock.ask("a").await? == Reply::Refused(refusal), "not before it opens");
-    by_clock.set_to(opens_ms, 1)?;
+    by_clock.set_to(opens_ms, 1).await?;
     ensure!(by_clock.ask_until_refused("a").await?.0 == 2, "when it opens, as it was told");
     let over = by_clock.counted().await?.into_iter().find(|(_, orders)| *orders > 2);
     ensure!(over.is_none(), "{over:?}");
@@ -120,7 +147,7 @@ async fn a_window_that_went_back_stays_in_the_stored_one_and_opens_when_it_says(
         {
             let rules = format!("1 mine phone {window} 0 2 -");
             let prefix = format!("{jump_s}:{window}:");
-            clock.set_ahead_by(0)?;
+            set_ahead_by(&clock, &ground, 0).await?;
             let sale = Sale::open_on(Arc::clone(&ground), prefix, (&rules, "", "0")).await?;
             let mut by_clock = ByClock { clock: &clock, sale, next: 0 };
             let done = a_window_goes_ahead_and_back(&mut by_clock, jump_s, window_s).await;
@@ -137,9 +164,9 @@ async fn a_limit_that_was_used_up_while_the_clock_was_ahead_counts_from_zero_und
     let clock = Clock::start()?;
     let sale = Sale::open_on(ground_by(&clock).await?, String::new(), ("1 all * day 0 2 -", "", "0")).await?;
     let mut by_clock = ByClock { clock: &clock, sale, next: 0 };
-    clock.set_ahead_by(MONTH_S)?;
+    by_clock.set_ahead_by(MONTH_S).await?;
     ensure!(by_clock.ask_until_refused("a").await?.0 == 2);
-    clock.set_ahead_by(0)?;
+    by_clock.set_ahead_by(0).await?;
     ensure!(by_clock.ask_until_refused("a").await?.0 == 0);
     by_clock.sale.limits("0 -;2 all * day 0 2 -").await?;
     ensure!(by_clock.ask_until_refused("a").await?.0 == 2);
@@ -152,14 +179,14 @@ async fn a_rate_is_right_again_within_a_burst_however_far_the_clock_was_set() ->
     let clock = Clock::start()?;
     let ground = ground_by(&clock).await?;
     for (nth, jump_s) in JUMPS_S.into_iter().flat_map(|jump_s| [jump_s, -jump_s]).enumerate() {
-        clock.set_ahead_by(0)?;
+        set_ahead_by(&clock, &ground, 0).await?;
         let rules = "1 fast phone rate 1000000 3 -";
         let sale = Sale::open_on(Arc::clone(&ground), format!("{nth}:"), (rules, "", "0")).await?;
         let mut by_clock = ByClock { clock: &clock, sale, next: 0 };
         ensure!(by_clock.ask_until_refused("a").await?.0 >= 3, "a burst");
         let mut before_s = 0;
         for ahead_s in [jump_s, 0] {
-            clock.set_ahead_by(ahead_s)?;
+            by_clock.set_ahead_by(ahead_s).await?;
             // A burst where the clock is ahead of what is stored; where it went back, one, and then one a second.
             let (passed, refusal) = by_clock.ask_until_refused("a").await?;
             let expected = if ahead_s < before_s { 1..=1 } else { 3..=4 };
@@ -168,7 +195,7 @@ async fn a_rate_is_right_again_within_a_burst_however_far_the_clock_was_set() ->
             ensure!(refusal[..2] == ["10", "fast"] && refusal[2].parse::<u64>()? <= 1_000, "{refusal:?}");
             // A second later there is room again, and so on: nobody waits for the clock of before.
             for later_s in 1..=2 {
-                clock.set_ahead_by(ahead_s + later_s)?;
+                by_clock.set_ahead_by(ahead_s + later_s).await?;
                 let (passed, _) = by_clock.ask_until_refused("a").await?;
                 ensure!(passed >= 1, "{later_s} s later, by {ahead_s} s: {passed} passed");
             }
