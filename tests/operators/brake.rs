@@ -214,14 +214,18 @@ async fn just_above_what_the_fleet_can_write_it_does_not_flap_and_the_queue_stay
     let program = operator(&site);
     program.run("voucher load --voucher 7 --stock 100000").expect(0);
     let gate = site.gate().await;
-    let slow = site.worker("w").set("WORKER_LANES", 1).set("WORKER_BATCH", 1);
-    let worker = slow.set("GATE_BUSY_AFTER_MS", 1_000).start();
+    let slow = |name: &str| site.worker(name).set("WORKER_LANES", 1).set("WORKER_BATCH", 1);
+    // How fast it is: without a mark, however far it falls behind meanwhile.
+    let measured = slow("measured").start();
     for order in 1..=300 {
         assert_eq!(asks(&gate, order).await, AdmitReply::Admitted);
     }
     let began = Instant::now();
     until("they are written", || async { site.live_orders().await.len() == 300 }).await;
     let just_above = 1.3 * 300.0 / began.elapsed().as_secs_f64();
+    assert!(measured.stop().await.success());
+    let worker = slow("w").set("GATE_BUSY_AFTER_MS", 1_000).start();
+    worker.says("worker started").await;
 
     let (mut order, mut admitted, mut changes, mut was_busy, mut oldest_ms) = (300_i64, 300, 0, false, 0.0);
     let (began, mut looked) = (Instant::now(), Instant::now());
