@@ -340,3 +340,30 @@ async fn one_flooded_partition_keeps_no_quiet_one_waiting() {
     assert!(longest < Duration::from_secs(1), "{longest:?}");
     assert!(worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_id_names_another_partition_is_found_where_it_is() {
+    let site = Site::open().await;
+    let program = program(&site, TAGS);
+    // A producer's own ids: voucher 1 belongs to the partition 1 (number 1), and the low bits of the ids say 0, 2 and 63.
+    let orders = [6_400, 6_402, 6_463];
+    program.run("voucher load --voucher 1 --stock 10").expect(0);
+    for order in orders {
+        program.run(&format!("admit --voucher 1 --user {order} --order {order}")).expect(0);
+    }
+    for order in orders {
+        let shown = program.run(&format!("order show {order}")).expect(0);
+        assert!(shown.stdout.contains("voucher 1: admitted"), "{shown:#?}");
+        assert!(!shown.all().contains("never admitted"), "{shown:#?}");
+        let json = program.run(&format!("order show {order} --json")).expect(0).json();
+        assert_eq!(json["fate"]["is"], "undelivered", "{json:#}");
+    }
+    let unknown = program.run("order show 6404").expect(1);
+    assert!(unknown.all().contains("none of the 3 partitions"), "{unknown:#?}");
+    // One that is away may have it.
+    let key = "{0}:stream.orders.dead";
+    site.redis_says(&["SET", key, "no stream"]).await;
+    let unsure = program.run("order show 6405").expect(3);
+    assert!(unsure.all().contains("{0}"), "{unsure:#?}");
+    program.run("order show 6400").expect(0);
+}

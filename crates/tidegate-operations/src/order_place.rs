@@ -29,18 +29,32 @@ pub struct OrderPlace<'a> {
 #[error("{0}: MySQL shards gave no answer: {1}. Where the voucher is known, say --voucher")]
 pub struct ShardsAway(pub String, pub String);
 
-impl<'a> OrderPlace<'a> {
-    /// The partition of `voucher`; where that is not known, of the voucher that MySQL has the order of; and otherwise the one
-    /// that the id itself names. MySQL is asked only then.
+/// The partitions in which an order may be.
+#[derive(Clone, Debug)]
+pub struct OrderPlaces<'a> {
+    /// The likeliest first; only one where it is certain.
+    pub all: Vec<&'a SystemSettings>,
+    /// The first is the one that the id of the order names.
+    is_first_named: bool,
+    /// Nobody said so but the order's id, if anybody.
+    pub are_guessed: bool,
+    /// As [`OrderPlace::away`].
+    pub away: Vec<String>,
+}
+
+impl<'a> OrderPlaces<'a> {
+    /// The partition of `voucher`; where that is not known, of the voucher that MySQL has the order of; and otherwise all, first
+    /// the one that the id itself names. MySQL is asked only then.
     ///
     /// # Errors
-    /// When nothing of that tells.
+    /// When the voucher belongs to none of these partitions.
     pub async fn find(
         system: &'a System,
         order: OrderId,
         voucher: Option<VoucherId>,
-    ) -> anyhow::Result<OrderPlace<'a>> {
-        let certain = |system| Self { system, is_guessed: false, away: Vec::new() };
+    ) -> anyhow::Result<OrderPlaces<'a>> {
+        let certain =
+            |own| Self { all: vec![own], is_first_named: false, are_guessed: false, away: Vec::new() };
         if let [only] = system.partitions() {
             return Ok(certain(only));
         }
@@ -60,19 +74,37 @@ impl<'a> OrderPlace<'a> {
                 _ => {}
             }
         }
-        let named =
-            system.partitions().iter().find(|own| own.partition().index() == Partition::index_in(order));
-        if named.is_none() && !away.is_empty() {
-            return Err(
-                ShardsAway(format!("whether there is an order {order} is unknown"), away.join("; ")).into()
-            );
-        }
-        let named = named.ok_or_else(|| {
-            InvalidInput(format!(
+        let is_named = |own: &&SystemSettings| own.partition().index() == Partition::index_in(order);
+        let (mut all, others): (Vec<_>, Vec<_>) = system.partitions().iter().partition(is_named);
+        let is_first_named = !all.is_empty();
+        all.extend(others);
+        Ok(Self { all, is_first_named, are_guessed: true, away })
+    }
+}
+
+impl<'a> OrderPlace<'a> {
+    /// The first of [`OrderPlaces::find`].
+    ///
+    /// # Errors
+    /// When nothing tells which it is.
+    pub async fn find(
+        system: &'a System,
+        order: OrderId,
+        voucher: Option<VoucherId>,
+    ) -> anyhow::Result<OrderPlace<'a>> {
+        let OrderPlaces { all, is_first_named, are_guessed, away } =
+            OrderPlaces::find(system, order, voucher).await?;
+        if are_guessed && !is_first_named {
+            if !away.is_empty() {
+                let why = format!("whether there is an order {order} is unknown");
+                return Err(ShardsAway(why, away.join("; ")).into());
+            }
+            return Err(InvalidInput(format!(
                 "MySQL does not know order {order}, and its id names no partition: say --voucher, or --partition TAG"
             ))
-        })?;
-        Ok(Self { system: named, is_guessed: true, away })
+            .into());
+        }
+        Ok(Self { system: all[0], is_guessed: are_guessed, away })
     }
 }
 

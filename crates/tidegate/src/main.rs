@@ -139,12 +139,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Consumers(ConsumersCommand::Remove(args)) => {
             over_all(system, async |system| commands::consumers_remove::run(system, args).await).await
         }
-        Command::Order(OrderCommand::Show(args)) => {
-            place_of(system, args.order, args.voucher)
-                .await?
-                .conclude(async |system| commands::order_show::run(system, args).await)
-                .await
-        }
+        Command::Order(OrderCommand::Show(args)) => commands::order_show::run(system, args).await,
         Command::Order(OrderCommand::Find(args)) => {
             over_any(system, async |system| commands::order_find::run(system, args).await).await
         }

@@ -250,15 +250,7 @@ impl<'a> Place<'a> {
         self,
         look: impl AsyncFnOnce(&'a SystemSettings) -> anyhow::Result<Exit>,
     ) -> anyhow::Result<Exit> {
-        let exit = look(self.0.system).await?;
-        if exit == Exit::Ok || self.0.away.is_empty() {
-            return Ok(exit);
-        }
-        print_note(&format!(
-            "UNKNOWN: a MySQL shard that may have the order gave no answer: {}. With --voucher, only its own is asked.",
-            self.0.away.join("; ")
-        ));
-        Ok(Exit::Unknown)
+        Ok(unless_away(look(self.0.system).await?, &self.0.away))
     }
 
     /// The partition, for a change, which is not to be guessed while a shard is away.
@@ -271,6 +263,18 @@ impl<'a> Place<'a> {
             away => Err(ShardsAway("nothing was changed".to_owned(), away.join("; ")).into()),
         }
     }
+}
+
+/// How a look for an order ends while these shards gave no answer: what it has not found may be there.
+pub fn unless_away(exit: Exit, away: &[String]) -> Exit {
+    if exit == Exit::Ok || away.is_empty() {
+        return exit;
+    }
+    print_note(&format!(
+        "UNKNOWN: a MySQL shard that may have the order gave no answer: {}. With --voucher, only its own is asked.",
+        away.join("; ")
+    ));
+    Exit::Unknown
 }
 
 impl Whole {

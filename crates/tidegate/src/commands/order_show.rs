@@ -7,10 +7,13 @@ mod sentence;
 mod text;
 
 use clap::Args;
+use futures_util::future::join_all;
 use serde::Serialize;
 use tidegate_operations::{
-    SystemSettings,
+    System, SystemSettings,
+    order_place::OrderPlaces,
     order_show::{OrderQuery, OrderRecords, OrderReport, show_order},
+    text::counted,
 };
 use tidegate_orders::{Keys, OrderId, OrderStatus, UserId, VoucherId};
 
@@ -20,7 +23,12 @@ use self::{
     sentence::sentence,
 };
 use crate::{
-    entry_arg::EntryArg, exit::Exit, invocation::Invocation, operator::ProgressBar, output::OutputArgs,
+    entry_arg::EntryArg,
+    exit::Exit,
+    invocation::Invocation,
+    operator::ProgressBar,
+    output::{OutputArgs, print_note},
+    partitions::unless_away,
 };
 
 /// Of each stream.
@@ -41,7 +49,8 @@ An id tells neither voucher nor entry. If MySQL and the dead letters do not know
 looks into the journals of the vouchers with the highest ids, and then into all journals that
 Redis holds. It also searches the stream: around the time within the id, if `tidegate admit`
 made it, and then from the end. --voucher, --user and --entry save these searches. It says what
-it did not search.
+it did not search. With partitions, it looks first where the id says that the order is, and then in
+all other partitions.
 
 Exits with 1 if nothing was found, and with 3 if a store is away, after showing what it can.";
 
@@ -108,15 +117,57 @@ impl Conclusion {
 /// Shows the order.
 ///
 /// # Errors
-/// When stdout cannot be written to.
-pub async fn run(settings: &SystemSettings, args: &OrderShowArgs) -> anyhow::Result<Exit> {
+/// When the voucher is of no partition that was chosen, or stdout cannot be written to.
+pub async fn run(system: &System, args: &OrderShowArgs) -> anyhow::Result<Exit> {
     let OrderShowArgs { order, voucher, user, ref entry, scan, .. } = *args;
     let entry = entry.as_ref().map(|entry| entry.id);
     let query = OrderQuery { order, voucher, user, entry, budget: scan };
-    let progress = ProgressBar::new();
-    let report = show_order(settings, query, &progress).await;
-    drop(progress);
+    let places = OrderPlaces::find(system, order, voucher).await?;
+    let (settings, report) = look_in(&places, query).await;
+    let exit = print(settings, query, report, &args.output)?;
+    Ok(unless_away(exit, &places.away))
+}
 
+/// Looks in the likeliest partition, and in all others if nothing is there. Answers with the partition that has the order, or with
+/// the likeliest one.
+async fn look_in<'a>(places: &OrderPlaces<'a>, query: OrderQuery) -> (&'a SystemSettings, OrderReport) {
+    let progress = ProgressBar::new();
+    let (first, others) = (places.all[0], &places.all[1..]);
+    let mut report = show_order(first, query, &progress).await;
+    if others.is_empty() || !report.records.is_unknown() {
+        return (first, report);
+    }
+    // On the heap: each of these futures is large.
+    let asked = others.iter().map(async |own| (*own, show_order(own, query, &progress).await));
+    let mut found = None;
+    for (own, other) in join_all(asked.map(Box::pin)).await {
+        if !other.records.is_unknown() {
+            found = found.or(Some((own, other)));
+        } else {
+            let errors = other.records.errors.iter();
+            report
+                .records
+                .errors
+                .extend(errors.map(|error| format!("partition {}: {error}", own.partition())));
+        }
+    }
+    drop(progress);
+    if let Some((own, found)) = found {
+        print_note(&format!("order {} is in partition {}", query.order, own.partition()));
+        return (own, found);
+    }
+    let all = counted(places.all.len() as u64, "partition");
+    let said = if report.records.errors.is_empty() { "knows" } else { "that answered knows" };
+    print_note(&format!("none of the {all} {said} order {}", query.order));
+    (first, report)
+}
+
+fn print(
+    settings: &SystemSettings,
+    query: OrderQuery,
+    report: OrderReport,
+    output: &OutputArgs,
+) -> anyhow::Result<Exit> {
     let (keys, stream) = (Keys::new(settings.keys.clone()), settings.stream_names().stream);
     let claim_idle_ms = u64::try_from(settings.fleet.claim_idle.as_millis()).unwrap_or(u64::MAX);
     let mut conclusion = Conclusion::of(&report, &RedisNames { stream, keys }, claim_idle_ms);
@@ -125,8 +176,8 @@ pub async fn run(settings: &SystemSettings, args: &OrderShowArgs) -> anyhow::Res
     let note = shell.note().filter(|_| conclusion.commands.iter().any(is_ours));
     conclusion.commands.iter_mut().for_each(|command| *command = shell.complete(command));
     let (user, records) = (report.records.user(&query), report.records);
-    let shown = ShownOrder { order, conclusion, records, user, note };
-    args.output.print(&shown, text::render)?;
+    let shown = ShownOrder { order: query.order, conclusion, records, user, note };
+    output.print(&shown, text::render)?;
     Ok(match (shown.records.errors.is_empty(), shown.records.is_unknown()) {
         (false, _) => Exit::Failed,
         (true, true) => Exit::No,
