@@ -1,4 +1,4 @@
-//! Changes the list of a system's partitions in a quiet hour: sales are closed, streams run empty, workers end, the keys of vouchers
+//! Changes the list of a system's partitions in a quiet hour: sales are closed, streams run empty, workers end, gates over HTTP let go of the list before, the keys of vouchers
 //! that change their place move, sales are opened. Each partition keeps how far it is, so a change that was killed goes on where it
 //! stood when the same is asked again, and another one is refused until then.
 
@@ -95,7 +95,7 @@ impl PartitionChange {
                     ChangeStep::Stopping
                 }
                 ChangeStep::Stopping => {
-                    if !self.wait_for_workers(job).await? {
+                    if !self.wait_for_processes(job).await? {
                         return Ok(End::Stopped);
                     }
                     // A sale that was loaded meanwhile, and entries that came without asking the gate.

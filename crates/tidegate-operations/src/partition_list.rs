@@ -1,7 +1,7 @@
 //! The list of a system's partitions, which each of them keeps. With another list, vouchers would belong elsewhere: whoever has one
 //! does not begin. While the list is changed, each keeps how far that is.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Context;
 use fred::{clients::Pool, interfaces::KeysInterface, types::SetOptions};
@@ -132,6 +132,47 @@ impl KeptList {
     }
 }
 
+/// What the system's list is to a process that follows it.
+#[derive(Debug)]
+pub enum Standing {
+    /// It is the list of the process.
+    Own,
+    /// It is being changed, and nobody works until that is done: why.
+    Changing(InvalidInput),
+    /// It is another one, and why this list is none of the system's.
+    Other(Vec<String>, InvalidInput),
+    /// Partitions keep different lists, which is no step of any change: which.
+    Mixed(InvalidInput),
+}
+
+/// What partitions of this list keep, taken together. None: not one of them told.
+#[must_use]
+pub fn standing(kept: &[KeptList], own: &[String]) -> Option<Standing> {
+    kept.first()?;
+    let refusals: Vec<(&KeptList, InvalidInput)> =
+        kept.iter().filter_map(|it| Some((it, it.refusal(own)?))).collect();
+    let is_changing = |kept: &KeptList| matches!(kept, KeptList::Changing(_));
+    let changing = refusals.iter().position(|(kept, _)| is_changing(kept));
+    let settled = |kept: &KeptList| match kept {
+        KeptList::Settled(tags) => Some(tags.clone()),
+        _ => None,
+    };
+    let lists: BTreeSet<Vec<String>> = kept.iter().filter_map(settled).collect();
+    let first = refusals.into_iter().nth(changing.unwrap_or(0));
+    Some(match first {
+        None => Standing::Own,
+        Some((KeptList::Changing(_), why)) => Standing::Changing(why),
+        Some(_) if lists.len() > 1 => {
+            let lists: Vec<String> = lists.iter().map(|tags| named_list(tags)).collect();
+            Standing::Mixed(InvalidInput(format!(
+                "partitions keep different lists: {}. See tidegate partitions show",
+                lists.join("; ")
+            )))
+        }
+        Some((kept, why)) => Standing::Other(settled(kept).unwrap_or_default(), why),
+    })
+}
+
 /// A list, as people read it.
 #[must_use]
 pub fn named_list(tags: &[String]) -> String {
@@ -162,11 +203,9 @@ pub async fn keep(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<()>
 /// As [`keep`].
 pub async fn compare(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<()> {
     let partition = settings.partition();
-    let kept = match KeptList::read(redis, &Keys::new(settings.keys.clone())).await {
-        // Whoever has no partitions may have no right to look, and hears of an outage from what it does next.
+    let kept = match read_kept(settings, redis).await {
+        // It hears of an outage from what it does next.
         Err(_) if partition.tag().is_none() => KeptList::Nothing,
-        // It has arrived at another node already, or there is none. The other partitions have theirs.
-        Err(error) if is_slot_moving(&error) => KeptList::Nothing,
         kept => kept?,
     };
     match kept.refusal(partition.tags()) {
@@ -175,9 +214,23 @@ pub async fn compare(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<
     }
 }
 
-fn is_slot_moving(error: &anyhow::Error) -> bool {
-    let of_client = error.downcast_ref::<fred::error::Error>().cloned();
-    of_client.is_some_and(|error| RedisError::from(error).is_slot_moving())
+/// What the partition of these settings keeps, as far as it matters to whoever works with it.
+///
+/// # Errors
+/// When Redis does not answer, or the key holds something else than a list.
+pub async fn read_kept(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<KeptList> {
+    let kept = KeptList::read(redis, &Keys::new(settings.keys.clone())).await;
+    kept.or_else(|error| match of_redis(&error) {
+        // It has arrived at another node already, or there is none. The other partitions have theirs.
+        Some(known) if known.is_slot_moving() => Ok(KeptList::Nothing),
+        // Whoever has no partitions may have no right to look.
+        Some(known) if known.is_refusal() && settings.partition().tag().is_none() => Ok(KeptList::Nothing),
+        _ => Err(error),
+    })
+}
+
+fn of_redis(error: &anyhow::Error) -> Option<RedisError> {
+    Some(error.downcast_ref::<fred::error::Error>()?.clone().into())
 }
 
 /// Returns when the system has another list than the settings, and says so. A look that fails is no answer.
@@ -231,5 +284,27 @@ mod tests {
         assert!(!is_refused(&KeptList::Settled(before.clone()), &before));
         assert!(is_refused(&KeptList::Settled(after), &before));
         assert!(is_refused(&KeptList::Settled(tags("")), &before));
+    }
+
+    #[test]
+    fn who_follows_the_list_waits_for_all_partitions_and_takes_no_list_of_which_some_are_unsure() {
+        let (before, after) = (tags("3,1"), tags("3,1,0,11"));
+        let settled = |tags: &[String]| KeptList::Settled(tags.to_vec());
+        let at = |step| KeptList::Changing(ListChange { from: before.clone(), to: after.clone(), step });
+        let standing = |kept: &[KeptList]| match standing(kept, &before) {
+            None => "none",
+            Some(Standing::Own) => "own",
+            Some(Standing::Changing(_)) => "changing",
+            Some(Standing::Other(to, _)) if to == after => "other",
+            Some(Standing::Other(..)) => "wrong",
+            Some(Standing::Mixed(_)) => "mixed",
+        };
+        assert_eq!(standing(&[]), "none");
+        assert_eq!(standing(&[settled(&before), KeptList::Nothing]), "own");
+        assert_eq!(standing(&[settled(&before), at(ChangeStep::Draining)]), "own");
+        assert_eq!(standing(&[at(ChangeStep::Draining), at(ChangeStep::Stopping)]), "changing");
+        assert_eq!(standing(&[settled(&after), at(ChangeStep::Opening)]), "changing");
+        assert_eq!(standing(&[settled(&after), settled(&after)]), "other");
+        assert_eq!(standing(&[settled(&after), settled(&before)]), "mixed");
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
-use tidegate_orders::{Keys, sale, worker_hands};
+use tidegate_orders::{Keys, gate_notes, sale, worker_hands};
 use tidegate_stream::inspect;
 
 use crate::{
@@ -36,6 +36,8 @@ pub struct PartitionView {
     pub dead_letters: u64,
     /// Worker processes that live.
     pub workers: u64,
+    /// Gates over HTTP that live and work with a list.
+    pub gates: u64,
 }
 
 impl PartitionView {
@@ -74,6 +76,7 @@ impl PartitionView {
             entries: status.group.map_or(status.length, |group| group.pending + group.undelivered.number()),
             dead_letters: status.dead,
             workers: worker_hands::read_all(redis, &keys).await?.len() as u64,
+            gates: gate_notes::read_all(redis, &keys).await?.len() as u64,
         })
     }
 }

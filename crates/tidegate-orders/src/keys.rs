@@ -15,6 +15,8 @@ use crate::{
 
 /// Behind the key of a heartbeat.
 pub(crate) const HANDS: &str = ":hands";
+/// Between the key of the list of partitions and the name of a gate.
+const GATE: &str = ":gate:";
 /// Between a key and the id of the rebuild that fills a new one.
 const STAGED: &str = ":rebuild:";
 
@@ -312,6 +314,12 @@ impl Keys {
         format!("{}:retired", self.templates.partitions).into()
     }
 
+    /// Which list of partitions the gate over HTTP of this name works with.
+    #[must_use]
+    pub fn gate(&self, name: &str) -> Key {
+        format!("{}{GATE}{name}", self.templates.partitions).into()
+    }
+
     /// The partition whose keys these are.
     #[must_use]
     pub fn partition(&self) -> &Partition {
@@ -363,6 +371,11 @@ pub(crate) struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
+    /// All keys that begin so.
+    pub(crate) const fn beginning(before: &'a str) -> Self {
+        Self { before, after: "" }
+    }
+
     fn new(template: &'a str, placeholder: &str) -> Self {
         let (before, after) = halves(template, placeholder);
         Self { before, after }

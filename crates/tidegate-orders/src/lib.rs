@@ -7,6 +7,7 @@ pub mod delist;
 pub mod event;
 pub mod fleet_mark;
 pub mod gate;
+pub mod gate_notes;
 pub mod handler;
 pub mod journal;
 pub mod keys;

@@ -1,9 +1,9 @@
-//! Closes all sales, and waits until streams are empty and workers have ended.
+//! Closes all sales, and waits until streams are empty, workers have ended and gates have heard of it.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::bail;
-use tidegate_orders::worker_hands;
+use tidegate_orders::{gate_notes, worker_hands};
 use tidegate_stream::inspect;
 use tokio::time::sleep;
 
@@ -67,19 +67,23 @@ impl PartitionChange {
         }
     }
 
-    /// Waits until no worker lives. False: told to stop before.
-    pub(super) async fn wait_for_workers(&self, job: &Job) -> anyhow::Result<bool> {
+    /// Waits until no worker lives and no gate works with the list before. False: told to stop before.
+    pub(super) async fn wait_for_processes(&self, job: &Job) -> anyhow::Result<bool> {
         for looks in 0_u32.. {
-            let workers = self.living_workers().await?;
-            if workers.is_empty() {
+            let (workers, gates) = (self.living_workers().await?, self.working_gates().await?);
+            if workers.is_empty() && gates.is_empty() {
                 break;
             }
             if job.is_stopped() {
                 return Ok(false);
             }
             if looks % SAY_EVERY == 0 {
-                let names: Vec<_> = workers.into_iter().collect();
-                job.progress.say(&format!("waiting until these workers have ended: {}", names.join(", ")));
+                for (names, what) in [(workers, "workers have ended"), (gates, "gates have heard of it")] {
+                    if !names.is_empty() {
+                        let names: Vec<_> = names.into_iter().collect();
+                        job.progress.say(&format!("waiting until these {what}: {}", names.join(", ")));
+                    }
+                }
             }
             sleep(LOOK_EVERY).await;
         }
@@ -99,6 +103,17 @@ impl PartitionChange {
         let mut names = BTreeSet::new();
         for place in &self.places.old {
             names.extend(worker_hands::read_all(&place.redis, &place.keys).await?.into_keys());
+        }
+        Ok(names)
+    }
+
+    /// Gates over HTTP that work with the list before.
+    pub(super) async fn working_gates(&self) -> anyhow::Result<BTreeSet<String>> {
+        let (from, _) = self.lists();
+        let mut names = BTreeSet::new();
+        for place in &self.places.old {
+            let gates = gate_notes::read_all(&place.redis, &place.keys).await?;
+            names.extend(gates.into_iter().filter(|(_, list)| *list == from).map(|(name, _)| name));
         }
         Ok(names)
     }

@@ -48,6 +48,8 @@ pub struct ChangePlan {
     pub entries: u64,
     /// Worker processes that live, and end by themselves.
     pub workers: u64,
+    /// Gates over HTTP that work with the list before, and follow by themselves.
+    pub gates: u64,
     /// Dead letters, which have to be ended before.
     pub dead_letters: u64,
 }
@@ -110,6 +112,7 @@ impl PartitionChange {
             moving: 0,
             entries: self.open_entries().await?,
             workers: self.living_workers().await?.len() as u64,
+            gates: self.working_gates().await?.len() as u64,
             dead_letters: self.dead_letters().await?,
         };
         let mut limited = None;

@@ -50,12 +50,13 @@ fn text(view: &PartitionView) -> String {
     };
     let master = view.master.as_ref().map(|master| format!(", on {master}"));
     format!(
-        "number {}{}: {list}; {}, {} to be settled, {}, {}",
+        "number {}{}: {list}; {}, {} to be settled, {}, {}, {}",
         view.number,
         master.unwrap_or_default(),
         counted(view.vouchers, "voucher"),
         counted(view.entries, "entry"),
         counted(view.dead_letters, "dead letter"),
-        counted(view.workers, "worker")
+        counted(view.workers, "worker"),
+        counted(view.gates, "gate")
     )
 }
