@@ -3,9 +3,11 @@
 mod beside_worker;
 mod callers;
 mod connections;
+mod http_rules;
 mod keys;
 mod looks;
 mod metrics;
+mod refusals;
 mod regions;
 mod rights;
 mod sold_out;

@@ -2,16 +2,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     num::NonZeroU32,
     process::{Child, Stdio},
     time::Duration,
 };
 
+use hyper::Method;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use rand::RngExt;
+use serde_json::json;
 use sqlx::AssertSqlSafe;
 use tidegate_lab::{Proxy, Seeds};
 use tidegate_orders::{
@@ -22,6 +25,7 @@ use tokio::time::sleep;
 
 use crate::{
     ground::sql,
+    http_gate::{address_of, ask, listening, post},
     program::{Program, Run},
     site::{Site, WorkerPlan, redis_pool, until},
 };
@@ -390,4 +394,128 @@ async fn what_comes_late_into_a_stream_that_is_no_more_is_written_all_the_same()
     until("both are written", || async { ground.site.orders().await.len() == 2 }).await;
     until("the old stream is empty", || async { ground.site.open_entries().await == Some(0) }).await;
     assert!(worker.stop().await.success());
+}
+
+impl Ground {
+    /// Every voucher is asked for at this gate, by a new user each.
+    async fn buy_at(&mut self, gate: SocketAddr) {
+        for voucher in VOUCHERS {
+            let user = self.next_user;
+            self.next_user += 1;
+            let answer = post(gate, &json!({ "voucherId": voucher.to_string(), "userId": user })).await;
+            assert_eq!(answer.status, 202, "voucher {voucher}: {:#}", answer.body);
+            let order = answer.body["orderId"].as_str().and_then(|id| id.parse().ok()).expect("an id");
+            let known = self.admitted.insert(order, (user, voucher));
+            assert_eq!(known, None, "order id {order} was given out twice");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_each_that_has_not_heard_of_it()
+ {
+    let (from, to) = ("3,1", "1,0,3,11");
+    let mut ground = Ground::open(from).await;
+    let mut worker = ground.worker("w", from).start();
+    let gate = |name: &str| ground.worker(name, from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let (own, frozen) = (gate("own"), gate("frozen"));
+    let (address, of_frozen) = (address_of(&own).await, address_of(&frozen).await);
+    ground.buy_at(address).await;
+    ground.all_written().await;
+    let shown = ground.program(from).run("partitions show").expect(0);
+    assert!(shown.stdout.contains("1 worker, 2 gates"), "{shown:#?}");
+
+    // One gate hears nothing of it for a while: nothing moves meanwhile.
+    frozen.signal(Signal::SIGSTOP);
+    let mut change = ground.program(from).command(&["partitions", "change", "--to", to, "--yes"]);
+    let change = change.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let change = change.expect("it starts");
+    until("the other one lets go of the list before", || async {
+        let ready = ask(address, Method::GET, "/readyz", &[], "").await;
+        ready.status == 503 && ready.text.contains("are being changed from 3,1 to 1,0,3,11")
+    })
+    .await;
+    assert_eq!(worker.ended().await.code(), Some(2));
+    for voucher in VOUCHERS {
+        let answer = post(address, &json!({ "voucherId": voucher, "userId": 900 })).await;
+        assert_eq!(
+            (answer.status, &answer.body["type"]),
+            (503, &json!("/problems/paused")),
+            "{:#}",
+            answer.body
+        );
+    }
+    let shown = ground.program(from).run("partitions show").expect(1);
+    assert!(shown.stdout.contains("(stopping)") && shown.stdout.contains("0 workers, 1 gate"), "{shown:#?}");
+    frozen.signal(Signal::SIGCONT);
+    let changed = Run::from(change.wait_with_output().expect("it ends")).expect(0);
+    assert!(changed.all().contains("waiting until these gates have heard of it"), "{changed:#?}");
+
+    // Nobody has started them again, and they sell all vouchers, also those that have moved.
+    for address in [address, of_frozen] {
+        until("it has the new list", || async {
+            ask(address, Method::GET, "/readyz", &[], "").await.status == 200
+        })
+        .await;
+        ground.buy_at(address).await;
+    }
+    let shown = ground.program(to).run("partitions show").expect(0);
+    assert!(shown.stdout.contains("0 workers, 2 gates"), "{shown:#?}");
+    assert!(own.log().contains("the gate goes on with the list"), "{}", own.log());
+    // One with the list before takes that of the system.
+    let late = ground.worker("late", from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let of_late = address_of(&late).await;
+    ground.buy_at(of_late).await;
+
+    let worker = ground.worker("next", to).start();
+    ground.all_written().await;
+    ground.adds_up(to);
+    ground.units_are(to).await;
+    assert!(worker.stop().await.success());
+    for gate in [own, frozen, late] {
+        assert!(gate.stop().await.success());
+    }
+    let shown = ground.program(to).run("partitions show").expect(0);
+    assert!(shown.stdout.contains("0 workers, 0 gates"), "a gate that stops says so: {shown:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_stays_with_its_list_when_a_change_is_given_up_and_one_of_a_partition_alone_says_why_it_is_not_ready()
+ {
+    let (from, to) = ("3,1", "1,0,3,11");
+    let mut ground = Ground::open(from).await;
+    let gate = ground.worker("all", from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let alone = ground.worker("alone", from).set("GATE_LISTEN", "127.0.0.1:0");
+    let alone = alone.start_with(&["--partition", "1", "gate"]);
+    let (address, of_alone) = (address_of(&gate).await, listening(&alone).await);
+    ground.buy_at(address).await;
+    // Without a worker it stays at its first step.
+    let mut change = ground.begin_change(from, to);
+    until("all sales are closed", || async {
+        !ground.site.redis_says(&["HGET", "{1}:seckill:voucher:7", "moving"]).await.is_null()
+    })
+    .await;
+    kill(Pid::from_raw(i32::try_from(change.id()).unwrap()), Signal::SIGINT).expect("it is there");
+    assert_eq!(change.wait().expect("it ends").code(), Some(6));
+    assert_eq!(ask(address, Method::GET, "/readyz", &[], "").await.status, 200, "its list still holds");
+    ground.change(from, from).await.expect(0);
+    ground.buy_at(address).await;
+
+    let mut worker = ground.worker("w", from).start();
+    ground.all_written().await;
+    ground.change(from, to).await.expect(0);
+    assert_eq!(worker.ended().await.code(), Some(2));
+    until("it says why", || async {
+        let ready = ask(of_alone, Method::GET, "/readyz", &[], "").await;
+        ready.status == 503 && ready.text.contains("the system has the partitions 1,0,3,11")
+    })
+    .await;
+    until("the other one goes on", || async {
+        ask(address, Method::GET, "/readyz", &[], "").await.status == 200
+    })
+    .await;
+    ground.buy_at(address).await;
+    for gate in [gate, alone] {
+        assert!(gate.stop().await.success());
+    }
 }

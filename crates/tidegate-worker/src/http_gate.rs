@@ -9,12 +9,14 @@ mod accepting;
 mod attempts;
 mod caller;
 mod counters;
+mod following;
 mod gates;
 mod open_files;
 mod openapi;
 mod ordering;
 mod pages;
 mod problem;
+mod refusals;
 mod request;
 mod tls;
 mod tutorial;
@@ -48,10 +50,17 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{accepting::Accepting, caller::Caller, gates::Gates, ordering::Ordering, pages::Pages, tls::Tls};
+use self::{
+    accepting::Accepting,
+    caller::Caller,
+    following::{Following, Surroundings},
+    pages::Pages,
+    refusals::Refusals,
+    tls::{NoTls, Tls},
+};
 use crate::{
     http_server::{answer_or_leave, listen_on},
-    order_pages::{OrderPages, OrderWatch, Room},
+    order_pages::Room,
     service::Service,
     settings::GateSettings,
 };
@@ -90,6 +99,7 @@ pub async fn serve(
 /// A gate that listens, and has let nobody in yet.
 pub struct HttpGate {
     house: House,
+    following: Arc<Following>,
     door: Accepting,
     leave_for: Duration,
 }
@@ -101,7 +111,7 @@ impl Service for GateService {
     async fn state(&self) -> (bool, String) {
         match self.0.why_not_ready().await {
             None => (true, "admitting orders".to_owned()),
-            Some(why) => (false, why.to_owned()),
+            Some(why) => (false, why),
         }
     }
 
@@ -132,10 +142,18 @@ impl HttpGate {
         })?;
         let places = Arc::new(Semaphore::new(open_files::connections_that_fit(settings.connections)));
         let closing = CancellationToken::new();
-        let pages = Arc::new(pages(system, settings, sold_out, &stop, &closing)?);
-        tracing::info!(address = %listener.local_addr().unwrap_or(address), "gate listens");
+        let address = listener.local_addr().unwrap_or(address);
+        let refusals = Refusals::default();
+        let surroundings = Surroundings {
+            sold_out: Arc::clone(sold_out),
+            refusals: refusals.clone(),
+            closing: closing.clone(),
+        };
+        let following = Arc::new(Following::begin(system, name(address), surroundings)?);
+        let pages = Arc::new(Pages::new(Arc::clone(&following), refusals, settings.clone(), stop.clone()));
+        tracing::info!(%address, "gate listens");
         let house = House { pages, tls, places, stop, closing, graceful: GracefulShutdown::new() };
-        Ok(Self { house, door: Accepting::on(listener), leave_for: settings.leave_for })
+        Ok(Self { house, following, door: Accepting::on(listener), leave_for: settings.leave_for })
     }
 
     /// What a service manager is told of it, while it serves.
@@ -152,12 +170,14 @@ impl HttpGate {
     /// # Errors
     /// None at present.
     pub async fn serve(self, stop_within: Duration) -> anyhow::Result<Stopped> {
-        let Self { house, door, leave_for } = self;
+        let Self { house, following, door, leave_for } = self;
         let stopped = tokio::select! {
             never = house.let_in(door) => match never {},
+            never = following.run() => match never {},
             stopped = house.leave(leave_for) => stopped,
         };
         house.closing.cancel();
+        following.end().await;
         if timeout_at(stopped + stop_within, house.graceful.shutdown()).await.is_err() {
             tracing::warn!(
                 "some callers had no answer when the gate stopped: each may ask again with the same order id"
@@ -168,21 +188,10 @@ impl HttpGate {
     }
 }
 
-/// What answers. Redis is waited for, and orders are watched, until `closing`.
-fn pages(
-    system: &System,
-    settings: &GateSettings,
-    sold_out: &Arc<SoldOut>,
-    stop: &CancellationToken,
-    closing: &CancellationToken,
-) -> anyhow::Result<Pages> {
-    let gates = Arc::new(Gates::connect(system, sold_out, closing)?);
-    let watch = Arc::new(OrderWatch::new(gates.stores()));
-    let orders = OrderPages::new(Arc::clone(&watch), ORDER_ROOM, closing.clone());
-    let ordering = Ordering::new(Arc::clone(&gates), Arc::clone(sold_out));
-    // Ends with the process: an answer that is on its way at the stop may wait for it.
-    tokio::spawn(async move { watch.run().await });
-    Ok(Pages::new(gates, ordering, orders, settings.clone(), stop.clone()))
+/// Tells a gate from all others to whoever has to wait for it.
+fn name(address: SocketAddr) -> String {
+    let host = gethostname::gethostname();
+    format!("{}:{}-{:08x}", host.display(), address.port(), rand::random::<u32>())
 }
 
 /// Where callers are let in.
@@ -259,7 +268,13 @@ impl Talk {
         let (closing, within) = (self.closing.clone(), self.pages.settings().read_within);
         // Nobody is on the way before the handshake is done, so a stop waits for none.
         match closing.run_until_cancelled(tls.accept(client, within)).await {
-            Some(client) => self.http(client?).await,
+            Some(Ok(client)) => self.http(client).await,
+            Some(Err(why)) => {
+                if let NoTls::Certificate(why) = &why {
+                    self.pages.refusals().certificate(self.peer, why);
+                }
+                Err(why.into())
+            }
             None => Ok(()),
         }
     }
@@ -286,6 +301,8 @@ impl Talk {
         let talking = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(head_within)
+            // A client may end its half behind its request, and waits for its answer all the same.
+            .half_close(true)
             .max_buf_size(HEAD_BYTES)
             .serve_connection(TokioIo::new(client), service);
         Ok(watcher.watch(talking).await?)

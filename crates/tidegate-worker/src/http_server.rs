@@ -3,8 +3,9 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use hyper::{
-    HeaderMap,
-    header::{AUTHORIZATION, HeaderValue},
+    HeaderMap, Request, Version,
+    header::{AUTHORIZATION, HOST, HeaderValue},
+    http::uri::Authority,
 };
 use secrecy::{ExposeSecret, SecretString};
 use socket2::SockRef;
@@ -29,6 +30,29 @@ pub fn answer_or_leave(client: &TcpStream, taken_within: Duration) {
     // As well as can be: a socket that has gone meanwhile refuses both.
     let _best_effort = client.set_nodelay(true);
     let _best_effort = SockRef::from(client).set_tcp_user_timeout(Some(taken_within));
+}
+
+/// Checks what RFC 9112 (section 3.2) asks of the head of every request. None: it is right; otherwise what is wrong.
+///
+/// Two servers that read a head with two values differently are how requests are smuggled past the first of them.
+pub fn fault_of_head<B>(request: &Request<B>) -> Option<&'static str> {
+    let headers = request.headers();
+    let mut hosts = headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) if request.version() >= Version::HTTP_11 => Some("the header Host is missing"),
+        (_, Some(_)) => Some("the header Host stands there twice"),
+        (Some(host), None) if !is_host(host) => Some("the header Host is no name of a host"),
+        _ if headers.get_all(AUTHORIZATION).iter().nth(1).is_some() => {
+            Some("the header Authorization stands there twice")
+        }
+        _ => None,
+    }
+}
+
+/// Empty where the client does not know its name; never with a user, as the authority of a URL may have one.
+fn is_host(host: &HeaderValue) -> bool {
+    let host = host.as_bytes();
+    host.is_empty() || !host.contains(&b'@') && Authority::try_from(host).is_ok()
 }
 
 /// Whether a request has the secret, where there is one: `Authorization: Bearer TOKEN`.

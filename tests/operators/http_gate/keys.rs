@@ -45,7 +45,7 @@ async fn a_request_that_is_sent_again_under_its_key_is_the_same_order_at_any_gat
     let is_first = |answer: &&Answer| answer.body["outcome"] == "admitted";
     assert_eq!(answers.iter().filter(is_first).count(), 1);
     let location = answers[0].headers["location"].to_str().expect("text").to_owned();
-    assert_eq!(location, format!("/orders/{}", ids[0].as_str().expect("text")));
+    assert_eq!(location, format!("/orders/{}?voucher=7", ids[0].as_str().expect("text")));
     let entries: u64 = site.client.xlen("stream.orders").await.expect("Redis answers");
     assert_eq!(entries, 1);
 

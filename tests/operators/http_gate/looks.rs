@@ -24,13 +24,14 @@ async fn a_caller_asks_the_gate_what_became_of_the_order_that_it_admitted() {
     let admitted = post(address, &json!({ "voucherId": "7", "userId": "1" })).await;
     let place = admitted.headers["location"].to_str().expect("text").to_owned();
     let get = async |path: &str| ask(address, Method::GET, path, &[], "").await;
-    let waiting = get(&format!("{place}?voucher=7")).await;
+    let waiting = get(&place).await;
     assert_eq!((waiting.status, &waiting.body["state"]), (200, &json!("waiting")), "{:#}", waiting.body);
     assert_eq!(waiting.body["order"], admitted.body["orderId"]);
 
     // Whoever listens hears of the change.
     let mut listener = TcpStream::connect(address).await.expect("the gate listens");
-    let head = format!("GET {place}/events HTTP/1.1\r\nHost: gate\r\n\r\n");
+    let (path, query) = place.split_once('?').expect("the voucher");
+    let head = format!("GET {path}/events?{query} HTTP/1.1\r\nHost: gate\r\n\r\n");
     listener.write_all(head.as_bytes()).await.expect("it is read");
     let mut heard = String::new();
     let mut hear = async |what: &str| {
@@ -56,5 +57,25 @@ async fn a_caller_asks_the_gate_what_became_of_the_order_that_it_admitted() {
     }
     assert_eq!(ask(address, Method::DELETE, &place, &[], "").await.status, 405);
     assert!(worker.stop().await.success());
+    assert!(gate.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_location_of_an_order_leads_to_it_however_many_vouchers_and_orders_there_are() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    // Without the voucher, only the journals of those with the highest ids are looked into, and 500 entries.
+    for voucher in 1..=18 {
+        program.run(&format!("voucher load --voucher {voucher} --stock 2")).expect(0);
+    }
+    for order in 1..=600 {
+        site.add_order(1_000_000 + order, order, 18).await;
+    }
+    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let address = address_of(&gate).await;
+    let admitted = post(address, &json!({ "voucherId": "1", "userId": "1" })).await;
+    let place = admitted.headers["location"].to_str().expect("text").to_owned();
+    let found = ask(address, Method::GET, &place, &[], "").await;
+    assert_eq!((found.status, &found.body["state"]), (200, &json!("waiting")), "{place}: {:#}", found.body);
     assert!(gate.stop().await.success());
 }

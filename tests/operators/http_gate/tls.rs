@@ -1,6 +1,13 @@
 //! The gate over TLS: who is let in, and what happens to everybody else.
 
-use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context;
 use futures_util::future::join_all;
@@ -18,6 +25,7 @@ use tokio_rustls::{
         ClientConfig, RootCertStore,
         crypto::ring,
         pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+        sign::{CertifiedKey, SingleCertAndKey},
     },
 };
 
@@ -48,6 +56,24 @@ fn client(trusts: &Certificates, shows: Option<&Certificates>) -> TlsConnector {
         }
     };
     TlsConnector::from(Arc::new(configuration))
+}
+
+/// A client that shows a certificate whatever it is worth.
+fn showing(
+    trusts: &Certificates,
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(trusts.authority()).expect("a certificate"))
+        .expect("an authority");
+    let key = ring::default_provider().key_provider.load_private_key(key).expect("a key");
+    let shown = Arc::new(CertifiedKey::new(vec![certificate], key));
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder =
+        builder.with_safe_default_protocol_versions().expect("versions").with_root_certificates(roots);
+    TlsConnector::from(Arc::new(builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))))
 }
 
 async fn ask_tls(client: &TlsConnector, gate: SocketAddr, path: &str) -> anyhow::Result<Answer> {
@@ -188,4 +214,54 @@ async fn a_file_that_cannot_be_used_is_told_at_the_start_with_its_setting_and_sh
         assert!(run.all().contains(setting), "{setting}: {run:#?}");
         assert!(!run.all().contains("hunter2") && !run.all().contains("c2Vj"), "{run:#?}");
     }
+}
+
+/// A certificate of version 1, which names no use and no name of a server: that is what `openssl` makes without extensions.
+fn of_version_1(folder: &Path) -> (PathBuf, PathBuf) {
+    let [key, request, certificate] = ["v1.key", "v1.csr", "v1.pem"].map(|name| folder.join(name));
+    let openssl = |line: &str, files: &[&Path]| {
+        let mut files = files.iter();
+        let words = line.split(' ').map(|word| match word {
+            "FILE" => files.next().expect("a file").as_os_str().to_owned(),
+            word => word.into(),
+        });
+        let run = Command::new("openssl").args(words).output().expect("openssl is there");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    };
+    openssl("ecparam -name prime256v1 -genkey -noout -out FILE", &[&key]);
+    openssl("req -new -key FILE -subj /CN=localhost -out FILE", &[&key, &request]);
+    openssl("x509 -req -in FILE -key FILE -days 2 -out FILE", &[&request, &key, &certificate]);
+    // Some of its releases write the key in a form of its own.
+    openssl("pkcs8 -topk8 -nocrypt -in FILE -out FILE", &[&key, &request]);
+    (certificate, request)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_version_1_is_refused_and_the_log_says_why() {
+    let (site, own) = (sale().await, Certificates::make().unwrap());
+    let folder = tempfile::tempdir().expect("a folder");
+    let (certificate, key) = of_version_1(folder.path());
+    let gate = plan(&site, &own).set("GATE_TLS_CLIENT_CA", own.authority().display()).start_as("gate");
+    let known = client(&own, Some(&own));
+    let address = ready(&gate, &known).await;
+    let shown = CertificateDer::from_pem_file(&certificate).expect("a certificate");
+    let secret = PrivateKeyDer::from_pem_file(&key).expect("a key");
+    let old = showing(&own, shown, secret);
+    for _ in 0..20 {
+        assert!(ask_tls(&old, address, "/livez").await.is_err());
+    }
+    gate.says("a certificate of a caller is refused").await;
+    let log = gate.log();
+    let lines =
+        log.lines().filter(|line| line.contains("WARN") && line.contains("a certificate of a caller"));
+    let lines: Vec<&str> = lines.collect();
+    assert!(lines.len() <= 3 && lines[0].contains("version 1"), "{lines:#?}");
+    assert_eq!(ask_tls(&known, address, "/orders").await.expect("an answer").status, 202);
+    assert!(gate.stop().await.success());
+
+    let set = |name: &str, path: &Path| format!("gate.{name}={}", path.display());
+    let (certificate, key) = (set("tls_cert", &certificate), set("tls_key", &key));
+    let args = ["gate", "--set", "gate.listen=127.0.0.1:0", "--set", &certificate, "--set", &key];
+    let run = operator(&site).run_with(&args, &[]).expect(3);
+    assert!(run.all().contains("gate.tls_cert") && run.all().contains("version 1"), "{run:#?}");
 }

@@ -24,7 +24,7 @@ use crate::{
     cached::Cached,
     gather::{Gathered, Gatherer, STORES},
     http_answer::{Answer, JSON, TEXT, answer},
-    http_server::has_token,
+    http_server::{fault_of_head, has_token},
     metrics,
     order_pages::{NoOrderPage, OrderPages, OrderWatch, Room},
     view::{Parts, Phase, View, WorkerView},
@@ -85,6 +85,9 @@ impl Pages {
 
     /// Answers a request. Its body is not looked at.
     pub async fn answer<B>(&self, request: Request<B>) -> Answer {
+        if let Some(fault) = fault_of_head(&request) {
+            return text(StatusCode::BAD_REQUEST, format!("{fault}\n"));
+        }
         let token = self.partitions[0].view.settings().admin.token.as_ref();
         if !has_token(request.headers(), token) {
             let mut answer =

@@ -1,4 +1,6 @@
-//! The gates of all partitions, each of which is there as soon as its Redis answers.
+//! The gates of all partitions of a list, each of which is there as soon as its Redis answers.
+
+mod list;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,12 +12,15 @@ use std::{
 use fred::{clients::Pool, interfaces::ClientLike, types::Value};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use sqlx::MySqlPool;
-use tidegate_operations::{System, SystemSettings, connect, text::error_chain};
+use tidegate_operations::{System, SystemSettings, connect, partition_list, text::error_chain};
 use tidegate_orders::{
     CampaignId, Gate, Keys, OrderIdAllocator, VoucherId,
     gate::{GateError, SoldOut},
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::order_pages::OrderStores;
@@ -41,6 +46,8 @@ pub struct PartitionGate {
     /// How long a command may take.
     pub command_within: Duration,
     redis: Pool,
+    /// On which calls wait for replicas.
+    confirming: Vec<Pool>,
     pub ids: OrderIdAllocator,
 }
 
@@ -49,6 +56,8 @@ pub struct PartitionGate {
 pub struct Gates {
     /// In the order of the partitions.
     partitions: Vec<Arc<PartitionStores>>,
+    /// Told when one more has answered.
+    reached: Arc<Notify>,
     regions: Mutex<Regions>,
 }
 
@@ -67,6 +76,8 @@ type Region = (CampaignId, String);
 #[derive(Debug)]
 struct PartitionStores {
     system: SystemSettings,
+    /// Reached, whatever list of partitions it keeps.
+    redis: OnceLock<Pool>,
     gate: OnceLock<PartitionGate>,
     /// Only asked by whoever looks for an order: nobody is admitted by MySQL.
     mysql: MySqlPool,
@@ -127,7 +138,7 @@ impl Gates {
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
         let mut pools = BTreeMap::new();
-        let mut partitions = Vec::new();
+        let (mut partitions, reached) = (Vec::new(), Arc::new(Notify::new()));
         for settings in system.partitions() {
             let url = settings.mysql.url.reveal().to_owned();
             let mysql = match pools.get(&url) {
@@ -135,17 +146,33 @@ impl Gates {
                 None => connect::mysql_sessions(settings)?.pool(SESSIONS),
             };
             pools.insert(url, mysql.clone());
-            let stores = PartitionStores { system: settings.clone(), gate: OnceLock::new(), mysql };
-            let (stores, sold_out, stop) = (Arc::new(stores), Arc::clone(sold_out), stop.clone());
+            let (redis, gate) = (OnceLock::new(), OnceLock::new());
+            let stores = Arc::new(PartitionStores { system: settings.clone(), redis, gate, mysql });
+            let (sold_out, stop, reached) = (Arc::clone(sold_out), stop.clone(), Arc::clone(&reached));
             partitions.push(Arc::clone(&stores));
             tokio::spawn(async move {
-                let opening = open_patiently(&stores.system, &sold_out);
+                let opening = open_patiently(&stores, &sold_out, &reached);
                 if let Some(gate) = stop.run_until_cancelled(opening).await {
                     let _first = stores.gate.set(gate);
                 }
             });
         }
-        Ok(Self { partitions, regions: Mutex::default() })
+        Ok(Self { partitions, reached, regions: Mutex::default() })
+    }
+
+    fn reached(&self) -> impl Iterator<Item = (&PartitionStores, &Pool)> {
+        self.partitions.iter().filter_map(|own| Some((&**own, own.redis.get()?)))
+    }
+
+    /// Closes all connections.
+    pub async fn close(&self) {
+        for (own, redis) in self.reached() {
+            let confirming = own.gate.get().map(|gate| &gate.confirming[..]).unwrap_or_default();
+            for pool in confirming.iter().chain([redis]) {
+                let _gone = pool.quit().await;
+            }
+            own.mysql.close().await;
+        }
     }
 
     /// The stores of all partitions.
@@ -155,7 +182,11 @@ impl Gates {
 
     /// The gate of a voucher. None: its Redis has not answered yet.
     pub fn of_voucher(&self, voucher: VoucherId) -> Option<&PartitionGate> {
-        self.partitions.iter().find(|own| own.system.partition().owns(voucher))?.gate.get()
+        self.stores_of(voucher)?.gate.get()
+    }
+
+    fn stores_of(&self, voucher: VoucherId) -> Option<&PartitionStores> {
+        self.partitions.iter().map(|own| &**own).find(|own| own.system.partition().owns(voucher))
     }
 
     /// The voucher of a region of a campaign.
@@ -224,16 +255,20 @@ impl Gates {
     }
 }
 
-async fn open_patiently(settings: &SystemSettings, sold_out: &Arc<SoldOut>) -> PartitionGate {
+async fn open_patiently(
+    stores: &PartitionStores,
+    sold_out: &Arc<SoldOut>,
+    reached: &Notify,
+) -> PartitionGate {
     let mut has_told = false;
     loop {
-        match open(settings, sold_out).await {
+        match open(stores, sold_out, reached).await {
             Ok(gate) => return gate,
             Err(error) if has_told => tracing::debug!(error = error_chain(&error), "Redis is still away"),
             Err(error) => {
                 has_told = true;
                 tracing::warn!(
-                    partition = %settings.partition(), error = error_chain(&error),
+                    partition = %stores.system.partition(), error = error_chain(&error),
                     "the gate waits for Redis: callers hear that it is away"
                 );
             }
@@ -242,22 +277,37 @@ async fn open_patiently(settings: &SystemSettings, sold_out: &Arc<SoldOut>) -> P
     }
 }
 
-async fn open(settings: &SystemSettings, sold_out: &Arc<SoldOut>) -> anyhow::Result<PartitionGate> {
-    let redis = connect::redis(settings).await?;
+async fn open(
+    stores: &PartitionStores,
+    sold_out: &Arc<SoldOut>,
+    reached: &Notify,
+) -> anyhow::Result<PartitionGate> {
+    let settings = &stores.system;
+    let redis = match stores.redis.get() {
+        Some(redis) => redis.clone(),
+        None => {
+            let redis = connect::redis_of_any_list(settings).await?;
+            let redis = stores.redis.get_or_init(|| redis).clone();
+            reached.notify_one();
+            redis
+        }
+    };
+    partition_list::compare(settings, &redis).await?;
     let keys = Keys::new(settings.keys.clone());
     let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
     let mut gate = gate.telling(Arc::clone(sold_out));
+    let mut confirming = Vec::new();
     if let Some(confirmation) = settings.confirmation {
-        let mut connections = Vec::new();
         for _ in 0..CONFIRMING {
-            connections.push(connect::redis_in_order(settings).await?);
+            confirming.push(connect::redis_in_order(settings).await?);
         }
-        gate = gate.confirmed(confirmation, connections);
+        gate = gate.confirmed(confirmation, confirming.clone());
     }
     Ok(PartitionGate {
         gate: Arc::new(gate),
         command_within: settings.redis.command_timeout,
         ids: OrderIdAllocator::new(redis.clone(), keys, ID_BLOCK),
         redis,
+        confirming,
     })
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tidegate_operations::text::error_chain;
 use tidegate_orders::{
     OrderId, VoucherId,
     gate::{Admission, AdmitReply, GateError, IdempotencyKey, KeyReply, SoldOut},
@@ -13,7 +12,8 @@ use tokio::time::timeout;
 
 use super::{
     gates::{Gates, NoVoucher, PartitionGate},
-    problem::{Admitted, Problem, ProblemKind, not_asked, outcome},
+    problem::{Admitted, Problem, ProblemKind, outcome},
+    refusals::Refusals,
     request::{Item, Wanted},
 };
 
@@ -31,11 +31,12 @@ pub struct Attributes {
 pub struct Ordering {
     gates: Arc<Gates>,
     sold_out: Arc<SoldOut>,
+    refusals: Refusals,
 }
 
 impl Ordering {
-    pub fn new(gates: Arc<Gates>, sold_out: Arc<SoldOut>) -> Self {
-        Self { gates, sold_out }
+    pub fn new(gates: Arc<Gates>, sold_out: Arc<SoldOut>, refusals: Refusals) -> Self {
+        Self { gates, sold_out, refusals }
     }
 
     /// Asks for an order. Who names an order or a key asks again, perhaps: only Redis knows what was decided then.
@@ -52,12 +53,12 @@ impl Ordering {
         let gate = self.gates.of_voucher(voucher).ok_or(ProblemKind::RedisAway)?;
         let order = match order {
             Some(order) => order,
-            None => next_id(gate).await?,
+            None => self.next_id(gate).await?,
         };
         let admission = Admission { order, user, voucher, quantity, subjects, traceparent };
         match key {
-            None => told(gate.gate.admit(&admission).await, &admission),
-            Some(key) => order_by_key(gate, key, admission).await,
+            None => self.told(gate.gate.admit(&admission).await, &admission),
+            Some(key) => self.order_by_key(gate, key, admission).await,
         }
     }
 
@@ -68,51 +69,59 @@ impl Ordering {
         };
         self.gates.voucher_of(campaign, &region).await.map_err(|why| match why {
             NoVoucher::Away => ProblemKind::RedisAway.into(),
-            NoVoucher::Failed(error) => not_asked(&error),
+            NoVoucher::Failed(error) => self.refusals.not_asked(&error),
             NoVoucher::Unknown => Problem::from(ProblemKind::NoSuchRegion)
                 .with("campaignId", campaign.to_string())
                 .with("region", region),
         })
     }
-}
 
-/// Callers wait for ids one behind the other: none for longer than a command may take.
-async fn next_id(gate: &PartitionGate) -> Result<OrderId, Problem> {
-    match timeout(gate.command_within, gate.ids.next()).await {
-        Ok(Ok(id)) => Ok(id),
-        Ok(Err(OrderIdError::Redis(error))) => Err(not_asked(&error.into())),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "the gate has no order ids");
-            Err(ProblemKind::RedisRefused.into())
-        }
-        Err(_) => Err(ProblemKind::RedisAway.into()),
-    }
-}
-
-/// The key is known before the order is asked for: whoever asks again asks for the same order, at whichever gate.
-async fn order_by_key(
-    gate: &PartitionGate,
-    key: IdempotencyKey,
-    mut admission: Admission,
-) -> Result<Admitted, Problem> {
-    match gate.gate.remember_key(&key, &admission).await {
-        Ok(KeyReply::New) => {}
-        Ok(KeyReply::Known(order)) => admission.order = order,
-        Ok(KeyReply::OtherRequest) => return Err(ProblemKind::OtherRequest.into()),
-        Err(error) => return Err(not_asked(&error)),
-    }
-    let reply = gate.gate.admit(&admission).await;
-    if is_decided(&reply) {
-        // Whatever others decide under the same key meanwhile: the last of them looks into the journal. Also when the caller has gone.
-        let (gate, admission) = (Arc::clone(&gate.gate), admission.clone());
-        tokio::spawn(async move {
-            if let Err(error) = gate.keep_key(&key, &admission).await {
-                // Then it is remembered for a day: a little memory, and nothing else.
-                tracing::debug!(%error, "a key stays as it is");
+    /// Callers wait for ids one behind the other: none for longer than a command may take.
+    async fn next_id(&self, gate: &PartitionGate) -> Result<OrderId, Problem> {
+        match timeout(gate.command_within, gate.ids.next()).await {
+            Ok(Ok(id)) => Ok(id),
+            Ok(Err(OrderIdError::Redis(error))) => Err(self.refusals.not_asked(&error.into())),
+            Ok(Err(error)) => {
+                self.refusals.no_ids(&error);
+                Err(ProblemKind::RedisRefused.into())
             }
-        });
+            Err(_) => Err(ProblemKind::RedisAway.into()),
+        }
     }
-    told(reply, &admission)
+
+    /// The key is known before the order is asked for: whoever asks again asks for the same order, at whichever gate.
+    async fn order_by_key(
+        &self,
+        gate: &PartitionGate,
+        key: IdempotencyKey,
+        mut admission: Admission,
+    ) -> Result<Admitted, Problem> {
+        match gate.gate.remember_key(&key, &admission).await {
+            Ok(KeyReply::New) => {}
+            Ok(KeyReply::Known(order)) => admission.order = order,
+            Ok(KeyReply::OtherRequest) => return Err(ProblemKind::OtherRequest.into()),
+            Err(error) => return Err(self.refusals.not_asked(&error)),
+        }
+        let reply = gate.gate.admit(&admission).await;
+        if is_decided(&reply) {
+            // Whatever others decide under the same key meanwhile: the last of them looks into the journal. Also when the caller has gone.
+            let (gate, admission) = (Arc::clone(&gate.gate), admission.clone());
+            tokio::spawn(async move {
+                if let Err(error) = gate.keep_key(&key, &admission).await {
+                    // Then it is remembered for a day: a little memory, and nothing else.
+                    tracing::debug!(%error, "a key stays as it is");
+                }
+            });
+        }
+        self.told(reply, &admission)
+    }
+
+    fn told(&self, reply: Result<AdmitReply, GateError>, admission: &Admission) -> Result<Admitted, Problem> {
+        if let Err(error) = &reply {
+            self.refusals.order(admission, error);
+        }
+        outcome(reply, admission)
+    }
 }
 
 /// Whether it is known what became of the order.
@@ -124,13 +133,4 @@ const fn is_decided(reply: &Result<AdmitReply, GateError>) -> bool {
             GateError::NoSubject { .. } | GateError::IdTaken { .. } | GateError::OtherQuantity { .. }
         ),
     }
-}
-
-fn told(reply: Result<AdmitReply, GateError>, admission: &Admission) -> Result<Admitted, Problem> {
-    let Admission { order, voucher, .. } = *admission;
-    if let Err(error @ (GateError::Refused(_) | GateError::Unexpected { .. })) = &reply {
-        let error = anyhow::anyhow!("{error}");
-        tracing::error!(%order, %voucher, error = error_chain(&error), "Redis refused an order");
-    }
-    outcome(reply, order)
 }

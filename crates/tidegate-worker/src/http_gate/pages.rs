@@ -5,8 +5,11 @@ use std::{sync::Arc, time::Duration};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
-    body::{Bytes, Incoming},
-    header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
+    body::{Body, Bytes, Incoming},
+    header::{
+        ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER,
+        WWW_AUTHENTICATE,
+    },
 };
 use serde_json::json;
 use tidegate_orders::{Quantity, Subjects, gate::IdempotencyKey};
@@ -17,19 +20,20 @@ use super::{
     attempts::Attempts,
     caller::Caller,
     counters::GateCounters,
-    gates::Gates,
+    following::Following,
     openapi,
-    ordering::{Attributes, Ordering},
+    ordering::Attributes,
     problem::{Admitted, Problem, ProblemKind},
+    refusals::Refusals,
     request::{self, BadBody, Item, Wanted},
     tutorial::{self, Logins},
 };
 use crate::{
     cached::Cached,
     http_answer::{Answer, JSON, TEXT, answer},
-    http_server::has_token,
+    http_server::{fault_of_head, has_token},
     metrics::{self, CONTENT_TYPE as METRICS},
-    order_pages::{NoOrderPage, OrderPages},
+    order_pages::NoOrderPage,
     settings::GateSettings,
 };
 
@@ -46,9 +50,8 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Answers requests.
 #[derive(Debug)]
 pub struct Pages {
-    gates: Arc<Gates>,
-    ordering: Ordering,
-    orders: OrderPages,
+    following: Arc<Following>,
+    refusals: Refusals,
     logins: Option<Logins>,
     counters: GateCounters,
     document: Bytes,
@@ -60,16 +63,19 @@ pub struct Pages {
 
 impl Pages {
     pub fn new(
-        gates: Arc<Gates>,
-        ordering: Ordering,
-        orders: OrderPages,
+        following: Arc<Following>,
+        refusals: Refusals,
         settings: GateSettings,
         stop: CancellationToken,
     ) -> Self {
         let logins = settings.tutorial_login.as_deref().map(Logins::new);
         let (counters, document) = (GateCounters::default(), openapi::document(&settings.callers).into());
         let (attempts, redis_answers) = (Attempts::new(&settings.attempts), Cached::new(READY_FRESH_FOR));
-        Self { gates, ordering, orders, logins, counters, document, redis_answers, attempts, settings, stop }
+        Self { following, refusals, logins, counters, document, redis_answers, attempts, settings, stop }
+    }
+
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     pub fn counters(&self) -> &GateCounters {
@@ -81,6 +87,9 @@ impl Pages {
     }
 
     pub async fn answer(&self, request: Request<Incoming>, caller: Caller) -> Answer {
+        if let Some(fault) = fault_of_head(&request) {
+            return problem(&ProblemKind::BadHead.because(fault));
+        }
         let is_read = [Method::GET, Method::HEAD].contains(request.method());
         let path = request.uri().path();
         if let Err(told) = self.attempts.count_address(caller.address(), path) {
@@ -112,7 +121,8 @@ impl Pages {
             "/livez" | "/readyz" | "/metrics" | "/openapi.json" => allowing("GET, HEAD"),
             path => match (path.strip_prefix("/orders/"), problem_page(path)) {
                 (Some(order), _) if is_read => {
-                    let found = self.orders.answer(order, request.uri(), request.headers()).await;
+                    let orders = &self.following.now().orders;
+                    let found = orders.answer(order, request.uri(), request.headers()).await;
                     found.unwrap_or_else(|why| problem(&no_order_page(&why)))
                 }
                 (None, Some(page)) if is_read => answer(StatusCode::OK, TEXT, page),
@@ -131,13 +141,15 @@ impl Pages {
     }
 
     /// Why no caller should be sent here now, for `/readyz` and for a service manager. None: it admits orders.
-    pub async fn why_not_ready(&self) -> Option<&'static str> {
-        match () {
-            () if self.stop.is_cancelled() => Some("stopping"),
-            () if !self.gates.was_any_open() => Some("starting: waits for Redis"),
-            () if !*self.redis_answers.get(self.gates.any_answers()).await => Some("Redis does not answer"),
-            () => None,
+    pub async fn why_not_ready(&self) -> Option<String> {
+        if self.stop.is_cancelled() {
+            return Some("stopping".to_owned());
         }
+        if let Some(why) = self.following.not_ready() {
+            return Some(why);
+        }
+        let answers = *self.redis_answers.get(self.following.now().gates.any_answers()).await;
+        (!answers).then(|| "Redis does not answer".to_owned())
     }
 
     fn is_of_tutorial(&self, path: &str) -> bool {
@@ -173,7 +185,14 @@ impl Pages {
             return tutorial::told(&Err(ProblemKind::NoSuchPage.into()));
         };
         let began = Instant::now();
-        let user = match logins.user(&self.gates, headers).await {
+        let admitting = match self.following.admitting() {
+            Ok(admitting) => admitting,
+            Err(told) => {
+                self.counters.refused(&told);
+                return tutorial::told(&Err(told));
+            }
+        };
+        let user = match logins.user(&admitting.gates, headers, &self.refusals).await {
             Ok(Some(user)) => user,
             Ok(None) => return tutorial::not_logged_in(),
             Err(told) => {
@@ -185,7 +204,7 @@ impl Pages {
         let wanted = Wanted { item, user, quantity: Quantity::ONE, subjects: Subjects::none(), order: None };
         let traceparent = attributes(headers).ok().and_then(|it| it.traceparent);
         let answered = match self.attempts.count_subjects(user, &wanted.subjects) {
-            Ok(()) => self.ordering.order(wanted, Attributes { key: None, traceparent }).await,
+            Ok(()) => admitting.ordering.order(wanted, Attributes { key: None, traceparent }).await,
             Err(told) => Err(told),
         };
         self.counters.answered(&answered, began.elapsed());
@@ -197,16 +216,23 @@ impl Pages {
         if !is_json(request.headers()) {
             return Err(ProblemKind::NotJson.into());
         }
+        if is_encoded(request.headers()) {
+            return Err(ProblemKind::UnknownEncoding.into());
+        }
         let attributes = attributes(request.headers())?;
         let wanted = request::read(&self.body(request).await?, user).map_err(|bad| match bad {
             BadBody::NoJson(detail) => ProblemKind::BadJson.because(detail),
             BadBody::Faults(faults) => Problem::of_faults(&faults),
         })?;
         self.attempts.count_subjects(wanted.user, &wanted.subjects)?;
-        self.ordering.order(wanted, attributes).await
+        self.following.admitting()?.ordering.order(wanted, attributes).await
     }
 
     async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Problem> {
+        // Of a body that says how large it is, nothing is waited for.
+        if request.body().size_hint().lower() > BODY_BYTES as u64 {
+            return Err(ProblemKind::TooLarge.into());
+        }
         let body = Limited::new(request.into_body(), BODY_BYTES).collect();
         match timeout(self.settings.read_within, body).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
@@ -229,10 +255,11 @@ fn attributes(headers: &HeaderMap) -> Result<Attributes, Problem> {
     }
 }
 
-fn accepted(Admitted { order, when }: Admitted) -> Answer {
+/// With the voucher, an order is found wherever it is: its id alone does not tell.
+fn accepted(Admitted { order, voucher, when }: Admitted) -> Answer {
     let body = json!({ "orderId": order.to_string(), "outcome": when.word() }).to_string();
     let mut accepted = answer(StatusCode::ACCEPTED, JSON, body);
-    if let Ok(location) = HeaderValue::try_from(format!("/orders/{order}")) {
+    if let Ok(location) = HeaderValue::try_from(format!("/orders/{order}?voucher={voucher}")) {
         accepted.headers_mut().insert(LOCATION, location);
     }
     accepted
@@ -258,8 +285,20 @@ fn is_json(headers: &HeaderMap) -> bool {
     sent.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON)
 }
 
+/// `identity` says that there is none.
+fn is_encoded(headers: &HeaderMap) -> bool {
+    let codings =
+        headers.get_all(CONTENT_ENCODING).iter().flat_map(|line| line.as_bytes().split(|it| *it == b','));
+    codings
+        .map(<[u8]>::trim_ascii)
+        .any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
+}
+
 fn problem(problem: &Problem) -> Answer {
     let mut answer = answer(problem.kind.http_status(), PROBLEM, problem.document());
+    if problem.kind == ProblemKind::UnknownEncoding {
+        answer.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
     if let Some(seconds) = problem.retry_after_s {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -3,10 +3,9 @@
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
-use tidegate_operations::text::error_chain;
 use tidegate_orders::{
-    OrderId,
-    gate::{AdmitReply, GateError},
+    OrderId, VoucherId,
+    gate::{Admission, AdmitReply, GateError},
     limits::{LimitReached, RateReached},
 };
 
@@ -55,6 +54,7 @@ macro_rules! problems {
 }
 
 problems! {
+    BadHead 400 "bad-head" "The head of the request breaks a rule of HTTP": "A request has one `Host`, and one `Authorization` at most. The member `detail` says what is wrong."
     BadJson 400 "bad-json" "The body is no JSON": "Send a JSON object, in UTF-8, such as {\"voucherId\": \"7\", \"userId\": \"1001\"}."
     BadQuestion 400 "bad-question" "The path or its query cannot be used": "The member `detail` says why."
     NoToken 401 "no-token" "The secret is missing or wrong": "Send `Authorization: Bearer` with gate.token."
@@ -75,6 +75,7 @@ problems! {
     OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The order with this id stands, with the quantity that it was admitted with."
     TooLarge 413 "too-large" "The body is too large": "A request has 16 KiB at most."
     NotJson 415 "not-json" "The content is not called JSON": "Send `Content-Type: application/json`."
+    UnknownEncoding 415 "unknown-encoding" "The body has an encoding that is not understood": "Send the body as it is, without `Content-Encoding`."
     BadInput 422 "bad-input" "Some of it cannot be used": "The member `errors` names members by their JSON pointers and says why; `detail` tells of a header."
     MissingSubject 422 "missing-subject" "A limit counts by something that was not sent": "The member `subject` names it: send it among `subjects`."
     OtherRequest 422 "other-request" "Something else was asked for under this Idempotency-Key": "A key stands for one request of a user for a voucher, with its units and subjects. Another request takes another key."
@@ -156,6 +157,7 @@ impl Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
     pub order: OrderId,
+    pub voucher: VoucherId,
     pub when: When,
 }
 
@@ -181,11 +183,12 @@ impl When {
 }
 
 /// What the caller is told of what the gate answered.
-pub fn outcome(reply: Result<AdmitReply, GateError>, order: OrderId) -> Result<Admitted, Problem> {
+pub fn outcome(reply: Result<AdmitReply, GateError>, admission: &Admission) -> Result<Admitted, Problem> {
     use ProblemKind as Kind;
+    let Admission { order, voucher, .. } = *admission;
     Err(match reply {
-        Ok(AdmitReply::Admitted) => return Ok(Admitted { order, when: When::Now }),
-        Ok(AdmitReply::AdmittedBefore) => return Ok(Admitted { order, when: When::Before }),
+        Ok(AdmitReply::Admitted) => return Ok(Admitted { order, voucher, when: When::Now }),
+        Ok(AdmitReply::AdmittedBefore) => return Ok(Admitted { order, voucher, when: When::Before }),
         Ok(AdmitReply::SoldOut) => Kind::SoldOut.into(),
         Ok(AdmitReply::UserHasOrder) => Kind::SecondOrder.into(),
         Ok(AdmitReply::NoStock) => Kind::NoSuchSale.into(),
@@ -212,16 +215,6 @@ pub fn outcome(reply: Result<AdmitReply, GateError>, order: OrderId) -> Result<A
     })
 }
 
-/// What came before the order was asked for failed.
-pub fn not_asked(error: &GateError) -> Problem {
-    if let GateError::Unreachable(error) = error {
-        tracing::debug!(%error, "Redis is away");
-        return ProblemKind::RedisAway.into();
-    }
-    tracing::error!(error = error_chain(&anyhow::anyhow!("{error}")), "Redis refused a caller of the gate");
-    ProblemKind::RedisRefused.into()
-}
-
 fn over_limit(LimitReached { name, orders_left, units_left, opens_ms }: LimitReached) -> Problem {
     let mut problem = Problem::from(ProblemKind::OverLimit).with("limit", name);
     for (name, left) in [("ordersLeft", orders_left), ("unitsLeft", units_left)] {
@@ -239,6 +232,8 @@ fn over_limit(LimitReached { name, orders_left, units_left, opens_ms }: LimitRea
 mod tests {
     use std::collections::HashSet;
 
+    use tidegate_orders::{Quantity, Subjects};
+
     use super::*;
 
     #[test]
@@ -253,14 +248,21 @@ mod tests {
 
     #[test]
     fn a_limit_says_what_is_left_and_when_it_opens_and_a_rate_when_to_come_again() {
-        let order = OrderId::try_from(42).unwrap();
+        let admission = Admission {
+            order: 42.try_into().unwrap(),
+            user: 1.try_into().unwrap(),
+            voucher: 7.try_into().unwrap(),
+            quantity: Quantity::ONE,
+            subjects: Subjects::none(),
+            traceparent: None,
+        };
         let reached = LimitReached {
             name: "days".to_owned(),
             orders_left: Some(1),
             units_left: None,
             opens_ms: Some(1_700_000_000_000),
         };
-        let problem = outcome(Ok(AdmitReply::OverLimit(reached)), order).unwrap_err();
+        let problem = outcome(Ok(AdmitReply::OverLimit(reached)), &admission).unwrap_err();
         let document: Value = serde_json::from_str(&problem.document()).unwrap();
         let expected = json!({
             "type": "/problems/over-limit", "title": "A limit refuses the order", "status": 409,
@@ -268,7 +270,7 @@ mod tests {
         });
         assert_eq!(document, expected);
         let rate = RateReached { name: "fast".to_owned(), retry_ms: 1_001 };
-        let problem = outcome(Ok(AdmitReply::TooFast(rate)), order).unwrap_err();
+        let problem = outcome(Ok(AdmitReply::TooFast(rate)), &admission).unwrap_err();
         assert_eq!((problem.kind.status(), problem.retry_after_s), (429, Some(2)));
     }
 }

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        RootCertStore, ServerConfig,
+        self, RootCertStore, ServerConfig,
         crypto::ring,
         pki_types::{
             CertificateDer, PrivateKeyDer,
@@ -81,7 +81,7 @@ impl Tls {
     ///
     /// # Errors
     /// When the client does not come to an end in time, speaks no TLS, or may not come in.
-    pub async fn accept(&self, client: TcpStream, within: Duration) -> io::Result<TlsStream<TcpStream>> {
+    pub async fn accept(&self, client: TcpStream, within: Duration) -> Result<TlsStream<TcpStream>, NoTls> {
         let acceptor = TlsAcceptor::from(self.shown.borrow().clone());
         let accepting = async {
             match speaks_tls(&client).await? {
@@ -89,8 +89,43 @@ impl Tls {
                 false => refuse(client).await,
             }
         };
-        timeout(within, accepting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        let accepted = timeout(within, accepting).await;
+        accepted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(NoTls::of)
     }
+}
+
+/// Why a connection does not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum NoTls {
+    /// What the client shows is no good: why.
+    #[error("{0}")]
+    Certificate(String),
+    /// It speaks no TLS, or went away.
+    #[error(transparent)]
+    Other(io::Error),
+}
+
+impl NoTls {
+    fn of(error: io::Error) -> Self {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+        match cause {
+            Some(cause @ (rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented)) => {
+                Self::Certificate(readable(cause))
+            }
+            _ => Self::Other(error),
+        }
+    }
+}
+
+/// Of a certificate of version 1, the library only says that it does not support it.
+fn readable(error: &rustls::Error) -> String {
+    let text = error.to_string();
+    if text.contains("UnsupportedCertVersion") {
+        return "the certificate is of version 1 of X.509; make one of version 3, with extensions \
+                (openssl x509 -req takes them from -extfile)"
+            .to_owned();
+    }
+    text
 }
 
 async fn speaks_tls(client: &TcpStream) -> io::Result<bool> {
@@ -118,9 +153,13 @@ fn configuration(settings: &TlsSettings) -> anyhow::Result<ServerConfig> {
     let mut configuration = builder
         .with_client_cert_verifier(verifier(settings.client_authorities.as_deref())?)
         .with_single_cert(certificates, key)
-        .with_context(|| {
+        .map_err(|error| {
             let (certificate, key) = (settings.certificate.display(), settings.key.display());
-            format!("Failed to use gate.tls_cert = {certificate} with gate.tls_key = {key}; give it the key that belongs to it")
+            let failed = format!("Failed to use gate.tls_cert = {certificate} with gate.tls_key = {key}");
+            match error {
+                rustls::Error::InvalidCertificate(_) => anyhow!("{failed}: {}", readable(&error)),
+                error => anyhow!("{failed}; give it the key that belongs to it: {error}"),
+            }
         })?;
     configuration.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(configuration)

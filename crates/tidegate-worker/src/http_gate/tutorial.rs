@@ -11,7 +11,8 @@ use tidegate_orders::{UserId, VoucherId};
 
 use super::{
     gates::Gates,
-    problem::{Admitted, Problem, ProblemKind, not_asked},
+    problem::{Admitted, Problem, ProblemKind},
+    refusals::Refusals,
 };
 use crate::http_answer::{Answer, JSON, answer};
 
@@ -38,7 +39,12 @@ impl Logins {
     }
 
     /// The user who sent these headers. None: nobody who is logged in.
-    pub async fn user(&self, gates: &Gates, headers: &HeaderMap) -> Result<Option<UserId>, Problem> {
+    pub async fn user(
+        &self,
+        gates: &Gates,
+        headers: &HeaderMap,
+        refusals: &Refusals,
+    ) -> Result<Option<UserId>, Problem> {
         let token = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
         let is_token =
             (1..=MOST_TOKEN_BYTES).contains(&token.len()) && token.iter().all(u8::is_ascii_graphic);
@@ -46,7 +52,7 @@ impl Logins {
         let redis = gates.redis_of_logins().ok_or(ProblemKind::RedisAway)?;
         let key = format!("{}{token}{}", self.before, self.after);
         let id: Result<Option<String>, Error> = redis.hget(key, ID).await;
-        let id = id.map_err(|error| not_asked(&error.into()))?;
+        let id = id.map_err(|error| refusals.not_asked(&error.into()))?;
         Ok(id.and_then(|id| id.parse().ok()))
     }
 }

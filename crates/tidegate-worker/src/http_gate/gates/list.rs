@@ -1,0 +1,65 @@
+//! The list of partitions: what partitions keep of it, and what they are told of the gate.
+
+use std::time::Duration;
+
+use fred::{clients::Pool, prelude::FredResult};
+use futures_util::future::join_all;
+use tidegate_operations::partition_list::{self, KeptList};
+use tidegate_orders::{Keys, gate_notes};
+use tokio::time::timeout;
+
+use super::{Gates, PartitionStores};
+
+/// How long a partition may take. The others are not waited for longer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Gates {
+    /// The list that these gates belong to.
+    pub fn list(&self) -> &[String] {
+        self.partitions[0].system.partition().tags()
+    }
+
+    /// What the partitions keep that answer.
+    pub async fn kept_lists(&self) -> Vec<KeptList> {
+        let read = async |own: &PartitionStores, redis: &Pool| match timeout(
+            PATIENCE,
+            partition_list::read_kept(&own.system, redis),
+        )
+        .await
+        {
+            Ok(Ok(kept)) => Some(kept),
+            Ok(Err(error)) => {
+                tracing::debug!("cannot see whether the list of partitions has changed: {error:#}");
+                None
+            }
+            Err(_) => None,
+        };
+        join_all(self.reached().map(|(own, redis)| read(own, redis))).await.into_iter().flatten().collect()
+    }
+
+    /// Writes down in all partitions that answer that the gate of this name works with this list.
+    pub async fn note_work(&self, name: &str) {
+        let write = async |redis: &Pool, keys: &Keys| gate_notes::write(redis, keys, name, self.list()).await;
+        self.tell_all(write).await;
+    }
+
+    /// The gate of this name works with this list no more.
+    pub async fn end_work(&self, name: &str) {
+        self.tell_all(async |redis: &Pool, keys: &Keys| gate_notes::end(redis, keys, name).await).await;
+    }
+
+    async fn tell_all(&self, tell: impl AsyncFn(&Pool, &Keys) -> FredResult<()>) {
+        let tell = async |own: &PartitionStores, redis: &Pool| {
+            let keys = Keys::new(own.system.keys.clone());
+            if let Ok(Err(error)) = timeout(PATIENCE, tell(redis, &keys)).await {
+                tracing::debug!(%error, "could not write down which list of partitions the gate works with");
+            }
+        };
+        join_all(self.reached().map(|(own, redis)| tell(own, redis))).await;
+    }
+
+    /// Returns when a partition has answered for the first time.
+    pub async fn one_more_is_reached(&self) {
+        self.reached.notified().await;
+    }
+}

@@ -1,0 +1,49 @@
+//! What the gate logs while Redis refuses every caller.
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use super::{address_of, post};
+use crate::{order_event::operator, site::Site};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_refuses_everybody_does_not_fill_the_log_of_the_gate() {
+    const ASKED: usize = 100;
+    let site = Site::open().await;
+    operator(&site).run("voucher load --voucher 7 --stock 1000").expect(0);
+    let mut gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let address = address_of(&gate).await;
+    let mut user = 0;
+    let mut ask = async || {
+        user += 1;
+        post(address, &json!({ "voucherId": "7", "userId": user })).await
+    };
+    // The gate has ids in hand from here on, so that the orders themselves are refused, and later the ids.
+    assert_eq!(ask().await.status, 202);
+    for (setting, value) in [("min-replicas-to-write", "1"), ("maxmemory", "1")] {
+        site.redis_says(&["CONFIG", "SET", setting, value]).await;
+        for _ in 0..ASKED {
+            let answer = ask().await;
+            assert_eq!(
+                (answer.status, &answer.body["type"]),
+                (503, &json!("/problems/redis-refused")),
+                "{setting}"
+            );
+        }
+        site.redis_says(&["CONFIG", "SET", setting, "0"]).await;
+    }
+    let log = gate.log();
+    let errors = log.lines().filter(|line| line.contains("ERROR")).count();
+    assert!((2..=16).contains(&errors), "{errors} of {} callers have a line:\n{log}", 2 * ASKED);
+    assert!(log.contains("NOREPLICAS") && log.contains("OOM"), "{log}");
+    gate.signal(Signal::SIGTERM);
+    assert!(gate.ended().await.success());
+    // All others are told of in sums, at the end of each minute or of the process.
+    let log = gate.log();
+    let sums = log.lines().filter(|line| line.contains("more callers heard that Redis refused"));
+    let counts = sums.map(|line| {
+        let count = line.split("count=").nth(1).expect("a count");
+        count.split_whitespace().next().and_then(|count| count.parse::<usize>().ok()).expect("a number")
+    });
+    assert_eq!(counts.sum::<usize>() + errors, 2 * ASKED, "{log}");
+}
