@@ -17,7 +17,8 @@ use tidegate_stream::{EntryId, StreamInspector};
 
 pub use events::{BuriedEvent, EventRow, find_events};
 pub use mysql_reader::{
-    OrderRow, RefusalRow, decided, find_refusal, find_refusals, find_row, find_rows, refusals_of, rows_of,
+    OrderRow, RefusalRow, decided, find_refusal, find_refusals, find_row, find_rows, live_rows_of,
+    refusals_of, rows_of,
 };
 pub use next_step::NextStep;
 pub use records::{Coverage, OrderRecords};

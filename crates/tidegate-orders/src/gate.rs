@@ -55,10 +55,10 @@ use self::{
 };
 pub use self::{
     brake::{Brake, BusyMarks},
-    confirmed::{Confirmation, ConfirmedIn},
+    confirmed::{Confirmation, ConfirmedIn, has_reconnected},
     delist::{DelistReply, RemovedKeys, SaleKeys},
     fold::{FoldReply, MOST_FOLDED, OrderFold},
-    idempotency::{BadIdempotencyKey, IdempotencyKey, KeyReply},
+    idempotency::{BadIdempotencyKey, IdempotencyKey, KEY_KEPT, KeyReply},
     moving::{ArriveReply, DepartReply, SaleSize},
     recount::HeldLimits,
     repair::{
@@ -442,6 +442,19 @@ impl Gate {
     ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
         let entries = self.journal_entries(orders).await?;
         Ok(entries.into_iter().filter(|(_, entry)| entry.is_release()).map(|(order, _)| order).collect())
+    }
+
+    /// Which of these orders the journals hold as they were admitted: neither lost, nor given back, nor restored since. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn never_lost(
+        &self,
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
+        let entries = self.journal_entries(orders).await?;
+        let is_whole = |entry: &JournalEntry| !entry.is_release() && entry.mended.is_none();
+        Ok(entries.into_iter().filter(|(_, entry)| is_whole(entry)).map(|(order, _)| order).collect())
     }
 
     /// Of which of these orders the journals hold a note, whatever it says. Reads only.

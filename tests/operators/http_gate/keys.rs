@@ -6,6 +6,7 @@ use fred::interfaces::{KeysInterface, StreamsInterface};
 use futures_util::future::join_all;
 use hyper::Method;
 use serde_json::{Value, json};
+use tidegate_lab::Proxy;
 
 use super::{Answer, address_of, ask};
 use crate::{
@@ -95,4 +96,89 @@ async fn the_key_of_a_refused_order_is_forgotten_soon_and_kept_once_it_is_admitt
     let remembered = remembered_ms(&site).await;
     assert!(remembered.iter().all(|ms| *ms > 23 * 3_600_000), "{remembered:?}");
     assert!(gate.stop().await.success());
+}
+
+/// What Redis holds of an order of voucher 7, and of the key that it was asked for under, is gone, as a failover loses what the
+/// promoted replica had not received.
+async fn lose(site: &Site, order: &str, user: &str, has_units: bool) {
+    let keys: Vec<String> =
+        site.call(&format!("KEYS seckill:idempotency:7:{user}:*")).await.convert().expect("keys");
+    let _: u64 = site.client.del(keys).await.expect("Redis answers");
+    assert_eq!(site.redis_says(&["HDEL", "seckill:journal:7", order]).await.as_i64(), Some(1));
+    site.redis_says(&["SREM", "seckill:order:7", user]).await;
+    if has_units {
+        site.redis_says(&["INCR", "seckill:stock:7"]).await;
+    } else {
+        // Somebody else has bought them meanwhile.
+        site.redis_says(&["SET", "seckill:stock:7", "0"]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_that_has_a_row() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let gate = |name: &str| site.worker(name).set("GATE_LISTEN", "127.0.0.1:0");
+    let through = gate("g2").set("REDIS_URL", proxy.url_for(&site.redis));
+    let gates = [gate("g1").start_as("gate"), through.start_as("gate")];
+    let [first, second] = [address_of(&gates[0]).await, address_of(&gates[1]).await];
+    let worker = site.worker("w").start();
+    let order = |user: i64| json!({ "voucherId": "7", "userId": user });
+    let mut ids = Vec::new();
+    for user in 1..=5 {
+        let asked = post_under(first, &format!("k-{user}"), &order(user)).await;
+        assert_eq!(asked.status, 202, "{:#}", asked.body);
+        ids.push(asked.body["orderId"].as_str().expect("text").to_owned());
+    }
+    until("all have rows", || async { site.live_orders().await.len() == 5 }).await;
+    site.settled().await;
+    let is_first = |answer: &Answer, id: &str| {
+        assert_eq!(answer.status, 202, "{:#}", answer.body);
+        assert_eq!(answer.body, json!({ "orderId": id, "outcome": "admitted_before" }));
+        assert_eq!(answer.headers["location"], format!("/orders/{id}?voucher=7"));
+    };
+
+    // Only the key and the note are gone.
+    let keys: Vec<String> = site.call("KEYS seckill:idempotency:7:1:*").await.convert().expect("keys");
+    let _: u64 = site.client.del(keys).await.expect("Redis answers");
+    site.redis_says(&["HDEL", "seckill:journal:7", &ids[0]]).await;
+    is_first(&post_under(second, "k-1", &order(1)).await, &ids[0]);
+
+    // All of it is gone, and all is sold.
+    let units = site.redis_stock(7).await.expect("a stock");
+    lose(&site, &ids[1], "2", false).await;
+    is_first(&post_under(second, "k-2", &order(2)).await, &ids[1]);
+    site.redis_says(&["SET", "seckill:stock:7", &units.to_string()]).await;
+
+    // All of it is gone, and Redis admits a second order, which MySQL refuses.
+    lose(&site, &ids[2], "3", true).await;
+    let again = post_under(second, "k-3", &order(3)).await;
+    assert_eq!(again.status, 202, "{:#}", again.body);
+    let other = again.body["orderId"].as_str().expect("text").to_owned();
+    until("the second order of the user is given back", || async {
+        site.journal(7).await.get(&other).is_some_and(|note| note.contains("\"action\":\"release\""))
+    })
+    .await;
+    is_first(&post_under(second, "k-3", &order(3)).await, &ids[2]);
+
+    // The gate has seen that its connections broke, as in a failover: it looks before it lets Redis admit another order.
+    let entries: u64 = site.client.xlen("stream.orders").await.expect("Redis answers");
+    lose(&site, &ids[4], "5", true).await;
+    proxy.cut_connections().await;
+    until("the gate is connected again", || async {
+        post_under(second, "k-4", &order(4)).await.status == 202
+    })
+    .await;
+    is_first(&post_under(second, "k-5", &order(5)).await, &ids[4]);
+    assert_eq!(site.client.xlen::<u64, _>("stream.orders").await.expect("Redis answers"), entries);
+
+    // Whoever has an order that Redis knows, and asks for another one under another key, gets none.
+    let refused = post_under(second, "k-other", &order(4)).await;
+    assert_eq!((refused.status, &refused.body["type"]), (409, &json!("/problems/second-order")));
+    assert!(worker.stop().await.success());
+    for gate in gates {
+        assert!(gate.stop().await.success());
+    }
 }

@@ -146,6 +146,23 @@ pub async fn rows_of(
     rows(pool, &format!("WHERE {condition} {order} LIMIT {limit}")).await
 }
 
+/// The rows that count of these users, each for a voucher: a few for each.
+///
+/// # Errors
+/// As [`find_row`].
+pub async fn live_rows_of(
+    pool: &MySqlPool,
+    buyers: &[(VoucherId, UserId)],
+) -> Result<Vec<OrderRow>, VoucherError> {
+    let mut found = Vec::new();
+    for buyers in buyers.chunks(LOOKUP) {
+        let pairs: Vec<String> = buyers.iter().map(|(voucher, user)| format!("({voucher},{user})")).collect();
+        let condition = format!("WHERE (voucher_id, user_id) IN ({}) AND slot IS NOT NULL", pairs.join(","));
+        found.extend(rows(pool, &condition).await?);
+    }
+    Ok(found)
+}
+
 /// Up to `limit` refusals of a user, of a voucher, or of both. Reads the whole table, which has no index for this.
 ///
 /// # Errors

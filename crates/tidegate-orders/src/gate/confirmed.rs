@@ -92,13 +92,18 @@ impl ConfirmedCalls {
 impl Connection {
     /// Whether it was made anew since this was last asked. The client says so before the first reply comes over the new one.
     fn has_reconnected(&mut self) -> bool {
-        use tokio::sync::broadcast::error::TryRecvError::{Closed, Empty};
-        let mut seen = false;
-        while !matches!(self.reconnects.try_recv(), Err(Empty | Closed)) {
-            seen = true;
-        }
-        seen
+        has_reconnected(&mut self.reconnects)
     }
+}
+
+/// Whether a connection was made anew since this was last asked of what its client says ([`EventInterface::reconnect_rx`]).
+pub fn has_reconnected(reconnects: &mut Receiver<Server>) -> bool {
+    use tokio::sync::broadcast::error::TryRecvError::{Closed, Empty};
+    let mut seen = false;
+    while !matches!(reconnects.try_recv(), Err(Empty | Closed)) {
+        seen = true;
+    }
+    seen
 }
 
 /// A call on a connection of its own. Whoever drops it gives the connection back; what it still waits for comes before

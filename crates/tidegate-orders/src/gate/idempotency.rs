@@ -12,7 +12,7 @@ use super::{Admission, Gate, GateError, understood};
 use crate::order::OrderId;
 
 /// How long a key is remembered.
-const KEPT: Duration = Duration::from_secs(24 * 3600);
+pub const KEY_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// How long where its order was refused. Whoever asks again meanwhile makes it a day again.
 const KEPT_OF_REFUSED: Duration = Duration::from_secs(60);
 /// Bytes of a digest, of which Redis gets twice as many letters: nobody meets the key of another by chance.
@@ -79,7 +79,7 @@ impl Gate {
         key: &IdempotencyKey,
         admission: &Admission,
     ) -> Result<KeyReply, GateError> {
-        let kept_ms = KEPT.as_millis() as i64;
+        let kept_ms = KEY_KEPT.as_millis() as i64;
         let args: Vec<Value> =
             vec![admission.order.get().into(), digest_of(admission).into(), kept_ms.into()];
         let reply = self.key_calls.remember.call(&self.pool, vec![self.key_of(key, admission)], args).await?;
@@ -105,7 +105,7 @@ impl Gate {
     /// See [`GateError`]. May be asked again.
     pub async fn keep_key(&self, key: &IdempotencyKey, admission: &Admission) -> Result<(), GateError> {
         let keys = vec![self.key_of(key, admission), self.keys.journal(admission.voucher)];
-        let [kept_ms, refused_ms] = [KEPT, KEPT_OF_REFUSED].map(|span| span.as_millis() as i64);
+        let [kept_ms, refused_ms] = [KEY_KEPT, KEPT_OF_REFUSED].map(|span| span.as_millis() as i64);
         let args: Vec<Value> = vec![admission.order.get().into(), kept_ms.into(), refused_ms.into()];
         let reply = self.key_calls.keep.call(&self.pool, keys, args).await?;
         understood("keep_key.lua", &reply, |code| (code == 0 || code == 1).then_some(()))

@@ -23,6 +23,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::{forgotten_orders::ForgottenOrders, reconnects::Reconnects};
 use crate::order_pages::OrderStores;
 
 /// Ids that are taken from the counter at once.
@@ -36,8 +37,8 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 const MOST_UNKNOWN: usize = 1024;
 /// A Redis that needs longer to answer does not.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
-/// Sessions with each MySQL, for those who ask what became of an order.
-const SESSIONS: u32 = 2;
+/// Sessions with each MySQL, for those who ask what became of an order, and for orders that Redis has lost.
+const SESSIONS: u32 = 3;
 
 /// A gate, and the ids that it gives out.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ pub struct PartitionGate {
     redis: Pool,
     /// On which calls wait for replicas.
     confirming: Vec<Pool>,
+    pub reconnects: Reconnects,
     pub ids: OrderIdAllocator,
 }
 
@@ -81,6 +83,7 @@ struct PartitionStores {
     gate: OnceLock<PartitionGate>,
     /// Only asked by whoever looks for an order: nobody is admitted by MySQL.
     mysql: MySqlPool,
+    forgotten_orders: ForgottenOrders,
 }
 
 impl OrderStores for PartitionStores {
@@ -141,13 +144,19 @@ impl Gates {
         let (mut partitions, reached) = (Vec::new(), Arc::new(Notify::new()));
         for settings in system.partitions() {
             let url = settings.mysql.url.reveal().to_owned();
-            let mysql = match pools.get(&url) {
-                Some(pool) => MySqlPool::clone(pool),
-                None => connect::mysql_sessions(settings)?.pool(SESSIONS),
+            let (mysql, forgotten_orders) = match pools.get(&url) {
+                Some((pool, forgotten_orders)) => {
+                    (MySqlPool::clone(pool), ForgottenOrders::clone(forgotten_orders))
+                }
+                None => {
+                    let pool = connect::mysql_sessions(settings)?.pool(SESSIONS);
+                    (pool.clone(), ForgottenOrders::begin(pool))
+                }
             };
-            pools.insert(url, mysql.clone());
+            pools.insert(url, (mysql.clone(), forgotten_orders.clone()));
             let (redis, gate) = (OnceLock::new(), OnceLock::new());
-            let stores = Arc::new(PartitionStores { system: settings.clone(), redis, gate, mysql });
+            let stores =
+                Arc::new(PartitionStores { system: settings.clone(), redis, gate, mysql, forgotten_orders });
             let (sold_out, stop, reached) = (Arc::clone(sold_out), stop.clone(), Arc::clone(&reached));
             partitions.push(Arc::clone(&stores));
             tokio::spawn(async move {
@@ -183,6 +192,11 @@ impl Gates {
     /// The gate of a voucher. None: its Redis has not answered yet.
     pub fn of_voucher(&self, voucher: VoucherId) -> Option<&PartitionGate> {
         self.stores_of(voucher)?.gate.get()
+    }
+
+    /// Where orders of a voucher are looked for that Redis has lost.
+    pub fn forgotten_orders_of(&self, voucher: VoucherId) -> Option<&ForgottenOrders> {
+        Some(&self.stores_of(voucher)?.forgotten_orders)
     }
 
     fn stores_of(&self, voucher: VoucherId) -> Option<&PartitionStores> {
@@ -306,6 +320,7 @@ async fn open(
     Ok(PartitionGate {
         gate: Arc::new(gate),
         command_within: settings.redis.command_timeout,
+        reconnects: Reconnects::of(&redis),
         ids: OrderIdAllocator::new(redis.clone(), keys, ID_BLOCK),
         redis,
         confirming,

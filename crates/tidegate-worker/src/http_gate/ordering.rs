@@ -1,6 +1,6 @@
 //! A request for an order, from what a caller wants to what became of it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tidegate_orders::{
     OrderId, VoucherId,
@@ -11,11 +11,15 @@ use tidegate_orders::{
 use tokio::time::timeout;
 
 use super::{
+    forgotten_orders::may_be_of_a_forgotten_one,
     gates::{Gates, NoVoucher, PartitionGate},
-    problem::{Admitted, Problem, ProblemKind, outcome},
+    problem::{Admitted, Problem, ProblemKind, When, outcome},
     refusals::Refusals,
     request::{Item, Wanted},
 };
+
+/// For so long after its connections were made anew, a gate takes the server for one that may lack what was admitted before.
+const FAILOVER: Duration = Duration::from_secs(600);
 
 /// Beside what is wanted.
 #[derive(Clone, Debug, Default)]
@@ -96,6 +100,11 @@ impl Ordering {
         key: IdempotencyKey,
         mut admission: Admission,
     ) -> Result<Admitted, Problem> {
+        if gate.reconnects.is_within(FAILOVER)
+            && let Some(admitted) = self.forgotten(gate, &admission).await
+        {
+            return Ok(admitted);
+        }
         match gate.gate.remember_key(&key, &admission).await {
             Ok(KeyReply::New) => {}
             Ok(KeyReply::Known(order)) => admission.order = order,
@@ -113,7 +122,19 @@ impl Ordering {
                 }
             });
         }
+        if may_be_of_a_forgotten_one(&reply)
+            && let Some(admitted) = self.forgotten(gate, &admission).await
+        {
+            return Ok(admitted);
+        }
         self.told(reply, &admission)
+    }
+
+    /// What a failover took along after it was written.
+    async fn forgotten(&self, gate: &PartitionGate, admission: &Admission) -> Option<Admitted> {
+        let voucher = admission.voucher;
+        let order = self.gates.forgotten_orders_of(voucher)?.find(&gate.gate, admission).await?;
+        Some(Admitted { order, voucher, when: When::Before })
     }
 
     fn told(&self, reply: Result<AdmitReply, GateError>, admission: &Admission) -> Result<Admitted, Problem> {
