@@ -111,15 +111,23 @@ impl From<sqlx::Error> for VoucherError {
     }
 }
 
+/// Inside its time by the clock of MySQL, and not delisted.
+macro_rules! is_open {
+    () => {
+        "(begin_time IS NULL OR begin_time <= NOW()) AND (end_time IS NULL OR end_time + 0 = 0 OR end_time > NOW()) AND \
+         delisted_at IS NULL"
+    };
+}
+
 macro_rules! select_row {
-    ($rest:literal) => {
+    ($($rest:tt)+) => {
         concat!(
             "SELECT CAST(voucher_id AS SIGNED) AS voucher, CAST(stock AS SIGNED) AS stock, initial_stock, ",
             "CAST(UNIX_TIMESTAMP(begin_time) * 1000 AS SIGNED) AS begin_ms, ",
             "CAST(UNIX_TIMESTAMP(end_time) * 1000 AS SIGNED) AS end_ms, ",
             "CAST(pay_within AS SIGNED) AS pay_within_s, ",
             "CAST(UNIX_TIMESTAMP(delisted_at) * 1000 AS SIGNED) AS delisted_ms FROM tb_seckill_voucher ",
-            $rest
+            $($rest)+
         )
     };
 }
@@ -203,10 +211,27 @@ pub async fn on_sale_with_orders(
     limit: u32,
 ) -> Result<Vec<VoucherRow>, VoucherError> {
     let sql = select_row!(
-        "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} AND stock IS NOT NULL \
-         AND (begin_time IS NULL OR begin_time <= NOW()) AND (end_time IS NULL OR end_time + 0 = 0 OR end_time > NOW()) AND delisted_at IS NULL \
-         AND EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) \
-         ORDER BY voucher_id DESC LIMIT ?"
+        "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} AND stock IS NOT NULL AND ",
+        is_open!(),
+        " AND EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) ORDER BY voucher_id DESC LIMIT ?"
+    );
+    let rows = sqlx::query(of_partition(sql, partition));
+    rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
+}
+
+/// Reads vouchers of a partition that may be sold now, whether they have orders or not, the highest ids first, up to `limit`.
+///
+/// # Errors
+/// As [`find`].
+pub async fn open(
+    pool: &MySqlPool,
+    partition: &Partition,
+    limit: u32,
+) -> Result<Vec<VoucherRow>, VoucherError> {
+    let sql = select_row!(
+        "WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} AND ",
+        is_open!(),
+        " ORDER BY voucher_id DESC LIMIT ?"
     );
     let rows = sqlx::query(of_partition(sql, partition));
     rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()

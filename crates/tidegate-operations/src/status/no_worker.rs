@@ -21,7 +21,7 @@ use crate::{
     text::counted,
 };
 
-/// Vouchers whose sales are looked at, the highest ids first.
+/// Vouchers inside their time whose sales are looked at, the highest ids first; more are hardly on sale at once.
 const MOST_VOUCHERS: u32 = 1_000;
 /// A worker whose signs of life Redis has lost, by an outage or with its data, gives a new one within this time.
 const REAPPEARS_WITHIN: Duration = Duration::from_millis(1_500);
@@ -70,7 +70,7 @@ pub async fn check(
         return Ok(None);
     }
     let rows = match mysql {
-        Some(mysql) => vouchers::latest(mysql, settings.partition(), MOST_VOUCHERS).await.ok(),
+        Some(mysql) => vouchers::open(mysql, settings.partition(), MOST_VOUCHERS).await.ok(),
         None => None,
     };
     let Some(rows) = rows else { return Ok(Some(judge(stream, &OpenSale::Unknown))) };
