@@ -50,7 +50,6 @@ use crate::{
     sessions::CausalReads,
 };
 pub use cancel_unwritten::Cancellation;
-use catch_up::Freshness;
 pub use dry_run::{DryRun, Snapshot};
 pub use event_verdict::{EndedOrder, EndedOrders, EventVerdict, IncomingEvent};
 use fault::{Fault, Mismatch};
@@ -63,7 +62,7 @@ use retry::{RetryOutcome, retry};
 use session::Session;
 use sql::{Depth, Guard, Packet};
 use terms::KnownTerms;
-use verdict::{Changes, Known};
+use verdict::{Changes, Freshness, Known};
 pub use verdict::{Contention, Decided, Refusal, Verdict};
 use work_list::WorkList;
 use writers::Writers;

@@ -1,7 +1,11 @@
 //! What a node of a cluster does not show yet: an event that comes before its order does, and an order before its voucher.
 
+use std::time::Duration;
+
 use sqlx::{Connection, Executor, MySqlConnection};
 use tidegate_lab::ClusterKind;
+use tidegate_orders::{Incoming, Ledger, Order, Quantity, Slot, Verdict};
+use tidegate_stream::EntryId;
 
 use super::{Scene, reader_of};
 use crate::{events::by_outcome, site::rush::PLENTY};
@@ -21,8 +25,8 @@ async fn what_a_member_of_a_group_does_not_show_yet_is_waited_for() {
     a_node_is_behind(ClusterKind::MultiPrimary).await;
 }
 
-/// A worker writes an order at node 0. Another one, at node 1, whose applier is stalled, reads the payment of that order, an
-/// order of a voucher that was made at node 0, and a payment of an order that is nowhere.
+/// An order is written at node 0. A worker at node 1, whose applier is stalled, reads the payment of that order, an order of a
+/// voucher that was made at node 0, and a payment of an order that is nowhere.
 async fn a_node_is_behind(kind: ClusterKind) {
     let mut scene = Scene::open(kind, 0).await;
     let at_first = reader_of(&scene.site.mysql, 0).await;
@@ -32,27 +36,34 @@ async fn a_node_is_behind(kind: ClusterKind) {
         .await
         .expect("the table is on node 1");
     assert_eq!(rows, 0);
+    let behind = scene.plan(1).start();
+    behind.says("worker started").await;
     let mut rival = MySqlConnection::connect(&scene.node(1).url()).await.unwrap();
     rival.execute("LOCK TABLES stall READ").await.unwrap();
     // Node 1 cannot apply this, and nothing that comes after it.
     at_first.execute("INSERT INTO stall VALUES (1)").await.unwrap();
 
     scene.look_at(0).await;
-    let writer = scene.plan(0).start();
-    scene.site.add_order(1, 1, PLENTY).await;
-    scene.settled().await;
-    assert!(writer.stop().await.success());
+    let order = Order {
+        id: 1.try_into().unwrap(),
+        user: 1.try_into().unwrap(),
+        voucher: PLENTY.try_into().unwrap(),
+        quantity: Quantity::ONE,
+        slot: Slot::FIRST,
+        uses: None,
+    };
+    let written = Ledger::new(at_first.clone(), Duration::from_secs(20))
+        .record(&[Incoming { order, entry: EntryId { ms: 1, seq: 1 } }])
+        .await
+        .unwrap();
+    assert_eq!(written, [Verdict::Created]);
     let made = format!("INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES ({NEW}, 10)");
     at_first.execute(sqlx::AssertSqlSafe(made)).await.unwrap();
 
-    let behind = scene.plan(1).start();
+    let voucher = PLENTY.to_string();
     for (order, reference) in [("1", "a"), ("999", "b")] {
-        let paid =
-            [("event", "paid"), ("orderId", order), ("userId", "1"), ("voucherId", "1"), ("ref", reference)];
-        let voucher = PLENTY.to_string();
-        let paid =
-            paid.map(|(name, value)| (name, if name == "voucherId" { voucher.as_str() } else { value }));
-        scene.site.add(&paid).await;
+        let of = [("orderId", order), ("userId", "1"), ("voucherId", voucher.as_str())];
+        scene.site.add(&[&[("event", "paid"), ("ref", reference)][..], &of].concat()).await;
     }
     scene.site.add_order(2, 2, NEW).await;
     behind.says("this MySQL node does not show what the other nodes have committed").await;

@@ -5,20 +5,11 @@ use std::time::Duration;
 use tidegate_stream::Outage;
 use tokio::time::timeout;
 
-use super::{Ledger, fault::Fault, session::Session, sql};
+use super::{Ledger, fault::Fault, session::Session, sql, verdict::Freshness};
 use crate::mysql_error::explain;
 
 /// How long a node may take to catch up with the others, at most. It takes a batch all that time.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
-
-/// Whether a row that a node does not show is nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Freshness {
-    /// The node shows what was committed on any other before it was asked.
-    Current,
-    /// It does not, or nobody knows: nothing can be decided now from what it does not show.
-    Behind,
-}
 
 impl Ledger {
     /// Other servers may hold rows that the one of our sessions does not show yet.
@@ -41,12 +32,12 @@ impl Ledger {
             Ok(Err(error)) => return Err(error.into()),
             Err(_) => format!("no answer within {} ms", within.as_millis()),
         };
-        self.causal_reads.pause();
-        tracing::warn!(
-            reason,
-            "this MySQL node does not show what the other nodes have committed: what depends on rows that it may lack is set \
-             aside"
-        );
+        if self.causal_reads.pause() {
+            tracing::warn!(
+                reason,
+                "this MySQL node does not show what the other nodes have committed: what depends on that is set aside"
+            );
+        }
         // The answer may still come, and its variable may not be as before.
         *session = Session::open(&self.pool).await?;
         Ok(Freshness::Behind)

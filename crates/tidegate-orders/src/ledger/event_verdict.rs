@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tidegate_stream::EntryId;
 
-use super::{catch_up::Freshness, verdict::Contention, work_list::Item};
+use super::{
+    verdict::{Contention, Freshness},
+    work_list::Item,
+};
 use crate::{
     event::{Event, History, PastEvent, decide, is_decided},
     gate::UserAfter,

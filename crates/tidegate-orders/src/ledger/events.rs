@@ -9,7 +9,7 @@ use tidegate_stream::{EntryId, Outage};
 
 use super::{
     BATCH_TIME, Ledger, SECOND_LOOK, WriteOutcome,
-    catch_up::{Freshness, behind},
+    catch_up::behind,
     event_verdict::{
         EndedOrder, EndedOrders, EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents,
         Recorded, Subject, by_order, decide_orders, in_stream_order, subject,
@@ -19,7 +19,7 @@ use super::{
     retry::{RetryOutcome, retry},
     session::Session,
     sql,
-    verdict::Contention,
+    verdict::{Contention, Freshness},
     work_list::{Item, WorkList},
 };
 use crate::{

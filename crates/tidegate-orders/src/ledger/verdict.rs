@@ -45,6 +45,15 @@ pub enum Contention {
     NodeBehind,
 }
 
+/// Whether a row that a node does not show is nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freshness {
+    /// The node shows what was committed on any other before it was asked.
+    Current,
+    /// It does not, or nobody knows: nothing can be decided now from what it does not show.
+    Behind,
+}
+
 impl From<Contention> for Verdict {
     fn from(contention: Contention) -> Self {
         Self::Contended(contention)

@@ -14,6 +14,9 @@ use super::node_status::{NodeStatus, Replication};
 /// A node that was waited for in vain is not waited for again for so long: a stalled one must not take all the time of a lane.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// What was in vain so long ago was another time.
+const IN_A_ROW: Duration = Duration::from_secs(60);
+
 /// How the servers replicate that the sessions of a process are with, and when one was waited for in vain.
 #[derive(Debug, Default)]
 pub struct CausalReads {
@@ -51,9 +54,11 @@ impl CausalReads {
         }
     }
 
-    /// A server was waited for in vain.
-    pub(crate) fn pause(&self) {
-        *self.in_vain.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    /// A server was waited for in vain. Answers whether that is new, and not the next of several times in a row.
+    pub(crate) fn pause(&self) -> bool {
+        let mut in_vain = self.in_vain.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = in_vain.replace(Instant::now());
+        before.is_none_or(|at| at.elapsed() > IN_A_ROW)
     }
 
     /// A server was waited for in vain a moment ago.
