@@ -521,7 +521,7 @@ fn waits_for(contention: Contention) -> Outcome {
 }
 
 fn set_aside(kind: &'static str, key: i64) -> Outcome {
-    Outcome::SetAside(Cause { kind, key: key.unsigned_abs() })
+    Outcome::SetAside(Cause::new(kind, key.unsigned_abs()))
 }
 
 fn id_taken(error: String) -> Outcome {

@@ -3,13 +3,13 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
-use crate::handler::Cause;
+use crate::{handler::Cause, lane_wakes::LaneWakes};
 
 /// What is over sooner is not worth a line: a user's lock is held for milliseconds all the time.
 const LOG_AFTER: Duration = Duration::from_secs(2);
@@ -26,6 +26,8 @@ pub struct Causes {
 
 #[derive(Debug, Default)]
 struct Held {
+    /// What wakes each lane that lives.
+    lanes: Vec<Weak<LaneWakes>>,
     causes: BTreeMap<Cause, Waiting>,
     /// Of each kind that the log names.
     logged: BTreeMap<&'static str, LoggedKind>,
@@ -104,6 +106,35 @@ impl Causes {
         all
     }
 
+    /// Whether entries of this process wait for something of this kind. Costs nothing while none is set aside.
+    #[must_use]
+    pub fn has(&self, kind: &'static str) -> bool {
+        self.entries() > 0 && self.held().has(kind)
+    }
+
+    /// Something was settled that these name. The lane of this process with the oldest entry that waits for it tries that at once:
+    /// it alone, for the others also wait for that entry. Of causes whose oldest entry is tried first ([`Cause::in_order`]); other
+    /// ones are passed over. What an entry waits for may be settled elsewhere, so all causes are also tried from time to time.
+    pub fn wake(&self, settled: impl IntoIterator<Item = Cause>) {
+        let lanes = self.held().lanes.clone();
+        let lanes: Vec<Arc<LaneWakes>> = lanes.iter().filter_map(Weak::upgrade).collect();
+        for cause in settled {
+            let oldest = lanes.iter().filter_map(|lane| Some((lane.settled(cause)?, lane)));
+            if let Some((_, lane)) = oldest.min_by_key(|(oldest, _)| *oldest) {
+                lane.wake(cause);
+            }
+        }
+    }
+
+    /// What wakes a lane, for as long as the lane keeps it.
+    pub(crate) fn add_lane(&self) -> Arc<LaneWakes> {
+        let wakes = Arc::default();
+        let lanes = &mut self.held().lanes;
+        lanes.retain(|lane| lane.strong_count() > 0);
+        lanes.push(Arc::downgrade(&wakes));
+        wakes
+    }
+
     pub(crate) fn add(&self, cause: Cause) {
         self.entries.fetch_add(1, Relaxed);
         let mut held = self.held();
@@ -163,12 +194,16 @@ impl Causes {
 }
 
 impl Held {
+    fn has(&self, kind: &'static str) -> bool {
+        self.causes.range(Cause::new(kind, 0)..=Cause::in_order(kind, u64::MAX)).next().is_some()
+    }
+
     fn log_begin(&mut self, cause: Cause) {
         let Some(waiting) = self.causes.get_mut(&cause) else { return };
         if waiting.is_logged || waiting.since.elapsed() < LOG_AFTER {
             return;
         }
-        let Cause { kind, key } = cause;
+        let Cause { kind, key, .. } = cause;
         let fresh = || LoggedKind { since: waiting.since, one_by_one: 0, is_summed_up: false };
         let logged = self.logged.entry(kind).or_insert_with(fresh);
         let entries = waiting.entries;
@@ -187,7 +222,7 @@ impl Held {
         }
     }
 
-    fn log_end(&mut self, Cause { kind, key }: Cause, ended: &Waiting) {
+    fn log_end(&mut self, Cause { kind, key, .. }: Cause, ended: &Waiting) {
         if ended.is_logged {
             tracing::warn!(
                 kind,
@@ -196,9 +231,7 @@ impl Held {
                 "no entry is set aside for this any more"
             );
         }
-        let is_last =
-            self.causes.range(Cause { kind, key: 0 }..=Cause { kind, key: u64::MAX }).next().is_none();
-        if is_last
+        if !self.has(kind)
             && let Some(logged) = self.logged.remove(kind)
             && logged.is_summed_up
         {

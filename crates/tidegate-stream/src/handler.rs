@@ -26,12 +26,37 @@ pub struct Cause {
     pub kind: &'static str,
     /// Which one of its kind: the id of an account, for example; 0 where the kind says all.
     pub key: u64,
+    /// Which of its entries are tried first.
+    pub first: FirstTried,
+}
+
+/// Which entries of a cause are tried first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FirstTried {
+    /// Those that were not tried for the longest time. So an entry that waits for more than the others delays none of them.
+    #[default]
+    LongestUntried,
+    /// The oldest: each of them also waits for those before it. The handler can end such a wait early, by
+    /// [`Causes::wake`](crate::Causes::wake).
+    Oldest,
 }
 
 impl Cause {
+    /// A cause whose entries can be done in any order.
+    #[must_use]
+    pub const fn new(kind: &'static str, key: u64) -> Self {
+        Self { kind, key, first: FirstTried::LongestUntried }
+    }
+
+    /// A cause whose entries have to be done in stream order.
+    #[must_use]
+    pub const fn in_order(kind: &'static str, key: u64) -> Self {
+        Self { kind, key, first: FirstTried::Oldest }
+    }
+
     /// Something was in the way of a whole batch, or its time was up, and nobody knows which of its entries it concerns: most
     /// of them concern nobody. So more than a few are tried first, and all the others after those.
-    pub const UNKNOWN: Self = Self { kind: "contention", key: 0 };
+    pub const UNKNOWN: Self = Self::new("contention", 0);
 }
 
 /// Why an entry can never be done.

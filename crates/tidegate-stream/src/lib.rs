@@ -74,6 +74,7 @@ pub mod inspector;
 pub mod jsonl;
 pub mod lane;
 pub mod lane_status;
+mod lane_wakes;
 pub mod lease;
 pub mod letter;
 pub mod observer;
@@ -102,7 +103,7 @@ pub use cluster::{ClusterMap, RedisCluster, SlotMaster};
 pub use counters::{BatchReport, Counters, Counts, count_reconnects};
 pub use entry::{Delivery, Entry, EntryId};
 pub use exclusive::Exclusive;
-pub use handler::{Cause, Death, Handler, Outage, Outcome};
+pub use handler::{Cause, Death, FirstTried, Handler, Outage, Outcome};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use inspect::{
     ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect, server_time_ms,

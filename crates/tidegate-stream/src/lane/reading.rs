@@ -1,6 +1,9 @@
 //! Reading: one turn, from wherever it is due, and the reads of which a batch is made.
 
-use std::time::{Duration, Instant};
+use std::{
+    future::{Future, pending},
+    time::{Duration, Instant},
+};
 
 use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
@@ -34,12 +37,14 @@ impl<H: Handler> Lane<H> {
         let begun = Instant::now();
         let is_full = self.counters.set_aside().is_full(self.settings.set_aside_max);
         let source = state.next(begun, is_full);
+        let wakes = state.set_aside.wakes();
         if let Source::Wait { time } = source {
             self.lane_status.enter(Activity::BackingOff);
             tokio::select! {
                 () = tokio::time::sleep(time) => {}
                 () = stop.cancelled() => {}
                 () = self.pause_switch.paused() => {}
+                () = wakes.woken() => {}
             }
             return Ok(source);
         }
@@ -49,12 +54,19 @@ impl<H: Handler> Lane<H> {
             self.process_alone(state, due, stop).await?;
             return Ok(source);
         }
+        let ends_wait = async {
+            match source {
+                Source::New { block, .. } if !block.is_zero() => wakes.woken().await,
+                // It does not wait in Redis.
+                _ => pending().await,
+            }
+        };
         let (delivery, untried) = tokio::select! {
             biased;
             delivery = self.read(source, due.as_ref(), state) => delivery?,
             // A read is work and is never cancelled, but for this: the lane ends, and Redis does not answer.
             // What was handed over all the same stays pending, for the next one with this name, or to be claimed.
-            () = self.unblock_read(stop) => return Ok(source),
+            () = self.unblock_read(stop, ends_wait) => return Ok(source),
         };
         // What is tried again came with a read before.
         if !delivery.is_empty() && source != Source::SetAside {
@@ -65,9 +77,12 @@ impl<H: Handler> Lane<H> {
             Source::SetAside => Origin::Pending,
             _ => state.origin(),
         };
-        for (id, cause) in self.step(&delivery, origin).await?.set_aside {
+        wakes.begin_batch();
+        let step = self.step(&delivery, origin).await.inspect_err(|_| wakes.end_batch())?;
+        for (id, cause) in step.set_aside {
             state.set_aside.put(id, cause, Instant::now());
         }
+        wakes.end_batch();
         if due.is_some() {
             state.set_aside.end_try(&untried, begun.elapsed(), Instant::now());
         }
@@ -220,15 +235,16 @@ impl<H: Handler> Lane<H> {
         self.stream.fetch(self.reader.consumer(), ids, fetch).await
     }
 
-    /// When nothing is to be read any more, ends the wait of a blocked read. Whatever that read brings nevertheless is
-    /// handled. Returns when it has not ended for too long after the stop signal. After a pause the lane lives on, and
-    /// waits for its read as long as that may take.
-    async fn unblock_read(&self, stop: &CancellationToken) {
+    /// When nothing is to be read any more, or `ends_wait` says that something else is to be read first, ends the wait of a blocked
+    /// read. Whatever that read brings nevertheless is handled. Returns when it has not ended for too long after the stop signal.
+    /// Otherwise the lane lives on, and waits for its read as long as that may take.
+    async fn unblock_read(&self, stop: &CancellationToken, ends_wait: impl Future<Output = ()>) {
         let unblock_for_ever = async {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.pause_switch.paused() => {}
                 () = self.exclusive.exclusive_wanted() => {}
+                () = ends_wait => {}
             }
             loop {
                 if let Err(error) = self.stream.unblock(&self.reader).await {

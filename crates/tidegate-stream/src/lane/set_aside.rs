@@ -6,7 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{backoff, causes::Causes, entry::EntryId, handler::Cause, stream::MOST_FETCHED};
+use crate::{
+    backoff,
+    causes::Causes,
+    entry::EntryId,
+    handler::{Cause, FirstTried},
+    lane_wakes::LaneWakes,
+    stream::MOST_FETCHED,
+};
 
 /// Tries slow down to this.
 pub(crate) const RETRY_MAX: Duration = Duration::from_secs(2);
@@ -30,7 +37,7 @@ const GIVE_WAY: Duration = Duration::from_millis(200);
 /// Entries that processes died of: each is handled alone.
 pub(crate) const KILLED_WORKER: &str = "killed_worker";
 
-const ALONE: Cause = Cause { kind: KILLED_WORKER, key: 0 };
+const ALONE: Cause = Cause::new(KILLED_WORKER, 0);
 
 /// Entries that wait, by what they wait for.
 #[derive(Debug)]
@@ -38,6 +45,7 @@ pub(crate) struct SetAside {
     batch: usize,
     retry: Duration,
     causes: Arc<Causes>,
+    wakes: Arc<LaneWakes>,
     waiting: BTreeMap<Cause, Waiting>,
     /// When a few entries of each cause that is not known to be over are tried next.
     due: BTreeSet<(Instant, Cause)>,
@@ -55,6 +63,8 @@ pub(crate) struct SetAside {
 struct Waiting {
     /// In the order in which they are tried.
     ids: VecDeque<EntryId>,
+    /// When a few are tried next. None: they are being tried, or the cause was over when they were tried last.
+    due: Option<Instant>,
     /// Tries in vain, one after the other.
     failures: u32,
     /// Entries of the next try, at most.
@@ -77,10 +87,12 @@ pub(crate) struct Due {
 
 impl SetAside {
     pub(crate) fn new(batch: usize, retry: Duration, causes: Arc<Causes>) -> Self {
+        let wakes = causes.add_lane();
         Self {
             batch,
             retry,
             causes,
+            wakes,
             waiting: BTreeMap::new(),
             due: BTreeSet::new(),
             over: VecDeque::new(),
@@ -129,17 +141,39 @@ impl SetAside {
         let is_new = !self.waiting.contains_key(&cause);
         let waiting = self.waiting.entry(cause).or_insert_with(|| Waiting {
             ids: VecDeque::new(),
+            due: None,
             failures: 1,
-            share: if cause == Cause::UNKNOWN { self.batch.max(TRIAL_ENTRIES) } else { trial_size(cause) },
+            share: match cause {
+                Cause::UNKNOWN | Cause { first: FirstTried::Oldest, .. } => self.batch.max(TRIAL_ENTRIES),
+                _ => trial_size(cause),
+            },
         });
         if waiting.ids.is_empty() {
             // Most causes have one entry: room for four would be most of their memory.
             waiting.ids.reserve_exact(1);
         }
-        waiting.ids.push_back(id);
-        if is_new {
-            self.due.insert((now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), 0), cause));
+        match cause.first {
+            FirstTried::LongestUntried => waiting.ids.push_back(id),
+            FirstTried::Oldest => {
+                waiting.insert(id);
+                self.wakes.await_cause(cause, id);
+            }
         }
+        if is_new {
+            self.try_later(cause, 0, now);
+        }
+    }
+
+    /// Has a few entries of a cause tried when the wait after so many failures is over.
+    fn try_later(&mut self, cause: Cause, failures: u32, now: Instant) {
+        self.try_at(cause, now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), failures));
+    }
+
+    fn try_at(&mut self, cause: Cause, due: Instant) {
+        if let Some(waiting) = self.waiting.get_mut(&cause) {
+            waiting.due = Some(due);
+        }
+        self.due.insert((due, cause));
     }
 
     /// As [`SetAside::put`], for an entry that is to be handled alone.
@@ -151,11 +185,28 @@ impl SetAside {
         if self.waiting.len() < MOST_CAUSES || self.waiting.contains_key(&cause) {
             return cause;
         }
-        Cause { key: 0, ..cause }
+        Cause::new(cause.kind, 0)
+    }
+
+    /// Ends the wait when something is settled that entries of this lane wait for.
+    pub(crate) fn wakes(&self) -> Arc<LaneWakes> {
+        Arc::clone(&self.wakes)
+    }
+
+    /// Causes of which something was settled count as over: the next try tells.
+    fn take_woken(&mut self) {
+        for cause in self.wakes.take() {
+            let Some(waiting) = self.waiting.get_mut(&cause) else { continue };
+            if let Some(due) = waiting.due.take() {
+                self.due.remove(&(due, cause));
+                self.over.push_back(cause);
+            }
+        }
     }
 
     /// When something is to be tried next; None: nothing is set aside.
-    pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn next_due(&mut self, now: Instant) -> Option<Instant> {
+        self.take_woken();
         if !self.over.is_empty() {
             return Some(now);
         }
@@ -179,7 +230,13 @@ impl SetAside {
                     break;
                 }
                 self.due.pop_first();
-                let taken = self.take(cause, if cause == ALONE { 1 } else { trial_room });
+                let room_of = match cause {
+                    ALONE => 1,
+                    // Nobody has said that it is over.
+                    Cause { first: FirstTried::Oldest, .. } => trial_room.min(TRIAL_ENTRIES),
+                    _ => trial_room,
+                };
+                let taken = self.take(cause, room_of);
                 trial_room -= taken;
                 room -= taken;
                 if cause == ALONE {
@@ -221,14 +278,19 @@ impl SetAside {
         if due.is_some() || over.is_some() {
             self.put_off = self.put_off.saturating_add(1);
             // The longer a lane has waited, the sooner it comes. Otherwise it would be the same one each time.
-            self.due.insert((then + GIVE_WAY / self.put_off, ALONE));
+            self.try_at(ALONE, then + GIVE_WAY / self.put_off);
         }
     }
 
     fn take(&mut self, cause: Cause, room: usize) -> usize {
         let Some(waiting) = self.waiting.get_mut(&cause) else { return 0 };
+        waiting.due = None;
         let count = waiting.share.min(room).min(waiting.ids.len());
         let ids: Vec<EntryId> = waiting.ids.drain(..count).collect();
+        if cause.first == FirstTried::Oldest {
+            // Those that are tried wake whoever has the next one.
+            self.wakes.set_oldest(cause, waiting.ids.front().copied());
+        }
         self.tried.entry(cause).or_default().ids.extend(ids);
         count
     }
@@ -248,7 +310,11 @@ impl SetAside {
                 self.causes.forbid_exclusive_before(now + time * (SHARE_OF_TIME_ALONE - 1));
             }
         }
-        self.rest_until = in_vain.then(|| now + time * (SHARE_OF_TIME - 1));
+        self.rest_until = match in_vain {
+            true => Some(now + time * (SHARE_OF_TIME - 1)),
+            // A rest that is not over has been no business of this try.
+            false => self.rest_until.filter(|rest| *rest > now),
+        };
     }
 
     /// Answers with whether all that was looked at came back.
@@ -262,11 +328,13 @@ impl SetAside {
     ) -> bool {
         self.entries -= looked_at;
         let Some(waiting) = self.waiting.get_mut(&cause) else { return false };
-        left.iter().rev().for_each(|id| waiting.ids.push_front(*id));
+        waiting.put_back(left, cause);
         let went_well = looked_at.saturating_sub(came_back);
         let failures = waiting.failures;
         if looked_at == 0 {
             // There was no room for any of them: that says nothing of the cause.
+        } else if cause.first == FirstTried::Oldest {
+            waiting.judge_in_order((looked_at, went_well), self.batch);
         } else if went_well * 2 >= looked_at {
             waiting.failures = 0;
             // All lanes wait for those that are handled alone.
@@ -280,6 +348,9 @@ impl SetAside {
             waiting.failures = 1;
         }
         let is_over = waiting.failures == 0;
+        if cause.first == FirstTried::Oldest {
+            self.wakes.set_oldest(cause, waiting.ids.front().copied());
+        }
         if waiting.ids.is_empty() {
             self.waiting.remove(&cause);
         } else if is_over {
@@ -290,7 +361,7 @@ impl SetAside {
                 // Each of these waits for something of its own: only when all of them came back, all are tried more slowly.
                 failures /= u32::try_from(waiting.ids.len()).unwrap_or(u32::MAX);
             }
-            self.due.insert((now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), failures), cause));
+            self.try_later(cause, failures, now);
         }
         // First what was tried is counted no more, for what came back was counted anew: or one entry is told as two.
         self.causes.remove(cause, looked_at);
@@ -308,8 +379,41 @@ impl SetAside {
             self.entries -= came_back;
             self.causes.remove(cause, came_back);
             if let Some(waiting) = self.waiting.get_mut(&cause) {
-                ids.iter().rev().for_each(|id| waiting.ids.push_front(*id));
-                self.due.insert((now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), 0), cause));
+                waiting.put_back(&ids, cause);
+                if let Some(oldest) = ids.first().filter(|_| cause.first == FirstTried::Oldest) {
+                    self.wakes.await_cause(cause, *oldest);
+                }
+                self.try_later(cause, 0, now);
+            }
+        }
+    }
+}
+
+impl Waiting {
+    /// Of entries that have to be done in order, those that went well came first, and the others wait for something else that
+    /// whoever settles it tells of. Next time about as many may go well.
+    fn judge_in_order(&mut self, (looked_at, went_well): (usize, usize), batch: usize) {
+        if went_well == looked_at {
+            (self.failures, self.share) = (0, batch.max(TRIAL_ENTRIES));
+        } else if went_well > 0 {
+            (self.failures, self.share) = (1, (went_well * 2).max(TRIAL_ENTRIES));
+        } else {
+            self.failures = self.failures.saturating_add(1);
+        }
+    }
+
+    /// Inserts an id where it stands in the stream.
+    fn insert(&mut self, id: EntryId) {
+        let at = self.ids.partition_point(|other| *other < id);
+        self.ids.insert(at, id);
+    }
+
+    /// Puts ids back that were taken and not tried: they come before those that were not taken.
+    fn put_back(&mut self, ids: &[EntryId], cause: Cause) {
+        for id in ids.iter().rev() {
+            match cause.first {
+                FirstTried::LongestUntried => self.ids.push_front(*id),
+                FirstTried::Oldest => self.insert(*id),
             }
         }
     }

@@ -260,7 +260,7 @@ mod tests {
                 if self.open.contains(&key) {
                     assert!(self.own.remove(&id), "{id} is handled after it was settled");
                 } else {
-                    self.state.set_aside.put(id, Cause { kind: "test", key }, self.now);
+                    self.state.set_aside.put(id, Cause::new("test", key), self.now);
                 }
             }
             if source == Source::SetAside {
@@ -325,7 +325,7 @@ mod tests {
             let tried = world.state.set_aside.take_due(world.now).ids;
             assert_eq!(tried.len(), 1, "an eighth of a batch, and one at least");
             for id in tried {
-                world.state.set_aside.put(id, Cause { kind: "test", key: id.ms % 5 }, world.now);
+                world.state.set_aside.put(id, Cause::new("test", id.ms % 5), world.now);
             }
             world.state.set_aside.end_try(&[], Duration::ZERO, world.now);
         }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Entries that cannot be buried wait for this.
-pub(super) const DEAD_STREAM: Cause = Cause { kind: "dead_stream", key: 0 };
+pub(super) const DEAD_STREAM: Cause = Cause::new("dead_stream", 0);
 
 impl<H: Handler> Lane<H> {
     /// The step: handles one delivery and settles it. Whatever is not settled is still pending.

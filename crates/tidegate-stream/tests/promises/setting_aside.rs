@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use tidegate_stream::{LaneSettings, Outcome};
+use tidegate_stream::{Cause, LaneSettings, Outcome};
 
 use crate::rig::{RecordingHandler, Rig, eventually, ms, number, set_aside, set_aside_for, settings};
 
@@ -191,4 +191,37 @@ async fn a_long_wait_is_told_once_when_it_begins_and_once_when_it_ends_and_many_
     })
     .await;
     lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_that_wait_for_each_other_in_several_lanes_are_done_in_order_with_few_tries() {
+    const ENTRIES: usize = 4_000;
+    let rig = Rig::start().await;
+    let (next, causes) = (AtomicUsize::new(1), Arc::clone(rig.counters.set_aside()));
+    let handler = RecordingHandler::new(move |entry| {
+        let cause = Cause::in_order("account", 7);
+        if next
+            .compare_exchange(number(entry), number(entry) + 1, Ordering::SeqCst, Ordering::SeqCst)
+            .is_err()
+        {
+            return Outcome::SetAside(cause);
+        }
+        causes.wake([cause]);
+        Outcome::Done
+    });
+    rig.add(ENTRIES).await;
+    let mut lanes = Vec::new();
+    for name in ["c1", "c2", "c3", "c4"] {
+        // A wait of a minute: who is not woken comes too late.
+        let settings = LaneSettings { batch: 100, block: ms(60_000), retry: ms(60_000), ..settings() };
+        lanes.push(rig.run(name, &handler, settings).await);
+    }
+    rig.nothing_is_pending().await;
+    let tries = handler.ids().len();
+    eprintln!("{tries} tries of {ENTRIES} entries");
+    assert!(tries < 4 * ENTRIES, "{tries} tries");
+    eventually("none is set aside", async || rig.counters.set_aside().entries() == 0).await;
+    for lane in lanes {
+        lane.stop().await;
+    }
 }

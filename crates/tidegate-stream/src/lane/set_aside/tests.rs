@@ -17,7 +17,7 @@ fn tries(cause: Cause) -> (usize, usize) {
 
 #[test]
 fn a_batch_that_is_set_aside_for_nothing_of_its_own_is_done_at_full_speed_with_its_second_try() {
-    assert_eq!(tries(Cause { kind: "lock", key: 7 }), (TRIAL_ENTRIES, 2 * TRIAL_ENTRIES));
+    assert_eq!(tries(Cause::new("lock", 7)), (TRIAL_ENTRIES, 2 * TRIAL_ENTRIES));
     assert_eq!(tries(Cause::UNKNOWN), (BATCH / 8, BATCH - BATCH / 8));
 }
 
@@ -41,7 +41,7 @@ fn what_has_come_back_before_a_store_failed_is_set_aside_once() {
     let causes = Arc::new(Causes::default());
     let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(&causes));
     let now = Instant::now();
-    let (before, after) = (Cause { kind: "lock", key: 7 }, Cause { kind: "row", key: 1 });
+    let (before, after) = (Cause::new("lock", 7), Cause::new("row", 1));
     (0..4).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, before, now));
     let all = aside.ids();
     let now = aside.next_due(now).unwrap();
@@ -52,6 +52,80 @@ fn what_has_come_back_before_a_store_failed_is_set_aside_once() {
     aside.undo_try(now);
     assert_eq!((aside.ids(), aside.len(), causes.entries()), (all, 4, 4));
     assert_eq!(causes.top(2).iter().map(|awaited| awaited.entries).collect::<Vec<_>>(), [3, 1]);
+}
+
+#[test]
+fn of_what_waits_in_order_the_oldest_is_tried_first_also_after_tries_in_vain_and_what_is_woken_at_once() {
+    let causes = Arc::new(Causes::default());
+    let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(&causes));
+    let ids = |range: std::ops::Range<u64>| range.map(|ms| EntryId { ms, seq: 0 }).collect::<Vec<_>>();
+    let (cause, other) = (Cause::in_order("account", 7), Cause::in_order("account", 8));
+    let mut now = Instant::now();
+    // They do not come in the order of the stream: some were claimed.
+    ids(20..40).into_iter().chain(ids(0..20)).for_each(|id| aside.put(id, cause, now));
+    for _ in 0..3 {
+        now = aside.next_due(now).unwrap();
+        let tried = aside.take_due(now).ids;
+        assert_eq!(tried, ids(0..TRIAL_ENTRIES as u64));
+        tried.iter().for_each(|id| aside.put(*id, cause, now));
+        aside.end_try(&[], Duration::from_millis(50), now);
+    }
+    assert!(aside.next_due(now).unwrap() > now);
+    causes.wake([other]);
+    assert!(aside.next_due(now).unwrap() > now, "nothing waits for that");
+    causes.wake([cause, other]);
+    assert_eq!(aside.next_due(now), Some(now), "no rest keeps it from being tried");
+    let mut done = Vec::new();
+    while aside.len() > 0 {
+        assert_eq!(aside.next_due(now), Some(now), "at full speed");
+        done.extend(aside.take_due(now).ids);
+        aside.end_try(&[], Duration::ZERO, now);
+    }
+    assert_eq!(done, ids(0..40));
+    assert_eq!((causes.entries(), aside.next_due(now)), (0, None));
+    causes.wake([cause]);
+    assert_eq!(aside.next_due(now), None, "what is forgotten is not woken");
+}
+
+#[test]
+fn what_is_settled_in_one_lane_wakes_the_lane_with_the_next_entry_and_no_other() {
+    let causes = Arc::new(Causes::default());
+    let cause = Cause::in_order("account", 7);
+    let mut now = Instant::now();
+    let mut lanes = [(); 3].map(|()| SetAside::new(BATCH, RETRY, Arc::clone(&causes)));
+    for (lane, first) in lanes.iter_mut().zip([10, 20, 30]) {
+        (first..first + 10).for_each(|ms| lane.put(EntryId { ms, seq: 0 }, cause, now));
+    }
+    let later = lanes.iter_mut().filter_map(|lane| lane.next_due(now)).min().unwrap();
+    causes.wake([cause]);
+    for at in 0..3 {
+        let due: Vec<bool> =
+            lanes.iter_mut().map(|lane| lane.next_due(now).is_some_and(|due| due <= now)).collect();
+        assert_eq!(due, [0, 1, 2].map(|lane| lane == at), "before {later:?}");
+        assert_eq!(lanes[at].take_due(now).ids.len(), 10);
+        // What it has done wakes the next one, not itself.
+        causes.wake([cause]);
+        lanes[at].end_try(&[], Duration::ZERO, now);
+        now += Duration::from_millis(1);
+    }
+    assert_eq!(causes.entries(), 0);
+}
+
+#[test]
+fn what_is_woken_while_it_is_tried_is_tried_once_more() {
+    let causes = Arc::new(Causes::default());
+    let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(&causes));
+    let cause = Cause::in_order("account", 7);
+    let now = Instant::now();
+    aside.put(EntryId { ms: 1, seq: 0 }, cause, now);
+    let now = aside.next_due(now).unwrap();
+    let tried = aside.take_due(now).ids;
+    aside.wakes().begin_batch();
+    causes.wake([cause]);
+    aside.put(tried[0], cause, now);
+    aside.end_try(&[], Duration::from_secs(1), now);
+    assert_eq!(aside.next_due(now), Some(now));
+    assert_eq!(aside.take_due(now).ids, tried);
 }
 
 const TRY: Duration = Duration::from_secs(1);
@@ -133,7 +207,7 @@ impl World {
             }
             lane.end_try(&[], time, self.now);
         }
-        let next = self.lanes.iter().filter_map(|lane| lane.next_due(self.now)).min();
+        let next = self.lanes.iter_mut().filter_map(|lane| lane.next_due(self.now)).min();
         self.now = next.unwrap_or(self.now).max(self.now + Duration::from_millis(1));
     }
 }

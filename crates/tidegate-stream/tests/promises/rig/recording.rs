@@ -116,7 +116,7 @@ pub fn set_aside() -> Outcome {
 }
 
 pub fn set_aside_for(key: u64) -> Outcome {
-    Outcome::SetAside(Cause { kind: "door", key })
+    Outcome::SetAside(Cause::new("door", key))
 }
 
 pub fn dead(error: &str) -> Outcome {
