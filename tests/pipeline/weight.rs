@@ -1,6 +1,6 @@
 //! What a worker weighs, whatever producers send.
 
-use std::fs;
+use std::{fs, os::unix::process::CommandExt, process::Command};
 
 use fred::types::Value;
 use tidegate_lab::{MysqlServer, RedisServer};
@@ -13,6 +13,9 @@ const MOST: u64 = 80 * MIB;
 /// With what every lane has in hand when a store goes away beside what it reads again. Twelve outages on a machine under load
 /// came to 114 MiB, the last five of them to nothing more.
 const MOST_AFTER_OUTAGES: u64 = 140 * MIB;
+
+/// What an event, a comparison or a command may take beside large pending entries.
+const MOST_BESIDE_LARGE: u64 = 96 * MIB;
 
 /// Peak of its resident memory, in bytes, without the pages of its own file: those of the program with which tests are made take
 /// some 35 MiB, and the system may drop them at any time.
@@ -34,6 +37,24 @@ async fn add_orders(site: &Site, ids: std::ops::Range<i64>, bytes: usize) {
         end";
     let (first, end, bytes) = (ids.start.to_string(), ids.end.to_string(), bytes.to_string());
     let _nothing: Value = site.redis_says(&["EVAL", lua, "1", STREAM, &first, &end, &bytes]).await;
+}
+
+async fn sum_of(worker: &Worker, metric: &str) -> f64 {
+    let samples = crate::browser::get(worker, "/metrics").await.samples();
+    samples.iter().filter(|(name, _)| name.starts_with(metric)).map(|(_, value)| value).sum()
+}
+
+/// Runs the program in a process that may have no more than so many bytes of its own.
+fn run_within(site: &Site, bytes: u64, words: &[&str]) -> String {
+    let program = site.command(words);
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -d {}; exec \"$@\"", bytes / 1024), "sh"]);
+    command.arg(program.get_program()).args(program.get_args());
+    command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = command.arg0("sh").output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.code().is_some_and(|code| code < 2), "{words:?}: {output:?}");
+    text
 }
 
 /// A site whose Redis keeps nothing: gigabytes go through it, and what reaches its disk weighs nothing in a worker.
@@ -121,5 +142,54 @@ async fn what_is_set_aside_weighs_little() {
     assert!(peak <= MOST && peak - small <= GROWTH, "{} MiB", peak / MIB);
     other.rollback().await.expect("the row is free");
     until("all are written", || async { written(&site).await == HELD }).await;
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_large_pending_entries_an_event_a_comparison_and_commands_stay_small() {
+    const LARGE: i64 = 600;
+    let site = fleeting(MysqlServer::shared().expect("a database")).await;
+    site.load(1, 1_000_000).await;
+    site.load(2, 100).await;
+    let mut other = site.pool.begin().await.expect("a transaction");
+    let hold = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE";
+    sqlx::query(hold).execute(&mut *other).await.expect("held");
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).set("WORKER_CLAIM_IDLE_MS", 60_000).start();
+    // One first: how many a worker reads at once goes by those before.
+    for (first, end) in [(1, 2), (2, 101), (101, 301), (301, LARGE + 1)] {
+        add_orders(&site, first..end, 900_000).await;
+        until("all are set aside", || async {
+            sum_of(&worker, "tidegate_entries_set_aside{").await >= (end - 1) as f64
+        })
+        .await;
+    }
+    let before = peak(&worker);
+    site.admit(9_001, 9_001, 2, 1).await;
+    let paid = [("event", "paid"), ("orderId", "9001"), ("userId", "9001"), ("voucherId", "2"), ("ref", "p")];
+    site.add(&paid).await;
+    let is_paid = async || {
+        let sql = "SELECT COUNT(*) FROM tb_voucher_order WHERE id = 9001 AND status = 2";
+        sqlx::query_scalar::<_, i64>(sql).fetch_one(&site.pool).await.expect("MySQL answers") == 1
+    };
+    until("it is paid", is_paid).await;
+    let after_event = peak(&worker);
+    // One that has begun after it.
+    for _ in 0..2 {
+        let compared = sum_of(&worker, "tidegate_reconcile_last_seconds").await;
+        let is_newer = async || sum_of(&worker, "tidegate_reconcile_last_seconds").await > compared;
+        until("it has compared", is_newer).await;
+    }
+    let peak = peak(&worker);
+    let mib = [before, after_event, peak].map(|bytes| bytes as f64 / MIB as f64);
+    eprintln!("peak: {mib:.1?} MiB, before the event, after it, and after a comparison");
+    assert!(peak <= MOST_BESIDE_LARGE, "{} MiB", peak / MIB);
+    let found =
+        run_within(&site, MOST_BESIDE_LARGE, &["order", "find", "--voucher", "1", "--open", "--json"]);
+    assert_eq!(found.matches("\"pending\"").count(), 100, "as many as are shown: {found}");
+    let listed = run_within(&site, MOST_BESIDE_LARGE, &["pending", "list", "--limit", "500", "--json"]);
+    assert_eq!(listed.matches("\"voucher_row\"").count(), 500, "{listed}");
+    run_within(&site, MOST_BESIDE_LARGE, &["reconcile", "--json"]);
+    other.rollback().await.expect("the row is free");
+    until("all are written", || async { written(&site).await == LARGE }).await;
     assert!(worker.stop().await.success());
 }

@@ -10,7 +10,7 @@ use tidegate_orders::{
     Keys, Order, OrderId, OrderState, OrderStatus, UserId, VoucherId, event::History, ledger::read_histories,
     sale, vouchers, wire::FieldNames,
 };
-use tidegate_stream::{Entry, EntryId, Letter, PageSize, StreamInspector};
+use tidegate_stream::{Entry, EntryId, Letter, PageSize, Read, StreamInspector};
 use tokio::time::timeout;
 
 use crate::{
@@ -221,14 +221,15 @@ impl Finder<'_> {
 
     async fn pending(&mut self) -> anyhow::Result<()> {
         let (inspector, budget) = (self.redis.inspector, self.request.budget);
-        let (mut after, mut left, mut size) = (EntryId::MIN, budget, PageSize::new(PAGE));
+        let (mut after, mut left) = (EntryId::MIN, budget);
         while left > 0 {
-            let count = size.count(left);
+            let count = u16::try_from(left).map_or(PAGE, |left| left.min(PAGE));
             let ids = inspector.pending(after, count).await?;
-            let entries = inspector.entries(&inspector.names().stream, &ids).await?;
-            size.learn(entries.iter().flatten().map(|entry| &entry.fields));
-            self.take(entries.iter().flatten(), OrderStatus::Pending);
-            self.progress.add(ids.len() as u64);
+            let mut entries = inspector.entries(&inspector.names().stream, &ids, Read::Whole);
+            while let Some(page) = entries.next().await? {
+                self.take(page.iter().flatten(), OrderStatus::Pending);
+                self.progress.add(page.len() as u64);
+            }
             match ids.last() {
                 Some(last) if ids.len() == usize::from(count) => after = *last,
                 _ => return Ok(()),
@@ -249,11 +250,9 @@ impl Finder<'_> {
             size.learn(page.iter().map(|entry| &entry.fields));
             self.take(page.iter(), OrderStatus::Undelivered);
             self.progress.add(page.len() as u64);
-            match page.last() {
-                Some(last) if page.len() == usize::from(count) => after = last.id,
-                _ => return Ok(()),
-            }
-            left -= u64::from(count);
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.id;
+            left -= page.len() as u64;
         }
         self.found.unsearched.push(Unsearched::Unread(budget));
         Ok(())

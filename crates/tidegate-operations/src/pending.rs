@@ -14,7 +14,7 @@ use tidegate_orders::{
     event::{Event, EventText},
     keys::process_of,
 };
-use tidegate_stream::{Entry, NamedCause, SetAsideNote};
+use tidegate_stream::{NamedCause, SetAsideNote};
 
 pub use list::PendingList;
 pub use reader::{PendingReader, PendingSelection};
@@ -116,9 +116,6 @@ pub struct PendingView {
     pub event: Option<PendingEvent>,
     /// Why it is neither.
     pub error: Option<String>,
-    /// The entry itself.
-    #[serde(skip)]
-    pub content: Option<Entry>,
 }
 
 impl PendingView {
@@ -133,7 +130,6 @@ impl PendingView {
         let of_order = self.order.as_ref().map(|it| (it.id, it.user, it.voucher));
         let of_event = self.event.as_ref().map(|it| (it.order, it.user, it.voucher));
         let Some((order, user, voucher)) = of_order.or(of_event) else { return Vec::new() };
-        let earlier = self.event.as_ref().map(|event| ("earlier_entry", event.voucher.get()));
         let others = [
             ("user_lock", user.get()),
             ("voucher_row", voucher.get()),
@@ -141,6 +137,7 @@ impl PendingView {
             ("node_behind", 0),
             ("release", voucher.get()),
         ];
+        let earlier = self.event.is_some().then_some(("earlier_entry", order.get()));
         earlier.into_iter().chain(others).collect()
     }
 }

@@ -22,7 +22,7 @@ use fred::{
 };
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
-use tidegate_stream::{Entry, Outage, RedisError, Script};
+use tidegate_stream::{Entry, Outage, RedisError};
 
 use self::unannounced::{Taken, Unannounced};
 pub use self::{burial::of_buried, counters::ResultCounters, trimmer::ResultsTrimmer};
@@ -49,7 +49,6 @@ pub struct Announcer {
     unannounced: Unannounced,
     counters: Arc<ResultCounters>,
     said: Arc<Mutex<Option<Instant>>>,
-    glimpse: Script,
 }
 
 /// When something is found out, for [`OrderResult::at_ms`].
@@ -87,7 +86,6 @@ impl Announcer {
             unannounced: Unannounced::new(mysql, timeout),
             counters: Arc::default(),
             said: Arc::default(),
-            glimpse: Script::new("glimpse", include_str!("../../../lua/glimpse.lua")),
         }
     }
 

@@ -12,7 +12,9 @@ use std::{
     time::Instant,
 };
 
-use tidegate_stream::{Cause, Death, Entry, EntryId, Handler, Outage, Outcome, Stage, StreamInspector};
+use tidegate_stream::{
+    Cause, Causes, Death, Entry, EntryId, Handler, Outage, Outcome, Stage, StreamInspector,
+};
 
 use crate::{
     announcer::Announcer,
@@ -51,13 +53,18 @@ struct Placed<T> {
     incoming: T,
 }
 
-/// What user and voucher have in common, whether something is an order or happened to one.
+/// What order, user and voucher have in common, whether something is an order or happened to one.
 trait Concerns {
+    fn order(&self) -> OrderId;
     fn user(&self) -> UserId;
     fn voucher(&self) -> VoucherId;
 }
 
 impl Concerns for Incoming {
+    fn order(&self) -> OrderId {
+        self.order.id
+    }
+
     fn user(&self) -> UserId {
         self.order.user
     }
@@ -68,6 +75,10 @@ impl Concerns for Incoming {
 }
 
 impl Concerns for IncomingEvent {
+    fn order(&self) -> OrderId {
+        self.event.order
+    }
+
     fn user(&self) -> UserId {
         self.event.user
     }
@@ -114,6 +125,12 @@ impl OrderHandler {
         Self { announcer: Some(announcer), ..self }
     }
 
+    /// Lets the lanes that have set this aside try at once what waits behind an entry of its order, when that is settled.
+    #[must_use]
+    pub fn waking(self, set_aside: Arc<Causes>) -> Self {
+        Self { earlier: Arc::new(self.earlier.for_lanes(set_aside)), ..self }
+    }
+
     /// Gives `batch_tracer` a trace of every batch that it wants.
     #[must_use]
     pub fn traced_by(self, batch_tracer: Arc<dyn BatchTracer>) -> Self {
@@ -137,7 +154,7 @@ impl Handler for OrderHandler {
         let announcer = self.announcer.as_ref().filter(|announcer| announcer.announced() != Announced::None);
         let Some(announcer) = announcer else { return Ok(()) };
         let names = self.gate.fields();
-        let glimpsed = announcer.glimpse(self.earlier.stream(), entry, names).await?;
+        let glimpsed = self.earlier.glimpse(entry).await?;
         announcer.announce_burial(names, &glimpsed, death.reason).await
     }
 }
@@ -167,7 +184,7 @@ impl OrderHandler {
         let announced = self.announcer.as_ref().map_or(Announced::None, Announcer::announced);
         let results = Results::new(batch, self.gate.fields(), announced, entries);
         let outcomes = self.handle_decoded(batch, decoded, (outcomes, results), batch_trace).await?;
-        if has_events {
+        if has_events || self.earlier.are_awaited() {
             self.earlier.settled(batch, &outcomes);
         }
         Ok(outcomes)

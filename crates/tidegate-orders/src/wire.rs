@@ -279,6 +279,12 @@ impl FieldNames {
         names.chain([USES, EVENT, event::ORDER_ID, event::REFERENCE]).collect()
     }
 
+    /// Names of the fields that say which order an entry is about, be it an order or an event.
+    #[must_use]
+    pub fn naming_order(&self) -> [&str; 4] {
+        [self.id().name, self.id().standard, EVENT, event::ORDER_ID]
+    }
+
     /// The trace that the producer was in. None as well where the field says nothing that can be read, or stands twice:
     /// that is no reason to refuse an order. Whether the rest of the entry is an order does not matter.
     #[must_use]

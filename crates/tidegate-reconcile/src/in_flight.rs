@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tidegate_operations::pace::Pace;
 use tidegate_orders::{VoucherId, wire::Message};
-use tidegate_stream::{Entry, EntryId, StreamError, StreamInspector};
+use tidegate_stream::{Entry, EntryId, Read, StreamError, StreamInspector};
 
 use crate::table::hash_of_id;
 use tidegate_orders::{Keys, Order};
@@ -72,8 +72,9 @@ impl InFlight {
         let mut pending = inspector.pending_pages((EntryId::MIN, delivered), PAGE, None);
         while let Some(page) = pace.step(pending.next()).await? {
             let ids: Vec<EntryId> = page.into_iter().map(|pending| pending.id).collect();
-            for entry in inspector.entries(stream, &ids).await?.into_iter().flatten() {
-                found.add(&entry, keys, places);
+            let mut entries = inspector.entries(stream, &ids, Read::Whole);
+            while let Some(entries) = pace.step(entries.next()).await? {
+                entries.iter().flatten().for_each(|entry| found.add(entry, keys, places));
             }
         }
         let last = inspector.last_id(stream).await?;

@@ -9,7 +9,8 @@ use serde::{Serialize, Serializer};
 
 pub use replies::BadReply;
 pub(crate) use replies::{
-    Claimed, Fetched, bad_reply, parse_claim, parse_entries, parse_fetched, parse_id, parse_read,
+    Claimed, Fetched, bad_reply, parse_claim, parse_entries, parse_fetched, parse_glimpsed, parse_id,
+    parse_read,
 };
 
 /// The id of a stream entry: milliseconds of the server's clock, then a sequence within that millisecond.

@@ -6,11 +6,11 @@ use fred::{
     types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value},
 };
 
-use futures_util::future::try_join_all;
-
 use crate::{
     entry::{self, Entry, EntryId, bad_reply, parse_id},
+    page_size::PAGE_BYTES,
     redis::{RedisError, RedisPool, no_error},
+    script::Script,
     set_aside_notes::SetAsideNotes,
     stream::{StreamError, StreamNames},
 };
@@ -33,13 +33,36 @@ pub struct PendingEntry {
 pub struct StreamInspector {
     pool: Pool,
     names: StreamNames,
+    glimpse: Script,
+    read_page: Script,
 }
+
+/// What is read of entries.
+#[derive(Clone, Copy, Debug)]
+pub enum Read<'a> {
+    /// All of them.
+    Whole,
+    /// The fields of these names, but for values that are longer than any id, reference or trace context. Of a field that stands
+    /// twice, the first one.
+    Fields(&'a [&'a str]),
+}
+
+/// Bytes of a value that [`Read::Fields`] reads, at most.
+const LONGEST_VALUE: i64 = 256;
+
+/// So few entries are read as they are, whatever they weigh.
+const FEW: u16 = 4;
+
+/// Ids that one call looks at, at most.
+const IDS_A_CALL: usize = 1_000;
 
 impl StreamInspector {
     /// A look at `names` in the Redis behind `pool`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
-        Self { pool: pool.into().0, names }
+        let glimpse = Script::new("glimpse", include_str!("../lua/glimpse.lua"));
+        let read_page = Script::new("read_page", include_str!("../lua/read_page.lua"));
+        Self { pool: pool.into().0, names, glimpse, read_page }
     }
 
     /// The names that are looked at.
@@ -68,7 +91,8 @@ impl StreamInspector {
         Ok(entry::parse_entries(reply)?.last_id().unwrap_or_default())
     }
 
-    /// Up to `count` entries of the stream `key` that come after `after`, none later than `last`.
+    /// Up to `count` entries of the stream `key` that come after `after`, none later than `last`; fewer, but at least one, where
+    /// they weigh more than about 4 MiB.
     ///
     /// # Errors
     /// As for every call here.
@@ -79,6 +103,19 @@ impl StreamInspector {
         count: u16,
     ) -> Result<Vec<Entry>, StreamError> {
         let (from, to) = (format!("({after}"), last.to_string());
+        if count > FEW {
+            let args: Vec<Value> = vec![
+                from.as_str().into(),
+                to.as_str().into(),
+                i64::from(count).into(),
+                i64::try_from(PAGE_BYTES).unwrap_or(i64::MAX).into(),
+            ];
+            match self.read_page.call_raw(&self.pool, vec![key.into()], args).await {
+                // Of a user who may call no script, for example. Or the error of the command tells more.
+                Err(error) if error.is_refusal() => {}
+                reply => return Ok(entry::parse_entries(reply?)?.entries),
+            }
+        }
         let args = vec![key.into(), from.into(), to.into(), "COUNT".into(), i64::from(count).into()];
         Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries)
     }
@@ -115,13 +152,63 @@ impl StreamInspector {
         Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries.pop())
     }
 
-    /// These entries of the stream `key`, in that order, all requests on their way at once. None as for
-    /// [`StreamInspector::entry`].
+    /// Of these entries of the stream `key` the first ones, until they weigh about 4 MiB; at least one. None as for
+    /// [`StreamInspector::entry`]. [`StreamInspector::entries`] goes on to the last of them.
     ///
     /// # Errors
     /// As for every call here.
-    pub async fn entries(&self, key: &str, ids: &[EntryId]) -> Result<Vec<Option<Entry>>, StreamError> {
-        try_join_all(ids.iter().map(|id| self.entry(key, *id))).await
+    pub async fn read(
+        &self,
+        key: &str,
+        ids: &[EntryId],
+        read: Read<'_>,
+    ) -> Result<Vec<Option<Entry>>, StreamError> {
+        let ids = &ids[..ids.len().min(IDS_A_CALL)];
+        let names = match read {
+            Read::Whole => &[],
+            Read::Fields(names) => names,
+        };
+        let length = |length: usize| Value::from(i64::try_from(length).unwrap_or(i64::MAX));
+        let mut args: Vec<Value> = vec![length(PAGE_BYTES), LONGEST_VALUE.into(), length(names.len())];
+        args.extend(names.iter().map(|name| Value::from(*name)));
+        args.extend(ids.iter().map(|id| Value::from(id.to_string())));
+        match (self.glimpse.call_raw(&self.pool, vec![key.into()], args).await, read) {
+            (Err(error), Read::Whole) if error.lacks_permission() => self.read_one_by_one(key, ids).await,
+            (reply, _) => {
+                let fields = entry::parse_glimpsed(reply?)?;
+                if fields.is_empty() && !ids.is_empty() {
+                    return Err(bad_reply("the fields of an entry", &Value::Null).into());
+                }
+                let entry = |(id, fields): (&EntryId, Option<_>)| Some(Entry { id: *id, fields: fields? });
+                Ok(ids.iter().zip(fields).map(entry).collect())
+            }
+        }
+    }
+
+    /// For users of Redis that may call no script.
+    async fn read_one_by_one(&self, key: &str, ids: &[EntryId]) -> Result<Vec<Option<Entry>>, StreamError> {
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for id in ids {
+            let entry = self.entry(key, *id).await?;
+            bytes += entry.as_ref().map_or(0, Entry::bytes);
+            entries.push(entry);
+            if bytes >= PAGE_BYTES {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+
+    /// When entries were made pending again last ([`Stream::make_pending`](crate::Stream::make_pending)), as a text that is another
+    /// one after each time. None: not within a week, or this user of Redis may not know.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn made_pending(&self) -> Result<Option<String>, StreamError> {
+        match self.call("HGET", vec![self.names.deaths().into(), "made_pending".into()]).await {
+            Err(StreamError::Redis(error)) if error.is_refusal() => Ok(None),
+            reply => Ok(reply?.as_string()),
+        }
     }
 
     /// Up to `count` entries of the stream `key` that come before `before`, none earlier than `first`; the latest

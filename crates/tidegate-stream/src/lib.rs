@@ -108,7 +108,7 @@ pub use histogram::{Histogram, HistogramSnapshot};
 pub use inspect::{
     ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect, server_time_ms,
 };
-pub use inspector::{PendingEntry, StreamInspector};
+pub use inspector::{PendingEntry, Read, StreamInspector};
 pub use jsonl::{BadLine, Line};
 pub use lane::{Failover, Lane, LaneSettings};
 pub use lane_status::{Activity, LaneSnapshot, LaneStatus};
@@ -117,7 +117,7 @@ pub use letter::{Burial, Fields, History, Letter};
 pub use observer::{Observer, Origin, ProcessedBatch, Settling, Stage};
 pub use offer::{Holder, Offer, Offerer, is_offered};
 pub use page_size::PageSize;
-pub use pages::{EntryPages, PendingPages};
+pub use pages::{EntriesById, EntryPages, PendingPages};
 pub use pause_switch::{ActivePause, PauseSwitch};
 pub use redis::{
     RedisConnection, RedisError, RedisErrorKind, RedisKey, RedisPool, RedisSettings, connect_pool,

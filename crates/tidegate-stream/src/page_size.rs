@@ -8,7 +8,7 @@ use crate::entry::weight;
 /// Entries of the first page, when nobody knows how large they are.
 const FIRST: u16 = 100;
 /// A page is to be about so many bytes.
-const PAGE_BYTES: usize = 4 << 20;
+pub(crate) const PAGE_BYTES: usize = 4 << 20;
 
 /// As many entries as weigh about 4 MiB, by what those before weighed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

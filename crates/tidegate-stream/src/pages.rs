@@ -2,7 +2,7 @@
 
 use crate::{
     entry::{Entry, EntryId},
-    inspector::{PendingEntry, StreamInspector},
+    inspector::{PendingEntry, Read, StreamInspector},
     page_size::PageSize,
     stream::StreamError,
 };
@@ -83,7 +83,38 @@ impl PendingPages {
     }
 }
 
+/// Entries of a stream by their ids, in the order of these, in pages of about 4 MiB. However many and however large they are, one
+/// page of them is in memory.
+#[derive(Clone, Debug)]
+pub struct EntriesById<'a> {
+    inspector: &'a StreamInspector,
+    key: &'a str,
+    left: &'a [EntryId],
+    read: Read<'a>,
+}
+
+impl EntriesById<'_> {
+    /// The next page, with None for an entry that is not there; None: all were read.
+    ///
+    /// # Errors
+    /// As for every call of [`StreamInspector`].
+    pub async fn next(&mut self) -> Result<Option<Vec<Option<Entry>>>, StreamError> {
+        if self.left.is_empty() {
+            return Ok(None);
+        }
+        let page = self.inspector.read(self.key, self.left, self.read).await?;
+        self.left = self.left.get(page.len()..).unwrap_or_default();
+        Ok(Some(page))
+    }
+}
+
 impl StreamInspector {
+    /// These entries of the stream `key`, page by page.
+    #[must_use]
+    pub fn entries<'a>(&'a self, key: &'a str, ids: &'a [EntryId], read: Read<'a>) -> EntriesById<'a> {
+        EntriesById { inspector: self, key, left: ids, read }
+    }
+
     /// All entries of the stream `key` that come after `after`, none later than `last`, in pages of no more than `most`.
     #[must_use]
     pub fn entry_pages(&self, key: &str, (after, last): (EntryId, EntryId), most: u16) -> EntryPages {

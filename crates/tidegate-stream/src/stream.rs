@@ -92,7 +92,7 @@ pub struct StreamNames {
 }
 
 impl StreamNames {
-    /// Hash beside the stream: how many processes died with an entry in hand.
+    /// Hash beside the stream: how many processes died with an entry in hand, and when entries were made pending again.
     #[must_use]
     pub fn deaths(&self) -> String {
         format!("{}.deaths", self.stream)
@@ -136,6 +136,7 @@ pub struct Stream {
     fetch: Script,
     count_deaths: Script,
     set_aside: Script,
+    make_pending: Script,
 }
 
 impl Stream {
@@ -151,6 +152,7 @@ impl Stream {
             fetch: Script::new("fetch", include_str!("../lua/fetch.lua")),
             count_deaths: Script::new("count_deaths", include_str!("../lua/count_deaths.lua")),
             set_aside: Script::new("set_aside", include_str!("../lua/set_aside.lua")),
+            make_pending: Script::new("make_pending", include_str!("../lua/make_pending.lua")),
         }
     }
 
@@ -290,7 +292,8 @@ impl Stream {
     }
 
     /// Makes entries pending again that were acknowledged, all of them or none: `consumer` holds them, out of hand. A living lane
-    /// claims them once they are idle for long enough, if nobody settles them before. For entries that are in the stream.
+    /// claims them once they are idle for long enough, if nobody settles them before. For entries that are in the stream. Whoever
+    /// remembers what is pending sees it by [`StreamInspector::made_pending`](crate::StreamInspector::made_pending).
     ///
     /// # Errors
     /// When Redis does not answer; the entries may be pending or not, and asking again does no harm.
@@ -298,12 +301,11 @@ impl Stream {
         if ids.is_empty() {
             return Ok(());
         }
-        let command = CustomCommand::new_static("XCLAIM", ClusterHash::FirstKey, false);
-        let mut args: Vec<Value> = Vec::with_capacity(8 + ids.len());
-        args.extend([self.names.stream.as_str(), &self.names.group, consumer, "0"].map(Value::from));
+        let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
+        let mut args: Vec<Value> = Vec::with_capacity(2 + ids.len());
+        args.extend([self.names.group.as_str(), consumer].map(Value::from));
         args.extend(ids.iter().map(|id| Value::from(id.to_string())));
-        args.extend(["RETRYCOUNT", "0", "FORCE", "JUSTID"].map(Value::from));
-        let _claimed: Value = self.pool.custom(command, args).await.map_err(RedisError::new)?;
+        let _count = self.make_pending.call(&self.pool, keys, args).await?;
         Ok(())
     }
 

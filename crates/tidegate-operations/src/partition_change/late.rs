@@ -13,7 +13,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use tidegate_orders::wire::Message;
-use tidegate_stream::{Entry, EntryId, Leases, Stream, StreamInspector, Trimmer};
+use tidegate_stream::{Entry, EntryId, Leases, Read, Stream, StreamInspector, Trimmer};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -161,14 +161,17 @@ impl LateEntries {
         let _read: Value = command(&place.redis, "XREADGROUP", read.map(Value::from).to_vec()).await?;
         let held = inspector.pending_entries((EntryId::MIN, EntryId::MAX), PAGE, Some(CONSUMER)).await?;
         let ids: Vec<EntryId> = held.into_iter().map(|held| held.id).collect();
-        let mut taken = 0;
-        for (id, entry) in ids.iter().zip(inspector.entries(&names.stream, &ids).await?) {
-            if let Some(entry) = entry {
-                self.append(place, &entry).await?;
-                taken += 1;
+        let (mut taken, mut left) = (0, ids.iter());
+        let mut entries = inspector.entries(&names.stream, &ids, Read::Whole);
+        while let Some(page) = entries.next().await? {
+            for (entry, id) in page.iter().zip(&mut left) {
+                if let Some(entry) = entry {
+                    self.append(place, entry).await?;
+                    taken += 1;
+                }
+                let ack = [names.stream.as_str(), &names.group, &id.to_string()].map(Value::from);
+                let _one: u64 = command(&place.redis, "XACK", ack.to_vec()).await?;
             }
-            let ack = [names.stream.as_str(), &names.group, &id.to_string()].map(Value::from);
-            let _one: u64 = command(&place.redis, "XACK", ack.to_vec()).await?;
         }
         Ok(taken)
     }

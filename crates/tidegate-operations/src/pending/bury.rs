@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_orders::{Announcer, Keys, OrderId, OrderStatus, keys::process_of};
-use tidegate_stream::{BuryReply, Death, EntryId, Stream};
+use tidegate_stream::{BuryReply, Death, EntryId, Stream, StreamInspector};
 use tokio::time::timeout;
 
 use super::{Payload, PendingFilter, PendingReader, PendingView};
@@ -143,6 +143,7 @@ pub struct PendingBurial<'a> {
     settings: &'a SystemSettings,
     request: BuryRequest,
     stream: Stream,
+    inspector: StreamInspector,
     keys: Keys,
     announcer: Announcer,
 }
@@ -159,9 +160,10 @@ impl<'a> PendingBurial<'a> {
     ) -> Result<Self, InvalidInput> {
         request.check()?;
         let stream = Stream::new(redis.clone(), settings.stream_names());
+        let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
         let announcer = connect::announcer(settings, redis, mysql);
         let keys = Keys::new(settings.keys.clone());
-        Ok(Self { redis, mysql, settings, request, stream, keys, announcer })
+        Ok(Self { redis, mysql, settings, request, stream, inspector, keys, announcer })
     }
 
     /// Reads what is meant, and what MySQL says of it.
@@ -230,12 +232,16 @@ impl<'a> PendingBurial<'a> {
         if let Some(why) = left_reason(pending, decided) {
             return Ok(Some(why));
         }
-        let Some(entry) = &pending.content else { return Ok(Some(LeftReason::Gone)) };
+        let Ok(id) = pending.entry.parse() else { return Ok(Some(LeftReason::Gone)) };
+        let entry = self.inspector.entry(&self.inspector.names().stream, id).await;
+        let Some(entry) = entry.with_context(|| format!("Failed to read {id}"))? else {
+            return Ok(Some(LeftReason::Gone));
+        };
         let death = Death { reason: BY_OPERATOR, error: self.request.why.clone() };
         // Told before: after it, nobody has the entry in hand. If its consumer lives after all, what it says counts more.
-        self.announcer.announce_burial(self.keys.fields(), entry, BY_OPERATOR).await?;
+        self.announcer.announce_burial(self.keys.fields(), &entry, BY_OPERATOR).await?;
         let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
-        let reply = self.stream.bury_of_dead(entry, &death, &pending.consumer, heartbeat).await;
+        let reply = self.stream.bury_of_dead(&entry, &death, &pending.consumer, heartbeat).await;
         Ok(match reply.with_context(|| format!("Failed to bury {}", pending.entry))? {
             BuryReply::Buried => None,
             BuryReply::Settled => Some(LeftReason::NotPending),

@@ -7,7 +7,7 @@ use tidegate_orders::{
     wire::{FieldNames, Message},
 };
 use tidegate_stream::{
-    Entry, EntryId, PendingEntry, PendingPages, StreamInspector, age_ms, is_offered, server_time_ms,
+    Entry, EntryId, PendingEntry, PendingPages, Read, StreamInspector, age_ms, is_offered, server_time_ms,
 };
 
 use super::{Payload, PendingFilter, PendingView};
@@ -15,8 +15,8 @@ use crate::{change::Progress, consumers::Consumers, settings::SystemSettings, te
 
 /// Entries that are read at once.
 const PAGE: u16 = 1_000;
-/// Payloads that are fetched at once.
-const PAYLOADS: usize = 100;
+/// Entries whose deaths are read at once.
+const DEATHS: usize = 100;
 
 /// The entries that a [`PendingFilter`] chooses.
 #[derive(Clone, Debug)]
@@ -130,22 +130,24 @@ impl PendingReader {
         // A user of Redis that may not read the notes is still shown the rest.
         let notes =
             self.inspector.set_aside_notes().read_each(self.consumers.processes()).await.unwrap_or_default();
-        for some in found.chunks(PAYLOADS) {
+        for some in found.chunks(DEATHS) {
             let ids: Vec<EntryId> = some.iter().map(|pending| pending.id).collect();
             let deaths = self.inspector.deaths(&ids).await.ok();
-            let payloads = self.inspector.entries(&self.inspector.names().stream, &ids).await;
-            let payloads = payloads.context("Failed to read the stream")?;
-            let seen = some.iter().zip(payloads).enumerate().map(|(at, (pending, payload))| {
-                let deaths = deaths.as_ref().and_then(|deaths| deaths.get(at)).copied();
-                PendingView { deaths, ..self.view(pending, payload) }.with_cause(&notes)
-            });
-            entries.extend(seen);
+            let mut payloads = self.inspector.entries(&self.inspector.names().stream, &ids, Read::Whole);
+            let mut seen = some.iter().enumerate();
+            while let Some(page) = payloads.next().await.context("Failed to read the stream")? {
+                for (payload, (at, pending)) in page.iter().zip(&mut seen) {
+                    let deaths = deaths.as_ref().and_then(|deaths| deaths.get(at)).copied();
+                    let view = self.view(pending, payload.as_ref());
+                    entries.push(PendingView { deaths, ..view }.with_cause(&notes));
+                }
+            }
         }
         Ok(entries)
     }
 
-    fn view(&self, pending: &PendingEntry, content: Option<Entry>) -> PendingView {
-        let decoded = content.as_ref().map(|entry| self.fields.decode_message(entry));
+    fn view(&self, pending: &PendingEntry, content: Option<&Entry>) -> PendingView {
+        let decoded = content.map(|entry| self.fields.decode_message(entry));
         let (payload, order, event, error) = match decoded {
             None => (Payload::Gone, None, None, None),
             Some(Ok(Message::Order(order))) => (Payload::Order, Some(order), None, None),
@@ -168,7 +170,6 @@ impl PendingReader {
             order,
             event,
             error,
-            content,
         }
     }
 }

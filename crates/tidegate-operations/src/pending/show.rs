@@ -51,7 +51,10 @@ impl ShownEntry {
             return Ok(Self { state, entry: None, fields: Vec::new(), process: None, workers_live });
         };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let fields = pending.content.iter().flat_map(|entry| &entry.fields);
+        let inspector = reader.inspector();
+        let entry = inspector.entry(&inspector.names().stream, id).await;
+        let entry = entry.context("Failed to read the stream")?;
+        let fields = entry.iter().flat_map(|entry| &entry.fields);
         Ok(Self {
             state: EntryState::Pending,
             fields: fields.map(|(name, value)| (text(name), text(value))).collect(),

@@ -1,40 +1,15 @@
-//! Results of entries that are buried. Those that are buried unread (too large, or processes died of them) stay in Redis, which
-//! tells the few fields that are needed.
+//! Results of entries that are buried. Of those that are buried unread (too large, or processes died of them), the few fields that
+//! are needed are enough.
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
-use fred::types::Value;
-use tidegate_stream::{Entry, EntryId, Outage, RedisError};
+use tidegate_stream::Entry;
 
-use super::Announcer;
 use crate::{
     order::Order,
     results::{BURIED, OrderResult, ResultState},
     wire::{FieldNames, Glimpse, is_event, order_of_event, reference_of_event},
 };
-
-/// Bytes of a value that is read: more than any id, reference or trace context has.
-const LONGEST: i64 = 256;
-
-impl Announcer {
-    /// What an entry of `stream` says of its order, without the rest of it; nothing where Redis does not let it be read.
-    ///
-    /// # Errors
-    /// When Redis does not answer.
-    pub async fn glimpse(&self, stream: &str, id: EntryId, names: &FieldNames) -> Result<Entry, Outage> {
-        let mut args: Vec<Value> = vec![id.to_string().into(), LONGEST.into()];
-        args.extend(names.telling().into_iter().map(Value::from));
-        let reply = self.glimpse.call(&self.pool, vec![stream.into()], args).await.map_err(RedisError::from);
-        let found: Vec<Bytes> = match reply {
-            Ok(reply) => reply.convert()?,
-            Err(error) if error.is_refusal() => Vec::new(),
-            Err(error) => return Err(error.into()),
-        };
-        let fields = found.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-        Ok(Entry { id, fields })
-    }
-}
 
 /// The result of an entry that is buried for this reason: of an order `dead`, of an event `rejected`. None: it does not say of
 /// which order, so nobody can be told.
@@ -68,6 +43,9 @@ pub fn of_buried(
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use tidegate_stream::EntryId;
+
     use super::*;
 
     fn entry(fields: &[(&str, &str)]) -> Entry {

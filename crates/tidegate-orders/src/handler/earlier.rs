@@ -1,18 +1,21 @@
 //! What an event waits for: an entry of its order that is older than it, and still pending somewhere.
 //!
 //! Lanes work side by side, so an older entry may be in the hands of another lane, or set aside. Pending entries are remembered
-//! by their orders, not by their payloads: those of a batch in hand as it comes, others once they are read. So a long list of
-//! entries that wait for something else is read once, not for every batch, and only an older entry of the same order is
-//! waited for.
+//! by their orders, not by their payloads: those of a batch in hand as it comes, others once their fields are read. So a long list
+//! of entries that wait for something else is read once, not for every batch, and only an older entry of the same order is
+//! waited for. When it is settled, the lanes of this process hear of it; those of other processes try again from time to time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    ops::Not,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use futures_util::future::try_join_all;
-use tidegate_stream::{Entry, EntryId, Outage, Outcome, PendingEntry, StreamError, StreamInspector};
+use tidegate_stream::{
+    Cause, Causes, Entry, EntryId, Outage, Outcome, PendingEntry, Read, StreamError, StreamInspector,
+};
 use tokio::time::sleep;
 
 use crate::{
@@ -20,19 +23,33 @@ use crate::{
     wire::{FieldNames, order_of_event},
 };
 
+/// What events wait for behind an entry of their order.
+const KIND: &str = "earlier_entry";
+
 /// How long an event waits for older entries of its order that others have in hand, before it is set aside.
 const MOMENT: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 
 const PAGE: u16 = 2_000;
-/// Entries that are read in one go.
-const READ: usize = 500;
+/// Older entries of an order that are looked for in one go, at most, where those before them turned out to be settled.
+const MOST_ASKED: usize = 64;
+
+/// Waits for an older entry of this order, in the order of the stream.
+pub(super) fn waits_for_earlier(order: OrderId) -> Outcome {
+    Outcome::SetAside(earlier_of(order))
+}
+
+fn earlier_of(order: OrderId) -> Cause {
+    Cause::in_order(KIND, order.get().unsigned_abs())
+}
 
 /// Finds the older pending entries of orders. All lanes of a process share it.
 #[derive(Debug)]
 pub(super) struct EarlierEntries {
     inspector: StreamInspector,
     fields: FieldNames,
+    /// What the lanes of this process have set aside. None: there are no lanes.
+    set_aside: Option<Arc<Causes>>,
     known: Mutex<Known>,
 }
 
@@ -43,25 +60,40 @@ struct Known {
     up_to: EntryId,
     /// The oldest pending entry when it was last asked for. It only grows, unless the group was made again.
     oldest: EntryId,
-    /// How often it was begun anew.
+    /// When entries were last made pending again: there may be unknown ones among the oldest, whatever was known before.
+    made_pending: Option<String>,
+    /// How often `up_to` was taken back.
     begun: u64,
     orders: BTreeMap<EntryId, OrderId>,
     entries: BTreeSet<(OrderId, EntryId)>,
+    /// Events that were set aside here: others in this process are at work for them, and end their wait.
+    set_aside: HashSet<EntryId>,
 }
 
 impl Known {
     /// Takes the oldest pending entry: what is older was settled.
     fn take_oldest(&mut self, oldest: EntryId) {
         if oldest < self.oldest {
-            let (up_to, begun) = (EntryId::MIN, self.begun + 1);
-            *self = Self { up_to, begun, orders: BTreeMap::new(), entries: BTreeSet::new(), oldest };
+            let (begun, made_pending) = (self.begun + 1, self.made_pending.take());
+            *self = Self { begun, made_pending, ..Self::default() };
         } else if oldest > self.oldest {
             let left = self.orders.split_off(&oldest);
             for (id, order) in std::mem::replace(&mut self.orders, left) {
                 self.entries.remove(&(order, id));
+                self.set_aside.remove(&id);
             }
         }
         self.oldest = oldest;
+    }
+
+    /// Takes the time at which entries were made pending again. If that is another one, old entries that nobody knows here may be
+    /// pending: all are looked for again. Those that are known need not be read again.
+    fn take_made_pending(&mut self, made_pending: Option<String>) {
+        if made_pending != self.made_pending {
+            (self.up_to, self.oldest) = (EntryId::MIN, EntryId::MIN);
+            self.begun += 1;
+            self.made_pending = made_pending;
+        }
     }
 
     fn add(&mut self, id: EntryId, order: OrderId) {
@@ -69,10 +101,11 @@ impl Known {
         self.entries.insert((order, id));
     }
 
-    fn remove(&mut self, id: EntryId) {
-        if let Some(order) = self.orders.remove(&id) {
-            self.entries.remove(&(order, id));
-        }
+    fn remove(&mut self, id: EntryId) -> Option<OrderId> {
+        let order = self.orders.remove(&id)?;
+        self.entries.remove(&(order, id));
+        self.set_aside.remove(&id);
+        Some(order)
     }
 
     fn older_than(&self, order: OrderId, id: EntryId) -> impl Iterator<Item = EntryId> {
@@ -82,12 +115,26 @@ impl Known {
 
 impl EarlierEntries {
     pub(super) fn new(inspector: StreamInspector, fields: FieldNames) -> Self {
-        Self { inspector, fields, known: Mutex::default() }
+        Self { inspector, fields, set_aside: None, known: Mutex::default() }
     }
 
-    /// Key of the stream.
-    pub(super) fn stream(&self) -> &str {
-        &self.inspector.names().stream
+    /// The same, for the lanes that have set this aside.
+    pub(super) fn for_lanes(&self, set_aside: Arc<Causes>) -> Self {
+        let set_aside = Some(set_aside);
+        Self { set_aside, ..Self::new(self.inspector.clone(), self.fields.clone()) }
+    }
+
+    /// What the entry `id` says of its order, without the rest of it; nothing where Redis does not let it be read.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub(super) async fn glimpse(&self, id: EntryId) -> Result<Entry, Outage> {
+        let (stream, names) = (&self.inspector.names().stream, self.fields.telling());
+        let read = match self.inspector.read(stream, &[id], Read::Fields(&names)).await {
+            Err(StreamError::Redis(error)) if error.is_refusal() => Vec::new(),
+            read => read.map_err(outage)?,
+        };
+        Ok(read.into_iter().flatten().next().unwrap_or(Entry { id, fields: Vec::new() }))
     }
 
     /// Of the events of a batch in hand, each an order and the entry that brought it, those that have to wait: an older entry
@@ -104,9 +151,14 @@ impl EarlierEntries {
         let Some(last) = events.iter().map(|(_, id)| *id).max() else { return Ok(HashSet::new()) };
         let own: HashSet<EntryId> = batch.iter().map(|entry| entry.id).collect();
         let first = own.iter().min().copied().unwrap_or(last);
-        let oldest = self.inspector.first_pending((EntryId::MIN, last)).await.map_err(outage)?;
+        let (oldest, made_pending) = tokio::try_join!(
+            self.inspector.first_pending((EntryId::MIN, last)),
+            self.inspector.made_pending(),
+        )
+        .map_err(outage)?;
         let begun = {
             let mut known = self.known();
+            known.take_made_pending(made_pending);
             known.take_oldest(oldest.unwrap_or(last));
             self.add(&mut known, batch);
             known.begun
@@ -123,19 +175,41 @@ impl EarlierEntries {
         self.wait_for_older(events, &own).await
     }
 
-    /// Forgets the entries of a batch that are pending no more.
+    /// Whether an event of this process waits for an older entry. Costs a batch of plain orders next to nothing.
+    pub(super) fn are_awaited(&self) -> bool {
+        let Some(set_aside) = &self.set_aside else { return false };
+        // An event may have been told to wait, and not be set aside yet.
+        !self.known().set_aside.is_empty() || set_aside.has(KIND)
+    }
+
+    /// Forgets the entries of a batch that are pending no more, and lets lanes try what waits behind them.
     pub(super) fn settled(&self, batch: &[Entry], outcomes: &[Outcome]) {
-        let mut known = self.known();
-        for (entry, outcome) in batch.iter().zip(outcomes) {
-            if !matches!(outcome, Outcome::SetAside(_)) {
-                known.remove(entry.id);
+        let settled = batch.iter().zip(outcomes);
+        let settled = settled.filter(|(_, outcome)| !matches!(outcome, Outcome::SetAside(_)));
+        let are_awaited = self.are_awaited();
+        let mut orders = BTreeSet::new();
+        {
+            let mut known = self.known();
+            for (entry, _) in settled {
+                let order = known.remove(entry.id);
+                if are_awaited {
+                    // Nobody may know of it: its batch had no event.
+                    orders.extend(order.or_else(|| self.order_of(entry)));
+                }
             }
         }
+        if let Some(set_aside) = self.set_aside.as_ref().filter(|_| are_awaited) {
+            set_aside.wake(orders.into_iter().map(earlier_of));
+        }
+    }
+
+    fn order_of(&self, entry: &Entry) -> Option<OrderId> {
+        order_of_event(entry).or_else(|| self.fields.glimpse(entry).id)
     }
 
     fn add<'a>(&self, known: &mut Known, entries: impl IntoIterator<Item = &'a Entry>) {
         for entry in entries {
-            if let Some(order) = order_of_event(entry).or_else(|| self.fields.glimpse(entry).id) {
+            if let Some(order) = self.order_of(entry) {
                 known.add(entry.id, order);
             }
         }
@@ -156,59 +230,87 @@ impl EarlierEntries {
         Ok(unknown)
     }
 
+    /// Reads whose they are, and nothing else: they may be many, and large.
     async fn read(&self, ids: &[EntryId]) -> Result<(), Outage> {
-        let stream = &self.inspector.names().stream;
-        for ids in ids.chunks(READ) {
-            let entries = self.inspector.entries(stream, ids).await.map_err(outage)?;
-            self.add(&mut self.known(), entries.iter().flatten());
+        let names = self.fields.naming_order();
+        let mut pages = self.inspector.entries(&self.inspector.names().stream, ids, Read::Fields(&names));
+        while let Some(page) = pages.next().await.map_err(outage)? {
+            self.add(&mut self.known(), page.iter().flatten());
         }
         Ok(())
     }
 
     /// The events whose orders have older entries that stay pending, although others are given a moment for those that they
-    /// have in hand.
+    /// have in hand. Only once: what was set aside before is tried again when these are done.
     async fn wait_for_older(
         &self,
         events: &[(OrderId, EntryId)],
         own: &HashSet<EntryId>,
     ) -> Result<HashSet<EntryId>, Outage> {
         let began = Instant::now();
+        let mut last: BTreeMap<OrderId, EntryId> = BTreeMap::new();
+        for (order, id) in events {
+            let last = last.entry(*order).or_insert(*id);
+            *last = (*last).max(*id);
+        }
         loop {
-            let older = self.older(events, own);
-            if older.is_empty() {
-                return Ok(HashSet::new());
+            let older = self.oldest_pending(&last, own).await?;
+            let waiting = waiting(events, &older);
+            let in_hand = older.values().any(|pending| pending.deliveries > 0);
+            let are_new = self.known().set_aside.is_superset(&waiting).not();
+            if !in_hand || !are_new || began.elapsed() > MOMENT {
+                self.known().set_aside.extend(&waiting);
+                return Ok(waiting);
             }
-            let pending = self.still_pending(&older).await?;
-            let in_hand = pending.iter().any(|pending| pending.deliveries > 0);
-            if pending.is_empty() || !in_hand || began.elapsed() > MOMENT {
-                let pending: HashSet<EntryId> = pending.into_iter().map(|pending| pending.id).collect();
-                return Ok(waiting(events, older.into_iter().filter(|(_, id)| pending.contains(id))));
-            }
+            last.retain(|order, _| older.contains_key(order));
             sleep(LOOK_EVERY).await;
         }
     }
 
-    fn older(&self, events: &[(OrderId, EntryId)], own: &HashSet<EntryId>) -> BTreeSet<(OrderId, EntryId)> {
-        let known = self.known();
-        let older =
-            events.iter().flat_map(|(order, id)| known.older_than(*order, *id).map(|older| (*order, older)));
-        older.filter(|(_, older)| !own.contains(older)).collect()
+    /// Of each of these orders, the oldest entry that is pending, older than this one, and not in the batch. A single one tells that all
+    /// events behind it wait, however many there are.
+    async fn oldest_pending(
+        &self,
+        last: &BTreeMap<OrderId, EntryId>,
+        own: &HashSet<EntryId>,
+    ) -> Result<HashMap<OrderId, PendingEntry>, Outage> {
+        let (mut found, mut most) = (HashMap::new(), 1);
+        let mut open: Vec<(OrderId, EntryId)> = last.iter().map(|(order, id)| (*order, *id)).collect();
+        while !open.is_empty() {
+            let asked = self.older(&open, own, most);
+            let pending = asked.iter().map(|(_, id)| self.inspector.pending_entry(*id));
+            let pending = try_join_all(pending).await.map_err(outage)?;
+            let mut settled: HashMap<OrderId, usize> = HashMap::new();
+            let mut known = self.known();
+            for ((order, id), pending) in asked.into_iter().zip(pending) {
+                match pending {
+                    Some(pending) => _ = found.entry(order).or_insert(pending),
+                    None => {
+                        known.remove(id);
+                        *settled.entry(order).or_default() += 1;
+                    }
+                }
+            }
+            // Others have settled all that was asked for: there may be more behind it.
+            open.retain(|(order, _)| !found.contains_key(order) && settled.get(order) == Some(&most));
+            most = (most * 4).min(MOST_ASKED);
+        }
+        Ok(found)
     }
 
-    /// Forgets those that were settled since they were looked for, and answers with the others.
-    async fn still_pending(
+    /// Up to `most` older entries of each of these orders, the oldest first.
+    fn older(
         &self,
-        entries: &BTreeSet<(OrderId, EntryId)>,
-    ) -> Result<Vec<PendingEntry>, Outage> {
-        let pending = entries.iter().map(|(_, id)| self.inspector.pending_entry(*id));
-        let pending = try_join_all(pending).await.map_err(outage)?;
-        let mut known = self.known();
-        for ((_, id), pending) in entries.iter().zip(&pending) {
-            if pending.is_none() {
-                known.remove(*id);
-            }
-        }
-        Ok(pending.into_iter().flatten().collect())
+        orders: &[(OrderId, EntryId)],
+        own: &HashSet<EntryId>,
+        most: usize,
+    ) -> Vec<(OrderId, EntryId)> {
+        let known = self.known();
+        let older = orders.iter().flat_map(|(order, last)| {
+            let older = known.older_than(*order, *last).filter(|older| !own.contains(older));
+            older.take(most).map(|older| (*order, older))
+        });
+        older.collect()
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -216,17 +318,9 @@ impl EarlierEntries {
     }
 }
 
-/// The events behind any of these entries of their orders.
-fn waiting(
-    events: &[(OrderId, EntryId)],
-    pending: impl Iterator<Item = (OrderId, EntryId)>,
-) -> HashSet<EntryId> {
-    let mut oldest: HashMap<OrderId, EntryId> = HashMap::new();
-    for (order, id) in pending {
-        let oldest = oldest.entry(order).or_insert(id);
-        *oldest = id.min(*oldest);
-    }
-    let waits = |(order, id): &&(OrderId, EntryId)| oldest.get(order).is_some_and(|oldest| oldest < id);
+/// The events behind the oldest of these entries of their orders.
+fn waiting(events: &[(OrderId, EntryId)], older: &HashMap<OrderId, PendingEntry>) -> HashSet<EntryId> {
+    let waits = |(order, id): &&(OrderId, EntryId)| older.get(order).is_some_and(|pending| pending.id < *id);
     events.iter().filter(waits).map(|(_, id)| *id).collect()
 }
 
@@ -262,9 +356,28 @@ mod tests {
     }
 
     #[test]
+    fn after_entries_were_made_pending_again_all_are_looked_for_again_and_what_is_known_stays_known() {
+        let mut known = Known::default();
+        known.take_oldest(id(10));
+        known.add(id(10), order(1));
+        known.add(id(60), order(2));
+        known.up_to = id(50);
+        known.take_made_pending(None);
+        assert_eq!((known.up_to, known.begun), (id(50), 0));
+        for time in ["7.1", "7.2"] {
+            known.up_to = id(50);
+            known.take_made_pending(Some(time.to_owned()));
+            known.take_oldest(id(10));
+            assert_eq!((known.up_to, known.oldest, known.entries.len()), (EntryId::MIN, id(10), 2));
+        }
+        assert_eq!(known.begun, 2, "whoever has begun to look before does not say that all is known");
+    }
+
+    #[test]
     fn an_event_waits_for_whatever_is_older_of_its_order_and_for_nothing_else() {
         let events = [(order(1), id(10)), (order(1), id(30)), (order(2), id(20))];
-        let pending = [(order(1), id(25)), (order(1), id(15)), (order(2), id(40)), (order(3), id(1))];
-        assert_eq!(waiting(&events, pending.into_iter()), HashSet::from([id(30)]));
+        let pending = |ms| PendingEntry { id: id(ms), consumer: String::new(), idle_ms: 0, deliveries: 0 };
+        let older = HashMap::from([(order(1), pending(15)), (order(2), pending(40)), (order(3), pending(1))]);
+        assert_eq!(waiting(&events, &older), HashSet::from([id(30)]));
     }
 }

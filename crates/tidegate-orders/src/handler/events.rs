@@ -4,18 +4,15 @@ use std::collections::HashSet;
 
 use tidegate_stream::{Death, Entry, EntryId, Outage, Outcome};
 
-use super::{Concerns, OrderHandler, Placed, Results, set_aside, set_aside_where, waits_for};
+use super::{
+    Concerns, OrderHandler, Placed, Results, earlier::waits_for_earlier, set_aside_where, waits_for,
+};
 use crate::{
     event::{EventKind, EventOutcome, PastEvent},
     gate::{Release, ReleaseReply, UserAfter},
     ledger::{EndedOrders, EventVerdict, Incoming, IncomingEvent, Verdict},
     order::{Order, OrderId, Quantity},
 };
-
-/// An event whose order has an older entry that is not done waits for that, together with others of its voucher.
-fn waits_for_earlier(incoming: &impl Concerns) -> Outcome {
-    set_aside("earlier_entry", incoming.voucher().get())
-}
 
 /// By so much the clocks of both stores may differ.
 const CLOCKS_MS: i64 = 60_000;
@@ -82,7 +79,8 @@ impl OrderHandler {
         (outcomes, results): (&mut [Outcome], &mut Results<'_>),
     ) -> Result<(), Outage> {
         set_aside_where(&mut events, outcomes, |placed| {
-            waiting.contains(&placed.incoming.event.order).then(|| waits_for_earlier(&placed.incoming))
+            let order = placed.incoming.event.order;
+            waiting.contains(&order).then(|| waits_for_earlier(order))
         });
         if events.is_empty() {
             return Ok(());
@@ -187,7 +185,7 @@ impl OrderHandler {
 }
 
 fn waits_behind(later: &HashSet<usize>, placed: &Placed<impl Concerns>) -> Option<Outcome> {
-    later.contains(&placed.at).then(|| waits_for_earlier(&placed.incoming))
+    later.contains(&placed.at).then(|| waits_for_earlier(placed.incoming.order()))
 }
 
 /// The places that have to wait: what stands in the batch behind an entry of its order that waits, and

@@ -20,7 +20,7 @@ use tidegate_orders::{
     ledger::Cancellation,
     wire::{FieldNames, is_event, order_fields},
 };
-use tidegate_stream::{Entry, EntryId, Stream, StreamInspector};
+use tidegate_stream::{Entry, EntryId, Read, Stream, StreamInspector};
 
 use super::{
     plan::{Again, ToRunAgain},
@@ -190,7 +190,7 @@ impl LostOrders {
         made.context("Failed to make entries pending again")?;
         let refused = self.cancel(&batch, &incoming, report).await?;
         report.done.appended += appended.iter().flatten().count() as u64;
-        let (mut entries, mut ids) = (Vec::new(), Vec::new());
+        let (mut new, mut ids) = (Vec::new(), Vec::new());
         let mut owners: HashMap<EntryId, &ToRunAgain> = HashMap::new();
         for (((order, held), refused), appended) in batch.iter().zip(refused).zip(appended) {
             if let Some(why) = refused {
@@ -200,16 +200,33 @@ impl LostOrders {
             owners.extend(appended.iter().map(|entry| (entry.id, *order)));
             owners.extend(held.again(order).iter().map(|id| (*id, *order)));
             ids.extend(held.again(order));
-            // Before its events, which are older.
-            entries.extend(appended);
+            new.extend(appended);
         }
         ids.sort_unstable();
-        let held = self.inspector.entries(&self.inspector.names().stream, &ids).await;
-        entries.extend(held.context("Failed to read the stream in Redis")?.into_iter().flatten());
-        if entries.is_empty() {
-            return Ok(End::Whole);
+        // New orders before their events, which are older.
+        if !new.is_empty() && self.run_entries(voucher, (&new, &owners), report, job).await? == End::Stopped {
+            return Ok(End::Stopped);
         }
-        let done = self.chosen.run(&entries, &job.stop).await.context("Failed to run orders again")?;
+        let mut pages = self.inspector.entries(&self.inspector.names().stream, &ids, Read::Whole);
+        while let Some(page) = pages.next().await.context("Failed to read the stream in Redis")? {
+            let entries: Vec<Entry> = page.into_iter().flatten().collect();
+            if !entries.is_empty()
+                && self.run_entries(voucher, (&entries, &owners), report, job).await? == End::Stopped
+            {
+                return Ok(End::Stopped);
+            }
+        }
+        Ok(End::Whole)
+    }
+
+    async fn run_entries(
+        &self,
+        voucher: VoucherId,
+        (entries, owners): (&[Entry], &HashMap<EntryId, &ToRunAgain>),
+        report: &mut RepairReport,
+        job: &Job,
+    ) -> anyhow::Result<End> {
+        let done = self.chosen.run(entries, &job.stop).await.context("Failed to run orders again")?;
         let (counts, done_now) = (&mut report.done, done.outcomes.counts);
         counts.entries += done_now.entries;
         counts.created += done_now.created;
@@ -222,8 +239,9 @@ impl LostOrders {
                 // Redis gave it back already: that is what its cancelled row says.
                 RemarkKind::GivenBack => continue,
             };
-            if let Some(order) = owners.get(&remark.entry) {
-                return_to_look(report, order, why);
+            if let Some(ToRunAgain { order, user, .. }) = owners.get(&remark.entry) {
+                let (order, user) = (Some(*order), Some(*user));
+                report.return_to_look(Returned { voucher, order, user, why });
             }
         }
         Ok(if done.is_stopped { End::Stopped } else { End::Whole })

@@ -105,6 +105,18 @@ pub(crate) fn parse_fetched(reply: Frame) -> Result<Fetched, BadReply> {
     Ok(Fetched { delivery, withheld: withheld?, looked })
 }
 
+/// A reply of `lua/glimpse.lua`: the fields of each entry that it looked at; None: there is no such entry.
+pub(crate) fn parse_glimpsed(reply: Frame) -> Result<Vec<Option<Fields>>, BadReply> {
+    let Frame::Array { data: entries, .. } = reply else {
+        return Err(bad_frame("fields of entries", &reply));
+    };
+    let fields = |entry| match entry {
+        Frame::Null => Ok(None),
+        fields => parse_fields(fields).map(Some),
+    };
+    entries.into_iter().map(fields).collect()
+}
+
 fn number(frame: &Frame) -> Result<i64, BadReply> {
     match frame {
         Frame::Number { data, .. } => Ok(*data),
@@ -144,7 +156,9 @@ pub(crate) fn parse_entries(reply: Frame) -> Result<Delivery, BadReply> {
     Ok(delivery)
 }
 
-fn parse_fields(reply: Frame) -> Result<Vec<(Bytes, Bytes)>, BadReply> {
+type Fields = Vec<(Bytes, Bytes)>;
+
+fn parse_fields(reply: Frame) -> Result<Fields, BadReply> {
     let items = match reply {
         Frame::Array { data, .. } => data,
         other => return Err(bad_frame("fields", &other)),

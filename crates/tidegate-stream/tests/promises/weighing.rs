@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fred::{clients::Client, interfaces::StreamsInterface, types::Value};
-use tidegate_stream::{Entry, EntryId, LaneSettings, Outcome, Script};
+use tidegate_stream::{Entry, EntryId, LaneSettings, Outcome, Read, Script, StreamInspector};
 
 use crate::rig::{RecordingHandler, Rig, eventually, ms, settings};
 
@@ -163,4 +163,54 @@ async fn pending_entries_of_very_many_fields_are_looked_at_one_by_one_and_buried
     rig.nothing_is_pending().await;
     assert_eq!(rig.counters.buried_by_reason().get("too_large"), Some(&5));
     lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_read_by_their_ids_in_pages_of_a_few_bytes_whole_or_a_few_fields_of_each() {
+    let rig = Rig::start().await;
+    let small = rig.add_delivered(2_500, "c1").await;
+    rig.add_large(20, 900 * KIB).await;
+    let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
+    let mut all: Vec<Entry> = Vec::new();
+    while all.len() < 2_520 {
+        let after = all.last().map_or(EntryId::MIN, |entry| entry.id);
+        all.extend(inspector.page("s", (after, EntryId::MAX), 4).await.unwrap());
+    }
+    let mut ids: Vec<EntryId> = all.iter().map(|entry| entry.id).collect();
+    ids.push(EntryId::MAX);
+    let _one: usize = rig.call(&format!("XDEL s {}", small[7])).await;
+    let (mut read, mut pages) = (Vec::new(), inspector.entries("s", &ids, Read::Whole));
+    while let Some(page) = pages.next().await.unwrap() {
+        let bytes: usize = page.iter().flatten().map(Entry::bytes).sum();
+        assert!(bytes <= 4 << 20, "a page of {bytes} bytes");
+        read.extend(page);
+    }
+    let expected: Vec<Option<Entry>> = all
+        .iter()
+        .cloned()
+        .map(|entry| Some(entry).filter(|entry| entry.id != small[7]))
+        .chain([None])
+        .collect();
+    assert!(read == expected, "{} of {} entries", read.len(), expected.len());
+
+    // The same from one end to the other, where the large ones come as a surprise.
+    let (mut read, mut pages) = (Vec::new(), inspector.entry_pages("s", (EntryId::MIN, EntryId::MAX), 2_000));
+    while let Some(page) = pages.next(u64::MAX).await.unwrap() {
+        let bytes: usize = page.iter().map(Entry::bytes).sum();
+        assert!(bytes <= 4 << 20 && page.len() <= 2_000, "a page of {bytes} bytes, {} entries", page.len());
+        read.extend(page);
+    }
+    assert!(read.iter().eq(all.iter().filter(|entry| entry.id != small[7])), "{} entries", read.len());
+
+    let before = rig.sent_bytes().await;
+    let (mut read, mut pages) = (0, inspector.entries("s", &ids, Read::Fields(&["n", "payload", "n"])));
+    while let Some(page) = pages.next().await.unwrap() {
+        read += page.len();
+        assert!(
+            page.iter().flatten().all(|entry| entry.fields.len() == 1),
+            "a long value is left where it is"
+        );
+    }
+    let sent = rig.sent_bytes().await - before;
+    assert!(read == ids.len() && sent < 200 * KIB, "{sent} bytes for {read} entries");
 }

@@ -76,7 +76,8 @@ impl Worker {
             Arc::clone(&order_counters),
             StreamInspector::new(pool.clone(), names.clone()),
         );
-        let handler = Arc::new(handler.announcing(announcer.clone()));
+        let handler = handler.announcing(announcer.clone()).waking(Arc::clone(counters.set_aside()));
+        let handler = Arc::new(handler);
         let (breaker, alone) = (Arc::new(Breaker::default()), Arc::new(Exclusive::default()));
         let connect = async || Ok(connect_reader(&system.redis.connection()).await?);
         let common = patiently(worker, is_a_no, connect).await?;

@@ -1,0 +1,1 @@
+../../../lua/read_page.lua
