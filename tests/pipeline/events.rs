@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// An event of an order of voucher 1, whose user has its id.
-async fn add_event(site: &Site, event: &str, order: i64, more: &[(&str, &str)]) -> String {
+pub async fn add_event(site: &Site, event: &str, order: i64, more: &[(&str, &str)]) -> String {
     add_event_of(site, event, (order, order, 1), more).await
 }
 
@@ -27,13 +27,13 @@ async fn add_event_of(
 }
 
 /// The events of an order, by number: what happened, what came of it, units given back.
-async fn recorded(site: &Site, order: i64) -> Vec<String> {
+pub async fn recorded(site: &Site, order: i64) -> Vec<String> {
     let sql = "SELECT CONCAT_WS(' ', event, outcome, released) FROM tidegate_event WHERE order_id = ? ORDER BY step";
     sqlx::query_scalar(sql).bind(order).fetch_all(&site.pool).await.expect("MySQL answers")
 }
 
 /// Status and slot of an order's row, such as `2 held` or `4 free`.
-async fn state(site: &Site, order: i64) -> Option<String> {
+pub async fn state(site: &Site, order: i64) -> Option<String> {
     let sql = "SELECT CONCAT(status, IF(slot IS NULL, ' free', ' held')) FROM tb_voucher_order WHERE id = ?";
     sqlx::query_scalar(sql).bind(order).fetch_optional(&site.pool).await.expect("MySQL answers")
 }
@@ -54,7 +54,7 @@ async fn is_buyer(site: &Site, user: i64) -> bool {
     site.client.sismember("seckill:order:1", user.to_string()).await.expect("Redis answers")
 }
 
-async fn sql(site: &Site, statements: &str) {
+pub async fn sql(site: &Site, statements: &str) {
     sqlx::raw_sql(AssertSqlSafe(statements)).execute(&site.pool).await.expect("MySQL answers");
 }
 

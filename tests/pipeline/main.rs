@@ -26,6 +26,7 @@ mod limit_slots;
 mod order_pages;
 mod probe;
 mod redis_cluster;
+mod repeated_events;
 mod results;
 mod rights;
 mod sentinel;
