@@ -6,7 +6,7 @@ mod trap;
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ struct Weather {
 
 #[derive(Debug)]
 struct Shared {
-    target: u16,
+    target: AtomicU16,
     weather: watch::Sender<Weather>,
     swallowed_bytes: AtomicU64,
     traps: Traps,
@@ -77,7 +77,7 @@ impl Proxy {
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("Failed to open the proxy's port")?;
         let port = listener.local_addr().context("Failed to read the proxy's port")?.port();
         let shared = Arc::new(Shared {
-            target: target_port,
+            target: AtomicU16::new(target_port),
             weather: watch::Sender::new(Weather { mode: Mode::Pass, black_holes: 0 }),
             swallowed_bytes: AtomicU64::new(0),
             traps: Traps::default(),
@@ -96,6 +96,11 @@ impl Proxy {
     /// The URL of the server behind this proxy, by way of this proxy.
     pub fn url_for(&self, server: &impl Endpoint) -> String {
         server.url().replacen(&format!(":{}", server.port()), &format!(":{}", self.port), 1)
+    }
+
+    /// Forwards new connections to another port, as after a failover. Present ones stay where they are.
+    pub fn lead_to(&self, target_port: u16) {
+        self.shared.target.store(target_port, Ordering::Relaxed);
     }
 
     /// Closes the connections of clients at these addresses and refuses new ones of theirs, until it is called with others.

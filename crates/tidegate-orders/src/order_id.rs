@@ -12,7 +12,7 @@ use std::{fmt, num::NonZeroU32, ops::RangeInclusive};
 
 use fred::{clients::Pool, interfaces::KeysInterface};
 use jiff::Timestamp;
-use tidegate_stream::readable;
+use tidegate_stream::{Reconnects, readable};
 use tokio::sync::Mutex;
 
 use crate::{keys::Keys, order::OrderId};
@@ -24,6 +24,8 @@ const SEQUENCE_BITS: u32 = 32;
 const MAX_SECONDS: i64 = (1 << 31) - 1;
 const MAX_SEQUENCE: i64 = (1 << SEQUENCE_BITS) - 1;
 const SECONDS_OF_A_DAY: i64 = 86_400;
+#[expect(clippy::reversed_empty_ranges, reason = "it is to be empty")]
+const NONE_LEFT: RangeInclusive<i64> = 1..=0;
 
 /// Why there is no order id.
 #[derive(Debug, thiserror::Error)]
@@ -103,13 +105,23 @@ pub fn ids_of(day: i64) -> Option<RangeInclusive<i64>> {
 ///
 /// Ids of a block that was not used up, at midnight or at the end of the process, are never given out: gaps are
 /// harmless. So is an INCRBY that the client sends twice.
+///
+/// After a failover, the counter may be behind ids that were given out before. So a block ends when a connection is made anew:
+/// another server may give the same block to another process. And no block begins below what this process has given out.
 pub struct OrderIdAllocator {
     pool: Pool,
     keys: Keys,
     block_size: NonZeroU32,
     clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
     // Held while a block is fetched: one fetches, the others wait for what it brings.
-    block: Mutex<Option<Block>>,
+    held: Mutex<Held>,
+}
+
+/// What an allocator has in hand.
+#[derive(Debug)]
+struct Held {
+    block: Option<Block>,
+    reconnects: Reconnects,
 }
 
 /// Sequence numbers in hand.
@@ -117,6 +129,8 @@ pub struct OrderIdAllocator {
 struct Block {
     /// Days since 1970-01-01.
     day: i64,
+    /// The highest number of the day that was given out.
+    given: i64,
     left: RangeInclusive<i64>,
 }
 
@@ -141,7 +155,8 @@ impl OrderIdAllocator {
         block_size: NonZeroU32,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
     ) -> Self {
-        Self { pool, keys, block_size, clock: Box::new(clock), block: Mutex::new(None) }
+        let held = Held { block: None, reconnects: Reconnects::from(&pool) };
+        Self { pool, keys, block_size, clock: Box::new(clock), held: Mutex::new(held) }
     }
 
     /// An id that nobody else was given.
@@ -150,40 +165,59 @@ impl OrderIdAllocator {
     /// When the clock or the sequence does not fit into an id, the clock went back to an earlier day, or Redis
     /// does not answer. The next call tries again.
     pub async fn next(&self) -> Result<OrderId, OrderIdError> {
-        let mut block = self.block.lock().await;
+        let mut held = self.held.lock().await;
+        let is_anew = held.reconnects.seen();
+        if let Some(block) = held.block.as_mut().filter(|_| is_anew) {
+            block.left = NONE_LEFT;
+        }
         let now = (self.clock)().as_second();
         let day = now.div_euclid(SECONDS_OF_A_DAY);
         let seconds = now - EPOCH_SECONDS;
         if !(0..=MAX_SECONDS).contains(&seconds) {
             return Err(OrderIdError::SecondsOutOfRange { seconds });
         }
-        if let Some(block) = block.as_mut() {
+        let mut given = 0;
+        if let Some(block) = held.block.as_mut() {
             if day < block.day {
                 return Err(OrderIdError::ClockWentBack {
                     block_day: day_text(block.day),
                     today: day_text(day),
                 });
             }
-            if day == block.day
-                && let Some(sequence) = block.left.next()
-            {
-                return compose(seconds, self.keys.partition().sequence(sequence));
+            if day == block.day {
+                if let Some(number) = block.left.next() {
+                    block.given = number;
+                    return compose(seconds, self.keys.partition().sequence(number));
+                }
+                given = block.given;
             }
         }
-        let mut left = self.fetch(day).await?;
+        let mut left = self.fetch(day, given).await?;
+        // Of the old server, perhaps.
+        while held.reconnects.seen() {
+            left = self.fetch(day, given).await?;
+        }
         let first = left.next().unwrap_or(MAX_SEQUENCE + 1);
-        *block = Some(Block { day, left });
+        held.block = Some(Block { day, given: first, left });
         compose(seconds, self.keys.partition().sequence(first))
     }
 
-    async fn fetch(&self, day: i64) -> Result<RangeInclusive<i64>, OrderIdError> {
-        let size = i64::from(self.block_size.get());
-        let last: i64 = self.pool.next().incr_by(self.keys.order_id(&day_text(day)), size).await?;
-        let first = last - (size - 1);
-        if !(1..=MAX_SEQUENCE).contains(&first) {
-            return Err(OrderIdError::SequenceOutOfRange { sequence: first });
+    /// Takes a block that begins above `given`.
+    async fn fetch(&self, day: i64, given: i64) -> Result<RangeInclusive<i64>, OrderIdError> {
+        let (key, size) = (self.keys.order_id(&day_text(day)), i64::from(self.block_size.get()));
+        let mut raise_by = size;
+        loop {
+            // All numbers by which a call raises the counter are the caller's, and the block is the last of them.
+            let last: i64 = self.pool.next().incr_by(&key, raise_by).await?;
+            let first = last - (size - 1);
+            if !(1..=MAX_SEQUENCE).contains(&first) {
+                return Err(OrderIdError::SequenceOutOfRange { sequence: first });
+            }
+            if first > given {
+                return Ok(first..=last.min(MAX_SEQUENCE));
+            }
+            raise_by = size + (given - last).max(0);
         }
-        Ok(first..=last.min(MAX_SEQUENCE))
     }
 }
 

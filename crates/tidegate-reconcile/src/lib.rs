@@ -13,6 +13,7 @@ mod lease;
 mod look;
 mod lost_events;
 mod mysql_side;
+mod order_ids;
 pub mod rebuild;
 mod redis_side;
 mod repair;

@@ -21,7 +21,6 @@ mod workers;
 
 use anyhow::Context;
 use fred::clients::Pool;
-use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_operations::{
@@ -29,7 +28,7 @@ use tidegate_operations::{
     connect,
     settings::SystemSettings,
 };
-use tidegate_orders::{Gate, Keys, VoucherId, gate::rebuild_id, order_id::counter::KnownSequences};
+use tidegate_orders::{Gate, Keys, VoucherId, gate::rebuild_id};
 use tidegate_stream::StreamInspector;
 
 pub use plan::{RebuildPlan, VoucherPlan};
@@ -37,7 +36,7 @@ pub use report::{RebuildRefusal, RebuildReport};
 pub use voucher_report::{NotRebuilt, OrderCount, VoucherReport};
 
 use self::{backlog::Backlog, workers::Waited};
-use crate::{LEASE_WAS_LOST, ReconcilerLease};
+use crate::{LEASE_WAS_LOST, ReconcilerLease, order_ids};
 
 /// Who makes notes.
 const BY: &str = "rebuild";
@@ -135,8 +134,7 @@ impl Rebuild {
     }
 
     async fn read_backlog(&self, job: &Job) -> anyhow::Result<Backlog> {
-        let mut sequences = KnownSequences::at(Timestamp::now(), self.keys.partition());
-        sequences.read(&self.mysql).await.context("Failed to read the order ids of today in MySQL")?;
+        let sequences = order_ids::in_mysql(&self.mysql, &self.keys).await?;
         let fields = self.keys.fields().clone();
         let mut backlog = Backlog::new(self.inspector.clone(), self.mysql.clone(), fields, sequences);
         let length = self.inspector.length(&self.inspector.names().stream).await;
@@ -147,8 +145,7 @@ impl Rebuild {
 
     /// Before a gate opens on what is rebuilt, no id may be given out that somebody has.
     async fn raise_counters(&self, backlog: &Backlog, report: &mut RebuildReport) -> anyhow::Result<()> {
-        let raised = backlog.sequences.raise(&self.redis, &self.keys).await;
-        report.note_counters(raised.context("Failed to raise the counter of order ids")?);
+        report.note_counters(order_ids::raise(&backlog.sequences, &self.redis, &self.keys).await?);
         report.known_today = backlog.sequences.known_today();
         Ok(())
     }

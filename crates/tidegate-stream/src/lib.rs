@@ -120,8 +120,8 @@ pub use page_size::PageSize;
 pub use pages::{EntriesById, EntryPages, PendingPages};
 pub use pause_switch::{ActivePause, PauseSwitch};
 pub use redis::{
-    RedisConnection, RedisError, RedisErrorKind, RedisKey, RedisPool, RedisSettings, connect_pool,
-    connect_reader, is_disk_full, readable,
+    Reconnects, RedisConnection, RedisError, RedisErrorKind, RedisKey, RedisPool, RedisSettings,
+    connect_pool, connect_reader, is_disk_full, readable,
 };
 pub use remove_consumers::ConsumerRemover;
 pub use sentinel::Sentinels;

@@ -4,6 +4,7 @@
 //! feature `fred`.
 
 mod error;
+mod reconnects;
 
 use std::{fmt, slice, sync::Arc, time::Duration};
 
@@ -18,7 +19,10 @@ use fred::{
 use crate::{cluster::SlotMaster, sentinel::Sentinels};
 
 pub(crate) use self::error::no_error;
-pub use self::error::{RedisError, RedisErrorKind, is_disk_full, readable};
+pub use self::{
+    error::{RedisError, RedisErrorKind, is_disk_full, readable},
+    reconnects::Reconnects,
+};
 
 const RECONNECT_MIN_MS: u32 = 50;
 const RECONNECT_MAX_MS: u32 = 2_000;

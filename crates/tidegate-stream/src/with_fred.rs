@@ -12,7 +12,7 @@ use fred::{
 
 use crate::{
     handler::Outage,
-    redis::{RedisConnection, RedisError, RedisKey, RedisPool},
+    redis::{Reconnects, RedisConnection, RedisError, RedisKey, RedisPool},
     script,
     stream::StreamError,
 };
@@ -32,6 +32,12 @@ impl From<&Pool> for RedisPool {
 impl From<RedisPool> for Pool {
     fn from(RedisPool(pool): RedisPool) -> Self {
         pool
+    }
+}
+
+impl From<&Pool> for Reconnects {
+    fn from(pool: &Pool) -> Self {
+        Self::of(pool.clients())
     }
 }
 

@@ -22,7 +22,8 @@ pub(super) async fn serve(mut client: TcpStream, shared: &Shared) {
     if at_start.mode == Mode::BlackHole {
         return swallow(&mut client, shared).await;
     }
-    let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.target)).await else { return };
+    let target = shared.target.load(Ordering::Relaxed);
+    let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
     // Small requests shall not wait for each other on our account. A closing socket refuses; never mind.
     let _ = client.set_nodelay(true).and(server.set_nodelay(true));
     let is_lost = tokio::select! {

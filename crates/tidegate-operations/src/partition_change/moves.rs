@@ -107,8 +107,8 @@ impl PartitionChange {
     async fn raise_counters(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
         let mysql = connect::mysql(self.changed.common()).await?;
         for place in &self.places.new {
-            let mut known = KnownSequences::at(Timestamp::now(), place.keys.partition());
-            known.read(&mysql).await.context("Failed to read the order ids in MySQL")?;
+            let known = KnownSequences::in_mysql(Timestamp::now(), place.keys.partition(), &mysql).await;
+            let mut known = known.context("Failed to read the order ids in MySQL")?;
             for other in self.places.all() {
                 known.read_counters(&other.redis, &other.keys).await?;
             }

@@ -45,9 +45,18 @@ pub struct RaisedCounter {
 }
 
 impl KnownSequences {
+    /// Those that MySQL has, of the ids that a partition gives out. `now` tells the days.
+    ///
+    /// # Errors
+    /// When MySQL does not answer.
+    pub async fn in_mysql(now: Timestamp, partition: &Partition, mysql: &MySqlPool) -> sqlx::Result<Self> {
+        let mut known = Self::at(now, partition);
+        known.read(mysql).await?;
+        Ok(known)
+    }
+
     /// None is known yet, of the ids that a partition gives out. `now` tells the days.
-    #[must_use]
-    pub fn at(now: Timestamp, partition: &Partition) -> Self {
+    fn at(now: Timestamp, partition: &Partition) -> Self {
         let seconds = now.as_second();
         let today = seconds.div_euclid(SECONDS_OF_A_DAY);
         let is_night = seconds.rem_euclid(SECONDS_OF_A_DAY) < AFTER_MIDNIGHT_S;
@@ -108,7 +117,7 @@ impl KnownSequences {
     ///
     /// # Errors
     /// When MySQL does not answer.
-    pub async fn read(&mut self, mysql: &MySqlPool) -> sqlx::Result<()> {
+    async fn read(&mut self, mysql: &MySqlPool) -> sqlx::Result<()> {
         let days: Vec<i64> = self.days.keys().copied().collect();
         let own = |id: &str| match self.partition.tag() {
             None => String::new(),

@@ -9,9 +9,10 @@ use std::{
     },
 };
 
-use crate::ground::Ground;
+use crate::ground::{Ground, connect};
 use anyhow::Result;
 use jiff::Timestamp;
+use tidegate_lab::Proxy;
 use tidegate_orders::{
     OrderIdAllocator,
     order_id::{EPOCH_SECONDS, OrderIdError, decompose},
@@ -145,5 +146,60 @@ async fn a_counter_of_another_type_or_below_zero_is_an_error_and_no_id() -> Resu
     assert!(matches!(allocator.next().await, Err(OrderIdError::Redis(_))));
     ground.words(&["SET", COUNTER, "-100"]).await?;
     assert!(matches!(allocator.next().await, Err(OrderIdError::SequenceOutOfRange { .. })));
+    Ok(())
+}
+
+/// So many ids, each of which is new.
+async fn take_new(allocator: &OrderIdAllocator, taken: &mut HashSet<i64>, count: usize) -> Result<()> {
+    for _ in 0..count {
+        let id = allocator.next().await?;
+        assert!(taken.insert(id.get()), "{:?} was given out before", decompose(id));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_gives_out_no_id_twice_when_the_counter_goes_back() -> Result<()> {
+    let ground = Ground::new().await?;
+    for block_size in [1, 7, 10] {
+        let ((one, _), (other, _)) = (allocator(&ground, block_size), allocator(&ground, 3));
+        for counter in [0, 5, 12, 13, 20, 21] {
+            ground.words(&["DEL", COUNTER]).await?;
+            let (mut of_one, mut of_other) = (HashSet::new(), HashSet::new());
+            take_new(&one, &mut of_one, 25).await?;
+            take_new(&other, &mut of_other, 25).await?;
+            ground.words(&["SET", COUNTER, &counter.to_string()]).await?;
+            take_new(&one, &mut of_one, 25).await?;
+            take_new(&other, &mut of_other, 25).await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_ends_when_another_server_answers_which_may_give_it_to_somebody_else() -> Result<()> {
+    let ground = Ground::new().await?;
+    let promoted = Ground::new().await?;
+    let proxy = Proxy::start(ground.redis.port()).await?;
+    let pool = connect(&proxy.url_for(&ground.redis), 2).await?;
+    let now = Arc::new(AtomicI64::new(NOON));
+    let gate = || {
+        let (now, size) = (Arc::clone(&now), NonZeroU32::new(10).expect("a block holds something"));
+        let clock = move || Timestamp::from_second(now.load(Ordering::Relaxed)).expect("a time");
+        OrderIdAllocator::with_clock(pool.clone(), ground.keys.clone(), size, clock)
+    };
+    let (one, other) = (gate(), gate());
+    let mut taken = HashSet::new();
+    take_new(&one, &mut taken, 15).await?;
+    take_new(&other, &mut taken, 3).await?;
+    // The promoted replica has received nothing of that.
+    promoted.words(&["SET", COUNTER, "2"]).await?;
+    proxy.lead_to(promoted.redis.port());
+    proxy.cut_connections().await;
+    now.fetch_add(1, Ordering::Relaxed);
+    for _ in 0..6 {
+        take_new(&other, &mut taken, 3).await?;
+        take_new(&one, &mut taken, 3).await?;
+    }
     Ok(())
 }

@@ -8,7 +8,7 @@ use tidegate_operations::{
     change::{Ending, Report},
     limit_books::NotCompared,
 };
-use tidegate_orders::{OrderId, UserId, VoucherId};
+use tidegate_orders::{OrderId, UserId, VoucherId, order_id::counter::RaisedCounter};
 
 use super::plan::RepairPlan;
 
@@ -27,6 +27,8 @@ pub struct RepairReport {
     pub returned: Vec<Returned>,
     /// Differences that no program may mend, or not now: as the plan said.
     pub left: u64,
+    /// The counters of order ids that were behind ids of orders, and were raised.
+    pub order_ids: Vec<RaisedCounter>,
     /// What is counted for limits, and was not compared, so it was not set either.
     pub counters_not_compared: BTreeSet<NotCompared>,
 }
@@ -110,7 +112,7 @@ impl RepairReport {
         let left = plan.vouchers.iter().flat_map(|voucher| &voucher.left).map(|left| left.total).sum();
         let counters_not_compared = BTreeSet::new();
         let (id, done) = (plan.id.clone(), RepairCounts::default());
-        Self { id, done, returned: Vec::new(), left, counters_not_compared }
+        Self { id, done, returned: Vec::new(), left, order_ids: Vec::new(), counters_not_compared }
     }
 
     pub(super) fn return_to_look(&mut self, returned: Returned) {

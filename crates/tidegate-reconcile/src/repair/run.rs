@@ -25,7 +25,7 @@ use super::{
     plan::{Bite, RepairPlan, VoucherRepairPlan},
     report::{RepairReport, Returned, ReturnedWhy},
 };
-use crate::mysql_side::MysqlSide;
+use crate::{mysql_side::MysqlSide, order_ids};
 use tidegate_operations::operator_log::{Caller, OperatorLog, Outcome};
 
 /// Mends what a look found. One at a time in a fleet: whoever runs it holds the lease of the reconciler.
@@ -62,6 +62,7 @@ impl<'a> Repair<'a> {
     pub async fn run(&self, plan: &RepairPlan, report: &mut RepairReport, job: &Job) -> anyhow::Result<End> {
         let total = plan.vouchers.iter().map(|it| it.again.len() + it.bites.iter().map(size).sum::<usize>());
         job.progress.expect(total.sum::<usize>() as u64, "orders");
+        self.raise_order_ids(plan, report).await?;
         let is_needed = plan.vouchers.iter().any(|voucher| !voucher.again.is_empty());
         let lost = match is_needed {
             true => Some(self.lost_orders().await?),
@@ -85,6 +86,17 @@ impl<'a> Repair<'a> {
             }
         }
         self.set_counters(plan, report, job).await
+    }
+
+    /// Before anything else: where orders are lost, the counter may be behind their ids, too.
+    async fn raise_order_ids(&self, plan: &RepairPlan, report: &mut RepairReport) -> anyhow::Result<()> {
+        let keys = Keys::new(self.settings.keys.clone());
+        let mut known = order_ids::in_mysql(&self.mysql, &keys).await?;
+        let again = plan.vouchers.iter().flat_map(|voucher| &voucher.again);
+        again.for_each(|order| known.note(order.order));
+        report.order_ids = order_ids::raise(&known, &self.redis, &keys).await?;
+        report.order_ids.retain(|counter| counter.raised);
+        Ok(())
     }
 
     async fn lost_orders(&self) -> anyhow::Result<LostOrders> {

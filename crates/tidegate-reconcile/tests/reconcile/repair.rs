@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
 use tidegate_operations::{
     End, Ending, Job, Next, Plan, Report,
     operator_log::{LogRequest, OperatorLog},
 };
-use tidegate_orders::gate::StockChange;
+use tidegate_orders::{
+    gate::StockChange,
+    order_id::{EPOCH_SECONDS, compose, day_of, day_text},
+};
 use tidegate_reconcile::{Mend, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why};
 use tokio_util::sync::CancellationToken;
 
@@ -364,5 +368,27 @@ async fn without_a_complete_journal_and_during_a_change_of_stock_the_plan_says_w
     let report = ground.repair(ground.look().await?).await?;
     assert_eq!((report.done, report.left), (RepairCounts::default(), 1));
     assert_eq!(ground.held().await?, before);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_counter_of_order_ids_that_is_behind_the_orders_is_raised_before_they_are_mended() -> Result<()> {
+    let ground = Ground::start().await?;
+    let seconds = Timestamp::now().as_second() - EPOCH_SECONDS;
+    let order = compose(seconds, 500)?;
+    let counter = format!("icr:order:{}", day_text(day_of(order)));
+    ground.admit([order.get()].into_iter()).await?;
+    ground.work().await?;
+    // What a promoted replica lacks: the note, the buyer, and what the counter was.
+    ground.typed(&format!("HDEL seckill:journal:10 {order}")).await?;
+    ground.typed(&format!("SREM seckill:order:10 {order}")).await?;
+    ground.typed("INCRBY seckill:stock:10 1").await?;
+    ground.typed(&format!("SET {counter} 436")).await?;
+    let report = ground.repair(ground.look().await?).await?;
+    assert_eq!(report.done.admitted, 1);
+    let raised: Vec<_> = report.order_ids.iter().map(|it| (it.before, it.now)).collect();
+    assert_eq!(raised, [(Some(436), 500)]);
+    assert_eq!(ground.typed(&format!("GET {counter}")).await?.as_i64(), Some(500));
+    ground.expect_agreement().await?;
     Ok(())
 }

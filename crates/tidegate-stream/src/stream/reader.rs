@@ -1,6 +1,7 @@
 //! Reading new entries, over a connection of its own.
 
 use std::{
+    slice,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -14,7 +15,7 @@ use fred::{
 use super::{SENT_ONCE, ServerRun, Stream, StreamError, StreamNames, length, millis};
 use crate::{
     entry::{self, Delivery, bad_reply},
-    redis::{RedisConnection, RedisError, RedisErrorKind, no_error},
+    redis::{Reconnects, RedisConnection, RedisError, RedisErrorKind, no_error},
 };
 
 /// How much longer than its block time a read may take before its connection is given up.
@@ -26,7 +27,7 @@ pub struct Reader {
     client: Client,
     names: StreamNames,
     consumer: String,
-    reconnects: Mutex<tokio::sync::broadcast::Receiver<fred::types::config::Server>>,
+    reconnects: Mutex<Reconnects>,
 }
 
 impl Reader {
@@ -34,7 +35,7 @@ impl Reader {
     #[must_use]
     pub fn new(connection: RedisConnection, names: StreamNames, consumer: String) -> Self {
         let RedisConnection(client) = connection;
-        let reconnects = fred::interfaces::EventInterface::reconnect_rx(&client);
+        let reconnects = Reconnects::of(slice::from_ref(&client));
         Self { client, names, consumer, reconnects: Mutex::new(reconnects) }
     }
 
@@ -44,22 +45,9 @@ impl Reader {
         &self.consumer
     }
 
-    /// Whether the connection was made anew since this was last asked.
-    ///
-    /// The client says so before the first reply comes over the new connection. So where nothing is said after a reply, that
-    /// came over the connection of before.
+    /// Whether the connection was made anew since this was last asked; see [`Reconnects`].
     pub fn has_reconnected(&self) -> bool {
-        let mut seen = false;
-        let mut reconnects = self.reconnects.lock().unwrap_or_else(PoisonError::into_inner);
-        // Lagged means that there were more of them than the channel holds.
-        while !matches!(
-            reconnects.try_recv(),
-            Err(tokio::sync::broadcast::error::TryRecvError::Empty
-                | tokio::sync::broadcast::error::TryRecvError::Closed)
-        ) {
-            seen = true;
-        }
-        seen
+        self.reconnects.lock().unwrap_or_else(PoisonError::into_inner).seen()
     }
 
     /// Which run of which server is at the other end of the connection.

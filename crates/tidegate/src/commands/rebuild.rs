@@ -2,7 +2,7 @@
 
 use clap::Args;
 use tidegate_operations::{Job, SystemSettings, text::counted};
-use tidegate_orders::VoucherId;
+use tidegate_orders::{VoucherId, order_id::counter::RaisedCounter};
 use tidegate_reconcile::rebuild::{
     Rebuild, RebuildPlan, RebuildRefusal, RebuildReport, RebuildRequest, VoucherPlan, VoucherReport,
 };
@@ -114,15 +114,7 @@ impl ReportText for RebuildReport {
             );
         }
         let mut lines: Vec<String> = self.vouchers.iter().flat_map(rebuilt).collect();
-        for counter in &self.counters {
-            if counter.raised {
-                let before = counter.before.map_or_else(|| "nothing".to_owned(), |before| before.to_string());
-                lines.push(format!(
-                    "order ids of {}: counter raised from {before} to {}",
-                    counter.day, counter.now
-                ));
-            }
-        }
+        lines.extend(raised(&self.counters));
         if !self.vouchers.is_empty() {
             lines.push(match self.unknown_ids() {
                 Some(0) => "Every order id of today that the counter has handed out is known to some side. The counter may be older than the loss.".to_owned(),
@@ -140,6 +132,14 @@ impl ReportText for RebuildReport {
         }
         lines.join("\n")
     }
+}
+
+/// The counters of order ids that were raised.
+pub(super) fn raised(counters: &[RaisedCounter]) -> impl Iterator<Item = String> {
+    counters.iter().filter(|counter| counter.raised).map(|counter| {
+        let before = counter.before.map_or_else(|| "nothing".to_owned(), |before| before.to_string());
+        format!("order ids of {}: counter raised from {before} to {}", counter.day, counter.now)
+    })
 }
 
 fn rebuilt(report: &VoucherReport) -> Vec<String> {

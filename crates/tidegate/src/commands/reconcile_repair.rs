@@ -6,6 +6,7 @@ use tidegate_reconcile::{
     PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended, Why,
 };
 
+use super::rebuild::raised;
 use crate::operator::{PlanText, ReportText};
 
 impl PlanText for RepairPlan {
@@ -97,6 +98,7 @@ impl ReportText for RepairReport {
             lines.push(format!("{} left for another look:", counted(self.done.returned, "difference")));
             lines.extend(self.returned.iter().take(10).map(returned));
         }
+        lines.extend(raised(&self.order_ids));
         lines.extend(self.counters_not_compared.iter().map(|not| format!("not known: {}", not.sentence())));
         if self.left > 0 {
             lines.push(format!("{} left as the plan said", counted(self.left, "difference")));

@@ -1,0 +1,25 @@
+//! The counters of order ids, after a loss of data: no id may be given out that an order has.
+
+use anyhow::Context;
+use fred::clients::Pool;
+use jiff::Timestamp;
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    Keys,
+    order_id::counter::{KnownSequences, RaisedCounter},
+};
+
+/// The ids of about today that MySQL has.
+pub(crate) async fn in_mysql(mysql: &MySqlPool, keys: &Keys) -> anyhow::Result<KnownSequences> {
+    let known = KnownSequences::in_mysql(Timestamp::now(), keys.partition(), mysql).await;
+    known.context("Failed to read the order ids of today in MySQL")
+}
+
+/// Raises the counters above all ids that are known. None is ever lowered.
+pub(crate) async fn raise(
+    known: &KnownSequences,
+    redis: &Pool,
+    keys: &Keys,
+) -> anyhow::Result<Vec<RaisedCounter>> {
+    known.raise(redis, keys).await.context("Failed to raise the counter of order ids")
+}
