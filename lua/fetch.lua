@@ -7,12 +7,17 @@
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries; ARGV[3] bytes: of names and values, and 64
 -- for each field, of all that it looks at, at most, but of the first whatever it weighs
 -- ARGV[4] largest: bytes, counted so, of one that is handed over; ARGV[5] limit: deaths of the withheld
--- ARGV[6] and all that follow: entry ids, ascending, at most 2000
+-- ARGV[6] run: run_id, as INFO has it, of the server whose entries these are; '': whichever
+-- ARGV[7] and all that follow: entry ids, ascending, at most 2000
 -- Reply: array of entries as XRANGE has them; ids without payload; ids of the too large; id, deaths, id,
 -- deaths, ... of the withheld; ids of handed over ones that have deaths; number of ids that were looked at
+-- Error OTHERRUN: another server, or this one after a restart; nothing was done (settle.lua says why)
 local stream, deaths, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local bytes, largest, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local bytes, largest, limit, run = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local call, TEN_YEARS_MS, FIELD_BYTES = redis.call, 315360000000, 64
+if run ~= '' and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= run then
+  return redis.error_reply('OTHERRUN these entries are of another server')
+end
 local has_deaths = deaths and redis.pcall('EXISTS', deaths) == 1
 local entries, gone, large, withheld, survivors, looked = {}, {}, {}, {}, {}, 0
 local claims = {} -- by the number of deliveries that they will have
@@ -38,7 +43,7 @@ local function look(id, deliveries, entry) -- returns false when there is no roo
   claim(id, deliveries + 1)
   return true
 end
-for at = 6, #ARGV do
+for at = 7, #ARGV do
   local held = call('XPENDING', stream, group, ARGV[at], ARGV[at], 1)[1]
   local is_own = held and held[2] == consumer and held[3] <= TEN_YEARS_MS
   local entry = is_own and (call('XRANGE', stream, held[1], held[1])[1] or 'gone')

@@ -8,7 +8,7 @@
 -- ARGV[3] from: where to begin, as XPENDING takes it: an id, or '(' and the last id of the call before
 -- ARGV[4] last: largest entry id; ARGV[5] count: entries at most, 1 .. 5000
 -- Reply 0: none of them is this consumer's any more
--- Reply text: id of the last one that was looked at
+-- Reply array: id of the last one that was looked at, number of those that were kept
 local stream = KEYS[1]
 local group, consumer, from, last, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local TEN_YEARS_MS = 315360000000
@@ -27,4 +27,4 @@ if #claim > 5 then
   claim[#claim + 1] = 'JUSTID'
   redis.call(unpack(claim))
 end
-return mine[#mine][1]
+return { mine[#mine][1], math.max(#claim - 6, 0) }

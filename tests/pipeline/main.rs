@@ -27,6 +27,7 @@ mod order_pages;
 mod probe;
 mod redis_cluster;
 mod repeated_events;
+mod replicated;
 mod results;
 mod rights;
 mod sentinel;

@@ -13,6 +13,7 @@ pub mod connect;
 pub mod consumers;
 pub mod dead_letters;
 pub mod doctor;
+mod entry_source;
 pub mod expirations;
 pub mod export;
 pub mod finding;
@@ -51,6 +52,7 @@ pub mod watch;
 pub mod within;
 
 pub use change::{End, Ending, InvalidInput, Job, Next, Plan, Progress, Report, Silent};
+pub use entry_source::EntrySource;
 pub use settings::{
     FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, ResultsSettings, StreamSettings, System,
     SystemSettings,

@@ -26,6 +26,7 @@ pub use self::{
 };
 use crate::{
     change::{End, Job, Next, Plan, Progress},
+    entry_source::EntrySource,
     selection::{EntryFilter, EntrySelection, Page, StreamPages},
     settings::SystemSettings,
     text::counted,
@@ -140,7 +141,8 @@ impl Replay {
         redis: Pool,
         mut request: ReplayRequest,
     ) -> anyhow::Result<Self> {
-        let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
+        let source = EntrySource::open(settings, &redis).await?;
+        let inspector = source.inspector.clone();
         let bounds = (request.first, request.last);
         let range = (request.first.unwrap_or(EntryId::MIN), request.last.unwrap_or(EntryId::MAX));
         let mut selection = EntrySelection::new(range, request.filter)?;
@@ -157,7 +159,7 @@ impl Replay {
                 FileReader::open(path, of, selection)?;
             }
         }
-        let runner = BatchRunner::open(settings, redis, &request).await?;
+        let runner = BatchRunner::open(settings, redis, &source, &request).await?;
         let (fields, batch) = (settings.keys.fields.clone(), settings.fleet.batch);
         let partition = settings.partition().clone();
         Ok(Self { request, bounds, selection, inspector, partition, fields, batch, runner })

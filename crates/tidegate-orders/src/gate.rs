@@ -55,7 +55,6 @@ use self::{
 };
 pub use self::{
     brake::{Brake, BusyMarks},
-    confirmed::{Confirmation, ConfirmedIn, has_reconnected},
     delist::{DelistReply, RemovedKeys, SaleKeys},
     fold::{FoldReply, MOST_FOLDED, OrderFold},
     idempotency::{BadIdempotencyKey, IdempotencyKey, KEY_KEPT, KeyReply},
@@ -82,6 +81,7 @@ use crate::{
     partition::Partition,
     wire::FieldNames,
 };
+pub use tidegate_stream::{Confirmation, ConfirmedIn};
 
 /// A request for an order.
 #[derive(Clone, Debug, PartialEq, Eq)]

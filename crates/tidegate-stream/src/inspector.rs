@@ -1,7 +1,7 @@
 //! Looks at a stream and its group without taking part: nothing here changes anything.
 
 use fred::{
-    clients::Pool,
+    clients::{Client, Pool},
     interfaces::ClientLike,
     types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value},
 };
@@ -12,7 +12,7 @@ use crate::{
     redis::{RedisError, RedisPool, no_error},
     script::Script,
     set_aside_notes::SetAsideNotes,
-    stream::{StreamError, StreamNames},
+    stream::{ServerRun, StreamError, StreamNames},
 };
 
 /// An entry of the group's pending list.
@@ -63,6 +63,26 @@ impl StreamInspector {
         let glimpse = Script::new("glimpse", include_str!("../lua/glimpse.lua"));
         let read_page = Script::new("read_page", include_str!("../lua/read_page.lua"));
         Self { pool: pool.into().0, names, glimpse, read_page }
+    }
+
+    /// The same over one connection. What [`StreamInspector::server_run`] says first is then true of all that is read behind it, or
+    /// the server has changed since.
+    #[must_use]
+    pub fn over_one_connection(&self) -> Self {
+        let pool = Pool::from_clients(vec![self.one_client()]).unwrap_or_else(|_| self.pool.clone());
+        Self { pool, names: self.names.clone() }
+    }
+
+    pub(crate) fn one_client(&self) -> Client {
+        self.pool.next().clone()
+    }
+
+    /// Which run of which server answers.
+    ///
+    /// # Errors
+    /// When it does not answer, or does not say.
+    pub async fn server_run(&self) -> Result<ServerRun, StreamError> {
+        ServerRun::of(self.pool.next()).await
     }
 
     /// The names that are looked at.

@@ -20,12 +20,14 @@ use crate::{
     backoff::Backoff,
     breaker::Breaker,
     counters::Counters,
+    entry::EntryId,
     exclusive::{Exclusive, SharedGuard},
     handler::{Handler, Outage},
     lane_status::{Activity, LaneStatus},
     observer::Observer,
     pause_switch::PauseSwitch,
     redis::RedisErrorKind,
+    replicas::Confirmation,
     shared_reader::SharedReader,
     stream::{Reader, ServerRun, Stream, StreamError},
 };
@@ -56,6 +58,9 @@ pub struct LaneSettings {
     pub backoff_max: Duration,
     /// Whether the server may be replaced by another one, which may have given the same ids to other entries.
     pub failover: Failover,
+    /// Entries are handled only once so many replicas have them. So a replica that is promoted knows of all that was handled. None:
+    /// nobody waits for replicas.
+    pub replicas: Option<Confirmation>,
 }
 
 /// What becomes of the server of a stream.
@@ -85,6 +90,7 @@ impl Default for LaneSettings {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
             failover: Failover::Never,
+            replicas: None,
         }
     }
 }
@@ -252,8 +258,23 @@ impl<H: Handler> Lane<H> {
         if self.settings.failover == Failover::Never || !self.reader.has_reconnected() {
             return Ok(());
         }
+        Err(self.made_anew())
+    }
+
+    fn made_anew(&self) -> StreamError {
         self.counters.reconnected();
-        Err(StreamError::OtherServer("the connection was made anew while it was read".to_owned()))
+        StreamError::OtherServer("the connection was made anew while it was read".to_owned())
+    }
+
+    /// Waits until replicas have what was read, where that is asked for.
+    async fn await_replicas(&self, last: EntryId) -> Result<(), Outage> {
+        let Some(wanted) = &self.settings.replicas else { return Ok(()) };
+        self.stream.await_replicas(&self.reader, last, wanted).await?;
+        // A new connection has written nothing, and WAIT is answered at once.
+        if self.reader.has_reconnected() {
+            return Err(self.made_anew().into());
+        }
+        Ok(())
     }
 
     /// Waits until no other lane handles an entry alone.

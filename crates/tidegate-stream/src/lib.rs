@@ -84,6 +84,7 @@ mod pages;
 pub mod pause_switch;
 pub mod redis;
 pub mod remove_consumers;
+pub mod replicas;
 mod script;
 mod sentinel;
 pub mod server_clock;
@@ -124,6 +125,7 @@ pub use redis::{
     connect_pool, connect_reader, is_disk_full, readable,
 };
 pub use remove_consumers::ConsumerRemover;
+pub use replicas::{Confirmation, ConfirmedIn};
 pub use sentinel::Sentinels;
 pub use server_clock::ServerClock;
 pub use set_aside_notes::{NamedCause, SetAsideNote, SetAsideNotes};

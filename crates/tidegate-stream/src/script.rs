@@ -45,7 +45,19 @@ impl Script {
         keys: Vec<Key>,
         args: Vec<Value>,
     ) -> Result<Value, RedisError> {
-        let client = pool.next();
+        self.call_over(pool.next(), keys, args).await
+    }
+
+    /// As [`Script::call`], over one connection.
+    ///
+    /// # Errors
+    /// As [`Script::call`].
+    pub(crate) async fn call_over(
+        &self,
+        client: &Client,
+        keys: Vec<Key>,
+        args: Vec<Value>,
+    ) -> Result<Value, RedisError> {
         let reply = match client.evalsha(self.sha1.as_str(), keys.clone(), args.clone()).await {
             Err(error) if is_noscript(&error) => {
                 self.load(client).await?;

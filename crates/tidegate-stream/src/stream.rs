@@ -338,20 +338,21 @@ impl Stream {
         self.bury_of(run, &Entry { id, fields: Vec::new() }, death).await
     }
 
-    /// As [`Stream::bury`], for others than the consumer that holds the entry: only while `consumer` does, and while
+    /// As [`Stream::bury_of`], for others than the consumer that holds the entry: only while `consumer` does, and while
     /// its process has no heartbeat. Whoever lives may be at work on it.
     ///
     /// # Errors
-    /// As [`Stream::bury`].
+    /// As [`Stream::bury_of`].
     pub async fn bury_of_dead(
         &self,
+        run: &ServerRun,
         entry: &Entry,
         death: &Death,
         consumer: &str,
         heartbeat: impl Into<RedisKey>,
     ) -> Result<BuryReply, StreamError> {
         let of = Some((consumer, heartbeat.into()));
-        let reply = match self.call_bury(entry, death, (of, &ServerRun::Any)).await? {
+        let reply = match self.call_bury(entry, death, (of, run)).await? {
             1 => BuryReply::Buried,
             2 => return Ok(BuryReply::InHand),
             _ => BuryReply::Settled,

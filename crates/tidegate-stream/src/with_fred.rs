@@ -13,6 +13,7 @@ use fred::{
 use crate::{
     handler::Outage,
     redis::{Reconnects, RedisConnection, RedisError, RedisKey, RedisPool},
+    replicas::Confirmation,
     script,
     stream::StreamError,
 };
@@ -87,6 +88,17 @@ impl From<Error> for StreamError {
 impl From<Error> for Outage {
     fn from(error: Error) -> Self {
         RedisError::new(error).into()
+    }
+}
+
+impl Confirmation {
+    /// Waits until replicas have all that was written before the last write over this connection, and blocks the connection
+    /// meanwhile. Over one that has written nothing, Redis 7.2 and Valkey answer at once.
+    ///
+    /// # Errors
+    /// Why nobody knows whether they have it.
+    pub async fn wait_over(&self, client: &Client) -> Result<(), String> {
+        self.wait(client).await
     }
 }
 

@@ -30,8 +30,8 @@ use tidegate_orders::{
     Announcer, Keys, Ledger, OrderCounters, OrderHandler, ResultsTrimmer, Sessions, worker_hands,
 };
 use tidegate_stream::{
-    Backoff, Breaker, ConsumerRemover, Counters, Lane, Outage, PauseSwitch, ServerClock, SetAsideNotes,
-    Stream, Trimmer,
+    Backoff, Breaker, Confirmation, ConsumerRemover, Counters, Lane, Outage, PauseSwitch, ServerClock,
+    SetAsideNotes, Stream, StreamInspector, Trimmer,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -154,7 +154,9 @@ impl Worker {
             "worker started"
         );
 
-        let probe = || probe(&self.shard, &self.ledger, &self.stream);
+        let inspector = StreamInspector::new(self.pool.clone(), self.stream.names().clone());
+        let replicas = self.system.confirmation.as_ref().map(|wanted| (&inspector, wanted));
+        let probe = || probe(&self.shard, &self.ledger, &self.stream, replicas);
         let backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         let remover =
             ConsumerRemover::new(self.pool.clone(), self.stream.names().clone(), self.settings.retire_idle);
@@ -227,8 +229,17 @@ impl Worker {
     }
 }
 
-/// Both stores take a write: what a batch needs.
-async fn probe(shard: &Shard, ledger: &Ledger, stream: &Stream) -> Result<(), Outage> {
+/// Both stores take a write, and replicas have it where that is asked for: what a batch needs.
+async fn probe(
+    shard: &Shard,
+    ledger: &Ledger,
+    stream: &Stream,
+    replicas: Option<(&StreamInspector, &Confirmation)>,
+) -> Result<(), Outage> {
     shard.probe(ledger).await?;
-    Ok(stream.probe().await?)
+    stream.probe().await?;
+    match replicas {
+        Some((inspector, wanted)) => inspector.replicas_have_all(wanted).await,
+        None => Ok(()),
+    }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_orders::{Announcer, Keys, OrderId, OrderStatus, keys::process_of};
-use tidegate_stream::{BuryReply, Death, EntryId, Stream, StreamInspector};
+use tidegate_stream::{BuryReply, Death, EntryId, ServerRun, Stream, StreamInspector};
 use tokio::time::timeout;
 
 use super::{Payload, PendingFilter, PendingReader, PendingView};
@@ -67,6 +67,9 @@ pub struct BuryPlan {
     pub left: Vec<LeftEntry>,
     /// The filter chooses more than its limit.
     pub more: bool,
+    /// Of the server that all this was read from.
+    #[serde(skip)]
+    run: ServerRun,
 }
 
 /// An entry that is left as it is.
@@ -172,7 +175,8 @@ impl<'a> PendingBurial<'a> {
     /// When a store does not answer, or the key holds no stream.
     pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<BuryPlan> {
         let reader = PendingReader::open(self.redis, self.settings).await?;
-        let mut plan = BuryPlan { bury: Vec::new(), left: Vec::new(), more: false };
+        let mut plan =
+            BuryPlan { bury: Vec::new(), left: Vec::new(), more: false, run: reader.run().clone() };
         let mut chosen = Vec::new();
         match &self.request.entries {
             PendingChoice::Filter(filter) => {
@@ -213,7 +217,7 @@ impl<'a> PendingBurial<'a> {
                 if job.is_stopped() {
                     return Ok(End::Stopped);
                 }
-                match self.bury(pending, &decided).await? {
+                match self.bury(&plan.run, pending, &decided).await? {
                     None => report.buried.push(pending.entry.clone()),
                     Some(why) => report.left.push(LeftEntry { entry: pending.entry.clone(), why }),
                 }
@@ -226,6 +230,7 @@ impl<'a> PendingBurial<'a> {
     /// Buries one. Some: why not.
     async fn bury(
         &self,
+        run: &ServerRun,
         pending: &PendingView,
         decided: &HashMap<OrderId, OrderStatus>,
     ) -> anyhow::Result<Option<LeftReason>> {
@@ -241,7 +246,7 @@ impl<'a> PendingBurial<'a> {
         // Told before: after it, nobody has the entry in hand. If its consumer lives after all, what it says counts more.
         self.announcer.announce_burial(self.keys.fields(), &entry, BY_OPERATOR).await?;
         let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
-        let reply = self.stream.bury_of_dead(&entry, &death, &pending.consumer, heartbeat).await;
+        let reply = self.stream.bury_of_dead(run, &entry, &death, &pending.consumer, heartbeat).await;
         Ok(match reply.with_context(|| format!("Failed to bury {}", pending.entry))? {
             BuryReply::Buried => None,
             BuryReply::Settled => Some(LeftReason::NotPending),

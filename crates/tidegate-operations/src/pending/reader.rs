@@ -7,11 +7,15 @@ use tidegate_orders::{
     wire::{FieldNames, Message},
 };
 use tidegate_stream::{
-    Entry, EntryId, PendingEntry, PendingPages, Read, StreamInspector, age_ms, is_offered, server_time_ms,
+    Entry, EntryId, PendingEntry, PendingPages, Read, ServerRun, StreamInspector, age_ms, is_offered,
+    server_time_ms,
 };
 
 use super::{Payload, PendingFilter, PendingView};
-use crate::{change::Progress, consumers::Consumers, settings::SystemSettings, text::seconds};
+use crate::{
+    change::Progress, consumers::Consumers, entry_source::EntrySource, settings::SystemSettings,
+    text::seconds,
+};
 
 /// Entries that are read at once.
 const PAGE: u16 = 1_000;
@@ -31,6 +35,7 @@ pub struct PendingSelection {
 #[derive(Clone, Debug)]
 pub struct PendingReader {
     inspector: StreamInspector,
+    run: ServerRun,
     consumers: Consumers,
     fields: FieldNames,
     /// By the clock of Redis.
@@ -43,10 +48,11 @@ impl PendingReader {
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
     pub async fn open(redis: &Pool, settings: &SystemSettings) -> anyhow::Result<Self> {
-        let names = settings.stream_names();
+        let (names, source) = (settings.stream_names(), EntrySource::open(settings, redis).await?);
         Ok(Self {
             consumers: Consumers::read(redis, &Keys::new(settings.keys.clone()), &names).await?,
-            inspector: StreamInspector::new(redis.clone(), names),
+            inspector: source.inspector,
+            run: source.run,
             fields: settings.keys.fields.clone(),
             now_ms: server_time_ms(redis).await?,
         })
@@ -56,6 +62,11 @@ impl PendingReader {
     #[must_use]
     pub fn consumers(&self) -> &Consumers {
         &self.consumers
+    }
+
+    /// Of the server that is looked at.
+    pub(super) fn run(&self) -> &ServerRun {
+        &self.run
     }
 
     /// What looks at the stream.

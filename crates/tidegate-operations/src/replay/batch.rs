@@ -12,13 +12,14 @@ use tidegate_orders::{
     keys::process_of,
 };
 use tidegate_stream::{
-    Backoff, BuryReply, Death, Entry, EntryId, Leases, Outage, Outcome, Stream, StreamError, StreamInspector,
+    Backoff, BuryReply, Confirmation, Death, Entry, EntryId, Leases, Outage, Outcome, ServerRun, Stream,
+    StreamError, StreamInspector,
 };
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{ReplayOutcomes, ReplayReport, ReplayRequest, ReplaySource};
-use crate::{connect, settings::SystemSettings};
+use crate::{connect, entry_source::EntrySource, settings::SystemSettings};
 
 /// Why an entry is left.
 const HELD: &str = "somebody else holds its user's lock, its voucher's row or a key of its voucher, or a living worker \
@@ -37,6 +38,10 @@ pub(super) struct BatchRunner {
     inspector: StreamInspector,
     pool: Pool,
     keys: Keys,
+    /// Of the server that the entries are read from.
+    run: ServerRun,
+    /// So many replicas must have an entry of the stream before its order is written.
+    replicas: Option<Confirmation>,
     /// Entries of a file are settled nowhere.
     settles: bool,
     /// Results of entries that are not pending are announced as well: they were announced when they were acknowledged.
@@ -61,10 +66,11 @@ struct Before {
 }
 
 impl BatchRunner {
-    /// Connects to MySQL; `pool` is that of Redis.
+    /// Connects to MySQL; `pool` is that of Redis. Entries of the stream are read from `source`.
     pub(super) async fn open(
         settings: &SystemSettings,
         pool: Pool,
+        source: &EntrySource,
         request: &ReplayRequest,
     ) -> anyhow::Result<Self> {
         let (fleet, names) = (&settings.fleet, settings.stream_names());
@@ -90,8 +96,10 @@ impl BatchRunner {
             handler,
             order_counters,
             ledger,
-            stream: Stream::new(pool.clone(), names.clone()),
-            inspector: StreamInspector::new(pool.clone(), names),
+            stream: Stream::new(pool.clone(), names),
+            inspector: source.inspector.clone(),
+            run: source.run.clone(),
+            replicas: settings.confirmation,
             pool,
             keys,
             settles: request.source == ReplaySource::Stream,
@@ -139,6 +147,7 @@ impl BatchRunner {
         report: &mut ReplayReport,
         stop: &CancellationToken,
     ) -> Result<Option<EntryId>, Outage> {
+        self.await_replicas().await?;
         let ToRun { mut entries, known } = self.to_run(batch, report).await?;
         // What is read meanwhile is its reader's to announce and to settle.
         let pending = self.pending(&entries).await?;
@@ -159,6 +168,15 @@ impl BatchRunner {
                 return Ok(Some(first.id));
             }
         }
+    }
+
+    /// What was read of the stream outlives its server, where that is asked for: a lane waits for the same.
+    async fn await_replicas(&self) -> Result<(), Outage> {
+        let Some(replicas) = self.replicas.filter(|_| self.settles) else { return Ok(()) };
+        if self.run != ServerRun::Any && self.inspector.server_run().await? != self.run {
+            return Err(StreamError::OtherServer("the stream is to be read again".to_owned()).into());
+        }
+        self.inspector.replicas_have_all(&replicas).await
     }
 
     /// Those of `batch` whose orders were not given back.
@@ -226,7 +244,7 @@ impl BatchRunner {
             // A row that was only read may be visible a moment before it is durable: a write of our own that is durable
             // means that it is, too.
             self.ledger.probe().await?;
-            report.acknowledged += self.stream.settle(&ended).await? as u64;
+            report.acknowledged += self.stream.settle_of(&self.run, &ended).await? as u64;
             self.stream.forget_deaths(&ended).await?;
         }
         for (entry, outcome) in entries.iter().zip(outcomes) {
@@ -267,7 +285,7 @@ impl BatchRunner {
             return Ok(BuryReply::Settled);
         };
         let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
-        self.stream.bury_of_dead(entry, death, &pending.consumer, heartbeat).await
+        self.stream.bury_of_dead(&self.run, entry, death, &pending.consumer, heartbeat).await
     }
 
     /// What [`BatchRunner::bury`] would answer now.

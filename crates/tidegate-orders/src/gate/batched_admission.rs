@@ -8,13 +8,13 @@ use fred::{
     types::{Key, Value},
 };
 use futures_util::future::join_all;
-use tidegate_stream::Script;
+use tidegate_stream::{Confirmation, Script};
 use tokio::runtime::Handle;
 
 use super::{
     Admission, AdmitReply, GateError,
     batcher::{AdmitResult, Batcher, Caller, Joined, MOST},
-    confirmed::{Confirmation, ConfirmedCalls},
+    confirmed::ConfirmedCalls,
     limited::{LimitedCalls, LimitedReply},
     of_order, understood,
 };

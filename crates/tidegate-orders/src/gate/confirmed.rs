@@ -4,48 +4,16 @@
 //! each is one caller's at a time. One that was made anew in between has written nothing, and would be answered at once: what
 //! it says then counts for nothing.
 
-use std::{
-    num::NonZeroU32,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Mutex, PoisonError};
 
 use fred::{
     clients::Pool,
-    interfaces::{ClientLike, EventInterface},
-    types::{
-        ClusterHash, CustomCommand, Key, Value,
-        config::{Options, Server},
-    },
+    types::{Key, Value},
 };
-use tidegate_stream::{Script, readable};
-use tokio::sync::{Semaphore, SemaphorePermit, broadcast::Receiver};
+use tidegate_stream::{Confirmation, Reconnects, Script, readable};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::order::OrderId;
-
-/// How much longer than [`Confirmation::within`] the reply may take to come.
-const MARGIN: Duration = Duration::from_secs(1);
-
-/// When an order counts as admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Confirmation {
-    /// So many replicas have it.
-    pub replicas: NonZeroU32,
-    /// How long the gate waits for that.
-    pub within: Duration,
-    /// Where they have it.
-    pub place: ConfirmedIn,
-}
-
-/// Where replicas must have an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConfirmedIn {
-    /// In their memory: `WAIT`.
-    Memory,
-    /// In their append-only files, and in that of the master: `WAITAOF`, of Redis 7.2 and Valkey on. With `appendfsync everysec` that
-    /// takes up to a second.
-    AppendOnlyFile,
-}
 
 /// The connections on which calls wait.
 #[derive(Debug)]
@@ -60,14 +28,14 @@ pub(super) struct ConfirmedCalls {
 struct Connection {
     /// Of one connection.
     pool: Pool,
-    reconnects: Receiver<Server>,
+    reconnects: Reconnects,
 }
 
 impl ConfirmedCalls {
     /// Over these pools of one connection each.
     pub(super) fn new(confirmation: Confirmation, connections: Vec<Pool>) -> Self {
         let connections = connections.into_iter().map(|pool| {
-            let reconnects = pool.next().reconnect_rx();
+            let reconnects = Reconnects::from(&pool);
             Connection { pool, reconnects }
         });
         let idle: Vec<Connection> = connections.collect();
@@ -84,26 +52,9 @@ impl ConfirmedCalls {
         let permit = self.permits.acquire().await.expect("nobody closes it");
         let connection = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut connection = connection.expect("there are as many as permits");
-        connection.has_reconnected();
+        connection.reconnects.seen();
         ConfirmedCall { calls: self, connection: Some(connection), _permit: permit }
     }
-}
-
-impl Connection {
-    /// Whether it was made anew since this was last asked. The client says so before the first reply comes over the new one.
-    fn has_reconnected(&mut self) -> bool {
-        has_reconnected(&mut self.reconnects)
-    }
-}
-
-/// Whether a connection was made anew since this was last asked of what its client says ([`EventInterface::reconnect_rx`]).
-pub fn has_reconnected(reconnects: &mut Receiver<Server>) -> bool {
-    use tokio::sync::broadcast::error::TryRecvError::{Closed, Empty};
-    let mut seen = false;
-    while !matches!(reconnects.try_recv(), Err(Empty | Closed)) {
-        seen = true;
-    }
-    seen
 }
 
 /// A call on a connection of its own. Whoever drops it gives the connection back; what it still waits for comes before
@@ -136,33 +87,12 @@ impl ConfirmedCall<'_> {
     /// # Errors
     /// Why nobody knows whether they have it.
     pub(super) async fn wait(mut self) -> Result<(), String> {
-        let Confirmation { replicas, within, place } = self.calls.confirmation;
-        let within_ms = i64::try_from(within.as_millis()).unwrap_or(i64::MAX).max(1);
-        let wanted = i64::from(replicas.get());
-        let (name, args): (_, Vec<Value>) = match place {
-            ConfirmedIn::Memory => ("WAIT", vec![wanted.into(), within_ms.into()]),
-            ConfirmedIn::AppendOnlyFile => ("WAITAOF", vec![1_i64.into(), wanted.into(), within_ms.into()]),
-        };
-        let command = CustomCommand::new_static(name, ClusterHash::FirstKey, false);
-        let options = Options { timeout: Some(within + MARGIN), max_attempts: Some(1), ..Options::default() };
-        let client = self.pool().next().clone();
-        let reply: Value = match client.with_options(&options).custom(command, args).await {
-            Ok(reply) => reply,
-            Err(error) => return Err(format!("{name}: {}", readable(&error.to_string()))),
-        };
-        if self.connection().has_reconnected() {
+        let pool = self.pool();
+        self.calls.confirmation.wait_over(pool.next()).await?;
+        if self.connection().reconnects.seen() {
             return Err("the connection was made anew meanwhile".to_owned());
         }
-        let counts: Vec<i64> = match reply {
-            Value::Array(counts) => counts.iter().filter_map(Value::as_i64).collect(),
-            count => count.as_i64().into_iter().collect(),
-        };
-        match (place, &counts[..]) {
-            (ConfirmedIn::Memory, [have]) if *have >= wanted => Ok(()),
-            (ConfirmedIn::AppendOnlyFile, [own, have]) if *own >= 1 && *have >= wanted => Ok(()),
-            (_, [.., have]) => Err(format!("{have} of {wanted} replicas had it within {within_ms} ms")),
-            (_, []) => Err(format!("{name} answered with something else than a number")),
-        }
+        Ok(())
     }
 
     /// As [`ConfirmedCall::wait`], for an order that was admitted before, perhaps over another connection.

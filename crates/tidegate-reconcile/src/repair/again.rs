@@ -9,6 +9,7 @@ use std::{borrow::Cow, collections::HashMap};
 use anyhow::Context;
 use fred::clients::Pool;
 use tidegate_operations::{
+    EntrySource,
     change::{End, Job},
     replay::{ChosenEntries, RemarkKind},
     selection::{EntryFilter, EntrySelection, StreamPages},
@@ -79,13 +80,13 @@ impl LostOrders {
         gate: Gate,
         ledger: Ledger,
     ) -> anyhow::Result<Self> {
-        let names = settings.stream_names();
+        let source = EntrySource::open(settings, &redis).await?;
         Ok(Self {
-            inspector: StreamInspector::new(redis.clone(), names.clone()),
-            stream: Stream::new(redis.clone(), names),
+            chosen: ChosenEntries::open(settings, redis.clone(), &source).await?,
+            inspector: source.inspector,
+            stream: Stream::new(redis, settings.stream_names()),
             gate,
             ledger,
-            chosen: ChosenEntries::open(settings, redis).await?,
             fields: Keys::new(settings.keys.clone()).fields().clone(),
             batch: settings.fleet.batch,
         })

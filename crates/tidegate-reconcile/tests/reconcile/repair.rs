@@ -3,16 +3,24 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use fred::{
+    clients::Pool,
+    interfaces::ClientLike,
+    types::{ClusterHash, CustomCommand, Value},
+};
 use jiff::Timestamp;
+use tidegate_lab::{Proxy, RedisServer};
 use tidegate_operations::{
-    End, Ending, Job, Next, Plan, Report,
+    End, Ending, EntrySource, Job, Next, Plan, Report,
     operator_log::{LogRequest, OperatorLog},
+    replay::ChosenEntries,
 };
 use tidegate_orders::{
     gate::StockChange,
     order_id::{EPOCH_SECONDS, compose, day_of, day_text},
 };
 use tidegate_reconcile::{Mend, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why};
+use tidegate_stream::{EntryId, StreamInspector, connect_pool};
 use tokio_util::sync::CancellationToken;
 
 use crate::repair_ground::{Ground, StopsAfter, UNITS, voucher};
@@ -390,5 +398,40 @@ async fn a_counter_of_order_ids_that_is_behind_the_orders_is_raised_before_they_
     assert_eq!(raised, [(Some(436), 500)]);
     assert_eq!(ground.typed(&format!("GET {counter}")).await?.as_i64(), Some(500));
     ground.expect_agreement().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_of_another_server_are_not_acknowledged_by_what_runs_entries_again() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=1).await?;
+    let names = ground.settings.stream_names();
+    let port = ground.redis.next().client_config().server.hosts()[0].port;
+    let (proxy, promoted) = (Proxy::start(port).await?, RedisServer::start()?);
+    let connection = |port: u16| tidegate_stream::RedisSettings::new(format!("redis://127.0.0.1:{port}"));
+    let redis: Pool = connect_pool(&connection(proxy.port())).await?.into();
+    let inspector = StreamInspector::new(&redis, names.clone()).over_one_connection();
+    let source = EntrySource { run: inspector.server_run().await?, inspector };
+    let chosen = ChosenEntries::open(&ground.settings, redis.clone(), &source).await?;
+    let entries = source.inspector.page(&names.stream, (EntryId::MIN, EntryId::MAX), 10).await?;
+    ensure!(entries.len() == 1);
+
+    // The promoted replica has given the same id to another order.
+    let there: Pool = connect_pool(&connection(promoted.port())).await?.into();
+    let types = async |words: &str| {
+        let mut words = words.split(' ');
+        let command = CustomCommand::new(words.next().unwrap_or_default(), ClusterHash::FirstKey, false);
+        there.custom::<Value, Value>(command, words.map(Value::from).collect()).await
+    };
+    types(&format!("XADD stream.orders {} id 2 userId 2 voucherId 10", entries[0].id)).await?;
+    types("XGROUP CREATE stream.orders g1 0").await?;
+    types("XREADGROUP GROUP g1 dead COUNT 1 STREAMS stream.orders >").await?;
+    proxy.lead_to(promoted.port());
+    proxy.cut_connections().await;
+    let outcome = chosen.run(&entries, &CancellationToken::new()).await;
+    let error = outcome.err().context("it must not pass for done")?;
+    ensure!(format!("{error:#}").contains("another server"), "{error:#}");
+    let pending = types("XPENDING stream.orders g1 - + 10").await?.into_array();
+    assert_eq!(pending.len(), 1, "nobody has handled the order of the promoted server");
     Ok(())
 }

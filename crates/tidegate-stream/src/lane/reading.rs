@@ -228,11 +228,12 @@ impl<H: Handler> Lane<H> {
             return Ok(Fetched::default());
         }
         let fetch = Fetch {
+            run: self.run_of_server(),
             bytes: state.schedule.share_of(self.settings.batch_bytes),
             largest: self.settings.entry_max_bytes,
             limit,
         };
-        self.stream.fetch(self.reader.consumer(), ids, fetch).await
+        self.stream.fetch(self.reader.consumer(), ids, &fetch).await
     }
 
     /// When nothing is to be read any more, or `ends_wait` says that something else is to be read first, ends the wait of a blocked

@@ -192,6 +192,7 @@ mod tests {
                 backoff_min: second,
                 backoff_max: second,
                 failover: crate::Failover::Never,
+                replicas: None,
             };
             let causes = Arc::new(Causes::default());
             let state = LaneState::new(&settings, Arc::clone(&causes), None);

@@ -61,6 +61,9 @@ impl<H: Handler> Lane<H> {
         self.acknowledge_gone(&delivery.gone, &mut step.report).await?;
         self.bury_large(&delivery.large, step).await?;
         let entries = delivery.entries.as_slice();
+        if let Some(last) = entries.last() {
+            self.await_replicas(last.id).await?;
+        }
         let outcomes = self.handle(entries).await;
         let settling = match &outcomes {
             Ok(outcomes) => Some(self.settle(delivery, outcomes, step).await),

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use fred::{
+    clients::Client,
     interfaces::{ClientLike, HashesInterface},
     types::{ClusterHash, CustomCommand, Resp3Frame as Frame, Value, config::Options},
 };
 
-use super::{SENT_ONCE, Stream, StreamError, StreamNames, length, millis};
+use super::{SENT_ONCE, ServerRun, Stream, StreamError, StreamNames, length, millis};
 use crate::{
     entry::{self, Claimed, EntryId, Fetched},
     redis::{RedisError, no_error},
@@ -31,7 +32,9 @@ pub(crate) struct Own {
 
 /// How entries are fetched.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fetch {
+pub(crate) struct Fetch<'a> {
+    /// Of the server whose entries these are.
+    pub(crate) run: &'a ServerRun,
     /// Of names and values, and 64 for each field, at most; but the first entry comes whatever it weighs.
     pub(crate) bytes: usize,
     /// The same of the largest entry that is fetched.
@@ -80,17 +83,41 @@ impl Stream {
         consumer: &str,
         after: EntryId,
     ) -> Result<Option<EntryId>, StreamError> {
+        let range = (format!("({after}"), "+".to_owned());
+        Ok(self.keep(self.pool.next(), consumer, range, KEEPALIVE_PAGE).await?.map(|(last, _)| last))
+    }
+
+    /// As [`Stream::keepalive`] of one entry, over one connection. Returns whether that was written: the consumer has the entry.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub(crate) async fn keep_one(
+        &self,
+        client: &Client,
+        consumer: &str,
+        id: EntryId,
+    ) -> Result<bool, StreamError> {
+        let range = (id.to_string(), id.to_string());
+        Ok(self.keep(client, consumer, range, 1).await?.is_some_and(|(_, kept)| kept > 0))
+    }
+
+    /// The last entry that was looked at, and how many were kept; None: there are none.
+    async fn keep(
+        &self,
+        client: &Client,
+        consumer: &str,
+        (from, last): (String, String),
+        count: usize,
+    ) -> Result<Option<(EntryId, u64)>, StreamError> {
         let keys = vec![self.names.stream.as_str().into()];
-        let args = vec![
-            self.names.group.as_str().into(),
-            consumer.into(),
-            format!("({after}").into(),
-            "+".into(),
-            length(KEEPALIVE_PAGE),
-        ];
-        match self.keep.call(&self.pool, keys, args).await? {
+        let args =
+            vec![self.names.group.as_str().into(), consumer.into(), from.into(), last.into(), length(count)];
+        match self.keep.call_over(client, keys, args).await? {
             Value::Integer(0) => Ok(None),
-            last => Ok(Some(entry::parse_id(&last)?)),
+            Value::Array(parts) if parts.len() == 2 => {
+                Ok(Some((entry::parse_id(&parts[0])?, parts[1].as_u64().unwrap_or_default())))
+            }
+            other => Err(entry::bad_reply("[id, number]", &other).into()),
         }
     }
 
@@ -167,12 +194,12 @@ impl Stream {
     /// are not its own any more are passed over.
     ///
     /// # Errors
-    /// As for every call here; asking again does no harm.
+    /// As for every call here, and [`StreamError::OtherServer`]; asking again does no harm.
     pub(crate) async fn fetch(
         &self,
         consumer: &str,
         ids: &[EntryId],
-        fetch: Fetch,
+        fetch: &Fetch<'_>,
     ) -> Result<Fetched, StreamError> {
         let mut args: Vec<Value> = vec![
             self.names.group.as_str().into(),
@@ -180,6 +207,7 @@ impl Stream {
             length(fetch.bytes),
             length(fetch.largest),
             i64::from(fetch.limit).into(),
+            fetch.run.as_str().into(),
         ];
         args.extend(ids.iter().map(|id| Value::from(id.to_string())));
         Ok(entry::parse_fetched(self.call_with_deaths(&self.fetch, args).await?)?)

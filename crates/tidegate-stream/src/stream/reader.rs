@@ -50,18 +50,16 @@ impl Reader {
         self.reconnects.lock().unwrap_or_else(PoisonError::into_inner).seen()
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Which run of which server is at the other end of the connection.
     ///
     /// # Errors
     /// When it does not answer, or does not say.
     pub async fn server_run(&self) -> Result<ServerRun, StreamError> {
-        let options = Options { timeout: Some(READ_MARGIN), max_attempts: SENT_ONCE, ..Default::default() };
-        let command = CustomCommand::new_static("INFO", ClusterHash::FirstKey, false);
-        let info = self.client.with_options(&options).custom(command, vec!["server"]).await;
-        let info: String = info.map_err(RedisError::new)?;
-        let id = info.lines().find_map(|line| line.trim_end().strip_prefix("run_id:"));
-        let id = id.ok_or_else(|| bad_reply("a text with run_id", &info.as_str().into()))?;
-        Ok(ServerRun::Only(id.into()))
+        ServerRun::of(&self.client).await
     }
 
     /// Reads up to `count` entries that nobody has seen, waiting up to `block` for the first; if zero, not at all.
@@ -116,6 +114,18 @@ impl Reader {
                 Err(error.into())
             }
         }
+    }
+}
+
+impl ServerRun {
+    pub(crate) async fn of(client: &Client) -> Result<Self, StreamError> {
+        let options = Options { timeout: Some(READ_MARGIN), max_attempts: SENT_ONCE, ..Default::default() };
+        let command = CustomCommand::new_static("INFO", ClusterHash::FirstKey, false);
+        let info = client.with_options(&options).custom(command, vec!["server"]).await;
+        let info: String = info.map_err(RedisError::new)?;
+        let id = info.lines().find_map(|line| line.trim_end().strip_prefix("run_id:"));
+        let id = id.ok_or_else(|| bad_reply("a text with run_id", &info.as_str().into()))?;
+        Ok(Self::Only(id.into()))
     }
 }
 

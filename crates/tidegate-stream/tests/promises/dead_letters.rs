@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::{LuaInterface, StreamsInterface};
 use fred::types::Value;
-use tidegate_stream::{BuryReply, Death, Entry, LaneSettings, Letter, Outcome, StreamInspector};
+use tidegate_stream::{BuryReply, Death, Entry, LaneSettings, Letter, Outcome, ServerRun, StreamInspector};
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, number, settings};
 
@@ -144,7 +144,8 @@ async fn others_bury_only_what_a_dead_consumer_holds() {
     let rig = Rig::start().await;
     let entry = delivered(&rig, &vec![("a".into(), "1".into())]).await;
     let bury = async |consumer: &str| {
-        rig.stream.bury_of_dead(&entry, &death(), consumer, format!("alive:{consumer}")).await.unwrap()
+        let heartbeat = format!("alive:{consumer}");
+        rig.stream.bury_of_dead(&ServerRun::Any, &entry, &death(), consumer, heartbeat).await.unwrap()
     };
     let _ok: Value = rig.call("SET alive:c1 1").await;
     assert_eq!(bury("c1").await, BuryReply::InHand, "its consumer lives");

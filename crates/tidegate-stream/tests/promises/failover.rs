@@ -1,8 +1,9 @@
-//! Another server in the place of the one that handed the entries over, which gave the same ids to other entries.
+//! Another server in the place of the one that handed the entries over, which gave the same ids to other entries, or lacks them.
 
-use tidegate_stream::{EntryId, Failover, LaneSettings, Outcome};
+use tidegate_lab::RedisServer;
+use tidegate_stream::{Confirmation, ConfirmedIn, EntryId, Failover, LaneSettings, Outcome};
 
-use crate::rig::{RecordingHandler, Rig, Running, dead, eventually, number, settings};
+use crate::rig::{RecordingHandler, Rig, Running, dead, eventually, ms, number, settings};
 
 /// Entries with these ids, of which each has the number `from` or above.
 async fn add(rig: &Rig, ids: std::ops::RangeInclusive<u64>, from: usize) -> Vec<EntryId> {
@@ -81,5 +82,83 @@ async fn a_lane_that_waits_for_entries_goes_on_with_those_of_another_server() {
         let _deleted: i64 = rig.call("DEL s").await;
     }
     assert_eq!(handler.ids().len(), 30, "each once");
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payloads_of_another_server_than_the_readers_are_not_handled() {
+    let rig = Rig::start().await;
+    let promoted = Rig::start().await;
+    for (rig, from) in [(&rig, 1), (&promoted, 11)] {
+        add(rig, 1..=3, from).await;
+        let _read: fred::types::Value = rig.call("XREADGROUP GROUP g1 c1 COUNT 3 STREAMS s >").await;
+    }
+    // The old master still answers, and so the connections for commands do not notice.
+    rig.reads.lead_to(promoted.redis.port());
+    let numbers = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = std::sync::Arc::clone(&numbers);
+    let handler = RecordingHandler::new(move |entry| {
+        seen.lock().unwrap().push(number(entry));
+        Outcome::Done
+    });
+    handler.shut_door();
+    let possible = LaneSettings { failover: Failover::Possible, ..settings() };
+    let lane = rig.run("c1", &handler, possible).await;
+    eventually("it has an entry, or notices", async || {
+        !handler.ids().is_empty() || !rig.breaker.outages().is_empty()
+    })
+    .await;
+    rig.commands.lead_to(promoted.redis.port());
+    rig.commands.cut_connections().await;
+    handler.open_door();
+    promoted.nothing_is_pending().await;
+    lane.stop().await;
+    let mut numbers = numbers.lock().unwrap().clone();
+    numbers.sort_unstable();
+    assert_eq!(
+        numbers,
+        [11, 12, 13],
+        "what is acknowledged was handled, and what another server has was not"
+    );
+    assert_eq!(rig.call::<fred::types::Value>("XPENDING s g1 - + 10").await.into_array().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_handled_only_once_a_replica_has_them() {
+    let rig = Rig::start().await;
+    let port = rig.redis.port().to_string();
+    let replica = RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start().unwrap();
+    let _added = rig.add(1).await;
+    eventually("the replica is there", async || rig.call::<i64>("WAIT 1 1000").await == 1).await;
+    let wanted =
+        Confirmation { replicas: 1.try_into().unwrap(), within: ms(100), place: ConfirmedIn::Memory };
+    let replicated = LaneSettings { replicas: Some(wanted), ..settings() };
+    let handler = RecordingHandler::done();
+    let lane = rig.run("c1", &handler, replicated.clone()).await;
+    handler.until_seen(1).await;
+    rig.nothing_is_pending().await;
+
+    replica.stop().unwrap();
+    rig.add(3).await;
+    let outages = || rig.breaker.outages().get("Redis").copied().unwrap_or_default();
+    // New ones at first, then those of its own pending list.
+    eventually("it has tried them again and again", async || outages() > 3).await;
+    assert_eq!(handler.ids().len(), 1, "no entry was handled that no replica has");
+    // Over a connection that has written nothing, newer servers answer WAIT at once.
+    for _ in 0..3 {
+        let wait = rig.reads.hold_when("WAIT");
+        wait.reached().await.unwrap();
+        wait.cut();
+    }
+    lane.stop().await;
+    let lane = rig.run("c1", &handler, replicated).await;
+    let before = outages();
+    eventually("nor does another process", async || outages() > before).await;
+    assert_eq!(handler.ids().len(), 1, "no entry was handled that no replica has");
+
+    replica.cont().unwrap();
+    handler.until_seen(4).await;
+    rig.nothing_is_pending().await;
+    assert_eq!(handler.ids().len(), 4, "each once");
     lane.stop().await;
 }

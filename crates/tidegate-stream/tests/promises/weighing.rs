@@ -144,7 +144,7 @@ async fn pending_entries_of_very_many_fields_are_looked_at_one_by_one_and_buried
         large.push(id.parse().unwrap());
     }
     rig.add_delivered(10, "c1").await;
-    let mut args: Vec<Value> = ["g1", "c1", "1048576", "262144", "3"].map(Value::from).to_vec();
+    let mut args: Vec<Value> = ["g1", "c1", "1048576", "262144", "3", ""].map(Value::from).to_vec();
     args.extend(large.iter().map(|id| Value::from(id.to_string())));
     let fetch = Script::new("fetch", include_str!("../../../../lua/fetch.lua"));
     let fetched = fetch.call(&rig.pool, vec!["s".into(), "s.deaths".into()], args).await.unwrap();

@@ -6,9 +6,8 @@ use std::{
     time::Duration,
 };
 
-use fred::{clients::Pool, interfaces::EventInterface, types::config::Server};
-use tidegate_orders::gate::has_reconnected;
-use tokio::{sync::broadcast::Receiver, time::Instant};
+use fred::clients::Pool;
+use tokio::time::Instant;
 
 /// What the connections of a pool say.
 #[derive(Debug)]
@@ -16,22 +15,20 @@ pub struct Reconnects(Mutex<Heard>);
 
 #[derive(Debug)]
 struct Heard {
-    receivers: Vec<Receiver<Server>>,
+    reconnects: tidegate_stream::Reconnects,
     last: Option<Instant>,
 }
 
 impl Reconnects {
     /// From now on.
     pub fn of(pool: &Pool) -> Self {
-        let receivers = pool.clients().iter().map(|client| client.reconnect_rx()).collect();
-        Self(Mutex::new(Heard { receivers, last: None }))
+        Self(Mutex::new(Heard { reconnects: pool.into(), last: None }))
     }
 
     /// Whether one was made anew within this time.
     pub fn is_within(&self, span: Duration) -> bool {
-        let Heard { receivers, last } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // All of them, so that none is heard of later.
-        if receivers.iter_mut().filter_map(|it| has_reconnected(it).then_some(())).count() > 0 {
+        let Heard { reconnects, last } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if reconnects.seen() {
             *last = Some(Instant::now());
         }
         last.is_some_and(|last| last.elapsed() < span)

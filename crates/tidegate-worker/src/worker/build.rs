@@ -93,7 +93,7 @@ impl Worker {
             let client = patiently(worker, is_a_no, connect).await?;
             let reader = Reader::new(client, names.clone(), format!("{}-{lane}", worker.name));
             let (breaker, counters) = (Arc::clone(&breaker), Arc::clone(&counters));
-            let settings = LaneSettings { failover, ..lane_settings(worker) };
+            let settings = LaneSettings { failover, replicas: system.confirmation, ..lane_settings(worker) };
             let lane = |handler| {
                 let lane = Lane::new(reader, stream.clone(), handler, breaker, counters, settings);
                 lane.with_pause_switch(Arc::clone(&pause_switch))
@@ -152,6 +152,7 @@ fn lane_settings(worker: &WorkerSettings) -> LaneSettings {
         backoff_min: worker.backoff_min,
         backoff_max: worker.backoff_max,
         failover: Failover::Never,
+        replicas: None,
     }
 }
 

@@ -51,6 +51,7 @@ pub fn settings() -> LaneSettings {
         backoff_min: ms(20),
         backoff_max: ms(500),
         failover: Failover::Never,
+        replicas: None,
     }
 }
 

@@ -1,0 +1,82 @@
+//! Workers that write only what replicas have: on a real replica that stands still and comes back.
+
+use tidegate_lab::RedisServer;
+use tidegate_orders::gate::{Admission, AdmitReply};
+
+use crate::site::{STREAM, Site, connect, until};
+
+fn wanted(id: i64) -> Admission {
+    Admission {
+        order: id.try_into().expect("an order id"),
+        user: id.try_into().expect("a user id"),
+        voucher: 7.try_into().expect("a voucher id"),
+        quantity: 1.try_into().expect("a quantity"),
+        subjects: tidegate_orders::Subjects::none(),
+        traceparent: None,
+    }
+}
+
+/// How often the server was asked what it has replicated: the probe of the worker does so.
+async fn looks(site: &Site) -> u64 {
+    let stats = site.redis_says(&["INFO", "commandstats"]).await.as_string().unwrap_or_default();
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_info:calls=")?.split(',').next());
+    calls.and_then(|calls| calls.parse().ok()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
+    let site = Site::open().await;
+    site.load(7, 10).await;
+    let port = site.redis.port().to_string();
+    let replica =
+        RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start().expect("a replica");
+    let copy = connect(&replica.url()).await;
+    let has = async |order: i64| {
+        use fred::interfaces::HashesInterface;
+        copy.hexists::<bool, _, _>("seckill:journal:7", order.to_string()).await.unwrap_or(false)
+    };
+    let plan = site.worker("w").set("GATE_WAIT_REPLICAS", 1).set("GATE_WAIT_MS", 100);
+    let worker = plan.set("WORKER_BACKOFF_MAX_MS", 200).start();
+    // Its callers do not wait: the neighbours of those who do.
+    let gate = site.gate().await;
+    assert_eq!(gate.admit(&wanted(1)).await.expect("an answer"), AdmitReply::Admitted);
+    until("order 1 is written", || async { site.orders().await.len() == 1 }).await;
+    assert!(has(1).await, "what is written, the replica has");
+
+    replica.stop().expect("it stands still");
+    for order in 2..=4 {
+        assert_eq!(gate.admit(&wanted(order)).await.expect("an answer"), AdmitReply::Admitted);
+    }
+    worker.says("nothing is handled until replicas have what was read: 0 of 1 replicas").await;
+    let before = looks(&site).await;
+    until("it goes on asking", || async { looks(&site).await > before + 50 }).await;
+    // Nor does somebody write them who runs them again.
+    let replay = [
+        "--set",
+        "gate.wait_replicas=1",
+        "--set",
+        "gate.wait_ms=100",
+        "replay",
+        "--from",
+        "-1h",
+        "--to",
+        "now",
+        "--yes",
+    ];
+    let replay = site.tidegate(&replay);
+    let said = String::from_utf8_lossy(&replay.stderr);
+    assert!(!replay.status.success() && said.contains("until replicas have what was read"), "{replay:?}");
+    assert_eq!(site.orders().await.len(), 1, "no row of an order that no replica has");
+    let outages = worker.log().matches("outage began").count();
+    assert!(outages <= 3, "it says so once, or twice where the replica had all until its first try");
+
+    replica.cont().expect("it goes on");
+    worker.says("outage over").await;
+    until("all are written", || async { site.orders().await.len() == 4 }).await;
+    for order in 2..=4 {
+        assert!(has(order).await, "order {order}");
+    }
+    site.settled().await;
+    assert_eq!(site.redis_says(&["XLEN", STREAM]).await.as_i64(), Some(4));
+    assert!(worker.stop().await.success());
+}
