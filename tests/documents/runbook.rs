@@ -1,5 +1,6 @@
 //! The runbook, typed word for word in the situations for which it was written: what it promises is then seen.
 
+mod cluster;
 mod entries;
 mod losses;
 pub mod pages;
@@ -13,7 +14,8 @@ use pages::Page;
 use recipes::recipes;
 
 /// Where recipes are typed.
-const SCENES: [&str; 6] = [
+const SCENES: [&str; 7] = [
+    include_str!("runbook/cluster.rs"),
     include_str!("runbook/entries.rs"),
     include_str!("runbook/losses.rs"),
     include_str!("runbook/payments.rs"),

@@ -1,5 +1,9 @@
 //! `tidegate admit` with `gate.wait_replicas`, and what `tidegate doctor` says of it.
 
+use fred::{
+    interfaces::ClientLike,
+    types::{CustomCommand, Value},
+};
 use tidegate_lab::RedisServer;
 
 use crate::{
@@ -41,6 +45,22 @@ async fn an_order_that_no_replica_has_is_unsure_with_a_code_of_its_own_until_it_
     assert!(sure.stdout.contains("order 5: admitted before"), "{sure:?}");
     let doctor = program.run(&format!("doctor {patient}"));
     assert!(doctor.stdout.contains("gate.wait_replicas is 1, of 1"), "{doctor:?}");
+
+    // With one replica, the usual advice has a price.
+    let cost = "a replica that takes over has none itself, and refuses admissions and locks until the old master is back";
+    assert!(doctor.stdout.contains(cost), "{doctor:?}");
+    let admin = connect(&master.url()).await;
+    let config = CustomCommand::new_static("CONFIG", None, false);
+    let set = vec!["SET", "min-replicas-to-write", "1"];
+    let _: Value = admin.custom(config, set).await.expect("it is set");
+    let doctor = program.run("doctor");
+    assert!(doctor.stdout.contains("min-replicas-to-write is 1, of 1; without one of them"), "{doctor:?}");
+    replica.kill9().expect("it dies");
+    until("the doctor says that all writes are refused", || async {
+        let doctor = program.run("doctor");
+        doctor.code == 1 && doctor.stdout.contains("it has 0 replicas: it refuses all writes (NOREPLICAS)")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -587,3 +587,53 @@ async fn an_order_that_died_of_a_taken_id_holds_its_units_and_is_counted() {
     assert_eq!(dead, (&json!(1), &json!(3)), "the order of {buyer} under the id of {owner}: {look:#}");
     assert!(worker.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_failover_took_from_redis_is_counted_by_the_audit_and_named_by_a_comparison() {
+    let site = Site::open().await;
+    let program = program(&site);
+    program.run("voucher load --voucher 10 --stock 2").expect(0);
+    let worker = site.worker("w").start();
+    let admit = |user: i64| program.run(&format!("admit --voucher 10 --user {user} --json")).expect(0).json();
+    let lost = admit(1)["order"].as_str().expect("an id").to_owned();
+    admit(2);
+    until("both are written", || async { site.orders().await.len() == 2 }).await;
+    site.settled().await;
+    // The promoted replica has received nothing of the first order; the counter of ids is behind, too.
+    let entry = "SELECT entry_id FROM tb_voucher_order WHERE user_id = 1";
+    let entry: String = sqlx::query_scalar(entry).fetch_one(&site.pool).await.unwrap();
+    site.redis_says(&["XDEL", "stream.orders", &entry]).await;
+    site.redis_says(&["HDEL", "seckill:journal:10", &lost]).await;
+    site.redis_says(&["SREM", "seckill:order:10", "1"]).await;
+    site.redis_says(&["INCRBY", "seckill:stock:10", "1"]).await;
+    let counters = site.redis_says(&["KEYS", "icr:order:*"]).await.into_array();
+    for counter in counters {
+        site.redis_says(&["SET", &counter.as_string().expect("a name"), "1"]).await;
+    }
+    // Its unit is sold again, and MySQL does not have it.
+    program.run(&format!("admit --voucher 10 --user 3 --order {BIG}")).expect(0);
+    site.settled().await;
+
+    let audit = program.run("audit").expect(0).stdout;
+    assert!(audit.contains("MySQL holds 1 order that Redis does not know"), "{audit}");
+    assert!(audit.contains("`tidegate reconcile` says which"), "{audit}");
+    assert!(audit.contains("It holds: 2 admitted orders that Redis knows, none lost"), "{audit}");
+    let counts = program.run("orders count --json").expect(0).json();
+    let behind = counts["counts"].as_array().unwrap().iter().find(|of| of["is_counter_behind"] == true);
+    assert!(behind.is_some_and(|of| of["without_order"].is_null()), "{counts:#}");
+    let counts = program.run("orders count").expect(0).stdout;
+    assert!(counts.contains("more orders than ids that were given out"), "{counts}");
+    let text = program.run("reconcile").expect(1).stdout;
+    assert!(text.contains("1 order (1 unit) live in MySQL, of which the journal knows nothing"), "{text}");
+    assert!(
+        text.contains("MySQL had 2 in all, and the journal accounts for 1: 1 unit more in MySQL."),
+        "{text}"
+    );
+    assert!(text.contains("orders that Redis forgot are the usual cause"), "{text}");
+
+    let mended = program.run("reconcile --repair --yes").expect(0).stdout;
+    assert!(mended.contains("counter raised from 1 to 2"), "{mended}");
+    program.run("reconcile").expect(0);
+    assert!(!program.run("orders count").expect(0).stdout.contains("more orders than ids"));
+    assert!(worker.stop().await.success());
+}

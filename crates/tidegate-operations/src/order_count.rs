@@ -62,8 +62,10 @@ pub struct OrdersOf {
     pub refused: i64,
     /// Order ids that the counter in Redis has given out. None: it is not counted by hours or vouchers, or has no counter for the day.
     pub ids: Option<i64>,
-    /// Of these, the ones that MySQL knows nothing of. Below 0: Redis lost its counter, or producers make ids of their own.
+    /// Of these, the ones that MySQL knows nothing of. None: nobody can tell, as also where the counter is behind.
     pub without_order: Option<i64>,
+    /// There are more orders than ids that were given out: a failover set the counter back, or producers make ids of their own.
+    pub is_counter_behind: bool,
 }
 
 /// Orders by day or hour.
@@ -130,7 +132,10 @@ pub async fn count(
                 .context("Failed to read the counter of order ids")?;
             if let Some(given) = given {
                 let of = counts.entry(day * SECONDS_OF_A_DAY).or_default();
-                (of.ids, of.without_order) = (Some(given), Some(given - of.orders - of.refused));
+                let without_order = given - of.orders - of.refused;
+                of.ids = Some(given);
+                of.without_order = Some(without_order).filter(|without| *without >= 0);
+                of.is_counter_behind = without_order < 0;
             }
         }
     }

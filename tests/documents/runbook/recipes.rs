@@ -90,14 +90,28 @@ impl Operator {
         let exports = |redis: &str, mysql: &str| {
             own(&first.text, &[("redis://...", redis), ("mysql://...", mysql), client])
         };
+        let name = "tidegate-operator";
+        let as_operator = exports(&site.redis_url_of(name), &site.mysql_url_of(name));
+        let as_administrator = exports(&site.redis.url(), &site.mysql.url());
+        Self::with_exports(recipes, &as_operator, &as_administrator)
+    }
+
+    /// Of a system with these partitions in a Redis Cluster, as an administrator.
+    pub fn in_cluster(redis_url: &str, mysql_url: &str, partitions: &str) -> Self {
+        let recipes = recipes();
+        let first = recipes.iter().find(|recipe| recipe.language == "sh").expect("RUNBOOK.md begins with sh");
+        let exports = own(&first.text, &[("redis://...", redis_url), ("mysql://...", mysql_url)]);
+        let exports = format!("{exports}export TIDEGATE_STREAM_PARTITIONS={partitions}\n");
+        Self::with_exports(recipes, &exports, &exports)
+    }
+
+    fn with_exports(recipes: Vec<Recipe>, as_operator: &str, as_administrator: &str) -> Self {
         // As the workers have it, or the operator would wait for locks that are over.
         let lease = "export TIDEGATE_WORKER_LOCK_LEASE_MS=600\n";
         let folder = TempDir::new().expect("a folder");
-        let beginning = |exports: String| format!("cd {}\n{exports}{lease}", folder.path().display());
-        let name = "tidegate-operator";
-        let as_operator = beginning(exports(&site.redis_url_of(name), &site.mysql_url_of(name)));
-        let as_administrator = beginning(exports(&site.redis.url(), &site.mysql.url()));
-        Self { beginning: as_operator, as_administrator, folder, recipes }
+        let beginning = |exports: &str| format!("cd {}\n{exports}{lease}", folder.path().display());
+        let (beginning, as_administrator) = (beginning(as_operator), beginning(as_administrator));
+        Self { beginning, as_administrator, folder, recipes }
     }
 
     /// Types the recipe of `page` that begins with `beginning`, with our own words in place of the runbook's, and says

@@ -23,6 +23,10 @@ const KNOWS_WAITAOF: (u64, u64) = (7, 2);
 /// The first Valkey that moves slots whole, whatever their size.
 const MOVES_SLOTS_WHOLE: (u64, u64) = (9, 0);
 const SEE: &str = "see docs/partitions.md";
+/// What `min-replicas-to-write` does where as many replicas are left as it asks for.
+const REFUSES: &str = "it refuses admissions, locks and all that workers do";
+const COSTS: &str = "a replica that takes over has none itself, and refuses admissions and locks until the old master is back";
+const CHOICE: &str = "With two replicas each, it costs nothing: see docs/failover.md";
 
 /// What the settings of a master have to be, so that a failover concerns its own partitions only and loses little.
 pub(super) async fn check(
@@ -44,9 +48,7 @@ pub(super) async fn check(
     if let Some(confirmation) = settings.confirmation {
         check_confirmation(findings, confirmation, info);
     }
-    if !matches!(replicas, "" | "0") {
-        check_replicas(findings, redis, replicas).await;
-    }
+    check_replicas(findings, redis, replicas.parse().unwrap_or(0)).await;
 }
 
 /// Whether admissions can be confirmed at all.
@@ -56,7 +58,8 @@ fn check_confirmation(findings: &mut Findings, wanted: Confirmation, info: &Hash
     if replicas > attached {
         findings.warning(
             format!(
-                "gate.wait_replicas is {replicas}, and it has {}: every admission waits {} ms, and is unsure then",
+                "gate.wait_replicas is {replicas}, and it has {}: every admission waits {} ms, and is unsure then; workers \
+                 write nothing",
                 counted(u64::from(attached), "replica"),
                 wanted.within.as_millis()
             ),
@@ -113,19 +116,33 @@ async fn own_line(redis: &Pool) -> FredResult<Option<String>> {
     Ok(nodes.lines().find(|line| line.contains("myself")).map(str::to_owned))
 }
 
-async fn check_replicas(findings: &mut Findings, redis: &Pool, replicas: &str) {
-    if let Ok(Some(least)) = config_get(redis, "min-replicas-to-write").await {
-        if least == "0" {
-            findings.warning(
-                format!(
-                    "min-replicas-to-write is 0: cut off from its replicas ({replicas}), it goes on admitting orders that \
-                     are lost when one of these takes over"
-                ),
-                "CONFIG SET min-replicas-to-write 1, and write it to the server's configuration: see docs/failover.md",
-            );
-        } else {
-            findings.ok(format!("min-replicas-to-write is {least}"));
-        }
+/// What a master does that is cut off from its replicas.
+async fn check_replicas(findings: &mut Findings, redis: &Pool, attached: u64) {
+    let Ok(Some(least)) = config_get(redis, "min-replicas-to-write").await else { return };
+    let least: u64 = least.parse().unwrap_or(0);
+    let replicas = counted(attached, "replica");
+    match (attached, least) {
+        (0, 0) => {}
+        (_, 0) => findings.warning(
+            format!(
+                "min-replicas-to-write is 0: cut off from its replicas ({attached}), it goes on admitting orders that \
+                 are lost when one of these takes over"
+            ),
+            match attached {
+                1 => format!("choose: with min-replicas-to-write 1, nothing is lost so; but {COSTS}. {CHOICE}"),
+                _ => "CONFIG SET min-replicas-to-write 1, and write it to the server's configuration: see docs/failover.md"
+                    .to_owned(),
+            },
+        ),
+        (attached, least) if attached < least => findings.error(
+            format!("min-replicas-to-write is {least}, and it has {replicas}: it refuses all writes (NOREPLICAS)"),
+            "bring the replicas back, or CONFIG SET min-replicas-to-write 0 until they are: see \
+             docs/runbook/redis-node-is-dead.md",
+        ),
+        (attached, least) if attached == least => findings.ok(format!(
+            "min-replicas-to-write is {least}, of {attached}; without one of them, {REFUSES}"
+        )),
+        _ => findings.ok(format!("min-replicas-to-write is {least}, of {attached}")),
     }
 }
 

@@ -38,7 +38,8 @@ It changes nothing and may run at any time. It exits with 1 when
     orders that came through Redis
 
 Redis may not know orders from before Tidegate, of other programs, and of sales that are over.
-That is no failure.
+That is no failure. Nor is an order of MySQL that Redis has forgotten, as after a failover, while
+the sale is still there: the audit only counts these, and tidegate reconcile finds and mends them.
 
 To find vouchers that MySQL does not know, it looks through all keys of Redis for journals.
 --voucher saves that.
@@ -143,7 +144,7 @@ impl Whole {
         match self.holds {
             Some(true) => {
                 format!(
-                    "All {all} partitions: it holds: {orders}, none lost, none doubled, nothing oversold."
+                    "All {all} partitions: it holds: {orders} that Redis knows, none lost, none doubled, nothing oversold."
                 )
             }
             None => format!(
@@ -217,7 +218,8 @@ fn text(report: &AuditReport) -> String {
     let unknown: u64 = report.vouchers.iter().map(|voucher| voucher.unknown_orders).sum();
     if unknown > 0 {
         parts.push(format!(
-            "MySQL holds {} that Redis does not know: taken over, trimmed without a journal, or forgotten by Redis.",
+            "MySQL holds {} that Redis does not know: taken over, trimmed without a journal, or forgotten by Redis. After a \
+             failover or a restart, `tidegate reconcile` says which.",
             counted(unknown, "order")
         ));
     }
@@ -252,7 +254,7 @@ fn verdict(audit: &Audit) -> String {
     if audit.holds {
         let admitted: u64 = audit.report.vouchers.iter().map(|voucher| voucher.admitted).sum();
         let orders = counted(admitted, "admitted order");
-        return format!("It holds: {orders}, none lost, none doubled, nothing oversold.");
+        return format!("It holds: {orders} that Redis knows, none lost, none doubled, nothing oversold.");
     }
     let lines: Vec<String> = audit.failures.iter().map(|failure| format!("  - {failure}")).collect();
     let repairs: String = audit.repairs.iter().map(|repair| format!("{repair}\n")).collect();

@@ -75,5 +75,13 @@ fn text(counts: &OrderCounts) -> String {
         let ids = [shown(of.ids), shown(of.without_order)];
         table.add_row([from].into_iter().chain(numbers).chain(ids));
     }
-    table.to_string()
+    let behind = counts.counts.iter().filter(|of| of.is_counter_behind);
+    let behind = behind.map(|of| {
+        format!(
+            "\n{}: there are more orders than ids that were given out. A failover set the counter back, or producers make ids of \
+             their own. If a failover did, compare both sides: tidegate reconcile",
+            moment::utc_whole(of.from_ms)
+        )
+    });
+    format!("{table}{}", behind.collect::<String>())
 }

@@ -118,7 +118,8 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) 
             stock(books.redis_stock)
         ),
         DifferenceKind::LoadedApart => format!(
-            "MySQL was loaded with {}, and the journal with {}: {of} {more} in MySQL",
+            "MySQL had {} in all, and the journal accounts for {}: {of} {more} in MySQL. The journal leaves out units of orders \
+             that MySQL refused as out of stock: after a failover, orders that Redis forgot are the usual cause",
             stock(books.initial_stock),
             stock(books.loaded)
         ),

@@ -1,0 +1,70 @@
+//! A node of a Redis Cluster dies, and its replica did not have all.
+
+use fred::interfaces::{HashesInterface, KeysInterface, SetsInterface};
+use sqlx::MySqlPool;
+use tidegate_lab::{MysqlServer, RedisCluster};
+
+use crate::{
+    program::Program,
+    runbook::recipes::Operator,
+    site::{connect, until, worker_plan},
+};
+
+const TAGS: &str = "3,1,0";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_dies_and_what_its_replica_lacked_is_found_and_mended() {
+    let cluster = RedisCluster::start().expect("a cluster");
+    let mysql = MysqlServer::shared().expect("a database");
+    let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
+    tidegate_orders::schema::migrate(&pool).await.expect("the schema is made");
+    let operator = Operator::in_cluster(&cluster.url(), &mysql.url(), TAGS);
+    let partitions = format!("stream.partitions={TAGS}");
+    let flags = ["--redis-url", &cluster.url(), "--mysql-url", &mysql.url(), "--set", &partitions];
+    let program = Program::with_flags(&flags);
+    let folder = tempfile::tempdir().expect("a folder");
+    let worker = worker_plan(&cluster.url(), &mysql.url(), "w", folder.path());
+    let worker = worker.set("STREAM_PARTITIONS", TAGS).start();
+    // Voucher 9 is in the first partition.
+    program.run("voucher load --voucher 9 --stock 10").expect(0);
+    let is_written = async |order: i64| {
+        let count = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM tb_voucher_order WHERE id = ?");
+        count.bind(order).fetch_one(&pool).await.expect("MySQL answers") == 1
+    };
+    for order in 1..=3 {
+        program.run(&format!("admit --voucher 9 --user {order} --order {order}")).expect(0);
+        until("the order is written", || is_written(order)).await;
+    }
+
+    let master = cluster.master_of("3").expect("a master");
+    master.server().kill9().expect("it dies");
+    cluster.wait_whole(std::time::Duration::from_secs(30)).expect("its replica takes over");
+    let promoted = cluster.master_of("3").expect("a master");
+    assert_ne!(promoted.id(), master.id());
+    // What a replica lacks that had lagged.
+    let redis = connect(&promoted.url()).await;
+    let _: i64 = redis.hdel("{3}:seckill:journal:9", "2").await.expect("it answers");
+    let _: i64 = redis.srem("{3}:seckill:order:9", "2").await.expect("it answers");
+    let _: i64 = redis.incr("{3}:seckill:stock:9").await.expect("it answers");
+
+    operator.types("A node of a Redis Cluster is dead", "tidegate doctor\ntidegate status", &[]).shows(&[
+        "Partition {3}",
+        "this master has no replica",
+        "undelivered 0",
+    ]);
+    master.server().restart().expect("it comes back");
+    cluster.wait_whole(std::time::Duration::from_secs(30)).expect("it is a replica");
+    operator
+        .types("A node of a Redis Cluster is dead", "tidegate reconcile\n", &[])
+        .ends_with(&[1])
+        .shows(&["1 order (1 unit) live in MySQL, of which the journal knows nothing", "It does NOT agree"]);
+    operator
+        .types("A node of a Redis Cluster is dead", "tidegate reconcile --repair", &[])
+        .succeeds()
+        .shows(&["1 admission to be restored", "1 admission restored, the stock in Redis moved by -1"]);
+    operator
+        .types("A node of a Redis Cluster is dead", "tidegate reconcile\n", &[])
+        .succeeds()
+        .shows(&["It agrees"]);
+    assert!(worker.stop().await.success());
+}
