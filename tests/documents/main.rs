@@ -20,4 +20,5 @@ mod matrix;
 mod references;
 mod runbook;
 mod seeds;
+mod statements;
 mod tree;

@@ -15,16 +15,16 @@ use crate::{
     terminal::Terminal,
 };
 
-const TAGS: &str = "3,1,0";
+pub const TAGS: &str = "3,1,0";
 
 /// The program for a system with these partitions.
-fn program(site: &Site, tags: &str) -> Program {
+pub fn program(site: &Site, tags: &str) -> Program {
     let set = format!("stream.partitions={tags}");
     Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url(), "--set", &set])
 }
 
 /// What a command that writes JSON for each partition says of each.
-fn by_partition(stdout: &str) -> Vec<(String, Json)> {
+pub fn by_partition(stdout: &str) -> Vec<(String, Json)> {
     let named = |json: Json| Some((json["partition"].as_str()?.to_owned(), json));
     all_json(stdout).into_iter().filter_map(named).collect()
 }

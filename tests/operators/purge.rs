@@ -9,6 +9,7 @@ use tidegate_orders::{Gate, gate::AdmitReply};
 
 use crate::{
     ground::{ask, open, program, sql},
+    partitions::{self, TAGS, by_partition},
     program::Program,
     site::{STREAM, Site, until},
 };
@@ -124,9 +125,8 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
         program.run(line);
     }
     site.settled().await;
-    let rows = "SELECT CAST(order_id * 10 + step AS SIGNED) FROM tidegate_event ORDER BY order_id, step";
     let all = [11, 12, 13, 21, 22, 23, 24, 31, 41, 42, 51, 52, 53];
-    assert_eq!(numbers(&site, rows).await, all);
+    assert_eq!(numbers(&site, EVENTS).await, all);
     let line = "purge --older-than 90d --events";
     assert_eq!(purged_none(&program, line), "0 events would go");
     grow_old(&site).await;
@@ -137,7 +137,7 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
     trim(&site).await;
     // The payment that came again, and the refund that failed.
     assert_eq!(purged(&program, line, "events"), (3, 10));
-    assert_eq!(numbers(&site, rows).await, [11, 13, 21, 24, 31, 41, 42, 51, 52, 53]);
+    assert_eq!(numbers(&site, EVENTS).await, [11, 13, 21, 24, 31, 41, 42, 51, 52, 53]);
     agrees(&site, &program).await;
     let units = program.run("voucher show --voucher 7 --json").expect(0).json()["mysql"]["units"].clone();
     assert_eq!((&units["given_back"], &units["unaccounted"]), (&json!(2), &json!(0)), "{units}");
@@ -146,7 +146,7 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
     // The same end again is the same end, in a step of its own.
     program.run("order use 1 --yes").expect(0);
     site.settled().await;
-    assert_eq!(numbers(&site, rows).await[..3], [11, 13, 14]);
+    assert_eq!(numbers(&site, EVENTS).await[..3], [11, 13, 14]);
     assert_eq!(site.mysql_stock(7).await, 97);
     worker.stop().await;
 }
@@ -243,6 +243,68 @@ async fn a_dead_letter_goes_only_where_its_order_has_ended_in_mysql_and_never_on
         "{left:?}"
     );
     assert_eq!(left.len(), 3);
+}
+
+const EVENTS: &str =
+    "SELECT CAST(order_id * 10 + step AS SIGNED) FROM tidegate_event ORDER BY order_id, step";
+
+/// Purged and kept of a kind, in all partitions together.
+fn in_all_partitions(stdout: &str, kind: &str) -> (u64, u64) {
+    let counts = by_partition(stdout).into_iter().map(|(_, own)| own[kind].clone());
+    counts.fold((0, 0), |(purged, kept), own| {
+        (purged + own["purged"].as_u64().unwrap(), kept + own["kept"].as_u64().unwrap())
+    })
+}
+
+/// Vouchers 3, 4 and 5 belong to the partitions 3, 1 and 0. The stream of partition 1 still names orders 14 and 24.
+async fn refused_and_ended_orders_in_each_partition(site: &Site) {
+    for tag in TAGS.split(',') {
+        let stream = format!("{{{tag}}}:{STREAM}");
+        site.redis_says(&["XGROUP", "CREATE", &stream, "g1", "0", "MKSTREAM"]).await;
+    }
+    for (voucher, refused, ended) in [(3, 13, 23), (4, 14, 24), (5, 15, 25)] {
+        sql(site, &format!(
+            "INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) \
+             VALUES ({refused}, 7, {voucher}, 1, 'out_of_stock', '1-0'); \
+             INSERT INTO tb_voucher_order (id, user_id, voucher_id, status, slot) VALUES ({ended}, 8, {voucher}, 4, NULL); \
+             INSERT INTO tidegate_event (order_id, step, event, outcome, user_id, voucher_id, from_status, to_status, released, entry_id) \
+             VALUES ({ended}, 1, 'cancelled', 'applied', 8, {voucher}, 1, 4, 1, '1-0'), \
+             ({ended}, 2, 'cancelled', 'unchanged', 8, {voucher}, NULL, NULL, 0, '2-0'), \
+             ({ended}, 3, 'cancelled', 'unchanged', 8, {voucher}, NULL, NULL, 0, '3-0')"
+        ))
+        .await;
+    }
+    for order in ["14", "24"] {
+        let stream = format!("{{1}}:{STREAM}");
+        site.redis_says(&["XADD", &stream, "*", "userId", "7", "voucherId", "4", "id", order]).await;
+    }
+    grow_old(site).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_of_one_partition_leaves_the_rows_of_the_others_in_a_mysql_that_they_share() {
+    let site = Site::open().await;
+    let program = partitions::program(&site, TAGS);
+    refused_and_ended_orders_in_each_partition(&site).await;
+    // An event of order 24 that named a voucher of another partition: it belongs where its order is.
+    sql(&site, "UPDATE tidegate_event SET voucher_id = 5 WHERE order_id = 24 AND step = 2").await;
+    let line = "purge --older-than 90d --refusals --events";
+    let dry = program.run(&format!("{line} --dry-run --json")).expect(0).stdout;
+    assert_eq!(in_all_partitions(&dry, "refusals"), (2, 1), "each row is counted once: {dry}");
+    assert_eq!(in_all_partitions(&dry, "events"), (2, 7), "each row is counted once: {dry}");
+    let found = program.run("order find --user 7").expect(0);
+    for order in ["13", "14", "15"] {
+        let rows = found.stdout.lines().filter(|line| line.contains("refused") && line.contains(order));
+        assert_eq!(rows.count(), 1, "{found:#?}");
+    }
+
+    program.run(&format!("{line} --partition 0 --yes")).expect(0);
+    assert_eq!(numbers(&site, REFUSALS).await, [13, 14]);
+    assert_eq!(numbers(&site, EVENTS).await, [231, 232, 233, 241, 242, 243, 251, 253]);
+    let all = program.run(&format!("{line} --yes --json")).expect(0).stdout;
+    assert_eq!((in_all_partitions(&all, "refusals"), in_all_partitions(&all, "events")), ((1, 1), (1, 7)));
+    assert_eq!(numbers(&site, REFUSALS).await, [14], "the stream of its partition names it");
+    assert_eq!(numbers(&site, EVENTS).await, [231, 233, 241, 242, 243, 251, 253]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -203,7 +203,8 @@ impl Finder<'_> {
         let limit = usize::from(limit) + 1;
         let rows = rows_of(mysql, user, &vouchers, limit).await.context("Failed to read the orders")?;
         self.found.orders.extend(rows.into_iter().map(FoundOrder::from));
-        let refusals = refusals_of(mysql, user, voucher, limit).await;
+        let partition = self.redis.keys.partition();
+        let refusals = refusals_of(mysql, partition, (user, voucher), limit).await;
         let refusals = refusals.context("Failed to read the refusals")?;
         self.found.orders.extend(refusals.into_iter().map(FoundOrder::from));
         Ok(vouchers)

@@ -16,7 +16,7 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
-use tidegate_orders::{DeadLetters, Gate, Keys};
+use tidegate_orders::{DeadLetters, Gate, Keys, Partition};
 use tidegate_stream::{KeyKind, StreamInspector, StreamNames, inspect};
 use tokio::time::{Instant, sleep};
 
@@ -155,6 +155,8 @@ pub struct Purge {
     dead: DeadLetters,
     inspector: StreamInspector,
     names: StreamNames,
+    /// Only its rows: what names the orders of others is in their streams, journals and dead letters.
+    partition: Partition,
     request: PurgeRequest,
 }
 
@@ -169,7 +171,8 @@ impl Purge {
         let gate = Gate::new(redis.clone(), keys, settings.stream.name.as_str());
         let dead = dead_letters::open(settings, &redis);
         let inspector = StreamInspector::new(redis.clone(), names.clone());
-        Ok(Self { redis, mysql, gate, dead, inspector, names, request })
+        let partition = settings.partition().clone();
+        Ok(Self { redis, mysql, gate, dead, inspector, names, partition, request })
     }
 
     /// Counts what would go.

@@ -144,9 +144,10 @@ impl MysqlSide<'_> {
         Ok(stocks)
     }
 
-    /// The rows after this id, in its order.
+    /// The rows of the partition after this id, in its order.
     pub(crate) async fn orders_after(&self, id: i64) -> sqlx::Result<Vec<OrderRow>> {
-        let sql = format!("{ROWS} WHERE id > {id} ORDER BY id LIMIT {PAGE}");
+        let own = self.1.condition("voucher_id");
+        let sql = format!("{ROWS} WHERE id > {id}{own} ORDER BY id LIMIT {PAGE}");
         self.rows(sql).await?.iter().map(order_row).collect()
     }
 
@@ -188,9 +189,10 @@ impl MysqlSide<'_> {
         self.rows(sql).await?.iter().map(order_row).collect()
     }
 
-    /// The refusals after this id, in its order.
+    /// The refusals of the partition after this id, in its order.
     pub(crate) async fn refusals_after(&self, id: i64) -> sqlx::Result<Vec<RefusalRow>> {
-        let sql = format!("{REFUSALS} WHERE order_id > {id} ORDER BY order_id LIMIT {PAGE}");
+        let own = self.1.condition("voucher_id");
+        let sql = format!("{REFUSALS} WHERE order_id > {id}{own} ORDER BY order_id LIMIT {PAGE}");
         self.rows(sql).await?.iter().map(refusal_row).collect()
     }
 

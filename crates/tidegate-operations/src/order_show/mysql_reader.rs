@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, MySqlPool, mysql::MySqlRow, prelude::*};
 use tidegate_stream::EntryId;
 
 use tidegate_orders::{
-    OrderFacts, OrderStatus,
+    OrderFacts, OrderStatus, Partition,
     order::{OrderId, UserId, VoucherId},
     order_status::RowFact,
     row_state::RowState,
@@ -163,19 +163,19 @@ pub async fn live_rows_of(
     Ok(found)
 }
 
-/// Up to `limit` refusals of a user, of a voucher, or of both. Reads the whole table, which has no index for this.
+/// Up to `limit` refusals of a partition, of a user, of a voucher, or of both. Reads the whole table, which has no index for this.
 ///
 /// # Errors
 /// As [`find_row`].
 pub async fn refusals_of(
     pool: &MySqlPool,
-    user: Option<UserId>,
-    voucher: Option<VoucherId>,
+    partition: &Partition,
+    (user, voucher): (Option<UserId>, Option<VoucherId>),
     limit: usize,
 ) -> Result<Vec<RefusalRow>, VoucherError> {
     let of_user = user.map(|user| format!(" AND user_id = {user}")).unwrap_or_default();
     let of_voucher = voucher.map(|voucher| format!(" AND voucher_id = {voucher}")).unwrap_or_default();
-    let condition = format!("TRUE{of_user}{of_voucher}");
+    let condition = format!("TRUE{of_user}{of_voucher}{}", partition.condition("voucher_id"));
     refusals(pool, &format!("{REFUSALS} WHERE {condition} ORDER BY order_id DESC LIMIT {limit}")).await
 }
 

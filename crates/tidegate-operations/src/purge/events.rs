@@ -54,10 +54,13 @@ impl Purge {
         Ok(())
     }
 
-    /// The next orders with events, by id.
+    /// The next orders of the partition with events, by id.
     async fn eventful_orders(&self, after: i64) -> sqlx::Result<Vec<i64>> {
+        // An event may name another voucher than its order's: the order says to which partition it belongs.
+        let own = self.partition.condition("COALESCE(o.voucher_id, e.voucher_id)");
         let sql = format!(
-            "SELECT DISTINCT order_id FROM tidegate_event WHERE order_id > ? ORDER BY order_id LIMIT {ORDERS}"
+            "SELECT DISTINCT e.order_id FROM tidegate_event e LEFT JOIN tb_voucher_order o ON o.id = e.order_id \
+             WHERE e.order_id > ?{own} ORDER BY e.order_id LIMIT {ORDERS}"
         );
         sqlx::query_scalar(AssertSqlSafe(sql)).bind(after).fetch_all(&self.mysql).await
     }

@@ -38,9 +38,10 @@ impl Purge {
         named: &NamedOrders,
         after: i64,
     ) -> sqlx::Result<(Vec<(VoucherId, OrderId)>, Option<i64>)> {
+        let own = self.partition.condition("voucher_id");
         let sql = format!(
             "SELECT order_id, voucher_id, CAST(at < FROM_UNIXTIME(?) AS SIGNED) FROM tidegate_refusal \
-             WHERE order_id > ? ORDER BY order_id LIMIT {ORDERS}"
+             WHERE order_id > ?{own} ORDER BY order_id LIMIT {ORDERS}"
         );
         let rows = sqlx::query_as::<_, (i64, i64, i64)>(AssertSqlSafe(sql));
         let rows = rows.bind(named.before_s).bind(after).fetch_all(&self.mysql).await?;

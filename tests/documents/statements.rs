@@ -1,0 +1,173 @@
+//! Statements over tables in which several partitions keep rows say which rows they mean, and transactions begin in one way.
+//!
+//! Nothing is parsed: a statement is text that names such a table, and the function around it has to hold something that limits it.
+
+use crate::tree::{Tree, has_word};
+
+/// Tables with rows of all partitions that share a MySQL.
+const TABLES: [&str; 7] = [
+    "tb_seckill_voucher",
+    "tb_voucher_order",
+    "tidegate_event",
+    "tidegate_limit_use",
+    "tidegate_refusal",
+    "tidegate_unannounced_result",
+    "tidegate_unpaid_order",
+];
+
+/// What limits a statement: to the rows of a partition, to vouchers or orders that are named, or to none.
+const LIMITS: [&str; 11] = [
+    "condition(",
+    "{own}",
+    "of_partition(",
+    "of_voucher(",
+    "id = ?",
+    "id = {",
+    "id = n.",
+    "id IN (",
+    "LIMIT 0",
+    "WHERE FALSE",
+    "SET v.stock = v.stock + n.units",
+];
+
+/// Functions whose statements are limited otherwise: file, function, why.
+const LIMITED_OTHERWISE: [(&str, &str, &str); 4] = [
+    ("tidegate-operations/src/order_show/mysql_reader.rs", "rows", "its callers name orders or vouchers"),
+    ("tidegate-orders/src/schema/found.rs", "duplicates", "a migration is about the whole database"),
+    (
+        "tidegate-orders/src/vouchers.rs",
+        "ordered",
+        "it asks the partition of each voucher whether it owns it",
+    ),
+    ("tidegate-reconcile/src/mysql_side.rs", "events_between", "the range is that of a page of own rows"),
+];
+
+/// Sources of the program with the paths that begin behind `crates/`, without their tests.
+fn sources(tree: &Tree) -> Vec<(String, String)> {
+    let of_program = |path: &&str| {
+        path.contains("/src/")
+            && !path.contains("/tests")
+            && !["crates/tidegate-bench/", "crates/tidegate-lab/"].iter().any(|other| path.starts_with(other))
+    };
+    let without_tests = |text: String| text.split("#[cfg(test)]\nmod ").next().unwrap_or_default().to_owned();
+    let paths = tree.paths_of(".rs").filter(of_program);
+    paths
+        .filter_map(|path| Some((path.strip_prefix("crates/")?.to_owned(), without_tests(tree.read(path)))))
+        .collect()
+}
+
+/// The name of the function that a line begins.
+fn function(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().skip_while(|word| {
+        word.starts_with("pub") || ["async", "const", "in", "super)", "crate)"].contains(word)
+    });
+    let name = words.next().filter(|word| *word == "fn").and_then(|_| words.next())?;
+    name.split(['(', '<']).next()
+}
+
+/// A file in pieces: its head, then each function with all that follows it.
+fn functions(text: &str) -> Vec<(&str, String)> {
+    let mut pieces = vec![("", String::new())];
+    for line in text.lines() {
+        if let Some(name) = function(line) {
+            pieces.push((name, String::new()));
+        }
+        let piece = &mut pieces.last_mut().expect("the head").1;
+        match line.trim_end().strip_suffix('\\') {
+            // Of a string that goes on.
+            Some(line) => piece.push_str(line.trim_start()),
+            None => piece.extend([line.trim_start(), "\n"]),
+        }
+    }
+    pieces
+}
+
+/// Whether it reads, changes or deletes rows of such a table.
+fn is_statement(text: &str) -> bool {
+    TABLES.iter().any(|table| {
+        text.match_indices(table).any(|(at, _)| {
+            let before = text[..at].trim_end();
+            // A list of ids to join with stands between: `FROM {} tidegate_event`.
+            let before = match before.ends_with('}') {
+                true => before.rfind('{').map_or(before, |brace| before[..brace].trim_end()),
+                false => before,
+            };
+            ["FROM", "JOIN", "UPDATE"].iter().any(|word| before.ends_with(word))
+        })
+    })
+}
+
+fn is_limited(text: &str) -> bool {
+    LIMITS.iter().any(|limit| text.contains(limit))
+}
+
+/// The constants of a file's head that hold the beginning of a statement.
+fn beginnings(head: &str) -> Vec<&str> {
+    let constants = head.split("const ").skip(1).filter_map(|constant| constant.split_once(": "));
+    let open = constants.filter(|(_, text)| {
+        let text = text.split(";\n").next().unwrap_or_default();
+        is_statement(text) && !is_limited(text)
+    });
+    open.map(|(name, _)| name).collect()
+}
+
+#[test]
+fn every_statement_over_rows_of_several_partitions_says_which_ones_it_means() {
+    let tree = Tree::read_all();
+    let (mut found, mut seen) = (Vec::new(), Vec::new());
+    for (path, text) in sources(&tree) {
+        let pieces = functions(&text);
+        let (head, functions) = pieces.split_first().expect("the head");
+        let beginnings = beginnings(&head.1);
+        for (name, text) in functions {
+            let is_statement =
+                is_statement(text) || beginnings.iter().any(|beginning| has_word(text, beginning));
+            if !is_statement {
+                continue;
+            }
+            seen.push((path.clone(), (*name).to_owned()));
+            let is_known =
+                LIMITED_OTHERWISE.iter().any(|(file, function, _)| (*file, *function) == (&*path, *name));
+            if !is_known && !is_limited(text) {
+                found.push(format!("{path}: {name}"));
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "these statements read rows of all partitions: add `Partition::condition`\n{}",
+        found.join("\n")
+    );
+    assert!(seen.len() > 30, "it finds the statements: {}", seen.len());
+    for (path, name, _) in LIMITED_OTHERWISE {
+        let is_there = seen.iter().any(|(file, function)| (file.as_str(), function.as_str()) == (path, name));
+        assert!(is_there, "{path} has no such function any more: {name}");
+    }
+}
+
+#[test]
+fn a_statement_that_forgets_the_partition_is_found() {
+    let piece = |condition: &str| {
+        format!(
+            "async fn old() {{\nlet sql = \"SELECT 1 FROM tidegate_refusal \\\n    WHERE order_id > ?{condition}\";\n}}\n"
+        )
+    };
+    for (condition, is_found) in [("", true), ("{own}", false), (" AND voucher_id = ?", false)] {
+        let text = piece(condition);
+        let pieces = functions(&text);
+        assert_eq!(pieces[1].0, "old");
+        assert_eq!(is_statement(&pieces[1].1) && !is_limited(&pieces[1].1), is_found, "{condition}");
+    }
+}
+
+/// `Session::begin` says why.
+#[test]
+fn no_transaction_begins_in_a_way_that_a_timeout_leaves_open() {
+    let tree = Tree::read_all();
+    let begins = |text: &str| {
+        ["pool.begin()", "mysql.begin()", "connection.begin()"].iter().any(|it| text.contains(it))
+    };
+    let found: Vec<String> =
+        sources(&tree).into_iter().filter(|(_, text)| begins(text)).map(|(path, _)| path).collect();
+    assert!(found.is_empty(), "begin a transaction by Session::begin: {found:?}");
+}
