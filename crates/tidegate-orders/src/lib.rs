@@ -29,6 +29,7 @@ pub mod row_state;
 pub mod sale;
 pub mod schema;
 pub mod server_facts;
+mod session;
 pub mod sessions;
 pub mod traceparent;
 pub mod transfer;

@@ -11,6 +11,7 @@ use crate::{
     journal::UnderLimits,
     limits::{LimitOwner, Rule, RuleKind, Window, rules_text},
     order::{CampaignId, OrderId, Uses, VoucherId},
+    session::Session,
     vouchers::VoucherError,
 };
 
@@ -77,13 +78,13 @@ pub async fn change(
     by: &str,
 ) -> Result<Vec<Rule>, VoucherError> {
     let (kind, id) = owner_columns(owner);
-    let mut transaction = pool.begin().await?;
+    let mut session = Session::begin(pool).await?;
     // Whoever comes second waits here, and finds what the first has made.
     let known = "SELECT CAST(number AS SIGNED) FROM tidegate_limit WHERE owner_kind = ? AND owner_id = ? \
                  ORDER BY number DESC LIMIT 1 FOR UPDATE";
     let highest: Option<i64> =
-        sqlx::query_scalar(known).bind(kind).bind(id).fetch_optional(&mut *transaction).await?;
-    let rules = read(&mut *transaction, owner).await?;
+        sqlx::query_scalar(known).bind(kind).bind(id).fetch_optional(&mut **session).await?;
+    let rules = read(&mut **session, owner).await?;
     let name = match change {
         RuleChange::Set(rule) => rule.name.as_str(),
         RuleChange::Remove(name) => name,
@@ -91,17 +92,17 @@ pub async fn change(
     let old = rules.iter().find(|rule| rule.name.as_str() == name);
     let stays = matches!((old, change), (Some(old), RuleChange::Set(new)) if new.counts_as(old));
     if let Some(old) = old.filter(|_| !stays) {
-        remove(&mut transaction, (kind, id), old.number, by).await?;
+        remove(&mut session, (kind, id), old.number, by).await?;
     }
     if let RuleChange::Set(rule) = change {
         let number = match old.filter(|_| stays) {
             Some(old) => i64::from(old.number.get()),
             None => highest.unwrap_or(0) + 1,
         };
-        write(&mut transaction, (kind, id), number, rule, by).await?;
+        write(&mut session, (kind, id), number, rule, by).await?;
     }
-    let rules = read(&mut *transaction, owner).await?;
-    transaction.commit().await?;
+    let rules = read(&mut **session, owner).await?;
+    session.commit().await?;
     Ok(rules)
 }
 
@@ -268,20 +269,20 @@ pub async fn add_regions(
     campaign: CampaignId,
     regions: &[(&str, VoucherId)],
 ) -> Result<(), VoucherError> {
-    let mut transaction = pool.begin().await?;
+    let mut session = Session::begin(pool).await?;
     for (region, voucher) in regions {
         let known =
             "SELECT voucher_id FROM tidegate_campaign WHERE campaign_id = ? AND region = ? FOR UPDATE";
         let known: Option<i64> = sqlx::query_scalar(known)
             .bind(campaign.get())
             .bind(*region)
-            .fetch_optional(&mut *transaction)
+            .fetch_optional(&mut **session)
             .await?;
         if known != Some(voucher.get()) {
             let insert = "INSERT INTO tidegate_campaign (campaign_id, region, voucher_id) VALUES (?, ?, ?)";
             let row = sqlx::query(insert).bind(campaign.get()).bind(*region).bind(voucher.get());
-            row.execute(&mut *transaction).await?;
+            row.execute(&mut **session).await?;
         }
     }
-    Ok(transaction.commit().await?)
+    Ok(session.commit().await?)
 }

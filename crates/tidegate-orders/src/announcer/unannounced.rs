@@ -7,14 +7,16 @@ use tidegate_stream::Outage;
 use tokio::time::timeout;
 
 use super::ResultFields;
-use crate::{partition::Partition, results::OrderResult, wire::result_fields};
+use crate::{partition::Partition, results::OrderResult, session::Session, wire::result_fields};
 
 /// Rows of one statement.
 const ROWS: usize = 200;
 /// Rows that are counted, at most: more is no other trouble.
 const MOST_COUNTED: i64 = 10_000;
-/// SQL: the voucher of a row.
-const VOUCHER: &str = "CAST(JSON_VALUE(result, '$.voucherId') AS SIGNED)";
+/// SQL: what says to which partition a row belongs. Where the result names no voucher, that is the number of the partition which
+/// made the order id; an id that a producer made itself may name another one, but always the same one.
+const HOME: &str = "COALESCE(CAST(IF(JSON_VALID(result), JSON_VALUE(result, '$.voucherId'), NULL) AS SIGNED), \
+    order_id & 63)";
 
 /// The table.
 #[derive(Clone, Debug)]
@@ -68,7 +70,7 @@ impl Unannounced {
 
     /// How many there are; of more than 10,000, so many.
     pub(super) async fn count(&self) -> Result<usize, Outage> {
-        let own = self.partition.condition(VOUCHER);
+        let own = self.partition.condition(HOME);
         let few = format!(
             "SELECT COUNT(*) FROM (SELECT id FROM tidegate_unannounced_result WHERE TRUE{own} LIMIT ?) few"
         );
@@ -83,13 +85,13 @@ impl Unannounced {
         &self,
         announce: impl AsyncFnOnce(&[ResultFields<'static>]) -> Result<Vec<Result<(), E>>, Outage>,
     ) -> Result<Taken<E>, Outage> {
-        let mut transaction = self.in_time(self.pool.begin()).await?;
+        let mut session = self.in_time(Session::begin(&self.pool)).await?;
         let oldest = format!(
             "SELECT CAST(id AS SIGNED), CAST(state AS CHAR), CAST(result AS CHAR) \
              FROM tidegate_unannounced_result WHERE TRUE{} ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED",
-            self.partition.condition(VOUCHER)
+            self.partition.condition(HOME)
         );
-        let rows = sqlx::query(AssertSqlSafe(oldest)).bind(ROWS as i64).fetch_all(&mut *transaction);
+        let rows = sqlx::query(AssertSqlSafe(oldest)).bind(ROWS as i64).fetch_all(&mut **session);
         let rows = self.in_time(rows).await?;
         let (mut done, mut open, mut entries) = (Vec::new(), Vec::new(), Vec::new());
         for row in &rows {
@@ -118,8 +120,11 @@ impl Unannounced {
             }
         }
         if !done.is_empty() {
-            self.in_time(delete(&done).build().persistent(false).execute(&mut *transaction)).await?;
-            self.in_time(transaction.commit()).await?;
+            self.in_time(delete(&done).build().persistent(false).execute(&mut **session)).await?;
+            self.in_time(session.commit()).await?;
+        } else {
+            // Nothing was written: if this takes too long, the connection is closed.
+            let _late = timeout(self.timeout, session.roll_back()).await;
         }
         Ok(Taken { deleted: done.len(), states, refused })
     }

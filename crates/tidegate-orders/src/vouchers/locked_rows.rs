@@ -1,11 +1,12 @@
 //! The rows of one or two vouchers, locked together: nobody else changes their stocks, or ends their sales, meanwhile.
 
-use sqlx::{MySql, MySqlPool, Transaction};
+use sqlx::{MySqlConnection, MySqlPool};
 
 use super::VoucherError;
 use crate::{
     mysql_error::{explain, is_statement_refused, is_value_out_of_range},
     order::VoucherId,
+    session::Session,
 };
 
 const LOCK_TO_WRITE: &str = "SELECT CAST(stock AS SIGNED), initial_stock, CAST(delisted_at IS NOT NULL AS SIGNED) \
@@ -39,7 +40,7 @@ pub(crate) struct LockedRow {
 /// Rows of vouchers, locked so that nobody else changes them. Dropped without a commit, it changes nothing.
 #[derive(Debug)]
 pub(crate) struct LockedRows<const N: usize> {
-    transaction: Transaction<'static, MySql>,
+    session: Session,
     vouchers: [VoucherId; N],
     /// Why the rows cannot be changed.
     refused: Option<String>,
@@ -56,29 +57,29 @@ pub(crate) async fn lock_rows<const N: usize>(
     pool: &MySqlPool,
     vouchers: [VoucherId; N],
 ) -> Result<LockedRows<N>, VoucherError> {
-    let mut transaction = pool.begin().await?;
+    let mut session = Session::begin(pool).await?;
     let (mut rows, mut refused) = ([None; N], None);
     let mut ascending: [usize; N] = std::array::from_fn(|at| at);
     ascending.sort_unstable_by_key(|at| vouchers[*at]);
     for at in ascending {
-        rows[at] = match select_locked(&mut transaction, vouchers[at], LOCK_TO_WRITE).await {
+        rows[at] = match select_locked(&mut session, vouchers[at], LOCK_TO_WRITE).await {
             Err(error) if is_statement_refused(&error) => {
                 refused = Some(explain(&error));
-                select_locked(&mut transaction, vouchers[at], LOCK_TO_READ).await?
+                select_locked(&mut session, vouchers[at], LOCK_TO_READ).await?
             }
             row => row?,
         };
     }
-    Ok(LockedRows { transaction, vouchers, refused, rows })
+    Ok(LockedRows { session, vouchers, refused, rows })
 }
 
 async fn select_locked(
-    transaction: &mut Transaction<'static, MySql>,
+    session: &mut MySqlConnection,
     voucher: VoucherId,
     sql: &'static str,
 ) -> sqlx::Result<Option<LockedRow>> {
     let row: Option<(i64, Option<i64>, i64)> =
-        sqlx::query_as(sql).bind(voucher.get()).fetch_optional(&mut **transaction).await?;
+        sqlx::query_as(sql).bind(voucher.get()).fetch_optional(session).await?;
     Ok(row.map(|(stock, initial, is_delisted)| LockedRow { stock, initial, is_delisted: is_delisted == 1 }))
 }
 
@@ -96,7 +97,7 @@ impl<const N: usize> LockedRows<N> {
             return Ok(RowChange::Delisted);
         }
         for (voucher, units) in self.vouchers.into_iter().zip(units) {
-            let changed = change_row(&mut self.transaction, voucher, units).await?;
+            let changed = change_row(&mut self.session, voucher, units).await?;
             if changed != RowChange::Made {
                 return Ok(changed);
             }
@@ -120,7 +121,7 @@ impl<const N: usize> LockedRows<N> {
                 "UPDATE tb_seckill_voucher SET delisted_at = COALESCE(delisted_at, CURRENT_TIMESTAMP), \
                  end_time = IF(end_time + 0 > 0 AND end_time <= CURRENT_TIMESTAMP, end_time, CURRENT_TIMESTAMP) WHERE voucher_id = ?",
             );
-            delisted.bind(voucher.get()).execute(&mut *self.transaction).await?;
+            delisted.bind(voucher.get()).execute(&mut **self.session).await?;
         }
         Ok(())
     }
@@ -131,17 +132,17 @@ impl<const N: usize> LockedRows<N> {
     /// # Errors
     /// As [`super::find`]. Whether it was committed is unknown then.
     pub async fn commit(self) -> Result<(), VoucherError> {
-        Ok(self.transaction.commit().await?)
+        Ok(self.session.commit().await?)
     }
 
     /// Changes nothing. Where the server does not get this, the end of the session rolls back.
     pub async fn rollback(self) {
-        let _ = self.transaction.rollback().await;
+        self.session.roll_back().await;
     }
 }
 
 async fn change_row(
-    transaction: &mut Transaction<'static, MySql>,
+    session: &mut MySqlConnection,
     voucher: VoucherId,
     units: i64,
 ) -> Result<RowChange, VoucherError> {
@@ -149,7 +150,7 @@ async fn change_row(
         "UPDATE tb_seckill_voucher SET stock = CAST(stock AS SIGNED) + ?, \
          initial_stock = initial_stock + ? WHERE voucher_id = ?",
     );
-    match updated.bind(units).bind(units).bind(voucher.get()).execute(&mut **transaction).await {
+    match updated.bind(units).bind(units).bind(voucher.get()).execute(session).await {
         Ok(_) => Ok(RowChange::Made),
         Err(error) if is_value_out_of_range(&error) => Ok(RowChange::TooMany),
         Err(error) if is_statement_refused(&error) => Ok(RowChange::Refused(explain(&error))),

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 use fred::interfaces::StreamsInterface;
 use sqlx::{MySqlPool, mysql::MySqlPoolOptions};
-use tidegate_lab::MysqlServer;
+use tidegate_lab::{MysqlServer, Proxy};
 use tidegate_orders::{
-    Announced, Announcer, OrderResult, ResultState, announcer::Remembered, results::PLACED, schema,
+    Announced, Announcer, OrderResult, Partition, ResultState, announcer::Remembered, results::PLACED, schema,
 };
 use tidegate_stream::EntryId;
 
@@ -67,5 +67,69 @@ async fn of_remembered_results_those_that_redis_takes_are_announced_once_and_the
     assert_eq!(announcer.announce_remembered().await?, Remembered::None);
     let refused = announcer.counters().by_state().find(|(state, _)| *state == ResultState::Refused);
     assert_eq!(refused, Some((ResultState::Refused, 3)), "and is not counted");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_without_a_voucher_is_announced_by_one_partition() -> Result<()> {
+    let ground = Ground::new().await?;
+    let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
+    let mysql = MySqlPoolOptions::new().max_connections(2).connect(&server.url()).await?;
+    schema::migrate(&mysql).await?;
+    let tags = ["3", "1", "0"].map(str::to_owned);
+    let of_partition = |partition: Partition| {
+        let key = format!("{}{RESULTS}", partition.prefix());
+        let store = (mysql.clone(), Duration::from_secs(20));
+        (key.clone(), Announcer::new(ground.pool.clone(), key, Announced::All, store).of_partition(partition))
+    };
+    let partitions: Vec<(String, Announcer)> = Partition::all(&tags).into_iter().map(of_partition).collect();
+    // Of partition 1, by its id; one of a producer with ids of its own; and one whose voucher says otherwise.
+    let orders =
+        [result(64 + 1)?, result(64 + 50)?, OrderResult { voucher: 5.try_into().ok(), ..result(64)? }];
+    for (key, _) in &partitions {
+        ground.typed(&format!("SET {key} taken")).await?;
+    }
+    partitions[1].1.announce(&orders).await?;
+    sqlx::query("INSERT INTO tidegate_unannounced_result (order_id, entry_id, state, result) VALUES (9, '1-1', 'dead', 'none')")
+        .execute(&mysql)
+        .await?;
+    assert_eq!(remembered(&mysql).await?, [65, 114, 64, 9]);
+    let (mut counted, mut announced) = (0, Vec::new());
+    for (key, announcer) in &partitions {
+        ground.typed(&format!("DEL {key}")).await?;
+        counted += announcer.unannounced().await?;
+        while announcer.announce_remembered().await? == Remembered::Announced {}
+        announced.push(ground.pool.xlen::<u64, _>(key).await?);
+    }
+    assert_eq!((counted, announced), (4, vec![0, 1, 2]), "each once, by its voucher or else by its id");
+    assert_eq!(remembered(&mysql).await?, [0_i64; 0]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_was_given_up_while_it_began_takes_no_later_result_along() -> Result<()> {
+    let ground = Ground::new().await?;
+    let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
+    let mysql = MySqlPoolOptions::new().max_connections(2).connect(&server.url()).await?;
+    schema::migrate(&mysql).await?;
+    let proxy = Proxy::start(server.port()).await?;
+    let only = MySqlPoolOptions::new().max_connections(1).connect(&proxy.url_for(&server)).await?;
+    let announcer = Announcer::new(
+        ground.pool.clone(),
+        RESULTS,
+        Announced::All,
+        (only.clone(), Duration::from_millis(500)),
+    );
+    ground.typed(&format!("SET {RESULTS} taken")).await?;
+    announcer.announce(&[result(1)?]).await?;
+    let begin = proxy.hold_reply_when(b"BEGIN");
+    let (given_up, held) = tokio::join!(announcer.announce_remembered(), begin.reached());
+    held?;
+    assert!(given_up.is_err(), "no answer in time");
+    begin.release();
+    // The pool has no other connection.
+    announcer.announce(&[result(2)?]).await?;
+    only.close().await;
+    assert_eq!(remembered(&mysql).await?, [1, 2], "what is remembered is committed");
     Ok(())
 }

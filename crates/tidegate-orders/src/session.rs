@@ -1,0 +1,68 @@
+//! A connection in the middle of a transaction.
+
+use std::ops::{Deref, DerefMut};
+
+use sqlx::{Executor, MySql, MySqlPool, pool::PoolConnection, raw_sql};
+
+/// A connection that is closed when it is dropped, unless its transaction has ended and it was given back.
+///
+/// This is how a transaction begins here, and not by `Pool::begin`. If that is dropped before MySQL has answered BEGIN (a timeout, a
+/// stop), the connection goes back to the pool with an open transaction. The next user of the connection then writes into this
+/// transaction, and nothing of it is ever committed.
+#[derive(Debug)]
+pub(crate) struct Session(Option<PoolConnection<MySql>>);
+
+impl Session {
+    /// A connection of the pool, without a transaction yet.
+    pub(crate) async fn open(pool: &MySqlPool) -> sqlx::Result<Self> {
+        Ok(Self(Some(pool.acquire().await?)))
+    }
+
+    /// A connection of the pool, in a new transaction.
+    pub(crate) async fn begin(pool: &MySqlPool) -> sqlx::Result<Self> {
+        let mut session = Self::open(pool).await?;
+        session.execute(raw_sql("BEGIN")).await?;
+        Ok(session)
+    }
+
+    /// Commits, in a packet of its own. If this fails, whether it was committed is unknown.
+    pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
+        self.execute(raw_sql("COMMIT")).await?;
+        self.give_back();
+        Ok(())
+    }
+
+    /// Changes nothing. If the server does not get this, the end of the session rolls back.
+    pub(crate) async fn roll_back(mut self) {
+        if self.execute(raw_sql("ROLLBACK")).await.is_ok() {
+            self.give_back();
+        }
+    }
+
+    /// Gives the connection back to its pool: no transaction is open in it.
+    pub(crate) fn give_back(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Deref for Session {
+    type Target = PoolConnection<MySql>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().expect("a session has its connection until it is given back")
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.0.as_mut().expect("a session has its connection until it is given back")
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(connection) = &mut self.0 {
+            connection.close_on_drop();
+        }
+    }
+}
