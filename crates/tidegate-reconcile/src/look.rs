@@ -39,6 +39,8 @@ use crate::{
 const MOST_BOOKS: usize = 4;
 /// Vouchers that are on sale and of which Redis should have a stock, the highest ids first.
 const MOST_ON_SALE: u32 = 10_000;
+/// Differences that one repair takes, at most: about 300 bytes of memory each.
+const MOST_REPAIRED: u64 = 300_000;
 /// Into so many parts a part is divided in which too much is different.
 const DIVIDED: u64 = 8;
 
@@ -58,6 +60,8 @@ pub struct LookRequest {
 pub struct Looker {
     stores: Stores,
     request: LookRequest,
+    /// Differences that a repair takes, at most.
+    pub(crate) most_repaired: u64,
 }
 
 impl Looker {
@@ -73,7 +77,14 @@ impl Looker {
         let inspector = StreamInspector::new(redis.clone(), names);
         // Of a table that all partitions share, most rows are none of this one's.
         let are_chosen = !request.vouchers.is_empty() || keys.partition().tag().is_some();
-        Self { stores: Stores { redis, mysql, inspector, keys, gate, are_chosen }, request }
+        let stores = Stores { redis, mysql, inspector, keys, gate, are_chosen };
+        Self { stores, request, most_repaired: MOST_REPAIRED }
+    }
+
+    /// The same, but a repair takes so many differences at most.
+    #[must_use]
+    pub fn with_most_repaired(self, most_repaired: u64) -> Self {
+        Self { most_repaired, ..self }
     }
 
     /// Looks. Changes nothing. Each difference that stands goes to `found` as well, those of a voucher together unless very much

@@ -13,22 +13,23 @@ use super::{
     plan::{RepairPlan, VoucherFindings},
 };
 
-/// Differences that one repair mends, at most: about 300 bytes of memory each. Whoever looks again finds the others.
-const MOST_MENDED: usize = 300_000;
-
 impl Looker {
-    /// Looks, and plans what mends what is different. Of very many differences, the first 300,000 are planned.
+    /// Looks, and plans what mends what is different. Of very many differences, the first 300,000 are planned, and the plan says
+    /// how many there are beyond them.
     ///
     /// # Errors
     /// As [`Looker::look`].
     pub async fn plan_repair(&self, job: &Job) -> Result<(LookReport, RepairPlan), LookError> {
         let mut guards = self.guards().await?;
-        let (mut differences, mut kept) = (BTreeMap::<VoucherId, Vec<Difference>>::new(), 0);
+        let (mut differences, mut found) = (BTreeMap::<VoucherId, Vec<Difference>>::new(), 0);
         let report = self
+            // What others are free to do needs no repair.
             .look(job, |difference| {
-                kept += 1;
-                if kept <= MOST_MENDED {
-                    differences.entry(difference.voucher).or_default().push(difference.clone());
+                if difference.kind.is_failure() {
+                    found += 1;
+                    if found <= self.most_repaired {
+                        differences.entry(difference.voucher).or_default().push(difference.clone());
+                    }
                 }
             })
             .await?;
@@ -40,7 +41,7 @@ impl Looker {
             let (books, is_partial) = (stock_books(&look.books), self.is_partial());
             Some(VoucherFindings { voucher, guard, books, is_partial, differences })
         });
-        let plan = RepairPlan::new(findings.collect());
+        let plan = RepairPlan::new(findings.collect(), found.saturating_sub(self.most_repaired));
         Ok((report, plan))
     }
 }

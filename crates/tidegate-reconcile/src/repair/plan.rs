@@ -43,6 +43,8 @@ pub struct RepairPlan {
     pub id: String,
     /// One for each voucher that something is different about.
     pub vouchers: Vec<VoucherRepairPlan>,
+    /// Differences that were found beyond those that one repair takes. The next repair finds them.
+    pub beyond: u64,
 }
 
 /// What it would do about a voucher.
@@ -172,12 +174,12 @@ impl Why {
 }
 
 impl RepairPlan {
-    /// What to do about what was found.
+    /// What to do about what was found, and how many differences were found `beyond` it.
     #[must_use]
-    pub fn new(findings: Vec<VoucherFindings>) -> Self {
+    pub fn new(findings: Vec<VoucherFindings>, beyond: u64) -> Self {
         let vouchers = findings.into_iter().map(VoucherRepairPlan::new);
         let is_something = |plan: &VoucherRepairPlan| !plan.left.is_empty() || plan.has_work();
-        Self { id: VoucherRepair::new_id(), vouchers: vouchers.filter(is_something).collect() }
+        Self { id: VoucherRepair::new_id(), vouchers: vouchers.filter(is_something).collect(), beyond }
     }
 }
 
@@ -192,22 +194,36 @@ impl Plan for RepairPlan {
     }
 }
 
+impl VoucherFindings {
+    /// By how much the stock in Redis is to be corrected, or why it is not. This alone decides whether orders are released, too.
+    fn stock_correction(&self) -> Result<StockMove, Why> {
+        if !self.guard.is_complete() {
+            return Err(Why::NoCompleteJournal);
+        }
+        if self.is_partial {
+            return Err(Why::NotAllCompared);
+        }
+        let books = self.books.ok_or(Why::NotAddedUp)?;
+        if books.is_change_open || self.guard.is_change_open() {
+            return Err(Why::ChangeIsOpen);
+        }
+        books.stock_move().ok_or(Why::NotAddedUp)
+    }
+}
+
 impl VoucherRepairPlan {
     fn has_work(&self) -> bool {
         !self.bites.is_empty() || !self.again.is_empty() || self.mended.counters > 0
     }
 
     fn new(findings: VoucherFindings) -> Self {
-        let VoucherFindings { voucher, guard, books, is_partial, differences } = findings;
-        let books = books.filter(|_| !is_partial);
-        let mut sorted = Sorted { is_partial, ..Sorted::default() };
+        let correction = findings.stock_correction();
+        let VoucherFindings { voucher, guard, differences, .. } = findings;
+        let mut sorted = Sorted::default();
         for difference in differences {
-            sorted.add(difference, (&guard, books.as_ref()));
+            sorted.add(difference, &guard, correction.as_ref().err().copied());
         }
-        let stock = match books.filter(|_| guard.is_complete() && !guard.is_change_open()) {
-            Some(books) => books.stock_move().unwrap_or_default(),
-            None => StockMove::default(),
-        };
+        let stock = correction.unwrap_or_default();
         let Sorted { lowering, users, raising, again, mut mended, left, .. } = sorted;
         (mended.loaded, mended.drift) = (stock.loaded, stock.drift);
         let orders: Vec<OrderRepair> = lowering.into_iter().chain(users).chain(raising).collect();
@@ -231,15 +247,22 @@ fn bites(orders: Vec<OrderRepair>, stock: StockMove) -> Vec<Bite> {
     if bites.is_empty() {
         bites.push(Bite::default());
     }
-    let at = if stock.units() <= 0 { 0 } else { bites.len() - 1 };
-    bites[at].stock = stock;
+    let last = bites.len() - 1;
+    if stock.units() <= 0 {
+        bites[0].stock = stock;
+    } else if stock.drift > 0 {
+        // Before any order is released: a service may have given its units back already.
+        bites[last].stock.loaded = stock.loaded;
+        bites[0].stock.drift = stock.drift;
+    } else {
+        bites[last].stock = stock;
+    }
     bites
 }
 
 /// Differences by what is to be done about them.
 #[derive(Default)]
 struct Sorted {
-    is_partial: bool,
     lowering: Vec<OrderRepair>,
     users: Vec<OrderRepair>,
     raising: Vec<OrderRepair>,
@@ -249,7 +272,8 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn add(&mut self, difference: Difference, (guard, books): (&RepairGuard, Option<&StockBooks>)) {
+    /// `withheld`: why the stock is not corrected; None: it is.
+    fn add(&mut self, difference: Difference, guard: &RepairGuard, withheld: Option<Why>) {
         // What others are free to do needs no mending.
         if !difference.kind.is_failure() {
             return;
@@ -263,16 +287,12 @@ impl Sorted {
                 Ok(())
             }
             _ if !guard.is_complete() => Err(Why::NoCompleteJournal),
-            Mend::MoveStock if self.is_partial => Err(Why::NotAllCompared),
-            // What moves is computed from the books.
-            Mend::MoveStock if books.is_none() => Err(Why::NotAddedUp),
-            Mend::MoveStock => {
-                match books.is_some_and(|books| books.is_change_open) || guard.is_change_open() {
-                    true => Err(Why::ChangeIsOpen),
-                    false => Ok(()),
-                }
-            }
-            Mend::Admit | Mend::Release | Mend::Bar | Mend::Unbar => self.mend(&difference),
+            // How it moves is computed from the books.
+            Mend::MoveStock => withheld.map_or(Ok(()), Err),
+            // A service may have given the units of such an order back by its own hand. The correction of the stock takes them
+            // away again: without it, they would come back twice.
+            Mend::Release => withheld.map_or_else(|| self.mend(&difference), Err),
+            Mend::Admit | Mend::Bar | Mend::Unbar => self.mend(&difference),
         };
         if let Err(why) = added {
             self.leave(difference, why);

@@ -29,6 +29,8 @@ pub struct RepairReport {
     pub left: u64,
     /// The counters of order ids that were behind ids of orders, and were raised.
     pub order_ids: Vec<RaisedCounter>,
+    /// Differences beyond those that one repair takes: the next repair finds them.
+    pub beyond: u64,
     /// What is counted for limits, and was not compared, so it was not set either.
     pub counters_not_compared: BTreeSet<NotCompared>,
 }
@@ -97,6 +99,8 @@ pub enum ReturnedWhy {
     JournalIsNew,
     /// An operator's change of the stock came between.
     StockChanged,
+    /// MySQL refused orders that were run again, so what was found of the stock is old.
+    StockMoved,
     /// Redis has no stock of it.
     NoStock,
     /// Others held its user, its voucher or its row for too long.
@@ -112,7 +116,8 @@ impl RepairReport {
         let left = plan.vouchers.iter().flat_map(|voucher| &voucher.left).map(|left| left.total).sum();
         let counters_not_compared = BTreeSet::new();
         let (id, done) = (plan.id.clone(), RepairCounts::default());
-        Self { id, done, returned: Vec::new(), left, order_ids: Vec::new(), counters_not_compared }
+        let (returned, order_ids, beyond) = (Vec::new(), Vec::new(), plan.beyond);
+        Self { id, done, returned, left, order_ids, beyond, counters_not_compared }
     }
 
     pub(super) fn return_to_look(&mut self, returned: Returned) {
@@ -141,11 +146,12 @@ impl Report for RepairReport {
     fn counts(&self) -> Json {
         let mut counts = serde_json::to_value(self.done).unwrap_or_default();
         counts["left"] = self.left.into();
+        counts["beyond"] = self.beyond.into();
         counts
     }
 
     fn ending(&self) -> Ending {
-        match (self.done.returned, self.left) {
+        match (self.done.returned + self.beyond, self.left) {
             (0, 0) => Ending::Done,
             (0, _) => Ending::Partly,
             _ => Ending::Left,

@@ -113,23 +113,24 @@ impl<'a> Repair<'a> {
         job: &Job,
     ) -> anyhow::Result<End> {
         let mut guard = plan.guard.clone();
+        let is_withheld = are_books_old && plan.bites.iter().any(|bite| !bite.stock.is_nothing());
         for (at, bite) in plan.bites.iter().enumerate() {
             if job.is_stopped() {
                 return Ok(End::Stopped);
             }
             let (before, part) = (report.done, format!("{id}.{}", at + 1));
             let mut repair = self.still_so(plan.voucher, bite, (part, guard.clone()), report).await?;
-            if are_books_old && !bite.stock.is_nothing() {
-                (repair.loaded, repair.drift) = (0, 0);
-                let (voucher, why) = (plan.voucher, ReturnedWhy::StockChanged);
-                report.return_to_look(Returned { voucher, order: None, user: None, why });
+            if is_withheld {
+                withhold_stock(&mut repair, report);
             }
-            self.release_limited(&mut repair, report).await?;
+            let limited = take_limited(&mut repair);
             let reply = self.gate.repair(&repair).await.context("Failed to mend Redis")?;
             let why = match reply {
                 RepairReply::Made(answers) => {
                     guard = guard.after(&repair.id);
                     count(&repair, &answers, report);
+                    // After the correction of the stock: a service may have given their units back already.
+                    self.release_limited(&repair, limited, report).await?;
                     let restored = held_limits(&repair, &answers);
                     self.gate
                         .recount(&restored)
@@ -152,22 +153,16 @@ impl<'a> Repair<'a> {
         Ok(End::Whole)
     }
 
-    /// Releases what used limits, which gives back more than units, and leaves the rest in `repair`.
+    /// Releases what used limits, which gives back more than units.
     async fn release_limited(
         &self,
-        repair: &mut VoucherRepair,
+        repair: &VoucherRepair,
+        limited: Vec<OrderRepair>,
         report: &mut RepairReport,
     ) -> anyhow::Result<()> {
-        if !repair.guard.is_complete() {
-            return Ok(());
-        }
         let (voucher, id) = (repair.voucher, &repair.id);
-        let release = |order: &OrderRepair| order.limited_release(voucher, id);
-        let (limited, rest) =
-            std::mem::take(&mut repair.orders).into_iter().partition(|it| release(it).is_some());
-        repair.orders = rest;
-        let limited: Vec<OrderRepair> = limited;
-        let releases: Vec<Release> = limited.iter().filter_map(release).collect();
+        let releases: Vec<Release> =
+            limited.iter().filter_map(|order| order.limited_release(voucher, id)).collect();
         for (order, reply) in limited.iter().zip(self.gate.release_all(&releases).await) {
             match reply.context("Failed to mend Redis")? {
                 ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock => {
@@ -239,6 +234,27 @@ impl<'a> Repair<'a> {
             job.progress.say(&format!("`tidegate log` will not show all of this: {error:#}"));
         }
     }
+}
+
+/// What was found of the stock is old: it is not corrected, so no order is released either, as
+/// [`super::plan::VoucherFindings`] decides it.
+fn withhold_stock(repair: &mut VoucherRepair, report: &mut RepairReport) {
+    let voucher = repair.voucher;
+    if (repair.loaded, repair.drift) != (0, 0) {
+        report.return_to_look(Returned { voucher, order: None, user: None, why: ReturnedWhy::StockMoved });
+    }
+    (repair.loaded, repair.drift) = (0, 0);
+    let is_release = |order: &mut OrderRepair| matches!(order.action, RepairAction::Release(_));
+    for order in repair.orders.extract_if(.., is_release) {
+        report.return_to_look(returned(voucher, &order, ReturnedWhy::StockMoved));
+    }
+}
+
+/// Takes the releases of orders that used limits out of a repair: another script makes them.
+fn take_limited(repair: &mut VoucherRepair) -> Vec<OrderRepair> {
+    let (voucher, id) = (repair.voucher, &repair.id);
+    let is_limited = |order: &mut OrderRepair| order.limited_release(voucher, id).is_some();
+    repair.orders.extract_if(.., is_limited).collect()
 }
 
 fn size(bite: &Bite) -> usize {

@@ -16,14 +16,17 @@ use tidegate_operations::{
     replay::ChosenEntries,
 };
 use tidegate_orders::{
+    Keys,
     gate::StockChange,
     order_id::{EPOCH_SECONDS, compose, day_of, day_text},
 };
-use tidegate_reconcile::{Mend, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why};
+use tidegate_reconcile::{
+    LookRequest, Looker, Mend, Pace, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why,
+};
 use tidegate_stream::{EntryId, StreamInspector, connect_pool};
 use tokio_util::sync::CancellationToken;
 
-use crate::repair_ground::{Ground, StopsAfter, UNITS, voucher};
+use crate::repair_ground::{Ground, StopsAfter, UNITS, job, voucher};
 
 /// The note of a release that keeps what was released.
 fn released(order: i64) -> String {
@@ -117,6 +120,88 @@ async fn what_a_service_gave_back_by_its_own_hand_becomes_a_release_and_the_stoc
     Ok(())
 }
 
+/// Orders 3 and 4 are cancelled by a service that gave their units back to both stores by its own hand.
+async fn give_back_by_hand(ground: &Ground) -> Result<()> {
+    cancel_row(ground, "IN (3, 4)").await?;
+    ground.typed("SREM seckill:order:10 3 4").await?;
+    ground.typed("INCRBY seckill:stock:10 2").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn where_the_stock_is_not_corrected_no_order_is_released_either() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=9).await?;
+    ground.work().await?;
+    give_back_by_hand(&ground).await?;
+    let before = ground.held().await?;
+    for why in [Why::NotAllCompared, Why::NotAddedUp, Why::ChangeIsOpen] {
+        let mut found = ground.look().await?;
+        ensure!(found.differences.iter().all(|it| it.mend == Mend::Release), "{found:?}");
+        match (why, &mut found.books) {
+            (Why::NotAllCompared, _) => found.is_partial = true,
+            (Why::NotAddedUp, books) => *books = None,
+            (_, books) => books.as_mut().context("books")?.is_change_open = true,
+        }
+        let plan = RepairPlan::new(vec![found.clone()], 0);
+        let left: Vec<(Why, u64)> = plan.vouchers[0].left.iter().map(|left| (left.why, left.total)).collect();
+        assert_eq!((left, plan.vouchers[0].stock_moves), (vec![(why, 2)], 0), "{why:?}");
+        let report = ground.repair(found).await?;
+        assert_eq!((report.done.released, report.done.stock_moved), (0, 0), "{why:?}");
+        assert_eq!(ground.held().await?, before, "{why:?}");
+    }
+    ground.repair(ground.look().await?).await?;
+    assert_eq!(ground.expect_agreement().await?.stock, before.stock);
+    Ok(())
+}
+
+#[tokio::test]
+async fn where_a_refusal_moved_the_stock_no_order_is_released_before_the_next_look() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=9).await?;
+    ground.work().await?;
+    give_back_by_hand(&ground).await?;
+    // MySQL lost order 9, and its user has another one by now: it is refused when it is run again.
+    ground.lose_in_mysql(9..=9).await?;
+    ground
+        .sql(
+            "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (99, 9, 10); \
+             UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = 10",
+        )
+        .await?;
+    let report = ground.repair(ground.look().await?).await?;
+    assert_eq!((report.done.refused, report.done.released), (1, 0), "{report:?}");
+    assert_eq!(report.ending(), Ending::Left);
+    let held = ground.held().await?;
+    ensure!(held.stock <= held.mysql_stock, "Redis offers {}, MySQL has {}", held.stock, held.mysql_stock);
+    ground.repair(ground.look().await?).await?;
+    let held = ground.held().await?;
+    assert_eq!((held.stock, held.mysql_stock), (UNITS - 7, UNITS - 7));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_one_repair_does_not_take_is_counted_and_taken_by_the_next() -> Result<()> {
+    let ground = Ground::start().await?;
+    ground.admit(1..=5).await?;
+    ground.work().await?;
+    ground.lose_in_mysql(1..=5).await?;
+    let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
+    let stores = (ground.redis.clone(), ground.mysql.clone());
+    let keys = Keys::new(ground.settings.keys.clone());
+    let looker = Looker::new(stores, keys, ground.settings.stream_names(), request).with_most_repaired(3);
+    let repair = Repair::connect(&ground.settings, "tester".to_owned()).await?;
+    for (beyond, created, ending) in [(2, 3, Ending::Left), (0, 2, Ending::Done)] {
+        let (_, plan) = looker.plan_repair(&job()).await?;
+        let mut report = RepairReport::new(&plan);
+        ensure!(repair.run(&plan, &mut report, &job()).await? == End::Whole);
+        assert_eq!((report.beyond, report.done.created, report.ending()), (beyond, created, ending));
+        assert_eq!(report.counts()["beyond"], beyond);
+    }
+    ground.expect_agreement().await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn units_that_were_sold_twice_leave_a_stock_below_0_and_nobody_is_admitted() -> Result<()> {
     let ground = Ground::start().await?;
@@ -193,7 +278,7 @@ async fn orders_that_mysql_lost_come_back_with_their_payments_and_once() -> Resu
     let found = ground.look().await?;
     assert_eq!(found.differences.len(), 650);
     // Two at once, and a third that was killed.
-    let plan = RepairPlan::new(vec![found.clone()]);
+    let plan = RepairPlan::new(vec![found.clone()], 0);
     let repair = Repair::connect(&ground.settings, "killed".to_owned()).await?;
     let mut report = RepairReport::new(&plan);
     _ = tokio::time::timeout(Duration::from_millis(40), repair.run(&plan, &mut report, &killed_job())).await;
@@ -230,7 +315,7 @@ async fn killed_at_any_moment_a_repair_loses_no_payment_of_a_lost_order() -> Res
     let mut ended = false;
     for ms in (1..).step_by(6).take_while(|ms| *ms < 1_000) {
         ground.lose_in_mysql(1..=30).await?;
-        let plan = RepairPlan::new(vec![ground.look().await?]);
+        let plan = RepairPlan::new(vec![ground.look().await?], 0);
         let (mut report, job) = (RepairReport::new(&plan), killed_job());
         let run = repair.run(&plan, &mut report, &job);
         ended = tokio::time::timeout(Duration::from_millis(ms), run).await.is_ok();
@@ -320,7 +405,7 @@ async fn a_repair_that_is_stopped_or_killed_between_two_steps_is_gone_on_with_by
     cancel_row(&ground, "<= 1200").await?;
     ground.typed("INCRBY seckill:stock:10 1200").await?;
     let before = ground.held().await?;
-    let plan = RepairPlan::new(vec![ground.look().await?]);
+    let plan = RepairPlan::new(vec![ground.look().await?], 0);
     let mut report = RepairReport::new(&plan);
     let stop = CancellationToken::new();
     let job = Job { stop: stop.clone(), progress: Box::new(StopsAfter(stop)) };
@@ -330,7 +415,7 @@ async fn a_repair_that_is_stopped_or_killed_between_two_steps_is_gone_on_with_by
     // Less is for sale than there should be, never more.
     let half = ground.held().await?;
     assert_eq!(half.stock, before.stock - 700);
-    let plan = RepairPlan::new(vec![ground.look().await?]);
+    let plan = RepairPlan::new(vec![ground.look().await?], 0);
     let (mut report, killed) = (RepairReport::new(&plan), killed_job());
     _ = tokio::time::timeout(Duration::from_millis(30), repair.run(&plan, &mut report, &killed)).await;
     ensure!(ground.held().await?.stock <= before.stock);
@@ -364,12 +449,12 @@ async fn without_a_complete_journal_and_during_a_change_of_stock_the_plan_says_w
     let change = StockChange::new(7, UNITS, "somebody".to_owned());
     ground.gate.restock(voucher(), None, &change, 7).await?;
     ground.note("#add:x", r#"{"action":"add","from":1,"to":8,"change":7,"by":"x","timestamp":2}"#).await?;
-    let open = RepairPlan::new(vec![ground.look().await?]);
+    let open = RepairPlan::new(vec![ground.look().await?], 0);
     assert_eq!((open.vouchers.len(), open.next()), (0, Next::NothingToDo));
     cancel_row(&ground, "= 1").await?;
     ground.typed("HDEL seckill:journal:10 #complete").await?;
     let before = ground.held().await?;
-    let incomplete = RepairPlan::new(vec![ground.look().await?]);
+    let incomplete = RepairPlan::new(vec![ground.look().await?], 0);
     let left = &incomplete.vouchers[0].left[0];
     assert_eq!((incomplete.next(), left.why, left.total), (Next::Refused, Why::NoCompleteJournal, 1));
     assert_eq!(left.why.command(voucher()).as_deref(), Some("tidegate rebuild --voucher 10"));

@@ -296,7 +296,7 @@ impl Ground {
 
     /// Mends what a look found.
     pub async fn repair(&self, findings: VoucherFindings) -> Result<RepairReport> {
-        let plan = RepairPlan::new(vec![findings]);
+        let plan = RepairPlan::new(vec![findings], 0);
         let mut report = RepairReport::new(&plan);
         let repair = Repair::connect(&self.settings, "tester".to_owned()).await?;
         ensure!(repair.run(&plan, &mut report, &job()).await? == End::Whole);

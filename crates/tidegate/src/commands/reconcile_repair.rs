@@ -24,8 +24,16 @@ impl PlanText for RepairPlan {
             }
             lines.extend(voucher.left.iter().map(|left| unmended(voucher.voucher, left)));
         }
+        lines.extend(beyond(self.beyond));
         if lines.is_empty() { "Nothing is different.".to_owned() } else { lines.join("\n") }
     }
+}
+
+/// The differences that one repair does not take.
+fn beyond(differences: u64) -> Option<String> {
+    let differences = Some(differences).filter(|differences| *differences > 0)?;
+    let differences = counted(differences, "more difference");
+    Some(format!("{differences}: one repair takes no more; afterwards, type the same command again"))
 }
 
 /// What would be mended of a voucher, in words.
@@ -103,6 +111,7 @@ impl ReportText for RepairReport {
         if self.left > 0 {
             lines.push(format!("{} left as the plan said", counted(self.left, "difference")));
         }
+        lines.extend(beyond(self.beyond));
         lines.join("\n")
     }
 }
@@ -143,6 +152,7 @@ fn returned(returned: &Returned) -> String {
         ReturnedWhy::Overtaken => "another repair came between".to_owned(),
         ReturnedWhy::JournalIsNew => "the journal is another one by now, or not complete".to_owned(),
         ReturnedWhy::StockChanged => "an operator's change of the stock came between".to_owned(),
+        ReturnedWhy::StockMoved => "MySQL refused orders meanwhile, which moved the stock".to_owned(),
         ReturnedWhy::NoStock => "Redis has no stock of it".to_owned(),
         ReturnedWhy::Held => "others hold its user, its voucher or its row; workers try it again".to_owned(),
         ReturnedWhy::Rejected(error) => format!("cannot be written: {}", printable(error)),
@@ -152,13 +162,13 @@ fn returned(returned: &Returned) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_operations::reconciled::DifferenceKind;
+    use tidegate_operations::{Ending, Report, reconciled::DifferenceKind};
     use tidegate_orders::gate::RepairGuard;
     use tidegate_reconcile::{Cause, Difference, Mend, StockBooks, VoucherFindings};
 
     use super::*;
 
-    fn plan() -> RepairPlan {
+    fn plan(beyond: u64) -> RepairPlan {
         let voucher = 7.try_into().unwrap();
         let difference = |kind, mend, units| Difference {
             kind,
@@ -179,22 +189,19 @@ mod tests {
             live_units: 0,
             is_change_open: false,
         };
-        RepairPlan::new(vec![VoucherFindings {
-            is_partial: false,
-            voucher,
-            guard: RepairGuard::default(),
-            books: Some(books),
-            differences: vec![
-                difference(DifferenceKind::LostOrder, Mend::RunAgain, 1),
-                difference(DifferenceKind::RedisStockApart, Mend::MoveStock, 5),
-            ],
-        }])
+        let differences = vec![
+            difference(DifferenceKind::LostOrder, Mend::RunAgain, 1),
+            difference(DifferenceKind::RedisStockApart, Mend::MoveStock, 5),
+        ];
+        let (guard, books) = (RepairGuard::default(), Some(books));
+        let findings = VoucherFindings { is_partial: false, voucher, guard, books, differences };
+        RepairPlan::new(vec![findings], beyond)
     }
 
     #[test]
     fn a_plan_says_what_is_mended_and_what_to_type_for_the_rest() {
         assert_eq!(
-            plan().text(),
+            plan(0).text(),
             "voucher 7: 1 order to run again; the stock in Redis stays as it is\n  left: 1 difference of \
              redis_stock_apart (5 units); Redis holds no complete journal, so its stock is not mended: tidegate \
              rebuild --voucher 7"
@@ -203,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_report_says_what_was_done_and_what_was_not_and_why() {
-        let mut report = RepairReport::new(&plan());
+        let mut report = RepairReport::new(&plan(0));
         report.done = RepairCounts { created: 2, events: 1, stock_moved: -5, returned: 1, ..report.done };
         let (voucher, order) = (7.try_into().unwrap(), 42.try_into().ok());
         report.returned.push(Returned { voucher, order, user: None, why: ReturnedWhy::Moved });
@@ -211,5 +218,14 @@ mod tests {
         let expected = "2 orders written again, 1 event recorded again, the stock in Redis moved by -5\n1 difference \
                         left for another look:\n  voucher 7, order 42: moved meanwhile\n1 difference left as the plan said";
         assert!(text.ends_with(expected), "{text}");
+    }
+
+    #[test]
+    fn what_one_repair_does_not_take_is_counted_with_what_to_type() {
+        let more = "12 more differences: one repair takes no more; afterwards, type the same command again";
+        let (plan, mut report) = (plan(12), RepairReport::new(&plan(12)));
+        report.left = 0;
+        assert!(plan.text().ends_with(more), "{}", plan.text());
+        assert!(report.text().ends_with(more) && report.ending() == Ending::Left, "{}", report.text());
     }
 }
