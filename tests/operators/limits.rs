@@ -219,6 +219,86 @@ async fn what_comes_past_the_limits_is_buried_and_what_came_before_them_is_writt
     assert!(worker.stop().await.success());
 }
 
+/// A plain XADD, past the script that asks for limits.
+async fn add_past_the_limits(site: &Site, order: &str, user: &str) {
+    let fields = vec![("userId", user), ("voucherId", "7"), ("id", order)];
+    let added = site.client.xadd::<(), _, _, _, _>("stream.orders", false, None::<()>, "*", fields);
+    added.await.expect("Redis answers");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_from_before_the_limits_comes_back_from_the_dead_and_one_that_went_past_them_does_not() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    site.redis_says(&["XGROUP", "CREATE", "stream.orders", "g1", "0", "MKSTREAM"]).await;
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+    let bury = async || {
+        site.hand_over("gone-0", 10).await;
+        let pending = program.run("pending list --json").expect(0).json();
+        let entry = pending["entries"][0]["entry"].as_str().expect("an entry").to_owned();
+        program.run(&format!("pending bury {entry} --why test --yes")).expect(0);
+    };
+    let early = program.run("admit --voucher 7 --user 1 --json").expect(0).json()["order"].clone();
+    bury().await;
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
+        .expect(0);
+    let limited = program.run("admit --voucher 7 --user 3 --subject phone=a --json").expect(0).json();
+    bury().await;
+    add_past_the_limits(&site, "4711", "2").await;
+    let worker = site.worker("w").start();
+    let past = || {
+        let list = program.run("dead list --json").expect(0).stdout;
+        list.matches("past_limits").count()
+    };
+    until("one is past the limits", || async { past() > 0 }).await;
+
+    let dry = program.run("dead requeue --all --dry-run").expect(0);
+    assert_eq!(dry.stdout.matches("past_limits").count(), 1, "only one would die again: {dry:#?}");
+    program.run("dead requeue --all --yes --force").expect(0);
+    until("two are written", || async { site.live_orders().await.len() == 2 }).await;
+    until("the third is dead again", || async {
+        let letters = site.dead().await;
+        letters.len() == 1 && letters[0].get("dead:requeued").is_some_and(|times| times == "1")
+    })
+    .await;
+    let letter = &site.dead().await[0];
+    assert_eq!((letter["id"].as_str(), letter["dead:reason"].as_str()), ("4711", "past_limits"));
+    let uses =
+        "SELECT CAST(order_id AS CHAR), CAST(uses AS CHAR) FROM tidegate_limit_use ORDER BY LENGTH(uses)";
+    let uses: Vec<(String, String)> =
+        sqlx::query_as(uses).fetch_all(&site.pool).await.expect("MySQL answers");
+    assert_eq!((&early, uses[0].1.as_str()), (&uses[0].0.clone().into(), ""), "{uses:?}");
+    assert_eq!(limited["order"], uses[1].0, "{uses:?}");
+    assert!(worker.stop().await.success());
+    program.run("dead cancel --all --yes").expect(0);
+    program.run("reconcile").expect(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_from_before_the_limits_that_mysql_lost_is_written_again_without_its_entry() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    program.run("admit --voucher 7 --user 1").expect(0);
+    until("it is written", || async { site.live_orders().await.len() == 1 }).await;
+    site.settled().await;
+    program
+        .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
+        .expect(0);
+    site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
+    let lose =
+        "DELETE FROM tb_voucher_order; UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 7";
+    sqlx::raw_sql(lose).execute(&site.pool).await.expect("MySQL does it");
+    let repaired = program.run("reconcile --repair --yes").expect(0);
+    assert!(repaired.stdout.contains("1 entry appended anew"), "{repaired:#?}");
+    // The repair writes it, or the worker does, whichever reads the new entry first.
+    until("it is written again", || async { site.live_orders().await.len() == 1 }).await;
+    program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
     let site = Site::open().await;

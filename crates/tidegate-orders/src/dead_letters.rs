@@ -8,13 +8,13 @@ use fred::{
     error::Error,
     types::{Key, Value},
 };
-use tidegate_stream::{EntryId, Letter, Script, StreamError, StreamInspector, StreamNames};
+use tidegate_stream::{Entry, EntryId, Letter, Script, StreamError, StreamInspector, StreamNames};
 
 use crate::{
-    Order,
+    Order, Uses,
     gate::{Gate, GateError, Release, ReleaseReply, UserAfter, of_order, understood},
     keys::Keys,
-    wire::{FieldNames, WireError},
+    wire::{FieldNames, USES, WireError},
 };
 
 /// Fields of a letter that a script can put back: Lua passes on some 8000 values, and its history has a place among them.
@@ -260,12 +260,29 @@ impl DeadLetters {
     /// The entries of the stream that the letter once was, if they are still there and are its own.
     async fn old_entries(&self, letter: &Letter) -> Result<Vec<Value>, GateError> {
         let mut own = Vec::new();
+        let before = without_uses(letter);
+        let is_own =
+            |entry: &Entry| letter.is_of(entry) || before.as_ref().is_some_and(|before| before.is_of(entry));
         for id in letter.entries() {
             let entry = self.inspector.entry(&self.inspector.names().stream, id).await.map_err(unread)?;
-            own.extend(entry.filter(|entry| letter.is_of(entry)).map(|entry| entry.id.to_string().into()));
+            own.extend(entry.filter(is_own).map(|entry| entry.id.to_string().into()));
         }
         Ok(own)
     }
+}
+
+/// The letter of an order, whose entry says what the order used of limits when it goes back into the stream.
+#[must_use]
+pub fn with_uses(letter: &Letter, uses: &Uses) -> Letter {
+    let mut with_uses = letter.clone();
+    with_uses.fields.push((USES.into(), uses.to_string().into()));
+    with_uses
+}
+
+/// The letter as it was before it was said that its order used no limits. None: that was not said of it.
+fn without_uses(letter: &Letter) -> Option<Letter> {
+    let ((name, value), fields) = letter.fields.split_last()?;
+    (name == USES && value.is_empty()).then(|| Letter { fields: fields.to_vec(), ..letter.clone() })
 }
 
 fn id_of(order: Option<&Order>) -> String {

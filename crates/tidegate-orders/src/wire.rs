@@ -25,7 +25,7 @@ const SLOT: &str = "slot";
 const TRACEPARENT: &str = "traceparent";
 
 /// What an order used of limits. Only the gate writes it, so it has one name.
-const USES: &str = "uses";
+pub(crate) const USES: &str = "uses";
 
 /// What makes an entry an event, which is something else than an order, whatever its other fields are called.
 pub const EVENT: &str = "event";

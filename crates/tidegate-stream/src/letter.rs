@@ -89,6 +89,12 @@ impl Letter {
         self.history.burials.iter().chain(&self.burial).map(|burial| burial.entry)
     }
 
+    /// The first entry that it was, as far as that is known.
+    #[must_use]
+    pub fn first_entry(&self) -> Option<EntryId> {
+        self.entries().next()
+    }
+
     /// Whether an entry of the stream holds what the letter holds, with a history or without.
     #[must_use]
     pub fn is_of(&self, entry: &Entry) -> bool {

@@ -1,11 +1,11 @@
 //! Putting letters back into the stream.
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use futures_util::future::join_all;
 use tidegate_orders::{
-    DeadLetters, DryRun, Gate, Incoming, Ledger, OrderId, Verdict, VoucherId,
-    dead_letters::{MOST_FIELDS, RequeueReply},
+    DeadLetters, DryRun, Gate, Incoming, Ledger, Order, OrderId, Verdict, VoucherId,
+    dead_letters::{MOST_FIELDS, RequeueReply, with_uses},
     gate::{GateError, ReleaseReply},
     ledger::{Decided, Snapshot},
     wire::Message,
@@ -58,8 +58,13 @@ impl Requeue {
             self.obstacle(letter).or_else(|| known.obstacle(order.as_ref()?))
         };
         let obstacles: Vec<Option<Obstacle>> = letters.iter().zip(&orders).map(obstacle).collect();
-        let others = orders.iter().zip(&obstacles).filter(|(_, obstacle)| obstacle.is_none());
-        let others: Vec<Incoming> = others.filter_map(|(order, _)| order.clone()).collect();
+        let others = letters.iter().zip(&orders).zip(&obstacles).filter(|(_, obstacle)| obstacle.is_none());
+        let as_put_back = |letter: &Letter, incoming: &Incoming| {
+            let uses = known.snapshot.uses_in_new_entry(&incoming.order, first_ms(letter));
+            Incoming { order: Order { uses, ..incoming.order.clone() }, ..incoming.clone() }
+        };
+        let others: Vec<Incoming> =
+            others.filter_map(|((letter, order), _)| Some(as_put_back(letter, order.as_ref()?))).collect();
         let mut deaths = known.next_deaths(&others).into_iter();
         let decision = |((obstacle, order), letter): ((Option<Obstacle>, &Option<Incoming>), &Letter)| {
             if let Some(obstacle) = obstacle {
@@ -83,8 +88,12 @@ impl Requeue {
 
     /// Puts them back, then looks once more whether their orders were cancelled meanwhile.
     pub(super) async fn apply(&self, letters: &[&Letter]) -> Vec<Result<LetterOutcome, Outage>> {
+        let put_back = match self.as_put_back(letters).await {
+            Ok(put_back) => put_back,
+            Err(outage) => return letters.iter().map(|_| Err(outage.clone())).collect(),
+        };
         // The first alone: where Redis does not know the script yet, the others would overtake each other.
-        let mut all = letters.iter().map(|letter| self.requeue(letter));
+        let mut all = put_back.iter().map(|letter| self.requeue(letter));
         let Some(first) = all.next() else { return Vec::new() };
         let mut outcomes = vec![first.await];
         if outcomes[0].is_ok() {
@@ -92,6 +101,18 @@ impl Requeue {
         }
         self.give_back_cancelled(letters, &mut outcomes).await;
         outcomes
+    }
+
+    /// The letters with what their entries have to say beyond their own fields.
+    async fn as_put_back<'a>(&self, letters: &[&'a Letter]) -> Result<Vec<Cow<'a, Letter>>, Outage> {
+        let orders: Vec<Option<Incoming>> = letters.iter().map(|letter| self.order_of(letter)).collect();
+        let snapshot = self.ledger.snapshot(&orders.iter().flatten().cloned().collect::<Vec<_>>()).await?;
+        let put_back = |(letter, order): (&&'a Letter, &Option<Incoming>)| {
+            let order = order.as_ref().map(|incoming| &incoming.order).filter(|order| order.uses.is_none());
+            let uses = order.and_then(|order| snapshot.uses_in_new_entry(order, first_ms(letter)));
+            uses.map_or(Cow::Borrowed(*letter), |uses| Cow::Owned(with_uses(letter, &uses)))
+        };
+        Ok(letters.iter().zip(&orders).map(put_back).collect())
     }
 
     /// Puts the events of an order back, which stands in the stream by now: one after the other, as they were appended. What
@@ -183,6 +204,11 @@ impl Requeue {
         });
         join_all(releases).await;
     }
+}
+
+/// When the order of a letter came into the stream first, in Unix milliseconds by the clock of Redis.
+fn first_ms(letter: &Letter) -> Option<u64> {
+    letter.first_entry().map(|entry| entry.ms)
 }
 
 impl Known {

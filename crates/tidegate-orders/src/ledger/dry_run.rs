@@ -10,7 +10,7 @@ use super::{
     sql::{self, Depth, Stocks},
     verdict::{self, Decided, Known, SlotKey, Verdict, slot_key},
 };
-use crate::order::{Order, OrderId, VoucherId};
+use crate::order::{Order, OrderId, Uses, VoucherId};
 use tidegate_stream::Outage;
 
 impl Ledger {
@@ -42,6 +42,16 @@ impl Snapshot {
     #[must_use]
     pub fn is_unknown(&self, order: &Order) -> bool {
         !self.0.ids.contains_key(&order.id) && !self.0.refusals.contains_key(&order.id)
+    }
+
+    /// What a new entry of an old order has to say that it used of limits. An order whose first entry, of this millisecond, came
+    /// before its voucher had limits used none, and says so: otherwise its new entry looks like one that went past the limits. None:
+    /// its entry says nothing.
+    #[must_use]
+    pub fn uses_in_new_entry(&self, order: &Order, first_ms: Option<u64>) -> Option<Uses> {
+        let terms = self.0.terms.get(&order.voucher).filter(|terms| terms.limits_since_ms.is_some());
+        let came_before = || terms.zip(first_ms).is_some_and(|(terms, ms)| terms.past_limits(ms).is_none());
+        order.uses.clone().or_else(|| came_before().then(Uses::default))
     }
 
     /// What [`Ledger::record`] would do with `orders`, which stand in stream order, after the orders that `before` knows of.

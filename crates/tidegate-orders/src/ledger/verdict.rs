@@ -102,6 +102,13 @@ pub(super) struct Terms {
     pub limits_since_ms: Option<i64>,
 }
 
+impl Terms {
+    /// Since when entries must say what they used of limits, if an entry of this millisecond has to.
+    pub(super) fn past_limits(&self, entry_ms: u64) -> Option<i64> {
+        self.limits_since_ms.filter(|since_ms| entry_ms > since_ms.unsigned_abs())
+    }
+}
+
 /// What the database holds that matters to a batch: assumed, or read with or without the locks of its vouchers.
 #[derive(Debug, Default)]
 pub(super) struct Known {
@@ -186,9 +193,9 @@ fn decide_one(incoming: &Incoming, known: &mut Known) -> Decided {
         _ => return old(Verdict::IdTaken),
     }
     let Some(stock) = known.stocks.get_mut(&order.voucher) else { return old(Verdict::UnknownVoucher) };
-    if let Some(since_ms) = known.terms.get(&order.voucher).and_then(|terms| terms.limits_since_ms)
+    if let Some(since_ms) =
+        known.terms.get(&order.voucher).and_then(|terms| terms.past_limits(incoming.entry.ms))
         && order.uses.is_none()
-        && incoming.entry.ms > since_ms.unsigned_abs()
     {
         return old(Verdict::PastLimits(since_ms));
     }

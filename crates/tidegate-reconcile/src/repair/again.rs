@@ -292,6 +292,9 @@ impl LostOrders {
             if let Some(UnderLimits { slot, uses }) = limited.remove(&(order.voucher, order.id)) {
                 (order.slot, order.uses) = (slot, Some(uses));
             }
+            // Its note is as old as its first entry.
+            let first_ms = lost.admitted_ms.and_then(|ms| u64::try_from(ms).ok());
+            order.uses = snapshot.uses_in_new_entry(&order, first_ms);
             appended.push(if is_gone && is_lost { Some(self.append_one(&order).await?) } else { None });
         }
         Ok(appended)
