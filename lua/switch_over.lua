@@ -28,7 +28,7 @@ if #entries > most then return 1 end
 local function is_id(text) return text and find(text, id) and (#text < 19 or #text == 19 and text <= max) end
 local begin_ms, end_ms = ARGV[8], ARGV[9]
 -- HSET comes first: it is refused when memory is short.
-call('HSET', KEYS[7], '#complete', call('HGET', KEYS[7], '#complete'))
+call('HSET', KEYS[7], '#load', call('HGET', KEYS[7], '#load'))
 for _, entry in ipairs(entries) do
   local value = {}
   for at = 1, #entry[2], 2 do value[entry[2][at]] = entry[2][at + 1] end

@@ -140,7 +140,14 @@ async fn a_load_that_died_half_way_is_completed_by_the_same_command() {
     let server = RedisServer::start().unwrap();
     let url = migrated_mysql().await;
     let voucher = VoucherId::try_from(130).unwrap();
-    let new = NewVoucher { voucher, stock: 5, begin_ms: None, end_ms: None, pay_within_s: None };
+    let new = NewVoucher {
+        voucher,
+        stock: 5,
+        begin_ms: None,
+        end_ms: None,
+        pay_within_s: None,
+        keeps_journal: true,
+    };
     assert_eq!(vouchers::insert(&mysql(url).await, &new).await.unwrap(), Inserted::New);
 
     let program = with_stores(&server.url(), url);

@@ -112,6 +112,7 @@ async fn look(
     redis.read_in_flight(&mut input).await?;
     redis.read_dead(&mut input).await?;
     input.add_vouchers(mysql.vouchers().await?);
+    input.set_without_journal(mysql.vouchers_without_journal().await?);
     input.add_vouchers(redis.vouchers().await?);
     redis.read_journals(&mut input).await?;
     mysql.read(&mut input).await?;

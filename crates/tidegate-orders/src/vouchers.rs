@@ -81,6 +81,8 @@ pub struct NewVoucher {
     pub end_ms: Option<i64>,
     /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
     pub pay_within_s: Option<i64>,
+    /// Whether the programs that sell it keep a journal in Redis.
+    pub keeps_journal: bool,
 }
 
 /// Whether a row was inserted.
@@ -351,8 +353,8 @@ pub async fn count_live_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i
 /// As [`find`].
 pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, VoucherError> {
     let inserted = sqlx::query(
-        "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time, pay_within) \
-         VALUES (?, ?, ?, COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), FROM_UNIXTIME(?), ?)",
+        "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time, pay_within, keeps_journal) \
+         VALUES (?, ?, ?, COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), FROM_UNIXTIME(?), ?, ?)",
     )
     .bind(new.voucher.get())
     .bind(new.stock)
@@ -360,6 +362,7 @@ pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, Vouc
     .bind(new.begin_ms.map(to_seconds))
     .bind(to_seconds(new.end_ms.unwrap_or(NO_END_MS)))
     .bind(new.pay_within_s)
+    .bind(new.keeps_journal)
     .execute(pool)
     .await;
     match inserted {
@@ -378,18 +381,53 @@ pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, Vouc
 pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, VoucherError> {
     let completed = sqlx::query(
         "UPDATE tb_seckill_voucher SET initial_stock = stock, \
-         begin_time = COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), end_time = FROM_UNIXTIME(?), pay_within = COALESCE(?, pay_within) \
-         WHERE voucher_id = ? AND stock = ? AND COALESCE(initial_stock, stock) = stock AND delisted_at IS NULL",
+         begin_time = COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), end_time = FROM_UNIXTIME(?), pay_within = COALESCE(?, pay_within), \
+         keeps_journal = ? WHERE voucher_id = ? AND stock = ? AND COALESCE(initial_stock, stock) = stock AND delisted_at IS NULL",
     )
     .bind(new.begin_ms.map(to_seconds))
     .bind(to_seconds(new.end_ms.unwrap_or(NO_END_MS)))
     .bind(new.pay_within_s)
+    .bind(new.keeps_journal)
     .bind(new.voucher.get())
     .bind(new.stock)
     .execute(pool)
     .await?;
     // Counts the rows found, changed or not: sqlx always asks for that.
     Ok(completed.rows_affected() > 0)
+}
+
+/// Whether the programs that sell a voucher keep a journal in Redis. None: nobody has noted it, or the voucher has no row.
+///
+/// # Errors
+/// As [`find`].
+pub async fn keeps_journal(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<bool>, VoucherError> {
+    let sql = "SELECT CAST(keeps_journal AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
+    let noted: Option<Option<i64>> = sqlx::query_scalar(sql).bind(voucher.get()).fetch_optional(pool).await?;
+    Ok(noted.flatten().map(|keeps| keeps != 0))
+}
+
+/// Notes that the journals of these vouchers were found complete, unless something is noted already.
+///
+/// # Errors
+/// As [`find`].
+pub async fn note_complete_journals(pool: &MySqlPool, vouchers: &[VoucherId]) -> Result<(), VoucherError> {
+    for vouchers in vouchers.chunks(500) {
+        let ids: Vec<String> = vouchers.iter().map(VoucherId::to_string).collect();
+        let ids = ids.join(",");
+        let unnoted = format!(
+            "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher \
+             WHERE voucher_id IN ({ids}) AND keeps_journal IS NULL LIMIT 1"
+        );
+        let unnoted: Option<i64> =
+            sqlx::query_scalar(AssertSqlSafe(unnoted)).persistent(false).fetch_optional(pool).await?;
+        if unnoted.is_some() {
+            let note = format!(
+                "UPDATE tb_seckill_voucher SET keeps_journal = 1 WHERE voucher_id IN ({ids}) AND keeps_journal IS NULL"
+            );
+            sqlx::query(AssertSqlSafe(note)).persistent(false).execute(pool).await?;
+        }
+    }
+    Ok(())
 }
 
 /// All vouchers of a partition that are delisted.

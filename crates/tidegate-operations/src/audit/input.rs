@@ -45,6 +45,8 @@ pub(super) struct AuditInput {
     asked: BTreeSet<VoucherId>,
     /// Vouchers that have units left and are inside their sale window, by MySQL.
     on_sale: BTreeSet<VoucherId>,
+    /// Vouchers that are sold by programs which keep no journal, by MySQL.
+    without_journal: BTreeSet<VoucherId>,
 }
 
 /// What is read of Redis.
@@ -155,6 +157,7 @@ impl AuditInput {
 
     /// Whether the stock is the sum of its complete journal; None: nobody can tell.
     pub(super) fn set_journal_sum(&mut self, voucher: VoucherId, sum: Option<Sum>) {
+        let sum = sum.filter(|_| !self.without_journal.contains(&voucher));
         self.voucher(voucher).journal_apart = match sum {
             Some(Sum::Holds) => Some(0),
             Some(Sum::Apart(units)) => Some(units),
@@ -203,6 +206,11 @@ impl AuditInput {
 
     pub(super) fn voucher(&mut self, voucher: VoucherId) -> &mut VoucherAudit {
         self.vouchers.entry(voucher).or_insert_with(|| VoucherAudit::new(voucher))
+    }
+
+    /// The programs that sell these keep no journal, so the sum of a journal says nothing, even if a rebuild has called it complete.
+    pub(super) fn set_without_journal(&mut self, vouchers: Vec<VoucherId>) {
+        self.without_journal = vouchers.into_iter().collect();
     }
 
     pub(super) fn add_vouchers(&mut self, vouchers: Vec<VoucherId>) {

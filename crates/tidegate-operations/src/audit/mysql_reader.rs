@@ -48,6 +48,13 @@ impl<'a> MysqlReader<'a> {
         rows.iter().filter_map(|row| voucher(row, 0).transpose()).collect()
     }
 
+    /// Those of them that are sold by programs which keep no journal in Redis.
+    pub(super) async fn vouchers_without_journal(&self) -> sqlx::Result<Vec<VoucherId>> {
+        let sql = self.of_voucher(&format!("{VOUCHERS} WHERE keeps_journal = 0"), "AND");
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.pool).await?;
+        rows.iter().filter_map(|row| voucher(row, 0).transpose()).collect()
+    }
+
     /// The stocks as they are now.
     pub(super) async fn stocks(&self) -> sqlx::Result<Vec<StockRow>> {
         let rows =

@@ -309,7 +309,8 @@ async fn load(
     let LoadRequest { voucher, stock, .. } = *request;
     let ms = |moment: Option<Timestamp>| moment.map(Timestamp::as_millisecond);
     let (begin_ms, end_ms) = (ms(request.begin), ms(request.end));
-    let new = NewVoucher { voucher, stock, begin_ms, end_ms, pay_within_s: request.pay_within_s };
+    let (pay_within_s, keeps_journal) = (request.pay_within_s, request.journal == JournalUse::Complete);
+    let new = NewVoucher { voucher, stock, begin_ms, end_ms, pay_within_s, keeps_journal };
     match vouchers::insert(&stores.mysql, &new).await.context(FAILED_IN_MYSQL)? {
         Inserted::New => {}
         Inserted::TooMany => return Ok(Err(LoadRefusal::ColumnTooSmall)),

@@ -267,6 +267,20 @@ pub(super) const STEPS: &[Step] = &[
             min_length: 0,
         })
     ),
+    step!(
+        "0027_voucher_keeps_journal",
+        "add tb_seckill_voucher.keeps_journal",
+        Fact::Column(AddedColumn {
+            table: VOUCHER,
+            name: "keeps_journal",
+            sql_type: "TINYINT NULL",
+            data_type: "tinyint",
+            unsigned: Sign::Signed,
+            null: Null::Allowed,
+            default: None,
+            min_length: 0,
+        })
+    ),
 ];
 
 /// The steps whose facts are missing.

@@ -12,7 +12,7 @@ use tidegate_orders::{
     Order, OrderId, Quantity, RowState, UserId, VoucherId,
     gate::{GateError, HeldLimits, NewSale, SaleWindow, StagedSale, StockChange, SwitchReply},
     journal::{COMPLETE, JournalEntry, JournalField, LIMITED, UnderLimits, write},
-    vouchers::{FreezeError, FrozenVoucher, KnownOrder},
+    vouchers::{self, FreezeError, FrozenVoucher, KnownOrder},
 };
 use tidegate_stream::{EntryId, server_time_ms};
 use tokio::time::Instant;
@@ -126,12 +126,15 @@ impl Filling<'_> {
         self.fill_orders().await?;
         let loaded = self.frozen.row.stock + self.report.live.units;
         self.report.mysql_apart = self.frozen.row.initial_stock.map(|initial| loaded - initial);
+        let keeps_journal = vouchers::keeps_journal(&self.rebuild.mysql, voucher).await?;
+        self.report.is_complete = keeps_journal.unwrap_or(true);
         let limits = self.rebuild.restore_limits(voucher).await?;
         let has_limits = limits.is_some();
-        let mut sale = vec![
-            (write::LOAD, write::load(loaded, BY, self.now_ms)),
-            (COMPLETE, write::complete(BY, id, self.now_ms)),
-        ];
+        let mut sale = vec![(write::LOAD, write::load(loaded, BY, self.now_ms))];
+        // What sells it without a journal would add nothing to a journal that is called complete.
+        if self.report.is_complete {
+            sale.push((COMPLETE, write::complete(BY, id, self.now_ms)));
+        }
         sale.extend(limits.map(|note| (LIMITED, note)));
         gate.stage_sale(&mut self.staged, &sale).await?;
         self.look_beyond().await?;

@@ -64,6 +64,8 @@ pub struct VoucherReport {
     pub not_rebuilt: Option<NotRebuilt>,
     /// Units that its keys had when they began to sell, but for what came in the very last moment.
     pub stock: i64,
+    /// Its journal is complete from then on: the programs that sell it keep one, as far as MySQL knows.
+    pub is_complete: bool,
     /// Orders that MySQL has, live.
     pub live: OrderCount,
     /// Orders that MySQL has, ended, or contradictory in slot and status: they hold nothing.
@@ -96,6 +98,7 @@ impl VoucherReport {
             voucher,
             not_rebuilt: None,
             stock: 0,
+            is_complete: true,
             live: OrderCount::default(),
             ended: OrderCount::default(),
             refused: OrderCount::default(),
@@ -142,6 +145,8 @@ impl VoucherReport {
             })
             .collect();
         let (units, live) = (counted(self.stock, "unit"), counted(self.live.orders, "live order"));
-        format!("voucher {voucher}: rebuilt with {units} left, {live}{kinds}")
+        let journal =
+            if self.is_complete { "" } else { ", without a complete journal: what sells it keeps none" };
+        format!("voucher {voucher}: rebuilt with {units} left, {live}{kinds}{journal}")
     }
 }

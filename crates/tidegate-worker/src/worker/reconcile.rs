@@ -9,7 +9,7 @@ use tidegate_operations::{
     Job, Next, Plan, Report, Silent, SystemSettings,
     reconciled::{DifferenceKind, Reconciled},
 };
-use tidegate_orders::{Keys, VoucherId};
+use tidegate_orders::{Keys, VoucherId, vouchers};
 use tidegate_reconcile::{
     KeyRemover, LookError, LookReport, LookRequest, Looker, OF_WORKER, Pace, ReconcilerLease, Repair,
     RepairPlan, RepairReport, TakenLease, UseSweeper,
@@ -36,6 +36,7 @@ const FAILURES_BEFORE_WARNING: u32 = 3;
 #[derive(Debug)]
 pub struct Reconciler {
     redis: Pool,
+    mysql: MySqlPool,
     keys: Keys,
     looker: Looker,
     remover: KeyRemover,
@@ -59,7 +60,7 @@ impl Reconciler {
         turns: Arc<Semaphore>,
     ) -> Self {
         let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
-        let (who, stores) = (format!("{OF_WORKER}{name}"), (redis.clone(), mysql));
+        let (who, stores) = (format!("{OF_WORKER}{name}"), (redis.clone(), mysql.clone()));
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
         let looker = Looker::new(stores.clone(), keys.clone(), settings.stream_names(), request);
         let fold_after = settings.fold_after;
@@ -67,7 +68,21 @@ impl Reconciler {
         let sweeper = UseSweeper::new(redis.clone(), keys.clone(), &settings.stream_names(), Pace::Quarter);
         let (every, began) = (settings.reconcile_every, Instant::now());
         let settings = settings.clone();
-        Self { redis, keys, looker, remover, folder, sweeper, fold_after, settings, who, every, began, turns }
+        Self {
+            redis,
+            mysql,
+            keys,
+            looker,
+            remover,
+            folder,
+            sweeper,
+            fold_after,
+            settings,
+            who,
+            every,
+            began,
+            turns,
+        }
     }
 
     /// Looks if it is time and nobody else does. None: not now.
@@ -95,6 +110,7 @@ impl Reconciler {
                             self.repair(&plan, &job).await;
                             stop.run_until_cancelled(self.keep_mended(&report, &job)).await;
                         }
+                        self.note_journals(&report).await;
                         self.remove_delisted(&report).await;
                         stop.run_until_cancelled(self.sweep(&report)).await;
                         // One that people have to mend keeps no other from being folded.
@@ -158,6 +174,15 @@ impl Reconciler {
             Err(error) => {
                 tracing::warn!(error = format!("{error:#}"), "did not mend what both stores differ in");
             }
+        }
+    }
+
+    /// Notes in MySQL which journals are complete, for a Redis that will not know it any more. What fails is done after the next look.
+    async fn note_journals(&self, report: &LookReport) {
+        let complete = report.vouchers.iter().filter(|look| look.books.is_complete);
+        let complete: Vec<VoucherId> = complete.map(|look| look.books.voucher).collect();
+        if let Err(error) = vouchers::note_complete_journals(&self.mysql, &complete).await {
+            tracing::debug!(%error, "did not note which vouchers have a complete journal");
         }
     }
 
