@@ -128,7 +128,7 @@ impl Book {
 
     /// The caller was told that the order is admitted.
     pub fn told(&self, asked: &Asked) {
-        if asked.risk % 2 == 0 && asked.risk == self.risk.load(SeqCst) {
+        if asked.risk.is_multiple_of(2) && asked.risk == self.risk.load(SeqCst) {
             self.write(|pages| _ = pages.may_be_lost.remove(&asked.order));
         }
     }
