@@ -179,12 +179,13 @@ proptest! {
         placed_by in 5_i64..=6,
     ) {
         let journal = BTreeMap::from([(1, (5, 7)), (2, (5, 7)), (3, (6, 7)), (4, (placed_by, 7))]);
-        let at = |(at, ((kind, order, owner, reference), _)): (usize, &((EventKind, i64, Owner, Option<&str>), bool))| {
+        let mut incoming_events = Vec::new();
+        for (at, ((kind, order, owner, reference), _)) in events.iter().enumerate() {
             let mut incoming = incoming(at, *kind, *order, *owner);
             incoming.event.reference = reference.map(|reference| reference.parse().unwrap());
-            incoming
-        };
-        let incoming: Vec<_> = events.iter().enumerate().map(at).collect();
+            incoming_events.push(incoming);
+        }
+        let incoming = incoming_events;
         let (mut whole, mut parts, mut single) = (Database::new(), Database::new(), Database::new());
         let of_others = of_others(&incoming, &journal);
         let told = |verdicts: Vec<(PastEvent, UserAfter)>| verdicts.into_iter().map(|(past, _)| past);
