@@ -70,7 +70,7 @@ impl StreamInspector {
     #[must_use]
     pub fn over_one_connection(&self) -> Self {
         let pool = Pool::from_clients(vec![self.one_client()]).unwrap_or_else(|_| self.pool.clone());
-        Self { pool, names: self.names.clone() }
+        Self { pool, ..self.clone() }
     }
 
     pub(crate) fn one_client(&self) -> Client {
