@@ -317,15 +317,18 @@ async fn cancel_half(site: &Site, letter: &str) {
 
 /// Holds `tidegate dead cancel` between MySQL and Redis.
 async fn cancel_up_to_redis(site: &Site, letter: &str) -> (Proxy, Child, Hold) {
-    up_to_script(site, &["dead", "cancel", letter, "--yes"]).await
+    up_to_script(site, &["dead", "cancel", letter, "--yes"], include_str!("../../lua/cancel.lua")).await
 }
 
-/// Holds a command before its first script: MySQL has answered, or was told.
-async fn up_to_script(site: &Site, words: &[&str]) -> (Proxy, Child, Hold) {
+/// What puts letters back.
+const REQUEUE: &str = include_str!("../../lua/requeue.lua");
+
+/// Holds a command before it calls this script: MySQL has answered, or was told.
+async fn up_to_script(site: &Site, words: &[&str], script: &str) -> (Proxy, Child, Hold) {
     let proxy = Proxy::start(site.redis.port()).await.unwrap();
     let through =
         Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
-    let held = proxy.hold_when("EVALSHA");
+    let held = proxy.hold_when(site.sha(script).await);
     let mut command = through.command(words);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     held.reached().await.unwrap();
@@ -445,7 +448,7 @@ async fn what_is_cancelled_while_it_is_requeued_is_given_back_once_though_the_ca
     let letters = letter_ids(&site).await;
     let patient = ["--set", "redis.command_timeout_ms=60000"];
     let words = [&["dead", "requeue", "--all", "--yes", "--json"][..], &patient].concat();
-    let (_proxy, requeue, held) = up_to_script(&site, &words).await;
+    let (_proxy, requeue, held) = up_to_script(&site, &words, REQUEUE).await;
     cancel_half(&site, &letters[0]).await;
     // This one loses Redis, and this one is whole: it comes back when the requeue has given back.
     let (cut, without_redis, held_cancel) = cancel_up_to_redis(&site, &letters[1]).await;
@@ -889,7 +892,7 @@ async fn long_work_can_be_stopped_killed_and_continued() {
     let through =
         Program::with_flags(&["--redis-url", &proxy.url_for(&site.redis), "--mysql-url", &site.mysql.url()]);
 
-    let held = proxy.hold_when("EVALSHA");
+    let held = proxy.hold_when(site.sha(REQUEUE).await);
     let mut terminal = Terminal::start(&through.command(&["dead", "requeue", "--reason", "unknown_voucher"]));
     terminal.shows("Put 4999 letters back into stream.orders? [y/N]");
     terminal.types("y");
@@ -912,7 +915,7 @@ async fn long_work_can_be_stopped_killed_and_continued() {
     assert!(users().await.is_sorted(), "what stood earlier stands earlier again");
 
     // Killed in the middle of a page: each letter was put back or is there.
-    let held = proxy.hold_when("EVALSHA");
+    let held = proxy.hold_when(site.sha(REQUEUE).await);
     let mut child = through.command(&["dead", "requeue", "--all", "--yes"]).spawn().unwrap();
     held.reached().await.unwrap();
     child.kill().unwrap();

@@ -276,16 +276,12 @@ async fn killed_at(site: &Site, line: &str, bytes: &[u8]) {
     hold.cut();
 }
 
-async fn sha(site: &Site, script: &str) -> String {
-    fred::interfaces::LuaInterface::script_load(&site.client, script).await.expect("Redis takes it")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_killed_between_any_two_steps_is_completed_by_the_same_command() {
     let (site, program, gate) = open().await;
     let (delist, remove) = (
-        sha(&site, include_str!("../../lua/delist.lua")).await,
-        sha(&site, include_str!("../../lua/remove_delisted.lua")).await,
+        site.sha(include_str!("../../lua/delist.lua")).await,
+        site.sha(include_str!("../../lua/remove_delisted.lua")).await,
     );
     killed_at(&site, "voucher delist --voucher 7 --yes", delist.as_bytes()).await;
     assert!(delisted_at(&site).await.is_some(), "MySQL comes first");

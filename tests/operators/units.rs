@@ -55,7 +55,8 @@ async fn command_and_view_say_the_same_through_the_lives_of_orders() {
     }
     site.admit(9, 9, 2, 1).await;
     are(&units(&site, 1).await, &[("unsold", 100), ("unpaid", 0), ("in_flight", 16), ("unaccounted", 0)]);
-    let status = program.run("status --json").expect(0).json();
+    // No worker is alive, although a sale is on.
+    let status = program.run("status --json").expect(1).json();
     let to_deduct = |voucher: i64| {
         let vouchers = status["vouchers"].as_array().expect("both stores answer");
         let stocks = vouchers.iter().find(|stocks| stocks["voucher"] == json!(voucher.to_string()));

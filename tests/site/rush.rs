@@ -150,8 +150,13 @@ impl<M: Endpoint> Site<M> {
     /// Loads every script, so that the next EVALSHA finds it.
     pub async fn load_scripts(&self) {
         for script in SCRIPTS {
-            let _: String = self.client.script_load(script).await.expect("the script is loaded");
+            self.sha(script).await;
         }
+    }
+
+    /// Loads a script, and answers with the hash by which it is called.
+    pub async fn sha(&self, script: &str) -> String {
+        self.client.script_load(script).await.expect("the script is loaded")
     }
 
     /// Calls Redis, with a command as one types it.

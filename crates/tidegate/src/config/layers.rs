@@ -11,8 +11,8 @@ use super::{CONFIG_VARIABLE, Problem, suggest::did_you_mean};
 /// The commented defaults; they are also the list of keys and of their types.
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 const PREFIX: &str = "TIDEGATE_";
-/// Variables of the test servers, which are none of our settings.
-const FOREIGN_PREFIXES: [&str; 2] = ["TIDEGATE_LAB_", "TIDEGATE_MATRIX_"];
+/// Variables of the tests and their servers, which are none of our settings.
+const FOREIGN_PREFIXES: [&str; 3] = ["TIDEGATE_LAB_", "TIDEGATE_MATRIX_", "TIDEGATE_TEST_"];
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
