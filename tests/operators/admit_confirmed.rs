@@ -29,7 +29,7 @@ async fn an_order_that_no_replica_has_is_unsure_with_a_code_of_its_own_until_it_
     assert!(again.stdout.starts_with("order 5: unsure"), "{again:?}");
     program.run(&format!("admit --voucher 7 --user 1 --order 6 {wait}")).expect(1);
     let doctor = program.run(&format!("doctor {wait}"));
-    assert!(doctor.stdout.contains("gate.wait_replicas is 1, and it has 0 replicas"), "{doctor:?}");
+    assert!(doctor.stdout.contains("gate.wait_replicas is 1, but this master has 0 replicas"), "{doctor:?}");
 
     let port = master.port().to_string();
     let replica =
@@ -47,14 +47,17 @@ async fn an_order_that_no_replica_has_is_unsure_with_a_code_of_its_own_until_it_
     assert!(doctor.stdout.contains("gate.wait_replicas is 1, of 1"), "{doctor:?}");
 
     // With one replica, the usual advice has a price.
-    let cost = "a replica that takes over has none itself, and refuses admissions and locks until the old master is back";
+    let cost = "a promoted replica has no replica itself, so it refuses admissions and locks until the old master is back";
     assert!(doctor.stdout.contains(cost), "{doctor:?}");
     let admin = connect(&master.url()).await;
     let config = CustomCommand::new_static("CONFIG", None, false);
     let set = vec!["SET", "min-replicas-to-write", "1"];
     let _: Value = admin.custom(config, set).await.expect("it is set");
     let doctor = program.run("doctor");
-    assert!(doctor.stdout.contains("min-replicas-to-write is 1, of 1; without one of them"), "{doctor:?}");
+    assert!(
+        doctor.stdout.contains("min-replicas-to-write is 1, with 1 replica attached; if one is lost"),
+        "{doctor:?}"
+    );
     replica.kill9().expect("it dies");
     until("the doctor says that all writes are refused", || async {
         let doctor = program.run("doctor");

@@ -214,7 +214,7 @@ async fn a_change_of_all_partitions_is_asked_once_and_each_answers_in_one_line()
         program.run(&format!("voucher load --voucher {voucher} --stock 10")).expect(0);
     }
     let mut terminal = Terminal::start(&program.command(&["pause"]));
-    let shown = terminal.shows("All of that, in 2 partitions? [y/N]");
+    let shown = terminal.shows("Do all of this, in 2 partitions? [y/N]");
     assert!(
         shown.contains("2 sales would be paused: 4, 7") && shown.contains("1 sale would be paused: 5"),
         "{shown}"

@@ -449,7 +449,10 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
     assert!(shown.stdout.contains("(stopping)") && shown.stdout.contains("0 workers, 1 gate"), "{shown:#?}");
     frozen.signal(Signal::SIGCONT);
     let changed = Run::from(change.wait_with_output().expect("it ends")).expect(0);
-    assert!(changed.all().contains("waiting until these gates have heard of it"), "{changed:#?}");
+    assert!(
+        changed.all().contains("waiting until these gates have stopped using the old list"),
+        "{changed:#?}"
+    );
 
     // Nobody has started them again, and they sell all vouchers, also those that have moved.
     for address in [address, of_frozen] {

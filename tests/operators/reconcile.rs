@@ -626,7 +626,7 @@ async fn what_a_failover_took_from_redis_is_counted_by_the_audit_and_named_by_a_
     let text = program.run("reconcile").expect(1).stdout;
     assert!(text.contains("1 order (1 unit) live in MySQL, of which the journal knows nothing"), "{text}");
     assert!(
-        text.contains("MySQL had 2 in all, and the journal accounts for 1: 1 unit more in MySQL."),
+        text.contains("MySQL was loaded with 2, but the journal accounts for 1: 1 unit more in MySQL."),
         "{text}"
     );
     assert!(text.contains("orders that Redis forgot are the usual cause"), "{text}");

@@ -357,7 +357,7 @@ async fn orders_that_came_by_xadd_alone_are_named_by_their_usual_cause_and_a_rep
     }
     site.settled().await;
     let look = program.run("reconcile").expect(1);
-    assert!(look.stdout.contains("its entry came without an admission, as by XADD alone"), "{look:#?}");
+    assert!(look.stdout.contains("a producer appended its entry by XADD without an admission"), "{look:#?}");
     let remark = "(not_admitted: 2)";
     for line in ["status", "doctor"] {
         let said = program.run(line).expect(0).stdout;

@@ -198,7 +198,7 @@ impl Reconciled {
     pub fn usual_cause(&self) -> Option<&'static str> {
         let is_all = self.failures().iter().all(|(kind, _)| *kind == DifferenceKind::NotAdmitted);
         (is_all && self.count(DifferenceKind::NotAdmitted) > 0).then_some(
-            "usually a producer appends orders by XADD alone, without an admission, and tidegate reconcile --repair admits them",
+            "usually a producer appends orders by XADD alone; tidegate reconcile --repair admits them",
         )
     }
 

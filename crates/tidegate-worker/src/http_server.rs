@@ -40,10 +40,10 @@ pub fn fault_of_head<B>(request: &Request<B>) -> Option<&'static str> {
     let mut hosts = headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (None, _) if request.version() >= Version::HTTP_11 => Some("the header Host is missing"),
-        (_, Some(_)) => Some("the header Host stands there twice"),
-        (Some(host), None) if !is_host(host) => Some("the header Host is no name of a host"),
+        (_, Some(_)) => Some("the header Host is sent more than once"),
+        (Some(host), None) if !is_host(host) => Some("the header Host is not a valid host name"),
         _ if headers.get_all(AUTHORIZATION).iter().nth(1).is_some() => {
-            Some("the header Authorization stands there twice")
+            Some("the header Authorization is sent more than once")
         }
         _ => None,
     }

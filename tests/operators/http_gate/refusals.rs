@@ -40,7 +40,7 @@ async fn a_redis_that_refuses_everybody_does_not_fill_the_log_of_the_gate() {
     assert!(gate.ended().await.success());
     // All others are told of in sums, at the end of each minute or of the process.
     let log = gate.log();
-    let sums = log.lines().filter(|line| line.contains("more callers heard that Redis refused"));
+    let sums = log.lines().filter(|line| line.contains("more callers were refused for this reason"));
     let counts = sums.map(|line| {
         let count = line.split("count=").nth(1).expect("a count");
         count.split_whitespace().next().and_then(|count| count.parse::<usize>().ok()).expect("a number")

@@ -24,9 +24,9 @@ const KNOWS_WAITAOF: (u64, u64) = (7, 2);
 const MOVES_SLOTS_WHOLE: (u64, u64) = (9, 0);
 const SEE: &str = "see docs/partitions.md";
 /// What `min-replicas-to-write` does where as many replicas are left as it asks for.
-const REFUSES: &str = "it refuses admissions, locks and all that workers do";
-const COSTS: &str = "a replica that takes over has none itself, and refuses admissions and locks until the old master is back";
-const CHOICE: &str = "With two replicas each, it costs nothing: see docs/failover.md";
+const REFUSES: &str = "this master refuses admissions, locks and writes of workers";
+const COSTS: &str = "a promoted replica has no replica itself, so it refuses admissions and locks until the old master is back";
+const CHOICE: &str = "With two replicas for each master, this costs nothing: see docs/failover.md";
 
 /// What the settings of a master have to be, so that a failover concerns its own partitions only and loses little.
 pub(super) async fn check(
@@ -58,8 +58,8 @@ fn check_confirmation(findings: &mut Findings, wanted: Confirmation, info: &Hash
     if replicas > attached {
         findings.warning(
             format!(
-                "gate.wait_replicas is {replicas}, and it has {}: every admission waits {} ms, and is unsure then; workers \
-                 write nothing",
+                "gate.wait_replicas is {replicas}, but this master has {}: every admission is unsure after {} ms, and \
+                 workers write nothing",
                 counted(u64::from(attached), "replica"),
                 wanted.within.as_millis()
             ),
@@ -125,11 +125,14 @@ async fn check_replicas(findings: &mut Findings, redis: &Pool, attached: u64) {
         (0, 0) => {}
         (_, 0) => findings.warning(
             format!(
-                "min-replicas-to-write is 0: cut off from its replicas ({attached}), it goes on admitting orders that \
-                 are lost when one of these takes over"
+                "min-replicas-to-write is 0: if this master is cut off from its {replicas}, it keeps admitting orders, and a \
+                 failover loses them"
             ),
             match attached {
-                1 => format!("choose: with min-replicas-to-write 1, nothing is lost so; but {COSTS}. {CHOICE}"),
+                1 => format!(
+                    "choose: with min-replicas-to-write 1, a master that is cut off stops admitting after \
+                     min-replicas-max-lag. But {COSTS}. {CHOICE}"
+                ),
                 _ => "CONFIG SET min-replicas-to-write 1, and write it to the server's configuration: see docs/failover.md"
                     .to_owned(),
             },
@@ -140,7 +143,7 @@ async fn check_replicas(findings: &mut Findings, redis: &Pool, attached: u64) {
              docs/runbook/redis-node-is-dead.md",
         ),
         (attached, least) if attached == least => findings.ok(format!(
-            "min-replicas-to-write is {least}, of {attached}; without one of them, {REFUSES}"
+            "min-replicas-to-write is {least}, with {replicas} attached; if one is lost, {REFUSES}"
         )),
         _ => findings.ok(format!("min-replicas-to-write is {least}, of {attached}")),
     }

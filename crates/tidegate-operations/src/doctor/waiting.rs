@@ -63,7 +63,7 @@ async fn check_consumers(
     group: &GroupStatus,
 ) {
     if group.consumers.is_empty() {
-        return findings.ok("the group has no consumers yet: no worker has read anything");
+        return findings.ok("the group has no consumers");
     }
     let pending = counted(group.pending, "entry");
     findings.ok(format!("{}, {pending} pending", counted(group.consumers.len() as u64, "consumer")));

@@ -1,4 +1,4 @@
-//! Closes all sales, and waits until streams are empty, workers have ended and gates have heard of it.
+//! Closes all sales, and waits until streams are empty, workers have ended and gates have stopped using the old list.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -78,7 +78,9 @@ impl PartitionChange {
                 return Ok(false);
             }
             if looks % SAY_EVERY == 0 {
-                for (names, what) in [(workers, "workers have ended"), (gates, "gates have heard of it")] {
+                for (names, what) in
+                    [(workers, "workers have ended"), (gates, "gates have stopped using the old list")]
+                {
                     if !names.is_empty() {
                         let names: Vec<_> = names.into_iter().collect();
                         job.progress.say(&format!("waiting until these {what}: {}", names.join(", ")));

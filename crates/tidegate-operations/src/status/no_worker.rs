@@ -91,7 +91,7 @@ pub async fn is_any_alive(redis: &Pool, keys: &Keys, stream: &StreamView) -> any
     let has_sign_of_life = worker_hands::has_sign_of_life(redis, keys).await;
     has_sign_of_life.with_context(|| {
         format!(
-            "Failed to look for living workers; allow this user SCAN, for {}",
+            "Failed to look for living workers (keys {}); if Redis answers NOPERM, give this user +scan",
             keys.heartbeat("*").as_str_lossy()
         )
     })
@@ -112,9 +112,10 @@ pub fn judge(stream: &StreamView, open: &OpenSale) -> Finding {
     let needs: Vec<String> = needs.into_iter().flatten().collect();
     let (level, why) = match (needs.is_empty(), open) {
         (false, _) => (Level::Error, format!(", and {}", needs.join(", "))),
-        (true, OpenSale::Unknown) => {
-            (Level::Warning, "; whether a sale is open is not known, because MySQL does not say".to_owned())
-        }
+        (true, OpenSale::Unknown) => (
+            Level::Warning,
+            "; it is unknown whether a sale is open, because MySQL does not answer".to_owned(),
+        ),
         (true, _) => (Level::Warning, "; no sale is open, and nothing waits".to_owned()),
     };
     Finding {

@@ -145,8 +145,11 @@ impl VoucherReport {
             })
             .collect();
         let (units, live) = (counted(self.stock, "unit"), counted(self.live.orders, "live order"));
-        let journal =
-            if self.is_complete { "" } else { ", without a complete journal: what sells it keeps none" };
+        let journal = if self.is_complete {
+            ""
+        } else {
+            ", without a complete journal, because its producers keep none"
+        };
         format!("voucher {voucher}: rebuilt with {units} left, {live}{kinds}{journal}")
     }
 }

@@ -177,7 +177,10 @@ impl Following {
             Some(Standing::Other(list, why)) => match self.system_of(&list) {
                 Some(system) => self.go_on(&system, &list).await,
                 None => {
-                    let why = format!("{why}; this gate cannot take another list: start it again with that");
+                    let why = format!(
+                        "{why}; this gate cannot change its list while it runs: set stream.partitions to that list and \
+                         restart it"
+                    );
                     self.let_go(gates, why).await;
                 }
             },
@@ -195,7 +198,10 @@ impl Following {
 
     async fn let_go(&self, gates: &Gates, why: String) {
         if self.list_use() != Use::LetGo(why.clone()) {
-            tracing::warn!(why, "the gate admits nobody by its list of partitions");
+            tracing::warn!(
+                why,
+                "the gate admits no orders: its list of partitions is not the system's, or is being changed"
+            );
             self.set(Use::LetGo(why));
         }
         gates.end_work(&self.name).await;

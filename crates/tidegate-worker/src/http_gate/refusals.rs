@@ -12,8 +12,7 @@ use tidegate_orders::{
 
 use super::problem::{Problem, ProblemKind};
 
-const SUM: &str =
-    "more callers heard that Redis refused, or were not let in: those before them have a line each";
+const SUM: &str = "more callers were refused for this reason: the first of this minute have a line each";
 
 /// The log of all callers of a gate.
 #[derive(Clone, Debug)]

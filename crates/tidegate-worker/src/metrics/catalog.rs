@@ -152,9 +152,9 @@ catalog! {
     RECONCILE_LAST_CLEAN: Gauge "tidegate_reconcile_last_clean_seconds" []
         "When the last one ended that found both stores to agree; 0 if there was none."
     RECONCILE_EVERY: Gauge "tidegate_reconcile_every_seconds" []
-        "How much time is to lie between two comparisons (reconcile.every_s); 0: workers compare nothing."
+        "Configured seconds between two comparisons (reconcile.every_s); 0: workers do not compare."
     RECONCILE_UNREAD: Gauge "tidegate_reconcile_unread_vouchers" []
-        "Vouchers that the last comparison could not read, because their keys in Redis hold something else than they should."
+        "Vouchers that the last comparison could not read, because their keys in Redis have a wrong type or content."
     VOUCHER_MEMORY: Gauge "tidegate_voucher_memory_bytes" ["voucher"]
         "Memory that Redis takes for a voucher, about, by the last comparison: stock, buyers, window and journal. The 50 highest ids."
     UNITS_TO_DEDUCT: Gauge "tidegate_units_to_deduct" []

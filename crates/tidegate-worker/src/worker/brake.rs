@@ -30,7 +30,8 @@ pub async fn brake(
     busy: Arc<AtomicBool>,
     stop: CancellationToken,
 ) {
-    let log = Arc::new(LimitedLog::new("more vouchers cannot be marked as busy: the lines before name some"));
+    let log =
+        Arc::new(LimitedLog::new("more vouchers cannot be marked as busy: the lines above name the first"));
     let (mut forgotten, mut failures) = (None::<Instant>, 0);
     stop.run_until_cancelled(async {
         loop {
@@ -76,8 +77,8 @@ fn tell_failure(error: &anyhow::Error, failures: u32) {
     if failures == FAILURES_BEFORE_WARNING {
         tracing::warn!(
             error = format!("{error:#}"),
-            "marks of sales are not renewed: Redis refuses, or is away. With gate.needs_workers, buyers hear 11 until it is better; \
-             see docs/runbook/busy-does-not-end.md"
+            "marks of sales are not renewed: Redis refuses, or is away. With gate.needs_workers, buyers hear 11 until the marks \
+             are renewed; see docs/runbook/busy-does-not-end.md"
         );
     }
 }

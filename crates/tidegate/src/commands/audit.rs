@@ -38,18 +38,18 @@ It changes nothing and may run at any time. It exits with 1 when
     orders that came through Redis
 
 Redis may not know orders from before Tidegate, of other programs, and of sales that are over.
-That is no failure. Nor is an order of MySQL that Redis has forgotten, as after a failover, while
-the sale is still there: the audit only counts these, and tidegate reconcile finds and mends them.
+That is no failure. Redis may also have forgotten an order of a sale that it still holds, as after
+a failover. The audit only counts such orders. tidegate reconcile finds and repairs them.
 
 To find vouchers that MySQL does not know, it looks through all keys of Redis for journals.
 --voucher saves that.
 
-A surplus is what Redis offers beyond what MySQL will have once everything in flight and dead is
-written. The number in the table is exact at a quiet moment only: a sentence below the table
-names a surplus only if two looks found the voucher the same. It is negative after refusals
-for want of stock are given back. To raise no false alarm in a busy sale, the failure counts
-only what is certain: vouchers that lua/admit.lua sells, without the units of orders that their
-journal does not know.";
+A surplus is what Redis offers beyond what MySQL will have once everything in flight and dead
+is written. The number in the table is exact only while nothing moves. A sentence below the
+table names a surplus only if two readings of the voucher were the same. It is negative after
+refusals for want of stock are given back. To raise no false alarm in a busy sale, the failure
+counts only what is certain: vouchers that lua/admit.lua sells, without the units of orders
+that their journal does not know.";
 
 /// What `tidegate audit` takes.
 #[derive(Args, Debug)]

@@ -19,8 +19,8 @@ Examples:
   tidegate doctor --json | jq '.findings[] | select(.level != \"ok\")'
 
 Looks at the servers, at vouchers that MySQL sells and Redis does not know, and at what waits for too long. It follows
-no order: tidegate audit does. What it does not read itself is `not read`, and not ok. Changes nothing. Exits with 1
-where it found an error; warnings leave it at 0.";
+no order: tidegate audit does. A large journal that it does not read, or workers that it cannot see, are reported as
+`not read`, not as ok. Changes nothing. Exits with 1 where it found an error; warnings leave it at 0.";
 
 /// What may be said without having counted the orders.
 const WELL: &str =

@@ -104,9 +104,9 @@ fn text(change: &LimitChange) -> String {
             format!("after this change, {limits}{}", refused.unwrap_or_default())
         }
         LimitOutcome::WouldComplete => {
-            format!("MySQL has the change, and Redis would be told of it; {limits}")
+            format!("MySQL already has the change, and it would be written to Redis; {limits}")
         }
-        LimitOutcome::AsItWas => format!("nothing was to be done; {limits}"),
+        LimitOutcome::AsItWas => format!("nothing to change; {limits}"),
         LimitOutcome::Changed => format!("{limits}{}", slots_hint(change.slots)),
     }
 }

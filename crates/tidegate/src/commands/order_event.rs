@@ -32,9 +32,9 @@ macro_rules! help {
     ($examples:literal) => {
         concat!(
             $examples,
-            "\n\nAppends the event to the stream and waits until a worker has recorded it. Exits with 1 where it was \
-             rejected, is a payment that has to be given back, or was not recorded within --for: then it stays in the \
-             stream, and workers record it later. \
+            "\n\nAppends the event to the stream and waits until a worker has recorded it. Exits with 1 if the event \
+             was rejected, if it is a payment that has to be given back, or if it was not recorded within --for. An event \
+             that was not recorded in time stays in the stream, and workers record it later. \
              MySQL has to know the order. If it does not yet, or the order will never be written, --user and \
              --voucher say whose it is.\n\n\
              The same --ref is the same event: the command may be typed again and changes nothing twice. A line of \

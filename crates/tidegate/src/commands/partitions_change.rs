@@ -20,8 +20,8 @@ Examples:
   tidegate partitions change --to 3,1,0,11 --yes
 
 For a quiet hour. It closes all sales (whoever asks for an order hears 7, paused), waits until workers have written what is in
-the streams and have ended, and until all gates over HTTP have heard of it, moves the keys of vouchers that change their place,
-and opens the sales. Gates take the new list by themselves. stream.partitions is the
+the streams and have ended, and until all gates over HTTP have stopped using the old list, moves the keys of vouchers that
+change their place, and opens the sales. Gates take the new list by themselves. stream.partitions is the
 list before, until it is done; then give producers and workers the new one, and start the workers. If it is stopped or killed,
 the same command goes on where it stood. Until the streams are empty, --to with the list before gives it up. --to '' makes the
 system one whole again, where Redis is no cluster. Exits with 1 where something stands in the way, such as dead letters.";
@@ -75,7 +75,7 @@ impl PlanText for ChangePlan {
                 let began = if self.outcome == PlannedChange::WouldGoOn { ", which has begun" } else { "" };
                 format!(
                     "the partitions would change from {from} to {to}{began}: {} closed meanwhile, {} moved; before that, \
-                     workers write {}, {} end, and {} let go of the list before",
+                     workers write {}, {} end, and {} stop using the old list",
                     counted(self.vouchers, "sale"),
                     counted(self.moving, "sale"),
                     counted(self.entries, "entry"),

@@ -33,7 +33,9 @@ impl PlanText for RepairPlan {
 fn beyond(differences: u64) -> Option<String> {
     let differences = Some(differences).filter(|differences| *differences > 0)?;
     let differences = counted(differences, "more difference");
-    Some(format!("{differences}: one repair takes no more; afterwards, type the same command again"))
+    Some(format!(
+        "{differences} for the next repair: one repair takes 300,000 at most. Type the same command again afterwards"
+    ))
 }
 
 /// What would be mended of a voucher, in words.
@@ -222,7 +224,8 @@ mod tests {
 
     #[test]
     fn what_one_repair_does_not_take_is_counted_with_what_to_type() {
-        let more = "12 more differences: one repair takes no more; afterwards, type the same command again";
+        let more = "12 more differences for the next repair: one repair takes 300,000 at most. Type the same command again \
+                    afterwards";
         let (plan, mut report) = (plan(12), RepairReport::new(&plan(12)));
         report.left = 0;
         assert!(plan.text().ends_with(more), "{}", plan.text());

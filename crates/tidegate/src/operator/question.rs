@@ -95,7 +95,7 @@ fn all_of(kept: &[Kept]) -> (String, String) {
     let group =
         |(parts, plan, question): &(Vec<&str>, &str, &str)| format!("{}\n{plan}\n{question}", heading(parts));
     let plans = groups.iter().map(group).collect::<Vec<_>>().join("\n");
-    (plans, format!("All of that, in {} partitions?", kept.len()))
+    (plans, format!("Do all of this, in {} partitions?", kept.len()))
 }
 
 /// Shows what would be done and asks, on stderr: stdout is for data. Everything but `y` and `yes` is a no, and says that nothing was
@@ -144,7 +144,7 @@ mod tests {
         let all = [kept("{a}", "1 sale"), kept("{b}", "2 sales"), kept("{c}", "1 sale")];
         let (plans, question) = all_of(&all);
         assert_eq!(plans, "Partitions {a}, {c}:\n1 sale\nPause?\nPartition {b}:\n2 sales\nPause?");
-        assert_eq!(question, "All of that, in 3 partitions?");
+        assert_eq!(question, "Do all of this, in 3 partitions?");
         assert_eq!(all_of(&all[..1]), ("Partition {a}:\n1 sale".to_owned(), "Pause?".to_owned()));
     }
 }

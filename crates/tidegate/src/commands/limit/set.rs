@@ -30,7 +30,8 @@ Examples:
 Redis checks limits in the step that takes the stock. The first one gives the stock of the voucher another name, so that
 nobody passes by a script that does not know limits: producers have to use lua/admit_limited.lua from then on. The same
 name again changes the limit. Another subject or window counts from zero; other numbers go on with what was counted.
-If the voucher is on sale, it says who is refused from now on, and asks.
+If the voucher is loaded and its sale is not over, the command asks first. It names callers that the new limit refuses
+because they use lua/admit.lua or send no such subject.
 See docs/buying-limits.md. If it fails half-way, the same command again completes it.";
 
 /// What `tidegate limit set` takes.

@@ -118,8 +118,8 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) 
             stock(books.redis_stock)
         ),
         DifferenceKind::LoadedApart => format!(
-            "MySQL had {} in all, and the journal accounts for {}: {of} {more} in MySQL. The journal leaves out units of orders \
-             that MySQL refused as out of stock: after a failover, orders that Redis forgot are the usual cause",
+            "MySQL was loaded with {}, but the journal accounts for {}: {of} {more} in MySQL. The journal does not count \
+             units of orders that MySQL refused as out of stock. The usual cause is a failover in which Redis lost orders",
             stock(books.initial_stock),
             stock(books.loaded)
         ),
@@ -179,9 +179,9 @@ fn cause(cause: Cause) -> Option<&'static str> {
             Some("its entry was acknowledged; MySQL went back in time, or another program acknowledged it")
         }
         Cause::EntryIsGone => Some("the stream does not hold its entry any more"),
-        Cause::NoAdmission => Some(
-            "its entry came without an admission, as by XADD alone; otherwise Redis went back in time, or was emptied",
-        ),
+        Cause::NoAdmission => {
+            Some("a producer appended its entry by XADD without an admission, or Redis lost data")
+        }
         Cause::RedisWentBack => Some("Redis went back in time, or was emptied"),
         Cause::ChangedByHand => Some("another program changed one side"),
         Cause::LeftHalfDone => Some("a worker or a command died half-way"),
