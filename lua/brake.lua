@@ -1,11 +1,12 @@
 -- Marks sales as busy, or says until when they are served: whoever asks for an order hears 11. A pause stays
--- as it is, and of a sale that is not there nothing is made. A sale whose voucher is no hash is left out.
+-- as it is, and of a sale that is not there nothing is made. A voucher whose key is not a hash is
+-- left out.
 -- KEYS[1] stock: string, without limits; KEYS[2] stock: with limits; KEYS[3] voucher: hash, gets the field
 -- brake; KEYS[4] and all that follow: the same of the next voucher, and so on
 -- ARGV[1] mark: 'until' refuses until a time, 'from' refuses from a time on, '' takes away what refuses
 -- ARGV[2] milliseconds from now on, by the clock of Redis: that time; '' without a mark
--- Reply: a list. First the number of the sales whose mark was written, or taken away; then the place of each
--- voucher that was left out because its key holds another type, counted from 1
+-- Reply: a list: the number of sales whose mark was written or removed; then the position (from 1) of each
+-- voucher that was left out
 -- Error BADARG: an argument is not what it must be
 local call, find, mark, span = redis.call, string.find, ARGV[1], ARGV[2]
 if #KEYS == 0 or #KEYS % 3 ~= 0 or #ARGV ~= 2

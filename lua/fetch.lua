@@ -7,7 +7,7 @@
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries; ARGV[3] bytes: of names and values, and 64
 -- for each field, of all that it looks at, at most, but of the first whatever it weighs
 -- ARGV[4] largest: bytes, counted so, of one that is handed over; ARGV[5] limit: deaths of the withheld
--- ARGV[6] run: run_id, as INFO has it, of the server whose entries these are; '': whichever
+-- ARGV[6] run: run_id (INFO server) of the server that the entries came from; '': do not compare
 -- ARGV[7] and all that follow: entry ids, ascending, at most 2000
 -- Reply: array of entries as XRANGE has them; ids without payload; ids of the too large; id, deaths, id,
 -- deaths, ... of the withheld; ids of handed over ones that have deaths; number of ids that were looked at

@@ -3,8 +3,8 @@
 -- With names, the rest stays where it is: for entries that are too large to be read as a whole, or that
 -- processes died of, and wherever only the order of an entry matters. Changes nothing.
 -- KEYS[1] stream
--- ARGV[1] bytes: of names and values, and 64 for each field, of all that it looks at, at most, but of the
--- first entry whatever it weighs; ARGV[2] longest: bytes of a value that is read, where names are given
+-- ARGV[1] bytes: limit for all entries looked at together (names, values, and 64 for each field); the first
+-- entry is always read; ARGV[2] longest: bytes of a value that is read, where names are given
 -- ARGV[3] count: of names that follow; 0: each entry is read as a whole
 -- ARGV[4] and all that follow: names of the fields; one that stands here twice is one; then entry ids
 -- Reply: array, for each id that was looked at, from the first one on: array of name, value, name, value,
