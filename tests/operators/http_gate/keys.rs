@@ -146,12 +146,6 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     site.redis_says(&["HDEL", "seckill:journal:7", &ids[0]]).await;
     is_first(&post_under(second, "k-1", &order(1)).await, &ids[0]);
 
-    // All of it is gone, and all is sold.
-    let units = site.redis_stock(7).await.expect("a stock");
-    lose(&site, &ids[1], "2", false).await;
-    is_first(&post_under(second, "k-2", &order(2)).await, &ids[1]);
-    site.redis_says(&["SET", "seckill:stock:7", &units.to_string()]).await;
-
     // All of it is gone, and Redis admits a second order, which MySQL refuses.
     lose(&site, &ids[2], "3", true).await;
     let again = post_under(second, "k-3", &order(3)).await;
@@ -174,6 +168,14 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     is_first(&post_under(second, "k-5", &order(5)).await, &ids[4]);
     assert_eq!(site.client.xlen::<u64, _>("stream.orders").await.expect("Redis answers"), entries);
 
+    // All of it is gone, and all is sold. A gate whose connections did not break does not ask MySQL for everybody in a rush.
+    let units = site.redis_stock(7).await.expect("a stock");
+    lose(&site, &ids[1], "2", false).await;
+    let refused = post_under(first, "k-2", &order(2)).await;
+    assert_eq!((refused.status, &refused.body["type"]), (409, &json!("/problems/sold-out")));
+    is_first(&post_under(second, "k-2", &order(2)).await, &ids[1]);
+    site.redis_says(&["SET", "seckill:stock:7", &units.to_string()]).await;
+
     // Whoever has an order that Redis knows, and asks for another one under another key, gets none.
     let refused = post_under(second, "k-other", &order(4)).await;
     assert_eq!((refused.status, &refused.body["type"]), (409, &json!("/problems/second-order")));
@@ -181,4 +183,51 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     for gate in gates {
         assert!(gate.stop().await.success());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_a_user_may_hold_several_orders_a_new_key_is_a_new_order_also_after_a_failover() {
+    let site = Site::open().await;
+    let program = operator(&site);
+    program.run("voucher load --voucher 7 --stock 10").expect(0);
+    program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 2 --yes").expect(0);
+    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let gate = site.worker("g").set("GATE_LISTEN", "127.0.0.1:0");
+    let gate = gate.set("REDIS_URL", proxy.url_for(&site.redis)).start_as("gate");
+    let address = address_of(&gate).await;
+    let worker = site.worker("w").start();
+    let order = |user: i64| json!({ "voucherId": "7", "userId": user });
+    let mut ids = Vec::new();
+    for user in 1..=2 {
+        let asked = post_under(address, "first", &order(user)).await;
+        assert_eq!(asked.status, 202, "{:#}", asked.body);
+        ids.push(asked.body["orderId"].as_str().expect("text").to_owned());
+    }
+    until("both have rows", || async { site.live_orders().await.len() == 2 }).await;
+    site.settled().await;
+
+    // Keys and the first note are lost; the second note is one that a repair has written.
+    let keys: Vec<String> = site.call("KEYS seckill:idempotency:*").await.convert().expect("keys");
+    let _: u64 = site.client.del(keys).await.expect("Redis answers");
+    site.redis_says(&["HDEL", "seckill:journal:7", &ids[0]]).await;
+    let note = site.journal(7).await[&ids[1]].clone();
+    let mended = note.replacen('{', "{\"mended\":\"repair:x\",", 1);
+    site.redis_says(&["HSET", "seckill:journal:7", &ids[1], &mended]).await;
+    proxy.cut_connections().await;
+    until("the gate is connected again", || async {
+        post_under(address, "another", &order(3)).await.status == 202
+    })
+    .await;
+
+    for user in 1..=2 {
+        let second = post_under(address, "second", &order(user)).await;
+        assert_eq!((second.status, &second.body["outcome"]), (202, &json!("admitted")), "{:#}", second.body);
+        assert!(!ids.iter().any(|id| second.body["orderId"] == **id), "{:#}", second.body);
+    }
+    // Nor is a refusal of a third one taken for the first.
+    let third = post_under(address, "third", &order(2)).await;
+    assert_eq!((third.status, &third.body["type"]), (409, &json!("/problems/over-limit")));
+    until("all have rows", || async { site.live_orders().await.len() == 5 }).await;
+    assert!(worker.stop().await.success());
+    assert!(gate.stop().await.success());
 }

@@ -61,6 +61,35 @@ async fn a_gate_needs_no_other_rights_than_those_of_the_examples() {
     .await;
     let log: Vec<BTreeMap<String, Value>> = site.call("ACL LOG").await.convert().expect("a log");
     assert!(log.is_empty(), "{log:#?}");
+    assert!(!gate.log().contains(NOTE_REFUSED), "{}", gate.log());
     assert!(worker.stop().await.success());
+    assert!(gate.stop().await.success());
+}
+
+const NOTE_REFUSED: &str = "a change of the list of partitions does not wait for this gate";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_that_may_not_write_its_note_says_so_once_and_admits_all_the_same() {
+    let site = Site::open().await;
+    operator(&site).run("voucher load --voucher 7 --stock 2").expect(0);
+    // As in files of before, which do not have the pattern of these notes.
+    let keys =
+        "~seckill:* ~stream.orders* ~icr:order:* ~tidegate:partitions ~tidegate:pause ~tidegate:worker:*";
+    site.call(&format!("ACL SETUSER old on >CHANGE-ME +@all resetkeys {keys}")).await;
+    let plan =
+        site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("REDIS_URL", site.redis_url_of("old"));
+    let gate = plan.start_as("gate");
+    let address = address_of(&gate).await;
+    gate.says(NOTE_REFUSED).await;
+    let refused = || async {
+        let log: Vec<BTreeMap<String, Value>> = site.call("ACL LOG").await.convert().expect("a log");
+        log.iter().filter_map(|entry| entry["count"].as_u64()).sum::<u64>()
+    };
+    until("it has tried again", || async { refused().await >= 3 }).await;
+    assert_eq!(post(address, &json!({ "voucherId": 7, "userId": 3 })).await.status, 202);
+    let log = gate.log();
+    let said: Vec<&str> = log.lines().filter(|line| line.contains(NOTE_REFUSED)).collect();
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(said[0].contains("WARN") && said[0].contains("~tidegate:partitions:gate:*"), "{said:#?}");
     assert!(gate.stop().await.success());
 }

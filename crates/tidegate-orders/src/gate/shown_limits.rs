@@ -5,7 +5,7 @@ use fred::{interfaces::HashesInterface, types::Value};
 use super::{Gate, GateError};
 use crate::{
     keys::naming,
-    limits::LimitOwner,
+    limits::{CountedWindows, LimitOwner},
     order::{CampaignId, VoucherId},
 };
 
@@ -63,6 +63,16 @@ impl Gate {
     pub async fn read_limits(&self, owner: LimitOwner) -> Result<Option<String>, GateError> {
         let key = self.keys.limits(owner);
         self.pool.hget(&key, RULES).await.map_err(|error| naming(&key, error).into())
+    }
+
+    /// Whether a user may hold several orders of a voucher, each in a slot of its own. Rules that cannot be read may say so. Reads
+    /// only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn gives_slots(&self, voucher: VoucherId) -> Result<bool, GateError> {
+        let rules = self.read_limits(LimitOwner::Voucher(voucher)).await?;
+        Ok(rules.is_some_and(|rules| CountedWindows::parse(&rules).is_none_or(|windows| windows.has_slots)))
     }
 
     /// Gives a voucher these rules, in the same step another name to its stock; `None`: it has no limits from now on. Noted as done

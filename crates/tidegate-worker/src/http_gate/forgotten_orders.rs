@@ -76,18 +76,26 @@ impl ForgottenOrders {
     }
 }
 
-/// Whether a caller whose order was lost may hear this when it asks again. Not where it is told to come again anyway.
-pub const fn may_be_of_a_forgotten_one(reply: &Result<AdmitReply, GateError>) -> bool {
-    use AdmitReply as Reply;
-    matches!(
-        reply,
-        Ok(Reply::SoldOut
-            | Reply::UserHasOrder
-            | Reply::NoStock
-            | Reply::Over
-            | Reply::GivenBack
-            | Reply::OverLimit(_))
-    )
+/// When a reply to a request under a key may mean that Redis has lost the order of that request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspicion {
+    /// Redis knows of an order by this user, or of a second one that a worker gave back.
+    Always,
+    /// It is what everybody hears in a rush, so MySQL is asked only while a failover may have been the cause.
+    AfterFailover,
+    /// Who hears this is admitted, or is told to come again.
+    Never,
+}
+
+impl Suspicion {
+    pub const fn of(reply: &Result<AdmitReply, GateError>) -> Self {
+        use AdmitReply as Reply;
+        match reply {
+            Ok(Reply::UserHasOrder | Reply::GivenBack) => Self::Always,
+            Ok(Reply::SoldOut | Reply::NoStock | Reply::Over | Reply::OverLimit(_)) => Self::AfterFailover,
+            _ => Self::Never,
+        }
+    }
 }
 
 /// Rows that may be of the same request: with as many units, written while its key would be remembered.

@@ -5,7 +5,7 @@ mod list;
 use std::{
     collections::{BTreeMap, HashMap},
     num::NonZeroU32,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -23,7 +23,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{forgotten_orders::ForgottenOrders, reconnects::Reconnects};
+use super::{forgotten_orders::ForgottenOrders, last_reconnect::LastReconnect};
 use crate::order_pages::OrderStores;
 
 /// Ids that are taken from the counter at once.
@@ -49,7 +49,7 @@ pub struct PartitionGate {
     redis: Pool,
     /// On which calls wait for replicas.
     confirming: Vec<Pool>,
-    pub reconnects: Reconnects,
+    pub last_reconnect: LastReconnect,
     pub ids: OrderIdAllocator,
 }
 
@@ -61,6 +61,8 @@ pub struct Gates {
     /// Told when one more has answered.
     reached: Arc<Notify>,
     regions: Mutex<Regions>,
+    /// Told that Redis refuses to note that the gate works.
+    note_refused: Once,
 }
 
 /// What was found out about regions.
@@ -81,7 +83,7 @@ struct PartitionStores {
     /// Reached, whatever list of partitions it keeps.
     redis: OnceLock<Pool>,
     gate: OnceLock<PartitionGate>,
-    /// Only asked by whoever looks for an order: nobody is admitted by MySQL.
+    /// Asked what became of an order, and for orders that Redis has lost. It never admits a new one.
     mysql: MySqlPool,
     forgotten_orders: ForgottenOrders,
 }
@@ -166,7 +168,7 @@ impl Gates {
                 }
             });
         }
-        Ok(Self { partitions, reached, regions: Mutex::default() })
+        Ok(Self { partitions, reached, regions: Mutex::default(), note_refused: Once::new() })
     }
 
     fn reached(&self) -> impl Iterator<Item = (&PartitionStores, &Pool)> {
@@ -320,7 +322,7 @@ async fn open(
     Ok(PartitionGate {
         gate: Arc::new(gate),
         command_within: settings.redis.command_timeout,
-        reconnects: Reconnects::of(&redis),
+        last_reconnect: LastReconnect::of(&redis),
         ids: OrderIdAllocator::new(redis.clone(), keys, ID_BLOCK),
         redis,
         confirming,

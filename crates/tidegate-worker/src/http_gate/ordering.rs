@@ -1,6 +1,6 @@
 //! A request for an order, from what a caller wants to what became of it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tidegate_orders::{
     OrderId, VoucherId,
@@ -11,15 +11,12 @@ use tidegate_orders::{
 use tokio::time::timeout;
 
 use super::{
-    forgotten_orders::may_be_of_a_forgotten_one,
+    forgotten_orders::Suspicion,
     gates::{Gates, NoVoucher, PartitionGate},
     problem::{Admitted, Problem, ProblemKind, When, outcome},
     refusals::Refusals,
     request::{Item, Wanted},
 };
-
-/// For so long after its connections were made anew, a gate takes the server for one that may lack what was admitted before.
-const FAILOVER: Duration = Duration::from_secs(600);
 
 /// Beside what is wanted.
 #[derive(Clone, Debug, Default)]
@@ -100,7 +97,7 @@ impl Ordering {
         key: IdempotencyKey,
         mut admission: Admission,
     ) -> Result<Admitted, Problem> {
-        if gate.reconnects.is_within(FAILOVER)
+        if gate.last_reconnect.is_recent()
             && let Some(admitted) = self.forgotten(gate, &admission).await
         {
             return Ok(admitted);
@@ -122,17 +119,24 @@ impl Ordering {
                 }
             });
         }
-        if may_be_of_a_forgotten_one(&reply)
-            && let Some(admitted) = self.forgotten(gate, &admission).await
-        {
+        let is_suspect = match Suspicion::of(&reply) {
+            Suspicion::Always => true,
+            Suspicion::AfterFailover => gate.last_reconnect.is_recent(),
+            Suspicion::Never => false,
+        };
+        if is_suspect && let Some(admitted) = self.forgotten(gate, &admission).await {
             return Ok(admitted);
         }
         self.told(reply, &admission)
     }
 
-    /// What a failover took along after it was written.
+    /// What a failover took along after it was written. Where a user may hold several orders, nothing tells whether this request
+    /// is for another one: then only Redis decides.
     async fn forgotten(&self, gate: &PartitionGate, admission: &Admission) -> Option<Admitted> {
         let voucher = admission.voucher;
+        if gate.gate.gives_slots(voucher).await.unwrap_or(true) {
+            return None;
+        }
         let order = self.gates.forgotten_orders_of(voucher)?.find(&gate.gate, admission).await?;
         Some(Admitted { order, voucher, when: When::Before })
     }

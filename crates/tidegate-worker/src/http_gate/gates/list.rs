@@ -5,7 +5,7 @@ use std::time::Duration;
 use fred::{clients::Pool, prelude::FredResult};
 use futures_util::future::join_all;
 use tidegate_operations::partition_list::{self, KeptList};
-use tidegate_orders::{Keys, gate_notes};
+use tidegate_orders::{Keys, gate::GateError, gate_notes};
 use tokio::time::timeout;
 
 use super::{Gates, PartitionStores};
@@ -51,8 +51,18 @@ impl Gates {
     async fn tell_all(&self, tell: impl AsyncFn(&Pool, &Keys) -> FredResult<()>) {
         let tell = async |own: &PartitionStores, redis: &Pool| {
             let keys = Keys::new(own.system.keys.clone());
-            if let Ok(Err(error)) = timeout(PATIENCE, tell(redis, &keys)).await {
-                tracing::debug!(%error, "could not write down which list of partitions the gate works with");
+            match timeout(PATIENCE, tell(redis, &keys)).await.map(|told| told.map_err(GateError::from)) {
+                Ok(Err(error @ GateError::Refused(_))) => self.note_refused.call_once(|| {
+                    let pattern = format!("~{}*", keys.gate("").as_str_lossy());
+                    tracing::warn!(
+                        %error, pattern,
+                        "a change of the list of partitions does not wait for this gate: Redis refuses its note"
+                    );
+                }),
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "could not write down which list of partitions the gate works with");
+                }
+                Ok(Ok(())) | Err(_) => {}
             }
         };
         join_all(self.reached().map(|(own, redis)| tell(own, redis))).await;
