@@ -16,10 +16,10 @@ fn wanted(id: i64) -> Admission {
     }
 }
 
-/// How often the server was asked what it has replicated: the probe of the worker does so.
+/// How often the server was asked what it has replicated: the probe of the worker does so, by the command of its lanes.
 async fn looks(site: &Site) -> u64 {
     let stats = site.redis_says(&["INFO", "commandstats"]).await.as_string().unwrap_or_default();
-    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_info:calls=")?.split(',').next());
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_wait:calls=")?.split(',').next());
     calls.and_then(|calls| calls.parse().ok()).unwrap_or_default()
 }
 
@@ -49,7 +49,7 @@ async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
     }
     worker.says("nothing is handled until replicas have what was read: 0 of 1 replicas").await;
     let before = looks(&site).await;
-    until("it goes on asking", || async { looks(&site).await > before + 50 }).await;
+    until("it goes on asking", || async { looks(&site).await > before + 10 }).await;
     // Nor does somebody write them who runs them again.
     let replay = [
         "--set",
@@ -79,4 +79,48 @@ async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
     site.settled().await;
     assert_eq!(site.redis_says(&["XLEN", STREAM]).await.as_i64(), Some(4));
     assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_may_not_wait_for_replicas_says_so_and_ends() {
+    let site = Site::open().await;
+    site.load(7, 10).await;
+    site.add_users().await;
+    site.call("ACL SETUSER tidegate-worker -wait").await;
+    site.add_order(1, 1, 7).await;
+    let plan = site.worker("w").set("REDIS_URL", site.redis_url_of("tidegate-worker"));
+    let mut worker = plan.set("GATE_WAIT_REPLICAS", 1).set("GATE_WAIT_MS", 100).start();
+    assert_eq!(worker.ended().await.code(), Some(3), "{}", worker.log());
+    assert!(worker.log().contains("lacks the right +wait"), "{}", worker.log());
+    assert_eq!((site.orders().await.len(), site.pending().await), (0, 0), "nothing was read");
+    assert_eq!(site.open_entries().await, Some(1), "nor acknowledged");
+}
+
+/// The master keeps no append-only file, so no batch can be confirmed in one, whatever replicas have in memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_append_only_files_goes_on_until_they_have_what_was_read() {
+    let site = Site::open().await;
+    site.load(7, 10).await;
+    let port = site.redis.port().to_string();
+    let _replica =
+        RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start().expect("a replica");
+    until("the replica is there", || async { site.call("WAIT 1 1000").await.as_i64() == Some(1) }).await;
+    site.call("CONFIG SET appendonly no").await;
+    let plan = site.worker("w").set("GATE_WAIT_REPLICAS", 1).set("GATE_WAIT_MS", 100);
+    let worker = plan.set("GATE_WAIT_FOR", "file").set("WORKER_BACKOFF_MAX_MS", 200).start();
+    site.add_order(1, 1, 7).await;
+    worker.says("nothing is handled until replicas have what was read").await;
+    // A probe that passes where no batch does would end the outage, and the next batch begin it again.
+    let probes = || async {
+        let stats = site.redis_says(&["INFO", "commandstats"]).await.as_string().unwrap_or_default();
+        let names = ["cmdstat_xgroup|create:calls=", "cmdstat_xgroup:calls="];
+        let calls = stats
+            .lines()
+            .find_map(|line| names.iter().find_map(|name| line.strip_prefix(name))?.split(',').next());
+        calls.and_then(|calls| calls.parse::<u64>().ok()).unwrap_or_default()
+    };
+    let before = probes().await;
+    until("it goes on asking", || async { probes().await > before + 10 }).await;
+    assert!(!worker.log().contains("outage over"), "{}", worker.log());
+    assert!(site.orders().await.is_empty());
 }

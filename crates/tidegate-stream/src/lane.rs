@@ -20,7 +20,7 @@ use crate::{
     backoff::Backoff,
     breaker::Breaker,
     counters::Counters,
-    entry::EntryId,
+    entry::Entry,
     exclusive::{Exclusive, SharedGuard},
     handler::{Handler, Outage},
     lane_status::{Activity, LaneStatus},
@@ -266,15 +266,17 @@ impl<H: Handler> Lane<H> {
         StreamError::OtherServer("the connection was made anew while it was read".to_owned())
     }
 
-    /// Waits until replicas have what was read, where that is asked for.
-    async fn await_replicas(&self, last: EntryId) -> Result<(), Outage> {
-        let Some(wanted) = &self.settings.replicas else { return Ok(()) };
-        self.stream.await_replicas(&self.reader, last, wanted).await?;
+    /// Waits until replicas have what was read, where that is asked for. False: nothing of it is ours any more.
+    async fn await_replicas(&self, entries: &[Entry]) -> Result<bool, Outage> {
+        let Some(wanted) = self.settings.replicas.as_ref().filter(|_| !entries.is_empty()) else {
+            return Ok(true);
+        };
+        let is_ours = self.stream.await_replicas(&self.reader, entries, wanted).await?;
         // A new connection has written nothing, and WAIT is answered at once.
         if self.reader.has_reconnected() {
             return Err(self.made_anew().into());
         }
-        Ok(())
+        Ok(is_ours)
     }
 
     /// Waits until no other lane handles an entry alone.

@@ -125,7 +125,7 @@ pub use redis::{
     connect_pool, connect_reader, is_disk_full, readable,
 };
 pub use remove_consumers::ConsumerRemover;
-pub use replicas::{Confirmation, ConfirmedIn};
+pub use replicas::{Confirmation, ConfirmedIn, ReplicaProbe};
 pub use sentinel::Sentinels;
 pub use server_clock::ServerClock;
 pub use set_aside_notes::{NamedCause, SetAsideNote, SetAsideNotes};

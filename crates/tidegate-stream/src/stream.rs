@@ -251,18 +251,11 @@ impl Stream {
         Ok(id.ok_or_else(|| bad_reply("the id of an entry", &reply))?)
     }
 
-    /// Acknowledges entries, in one round trip. Returns how many were pending until now.
+    /// Acknowledges entries that this run of a server has handed over, in one round trip. Returns how many were pending until now.
     ///
     /// # Errors
-    /// When Redis does not answer; the entries may be acknowledged or not, and asking again does no harm.
-    pub async fn settle(&self, ids: &[EntryId]) -> Result<usize, StreamError> {
-        self.settle_of(&ServerRun::Any, ids).await
-    }
-
-    /// As [`Stream::settle`], for entries that this run of a server has handed over.
-    ///
-    /// # Errors
-    /// As [`Stream::settle`], and [`StreamError::OtherServer`].
+    /// When Redis does not answer; the entries may be acknowledged or not, and asking again does no harm. And
+    /// [`StreamError::OtherServer`].
     pub async fn settle_of(&self, run: &ServerRun, ids: &[EntryId]) -> Result<usize, StreamError> {
         let mut args: Vec<Value> = Vec::with_capacity(2 + ids.len());
         args.push(match run {
@@ -309,18 +302,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Copies an entry to the dead stream and acknowledges it. Returns false when it was not pending any more.
+    /// Copies an entry that this run of a server has handed over to the dead stream and acknowledges it. Returns false when it was
+    /// not pending any more.
     ///
     /// # Errors
-    /// When Redis does not answer or refuses; the entry is either buried or still pending, never both or none.
-    pub async fn bury(&self, entry: &Entry, death: &Death) -> Result<bool, StreamError> {
-        self.bury_of(&ServerRun::Any, entry, death).await
-    }
-
-    /// As [`Stream::bury`], for an entry that this run of a server has handed over.
-    ///
-    /// # Errors
-    /// As [`Stream::bury`], and [`StreamError::OtherServer`].
+    /// When Redis does not answer or refuses; the entry is either buried or still pending, never both or none. And
+    /// [`StreamError::OtherServer`].
     pub async fn bury_of(&self, run: &ServerRun, entry: &Entry, death: &Death) -> Result<bool, StreamError> {
         Ok(self.call_bury(entry, death, (None, run)).await? == 1)
     }
@@ -328,7 +315,7 @@ impl Stream {
     /// As [`Stream::bury_of`], for an entry whose payload goes from the one stream to the other within Redis.
     ///
     /// # Errors
-    /// As [`Stream::bury`].
+    /// As [`Stream::bury_of`].
     pub async fn bury_unread(
         &self,
         run: &ServerRun,

@@ -30,8 +30,8 @@ use tidegate_orders::{
     Announcer, Keys, Ledger, OrderCounters, OrderHandler, ResultsTrimmer, Sessions, worker_hands,
 };
 use tidegate_stream::{
-    Backoff, Breaker, Confirmation, ConsumerRemover, Counters, Lane, Outage, PauseSwitch, ServerClock,
-    SetAsideNotes, Stream, StreamInspector, Trimmer,
+    Backoff, Breaker, ConsumerRemover, Counters, Lane, Outage, PauseSwitch, ReplicaProbe, ServerClock,
+    SetAsideNotes, Stream, Trimmer,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -85,6 +85,7 @@ impl SharedMySql {
 #[derive(Debug)]
 pub struct Worker {
     name: Name,
+    replica_probe: Option<ReplicaProbe>,
     keys: Keys,
     pool: Pool,
     for_lookers: MySqlPool,
@@ -154,8 +155,7 @@ impl Worker {
             "worker started"
         );
 
-        let inspector = StreamInspector::new(self.pool.clone(), self.stream.names().clone());
-        let replicas = self.system.confirmation.as_ref().map(|wanted| (&inspector, wanted));
+        let replicas = self.replica_probe.as_ref().map(|probe| (&self.name, probe));
         let probe = || probe(&self.shard, &self.ledger, &self.stream, replicas);
         let backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         let remover =
@@ -234,12 +234,12 @@ async fn probe(
     shard: &Shard,
     ledger: &Ledger,
     stream: &Stream,
-    replicas: Option<(&StreamInspector, &Confirmation)>,
+    replicas: Option<(&Name, &ReplicaProbe)>,
 ) -> Result<(), Outage> {
     shard.probe(ledger).await?;
     stream.probe().await?;
     match replicas {
-        Some((inspector, wanted)) => inspector.replicas_have_all(wanted).await,
+        Some((name, probe)) => name.is_replicated(probe).await,
         None => Ok(()),
     }
 }

@@ -7,14 +7,15 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
-use tidegate_orders::{Announcer, Keys, OrderId, OrderStatus, keys::process_of};
-use tidegate_stream::{BuryReply, Death, EntryId, ServerRun, Stream, StreamInspector};
+use tidegate_orders::{Announcer, Keys, OrderId, OrderStatus, keys::process_of, wire::Message};
+use tidegate_stream::{BuryReply, Death, Entry, EntryId, ServerRun, Stream, StreamError};
 use tokio::time::timeout;
 
 use super::{Payload, PendingFilter, PendingReader, PendingView};
 use crate::{
     change::{End, Ending, InvalidInput, Job, Next, Plan, Progress, Report},
     connect,
+    entry_source::EntrySource,
     order_show::decided,
     settings::SystemSettings,
     text::counted,
@@ -67,9 +68,9 @@ pub struct BuryPlan {
     pub left: Vec<LeftEntry>,
     /// The filter chooses more than its limit.
     pub more: bool,
-    /// Of the server that all this was read from.
+    /// The server that all this was read from.
     #[serde(skip)]
-    run: ServerRun,
+    source: EntrySource,
 }
 
 /// An entry that is left as it is.
@@ -146,7 +147,6 @@ pub struct PendingBurial<'a> {
     settings: &'a SystemSettings,
     request: BuryRequest,
     stream: Stream,
-    inspector: StreamInspector,
     keys: Keys,
     announcer: Announcer,
 }
@@ -163,10 +163,9 @@ impl<'a> PendingBurial<'a> {
     ) -> Result<Self, InvalidInput> {
         request.check()?;
         let stream = Stream::new(redis.clone(), settings.stream_names());
-        let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
         let announcer = connect::announcer(settings, redis, mysql);
         let keys = Keys::new(settings.keys.clone());
-        Ok(Self { redis, mysql, settings, request, stream, inspector, keys, announcer })
+        Ok(Self { redis, mysql, settings, request, stream, keys, announcer })
     }
 
     /// Reads what is meant, and what MySQL says of it.
@@ -175,8 +174,8 @@ impl<'a> PendingBurial<'a> {
     /// When a store does not answer, or the key holds no stream.
     pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<BuryPlan> {
         let reader = PendingReader::open(self.redis, self.settings).await?;
-        let mut plan =
-            BuryPlan { bury: Vec::new(), left: Vec::new(), more: false, run: reader.run().clone() };
+        let source = EntrySource { inspector: reader.inspector().clone(), run: reader.run().clone() };
+        let mut plan = BuryPlan { bury: Vec::new(), left: Vec::new(), more: false, source };
         let mut chosen = Vec::new();
         match &self.request.entries {
             PendingChoice::Filter(filter) => {
@@ -217,7 +216,7 @@ impl<'a> PendingBurial<'a> {
                 if job.is_stopped() {
                     return Ok(End::Stopped);
                 }
-                match self.bury(&plan.run, pending, &decided).await? {
+                match self.bury(&plan.source, pending, &decided).await? {
                     None => report.buried.push(pending.entry.clone()),
                     Some(why) => report.left.push(LeftEntry { entry: pending.entry.clone(), why }),
                 }
@@ -230,7 +229,7 @@ impl<'a> PendingBurial<'a> {
     /// Buries one. Some: why not.
     async fn bury(
         &self,
-        run: &ServerRun,
+        source: &EntrySource,
         pending: &PendingView,
         decided: &HashMap<OrderId, OrderStatus>,
     ) -> anyhow::Result<Option<LeftReason>> {
@@ -238,20 +237,42 @@ impl<'a> PendingBurial<'a> {
             return Ok(Some(why));
         }
         let Ok(id) = pending.entry.parse() else { return Ok(Some(LeftReason::Gone)) };
-        let entry = self.inspector.entry(&self.inspector.names().stream, id).await;
-        let Some(entry) = entry.with_context(|| format!("Failed to read {id}"))? else {
+        let Some(entry) =
+            self.read(source, id, pending).await.with_context(|| format!("Failed to read {id}"))?
+        else {
             return Ok(Some(LeftReason::Gone));
         };
         let death = Death { reason: BY_OPERATOR, error: self.request.why.clone() };
         // Told before: after it, nobody has the entry in hand. If its consumer lives after all, what it says counts more.
         self.announcer.announce_burial(self.keys.fields(), &entry, BY_OPERATOR).await?;
         let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
-        let reply = self.stream.bury_of_dead(run, &entry, &death, &pending.consumer, heartbeat).await;
+        let reply = self.stream.bury_of_dead(&source.run, &entry, &death, &pending.consumer, heartbeat).await;
         Ok(match reply.with_context(|| format!("Failed to bury {}", pending.entry))? {
             BuryReply::Buried => None,
             BuryReply::Settled => Some(LeftReason::NotPending),
             BuryReply::InHand => Some(LeftReason::InHand),
         })
+    }
+
+    /// Reads an entry again. A server that was promoted since the plan may have given its id to the order of another buyer.
+    async fn read(
+        &self,
+        source: &EntrySource,
+        id: EntryId,
+        planned: &PendingView,
+    ) -> Result<Option<Entry>, StreamError> {
+        let inspector = &source.inspector;
+        let Some(entry) = inspector.entry(&inspector.names().stream, id).await? else { return Ok(None) };
+        let order = match self.keys.fields().decode_message(&entry) {
+            Ok(Message::Order(order)) => Some(order.id),
+            _ => None,
+        };
+        // Over the same connection, and after the entry: this run is the one that it came from.
+        let is_same = source.run == ServerRun::Any || inspector.server_run().await? == source.run;
+        if is_same && order == planned.order.as_ref().map(|order| order.id) {
+            return Ok(Some(entry));
+        }
+        Err(StreamError::OtherServer("plan the burial again".to_owned()))
     }
 
     async fn decided(&self, entries: &[PendingView]) -> anyhow::Result<HashMap<OrderId, OrderStatus>> {

@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, MySqlPool};
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_operations::audit::{AuditReport, VoucherAudit, audit};
 use tidegate_orders::{KeyTemplates, Keys, schema};
-use tidegate_stream::{Death, Entry, EntryId, RedisSettings, Stream, StreamNames, connect_pool};
+use tidegate_stream::{Death, Entry, EntryId, RedisSettings, ServerRun, Stream, StreamNames, connect_pool};
 
 const VOUCHER: i64 = 10;
 
@@ -114,7 +114,7 @@ impl World {
         let entry = Entry { id: entry, fields: fields.collect() };
         let death = Death { reason: "test", error: "a test".into() };
         let stream = Stream::new(self.redis.clone(), self.names.clone());
-        anyhow::ensure!(stream.bury(&entry, &death).await?, "it was not pending");
+        anyhow::ensure!(stream.bury_of(&ServerRun::Any, &entry, &death).await?, "it was not pending");
         Ok(())
     }
 

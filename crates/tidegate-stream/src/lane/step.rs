@@ -61,8 +61,8 @@ impl<H: Handler> Lane<H> {
         self.acknowledge_gone(&delivery.gone, &mut step.report).await?;
         self.bury_large(&delivery.large, step).await?;
         let entries = delivery.entries.as_slice();
-        if let Some(last) = entries.last() {
-            self.await_replicas(last.id).await?;
+        if !self.await_replicas(entries).await? {
+            return self.let_go(entries).await;
         }
         let outcomes = self.handle(entries).await;
         let settling = match &outcomes {
@@ -81,6 +81,18 @@ impl<H: Handler> Lane<H> {
         }
         outcomes?;
         settling.and_then(|settling| settling.outage).map_or(Ok(()), Err)
+    }
+
+    /// All of a batch is others' now, or was deleted. That is no outage; what is pending for this consumer is found by the next look
+    /// at its own.
+    async fn let_go(&self, entries: &[Entry]) -> Result<(), Outage> {
+        let ids: Vec<EntryId> = entries.iter().map(|entry| entry.id).collect();
+        self.stream.set_aside(self.reader.consumer(), &ids).await?;
+        tracing::info!(
+            size = ids.len(),
+            "a batch was dropped: its consumer has none of its entries any more"
+        );
+        Ok(())
     }
 
     /// Comes first, so that it is told once, however often the rest has to be handled.

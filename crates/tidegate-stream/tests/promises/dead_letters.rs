@@ -57,7 +57,7 @@ async fn a_dead_letter_holds_the_entry_byte_for_byte_and_says_why_who_how_often_
     let _again: Value = rig.call("XREADGROUP GROUP g1 c1 COUNT 1 STREAMS s 0").await;
     let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
     let before = now_ms();
-    assert!(rig.stream.bury(&entry, &death()).await.unwrap());
+    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
     let after = now_ms();
     assert_eq!(rig.pending().await, 0);
 
@@ -80,7 +80,7 @@ async fn an_entry_with_more_fields_than_a_script_can_pass_on_is_kept_whole() {
     let fields: Fields =
         (0..10_000).map(|at| (format!("field {at}").into(), all_bytes[at % 256..].to_vec().into())).collect();
     let entry = delivered(&rig, &fields).await;
-    assert!(rig.stream.bury(&entry, &death()).await.unwrap());
+    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
     assert_eq!(rig.pending().await, 0);
 
     let letter = letter(&rig).await;
@@ -108,7 +108,7 @@ async fn a_letter_is_read_back_as_the_entry_was_whatever_its_fields_are_called()
     ] {
         let rig = Rig::start().await;
         let entry = delivered(&rig, &fields).await;
-        assert!(rig.stream.bury(&entry, &death()).await.unwrap());
+        assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
         let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
         let last = inspector.last_id("s.dead").await.unwrap();
         let letter = Letter::parse(inspector.entry("s.dead", last).await.unwrap().unwrap());
@@ -125,8 +125,8 @@ async fn a_letter_is_read_back_as_the_entry_was_whatever_its_fields_are_called()
 async fn what_is_buried_twice_lies_there_once() {
     let rig = Rig::start().await;
     let entry = delivered(&rig, &vec![("a".into(), "1".into())]).await;
-    assert!(rig.stream.bury(&entry, &death()).await.unwrap());
-    assert!(!rig.stream.bury(&entry, &death()).await.unwrap());
+    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
+    assert!(!rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
     assert_eq!(rig.call::<usize>("XLEN s.dead").await, 1);
 }
 
@@ -134,8 +134,8 @@ async fn what_is_buried_twice_lies_there_once() {
 async fn what_was_settled_elsewhere_is_not_buried() {
     let rig = Rig::start().await;
     let entry = delivered(&rig, &vec![("a".into(), "1".into())]).await;
-    assert_eq!(rig.stream.settle(&[entry.id]).await.unwrap(), 1);
-    assert!(!rig.stream.bury(&entry, &death()).await.unwrap());
+    assert_eq!(rig.stream.settle_of(&ServerRun::Any, &[entry.id]).await.unwrap(), 1);
+    assert!(!rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
     assert_eq!(rig.call::<usize>("EXISTS s.dead").await, 0);
 }
 
@@ -164,7 +164,7 @@ async fn what_was_trimmed_after_reading_is_buried_whole() {
     let fields: Fields = vec![("a".into(), "1".into())];
     let entry = delivered(&rig, &fields).await;
     let _trimmed: Value = rig.call("XTRIM s MAXLEN 0").await;
-    assert!(rig.stream.bury(&entry, &death()).await.unwrap());
+    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
     assert_eq!(letter(&rig).await[..1], fields);
     assert_eq!(rig.pending().await, 0);
 }

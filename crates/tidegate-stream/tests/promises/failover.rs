@@ -162,3 +162,27 @@ async fn entries_are_handled_only_once_a_replica_has_them() {
     assert_eq!(handler.ids().len(), 4, "each once");
     lane.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_others_have_by_now_is_no_outage() {
+    let rig = Rig::start().await;
+    let port = rig.redis.port().to_string();
+    let _replica = RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start().unwrap();
+    let first = rig.add(1).await[0];
+    eventually("the replica is there", async || rig.call::<i64>("WAIT 1 1000").await == 1).await;
+    let wanted =
+        Confirmation { replicas: 1.try_into().unwrap(), within: ms(5_000), place: ConfirmedIn::Memory };
+    let handler = RecordingHandler::done();
+    // It has read its batch, and is about to ask for replicas, when somebody else takes that.
+    let asks = rig.reads.hold_when("EVALSHA");
+    let lane = rig.run("c1", &handler, LaneSettings { replicas: Some(wanted), ..settings() }).await;
+    asks.reached().await.unwrap();
+    let _claimed: fred::types::Value = rig.call(&format!("XCLAIM s g1 other 0 {first}")).await;
+    asks.release();
+    let second = rig.add(1).await[0];
+    handler.until_seen(1).await;
+    assert_eq!(handler.ids(), [second], "what another has, it leaves to that one");
+    assert!(rig.breaker.outages().is_empty(), "{:?}", rig.breaker.outages());
+    eventually("its own is settled", async || rig.pending().await == 1).await;
+    lane.stop().await;
+}

@@ -12,7 +12,8 @@ use tidegate_operations::{
 use tidegate_orders::{Gate, Keys, OrderCounters, OrderHandler, ResultsTrimmer, UserLocks, gate::SoldOut};
 use tidegate_stream::{
     Backoff, Breaker, Counters, Exclusive, Failover, GroupState, Lane, LaneSettings, Leases, PauseSwitch,
-    Reader, RedisError, SharedReader, Stream, StreamInspector, StreamNames, connect_reader, count_reconnects,
+    Reader, RedisError, ReplicaProbe, SharedReader, Stream, StreamInspector, StreamNames, connect_reader,
+    count_reconnects,
 };
 use tokio::{sync::Semaphore, time::sleep};
 
@@ -42,6 +43,7 @@ impl Worker {
         let (pool, stream) =
             patiently(worker, is_another_list, async || open_stream(system, &names).await).await?;
         patiently(worker, is_a_no, async || partition_list::keep(system, &pool).await).await?;
+        let replica_probe = patiently(worker, is_a_no, async || replica_probe(system).await).await?;
         let shard = Shard::new(system, mysql.for_lookers.clone());
         shard.refuse_another().await?;
         let leases = Leases::new(pool.clone());
@@ -107,6 +109,7 @@ impl Worker {
         }
         Ok(Self {
             name,
+            replica_probe,
             keys,
             results_trimmer: ResultsTrimmer::new(
                 pool.clone(),
@@ -189,6 +192,20 @@ fn is_a_no(error: &anyhow::Error) -> bool {
     let of_client = error.downcast_ref::<fred::error::Error>().cloned().map(RedisError::from);
     let of_redis = of_client.or_else(|| error.downcast_ref().cloned());
     of_redis.is_none_or(|error| error.is_refusal())
+}
+
+/// What asks whether replicas have what is written, where that is asked for.
+async fn replica_probe(system: &SystemSettings) -> anyhow::Result<Option<ReplicaProbe>> {
+    let Some(wanted) = system.confirmation else { return Ok(None) };
+    let probe = ReplicaProbe::new(connect_reader(&system.redis.connection()).await?, wanted)?;
+    match probe.missing_right().await? {
+        None => Ok(Some(probe)),
+        Some(right) => anyhow::bail!(
+            "the Redis user of this worker lacks the right {right}, without which no order is written while gate.wait_replicas is above \
+             0. Type `ACL SETUSER NAME {right}` on every server, and add it to the aclfile (config/redis-users.acl); or set \
+             gate.wait_replicas to 0 for the workers"
+        ),
+    }
 }
 
 async fn open_stream(system: &SystemSettings, names: &StreamNames) -> anyhow::Result<(Pool, Stream)> {

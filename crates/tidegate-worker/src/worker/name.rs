@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
 use tidegate_orders::event::KNOWS_EVENTS;
-use tidegate_stream::Leases;
+use tidegate_stream::{Leases, Outage, ReplicaProbe};
 use tokio::time::sleep;
 
 /// Stands in a token before the milliseconds for which each heartbeat of its process lasts.
@@ -124,6 +124,11 @@ impl Name {
     /// Renews the name. False when another process holds it.
     async fn beat(&self) -> fred::prelude::FredResult<bool> {
         Ok(self.leases.take(vec![self.key.clone()], &self.token, self.ttl).await?.is_empty())
+    }
+
+    /// Whether replicas have all that is written by now. Renews the name for that.
+    pub async fn is_replicated(&self, probe: &ReplicaProbe) -> Result<(), Outage> {
+        probe.replicas_have_all(self.key.clone(), &self.token, self.ttl).await
     }
 
     /// Renews the name for ever; returns when another process has taken it, which happens only when this one
