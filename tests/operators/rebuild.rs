@@ -66,6 +66,12 @@ fn of_voucher(report: &Json, voucher: usize) -> Json {
     report["vouchers"][voucher].clone()
 }
 
+/// What MySQL says of the journal of a voucher.
+async fn noted(site: &Site, voucher: i64) -> Option<i64> {
+    let column = "SELECT CAST(keeps_journal AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
+    sqlx::query_scalar(column).bind(voucher).fetch_one(&site.pool).await.expect("MySQL answers")
+}
+
 /// What the tutorial's own script does: it keeps no journal.
 async fn buy_by_the_tutorials_script(site: &Site, order: i64) {
     let user = order.to_string();
@@ -111,17 +117,57 @@ async fn a_worker_that_finds_a_journal_complete_notes_it_in_mysql() {
     let site = Site::open().await;
     let program = program(&site);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
-    let noted = || async {
-        let column = "SELECT CAST(keeps_journal AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = 7";
-        sqlx::query_scalar::<_, Option<i64>>(column).fetch_one(&site.pool).await.expect("MySQL answers")
-    };
+    for voucher in [5, 6] {
+        program.run(&format!("voucher load --voucher {voucher} --stock 10")).expect(0);
+    }
     // As a voucher has it that was loaded before there was this column.
-    assert_eq!(noted().await, Some(1), "a load notes it");
+    assert_eq!(noted(&site, 7).await, Some(1), "a load notes it");
     sql(&site, "UPDATE tb_seckill_voucher SET keeps_journal = NULL").await;
+    // A rebuild called it complete, of whatever sale; and something that keeps no journal sells.
+    let complete = r#"{"action":"complete","by":"rebuild","timestamp":1}"#;
+    site.redis_says(&["HSET", "seckill:journal:5", COMPLETE, complete]).await;
+    site.redis_says(&["INCRBY", "seckill:stock:6", "-1"]).await;
     let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).start();
-    until("it is noted", || async { noted().await == Some(1) }).await;
+    until("it is noted", || async { noted(&site, 7).await == Some(1) }).await;
+    assert_eq!((noted(&site, 5).await, noted(&site, 6).await), (None, None));
     assert!(worker.stop().await.success());
+    sql(&site, "UPDATE tb_seckill_voucher SET keeps_journal = 0 WHERE voucher_id = 6").await;
     program.run("audit").expect(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuild_goes_by_the_keys_that_are_there_where_mysql_does_not_say_what_sells_a_voucher() {
+    let site = Site::open().await;
+    let program = program(&site);
+    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    program.run("voucher load --voucher 7 --stock 10 --no-journal").expect(0);
+    buy_by_the_tutorials_script(&site, 1).await;
+    site.settled().await;
+    sql(&site, "UPDATE tb_seckill_voucher SET keeps_journal = NULL").await;
+    let rebuild = || program.run("rebuild --voucher 7 --yes").expect(0).stdout;
+    let type_it = |keeps| {
+        format!(
+            "type UPDATE tb_seckill_voucher SET keeps_journal = {keeps} WHERE voucher_id = 7 in MySQL, and rebuild"
+        )
+    };
+    let said = rebuild();
+    assert!(
+        said.contains("without a complete journal, as it was before") && said.contains(&type_it(1)),
+        "{said}"
+    );
+    assert!(!site.journal(7).await.contains_key(COMPLETE));
+
+    site.redis_says(&["DEL", "seckill:stock:7", "seckill:journal:7", "seckill:order:7"]).await;
+    for _ in ["of an empty Redis", "of what a rebuild left"] {
+        let said = rebuild();
+        assert!(said.contains("as nobody noted otherwise") && said.contains(&type_it(0)), "{said}");
+        assert!(site.journal(7).await.contains_key(COMPLETE));
+    }
+    sql(&site, "UPDATE tb_seckill_voucher SET keeps_journal = 0").await;
+    let said = rebuild();
+    assert!(said.contains("because its producers keep none") && !said.contains("UPDATE"), "{said}");
+    assert!(!site.journal(7).await.contains_key(COMPLETE));
+    assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -367,12 +367,76 @@ async fn orders_that_came_by_xadd_alone_are_named_by_their_usual_cause_and_a_rep
         );
         assert!(!said.contains("went back in time"), "{said}");
     }
-    // A repair of this voucher alone clears what it mended, at once.
-    program.run(&format!("reconcile --repair --voucher {VOUCHER} --yes")).expect(0);
+    // A repair of all vouchers clears what it mended, at once.
+    program.run("reconcile --repair --yes").expect(0);
     for line in ["status", "doctor"] {
         let said = program.run(line).expect(0).stdout;
         assert!(!said.contains("not_admitted"), "{said}");
     }
     program.run("reconcile").expect(0);
     assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_of_one_voucher_leaves_the_remark_about_another() {
+    let site = Site::open().await;
+    let (program, worker) = (program(&site), site.worker("w").start());
+    for voucher in [VOUCHER, 22] {
+        program.run(&format!("voucher load --voucher {voucher} --stock 100")).expect(0);
+    }
+    let append = async |orders: std::ops::RangeInclusive<i64>, voucher| {
+        for order in orders {
+            site.add_order(order, 500 + order, voucher).await;
+        }
+        site.settled().await;
+    };
+    append(1..=3, VOUCHER).await;
+    program.run("reconcile").expect(1);
+    // As many of another voucher, since the comparison.
+    append(4..=6, 22).await;
+    let kept = || program.run("status --json").json()["reconciled"].clone();
+    let before = kept();
+    assert_eq!(before["counts"], json!({ "not_admitted": 3 }), "{before}");
+
+    let repaired = program.run("reconcile --repair --voucher 22 --yes").expect(0);
+    assert!(repaired.stderr.contains("until all is compared: tidegate reconcile"), "{repaired:#?}");
+    assert_eq!(kept(), before, "what is kept tells of the voucher that was not mended");
+    assert!(program.run("status").stdout.contains("(not_admitted: 3)"));
+    program.run("reconcile --repair --since -1h --yes").expect(0);
+    assert_eq!(kept(), before, "a look at new orders only knows nothing of the others");
+
+    append(7..=7, VOUCHER).await;
+    program.run("reconcile --repair --yes").expect(0);
+    assert_eq!(kept()["counts"], json!({}));
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_goes_on_without_the_right_to_the_counters_of_order_ids_and_names_it() {
+    let site = Site::open().await;
+    let (owner, worker) = (program(&site), site.worker("w").start());
+    owner.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
+    site.add_order(1, 501, VOUCHER).await;
+    site.settled().await;
+    // As the users of earlier versions.
+    let user = "repairer on >CHANGE-ME ~seckill:* ~stream.orders* ~lock:order:* ~tidegate:* +@all";
+    site.call(&format!("ACL SETUSER {user}")).await;
+    let redis = site.redis_url_of("repairer");
+    let repairer = Program::with_flags(&["--redis-url", &redis, "--mysql-url", &site.mysql.url()]);
+    let repaired = repairer.run("reconcile --repair --yes").stdout;
+    assert_eq!(
+        repaired.matches("Allow this user of Redis the pattern ~icr:order:*").count(),
+        1,
+        "{repaired}"
+    );
+    owner.run("reconcile").expect(0);
+
+    site.add_order(2, 502, VOUCHER).await;
+    site.settled().await;
+    let plan = site.worker("v").set("REDIS_URL", redis).set("RECONCILE_EVERY_S", 1);
+    let mending = plan.set("RECONCILE_REPAIR", "yes").start();
+    mending.says("mended what both stores differed in").await;
+    mending.says("Allow this user of Redis the pattern ~icr:order:*").await;
+    owner.run("reconcile").expect(0);
+    assert!(mending.stop().await.success() && worker.stop().await.success());
 }

@@ -14,7 +14,7 @@ use sqlx::MySqlPool;
 use tidegate_orders::{
     FleetMark, Keys, MarkState,
     fleet_mark::Marks,
-    unpaid_orders::{self, SUMMED_UP, UnpaidSummary},
+    unpaid_orders::{self, Assigned, SUMMED_UP, UnpaidSummary},
 };
 use tokio::time::Instant;
 
@@ -26,6 +26,27 @@ use crate::{
     settings::SystemSettings,
     within::{in_session, in_time, until},
 };
+
+/// Orders that have to be paid in time say in MySQL which partition lets them expire. As many steps as it takes, each with its own
+/// time. False: told to stop before the end.
+///
+/// # Errors
+/// When MySQL does not answer; the same again goes on.
+pub(crate) async fn assign_partitions(
+    mysql: &MySqlPool,
+    settings: &SystemSettings,
+    is_stopped: impl Fn() -> bool,
+) -> anyhow::Result<bool> {
+    while !is_stopped() {
+        let assigned = in_session(mysql, settings.mysql.statement_timeout, async |session| {
+            Ok(unpaid_orders::assign(session, settings.partition()).await?)
+        });
+        if assigned.await.context("Failed to note the partitions of unpaid orders")? == Assigned::All {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 /// The page of the runbook for [`MarkState::RedisWentBack`] and [`MarkState::MySqlWentBack`].
 pub const WENT_BACK: &str = "docs/runbook/store-went-back.md";

@@ -202,20 +202,6 @@ impl Reconciled {
         )
     }
 
-    /// Takes into account that some vouchers were mended and looked at again: what they differed in before, and differ in now.
-    pub fn correct(&mut self, before: &BTreeMap<DifferenceKind, u64>, now: &BTreeMap<DifferenceKind, u64>) {
-        for kind in DifferenceKind::ALL {
-            let of = |counts: &BTreeMap<DifferenceKind, u64>| counts.get(&kind).copied().unwrap_or(0);
-            let left = self.count(kind).saturating_sub(of(before)).saturating_add(of(now));
-            for counts in [&mut self.counts, &mut self.standing] {
-                let known = counts.remove(kind.word());
-                if left > 0 && (known.is_some() || of(now) > 0) {
-                    counts.insert(kind.word().to_owned(), left);
-                }
-            }
-        }
-    }
-
     /// What somebody should know of it, in a sentence without its full stop; None: both sides agreed.
     #[must_use]
     pub fn sentence(&self) -> Option<String> {
@@ -256,25 +242,6 @@ mod tests {
         assert!(!both.contains("XADD"), "{both}");
         let unread = found(&[], 1).sentence().unwrap();
         assert!(unread.starts_with("the books of 1 voucher could not"), "{unread}");
-    }
-
-    #[test]
-    fn what_was_mended_is_not_told_any_more_and_what_was_not_looked_at_stays() {
-        let counts = |counts: &[(DifferenceKind, u64)]| counts.iter().copied().collect::<BTreeMap<_, _>>();
-        let words = |counts: &[(&str, u64)]| -> BTreeMap<String, u64> {
-            counts.iter().map(|(word, count)| ((*word).to_owned(), *count)).collect()
-        };
-        let mut kept = Reconciled {
-            counts: words(&[("not_admitted", 5), ("lost_order", 2), ("not_barred", 1)]),
-            standing: words(&[("not_admitted", 5), ("lost_order", 2)]),
-            ..Reconciled::default()
-        };
-        kept.correct(
-            &counts(&[(DifferenceKind::NotAdmitted, 3), (DifferenceKind::LostOrder, 2)]),
-            &counts(&[(DifferenceKind::LostOrder, 1)]),
-        );
-        assert_eq!(kept.counts, words(&[("not_admitted", 2), ("lost_order", 1), ("not_barred", 1)]));
-        assert_eq!(kept.standing, words(&[("not_admitted", 2), ("lost_order", 1)]));
     }
 
     #[test]

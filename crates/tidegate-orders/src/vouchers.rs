@@ -406,28 +406,45 @@ pub async fn keeps_journal(pool: &MySqlPool, voucher: VoucherId) -> Result<Optio
     Ok(noted.flatten().map(|keeps| keeps != 0))
 }
 
+/// Those of these vouchers of which nobody has noted whether a journal is kept.
+///
+/// # Errors
+/// As [`find`].
+pub async fn without_journal_note(
+    pool: &MySqlPool,
+    vouchers: &[VoucherId],
+) -> Result<Vec<VoucherId>, VoucherError> {
+    let mut found = Vec::new();
+    for vouchers in vouchers.chunks(500) {
+        let sql = format!(
+            "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher \
+             WHERE voucher_id IN ({}) AND keeps_journal IS NULL",
+            listed(vouchers)
+        );
+        let ids: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_all(pool).await?;
+        found.extend(vouchers.iter().filter(|voucher| ids.contains(&voucher.get())));
+    }
+    Ok(found)
+}
+
 /// Notes that the journals of these vouchers were found complete, unless something is noted already.
 ///
 /// # Errors
 /// As [`find`].
 pub async fn note_complete_journals(pool: &MySqlPool, vouchers: &[VoucherId]) -> Result<(), VoucherError> {
     for vouchers in vouchers.chunks(500) {
-        let ids: Vec<String> = vouchers.iter().map(VoucherId::to_string).collect();
-        let ids = ids.join(",");
-        let unnoted = format!(
-            "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher \
-             WHERE voucher_id IN ({ids}) AND keeps_journal IS NULL LIMIT 1"
+        let note = format!(
+            "UPDATE tb_seckill_voucher SET keeps_journal = 1 WHERE voucher_id IN ({}) AND keeps_journal IS NULL",
+            listed(vouchers)
         );
-        let unnoted: Option<i64> =
-            sqlx::query_scalar(AssertSqlSafe(unnoted)).persistent(false).fetch_optional(pool).await?;
-        if unnoted.is_some() {
-            let note = format!(
-                "UPDATE tb_seckill_voucher SET keeps_journal = 1 WHERE voucher_id IN ({ids}) AND keeps_journal IS NULL"
-            );
-            sqlx::query(AssertSqlSafe(note)).persistent(false).execute(pool).await?;
-        }
+        sqlx::query(AssertSqlSafe(note)).persistent(false).execute(pool).await?;
     }
     Ok(())
+}
+
+/// Their ids, as SQL lists them.
+fn listed(vouchers: &[VoucherId]) -> String {
+    vouchers.iter().map(VoucherId::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// All vouchers of a partition that are delisted.

@@ -5,6 +5,8 @@
 //! entry that waits to be handled, and about 100 for each dead letter. Where more is different, it goes through both sides again
 //! in parts.
 
+mod journals;
+
 use std::{
     collections::{BTreeMap, HashSet},
     time::Instant,
@@ -12,7 +14,7 @@ use std::{
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_operations::{change::Job, pace::Pace};
+use tidegate_operations::{change::Job, pace::Pace, reconciled::Reconciled};
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     gate::{ChangeState, GateError, RepairGuard, StockChange},
@@ -53,6 +55,14 @@ pub struct LookRequest {
     pub since_ms: Option<i64>,
     /// How fast.
     pub pace: Pace,
+}
+
+impl LookRequest {
+    /// All vouchers and all of their orders are looked at.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.vouchers.is_empty() && self.since_ms.is_none()
+    }
 }
 
 /// Compares both sides.
@@ -143,6 +153,26 @@ impl Looker {
             vouchers: tally.into_looks(books),
             counters_not_compared,
         })
+    }
+
+    /// After a repair: looks once more, so that `status`, `top` and `doctor` tell no more of what was mended. `before` was kept
+    /// before the repair, and before the look that it went by: what one comparison saw alone does not stand. False: only a part is
+    /// looked at, which knows nothing of the rest, so what is kept stays as it is.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub async fn keep_mended(&self, before: Option<Reconciled>, job: &Job) -> Result<bool, LookError> {
+        if !self.request.is_whole() {
+            return Ok(false);
+        }
+        let mut now = self.look(job, |_| {}).await?.outcome(before);
+        let Stores { redis, keys, .. } = &self.stores;
+        if let Some(kept) = Reconciled::read(redis, keys).await? {
+            // Others note these at any time.
+            (now.removed, now.folded_before_ms) = (kept.removed, kept.folded_before_ms);
+        }
+        now.write(redis, keys).await?;
+        Ok(true)
     }
 
     /// Only orders since some moment are compared.

@@ -15,6 +15,12 @@ pub(crate) async fn in_mysql(mysql: &MySqlPool, keys: &Keys) -> anyhow::Result<K
     known.context("Failed to read the order ids of today in MySQL")
 }
 
+/// Redis refuses it, because its user may not touch the counters.
+pub(crate) fn is_no_right(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<fred::error::Error>());
+    causes.any(|cause| cause.details().contains("NOPERM"))
+}
+
 /// Raises the counters above all ids that are known. None is ever lowered.
 pub(crate) async fn raise(
     known: &KnownSequences,

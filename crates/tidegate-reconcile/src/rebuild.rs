@@ -39,7 +39,7 @@ use self::{backlog::Backlog, workers::Waited};
 use crate::{LEASE_WAS_LOST, ReconcilerLease, order_ids};
 
 /// Who makes notes.
-const BY: &str = "rebuild";
+pub(crate) const BY: &str = "rebuild";
 
 /// What is to be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

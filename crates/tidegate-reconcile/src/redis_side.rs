@@ -18,7 +18,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError, StreamInspector};
 
-use crate::{in_flight::Places, table::hash_of_id};
+use crate::{in_flight::Places, rebuild, table::hash_of_id};
 
 /// Fields, members and entries a page.
 const PAGE: u16 = 1_000;
@@ -34,6 +34,31 @@ pub(crate) struct RedisSide<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) inspector: &'a StreamInspector,
     pub(crate) keys: &'a Keys,
+}
+
+/// Who called a journal complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CompletedBy {
+    /// It is not complete.
+    Nobody,
+    /// A load of the voucher: whoever typed it knows what sells it.
+    Load,
+    /// A rebuild, which does not know what sells it.
+    Rebuild,
+}
+
+impl CompletedBy {
+    /// By the note that says that the journal is complete.
+    fn of(note: &[u8]) -> Self {
+        match JournalEntry::parse(note) {
+            Some(note) if is_of_rebuild(&note) => Self::Rebuild,
+            _ => Self::Load,
+        }
+    }
+}
+
+fn is_of_rebuild(note: &JournalEntry) -> bool {
+    note.by.as_deref() == Some(rebuild::BY)
 }
 
 /// A dead letter that holds an order.
@@ -179,11 +204,19 @@ impl RedisSide<'_> {
 
     /// Since when the journal is complete, where a load made it so: it does not hold what was sold before.
     pub(crate) async fn complete_since(&self, voucher: VoucherId) -> Result<i64, StreamError> {
+        let note = self.complete_note(voucher).await?.and_then(|note| JournalEntry::parse(&note));
+        Ok(note.filter(|note| !is_of_rebuild(note)).and_then(|note| note.at_ms).unwrap_or(0))
+    }
+
+    /// Who called the journal complete.
+    pub(crate) async fn completed_by(&self, voucher: VoucherId) -> Result<CompletedBy, StreamError> {
+        let note = self.complete_note(voucher).await?;
+        Ok(note.map_or(CompletedBy::Nobody, |note| CompletedBy::of(&note)))
+    }
+
+    async fn complete_note(&self, voucher: VoucherId) -> Result<Option<Bytes>, StreamError> {
         let key = self.keys.journal(voucher);
-        let note: Option<Bytes> =
-            self.pool.hget(&key, COMPLETE).await.map_err(|error| naming(&key, error))?;
-        let note = note.and_then(|note| JournalEntry::parse(&note));
-        Ok(note.filter(|note| note.by.as_deref() != Some("rebuild")).and_then(|note| note.at_ms).unwrap_or(0))
+        Ok(self.pool.hget(&key, COMPLETE).await.map_err(|error| naming(&key, error))?)
     }
 
     /// Whether the stream holds the entry with which this order was admitted at that time. On a busy machine, the entry's id may

@@ -7,13 +7,9 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
-use tidegate_orders::{
-    FleetMark, Keys, MarkState,
-    fleet_mark::Marks,
-    unpaid_orders::{self, Assigned},
-};
+use tidegate_orders::{FleetMark, Keys, MarkState, fleet_mark::Marks, unpaid_orders};
 
-use super::ExpirationsView;
+use super::{ExpirationsView, assign_partitions};
 use crate::{
     change::{Next, Plan, Report},
     settings::SystemSettings,
@@ -81,8 +77,8 @@ pub async fn run(
     mysql: &MySqlPool,
 ) -> anyhow::Result<ExpirationsReport> {
     let mark = FleetMark::new(redis.clone(), &Keys::new(settings.keys.clone()), &settings.stream.name);
+    assign_partitions(mysql, settings, || false).await?;
     let renewed = in_session(mysql, PATIENCE, async |session| {
-        while unpaid_orders::assign(session, settings.partition()).await? == Assigned::Some {}
         // Before anything expires: what was on its way may have been lost with the store that went back.
         unpaid_orders::ask_at_once(session, settings.partition()).await?;
         Ok(mark.renew(session).await?)

@@ -6,11 +6,10 @@ use tidegate_orders::{
     VoucherId,
     gate::{ArriveReply, DepartReply},
     order_id::counter::KnownSequences,
-    unpaid_orders::{self, Assigned},
 };
 
 use super::{PartitionChange, places::Place, report::ChangeReport};
-use crate::{change::Job, connect, within::in_session};
+use crate::{change::Job, connect, expirations::assign_partitions};
 
 /// How often a copy is begun anew that Redis has lost a part of.
 const TRIES: u32 = 3;
@@ -19,7 +18,8 @@ impl PartitionChange {
     /// False: told to stop before the end.
     pub(super) async fn move_sales(&self, report: &mut ChangeReport, job: &Job) -> anyhow::Result<bool> {
         self.raise_counters(report).await?;
-        if !self.assign_unpaid(job).await? {
+        let changed = self.changed.common();
+        if !assign_partitions(&connect::mysql(changed).await?, changed, || job.is_stopped()).await? {
             return Ok(false);
         }
         let mut moving = Vec::new();
@@ -52,22 +52,6 @@ impl PartitionChange {
             job.progress.add(1);
         }
         Ok(true)
-    }
-
-    /// Orders that have to be paid in time say in MySQL which partition lets them expire. False: told to stop before the end.
-    async fn assign_unpaid(&self, job: &Job) -> anyhow::Result<bool> {
-        let settings = self.changed.common();
-        let mysql = connect::mysql(settings).await?;
-        while !job.is_stopped() {
-            let assigned = in_session(&mysql, settings.mysql.statement_timeout, async |session| {
-                Ok(unpaid_orders::assign(session, settings.partition()).await?)
-            });
-            if assigned.await.context("Failed to note the new partitions of unpaid orders")? == Assigned::All
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     async fn copy(&self, place: &Place, voucher: VoucherId) -> anyhow::Result<()> {

@@ -21,6 +21,7 @@ use super::{
     BY, NotRebuilt, Rebuild, RebuildReport, VoucherReport,
     backlog::{Backlog, Unwritten},
 };
+use crate::redis_side::{CompletedBy, RedisSide};
 
 /// Orders that are written to Redis at once.
 const PIECE: usize = 1_000;
@@ -103,6 +104,40 @@ impl Rebuild {
     }
 }
 
+impl Rebuild {
+    /// Who called the journal complete that is there. None: Redis holds nothing of the voucher that says it.
+    async fn seen_journal(&self, voucher: VoucherId) -> anyhow::Result<Option<CompletedBy>> {
+        let moment = match self.gate.moment(voucher).await {
+            // A key of another type says nothing.
+            Err(GateError::Refused(_) | GateError::Unexpected { .. }) => return Ok(None),
+            moment => moment?,
+        };
+        if moment.stock.is_none() && moment.journaled == 0 {
+            return Ok(None);
+        }
+        let Self { redis: pool, gate, inspector, keys, .. } = self;
+        let side = RedisSide { pool, gate, inspector, keys };
+        Ok(Some(side.completed_by(voucher).await?))
+    }
+
+    /// The journal holds an order as admitted: what sells the voucher keeps one. Workers note releases only.
+    async fn has_admission(&self, voucher: VoucherId) -> anyhow::Result<bool> {
+        let is_admission =
+            |(_, note): &(Bytes, Bytes)| JournalEntry::parse(note).is_some_and(|entry| entry.is_admission());
+        let mut cursor = Bytes::from_static(b"0");
+        loop {
+            let (next, fields) = self.gate.journal_page(voucher, cursor).await?;
+            if fields.iter().any(is_admission) {
+                return Ok(true);
+            }
+            if next == "0" {
+                return Ok(false);
+            }
+            cursor = next;
+        }
+    }
+}
+
 impl Filling<'_> {
     /// None: the new keys sell.
     async fn fill(
@@ -126,8 +161,7 @@ impl Filling<'_> {
         self.fill_orders().await?;
         let loaded = self.frozen.row.stock + self.report.live.units;
         self.report.mysql_apart = self.frozen.row.initial_stock.map(|initial| loaded - initial);
-        let keeps_journal = vouchers::keeps_journal(&self.rebuild.mysql, voucher).await?;
-        self.report.is_complete = keeps_journal.unwrap_or(true);
+        self.decide_journal().await?;
         let limits = self.rebuild.restore_limits(voucher).await?;
         let has_limits = limits.is_some();
         let mut sale = vec![(write::LOAD, write::load(loaded, BY, self.now_ms))];
@@ -167,6 +201,26 @@ impl Filling<'_> {
             }
         }
         anyhow::bail!("more entries come than can be read")
+    }
+
+    /// Whether the new journal is called complete. Where MySQL does not say what sells the voucher, the keys that are there do, as
+    /// far as a rebuild did not make them.
+    async fn decide_journal(&mut self) -> anyhow::Result<()> {
+        let (rebuild, voucher) = (self.rebuild, self.frozen.row.voucher);
+        let noted = vouchers::keeps_journal(&rebuild.mysql, voucher).await?;
+        let (is_complete, is_guess) = match noted {
+            Some(keeps) => (keeps, false),
+            None => match rebuild.seen_journal(voucher).await? {
+                Some(CompletedBy::Load) => (true, false),
+                // Whatever sold these orders has noted none of them.
+                Some(CompletedBy::Nobody) if self.report.live.orders > 0 => {
+                    (rebuild.has_admission(voucher).await?, true)
+                }
+                _ => (true, true),
+            },
+        };
+        (self.report.is_complete, self.report.is_journal_guessed) = (is_complete, is_guess);
+        Ok(())
     }
 
     async fn fill_refused(&mut self) -> anyhow::Result<()> {

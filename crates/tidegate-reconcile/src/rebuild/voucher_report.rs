@@ -66,6 +66,8 @@ pub struct VoucherReport {
     pub stock: i64,
     /// Its journal is complete from then on: the programs that sell it keep one, as far as MySQL knows.
     pub is_complete: bool,
+    /// MySQL does not say whether the programs that sell it keep a journal, and Redis did not show it either.
+    pub is_journal_guessed: bool,
     /// Orders that MySQL has, live.
     pub live: OrderCount,
     /// Orders that MySQL has, ended, or contradictory in slot and status: they hold nothing.
@@ -99,6 +101,7 @@ impl VoucherReport {
             not_rebuilt: None,
             stock: 0,
             is_complete: true,
+            is_journal_guessed: false,
             live: OrderCount::default(),
             ended: OrderCount::default(),
             refused: OrderCount::default(),
@@ -125,6 +128,30 @@ impl VoucherReport {
         }
     }
 
+    /// What to say of the journal.
+    fn journal(&self) -> String {
+        let note = |keeps: u8| {
+            let sql = "UPDATE tb_seckill_voucher SET keeps_journal";
+            format!("type {sql} = {keeps} WHERE voucher_id = {} in MySQL, and rebuild it again", self.voucher)
+        };
+        match (self.is_complete, self.is_journal_guessed) {
+            (true, false) => String::new(),
+            (false, false) => ", without a complete journal, because its producers keep none".to_owned(),
+            (true, true) => {
+                format!(
+                    ", with a complete journal, as nobody noted otherwise; if its producers keep none, {}",
+                    note(0)
+                )
+            }
+            (false, true) => {
+                format!(
+                    ", without a complete journal, as it was before; if its producers keep one, {}",
+                    note(1)
+                )
+            }
+        }
+    }
+
     /// One line for people.
     #[must_use]
     pub fn line(&self) -> String {
@@ -145,11 +172,7 @@ impl VoucherReport {
             })
             .collect();
         let (units, live) = (counted(self.stock, "unit"), counted(self.live.orders, "live order"));
-        let journal = if self.is_complete {
-            ""
-        } else {
-            ", without a complete journal, because its producers keep none"
-        };
+        let journal = self.journal();
         format!("voucher {voucher}: rebuilt with {units} left, {live}{kinds}{journal}")
     }
 }

@@ -29,6 +29,8 @@ pub struct RepairReport {
     pub left: u64,
     /// The counters of order ids that were behind ids of orders, and were raised.
     pub order_ids: Vec<RaisedCounter>,
+    /// Why they were not raised, and what to do about it: Redis refuses it. None: it does not.
+    pub order_ids_refused: Option<String>,
     /// Differences beyond those that one repair takes: the next repair finds them.
     pub beyond: u64,
     /// What is counted for limits, and was not compared, so it was not set either.
@@ -117,7 +119,7 @@ impl RepairReport {
         let counters_not_compared = BTreeSet::new();
         let (id, done) = (plan.id.clone(), RepairCounts::default());
         let (returned, order_ids, beyond) = (Vec::new(), Vec::new(), plan.beyond);
-        Self { id, done, returned, left, order_ids, beyond, counters_not_compared }
+        Self { id, done, returned, left, order_ids, order_ids_refused: None, beyond, counters_not_compared }
     }
 
     pub(super) fn return_to_look(&mut self, returned: Returned) {
@@ -152,7 +154,7 @@ impl Report for RepairReport {
 
     fn ending(&self) -> Ending {
         match (self.done.returned + self.beyond, self.left) {
-            (0, 0) => Ending::Done,
+            (0, 0) if self.order_ids_refused.is_none() => Ending::Done,
             (0, _) => Ending::Partly,
             _ => Ending::Left,
         }

@@ -94,8 +94,18 @@ impl<'a> Repair<'a> {
         let mut known = order_ids::in_mysql(&self.mysql, &keys).await?;
         let again = plan.vouchers.iter().flat_map(|voucher| &voucher.again);
         again.for_each(|order| known.note(order.order));
-        report.order_ids = order_ids::raise(&known, &self.redis, &keys).await?;
-        report.order_ids.retain(|counter| counter.raised);
+        match order_ids::raise(&known, &self.redis, &keys).await {
+            Ok(counters) => report.order_ids = counters.into_iter().filter(|it| it.raised).collect(),
+            // The users of earlier versions have no right to the counters. Most repairs do not depend on them.
+            Err(error) if order_ids::is_no_right(&error) => {
+                let pattern = keys.order_id("*");
+                let pattern = pattern.as_str_lossy();
+                report.order_ids_refused = Some(format!(
+                    "the counters of order ids were not raised: {error:#}. Allow this user of Redis the pattern ~{pattern}"
+                ));
+            }
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use tidegate_operations::{
     Job, Next, Plan, Report, Silent, SystemSettings,
     reconciled::{DifferenceKind, Reconciled},
 };
-use tidegate_orders::{Keys, VoucherId, vouchers};
+use tidegate_orders::{Keys, VoucherId};
 use tidegate_reconcile::{
     KeyRemover, LookError, LookReport, LookRequest, Looker, OF_WORKER, Pace, ReconcilerLease, Repair,
     RepairPlan, RepairReport, TakenLease, UseSweeper,
@@ -36,7 +36,6 @@ const FAILURES_BEFORE_WARNING: u32 = 3;
 #[derive(Debug)]
 pub struct Reconciler {
     redis: Pool,
-    mysql: MySqlPool,
     keys: Keys,
     looker: Looker,
     remover: KeyRemover,
@@ -60,7 +59,7 @@ impl Reconciler {
         turns: Arc<Semaphore>,
     ) -> Self {
         let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
-        let (who, stores) = (format!("{OF_WORKER}{name}"), (redis.clone(), mysql.clone()));
+        let (who, stores) = (format!("{OF_WORKER}{name}"), (redis.clone(), mysql));
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
         let looker = Looker::new(stores.clone(), keys.clone(), settings.stream_names(), request);
         let fold_after = settings.fold_after;
@@ -68,21 +67,7 @@ impl Reconciler {
         let sweeper = UseSweeper::new(redis.clone(), keys.clone(), &settings.stream_names(), Pace::Quarter);
         let (every, began) = (settings.reconcile_every, Instant::now());
         let settings = settings.clone();
-        Self {
-            redis,
-            mysql,
-            keys,
-            looker,
-            remover,
-            folder,
-            sweeper,
-            fold_after,
-            settings,
-            who,
-            every,
-            began,
-            turns,
-        }
+        Self { redis, keys, looker, remover, folder, sweeper, fold_after, settings, who, every, began, turns }
     }
 
     /// Looks if it is time and nobody else does. None: not now.
@@ -103,12 +88,13 @@ impl Reconciler {
         };
         let kept = match looked {
             Some(Ok((report, plan))) => {
-                let now = report.outcome(Reconciled::read(&self.redis, &self.keys).await?);
+                let before = Reconciled::read(&self.redis, &self.keys).await?;
+                let now = report.outcome(before.clone());
                 match now.write(&self.redis, &self.keys).await {
                     Ok(()) => {
                         if let Some(plan) = plan {
                             self.repair(&plan, &job).await;
-                            stop.run_until_cancelled(self.keep_mended(&report, &job)).await;
+                            stop.run_until_cancelled(self.keep_mended(before, &job)).await;
                         }
                         self.note_journals(&report).await;
                         self.remove_delisted(&report).await;
@@ -149,15 +135,9 @@ impl Reconciler {
         Ok((report, has_work.then_some(plan)))
     }
 
-    /// What was mended is told no more: looks once more, and corrects what is kept for others.
-    async fn keep_mended(&self, before: &LookReport, job: &Job) {
-        let kept = async {
-            let now = self.looker.look(job, |_| {}).await?;
-            let Some(mut kept) = Reconciled::read(&self.redis, &self.keys).await? else { return Ok(()) };
-            kept.correct(&before.counts(), &now.counts());
-            Ok::<_, LookError>(kept.write(&self.redis, &self.keys).await?)
-        };
-        if let Err(error) = kept.await {
+    /// What was mended is told no more to others.
+    async fn keep_mended(&self, before: Option<Reconciled>, job: &Job) {
+        if let Err(error) = self.looker.keep_mended(before, job).await {
             tracing::debug!(%error, "what was mended is told until the next comparison");
         }
     }
@@ -169,7 +149,11 @@ impl Reconciler {
             let repair = Repair::connect(&self.settings, self.who.clone()).await?;
             repair.run(plan, &mut report, job).await
         };
-        match repaired.await {
+        let repaired = repaired.await;
+        if let Some(refused) = &report.order_ids_refused {
+            tracing::warn!("{refused}");
+        }
+        match repaired {
             Ok(_) => tracing::info!(counts = %report.counts(), "mended what both stores differed in"),
             Err(error) => {
                 tracing::warn!(error = format!("{error:#}"), "did not mend what both stores differ in");
@@ -179,9 +163,7 @@ impl Reconciler {
 
     /// Notes in MySQL which journals are complete, for a Redis that will not know it any more. What fails is done after the next look.
     async fn note_journals(&self, report: &LookReport) {
-        let complete = report.vouchers.iter().filter(|look| look.books.is_complete);
-        let complete: Vec<VoucherId> = complete.map(|look| look.books.voucher).collect();
-        if let Err(error) = vouchers::note_complete_journals(&self.mysql, &complete).await {
+        if let Err(error) = self.looker.note_journals(report).await {
             tracing::debug!(%error, "did not note which vouchers have a complete journal");
         }
     }

@@ -2,7 +2,7 @@
 
 mod text;
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use anyhow::Context;
 use clap::Args;
@@ -124,14 +124,14 @@ async fn run_alone(
     };
     if args.repair {
         let looker = Looker::new((redis.clone(), mysql), keys.clone(), settings.stream_names(), request);
-        let before = RefCell::new(None);
-        let exit = repair(settings, args, (&looker, &before), lease).await?;
-        if let Some(before) = before.into_inner() {
-            keep_mended((&redis, &keys), &looker, &before, lease).await;
+        let mended = Cell::new(false);
+        let exit = repair(settings, args, (&looker, &mended), lease).await?;
+        if mended.get() {
+            keep_mended((&redis, &keys), &looker, lease).await;
         }
         return Ok(exit);
     }
-    let is_whole = request.vouchers.is_empty() && request.since_ms.is_none();
+    let is_whole = request.is_whole();
     let looker = Looker::new((redis.clone(), mysql), keys.clone(), settings.stream_names(), request);
     let looked = {
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
@@ -165,7 +165,7 @@ fn is_known(args: &ReconcileArgs, report: &LookReport) -> Result<(), WrongUsage>
 async fn repair(
     settings: &SystemSettings,
     args: &ReconcileArgs,
-    (looker, mended): (&Looker, &RefCell<Option<LookReport>>),
+    (looker, mended): (&Looker, &Cell<bool>),
     lease: &ReconcilerLease,
 ) -> anyhow::Result<Exit> {
     let change = &args.change;
@@ -184,7 +184,7 @@ async fn repair(
     let work = async |plan: RepairPlan, report: &mut RepairReport, job: &Job| {
         let repair = Repair::connect(settings, change.who()).await?;
         let _stopped = lease.stops(job);
-        mended.replace(Some(look));
+        mended.set(true);
         let end = repair.run(&plan, report, job).await?;
         if end == End::Stopped && lease.lost().is_cancelled() {
             job.progress.say(LEASE_WAS_LOST);
@@ -194,24 +194,18 @@ async fn repair(
     Change::new(settings, change).run_in_steps(plan, report, work).await
 }
 
-/// What was mended is told no more by `status`, `top` and `doctor`: looks once more, and corrects what is kept for them.
-async fn keep_mended(
-    (redis, keys): (&Pool, &Keys),
-    looker: &Looker,
-    before: &LookReport,
-    lease: &ReconcilerLease,
-) {
+/// What was mended is told no more by `status`, `top` and `doctor`.
+async fn keep_mended((redis, keys): (&Pool, &Keys), looker: &Looker, lease: &ReconcilerLease) {
     let kept = async {
-        let Some(mut kept) = Reconciled::read(redis, keys).await? else { return Ok(()) };
+        let before = Reconciled::read(redis, keys).await?;
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
-        let now = looker.look(&job, |_| {}).await?;
-        kept.correct(&before.counts(), &now.counts());
-        anyhow::Ok(kept.write(redis, keys).await?)
+        anyhow::Ok(looker.keep_mended(before, &job).await?)
     };
-    if let Err(error) = kept.await {
-        print_note(&format!(
-            "tidegate status may tell of what was mended until the next comparison: {error:#}"
-        ));
+    let until = "tidegate status may tell of what was mended until all is compared: tidegate reconcile";
+    match kept.await {
+        Ok(true) => {}
+        Ok(false) => print_note(until),
+        Err(error) => print_note(&format!("{until} ({error:#})")),
     }
 }
 

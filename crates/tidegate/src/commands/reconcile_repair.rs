@@ -109,6 +109,7 @@ impl ReportText for RepairReport {
             lines.extend(self.returned.iter().take(10).map(returned));
         }
         lines.extend(raised(&self.order_ids));
+        lines.extend(self.order_ids_refused.clone());
         lines.extend(self.counters_not_compared.iter().map(|not| format!("not known: {}", not.sentence())));
         if self.left > 0 {
             lines.push(format!("{} left as the plan said", counted(self.left, "difference")));

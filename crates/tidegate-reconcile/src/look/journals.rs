@@ -1,0 +1,27 @@
+//! What MySQL is told of journals, for a Redis that will not know it any more.
+
+use tidegate_orders::{VoucherId, vouchers};
+
+use super::Looker;
+use crate::{redis_side::CompletedBy, report::LookReport, stores::LookError};
+
+impl Looker {
+    /// Notes in MySQL which journals are complete, where it says nothing of them yet. A sum that does not hold may be that of
+    /// programs that keep no journal. A rebuild called journals complete without knowing that.
+    ///
+    /// # Errors
+    /// When a store does not answer.
+    pub async fn note_journals(&self, report: &LookReport) -> Result<(), LookError> {
+        let books = report.vouchers.iter().map(|look| &look.books);
+        let hold = books.filter(|books| books.is_complete && books.redis_drift == Some(0));
+        let hold: Vec<VoucherId> = hold.map(|books| books.voucher).collect();
+        let mysql = &self.stores.mysql;
+        let mut complete = Vec::new();
+        for voucher in vouchers::without_journal_note(mysql, &hold).await.map_err(LookError::Voucher)? {
+            if self.stores.redis().completed_by(voucher).await? == CompletedBy::Load {
+                complete.push(voucher);
+            }
+        }
+        vouchers::note_complete_journals(mysql, &complete).await.map_err(LookError::Voucher)
+    }
+}
