@@ -69,6 +69,24 @@ pub(crate) fn is_statement_refused(error: &sqlx::Error) -> bool {
     matches!(number_of(error), Some(1290 | 1792 | 1836 | 1142 | 1143 | 1227 | 1644 | 3819 | 4025))
 }
 
+/// A node that was told to catch up with its cluster before it answers has not done so: the wait took too long, or the node is
+/// not ready for it. Whatever else it says, waiting does not help: it refuses the setting, say.
+pub(crate) fn is_behind(error: &sqlx::Error) -> bool {
+    number_of(error).is_some_and(is_behind_number)
+}
+
+fn is_behind_number(number: u16) -> bool {
+    match number {
+        // Galera: 1205 ends the wait of `wsrep_sync_wait`.
+        LOCK_WAIT_TIMEOUT | NOT_READY => true,
+        // The statement took too long: MariaDB, MySQL.
+        1969 | 3024 => true,
+        // Group replication: the wait of `BEFORE` has failed, took too long, or the member is not in a state for it.
+        3100 | 3796..=3799 => true,
+        _ => false,
+    }
+}
+
 /// The server knows no database of this name.
 pub(crate) fn is_unknown_database(error: &sqlx::Error) -> bool {
     number_of(error) == Some(UNKNOWN_DATABASE)
@@ -221,6 +239,17 @@ mod tests {
             assert_eq!(classify_number(number, "HY000"), ErrorKind::Contention, "{number}");
         }
         assert_eq!(classify_number(LOCK_WAIT_TIMEOUT, "HY000"), ErrorKind::LockWait);
+    }
+
+    #[test]
+    fn a_node_is_behind_when_its_wait_took_too_long_or_it_is_not_ready_and_not_when_it_refuses_the_setting() {
+        for number in [1205, 1047, 1969, 3024, 3100, 3797] {
+            assert!(is_behind_number(number), "{number}");
+        }
+        // No such variable, not the right to set it, a wrong value, a table that is not there, a shutdown, a proxy's refusal.
+        for number in [1193, 1227, 1142, 1231, 1146, 1053, 1105, 9001] {
+            assert!(!is_behind_number(number), "{number}");
+        }
     }
 
     #[test]

@@ -48,10 +48,20 @@ impl Cause {
         Self { kind, key, first: FirstTried::LongestUntried }
     }
 
-    /// A cause whose entries have to be done in stream order.
+    /// A cause whose entries have to be done in stream order. Its key is not 0: there wait those of a kind that has too many causes.
     #[must_use]
     pub const fn in_order(kind: &'static str, key: u64) -> Self {
         Self { kind, key, first: FirstTried::Oldest }
+    }
+
+    /// What entries wait for together when there are too many causes of this kind to tell them from each other.
+    pub(crate) const fn shared(self) -> Self {
+        Self { key: 0, ..self }
+    }
+
+    /// Whether entries of different causes that have to be done in order wait here together.
+    pub(crate) const fn is_shared(self) -> bool {
+        self.key == 0 && matches!(self.first, FirstTried::Oldest)
     }
 
     /// Something was in the way of a whole batch, or its time was up, and nobody knows which of its entries it concerns: most

@@ -37,13 +37,13 @@ impl LaneWakes {
         self.state().settled_meanwhile = None;
     }
 
-    /// This entry waits for that, as do others of the lane, maybe.
-    pub(crate) fn await_cause(&self, cause: Cause, id: EntryId) {
+    /// This entry waits for `cause`, as do others of the lane, maybe. The lane keeps it under `kept`, which others may share.
+    pub(crate) fn await_cause(&self, cause: Cause, kept: Cause, id: EntryId) {
         let mut state = self.state();
-        let oldest = state.awaited.entry(cause).or_insert(id);
+        let oldest = state.awaited.entry(kept).or_insert(id);
         *oldest = id.min(*oldest);
         if state.settled_meanwhile.as_ref().is_some_and(|settled| settled.contains(&cause)) {
-            state.settled.insert(cause);
+            state.settled.insert(kept);
         }
     }
 
@@ -60,10 +60,15 @@ impl LaneWakes {
     }
 
     /// Something that this names was settled: the lane is told of it if it has a batch. Answers with its oldest entry that waits for it.
+    /// Where different causes wait together, one that waits for it may be among them: these are tried.
     pub(crate) fn settled(&self, cause: Cause) -> Option<EntryId> {
         let mut state = self.state();
         if let Some(settled) = &mut state.settled_meanwhile {
             settled.insert(cause);
+        }
+        let shared = cause.shared();
+        if shared.is_shared() && state.awaited.contains_key(&shared) && state.settled.insert(shared) {
+            self.woken.notify_waiters();
         }
         state.awaited.get(&cause).copied()
     }
@@ -106,14 +111,14 @@ mod tests {
         let (wakes, cause) = (LaneWakes::default(), Cause::in_order("account", 7));
         let id = |ms| EntryId { ms, seq: 0 };
         assert_eq!(wakes.settled(cause), None);
-        wakes.await_cause(cause, id(3));
+        wakes.await_cause(cause, cause, id(3));
         assert!(wakes.take().is_empty(), "that was before its batch");
         wakes.set_oldest(cause, None);
         wakes.begin_batch();
         assert_eq!(wakes.settled(cause), None);
-        wakes.await_cause(cause, id(3));
-        wakes.await_cause(cause, id(2));
-        wakes.await_cause(cause, id(4));
+        wakes.await_cause(cause, cause, id(3));
+        wakes.await_cause(cause, cause, id(2));
+        wakes.await_cause(cause, cause, id(4));
         wakes.end_batch();
         assert_eq!((wakes.take(), wakes.settled(cause)), (BTreeSet::from([cause]), Some(id(2))));
         wakes.wake(cause);

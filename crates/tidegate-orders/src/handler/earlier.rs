@@ -102,9 +102,10 @@ impl Known {
     }
 
     fn remove(&mut self, id: EntryId) -> Option<OrderId> {
+        // Its order may be unknown here: the group was made again since it was set aside.
+        self.set_aside.remove(&id);
         let order = self.orders.remove(&id)?;
         self.entries.remove(&(order, id));
-        self.set_aside.remove(&id);
         Some(order)
     }
 
@@ -353,6 +354,15 @@ mod tests {
         assert_eq!((known.entries.len(), known.orders.len()), (1, 1));
         known.take_oldest(id(5));
         assert_eq!((known.up_to, known.entries.len(), known.orders.len()), (EntryId::MIN, 0, 0));
+    }
+
+    #[test]
+    fn an_event_that_was_set_aside_is_awaited_no_more_when_it_is_settled_also_if_its_order_is_not_known() {
+        let mut known = Known::default();
+        known.add(id(10), order(1));
+        known.set_aside.extend([id(10), id(20)]);
+        assert_eq!((known.remove(id(10)), known.remove(id(20))), (Some(order(1)), None));
+        assert!(known.set_aside.is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tidegate_stream::Outage;
 use tokio::time::timeout;
 
 use super::{Ledger, fault::Fault, session::Session, sql, verdict::Freshness};
-use crate::mysql_error::explain;
+use crate::mysql_error::{explain, is_behind};
 
 /// How long a node may take to catch up with the others, at most. It takes a batch all that time.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
@@ -28,8 +28,9 @@ impl Ledger {
         let waited = timeout(within, sql::run(session, statements.to_owned())).await;
         let reason = match waited {
             Ok(Ok(())) => return Ok(Freshness::Current),
-            Ok(Err(error @ sqlx::Error::Database(_))) => explain(&error),
-            Ok(Err(error)) => return Err(error.into()),
+            Ok(Err(error)) if is_behind(&error) => explain(&error),
+            // No row is at fault, and the session may not be as before: it is closed.
+            Ok(Err(error)) => return Err(Outage::new("MySQL", explain(&error)).into()),
             Err(_) => format!("no answer within {} ms", within.as_millis()),
         };
         if self.causal_reads.pause() {

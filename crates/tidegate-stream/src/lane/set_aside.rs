@@ -1,5 +1,7 @@
 //! What a lane has set aside: ids and what they wait for, never payloads.
 
+mod trials;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -14,6 +16,7 @@ use crate::{
     lane_wakes::LaneWakes,
     stream::MOST_FETCHED,
 };
+use trials::Trials;
 
 /// Tries slow down to this.
 pub(crate) const RETRY_MAX: Duration = Duration::from_secs(2);
@@ -21,11 +24,13 @@ pub(crate) const RETRY_MAX: Duration = Duration::from_secs(2);
 /// Entries of a cause that are tried while it is not known to be over.
 const TRIAL_ENTRIES: usize = 4;
 
-/// A lane tells this many causes from each other; what comes on top waits together with others of its kind.
+/// A lane tells this many causes of a kind from each other; what comes on top waits together with others of its kind.
 const MOST_CAUSES: usize = 4096;
 
-/// Tries in vain take at most about this part of a lane's time: 1 of so many.
-const SHARE_OF_TIME: u32 = 10;
+/// Causes of entries that wait in order are mostly woken. The more of a kind there are, the more slowly each is tried without that:
+/// so many more take [`RETRY_MAX`] more, up to [`RETRY_MAX_IN_ORDER`].
+const SLOWER_BY: usize = 64;
+const RETRY_MAX_IN_ORDER: Duration = Duration::from_secs(30);
 
 /// Entries that are handled alone and come back take at most about this part of the time of the whole process, whose
 /// lanes do nothing else meanwhile: 1 of so many.
@@ -47,14 +52,16 @@ pub(crate) struct SetAside {
     causes: Arc<Causes>,
     wakes: Arc<LaneWakes>,
     waiting: BTreeMap<Cause, Waiting>,
-    /// When a few entries of each cause that is not known to be over are tried next.
-    due: BTreeSet<(Instant, Cause)>,
+    /// Different causes of each kind.
+    of_kind: BTreeMap<&'static str, usize>,
+    /// Causes whose entries can be done in any order.
+    trials: Trials,
+    /// Causes whose entries wait in order. There may be thousands, so they take no time and no room of the others.
+    trials_in_order: Trials,
     /// Causes that were over when they were tried last: the rest is done at full speed, in turns.
     over: VecDeque<Cause>,
     entries: usize,
     tried: BTreeMap<Cause, Try>,
-    /// No such trial before this.
-    rest_until: Option<Instant>,
     /// Rests of the whole process that had to be waited for since this lane was alone last.
     put_off: u32,
 }
@@ -63,6 +70,8 @@ pub(crate) struct SetAside {
 struct Waiting {
     /// In the order in which they are tried.
     ids: VecDeque<EntryId>,
+    /// Where different causes share this: the next try begins here, or with the oldest where this is behind all of them.
+    next: EntryId,
     /// When a few are tried next. None: they are being tried, or the cause was over when they were tried last.
     due: Option<Instant>,
     /// Tries in vain, one after the other.
@@ -94,11 +103,12 @@ impl SetAside {
             causes,
             wakes,
             waiting: BTreeMap::new(),
-            due: BTreeSet::new(),
+            of_kind: BTreeMap::new(),
+            trials: Trials::default(),
+            trials_in_order: Trials::default(),
             over: VecDeque::new(),
             entries: 0,
             tried: BTreeMap::new(),
-            rest_until: None,
             put_off: 0,
         }
     }
@@ -132,7 +142,7 @@ impl SetAside {
 
     /// Sets an entry aside, or sets it aside again.
     pub(crate) fn put(&mut self, id: EntryId, cause: Cause, now: Instant) {
-        let cause = self.kept_under(cause);
+        let (awaited, cause) = (cause, self.kept_under(cause));
         self.entries += 1;
         self.causes.add(cause);
         if let Some(tried) = self.tried.get_mut(&cause) {
@@ -141,6 +151,7 @@ impl SetAside {
         let is_new = !self.waiting.contains_key(&cause);
         let waiting = self.waiting.entry(cause).or_insert_with(|| Waiting {
             ids: VecDeque::new(),
+            next: EntryId::MIN,
             due: None,
             failures: 1,
             share: match cause {
@@ -156,24 +167,43 @@ impl SetAside {
             FirstTried::LongestUntried => waiting.ids.push_back(id),
             FirstTried::Oldest => {
                 waiting.insert(id);
-                self.wakes.await_cause(cause, id);
+                self.wakes.await_cause(awaited, cause, id);
             }
         }
         if is_new {
+            *self.of_kind.entry(cause.kind).or_default() += 1;
             self.try_later(cause, 0, now);
         }
     }
 
     /// Has a few entries of a cause tried when the wait after so many failures is over.
     fn try_later(&mut self, cause: Cause, failures: u32, now: Instant) {
-        self.try_at(cause, now + backoff::wait(self.retry, RETRY_MAX.max(self.retry), failures));
+        let most = match cause.first {
+            FirstTried::LongestUntried => RETRY_MAX,
+            FirstTried::Oldest => {
+                let others = u32::try_from(self.causes_of(cause.kind) / SLOWER_BY).unwrap_or(u32::MAX);
+                RETRY_MAX.saturating_mul(others.saturating_add(1)).min(RETRY_MAX_IN_ORDER)
+            }
+        };
+        self.try_at(cause, now + backoff::wait(self.retry, most.max(self.retry), failures));
     }
 
     fn try_at(&mut self, cause: Cause, due: Instant) {
         if let Some(waiting) = self.waiting.get_mut(&cause) {
             waiting.due = Some(due);
         }
-        self.due.insert((due, cause));
+        self.trials_of(cause).add(due, cause);
+    }
+
+    fn trials_of(&mut self, cause: Cause) -> &mut Trials {
+        match cause.first {
+            FirstTried::LongestUntried => &mut self.trials,
+            FirstTried::Oldest => &mut self.trials_in_order,
+        }
+    }
+
+    fn causes_of(&self, kind: &'static str) -> usize {
+        self.of_kind.get(kind).copied().unwrap_or(0)
     }
 
     /// As [`SetAside::put`], for an entry that is to be handled alone.
@@ -182,10 +212,10 @@ impl SetAside {
     }
 
     fn kept_under(&self, cause: Cause) -> Cause {
-        if self.waiting.len() < MOST_CAUSES || self.waiting.contains_key(&cause) {
+        if self.causes_of(cause.kind) < MOST_CAUSES || self.waiting.contains_key(&cause) {
             return cause;
         }
-        Cause::new(cause.kind, 0)
+        cause.shared()
     }
 
     /// Ends the wait when something is settled that entries of this lane wait for.
@@ -193,25 +223,29 @@ impl SetAside {
         Arc::clone(&self.wakes)
     }
 
-    /// Causes of which something was settled count as over: the next try tells.
-    fn take_woken(&mut self) {
+    /// Causes of which something was settled count as over: the next try tells. Of those that share a queue, nobody knows which
+    /// one it was, so this is tried as soon as it may be, and no more of it than otherwise.
+    fn take_woken(&mut self, now: Instant) {
         for cause in self.wakes.take() {
             let Some(waiting) = self.waiting.get_mut(&cause) else { continue };
             if let Some(due) = waiting.due.take() {
-                self.due.remove(&(due, cause));
-                self.over.push_back(cause);
+                self.trials_of(cause).remove(due, cause);
+                if cause.is_shared() {
+                    self.try_at(cause, due.min(now));
+                } else {
+                    self.over.push_back(cause);
+                }
             }
         }
     }
 
     /// When something is to be tried next; None: nothing is set aside.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<Instant> {
-        self.take_woken();
+        self.take_woken(now);
         if !self.over.is_empty() {
             return Some(now);
         }
-        let (due, _) = self.due.first()?;
-        Some(self.rest_until.map_or(*due, |rest| rest.max(*due)))
+        self.trials.next().into_iter().chain(self.trials_in_order.next()).min()
     }
 
     /// Takes what is to be tried now, until [`SetAside::end_try`] or [`SetAside::undo_try`].
@@ -222,30 +256,23 @@ impl SetAside {
         // Such a trial takes a part of a batch only: most of its entries come back.
         let mut trial_room = (self.batch / 8).max(1);
         let mut alone = false;
-        if self.rest_until.is_none_or(|rest| rest <= now) {
-            while trial_room > 0
-                && let Some((_, cause)) = self.due.first().copied().filter(|(due, _)| *due <= now)
-            {
-                if cause == ALONE && room < all {
-                    break;
-                }
-                self.due.pop_first();
-                let room_of = match cause {
-                    ALONE => 1,
-                    // Nobody has said that it is over.
-                    Cause { first: FirstTried::Oldest, .. } => trial_room.min(TRIAL_ENTRIES),
-                    _ => trial_room,
-                };
-                let taken = self.take(cause, room_of);
-                trial_room -= taken;
-                room -= taken;
-                if cause == ALONE {
-                    alone = true;
-                    room = 0;
-                    break;
-                }
+        while trial_room > 0
+            && let Some((due, cause)) = self.trials.first(now)
+        {
+            if cause == ALONE && room < all {
+                break;
+            }
+            self.trials.remove(due, cause);
+            let taken = self.take(cause, if cause == ALONE { 1 } else { trial_room });
+            trial_room -= taken;
+            room -= taken;
+            if cause == ALONE {
+                alone = true;
+                room = 0;
+                break;
             }
         }
+        room -= self.take_in_order(room, now);
         for _ in 0..self.over.len() {
             let Some(cause) = self.over.front().copied().filter(|cause| room > 0 && *cause != ALONE) else {
                 break;
@@ -263,6 +290,20 @@ impl SetAside {
         Due { ids, alone }
     }
 
+    /// Takes a few of those that wait in order and that nobody has woken. Answers with how many.
+    fn take_in_order(&mut self, room: usize, now: Instant) -> usize {
+        let all = room.min((self.batch / 32).max(TRIAL_ENTRIES));
+        let mut left = all;
+        while left > 0
+            && let Some((due, cause)) = self.trials_in_order.first(now)
+        {
+            self.trials_in_order.remove(due, cause);
+            let room_of = if cause.is_shared() { left } else { left.min(TRIAL_ENTRIES) };
+            left -= self.take(cause, room_of);
+        }
+        all - left
+    }
+
     /// Whether nothing may be handled alone yet, in the whole process.
     pub(crate) fn is_exclusive_forbidden(&self, now: Instant) -> bool {
         self.causes.no_exclusive_before(now).is_some()
@@ -271,9 +312,9 @@ impl SetAside {
     fn put_off_alone(&mut self, now: Instant) {
         let Some(then) = self.causes.no_exclusive_before(now) else { return };
         let is_alone = |cause: &Cause| *cause == ALONE;
-        let due = self.due.iter().find(|(due, cause)| *due <= now && is_alone(cause)).copied();
+        let due = self.trials.due_of(ALONE, now);
         let over = self.over.iter().position(is_alone);
-        due.map(|due| self.due.remove(&due));
+        due.map(|due| self.trials.remove(due, ALONE));
         over.map(|at| self.over.remove(at));
         if due.is_some() || over.is_some() {
             self.put_off = self.put_off.saturating_add(1);
@@ -285,12 +326,12 @@ impl SetAside {
     fn take(&mut self, cause: Cause, room: usize) -> usize {
         let Some(waiting) = self.waiting.get_mut(&cause) else { return 0 };
         waiting.due = None;
-        let count = waiting.share.min(room).min(waiting.ids.len());
-        let ids: Vec<EntryId> = waiting.ids.drain(..count).collect();
+        let ids = waiting.take(waiting.share.min(room), cause);
         if cause.first == FirstTried::Oldest {
             // Those that are tried wake whoever has the next one.
             self.wakes.set_oldest(cause, waiting.ids.front().copied());
         }
+        let count = ids.len();
         self.tried.entry(cause).or_default().ids.extend(ids);
         count
     }
@@ -298,11 +339,15 @@ impl SetAside {
     /// A try has ended, and what could not be done was put back. `left` were not even looked at. It took `time`; where
     /// entries were handled alone, that is the time of those that came back.
     pub(crate) fn end_try(&mut self, left: &[EntryId], time: Duration, now: Instant) {
-        let mut in_vain = false;
+        let (mut in_vain, mut in_vain_in_order) = (false, false);
         for (cause, mut tried) in std::mem::take(&mut self.tried) {
             let is_left = |id: &EntryId| left.binary_search(id).is_ok();
             let (left, looked_at): (Vec<EntryId>, Vec<EntryId>) = tried.ids.drain(..).partition(is_left);
-            in_vain |= self.judge(cause, &left, looked_at.len(), tried.came_back, now);
+            let was_in_vain = self.judge(cause, &left, looked_at.len(), tried.came_back, now);
+            match cause.first {
+                FirstTried::LongestUntried => in_vain |= was_in_vain,
+                FirstTried::Oldest => in_vain_in_order |= was_in_vain,
+            }
             if cause == ALONE && !looked_at.is_empty() {
                 self.put_off = 0;
             }
@@ -310,11 +355,8 @@ impl SetAside {
                 self.causes.forbid_exclusive_before(now + time * (SHARE_OF_TIME_ALONE - 1));
             }
         }
-        self.rest_until = match in_vain {
-            true => Some(now + time * (SHARE_OF_TIME - 1)),
-            // A rest that is not over has been no business of this try.
-            false => self.rest_until.filter(|rest| *rest > now),
-        };
+        self.trials.end_try(in_vain, time, now);
+        self.trials_in_order.end_try(in_vain_in_order, time, now);
     }
 
     /// Answers with whether all that was looked at came back.
@@ -353,6 +395,7 @@ impl SetAside {
         }
         if waiting.ids.is_empty() {
             self.waiting.remove(&cause);
+            self.forget_one_of(cause.kind);
         } else if is_over {
             self.over.push_back(cause);
         } else {
@@ -371,6 +414,15 @@ impl SetAside {
         went_well == 0 && looked_at > 0
     }
 
+    fn forget_one_of(&mut self, kind: &'static str) {
+        if let Some(causes) = self.of_kind.get_mut(kind) {
+            *causes -= 1;
+            if *causes == 0 {
+                self.of_kind.remove(kind);
+            }
+        }
+    }
+
     /// A store failed during a try: nobody knows what became of it, but for what has come back already.
     pub(crate) fn undo_try(&mut self, now: Instant) {
         for (cause, tried) in std::mem::take(&mut self.tried) {
@@ -381,7 +433,7 @@ impl SetAside {
             if let Some(waiting) = self.waiting.get_mut(&cause) {
                 waiting.put_back(&ids, cause);
                 if let Some(oldest) = ids.first().filter(|_| cause.first == FirstTried::Oldest) {
-                    self.wakes.await_cause(cause, *oldest);
+                    self.wakes.await_cause(cause, cause, *oldest);
                 }
                 self.try_later(cause, 0, now);
             }
@@ -402,6 +454,18 @@ impl Waiting {
         }
     }
 
+    /// Takes ids to be tried. Where different causes share this, those that were in vain are passed over until all were tried.
+    fn take(&mut self, most: usize, cause: Cause) -> Vec<EntryId> {
+        if !cause.is_shared() {
+            return self.ids.drain(..most.min(self.ids.len())).collect();
+        }
+        let from = self.ids.partition_point(|id| *id < self.next);
+        let from = if from < self.ids.len() { from } else { 0 };
+        let ids = self.ids.drain(from..(from + most).min(self.ids.len())).collect();
+        self.next = self.ids.get(from).copied().unwrap_or(EntryId::MIN);
+        ids
+    }
+
     /// Inserts an id where it stands in the stream.
     fn insert(&mut self, id: EntryId) {
         let at = self.ids.partition_point(|other| *other < id);
@@ -410,6 +474,7 @@ impl Waiting {
 
     /// Puts ids back that were taken and not tried: they come before those that were not taken.
     fn put_back(&mut self, ids: &[EntryId], cause: Cause) {
+        self.next = ids.first().map_or(self.next, |id| self.next.min(*id));
         for id in ids.iter().rev() {
             match cause.first {
                 FirstTried::LongestUntried => self.ids.push_front(*id),

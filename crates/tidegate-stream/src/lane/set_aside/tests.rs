@@ -128,6 +128,102 @@ fn what_is_woken_while_it_is_tried_is_tried_once_more() {
     assert_eq!(aside.take_due(now).ids, tried);
 }
 
+/// A lane in which one entry waits for each of so many orders.
+fn lane_behind(orders: u64, causes: &Arc<Causes>, now: Instant) -> SetAside {
+    let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(causes));
+    (1..=orders).for_each(|key| aside.put(EntryId { ms: key, seq: 0 }, Cause::in_order("order", key), now));
+    aside
+}
+
+/// Tries what is due in vain for so long: each comes back for the same. Answers with the tries of each entry of at least `from`,
+/// as they come.
+fn in_vain(aside: &mut SetAside, from: u64, now: &mut Instant, lasting: Duration) -> Vec<Vec<u64>> {
+    let (mut tries, end) = (Vec::new(), *now + lasting);
+    while *now < end {
+        *now = aside.next_due(*now).unwrap().max(*now);
+        let tried = aside.take_due(*now).ids;
+        for id in &tried {
+            let lock = Cause::new("lock", id.ms);
+            let is_lock = id.seq == 1;
+            aside.put(*id, if is_lock { lock } else { Cause::in_order("order", id.ms) }, *now);
+        }
+        *now += Duration::from_millis(5);
+        aside.end_try(&[], Duration::from_millis(5), *now);
+        tries.push(tried.iter().map(|id| id.ms).filter(|ms| *ms >= from).collect());
+    }
+    tries
+}
+
+const MOST: u64 = MOST_CAUSES as u64;
+
+#[test]
+fn beside_thousands_of_orders_that_are_waited_for_each_lock_has_its_own_queue_and_its_tries() {
+    let (causes, mut now) = (Arc::new(Causes::default()), Instant::now());
+    let mut aside = lane_behind(MOST + 1000, &causes, now);
+    let locks = 9001..9011;
+    for ms in locks.clone() {
+        aside.put(EntryId { ms, seq: 1 }, Cause::new("lock", ms), now);
+    }
+    assert!(locks.clone().all(|key| aside.waiting.contains_key(&Cause::new("lock", key))));
+    let kinds = causes.by_kind();
+    assert_eq!((kinds["order"].causes, kinds["lock"].causes), (MOST_CAUSES + 1, 10));
+    let tries = in_vain(&mut aside, locks.start, &mut now, Duration::from_secs(60)).concat();
+    for lock in locks {
+        let count = tries.iter().filter(|ms| **ms == lock).count();
+        assert!(count >= 60 / 2 - 6, "a lock is tried every two seconds as ever, and this one {count} times");
+    }
+    assert_eq!(aside.len(), MOST_CAUSES + 1010);
+}
+
+#[test]
+fn the_more_orders_are_waited_for_the_more_slowly_each_is_tried_unless_it_is_woken() {
+    let count = |orders: u64| {
+        let mut now = Instant::now();
+        let mut aside = lane_behind(orders, &Arc::default(), now);
+        in_vain(&mut aside, 0, &mut now, Duration::from_secs(20));
+        let tries = in_vain(&mut aside, 0, &mut now, Duration::from_secs(60)).concat();
+        tries.len() as u64 / orders
+    };
+    let (few, many) = (count(10), count(1000));
+    assert!(few >= 60 / 2 && many <= 60 / 15, "{few} and {many} tries each in a minute");
+}
+
+#[test]
+fn events_beyond_the_limit_are_tried_oldest_first_and_all_of_them_and_are_woken() {
+    let (causes, mut now) = (Arc::new(Causes::default()), Instant::now());
+    let mut aside = lane_behind(MOST, &causes, now);
+    let shared = Cause::in_order("order", 0);
+    let beyond = MOST + 1..=MOST + 300;
+    // They do not come in the order of the stream.
+    for key in beyond.clone().rev() {
+        aside.put(EntryId { ms: key, seq: 0 }, Cause::in_order("order", key), now);
+    }
+    assert_eq!(aside.waiting[&shared].ids.len(), 300);
+    let mut tried = Vec::new();
+    while tried.len() < 600 {
+        tried.extend(in_vain(&mut aside, MOST + 1, &mut now, Duration::from_millis(1)).concat());
+        assert!(tried.len() < 600 || aside.len() == MOST_CAUSES + 300, "none is lost");
+    }
+    let twice: Vec<u64> = beyond.clone().chain(beyond.clone()).collect();
+    assert_eq!(
+        tried[..600],
+        twice[..],
+        "in turns, so that what has to wait longest delays no other for ever"
+    );
+
+    in_vain(&mut aside, 0, &mut now, Duration::from_secs(60));
+    // Rests are over, and nothing is due.
+    let begun = now;
+    causes.wake([Cause::in_order("order", MOST + 200)]);
+    let due = aside.next_due(now).unwrap();
+    assert!(
+        due < begun + Duration::from_millis(50),
+        "it is woken: no more than a rest keeps it from being tried"
+    );
+    let tried = aside.take_due(due).ids;
+    assert!(tried.iter().any(|id| beyond.contains(&id.ms)), "{tried:?}");
+}
+
 const TRY: Duration = Duration::from_secs(1);
 
 #[test]
