@@ -629,7 +629,7 @@ async fn what_a_failover_took_from_redis_is_counted_by_the_audit_and_named_by_a_
         text.contains("MySQL was loaded with 2, but the journal accounts for 1: 1 unit more in MySQL."),
         "{text}"
     );
-    assert!(text.contains("orders that Redis forgot are the usual cause"), "{text}");
+    assert!(text.contains("The usual cause is a failover in which Redis lost orders"), "{text}");
 
     let mended = program.run("reconcile --repair --yes").expect(0).stdout;
     assert!(mended.contains("counter raised from 1 to 2"), "{mended}");

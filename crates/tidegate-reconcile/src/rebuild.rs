@@ -38,9 +38,6 @@ pub use voucher_report::{NotRebuilt, OrderCount, VoucherReport};
 use self::{backlog::Backlog, workers::Waited};
 use crate::{LEASE_WAS_LOST, ReconcilerLease, order_ids};
 
-/// Who makes notes.
-pub(crate) const BY: &str = "rebuild";
-
 /// What is to be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RebuildRequest {

@@ -18,12 +18,14 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError, StreamInspector};
 
-use crate::{in_flight::Places, rebuild, table::hash_of_id};
+use crate::{in_flight::Places, table::hash_of_id};
 
 /// Fields, members and entries a page.
 const PAGE: u16 = 1_000;
 /// How much later than its note in the journal an entry is looked for.
 const ENTRY_LATER_MS: u64 = 50;
+/// Who writes the notes of a rebuild.
+pub(crate) const BY_REBUILD: &str = "rebuild";
 /// Why an entry is buried whose id another order has.
 const ID_TAKEN: &str = "id_taken";
 
@@ -58,7 +60,7 @@ impl CompletedBy {
 }
 
 fn is_of_rebuild(note: &JournalEntry) -> bool {
-    note.by.as_deref() == Some(rebuild::BY)
+    note.by.as_deref() == Some(BY_REBUILD)
 }
 
 /// A dead letter that holds an order.

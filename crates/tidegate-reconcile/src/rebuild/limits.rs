@@ -3,7 +3,8 @@
 use anyhow::Context;
 use tidegate_orders::{VoucherId, gate::LimitReply, journal::write, limit_rows, limits::LimitOwner};
 
-use super::{BY, Rebuild};
+use super::Rebuild;
+use crate::redis_side::BY_REBUILD;
 
 impl Rebuild {
     /// Shows Redis the limits that MySQL has of a voucher and its campaign. Answers with the note of the journal that says so; None: it has
@@ -18,10 +19,10 @@ impl Rebuild {
             let regions = limit_rows::regions(&self.mysql, campaign).await.context(FAILED)?;
             self.gate.show_campaign(campaign, common.as_deref().unwrap_or_default(), &regions).await?;
         }
-        let since_ms = match self.gate.show_limits(voucher, Some(&rules), BY).await? {
+        let since_ms = match self.gate.show_limits(voucher, Some(&rules), BY_REBUILD).await? {
             LimitReply::Same { since_ms } | LimitReply::Changed { since_ms } => since_ms,
             reply => anyhow::bail!("Redis does not take the limits of the voucher ({reply:?})"),
         };
-        Ok(Some(write::limited(BY, since_ms)))
+        Ok(Some(write::limited(BY_REBUILD, since_ms)))
     }
 }

@@ -18,10 +18,10 @@ use tidegate_stream::{EntryId, server_time_ms};
 use tokio::time::Instant;
 
 use super::{
-    BY, NotRebuilt, Rebuild, RebuildReport, VoucherReport,
+    NotRebuilt, Rebuild, RebuildReport, VoucherReport,
     backlog::{Backlog, Unwritten},
 };
-use crate::redis_side::{CompletedBy, RedisSide};
+use crate::redis_side::{BY_REBUILD, CompletedBy, RedisSide};
 
 /// Orders that are written to Redis at once.
 const PIECE: usize = 1_000;
@@ -164,10 +164,10 @@ impl Filling<'_> {
         self.decide_journal().await?;
         let limits = self.rebuild.restore_limits(voucher).await?;
         let has_limits = limits.is_some();
-        let mut sale = vec![(write::LOAD, write::load(loaded, BY, self.now_ms))];
+        let mut sale = vec![(write::LOAD, write::load(loaded, BY_REBUILD, self.now_ms))];
         // What sells it without a journal would add nothing to a journal that is called complete.
         if self.report.is_complete {
-            sale.push((COMPLETE, write::complete(BY, id, self.now_ms)));
+            sale.push((COMPLETE, write::complete(BY_REBUILD, id, self.now_ms)));
         }
         sale.extend(limits.map(|note| (LIMITED, note)));
         gate.stage_sale(&mut self.staged, &sale).await?;
@@ -376,7 +376,7 @@ fn note(known: &KnownOrder, now_ms: i64) -> String {
     match state {
         RowState::Live => write::with_limits(write::admission(user, quantity, at_ms), limited.as_ref()),
         RowState::Cancelled | RowState::Contradictory => {
-            write::release(Some(user), quantity.get(), BY, at_ms)
+            write::release(Some(user), quantity.get(), BY_REBUILD, at_ms)
         }
     }
 }
@@ -389,7 +389,7 @@ fn beyond(note: &[u8], now_ms: i64) -> Option<Beyond> {
         let (user, units) = (entry.admitted.and_then(|admitted| admitted.user), entry.change.unwrap_or(0));
         let is_word =
             |by: &String| by.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte));
-        let by = entry.by.filter(is_word).unwrap_or_else(|| BY.to_owned());
+        let by = entry.by.filter(is_word).unwrap_or_else(|| BY_REBUILD.to_owned());
         return Some(Beyond::Released { user, units, by, at_ms });
     }
     let quantity = Quantity::try_from(entry.change?.checked_neg()?).ok()?;
