@@ -128,10 +128,10 @@ fn what_is_woken_while_it_is_tried_is_tried_once_more() {
     assert_eq!(aside.take_due(now).ids, tried);
 }
 
-/// A lane in which one entry waits for each of so many orders.
-fn lane_behind(orders: u64, causes: &Arc<Causes>, now: Instant) -> SetAside {
+/// A lane in which one entry waits for each of so many causes in order.
+fn lane_behind(count: u64, causes: &Arc<Causes>, now: Instant) -> SetAside {
     let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(causes));
-    (1..=orders).for_each(|key| aside.put(EntryId { ms: key, seq: 0 }, Cause::in_order("order", key), now));
+    (1..=count).for_each(|key| aside.put(EntryId { ms: key, seq: 0 }, Cause::in_order("behind", key), now));
     aside
 }
 
@@ -145,7 +145,7 @@ fn in_vain(aside: &mut SetAside, from: u64, now: &mut Instant, lasting: Duration
         for id in &tried {
             let lock = Cause::new("lock", id.ms);
             let is_lock = id.seq == 1;
-            aside.put(*id, if is_lock { lock } else { Cause::in_order("order", id.ms) }, *now);
+            aside.put(*id, if is_lock { lock } else { Cause::in_order("behind", id.ms) }, *now);
         }
         *now += Duration::from_millis(5);
         aside.end_try(&[], Duration::from_millis(5), *now);
@@ -157,7 +157,7 @@ fn in_vain(aside: &mut SetAside, from: u64, now: &mut Instant, lasting: Duration
 const MOST: u64 = MOST_CAUSES as u64;
 
 #[test]
-fn beside_thousands_of_orders_that_are_waited_for_each_lock_has_its_own_queue_and_its_tries() {
+fn beside_thousands_of_causes_in_order_each_lock_has_its_own_queue_and_its_tries() {
     let (causes, mut now) = (Arc::new(Causes::default()), Instant::now());
     let mut aside = lane_behind(MOST + 1000, &causes, now);
     let locks = 9001..9011;
@@ -166,7 +166,7 @@ fn beside_thousands_of_orders_that_are_waited_for_each_lock_has_its_own_queue_an
     }
     assert!(locks.clone().all(|key| aside.waiting.contains_key(&Cause::new("lock", key))));
     let kinds = causes.by_kind();
-    assert_eq!((kinds["order"].causes, kinds["lock"].causes), (MOST_CAUSES + 1, 10));
+    assert_eq!((kinds["behind"].causes, kinds["lock"].causes), (MOST_CAUSES + 1, 10));
     let tries = in_vain(&mut aside, locks.start, &mut now, Duration::from_secs(60)).concat();
     for lock in locks {
         let count = tries.iter().filter(|ms| **ms == lock).count();
@@ -176,15 +176,15 @@ fn beside_thousands_of_orders_that_are_waited_for_each_lock_has_its_own_queue_an
 }
 
 #[test]
-fn the_more_orders_are_waited_for_the_more_slowly_each_is_tried_unless_it_is_woken() {
-    let count = |orders: u64| {
+fn the_more_causes_in_order_the_more_slowly_each_is_tried_unless_it_is_woken() {
+    let tries_of_each = |count: u64| {
         let mut now = Instant::now();
-        let mut aside = lane_behind(orders, &Arc::default(), now);
+        let mut aside = lane_behind(count, &Arc::default(), now);
         in_vain(&mut aside, 0, &mut now, Duration::from_secs(20));
         let tries = in_vain(&mut aside, 0, &mut now, Duration::from_secs(60)).concat();
-        tries.len() as u64 / orders
+        tries.len() as u64 / count
     };
-    let (few, many) = (count(10), count(1000));
+    let (few, many) = (tries_of_each(10), tries_of_each(1000));
     assert!(few >= 60 / 2 && many <= 60 / 15, "{few} and {many} tries each in a minute");
 }
 
@@ -192,11 +192,11 @@ fn the_more_orders_are_waited_for_the_more_slowly_each_is_tried_unless_it_is_wok
 fn events_beyond_the_limit_are_tried_oldest_first_and_all_of_them_and_are_woken() {
     let (causes, mut now) = (Arc::new(Causes::default()), Instant::now());
     let mut aside = lane_behind(MOST, &causes, now);
-    let shared = Cause::in_order("order", 0);
+    let shared = Cause::in_order("behind", 0);
     let beyond = MOST + 1..=MOST + 300;
     // They do not come in the order of the stream.
     for key in beyond.clone().rev() {
-        aside.put(EntryId { ms: key, seq: 0 }, Cause::in_order("order", key), now);
+        aside.put(EntryId { ms: key, seq: 0 }, Cause::in_order("behind", key), now);
     }
     assert_eq!(aside.waiting[&shared].ids.len(), 300);
     let mut tried = Vec::new();
@@ -214,7 +214,7 @@ fn events_beyond_the_limit_are_tried_oldest_first_and_all_of_them_and_are_woken(
     in_vain(&mut aside, 0, &mut now, Duration::from_secs(60));
     // Rests are over, and nothing is due.
     let begun = now;
-    causes.wake([Cause::in_order("order", MOST + 200)]);
+    causes.wake([Cause::in_order("behind", MOST + 200)]);
     let due = aside.next_due(now).unwrap();
     assert!(
         due < begun + Duration::from_millis(50),
