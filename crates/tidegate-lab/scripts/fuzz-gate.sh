@@ -46,8 +46,8 @@ tidegate migrate
 tidegate voucher load --voucher 1 --stock 1000000
 tidegate voucher load --voucher 2 --stock 1
 tidegate voucher load --voucher 3 --stock 1000000
-tidegate limit set --voucher 3 --name phones --subject phone --window day --orders 3
-tidegate limit set --voucher 3 --name fast --rate 1/1s --burst 5
+tidegate limit set --voucher 3 --name phones --subject phone --window day --orders 3 --yes
+tidegate limit set --voucher 3 --name fast --rate 1/1s --burst 5 --yes
 tidegate voucher load --voucher 4 --stock 1000
 tidegate pause --voucher 4 --yes
 tidegate voucher load --voucher 5 --stock 1000 --begin 2037-01-01T00:00:00Z
