@@ -341,6 +341,10 @@ pub fn worker_plan(redis_url: &str, mysql_url: &str, name: &str, folder: &Path) 
     WorkerPlan { env, log: folder.join(format!("{name}.log")) }
 }
 
+/// Half of the usual stack of a process, and of its threads: what is not optimised takes more than what is shipped, and is to be
+/// far from an overflow, too.
+const STACK: &str = "ulimit -s 4096; export RUST_MIN_STACK=1048576";
+
 /// A worker process that is not started yet.
 pub struct WorkerPlan {
     env: BTreeMap<String, String>,
@@ -378,23 +382,32 @@ impl WorkerPlan {
 
     /// As [`WorkerPlan::start`], with these words behind the program's name.
     pub fn start_with(self, words: &[&str]) -> Worker {
-        self.start_command(program(), words)
+        self.start_within("", words)
     }
 
     /// As [`WorkerPlan::start_with`], where a process may have so many files open.
     pub fn start_with_files(self, files: u32, words: &[&str]) -> Worker {
-        let program = program();
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]).arg(program.get_program());
-        for (name, _) in program.get_envs() {
-            shell.env_remove(name);
-        }
-        self.start_command(shell, words)
+        self.start_within(&format!("ulimit -n {files}"), words)
     }
 
-    fn start_command(self, mut command: Command, words: &[&str]) -> Worker {
+    /// Starts it within limits that a shell sets.
+    fn start_within(self, limits: &str, words: &[&str]) -> Worker {
+        let program = program();
+        let folder = Path::new(program.get_program()).parent().expect("a folder");
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("set -e; {STACK}; {limits}\nexec tidegate \"$@\""), "sh"]);
+        for (name, _) in program.get_envs() {
+            command.env_remove(name);
+        }
         let log = File::create(&self.log).expect("a log file");
-        command.args(words).envs(&self.env).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command
+            .args(words)
+            .env("PATH", path)
+            .envs(&self.env)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
         Worker { child: command.spawn().expect("the worker starts"), log: self.log }
     }
 }

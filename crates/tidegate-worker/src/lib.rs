@@ -8,6 +8,7 @@ mod http_answer;
 pub mod http_gate;
 mod http_server;
 pub mod metrics;
+mod on_heap;
 mod order_pages;
 mod pause_signals;
 mod process;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
 use crate::{
+    on_heap::on_heap,
     settings::ProcessSettings,
     trace::Traces,
     view::View,
@@ -98,9 +99,10 @@ async fn work(
 ) -> anyhow::Result<()> {
     let pause_switch = Arc::clone(view.pause_switch());
     // Nothing is in hand yet, however long Redis or the name is waited for.
-    let build = Worker::build(view.settings(), mysql, comparisons, sold_out, pause_switch, traces.as_deref());
-    let build = Box::pin(build);
+    let build = on_heap(|| {
+        Worker::build(view.settings(), mysql, comparisons, sold_out, pause_switch, traces.as_deref())
+    });
     let Some(worker) = stop.run_until_cancelled(build).await.transpose()? else { return Ok(()) };
     view.open(worker.parts());
-    Box::pin(worker.run_until_stopped(stop)).await
+    on_heap(|| worker.run_until_stopped(stop)).await
 }

@@ -37,7 +37,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::{settings::WorkerSettings, view::Parts};
+use crate::{on_heap::on_heap, settings::WorkerSettings, view::Parts};
 use brake::brake;
 use expire::expire;
 use fleet_lease::FleetLease;
@@ -164,14 +164,13 @@ impl Worker {
         let trimmer =
             self.retention.map(|keep| Trimmer::new(self.pool.clone(), self.stream.names().clone(), keep));
         let set_aside_notes = SetAsideNotes::new(self.pool.clone(), self.stream.names());
-        // What asks MySQL is on the heap: by value, these futures overflow the stack of the thread that they begin on.
         let around = async {
             tokio::join!(
-                Box::pin(self.breaker.run(probe, backoff, stop.clone())),
+                on_heap(|| self.breaker.run(probe, backoff, stop.clone())),
                 stop.run_until_cancelled(fleet_pause::watch(&self.pool, &self.keys, &self.pause_switch)),
                 beside::trim(trimmer.as_ref(), self.settings.trim_every, stop.clone()),
                 beside::trim_results(&self.results_trimmer, self.settings.trim_every, stop.clone()),
-                self.shard.then(beside::announce_remembered(&self.announcer, stop.clone()), &stop),
+                self.shard.then(|| beside::announce_remembered(&self.announcer, stop.clone()), &stop),
                 beside::remove_consumers(&remover, &self.keys, self.settings.claim_every, stop.clone()),
                 beside::mind_the_clock(clock, self.settings.claim_every, stop.clone()),
                 beside::report(
@@ -181,9 +180,15 @@ impl Worker {
                     stop.clone()
                 ),
                 beside::post(&set_aside_notes, &self.settings.name, &self.counters, stop.clone()),
-                self.shard.then(expire(self.sweeper, self.expiry_lease, stop.clone()), &stop),
-                brake(self.brake_settings, self.braker, self.brake_lease, self.busy, stop.clone()),
-                self.shard.then(reconcile(self.reconciler, stop.clone()), &stop),
+                self.shard.then(|| expire(self.sweeper, self.expiry_lease, stop.clone()), &stop),
+                on_heap(|| brake(
+                    self.brake_settings,
+                    self.braker,
+                    self.brake_lease,
+                    self.busy,
+                    stop.clone()
+                )),
+                self.shard.then(|| reconcile(self.reconciler, stop.clone()), &stop),
             )
         };
         let joined = async {

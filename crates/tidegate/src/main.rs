@@ -54,13 +54,22 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
     }
     let config = Config::load(&cli.config, env::vars_os())?;
     let settings = &config.settings;
-    let system = &settings.system;
     if !(cli.command.is_drawn() && io::stderr().is_terminal()) {
         telemetry::init(&settings.log)?;
     }
+    // Those that stay have a frame of their own: that of all the others is the sum of what each of them needs.
     match &cli.command {
         Command::Worker(args) => commands::worker::run(settings, args).await,
         Command::Gate(args) => commands::gate::run(settings, args).await,
+        command => Box::pin(run_once(command, &config)).await,
+    }
+}
+
+/// Runs a command that ends by itself.
+async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
+    let settings = &config.settings;
+    let system = &settings.system;
+    match command {
         Command::Admit(args) => commands::admit::run(system.of_voucher(args.voucher)?, args).await,
         Command::Voucher(VoucherCommand::Load(args)) => {
             commands::voucher_load::run(system.of_voucher(args.voucher)?, args).await
@@ -203,7 +212,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Log(args) => commands::log::run(system, args).await,
         Command::Probe(args) => commands::probe::run(settings, args).await,
-        Command::Config(args) => commands::config::run(&config, args),
-        Command::Completions(args) => commands::completions::run(args, &mut Cli::command()),
+        Command::Config(args) => commands::config::run(config, args),
+        Command::Worker(_) | Command::Gate(_) | Command::Completions(_) => unreachable!("not run once"),
     }
 }

@@ -22,6 +22,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::on_heap::on_heap;
+
 /// Between two looks whether it is time, at most.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// After a look that failed, at most.
@@ -83,7 +85,7 @@ impl Reconciler {
         let job = Job { stop: lease.lost().clone(), progress: Box::new(Silent) };
         // Another may have ended in between.
         let looked = match self.is_due().await {
-            Ok(true) => stop.run_until_cancelled(self.look(&job)).await,
+            Ok(true) => stop.run_until_cancelled(on_heap(|| self.look(&job))).await,
             _ => None,
         };
         let kept = match looked {
@@ -93,17 +95,17 @@ impl Reconciler {
                 match now.write(&self.redis, &self.keys).await {
                     Ok(()) => {
                         if let Some(plan) = plan {
-                            self.repair(&plan, &job).await;
-                            stop.run_until_cancelled(self.keep_mended(before, &job)).await;
+                            on_heap(|| self.repair(&plan, &job)).await;
+                            stop.run_until_cancelled(on_heap(|| self.keep_mended(before, &job))).await;
                         }
-                        self.note_journals(&report).await;
-                        self.remove_delisted(&report).await;
-                        stop.run_until_cancelled(self.sweep(&report)).await;
+                        on_heap(|| self.note_journals(&report)).await;
+                        on_heap(|| self.remove_delisted(&report)).await;
+                        stop.run_until_cancelled(on_heap(|| self.sweep(&report))).await;
                         // One that people have to mend keeps no other from being folded.
                         let clean = report.vouchers.iter().filter(|look| look.is_clean());
                         let clean: Vec<VoucherId> = clean.map(|look| look.books.voucher).collect();
-                        let folded =
-                            stop.run_until_cancelled(self.fold_if_due(&clean, now.clone(), &job)).await;
+                        let fold = on_heap(|| self.fold_if_due(&clean, now.clone(), &job));
+                        let folded = stop.run_until_cancelled(fold).await;
                         folded.unwrap_or(Ok(())).map(|()| Some(now))
                     }
                     Err(error) => Err(LookError::from(error)),
@@ -247,7 +249,7 @@ pub async fn reconcile(reconciler: Reconciler, stop: CancellationToken) {
         loop {
             sleep(LOOK_EVERY.min(reconciler.every).max(pause)).await;
             pause = Duration::ZERO;
-            match reconciler.look_if_due(&stop).await {
+            match on_heap(|| reconciler.look_if_due(&stop)).await {
                 Ok(Some(found)) => {
                     failures = 0;
                     tell(&found, &mut told);

@@ -1,13 +1,13 @@
 //! A worker writes only where the rows of its partition are. It may begin while MySQL is away; then it looks before it reads.
 
-use std::pin::Pin;
-
 use sqlx::MySqlPool;
 use tidegate_operations::{InvalidInput, SystemSettings, shards, text::error_chain};
 use tidegate_orders::Ledger;
 use tidegate_stream::Outage;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::on_heap::on_heap;
 
 /// The MySQL of a partition.
 #[derive(Debug)]
@@ -40,18 +40,16 @@ impl Shard {
         self.look().await.map_err(|error| Outage::new("MySQL", error_chain(&error)))
     }
 
-    /// Does `work` on the rows of the partition, once they are known to be there. On the heap: with all that it asks, it is large.
-    pub(super) fn then<'a>(
-        &'a self,
-        work: impl Future<Output = ()> + 'a,
-        stop: &'a CancellationToken,
-    ) -> Pin<Box<impl Future<Output = ()> + 'a>> {
-        Box::pin(async move {
-            let mut is_right = self.is_right.subscribe();
-            if let Some(Ok(_)) = stop.run_until_cancelled(is_right.wait_for(|is_right| *is_right)).await {
-                work.await;
-            }
-        })
+    /// Does `work` on the rows of the partition, once they are known to be there.
+    pub(super) async fn then<F: Future<Output = ()>>(
+        &self,
+        work: impl FnOnce() -> F,
+        stop: &CancellationToken,
+    ) {
+        let mut is_right = self.is_right.subscribe();
+        if let Some(Ok(_)) = stop.run_until_cancelled(is_right.wait_for(|is_right| *is_right)).await {
+            on_heap(work).await;
+        }
     }
 
     async fn look(&self) -> anyhow::Result<()> {
