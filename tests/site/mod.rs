@@ -341,9 +341,9 @@ pub fn worker_plan(redis_url: &str, mysql_url: &str, name: &str, folder: &Path) 
     WorkerPlan { env, log: folder.join(format!("{name}.log")) }
 }
 
-/// Half of the usual stack of a process, and of its threads: what is not optimised takes more than what is shipped, and is to be
-/// far from an overflow, too.
-const STACK: &str = "ulimit -s 4096; export RUST_MIN_STACK=1048576";
+/// Half of the usual stack of a process, and three quarters of that of its threads: what is not optimised takes more than what is
+/// shipped, and is to be far from an overflow, too.
+const STACK: &str = "ulimit -s 4096; export RUST_MIN_STACK=1572864";
 
 /// A worker process that is not started yet.
 pub struct WorkerPlan {

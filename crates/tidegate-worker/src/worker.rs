@@ -164,22 +164,35 @@ impl Worker {
         let trimmer =
             self.retention.map(|keep| Trimmer::new(self.pool.clone(), self.stream.names().clone(), keep));
         let set_aside_notes = SetAsideNotes::new(self.pool.clone(), self.stream.names());
-        let around = async {
+        let around = on_heap(async || {
             tokio::join!(
                 on_heap(|| self.breaker.run(probe, backoff, stop.clone())),
-                stop.run_until_cancelled(fleet_pause::watch(&self.pool, &self.keys, &self.pause_switch)),
-                beside::trim(trimmer.as_ref(), self.settings.trim_every, stop.clone()),
-                beside::trim_results(&self.results_trimmer, self.settings.trim_every, stop.clone()),
+                stop.run_until_cancelled(on_heap(|| fleet_pause::watch(
+                    &self.pool,
+                    &self.keys,
+                    &self.pause_switch
+                ))),
+                on_heap(|| beside::trim(trimmer.as_ref(), self.settings.trim_every, stop.clone())),
+                on_heap(|| beside::trim_results(
+                    &self.results_trimmer,
+                    self.settings.trim_every,
+                    stop.clone()
+                )),
                 self.shard.then(|| beside::announce_remembered(&self.announcer, stop.clone()), &stop),
-                beside::remove_consumers(&remover, &self.keys, self.settings.claim_every, stop.clone()),
-                beside::mind_the_clock(clock, self.settings.claim_every, stop.clone()),
+                on_heap(|| beside::remove_consumers(
+                    &remover,
+                    &self.keys,
+                    self.settings.claim_every,
+                    stop.clone()
+                )),
+                on_heap(|| beside::mind_the_clock(clock, self.settings.claim_every, stop.clone())),
                 beside::report(
                     &self.counters,
                     &self.order_counters,
                     self.settings.report_every,
                     stop.clone()
                 ),
-                beside::post(&set_aside_notes, &self.settings.name, &self.counters, stop.clone()),
+                on_heap(|| beside::post(&set_aside_notes, &self.settings.name, &self.counters, stop.clone())),
                 self.shard.then(|| expire(self.sweeper, self.expiry_lease, stop.clone()), &stop),
                 on_heap(|| brake(
                     self.brake_settings,
@@ -190,7 +203,7 @@ impl Worker {
                 )),
                 self.shard.then(|| reconcile(self.reconciler, stop.clone()), &stop),
             )
-        };
+        });
         let joined = async {
             let mut outcome = Ok(());
             while let Some(lane) = lanes.join_next().await {
@@ -203,23 +216,23 @@ impl Worker {
             outcome
         };
         let lost = OnceLock::new();
-        let keep_name = async {
+        let keep_name = on_heap(async || {
             // The lanes finish under a name that is no longer ours: the unique keys do not mind.
             let _ = lost.set(self.name.keep().await);
             stop.cancel();
             std::future::pending::<()>().await;
-        };
+        });
         let changed = OnceLock::new();
-        let mind_the_list = async {
+        let mind_the_list = on_heap(async || {
             let _ = changed.set(partition_list::until_changed(&self.system, &self.pool).await);
             stop.cancel();
             std::future::pending::<()>().await;
-        };
+        });
         let outcome = tokio::select! {
             (outcome, _) = async { tokio::join!(joined, around) } => outcome,
             () = keep_name => unreachable!("pends for ever"),
             () = mind_the_list => unreachable!("pends for ever"),
-            () = beside::tell_hands(&self.pool, &self.keys, &self.settings.name, &lane_statuses) => {
+            () = on_heap(|| beside::tell_hands(&self.pool, &self.keys, &self.settings.name, &lane_statuses)) => {
                 unreachable!("goes on for ever")
             }
         };
