@@ -112,11 +112,11 @@ impl Demo {
         }
         clicking.await??;
         acting.await??;
-        sale.drain().await?;
+        sale.drain(&mut fleet).await?;
         if market.is_cluster() {
             board.say("what the dead master took along is looked for: `tidegate reconcile --repair`");
             fleet.show_quietly(&["reconcile", "--repair", "--yes"])?;
-            sale.drain().await?;
+            sale.drain(&mut fleet).await?;
         }
         board.finish();
         fleet.stop()?;
@@ -174,20 +174,20 @@ struct Sale<'a> {
 impl Sale<'_> {
     /// The accidents, each in the middle of the work.
     async fn accidents(&mut self, fleet: &mut Fleet) -> Result<()> {
-        self.until_written_percent(15).await?;
+        self.until_written_percent(fleet, 15).await?;
         fleet.kill9("worker-1")?;
         let held = self.market.held_by("worker-1").await?;
         self.board
             .say(&format!("worker-1 killed (-9) with {held} orders in hand: the others will claim them"));
 
         if self.demo.campaign {
-            self.until_written_percent(25).await?;
+            self.until_written_percent(fleet, 25).await?;
             fleet.kill9("gate-1")?;
             self.board
                 .say("gate-1 killed (-9): its callers ask gate-2 the same again, and get one order each");
         }
 
-        self.until_written_percent(35).await?;
+        self.until_written_percent(fleet, 35).await?;
         fleet.pause("worker-2")?;
         let held = self.market.held_by("worker-2").await?;
         self.board.say(&format!(
@@ -196,11 +196,11 @@ impl Sale<'_> {
         let stopped = Instant::now();
 
         if let Servers::Cluster(cluster) = &self.market.servers {
-            self.until_written_percent(50).await?;
+            self.until_written_percent(fleet, 50).await?;
             self.lose_a_master(cluster).await?;
         }
 
-        self.until_written_percent(60).await?;
+        self.until_written_percent(fleet, 60).await?;
         self.mysql.kill9()?;
         self.board.say("MySQL killed (-9): the workers stop reading, and count no failure against any order");
         let away = Instant::now();
@@ -235,10 +235,11 @@ impl Sale<'_> {
         Ok(())
     }
 
-    async fn until_written_percent(&mut self, percent: u64) -> Result<()> {
+    async fn until_written_percent(&mut self, fleet: &mut Fleet, percent: u64) -> Result<()> {
         let wanted = u64::from(self.demo.vouchers) * percent / 100;
         let began = Instant::now();
         while self.progress.written < wanted {
+            fleet.ensure_alive()?;
             ensure!(began.elapsed() < DRAIN_WITHIN, "No progress: {} orders written", self.progress.written);
             self.watch().await;
         }
@@ -246,9 +247,10 @@ impl Sale<'_> {
     }
 
     /// Waits until nothing is undelivered or pending, and nothing unpaid.
-    async fn drain(&mut self) -> Result<()> {
+    async fn drain(&mut self, fleet: &mut Fleet) -> Result<()> {
         let began = Instant::now();
         loop {
+            fleet.ensure_alive()?;
             let on_their_way = self.market.on_their_way().await;
             let is_quiet = matches!(on_their_way, Ok((0, 0)));
             if is_quiet && self.watch().await && self.progress.unpaid == 0 {

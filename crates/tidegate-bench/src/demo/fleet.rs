@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -125,6 +125,16 @@ impl Fleet {
 
     pub fn resume(&self, name: &str) -> Result<()> {
         self.signal(name, Signal::SIGCONT)
+    }
+
+    /// That nobody ended but those whom the demo killed.
+    pub fn ensure_alive(&mut self) -> Result<()> {
+        for (name, worker) in &mut self.workers {
+            let Some(status) = worker.try_wait()? else { continue };
+            let log = std::fs::read_to_string(self.logs.path().join(format!("{name}.log")))?;
+            bail!("{name} ended by itself: {status}; its log:\n{log}");
+        }
+        Ok(())
     }
 
     /// Asks all workers to stop, and waits until they have.
