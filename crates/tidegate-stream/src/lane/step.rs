@@ -1,6 +1,6 @@
 //! The step: one batch from the handler to its outcomes.
 
-use std::time::Instant;
+use std::{pin::Pin, time::Instant};
 
 use tracing::Instrument;
 
@@ -147,10 +147,19 @@ impl<H: Handler> Lane<H> {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
-        let outcomes = self.handler.handle(entries).await?;
+        let outcomes = self.begin_to_handle(entries).await?;
         // To guess which outcome is missing might acknowledge an entry that was not handled.
         assert_eq!(outcomes.len(), entries.len(), "a handler answers with one outcome for each entry");
         Ok(outcomes)
+    }
+
+    /// The work of a handler is large, and every frame between the lane and the handler would have copies of it: it is on the heap.
+    /// Made in a frame of its own, which is gone before the work begins.
+    fn begin_to_handle(
+        &self,
+        entries: &[Entry],
+    ) -> Pin<Box<impl Future<Output = Result<Vec<Outcome>, Outage>> + Send>> {
+        Box::pin(self.handler.handle(entries))
     }
 }
 
