@@ -1,5 +1,6 @@
 //! A system with partitions on a Redis Cluster, whose nodes die, freeze, restart and give slots away while it sells.
 
+mod confirmed_orders;
 mod ground;
 
 use std::{

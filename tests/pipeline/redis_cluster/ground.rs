@@ -235,7 +235,7 @@ impl ClusterSite {
     }
 
     /// Waits until nothing is pending or undelivered in any partition.
-    async fn is_quiet(&self, what: &str) {
+    pub async fn is_quiet(&self, what: &str) {
         for tag in TAGS {
             let (client, prefix) = (self.client(tag).await, format!("{{{tag}}}:"));
             let stores = Stores { client: &client, pool: &self.pool, prefix: &prefix };
