@@ -2,16 +2,19 @@
 
 use std::net::SocketAddr;
 
-use fred::interfaces::{KeysInterface, StreamsInterface};
+use fred::{
+    interfaces::{ClientLike, KeysInterface, StreamsInterface},
+    types::CustomCommand,
+};
 use futures_util::future::join_all;
 use hyper::Method;
 use serde_json::{Value, json};
-use tidegate_lab::Proxy;
+use tidegate_lab::{Proxy, RedisServer};
 
 use super::{Answer, address_of, ask};
 use crate::{
     order_event::operator,
-    site::{Site, Worker, until},
+    site::{Site, Worker, connect, until},
 };
 
 async fn post_under(address: SocketAddr, key: &str, body: &Value) -> Answer {
@@ -183,6 +186,54 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     for gate in gates {
         assert!(gate.stop().await.success());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_that_begins_after_the_failover_looks_for_the_row_before_redis_admits_another_order() {
+    let site = Site::open().await;
+    operator(&site).run("voucher load --voucher 7 --stock 10").expect(0);
+    let port = site.redis.port().to_string();
+    let replica =
+        RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start().expect("a replica");
+    let copy = connect(&replica.url()).await;
+    let gate = site.worker("g1").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let address = address_of(&gate).await;
+    until("the replica has the sale", || async {
+        copy.get::<Option<i64>, _>("seckill:stock:7").await.ok().flatten() == Some(10)
+    })
+    .await;
+    // The replica hears nothing of the orders.
+    copy.custom::<String, _>(CustomCommand::new_static("REPLICAOF", None, false), vec!["NO", "ONE"])
+        .await
+        .expect("promoted");
+    let worker = site.worker("w").start();
+    let order = |user: i64| json!({ "voucherId": "7", "userId": user });
+    let mut ids = Vec::new();
+    for user in 1..=2 {
+        let asked = post_under(address, &format!("k-{user}"), &order(user)).await;
+        assert_eq!(asked.status, 202, "{:#}", asked.body);
+        ids.push(asked.body["orderId"].as_str().expect("text").to_owned());
+    }
+    until("both have rows", || async { site.live_orders().await.len() == 2 }).await;
+    assert!(gate.stop().await.success());
+
+    let gate = site.worker("g2").set("GATE_LISTEN", "127.0.0.1:0").set("REDIS_URL", replica.url());
+    let gate = gate.start_as("gate");
+    let address = address_of(&gate).await;
+    let again = async |user: i64, id: &str| {
+        let again = post_under(address, &format!("k-{user}"), &order(user)).await;
+        assert_eq!(again.status, 202, "{:#}", again.body);
+        assert_eq!(again.body, json!({ "orderId": id, "outcome": "admitted_before" }));
+    };
+    again(1, &ids[0]).await;
+    assert_eq!(copy.get::<i64, _>("seckill:stock:7").await.expect("Redis answers"), 10);
+    // Others have bought all units meanwhile.
+    copy.set::<(), _, _>("seckill:stock:7", 0, None, None, false).await.expect("Redis answers");
+    again(2, &ids[1]).await;
+    let refused = post_under(address, "k-3", &order(3)).await;
+    assert_eq!((refused.status, &refused.body["type"]), (409, &json!("/problems/sold-out")));
+    assert!(worker.stop().await.success());
+    assert!(gate.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

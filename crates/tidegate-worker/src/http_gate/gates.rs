@@ -322,7 +322,7 @@ async fn open(
     Ok(PartitionGate {
         gate: Arc::new(gate),
         command_within: settings.redis.command_timeout,
-        last_reconnect: LastReconnect::of(&redis),
+        last_reconnect: LastReconnect::of(&redis).await,
         ids: OrderIdAllocator::new(redis.clone(), keys, ID_BLOCK),
         redis,
         confirming,

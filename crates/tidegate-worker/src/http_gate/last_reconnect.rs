@@ -1,19 +1,23 @@
 //! How long ago the connections of a gate to Redis were made anew: another server may answer since then, which lacks the last writes of
-//! the one before.
+//! the one before. A gate that begins after a failover sees no connection break, so it asks the server whether it was promoted.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use fred::clients::Pool;
+use fred::{
+    clients::Pool,
+    interfaces::ClientLike,
+    types::{ClusterHash, CustomCommand},
+};
 use tidegate_stream::Reconnects;
 use tokio::time::Instant;
 
 /// For so long after its connections were made anew, a gate takes the server for one that may lack what was admitted before.
 const RECENT: Duration = Duration::from_secs(600);
 
-/// The last time that a pool was connected anew.
+/// The last time that a pool was connected anew, or was first connected to a server that was promoted at some time.
 #[derive(Debug)]
 pub struct LastReconnect(Mutex<Heard>);
 
@@ -24,9 +28,15 @@ struct Heard {
 }
 
 impl LastReconnect {
-    /// From now on.
-    pub fn of(pool: &Pool) -> Self {
-        Self(Mutex::new(Heard { reconnects: pool.into(), last: None }))
+    /// From now on. If the server was promoted, or does not say, that counts as a failover of this moment: it does not tell when it
+    /// was.
+    pub async fn of(pool: &Pool) -> Self {
+        // Before the server is asked: a failover in between is seen as well.
+        let reconnects = pool.into();
+        let info = CustomCommand::new_static("INFO", ClusterHash::FirstKey, false);
+        let info: Result<String, _> = pool.custom(info, vec!["replication"]).await;
+        let was_promoted = info.map_or(true, |info| was_promoted(&info));
+        Self(Mutex::new(Heard { reconnects, last: was_promoted.then(Instant::now) }))
     }
 
     /// Whether a failover may have been so lately that callers ask again for what it took along.
@@ -36,5 +46,25 @@ impl LastReconnect {
             *last = Some(Instant::now());
         }
         last.is_some_and(|last| last.elapsed() < RECENT)
+    }
+}
+
+/// Whether a server was a replica once, by what it says of its replication: it keeps the replication id of its former master, beside
+/// its own. A server that does not speak of such an id may have been one.
+fn was_promoted(info: &str) -> bool {
+    let former = info.lines().find_map(|line| line.trim_end().strip_prefix("master_replid2:"));
+    former.is_none_or(|id| id.bytes().any(|byte| byte != b'0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::was_promoted;
+
+    #[test]
+    fn a_server_that_has_the_replication_id_of_a_former_master_was_promoted() {
+        let info = |former: &str| format!("# Replication\r\nrole:master\r\nmaster_replid2:{former}\r\n");
+        assert!(!was_promoted(&info(&"0".repeat(40))));
+        assert!(was_promoted(&info("8c8b3e2f00d1a4f5a6b7c8d9e0f1a2b3c4d5e6f7")));
+        assert!(was_promoted("# Replication\r\nrole:master\r\n"), "it does not say");
     }
 }
