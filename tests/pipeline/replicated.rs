@@ -122,5 +122,10 @@ async fn an_outage_of_the_append_only_files_goes_on_until_they_have_what_was_rea
     let before = probes().await;
     until("it goes on asking", || async { probes().await > before + 10 }).await;
     assert!(!worker.log().contains("outage over"), "{}", worker.log());
+    // Nor does a replay write what only the memory of the replica has.
+    let wait = ["--set", "gate.wait_replicas=1", "--set", "gate.wait_ms=100", "--set", "gate.wait_for=file"];
+    let replay = site.tidegate(&[&wait[..], &["replay", "--from", "-1h", "--to", "now", "--yes"]].concat());
+    let said = String::from_utf8_lossy(&replay.stderr);
+    assert!(!replay.status.success() && said.contains("until replicas have what was read"), "{replay:?}");
     assert!(site.orders().await.is_empty());
 }

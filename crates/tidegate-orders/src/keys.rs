@@ -17,6 +17,8 @@ use crate::{
 pub(crate) const HANDS: &str = ":hands";
 /// Between the key of the list of partitions and the name of a gate.
 const GATE: &str = ":gate:";
+/// Between the key of what operators did and the id of a replay.
+const REPLAY: &str = ":replay:";
 /// Between a key and the id of the rebuild that fills a new one.
 const STAGED: &str = ":rebuild:";
 
@@ -318,6 +320,12 @@ impl Keys {
     #[must_use]
     pub fn gate(&self, name: &str) -> Key {
         format!("{}{GATE}{name}", self.templates.partitions).into()
+    }
+
+    /// Lock of a replay with this id, by which it sees that replicas have what was written.
+    #[must_use]
+    pub fn replay(&self, id: &str) -> Key {
+        format!("{}{REPLAY}{id}", self.templates.log).into()
     }
 
     /// The partition whose keys these are.

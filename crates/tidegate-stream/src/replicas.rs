@@ -4,7 +4,7 @@ use std::{
     num::NonZeroU32,
     slice,
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use fred::{
@@ -14,20 +14,15 @@ use fred::{
 };
 
 use crate::{
-    entry::{Entry, bad_reply},
+    entry::Entry,
     handler::Outage,
-    inspector::StreamInspector,
     lease::Leases,
     redis::{Reconnects, RedisConnection, RedisError, RedisErrorKind, RedisKey, RedisPool, readable},
-    stream::{Reader, Stream, StreamError},
+    stream::{Reader, ServerRun, Stream, StreamError},
 };
 
 /// How much longer than [`Confirmation::within`] the reply may take to come.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Replicas say of themselves what they have once a second.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
-/// Between two looks at what they said.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// When something counts as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +145,24 @@ impl ReplicaProbe {
         token: &str,
         lease: Duration,
     ) -> Result<(), Outage> {
+        self.replicas_have_all_of(&ServerRun::Any, name, token, lease).await
+    }
+
+    /// As [`ReplicaProbe::replicas_have_all`], of a server that answers as this run of it.
+    ///
+    /// # Errors
+    /// As there, and if another server answers.
+    pub async fn replicas_have_all_of(
+        &self,
+        run: &ServerRun,
+        name: impl Into<RedisKey>,
+        token: &str,
+        lease: Duration,
+    ) -> Result<(), Outage> {
         self.has_reconnected();
+        if *run != ServerRun::Any && ServerRun::of(&self.client).await? != *run {
+            return Err(StreamError::OtherServer("the stream is to be read again".to_owned()).into());
+        }
         if !self.leases.take(vec![name], token, lease).await?.is_empty() {
             return Err(not_replicated("another process has the name of this one"));
         }
@@ -191,81 +203,6 @@ impl Stream {
     }
 }
 
-impl StreamInspector {
-    /// Whether replicas have all that is written by now, in their memory: files are not looked at. Asks what they say of themselves,
-    /// which takes up to a second and writes nothing.
-    ///
-    /// # Errors
-    /// When they do not have it in time, or Redis does not answer.
-    pub async fn replicas_have_all(&self, wanted: &Confirmation) -> Result<(), Outage> {
-        let (client, began) = (self.one_client(), Instant::now());
-        let at_first = Replication::of(&client).await?;
-        let mut now = at_first.clone();
-        loop {
-            let have = now.offsets.iter().filter(|offset| **offset >= at_first.written).count();
-            if now.id == at_first.id && have >= wanted.replicas.get() as usize {
-                return Ok(());
-            }
-            if began.elapsed() > wanted.within + TOLD_EVERY {
-                let (replicas, took_ms) = (wanted.replicas, began.elapsed().as_millis());
-                return Err(not_replicated(&format!(
-                    "{have} of {replicas} replicas had it within {took_ms} ms"
-                )));
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-            now = Replication::of(&client).await?;
-        }
-    }
-}
-
 fn not_replicated(why: &str) -> Outage {
     Outage::new("Redis", format!("nothing is handled until replicas have what was read: {why}"))
-}
-
-/// What a server says of its replicas.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Replication {
-    /// Another one after a failover.
-    id: String,
-    written: u64,
-    /// How far each replica is.
-    offsets: Vec<u64>,
-}
-
-impl Replication {
-    async fn of(client: &Client) -> Result<Self, StreamError> {
-        let command = CustomCommand::new_static("INFO", ClusterHash::FirstKey, false);
-        let info: String = client.custom(command, vec!["replication"]).await.map_err(RedisError::new)?;
-        Ok(Self::parse(&info).ok_or_else(|| bad_reply("what it has replicated", &info.as_str().into()))?)
-    }
-
-    fn parse(info: &str) -> Option<Self> {
-        let value =
-            |name: &str| info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'));
-        let is_replica = |line: &&str| line.starts_with("slave") && line.contains(",state=online,");
-        let offset = |line: &str| {
-            line.split(',').find_map(|part| part.strip_prefix("offset=")?.trim_end().parse().ok())
-        };
-        Some(Self {
-            id: value("master_replid")?.to_owned(),
-            written: value("master_repl_offset")?.parse().ok()?,
-            offsets: info.lines().filter(is_replica).filter_map(offset).collect(),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_replicas_that_are_online_count() {
-        let info = "# Replication\r\nrole:master\r\nconnected_slaves:2\r\n\
-            slave0:ip=10.0.0.2,port=6379,state=online,offset=120,lag=0\r\n\
-            slave1:ip=10.0.0.3,port=6379,state=wait_bgsave,offset=0,lag=0\r\n\
-            slave_expires_tracked_keys:0\r\nmaster_replid:8c8b\r\nmaster_repl_offset:130\r\n";
-        let replication = Replication { id: "8c8b".to_owned(), written: 130, offsets: vec![120] };
-        assert_eq!(Replication::parse(info), Some(replication));
-        assert_eq!(Replication::parse("# Server\r\n"), None);
-    }
 }

@@ -9,11 +9,11 @@ use std::{
 use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
 use tidegate_orders::{
     AnnouncedEntries, DryRun, Gate, Keys, Ledger, OrderCounters, OrderHandler, Predicted, UserLocks,
-    keys::process_of,
+    gate::rebuild_id, keys::process_of,
 };
 use tidegate_stream::{
-    Backoff, BuryReply, Confirmation, Death, Entry, EntryId, Leases, Outage, Outcome, ServerRun, Stream,
-    StreamError, StreamInspector,
+    Backoff, BuryReply, Death, Entry, EntryId, Leases, Outage, Outcome, ReplicaProbe, ServerRun, Stream,
+    StreamError, StreamInspector, connect_reader,
 };
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,9 @@ use crate::{connect, entry_source::EntrySource, settings::SystemSettings};
 /// Why an entry is left.
 const HELD: &str = "somebody else holds its user's lock, its voucher's row or a key of its voucher, or a living worker \
                     has it in hand";
+
+/// For so long, Redis keeps the key by which replicas are asked.
+const LEASE: Duration = Duration::from_secs(10);
 
 /// Pending entries that are read in one go.
 const PAGE: u16 = 2_000;
@@ -40,14 +43,36 @@ pub(super) struct BatchRunner {
     keys: Keys,
     /// Of the server that the entries are read from.
     run: ServerRun,
-    /// So many replicas must have an entry of the stream before its order is written.
-    replicas: Option<Confirmation>,
+    /// Replicas must have an entry of the stream before its order is written, where that is asked for.
+    replicas: Option<Replicas>,
     /// Entries of a file are settled nowhere.
     settles: bool,
     /// Results of entries that are not pending are announced as well: they were announced when they were acknowledged.
     announces_all: bool,
     retry: (Duration, Duration),
     patience: Duration,
+}
+
+/// Asks whether replicas have what was written, as a worker does.
+#[derive(Debug)]
+struct Replicas {
+    probe: ReplicaProbe,
+    /// What is written to ask. Nobody else has it.
+    key: Key,
+    token: String,
+}
+
+impl Replicas {
+    async fn open(settings: &SystemSettings, keys: &Keys) -> anyhow::Result<Option<Self>> {
+        let Some(wanted) = settings.confirmation else { return Ok(None) };
+        let connection = connect_reader(&settings.redis.connection()).await?;
+        let (probe, token) = (ReplicaProbe::new(connection, wanted)?, rebuild_id());
+        Ok(Some(Self { probe, key: keys.replay(&token), token }))
+    }
+
+    async fn have_all(&self, run: &ServerRun) -> Result<(), Outage> {
+        self.probe.replicas_have_all_of(run, self.key.clone(), &self.token, LEASE).await
+    }
 }
 
 /// Entries that are to be run.
@@ -99,7 +124,7 @@ impl BatchRunner {
             stream: Stream::new(pool.clone(), names),
             inspector: source.inspector.clone(),
             run: source.run.clone(),
-            replicas: settings.confirmation,
+            replicas: Replicas::open(settings, &keys).await?,
             pool,
             keys,
             settles: request.source == ReplaySource::Stream,
@@ -172,11 +197,10 @@ impl BatchRunner {
 
     /// What was read of the stream outlives its server, where that is asked for: a lane waits for the same.
     async fn await_replicas(&self) -> Result<(), Outage> {
-        let Some(replicas) = self.replicas.filter(|_| self.settles) else { return Ok(()) };
-        if self.run != ServerRun::Any && self.inspector.server_run().await? != self.run {
-            return Err(StreamError::OtherServer("the stream is to be read again".to_owned()).into());
+        match self.replicas.as_ref().filter(|_| self.settles) {
+            Some(replicas) => replicas.have_all(&self.run).await,
+            None => Ok(()),
         }
-        self.inspector.replicas_have_all(&replicas).await
     }
 
     /// Those of `batch` whose orders were not given back.
