@@ -53,9 +53,9 @@ limits seeds="20": servers
 chaos seeds="50": servers
     TIDEGATE_TEST_SEED={{ if seeds =~ '-' { seeds } else { "1-" + seeds } }} cargo test {{ everything }} --test pipeline chaos -- --nocapture
 
-# What waiting for a replica costs an admission, and what twenty failovers lose with it and without
+# What waiting for a replica costs an admission and a drain, and what twenty failovers lose with it and without
 failovers: servers
-    cargo test --release --package tidegate-orders --test promises -- --ignored --nocapture twenty_failovers
+    cargo test --release --package tidegate-orders --test promises -- --ignored --nocapture --test-threads 1 twenty_failovers what_a_wait_a_batch
 
 # For a minute, asks the gate whatever its openapi.json allows and forbids: no 500, no answer outside it (schemathesis, where Python is)
 fuzz-gate: servers

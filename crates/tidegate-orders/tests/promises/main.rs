@@ -17,6 +17,7 @@ mod lua_headers;
 mod moment;
 mod order_ids;
 mod repair;
+mod replica_drain;
 mod row_state;
 mod schema;
 mod switch_over;
