@@ -99,6 +99,15 @@ pub struct Ledger {
     causal_reads: Arc<CausalReads>,
 }
 
+/// What follows from a row that a node does not show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// It decides, so the node catches up with the others of its cluster first.
+    Decides,
+    /// Nothing: what is said of it is a guess, or another look follows before anything is done.
+    SaysNothing,
+}
+
 /// How the COMMIT of a batch travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Commit {

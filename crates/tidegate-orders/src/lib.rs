@@ -61,6 +61,6 @@ pub use partition::Partition;
 pub use results::{Announced, OrderResult, ResultState};
 pub use row_state::RowState;
 pub use server_facts::ServerFacts;
-pub use sessions::{SessionError, SessionSettings, Sessions};
+pub use sessions::{CatchUpError, CausalReads, NodeBehind, SessionError, SessionSettings, Sessions};
 pub use user_lock::{Locked, UserLocks};
 pub use worker_hands::WorkerHands;

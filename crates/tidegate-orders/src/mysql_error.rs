@@ -81,7 +81,8 @@ fn is_behind_number(number: u16) -> bool {
         LOCK_WAIT_TIMEOUT | NOT_READY => true,
         // The statement took too long: MariaDB, MySQL.
         1969 | 3024 => true,
-        // Group replication: the wait of `BEFORE` has failed, took too long, or the member is not in a state for it.
+        // Group replication: 3797 ends the wait of `BEFORE`, 3796 is for a member that is not ONLINE, 3798 and 3799 for one that
+        // waits for prepared transactions or stops. 3100: its hook has failed otherwise.
         3100 | 3796..=3799 => true,
         _ => false,
     }

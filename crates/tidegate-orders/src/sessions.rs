@@ -25,7 +25,7 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
-pub use causal_reads::CausalReads;
+pub use causal_reads::{CatchUpError, CausalReads, NodeBehind};
 pub use node_status::{Cluster, NodeStatus};
 pub use settings::SessionSettings;
 use settings::name_of;
@@ -114,6 +114,7 @@ impl Sessions {
             commit_in_packet: Arc::default(),
             causal_reads: Arc::default(),
         };
+        shared.causal_reads.note_host(shared.name_of(0));
         Self { shared: Arc::new(shared), pools: Arc::default() }
     }
 
@@ -215,6 +216,7 @@ impl Sessions {
             for pool in &*pools {
                 pool.set_connect_options(self.shared.settings.hosts[at].clone());
             }
+            self.shared.causal_reads.note_host(self.shared.name_of(at));
             let server = status.server().map(str::to_owned).to_vec();
             self.shared.state().moved = Some(Move { at: Instant::now(), server });
         }

@@ -6,7 +6,7 @@ use tidegate_orders::{
     announcer::now_ms,
     dead_letters::CancelReply,
     gate::{GateError, Release, ReleaseReply, UserAfter},
-    ledger::Cancellation,
+    ledger::{Absence, Cancellation},
     results::PLACED,
 };
 use tidegate_stream::{Letter, Outage};
@@ -36,7 +36,8 @@ impl Cancel {
         let orders: Vec<_> = letters.iter().map(|letter| self.order_of(letter)).collect();
         let orders = self.without_those_of_others(orders).await?;
         let held = held(&orders);
-        let mut cancellations = self.ledger.snapshot(&held).await?.predict_cancel(&held).into_iter();
+        let mut cancellations =
+            self.ledger.snapshot(&held, Absence::Decides).await?.predict_cancel(&held).into_iter();
         let ids: Vec<_> = held.iter().map(|incoming| (incoming.order.voucher, incoming.order.id)).collect();
         let given_back = self.gate.given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
         let decision = |order: &Result<Incoming, Obstacle>| match order {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use fred::clients::Pool;
-use tidegate_orders::{DeadLetters, Gate, Keys, Ledger, VoucherId, sale};
+use tidegate_orders::{DeadLetters, Gate, Keys, Ledger, Sessions, VoucherId, sale};
 use tidegate_stream::{EntryId, Letter, Outage};
 
 use super::{
@@ -81,6 +81,12 @@ impl PageEnd {
     }
 }
 
+/// A row that is absent on a node of a cluster decides only after the node has caught up.
+fn ledger_of(sessions: &Sessions, settings: &SystemSettings) -> Ledger {
+    Ledger::new(sessions.pool(settings.mysql.connections), settings.mysql.statement_timeout)
+        .reading_causally(sessions.causal_reads())
+}
+
 impl Step {
     /// What would become of each of these letters. Changes nothing.
     async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
@@ -113,8 +119,8 @@ impl LetterChange {
     /// When one of them cannot be reached.
     pub async fn open(settings: &SystemSettings, action: LetterAction) -> anyhow::Result<Self> {
         let ledger = async {
-            let mysql = connect::mysql(settings).await?;
-            Ok(Ledger::new(mysql, settings.mysql.statement_timeout))
+            let sessions = connect::mysql_reached(settings).await?;
+            Ok(ledger_of(&sessions, settings))
         };
         let stream = settings.stream.name.clone();
         let access = |redis: &Pool| {
@@ -131,24 +137,24 @@ impl LetterChange {
                 (redis, Step::Requeue(Requeue { dead, gate, ledger, limit, entry_max_bytes }))
             }
             LetterAction::Cancel => {
-                let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
+                let (redis, sessions) =
+                    tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
                 let (dead, gate) = access(&redis);
+                let mysql = sessions.pool(settings.mysql.connections);
                 let announcer = connect::announcer(settings, &redis, &mysql);
-                let ledger = Ledger::new(mysql, settings.mysql.statement_timeout);
+                let ledger = ledger_of(&sessions, settings);
                 (redis, Step::Cancel(Cancel { dead, gate, ledger, announcer }))
             }
             LetterAction::Drop => {
                 let redis = connect::redis(settings).await?;
                 let (dead, gate) = access(&redis);
                 // It is asked about letters with orders only: what holds none can be dropped while MySQL is away.
-                let mysql = match connect::mysql(settings).await {
+                let sessions = match connect::mysql_reached(settings).await {
                     // One that serves other partitions would answer for orders that it never had.
                     Err(error) if error.is::<InvalidInput>() => return Err(error),
-                    reached => reached.or_else(|_| {
-                        anyhow::Ok(connect::mysql_sessions(settings)?.pool(settings.mysql.connections))
-                    })?,
+                    reached => reached.or_else(|_| connect::mysql_sessions(settings))?,
                 };
-                let ledger = Ledger::new(mysql, settings.mysql.statement_timeout);
+                let ledger = ledger_of(&sessions, settings);
                 (redis, Step::Drop(Drop { dead, gate, ledger }))
             }
         };

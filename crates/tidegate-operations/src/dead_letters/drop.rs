@@ -2,7 +2,9 @@
 
 use futures_util::future::join_all;
 use tidegate_orders::{
-    DeadLetters, Gate, Incoming, Ledger, Order, OrderId, dead_letters::DropReply, ledger::Cancellation,
+    DeadLetters, Gate, Incoming, Ledger, Order, OrderId,
+    dead_letters::DropReply,
+    ledger::{Absence, Cancellation},
 };
 use tidegate_stream::{Letter, Outage};
 
@@ -64,7 +66,8 @@ impl Drop {
             |letter: &Letter| Some(Incoming { order: self.dead.order_of(letter).ok()?, entry: letter.id });
         let orders: Vec<Option<Incoming>> = letters.into_iter().map(incoming).collect();
         let known: Vec<Incoming> = orders.iter().flatten().cloned().collect();
-        let mut cancellations = self.ledger.snapshot(&known).await?.predict_cancel(&known).into_iter();
+        let mut cancellations =
+            self.ledger.snapshot(&known, Absence::Decides).await?.predict_cancel(&known).into_iter();
         let is_written = |order: &Option<Incoming>| {
             order.is_some() && cancellations.next() == Some(Cancellation::OrderExists)
         };

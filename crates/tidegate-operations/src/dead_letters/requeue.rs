@@ -7,7 +7,7 @@ use tidegate_orders::{
     DeadLetters, DryRun, Gate, Incoming, Ledger, Order, OrderId, Verdict, VoucherId,
     dead_letters::{MOST_FIELDS, RequeueReply, with_uses},
     gate::{GateError, ReleaseReply},
-    ledger::{Decided, Snapshot},
+    ledger::{Absence, Decided, Snapshot},
     wire::Message,
 };
 use tidegate_stream::{EntryId, Letter, Outage};
@@ -106,7 +106,8 @@ impl Requeue {
     /// The letters with what their entries have to say beyond their own fields.
     async fn as_put_back<'a>(&self, letters: &[&'a Letter]) -> Result<Vec<Cow<'a, Letter>>, Outage> {
         let orders: Vec<Option<Incoming>> = letters.iter().map(|letter| self.order_of(letter)).collect();
-        let snapshot = self.ledger.snapshot(&orders.iter().flatten().cloned().collect::<Vec<_>>()).await?;
+        let known: Vec<Incoming> = orders.iter().flatten().cloned().collect();
+        let snapshot = self.ledger.snapshot(&known, Absence::Decides).await?;
         let put_back = |(letter, order): (&&'a Letter, &Option<Incoming>)| {
             let order = order.as_ref().map(|incoming| &incoming.order).filter(|order| order.uses.is_none());
             let uses = order.and_then(|order| snapshot.uses_in_new_entry(order, first_ms(letter)));
@@ -149,7 +150,7 @@ impl Requeue {
     async fn known(&self, orders: &[Incoming]) -> Result<Known, Outage> {
         let ids: Vec<_> = orders.iter().map(|Incoming { order, .. }| (order.voucher, order.id)).collect();
         let given_back = self.gate.given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
-        Ok(Known { given_back, snapshot: self.ledger.snapshot(orders).await? })
+        Ok(Known { given_back, snapshot: self.ledger.snapshot(orders, Absence::Decides).await? })
     }
 
     /// Why a letter stays by what it is.
@@ -187,7 +188,7 @@ impl Requeue {
         let moved = letters.iter().zip(outcomes).filter(|(_, outcome)| is_moved(outcome));
         let moved = moved.filter_map(|(letter, outcome)| Some((self.order_of(letter)?, outcome)));
         let (orders, outcomes): (Vec<Incoming>, Vec<_>) = moved.unzip();
-        let snapshot = match self.ledger.snapshot(&orders).await {
+        let snapshot = match self.ledger.snapshot(&orders, Absence::Decides).await {
             Ok(snapshot) => snapshot,
             Err(outage) => return outcomes.into_iter().for_each(|outcome| *outcome = Err(outage.clone())),
         };

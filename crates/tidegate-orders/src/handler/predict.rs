@@ -3,7 +3,7 @@
 use tidegate_stream::{Death, Entry, Outage, Outcome};
 
 use super::{Decoded, OrderHandler, Placed, decode, outcome};
-use crate::ledger::{Decided, DryRun, Incoming, IncomingEvent, Verdict};
+use crate::ledger::{Absence, Decided, DryRun, Incoming, IncomingEvent, Verdict};
 
 /// What would become of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl OrderHandler {
             predicted[at] = if is_recorded { Predicted::EventAlreadyThere } else { Predicted::Event };
         }
         let all: Vec<Incoming> = orders.iter().map(|placed| placed.incoming.clone()).collect();
-        let snapshot = self.ledger.snapshot(&all).await?;
+        let snapshot = self.ledger.snapshot(&all, Absence::SaysNothing).await?;
         let unknown = all.iter().map(|incoming| &incoming.order).filter(|order| snapshot.is_unknown(order));
         let unknown: Vec<_> = unknown.map(|order| (order.voucher, order.id)).collect();
         let given_back = self.gate.given_back(&unknown).await.map_err(|error| Outage::new("Redis", error))?;

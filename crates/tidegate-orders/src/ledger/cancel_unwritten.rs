@@ -40,7 +40,7 @@ impl Ledger {
     /// stands alone; its neighbours are cancelled.
     ///
     /// # Errors
-    /// When MySQL does not answer; each may be cancelled or not.
+    /// When MySQL does not answer, or its node lags; each may be cancelled or not.
     pub async fn cancel_unwritten(&self, orders: &[Incoming]) -> Result<Vec<Cancellation>, Outage> {
         let mut work = WorkList::new(orders, Cancellation::Contended);
         while let Some(part) = work.next() {
@@ -61,7 +61,11 @@ impl Ledger {
     async fn cancel_part(&self, part: &[&Incoming]) -> Result<Vec<Cancellation>, Fault> {
         let transaction = Box::pin(async {
             let mut session = Session::open(&self.pool).await?;
-            let outcome = decide_and_cancel(&mut session, part).await;
+            let outcome = async {
+                self.must_catch_up(&mut session).await?;
+                decide_and_cancel(&mut session, part).await
+            };
+            let outcome = outcome.await;
             session.end(outcome).await
         });
         self.in_time(transaction).await

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{
-    Incoming, Ledger,
+    Absence, Incoming, Ledger,
     fault::Fault,
     session::Session,
     sql::{self, Depth, Stocks},
@@ -17,16 +17,22 @@ impl Ledger {
     /// Reads what the database holds that matters to `orders`. Waits for nobody's locks.
     ///
     /// # Errors
-    /// When it does not answer.
-    pub async fn snapshot(&self, orders: &[Incoming]) -> Result<Snapshot, Outage> {
+    /// When it does not answer, or the node lags whose absent rows decide.
+    pub async fn snapshot(&self, orders: &[Incoming], absence: Absence) -> Result<Snapshot, Outage> {
         if orders.is_empty() {
             return Ok(Snapshot(Known::default()));
         }
         let read = Box::pin(async {
             let mut session = Session::open(&self.pool).await?;
             let all: Vec<&Incoming> = orders.iter().collect();
-            let known = sql::look_up(&mut session, &all, Stocks::AsTheyAre, Depth::Ids).await;
-            session.end(known.map_err(Fault::from)).await
+            let known = async {
+                if absence == Absence::Decides {
+                    self.must_catch_up(&mut session).await?;
+                }
+                Ok(sql::look_up(&mut session, &all, Stocks::AsTheyAre, Depth::Ids).await?)
+            };
+            let known: Result<Known, Fault> = known.await;
+            session.end(known).await
         });
         let known = self.in_time(read).await.map_err(Outage::from);
         known.map(Snapshot).inspect_err(|_| self.forget_idle_connections())

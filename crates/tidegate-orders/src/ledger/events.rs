@@ -8,8 +8,7 @@ use std::{collections::HashSet, time::Instant};
 use tidegate_stream::{EntryId, Outage};
 
 use super::{
-    BATCH_TIME, Ledger, SECOND_LOOK, WriteOutcome,
-    catch_up::behind,
+    Absence, BATCH_TIME, Ledger, SECOND_LOOK, WriteOutcome,
     event_verdict::{
         EndedOrder, EndedOrders, EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents,
         Recorded, Subject, by_order, decide_orders, in_stream_order, subject,
@@ -26,13 +25,6 @@ use crate::{
     event::{PastEvent, decide},
     order::Order,
 };
-
-/// What follows from a row that a node does not show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Absence {
-    Decides,
-    SaysNothing,
-}
 
 impl Ledger {
     /// Records `events`, which stand in stream order, and answers with one verdict an event, in that order. The events of an
@@ -124,10 +116,8 @@ impl Ledger {
                 if absence == Absence::SaysNothing || !lacks_row || !self.has_other_nodes() {
                     return Ok(known);
                 }
-                match self.catch_up(&mut session).await? {
-                    Freshness::Current => Ok(sql::look_up_events(&mut session, subjects).await?),
-                    Freshness::Behind => Err(behind()),
-                }
+                self.must_catch_up(&mut session).await?;
+                Ok(sql::look_up_events(&mut session, subjects).await?)
             };
             let known = known.await;
             session.end(known).await

@@ -16,7 +16,7 @@ use tidegate_lab::{MysqlServer, Proxy, Seeds};
 use tidegate_orders::{
     DryRun, Incoming, Ledger, Order, Refusal, Uses, Verdict,
     gate::UserAfter,
-    ledger::{Cancellation, Contention},
+    ledger::{Absence, Cancellation, Contention},
     schema,
 };
 
@@ -338,7 +338,7 @@ async fn an_order_is_written_or_cancelled_and_never_both() -> Result<()> {
     let before = books.everything().await?;
     let seen: Vec<Cancellation> = cancellations.into_iter().map(|(_, cancellation)| cancellation).collect();
     // By now the users of written orders are buyers; that says nothing of these.
-    assert_eq!(books.ledger.snapshot(&orders).await?.predict_cancel(&orders), seen);
+    assert_eq!(books.ledger.snapshot(&orders, Absence::Decides).await?.predict_cancel(&orders), seen);
     assert_eq!(books.ledger.cancel_unwritten(&orders).await?, seen);
     // There is stock, each voucher has a row, and nothing in it tells of what was cancelled.
     assert_eq!(books.number("SELECT SUM(refusals) FROM tb_seckill_voucher").await?, 0);
@@ -643,14 +643,19 @@ async fn what_a_dry_run_says_of_many_batches_is_what_happens_and_it_changes_noth
     let mut dry_run = DryRun::default();
     let mut predicted = Vec::new();
     for batch in &batches {
-        predicted.push(books.ledger.snapshot(batch).await?.predict_record(batch, &mut dry_run));
+        predicted
+            .push(books.ledger.snapshot(batch, Absence::Decides).await?.predict_record(batch, &mut dry_run));
     }
     assert_eq!(books.everything().await?, before);
 
     for (batch, predicted) in batches.iter().zip(predicted) {
         let verdicts: Vec<Verdict> = predicted.iter().map(|decided| decided.verdict.clone()).collect();
         assert_eq!(books.ledger.record(batch).await?, verdicts);
-        let again = books.ledger.snapshot(batch).await?.predict_record(batch, &mut DryRun::default());
+        let again = books
+            .ledger
+            .snapshot(batch, Absence::Decides)
+            .await?
+            .predict_record(batch, &mut DryRun::default());
         assert!(again.iter().all(|decided| !decided.is_new), "{again:?}");
     }
     Ok(())

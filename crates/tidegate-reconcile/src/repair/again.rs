@@ -18,7 +18,7 @@ use tidegate_operations::{
 use tidegate_orders::{
     Gate, Incoming, Keys, Ledger, Order, OrderId, Slot, VoucherId,
     journal::UnderLimits,
-    ledger::Cancellation,
+    ledger::{Absence, Cancellation},
     wire::{FieldNames, is_event, order_fields},
 };
 use tidegate_stream::{Entry, EntryId, Read, Stream, StreamInspector};
@@ -280,7 +280,8 @@ impl LostOrders {
         batch: &[(&ToRunAgain, Held)],
         incoming: &[Incoming],
     ) -> anyhow::Result<Vec<Option<Entry>>> {
-        let snapshot = self.ledger.snapshot(incoming).await.context("Failed to read MySQL")?;
+        let snapshot =
+            self.ledger.snapshot(incoming, Absence::Decides).await.context("Failed to read MySQL")?;
         let ids: Vec<_> = incoming.iter().map(|it| (it.order.voucher, it.order.id)).collect();
         let given_back = self.gate.given_back(&ids).await.context("Failed to read the journal")?;
         let mut limited = self.gate.under_limits(&ids).await.context("Failed to read the journal")?;

@@ -1,5 +1,7 @@
 //! Does what a plan says, bite by bite.
 
+use std::sync::Arc;
+
 use anyhow::Context;
 use fred::clients::Pool;
 use serde_json::Value as Json;
@@ -10,12 +12,12 @@ use tidegate_operations::{
     settings::SystemSettings,
 };
 use tidegate_orders::{
-    Gate, Incoming, Keys, Ledger, Order, OrderId, Quantity, Slot, VoucherId,
+    CausalReads, Gate, Incoming, Keys, Ledger, Order, OrderId, Quantity, Slot, VoucherId,
     gate::{
         HeldLimits, OrderRepair, Release, ReleaseReply, RepairAction, RepairAnswer, RepairGuard, RepairReply,
         VoucherRepair,
     },
-    ledger::Cancellation,
+    ledger::{Absence, Cancellation},
     limit_rows,
 };
 use tidegate_stream::EntryId;
@@ -36,6 +38,7 @@ pub struct Repair<'a> {
     pub(super) gate: Gate,
     pub(super) mysql: MySqlPool,
     ledger: Ledger,
+    causal_reads: Arc<CausalReads>,
     log: OperatorLog,
     who: String,
 }
@@ -48,10 +51,12 @@ impl<'a> Repair<'a> {
     pub async fn connect(settings: &'a SystemSettings, who: String) -> anyhow::Result<Self> {
         let (redis, sessions) = tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
         let mysql = sessions.pool(settings.mysql.connections);
-        let ledger = Ledger::new(mysql.clone(), settings.mysql.statement_timeout);
+        let causal_reads = sessions.causal_reads();
+        let ledger = Ledger::new(mysql.clone(), settings.mysql.statement_timeout)
+            .reading_causally(Arc::clone(&causal_reads));
         let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str());
         let log = OperatorLog::new(redis.clone(), settings);
-        Ok(Self { settings, redis, gate, mysql, ledger, log, who })
+        Ok(Self { settings, redis, gate, mysql, ledger, causal_reads, log, who })
     }
 
     /// Does it, voucher by voucher. What moved since the look is left, and named in the report. May be ended between any two
@@ -91,6 +96,7 @@ impl<'a> Repair<'a> {
     /// Before anything else: where orders are lost, the counter may be behind their ids, too.
     async fn raise_order_ids(&self, plan: &RepairPlan, report: &mut RepairReport) -> anyhow::Result<()> {
         let keys = Keys::new(self.settings.keys.clone());
+        self.causal_reads.catch_up(&self.mysql).await?;
         let mut known = order_ids::in_mysql(&self.mysql, &keys).await?;
         let again = plan.vouchers.iter().flat_map(|voucher| &voucher.again);
         again.for_each(|order| known.note(order.order));
@@ -194,11 +200,16 @@ impl<'a> Repair<'a> {
         report: &mut RepairReport,
     ) -> anyhow::Result<VoucherRepair> {
         let incoming: Vec<Incoming> = bite.orders.iter().filter_map(|it| incoming(voucher, it)).collect();
-        let snapshot = self.ledger.snapshot(&incoming).await.context("Failed to read MySQL")?;
+        let snapshot =
+            self.ledger.snapshot(&incoming, Absence::Decides).await.context("Failed to read MySQL")?;
         let unknown: Vec<bool> = incoming.iter().map(|it| snapshot.is_unknown(&it.order)).collect();
         let mut known = unknown.into_iter().zip(snapshot.predict_cancel(&incoming));
         let of_user = |it: &&OrderRepair| matches!(it.action, RepairAction::Bar | RepairAction::Unbar);
         let users: Vec<i64> = bite.orders.iter().filter(of_user).map(|it| it.user.get()).collect();
+        // Without orders there was no snapshot, which is the other wait.
+        if incoming.is_empty() {
+            self.causal_reads.catch_up(&self.mysql).await?;
+        }
         let buyers =
             MysqlSide(&self.mysql, self.settings.partition()).still_live_of_users(voucher, &users).await;
         let buyers = buyers.context("Failed to read MySQL")?;
