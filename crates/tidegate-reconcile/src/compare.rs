@@ -156,6 +156,7 @@ impl<'a> Pass<'a> {
             self.read_buyers(sale).await?;
             self.read_journal(sale).await?;
         }
+        self.stores.catch_up().await?;
         let first = self.stores.redis().first_entry().await?;
         self.read_stream((since.previous(), end)).await?;
         self.read_dead().await?;

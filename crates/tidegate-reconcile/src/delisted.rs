@@ -1,7 +1,7 @@
 //! Removes the keys of delisted vouchers: only after a look that began later found both sides to agree on them, and nothing of
 //! them on its way. From then on what happens to their orders changes MySQL only.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use fred::clients::Pool;
@@ -17,7 +17,7 @@ use tidegate_operations::{
     text::counted,
 };
 use tidegate_orders::{
-    Gate, Keys, VoucherId,
+    CausalReads, Gate, Keys, VoucherId,
     gate::{GateError, RemovedKeys, SaleKeys, VoucherState},
     vouchers,
 };
@@ -101,6 +101,7 @@ fn has_keys(state: &VoucherState) -> bool {
 pub struct KeyRemover {
     redis: Pool,
     mysql: MySqlPool,
+    causal_reads: Arc<CausalReads>,
     keys: Keys,
     gate: Gate,
     log: OperatorLog,
@@ -117,7 +118,8 @@ impl KeyRemover {
         let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
         let log = OperatorLog::new(redis.clone(), settings);
         let after = settings.remove_delisted_after;
-        Self { redis, mysql, keys, gate, log, settings: settings.clone(), who, after }
+        let causal_reads = Arc::default();
+        Self { redis, mysql, causal_reads, keys, gate, log, settings: settings.clone(), who, after }
     }
 
     /// Connects to both stores.
@@ -125,8 +127,9 @@ impl KeyRemover {
     /// # Errors
     /// When one cannot be reached.
     pub async fn connect(settings: &SystemSettings, who: String) -> anyhow::Result<Self> {
-        let stores = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-        Ok(Self::new(stores, settings, who))
+        let (redis, sessions) = tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
+        let stores = (redis, sessions.pool(settings.mysql.connections));
+        Ok(Self { causal_reads: sessions.causal_reads(), ..Self::new(stores, settings, who) })
     }
 
     /// After a look at all vouchers, and while the reconciler's lease is held: removes the keys of those that were delisted long
@@ -243,7 +246,8 @@ impl KeyRemover {
         };
         let request = LookRequest { vouchers: vec![voucher], since_ms: None, pace: Pace::Full };
         let (redis, mysql, keys) = (self.redis.clone(), self.mysql.clone(), self.keys.clone());
-        let looker = Looker::new((redis, mysql), keys, self.settings.stream_names(), request);
+        let looker = Looker::new((redis, mysql), keys, self.settings.stream_names(), request)
+            .reading_causally(Arc::clone(&self.causal_reads));
         let report = looker.look(job, |_| {}).await?;
         if let Some(kept) = report.vouchers.iter().find_map(kept) {
             return Ok(RemoveKeysReport { voucher, removed: None, kept: Some(kept) });

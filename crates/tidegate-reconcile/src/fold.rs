@@ -6,6 +6,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -83,7 +84,10 @@ impl Folder {
         let gate = Gate::new(redis.clone(), keys.clone(), names.stream.as_str());
         let inspector = StreamInspector::new(redis.clone(), names);
         let are_chosen = keys.partition().tag().is_some();
-        Self { stores: Stores { redis, mysql, inspector, keys, gate, are_chosen }, older_than, pace }
+        // A row that is absent, or as it was, keeps what is noted of its order: nothing is folded by it.
+        let causal_reads = Arc::default();
+        let stores = Stores { redis, mysql, causal_reads, inspector, keys, gate, are_chosen };
+        Self { stores, older_than, pace }
     }
 
     /// What is older can be folded by now, in Unix milliseconds by the clock of Redis.

@@ -9,6 +9,7 @@ mod journals;
 
 use std::{
     collections::{BTreeMap, HashSet},
+    sync::Arc,
     time::Instant,
 };
 
@@ -16,7 +17,7 @@ use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_operations::{change::Job, pace::Pace, reconciled::Reconciled};
 use tidegate_orders::{
-    Gate, Keys, VoucherId,
+    CausalReads, Gate, Keys, VoucherId,
     gate::{ChangeState, GateError, RepairGuard, StockChange},
     journal::{JournalSum, Purged, Sum},
     sale, vouchers,
@@ -87,8 +88,16 @@ impl Looker {
         let inspector = StreamInspector::new(redis.clone(), names);
         // Of a table that all partitions share, most rows are none of this one's.
         let are_chosen = !request.vouchers.is_empty() || keys.partition().tag().is_some();
-        let stores = Stores { redis, mysql, inspector, keys, gate, are_chosen };
+        let stores = Stores { redis, mysql, causal_reads: Arc::default(), inspector, keys, gate, are_chosen };
         Self { stores, request, most_repaired: MOST_REPAIRED }
+    }
+
+    /// Lets the absence of a row decide only after the node has caught up with the others of its cluster. Without this, the server
+    /// is taken for the only one.
+    #[must_use]
+    pub fn reading_causally(mut self, causal_reads: Arc<CausalReads>) -> Self {
+        self.stores.causal_reads = causal_reads;
+        self
     }
 
     /// The same, but a repair takes so many differences at most.
@@ -101,7 +110,7 @@ impl Looker {
     /// is different.
     ///
     /// # Errors
-    /// When a store cannot be read, or `job` is stopped. What is wrong with the orders stands in the report.
+    /// When a store cannot be read, the node of MySQL lags, or `job` is stopped. What is wrong with the orders stands in the report.
     pub async fn look(&self, job: &Job, mut found: impl FnMut(&Difference)) -> Result<LookReport, LookError> {
         let began = Instant::now();
         let places = Places::new(self.vouchers().await?);
@@ -325,6 +334,7 @@ impl Looker {
             let moment = self.stores.gate.moment(voucher).await?;
             let sum = if sale.is_complete { Some(self.sum(voucher, moment).await?) } else { None };
             books.set_redis(&moment, sum);
+            self.stores.catch_up().await?;
             if let Some(row) =
                 self.stores.mysql().stocks(&[(voucher, sale.complete_since_ms)]).await?.get(&voucher)
             {

@@ -19,6 +19,8 @@ mod voucher;
 mod voucher_report;
 mod workers;
 
+use std::sync::Arc;
+
 use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
@@ -28,7 +30,7 @@ use tidegate_operations::{
     connect,
     settings::SystemSettings,
 };
-use tidegate_orders::{Gate, Keys, VoucherId, gate::rebuild_id};
+use tidegate_orders::{CausalReads, Gate, Keys, VoucherId, gate::rebuild_id};
 use tidegate_stream::StreamInspector;
 
 pub use plan::{RebuildPlan, VoucherPlan};
@@ -52,6 +54,7 @@ pub struct RebuildRequest {
 pub struct Rebuild {
     redis: Pool,
     mysql: MySqlPool,
+    causal_reads: Arc<CausalReads>,
     keys: Keys,
     gate: Gate,
     inspector: StreamInspector,
@@ -64,11 +67,12 @@ impl Rebuild {
     /// # Errors
     /// When one cannot be reached.
     pub async fn connect(settings: &SystemSettings, who: String) -> anyhow::Result<Self> {
-        let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
+        let (redis, sessions) = tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
+        let (mysql, causal_reads) = (sessions.pool(settings.mysql.connections), sessions.causal_reads());
         let keys = Keys::new(settings.keys.clone());
         let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
         let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
-        Ok(Self { redis, mysql, keys, gate, inspector, who })
+        Ok(Self { redis, mysql, causal_reads, keys, gate, inspector, who })
     }
 
     /// Rebuilds what was planned. The same again begins anew, and does no harm to what is rebuilt already.
@@ -130,10 +134,17 @@ impl Rebuild {
         Ok(End::Whole)
     }
 
+    /// From here on, MySQL shows whatever any node had committed by now.
+    async fn catch_up(&self) -> anyhow::Result<()> {
+        Ok(self.causal_reads.catch_up(&self.mysql).await?)
+    }
+
     async fn read_backlog(&self, job: &Job) -> anyhow::Result<Backlog> {
+        self.catch_up().await?;
         let sequences = order_ids::in_mysql(&self.mysql, &self.keys).await?;
         let fields = self.keys.fields().clone();
-        let mut backlog = Backlog::new(self.inspector.clone(), self.mysql.clone(), fields, sequences);
+        let mysql = (self.mysql.clone(), Arc::clone(&self.causal_reads));
+        let mut backlog = Backlog::new(self.inspector.clone(), mysql, fields, sequences);
         let length = self.inspector.length(&self.inspector.names().stream).await;
         job.progress.expect(length.context("Failed to read the stream")?, "entries");
         backlog.advance(job).await?;

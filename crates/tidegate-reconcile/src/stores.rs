@@ -1,8 +1,13 @@
 //! Where both sides are read, and why that may fail.
 
+use std::sync::Arc;
+
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_orders::{Gate, Keys, gate::GateError, migration_hint, vouchers::VoucherError};
+use tidegate_orders::{
+    CatchUpError, CausalReads, Gate, Keys, NodeBehind, gate::GateError, migration_hint,
+    vouchers::VoucherError,
+};
 use tidegate_stream::{StreamError, StreamInspector, readable};
 
 use crate::{mysql_side::MysqlSide, redis_side::RedisSide};
@@ -22,6 +27,9 @@ pub enum LookError {
     /// MySQL did not answer as it should.
     #[error("Failed to read MySQL: {0}")]
     Voucher(VoucherError),
+    /// The node of MySQL lags, so what it does not show may be there.
+    #[error("nothing is known: {0}")]
+    Behind(NodeBehind),
     /// It was told to stop.
     #[error("stopped before the end: nothing is known")]
     Stopped,
@@ -45,11 +53,21 @@ impl From<sqlx::Error> for LookError {
     }
 }
 
+impl From<CatchUpError> for LookError {
+    fn from(error: CatchUpError) -> Self {
+        match error {
+            CatchUpError::Behind(behind) => Self::Behind(behind),
+            CatchUpError::Server(error) => Self::Mysql(error),
+        }
+    }
+}
+
 /// Where both sides are read.
 #[derive(Debug)]
 pub(crate) struct Stores {
     pub(crate) redis: Pool,
     pub(crate) mysql: MySqlPool,
+    pub(crate) causal_reads: Arc<CausalReads>,
     pub(crate) inspector: StreamInspector,
     pub(crate) keys: Keys,
     pub(crate) gate: Gate,
@@ -65,5 +83,10 @@ impl Stores {
 
     pub(crate) fn mysql(&self) -> MysqlSide<'_> {
         MysqlSide(&self.mysql, self.keys.partition())
+    }
+
+    /// After Redis was read: from here on, MySQL shows whatever came of what Redis said, on whichever node.
+    pub(crate) async fn catch_up(&self) -> Result<(), LookError> {
+        Ok(self.causal_reads.catch_up(&self.mysql).await?)
     }
 }

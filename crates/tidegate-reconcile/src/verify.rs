@@ -253,6 +253,7 @@ impl Verify<'_> {
         let end = inspector.last_id(&inspector.names().stream).await?;
         let in_flight = InFlight::read(inspector, keys, self.places, &self.pace).await?;
         let dead = dead_orders(self.stores, self.places, self.pace).await?;
+        self.stores.catch_up().await?;
         let in_stream = self.in_stream(orders, (&in_flight, &dead), end).await?;
         Ok(Round { in_flight, dead, in_stream })
     }

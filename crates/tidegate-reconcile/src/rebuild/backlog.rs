@@ -1,12 +1,15 @@
 //! Orders that are in the stream or among the dead letters, and of which MySQL knows nothing.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use anyhow::Context;
 use sqlx::MySqlPool;
 use tidegate_operations::change::Job;
 use tidegate_orders::{
-    Order, OrderId, VoucherId, order_id::counter::KnownSequences, vouchers, wire::FieldNames,
+    CausalReads, Order, OrderId, VoucherId, order_id::counter::KnownSequences, vouchers, wire::FieldNames,
 };
 use tidegate_stream::{EntryId, Letter, StreamError, StreamInspector};
 
@@ -30,6 +33,7 @@ pub struct Unwritten {
 pub struct Backlog {
     inspector: StreamInspector,
     mysql: MySqlPool,
+    causal_reads: Arc<CausalReads>,
     fields: FieldNames,
     read_to: EntryId,
     dead_read_to: EntryId,
@@ -42,13 +46,13 @@ impl Backlog {
     /// Nothing is read yet.
     pub fn new(
         inspector: StreamInspector,
-        mysql: MySqlPool,
+        (mysql, causal_reads): (MySqlPool, Arc<CausalReads>),
         fields: FieldNames,
         sequences: KnownSequences,
     ) -> Self {
         let unwritten = HashMap::new();
         let (read_to, dead_read_to) = (EntryId::MIN, EntryId::MIN);
-        Self { inspector, mysql, fields, read_to, dead_read_to, unwritten, sequences }
+        Self { inspector, mysql, causal_reads, fields, read_to, dead_read_to, unwritten, sequences }
     }
 
     /// The last entry of the stream that is counted.
@@ -59,7 +63,7 @@ impl Backlog {
     /// Reads what has come since. First the stream: an entry that is buried meanwhile is found among the dead letters.
     ///
     /// # Errors
-    /// When a store does not answer.
+    /// When a store does not answer, or the node of MySQL lags.
     pub async fn advance(&mut self, job: &Job) -> anyhow::Result<()> {
         let stream = self.inspector.names().stream.clone();
         let last = self.inspector.last_id(&stream).await.context("Failed to read the stream")?;
@@ -92,6 +96,10 @@ impl Backlog {
     }
 
     async fn take(&mut self, orders: Vec<(EntryId, Order)>, is_dead: bool) -> anyhow::Result<()> {
+        if orders.is_empty() {
+            return Ok(());
+        }
+        self.causal_reads.catch_up(&self.mysql).await?;
         orders.iter().for_each(|(_, order)| self.sequences.note(order.id));
         let ids: Vec<OrderId> = orders.iter().map(|(_, order)| order.id).collect();
         let unknown = vouchers::unknown_orders(&self.mysql, &ids).await;

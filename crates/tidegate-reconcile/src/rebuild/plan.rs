@@ -62,8 +62,9 @@ impl Rebuild {
     /// Looks at both sides, and changes nothing.
     ///
     /// # Errors
-    /// When a store does not answer.
+    /// When a store does not answer, or the node of MySQL lags.
     pub async fn plan(&self, request: RebuildRequest) -> anyhow::Result<RebuildPlan> {
+        self.catch_up().await?;
         let mut plan =
             RebuildPlan { request, vouchers: Vec::new(), ended: 0, delisted: 0, never_sold: Vec::new() };
         let wanted = match plan.request.voucher {

@@ -156,6 +156,8 @@ impl Filling<'_> {
         if change.as_ref().is_some_and(is_open) {
             return Ok(Some(NotRebuilt::BeingRestocked));
         }
+        // After the lock: what others committed before it is in what is read now, or takes the lock away.
+        self.rebuild.catch_up().await?;
         // The refusals first: a row is the better word, where there are both.
         self.fill_refused().await?;
         self.fill_orders().await?;

@@ -64,7 +64,8 @@ impl Worker {
         let brake_lease = FleetLease::new(leases.clone(), keys.braker(), &worker.name);
         let braker = Braker::new(settings.brake, system, pool.clone(), mysql.pool(1));
         let stores = (pool.clone(), mysql.pool(1));
-        let reconciler = Reconciler::new(stores, system, keys.clone(), &worker.name, comparisons);
+        let reconciler =
+            Reconciler::new((stores, mysql.causal_reads()), system, keys.clone(), &worker.name, comparisons);
         let (counters, order_counters) = (Arc::new(Counters::default()), Arc::new(OrderCounters::default()));
         count_reconnects(&pool, &counters);
         let gate = Gate::new(pool.clone(), keys.clone(), names.stream.clone());

@@ -9,7 +9,7 @@ use tidegate_operations::{
     Job, Next, Plan, Report, Silent, SystemSettings,
     reconciled::{DifferenceKind, Reconciled},
 };
-use tidegate_orders::{Keys, VoucherId};
+use tidegate_orders::{CausalReads, Keys, VoucherId};
 use tidegate_reconcile::{
     KeyRemover, LookError, LookReport, LookRequest, Looker, OF_WORKER, Pace, ReconcilerLease, Repair,
     RepairPlan, RepairReport, TakenLease, UseSweeper,
@@ -54,7 +54,7 @@ pub struct Reconciler {
 impl Reconciler {
     /// In the worker `name`. All of a process share the one permit of `turns`.
     pub fn new(
-        (redis, mysql): (Pool, MySqlPool),
+        ((redis, mysql), causal_reads): ((Pool, MySqlPool), Arc<CausalReads>),
         settings: &SystemSettings,
         keys: Keys,
         name: &str,
@@ -63,7 +63,8 @@ impl Reconciler {
         let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
         let (who, stores) = (format!("{OF_WORKER}{name}"), (redis.clone(), mysql));
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
-        let looker = Looker::new(stores.clone(), keys.clone(), settings.stream_names(), request);
+        let looker = Looker::new(stores.clone(), keys.clone(), settings.stream_names(), request)
+            .reading_causally(causal_reads);
         let fold_after = settings.fold_after;
         let folder = Folder::new(stores, keys.clone(), settings.stream_names(), (fold_after, Pace::Quarter));
         let sweeper = UseSweeper::new(redis.clone(), keys.clone(), &settings.stream_names(), Pace::Quarter);

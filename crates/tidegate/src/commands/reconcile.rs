@@ -8,9 +8,8 @@ use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
 use serde::Serialize;
-use sqlx::MySqlPool;
 use tidegate_operations::{End, Job, Next, Plan, SystemSettings, connect, reconciled::Reconciled};
-use tidegate_orders::{Keys, VoucherId};
+use tidegate_orders::{Keys, Sessions, VoucherId};
 use tidegate_reconcile::{
     LEASE_WAS_LOST, LookError, LookReport, LookRequest, Looker, Pace, ReconcilerLease, Repair, RepairPlan,
     RepairReport, TakenLease, VoucherLook,
@@ -78,7 +77,7 @@ struct Look {
 /// # Errors
 /// When a store cannot be read.
 pub async fn run(settings: &SystemSettings, args: &ReconcileArgs) -> anyhow::Result<Exit> {
-    let (redis, mysql) = (connect::redis(settings).await?, connect::mysql(settings).await?);
+    let (redis, mysql) = (connect::redis(settings).await?, connect::mysql_reached(settings).await?);
     let keys = Keys::new(settings.keys.clone());
     let who = format!("{}: tidegate reconcile", invocation::account());
     let lease = match ReconcilerLease::take_over(&redis, &keys, &who).await.context("Failed to ask Redis")? {
@@ -108,7 +107,7 @@ pub async fn run(settings: &SystemSettings, args: &ReconcileArgs) -> anyhow::Res
 async fn run_alone(
     settings: &SystemSettings,
     args: &ReconcileArgs,
-    (redis, mysql): (Pool, MySqlPool),
+    (redis, mysql): (Pool, Sessions),
     lease: &ReconcilerLease,
 ) -> anyhow::Result<Exit> {
     let keys = Keys::new(settings.keys.clone());
@@ -122,8 +121,10 @@ async fn run_alone(
         since_ms: since_ms.and_then(|ms| i64::try_from(ms).ok()),
         pace: Pace::Full,
     };
+    let (is_whole, pool) = (request.is_whole(), mysql.pool(settings.mysql.connections));
+    let looker = Looker::new((redis.clone(), pool), keys.clone(), settings.stream_names(), request)
+        .reading_causally(mysql.causal_reads());
     if args.repair {
-        let looker = Looker::new((redis.clone(), mysql), keys.clone(), settings.stream_names(), request);
         let mended = Cell::new(false);
         let exit = repair(settings, args, (&looker, &mended), lease).await?;
         if mended.get() {
@@ -131,8 +132,6 @@ async fn run_alone(
         }
         return Ok(exit);
     }
-    let is_whole = request.is_whole();
-    let looker = Looker::new((redis.clone(), mysql), keys.clone(), settings.stream_names(), request);
     let looked = {
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
         looker.look(&job, |_| {}).await
