@@ -28,7 +28,7 @@ pub use books::{UsedCount, VoucherBooks};
 pub use delisted::{KeptKeys, KeyRemover, RemoveKeysPlan, RemoveKeysReport};
 pub use difference::{Cause, Difference, Mend};
 pub use lease::{LEASE_WAS_LOST, OF_WORKER, ReconcilerLease, StoppedWithLease, TakenLease};
-pub use look::{LookRequest, Looker};
+pub use look::{LookRequest, Looker, MOST_MENDED};
 pub use repair::{
     PlanCounts, Repair, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended,
     VoucherFindings, VoucherRepairPlan, Why,

@@ -43,7 +43,7 @@ const MOST_BOOKS: usize = 4;
 /// Vouchers that are on sale and of which Redis should have a stock, the highest ids first.
 const MOST_ON_SALE: u32 = 10_000;
 /// Differences that one repair takes, at most: about 300 bytes of memory each.
-const MOST_REPAIRED: u64 = 300_000;
+pub const MOST_MENDED: u64 = 300_000;
 /// Into so many parts a part is divided in which too much is different.
 const DIVIDED: u64 = 8;
 
@@ -89,7 +89,7 @@ impl Looker {
         // Of a table that all partitions share, most rows are none of this one's.
         let are_chosen = !request.vouchers.is_empty() || keys.partition().tag().is_some();
         let stores = Stores { redis, mysql, causal_reads: Arc::default(), inspector, keys, gate, are_chosen };
-        Self { stores, request, most_repaired: MOST_REPAIRED }
+        Self { stores, request, most_repaired: MOST_MENDED }
     }
 
     /// Lets the absence of a row decide only after the node has caught up with the others of its cluster. Without this, the server

@@ -171,6 +171,8 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
     use super::*;
 
     #[test]
@@ -188,5 +190,26 @@ mod tests {
         let id: EntryId = "1718000000000-7".parse().unwrap();
         assert_eq!((id.ms, id.seq, id.to_string().as_str()), (1_718_000_000_000, 7, "1718000000000-7"));
         assert!("x-1".parse::<EntryId>().is_err());
+    }
+
+    /// What an entry weighs is counted here and in scripts.
+    #[test]
+    fn scripts_weigh_a_field_as_the_crate_does() {
+        let mut weighing = 0;
+        for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("lua")).unwrap() {
+            let path = file.unwrap().path();
+            let lua = fs::read_to_string(&path).unwrap();
+            let Some(line) =
+                lua.lines().find(|line| line.starts_with("local ") && line.contains("FIELD_BYTES"))
+            else {
+                continue;
+            };
+            let (names, values) = line.trim_start_matches("local ").split_once(" = ").unwrap();
+            let at = names.split(", ").position(|name| name == "FIELD_BYTES").unwrap();
+            let bytes = values.split(", ").nth(at).unwrap().parse();
+            assert_eq!(bytes, Ok(FIELD_BYTES), "{}", path.display());
+            weighing += 1;
+        }
+        assert!(weighing >= 3, "{weighing} scripts weigh entries");
     }
 }

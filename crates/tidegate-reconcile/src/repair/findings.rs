@@ -14,7 +14,7 @@ use super::{
 };
 
 impl Looker {
-    /// Looks, and plans what mends what is different. Of very many differences, the first 300,000 are planned, and the plan says
+    /// Looks, and plans what mends what is different. Of very many differences, the first [`MOST_MENDED`](crate::MOST_MENDED) are planned, and the plan says
     /// how many there are beyond them.
     ///
     /// # Errors

@@ -251,7 +251,7 @@ fn attributes(headers: &HeaderMap) -> Result<Attributes, Problem> {
     match (key, keys.next()) {
         (Ok(key), None) => Ok(Attributes { key, traceparent }),
         (Err(why), _) => Err(ProblemKind::BadInput.because(format!("Idempotency-Key {why}"))),
-        (_, Some(_)) => Err(ProblemKind::BadInput.because("Idempotency-Key stands there twice")),
+        (_, Some(_)) => Err(ProblemKind::BadInput.because("there is more than one Idempotency-Key")),
     }
 }
 

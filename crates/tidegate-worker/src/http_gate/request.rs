@@ -74,7 +74,7 @@ impl<'de> Visitor<'de> for BodyVisitor {
         let mut object = Map::new();
         while let Some((name, Body(value))) = members.next_entry::<String, Body>()? {
             if object.insert(name, value).is_some() {
-                return Err(de::Error::custom("a member stands there twice"));
+                return Err(de::Error::custom("a member is there twice"));
             }
         }
         Ok(Body(Value::Object(object)))

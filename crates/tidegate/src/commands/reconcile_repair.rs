@@ -3,7 +3,7 @@
 use tidegate_operations::text::{counted, printable};
 use tidegate_orders::VoucherId;
 use tidegate_reconcile::{
-    PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended, Why,
+    MOST_MENDED, PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended, Why,
 };
 
 use super::rebuild::raised;
@@ -34,7 +34,7 @@ fn beyond(differences: u64) -> Option<String> {
     let differences = Some(differences).filter(|differences| *differences > 0)?;
     let differences = counted(differences, "more difference");
     Some(format!(
-        "{differences} for the next repair: one repair takes 300,000 at most. Type the same command again afterwards"
+        "{differences} for the next repair: one repair takes {MOST_MENDED} at most. Type the same command again afterwards"
     ))
 }
 
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_one_repair_does_not_take_is_counted_with_what_to_type() {
-        let more = "12 more differences for the next repair: one repair takes 300,000 at most. Type the same command again \
+        let more = "12 more differences for the next repair: one repair takes {MOST_MENDED} at most. Type the same command again \
                     afterwards";
         let (plan, mut report) = (plan(12), RepairReport::new(&plan(12)));
         report.left = 0;
