@@ -225,11 +225,11 @@ impl Ledger {
     }
 
     async fn transact(&self, part: &[&Incoming]) -> Result<Vec<Verdict>, Fault> {
-        let transaction = async {
+        let transaction = Box::pin(async {
             let mut session = Session::open(&self.pool).await?;
             let outcome = self.decide_and_write(&mut session, part).await;
             session.end(outcome).await
-        };
+        });
         self.in_turn(part.iter().map(|incoming| incoming.order.voucher), transaction).await
     }
 

@@ -127,11 +127,11 @@ impl Ledger {
     }
 
     async fn transact_events(&self, part: &[&OrderEvents<'_>]) -> Result<Vec<Recorded>, Fault> {
-        let transaction = async {
+        let transaction = Box::pin(async {
             let mut session = Session::open(&self.pool).await?;
             let outcome = self.decide_and_write_events(&mut session, part).await;
             session.end(outcome).await
-        };
+        });
         self.in_turn(part.iter().map(|order| order.voucher()), transaction).await
     }
 
