@@ -346,6 +346,60 @@ async fn mysql_that_was_restored_from_an_hour_ago_holds_after_one_repair_and_no_
     assert!(worker.stop().await.success());
 }
 
+/// MySQL still has the first order, which ended since then; until its end is recorded again, it keeps the place of the second one.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_bought_again_after_a_cancellation_that_mysql_lost_has_both_the_second_order_and_its_payment() {
+    let site = Site::open().await;
+    let (program, worker) = (program(&site), site.worker("w").start());
+    program.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
+    site.admit(1, 501, VOUCHER, 1).await;
+    site.settled().await;
+    back_up(&site).await;
+    append(&site, "cancelled", (1, 501, VOUCHER)).await;
+    site.settled().await;
+    site.admit(2, 501, VOUCHER, 1).await;
+    append(&site, "paid", (2, 501, VOUCHER)).await;
+    site.settled().await;
+    let before = history(&site).await;
+    restore(&site).await;
+
+    program.run("reconcile --repair --yes").expect(0);
+    assert_eq!(history(&site).await, before);
+    assert_eq!(state(&site).await, (vec![(2, 1), (4, 1)], 99, Some(99)));
+    program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
+}
+
+/// As docs/runbook/store-went-back.md says: a worker that met the payment before its order is back would have it given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn payments_that_come_before_mysql_has_its_orders_back_find_them_where_the_workers_were_paused_first() {
+    let site = Site::open().await;
+    let (program, worker) = (program(&site), site.worker("w").start());
+    program.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
+    site.admit(1, 501, VOUCHER, 1).await;
+    site.settled().await;
+    back_up(&site).await;
+    site.admit(2, 502, VOUCHER, 1).await;
+    append(&site, "cancelled", (1, 501, VOUCHER)).await;
+    site.settled().await;
+
+    program.run("pause --workers --yes").expect(0);
+    worker.says("paused: nothing is read").await;
+    restore(&site).await;
+    site.admit(3, 501, VOUCHER, 1).await;
+    for (order, user) in [(2, 502), (3, 501)] {
+        append(&site, "paid", (order, user, VOUCHER)).await;
+    }
+    // The lost order waits for its payment that nobody has read.
+    program.run("reconcile --repair --yes");
+    program.run("replay --from -1h --to now --yes").expect(0);
+    program.run("resume --workers --yes").expect(0);
+    site.settled().await;
+    assert_eq!(state(&site).await, (vec![(2, 2), (4, 1)], 98, Some(98)));
+    program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_that_came_by_xadd_alone_are_named_by_their_usual_cause_and_a_repair_clears_the_remark() {
     let site = Site::open().await;

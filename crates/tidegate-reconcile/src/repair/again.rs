@@ -100,15 +100,20 @@ impl LostOrders {
         report: &mut RepairReport,
         job: &Job,
     ) -> anyhow::Result<End> {
+        // First what ends orders that MySQL still has: until then, nobody can have what he bought instead of them.
+        let mut orders: Vec<&ToRunAgain> = orders.iter().collect();
+        orders.sort_by_key(|order| order.what.writes_orders());
         for orders in orders.chunks(MOST_IN_PASS) {
             let mut held = self.find(voucher, orders, job).await?;
-            for orders in orders.chunks(self.batch.max(1)) {
+            let of_a_kind =
+                orders.chunk_by(|one, other| one.what.writes_orders() == other.what.writes_orders());
+            for orders in of_a_kind.flat_map(|orders| orders.chunks(self.batch.max(1))) {
                 if job.is_stopped() {
                     return Ok(End::Stopped);
                 }
                 let batch: Vec<(&ToRunAgain, Held)> = orders
                     .iter()
-                    .map(|order| (order, held.remove(&order.order).unwrap_or_default()))
+                    .map(|order| (*order, held.remove(&order.order).unwrap_or_default()))
                     .collect();
                 if self.run_batch(voucher, batch, report, job).await? == End::Stopped {
                     return Ok(End::Stopped);
@@ -123,7 +128,7 @@ impl LostOrders {
     async fn find(
         &self,
         voucher: VoucherId,
-        orders: &[ToRunAgain],
+        orders: &[&ToRunAgain],
         job: &Job,
     ) -> anyhow::Result<HashMap<OrderId, Held>> {
         let users: HashMap<OrderId, _> = orders.iter().map(|order| (order.order, order.user)).collect();

@@ -157,6 +157,13 @@ pub(super) enum Again {
     Released,
 }
 
+impl Again {
+    /// Orders are written, which take their users' places.
+    pub(super) const fn writes_orders(self) -> bool {
+        matches!(self, Self::Order | Self::Entries)
+    }
+}
+
 impl Why {
     /// What to type, where there is something.
     #[must_use]
