@@ -78,7 +78,7 @@ async fn payments_that_pay_for_nothing_are_listed_and_refunded_from_a_file() {
         .types("A wave of refunds", "tidegate order show 693106606080001", &[("693106606080001", "1002")])
         .succeeds()
         .shows(&["Its payment second has to be given back."]);
-    operator.types("A wave of refunds", "mysql -N -B -e", &[]).succeeds();
+    operator.types("A wave of refunds", "mysql -N -B -r -e", &[]).succeeds();
     let mut due: Vec<String> = operator.file("due.csv").lines().map(str::to_owned).collect();
     due.sort();
     assert_eq!(due, ["1001,,late", "1002,,second", "1003,,lost"]);

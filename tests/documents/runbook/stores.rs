@@ -110,6 +110,13 @@ async fn mysql_is_down_for_an_hour_and_comes_back_then_it_comes_back_without_tha
         .succeeds()
         .shows(&["200 created", "It holds"]);
     site.invariants().await;
+
+    mysql_forgets_from(&site, 10_100).await;
+    operator
+        .types("A store went back in time", "tidegate pause --workers", &hour[..1])
+        .succeeds()
+        .shows(&["200 orders", "It holds"]);
+    site.invariants().await;
     stops_in_good_order(worker).await;
 }
 
