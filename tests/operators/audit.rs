@@ -419,8 +419,8 @@ async fn two_hundred_audits_beside_a_busy_sale_remark_nothing() {
         is_over.store(true, Ordering::Relaxed);
     };
     tokio::join!(sale, audits);
+    site.settled().await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }
-    site.settled().await;
 }
