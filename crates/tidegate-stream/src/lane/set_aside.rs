@@ -292,7 +292,7 @@ impl SetAside {
 
     /// Takes a few of those that wait in order and that nobody has woken. Answers with how many.
     fn take_in_order(&mut self, room: usize, now: Instant) -> usize {
-        let all = room.min((self.batch / 32).max(TRIAL_ENTRIES));
+        let all = room.min((self.batch / 8).max(TRIAL_ENTRIES));
         let mut left = all;
         while left > 0
             && let Some((due, cause)) = self.trials_in_order.first(now)
@@ -339,14 +339,18 @@ impl SetAside {
     /// A try has ended, and what could not be done was put back. `left` were not even looked at. It took `time`; where
     /// entries were handled alone, that is the time of those that came back.
     pub(crate) fn end_try(&mut self, left: &[EntryId], time: Duration, now: Instant) {
-        let (mut in_vain, mut in_vain_in_order) = (false, false);
+        // Of thousands that wait in order, some are in vain each time. Only where most are, the others lose nothing by a rest.
+        let (mut in_vain, mut in_vain_in_order, mut tried_in_order) = (false, 0, 0);
         for (cause, mut tried) in std::mem::take(&mut self.tried) {
             let is_left = |id: &EntryId| left.binary_search(id).is_ok();
             let (left, looked_at): (Vec<EntryId>, Vec<EntryId>) = tried.ids.drain(..).partition(is_left);
             let was_in_vain = self.judge(cause, &left, looked_at.len(), tried.came_back, now);
             match cause.first {
                 FirstTried::LongestUntried => in_vain |= was_in_vain,
-                FirstTried::Oldest => in_vain_in_order |= was_in_vain,
+                FirstTried::Oldest => {
+                    tried_in_order += 1;
+                    in_vain_in_order += usize::from(was_in_vain);
+                }
             }
             if cause == ALONE && !looked_at.is_empty() {
                 self.put_off = 0;
@@ -356,7 +360,7 @@ impl SetAside {
             }
         }
         self.trials.end_try(in_vain, time, now);
-        self.trials_in_order.end_try(in_vain_in_order, time, now);
+        self.trials_in_order.end_try(in_vain_in_order * 2 > tried_in_order, time, now);
     }
 
     /// Answers with whether all that was looked at came back.
