@@ -7,7 +7,7 @@ use tidegate_lab::{Endpoint, Hold};
 
 use crate::{
     faults::proxies::{ACK, CHECKED_COMMIT, Proxies, quick, sha1_of},
-    site::{GROUP, STREAM, Site, Worker, until},
+    site::{DEADLINE, GROUP, STREAM, Site, Worker, until, until_within},
 };
 
 /// An event of an order of voucher 1, whose user has its id.
@@ -395,7 +395,7 @@ async fn orders_with_their_events_in_one_go_end_where_the_stream_leads_beside_ki
     until("some are on their way", || async { by_status(&site, 1).await.len() > 2 }).await;
     first.kill9();
     let heir = worker("a");
-    until("all but those of the held voucher are done", || async {
+    until_within(3 * DEADLINE, "all but those of the held voucher are done", || async {
         by_status(&site, 1).await == [(2, ORDERS / 3), (3, ORDERS / 3), (6, ORDERS / 3)]
     })
     .await;

@@ -6,7 +6,7 @@ use tidegate_stream::{EntryId, Stream, StreamNames};
 use crate::{
     browser::get,
     events::{add_event, by_outcome, by_status, recorded, sql, state},
-    site::{DEAD, GROUP, STREAM, Site, Worker, redis_pool, until},
+    site::{DEAD, DEADLINE, GROUP, STREAM, Site, Worker, redis_pool, until, until_within},
 };
 
 /// Appends `times` payments of each of these orders, one order after the other, all with the reference of the order.
@@ -59,7 +59,10 @@ async fn payments_that_are_sent_again_two_hundred_times_are_recorded_and_delay_n
     repeat_payments(&site, (1, ORDERS), TIMES).await;
     add_orders(&site, (1_001, 1_000 + OTHERS)).await;
     repeat_payments(&site, (1_001, 1_000 + OTHERS), 1).await;
-    until("all orders are paid", || async { by_status(&site, 1).await == [(2, ORDERS + OTHERS)] }).await;
+    until_within(3 * DEADLINE, "all orders are paid", || async {
+        by_status(&site, 1).await == [(2, ORDERS + OTHERS)]
+    })
+    .await;
     site.settled().await;
     let expected = [("paid applied", ORDERS + OTHERS), ("paid unchanged", ORDERS * (TIMES - 1))];
     assert_eq!(by_outcome(&site).await, expected.map(|(word, count)| (word.to_owned(), count)));
@@ -82,7 +85,7 @@ async fn an_event_costs_the_same_however_many_of_its_order_wait() {
         let before = looks(&site).await;
         repeat_payments(&site, (1, 1), times).await;
         let all = [("paid applied".to_owned(), 1), ("paid unchanged".to_owned(), times - 1)];
-        until("all are recorded", || async { by_outcome(&site).await == all }).await;
+        until_within(3 * DEADLINE, "all are recorded", || async { by_outcome(&site).await == all }).await;
         let retried = sample(&worker, "tidegate_entries_retried_total").await / times as f64;
         let looks = (looks(&site).await - before) as f64 / times as f64;
         eprintln!("{times} events: each {retried:.2} times set aside, {looks:.2} looks");
