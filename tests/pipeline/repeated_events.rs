@@ -80,7 +80,9 @@ async fn an_event_costs_the_same_however_many_of_its_order_wait() {
         let site = Site::open().await;
         site.load(1, 100).await;
         site.admit(1, 1, 1, 1).await;
-        let worker = site.worker("w").set("WORKER_LANES", 4).start();
+        // No lane claims what another one of the process holds and was too slow to touch: that is no part of the cost.
+        let plan = site.worker("w").set("WORKER_LANES", 4).set("WORKER_CLAIM_IDLE_MS", 600_000);
+        let worker = plan.start();
         site.settled().await;
         let before = looks(&site).await;
         repeat_payments(&site, (1, 1), times).await;
@@ -92,9 +94,7 @@ async fn an_event_costs_the_same_however_many_of_its_order_wait() {
         costs.push(retried + looks);
         assert!(worker.stop().await.success());
     }
-    // Five times as much would be a cost that grows with what waits. Lanes that hold parts of it by turns try some of it in vain, the
-    // more often the slower they are.
-    assert!(costs[1] < 3.0 * costs[0], "{costs:?} for an event");
+    assert!(costs[1] < 2.0 * costs[0] + 1.0, "{costs:?} for an event");
 }
 
 /// Order 9 of voucher 2 waits for the row of its voucher, so it stays the oldest pending entry whatever else happens.

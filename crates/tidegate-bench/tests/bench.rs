@@ -1,4 +1,5 @@
-//! What `tidegate-bench` promises: its demo loses nothing; its benchmark runs, and what it writes has every section. It promises no speed.
+//! What `tidegate-bench` promises: its demo loses nothing; its benchmark runs, and what it writes has every section. It promises no
+//! speed.
 
 use std::{fs, path::PathBuf, process::Command};
 

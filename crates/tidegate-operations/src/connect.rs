@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::{Context, anyhow};
 use fred::clients::Pool;
 use sqlx::{ConnectOptions, MySqlPool, mysql::MySqlConnectOptions};
-use tidegate_orders::{Announcer, SessionError, SessionSettings, Sessions};
+use tidegate_orders::{Announcer, Ledger, SessionError, SessionSettings, Sessions};
 use tidegate_stream::readable;
 use tokio::time::timeout;
 
@@ -113,6 +113,12 @@ pub fn mysql_sessions(settings: &SystemSettings) -> anyhow::Result<Sessions> {
         // By the time that others may take over the entries of a frozen worker, the server has ended its transaction.
         silence: settings.fleet.claim_idle,
     }))
+}
+
+/// Orders in MySQL, by a pool of these sessions. A row that is absent on a node of a cluster decides only after the node has caught up.
+#[must_use]
+pub fn ledger(settings: &SystemSettings, sessions: &Sessions, mysql: MySqlPool) -> Ledger {
+    Ledger::new(mysql, settings.mysql.statement_timeout).reading_causally(sessions.causal_reads())
 }
 
 /// Whoever settles an entry announces what became of its order, as the settings say.

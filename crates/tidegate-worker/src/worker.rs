@@ -67,10 +67,9 @@ impl SharedMySql {
         // none waits for another.
         let for_lookers = sessions.pool(4);
         let for_lanes = sessions.pool(system.mysql.connections);
-        let ledger = Ledger::new(for_lanes.clone(), system.mysql.statement_timeout)
+        let ledger = connect::ledger(system, &sessions, for_lanes.clone())
             .with_writers(system.mysql.writers)
             .committing_in_packet(sessions.commit_in_packet())
-            .reading_causally(sessions.causal_reads())
             .with_pay_within(system.pay_within, system.partition());
         Ok(Self { sessions, for_lookers, for_lanes, ledger })
     }

@@ -17,6 +17,22 @@ use crate::{
     site::{Site, Worker, connect, until},
 };
 
+/// What a user asks for.
+fn order(user: i64) -> Value {
+    json!({ "voucherId": "7", "userId": user })
+}
+
+/// An order of each of so many users, each under a key of its own: `k-1` and so on. Their ids.
+async fn buy(address: SocketAddr, users: i64) -> Vec<String> {
+    let mut ids = Vec::new();
+    for user in 1..=users {
+        let asked = post_under(address, &format!("k-{user}"), &order(user)).await;
+        assert_eq!(asked.status, 202, "{:#}", asked.body);
+        ids.push(asked.body["orderId"].as_str().expect("text").to_owned());
+    }
+    ids
+}
+
 async fn post_under(address: SocketAddr, key: &str, body: &Value) -> Answer {
     let headers = [("Content-Type", "application/json"), ("Idempotency-Key", key)];
     ask(address, Method::POST, "/orders", &headers, &body.to_string()).await
@@ -82,7 +98,6 @@ async fn the_key_of_a_refused_order_is_forgotten_soon_and_kept_once_it_is_admitt
     program.run("voucher load --voucher 7 --stock 1").expect(0);
     let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
-    let order = |user: i64| json!({ "voucherId": "7", "userId": user });
     let first = post_under(address, "first", &order(1)).await;
     assert_eq!(first.status, 202);
     assert_eq!(post_under(address, "late", &order(2)).await.status, 409);
@@ -128,13 +143,7 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     let gates = [gate("g1").start_as("gate"), through.start_as("gate")];
     let [first, second] = [address_of(&gates[0]).await, address_of(&gates[1]).await];
     let worker = site.worker("w").start();
-    let order = |user: i64| json!({ "voucherId": "7", "userId": user });
-    let mut ids = Vec::new();
-    for user in 1..=5 {
-        let asked = post_under(first, &format!("k-{user}"), &order(user)).await;
-        assert_eq!(asked.status, 202, "{:#}", asked.body);
-        ids.push(asked.body["orderId"].as_str().expect("text").to_owned());
-    }
+    let ids = buy(first, 5).await;
     until("all have rows", || async { site.live_orders().await.len() == 5 }).await;
     site.settled().await;
     let is_first = |answer: &Answer, id: &str| {
@@ -207,13 +216,7 @@ async fn a_gate_that_begins_after_the_failover_looks_for_the_row_before_redis_ad
         .await
         .expect("promoted");
     let worker = site.worker("w").start();
-    let order = |user: i64| json!({ "voucherId": "7", "userId": user });
-    let mut ids = Vec::new();
-    for user in 1..=2 {
-        let asked = post_under(address, &format!("k-{user}"), &order(user)).await;
-        assert_eq!(asked.status, 202, "{:#}", asked.body);
-        ids.push(asked.body["orderId"].as_str().expect("text").to_owned());
-    }
+    let ids = buy(address, 2).await;
     until("both have rows", || async { site.live_orders().await.len() == 2 }).await;
     assert!(gate.stop().await.success());
 
@@ -247,7 +250,6 @@ async fn where_a_user_may_hold_several_orders_a_new_key_is_a_new_order_also_afte
     let gate = gate.set("REDIS_URL", proxy.url_for(&site.redis)).start_as("gate");
     let address = address_of(&gate).await;
     let worker = site.worker("w").start();
-    let order = |user: i64| json!({ "voucherId": "7", "userId": user });
     let mut ids = Vec::new();
     for user in 1..=2 {
         let asked = post_under(address, "first", &order(user)).await;

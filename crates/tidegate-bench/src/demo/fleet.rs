@@ -129,12 +129,11 @@ impl Fleet {
 
     /// That nobody ended but those whom the demo killed.
     pub fn ensure_alive(&mut self) -> Result<()> {
-        for (name, worker) in &mut self.workers {
-            let Some(status) = worker.try_wait()? else { continue };
-            let log = std::fs::read_to_string(self.logs.path().join(format!("{name}.log")))?;
-            bail!("{name} ended by itself: {status}; its log:\n{log}");
-        }
-        Ok(())
+        let mut workers = self.workers.iter_mut();
+        let ended = workers.find_map(|(name, worker)| Some((name.clone(), worker.try_wait().transpose()?)));
+        let Some((name, status)) = ended else { return Ok(()) };
+        let (status, log) = (status?, std::fs::read_to_string(self.log_of(&name))?);
+        bail!("{name} ended by itself: {status}; its log:\n{log}")
     }
 
     /// Asks all workers to stop, and waits until they have.

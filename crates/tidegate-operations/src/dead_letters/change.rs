@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use fred::clients::Pool;
-use tidegate_orders::{DeadLetters, Gate, Keys, Ledger, Sessions, VoucherId, sale};
+use tidegate_orders::{DeadLetters, Gate, Keys, VoucherId, sale};
 use tidegate_stream::{EntryId, Letter, Outage};
 
 use super::{
@@ -81,12 +81,6 @@ impl PageEnd {
     }
 }
 
-/// A row that is absent on a node of a cluster decides only after the node has caught up.
-fn ledger_of(sessions: &Sessions, settings: &SystemSettings) -> Ledger {
-    Ledger::new(sessions.pool(settings.mysql.connections), settings.mysql.statement_timeout)
-        .reading_causally(sessions.causal_reads())
-}
-
 impl Step {
     /// What would become of each of these letters. Changes nothing.
     async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
@@ -120,7 +114,7 @@ impl LetterChange {
     pub async fn open(settings: &SystemSettings, action: LetterAction) -> anyhow::Result<Self> {
         let ledger = async {
             let sessions = connect::mysql_reached(settings).await?;
-            Ok(ledger_of(&sessions, settings))
+            Ok(connect::ledger(settings, &sessions, sessions.pool(settings.mysql.connections)))
         };
         let stream = settings.stream.name.clone();
         let access = |redis: &Pool| {
@@ -142,7 +136,7 @@ impl LetterChange {
                 let (dead, gate) = access(&redis);
                 let mysql = sessions.pool(settings.mysql.connections);
                 let announcer = connect::announcer(settings, &redis, &mysql);
-                let ledger = ledger_of(&sessions, settings);
+                let ledger = connect::ledger(settings, &sessions, mysql);
                 (redis, Step::Cancel(Cancel { dead, gate, ledger, announcer }))
             }
             LetterAction::Drop => {
@@ -154,7 +148,7 @@ impl LetterChange {
                     Err(error) if error.is::<InvalidInput>() => return Err(error),
                     reached => reached.or_else(|_| connect::mysql_sessions(settings))?,
                 };
-                let ledger = ledger_of(&sessions, settings);
+                let ledger = connect::ledger(settings, &sessions, sessions.pool(settings.mysql.connections));
                 (redis, Step::Drop(Drop { dead, gate, ledger }))
             }
         };

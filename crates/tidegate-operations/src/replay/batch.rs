@@ -103,10 +103,9 @@ impl BatchRunner {
         let sessions = connect::mysql_reached(settings).await?;
         let mysql = sessions.pool(settings.mysql.connections);
         let announcer = connect::announcer(settings, &pool, &mysql);
-        let ledger = Ledger::new(mysql, settings.mysql.statement_timeout)
+        let ledger = connect::ledger(settings, &sessions, mysql)
             .with_look_up_first()
             .committing_in_packet(sessions.commit_in_packet())
-            .reading_causally(sessions.causal_reads())
             .with_pay_within(settings.pay_within, settings.partition());
         let order_counters = Arc::new(OrderCounters::default());
         let handler = OrderHandler::new(

@@ -14,8 +14,8 @@ use super::{
 };
 
 impl Looker {
-    /// Looks, and plans what mends what is different. Of very many differences, the first [`MOST_MENDED`](crate::MOST_MENDED) are planned, and the plan says
-    /// how many there are beyond them.
+    /// Looks, and plans what mends what is different. Of very many differences, the first [`MOST_MENDED`](crate::MOST_MENDED) are
+    /// planned, and the plan says how many there are beyond them.
     ///
     /// # Errors
     /// As [`Looker::look`].

@@ -51,9 +51,8 @@ impl<'a> Repair<'a> {
     pub async fn connect(settings: &'a SystemSettings, who: String) -> anyhow::Result<Self> {
         let (redis, sessions) = tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
         let mysql = sessions.pool(settings.mysql.connections);
+        let ledger = connect::ledger(settings, &sessions, mysql.clone());
         let causal_reads = sessions.causal_reads();
-        let ledger = Ledger::new(mysql.clone(), settings.mysql.statement_timeout)
-            .reading_causally(Arc::clone(&causal_reads));
         let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str());
         let log = OperatorLog::new(redis.clone(), settings);
         Ok(Self { settings, redis, gate, mysql, ledger, causal_reads, log, who })
