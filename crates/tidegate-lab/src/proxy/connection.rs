@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use procfs::net::{TcpNetEntry, TcpState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -160,10 +161,21 @@ async fn hold(client: &mut ReadHalf<'_>, fresh: &mut Vec<u8>, trap: &mut Trap) -
 /// Asks the kernel itself: the runtime may not have heard yet that a client, killed a moment ago, is gone.
 fn is_there(client: &ReadHalf<'_>, fresh: &mut Vec<u8>) -> bool {
     let Ok(socket) = client.as_ref().as_fd().try_clone_to_owned() else { return false };
-    match net::TcpStream::from(socket).read_to_end(fresh) {
-        Ok(_) => false,
-        Err(error) => error.kind() == ErrorKind::WouldBlock,
-    }
+    let mut socket = net::TcpStream::from(socket);
+    let has_no_end = matches!(socket.read_to_end(fresh), Err(error) if error.kind() == ErrorKind::WouldBlock);
+    has_no_end && has_open_peer(&socket)
+}
+
+/// Whether the other end of a connection is open. On a busy machine its end may not have come here yet; but it is on this machine,
+/// and its own state changes at once.
+fn has_open_peer(socket: &net::TcpStream) -> bool {
+    let (Ok(its), Ok(own)) = (socket.peer_addr(), socket.local_addr()) else { return false };
+    // Some clients' sockets are of IPv6, whatever they are connected to.
+    let sockets = procfs::net::tcp().into_iter().chain(procfs::net::tcp6()).flatten();
+    let is_its = |entry: &TcpNetEntry| {
+        (entry.local_address.port(), entry.remote_address.port()) == (its.port(), own.port())
+    };
+    sockets.filter(is_its).any(|entry| entry.state == TcpState::Established)
 }
 
 async fn forward_replies(
