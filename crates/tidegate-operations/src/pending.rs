@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
 use tidegate_orders::{
-    EventKind, Order, OrderId, UserId, VoucherId,
+    EventKind, LOST_IN_MYSQL, Order, OrderId, UserId, VoucherId,
     event::{Event, EventText},
     keys::process_of,
 };
@@ -135,6 +135,7 @@ impl PendingView {
             ("voucher_row", voucher.get()),
             ("order_row", order.get()),
             ("node_behind", 0),
+            (LOST_IN_MYSQL, voucher.get()),
             ("release", voucher.get()),
         ];
         let earlier = self.event.is_some().then_some(("earlier_entry", order.get()));

@@ -28,6 +28,7 @@ use crate::{
     results::Announced,
     user_lock::{Locked, UserLocks},
     wire::{FieldNames, Message},
+    witness::{LOST_IN_MYSQL, Witness},
 };
 use earlier::EarlierEntries;
 pub use predict::Predicted;
@@ -106,6 +107,7 @@ impl OrderHandler {
         order_counters: Arc<OrderCounters>,
         inspector: StreamInspector,
     ) -> Self {
+        let ledger = ledger.hearing(Witness::new(gate.clone(), inspector.clone()));
         let earlier = Arc::new(EarlierEntries::new(inspector, gate.fields().clone()));
         Self {
             gate,
@@ -534,6 +536,7 @@ fn waits_for(contention: Contention) -> Outcome {
         Contention::Row(order) => set_aside("order_row", order.get()),
         Contention::Batch => Outcome::SetAside(Cause::UNKNOWN),
         Contention::NodeBehind => set_aside("node_behind", 0),
+        Contention::Lost(voucher) => set_aside(LOST_IN_MYSQL, voucher.get()),
     }
 }
 

@@ -48,6 +48,7 @@ use crate::{
     order::{Order, VoucherId},
     partition::Partition,
     sessions::CausalReads,
+    witness::Witness,
 };
 pub use cancel_unwritten::Cancellation;
 pub use dry_run::{DryRun, Snapshot};
@@ -97,6 +98,7 @@ pub struct Ledger {
     partition: Partition,
     commits_in_packet: Arc<AtomicBool>,
     causal_reads: Arc<CausalReads>,
+    witness: Option<Witness>,
 }
 
 /// What follows from a row that a node does not show.
@@ -143,6 +145,7 @@ impl Ledger {
             partition: Partition::default(),
             commits_in_packet: Arc::default(),
             causal_reads: Arc::default(),
+            witness: None,
         }
     }
 
@@ -176,6 +179,11 @@ impl Ledger {
     #[must_use]
     pub fn reading_causally(self, causal_reads: Arc<CausalReads>) -> Self {
         Self { causal_reads, ..self }
+    }
+
+    /// Lets Redis speak before what MySQL lacks decides anything for good: a server that went back in time may have lost it.
+    pub(crate) fn hearing(self, witness: Witness) -> Self {
+        Self { witness: Some(witness), ..self }
     }
 
     /// Lets orders expire that are not paid `default` after they were written, where their voucher says nothing else; zero:
@@ -267,6 +275,9 @@ impl Ledger {
             match knowledge {
                 Knowledge::Assumed => self.terms.assume(part, &mut known),
                 _ => self.terms.note(&known),
+            }
+            if let Some(witness) = &self.witness {
+                known.ended = witness.ended(&known.holders(part.iter().copied())).await?;
             }
             let decided = verdict::decide(part.iter().copied(), &mut known);
             // No write would check this, and an order that is there already is no order past the limits.

@@ -37,6 +37,7 @@ pub mod unpaid_orders;
 pub mod user_lock;
 pub mod vouchers;
 pub mod wire;
+mod witness;
 pub mod worker_hands;
 
 pub use announcer::{Announcer, ResultsTrimmer};
@@ -63,4 +64,5 @@ pub use row_state::RowState;
 pub use server_facts::ServerFacts;
 pub use sessions::{CatchUpError, CausalReads, NodeBehind, SessionError, SessionSettings, Sessions};
 pub use user_lock::{Locked, UserLocks};
+pub use witness::LOST_IN_MYSQL;
 pub use worker_hands::WorkerHands;

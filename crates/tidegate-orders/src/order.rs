@@ -9,6 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub use self::uses::{MOST_RULES, Use, Uses};
 pub(crate) use self::uses::{MOST_VALUE_BYTES, is_value_byte};
 
+/// An order, whose it is, and of what.
+pub(crate) type Subject = (OrderId, UserId, VoucherId);
+
 /// A text that is no value of its type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadNumber {

@@ -12,6 +12,7 @@ use crate::{
     event::{EventKind, EventOutcome},
     ledger::{Incoming, Refusal, Verdict},
     partition::WRONG_PARTITION,
+    witness::LOST_IN_MYSQL,
 };
 
 /// Every reason for which the entry of an order is buried.
@@ -30,13 +31,14 @@ pub const REASONS_OF_DEATH: [&str; 11] = [
 ];
 
 /// Every kind of cause for which the entry of an order may wait.
-pub const KINDS_OF_CAUSES: [&str; 9] = [
+pub const KINDS_OF_CAUSES: [&str; 10] = [
     "user_lock",
     "voucher_row",
     "order_row",
     "earlier_entry",
     "contention",
     "node_behind",
+    LOST_IN_MYSQL,
     "release",
     "dead_stream",
     "killed_worker",

@@ -8,8 +8,8 @@ use std::{
 
 use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
 use tidegate_orders::{
-    AnnouncedEntries, DryRun, Gate, Keys, Ledger, OrderCounters, OrderHandler, Predicted, UserLocks,
-    gate::rebuild_id, keys::process_of,
+    AnnouncedEntries, DryRun, Gate, Keys, LOST_IN_MYSQL, Ledger, OrderCounters, OrderHandler, Predicted,
+    UserLocks, gate::rebuild_id, keys::process_of,
 };
 use tidegate_stream::{
     Backoff, BuryReply, Death, Entry, EntryId, Leases, Outage, Outcome, ReplicaProbe, ServerRun, Stream,
@@ -24,6 +24,8 @@ use crate::{connect, entry_source::EntrySource, settings::SystemSettings};
 /// Why an entry is left.
 const HELD: &str = "somebody else holds its user's lock, its voucher's row or a key of its voucher, or a living worker \
                     has it in hand";
+const LOST: &str =
+    "MySQL lacks its order, or the end of an earlier one: `tidegate reconcile --repair` brings that back";
 
 /// For so long, Redis keeps the key by which replicas are asked.
 const LEASE: Duration = Duration::from_secs(10);
@@ -180,8 +182,14 @@ impl BatchRunner {
             let outcomes = self.handle((&entries, &pending), &known, report).await?;
             let in_hand = self.settle((&entries, &pending), &outcomes, report).await?;
             let mut outcomes = outcomes.iter();
-            entries.retain(|entry| {
-                matches!(outcomes.next(), Some(Outcome::SetAside(_))) || in_hand.contains(&entry.id)
+            entries.retain(|entry| match outcomes.next() {
+                // Only a repair ends this wait.
+                Some(Outcome::SetAside(cause)) if cause.kind == LOST_IN_MYSQL => {
+                    report.leave(entry.id, LOST);
+                    false
+                }
+                Some(Outcome::SetAside(_)) => true,
+                _ => in_hand.contains(&entry.id),
             });
             let Some(first) = entries.first() else { return Ok(None) };
             if began.elapsed() > self.patience {

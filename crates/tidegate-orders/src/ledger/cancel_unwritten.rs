@@ -136,7 +136,7 @@ fn decide_one(order: &Order, known: &mut Known) -> (Cancellation, bool) {
 
 fn user_after(order: &Order, known: &Known) -> UserAfter {
     let is_buyer =
-        known.slot_keys.iter().any(|(voucher, user, _)| (*voucher, *user) == (order.voucher, order.user));
+        known.slot_keys.keys().any(|(voucher, user, _)| (*voucher, *user) == (order.voucher, order.user));
     if is_buyer { UserAfter::StaysBuyer } else { UserAfter::Freed }
 }
 
@@ -178,7 +178,7 @@ mod tests {
         known
             .refusals
             .extend([(id(5), (99, 8, Refusal::OutOfStock)), (id(6), (6, 7, Refusal::UserHasOrder))]);
-        known.slot_keys.insert((voucher(), 8.try_into().unwrap(), Slot::FIRST));
+        known.slot_keys.insert((voucher(), 8.try_into().unwrap(), Slot::FIRST), 80);
         let orders = [1, 2, 3, 4, 5, 6, 7, 7, 8].map(order);
         let freed = || Cancellation::Cancelled(UserAfter::Freed);
         let expected = [

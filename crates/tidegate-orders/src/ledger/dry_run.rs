@@ -1,7 +1,7 @@
 //! What would become of orders: the ledger's own decisions over what the database holds now, with nothing locked and nothing
 //! written.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use super::{
     Absence, Incoming, Ledger,
@@ -83,7 +83,7 @@ pub struct DryRun {
     /// Those that are remembered, the oldest first.
     noted: VecDeque<(OrderId, Option<SlotKey>)>,
     taken: HashMap<VoucherId, i64>,
-    slot_keys: HashSet<SlotKey>,
+    slot_keys: HashMap<SlotKey, i64>,
     ids: HashMap<OrderId, (i64, i64)>,
     refusals: HashMap<OrderId, (i64, i64, verdict::Refusal)>,
 }
@@ -96,7 +96,7 @@ impl Default for DryRun {
 
 impl DryRun {
     fn of_the_last(most: usize) -> Self {
-        let (noted, taken, slot_keys) = (VecDeque::new(), HashMap::new(), HashSet::new());
+        let (noted, taken, slot_keys) = (VecDeque::new(), HashMap::new(), HashMap::new());
         let (ids, refusals) = (HashMap::new(), HashMap::new());
         Self { most, has_forgotten: false, noted, taken, slot_keys, ids, refusals }
     }
@@ -113,7 +113,7 @@ impl DryRun {
             *stock -= self.taken.get(voucher).copied().unwrap_or_default();
         }
         for Incoming { order, .. } in orders {
-            known.slot_keys.extend(self.slot_keys.get(&slot_key(order)));
+            known.slot_keys.extend(self.slot_keys.get_key_value(&slot_key(order)));
             known.ids.extend(self.ids.get_key_value(&order.id));
             known.refusals.extend(self.refusals.get_key_value(&order.id));
         }
@@ -127,7 +127,7 @@ impl DryRun {
             match decided.verdict {
                 Verdict::Created => {
                     *self.taken.entry(order.voucher).or_default() += order.quantity.get();
-                    self.slot_keys.insert(slot_key(order));
+                    self.slot_keys.insert(slot_key(order), order.id.get());
                     self.ids.insert(order.id, owner);
                     self.noted.push_back((order.id, Some(slot_key(order))));
                 }

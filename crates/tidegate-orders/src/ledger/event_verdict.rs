@@ -9,9 +9,9 @@ use super::{
     work_list::Item,
 };
 use crate::{
-    event::{Event, History, PastEvent, decide, is_decided},
+    event::{Event, EventKind, History, PastEvent, decide, is_decided},
     gate::UserAfter,
-    order::{OrderId, UserId, VoucherId},
+    order::{OrderId, Subject, UserId, VoucherId},
     row_state::status,
 };
 
@@ -137,9 +137,6 @@ impl EventChanges<'_> {
     }
 }
 
-/// An order, whose it is, and of what.
-pub(super) type Subject = (OrderId, UserId, VoucherId);
-
 /// What the database holds that matters to the events of some orders.
 #[derive(Debug, Default)]
 pub(super) struct KnownEvents {
@@ -148,6 +145,8 @@ pub(super) struct KnownEvents {
     pub live: HashMap<(VoucherId, UserId), HashSet<OrderId>>,
     /// Those that have to be paid in time, with user and voucher as they were written.
     pub with_time_limit: HashMap<OrderId, (i64, i64)>,
+    /// Those that MySQL has lost: a repair brings them back.
+    pub lost: HashSet<OrderId>,
 }
 
 impl KnownEvents {
@@ -176,6 +175,21 @@ impl KnownEvents {
             past.iter().any(|past| is_decided((past.kind, past.entry), incoming.event.kind, incoming.entry))
         };
         self.is_unknown(id) && !order.events.iter().all(is_recorded)
+    }
+
+    /// Orders that MySQL may have lost, with the user and voucher of each event that an order is needed for. A cancellation is none:
+    /// it may come before its order. Nor is an order lost whose events say that it had a row: somebody has deleted that.
+    pub(super) fn perhaps_lost(&self, part: &[&OrderEvents<'_>]) -> Vec<Subject> {
+        let had_row = |order: OrderId| {
+            self.histories
+                .get(&order)
+                .is_some_and(|history| history.events.iter().any(|past| past.step.is_some()))
+        };
+        let events = part.iter().flat_map(|order| &order.events).map(|incoming| &incoming.event);
+        let needing = events.filter(|event| {
+            event.kind != EventKind::Cancelled && self.is_unknown(event.order) && !had_row(event.order)
+        });
+        needing.map(subject).collect()
     }
 
     /// The order holds no slot any more, by this event.
@@ -248,19 +262,28 @@ pub(super) fn in_stream_order(
 ///
 /// Whether a user may order again follows from all of them together: two orders of one user may end in the same batch.
 ///
-/// Where the node is behind others, the events of an order wait that it shows nothing of: the order may be there.
+/// Where the node is behind others, the events of an order wait that it shows nothing of: the order may be there. So do those of
+/// an order that MySQL has lost.
 pub(super) fn decide_orders<'a>(
     part: &[&OrderEvents<'a>],
     (known, freshness): (&mut KnownEvents, Freshness),
     changes: &mut EventChanges<'a>,
 ) -> Vec<Recorded> {
     let decide = |order: &&OrderEvents<'a>| {
-        let waits = freshness == Freshness::Behind && known.lacks_row_for(order);
-        (!waits).then(|| decide_order(order, known, changes))
+        if freshness == Freshness::Behind && known.lacks_row_for(order) {
+            return Err(Contention::NodeBehind);
+        }
+        if known.lost.contains(&order.order()) {
+            return Err(Contention::Lost(order.voucher()));
+        }
+        Ok(decide_order(order, known, changes))
     };
     let decided: Vec<_> = part.iter().map(decide).collect();
-    let with_user = |(order, decided): (&&OrderEvents<'a>, Option<Vec<Told>>)| {
-        let Some(decided) = decided else { return Contention::NodeBehind.into() };
+    let with_user = |(order, decided): (&&OrderEvents<'a>, Result<Vec<Told>, Contention>)| {
+        let decided = match decided {
+            Ok(decided) => decided,
+            Err(contention) => return contention.into(),
+        };
         let events = order.events.iter().zip(decided);
         let with_user =
             events.map(|(IncomingEvent { event: Event { order, user, voucher, .. }, .. }, told)| {

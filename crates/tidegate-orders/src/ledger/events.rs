@@ -11,7 +11,7 @@ use super::{
     Absence, BATCH_TIME, Ledger, SECOND_LOOK, WriteOutcome,
     event_verdict::{
         EndedOrder, EndedOrders, EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents,
-        Recorded, Subject, by_order, decide_orders, in_stream_order, subject,
+        Recorded, by_order, decide_orders, in_stream_order, subject,
     },
     fault::Fault,
     outcome_of,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     event::{PastEvent, decide},
-    order::Order,
+    order::{Order, Subject},
 };
 
 impl Ledger {
@@ -149,6 +149,9 @@ impl Ledger {
             if freshness == Freshness::Current {
                 known = sql::look_up_events(session, &subjects).await?;
             }
+        }
+        if let (Some(witness), Freshness::Current) = (&self.witness, freshness) {
+            known.lost = witness.lost(&known.perhaps_lost(part)).await?;
         }
         let mut changes = EventChanges::default();
         let recorded = decide_orders(part, (&mut known, freshness), &mut changes);

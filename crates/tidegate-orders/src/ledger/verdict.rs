@@ -43,6 +43,8 @@ pub enum Contention {
     Batch,
     /// A row that the node of our sessions does not show, and may only not show yet: it is behind the other nodes of its cluster.
     NodeBehind,
+    /// What MySQL has lost of an order of this voucher, and Redis has not: the order itself, or its end. A repair brings it back.
+    Lost(VoucherId),
 }
 
 /// Whether a row that a node does not show is nowhere.
@@ -122,8 +124,10 @@ pub(super) struct Known {
     pub refusals: HashMap<OrderId, (i64, i64, Refusal)>,
     /// How many orders of each voucher were refused.
     pub refused_of: HashMap<VoucherId, i64>,
-    /// Slots that are taken.
-    pub slot_keys: HashSet<SlotKey>,
+    /// Slots that are taken, each with the id of its order, as the row has it.
+    pub slot_keys: HashMap<SlotKey, i64>,
+    /// Of these orders, those whose end MySQL has lost.
+    pub ended: HashSet<OrderId>,
     /// On what terms the orders of the vouchers are written, where their rows say something of it.
     pub terms: HashMap<VoucherId, Terms>,
 }
@@ -137,14 +141,25 @@ impl Known {
 
     /// Adds what another look has found.
     pub fn add(&mut self, other: Self) {
-        let Self { stocks, ids, cancelled, refusals, refused_of, slot_keys, terms } = other;
+        let Self { stocks, ids, cancelled, refusals, refused_of, slot_keys, ended, terms } = other;
         self.stocks.extend(stocks);
         self.ids.extend(ids);
         self.cancelled.extend(cancelled);
         self.refusals.extend(refusals);
         self.refused_of.extend(refused_of);
         self.slot_keys.extend(slot_keys);
+        self.ended.extend(ended);
         self.terms.extend(terms);
+    }
+
+    /// Other orders that hold the slots of these, which are new.
+    pub fn holders<'a>(&self, part: impl IntoIterator<Item = &'a Incoming>) -> Vec<(VoucherId, OrderId)> {
+        let holder = |Incoming { order, .. }: &Incoming| {
+            let is_new = !self.ids.contains_key(&order.id) && !self.refusals.contains_key(&order.id);
+            let holder = self.slot_keys.get(&slot_key(order)).filter(|_| is_new)?;
+            Some((order.voucher, OrderId::try_from(*holder).ok()?))
+        };
+        part.into_iter().filter_map(holder).collect()
     }
 }
 
@@ -199,15 +214,18 @@ fn decide_one(incoming: &Incoming, known: &mut Known) -> Decided {
     {
         return old(Verdict::PastLimits(since_ms));
     }
-    let refusal = if known.slot_keys.contains(&slot_key(order)) {
-        Refusal::UserHasOrder
-    } else if *stock < order.quantity.get() {
-        Refusal::OutOfStock
-    } else {
-        *stock -= order.quantity.get();
-        known.slot_keys.insert(slot_key(order));
-        known.ids.insert(order.id, owner);
-        return new(Verdict::Created);
+    let refusal = match known.slot_keys.get(&slot_key(order)) {
+        Some(holder) if OrderId::try_from(*holder).is_ok_and(|holder| known.ended.contains(&holder)) => {
+            return old(Contention::Lost(order.voucher).into());
+        }
+        Some(_) => Refusal::UserHasOrder,
+        None if *stock < order.quantity.get() => Refusal::OutOfStock,
+        None => {
+            *stock -= order.quantity.get();
+            known.slot_keys.insert(slot_key(order), order.id.get());
+            known.ids.insert(order.id, owner);
+            return new(Verdict::Created);
+        }
     };
     known.refusals.insert(order.id, (owner.0, owner.1, refusal));
     new(Verdict::Refused(refusal))
@@ -377,6 +395,21 @@ mod tests {
         part[2].order.uses = Uses::parse(b"");
         let expected = [Verdict::Created, Verdict::PastLimits(100), Verdict::Created];
         assert_eq!(verdicts(&part, known), expected);
+    }
+
+    #[test]
+    fn an_order_is_refused_for_a_live_one_and_waits_for_one_whose_end_is_lost() {
+        let mut known = stock(9);
+        let slot_of = |user: i64| slot_key(&order(1, user, 1).order);
+        known.slot_keys.extend([(slot_of(1), 11), (slot_of(2), 12), (slot_of(4), -1)]);
+        known.ended.insert(12.try_into().unwrap());
+        let part = [order(1, 1, 1), order(2, 2, 1), order(3, 3, 1), order(4, 4, 1)];
+        let id = |id: i64| OrderId::try_from(id).unwrap();
+        let voucher = VoucherId::try_from(7).unwrap();
+        assert_eq!(known.holders(&part), [(voucher, id(11)), (voucher, id(12))]);
+        let has = Verdict::Refused(Refusal::UserHasOrder);
+        let waits = Verdict::Contended(Contention::Lost(voucher));
+        assert_eq!(verdicts(&part, known), [has.clone(), waits, Verdict::Created, has]);
     }
 
     #[test]

@@ -165,6 +165,28 @@ fn a_node_that_is_behind_decides_only_of_orders_that_it_shows() {
     );
 }
 
+#[test]
+fn events_wait_for_an_order_that_is_lost_and_for_none_that_is_not_there_or_was_deleted() {
+    let mut database = Database::new();
+    let paid = |at, order, user| incoming(at, EventKind::Paid, order, (user, 7));
+    // Of order 5 a payment by somebody else is recorded; order 1 is paid, and somebody deletes its row.
+    database.record(&[paid(1, 5, 9), paid(2, 1, 5)], &HashSet::new());
+    database.rows.remove(&1.try_into().unwrap());
+    let cancelled = incoming(5, EventKind::Cancelled, 6, (5, 7));
+    let events = [paid(3, 5, 5), paid(4, 4, 5), cancelled, paid(6, 1, 5), paid(7, 2, 5)];
+    let (orders, places) = by_order(&events, &HashSet::new());
+    let (mut known, mut changes) = (database.known(), EventChanges::default());
+    let part: Vec<_> = orders.iter().collect();
+    let asked: Vec<i64> = known.perhaps_lost(&part).into_iter().map(|(order, ..)| order.get()).collect();
+    assert_eq!(asked, [5, 4]);
+    known.lost.insert(5.try_into().unwrap());
+    let recorded = decide_orders(&part, (&mut known, Freshness::Current), &mut changes);
+    let verdicts = in_stream_order(recorded, &places, events.len());
+    let waits = EventVerdict::Contended(Contention::Lost(7.try_into().unwrap()));
+    let waiting: Vec<bool> = verdicts.iter().map(|verdict| *verdict == waits).collect();
+    assert_eq!(waiting, [true, false, false, false, false]);
+}
+
 /// Events of orders with and without a row, some of them with a wrong user or a wrong voucher.
 fn any_event() -> impl Strategy<Value = (EventKind, i64, Owner, Option<&'static str>)> {
     let kinds = select(EventKind::ALL.to_vec());

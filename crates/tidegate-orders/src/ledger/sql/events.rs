@@ -13,8 +13,8 @@ use tidegate_stream::EntryId;
 use super::{BEGIN, Packet, list, look_up::Queries, numbers, write::insert_without_slot};
 use crate::{
     event::{Event, EventKind, EventOutcome, EventText, History, PastEvent, Row, Step},
-    ledger::event_verdict::{EventChanges, KnownEvents, OrderChange, Subject},
-    order::{OrderId, UserId, VoucherId},
+    ledger::event_verdict::{EventChanges, KnownEvents, OrderChange},
+    order::{OrderId, Subject, UserId, VoucherId},
 };
 
 /// Reads all of it, in one round trip and without a lock.

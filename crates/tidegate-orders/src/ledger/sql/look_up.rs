@@ -214,14 +214,15 @@ fn read_voucher_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
 }
 
 fn read_user_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
-    let (voucher, user) = (row.try_get::<i64, _>(0)?, row.try_get::<i64, _>(1)?);
-    if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(3)?) {
+    let (voucher, user, id) =
+        (row.try_get::<i64, _>(0)?, row.try_get::<i64, _>(1)?, row.try_get::<i64, _>(3)?);
+    if let Ok(id) = OrderId::try_from(id) {
         known.ids.insert(id, (user, voucher));
     }
     let slot_key =
         (VoucherId::try_from(voucher), UserId::try_from(user), Slot::try_from(row.try_get::<i64, _>(2)?));
     if let (Ok(voucher), Ok(user), Ok(slot)) = slot_key {
-        known.slot_keys.insert((voucher, user, slot));
+        known.slot_keys.insert((voucher, user, slot), id);
     }
     Ok(())
 }
