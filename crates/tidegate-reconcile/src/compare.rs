@@ -174,8 +174,9 @@ impl<'a> Pass<'a> {
         self.sales.get(place as usize)?.as_ref()
     }
 
+    /// The order itself is settled. Where an event of it is not, a look at the order alone tells what that means.
     fn is_wanted(&self, place: u32, order: i64) -> bool {
-        self.part.has(order) && !self.in_flight.has_order(place, order)
+        self.part.has(order) && !self.in_flight.has_own_entry(place, order)
     }
 
     fn go_on(&self) -> Result<(), LookError> {
@@ -212,7 +213,7 @@ impl<'a> Pass<'a> {
             }
             let order = order.get();
             if part.has(order)
-                && !in_flight.has_order(place, order)
+                && !in_flight.has_own_entry(place, order)
                 && let Some(what) = said_by(note, sale)
             {
                 orders.add(&Said { id: order, voucher: place, what });
@@ -309,7 +310,9 @@ impl<'a> Pass<'a> {
             return;
         }
         self.counted.mysql_orders += 1;
-        self.note_events(place, row, events);
+        if !self.in_flight.has_order(place, row.id) {
+            self.note_events(place, row, events);
+        }
         // The journal says nothing of it, and what it should not say any more is looked at by itself.
         if end.is_some() {
             return;

@@ -49,6 +49,8 @@ impl Places {
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     orders: Vec<u64>,
+    /// Orders with events.
+    with_events: Vec<u64>,
     users: Vec<u64>,
     /// Of each place: orders that are not written yet, and their units.
     pub(crate) counts: HashMap<u32, (u64, i64)>,
@@ -83,6 +85,7 @@ impl InFlight {
             page.iter().for_each(|entry| found.add(entry, keys, places));
         }
         found.orders.sort_unstable();
+        found.with_events.sort_unstable();
         found.users.sort_unstable();
         Ok(found)
     }
@@ -92,7 +95,7 @@ impl InFlight {
             Ok(Message::Order(order)) => self.add_order(&order, places),
             Ok(Message::Event(event)) => {
                 if let Some(place) = places.of(event.voucher) {
-                    self.orders.push(hash_of_id(place, event.order.get()));
+                    self.with_events.push(hash_of_id(place, event.order.get()));
                     self.users.push(hash_of_id(place, event.user.get()));
                     *self.events.entry(place).or_default() += 1;
                 }
@@ -109,7 +112,14 @@ impl InFlight {
         (counts.0, counts.1) = (counts.0 + 1, counts.1 + order.quantity.get());
     }
 
+    /// An entry of the order is in flight, be it its own or an event.
     pub(crate) fn has_order(&self, place: u32, order: i64) -> bool {
+        let hash = hash_of_id(place, order);
+        self.orders.binary_search(&hash).is_ok() || self.with_events.binary_search(&hash).is_ok()
+    }
+
+    /// The order's own entry is in flight. If only events of it are, it must be somewhere: they wait for it if it is lost.
+    pub(crate) fn has_own_entry(&self, place: u32, order: i64) -> bool {
         self.orders.binary_search(&hash_of_id(place, order)).is_ok()
     }
 

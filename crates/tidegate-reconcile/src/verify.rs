@@ -119,7 +119,7 @@ impl Verify<'_> {
             for ids in ids.chunks(AT_ONCE) {
                 self.go_on()?;
                 let ids: Vec<i64> =
-                    ids.iter().copied().filter(|id| !round.in_flight.has_order(place, *id)).collect();
+                    ids.iter().copied().filter(|id| !round.in_flight.has_own_entry(place, *id)).collect();
                 if let Some(voucher) = self.places.voucher(place) {
                     found.extend(self.pace.step(self.findings((place, voucher), ids, &round)).await?);
                 }
@@ -165,7 +165,11 @@ impl Verify<'_> {
             };
             let at_ms = evidence.note.as_ref().and_then(|note| note.at_ms);
             let its = evidence.findings(voucher.get());
-            let its = its.into_iter().flatten().map(|finding| ((place, order), (finding, note.clone())));
+            let is_lost = |kind| kind == DifferenceKind::LostOrder;
+            // What an event in flight changes is not told yet, but it needs its order.
+            let is_told = |its: &Finding| is_lost(its.kind) || !round.in_flight.has_order(place, order);
+            let its = its.into_iter().flatten().filter(is_told);
+            let its = its.map(|finding| ((place, order), (finding, note.clone())));
             found.extend(its.map(|found| (found, at_ms)));
         }
         let causes = found.into_iter().map(async |((at, (mut finding, note)), at_ms)| {

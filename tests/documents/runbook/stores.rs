@@ -113,7 +113,7 @@ async fn mysql_is_down_for_an_hour_and_comes_back_then_it_comes_back_without_tha
 
     mysql_forgets_from(&site, 10_100).await;
     operator
-        .types("A store went back in time", "tidegate pause --workers", &hour[..1])
+        .types("A store went back in time", "tidegate pause --workers", &[])
         .succeeds()
         .shows(&["200 orders", "It holds"]);
     site.invariants().await;

@@ -42,8 +42,9 @@ impl Pass<'_> {
                     // There are too many: this goes on in parts.
                     Ok(Message::Event(_)) if self.with_events.orders.len() > DIFFERENCES => {}
                     Ok(Message::Event(event)) => {
-                        events
-                            .add(entry.id, event, self.places, |(place, order)| self.is_wanted(place, order));
+                        events.add(entry.id, event, self.places, |(place, order)| {
+                            self.is_settled(place, order)
+                        });
                     }
                     Err(_) => {}
                 }
@@ -58,6 +59,11 @@ impl Pass<'_> {
             self.go_on()?;
         }
         Ok(())
+    }
+
+    /// Neither the order nor an event of it is in flight.
+    fn is_settled(&self, place: u32, order: i64) -> bool {
+        self.part.has(order) && !self.in_flight.has_order(place, order)
     }
 
     fn add_entered(&mut self, entry: EntryId, order: &Order) {

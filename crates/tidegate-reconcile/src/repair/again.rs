@@ -4,7 +4,10 @@
 //! to the workers, which apply the rest in its order. Of what Redis gave back only the events become pending: a worker that finds
 //! its order before its cancelled row is there would write it.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
 
 use anyhow::Context;
 use fred::clients::Pool;
@@ -54,20 +57,29 @@ pub(super) struct LostOrders {
 struct Held {
     /// In the order of the stream.
     entries: Vec<EntryId>,
-    /// Those of them that are events.
+    /// Those of them that are events, likewise.
     events: Vec<EntryId>,
     /// The first that is an order, no event.
     placed: Option<EntryId>,
-    /// One of them is unread or pending.
-    is_in_flight: bool,
+    /// Those of them that are unread or pending.
+    in_flight: HashSet<EntryId>,
 }
 
 impl Held {
-    /// What is run again.
-    fn again(&self, order: &ToRunAgain) -> &[EntryId] {
-        match order.what {
+    /// What is run again. Events in flight follow by themselves when their order is back.
+    fn again(&self, order: &ToRunAgain) -> impl Iterator<Item = EntryId> {
+        let all = match order.what {
             Again::Order | Again::Entries => &self.entries,
             Again::Events | Again::Released => &self.events,
+        };
+        all.iter().copied().filter(|entry| !self.in_flight.contains(entry))
+    }
+
+    /// Workers decide what becomes of it.
+    fn is_in_flight(&self, order: &ToRunAgain) -> bool {
+        match order.what {
+            Again::Order => self.in_flight.iter().any(|entry| self.events.binary_search(entry).is_err()),
+            Again::Entries | Again::Events | Again::Released => !self.in_flight.is_empty(),
         }
     }
 }
@@ -151,7 +163,9 @@ impl LostOrders {
                 let Some(order) = glimpse.id.filter(is_its) else { continue };
                 let held = found.entry(order).or_default();
                 held.entries.push(entry.id);
-                held.is_in_flight |= delivered.is_none_or(|delivered| entry.id > delivered);
+                if delivered.is_none_or(|delivered| entry.id > delivered) {
+                    held.in_flight.insert(entry.id);
+                }
                 match is_event(entry) {
                     true => held.events.push(entry.id),
                     false => held.placed = held.placed.or(Some(entry.id)),
@@ -165,8 +179,10 @@ impl LostOrders {
         // After the group's place was read: what is neither unread by that nor pending now is acknowledged.
         let mut pending = self.inspector.pending_pages((first.previous(), EntryId::MAX), PAGE, None);
         while let Some(page) = pending.next().await.context("Failed to read the pending list")? {
-            for order in page.iter().filter_map(|pending| owners.get(&pending.id)) {
-                found.entry(*order).or_default().is_in_flight = true;
+            for pending in page {
+                if let Some(order) = owners.get(&pending.id) {
+                    found.entry(*order).or_default().in_flight.insert(pending.id);
+                }
             }
         }
         Ok(found)
@@ -183,13 +199,14 @@ impl LostOrders {
             let (user, order) = (Some(order.user), Some(order.order));
             report.return_to_look(Returned { voucher, order, user, why });
         };
-        let (in_flight, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(_, held)| held.is_in_flight);
+        let (in_flight, batch): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|(order, held)| held.is_in_flight(order));
         for (order, _) in in_flight {
             return_to_look(report, order, ReturnedWhy::InFlight);
         }
         let incoming: Vec<Incoming> =
             batch.iter().map(|(order, held)| incoming(voucher, order, held)).collect();
-        let again: Vec<EntryId> = batch.iter().flat_map(|(order, held)| held.again(order)).copied().collect();
+        let again: Vec<EntryId> = batch.iter().flat_map(|(order, held)| held.again(order)).collect();
         // Before its events are pending: whoever is killed here must leave no payment without its order.
         let appended = self.append(&batch, &incoming).await?;
         let made = self.stream.make_pending(&again, CONSUMER).await;
@@ -204,7 +221,7 @@ impl LostOrders {
                 continue;
             }
             owners.extend(appended.iter().map(|entry| (entry.id, *order)));
-            owners.extend(held.again(order).iter().map(|id| (*id, *order)));
+            owners.extend(held.again(order).map(|id| (id, *order)));
             ids.extend(held.again(order));
             new.extend(appended);
         }

@@ -32,7 +32,7 @@ pub struct VoucherFindings {
     pub books: Option<StockBooks>,
     /// Only orders since some moment were compared: what that says of the stock is not known.
     pub is_partial: bool,
-    /// What is different. None of it may be in flight.
+    /// What is different. None of it may be in flight, but for events of lost orders.
     pub differences: Vec<Difference>,
 }
 
