@@ -384,6 +384,14 @@ async fn payments(site: &Site) -> Vec<(i64, String)> {
     sqlx::query_as(payments).fetch_all(&site.pool).await.expect("MySQL answers")
 }
 
+/// Has an admitted order buried: MySQL does not know its voucher meanwhile.
+async fn bury(site: &Site, order: i64, user: i64) {
+    sql(site, &["UPDATE tb_seckill_voucher SET voucher_id = 1 WHERE voucher_id = VOUCHER"]).await;
+    site.admit(order, user, VOUCHER, 1).await;
+    site.settled().await;
+    sql(site, &["UPDATE tb_seckill_voucher SET voucher_id = VOUCHER WHERE voucher_id = 1"]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_workers_read_after_mysql_went_back_waits_for_what_it_lost_and_nothing_else_does() {
     let site = Site::open().await;
@@ -391,41 +399,137 @@ async fn what_workers_read_after_mysql_went_back_waits_for_what_it_lost_and_noth
     program.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
     site.admit(1, 501, VOUCHER, 1).await;
     site.settled().await;
-    // Order 4 is buried, and so is no lost one.
-    sql(&site, &["UPDATE tb_seckill_voucher SET voucher_id = 1 WHERE voucher_id = VOUCHER"]).await;
-    site.admit(4, 504, VOUCHER, 1).await;
-    site.settled().await;
-    sql(&site, &["UPDATE tb_seckill_voucher SET voucher_id = VOUCHER WHERE voucher_id = 1"]).await;
+    bury(&site, 4, 504).await;
     back_up(&site).await;
     site.admit(2, 502, VOUCHER, 1).await;
+    site.admit(6, 506, VOUCHER, 1).await;
     append(&site, "cancelled", (1, 501, VOUCHER)).await;
     site.settled().await;
 
     restore(&site).await;
     site.admit(3, 501, VOUCHER, 1).await;
-    // Orders 4 and 9 are none: their payments are due back at once.
-    for (order, user) in [(2, 502), (3, 501), (4, 504), (9, 509)] {
+    // Order 4 is a dead letter, nobody has placed order 9, and 599 has not placed order 6: their money goes back.
+    let payment = append(&site, "paid", (2, 502, VOUCHER)).await;
+    for (order, user) in [(3, 501), (4, 504), (9, 509)] {
         append(&site, "paid", (order, user, VOUCHER)).await;
     }
+    let of_another = [("event", "paid"), ("orderId", "6"), ("userId", "599"), ("voucherId", "21")];
+    site.add(&of_another).await;
     site.admit(5, 505, VOUCHER, 1).await;
     append(&site, "paid", (5, 505, VOUCHER)).await;
     let due = |order| (order, "refund_due".to_owned());
     let paid = |order| (order, "applied".to_owned());
-    until("the others are done", || async { payments(&site).await == [due(4), paid(5), due(9)] }).await;
+    until("the others are done", || async { payments(&site).await == [due(4), paid(5), due(6), due(9)] })
+        .await;
     until("an order and a payment wait for what is lost", || async {
         waiting_for(&program, "lost_in_mysql") == 2 && waiting_for(&program, "earlier_entry") == 1
     })
     .await;
     worker.says("lost_in_mysql").await;
+    // The payment by somebody else does not keep that of the owner from waiting.
+    append(&site, "paid", (6, 506, VOUCHER)).await;
+    until("it waits, too", || async { waiting_for(&program, "lost_in_mysql") == 3 }).await;
+    // Without its letter, order 4 is lost as well.
+    site.call("XTRIM stream.orders.dead MAXLEN 0").await;
+    let late = [("event", "paid"), ("ref", "late"), ("orderId", "4"), ("userId", "504"), ("voucherId", "21")];
+    site.add(&late).await;
+    until("its next payment waits", || async { waiting_for(&program, "lost_in_mysql") == 4 }).await;
     let look = program.run("reconcile --json").expect(1).json();
     let found = orders_by_kind(&look);
-    assert_eq!((&found["lost_order"], &found["lost_event"]), (&vec![2], &vec![1]), "{found:?}");
+    assert_eq!((&found["lost_order"], &found["lost_event"]), (&vec![2, 4, 6], &vec![1]), "{found:?}");
+
+    let left = program.run(&format!("replay --from {payment} --to {payment} --yes")).expect(1);
+    let said = left.stdout + &left.stderr;
+    assert!(
+        said.contains("1 left") && said.contains("`tidegate reconcile --repair` brings that back"),
+        "{said}"
+    );
 
     program.run("reconcile --repair --yes").expect(0);
     site.settled().await;
-    assert_eq!(payments(&site).await, [paid(2), paid(3), due(4), paid(5), due(9)]);
-    assert_eq!(state(&site).await, (vec![(2, 3), (4, 1)], 97, Some(96)), "the buried order holds one");
+    let all = [paid(2), paid(3), due(4), paid(4), paid(5), due(6), paid(6), due(9)];
+    assert_eq!(payments(&site).await, all);
+    assert_eq!(state(&site).await, (vec![(2, 5), (4, 1)], 95, Some(95)));
     program.run("reconcile").expect(0);
+    assert!(worker.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_an_event_is_in_flight_nothing_else_is_told_of_its_order() {
+    let site = Site::open().await;
+    let (program, worker) = (program(&site), site.worker("w").start());
+    program.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
+    site.admit(1, 501, VOUCHER, 1).await;
+    site.settled().await;
+    program.run("pause --workers --yes").expect(0);
+    worker.says("paused: nothing is read").await;
+    sql(&site, &["UPDATE tb_voucher_order SET user_id = 777 WHERE id = 1"]).await;
+    append(&site, "paid", (1, 501, VOUCHER)).await;
+    let kinds = || orders_by_kind(&program.run("reconcile --json").json()).into_keys().collect::<Vec<_>>();
+    assert_eq!(kinds(), [""; 0]);
+    program.run("resume --workers --yes").expect(0);
+    site.settled().await;
+    assert_eq!(kinds(), ["mismatched"]);
+    assert!(worker.stop().await.success());
+}
+
+/// What no repair brings back is decided as if nothing had been lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_waits_for_a_row_that_somebody_deleted_or_for_a_journal_that_is_not_complete() {
+    let site = Site::open().await;
+    let (program, worker) = (program(&site), site.worker("w").start());
+    program.run(&format!("voucher load --voucher {VOUCHER} --stock 100 --pay-within 1h")).expect(0);
+    for order in 1..=3 {
+        site.admit(order, 500 + order, VOUCHER, 1).await;
+    }
+    site.settled().await;
+    sql(&site, &["DELETE FROM tb_voucher_order WHERE id = 1"]).await;
+    append(&site, "paid", (1, 501, VOUCHER)).await;
+    let due = |order| (order, "refund_due".to_owned());
+    until("it is due back", || async { payments(&site).await == [due(1)] }).await;
+
+    site.redis_says(&["HDEL", &format!("seckill:journal:{VOUCHER}"), "#complete"]).await;
+    let forgotten = ["tb_voucher_order WHERE id", "tidegate_unpaid_order WHERE order_id"];
+    sql(&site, &forgotten.map(|rows| format!("DELETE FROM {rows} = 2")).each_ref().map(String::as_str)).await;
+    append(&site, "paid", (2, 502, VOUCHER)).await;
+    until("so is this", || async { payments(&site).await == [due(1), due(2)] }).await;
+    // The first order of 503 was given back by hand, and nothing else says so.
+    site.call(&format!("SREM seckill:order:{VOUCHER} 503")).await;
+    let given_back = r#"{"action":"release","change":1,"by":"hand","timestamp":1}"#;
+    site.redis_says(&["HSET", &format!("seckill:journal:{VOUCHER}"), "3", given_back]).await;
+    site.admit(4, 503, VOUCHER, 1).await;
+    until("the second one is refused", || async {
+        let refused =
+            "SELECT COUNT(*) FROM tidegate_refusal WHERE order_id = 4 AND reason = 'user_has_order'";
+        sqlx::query_scalar::<_, i64>(refused).fetch_one(&site.pool).await.expect("MySQL answers") == 1
+    })
+    .await;
+    assert!(worker.stop().await.success());
+}
+
+/// Nobody can say what a journal of a wrong type holds: what depends on it waits, and everything else goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_cannot_be_read_stops_only_what_depends_on_it() {
+    let site = Site::open().await;
+    let (program, worker) = (program(&site), site.worker("w").start());
+    program.run(&format!("voucher load --voucher {VOUCHER} --stock 100")).expect(0);
+    program.run("voucher load --voucher 22 --stock 100").expect(0);
+    site.admit(1, 501, VOUCHER, 1).await;
+    site.settled().await;
+    let journal = format!("seckill:journal:{VOUCHER}");
+    site.call(&format!("RENAME {journal} kept")).await;
+    site.call(&format!("SET {journal} x")).await;
+    append(&site, "paid", (2, 502, VOUCHER)).await;
+    site.add_order(3, 501, VOUCHER).await;
+    until("both wait", || async { waiting_for(&program, "lost_in_mysql") == 2 }).await;
+    site.admit(4, 504, 22, 1).await;
+    append(&site, "paid", (4, 504, 22)).await;
+    let due = |order| (order, "refund_due".to_owned());
+    let paid = |order| (order, "applied".to_owned());
+    until("the other sale goes on", || async { payments(&site).await == [paid(4)] }).await;
+    site.call(&format!("RENAME kept {journal}")).await;
+    site.settled().await;
+    assert_eq!(payments(&site).await, [due(2), paid(4)]);
     assert!(worker.stop().await.success());
 }
 

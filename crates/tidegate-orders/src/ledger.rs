@@ -7,6 +7,8 @@
 //! these, and so are the rows. One difference remains: an id that was refused under another voucher is found only by a
 //! look-up.
 //!
+//! MySQL may have gone back in time. So where it lacks an order, or the end of one, Redis is asked before that decides anything.
+//!
 //! [`Ledger::record`] is the way of a batch, from top to bottom: each part of it is one `Ledger::transact`, which calls
 //! `Ledger::decide_and_write`, which calls `Ledger::write`. The statements are in `ledger/sql.rs` and its folder.
 
@@ -32,6 +34,7 @@ mod work_list;
 mod writers;
 
 use std::{
+    collections::HashSet,
     future::Future,
     sync::{
         Arc,
@@ -181,7 +184,7 @@ impl Ledger {
         Self { causal_reads, ..self }
     }
 
-    /// Lets Redis speak before what MySQL lacks decides anything for good: a server that went back in time may have lost it.
+    /// Asks Redis before what MySQL lacks decides anything for good: a server that went back in time may have lost it.
     pub(crate) fn hearing(self, witness: Witness) -> Self {
         Self { witness: Some(witness), ..self }
     }
@@ -269,6 +272,8 @@ impl Ledger {
     ) -> Result<Vec<Verdict>, Fault> {
         let mut knowledge = self.least.max(self.recent_depth.knowledge());
         let mut freshness = None;
+        // Orders that hold slots of others, and of these the ones whose end is lost.
+        let (mut asked, mut ended) = (HashSet::new(), HashSet::new());
         loop {
             let mut known = knowledge.gather(session, part).await?;
             self.refused.note(&known);
@@ -277,11 +282,22 @@ impl Ledger {
                 _ => self.terms.note(&known),
             }
             if let Some(witness) = &self.witness {
-                known.ended = witness.ended(&known.holders(part.iter().copied())).await?;
+                let mut holders = known.holders(part.iter().copied());
+                holders.retain(|holder| asked.insert(*holder));
+                // Nobody waits for Redis behind the locks of the vouchers.
+                let looks_again = !holders.is_empty() && knowledge == Knowledge::Locked;
+                if looks_again {
+                    sql::run(session, sql::ROLLBACK.to_owned()).await?;
+                }
+                ended.extend(witness.ended(&holders).await?);
+                if looks_again {
+                    continue;
+                }
+                known.ended.clone_from(&ended);
             }
             let decided = verdict::decide(part.iter().copied(), &mut known);
-            // No write would check this, and an order that is there already is no order past the limits.
-            if knowledge < Knowledge::Looked(Depth::Ids) && decided.iter().any(Decided::is_past_limits) {
+            // No write would check this, and an order that is there already is none of these.
+            if knowledge < Knowledge::Looked(Depth::Ids) && decided.iter().any(Decided::needs_its_own_row) {
                 knowledge = Knowledge::Looked(Depth::Ids);
                 continue;
             }

@@ -3,9 +3,12 @@
 //! MySQL may be older than it was: restored from a backup, or replaced by a server that lacks its last seconds. Then it lacks
 //! orders that were settled, and ends of orders that were given back. Until a repair brings these back, a payment would be due
 //! back although its order exists, and an order would be refused for one that has ended.
+//!
+//! It says the same as a comparison, so that a repair ends every wait: only complete journals count, and a dead letter is not lost
+//! (`OrderStatus::Lost` and `DifferenceKind::ReleasedAndLive` in the comparison).
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -13,12 +16,12 @@ use tidegate_stream::{EntryId, Letter, Outage, Read, StreamError, StreamInspecto
 use tokio::sync::Mutex;
 
 use crate::{
-    gate::Gate,
+    gate::{Gate, GateError},
     order::{OrderId, Subject, VoucherId},
     wire::{FieldNames, is_event},
 };
 
-/// What entries wait for that depend on what MySQL has lost.
+/// The cause of entries that wait for what MySQL has lost.
 pub const LOST_IN_MYSQL: &str = "lost_in_mysql";
 
 /// Letters a page.
@@ -38,37 +41,61 @@ impl Witness {
         Self { gate, buried }
     }
 
-    /// Of these orders, of which MySQL knows nothing although their entries are settled, those that it has lost: a journal holds
-    /// them as these users' own, and they are no dead letters.
+    /// Of these orders, of which MySQL knows nothing, those that it has lost: a complete journal holds them as admitted for these
+    /// users, and they are no dead letters. So are those of a voucher whose journal cannot be read: nothing is decided of them until
+    /// it can.
     ///
     /// # Errors
     /// When Redis does not answer.
     pub(crate) async fn lost(&self, orders: &[Subject]) -> Result<HashSet<OrderId>, Outage> {
-        if orders.is_empty() {
-            return Ok(HashSet::new());
+        let mut held = Vec::new();
+        for orders in by_voucher(orders, |(.., voucher)| *voucher) {
+            match readable(self.gate.held_since(&orders).await)? {
+                Some(since) => {
+                    held.extend(
+                        orders.into_iter().zip(since).filter_map(|(order, since)| since.map(|_| order)),
+                    );
+                }
+                None => held.extend(orders),
+            }
         }
-        let ids: Vec<_> = orders.iter().map(|(order, _, voucher)| (*voucher, *order)).collect();
-        let notes = self.gate.journal_entries(&ids).await.map_err(outage)?;
-        let is_held = |(order, user, voucher): &&Subject| {
-            let note = notes.get(&(*voucher, *order));
-            note.is_some_and(|note| note.is_admission() && note.is_by(*user))
+        let buried = match self.buried.of(&held).await {
+            Err(StreamError::Redis(error)) if error.is_refusal() => HashSet::new(),
+            buried => buried.map_err(|error| Outage::new("Redis", error))?,
         };
-        let held: Vec<Subject> = orders.iter().filter(is_held).copied().collect();
-        let buried = self.buried.of(&held).await.map_err(outage)?;
         Ok(held.into_iter().map(|(order, ..)| order).filter(|order| !buried.contains(order)).collect())
     }
 
-    /// Of these orders, which are live in MySQL, those whose end it has lost: a journal has given them back.
+    /// Of these orders, which are live in MySQL, those whose end it has lost: a complete journal has given them back. So are those of
+    /// a voucher whose journal cannot be read.
     ///
     /// # Errors
     /// When Redis does not answer.
     pub(crate) async fn ended(&self, live: &[(VoucherId, OrderId)]) -> Result<HashSet<OrderId>, Outage> {
-        if live.is_empty() {
-            return Ok(HashSet::new());
+        let mut ended = HashSet::new();
+        for live in by_voucher(live, |(voucher, _)| *voucher) {
+            let given_back = readable(self.gate.surely_given_back(&live).await)?;
+            ended.extend(given_back.unwrap_or_else(|| live.into_iter().collect()));
         }
-        let ended = self.gate.given_back(live).await.map_err(outage)?;
         Ok(ended.into_iter().map(|(_, order)| order).collect())
     }
+}
+
+/// What Redis said; None: it refused to say it, for a reason that concerns this key alone.
+fn readable<T>(reply: Result<T, GateError>) -> Result<Option<T>, Outage> {
+    match reply {
+        Ok(reply) => Ok(Some(reply)),
+        Err(GateError::Unreachable(error)) => Err(error.into()),
+        Err(_) => Ok(None),
+    }
+}
+
+fn by_voucher<T: Copy>(all: &[T], voucher: impl Fn(&T) -> VoucherId) -> impl Iterator<Item = Vec<T>> {
+    let mut by_voucher: BTreeMap<VoucherId, Vec<T>> = BTreeMap::new();
+    for it in all {
+        by_voucher.entry(voucher(it)).or_default().push(*it);
+    }
+    by_voucher.into_values()
 }
 
 /// Finds dead letters by their orders. Nobody pays for that before it is asked for the first time, and each letter is read once.
@@ -89,26 +116,26 @@ struct Letters {
 impl BuriedOrders {
     /// Those of these orders that are dead letters.
     async fn of(&self, orders: &[Subject]) -> Result<HashSet<OrderId>, StreamError> {
-        let mut buried = HashSet::new();
         if orders.is_empty() {
-            return Ok(buried);
+            return Ok(HashSet::new());
         }
         let mut known = self.known.lock().await;
         self.read_new(&mut known).await?;
-        for subject in orders {
-            let Some(letters) = known.by_order.get_mut(subject) else { continue };
-            self.retain_those_there(letters).await?;
-            if letters.is_empty() {
-                known.by_order.remove(subject);
-            } else {
-                buried.insert(subject.0);
-            }
-        }
-        Ok(buried)
+        let letters = |order: &Subject| known.by_order.get(order).into_iter().flatten().copied();
+        let all: Vec<EntryId> = orders.iter().flat_map(letters).collect();
+        // Letters are put back, given back and deleted.
+        let there = self.those_there(&all).await?;
+        let is_buried = |order: &&Subject| letters(order).any(|letter| there.contains(&letter));
+        Ok(orders.iter().filter(is_buried).map(|(order, ..)| *order).collect())
     }
 
     async fn read_new(&self, known: &mut Letters) -> Result<(), StreamError> {
         let dead = &self.inspector.names().dead;
+        let letters = self.inspector.length(dead).await?.max(PAGE.into());
+        if known.by_order.len() as u64 > 2 * letters {
+            // Most of them are gone.
+            *known = Letters::default();
+        }
         let last = self.inspector.last_id(dead).await?;
         let mut pages = self.inspector.entry_pages(dead, (known.up_to, last), PAGE);
         while let Some(page) = pages.next(u64::MAX).await? {
@@ -126,18 +153,12 @@ impl BuriedOrders {
         Ok(())
     }
 
-    /// Letters are put back, given back and deleted.
-    async fn retain_those_there(&self, letters: &mut Vec<EntryId>) -> Result<(), StreamError> {
-        let (names, mut there) = (self.fields.naming_order(), Vec::new());
+    async fn those_there(&self, letters: &[EntryId]) -> Result<HashSet<EntryId>, StreamError> {
+        let (names, mut there) = (self.fields.naming_order(), HashSet::new());
         let mut pages = self.inspector.entries(&self.inspector.names().dead, letters, Read::Fields(&names));
         while let Some(page) = pages.next().await? {
             there.extend(page.into_iter().flatten().map(|letter| letter.id));
         }
-        *letters = there;
-        Ok(())
+        Ok(there)
     }
-}
-
-fn outage(error: impl std::fmt::Display) -> Outage {
-    Outage::new("Redis", error)
 }

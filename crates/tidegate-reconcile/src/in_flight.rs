@@ -1,4 +1,5 @@
-//! Which orders the group has still to handle: neither side knows yet what becomes of them, so nothing is said of them.
+//! Which orders the group has still to handle. Neither side knows yet what becomes of them, so nothing is said of them, but for lost
+//! orders that only events are in flight of.
 
 use std::collections::HashMap;
 
@@ -118,7 +119,7 @@ impl InFlight {
         self.orders.binary_search(&hash).is_ok() || self.with_events.binary_search(&hash).is_ok()
     }
 
-    /// The order's own entry is in flight. If only events of it are, it must be somewhere: they wait for it if it is lost.
+    /// The order's own entry is in flight. If only events of it are, the order itself is settled; a lost one keeps them waiting.
     pub(crate) fn has_own_entry(&self, place: u32, order: i64) -> bool {
         self.orders.binary_search(&hash_of_id(place, order)).is_ok()
     }

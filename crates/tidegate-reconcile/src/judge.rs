@@ -13,8 +13,8 @@ use crate::{
     redis_side::{DeadOrder, Entered},
 };
 
-/// What was read of an order whose own entry is not in flight. Of MySQL first, then of the journal: what the journal lacks then was lacking
-/// when the row was there.
+/// What was read of an order whose own entry is not in flight. Of MySQL first, then of the journal: what the journal lacks then
+/// was lacking when the row was there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
     /// The journal of its voucher holds every movement.

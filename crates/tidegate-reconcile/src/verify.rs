@@ -166,7 +166,7 @@ impl Verify<'_> {
             let at_ms = evidence.note.as_ref().and_then(|note| note.at_ms);
             let its = evidence.findings(voucher.get());
             let is_lost = |kind| kind == DifferenceKind::LostOrder;
-            // What an event in flight changes is not told yet, but it needs its order.
+            // While an event is in flight, only a lost order is told: the event waits for it.
             let is_told = |its: &Finding| is_lost(its.kind) || !round.in_flight.has_order(place, order);
             let its = its.into_iter().flatten().filter(is_told);
             let its = its.map(|finding| ((place, order), (finding, note.clone())));

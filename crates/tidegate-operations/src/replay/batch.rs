@@ -178,13 +178,16 @@ impl BatchRunner {
         // What is read meanwhile is its reader's to announce and to settle.
         let pending = self.pending(&entries).await?;
         let (began, mut backoff) = (Instant::now(), Backoff::new(self.retry.0, self.retry.1));
+        let mut waited_for_lost = HashSet::new();
         loop {
             let outcomes = self.handle((&entries, &pending), &known, report).await?;
             let in_hand = self.settle((&entries, &pending), &outcomes, report).await?;
             let mut outcomes = outcomes.iter();
             entries.retain(|entry| match outcomes.next() {
-                // Only a repair ends this wait.
-                Some(Outcome::SetAside(cause)) if cause.kind == LOST_IN_MYSQL => {
+                // What this batch has written may be what it waits for; if not, only a repair ends its wait.
+                Some(Outcome::SetAside(cause))
+                    if cause.kind == LOST_IN_MYSQL && !waited_for_lost.insert(entry.id) =>
+                {
                     report.leave(entry.id, LOST);
                     false
                 }

@@ -177,19 +177,19 @@ impl KnownEvents {
         self.is_unknown(id) && !order.events.iter().all(is_recorded)
     }
 
-    /// Orders that MySQL may have lost, with the user and voucher of each event that an order is needed for. A cancellation is none:
-    /// it may come before its order. Nor is an order lost whose events say that it had a row: somebody has deleted that.
+    /// Orders that MySQL may have lost, with the user and voucher of each event that needs its order. A cancellation needs none: it may
+    /// come before its order. An order that has a time limit, or that an event has moved, had a row: somebody has deleted that. (Of a
+    /// lost order, a comparison says the same by the status that its events led to.)
     pub(super) fn perhaps_lost(&self, part: &[&OrderEvents<'_>]) -> Vec<Subject> {
         let had_row = |order: OrderId| {
-            self.histories
-                .get(&order)
-                .is_some_and(|history| history.events.iter().any(|past| past.step.is_some()))
+            let history = self.histories.get(&order);
+            let was_moved =
+                history.is_some_and(|history| history.events.iter().any(|past| past.step.is_some()));
+            was_moved || self.with_time_limit.contains_key(&order)
         };
-        let events = part.iter().flat_map(|order| &order.events).map(|incoming| &incoming.event);
-        let needing = events.filter(|event| {
-            event.kind != EventKind::Cancelled && self.is_unknown(event.order) && !had_row(event.order)
-        });
-        needing.map(subject).collect()
+        let lacking = part.iter().filter(|order| self.lacks_row_for(order) && !had_row(order.order()));
+        let events = lacking.flat_map(|order| &order.events).map(|incoming| &incoming.event);
+        events.filter(|event| event.kind != EventKind::Cancelled).map(subject).collect()
     }
 
     /// The order holds no slot any more, by this event.

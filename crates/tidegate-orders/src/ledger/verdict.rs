@@ -173,8 +173,9 @@ pub struct Decided {
 }
 
 impl Decided {
-    pub(super) fn is_past_limits(&self) -> bool {
-        matches!(self.verdict, Verdict::PastLimits(_))
+    /// It holds only for an order of which the database has nothing, and nothing is written that would check that.
+    pub(super) fn needs_its_own_row(&self) -> bool {
+        matches!(self.verdict, Verdict::PastLimits(_) | Verdict::Contended(Contention::Lost(_)))
     }
 
     /// Nothing is written for it, because something is there already.

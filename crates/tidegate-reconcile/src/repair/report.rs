@@ -105,7 +105,7 @@ pub enum ReturnedWhy {
     StockMoved,
     /// Redis has no stock of it.
     NoStock,
-    /// Others held its user, its voucher or its row for too long.
+    /// Others held its user, its voucher or its row for too long, or it waits for another lost order.
     Held,
     /// Its entry can never be written, or the database refuses it; with its words.
     Rejected(String),

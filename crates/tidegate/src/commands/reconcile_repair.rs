@@ -157,7 +157,7 @@ fn returned(returned: &Returned) -> String {
         ReturnedWhy::StockChanged => "an operator's change of the stock came between".to_owned(),
         ReturnedWhy::StockMoved => "MySQL refused orders meanwhile, which moved the stock".to_owned(),
         ReturnedWhy::NoStock => "Redis has no stock of it".to_owned(),
-        ReturnedWhy::Held => "others hold its user, its voucher or its row; workers try it again".to_owned(),
+        ReturnedWhy::Held => "others hold its user, its voucher or its row, or it waits for another lost order; workers try it again".to_owned(),
         ReturnedWhy::Rejected(error) => format!("cannot be written: {}", printable(error)),
     };
     format!("  voucher {voucher}, {what}: {why}")

@@ -48,7 +48,7 @@ entries need not be in the stream any more. Then --from and --to are optional, a
 acknowledged or buried.
 
 Exits with 0 when all was run, also when orders were refused; with 1 when some are left because
-others hold their users or vouchers; with 3 when a store went away; with 6 after Ctrl-C. Unless
+others hold their users or vouchers, or MySQL lacks what they depend on; with 3 when a store went away; with 6 after Ctrl-C. Unless
 all was run, it says how to continue.";
 
 /// What `tidegate replay` takes.
@@ -159,7 +159,7 @@ impl ReportText for ReplayReport {
             rare(counts),
         );
         if *left > 0 {
-            text += &format!("\n{left} left: others are in the way");
+            text += &format!("\n{left} left: others are in the way, or MySQL lacks an order");
         }
         text + &lines(remarks)
     }
