@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt, ops::RangeInclusive};
 
 use rand::{SeedableRng, rngs::StdRng};
-use tokio::task::JoinSet;
+use tokio::{runtime::Builder, task::JoinSet};
 
 /// The variable that chooses seeds. A line with it and `=` marks a failed test as a seeded one: `timed-tests.sh` looks for it.
 const VARIABLE: &str = "TIDEGATE_TEST_SEED";
@@ -64,8 +64,9 @@ impl Seeds {
         starts.map(move |first| Self { first, last: self.last.min(first.saturating_add(size - 1)) })
     }
 
-    /// Runs a test with each part of the seeds, so many parts at once. Prints how far it is, so that a run that was ended can go on
-    /// from there. A part that fails leaves the others running.
+    /// Runs a test with each part of the seeds, so many parts at once, each in a runtime of its own: what a part leaves behind, such as
+    /// clients that look for their servers, ends with it. Prints how far it is, so that a run that was ended can go on from there. A
+    /// part that fails leaves the others running.
     ///
     /// # Panics
     /// At the end, if a part has failed. The message names the failed parts.
@@ -80,7 +81,8 @@ impl Seeds {
             while running.len() < at_once
                 && let Some(part) = waiting.next()
             {
-                running.insert(tasks.spawn(test(part)).id(), part);
+                let test = test(part);
+                running.insert(tasks.spawn_blocking(|| run_alone(test)).id(), part);
             }
             let Some(ended) = tasks.join_next_with_id().await else { break };
             let id = ended.as_ref().map_or_else(tokio::task::JoinError::id, |(id, ())| *id);
@@ -97,6 +99,12 @@ impl Seeds {
         }
         assert!(failed.is_empty(), "failed, to be repeated each with its seeds: {}", failed.join(", "));
     }
+}
+
+fn run_alone(test: impl Future<Output = ()>) {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(test);
+    runtime.shutdown_background();
 }
 
 /// The variable as it repeats a run with these seeds.
