@@ -69,7 +69,12 @@ impl Sale {
             31..34 => {
                 let id = self.next_id();
                 self.append(fleet, rng, EventKind::Cancelled, (id, id)).await;
-                return Some(self.admit(fleet, (id, id), 2).await);
+                let attempt = self.admit(fleet, (id, id), 2).await;
+                if !attempt.reply.is_admitted() {
+                    // The id belongs to this user, by the cancellation: nobody else may have it.
+                    self.orders.push((id, id));
+                }
+                return Some(attempt);
             }
             // Of an order that nobody places: money for nothing, or a cancellation that stays alone.
             34..37 => {
