@@ -344,9 +344,11 @@ impl Sorted {
             (_, DifferenceKind::LostEvent) => (Again::Entries, &mut self.mended.events_again),
             _ => (Again::Order, &mut self.mended.run_again),
         };
-        // Nothing is written of an order whose events are run.
         let units = match what {
-            Again::Order | Again::Released => quantity(difference)?,
+            Again::Order => quantity(difference)?,
+            // A row of an order that holds nothing. How many units it had is not known if an emptied Redis gave it back.
+            Again::Released => quantity(difference).unwrap_or(Quantity::ONE),
+            // Nothing is written of an order whose events are run.
             Again::Entries | Again::Events => Quantity::ONE,
         };
         self.again.push(ToRunAgain {
