@@ -284,14 +284,16 @@ impl Ledger {
             if let Some(witness) = &self.witness {
                 let mut holders = known.holders(part.iter().copied());
                 holders.retain(|holder| asked.insert(*holder));
-                // Nobody waits for Redis behind the locks of the vouchers.
-                let looks_again = !holders.is_empty() && knowledge == Knowledge::Locked;
-                if looks_again {
-                    sql::run(session, sql::ROLLBACK.to_owned()).await?;
-                }
-                ended.extend(witness.ended(&holders).await?);
-                if looks_again {
-                    continue;
+                if !holders.is_empty() {
+                    // Nobody waits for Redis behind the locks of the vouchers.
+                    if knowledge == Knowledge::Locked {
+                        sql::run(session, sql::ROLLBACK.to_owned()).await?;
+                    }
+                    // On the heap: it is seldom asked, and all futures above have room for it otherwise.
+                    ended.extend(Box::pin(witness.ended(&holders)).await?);
+                    if knowledge == Knowledge::Locked {
+                        continue;
+                    }
                 }
                 known.ended.clone_from(&ended);
             }

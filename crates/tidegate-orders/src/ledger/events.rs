@@ -151,7 +151,10 @@ impl Ledger {
             }
         }
         if let (Some(witness), Freshness::Current) = (&self.witness, freshness) {
-            known.lost = witness.lost(&known.perhaps_lost(part)).await?;
+            let perhaps_lost = known.perhaps_lost(part);
+            if !perhaps_lost.is_empty() {
+                known.lost = Box::pin(witness.lost(&perhaps_lost)).await?;
+            }
         }
         let mut changes = EventChanges::default();
         let recorded = decide_orders(part, (&mut known, freshness), &mut changes);

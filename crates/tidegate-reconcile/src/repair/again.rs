@@ -249,7 +249,9 @@ impl LostOrders {
         report: &mut RepairReport,
         job: &Job,
     ) -> anyhow::Result<End> {
-        let done = self.chosen.run(entries, &job.stop).await.context("Failed to run orders again")?;
+        // On the heap: all futures above would have room for it, several times each.
+        let run = Box::pin(self.chosen.run(entries, &job.stop));
+        let done = run.await.context("Failed to run orders again")?;
         let (counts, done_now) = (&mut report.done, done.outcomes.counts);
         counts.entries += done_now.entries;
         counts.created += done_now.created;
