@@ -82,8 +82,13 @@ impl Runs {
     /// Runs the test with this name as `just test` does.
     fn run(&self, test: &str) -> Run {
         let folder = self.0.path();
-        let mut command = Command::new(folder.join("timed-tests.sh"));
-        command.args(["--offline", "--lib", "--", test]).current_dir(folder).stdin(Stdio::null());
+        // Not by itself: a child of another test may still have the copy open for writing.
+        let mut command = Command::new("bash");
+        command
+            .arg(folder.join("timed-tests.sh"))
+            .args(["--offline", "--lib", "--", test])
+            .current_dir(folder)
+            .stdin(Stdio::null());
         command.env_remove("TIDEGATE_TEST_SEED").env_remove("PROPTEST_RNG_SEED");
         // One build for all of them, which are the same.
         command.env("CARGO_TARGET_DIR", folder.join("target"));
