@@ -51,6 +51,13 @@ pub enum DropReply {
     HoldsUnits,
 }
 
+/// The order that was buried in a letter. None: what was buried is no order, or another program wrote the letter.
+#[must_use]
+pub fn buried_order(fields: &FieldNames, letter: &Letter) -> Option<Order> {
+    letter.burial.as_ref()?;
+    fields.decode(&letter.entry()).ok()
+}
+
 /// Reads and ends dead letters.
 #[derive(Clone, Debug)]
 pub struct DeadLetters {

@@ -24,6 +24,7 @@ use crate::{
     limited_log::LimitedLog,
     order::{OrderId, UserId, VoucherId},
     order_counters::{OrderCounters, OrderCounts},
+    order_status::ID_TAKEN,
     partition::Partition,
     results::Announced,
     user_lock::{Locked, UserLocks},
@@ -545,5 +546,5 @@ fn set_aside(kind: &'static str, key: i64) -> Outcome {
 }
 
 fn id_taken(error: String) -> Outcome {
-    Outcome::Dead(Death { reason: "id_taken", error })
+    Outcome::Dead(Death { reason: ID_TAKEN, error })
 }

@@ -11,6 +11,7 @@ use tidegate_stream::Histogram;
 use crate::{
     event::{EventKind, EventOutcome},
     ledger::{Incoming, Refusal, Verdict},
+    order_status::ID_TAKEN,
     partition::WRONG_PARTITION,
     witness::LOST_IN_MYSQL,
 };
@@ -24,7 +25,7 @@ pub const REASONS_OF_DEATH: [&str; 11] = [
     "unknown_voucher",
     "past_limits",
     WRONG_PARTITION,
-    "id_taken",
+    ID_TAKEN,
     "rejected_by_database",
     "too_large",
     "killed_worker",

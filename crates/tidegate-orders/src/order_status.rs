@@ -90,6 +90,17 @@ pub enum LetterFact {
     Foreign,
 }
 
+/// Why an entry is buried whose order id is another order's.
+pub const ID_TAKEN: &str = "id_taken";
+
+impl LetterFact {
+    /// Of a letter that holds an order, by the reason for which it was buried.
+    #[must_use]
+    pub fn of_reason(reason: &str) -> Self {
+        if reason == ID_TAKEN { Self::IdTaken } else { Self::Order }
+    }
+}
+
 /// Where an order is. Sorted from the best to the worst: an id that came in several entries is where the best of them is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,4 +1,4 @@
-//! What Redis says against MySQL, before what MySQL lacks decides anything for good.
+//! Asks Redis about what MySQL lacks, before that decides anything for good.
 //!
 //! MySQL may be older than it was: restored from a backup, or replaced by a server that lacks its last seconds. Then it lacks
 //! orders that were settled, and ends of orders that were given back. Until a repair brings these back, a payment would be due
@@ -16,9 +16,10 @@ use tidegate_stream::{EntryId, Letter, Outage, Read, StreamError, StreamInspecto
 use tokio::sync::Mutex;
 
 use crate::{
+    dead_letters::buried_order,
     gate::{Gate, GateError},
     order::{OrderId, Subject, VoucherId},
-    wire::{FieldNames, is_event},
+    wire::FieldNames,
 };
 
 /// The cause of entries that wait for what MySQL has lost.
@@ -50,11 +51,10 @@ impl Witness {
     pub(crate) async fn lost(&self, orders: &[Subject]) -> Result<HashSet<OrderId>, Outage> {
         let mut held = Vec::new();
         for orders in by_voucher(orders, |(.., voucher)| *voucher) {
-            match readable(self.gate.held_since(&orders).await)? {
+            match unless_refused(self.gate.held_since(&orders).await)? {
                 Some(since) => {
-                    held.extend(
-                        orders.into_iter().zip(since).filter_map(|(order, since)| since.map(|_| order)),
-                    );
+                    let held_here = orders.into_iter().zip(since).filter(|(_, since)| since.is_some());
+                    held.extend(held_here.map(|(order, _)| order));
                 }
                 None => held.extend(orders),
             }
@@ -74,15 +74,15 @@ impl Witness {
     pub(crate) async fn ended(&self, live: &[(VoucherId, OrderId)]) -> Result<HashSet<OrderId>, Outage> {
         let mut ended = HashSet::new();
         for live in by_voucher(live, |(voucher, _)| *voucher) {
-            let given_back = readable(self.gate.surely_given_back(&live).await)?;
+            let given_back = unless_refused(self.gate.surely_given_back(&live).await)?;
             ended.extend(given_back.unwrap_or_else(|| live.into_iter().collect()));
         }
         Ok(ended.into_iter().map(|(_, order)| order).collect())
     }
 }
 
-/// What Redis said; None: it refused to say it, for a reason that concerns this key alone.
-fn readable<T>(reply: Result<T, GateError>) -> Result<Option<T>, Outage> {
+/// What Redis said; None: it refused to say it, for a reason that concerns this voucher alone.
+fn unless_refused<T>(reply: Result<T, GateError>) -> Result<Option<T>, Outage> {
     match reply {
         Ok(reply) => Ok(Some(reply)),
         Err(GateError::Unreachable(error)) => Err(error.into()),
@@ -141,12 +141,8 @@ impl BuriedOrders {
         while let Some(page) = pages.next(u64::MAX).await? {
             for letter in page.into_iter().map(Letter::parse) {
                 known.up_to = letter.id;
-                let entry = letter.entry();
-                let of = self.fields.glimpse(&entry);
-                if let (Some(order), Some(user), Some(voucher), false) =
-                    (of.id, of.user, of.voucher, is_event(&entry))
-                {
-                    known.by_order.entry((order, user, voucher)).or_default().push(letter.id);
+                if let Some(order) = buried_order(&self.fields, &letter) {
+                    known.by_order.entry((order.id, order.user, order.voucher)).or_default().push(letter.id);
                 }
             }
         }

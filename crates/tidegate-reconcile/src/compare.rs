@@ -174,7 +174,7 @@ impl<'a> Pass<'a> {
         self.sales.get(place as usize)?.as_ref()
     }
 
-    /// The order itself is settled. Where an event of it is not, a look at the order alone tells what that means.
+    /// The order itself is settled. An event of it may be in flight: `Verify` then tells only whether the order is lost.
     fn is_wanted(&self, place: u32, order: i64) -> bool {
         self.part.has(order) && !self.in_flight.has_own_entry(place, order)
     }

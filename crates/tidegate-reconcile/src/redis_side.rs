@@ -10,6 +10,7 @@ use fred::{
 use tidegate_operations::pace::Pace;
 use tidegate_orders::{
     Gate, JournalEntry, JournalField, Keys, UserId, VoucherId,
+    dead_letters::buried_order,
     gate::GateError,
     journal::{COMPLETE, PURGED, Purged},
     keys::naming,
@@ -26,8 +27,6 @@ const PAGE: u16 = 1_000;
 const ENTRY_LATER_MS: u64 = 50;
 /// Who writes the notes of a rebuild.
 pub(crate) const BY_REBUILD: &str = "rebuild";
-/// Why an entry is buried whose id another order has.
-const ID_TAKEN: &str = "id_taken";
 
 /// Reads Redis.
 #[derive(Debug)]
@@ -157,12 +156,9 @@ impl RedisSide<'_> {
     }
 
     fn dead_order(&self, letter: Letter, places: &Places) -> Option<DeadOrder> {
-        let order = self.keys.fields().decode(&letter.entry()).ok()?;
-        let fact = match letter.burial?.reason.as_str() {
-            ID_TAKEN => LetterFact::IdTaken,
-            _ => LetterFact::Order,
-        };
-        let (order, place) = (&order, places.of(order.voucher)?);
+        let order = buried_order(self.keys.fields(), &letter)?;
+        let fact = LetterFact::of_reason(&letter.burial?.reason);
+        let place = places.of(order.voucher)?;
         let (user, quantity) = (order.user.get(), order.quantity.get());
         Some(DeadOrder { place, order: order.id.get(), user, quantity, fact })
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use anyhow::Context;
-use tidegate_orders::{DeadLetters, OrderId, UserId, VoucherId, wire::Message};
+use tidegate_orders::{DeadLetters, OrderId, UserId, VoucherId, dead_letters::buried_order, wire::Message};
 use tidegate_stream::{EntryId, Letter};
 
 use super::selection::LetterSelection;
@@ -119,6 +119,6 @@ fn event_of(dead: &DeadLetters, letter: &Letter) -> Option<Owned> {
 }
 
 fn order_of(dead: &DeadLetters, letter: &Letter) -> Option<Owned> {
-    let order = dead.order_of(letter).ok().filter(|_| letter.burial.is_some())?;
+    let order = buried_order(dead.fields(), letter)?;
     Some((order.id, order.user, order.voucher))
 }

@@ -5,6 +5,7 @@ use tidegate_orders::{
     DeadLetters, Gate, Incoming, Ledger, Order, OrderId,
     dead_letters::DropReply,
     ledger::{Absence, Cancellation},
+    order_status::ID_TAKEN,
 };
 use tidegate_stream::{Letter, Outage};
 
@@ -12,9 +13,6 @@ use super::{
     letter::{is_about_money, reason_of},
     outcome::{EndedLetter, LetterDecision, LetterOutcome, Obstacle},
 };
-
-/// The reason of letters whose order id is another order's.
-const ID_TAKEN: &str = "id_taken";
 
 /// Deletes letters.
 #[derive(Debug)]

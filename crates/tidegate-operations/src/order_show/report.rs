@@ -10,9 +10,6 @@ use super::{
     next_step::next_steps,
 };
 
-/// The reason of a letter whose entry has the id of another order.
-const ID_TAKEN: &str = "id_taken";
-
 /// Where an order is, by all that was found of it, and what can be done.
 #[derive(Clone, Debug)]
 pub struct OrderReport {
@@ -154,8 +151,7 @@ impl LetterRecord {
         match self.reason.as_deref() {
             None => LetterFact::Foreign,
             _ if self.content.error.is_some() => LetterFact::NoOrder,
-            Some(ID_TAKEN) => LetterFact::IdTaken,
-            Some(_) => LetterFact::Order,
+            Some(reason) => LetterFact::of_reason(reason),
         }
     }
 }

@@ -363,7 +363,7 @@ async fn what_is_in_flight_is_left_to_the_workers() -> Result<()> {
     ground.work().await?;
     ground.lose_in_mysql(1..=2).await?;
     let found = ground.look().await?;
-    // Whoever has made the group begin again runs both orders himself.
+    // The group begins again: workers run both orders.
     ground.typed("XGROUP SETID stream.orders g1 0").await?;
     let report = ground.repair(found).await?;
     assert_eq!((report.done.created, report.done.returned), (0, 2));
