@@ -10,7 +10,7 @@ mod problem;
 mod steps;
 mod tables;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use sqlx::{Connection, MySqlConnection, MySqlPool};
@@ -21,7 +21,7 @@ use error::explain_connect;
 pub use error::{MigrateError, missing_database};
 use found::Found;
 pub use problem::Problem;
-use steps::{STEPS, Step, missing};
+use steps::{Fact, STEPS, Step, missing};
 
 /// How long a migration waits for another one on the same database.
 pub const LOCK_WAIT: Duration = Duration::from_secs(60);
@@ -218,6 +218,11 @@ async fn apply(
     database: &str,
     applied: &[Change],
 ) -> Result<By, MigrateError> {
+    if let Fact::View(name) = step.fact
+        && let By::Others = wait_for_turn(connection, step, name).await?
+    {
+        return Ok(By::Others);
+    }
     let mut tries = 0;
     loop {
         let Err(error) = sqlx::raw_sql(step.sql).execute(&mut *connection).await else { return Ok(By::Us) };
@@ -242,6 +247,30 @@ async fn apply(
         }
         return Err(MigrateError::Sql { doing: format!("run {}", step.file), error });
     }
+}
+
+/// Waits until this node may make a view, or another one has made it.
+async fn wait_for_turn(
+    connection: &mut MySqlConnection,
+    step: &Step,
+    view: &str,
+) -> Result<By, MigrateError> {
+    if !group::makes_views_in_turn(connection).await? {
+        return Ok(By::Us);
+    }
+    let began = Instant::now();
+    while began.elapsed() < LOCK_WAIT {
+        let is_ours = group::take_turn(connection).await?;
+        // After the turn: what the node before us did is here by now.
+        if Found::read(connection).await?.has_table(view) {
+            return Ok(By::Others);
+        }
+        if is_ours {
+            return Ok(By::Us);
+        }
+        tokio::time::sleep(TRY_EVERY).await;
+    }
+    Err(MigrateError::AnotherNode { file: step.file, waited_s: LOCK_WAIT.as_secs() })
 }
 
 async fn refuse_unfit(

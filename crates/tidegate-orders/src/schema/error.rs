@@ -37,6 +37,17 @@ pub enum MigrateError {
         /// The member, as `host:port`, as the group knows it.
         member: String,
     },
+    /// Another node of Galera has the turn to make a view, and does not make it.
+    #[error(
+        "{file}: another node of the cluster has begun it and did not end it within {waited_s} s; see what it does (SHOW \
+         PROCESSLIST there) and run the migration again, it goes on where it stopped"
+    )]
+    AnotherNode {
+        /// The file of the statement.
+        file: &'static str,
+        /// How long we waited, in seconds.
+        waited_s: u64,
+    },
     /// What is there does not fit.
     #[error("{database} cannot be migrated, {}:\n{}", done_before(applied), list(problems))]
     Unfit {

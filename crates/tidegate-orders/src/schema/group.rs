@@ -1,4 +1,4 @@
-//! Which member of a replication group may change its schema.
+//! Which node of a cluster may change its schema, and which one makes a view.
 //!
 //! Where a group has several primaries, no member knows of the others' DDL before it is committed. Two that add the same
 //! column at once both succeed, each then fails to repeat the other's statement, and all members leave the group for it. The
@@ -7,7 +7,7 @@
 use sqlx::MySqlConnection;
 
 use super::{MigrateError, found::failed_to};
-use crate::sessions::NodeStatus;
+use crate::{mysql_error::is_deadlock, sessions::NodeStatus};
 
 /// All members that are well agree on this one. By names, so that people can tell, too.
 const FIRST: &str = "SELECT CAST(CONCAT(member_host, ':', member_port) AS CHAR), CAST(member_id = @@server_uuid AS SIGNED) \
@@ -24,4 +24,32 @@ pub(super) async fn another_member(connection: &mut MySqlConnection) -> Result<O
     };
     let first = asked.await.map_err(|error| failed_to("ask which member changes the schema", error))?;
     Ok(first.filter(|(_, is_this_one)| *is_this_one == 0).map(|(member, _)| member))
+}
+
+/// A row of the probe's table that nothing else uses; it is free to begin with.
+const ADD_TURN: &str = "INSERT IGNORE INTO tidegate_probe (id, at) VALUES (2, '2000-01-01 12:00:00')";
+/// 40 s is more than a statement of a migration waits for a table.
+const TAKE_TURN: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP(3) WHERE id = 2 AND at < CURRENT_TIMESTAMP(3) - INTERVAL 40 SECOND";
+
+/// Whether a view must be made by one node at a time. Two that make one at once stop for ever on MariaDB's Galera (seen on
+/// 10.11): the node whose statement comes later in the order of the cluster has locked the name already, and waits for its
+/// turn behind a statement that waits for the name.
+pub(super) async fn makes_views_in_turn(connection: &mut MySqlConnection) -> Result<bool, MigrateError> {
+    let status = NodeStatus::read(connection).await;
+    let status = status.map_err(|error| failed_to("ask whether this is Galera", error))?;
+    Ok(status.is_in_galera())
+}
+
+/// Takes the turn for 40 s; false where another node has it. A write that two nodes make at once succeeds at one of them, and
+/// that one has everything that was committed before it.
+pub(super) async fn take_turn(connection: &mut MySqlConnection) -> Result<bool, MigrateError> {
+    let taken = async {
+        sqlx::raw_sql(ADD_TURN).execute(&mut *connection).await?;
+        sqlx::raw_sql(TAKE_TURN).execute(&mut *connection).await
+    };
+    match taken.await {
+        Ok(done) => Ok(done.rows_affected() == 1),
+        Err(error) if is_deadlock(&error) => Ok(false),
+        Err(error) => Err(failed_to("take the turn to make a view", error)),
+    }
 }

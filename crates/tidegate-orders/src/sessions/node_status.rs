@@ -108,7 +108,8 @@ impl NodeStatus {
         matches!(self.fact(name).to_ascii_uppercase().as_str(), "ON" | "1")
     }
 
-    fn is_in_galera(&self) -> bool {
+    /// Whether it is a node of Galera, or was started as one.
+    pub(crate) fn is_in_galera(&self) -> bool {
         self.is_on("wsrep_on") && !matches!(self.fact("wsrep_provider"), "" | "none")
     }
 
