@@ -395,20 +395,21 @@ impl WorkerPlan {
         let program = program();
         let folder = Path::new(program.get_program()).parent().expect("a folder");
         let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
-        let mut command = Command::new("sh");
-        command.args(["-c", &format!("set -e; {STACK}; {limits}\nexec tidegate \"$@\""), "sh"]);
-        for (name, _) in program.get_envs() {
-            command.env_remove(name);
-        }
         let log = File::create(&self.log).expect("a log file");
-        command
-            .args(words)
-            .env("PATH", path)
-            .envs(&self.env)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        Worker { child: command.spawn().expect("the worker starts"), log: self.log }
+        let child = tidegate_lab::spawn_with_owner("sh", |command| {
+            command.args(["-c", &format!("set -e; {STACK}; {limits}\nexec tidegate \"$@\""), "sh"]);
+            for (name, _) in program.get_envs() {
+                command.env_remove(name);
+            }
+            command
+                .args(words)
+                .env("PATH", path)
+                .envs(&self.env)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(log);
+        });
+        Worker { child: child.expect("the worker starts"), log: self.log }
     }
 }
 

@@ -61,6 +61,7 @@ pub use endpoint::Endpoint;
 pub use flavour::{MysqlFlavour, RedisFlavour};
 pub use mysql_cluster::{ClusterKind, ClusterNode, MysqlCluster};
 pub use mysql_server::{MysqlOptions, MysqlServer};
+pub use process::spawn_with_owner;
 pub use proxy::{DroppedReply, Hold, Proxy};
 pub use redis_cluster::{ClusterNetwork, MovingSlot, RedisCluster, RedisClusterOptions, RedisNode, slot_of};
 pub use redis_server::{RedisOptions, RedisServer};

@@ -24,6 +24,9 @@ pub(crate) enum Lifetime {
     Detached,
 }
 
+/// What a program is started by, so that its owner's end is its own.
+const WITH_OWNER: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
+
 /// Everything that is needed to start a server, again and again.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
@@ -36,12 +39,13 @@ impl Launch {
     fn command(&self) -> Result<Command> {
         let log =
             File::options().create(true).append(true).open(&self.log).context("Failed to open the log")?;
-        let wrapper: &[&str] = match self.lifetime {
+        let wrapper: &[&[&str]] = match self.lifetime {
             // A limit on files is an error to a server then, as a full disk is, not its end.
-            Lifetime::WithOwner => &["env", "--ignore-signal=XFSZ", "setpriv", "--pdeathsig", "KILL"],
-            Lifetime::Detached => &["setsid"],
+            Lifetime::WithOwner => &[&["env", "--ignore-signal=XFSZ"], &WITH_OWNER],
+            Lifetime::Detached => &[&["setsid"]],
         };
-        let mut words = wrapper.iter().map(OsString::from).chain(self.words.iter().cloned());
+        let mut words =
+            wrapper.iter().copied().flatten().map(OsString::from).chain(self.words.iter().cloned());
         let mut command = Command::new(words.next().context("A launch needs a program")?);
         command.args(words).stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
         if self.lifetime == Lifetime::WithOwner {
@@ -142,6 +146,17 @@ pub(crate) fn tail_of_log(log: &Path) -> String {
     let lines: Vec<&str> = text.lines().rev().take(20).collect();
     let tail: Vec<&str> = lines.into_iter().rev().collect();
     iter::once("The end of its log:").chain(tail).collect::<Vec<_>>().join("\n  ")
+}
+
+/// Starts a program that the kernel kills when this process ends, however it ends.
+///
+/// # Errors
+/// When it cannot be started; setpriv is in util-linux.
+pub fn spawn_with_owner(program: &str, set_up: impl FnOnce(&mut Command)) -> Result<Child> {
+    let mut command = Command::new(WITH_OWNER[0]);
+    command.args(&WITH_OWNER[1..]).arg(program);
+    set_up(&mut command);
+    spawn_from_lasting_thread(command)
 }
 
 /// The kernel sends the death signal when the *thread* ends that started the child, and the threads of tests and of
