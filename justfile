@@ -95,10 +95,9 @@ servers:
 # Fetch real MySQL 9, Redis 8 and Valkey 9 once, and run the tests with servers on Redis 8 with MySQL, and Valkey with MariaDB
 matrix *args: (on "redis8" "mysql" with_servers "" args) (on "valkey9" "mariadb" with_servers "" args)
 
-# Of `just matrix`, what CI runs: what the libraries promise, and of MySQL also orders on their way through workers. The drills with
-# seeds had a run on Debian's servers, and `just clusters` has those with several Redis on Redis 8
+# Of `just matrix`, what CI runs: what the libraries promise, and of MySQL also what workers do with entries and in outages
 [private]
-matrix-sample: (on "redis8" "mysql" (libraries + " --test pipeline") "--skip life_model:: --skip chaos:: --skip limit_drill:: --skip redis_cluster:: --skip sentinel::") (on "valkey9" "mariadb" libraries "")
+matrix-sample: (on "redis8" "mysql" libraries "") (on "redis8" "mysql" "--test pipeline" "events:: faults:: defects:: results:: bad_entries:: takeover::") (on "valkey9" "mariadb" libraries "")
 
 [private]
 on redis mysql programs skips *args: servers
