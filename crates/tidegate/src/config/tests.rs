@@ -342,6 +342,22 @@ fn what_the_gate_is_told_of_callers_is_refused_where_it_cannot_be_meant() {
 }
 
 #[test]
+fn names_that_may_stand_for_the_same_key_are_refused_whatever_their_placeholders_are_called() {
+    for (pair, earlier) in [
+        ("keys.lock=seckill:stock:<user>", "keys.stock"),
+        ("keys.heartbeat=seckill:voucher:<name>", "keys.voucher"),
+        ("keys.order_id=lock:order:<day>", "keys.lock"),
+        ("keys.uses=seckill:limits:<owner>", "keys.limits"),
+        ("keys.limits=seckill:<owner>", "keys.voucher"),
+        ("keys.mark=tidegate:pause", "keys.pause"),
+    ] {
+        let found = problems(load(&sets(&[pair]), &[]));
+        let told = format!("stands for the same keys as {earlier}; give it another name");
+        assert!(found.len() == 1 && found[0].contains(&told), "{pair}: {found:#?}");
+    }
+}
+
+#[test]
 fn one_prefix_separates_every_name_from_those_of_another_fleet() {
     let usual = load(&ConfigArgs::default(), &[]).unwrap().settings;
     let settings = load(&sets(&["redis.prefix=shop2:"]), &[]).unwrap().settings;

@@ -91,15 +91,20 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
         fields: fields(reader),
         partition: Partition::default(),
     };
-    let per_voucher = [
+    let templates = [
         (&keys.stock, "keys.stock"),
         (&keys.buyers, "keys.buyers"),
         (&keys.voucher, "keys.voucher"),
         (&keys.journal, "keys.journal"),
         (&keys.limited, "keys.limited"),
+        (&keys.limits, "keys.limits"),
+        (&keys.uses, "keys.uses"),
         (&keys.idempotency, "keys.idempotency"),
+        (&keys.lock, "keys.lock"),
+        (&keys.order_id, "keys.order_id"),
+        (&keys.heartbeat, "keys.heartbeat"),
     ];
-    different(reader, &per_voucher);
+    different(reader, &templates);
     keys
 }
 
@@ -116,10 +121,19 @@ fn own_keys(keys: &KeyTemplates) -> [(&String, &'static str); 7] {
     ]
 }
 
+/// No two templates make one key: also a user, an owner of limits or a worker may be called as a voucher is.
 fn different(reader: &mut Reader<'_>, keys: &[(&String, &'static str)]) {
+    let alike = |template: &str| {
+        let template = template.replace("<owner>", "voucher:<>");
+        ["<voucher>", "<user>", "<day>", "<name>"]
+            .iter()
+            .fold(template, |text, name| text.replace(name, "<>"))
+    };
     for (index, (name, key)) in keys.iter().enumerate() {
-        if let Some((_, earlier)) = keys[..index].iter().find(|(earlier, _)| earlier == name) {
-            reader.rule(false, key, earlier, format!("must differ from {earlier}"));
+        let earlier = keys[..index].iter().find(|(earlier, _)| alike(earlier) == alike(name));
+        if let Some((_, earlier)) = earlier {
+            let told = format!("stands for the same keys as {earlier}; give it another name");
+            reader.rule(false, key, earlier, told);
         }
     }
 }
