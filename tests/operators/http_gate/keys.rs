@@ -189,8 +189,11 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     site.redis_says(&["SET", "seckill:stock:7", &units.to_string()]).await;
 
     // Whoever has an order that Redis knows, and asks for another one under another key, gets none.
-    let refused = post_under(second, "k-other", &order(4)).await;
+    let refused = post_under(first, "k-other", &order(4)).await;
     assert_eq!((refused.status, &refused.body["type"]), (409, &json!("/problems/second-order")));
+    // A gate whose connections have just broken cannot tell: that order may be the one of this request.
+    let unsure = post_under(second, "k-lost", &order(4)).await;
+    assert_eq!((unsure.status, &unsure.body["type"]), (504, &json!("/problems/unsure")));
     assert!(worker.stop().await.success());
     for gate in gates {
         assert!(gate.stop().await.success());

@@ -99,14 +99,26 @@ impl Gate {
         }
     }
 
-    /// Keeps the key of an order that is decided on: for a day from now where the journal holds the order, otherwise for a minute only.
+    /// Keeps the key of an order: for a day from now where the journal holds the order, also where a failover took the key along.
+    /// Otherwise for a minute if it `is_decided` that the order was refused, and for a day if it may still be admitted.
     ///
     /// # Errors
     /// See [`GateError`]. May be asked again.
-    pub async fn keep_key(&self, key: &IdempotencyKey, admission: &Admission) -> Result<(), GateError> {
+    pub async fn keep_key(
+        &self,
+        key: &IdempotencyKey,
+        admission: &Admission,
+        is_decided: bool,
+    ) -> Result<(), GateError> {
         let keys = vec![self.key_of(key, admission), self.keys.journal(admission.voucher)];
-        let [kept_ms, refused_ms] = [KEY_KEPT, KEPT_OF_REFUSED].map(|span| span.as_millis() as i64);
-        let args: Vec<Value> = vec![admission.order.get().into(), kept_ms.into(), refused_ms.into()];
+        let kept_of_refused = if is_decided { KEPT_OF_REFUSED } else { KEY_KEPT };
+        let [kept_ms, refused_ms] = [KEY_KEPT, kept_of_refused].map(|span| span.as_millis() as i64);
+        let args: Vec<Value> = vec![
+            admission.order.get().into(),
+            kept_ms.into(),
+            refused_ms.into(),
+            digest_of(admission).into(),
+        ];
         let reply = self.key_calls.keep.call(&self.pool, keys, args).await?;
         understood("keep_key.lua", &reply, |code| (code == 0 || code == 1).then_some(()))
     }

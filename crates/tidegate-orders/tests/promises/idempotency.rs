@@ -33,7 +33,7 @@ async fn whoever_asks_again_asks_for_the_same_order_and_it_is_remembered_for_a_d
     assert_eq!(ground.gate.remember_key(&key()?, &first).await?, KeyReply::New);
     assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
     assert_eq!(ground.gate.admit(&first).await?, AdmitReply::SoldOut);
-    ground.gate.keep_key(&key()?, &first).await?;
+    ground.gate.keep_key(&key()?, &first, true).await?;
     assert!(kept_ms(&ground).await? <= MINUTE_MS, "a refusal takes no memory");
     // Its answer may be lost, or its caller may go away: then nobody keeps the key.
     assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::Known(first.order));
@@ -50,14 +50,57 @@ async fn who_is_refused_late_does_not_make_the_key_of_an_admitted_order_be_forgo
     assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::Known(first.order));
     // One of both was refused before the other was admitted, and says so at last.
     assert_eq!(ground.gate.admit(&first).await?, AdmitReply::Admitted);
-    ground.gate.keep_key(&key()?, &first).await?;
+    ground.gate.keep_key(&key()?, &first, true).await?;
     assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
     // Or said so first.
     ground.typed("PEXPIRE seckill:idempotency:7:9:8254c329a92850f6d539dd376f4816ee 60000").await?;
-    ground.gate.keep_key(&key()?, &first).await?;
+    ground.gate.keep_key(&key()?, &first, true).await?;
     assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS, "whoever was admitted keeps it");
     // Of another order, nothing is kept.
-    ground.gate.keep_key(&key()?, &second).await?;
+    ground.gate.keep_key(&key()?, &second, true).await?;
+    assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_key_that_a_failover_took_along_stands_again_for_the_order_that_was_admitted_under_it() -> Result<()>
+{
+    let ground = Ground::new().await?;
+    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
+    let (first, second) = both();
+    // The key was remembered by a server that died, and the order was admitted by the next one.
+    assert_eq!(ground.gate.admit(&first).await?, AdmitReply::Admitted);
+    ground.gate.keep_key(&key()?, &first, false).await?;
+    assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
+    assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::Known(first.order));
+
+    // Its caller has asked again meanwhile, and was refused as a buyer.
+    ground.typed("FLUSHALL").await?;
+    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
+    assert_eq!(ground.gate.admit(&first).await?, AdmitReply::Admitted);
+    assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::New);
+    assert_eq!(ground.gate.admit(&second).await?, AdmitReply::UserHasOrder);
+    ground.gate.keep_key(&key()?, &second, true).await?;
+    ground.gate.keep_key(&key()?, &first, false).await?;
+    assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::Known(first.order));
+    // And nothing that is refused later takes it away.
+    ground.gate.keep_key(&key()?, &second, true).await?;
+    assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::Known(first.order));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_order_that_may_still_be_admitted_keeps_its_key_for_a_day() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
+    let (first, second) = both();
+    ground.gate.keep_key(&key()?, &first, false).await?;
+    assert_eq!(
+        ground.gate.remember_key(&key()?, &second).await?,
+        KeyReply::New,
+        "nothing stands for no order"
+    );
+    ground.gate.keep_key(&key()?, &second, false).await?;
     assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
     Ok(())
 }

@@ -17,6 +17,10 @@ use tokio::time::Instant;
 /// For so long after its connections were made anew, a gate takes the server for one that may lack what was admitted before.
 const RECENT: Duration = Duration::from_secs(600);
 
+/// For so long after that, orders are admitted whose keys the server before has remembered alone: their commands have waited for the new
+/// connection. It is longer than that takes, and than the repetitions of [`Gate::keep_key`](tidegate_orders::Gate::keep_key).
+const FRESH: Duration = Duration::from_secs(30);
+
 /// The last time that a pool was connected anew, or was first connected to a server that was promoted at some time.
 #[derive(Debug)]
 pub struct LastReconnect(Mutex<Heard>);
@@ -41,11 +45,20 @@ impl LastReconnect {
 
     /// Whether a failover may have been so lately that callers ask again for what it took along.
     pub fn is_recent(&self) -> bool {
+        self.was_within(RECENT)
+    }
+
+    /// Whether an order may just have been admitted whose key a failover took along.
+    pub fn is_fresh(&self) -> bool {
+        self.was_within(FRESH)
+    }
+
+    fn was_within(&self, span: Duration) -> bool {
         let Heard { reconnects, last } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if reconnects.seen() {
             *last = Some(Instant::now());
         }
-        last.is_some_and(|last| last.elapsed() < RECENT)
+        last.is_some_and(|last| last.elapsed() < span)
     }
 }
 

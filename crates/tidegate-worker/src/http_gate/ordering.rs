@@ -1,14 +1,14 @@
 //! A request for an order, from what a caller wants to what became of it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tidegate_orders::{
-    OrderId, VoucherId,
+    Gate, OrderId, VoucherId,
     gate::{Admission, AdmitReply, GateError, IdempotencyKey, KeyReply, SoldOut},
     order_id::OrderIdError,
 };
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{
     forgotten_orders::Suspicion,
@@ -17,6 +17,10 @@ use super::{
     refusals::Refusals,
     request::{Item, Wanted},
 };
+
+/// Between two looks for an order that Redis did not tell of.
+const LOOK_AGAIN: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(8)];
 
 /// Beside what is wanted.
 #[derive(Clone, Debug, Default)]
@@ -109,16 +113,8 @@ impl Ordering {
             Err(error) => return Err(self.refusals.not_asked(&error)),
         }
         let reply = gate.gate.admit(&admission).await;
-        if is_decided(&reply) {
-            // Whatever others decide under the same key meanwhile: the last of them looks into the journal. Also when the caller has gone.
-            let (gate, admission) = (Arc::clone(&gate.gate), admission.clone());
-            tokio::spawn(async move {
-                if let Err(error) = gate.keep_key(&key, &admission).await {
-                    // Then it is remembered for a day: a little memory, and nothing else.
-                    tracing::debug!(%error, "a key stays as it is");
-                }
-            });
-        }
+        // Whatever others decide under the same key meanwhile: the last of them looks into the journal. Also when the caller has gone.
+        tokio::spawn(keep_key(Arc::clone(&gate.gate), key, admission.clone(), is_decided(&reply)));
         let is_suspect = match Suspicion::of(&reply) {
             Suspicion::Always => true,
             Suspicion::AfterFailover => gate.last_reconnect.is_recent(),
@@ -126,6 +122,10 @@ impl Ordering {
         };
         if is_suspect && let Some(admitted) = self.forgotten(gate, &admission).await {
             return Ok(admitted);
+        }
+        if matches!(reply, Ok(AdmitReply::UserHasOrder)) && gate.last_reconnect.is_fresh() {
+            // Perhaps it is the order of this request, whose key is about to be remembered again.
+            return Err(Problem::from(ProblemKind::Unsure).with("orderId", admission.order.to_string()));
         }
         self.told(reply, &admission)
     }
@@ -146,6 +146,19 @@ impl Ordering {
             self.refusals.order(admission, error);
         }
         outcome(reply, admission)
+    }
+}
+
+/// Keeps a key. What became of its order may be decided later, if Redis did not answer: the command may wait for a new connection, to
+/// a server that knows nothing of the key.
+async fn keep_key(gate: Arc<Gate>, key: IdempotencyKey, admission: Admission, is_decided: bool) {
+    let looks: &[Duration] = if is_decided { &[Duration::ZERO] } else { &LOOK_AGAIN };
+    for pause in looks {
+        sleep(*pause).await;
+        if let Err(error) = gate.keep_key(&key, &admission, is_decided).await {
+            // Then it stays as it is: remembered for a day, or lost.
+            tracing::debug!(%error, "a key stays as it is");
+        }
     }
 }
 
