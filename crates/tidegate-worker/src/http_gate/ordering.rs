@@ -8,7 +8,10 @@ use tidegate_orders::{
     order_id::OrderIdError,
 };
 
-use tokio::time::{sleep, timeout};
+use tokio::{
+    runtime::Handle,
+    time::{sleep, timeout},
+};
 
 use super::{
     forgotten_orders::Suspicion,
@@ -112,9 +115,11 @@ impl Ordering {
             Ok(KeyReply::OtherRequest) => return Err(ProblemKind::OtherRequest.into()),
             Err(error) => return Err(self.refusals.not_asked(&error)),
         }
+        let gate_of_key = Arc::clone(&gate.gate);
+        let mut kept = KeptKey { gate: gate_of_key, key, admission: admission.clone(), is_decided: false };
         let reply = gate.gate.admit(&admission).await;
-        // Whatever others decide under the same key meanwhile: the last of them looks into the journal. Also when the caller has gone.
-        tokio::spawn(keep_key(Arc::clone(&gate.gate), key, admission.clone(), is_decided(&reply)));
+        kept.is_decided = is_decided(&reply);
+        drop(kept);
         let is_suspect = match Suspicion::of(&reply) {
             Suspicion::Always => true,
             Suspicion::AfterFailover => gate.last_reconnect.is_recent(),
@@ -149,6 +154,25 @@ impl Ordering {
     }
 }
 
+/// A key of which the journal is asked when this is dropped, also because the caller has gone. Whatever others decide under the
+/// same key meanwhile: the last of them looks into the journal.
+struct KeptKey {
+    gate: Arc<Gate>,
+    key: IdempotencyKey,
+    admission: Admission,
+    is_decided: bool,
+}
+
+impl Drop for KeptKey {
+    fn drop(&mut self) {
+        // There is no runtime while the program ends. Then the key is remembered for a day: a little memory, and nothing else.
+        if let Ok(runtime) = Handle::try_current() {
+            let (gate, key) = (Arc::clone(&self.gate), self.key.clone());
+            runtime.spawn(keep_key(gate, key, self.admission.clone(), self.is_decided));
+        }
+    }
+}
+
 /// Keeps a key. What became of its order may be decided later, if Redis did not answer: the command may wait for a new connection, to
 /// a server that knows nothing of the key.
 async fn keep_key(gate: Arc<Gate>, key: IdempotencyKey, admission: Admission, is_decided: bool) {
@@ -156,7 +180,6 @@ async fn keep_key(gate: Arc<Gate>, key: IdempotencyKey, admission: Admission, is
     for pause in looks {
         sleep(*pause).await;
         if let Err(error) = gate.keep_key(&key, &admission, is_decided).await {
-            // Then it stays as it is: remembered for a day, or lost.
             tracing::debug!(%error, "a key stays as it is");
         }
     }
