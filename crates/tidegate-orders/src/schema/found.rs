@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use super::{
-    MigrateError,
+    MOST_TRIES, MigrateError, TRY_EVERY,
     duplicates::{DuplicateOrders, SharedSlot},
     tables::{ORDER, UNIQUE_COLUMNS, UNIQUE_KEY},
 };
-use crate::row_state::{LIVE, LIVE_BEFORE_SLOTS};
+use crate::{
+    mysql_error::is_deadlock,
+    row_state::{LIVE, LIVE_BEFORE_SLOTS},
+};
 
 /// How many shared slots, and how many orders of each, are listed.
 const LISTED: usize = 50;
@@ -91,11 +94,21 @@ impl Column {
 }
 
 impl Found {
-    /// Reads everything; cheap, whatever the tables hold.
+    /// Reads everything; cheap, whatever the tables hold. Galera rolls a read back that is in the way of another node's DDL, so it
+    /// is tried a few times.
     pub(super) async fn read(connection: &mut MySqlConnection) -> Result<Self, MigrateError> {
-        let mut found = Self::default();
-        found.read_tables(connection).await.map_err(|source| failed_to("read the schema", source))?;
-        Ok(found)
+        let mut tries = 0;
+        loop {
+            let mut found = Self::default();
+            tries += 1;
+            match found.read_tables(connection).await {
+                Ok(()) => return Ok(found),
+                Err(error) if is_deadlock(&error) && tries < MOST_TRIES => {
+                    tokio::time::sleep(TRY_EVERY).await
+                }
+                Err(error) => return Err(failed_to("read the schema", error)),
+            }
+        }
     }
 
     async fn read_tables(&mut self, connection: &mut MySqlConnection) -> sqlx::Result<()> {
