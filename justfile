@@ -105,7 +105,7 @@ on redis mysql programs skips *args: servers
     TIDEGATE_LAB_REDIS={{ redis }} TIDEGATE_LAB_MYSQL={{ mysql }} \
         {{ scripts }}/timed-tests.sh {{ everything }} {{ programs }} {{ args }} -- --skip weight:: {{ skips }}
 
-# Workers on Galera, on MySQL's group replication and on a Redis Cluster, whose nodes die, freeze and part: about ten minutes
+# Workers on Galera, on MySQL's group replication and on a Redis Cluster, whose nodes die, freeze and part: about 25 minutes
 clusters *args: servers
     {{ scripts }}/fetch-matrix.sh
     cargo test {{ everything }} --test pipeline -- redis_cluster:: sentinel:: --include-ignored --test-threads 1
