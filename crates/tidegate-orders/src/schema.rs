@@ -218,8 +218,8 @@ async fn apply(
     database: &str,
     applied: &[Change],
 ) -> Result<By, MigrateError> {
-    if let Fact::View(name) = step.fact
-        && let By::Others = wait_for_turn(connection, step, name).await?
+    if matches!(step.fact, Fact::View(_))
+        && let By::Others = wait_for_turn(connection, step).await?
     {
         return Ok(By::Others);
     }
@@ -240,8 +240,7 @@ async fn apply(
             refuse_unfit(connection, &found, database, applied).await?;
         }
         if is_duplicate_name(&error) {
-            let is_missing = |found: &Found| missing(found).iter().any(|missing| missing.file == step.file);
-            if !is_missing(&read_until(connection, |found| !is_missing(found)).await?) {
+            if !step.is_missing(&read_until(connection, |found| !step.is_missing(found)).await?) {
                 return Ok(By::Others);
             }
         }
@@ -250,11 +249,7 @@ async fn apply(
 }
 
 /// Waits until this node may make a view, or another one has made it.
-async fn wait_for_turn(
-    connection: &mut MySqlConnection,
-    step: &Step,
-    view: &str,
-) -> Result<By, MigrateError> {
+async fn wait_for_turn(connection: &mut MySqlConnection, step: &Step) -> Result<By, MigrateError> {
     if !group::makes_views_in_turn(connection).await? {
         return Ok(By::Us);
     }
@@ -262,7 +257,7 @@ async fn wait_for_turn(
     while began.elapsed() < LOCK_WAIT {
         let is_ours = group::take_turn(connection).await?;
         // After the turn: what the node before us did is here by now.
-        if Found::read(connection).await?.has_table(view) {
+        if !step.is_missing(&Found::read(connection).await?) {
             return Ok(By::Others);
         }
         if is_ours {

@@ -23,6 +23,11 @@ pub(super) struct Step {
 }
 
 impl Step {
+    /// Whether what it makes true is not so.
+    pub(super) fn is_missing(&self, found: &Found) -> bool {
+        !holds(&self.fact, found)
+    }
+
     /// The table that it changes, where that is none of its own making.
     pub(super) fn alters(&self) -> Option<&'static str> {
         match &self.fact {
@@ -285,7 +290,7 @@ pub(super) const STEPS: &[Step] = &[
 
 /// The steps whose facts are missing.
 pub(super) fn missing(found: &Found) -> Vec<&'static Step> {
-    STEPS.iter().filter(|step| !holds(&step.fact, found)).collect()
+    STEPS.iter().filter(|step| step.is_missing(found)).collect()
 }
 
 fn holds(fact: &Fact, found: &Found) -> bool {

@@ -9,7 +9,7 @@ use tidegate_orders::{
 };
 
 use tokio::{
-    runtime::Handle,
+    sync::oneshot,
     time::{sleep, timeout},
 };
 
@@ -115,11 +115,10 @@ impl Ordering {
             Ok(KeyReply::OtherRequest) => return Err(ProblemKind::OtherRequest.into()),
             Err(error) => return Err(self.refusals.not_asked(&error)),
         }
-        let gate_of_key = Arc::clone(&gate.gate);
-        let mut kept = KeptKey { gate: gate_of_key, key, admission: admission.clone(), is_decided: false };
+        let (decided, is_decided) = oneshot::channel();
+        tokio::spawn(keep_key(Arc::clone(&gate.gate), key, admission.clone(), is_decided));
         let reply = gate.gate.admit(&admission).await;
-        kept.is_decided = is_decided(&reply);
-        drop(kept);
+        let _listens = decided.send(is_known(&reply));
         let is_suspect = match Suspicion::of(&reply) {
             Suspicion::Always => true,
             Suspicion::AfterFailover => gate.last_reconnect.is_recent(),
@@ -154,39 +153,28 @@ impl Ordering {
     }
 }
 
-/// A key of which the journal is asked when this is dropped, also because the caller has gone. Whatever others decide under the
-/// same key meanwhile: the last of them looks into the journal.
-struct KeptKey {
+/// Keeps a key when it is told whether its order is decided, or when its caller has gone. Whatever others decide under the same
+/// key meanwhile: the last of them looks into the journal. An order that is not decided may be admitted later: the command may wait
+/// for a new connection, to a server that knows nothing of the key.
+async fn keep_key(
     gate: Arc<Gate>,
     key: IdempotencyKey,
     admission: Admission,
-    is_decided: bool,
-}
-
-impl Drop for KeptKey {
-    fn drop(&mut self) {
-        // There is no runtime while the program ends. Then the key is remembered for a day: a little memory, and nothing else.
-        if let Ok(runtime) = Handle::try_current() {
-            let (gate, key) = (Arc::clone(&self.gate), self.key.clone());
-            runtime.spawn(keep_key(gate, key, self.admission.clone(), self.is_decided));
-        }
-    }
-}
-
-/// Keeps a key. What became of its order may be decided later, if Redis did not answer: the command may wait for a new connection, to
-/// a server that knows nothing of the key.
-async fn keep_key(gate: Arc<Gate>, key: IdempotencyKey, admission: Admission, is_decided: bool) {
+    is_decided: oneshot::Receiver<bool>,
+) {
+    let is_decided = is_decided.await.unwrap_or(false);
     let looks: &[Duration] = if is_decided { &[Duration::ZERO] } else { &LOOK_AGAIN };
     for pause in looks {
         sleep(*pause).await;
         if let Err(error) = gate.keep_key(&key, &admission, is_decided).await {
+            // Then it is remembered for a day: a little memory, and nothing else.
             tracing::debug!(%error, "a key stays as it is");
         }
     }
 }
 
 /// Whether it is known what became of the order.
-const fn is_decided(reply: &Result<AdmitReply, GateError>) -> bool {
+const fn is_known(reply: &Result<AdmitReply, GateError>) -> bool {
     match reply {
         Ok(_) => true,
         Err(error) => matches!(
