@@ -118,6 +118,7 @@ impl Gate {
             kept_ms.into(),
             refused_ms.into(),
             digest_of(admission).into(),
+            admission.user.get().into(),
         ];
         let reply = self.key_calls.keep.call(&self.pool, keys, args).await?;
         understood("keep_key.lua", &reply, |code| (code == 0 || code == 1).then_some(()))

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use fred::interfaces::KeysInterface;
-use tidegate_orders::gate::{Admission, AdmitReply, IdempotencyKey, KeyReply, SaleWindow};
+use tidegate_orders::gate::{Admission, AdmitReply, GateError, IdempotencyKey, KeyReply, SaleWindow};
 
 use crate::ground::{Ground, admission, voucher};
 
@@ -102,5 +102,22 @@ async fn an_order_that_may_still_be_admitted_keeps_its_key_for_a_day() -> Result
     );
     ground.gate.keep_key(&key()?, &second, false).await?;
     assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_id_that_another_user_has_is_forgotten_with_its_key_soon_and_not_remembered_again() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
+    // After a failover, a counter of ids may give out an id again.
+    let (mine, another) = (admission(1, 9), admission(2, 9));
+    assert_eq!(ground.gate.admit(&admission(1, 8)).await?, AdmitReply::Admitted);
+    assert_eq!(ground.gate.remember_key(&key()?, &mine).await?, KeyReply::New);
+    assert!(matches!(ground.gate.admit(&mine).await, Err(GateError::IdTaken { .. })));
+    ground.gate.keep_key(&key()?, &mine, true).await?;
+    assert!(kept_ms(&ground).await? <= MINUTE_MS, "whoever asks later gets an id of its own");
+    ground.typed("DEL seckill:idempotency:7:9:8254c329a92850f6d539dd376f4816ee").await?;
+    ground.gate.keep_key(&key()?, &mine, true).await?;
+    assert_eq!(ground.gate.remember_key(&key()?, &another).await?, KeyReply::New);
     Ok(())
 }

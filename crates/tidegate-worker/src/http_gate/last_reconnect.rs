@@ -17,8 +17,8 @@ use tokio::time::Instant;
 /// For so long after its connections were made anew, a gate takes the server for one that may lack what was admitted before.
 const RECENT: Duration = Duration::from_secs(600);
 
-/// For so long after that, orders are admitted whose keys the server before has remembered alone: their commands have waited for the new
-/// connection. It is longer than that takes, and than the repetitions of [`Gate::keep_key`](tidegate_orders::Gate::keep_key).
+/// For so long after that, an order may be admitted whose key only the server before has remembered: its command waited for the new
+/// connection. No command waits longer, and a gate has looked for the key by then.
 const FRESH: Duration = Duration::from_secs(30);
 
 /// The last time that a pool was connected anew, or was first connected to a server that was promoted at some time.
