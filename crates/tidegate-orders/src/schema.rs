@@ -239,10 +239,10 @@ async fn apply(
             let found = Found::read(connection).await?;
             refuse_unfit(connection, &found, database, applied).await?;
         }
-        if is_duplicate_name(&error) {
-            if !step.is_missing(&read_until(connection, |found| !step.is_missing(found)).await?) {
-                return Ok(By::Others);
-            }
+        if is_duplicate_name(&error)
+            && !step.is_missing(&read_until(connection, |found| !step.is_missing(found)).await?)
+        {
+            return Ok(By::Others);
         }
         return Err(MigrateError::Sql { doing: format!("run {}", step.file), error });
     }
