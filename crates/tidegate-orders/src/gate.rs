@@ -43,7 +43,7 @@ use bytes::Bytes;
 use fred::{
     clients::Pool,
     error::{Error, ErrorKind},
-    interfaces::HashesInterface,
+    interfaces::{HashesInterface, SetsInterface},
     types::{Key, Value},
 };
 use futures_util::future::try_join_all;
@@ -305,6 +305,15 @@ pub struct Gate {
     remove_delisted: Script,
 }
 
+/// As [`Gate::is_buyer`].
+///
+/// # Errors
+/// When Redis does not say; the error names the key.
+pub async fn is_buyer(pool: &Pool, keys: &Keys, voucher: VoucherId, user: UserId) -> Result<bool, Error> {
+    let key = keys.buyers(voucher);
+    pool.sismember(&key, user.to_string()).await.map_err(|error| naming(&key, error))
+}
+
 impl Gate {
     /// A gate to the stream of that name.
     #[must_use]
@@ -430,6 +439,14 @@ impl Gate {
         let noted: Option<String> =
             self.pool.hget(&key, LIMITED).await.map_err(|error| naming(&key, error))?;
         Ok(noted.is_some())
+    }
+
+    /// Whether this user has an order of the voucher, as far as Redis knows. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn is_buyer(&self, voucher: VoucherId, user: UserId) -> Result<bool, GateError> {
+        Ok(is_buyer(&self.pool, &self.keys, voucher, user).await?)
     }
 
     /// Which of these orders the journal knows as given back. Reads only.

@@ -194,6 +194,12 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     // A gate whose connections have just broken cannot tell: that order may be the one of this request.
     let unsure = post_under(second, "k-lost", &order(4)).await;
     assert_eq!((unsure.status, &unsure.body["type"]), (504, &json!("/problems/unsure")));
+    // Where all is sold, Redis does not say that the user has an order.
+    site.redis_says(&["SET", "seckill:stock:7", "0"]).await;
+    let unsure = post_under(second, "k-lost-too", &order(4)).await;
+    assert_eq!((unsure.status, &unsure.body["type"]), (504, &json!("/problems/unsure")));
+    let refused = post_under(second, "k-new", &order(40)).await;
+    assert_eq!((refused.status, &refused.body["type"]), (409, &json!("/problems/sold-out")));
     assert!(worker.stop().await.success());
     for gate in gates {
         assert!(gate.stop().await.success());

@@ -127,8 +127,7 @@ impl Ordering {
         if is_suspect && let Some(admitted) = self.forgotten(gate, &admission).await {
             return Ok(admitted);
         }
-        if matches!(reply, Ok(AdmitReply::UserHasOrder)) && gate.last_reconnect.is_fresh() {
-            // Perhaps it is the order of this request, whose key is about to be remembered again.
+        if is_suspect && may_be_own(gate, &reply, &admission).await {
             return Err(Problem::from(ProblemKind::Unsure).with("orderId", admission.order.to_string()));
         }
         self.told(reply, &admission)
@@ -138,7 +137,7 @@ impl Ordering {
     /// is for another one: then only Redis decides.
     async fn forgotten(&self, gate: &PartitionGate, admission: &Admission) -> Option<Admitted> {
         let voucher = admission.voucher;
-        if gate.gate.gives_slots(voucher).await.unwrap_or(true) {
+        if may_hold_several(gate, voucher).await {
             return None;
         }
         let order = self.gates.forgotten_orders_of(voucher)?.find(&gate.gate, admission).await?;
@@ -151,6 +150,24 @@ impl Ordering {
         }
         outcome(reply, admission)
     }
+}
+
+/// Whether limits let a user hold several orders of a voucher, as far as Redis says.
+async fn may_hold_several(gate: &PartitionGate, voucher: VoucherId) -> bool {
+    gate.gate.gives_slots(voucher).await.unwrap_or(true)
+}
+
+/// Whether the order that the user has may be the one of this request, whose key is about to be remembered again. A sale that is sold
+/// out refuses without a look at its buyers.
+async fn may_be_own(
+    gate: &PartitionGate,
+    reply: &Result<AdmitReply, GateError>,
+    admission: &Admission,
+) -> bool {
+    gate.last_reconnect.is_fresh()
+        && !matches!(reply, Ok(AdmitReply::GivenBack))
+        && !may_hold_several(gate, admission.voucher).await
+        && gate.gate.is_buyer(admission.voucher, admission.user).await.unwrap_or(true)
 }
 
 /// Keeps a key when it is told whether its order is decided, or when its caller has gone. Whatever others decide under the same
