@@ -137,20 +137,20 @@ impl Causes {
 
     pub(crate) fn add(&self, cause: Cause) {
         self.entries.fetch_add(1, Relaxed);
-        let mut held = self.held();
-        let fresh = || Waiting { entries: 0, since: Instant::now(), is_logged: false };
-        held.causes.entry(cause).or_insert_with(fresh).entries += 1;
+        self.held().add(cause);
     }
 
     pub(crate) fn remove(&self, cause: Cause, entries: usize) {
         self.entries.fetch_sub(entries, Relaxed);
-        let mut held = self.held();
-        let Some(waiting) = held.causes.get_mut(&cause) else { return };
-        waiting.entries = waiting.entries.saturating_sub(entries);
-        if waiting.entries == 0
-            && let Some(ended) = held.causes.remove(&cause)
-        {
-            held.log_end(cause, &ended);
+        self.held().remove(cause, entries);
+    }
+
+    /// An entry that waited for `before` waits for `after`.
+    pub(crate) fn moved(&self, before: Cause, after: Cause) {
+        if before != after {
+            let mut held = self.held();
+            held.add(after);
+            held.remove(before, 1);
         }
     }
 
@@ -196,6 +196,21 @@ impl Causes {
 impl Held {
     fn has(&self, kind: &'static str) -> bool {
         self.causes.range(Cause::new(kind, 0)..=Cause::in_order(kind, u64::MAX)).next().is_some()
+    }
+
+    fn add(&mut self, cause: Cause) {
+        let fresh = || Waiting { entries: 0, since: Instant::now(), is_logged: false };
+        self.causes.entry(cause).or_insert_with(fresh).entries += 1;
+    }
+
+    fn remove(&mut self, cause: Cause, entries: usize) {
+        let Some(waiting) = self.causes.get_mut(&cause) else { return };
+        waiting.entries = waiting.entries.saturating_sub(entries);
+        if waiting.entries == 0
+            && let Some(ended) = self.causes.remove(&cause)
+        {
+            self.log_end(cause, &ended);
+        }
     }
 
     fn log_begin(&mut self, cause: Cause) {

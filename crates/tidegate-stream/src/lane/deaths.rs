@@ -79,7 +79,7 @@ impl<H: Handler> Lane<H> {
             if stop.is_cancelled() || self.pause_switch.is_paused() {
                 break;
             }
-            let (begun, before) = (Instant::now(), state.set_aside.len());
+            let begun = Instant::now();
             self.lane_status.enter(Activity::Reading);
             let fetched = self.fetch(state, &[*id], DEATHS).await?;
             let delivery = self.isolate_or_bury(state, fetched).await?;
@@ -88,7 +88,7 @@ impl<H: Handler> Lane<H> {
             }
             tried += 1;
             // It came back. Only such a try has to be paid for with a rest, and no wait for others.
-            if state.set_aside.len() > before {
+            if !state.set_aside.is_tried(*id) {
                 in_vain += begun.elapsed();
             }
         }

@@ -82,8 +82,11 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 struct Try {
-    ids: Vec<EntryId>,
+    /// Without those that were set aside again.
+    ids: VecDeque<EntryId>,
     came_back: usize,
+    /// So many were set aside for another cause.
+    moved: usize,
 }
 
 /// Entries to be tried now, in stream order.
@@ -143,10 +146,11 @@ impl SetAside {
     /// Sets an entry aside, or sets it aside again.
     pub(crate) fn put(&mut self, id: EntryId, cause: Cause, now: Instant) {
         let (awaited, cause) = (cause, self.kept_under(cause));
-        self.entries += 1;
-        self.causes.add(cause);
-        if let Some(tried) = self.tried.get_mut(&cause) {
-            tried.came_back += 1;
+        if let Some(before) = self.end_try_of(id, cause) {
+            self.causes.moved(before, cause);
+        } else {
+            self.entries += 1;
+            self.causes.add(cause);
         }
         let is_new = !self.waiting.contains_key(&cause);
         let waiting = self.waiting.entry(cause).or_insert_with(|| Waiting {
@@ -174,6 +178,26 @@ impl SetAside {
             *self.of_kind.entry(cause.kind).or_default() += 1;
             self.try_later(cause, 0, now);
         }
+    }
+
+    /// An entry is set aside for `cause`. Answers with the one that it was tried for, if it was.
+    fn end_try_of(&mut self, id: EntryId, cause: Cause) -> Option<Cause> {
+        // Mostly it waits for the same, and was taken before those that come back after it.
+        if let Some(tried) = self.tried.get_mut(&cause)
+            && tried.take(id)
+        {
+            tried.came_back += 1;
+            return Some(cause);
+        }
+        let (before, tried) =
+            self.tried.iter_mut().find_map(|(cause, tried)| tried.take(id).then_some((cause, tried)))?;
+        tried.moved += 1;
+        Some(*before)
+    }
+
+    /// Whether an entry has not been set aside again since it was taken to be tried.
+    pub(crate) fn is_tried(&self, id: EntryId) -> bool {
+        self.tried.values().any(|tried| tried.ids.contains(&id))
     }
 
     /// Has a few entries of a cause tried when the wait after so many failures is over.
@@ -343,8 +367,11 @@ impl SetAside {
         let (mut in_vain, mut in_vain_in_order, mut tried_in_order) = (false, 0, 0);
         for (cause, mut tried) in std::mem::take(&mut self.tried) {
             let is_left = |id: &EntryId| left.binary_search(id).is_ok();
-            let (left, looked_at): (Vec<EntryId>, Vec<EntryId>) = tried.ids.drain(..).partition(is_left);
-            let was_in_vain = self.judge(cause, &left, looked_at.len(), tried.came_back, now);
+            let (left, done): (Vec<EntryId>, Vec<EntryId>) = tried.ids.drain(..).partition(is_left);
+            self.entries -= done.len();
+            self.causes.remove(cause, done.len());
+            let looked_at = done.len() + tried.moved + tried.came_back;
+            let was_in_vain = self.judge(cause, &left, looked_at, tried.came_back, now);
             match cause.first {
                 FirstTried::LongestUntried => in_vain |= was_in_vain,
                 FirstTried::Oldest => {
@@ -352,7 +379,7 @@ impl SetAside {
                     in_vain_in_order += usize::from(was_in_vain);
                 }
             }
-            if cause == ALONE && !looked_at.is_empty() {
+            if cause == ALONE && looked_at > 0 {
                 self.put_off = 0;
             }
             if cause == ALONE && tried.came_back > 0 {
@@ -372,10 +399,9 @@ impl SetAside {
         came_back: usize,
         now: Instant,
     ) -> bool {
-        self.entries -= looked_at;
         let Some(waiting) = self.waiting.get_mut(&cause) else { return false };
         waiting.put_back(left, cause);
-        let went_well = looked_at.saturating_sub(came_back);
+        let went_well = looked_at - came_back;
         let failures = waiting.failures;
         if looked_at == 0 {
             // There was no room for any of them: that says nothing of the cause.
@@ -410,8 +436,6 @@ impl SetAside {
             }
             self.try_later(cause, failures, now);
         }
-        // First what was tried is counted no more, for what came back was counted anew: or one entry is told as two.
-        self.causes.remove(cause, looked_at);
         if went_well == 0 && looked_at > 0 {
             self.causes.tried_in_vain(cause);
         }
@@ -430,10 +454,7 @@ impl SetAside {
     /// A store failed during a try: nobody knows what became of it, but for what has come back already.
     pub(crate) fn undo_try(&mut self, now: Instant) {
         for (cause, tried) in std::mem::take(&mut self.tried) {
-            let ids = self.unknown_of(tried.ids.clone());
-            let came_back = tried.ids.len() - ids.len();
-            self.entries -= came_back;
-            self.causes.remove(cause, came_back);
+            let ids = Vec::from(tried.ids);
             if let Some(waiting) = self.waiting.get_mut(&cause) {
                 waiting.put_back(&ids, cause);
                 if let Some(oldest) = ids.first().filter(|_| cause.first == FirstTried::Oldest) {
@@ -442,6 +463,14 @@ impl SetAside {
                 self.try_later(cause, 0, now);
             }
         }
+    }
+}
+
+impl Try {
+    /// Takes an id out. Answers with whether it was there.
+    fn take(&mut self, id: EntryId) -> bool {
+        let at = self.ids.iter().position(|tried| *tried == id);
+        at.and_then(|at| self.ids.remove(at)).is_some()
     }
 }
 

@@ -37,6 +37,30 @@ fn a_try_in_vain_of_what_nobody_knows_the_cause_of_is_followed_by_a_few_as_any_o
 }
 
 #[test]
+fn what_comes_back_is_counted_once_at_every_moment() {
+    let causes = Arc::new(Causes::default());
+    let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(&causes));
+    let now = Instant::now();
+    let (before, after) = (Cause::new("lock", 7), Cause::new("row", 1));
+    (0..4).for_each(|ms| aside.put(EntryId { ms, seq: 0 }, before, now));
+    let now = aside.next_due(now).unwrap();
+    let tried = aside.take_due(now).ids;
+    let counted = |aside: &SetAside| {
+        let by_kind = causes.by_kind();
+        let of = |kind: &str| by_kind.get(kind).map_or(0, |of_kind| of_kind.entries);
+        (aside.len(), aside.ids().len(), causes.entries(), of("lock"), of("row"))
+    };
+    assert_eq!(counted(&aside), (4, 4, 4, 4, 0));
+    aside.put(tried[2], before, now);
+    assert_eq!(counted(&aside), (4, 4, 4, 4, 0));
+    aside.put(tried[0], after, now);
+    assert_eq!(counted(&aside), (4, 4, 4, 3, 1));
+    assert!(aside.is_tried(tried[1]) && !aside.is_tried(tried[0]) && !aside.is_tried(tried[2]));
+    aside.end_try(&tried[3..], Duration::ZERO, now);
+    assert_eq!(counted(&aside), (3, 3, 3, 2, 1));
+}
+
+#[test]
 fn what_has_come_back_before_a_store_failed_is_set_aside_once() {
     let causes = Arc::new(Causes::default());
     let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(&causes));
