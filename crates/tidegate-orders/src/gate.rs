@@ -1,5 +1,5 @@
-//! The gate decides in Redis who gets an order: by `lua/admit.lua`, or by `lua/admit_many.lua` for callers who come at the
-//! same time. What is not sold comes back by `lua/release.lua` and `lua/release_many.lua`.
+//! The gate decides in Redis who gets an order: by `lua/admit.lua`, by `lua/admit_many.lua` for callers who come at the same
+//! time, or by `lua/admit_by_key.lua` for those who choose a key. What is not sold comes back by `lua/release.lua` and `lua/release_many.lua`.
 //!
 //! Every call may be repeated after a reply was lost. The order id decides, and the second answer says so
 //! ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::GivenBackBefore`]).
@@ -50,14 +50,19 @@ use futures_util::future::try_join_all;
 use tidegate_stream::{Script, readable};
 
 use self::{
-    batched_admission::BatchedAdmission, idempotency::KeyCalls, limited::LimitedCalls, moving::Moves,
-    release::Releases, uses::UseCalls,
+    batched_admission::BatchedAdmission,
+    batcher::AdmitResult,
+    idempotency::{Decided, RequestKey},
+    limited::LimitedCalls,
+    moving::Moves,
+    release::Releases,
+    uses::UseCalls,
 };
 pub use self::{
     brake::{Brake, BusyMarks},
     delist::{DelistReply, RemovedKeys, SaleKeys},
     fold::{FoldReply, MOST_FOLDED, OrderFold},
-    idempotency::{BadIdempotencyKey, IdempotencyKey, KEY_KEPT, KeyReply},
+    idempotency::{BadIdempotencyKey, IdempotencyKey, KEY_KEPT},
     moving::{ArriveReply, DepartReply, SaleSize},
     recount::HeldLimits,
     repair::{
@@ -243,6 +248,9 @@ pub enum GateError {
         /// The order.
         order: OrderId,
     },
+    /// Something else was asked for under this key: other units, other subjects; nothing was changed.
+    #[error("something else was asked for under this key")]
+    OtherRequest,
     /// The order is admitted, but nobody knows whether enough replicas have it ([`Gate::confirmed`]): a failover may lose it.
     /// Whoever asks again with the same order id waits for them again.
     #[error("order {order} is admitted, but not confirmed: {why}")]
@@ -299,13 +307,12 @@ pub struct Gate {
     switch_over: Script,
     transfer: Script,
     uses: UseCalls,
-    key_calls: KeyCalls,
     sold_out: Option<Arc<SoldOut>>,
     delist: Script,
     remove_delisted: Script,
 }
 
-/// As [`Gate::is_buyer`].
+/// Whether this user has an order of the voucher, as far as Redis knows. Reads only.
 ///
 /// # Errors
 /// When Redis does not say; the error names the key.
@@ -343,7 +350,6 @@ impl Gate {
             moves: Moves::new(),
             transfer: Script::new("transfer", include_str!("../../../lua/transfer.lua")),
             uses: UseCalls::new(),
-            key_calls: KeyCalls::new(),
             sold_out: None,
             switch_over: Script::new("switch_over", include_str!("../../../lua/switch_over.lua")),
             delist: Script::new("delist", include_str!("../../../lua/delist.lua")),
@@ -389,12 +395,34 @@ impl Gate {
     /// # Errors
     /// See [`GateError`]. Ask again with the same order id.
     pub async fn admit(&self, admission: &Admission) -> Result<AdmitReply, GateError> {
+        Ok(self.decide(admission, None).await?.reply)
+    }
+
+    /// As [`Gate::admit`], for a request under a key of the caller's choice: whoever asks again under the same key asks for the same
+    /// order. Answers with the id of that order, too: the one that was asked for first.
+    ///
+    /// Order and key are written in one step, by `lua/admit_by_key.lua`. The key is remembered for [`KEY_KEPT`] from the last time
+    /// that the order was asked for. A refusal leaves no trace.
+    ///
+    /// # Errors
+    /// See [`GateError`]. Ask again under the same key.
+    pub async fn admit_by_key(
+        &self,
+        key: &IdempotencyKey,
+        admission: &Admission,
+    ) -> Result<(OrderId, AdmitReply), GateError> {
+        let key = RequestKey::new(&self.keys, key, admission);
+        let Decided { order, reply } = self.decide(admission, Some(&key)).await?;
+        Ok((order, reply))
+    }
+
+    async fn decide(&self, admission: &Admission, key: Option<&RequestKey>) -> AdmitResult {
         let asked_at = Instant::now();
-        let reply = self.batched_admission.admit(admission).await;
-        if let (Some(sold_out), Ok(AdmitReply::SoldOut)) = (&self.sold_out, &reply) {
+        let decided = self.batched_admission.admit(admission, key).await;
+        if let (Some(sold_out), Ok(Decided { reply: AdmitReply::SoldOut, .. })) = (&self.sold_out, &decided) {
             sold_out.note(admission.voucher, admission.quantity, asked_at);
         }
-        reply
+        decided
     }
 
     /// Asks for many orders. Each has its own answer, in the order of `admissions`: one that fails does not concern the
@@ -439,14 +467,6 @@ impl Gate {
         let noted: Option<String> =
             self.pool.hget(&key, LIMITED).await.map_err(|error| naming(&key, error))?;
         Ok(noted.is_some())
-    }
-
-    /// Whether this user has an order of the voucher, as far as Redis knows. Reads only.
-    ///
-    /// # Errors
-    /// See [`GateError`].
-    pub async fn is_buyer(&self, voucher: VoucherId, user: UserId) -> Result<bool, GateError> {
-        Ok(is_buyer(&self.pool, &self.keys, voucher, user).await?)
     }
 
     /// Which of these orders the journal knows as given back. Reads only.
@@ -542,6 +562,7 @@ pub(crate) fn of_order(order: OrderId, error: Error) -> GateError {
     match error.details() {
         details if details.contains(": IDTAKEN ") => GateError::IdTaken { order },
         details if details.contains(": OTHERQTY ") => GateError::OtherQuantity { order },
+        details if details.contains(": OTHERREQ ") => GateError::OtherRequest,
         _ => error.into(),
     }
 }

@@ -1,20 +1,22 @@
-//! Admits orders: single ones by `lua/admit.lua`, many of one voucher in one call by `lua/admit_many.lua`.
+//! Admits orders: single ones by `lua/admit.lua`, many of one voucher in one call by `lua/admit_many.lua`, and those under a key of
+//! their caller by `lua/admit_by_key.lua`.
 
-use std::{collections::BTreeMap, slice, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use fred::{
     clients::Pool,
     error::{Error, ErrorKind},
     types::{Key, Value},
 };
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tidegate_stream::{Confirmation, Script};
 use tokio::runtime::Handle;
 
 use super::{
     Admission, AdmitReply, GateError,
-    batcher::{AdmitResult, Batcher, Caller, Joined, MOST},
+    batcher::{AdmitResult, Asked, Batcher, Caller, Joined, MOST},
     confirmed::ConfirmedCalls,
+    idempotency::{AdmitScript, Decided, RequestKey},
     limited::{LimitedCalls, LimitedReply},
     of_order, understood,
 };
@@ -38,7 +40,7 @@ pub(super) struct BatchedAdmission {
     batcher: Batcher,
     confirmed: Option<ConfirmedCalls>,
     limited: Arc<LimitedCalls>,
-    admit: Script,
+    admit: AdmitScript,
     admit_many: Script,
 }
 
@@ -50,7 +52,7 @@ impl BatchedAdmission {
 
     /// As this one, with another script in the place of `lua/admit.lua`.
     pub(super) fn admitting_by(self, admit: Script) -> Self {
-        Self { admit, ..self }
+        Self { admit: self.admit.replaced_by(admit), ..self }
     }
 
     pub(super) fn new(pool: Pool, keys: Keys, stream: Key, limited: Arc<LimitedCalls>) -> Self {
@@ -61,7 +63,7 @@ impl BatchedAdmission {
             limited,
             batcher: Batcher::default(),
             confirmed: None,
-            admit: Script::new("admit", include_str!("../../../../lua/admit.lua")),
+            admit: AdmitScript::admit(),
             admit_many: Script::new("admit_many", include_str!("../../../../lua/admit_many.lua")),
         }
     }
@@ -72,19 +74,23 @@ impl BatchedAdmission {
     }
 
     /// Alone while few others come, together with them in a rush. There is no script for many orders of a voucher with limits: its
-    /// callers go each for itself, and none waits for another one's answer.
-    pub(super) async fn admit(self: &Arc<Self>, admission: &Admission) -> AdmitResult {
-        if self.confirmed.is_none() && self.limited.knows(admission.voucher) {
-            return self.admit_one(&self.pool, admission).await;
+    /// callers go each for itself, and none waits for another one's answer. The same holds for requests under a key.
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        admission: &Admission,
+        key: Option<&RequestKey>,
+    ) -> AdmitResult {
+        if self.confirmed.is_none() && (key.is_some() || self.limited.knows(admission.voucher)) {
+            return self.admit_one(&self.pool, admission, key).await;
         }
-        let answered = match self.batcher.join(admission) {
+        let answered = match self.batcher.join(admission, key) {
             Joined::Alone => {
                 let _call = EndCallOnDrop { admissions: self, voucher: admission.voucher };
                 return match &self.confirmed {
-                    None => self.admit_one(&self.pool, admission).await,
+                    None => self.admit_one(&self.pool, admission, key).await,
                     Some(_) => {
-                        let alone = slice::from_ref(admission);
-                        self.admit_together(admission.voucher, alone).await.swap_remove(0)
+                        let alone = [Asked::new(admission, key)];
+                        self.admit_together(admission.voucher, &alone).await.swap_remove(0)
                     }
                 };
             }
@@ -112,9 +118,9 @@ impl BatchedAdmission {
         while let Some(mut callers) = next_call {
             // Nobody admits for a caller who has gone away before the call.
             callers.retain(|caller| !caller.answer.is_closed());
-            let (admissions, answers): (Vec<_>, Vec<_>) =
-                callers.into_iter().map(|caller| (caller.admission, caller.answer)).unzip();
-            let replies = self.admit_together(voucher, &admissions).await;
+            let (asked, answers): (Vec<_>, Vec<_>) =
+                callers.into_iter().map(|caller| (caller.asked, caller.answer)).unzip();
+            let replies = self.admit_together(voucher, &asked).await;
             for (answer, reply) in answers.into_iter().zip(replies) {
                 // A caller may have gone away during the call. Its order stays admitted, and the same id answers so.
                 let _gone = answer.send(reply);
@@ -124,7 +130,7 @@ impl BatchedAdmission {
     }
 
     /// As [`super::Gate::admit_all`].
-    pub(super) async fn admit_all(&self, admissions: &[Admission]) -> Vec<AdmitResult> {
+    pub(super) async fn admit_all(&self, admissions: &[Admission]) -> Vec<Result<AdmitReply, GateError>> {
         let mut places: BTreeMap<VoucherId, Vec<usize>> = BTreeMap::new();
         for (place, admission) in admissions.iter().enumerate() {
             places.entry(admission.voucher).or_default().push(place);
@@ -132,49 +138,69 @@ impl BatchedAdmission {
         let of_voucher = async |(voucher, places): (VoucherId, Vec<usize>)| {
             let mut answers = Vec::with_capacity(places.len());
             for places in places.chunks(MOST) {
-                let together: Vec<Admission> =
-                    places.iter().map(|place| admissions[*place].clone()).collect();
+                let together: Vec<Asked> =
+                    places.iter().map(|place| Asked::new(&admissions[*place], None)).collect();
                 answers.extend(places.iter().copied().zip(self.admit_together(voucher, &together).await));
             }
             answers
         };
-        let mut answers = join_all(places.into_iter().map(of_voucher)).await.concat();
-        answers.sort_unstable_by_key(|(place, _)| *place);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        let answers = join_all(places.into_iter().map(of_voucher)).await;
+        in_order(answers.into_iter().flatten()).map(|answer| answer.map(|decided| decided.reply)).collect()
     }
 
     /// All of one voucher; at most [`MOST`].
-    async fn admit_together(&self, voucher: VoucherId, admissions: &[Admission]) -> Vec<AdmitResult> {
+    async fn admit_together(&self, voucher: VoucherId, asked: &[Asked]) -> Vec<AdmitResult> {
         let Some(calls) = &self.confirmed else {
-            return self.call(&self.pool, voucher, admissions).await;
+            return self.call(&self.pool, voucher, asked).await;
         };
         let mut call = calls.begin().await;
-        let mut answers = self.call(&call.pool(), voucher, admissions).await;
+        let mut answers = self.call(&call.pool(), voucher, asked).await;
         // What this call wrote comes behind all that was written before, so one WAIT is enough for all of them.
-        let is_new = answers.iter().any(|answer| matches!(answer, Ok(AdmitReply::Admitted)));
-        let before = answers.iter().position(|answer| matches!(answer, Ok(AdmitReply::AdmittedBefore)));
-        let confirmed = match before {
+        let mut admitted = answers.iter().flatten().filter(|decided| decided.reply.is_admitted());
+        let is_new = admitted.clone().any(|decided| decided.reply == AdmitReply::Admitted);
+        let confirmed = match admitted.next().map(|decided| decided.order) {
             _ if is_new => call.wait().await,
-            Some(place) => call.wait_for(self.keys.journal(voucher), admissions[place].order).await,
+            Some(before) => call.wait_for(self.keys.journal(voucher), before).await,
             None => return answers,
         };
         if let Err(why) = confirmed {
-            for (answer, admission) in answers.iter_mut().zip(admissions) {
-                if matches!(answer, Ok(reply) if reply.is_admitted()) {
-                    *answer = Err(GateError::Unconfirmed { order: admission.order, why: why.clone() });
+            for answer in &mut answers {
+                if let Ok(Decided { order, reply }) = answer
+                    && reply.is_admitted()
+                {
+                    *answer = Err(GateError::Unconfirmed { order: *order, why: why.clone() });
                 }
             }
         }
         answers
     }
 
-    async fn call(&self, pool: &Pool, voucher: VoucherId, admissions: &[Admission]) -> Vec<AdmitResult> {
+    /// Requests under keys go each for itself, and all of them at once: nobody waits for the answer of another.
+    async fn call(&self, pool: &Pool, voucher: VoucherId, asked: &[Asked]) -> Vec<AdmitResult> {
+        let places = asked.iter().enumerate();
+        let (keyed, others): (Vec<_>, Vec<_>) = places.partition(|(_, asked)| asked.key.is_some());
+        let by_key = keyed.into_iter().map(async |(place, asked)| {
+            (place, self.admit_one(pool, &asked.admission, asked.key.as_ref()).await)
+        });
+        let (places, admissions): (Vec<_>, Vec<_>) =
+            others.into_iter().map(|(place, asked)| (place, &asked.admission)).unzip();
+        let (by_key, answers) = join(join_all(by_key), self.admit_many(pool, voucher, &admissions)).await;
+        in_order(by_key.into_iter().chain(places.into_iter().zip(answers))).collect()
+    }
+
+    /// All of one voucher, and none under a key.
+    async fn admit_many(
+        &self,
+        pool: &Pool,
+        voucher: VoucherId,
+        admissions: &[&Admission],
+    ) -> Vec<AdmitResult> {
         if let Err(error) = self.is_own(voucher) {
-            return vec![Err(error); admissions.len()];
+            return refused(&error, admissions.len());
         }
         match admissions {
             [] => Vec::new(),
-            [one] => vec![self.admit_one(pool, one).await],
+            [one] => vec![self.admit_one(pool, one, None).await],
             many if self.limited.knows(voucher) => self.each(pool, many).await,
             many => {
                 let mut args = Vec::with_capacity(1 + 4 * many.len());
@@ -194,35 +220,40 @@ impl BatchedAdmission {
                     }
                     Ok(reply) => {
                         let place = "admit_many.lua".to_owned();
-                        vec![Err(GateError::Unexpected { place, got: format!("{reply:?}") }); many.len()]
+                        refused(&GateError::Unexpected { place, got: format!("{reply:?}") }, many.len())
                     }
-                    Err(error) => vec![Err(error.into()); many.len()],
+                    Err(error) => refused(&error.into(), many.len()),
                 }
             }
         }
     }
 
     /// Each for itself, one after the other: they are decided on in their order.
-    async fn each(&self, pool: &Pool, admissions: &[Admission]) -> Vec<AdmitResult> {
+    async fn each(&self, pool: &Pool, admissions: &[&Admission]) -> Vec<AdmitResult> {
         let mut answers = Vec::with_capacity(admissions.len());
         for admission in admissions {
-            answers.push(self.admit_one(pool, admission).await);
+            answers.push(self.admit_one(pool, admission, None).await);
         }
         answers
     }
 
-    pub(super) async fn admit_one(&self, pool: &Pool, admission: &Admission) -> AdmitResult {
+    pub(super) async fn admit_one(
+        &self,
+        pool: &Pool,
+        admission: &Admission,
+        key: Option<&RequestKey>,
+    ) -> AdmitResult {
         self.is_own(admission.voucher)?;
         // Limits may come and go between two calls.
         for _ in 0..MOST_CHANGES {
             if self.limited.knows(admission.voucher)
-                && let LimitedReply::Answer(reply) =
-                    self.limited.admit(pool, admission, traceparent(admission)).await?
+                && let LimitedReply::Answer(decided) =
+                    self.limited.admit(pool, admission, key, traceparent(admission)).await?
             {
-                return Ok(reply);
+                return Ok(decided);
             }
-            if let Some(reply) = self.admit_unlimited(pool, admission).await? {
-                return Ok(reply);
+            if let Some(decided) = self.admit_unlimited(pool, admission, key).await? {
+                return Ok(decided);
             }
             self.limited.remember(admission.voucher, None);
         }
@@ -235,7 +266,8 @@ impl BatchedAdmission {
         &self,
         pool: &Pool,
         admission: &Admission,
-    ) -> Result<Option<AdmitReply>, GateError> {
+        key: Option<&RequestKey>,
+    ) -> Result<Option<Decided<AdmitReply>>, GateError> {
         let Admission { order, user, voucher, quantity, .. } = admission;
         let args = vec![
             order.get().into(),
@@ -244,11 +276,13 @@ impl BatchedAdmission {
             quantity.get().into(),
             traceparent(admission),
         ];
-        let reply = self.admit.call(pool, self.admit_keys(*voucher), args).await;
-        match reply.map_err(|error| of_order(*order, error))? {
-            Value::Integer(HAS_LIMITS) => Ok(None),
-            reply => understood("admit.lua", &reply, AdmitReply::from_code).map(Some),
+        let decided = self.admit.call(pool, *order, key, self.admit_keys(*voucher), args).await;
+        let Decided { order, reply } = decided.map_err(|error| of_order(*order, error))?;
+        if reply == Value::Integer(HAS_LIMITS) {
+            return Ok(None);
         }
+        let reply = understood("admit.lua", &reply, AdmitReply::from_code)?;
+        Ok(Some(Decided { order, reply }))
     }
 
     /// The keys of a voucher of another partition are in another slot, and its workers would bury the order.
@@ -298,6 +332,21 @@ fn answer(order: OrderId, reply: &Value) -> AdmitResult {
             let error = Error::new(ErrorKind::Unknown, format!("admit_many.lua: {text}"));
             Err(of_order(order, error))
         }
-        _ => understood("admit_many.lua", reply, AdmitReply::from_code),
+        _ => {
+            let reply = understood("admit_many.lua", reply, AdmitReply::from_code)?;
+            Ok(Decided { order, reply })
+        }
     }
+}
+
+/// The same answer for so many.
+fn refused(error: &GateError, many: usize) -> Vec<AdmitResult> {
+    std::iter::repeat_with(|| Err(error.clone())).take(many).collect()
+}
+
+/// Answers, each with its place, in the order of their places.
+fn in_order<T>(answers: impl Iterator<Item = (usize, T)>) -> impl Iterator<Item = T> {
+    let mut answers: Vec<_> = answers.collect();
+    answers.sort_unstable_by_key(|(place, _)| *place);
+    answers.into_iter().map(|(_, answer)| answer)
 }

@@ -11,7 +11,10 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{Admission, AdmitReply, GateError};
+use super::{
+    Admission, AdmitReply, GateError,
+    idempotency::{Decided, RequestKey},
+};
 use crate::order::VoucherId;
 
 /// Calls of one voucher on their way at once. There are more of them only where each is full.
@@ -19,7 +22,21 @@ const CALLS: usize = 2;
 /// Orders of one call. Redis serves nobody else meanwhile: about half a millisecond.
 pub(super) const MOST: usize = 64;
 
-pub(super) type AdmitResult = Result<AdmitReply, GateError>;
+pub(super) type AdmitResult = Result<Decided<AdmitReply>, GateError>;
+
+/// What somebody asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) admission: Admission,
+    /// Under which key of its own, if any.
+    pub(super) key: Option<RequestKey>,
+}
+
+impl Asked {
+    pub(super) fn new(admission: &Admission, key: Option<&RequestKey>) -> Self {
+        Self { admission: admission.clone(), key: key.cloned() }
+    }
+}
 
 /// Who waits for which voucher.
 #[derive(Debug, Default)]
@@ -36,7 +53,7 @@ struct Queue {
 /// Somebody who waits for an answer.
 #[derive(Debug)]
 pub(super) struct Caller {
-    pub(super) admission: Admission,
+    pub(super) asked: Asked,
     pub(super) answer: oneshot::Sender<AdmitResult>,
 }
 
@@ -51,7 +68,7 @@ pub(super) enum Joined {
 }
 
 impl Batcher {
-    pub(super) fn join(&self, admission: &Admission) -> Joined {
+    pub(super) fn join(&self, admission: &Admission, key: Option<&RequestKey>) -> Joined {
         let mut vouchers = self.vouchers();
         let queue = vouchers.entry(admission.voucher).or_default();
         if queue.calls < CALLS {
@@ -60,7 +77,7 @@ impl Batcher {
             return Joined::Alone;
         }
         let (answer, answered) = oneshot::channel();
-        queue.waiting.push(Caller { admission: admission.clone(), answer });
+        queue.waiting.push(Caller { asked: Asked::new(admission, key), answer });
         if queue.waiting.len() < MOST {
             return Joined::Queued(answered);
         }

@@ -1,23 +1,40 @@
-//! Keys that callers choose themselves, so that a request which is sent again asks for the same order:
-//! `lua/remember_key.lua` and `lua/keep_key.lua`
+//! Keys that callers choose themselves, so that a request which is sent again asks for the same order: `lua/admit_by_key.lua`
 //! ([the HTTP header](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/)).
 
 use std::{fmt::Write, time::Duration};
 
-use fred::types::{Key, Value};
+use fred::{
+    clients::Pool,
+    error::Error,
+    types::{Key, Value},
+};
 use sha2::{Digest, Sha256};
 use tidegate_stream::Script;
 
-use super::{Admission, Gate, GateError, understood};
-use crate::order::OrderId;
+use super::Admission;
+use crate::{keys::Keys, order::OrderId};
 
 /// How long a key is remembered.
 pub const KEY_KEPT: Duration = Duration::from_secs(24 * 3600);
-/// How long where its order was refused. Whoever asks again meanwhile makes it a day again.
-const KEPT_OF_REFUSED: Duration = Duration::from_secs(60);
 /// Bytes of a digest, of which Redis gets twice as many letters: nobody meets the key of another by chance.
 const DIGEST_BYTES: usize = 16;
 const MOST_BYTES: usize = 128;
+
+const ADMIT: &str = include_str!("../../../../lua/admit.lua");
+const ADMIT_LIMITED: &str = include_str!("../../../../lua/admit_limited.lua");
+/// The script above it becomes a function.
+const ADMIT_BY_KEY: &str = concat!(
+    "local function decide()\n",
+    include_str!("../../../../lua/admit.lua"),
+    "\nend\n",
+    include_str!("../../../../lua/admit_by_key.lua")
+);
+const ADMIT_LIMITED_BY_KEY: &str = concat!(
+    "local function decide()\n",
+    include_str!("../../../../lua/admit_limited.lua"),
+    "\nend\n",
+    include_str!("../../../../lua/admit_by_key.lua")
+);
 
 /// A key that a caller chose: 1 to 128 visible characters of ASCII. It is the caller's own: another user's, or of another voucher, is
 /// another key.
@@ -42,90 +59,78 @@ impl IdempotencyKey {
     }
 }
 
-/// For which order a key stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyReply {
-    /// For the order that was asked for now: the key is new.
-    New,
-    /// For this one, which was asked for before.
-    Known(OrderId),
-    /// Something else was asked for under it: other units, other subjects.
-    OtherRequest,
+/// An order, and what became of it.
+#[derive(Debug)]
+pub(super) struct Decided<T> {
+    /// Where the request was made before under its key: the order of then.
+    pub(super) order: OrderId,
+    pub(super) reply: T,
 }
 
-/// The scripts.
+/// Under which key an order is asked for, as Redis has it.
 #[derive(Clone, Debug)]
-pub(super) struct KeyCalls {
-    remember: Script,
-    keep: Script,
+pub(super) struct RequestKey {
+    key: Key,
+    digest: String,
 }
 
-impl KeyCalls {
-    pub(super) fn new() -> Self {
+impl RequestKey {
+    pub(super) fn new(keys: &Keys, key: &IdempotencyKey, admission: &Admission) -> Self {
+        let key = keys.idempotency(admission.voucher, admission.user, &digest(key.0.as_bytes()));
+        Self { key, digest: digest_of(admission) }
+    }
+}
+
+/// A script that admits orders, and the same for requests under a key: with `lua/admit_by_key.lua` behind it.
+#[derive(Debug)]
+pub(super) struct AdmitScript {
+    plain: Script,
+    by_key: Script,
+}
+
+impl AdmitScript {
+    pub(super) fn admit() -> Self {
+        Self { plain: Script::new("admit", ADMIT), by_key: Script::new("admit_by_key", ADMIT_BY_KEY) }
+    }
+
+    pub(super) fn admit_limited() -> Self {
         Self {
-            remember: Script::new("remember_key", include_str!("../../../../lua/remember_key.lua")),
-            keep: Script::new("keep_key", include_str!("../../../../lua/keep_key.lua")),
-        }
-    }
-}
-
-impl Gate {
-    /// Remembers that this order is asked for under this key, for a day; or tells for which it was asked before.
-    ///
-    /// # Errors
-    /// See [`GateError`]. May be asked again.
-    pub async fn remember_key(
-        &self,
-        key: &IdempotencyKey,
-        admission: &Admission,
-    ) -> Result<KeyReply, GateError> {
-        let kept_ms = KEY_KEPT.as_millis() as i64;
-        let args: Vec<Value> =
-            vec![admission.order.get().into(), digest_of(admission).into(), kept_ms.into()];
-        let reply = self.key_calls.remember.call(&self.pool, vec![self.key_of(key, admission)], args).await?;
-        let unexpected =
-            || GateError::Unexpected { place: "remember_key.lua".to_owned(), got: format!("{reply:?}") };
-        match &reply {
-            Value::Integer(2) => Ok(KeyReply::OtherRequest),
-            Value::Array(parts) => match parts.as_slice() {
-                [Value::Integer(0), _] => Ok(KeyReply::New),
-                [Value::Integer(1), order] => {
-                    let order = order.as_str().and_then(|order| order.parse().ok());
-                    Ok(KeyReply::Known(order.ok_or_else(unexpected)?))
-                }
-                _ => Err(unexpected()),
-            },
-            _ => Err(unexpected()),
+            plain: Script::new("admit_limited", ADMIT_LIMITED),
+            by_key: Script::new("admit_by_key", ADMIT_LIMITED_BY_KEY),
         }
     }
 
-    /// Keeps the key of an order: for a day from now where the journal holds the order, also where a failover took the key along.
-    /// Otherwise for a minute if it `is_decided` that the order was refused, and for a day if it may still be admitted.
-    ///
-    /// # Errors
-    /// See [`GateError`]. May be asked again.
-    pub async fn keep_key(
-        &self,
-        key: &IdempotencyKey,
-        admission: &Admission,
-        is_decided: bool,
-    ) -> Result<(), GateError> {
-        let keys = vec![self.key_of(key, admission), self.keys.journal(admission.voucher)];
-        let kept_of_refused = if is_decided { KEPT_OF_REFUSED } else { KEY_KEPT };
-        let [kept_ms, refused_ms] = [KEY_KEPT, kept_of_refused].map(|span| span.as_millis() as i64);
-        let args: Vec<Value> = vec![
-            admission.order.get().into(),
-            kept_ms.into(),
-            refused_ms.into(),
-            digest_of(admission).into(),
-            admission.user.get().into(),
-        ];
-        let reply = self.key_calls.keep.call(&self.pool, keys, args).await?;
-        understood("keep_key.lua", &reply, |code| (code == 0 || code == 1).then_some(()))
+    /// As this one, with another script for requests without a key.
+    pub(super) fn replaced_by(self, plain: Script) -> Self {
+        Self { plain, ..self }
     }
 
-    fn key_of(&self, key: &IdempotencyKey, admission: &Admission) -> Key {
-        self.keys.idempotency(admission.voucher, admission.user, &digest(key.0.as_bytes()))
+    /// Asks for an order by these keys and arguments of the script. `order` is the first of the arguments.
+    ///
+    /// # Errors
+    /// Whatever Redis answers.
+    pub(super) async fn call(
+        &self,
+        pool: &Pool,
+        order: OrderId,
+        key: Option<&RequestKey>,
+        mut keys: Vec<Key>,
+        mut args: Vec<Value>,
+    ) -> Result<Decided<Value>, Error> {
+        let Some(RequestKey { key, digest }) = key else {
+            let reply = self.plain.call(pool, keys, args).await?;
+            return Ok(Decided { order, reply });
+        };
+        keys.push(key.clone());
+        args.extend([digest.as_str().into(), (KEY_KEPT.as_millis() as i64).into()]);
+        let reply = self.by_key.call(pool, keys, args).await?;
+        if let Value::Array(parts) = &reply
+            && let [reply, order] = &parts[..]
+            && let Some(order) = order.as_str().and_then(|order| order.parse().ok())
+        {
+            return Ok(Decided { order, reply: reply.clone() });
+        }
+        Ok(Decided { order, reply })
     }
 }
 

@@ -13,7 +13,11 @@ use fred::{
 };
 use tidegate_stream::Script;
 
-use super::{Admission, AdmitReply, GateError, Release, ReleaseReply, UserAfter, of_order, understood};
+use super::{
+    Admission, AdmitReply, GateError, Release, ReleaseReply, UserAfter,
+    idempotency::{AdmitScript, Decided, RequestKey},
+    of_order, understood,
+};
 use crate::{
     keys::Keys,
     limits::{LimitOwner, LimitReached, RateReached},
@@ -28,7 +32,7 @@ const TRIES: usize = 3;
 pub(super) struct LimitedCalls {
     keys: Keys,
     stream: Key,
-    admit: Script,
+    admit: AdmitScript,
     release: Script,
     /// Vouchers that had limits when they were asked for last, and the campaign of each.
     known: Mutex<HashMap<VoucherId, Option<CampaignId>>>,
@@ -47,7 +51,7 @@ impl LimitedCalls {
         Self {
             keys,
             stream,
-            admit: Script::new("admit_limited", include_str!("../../../../lua/admit_limited.lua")),
+            admit: AdmitScript::admit_limited(),
             release: Script::new("release_limited", include_str!("../../../../lua/release_limited.lua")),
             known: Mutex::default(),
         }
@@ -55,7 +59,7 @@ impl LimitedCalls {
 
     /// As this one, with another script in the place of `lua/admit_limited.lua`.
     pub(super) fn admitting_by(self, admit: Script) -> Self {
-        Self { admit, ..self }
+        Self { admit: self.admit.replaced_by(admit), ..self }
     }
 
     /// Whether the voucher had limits when it was last asked for.
@@ -67,8 +71,9 @@ impl LimitedCalls {
         &self,
         pool: &Pool,
         admission: &Admission,
+        key: Option<&RequestKey>,
         traceparent: Value,
-    ) -> Result<LimitedReply<AdmitReply>, GateError> {
+    ) -> Result<LimitedReply<Decided<AdmitReply>>, GateError> {
         let Admission { order, user, voucher, quantity, ref subjects, .. } = *admission;
         let mut args = vec![
             order.get().into(),
@@ -89,9 +94,12 @@ impl LimitedCalls {
             ];
             let owners = [LimitOwner::Voucher(voucher)].into_iter().chain(campaign.map(LimitOwner::Campaign));
             keys.extend(owners.flat_map(|owner| [self.keys.limits(owner), self.keys.uses(owner)]));
-            let reply = self.admit.call(pool, keys, args.clone()).await;
-            match reply.map_err(Told::of) {
-                Ok(reply) => return admit_reply(&reply).map(LimitedReply::Answer),
+            let decided = self.admit.call(pool, order, key, keys, args.clone()).await;
+            match decided.map_err(Told::of) {
+                Ok(Decided { order, reply }) => {
+                    let reply = admit_reply(&reply)?;
+                    return Ok(LimitedReply::Answer(Decided { order, reply }));
+                }
                 Err(Told::NoLimits) => {
                     self.forget(voucher);
                     return Ok(LimitedReply::NoLimits);

@@ -37,7 +37,8 @@ impl Gate {
         let limited = LimitedCalls::new(keys.clone(), stream.clone());
         let limited = Arc::new(limited.admitting_by(Script::new("would_admit_limited", &ADMIT_LIMITED)));
         let asking = BatchedAdmission::new(self.pool.clone(), keys, stream, limited);
-        asking.admitting_by(Script::new("would_admit", &ADMIT)).admit_one(&self.pool, admission).await
+        let asking = asking.admitting_by(Script::new("would_admit", &ADMIT));
+        Ok(asking.admit_one(&self.pool, admission, None).await?.reply)
     }
 }
 

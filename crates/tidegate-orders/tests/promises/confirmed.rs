@@ -6,10 +6,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use futures_util::future::{join, join_all};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_orders::{
     Gate,
-    gate::{Admission, AdmitReply, Confirmation, ConfirmedIn, GateError},
+    gate::{Admission, AdmitReply, Confirmation, ConfirmedIn, GateError, IdempotencyKey},
 };
 
 use crate::ground::{Ground, STREAM, connect, connect_with_patience};
@@ -111,6 +112,40 @@ async fn an_order_counts_as_admitted_once_a_replica_has_it_and_as_unsure_until_t
         ensure!(on.replica_has(id).await?, "what was confirmed is there: {id}");
     }
     assert_eq!(on.ground.orders().await?.len(), 4, "each once");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_under_keys_wait_together_and_an_unsure_answer_names_the_order_of_the_key() -> Result<()> {
+    const CALLERS: i64 = 60;
+    let on = Replicated::new(1).await?;
+    let key = IdempotencyKey::parse(b"k")?;
+    let ask = async |user: i64, order: i64| {
+        let asked = Admission { order: order.try_into().expect("an order id"), ..wanted(user) };
+        on.gate.admit_by_key(&key, &asked).await
+    };
+    // Some have a key, others have none.
+    let keyed = join_all((1..=CALLERS).map(|user| ask(user, user)));
+    let others: Vec<Admission> = (1..=CALLERS).map(|user| wanted(1000 + user)).collect();
+    let others = join_all(others.iter().map(|asked| on.gate.admit(asked)));
+    let (keyed, others) = join(keyed, others).await;
+    for (user, told) in (1..=CALLERS).zip(keyed) {
+        assert_eq!(told?, (user.try_into()?, AdmitReply::Admitted));
+    }
+    for told in others {
+        assert_eq!(told?, AdmitReply::Admitted);
+    }
+    let stats = on.ground.typed("INFO commandstats").await?.as_string().unwrap_or_default();
+    let waits = stats.split_once("cmdstat_wait:calls=").and_then(|(_, rest)| rest.split(',').next());
+    let waits: i64 = waits.context("it waited")?.parse()?;
+    ensure!(waits < CALLERS / 2, "{waits} waits");
+
+    on.replica.stop()?;
+    let unsure = join_all((1..=5).map(|user| ask(user, 2000 + user))).await;
+    for (user, told) in (1..=5).zip(unsure) {
+        let is_first = matches!(told, Err(GateError::Unconfirmed { order, .. }) if order.get() == user);
+        ensure!(is_first, "{told:?}");
+    }
     Ok(())
 }
 

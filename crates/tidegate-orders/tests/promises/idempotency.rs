@@ -2,122 +2,122 @@
 
 use anyhow::{Context, Result};
 use fred::interfaces::KeysInterface;
-use tidegate_orders::gate::{Admission, AdmitReply, GateError, IdempotencyKey, KeyReply, SaleWindow};
+use tidegate_lab::Proxy;
+use tidegate_orders::{
+    Gate, OrderId,
+    gate::{Admission, AdmitReply, GateError, IdempotencyKey, SaleWindow},
+};
 
-use crate::ground::{Ground, admission, voucher};
+use crate::{
+    ground::{Ground, STREAM, admission, connect, release, voucher},
+    limits::two_orders_for_a_user,
+};
 
-const MINUTE_MS: i64 = 60_000;
-const MOST_OF_A_DAY_MS: i64 = 23 * 60 * MINUTE_MS;
+const MOST_OF_A_DAY_MS: i64 = 23 * 60 * 60_000;
 
-fn key() -> Result<IdempotencyKey> {
-    Ok(IdempotencyKey::parse(b"k")?)
+fn key(name: &str) -> Result<IdempotencyKey> {
+    Ok(IdempotencyKey::parse(name.as_bytes())?)
+}
+
+async fn names_of_keys(ground: &Ground) -> Result<Vec<String>> {
+    Ok(ground.typed("KEYS seckill:idempotency:*").await?.convert()?)
 }
 
 /// Milliseconds for which the only key is remembered.
 async fn kept_ms(ground: &Ground) -> Result<i64> {
-    let keys: Vec<String> = ground.typed("KEYS seckill:idempotency:*").await?.convert()?;
-    Ok(ground.pool.pttl(keys.first().context("a key")?.as_str()).await?)
+    let names = names_of_keys(ground).await?;
+    Ok(ground.pool.pttl(names.first().context("a key")?.as_str()).await?)
 }
 
-/// A user's first order, and another that the same request would be if its key were forgotten.
-fn both() -> (Admission, Admission) {
-    (admission(1, 9), admission(2, 9))
+fn id(order: i64) -> OrderId {
+    order.try_into().expect("an order id")
 }
 
 #[tokio::test]
 async fn whoever_asks_again_asks_for_the_same_order_and_it_is_remembered_for_a_day_from_then_on() -> Result<()>
 {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 0, SaleWindow::default()).await?;
-    let (first, second) = both();
-    assert_eq!(ground.gate.remember_key(&key()?, &first).await?, KeyReply::New);
+    let (gate, mine) = (&ground.gate, key("mine")?);
+    gate.load(voucher(), 0, SaleWindow::default()).await?;
+    let before = ground.everything().await?;
+    assert_eq!(gate.admit_by_key(&mine, &admission(1, 9)).await?, (id(1), AdmitReply::SoldOut));
+    assert_eq!(ground.everything().await?, before, "a refusal leaves no trace");
+
+    ground.typed("SET seckill:stock:7 5").await?;
+    assert_eq!(gate.admit_by_key(&mine, &admission(2, 9)).await?, (id(2), AdmitReply::Admitted));
     assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
-    assert_eq!(ground.gate.admit(&first).await?, AdmitReply::SoldOut);
-    ground.gate.keep_key(&key()?, &first, true).await?;
-    assert!(kept_ms(&ground).await? <= MINUTE_MS, "a refusal takes no memory");
-    // Its answer may be lost, or its caller may go away: then nobody keeps the key.
-    assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::Known(first.order));
+    let name = names_of_keys(&ground).await?.concat();
+    ground.pool.pexpire::<(), _>(&name, 60_000, None).await?;
+    assert_eq!(gate.admit_by_key(&mine, &admission(3, 9)).await?, (id(2), AdmitReply::AdmittedBefore));
     assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
+    // Whatever else the user asks for is another request.
+    let two = Admission { quantity: 2.try_into()?, ..admission(4, 9) };
+    assert!(matches!(gate.admit_by_key(&mine, &two).await, Err(GateError::OtherRequest)));
+    let second = gate.admit_by_key(&key("second")?, &admission(5, 9)).await?;
+    assert_eq!(second, (id(5), AdmitReply::UserHasOrder));
+    assert_eq!(names_of_keys(&ground).await?, [name]);
+    // Somebody else's key of the same name is another one.
+    assert_eq!(gate.admit_by_key(&mine, &admission(6, 10)).await?, (id(6), AdmitReply::Admitted));
+    assert_eq!(ground.orders().await?.len(), 2);
+
+    gate.release(&release(2, 9)).await?;
+    assert_eq!(gate.admit_by_key(&mine, &admission(7, 9)).await?, (id(2), AdmitReply::GivenBack));
+    assert_eq!(gate.admit_by_key(&key("new")?, &admission(8, 9)).await?, (id(8), AdmitReply::Admitted));
     Ok(())
 }
 
 #[tokio::test]
-async fn who_is_refused_late_does_not_make_the_key_of_an_admitted_order_be_forgotten() -> Result<()> {
+async fn where_a_user_may_hold_several_orders_each_key_stands_for_one_of_them() -> Result<()> {
+    let ground = two_orders_for_a_user().await?;
+    let (gate, [first, second]) = (&ground.gate, [key("first")?, key("second")?]);
+    assert_eq!(gate.admit_by_key(&first, &admission(1, 9)).await?, (id(1), AdmitReply::Admitted));
+    assert_eq!(gate.admit_by_key(&second, &admission(2, 9)).await?, (id(2), AdmitReply::Admitted));
+    assert_eq!(gate.admit_by_key(&first, &admission(3, 9)).await?, (id(1), AdmitReply::AdmittedBefore));
+    assert_eq!(gate.admit_by_key(&second, &admission(4, 9)).await?, (id(2), AdmitReply::AdmittedBefore));
+    let third = gate.admit_by_key(&key("third")?, &admission(5, 9)).await?;
+    assert!(matches!(third, (_, AdmitReply::OverLimit(_))), "{third:?}");
+    assert_eq!((ground.orders().await?.len(), names_of_keys(&ground).await?.len()), (2, 2));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_comes_late_leads_to_the_order_that_its_key_stands_for() -> Result<()> {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 1, SaleWindow::default()).await?;
-    let (first, second) = both();
-    assert_eq!(ground.gate.remember_key(&key()?, &first).await?, KeyReply::New);
-    assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::Known(first.order));
-    // One of both was refused before the other was admitted, and says so at last.
-    assert_eq!(ground.gate.admit(&first).await?, AdmitReply::Admitted);
-    ground.gate.keep_key(&key()?, &first, true).await?;
-    assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
-    // Or said so first.
-    ground.typed("PEXPIRE seckill:idempotency:7:9:8254c329a92850f6d539dd376f4816ee 60000").await?;
-    ground.gate.keep_key(&key()?, &first, true).await?;
-    assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS, "whoever was admitted keeps it");
-    // Of another order, nothing is kept.
-    ground.gate.keep_key(&key()?, &second, true).await?;
-    assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
+    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
+    let proxy = Proxy::start(ground.redis.port()).await?;
+    let pool = connect(&proxy.url_for(&ground.redis), 1).await?;
+    let slow = Gate::new(pool, ground.keys.clone(), STREAM);
+    // The script is there: the call itself is what comes late.
+    assert_eq!(slow.admit_by_key(&key("k")?, &admission(1, 8)).await?, (id(1), AdmitReply::Admitted));
+    let held = proxy.hold_when("EVALSHA");
+    let mine = key("k")?;
+    let late = tokio::spawn(async move { slow.admit_by_key(&mine, &admission(2, 9)).await });
+    held.reached().await?;
+    let again = ground.gate.admit_by_key(&key("k")?, &admission(3, 9)).await?;
+    assert_eq!(again, (id(3), AdmitReply::Admitted));
+    held.release();
+    assert_eq!(late.await??, (id(3), AdmitReply::AdmittedBefore));
+    assert_eq!(ground.orders().await?.len(), 2);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_key_that_a_failover_took_along_stands_again_for_the_order_that_was_admitted_under_it() -> Result<()>
-{
+async fn a_key_of_an_id_that_another_user_has_is_forgotten() -> Result<()> {
     let ground = Ground::new().await?;
     ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
-    let (first, second) = both();
-    // The key was remembered by a server that died, and the order was admitted by the next one.
-    assert_eq!(ground.gate.admit(&first).await?, AdmitReply::Admitted);
-    ground.gate.keep_key(&key()?, &first, false).await?;
-    assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
-    assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::Known(first.order));
-
-    // Its caller has asked again meanwhile, and was refused as a buyer.
-    ground.typed("FLUSHALL").await?;
-    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
-    assert_eq!(ground.gate.admit(&first).await?, AdmitReply::Admitted);
-    assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::New);
-    assert_eq!(ground.gate.admit(&second).await?, AdmitReply::UserHasOrder);
-    ground.gate.keep_key(&key()?, &second, true).await?;
-    ground.gate.keep_key(&key()?, &first, false).await?;
-    assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::Known(first.order));
-    // And nothing that is refused later takes it away.
-    ground.gate.keep_key(&key()?, &second, true).await?;
-    assert_eq!(ground.gate.remember_key(&key()?, &second).await?, KeyReply::Known(first.order));
-    Ok(())
-}
-
-#[tokio::test]
-async fn an_order_that_may_still_be_admitted_keeps_its_key_for_a_day() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
-    let (first, second) = both();
-    ground.gate.keep_key(&key()?, &first, false).await?;
-    assert_eq!(
-        ground.gate.remember_key(&key()?, &second).await?,
-        KeyReply::New,
-        "nothing stands for no order"
-    );
-    ground.gate.keep_key(&key()?, &second, false).await?;
-    assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
-    Ok(())
-}
-
-#[tokio::test]
-async fn an_id_that_another_user_has_is_forgotten_with_its_key_soon_and_not_remembered_again() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
-    // After a failover, a counter of ids may give out an id again.
-    let (mine, another) = (admission(1, 9), admission(2, 9));
+    let mine = key("mine")?;
+    assert_eq!(ground.gate.admit_by_key(&mine, &admission(1, 9)).await?, (id(1), AdmitReply::Admitted));
+    // Redis lost the order and not its key, and somebody else has the id.
+    for lost in ["HDEL seckill:journal:7 1", "SREM seckill:order:7 9"] {
+        ground.typed(lost).await?;
+    }
     assert_eq!(ground.gate.admit(&admission(1, 8)).await?, AdmitReply::Admitted);
-    assert_eq!(ground.gate.remember_key(&key()?, &mine).await?, KeyReply::New);
-    assert!(matches!(ground.gate.admit(&mine).await, Err(GateError::IdTaken { .. })));
-    ground.gate.keep_key(&key()?, &mine, true).await?;
-    assert!(kept_ms(&ground).await? <= MINUTE_MS, "whoever asks later gets an id of its own");
-    ground.typed("DEL seckill:idempotency:7:9:8254c329a92850f6d539dd376f4816ee").await?;
-    ground.gate.keep_key(&key()?, &mine, true).await?;
-    assert_eq!(ground.gate.remember_key(&key()?, &another).await?, KeyReply::New);
+    let taken = ground.gate.admit_by_key(&mine, &admission(2, 9)).await;
+    assert!(matches!(taken, Err(GateError::IdTaken { .. })), "{taken:?}");
+    assert_eq!(ground.gate.admit_by_key(&mine, &admission(3, 9)).await?, (id(3), AdmitReply::Admitted));
+    // An id that is taken is no reason to forget a key that never stood for it.
+    let another = ground.gate.admit_by_key(&key("another")?, &admission(3, 10)).await;
+    assert!(matches!(another, Err(GateError::IdTaken { .. })), "{another:?}");
+    assert_eq!(names_of_keys(&ground).await?.len(), 1);
     Ok(())
 }

@@ -42,6 +42,11 @@ struct Sale {
     limit: Script,
 }
 
+/// A sale of voucher 7 in which each user may hold two orders.
+pub async fn two_orders_for_a_user() -> Result<Arc<Ground>> {
+    Ok(Sale::open("1 mine user sale 0 2 -", "-", "1").await?.ground)
+}
+
 impl Sale {
     async fn open(rules: &str, campaign: &str, slots: &str) -> Result<Self> {
         Self::open_on(Arc::new(Ground::new().await?), String::new(), (rules, campaign, slots)).await

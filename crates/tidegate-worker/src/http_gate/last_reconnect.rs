@@ -17,10 +17,6 @@ use tokio::time::Instant;
 /// For so long after its connections were made anew, a gate takes the server for one that may lack what was admitted before.
 const RECENT: Duration = Duration::from_secs(600);
 
-/// For so long after that, an order may be admitted whose key only the server before has remembered: its command waited for the new
-/// connection. No command waits longer, and a gate has looked for the key by then.
-const FRESH: Duration = Duration::from_secs(30);
-
 /// The last time that a pool was connected anew, or was first connected to a server that was promoted at some time.
 #[derive(Debug)]
 pub struct LastReconnect(Mutex<Heard>);
@@ -45,20 +41,11 @@ impl LastReconnect {
 
     /// Whether a failover may have been so lately that callers ask again for what it took along.
     pub fn is_recent(&self) -> bool {
-        self.was_within(RECENT)
-    }
-
-    /// Whether an order may just have been admitted whose key a failover took along.
-    pub fn is_fresh(&self) -> bool {
-        self.was_within(FRESH)
-    }
-
-    fn was_within(&self, span: Duration) -> bool {
         let Heard { reconnects, last } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if reconnects.seen() {
             *last = Some(Instant::now());
         }
-        last.is_some_and(|last| last.elapsed() < span)
+        last.is_some_and(|last| last.elapsed() < RECENT)
     }
 }
 

@@ -1,17 +1,13 @@
 //! A request for an order, from what a caller wants to what became of it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tidegate_orders::{
-    Gate, OrderId, VoucherId,
-    gate::{Admission, AdmitReply, GateError, IdempotencyKey, KeyReply, SoldOut},
+    OrderId, VoucherId,
+    gate::{Admission, AdmitReply, GateError, IdempotencyKey, SoldOut},
     order_id::OrderIdError,
 };
-
-use tokio::{
-    sync::oneshot,
-    time::{sleep, timeout},
-};
+use tokio::time::timeout;
 
 use super::{
     forgotten_orders::Suspicion,
@@ -20,10 +16,6 @@ use super::{
     refusals::Refusals,
     request::{Item, Wanted},
 };
-
-/// Between two looks for an order that Redis did not tell of.
-const LOOK_AGAIN: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(8)];
 
 /// Beside what is wanted.
 #[derive(Clone, Debug, Default)]
@@ -97,28 +89,24 @@ impl Ordering {
         }
     }
 
-    /// The key is known before the order is asked for: whoever asks again asks for the same order, at whichever gate.
+    /// Whoever asks again under the same key asks for the same order, at whichever gate.
     async fn order_by_key(
         &self,
         gate: &PartitionGate,
         key: IdempotencyKey,
-        mut admission: Admission,
+        admission: Admission,
     ) -> Result<Admitted, Problem> {
         if gate.last_reconnect.is_recent()
             && let Some(admitted) = self.forgotten(gate, &admission).await
         {
             return Ok(admitted);
         }
-        match gate.gate.remember_key(&key, &admission).await {
-            Ok(KeyReply::New) => {}
-            Ok(KeyReply::Known(order)) => admission.order = order,
-            Ok(KeyReply::OtherRequest) => return Err(ProblemKind::OtherRequest.into()),
-            Err(error) => return Err(self.refusals.not_asked(&error)),
-        }
-        let (decided, is_decided) = oneshot::channel();
-        tokio::spawn(keep_key(Arc::clone(&gate.gate), key, admission.clone(), is_decided));
-        let reply = gate.gate.admit(&admission).await;
-        let _listens = decided.send(is_known(&reply));
+        let (admission, reply) = match gate.gate.admit_by_key(&key, &admission).await {
+            Ok((order, reply)) => (Admission { order, ..admission }, Ok(reply)),
+            // Nobody knows which order the key stands for.
+            Err(GateError::Unreachable(_)) => return Err(ProblemKind::Unsure.into()),
+            Err(error) => (admission, Err(error)),
+        };
         let is_suspect = match Suspicion::of(&reply) {
             Suspicion::Always => true,
             Suspicion::AfterFailover => gate.last_reconnect.is_recent(),
@@ -127,9 +115,6 @@ impl Ordering {
         if is_suspect && let Some(admitted) = self.forgotten(gate, &admission).await {
             return Ok(admitted);
         }
-        if is_suspect && may_be_own(gate, &reply, &admission).await {
-            return Err(Problem::from(ProblemKind::Unsure).with("orderId", admission.order.to_string()));
-        }
         self.told(reply, &admission)
     }
 
@@ -137,7 +122,7 @@ impl Ordering {
     /// is for another one: then only Redis decides.
     async fn forgotten(&self, gate: &PartitionGate, admission: &Admission) -> Option<Admitted> {
         let voucher = admission.voucher;
-        if may_hold_several(gate, voucher).await {
+        if gate.gate.gives_slots(voucher).await.unwrap_or(true) {
             return None;
         }
         let order = self.gates.forgotten_orders_of(voucher)?.find(&gate.gate, admission).await?;
@@ -149,54 +134,5 @@ impl Ordering {
             self.refusals.order(admission, error);
         }
         outcome(reply, admission)
-    }
-}
-
-/// Whether limits let a user hold several orders of a voucher, as far as Redis says.
-async fn may_hold_several(gate: &PartitionGate, voucher: VoucherId) -> bool {
-    gate.gate.gives_slots(voucher).await.unwrap_or(true)
-}
-
-/// Whether the order that the user has may be the one of this request, whose key is about to be remembered again. A sale that is sold
-/// out refuses without a look at its buyers.
-async fn may_be_own(
-    gate: &PartitionGate,
-    reply: &Result<AdmitReply, GateError>,
-    admission: &Admission,
-) -> bool {
-    gate.last_reconnect.is_fresh()
-        && !matches!(reply, Ok(AdmitReply::GivenBack))
-        && !may_hold_several(gate, admission.voucher).await
-        && gate.gate.is_buyer(admission.voucher, admission.user).await.unwrap_or(true)
-}
-
-/// Keeps a key when it is told whether its order is decided, or when its caller has gone. Whatever others decide under the same
-/// key meanwhile: the last of them looks into the journal. An order that is not decided may be admitted later: the command may wait
-/// for a new connection, to a server that knows nothing of the key.
-async fn keep_key(
-    gate: Arc<Gate>,
-    key: IdempotencyKey,
-    admission: Admission,
-    is_decided: oneshot::Receiver<bool>,
-) {
-    let is_decided = is_decided.await.unwrap_or(false);
-    let looks: &[Duration] = if is_decided { &[Duration::ZERO] } else { &LOOK_AGAIN };
-    for pause in looks {
-        sleep(*pause).await;
-        if let Err(error) = gate.keep_key(&key, &admission, is_decided).await {
-            // Then it is remembered for a day: a little memory, and nothing else.
-            tracing::debug!(%error, "a key stays as it is");
-        }
-    }
-}
-
-/// Whether it is known what became of the order.
-const fn is_known(reply: &Result<AdmitReply, GateError>) -> bool {
-    match reply {
-        Ok(_) => true,
-        Err(error) => matches!(
-            error,
-            GateError::NoSubject { .. } | GateError::IdTaken { .. } | GateError::OtherQuantity { .. }
-        ),
     }
 }

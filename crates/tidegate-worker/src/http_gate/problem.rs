@@ -205,6 +205,7 @@ pub fn outcome(reply: Result<AdmitReply, GateError>, admission: &Admission) -> R
         Err(GateError::OtherQuantity { order }) => {
             Problem::from(Kind::OtherQuantity).with("orderId", order.to_string())
         }
+        Err(GateError::OtherRequest) => Kind::OtherRequest.into(),
         Err(GateError::NoSubject { name, .. }) => Problem::from(Kind::MissingSubject).with("subject", name),
         Err(GateError::Unreachable(_) | GateError::Unconfirmed { .. }) => {
             Problem::from(Kind::Unsure).with("orderId", order.to_string())

@@ -86,6 +86,7 @@ fn reason(error: &GateError) -> Option<&'static str> {
         | GateError::IdTaken { .. }
         | GateError::NoSubject { .. }
         | GateError::OtherQuantity { .. }
+        | GateError::OtherRequest
         | GateError::Unconfirmed { .. } => None,
     }
 }
