@@ -346,7 +346,7 @@ fn names_that_may_stand_for_the_same_key_are_refused_whatever_their_placeholders
     for (pair, earlier) in [
         ("keys.lock=seckill:stock:<user>", "keys.stock"),
         ("keys.heartbeat=seckill:voucher:<name>", "keys.voucher"),
-        ("keys.order_id=lock:order:<day>", "keys.lock"),
+        ("keys.stock=seckill:limits:campaign:<voucher>", "keys.stock"),
         ("keys.uses=seckill:limits:<owner>", "keys.limits"),
         ("keys.limits=seckill:<owner>", "keys.voucher"),
         ("keys.mark=tidegate:pause", "keys.pause"),
@@ -355,6 +355,10 @@ fn names_that_may_stand_for_the_same_key_are_refused_whatever_their_placeholders
         let told = format!("stands for the same keys as {earlier}; give it another name");
         assert!(found.len() == 1 && found[0].contains(&told), "{pair}: {found:#?}");
     }
+    let found = problems(load(&sets(&["keys.heartbeat=tidegate:<name>"]), &[]));
+    let told = "stands for keys.log if a worker has this name: log";
+    assert!(found.iter().any(|problem| problem.contains(told)), "{found:#?}");
+    load(&sets(&["keys.order_id=lock:order:<day>"]), &[]).expect("no user is called as a day is");
 }
 
 #[test]

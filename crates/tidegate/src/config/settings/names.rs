@@ -27,6 +27,12 @@ pub(super) fn read(reader: &mut Reader<'_>) -> (StreamSettings, KeyTemplates) {
         }
     }
     different(reader, &own_keys(&keys));
+    for (own, of) in own_keys(&keys).into_iter().chain(streams) {
+        let (before, after) = keys.heartbeat.split_once("<name>").unwrap_or_default();
+        let name = own.strip_prefix(before).and_then(|own| own.strip_suffix(after));
+        let told = format!("stands for {of} if a worker has this name: {}", name.unwrap_or_default());
+        reader.rule(name.is_none_or(str::is_empty), "keys.heartbeat", of, told);
+    }
     names_of_its_own(reader, &stream, &keys);
     let prefix = prefix(reader);
     let keys = keys.prefixed(&prefix);
@@ -121,17 +127,17 @@ fn own_keys(keys: &KeyTemplates) -> [(&String, &'static str); 7] {
     ]
 }
 
-/// No two templates make one key: also a user, an owner of limits or a worker may be called as a voucher is.
+/// No two templates are alike: a user, a worker or an owner of limits may have the same name as a voucher.
 fn different(reader: &mut Reader<'_>, keys: &[(&String, &'static str)]) {
-    let alike = |template: &str| {
-        let template = template.replace("<owner>", "voucher:<>");
-        ["<voucher>", "<user>", "<day>", "<name>"]
-            .iter()
-            .fold(template, |text, name| text.replace(name, "<>"))
+    let forms = |template: &str| {
+        let numbered = |text: String, name: &&str| text.replace(name, "<>");
+        let template = ["<voucher>", "<user>", "<name>"].iter().fold(template.to_owned(), numbered);
+        ["voucher:<>", "campaign:<>"].map(|owner| template.replace("<owner>", owner))
     };
     for (index, (name, key)) in keys.iter().enumerate() {
-        let earlier = keys[..index].iter().find(|(earlier, _)| alike(earlier) == alike(name));
-        if let Some((_, earlier)) = earlier {
+        let own = forms(name);
+        let is_alike = |earlier: &str| forms(earlier).iter().any(|form| own.contains(form));
+        if let Some((_, earlier)) = keys[..index].iter().find(|(earlier, _)| is_alike(earlier)) {
             let told = format!("stands for the same keys as {earlier}; give it another name");
             reader.rule(false, key, earlier, told);
         }
