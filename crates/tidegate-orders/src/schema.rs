@@ -87,12 +87,13 @@ impl SchemaState {
 /// Brings the database to the schema that the worker needs; does nothing where it has it.
 ///
 /// Two at once exclude each other by a lock of the server. At two nodes of a Galera cluster, where all nodes run DDL in one
-/// order, they take turns by the statement, and each passes over what the other one has done.
+/// order, they take turns by the statement, and each passes over what the other one has done. Before a view, a node takes its
+/// turn by a row of the probe's table.
 ///
 /// # Errors
 /// When the database does not exist, belongs to a replication group that is to be changed at another member, holds something
-/// that does not fit (in these cases nothing was changed), another migration is still running after [`LOCK_WAIT`], or a
-/// statement fails (then the next run goes on there).
+/// that does not fit (in these cases nothing was changed), another migration is still running after [`LOCK_WAIT`], other nodes
+/// keep the turn to make a view for so long, or a statement fails (in these cases the next run goes on there).
 pub async fn migrate(pool: &MySqlPool) -> Result<MigrationReport, MigrateError> {
     migrate_waiting(pool, LOCK_WAIT).await
 }
@@ -218,11 +219,26 @@ async fn apply(
     database: &str,
     applied: &[Change],
 ) -> Result<By, MigrateError> {
-    if matches!(step.fact, Fact::View(_))
-        && let By::Others = wait_for_turn(connection, step).await?
-    {
+    let is_in_turn = matches!(step.fact, Fact::View(_)) && group::makes_views_in_turn(connection).await?;
+    if !is_in_turn {
+        return run(connection, step, database, applied).await;
+    }
+    if let By::Others = wait_for_turn(connection, step).await? {
         return Ok(By::Others);
     }
+    let done = run(connection, step, database, applied).await;
+    if done.is_err() {
+        group::give_turn_back(connection).await;
+    }
+    done
+}
+
+async fn run(
+    connection: &mut MySqlConnection,
+    step: &Step,
+    database: &str,
+    applied: &[Change],
+) -> Result<By, MigrateError> {
     let mut tries = 0;
     loop {
         let Err(error) = sqlx::raw_sql(step.sql).execute(&mut *connection).await else { return Ok(By::Us) };
@@ -250,9 +266,6 @@ async fn apply(
 
 /// Waits until this node may make a view, or another one has made it.
 async fn wait_for_turn(connection: &mut MySqlConnection, step: &Step) -> Result<By, MigrateError> {
-    if !group::makes_views_in_turn(connection).await? {
-        return Ok(By::Us);
-    }
     let began = Instant::now();
     while began.elapsed() < LOCK_WAIT {
         let is_ours = group::take_turn(connection).await?;

@@ -37,10 +37,10 @@ pub enum MigrateError {
         /// The member, as `host:port`, as the group knows it.
         member: String,
     },
-    /// Another node of Galera has the turn to make a view, and does not make it.
+    /// Other nodes of Galera had the turn to make a view for all of this time, and did not make it.
     #[error(
-        "{file}: another node of the cluster has begun it and did not end it within {waited_s} s; see what it does (SHOW \
-         PROCESSLIST there) and run the migration again, it goes on where it stopped"
+        "{file}: other nodes of the cluster kept the turn to make this view for {waited_s} s, and did not make it; see what \
+         they do (SHOW PROCESSLIST) and whether their clocks agree, then run the migration again: it goes on where it stopped"
     )]
     AnotherNode {
         /// The file of the statement.

@@ -26,10 +26,11 @@ pub(super) async fn another_member(connection: &mut MySqlConnection) -> Result<O
     Ok(first.filter(|(_, is_this_one)| *is_this_one == 0).map(|(member, _)| member))
 }
 
-/// A row of the probe's table that nothing else uses; it is free to begin with.
+/// A row of the probe's table that nothing else uses. At first nobody has the turn.
 const ADD_TURN: &str = "INSERT IGNORE INTO tidegate_probe (id, at) VALUES (2, '2000-01-01 12:00:00')";
 /// 40 s is more than a statement of a migration waits for a table.
 const TAKE_TURN: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP(3) WHERE id = 2 AND at < CURRENT_TIMESTAMP(3) - INTERVAL 40 SECOND";
+const GIVE_TURN_BACK: &str = "UPDATE tidegate_probe SET at = '2000-01-01 12:00:00' WHERE id = 2";
 
 /// Whether a view must be made by one node at a time. Two that make one at once stop for ever on MariaDB's Galera (seen on
 /// 10.11): the node whose statement comes later in the order of the cluster has locked the name already, and waits for its
@@ -38,6 +39,13 @@ pub(super) async fn makes_views_in_turn(connection: &mut MySqlConnection) -> Res
     let status = NodeStatus::read(connection).await;
     let status = status.map_err(|error| failed_to("ask whether this is Galera", error))?;
     Ok(status.is_in_galera())
+}
+
+/// Gives the turn back: the statement failed, and whoever tries next need not wait.
+pub(super) async fn give_turn_back(connection: &mut MySqlConnection) {
+    if let Err(error) = sqlx::raw_sql(GIVE_TURN_BACK).execute(connection).await {
+        tracing::debug!(%error, "the turn to make a view ends by itself");
+    }
 }
 
 /// Takes the turn for 40 s; false where another node has it. A write that two nodes make at once succeeds at one of them, and
