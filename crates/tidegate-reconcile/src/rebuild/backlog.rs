@@ -9,7 +9,8 @@ use anyhow::Context;
 use sqlx::MySqlPool;
 use tidegate_operations::change::Job;
 use tidegate_orders::{
-    CausalReads, Order, OrderId, VoucherId, order_id::counter::KnownSequences, vouchers, wire::FieldNames,
+    CausalReads, Order, OrderId, VoucherId, dead_letters::buried_order, order_id::counter::KnownSequences,
+    vouchers, wire::FieldNames,
 };
 use tidegate_stream::{EntryId, Letter, StreamError, StreamInspector};
 
@@ -85,8 +86,7 @@ impl Backlog {
         while let Some(page) = pages.next(u64::MAX).await.context("Failed to read the dead letters")? {
             let orders = page.into_iter().filter_map(|entry| {
                 let letter = Letter::parse(entry);
-                let entry = letter.burial.as_ref().map_or(letter.id, |burial| burial.entry);
-                Some((entry, self.fields.decode(&letter.entry()).ok()?))
+                Some((letter.burial.as_ref()?.entry, buried_order(&self.fields, &letter)?))
             });
             let orders = orders.collect();
             self.take(orders, true).await?;
