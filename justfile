@@ -100,10 +100,10 @@ matrix *args: (on "redis8" "mysql" with_servers "" args) (on "valkey9" "mariadb"
 matrix-sample: (on "redis8" "mysql" libraries "") (on "redis8" "mysql" "--test pipeline" "events:: faults:: defects:: results:: bad_entries:: takeover::") (on "valkey9" "mariadb" libraries "")
 
 [private]
-on redis mysql programs skips *args: servers
+on redis mysql programs filters *args: servers
     {{ scripts }}/fetch-matrix.sh
     TIDEGATE_LAB_REDIS={{ redis }} TIDEGATE_LAB_MYSQL={{ mysql }} \
-        {{ scripts }}/timed-tests.sh {{ everything }} {{ programs }} {{ args }} -- --skip weight:: {{ skips }}
+        {{ scripts }}/timed-tests.sh {{ everything }} {{ programs }} {{ args }} -- --skip weight:: {{ filters }}
 
 # Workers on Galera, on MySQL's group replication and on a Redis Cluster, whose nodes die, freeze and part: about 25 minutes
 clusters *args: servers

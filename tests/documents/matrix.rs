@@ -43,6 +43,19 @@ fn every_test_program_with_servers_is_in_the_matrix_or_left_out_for_a_reason() {
     assert!(missing.is_empty(), "`just matrix` runs {missing:?}, where no server is started");
 }
 
+#[test]
+fn what_ci_runs_of_the_pipeline_on_mysql_is_there() {
+    let tree = Tree::read_all();
+    let justfile = tree.read("justfile");
+    let sample = justfile.lines().find(|line| line.starts_with("matrix-sample:")).expect("the sample");
+    let modules: Vec<&str> = sample.split(['"', ' ']).filter_map(|word| word.strip_suffix("::")).collect();
+    assert!(!modules.is_empty(), "{sample}");
+    for module in modules {
+        let file = format!("tests/pipeline/{module}.rs");
+        assert!(tree.paths_of(".rs").any(|path| path == file), "there is no {file}");
+    }
+}
+
 /// Folders of `tests/` that are parts of several test programs.
 const SHARED: [&str; 5] = ["browser", "database", "program", "site", "terminal"];
 

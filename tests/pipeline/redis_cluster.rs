@@ -47,6 +47,7 @@ async fn a_killed_master_is_followed_to_its_replica_and_one_command_mends_what_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "half a minute; run `just clusters`"]
 async fn a_master_that_only_clients_reach_is_left_and_what_it_gave_alone_is_found() {
     let cluster = RedisCluster::start().expect("a cluster");
     let network = cluster.networked().await.expect("a network");
@@ -81,6 +82,7 @@ async fn a_master_that_only_clients_reach_is_left_and_what_it_gave_alone_is_foun
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "half a minute; run `just clusters`"]
 async fn a_master_that_is_gone_for_good_stops_its_own_partitions_and_the_verdict_is_unknown() {
     let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
     let site = ClusterSite::open(cluster).await;
@@ -307,6 +309,7 @@ async fn holds_what_was_bought(site: &ClusterSite, tags: &str, bought: &BTreeSet
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "half a minute; run `just clusters`"]
 async fn a_master_that_dies_while_the_list_of_partitions_changes_costs_no_sale() {
     let site = ClusterSite::open(RedisCluster::start().expect("a cluster")).await;
     let program = |list: &str| {
