@@ -1,4 +1,4 @@
-//! One server process that cannot outlive its owner.
+//! One process, of a server or of a worker, that cannot outlive its owner.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ pub(crate) enum Lifetime {
     Detached,
 }
 
-/// What a program is started by, so that its owner's end is its own.
+/// The command that makes a program end with its owner.
 const WITH_OWNER: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
 
 /// Everything that is needed to start a server, again and again.

@@ -90,11 +90,11 @@ pub enum LetterFact {
     Foreign,
 }
 
-/// Why an entry is buried whose order id is another order's.
+/// The reason of a letter whose order id belongs to another order.
 pub const ID_TAKEN: &str = "id_taken";
 
 impl LetterFact {
-    /// Of a letter that holds an order, by the reason for which it was buried.
+    /// The fact of a letter that holds an order, by its reason.
     #[must_use]
     pub fn of_reason(reason: &str) -> Self {
         if reason == ID_TAKEN { Self::IdTaken } else { Self::Order }

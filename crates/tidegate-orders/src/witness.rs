@@ -1,4 +1,4 @@
-//! Asks Redis about what MySQL lacks, before that decides anything for good.
+//! Asks Redis about orders that MySQL lacks, before a worker decides anything final.
 //!
 //! MySQL may be older than it was: restored from a backup, or replaced by a server that lacks its last seconds. Then it lacks
 //! orders that were settled, and ends of orders that were given back. Until a repair brings these back, a payment would be due

@@ -174,7 +174,8 @@ impl<'a> Pass<'a> {
         self.sales.get(place as usize)?.as_ref()
     }
 
-    /// The order itself is settled. An event of it may be in flight: `Verify` then tells only whether the order is lost.
+    /// Whether this order is compared: its own entry is settled. An event of it may be in flight: `Verify` then tells only whether
+    /// the order is lost.
     fn is_wanted(&self, place: u32, order: i64) -> bool {
         self.part.has(order) && !self.in_flight.has_own_entry(place, order)
     }

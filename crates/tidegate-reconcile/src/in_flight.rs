@@ -1,5 +1,5 @@
-//! Which orders the group has still to handle. Neither side knows yet what becomes of them, so nothing is said of them. One
-//! exception: an order is lost, and only events of it are in flight.
+//! Which orders the group has still to handle. Neither side knows yet what becomes of them, so nothing is said of them.
+//! Exception: a lost order is reported also if events of it are in flight.
 
 use std::collections::HashMap;
 

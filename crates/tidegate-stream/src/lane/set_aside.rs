@@ -146,7 +146,7 @@ impl SetAside {
     /// Sets an entry aside, or sets it aside again.
     pub(crate) fn put(&mut self, id: EntryId, cause: Cause, now: Instant) {
         let (awaited, cause) = (cause, self.kept_under(cause));
-        if let Some(before) = self.end_try_of(id, cause) {
+        if let Some(before) = self.take_tried(id, cause) {
             self.causes.moved(before, cause);
         } else {
             self.entries += 1;
@@ -180,9 +180,9 @@ impl SetAside {
         }
     }
 
-    /// An entry is set aside for `cause`. Answers with the one that it was tried for, if it was.
-    fn end_try_of(&mut self, id: EntryId, cause: Cause) -> Option<Cause> {
-        // Mostly it waits for the same, and was taken before those that come back after it.
+    /// Takes an entry out of its try: it is set aside for `cause`. Returns the cause for which it was being tried.
+    fn take_tried(&mut self, id: EntryId, cause: Cause) -> Option<Cause> {
+        // Most entries come back for the same cause, in the order in which they were taken. So this search is short.
         if let Some(tried) = self.tried.get_mut(&cause)
             && tried.take(id)
         {
@@ -195,7 +195,7 @@ impl SetAside {
         Some(*before)
     }
 
-    /// Whether an entry has not been set aside again since it was taken to be tried.
+    /// Whether the try of this entry goes on: it has not come back.
     pub(crate) fn is_tried(&self, id: EntryId) -> bool {
         self.tried.values().any(|tried| tried.ids.contains(&id))
     }
@@ -401,6 +401,7 @@ impl SetAside {
     ) -> bool {
         let Some(waiting) = self.waiting.get_mut(&cause) else { return false };
         waiting.put_back(left, cause);
+        // Done, or set aside for something else.
         let went_well = looked_at - came_back;
         let failures = waiting.failures;
         if looked_at == 0 {
