@@ -17,11 +17,16 @@ local before, asked = string.match(redis.call('GET', key) or '', '^(%d+) (%w+)$'
 if asked and asked ~= digest then
   return redis.error_reply('OTHERREQ something else was asked for under this key')
 end
-ARGV[1] = before or ARGV[1]
+local new = ARGV[1]
+ARGV[1] = before or new
 local reply = decide()
-local err = type(reply) == 'table' and reply.err
--- The id of before is another user's by now: whoever asks again gets a new one.
-if before and err and find(err, 'IDTAKEN', 1, true) then redis.call('DEL', key) end
-if err then return reply end
-if reply == 0 or reply == 6 then redis.call('SET', key, ARGV[1] .. ' ' .. digest, 'PX', span) end
+if before and type(reply) == 'table' and find(reply.err or '', '^%-?IDTAKEN ') then
+  -- The id of before is another user's: this one gets the new id, and the key stands for that.
+  before, ARGV[1] = nil, new
+  reply = decide()
+end
+if type(reply) == 'table' and reply.err then return reply end
+-- Whatever comes of these two, it is decided: the order is there, and a caller must hear so.
+if before and (reply == 0 or reply == 6) then redis.pcall('PEXPIRE', key, span)
+elseif reply == 0 or reply == 6 then redis.pcall('SET', key, ARGV[1] .. ' ' .. digest, 'PX', span) end
 return { reply, ARGV[1] }

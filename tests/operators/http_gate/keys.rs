@@ -112,6 +112,23 @@ async fn the_key_of_a_refused_order_is_not_kept_until_the_order_is_admitted() {
     assert!(gate.stop().await.success());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unsure_answer_names_the_order_of_its_key() {
+    let site = Site::open().await;
+    operator(&site).run("voucher load --voucher 7 --stock 5").expect(0);
+    // There is no replica, so no order is ever confirmed.
+    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_WAIT_REPLICAS", 1);
+    let gate = gate.set("GATE_WAIT_MS", 50).start_as("gate");
+    let address = address_of(&gate).await;
+    let first = post_under(address, "k", &order(1)).await;
+    assert_eq!((first.status, &first.body["type"]), (504, &json!("/problems/unsure")));
+    let again = post_under(address, "k", &order(1)).await;
+    assert_eq!((again.status, &again.body["orderId"]), (504, &first.body["orderId"]));
+    let id = first.body["orderId"].as_str().expect("an id");
+    assert!(site.journal(7).await.contains_key(id), "{id} is in the journal");
+    assert!(gate.stop().await.success());
+}
+
 /// What Redis holds of an order of voucher 7, and of the key that it was asked for under, is gone, as a failover loses what the
 /// promoted replica had not received.
 async fn lose(site: &Site, order: &str, user: &str, has_units: bool) {

@@ -102,22 +102,43 @@ async fn a_request_that_comes_late_leads_to_the_order_that_its_key_stands_for() 
 }
 
 #[tokio::test]
-async fn a_key_of_an_id_that_another_user_has_is_forgotten() -> Result<()> {
+async fn a_key_of_an_id_that_another_user_has_stands_for_a_new_order() -> Result<()> {
     let ground = Ground::new().await?;
     ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
     let mine = key("mine")?;
     assert_eq!(ground.gate.admit_by_key(&mine, &admission(1, 9)).await?, (id(1), AdmitReply::Admitted));
-    // Redis lost the order and not its key, and somebody else has the id.
+    // As a gate of before left it, which wrote the key before the order: somebody else has the id.
     for lost in ["HDEL seckill:journal:7 1", "SREM seckill:order:7 9"] {
         ground.typed(lost).await?;
     }
     assert_eq!(ground.gate.admit(&admission(1, 8)).await?, AdmitReply::Admitted);
-    let taken = ground.gate.admit_by_key(&mine, &admission(2, 9)).await;
-    assert!(matches!(taken, Err(GateError::IdTaken { .. })), "{taken:?}");
-    assert_eq!(ground.gate.admit_by_key(&mine, &admission(3, 9)).await?, (id(3), AdmitReply::Admitted));
-    // An id that is taken is no reason to forget a key that never stood for it.
-    let another = ground.gate.admit_by_key(&key("another")?, &admission(3, 10)).await;
-    assert!(matches!(another, Err(GateError::IdTaken { .. })), "{another:?}");
+    assert_eq!(ground.gate.admit_by_key(&mine, &admission(2, 9)).await?, (id(2), AdmitReply::Admitted));
+    assert_eq!(ground.gate.admit_by_key(&mine, &admission(3, 9)).await?, (id(2), AdmitReply::AdmittedBefore));
+    // A new id that is taken is told as it is.
+    let another = ground.gate.admit_by_key(&key("another")?, &admission(2, 10)).await;
+    assert!(matches!(another, Err(GateError::IdTaken { order }) if order == id(2)), "{another:?}");
     assert_eq!(names_of_keys(&ground).await?.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_admitted_is_told_also_where_its_key_cannot_be_written() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
+    let mine = key("mine")?;
+    assert_eq!(ground.gate.admit_by_key(&mine, &admission(1, 9)).await?, (id(1), AdmitReply::Admitted));
+    ground.typed("CONFIG SET maxmemory 1").await?;
+    assert_eq!(ground.gate.admit_by_key(&mine, &admission(2, 9)).await?, (id(1), AdmitReply::AdmittedBefore));
+    ground.pool.del::<(), _>(names_of_keys(&ground).await?).await?;
+    let before = ground.everything().await?;
+    let refused = ground.gate.admit_by_key(&mine, &admission(3, 10)).await;
+    assert!(matches!(refused, Err(GateError::Refused(_))), "{refused:?}");
+    assert_eq!(ground.everything().await?, before, "an error leaves no trace");
+    ground.typed("CONFIG SET maxmemory 0").await?;
+
+    // With rights that lack SET, the order is there, and its caller hears so.
+    ground.typed("ACL SETUSER default -set").await?;
+    assert_eq!(ground.gate.admit_by_key(&mine, &admission(4, 11)).await?, (id(4), AdmitReply::Admitted));
+    assert_eq!(ground.gate.admit(&admission(4, 11)).await?, AdmitReply::AdmittedBefore);
     Ok(())
 }
