@@ -119,7 +119,7 @@ clusters *args: servers
 clusters-sample: servers
     {{ scripts }}/fetch-matrix.sh
     {{ scripts }}/timed-tests.sh {{ everything }} --test pipeline -- --ignored --test-threads 1 \
-        three_workers_on_three a_node_of_galera_that_was_alone a_member_of_a_group_dies a_frozen_master
+        three_workers_on_three a_node_of_galera_that_was_alone a_member_of_a_group_dies a_frozen_master a_master_that_dies_while
 
 # Start private servers that stay, and print the environment to paste; the first time, what starts them is compiled
 up: servers

@@ -4,6 +4,8 @@
 //! column at once both succeed, each then fails to repeat the other's statement, and all members leave the group for it. The
 //! lock of a migration is a server's own, so all migrations of such a group must go to one and the same server.
 
+use std::time::Duration;
+
 use sqlx::MySqlConnection;
 
 use super::{MigrateError, found::failed_to};
@@ -26,9 +28,11 @@ pub(super) async fn another_member(connection: &mut MySqlConnection) -> Result<O
     Ok(first.filter(|(_, is_this_one)| *is_this_one == 0).map(|(member, _)| member))
 }
 
+/// For how long a node has the turn: longer than a statement of a migration waits for a table. As in [`TAKE_TURN`].
+pub(super) const TURN: Duration = Duration::from_secs(40);
+
 /// A row of the probe's table that nothing else uses. At first nobody has the turn.
 const ADD_TURN: &str = "INSERT IGNORE INTO tidegate_probe (id, at) VALUES (2, '2000-01-01 12:00:00')";
-/// 40 s is more than a statement of a migration waits for a table.
 const TAKE_TURN: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP(3) WHERE id = 2 AND at < CURRENT_TIMESTAMP(3) - INTERVAL 40 SECOND";
 const GIVE_TURN_BACK: &str = "UPDATE tidegate_probe SET at = '2000-01-01 12:00:00' WHERE id = 2";
 
@@ -41,14 +45,14 @@ pub(super) async fn makes_views_in_turn(connection: &mut MySqlConnection) -> Res
     Ok(status.is_in_galera())
 }
 
-/// Gives the turn back: the statement failed, and whoever tries next need not wait.
+/// Gives the turn back before it has ended: the statement failed, and whoever tries next need not wait.
 pub(super) async fn give_turn_back(connection: &mut MySqlConnection) {
     if let Err(error) = sqlx::raw_sql(GIVE_TURN_BACK).execute(connection).await {
         tracing::debug!(%error, "the turn to make a view ends by itself");
     }
 }
 
-/// Takes the turn for 40 s; false where another node has it. A write that two nodes make at once succeeds at one of them, and
+/// Takes the turn, for [`TURN`]; false where another node has it. A write that two nodes make at once succeeds at one of them, and
 /// that one has everything that was committed before it.
 pub(super) async fn take_turn(connection: &mut MySqlConnection) -> Result<bool, MigrateError> {
     let taken = async {

@@ -347,6 +347,7 @@ fn names_that_may_stand_for_the_same_key_are_refused_whatever_their_placeholders
         ("keys.lock=seckill:stock:<user>", "keys.stock"),
         ("keys.heartbeat=seckill:voucher:<name>", "keys.voucher"),
         ("keys.stock=seckill:limits:campaign:<voucher>", "keys.stock"),
+        ("keys.heartbeat=icr:order:<name>", "keys.order_id"),
         ("keys.uses=seckill:limits:<owner>", "keys.limits"),
         ("keys.limits=seckill:<owner>", "keys.voucher"),
         ("keys.mark=tidegate:pause", "keys.pause"),

@@ -127,16 +127,20 @@ fn own_keys(keys: &KeyTemplates) -> [(&String, &'static str); 7] {
     ]
 }
 
-/// No two templates are alike: a user, a worker or an owner of limits may have the same name as a voucher.
+/// No two templates are alike: a user, a worker or an owner of limits may have the same name as a voucher, and a worker that of a day.
 fn different(reader: &mut Reader<'_>, keys: &[(&String, &'static str)]) {
-    let forms = |template: &str| {
-        let numbered = |text: String, name: &&str| text.replace(name, "<>");
-        let template = ["<voucher>", "<user>", "<name>"].iter().fold(template.to_owned(), numbered);
+    let forms = |template: &str, of_a_worker: bool| {
+        let day = if of_a_worker { "<day>" } else { "<user>" };
+        let shared = |text: String, name: &&str| text.replace(name, "<>");
+        let template = ["<voucher>", "<user>", "<name>", day].iter().fold(template.to_owned(), shared);
         ["voucher:<>", "campaign:<>"].map(|owner| template.replace("<owner>", owner))
     };
     for (index, (name, key)) in keys.iter().enumerate() {
-        let own = forms(name);
-        let is_alike = |earlier: &str| forms(earlier).iter().any(|form| own.contains(form));
+        let is_alike = |earlier: &str| {
+            let of_a_worker = name.contains("<name>") || earlier.contains("<name>");
+            let own = forms(name, of_a_worker);
+            forms(earlier, of_a_worker).iter().any(|form| own.contains(form))
+        };
         if let Some((_, earlier)) = keys[..index].iter().find(|(earlier, _)| is_alike(earlier)) {
             let told = format!("stands for the same keys as {earlier}; give it another name");
             reader.rule(false, key, earlier, told);
