@@ -58,7 +58,7 @@ pub(super) struct EarlierEntries {
 struct Known {
     /// All pending entries up to here are known, or were settled since they were looked for.
     up_to: EntryId,
-    /// The oldest pending entry when it was last asked for. It only grows, unless the group was made again.
+    /// The oldest pending entry when it was last asked for. It only grows, unless the group was made again, or an answer comes late.
     oldest: EntryId,
     /// When entries were last made pending again: there may be unknown ones among the oldest, whatever was known before.
     made_pending: Option<String>,
@@ -71,11 +71,14 @@ struct Known {
 }
 
 impl Known {
-    /// Takes the oldest pending entry: what is older was settled.
+    /// Takes the oldest pending entry: what is older was settled. If an older one was known to be settled, all are looked for again,
+    /// and what is known stays known: the answer of another lane may be older than what was found since, and a third lane may be
+    /// about to use that.
     fn take_oldest(&mut self, oldest: EntryId) {
         if oldest < self.oldest {
-            let (begun, made_pending) = (self.begun + 1, self.made_pending.take());
-            *self = Self { begun, made_pending, ..Self::default() };
+            self.up_to = EntryId::MIN;
+            self.begun += 1;
+            self.set_aside.clear();
         } else if oldest > self.oldest {
             let left = self.orders.split_off(&oldest);
             for (id, order) in std::mem::replace(&mut self.orders, left) {
@@ -152,6 +155,18 @@ impl EarlierEntries {
         let Some(last) = events.iter().map(|(_, id)| *id).max() else { return Ok(HashSet::new()) };
         let own: HashSet<EntryId> = batch.iter().map(|entry| entry.id).collect();
         let first = own.iter().min().copied().unwrap_or(last);
+        // Once more where all have to be looked for again since: an entry may have been made pending behind this look.
+        while !self.look(batch, &own, (first, last)).await? {}
+        self.wait_for_older(events, &own).await
+    }
+
+    /// Learns which entries are pending up to the last event of a batch. Answers whether all of them are known now.
+    async fn look(
+        &self,
+        batch: &[Entry],
+        own: &HashSet<EntryId>,
+        (first, last): (EntryId, EntryId),
+    ) -> Result<bool, Outage> {
         let (oldest, made_pending) = tokio::try_join!(
             self.inspector.first_pending((EntryId::MIN, last)),
             self.inspector.made_pending(),
@@ -164,16 +179,15 @@ impl EarlierEntries {
             self.add(&mut known, batch);
             known.begun
         };
-        let unknown = self.unknown(last, &own).await?;
+        let unknown = self.unknown(last, own).await?;
         self.read(&unknown).await?;
-        {
-            let mut known = self.known();
-            if known.begun == begun {
-                // Entries of others may stand between those of this batch: they are looked for again.
-                known.up_to = known.up_to.max(first.previous());
-            }
+        let mut known = self.known();
+        let are_all_known = known.begun == begun;
+        if are_all_known {
+            // Entries of others may stand between those of this batch: they are looked for again.
+            known.up_to = known.up_to.max(first.previous());
         }
-        self.wait_for_older(events, &own).await
+        Ok(are_all_known)
     }
 
     /// Whether an event of this process waits for an older entry. Costs a batch of plain orders next to nothing.
@@ -204,7 +218,7 @@ impl EarlierEntries {
         }
     }
 
-    fn order_of(&self, entry: &Entry) -> Option<OrderId> {
+    pub(super) fn order_of(&self, entry: &Entry) -> Option<OrderId> {
         order_of_event(entry).or_else(|| self.fields.glimpse(entry).id)
     }
 
@@ -342,7 +356,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_all_that_is_pending_is_forgotten_and_a_group_made_again_begins_anew() {
+    fn what_is_older_than_all_that_is_pending_is_forgotten_and_after_an_older_answer_all_are_looked_for_again()
+     {
         let mut known = Known { up_to: id(50), ..Known::default() };
         for (entry, of) in [(10, 1), (30, 1), (20, 2)] {
             known.add(id(entry), order(of));
@@ -352,8 +367,11 @@ mod tests {
         assert_eq!(known.older_than(order(1), id(90)).collect::<Vec<_>>(), [id(30)]);
         known.remove(id(20));
         assert_eq!((known.entries.len(), known.orders.len()), (1, 1));
+        // The group was made again, or the answer of another lane comes late.
         known.take_oldest(id(5));
-        assert_eq!((known.up_to, known.entries.len(), known.orders.len()), (EntryId::MIN, 0, 0));
+        assert_eq!((known.up_to, known.oldest, known.begun), (EntryId::MIN, id(5), 1));
+        // Whoever has found this one is about to wait for it.
+        assert_eq!(known.older_than(order(1), id(90)).collect::<Vec<_>>(), [id(30)]);
     }
 
     #[test]
