@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use tidegate_lab::{Hold, Proxy};
 
 use crate::{
+    order_event::with_unpaid_orders,
     program::pastes,
     site::{
         DEAD, GROUP, STREAM, Site,
@@ -583,6 +584,52 @@ async fn an_order_whose_user_is_locked_by_another_is_tried_again_and_holds_up_no
     counts(&all, &[("created", 0), ("already_there", 50), ("left", 0)]);
     work(&site, "w").await;
     site.invariants().await;
+}
+
+/// What was recorded of an order, in that order.
+async fn recorded(site: &Site, order: i64) -> Vec<String> {
+    let sql = "SELECT event FROM tidegate_event WHERE order_id = ? ORDER BY step";
+    sqlx::query_scalar(sql).bind(order).fetch_all(&site.pool).await.expect("MySQL answers")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_event_overtakes_an_older_one_of_its_order_that_no_worker_has_read() {
+    let site = with_unpaid_orders(1_000, 1..=3).await;
+    let event = async |event: &str, order: &str| {
+        site.add(&[("event", event), ("orderId", order), ("userId", order), ("voucherId", "1")]).await
+    };
+    for order in ["1", "2"] {
+        event("paid", order).await;
+    }
+    let cancelled = event("cancelled", "1").await;
+    event("cancelled", "2").await;
+    // The payments are left out.
+    let from = ["replay", "--from", &cancelled, "--to", "0s", "--yes", "--json"];
+    let some = told(&site.tidegate(&from), 1);
+    counts(&some, &[("events", 0), ("left", 2)]);
+    assert!(some["notes"][0]["why"].as_str().is_some_and(|why| why.starts_with("no worker has read it")));
+    assert_eq!((recorded(&site, 1).await.len(), recorded(&site, 2).await.len()), (0, 0));
+
+    // The payment of order 1 is left, because its user is locked, and the lock ends while the replay goes on.
+    site.call("SET lock:order:1 somebody PX 1500").await;
+    let one_by_one = ["--set", "worker.lock_lease_ms=500", "--set", "worker.batch=1", "replay"];
+    let some = site.tidegate(&[&one_by_one[..], &ALL, &["--yes", "--json"]].concat());
+    assert_ne!(recorded(&site, 1).await.first().map(String::as_str), Some("cancelled"), "{some:?}");
+    assert_eq!(recorded(&site, 2).await, ["paid", "cancelled"], "nobody else waits");
+
+    // A lock that does not end: the order itself is left, and both events behind it.
+    event("paid", "3").await;
+    event("cancelled", "3").await;
+    site.call("SET lock:order:3 somebody").await;
+    let some = told(&site.tidegate(&[&one_by_one[..], &ALL, &["--yes", "--json"]].concat()), 1);
+    counts(&some, &[("left", 3)]);
+    assert_eq!(some["notes"][1]["why"], "an older entry of its order is left", "{some:#}");
+    site.call("DEL lock:order:3").await;
+    told(&site.tidegate(&[&["replay"], &ALL[..], &["--yes", "--json"]].concat()), 0);
+    for order in 1..=3 {
+        assert_eq!(recorded(&site, order).await, ["paid", "cancelled"], "order {order}");
+    }
+    work(&site, "w").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

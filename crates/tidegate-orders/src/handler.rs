@@ -139,6 +139,12 @@ impl OrderHandler {
     pub fn traced_by(self, batch_tracer: Arc<dyn BatchTracer>) -> Self {
         Self { batch_tracer: Some(batch_tracer), ..self }
     }
+
+    /// The order that an entry names, whether it is one or happened to one.
+    #[must_use]
+    pub fn order_of(&self, entry: &Entry) -> Option<OrderId> {
+        self.earlier.order_of(entry)
+    }
 }
 
 impl Handler for OrderHandler {

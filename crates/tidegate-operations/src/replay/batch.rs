@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context;
 use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
 use tidegate_orders::{
     AnnouncedEntries, DryRun, Gate, Keys, LOST_IN_MYSQL, Ledger, OrderCounters, OrderHandler, Predicted,
@@ -26,6 +27,10 @@ const HELD: &str = "somebody else holds its user's lock, its voucher's row or a 
                     has it in hand";
 const LOST: &str =
     "MySQL lacks its order, or the end of an earlier one: `tidegate reconcile --repair` brings that back";
+
+const BEHIND: &str = "an older entry of its order is left";
+const UNREAD: &str = "no worker has read it, nor older entries that this replay leaves out: workers take them in their order, \
+                      or a replay from an earlier entry does";
 
 /// For so long, Redis keeps the key by which replicas are asked.
 const LEASE: Duration = Duration::from_secs(10);
@@ -49,6 +54,8 @@ pub(super) struct BatchRunner {
     replicas: Option<Replicas>,
     /// Entries of a file are settled nowhere.
     settles: bool,
+    /// The group has not read all entries before the first that may be run, when this was opened.
+    leaves_unread_out: bool,
     /// Results of entries that are not pending are announced as well: they were announced when they were acknowledged.
     announces_all: bool,
     retry: (Duration, Duration),
@@ -118,17 +125,19 @@ impl BatchRunner {
             StreamInspector::new(pool.clone(), names.clone()),
         );
         let handler = handler.announcing(announcer);
+        let settles = request.source == ReplaySource::Stream;
         Ok(Self {
             handler,
             order_counters,
             ledger,
+            leaves_unread_out: settles && leaves_unread_out(&source.inspector, request.first).await?,
             stream: Stream::new(pool.clone(), names),
             inspector: source.inspector.clone(),
             run: source.run.clone(),
             replicas: Replicas::open(settings, &keys).await?,
             pool,
             keys,
-            settles: request.source == ReplaySource::Stream,
+            settles,
             announces_all: request.announce,
             retry: (fleet.lock_retry, fleet.backoff_max),
             // A killed worker's locks have ended by then.
@@ -188,7 +197,7 @@ impl BatchRunner {
                 Some(Outcome::SetAside(cause))
                     if cause.kind == LOST_IN_MYSQL && !waited_for_lost.insert(entry.id) =>
                 {
-                    report.leave(entry.id, LOST);
+                    self.leave(entry, LOST, report);
                     false
                 }
                 Some(Outcome::SetAside(_)) => true,
@@ -196,7 +205,7 @@ impl BatchRunner {
             });
             let Some(first) = entries.first() else { return Ok(None) };
             if began.elapsed() > self.patience {
-                entries.iter().for_each(|entry| report.leave(entry.id, HELD));
+                entries.iter().for_each(|entry| self.leave(entry, HELD, report));
                 return Ok(None);
             }
             if stop.run_until_cancelled(sleep(backoff.next_wait())).await.is_none() {
@@ -213,12 +222,36 @@ impl BatchRunner {
         }
     }
 
-    /// Those of `batch` whose orders were not given back.
+    /// Leaves an entry to others, and with it all events of its order that come behind it.
+    fn leave(&self, entry: &Entry, why: impl Into<String>, report: &mut ReplayReport) {
+        report.leave(entry.id, self.handler.order_of(entry), why);
+    }
+
+    /// Why an event that was not recorded has to wait for an older entry that may not be pending: a worker may not have read it.
+    fn comes_too_early(
+        &self,
+        event: &Entry,
+        unread_from: EntryId,
+        report: &ReplayReport,
+    ) -> Option<&'static str> {
+        let is_behind = self.handler.order_of(event).is_some_and(|order| report.has_left(order));
+        is_behind.then_some(BEHIND).or_else(|| (event.id >= unread_from).then_some(UNREAD))
+    }
+
+    /// Those of `batch` whose orders were not given back, without events that come too early.
     async fn to_run(&self, batch: &[Entry], report: &mut ReplayReport) -> Result<ToRun, Outage> {
         let mut to_run = ToRun { entries: Vec::with_capacity(batch.len()), known: Before::default() };
         let predicted = self.handler.predict(batch, &mut DryRun::default()).await?;
+        let unread_from = match self.leaves_unread_out {
+            true => self.inspector.last_delivered().await?.unwrap_or_default().next(),
+            false => EntryId::MAX,
+        };
         for (entry, predicted) in batch.iter().zip(predicted) {
             match predicted {
+                Predicted::Event if let Some(why) = self.comes_too_early(entry, unread_from, report) => {
+                    self.leave(entry, why, report);
+                    continue;
+                }
                 Predicted::GivenBack => {
                     report.outcomes.add_given_back(entry.id);
                     continue;
@@ -301,7 +334,7 @@ impl BatchRunner {
     ) -> Result<BuryReply, Outage> {
         let reply = match self.bury(entry, death).await {
             Err(StreamError::Redis(error)) if error.is_refusal() => {
-                report.leave(entry.id, error.to_string());
+                self.leave(entry, error.to_string(), report);
                 return Ok(BuryReply::Settled);
             }
             reply => reply?,
@@ -346,4 +379,13 @@ impl BatchRunner {
         }
         Ok(pending)
     }
+}
+
+/// Whether the group has not read all entries of the stream before this one.
+async fn leaves_unread_out(inspector: &StreamInspector, first: Option<EntryId>) -> anyhow::Result<bool> {
+    let Some(first) = first.filter(|first| *first > EntryId::MIN) else { return Ok(false) };
+    let delivered = inspector.last_delivered().await.context("Failed to read the group")?.unwrap_or_default();
+    let stream = &inspector.names().stream;
+    let unread = inspector.page(stream, (delivered, first.previous()), 1).await;
+    Ok(delivered < first.previous() && !unread.context("Failed to read the stream")?.is_empty())
 }

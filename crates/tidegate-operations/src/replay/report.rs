@@ -1,7 +1,10 @@
 //! What became of entries that were run again, or would become of them.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use tidegate_orders::OrderId;
 use tidegate_stream::{Death, EntryId};
 
 use super::{ReplayPlan, ReplayRequest};
@@ -124,6 +127,8 @@ pub struct ReplayReport {
     is_sorted: bool,
     #[serde(skip)]
     first_left: Option<EntryId>,
+    #[serde(skip)]
+    orders_left: HashSet<OrderId>,
     /// This one and all after it are still to be run.
     #[serde(skip)]
     next: EntryId,
@@ -141,6 +146,7 @@ impl ReplayReport {
             request: plan.request.clone(),
             is_sorted: plan.is_sorted,
             first_left: None,
+            orders_left: HashSet::new(),
             next: plan.request.first.unwrap_or_default(),
         }
     }
@@ -159,8 +165,15 @@ impl ReplayReport {
         self.next = next;
     }
 
-    pub(super) fn leave(&mut self, id: EntryId, why: impl Into<String>) {
+    /// Whether an entry of this order is left.
+    pub(super) fn has_left(&self, order: OrderId) -> bool {
+        self.orders_left.contains(&order)
+    }
+
+    /// `order`: of the entry, if it names one.
+    pub(super) fn leave(&mut self, id: EntryId, order: Option<OrderId>, why: impl Into<String>) {
         self.left += 1;
+        self.orders_left.extend(order);
         self.first_left = Some(self.first_left.map_or(id, |first| first.min(id)));
         self.outcomes.remark(id, RemarkKind::Left, why);
     }
@@ -210,8 +223,8 @@ mod tests {
         assert_eq!((report.rest().first, report.rest().last), (Some(id(1)), Some(id(9))));
         report.is_at(id(5));
         assert_eq!(report.rest().first, Some(id(5)));
-        report.leave(id(7), "held");
-        report.leave(id(4), "held");
+        report.leave(id(7), None, "held");
+        report.leave(id(4), None, "held");
         report.is_at(id(8));
         assert_eq!((report.rest().first, report.ending()), (Some(id(4)), Ending::Left));
     }
