@@ -7,7 +7,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    ops::Not,
+    ops::{Bound, Not},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -31,6 +31,8 @@ const MOMENT: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 
 const PAGE: u16 = 2_000;
+/// Entries that are known, about, before those that are settled are looked for: some ten million bytes.
+const MOST_KNOWN: usize = 100_000;
 /// Older entries of an order that are looked for in one go, at most, where those before them turned out to be settled.
 const MOST_ASKED: usize = 64;
 
@@ -64,6 +66,8 @@ struct Known {
     made_pending: Option<String>,
     /// How often `up_to` was taken back.
     begun: u64,
+    /// All are looked for again where more are known.
+    limit: usize,
     orders: BTreeMap<EntryId, OrderId>,
     entries: BTreeSet<(OrderId, EntryId)>,
     /// Events that were set aside here: others in this process are at work for them, and end their wait.
@@ -71,31 +75,64 @@ struct Known {
 }
 
 impl Known {
-    /// Takes the oldest pending entry: what is older was settled. If an older one was known to be settled, all are looked for again,
-    /// and what is known stays known: the answer of another lane may be older than what was found since, and a third lane may be
-    /// about to use that.
+    /// Takes the oldest pending entry: what is older was settled. If an older one was known to be settled, the group was made again:
+    /// all are looked for again, and what is known stays known, for another lane may be about to use it.
     fn take_oldest(&mut self, oldest: EntryId) {
         if oldest < self.oldest {
-            self.up_to = EntryId::MIN;
-            self.begun += 1;
-            self.set_aside.clear();
+            self.look_again();
         } else if oldest > self.oldest {
             let left = self.orders.split_off(&oldest);
             for (id, order) in std::mem::replace(&mut self.orders, left) {
                 self.entries.remove(&(order, id));
-                self.set_aside.remove(&id);
             }
+            self.set_aside.retain(|id| *id >= oldest);
         }
         self.oldest = oldest;
     }
 
+    /// All pending entries are looked for again. Those that are known need not be read again.
+    fn look_again(&mut self) {
+        self.up_to = EntryId::MIN;
+        self.begun += 1;
+    }
+
+    /// Whether an answer may be older than what another lane has found since: the oldest pending entry, asked for when `begun` and
+    /// `before` were known.
+    fn is_late(&self, oldest: EntryId, (begun, before): (u64, EntryId)) -> bool {
+        self.begun != begun || (oldest < self.oldest && self.oldest != before)
+    }
+
     /// Takes the time at which entries were made pending again. If that is another one, old entries that nobody knows here may be
-    /// pending: all are looked for again. Those that are known need not be read again.
+    /// pending.
     fn take_made_pending(&mut self, made_pending: Option<String>) {
         if made_pending != self.made_pending {
-            (self.up_to, self.oldest) = (EntryId::MIN, EntryId::MIN);
-            self.begun += 1;
+            self.look_again();
+            self.oldest = EntryId::MIN;
             self.made_pending = made_pending;
+        }
+    }
+
+    /// Where too many are known, all are looked for again, so that what is pending no more is forgotten: others may have settled it,
+    /// and an old entry that stays pending keeps it from being forgotten by its age.
+    fn bound(&mut self) {
+        if self.orders.len() > self.limit.max(MOST_KNOWN) {
+            self.look_again();
+            self.limit = usize::MAX;
+        }
+    }
+
+    /// Of what is known after the one and up to the other, keeps what is pending and what is in hand.
+    fn keep_only(
+        &mut self,
+        pending: &BTreeSet<EntryId>,
+        own: &HashSet<EntryId>,
+        (after, last): (EntryId, EntryId),
+    ) {
+        let range = self.orders.range((Bound::Excluded(after), Bound::Included(last)));
+        let is_settled = |id: &EntryId| !pending.contains(id) && !own.contains(id);
+        let settled: Vec<EntryId> = range.map(|(id, _)| *id).filter(is_settled).collect();
+        for id in settled {
+            self.remove(id);
         }
     }
 
@@ -160,13 +197,18 @@ impl EarlierEntries {
         self.wait_for_older(events, &own).await
     }
 
-    /// Learns which entries are pending up to the last event of a batch. Answers whether all of them are known now.
+    /// Learns which entries are pending up to the last event of a batch. Answers whether all of them are known now: not if other lanes
+    /// have learned meanwhile that it has to be looked again.
     async fn look(
         &self,
         batch: &[Entry],
         own: &HashSet<EntryId>,
         (first, last): (EntryId, EntryId),
     ) -> Result<bool, Outage> {
+        let asked = {
+            let known = self.known();
+            (known.begun, known.oldest)
+        };
         let (oldest, made_pending) = tokio::try_join!(
             self.inspector.first_pending((EntryId::MIN, last)),
             self.inspector.made_pending(),
@@ -174,18 +216,27 @@ impl EarlierEntries {
         .map_err(outage)?;
         let begun = {
             let mut known = self.known();
+            let oldest = oldest.unwrap_or_else(|| known.oldest.max(last));
+            if known.is_late(oldest, asked) {
+                return Ok(false);
+            }
             known.take_made_pending(made_pending);
-            known.take_oldest(oldest.unwrap_or(last));
+            known.take_oldest(oldest);
+            known.bound();
             self.add(&mut known, batch);
             known.begun
         };
-        let unknown = self.unknown(last, own).await?;
+        let unknown = self.unknown((last, begun), own).await?;
         self.read(&unknown).await?;
         let mut known = self.known();
         let are_all_known = known.begun == begun;
-        if are_all_known {
+        // Without lanes, entries are run that the group has not read: those before them may become pending later.
+        if are_all_known && self.set_aside.is_some() {
             // Entries of others may stand between those of this batch: they are looked for again.
             known.up_to = known.up_to.max(first.previous());
+        }
+        if are_all_known && known.limit == usize::MAX {
+            known.limit = 2 * known.orders.len();
         }
         Ok(are_all_known)
     }
@@ -230,17 +281,27 @@ impl EarlierEntries {
         }
     }
 
-    /// The pending entries up to `last` of which nothing is known yet.
-    async fn unknown(&self, last: EntryId, own: &HashSet<EntryId>) -> Result<Vec<EntryId>, Outage> {
-        let after = {
+    /// The pending entries up to `last` of which nothing is known yet. What is known there and is pending no more is forgotten,
+    /// unless all is looked for again since `begun`.
+    async fn unknown(
+        &self,
+        (last, begun): (EntryId, u64),
+        own: &HashSet<EntryId>,
+    ) -> Result<Vec<EntryId>, Outage> {
+        let mut after = {
             let known = self.known();
             known.up_to.max(known.oldest.previous())
         };
         let (mut unknown, mut pages) = (Vec::new(), self.inspector.pending_pages((after, last), PAGE, None));
         while let Some(page) = pages.next().await.map_err(outage)? {
-            let known = self.known();
-            let ids = page.into_iter().map(|pending| pending.id);
-            unknown.extend(ids.filter(|id| !own.contains(id) && !known.orders.contains_key(id)));
+            let Some(page_last) = page.last().map(|pending| pending.id) else { continue };
+            let ids: BTreeSet<EntryId> = page.into_iter().map(|pending| pending.id).collect();
+            let mut known = self.known();
+            if known.begun == begun {
+                known.keep_only(&ids, own, (after, page_last));
+            }
+            after = page_last;
+            unknown.extend(ids.into_iter().filter(|id| !own.contains(id) && !known.orders.contains_key(id)));
         }
         Ok(unknown)
     }
@@ -292,6 +353,7 @@ impl EarlierEntries {
         let (mut found, mut most) = (HashMap::new(), 1);
         let mut open: Vec<(OrderId, EntryId)> = last.iter().map(|(order, id)| (*order, *id)).collect();
         while !open.is_empty() {
+            let begun = self.known().begun;
             let asked = self.older(&open, own, most);
             let pending = asked.iter().map(|(_, id)| self.inspector.pending_entry(*id));
             let pending = try_join_all(pending).await.map_err(outage)?;
@@ -301,7 +363,10 @@ impl EarlierEntries {
                 match pending {
                     Some(pending) => _ = found.entry(order).or_insert(pending),
                     None => {
-                        known.remove(id);
+                        // It may have been made pending again since it was asked for.
+                        if known.begun == begun {
+                            known.remove(id);
+                        }
                         *settled.entry(order).or_default() += 1;
                     }
                 }
@@ -356,8 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_all_that_is_pending_is_forgotten_and_after_an_older_answer_all_are_looked_for_again()
-     {
+    fn what_is_older_than_all_that_is_pending_is_forgotten_and_in_a_group_made_again_all_are_looked_for() {
         let mut known = Known { up_to: id(50), ..Known::default() };
         for (entry, of) in [(10, 1), (30, 1), (20, 2)] {
             known.add(id(entry), order(of));
@@ -367,7 +431,7 @@ mod tests {
         assert_eq!(known.older_than(order(1), id(90)).collect::<Vec<_>>(), [id(30)]);
         known.remove(id(20));
         assert_eq!((known.entries.len(), known.orders.len()), (1, 1));
-        // The group was made again, or the answer of another lane comes late.
+        // The group was made again.
         known.take_oldest(id(5));
         assert_eq!((known.up_to, known.oldest, known.begun), (EntryId::MIN, id(5), 1));
         // Whoever has found this one is about to wait for it.
@@ -399,6 +463,39 @@ mod tests {
             assert_eq!((known.up_to, known.oldest, known.entries.len()), (EntryId::MIN, id(10), 2));
         }
         assert_eq!(known.begun, 2, "whoever has begun to look before does not say that all is known");
+    }
+
+    #[test]
+    fn an_answer_that_may_be_older_than_what_another_lane_has_found_is_asked_for_again() {
+        let mut known = Known::default();
+        known.take_oldest(id(40));
+        let asked = (known.begun, known.oldest);
+        assert!(
+            !known.is_late(id(50), asked) && !known.is_late(id(10), asked),
+            "nothing was heard meanwhile"
+        );
+        known.take_oldest(id(45));
+        assert!(known.is_late(id(40), asked), "40 was settled meanwhile");
+        assert!(!known.is_late(id(50), asked), "all before 50 were settled");
+        known.take_made_pending(Some("7.1".to_owned()));
+        known.take_oldest(id(10));
+        assert!(known.is_late(id(50), asked), "10 was made pending meanwhile");
+    }
+
+    #[test]
+    fn what_others_have_settled_is_forgotten_when_many_are_known() {
+        let mut known = Known { up_to: id(50), ..Known::default() };
+        for ms in 1..=MOST_KNOWN as u64 {
+            known.add(id(ms), order(1));
+        }
+        known.bound();
+        assert_eq!((known.up_to, known.begun), (id(50), 0));
+        known.add(id(1_000_000), order(2));
+        known.bound();
+        assert_eq!((known.up_to, known.begun, known.orders.len()), (EntryId::MIN, 1, MOST_KNOWN + 1));
+        known.keep_only(&BTreeSet::from([id(3), id(9)]), &HashSet::from([id(5)]), (EntryId::MIN, id(10)));
+        assert_eq!(known.older_than(order(1), id(12)).collect::<Vec<_>>(), [3, 5, 9, 11].map(id));
+        assert_eq!(known.orders.len(), MOST_KNOWN + 1 - 7);
     }
 
     #[test]
