@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
 use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
 use tidegate_orders::{
     AnnouncedEntries, DryRun, Gate, Keys, LOST_IN_MYSQL, Ledger, OrderCounters, OrderHandler, Predicted,
@@ -28,9 +27,8 @@ const HELD: &str = "somebody else holds its user's lock, its voucher's row or a 
 const LOST: &str =
     "MySQL lacks its order, or the end of an earlier one: `tidegate reconcile --repair` brings that back";
 
-const BEHIND: &str = "an older entry of its order is left";
-const UNREAD: &str = "no worker has read it, nor older entries that this replay leaves out: workers take them in their order, \
-                      or a replay from an earlier entry does";
+const BEHIND: &str = "an older entry of its order is still to be done: it is left, or the replay begins behind it and no worker \
+                      has read it";
 
 /// For so long, Redis keeps the key by which replicas are asked.
 const LEASE: Duration = Duration::from_secs(10);
@@ -54,8 +52,8 @@ pub(super) struct BatchRunner {
     replicas: Option<Replicas>,
     /// Entries of a file are settled nowhere.
     settles: bool,
-    /// The group has not read all entries before the first that may be run, when this was opened.
-    leaves_unread_out: bool,
+    /// Entries before this one are left out.
+    first: EntryId,
     /// Results of entries that are not pending are announced as well: they were announced when they were acknowledged.
     announces_all: bool,
     retry: (Duration, Duration),
@@ -125,19 +123,18 @@ impl BatchRunner {
             StreamInspector::new(pool.clone(), names.clone()),
         );
         let handler = handler.announcing(announcer);
-        let settles = request.source == ReplaySource::Stream;
         Ok(Self {
             handler,
             order_counters,
             ledger,
-            leaves_unread_out: settles && leaves_unread_out(&source.inspector, request.first).await?,
+            first: request.first.unwrap_or(EntryId::MIN),
             stream: Stream::new(pool.clone(), names),
             inspector: source.inspector.clone(),
             run: source.run.clone(),
             replicas: Replicas::open(settings, &keys).await?,
             pool,
             keys,
-            settles,
+            settles: request.source == ReplaySource::Stream,
             announces_all: request.announce,
             retry: (fleet.lock_retry, fleet.backoff_max),
             // A killed worker's locks have ended by then.
@@ -200,6 +197,10 @@ impl BatchRunner {
                     self.leave(entry, LOST, report);
                     false
                 }
+                Some(Outcome::SetAside(_)) if self.is_behind(entry, report) => {
+                    self.leave(entry, BEHIND, report);
+                    false
+                }
                 Some(Outcome::SetAside(_)) => true,
                 _ => in_hand.contains(&entry.id),
             });
@@ -227,29 +228,44 @@ impl BatchRunner {
         report.leave(entry.id, self.handler.order_of(entry), why);
     }
 
-    /// Why an event that was not recorded has to wait for an older entry that may not be pending: a worker may not have read it.
-    fn comes_too_early(
-        &self,
-        event: &Entry,
-        unread_from: EntryId,
-        report: &ReplayReport,
-    ) -> Option<&'static str> {
-        let is_behind = self.handler.order_of(event).is_some_and(|order| report.has_left(order));
-        is_behind.then_some(BEHIND).or_else(|| (event.id >= unread_from).then_some(UNREAD))
+    /// Whether an older entry of its order is still to be done that may not be pending, for no worker may have read it.
+    fn is_behind(&self, event: &Entry, report: &ReplayReport) -> bool {
+        self.handler.order_of(event).is_some_and(|order| report.has_left(order))
+    }
+
+    /// Notes the orders of what is still to be done before the first entry of this replay and that no worker has read. Once.
+    async fn look_before_first(&self, report: &mut ReplayReport) -> Result<(), Outage> {
+        if !self.settles
+            || self.first == EntryId::MIN
+            || std::mem::replace(&mut report.has_looked_before, true)
+        {
+            return Ok(());
+        }
+        let mut after = self.inspector.last_delivered().await?.unwrap_or_default();
+        while after < self.first.previous() {
+            let range = (after, self.first.previous());
+            let page = self.inspector.page(&self.inspector.names().stream, range, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = last.id;
+            let predicted = self.handler.predict(&page, &mut DryRun::default()).await?;
+            let to_do = page.iter().zip(predicted);
+            let to_do = to_do.filter(|(_, it)| matches!(it, Predicted::Event | Predicted::Created));
+            report.orders_left.extend(to_do.filter_map(|(entry, _)| self.handler.order_of(entry)));
+        }
+        Ok(())
     }
 
     /// Those of `batch` whose orders were not given back, without events that come too early.
     async fn to_run(&self, batch: &[Entry], report: &mut ReplayReport) -> Result<ToRun, Outage> {
         let mut to_run = ToRun { entries: Vec::with_capacity(batch.len()), known: Before::default() };
         let predicted = self.handler.predict(batch, &mut DryRun::default()).await?;
-        let unread_from = match self.leaves_unread_out {
-            true => self.inspector.last_delivered().await?.unwrap_or_default().next(),
-            false => EntryId::MAX,
-        };
+        if predicted.iter().any(|predicted| matches!(predicted, Predicted::Event)) {
+            self.look_before_first(report).await?;
+        }
         for (entry, predicted) in batch.iter().zip(predicted) {
             match predicted {
-                Predicted::Event if let Some(why) = self.comes_too_early(entry, unread_from, report) => {
-                    self.leave(entry, why, report);
+                Predicted::Event if self.is_behind(entry, report) => {
+                    self.leave(entry, BEHIND, report);
                     continue;
                 }
                 Predicted::GivenBack => {
@@ -379,13 +395,4 @@ impl BatchRunner {
         }
         Ok(pending)
     }
-}
-
-/// Whether the group has not read all entries of the stream before this one.
-async fn leaves_unread_out(inspector: &StreamInspector, first: Option<EntryId>) -> anyhow::Result<bool> {
-    let Some(first) = first.filter(|first| *first > EntryId::MIN) else { return Ok(false) };
-    let delivered = inspector.last_delivered().await.context("Failed to read the group")?.unwrap_or_default();
-    let stream = &inspector.names().stream;
-    let unread = inspector.page(stream, (delivered, first.previous()), 1).await;
-    Ok(delivered < first.previous() && !unread.context("Failed to read the stream")?.is_empty())
 }

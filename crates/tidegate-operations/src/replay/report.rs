@@ -127,8 +127,12 @@ pub struct ReplayReport {
     is_sorted: bool,
     #[serde(skip)]
     first_left: Option<EntryId>,
+    /// Orders with an entry that is still to be done, and behind which events have to wait.
     #[serde(skip)]
-    orders_left: HashSet<OrderId>,
+    pub(super) orders_left: HashSet<OrderId>,
+    /// Whether entries before the first one were looked at.
+    #[serde(skip)]
+    pub(super) has_looked_before: bool,
     /// This one and all after it are still to be run.
     #[serde(skip)]
     next: EntryId,
@@ -147,6 +151,7 @@ impl ReplayReport {
             is_sorted: plan.is_sorted,
             first_left: None,
             orders_left: HashSet::new(),
+            has_looked_before: false,
             next: plan.request.first.unwrap_or_default(),
         }
     }
@@ -165,7 +170,7 @@ impl ReplayReport {
         self.next = next;
     }
 
-    /// Whether an entry of this order is left.
+    /// Whether events of this order have to wait for one of its entries.
     pub(super) fn has_left(&self, order: OrderId) -> bool {
         self.orders_left.contains(&order)
     }
