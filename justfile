@@ -114,7 +114,7 @@ clusters *args: servers
     cargo test {{ everything }} --test clusters {{ args }} -- --ignored --test-threads 1
     cargo test {{ everything }} --test pipeline clusters::{{ args }} -- --ignored --test-threads 1
 
-# Of `just clusters`, two minutes
+# Of `just clusters`, three minutes
 [private]
 clusters-sample: servers
     {{ scripts }}/fetch-matrix.sh

@@ -1,5 +1,6 @@
 //! The gate decides in Redis who gets an order: by `lua/admit.lua`, by `lua/admit_many.lua` for callers who come at the same
-//! time, or by `lua/admit_by_key.lua` for those who choose a key. What is not sold comes back by `lua/release.lua` and `lua/release_many.lua`.
+//! time, or by `lua/admit_by_key.lua` for those who choose a key. What is not sold comes back by `lua/release.lua` and
+//! `lua/release_many.lua`.
 //!
 //! Every call may be repeated after a reply was lost. The order id decides, and the second answer says so
 //! ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::GivenBackBefore`]).
@@ -43,7 +44,7 @@ use bytes::Bytes;
 use fred::{
     clients::Pool,
     error::{Error, ErrorKind},
-    interfaces::{HashesInterface, SetsInterface},
+    interfaces::HashesInterface,
     types::{Key, Value},
 };
 use futures_util::future::try_join_all;
@@ -310,15 +311,6 @@ pub struct Gate {
     sold_out: Option<Arc<SoldOut>>,
     delist: Script,
     remove_delisted: Script,
-}
-
-/// Whether this user has an order of the voucher, as far as Redis knows. Reads only.
-///
-/// # Errors
-/// When Redis does not say; the error names the key.
-pub async fn is_buyer(pool: &Pool, keys: &Keys, voucher: VoucherId, user: UserId) -> Result<bool, Error> {
-    let key = keys.buyers(voucher);
-    pool.sismember(&key, user.to_string()).await.map_err(|error| naming(&key, error))
 }
 
 impl Gate {

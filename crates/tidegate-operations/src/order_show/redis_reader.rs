@@ -3,7 +3,7 @@
 use fred::{
     clients::Pool,
     error::Error,
-    interfaces::{HashesInterface, KeysInterface},
+    interfaces::{HashesInterface, KeysInterface, SetsInterface},
     types::Key,
 };
 use futures_util::future::try_join_all;
@@ -11,7 +11,6 @@ use serde::Serialize;
 use tidegate_stream::{Entry, EntryId, Letter, PageSize, StreamError, StreamInspector, is_offered};
 
 use tidegate_orders::{
-    gate::is_buyer,
     journal::JournalEntry,
     keys::{Keys, naming, process_of},
     order::{OrderId, UserId, VoucherId},
@@ -220,7 +219,9 @@ impl RedisOrders<'_> {
         let mut found = Vec::new();
         for vouchers in vouchers.chunks(AT_ONCE) {
             let asked = vouchers.iter().map(|voucher| async {
-                let is_buyer = is_buyer(self.pool, self.keys, *voucher, user).await?;
+                let key = self.keys.buyers(*voucher);
+                let is_buyer = self.pool.sismember(&key, user.to_string()).await;
+                let is_buyer: bool = is_buyer.map_err(|error| naming(&key, error))?;
                 Ok::<_, Error>(is_buyer.then_some(*voucher))
             });
             found.extend(try_join_all(asked).await?.into_iter().flatten());

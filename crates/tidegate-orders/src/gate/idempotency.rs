@@ -1,7 +1,7 @@
 //! Keys that callers choose themselves, so that a request which is sent again asks for the same order: `lua/admit_by_key.lua`
 //! ([the HTTP header](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/)).
 
-use std::{fmt::Write, time::Duration};
+use std::{fmt::Write, sync::LazyLock, time::Duration};
 
 use fred::{
     clients::Pool,
@@ -20,21 +20,15 @@ pub const KEY_KEPT: Duration = Duration::from_secs(24 * 3600);
 const DIGEST_BYTES: usize = 16;
 const MOST_BYTES: usize = 128;
 
-const ADMIT: &str = include_str!("../../../../lua/admit.lua");
-const ADMIT_LIMITED: &str = include_str!("../../../../lua/admit_limited.lua");
-/// The script above it becomes a function.
-const ADMIT_BY_KEY: &str = concat!(
-    "local function decide()\n",
-    include_str!("../../../../lua/admit.lua"),
-    "\nend\n",
-    include_str!("../../../../lua/admit_by_key.lua")
-);
-const ADMIT_LIMITED_BY_KEY: &str = concat!(
-    "local function decide()\n",
-    include_str!("../../../../lua/admit_limited.lua"),
-    "\nend\n",
-    include_str!("../../../../lua/admit_by_key.lua")
-);
+pub(super) const ADMIT: &str = include_str!("../../../../lua/admit.lua");
+pub(super) const ADMIT_LIMITED: &str = include_str!("../../../../lua/admit_limited.lua");
+static ADMIT_BY_KEY: LazyLock<String> = LazyLock::new(|| by_key(ADMIT));
+static ADMIT_LIMITED_BY_KEY: LazyLock<String> = LazyLock::new(|| by_key(ADMIT_LIMITED));
+
+/// A script that admits becomes the function that `lua/admit_by_key.lua` calls.
+fn by_key(admit: &str) -> String {
+    format!("local function decide()\n{admit}\nend\n{}", include_str!("../../../../lua/admit_by_key.lua"))
+}
 
 /// A key that a caller chose: 1 to 128 visible characters of ASCII. It is the caller's own: another user's, or of another voucher, is
 /// another key.
@@ -90,13 +84,13 @@ pub(super) struct AdmitScript {
 
 impl AdmitScript {
     pub(super) fn admit() -> Self {
-        Self { plain: Script::new("admit", ADMIT), by_key: Script::new("admit_by_key", ADMIT_BY_KEY) }
+        Self { plain: Script::new("admit", ADMIT), by_key: Script::new("admit_by_key", &ADMIT_BY_KEY) }
     }
 
     pub(super) fn admit_limited() -> Self {
         Self {
             plain: Script::new("admit_limited", ADMIT_LIMITED),
-            by_key: Script::new("admit_by_key", ADMIT_LIMITED_BY_KEY),
+            by_key: Script::new("admit_by_key", &ADMIT_LIMITED_BY_KEY),
         }
     }
 

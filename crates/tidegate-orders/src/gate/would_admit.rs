@@ -5,7 +5,8 @@ use std::sync::{Arc, LazyLock};
 use tidegate_stream::Script;
 
 use super::{
-    Admission, AdmitReply, Gate, GateError, batched_admission::BatchedAdmission, limited::LimitedCalls,
+    Admission, AdmitReply, Gate, GateError, batched_admission::BatchedAdmission, idempotency,
+    limited::LimitedCalls,
 };
 
 /// The line of both scripts that writes first. All checks come before it, but the one that it is itself.
@@ -13,12 +14,12 @@ const FIRST_WRITE: &str = "\nlocal marked = redis.pcall('SADD', KEYS[2], user)";
 
 static ADMIT: LazyLock<String> = LazyLock::new(|| {
     let is_buyer = "if call('SISMEMBER', KEYS[2], user) == 1 then return refuse(2) end";
-    asking(include_str!("../../../../lua/admit.lua"), is_buyer)
+    asking(idempotency::ADMIT, is_buyer)
 });
 
 static ADMIT_LIMITED: LazyLock<String> = LazyLock::new(|| {
     let is_buyer = "if not has_slots and call('SISMEMBER', KEYS[2], user) == 1 then return refuse(2) end";
-    asking(include_str!("../../../../lua/admit_limited.lua"), is_buyer)
+    asking(idempotency::ADMIT_LIMITED, is_buyer)
 });
 
 /// A script that makes the checks of `admit`, and then says what its first write would have found.

@@ -60,7 +60,7 @@ pub(super) struct EarlierEntries {
 struct Known {
     /// All pending entries up to here are known, or were settled since they were looked for.
     up_to: EntryId,
-    /// The oldest pending entry when it was last asked for. It only grows, unless the group was made again, or an answer comes late.
+    /// The oldest pending entry when it was last asked for. It only grows, unless the group was made again.
     oldest: EntryId,
     /// When entries were last made pending again: there may be unknown ones among the oldest, whatever was known before.
     made_pending: Option<String>,

@@ -28,12 +28,12 @@ pub(super) async fn another_member(connection: &mut MySqlConnection) -> Result<O
     Ok(first.filter(|(_, is_this_one)| *is_this_one == 0).map(|(member, _)| member))
 }
 
-/// For how long a node has the turn: longer than a statement of a migration waits for a table. As in [`TAKE_TURN`].
+/// For how long a node has the turn: longer than a statement of a migration waits for a table.
 pub(super) const TURN: Duration = Duration::from_secs(40);
 
 /// A row of the probe's table that nothing else uses. At first nobody has the turn.
 const ADD_TURN: &str = "INSERT IGNORE INTO tidegate_probe (id, at) VALUES (2, '2000-01-01 12:00:00')";
-const TAKE_TURN: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP(3) WHERE id = 2 AND at < CURRENT_TIMESTAMP(3) - INTERVAL 40 SECOND";
+const TAKE_TURN: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP(3) WHERE id = 2 AND at < CURRENT_TIMESTAMP(3) - INTERVAL ? SECOND";
 const GIVE_TURN_BACK: &str = "UPDATE tidegate_probe SET at = '2000-01-01 12:00:00' WHERE id = 2";
 
 /// Whether a view must be made by one node at a time. Two that make one at once stop for ever on MariaDB's Galera (seen on
@@ -57,7 +57,7 @@ pub(super) async fn give_turn_back(connection: &mut MySqlConnection) {
 pub(super) async fn take_turn(connection: &mut MySqlConnection) -> Result<bool, MigrateError> {
     let taken = async {
         sqlx::raw_sql(ADD_TURN).execute(&mut *connection).await?;
-        sqlx::raw_sql(TAKE_TURN).execute(&mut *connection).await
+        sqlx::query(TAKE_TURN).bind(TURN.as_secs()).execute(&mut *connection).await
     };
     match taken.await {
         Ok(done) => Ok(done.rows_affected() == 1),
