@@ -5,6 +5,7 @@ mod books;
 mod ceiling;
 mod charts;
 mod compare;
+mod contender;
 mod cost;
 mod drain;
 mod existing;
@@ -30,13 +31,18 @@ mod tutorial;
 mod workers;
 mod writers;
 
-use std::{fs, path::PathBuf, time::Instant};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use tidegate_lab::MysqlFlavour;
 
+use contender::Contender;
 pub use gate::BareHandler;
 use machine::Machine;
 use results::{Results, SCHEMA, ServerResults};
@@ -54,8 +60,8 @@ pub struct Bench {
     /// What to do
     #[arg(value_enum, default_value_t = What::Full)]
     what: What,
-    /// For `compare`: two JSON files
-    files: Vec<PathBuf>,
+    /// For `compare`: two JSON files; or two commits, or files of programs, which are then measured in turn
+    pair: Vec<String>,
     /// Where the results go [default: docs/benchmarks for a full run with everything, else target/benchmarks]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -88,7 +94,7 @@ enum What {
     Cost,
     /// What partitions cost and bring, on Redis Clusters: about five minutes
     Scale,
-    /// Ratios of two runs
+    /// Ratios of two runs, or of two commits: these are built, and measured for about five minutes
     Compare,
 }
 
@@ -139,10 +145,7 @@ impl Bench {
     /// Runs it.
     pub fn run(self) -> Result<()> {
         match self.what {
-            What::Compare => {
-                let [a, b] = self.files.as_slice() else { bail!("Name two files: compare A.json B.json") };
-                compare::print(a, b)
-            }
+            What::Compare => self.compare(),
             What::Scale => {
                 let program = self.tidegate.clone().map_or_else(crate::demo::beside_this_program, Ok)?;
                 let folder = self.out.clone().unwrap_or_else(|| "docs/benchmarks".into());
@@ -154,8 +157,25 @@ impl Bench {
         }
     }
 
+    fn compare(&self) -> Result<()> {
+        let [a, b] = self.pair.as_slice() else {
+            bail!("Name two files, or two commits: compare A.json B.json, compare HEAD~1 HEAD")
+        };
+        let is_json = |name: &str| Path::new(name).extension().is_some_and(|extension| extension == "json");
+        if is_json(a) || is_json(b) {
+            return compare::files(a.as_ref(), b.as_ref());
+        }
+        let pair = [Contender::find(a)?, Contender::find(b)?];
+        let sizes = Sizes::compare(self.scale);
+        let runtime = tokio::runtime::Runtime::new()?;
+        for flavour in self.servers().0 {
+            runtime.block_on(compare::programs(flavour, pair.clone(), &sizes))?;
+        }
+        Ok(())
+    }
+
     async fn measure(self) -> Result<()> {
-        ensure!(self.files.is_empty(), "Only `compare` takes files");
+        ensure!(self.pair.is_empty(), "Only `compare` takes two of something");
         let program = self.tidegate.clone().map_or_else(crate::demo::beside_this_program, Ok)?;
         let (began, started, machine) = (Instant::now(), Timestamp::now(), Machine::look());
         println!(

@@ -105,3 +105,19 @@ fn a_tiny_run_has_every_section_and_can_be_compared() {
         "{compared}"
     );
 }
+
+#[test]
+fn two_programs_are_measured_in_turn() {
+    let program = tidegate();
+    let program = program.to_str().unwrap();
+    let compared = bench(&["compare", program, program, "--scale=0.002", "--mysql=mariadb"]);
+    for figure in
+        ["cost: an order, rate", "cost: an order, all processes", "admission, its bare script", "refusal"]
+    {
+        assert!(compared.contains(figure), "no {figure} in {compared}");
+    }
+    let nothing = ["bench", "compare", "no-such-commit", program];
+    let refused = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(nothing).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("neither a file nor a commit"), "{said}");
+}

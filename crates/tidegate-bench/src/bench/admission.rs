@@ -35,14 +35,15 @@ pub(super) const KEYS: [&str; 5] =
     ["seckill:stock:1", "seckill:order:1", "seckill:voucher:1", "seckill:journal:1", STREAM];
 
 #[derive(Clone, Copy, Debug)]
-enum Way {
+pub enum Way<'a> {
     Gate,
-    BareScript,
+    /// The text of `admit.lua`, of whatever commit.
+    BareScript(&'a str),
     TutorialScript,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sale {
+pub enum Sale {
     Open,
     SoldOut,
 }
@@ -50,7 +51,7 @@ enum Sale {
 /// `rounds` times in turn: each way, while there is stock and when there is none.
 pub async fn measure(site: &mut Site, calls: usize, rounds: usize) -> Result<AdmissionResults> {
     let mut found = [const { Vec::new() }; 6];
-    let ways = [Way::Gate, Way::BareScript, Way::TutorialScript];
+    let ways = [Way::Gate, Way::BareScript(ADMIT), Way::TutorialScript];
     for _ in 0..rounds {
         for (at, (sale, way)) in [Sale::Open, Sale::SoldOut]
             .into_iter()
@@ -71,13 +72,13 @@ pub async fn measure(site: &mut Site, calls: usize, rounds: usize) -> Result<Adm
     })
 }
 
-fn conclude(found: Vec<(f64, f64)>) -> Calls {
+pub fn conclude(found: Vec<(f64, f64)>) -> Calls {
     let (per_s, redis_cpu_us) = found.into_iter().unzip();
     Calls { per_s: Rate::of(per_s), redis_cpu_us: Rate::of(redis_cpu_us) }
 }
 
 /// Calls a second, and Redis' CPU of a call in microseconds.
-async fn once(site: &mut Site, way: Way, sale: Sale, calls: usize) -> Result<(f64, f64)> {
+pub async fn once(site: &mut Site, way: Way<'_>, sale: Sale, calls: usize) -> Result<(f64, f64)> {
     let gate = open_sale(site).await?;
     if sale == Sale::SoldOut {
         site.redis.call(&["SET", KEYS[0], "0"]).await?;
@@ -111,10 +112,10 @@ pub(super) async fn open_sale(site: &mut Site) -> Result<Gate> {
     Ok(gate)
 }
 
-async fn call_all(site: &Site, gate: &Gate, way: Way, sale: Sale, orders: &Orders) -> Result<Duration> {
+async fn call_all(site: &Site, gate: &Gate, way: Way<'_>, sale: Sale, orders: &Orders) -> Result<Duration> {
     match way {
         Way::Gate => through_gate(gate, sale, orders).await,
-        Way::BareScript => pipelined(site, ADMIT, is_wanted(sale), orders, queue_admit).await,
+        Way::BareScript(lua) => pipelined(site, lua, is_wanted(sale), orders, queue_admit).await,
         Way::TutorialScript => pipelined(site, TUTORIAL, is_wanted(sale), orders, queue_tutorial).await,
     }
 }

@@ -4,7 +4,7 @@
 //! reconcile` compares the two. Beside a sale, orders come through the real script, so that their notes are in the journal.
 
 use std::{
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     time::{Duration, Instant},
 };
 
@@ -100,18 +100,11 @@ async fn prepare(site: &mut Site, orders: usize) -> Result<()> {
     Ok(session.close().await?)
 }
 
-fn command(site: &Site, args: &[&str]) -> Command {
-    let mut command = Command::new(&site.program);
-    command.args(args).env("TIDEGATE_REDIS_URL", site.redis_server.url());
-    command.env("TIDEGATE_MYSQL_URL", site.url(Tables::Fresh)).stdin(Stdio::null());
-    command
-}
-
 /// Runs a command that must find nothing wrong: how long it took, in seconds, and the most memory it held, in KiB.
 async fn run(site: &Site, args: &[&str]) -> Result<(f64, u64)> {
     let output = tempfile::tempfile()?;
     let began = Instant::now();
-    let mut child = command(site, args).stdout(output.try_clone()?).stderr(output.try_clone()?).spawn()?;
+    let mut child = site.command(args).stdout(output.try_clone()?).stderr(output.try_clone()?).spawn()?;
     let mut peak_kib = 0;
     let status = loop {
         peak_kib = peak_kib.max(proc::peak_kib(child.id()));
@@ -221,7 +214,7 @@ struct Typed(Child);
 
 impl Typed {
     fn start(site: &Site) -> Result<Self> {
-        let mut command = command(site, &["reconcile"]);
+        let mut command = site.command(&["reconcile"]);
         Ok(Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
     }
 }

@@ -1,23 +1,35 @@
-//! Two runs beside each other.
+//! Two runs beside each other, of files or made now in turn.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
+use tidegate_lab::MysqlFlavour;
 
 use super::{
-    headlines::{self, show},
+    admission::{self, Sale, Way},
+    contender::Contender,
+    cost,
+    headlines::{self, Headline, show},
     results::{Results, SCHEMA},
+    site::Site,
+    sizes::Sizes,
+    writers::tell,
 };
 
-/// Prints every figure that both have, and the ratio of B to A.
-pub fn print(a: &Path, b: &Path) -> Result<()> {
+/// Prints what two runs found that are in files.
+pub fn files(a: &Path, b: &Path) -> Result<()> {
     let (a, b) = (read(a)?, read(b)?);
     for warning in differences(&a, &b) {
         println!("NOTE: {warning}");
     }
-    let (lines, others) = (headlines::of(&a), headlines::of(&b));
+    print(&headlines::of(&a), &headlines::of(&b));
+    Ok(())
+}
+
+/// Prints every figure that both have, and the ratio of B to A.
+fn print(lines: &[Headline], others: &[Headline]) {
     println!("{:<86} {:>12} {:>12} {:>7}", "", "A", "B", "B/A");
-    for line in &lines {
+    for line in lines {
         let Some(other) = others.iter().find(|other| other.name == line.name) else { continue };
         let ratio =
             if line.value == 0.0 { "-".to_owned() } else { format!("{:.2}", other.value / line.value) };
@@ -29,7 +41,63 @@ pub fn print(a: &Path, b: &Path) -> Result<()> {
             line.unit
         );
     }
+}
+
+/// Two programs, each on servers of its own, in turn.
+///
+/// Each has the tables of its own migrations, so it may be of any age. Its workers drain, and its script admits; the gate is this
+/// program's own, and left out.
+pub async fn programs(flavour: MysqlFlavour, pair: [Contender; 2], sizes: &Sizes) -> Result<()> {
+    let mut sides = Vec::new();
+    for contender in pair {
+        sides.push(Side::open(flavour, contender).await?);
+    }
+    for round in 1..=sizes.rounds {
+        tell(&format!("round {round} of {}", sizes.rounds));
+        for side in &mut sides {
+            side.measure(sizes).await?;
+        }
+        // Who comes first has the machine as the other left it.
+        sides.reverse();
+    }
+    if sizes.rounds % 2 == 1 {
+        sides.reverse();
+    }
+    let lines: Vec<_> = sides.into_iter().map(|side| side.conclude(sizes)).collect();
+    print(&lines[0], &lines[1]);
     Ok(())
+}
+
+/// One of two programs, and what was found of it.
+struct Side {
+    contender: Contender,
+    site: Site,
+    costs: Vec<cost::Round>,
+    admissions: Vec<(f64, f64)>,
+    refusals: Vec<(f64, f64)>,
+}
+
+impl Side {
+    async fn open(flavour: MysqlFlavour, contender: Contender) -> Result<Self> {
+        let site = Site::open(flavour, contender.program.clone()).await?;
+        Ok(Self { contender, site, costs: Vec::new(), admissions: Vec::new(), refusals: Vec::new() })
+    }
+
+    async fn measure(&mut self, sizes: &Sizes) -> Result<()> {
+        self.costs.push(cost::round(&mut self.site, sizes.cost).await?);
+        let way = Way::BareScript(&self.contender.admit);
+        self.admissions.push(admission::once(&mut self.site, way, Sale::Open, sizes.calls).await?);
+        self.refusals.push(admission::once(&mut self.site, way, Sale::SoldOut, sizes.calls).await?);
+        Ok(())
+    }
+
+    fn conclude(self, sizes: &Sizes) -> Vec<Headline> {
+        headlines::of_program(
+            &cost::conclude(sizes.cost, &self.costs),
+            &admission::conclude(self.admissions),
+            &admission::conclude(self.refusals),
+        )
+    }
 }
 
 fn read(file: &Path) -> Result<Results> {

@@ -23,25 +23,41 @@ use super::{
 
 const ROWS: usize = 1_000;
 
-/// Bare inserts and drains in turn. Redis writes its file to the disk with every command meanwhile.
+/// Bare inserts and a drain, one after the other: of each, orders a second and the cost of one.
+pub struct Round {
+    bare: (f64, Cost),
+    ours: (f64, Cost),
+}
+
+/// So many rounds.
 pub async fn measure(site: &mut Site, orders: usize, rounds: usize) -> Result<CostResults> {
+    let mut found = Vec::new();
+    for number in 1..=rounds {
+        tell(&format!("cost: round {number} of {rounds}"));
+        found.push(round(site, orders).await?);
+    }
+    Ok(conclude(orders, &found))
+}
+
+/// Redis writes its file to the disk with every command meanwhile.
+pub async fn round(site: &mut Site, orders: usize) -> Result<Round> {
     let usual = site.redis.call(&["CONFIG", "GET", "appendfsync"]).await?;
     site.redis.call(&["CONFIG", "SET", "appendfsync", "always"]).await?;
-    let (mut bare, mut ours) = (Vec::new(), Vec::new());
-    for round in 1..=rounds {
-        tell(&format!("cost: round {round} of {rounds}"));
-        bare.push(bare_inserts(site, orders).await?);
-        let plan = Plan { shape: Shape::DEFAULT, vouchers: 1, tables: Tables::Fresh, orders };
-        let run = drain::measure(site, plan).await?;
-        ours.push((run.orders_per_s, run.cost));
-    }
+    let bare = bare_inserts(site, orders).await?;
+    let plan = Plan { shape: Shape::DEFAULT, vouchers: 1, tables: Tables::Fresh, orders };
+    let run = drain::measure(site, plan).await?;
     let usual = usual.field("appendfsync").map_or("everysec", |usual| usual.text());
     site.redis.call(&["CONFIG", "SET", "appendfsync", usual]).await?;
-    let multiples =
-        ours.iter().zip(&bare).map(|((_, ours), (_, bare))| ours.all_cpu_us() / bare.mysql_cpu_us);
+    Ok(Round { bare, ours: (run.orders_per_s, run.cost) })
+}
+
+pub fn conclude(orders: usize, rounds: &[Round]) -> CostResults {
+    let multiples = rounds.iter().map(|round| round.ours.1.all_cpu_us() / round.bare.1.mysql_cpu_us);
     // Too few orders for the kernel's clock say nothing.
     let multiple = Rate::of(multiples.filter(|multiple| multiple.is_finite()).collect());
-    Ok(CostResults { orders, bare_insert: CostOf::of(&bare), ours: CostOf::of(&ours), multiple })
+    let bare: Vec<_> = rounds.iter().map(|round| round.bare.clone()).collect();
+    let ours: Vec<_> = rounds.iter().map(|round| round.ours.clone()).collect();
+    CostResults { orders, bare_insert: CostOf::of(&bare), ours: CostOf::of(&ours), multiple }
 }
 
 /// One connection, 1000 rows a statement, each statement a transaction, in the order of ids. Rows a second, and the cost

@@ -1,8 +1,8 @@
 //! The figures of a run as one flat list: for the terminal, and for comparing two runs.
 
 use super::results::{
-    Admission, Drain, Latency, Results, ServerResults, books::Books, cost::CostResults, gate::GateResults,
-    trouble::Trouble,
+    Admission, Calls, Drain, Latency, Results, ServerResults, books::Books, cost::CostResults,
+    gate::GateResults, trouble::Trouble,
 };
 
 /// One figure.
@@ -77,6 +77,18 @@ fn writers(server: &ServerResults, put: Put) {
     }
 }
 
+/// Of one program of two: what an order costs, then its script.
+pub fn of_program(cost: &CostResults, admission: &Calls, refusal: &Calls) -> Vec<Headline> {
+    let mut lines = Vec::new();
+    let mut put = |name: &str, value: f64, unit: &'static str| {
+        lines.push(Headline { name: name.to_owned(), value, unit });
+    };
+    of_cost(cost, &mut put);
+    of_calls("admission, its bare script", admission, &mut put);
+    of_calls("refusal, its bare script", refusal, &mut put);
+    lines
+}
+
 fn of_admission(what: &str, found: &Admission, put: Put) {
     let ways = [
         ("the gate", &found.gate),
@@ -84,9 +96,13 @@ fn of_admission(what: &str, found: &Admission, put: Put) {
         ("the tutorial's bare script", &found.tutorial_script),
     ];
     for (way, calls) in ways {
-        put(&format!("{what}, {way}"), calls.per_s.median, "calls/s");
-        put(&format!("{what}, {way}, costs Redis"), calls.redis_cpu_us.median, "µs CPU");
+        of_calls(&format!("{what}, {way}"), calls, put);
     }
+}
+
+fn of_calls(name: &str, calls: &Calls, put: Put) {
+    put(name, calls.per_s.median, "calls/s");
+    put(&format!("{name}, costs Redis"), calls.redis_cpu_us.median, "µs CPU");
 }
 
 fn of_gate(found: &GateResults, put: Put) {
@@ -124,11 +140,14 @@ fn of_latency(latency: &Latency, put: Put) {
 
 fn of_cost(cost: &CostResults, put: Put) {
     for (who, of) in [("a bare insert", &cost.bare_insert), ("an order", &cost.ours)] {
+        put(&format!("cost: {who}, rate"), of.orders_per_s.median, "orders/s");
         put(&format!("cost: {who}, MySQL"), of.mysql_cpu_us.median, "µs CPU");
+        put(&format!("cost: {who}, Redis"), of.redis_cpu_us.median, "µs CPU");
+        put(&format!("cost: {who}, its client"), of.worker_cpu_us.median, "µs CPU");
         put(&format!("cost: {who}, all processes"), of.all_cpu_us.median, "µs CPU");
         put(&format!("cost: {who}, redo log"), of.redo_log_bytes.median, "bytes");
     }
-    put("cost: an order, all processes", cost.multiple.median, "bare inserts");
+    put("cost: an order, all processes, in bare inserts", cost.multiple.median, "bare inserts");
 }
 
 fn of_trouble(trouble: &Trouble, put: Put) {

@@ -1,9 +1,13 @@
 //! What is measured on: a Redis and a MySQL of our own, with the databases of all that is compared.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
-use anyhow::{Context, Result};
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, Row};
+use anyhow::{Context, Result, ensure};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
 use tidegate_lab::{MysqlFlavour, MysqlServer, RedisFlavour, RedisServer};
 use tokio::time::sleep;
 
@@ -60,7 +64,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts the servers and makes the tables.
+    /// Starts the servers and makes the tables; ours with the migrations of `program`, which may be an older one.
     pub async fn open(flavour: MysqlFlavour, program: PathBuf) -> Result<Self> {
         let redis_server = RedisServer::options().flavour(RedisFlavour::from_env()?).args(REDIS).start()?;
         let args = if flavour == MysqlFlavour::MariaDb { MARIADB } else { MYSQL };
@@ -86,10 +90,18 @@ impl Site {
         for sql in TUTORIAL_TABLES {
             sqlx::raw_sql(sql).execute(&mut tutorial).await?;
         }
-        let pool = MySqlPool::connect(self.url(Tables::Fresh)).await?;
-        tidegate_orders::schema::migrate(&pool).await?;
-        pool.close().await;
+        let migrated = self.command(&["migrate", "--yes"]).output()?;
+        let said = String::from_utf8_lossy(&migrated.stderr);
+        ensure!(migrated.status.success(), "`tidegate migrate` ended with {}: {said}", migrated.status);
         Ok(())
+    }
+
+    /// A command of the program, for the fresh tables.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(args).env("TIDEGATE_REDIS_URL", self.redis_server.url());
+        command.env("TIDEGATE_MYSQL_URL", self.url(Tables::Fresh)).stdin(Stdio::null());
+        command
     }
 
     pub fn url(&self, tables: Tables) -> &str {
@@ -113,7 +125,13 @@ impl Site {
         if tables == Tables::Fresh {
             for table in OURS {
                 let sql = format!("TRUNCATE TABLE {table}");
-                sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await?;
+                match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await {
+                    // An older program has fewer tables.
+                    Err(error) if is_missing_table(&error) => {}
+                    done => {
+                        done?;
+                    }
+                }
             }
         }
         let numbers: Vec<i64> = (1..=vouchers).collect();
@@ -176,4 +194,8 @@ impl Site {
             mysql_settings: settings.collect::<Result<_, sqlx::Error>>()?,
         })
     }
+}
+
+fn is_missing_table(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "42S02")
 }

@@ -119,8 +119,9 @@ impl Sizes {
 
     /// About twenty minutes.
     pub fn full(scale: f64) -> Self {
+        let rounds = rounds(3, scale);
         Self {
-            rounds: 3,
+            rounds,
             orders: scaled(300_000, scale),
             existing: scaled(3_000_000, scale) as u64,
             tutorial: Duration::from_secs_f64(2.0 * scale.clamp(0.1, 1.0)),
@@ -132,7 +133,7 @@ impl Sizes {
             shapes: Shapes::All,
             cost: scaled(300_000, scale),
             trouble: TroubleSizes {
-                rounds: 3,
+                rounds,
                 entries: scaled(60_000, scale),
                 growth: vec![
                     (scaled(300_000, scale), Growing::ThatCouldGrow),
@@ -147,7 +148,7 @@ impl Sizes {
             },
             books: BooksSizes {
                 orders: vec![scaled(1_000_000, scale), scaled(10_000_000, scale)],
-                rounds: 3,
+                rounds,
                 existing: scaled(2_000_000, scale),
                 // A comparison must outlast the orders beside it.
                 beside: if scale < 0.05 { 0 } else { scaled(300_000, scale) },
@@ -172,6 +173,16 @@ impl Sizes {
     pub fn cost(scale: f64) -> Self {
         Self { cost: scaled(900_000, scale), ..Self::full(scale) }
     }
+
+    /// Two programs in turn: about three minutes.
+    pub fn compare(scale: f64) -> Self {
+        Self { rounds: rounds(5, scale), calls: scaled(100_000, scale), ..Self::full(scale) }
+    }
+}
+
+/// One shows whether it runs at all.
+fn rounds(usual: usize, scale: f64) -> usize {
+    if scale < 0.05 { 1 } else { usual }
 }
 
 fn scaled(size: usize, scale: f64) -> usize {
