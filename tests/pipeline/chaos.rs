@@ -134,8 +134,6 @@ async fn run(seed: u64) {
     }
     people.known.add(Known::read(&fleet).await);
     operator::mend(&fleet, &lost, people.rng.random()).await;
-    // What was in flight is compared afterwards only.
-    all_is_done(&fleet).await;
     operator::mend_what_is_left(&fleet).await;
     all_is_done(&fleet).await;
     operator::agrees(&fleet).await;

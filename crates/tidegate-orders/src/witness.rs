@@ -4,7 +4,7 @@
 //! orders that were settled, and ends of orders that were given back. Until a repair brings these back, a payment would be due
 //! back although its order exists, and an order would be refused for one that has ended.
 //!
-//! It says the same as a comparison, so that a repair ends every wait: only complete journals count, and a dead letter is not lost
+//! It says the same as a comparison, so that repairs end every wait: only complete journals count, and a dead letter is not lost
 //! (`OrderStatus::Lost` and `DifferenceKind::ReleasedAndLive` in the comparison).
 
 use std::{
