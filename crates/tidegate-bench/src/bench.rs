@@ -94,7 +94,7 @@ enum What {
     Cost,
     /// What partitions cost and bring, on Redis Clusters: about five minutes
     Scale,
-    /// Ratios of two runs, or of two commits: these are built, and measured for about five minutes
+    /// Ratios of two runs, or of two commits, which are built and measured in turn: four minutes for each MySQL
     Compare,
 }
 
@@ -162,10 +162,15 @@ impl Bench {
             bail!("Name two files, or two commits: compare A.json B.json, compare HEAD~1 HEAD")
         };
         let is_json = |name: &str| Path::new(name).extension().is_some_and(|extension| extension == "json");
-        if is_json(a) || is_json(b) {
+        if is_json(a) && is_json(b) {
             return compare::files(a.as_ref(), b.as_ref());
         }
-        let pair = [Contender::find(a)?, Contender::find(b)?];
+        ensure!(!is_json(a) && !is_json(b), "Name two JSON files, or none: {a}, {b}");
+        let machine = Machine::look();
+        if machine.is_busy() {
+            println!("NOTE: {}", machine.busy_note());
+        }
+        let pair = Contender::pair([a, b])?;
         let sizes = Sizes::compare(self.scale);
         let runtime = tokio::runtime::Runtime::new()?;
         for flavour in self.servers().0 {
@@ -175,7 +180,7 @@ impl Bench {
     }
 
     async fn measure(self) -> Result<()> {
-        ensure!(self.pair.is_empty(), "Only `compare` takes two of something");
+        ensure!(self.pair.is_empty(), "Only `compare` takes names behind it");
         let program = self.tidegate.clone().map_or_else(crate::demo::beside_this_program, Ok)?;
         let (began, started, machine) = (Instant::now(), Timestamp::now(), Machine::look());
         println!(
@@ -183,8 +188,7 @@ impl Bench {
             machine.cores, machine.cpu, machine.memory_mib, machine.kernel
         );
         if machine.is_busy() {
-            let percent = 100.0 * machine.busy_before;
-            println!("NOTE: others keep {percent:.0} % of the cores busy; figures will be too low");
+            println!("NOTE: {}", machine.busy_note());
         }
         let (flavours, left_out) = self.servers();
         let mut servers = Vec::new();

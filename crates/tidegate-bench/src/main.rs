@@ -3,6 +3,7 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod demo;
+mod program;
 
 use std::process::ExitCode;
 

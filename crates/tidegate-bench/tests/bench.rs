@@ -111,13 +111,17 @@ fn two_programs_are_measured_in_turn() {
     let program = tidegate();
     let program = program.to_str().unwrap();
     let compared = bench(&["compare", program, program, "--scale=0.002", "--mysql=mariadb"]);
-    for figure in
-        ["cost: an order, rate", "cost: an order, all processes", "admission, its bare script", "refusal"]
-    {
-        assert!(compared.contains(figure), "no {figure} in {compared}");
+    for said in ["cost: an order, rate", "cost: an order, the worker", "MariaDB", "A is ", "round by round"] {
+        assert!(compared.contains(said), "no {said} in {compared}");
     }
-    let nothing = ["bench", "compare", "no-such-commit", program];
-    let refused = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(nothing).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && said.contains("neither a file nor a commit"), "{said}");
+    assert!(!compared.contains("script"), "of a file, the script is not known: {compared}");
+    for (pair, why) in [
+        ([program, "no-such-commit"], "neither a file nor a commit"),
+        (["a.json", program], "two JSON files, or none"),
+    ] {
+        let compare = ["bench", "compare", pair[0], pair[1]];
+        let refused = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(compare).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(why), "{said}");
+    }
 }

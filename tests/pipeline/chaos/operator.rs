@@ -30,21 +30,25 @@ pub async fn mend(fleet: &Fleet<'_>, losses: &[Loss], rebuilds: bool) {
     sqlx::query(unseen).execute(&fleet.pool).await.expect("MySQL answers");
 }
 
-/// Until both sides agree and nothing is in flight. An order may wait for what only the next repair brings back (`lost_in_mysql`).
+/// Repairs until both sides agree and nothing is in flight. An order may wait for what only the next repair brings back
+/// (`lost_in_mysql`).
 pub async fn mend_what_is_left(fleet: &Fleet<'_>) {
-    let (began, mut repairs) = (Instant::now(), 0);
+    let (mut began, mut repairs) = (Instant::now(), 0);
     loop {
-        let is_settled = fleet.is_settled().await;
+        let is_settled = fleet.none_is_due().await && fleet.is_settled().await;
         let left = look(fleet).await;
         if left["clean"] == true {
             if is_settled {
                 return;
             }
-            assert!(began.elapsed() < 2 * DEADLINE, "something waits for ever");
+            if began.elapsed() >= 2 * DEADLINE {
+                let pending = fleet.run(&["pending", "list"]).await;
+                panic!("waits for ever: {}", String::from_utf8_lossy(&pending.stdout));
+            }
         } else {
             assert!(repairs < MOST_REPAIRS, "not mended: {left:#}");
             repair(fleet).await;
-            repairs += 1;
+            (began, repairs) = (Instant::now(), repairs + 1);
         }
     }
 }

@@ -104,7 +104,8 @@ async fn prepare(site: &mut Site, orders: usize) -> Result<()> {
 async fn run(site: &Site, args: &[&str]) -> Result<(f64, u64)> {
     let output = tempfile::tempfile()?;
     let began = Instant::now();
-    let mut child = site.command(args).stdout(output.try_clone()?).stderr(output.try_clone()?).spawn()?;
+    let mut child =
+        site.command(Tables::Fresh, args).stdout(output.try_clone()?).stderr(output.try_clone()?).spawn()?;
     let mut peak_kib = 0;
     let status = loop {
         peak_kib = peak_kib.max(proc::peak_kib(child.id()));
@@ -214,7 +215,7 @@ struct Typed(Child);
 
 impl Typed {
     fn start(site: &Site) -> Result<Self> {
-        let mut command = site.command(&["reconcile"]);
+        let mut command = site.command(Tables::Fresh, &["reconcile"]);
         Ok(Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
     }
 }

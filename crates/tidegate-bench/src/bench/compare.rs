@@ -43,29 +43,36 @@ fn print(lines: &[Headline], others: &[Headline]) {
     }
 }
 
-/// Two programs, each on servers of its own, in turn.
+/// Two programs, each on servers of its own, in turn, and what was found of them.
 ///
-/// Each has the tables of its own migrations, so it may be of any age. Its workers drain, and its script admits; the gate is this
-/// program's own, and left out.
+/// Each has the tables of its own migrations and its own defaults, so it may be an older one. The gate is this program's own, and
+/// left out.
 pub async fn programs(flavour: MysqlFlavour, pair: [Contender; 2], sizes: &Sizes) -> Result<()> {
-    let mut sides = Vec::new();
-    for contender in pair {
-        sides.push(Side::open(flavour, contender).await?);
-    }
-    for round in 1..=sizes.rounds {
-        tell(&format!("round {round} of {}", sizes.rounds));
-        for side in &mut sides {
-            side.measure(sizes).await?;
+    let [a, b] = pair;
+    let mut sides = [Side::open(flavour, a).await?, Side::open(flavour, b).await?];
+    for number in 0..sizes.rounds {
+        tell(&format!("round {} of {}", number + 1, sizes.rounds));
+        for at in turns(number) {
+            sides[at].measure(sizes).await?;
         }
-        // Who comes first has the machine as the other left it.
-        sides.reverse();
     }
-    if sizes.rounds % 2 == 1 {
-        sides.reverse();
-    }
-    let lines: Vec<_> = sides.into_iter().map(|side| side.conclude(sizes)).collect();
-    print(&lines[0], &lines[1]);
+    let server = sides[0].site.describe().await?;
+    println!("\n{} and {}", server.redis, server.mysql);
+    let [a, b] = &sides;
+    println!(
+        "A is {}, B is {}; a bare insert is the same for both, and shows how sure the ratios are",
+        a.contender.name, b.contender.name
+    );
+    print(&a.conclude(sizes), &b.conclude(sizes));
+    let ratios =
+        a.costs.iter().zip(&b.costs).map(|(a, b)| format!("{:.2}", b.orders_per_s() / a.orders_per_s()));
+    println!("B/A of the drain, round by round: {}", ratios.collect::<Vec<_>>().join(" "));
     Ok(())
+}
+
+/// Who is measured first, and then. They change places, as the first one finds the machine as the other left it.
+fn turns(round: usize) -> [usize; 2] {
+    if round.is_multiple_of(2) { [0, 1] } else { [1, 0] }
 }
 
 /// One of two programs, and what was found of it.
@@ -85,18 +92,21 @@ impl Side {
 
     async fn measure(&mut self, sizes: &Sizes) -> Result<()> {
         self.costs.push(cost::round(&mut self.site, sizes.cost).await?);
-        let way = Way::BareScript(&self.contender.admit);
-        self.admissions.push(admission::once(&mut self.site, way, Sale::Open, sizes.calls).await?);
-        self.refusals.push(admission::once(&mut self.site, way, Sale::SoldOut, sizes.calls).await?);
+        if let Some(script) = &self.contender.script {
+            let way = Way::BareScript(script);
+            self.admissions.push(admission::once(&mut self.site, way, Sale::Open, sizes.calls).await?);
+            self.refusals.push(admission::once(&mut self.site, way, Sale::SoldOut, sizes.calls).await?);
+        }
         Ok(())
     }
 
-    fn conclude(self, sizes: &Sizes) -> Vec<Headline> {
-        headlines::of_program(
-            &cost::conclude(sizes.cost, &self.costs),
-            &admission::conclude(self.admissions),
-            &admission::conclude(self.refusals),
-        )
+    fn conclude(&self, sizes: &Sizes) -> Vec<Headline> {
+        let script = self
+            .contender
+            .script
+            .as_ref()
+            .map(|_| [&self.admissions, &self.refusals].map(|found| admission::conclude(found.clone())));
+        headlines::of_program(&cost::conclude(sizes.cost, &self.costs), script)
     }
 }
 
@@ -133,4 +143,14 @@ fn differences(a: &Results, b: &Results) -> Vec<String> {
         }
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::turns;
+
+    #[test]
+    fn the_two_change_places_from_round_to_round() {
+        assert_eq!([0, 1, 2].map(turns), [[0, 1], [1, 0], [0, 1]]);
+    }
 }

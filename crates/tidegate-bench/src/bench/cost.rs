@@ -29,7 +29,7 @@ pub struct Round {
     ours: (f64, Cost),
 }
 
-/// So many rounds.
+/// Measures what an order costs, in so many rounds.
 pub async fn measure(site: &mut Site, orders: usize, rounds: usize) -> Result<CostResults> {
     let mut found = Vec::new();
     for number in 1..=rounds {
@@ -39,7 +39,7 @@ pub async fn measure(site: &mut Site, orders: usize, rounds: usize) -> Result<Co
     Ok(conclude(orders, &found))
 }
 
-/// Redis writes its file to the disk with every command meanwhile.
+/// Measures one round. Redis writes its file to the disk with every command meanwhile.
 pub async fn round(site: &mut Site, orders: usize) -> Result<Round> {
     let usual = site.redis.call(&["CONFIG", "GET", "appendfsync"]).await?;
     site.redis.call(&["CONFIG", "SET", "appendfsync", "always"]).await?;
@@ -49,6 +49,13 @@ pub async fn round(site: &mut Site, orders: usize) -> Result<Round> {
     let usual = usual.field("appendfsync").map_or("everysec", |usual| usual.text());
     site.redis.call(&["CONFIG", "SET", "appendfsync", usual]).await?;
     Ok(Round { bare, ours: (run.orders_per_s, run.cost) })
+}
+
+impl Round {
+    /// Orders a second of the drain.
+    pub fn orders_per_s(&self) -> f64 {
+        self.ours.0
+    }
 }
 
 pub fn conclude(orders: usize, rounds: &[Round]) -> CostResults {

@@ -1,7 +1,7 @@
 //! Orders of earlier times, loaded fast: millions of rows in seconds.
 
 use anyhow::Result;
-use sqlx::{AssertSqlSafe, MySqlConnection, MySqlPool};
+use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use super::{
     orders::{FIRST_ID, FIRST_NEW, SPREAD, USERS},
@@ -29,9 +29,7 @@ pub async fn load(site: &mut Site, count: u64) -> Result<()> {
     // The unique key is built last, from sorted rows, which is fast. Its pages are left as full as they would be had
     // the rows come one by one; full pages would make the next orders pay for splitting them all.
     sqlx::raw_sql("SET GLOBAL innodb_fill_factor = 70").execute(&mut session).await?;
-    let pool = MySqlPool::connect(site.url(Tables::Grown)).await?;
-    tidegate_orders::schema::migrate(&pool).await?;
-    pool.close().await;
+    site.migrate(Tables::Grown, &["migrate", "--yes"])?;
     sqlx::raw_sql("SET GLOBAL innodb_fill_factor = 100").execute(&mut session).await?;
     Ok(())
 }

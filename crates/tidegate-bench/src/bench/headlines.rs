@@ -77,15 +77,17 @@ fn writers(server: &ServerResults, put: Put) {
     }
 }
 
-/// Of one program of two: what an order costs, then its script.
-pub fn of_program(cost: &CostResults, admission: &Calls, refusal: &Calls) -> Vec<Headline> {
+/// Of one program of two: what an order costs, and what its script does where it is known.
+pub fn of_program(cost: &CostResults, script: Option<[Calls; 2]>) -> Vec<Headline> {
     let mut lines = Vec::new();
     let mut put = |name: &str, value: f64, unit: &'static str| {
         lines.push(Headline { name: name.to_owned(), value, unit });
     };
     of_cost(cost, &mut put);
-    of_calls("admission, its bare script", admission, &mut put);
-    of_calls("refusal, its bare script", refusal, &mut put);
+    if let Some([admission, refusal]) = &script {
+        of_calls("admission, its bare script", admission, &mut put);
+        of_calls("refusal, its bare script", refusal, &mut put);
+    }
     lines
 }
 
@@ -142,11 +144,11 @@ fn of_cost(cost: &CostResults, put: Put) {
     for (who, of) in [("a bare insert", &cost.bare_insert), ("an order", &cost.ours)] {
         put(&format!("cost: {who}, rate"), of.orders_per_s.median, "orders/s");
         put(&format!("cost: {who}, MySQL"), of.mysql_cpu_us.median, "µs CPU");
-        put(&format!("cost: {who}, Redis"), of.redis_cpu_us.median, "µs CPU");
-        put(&format!("cost: {who}, its client"), of.worker_cpu_us.median, "µs CPU");
         put(&format!("cost: {who}, all processes"), of.all_cpu_us.median, "µs CPU");
         put(&format!("cost: {who}, redo log"), of.redo_log_bytes.median, "bytes");
     }
+    put("cost: an order, Redis", cost.ours.redis_cpu_us.median, "µs CPU");
+    put("cost: an order, the worker", cost.ours.worker_cpu_us.median, "µs CPU");
     put("cost: an order, all processes, in bare inserts", cost.multiple.median, "bare inserts");
 }
 

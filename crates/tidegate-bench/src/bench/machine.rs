@@ -33,6 +33,12 @@ impl Machine {
         }
     }
 
+    /// What to say of that.
+    pub fn busy_note(&self) -> String {
+        let percent = 100.0 * self.busy_before;
+        format!("others keep {percent:.0} % of the cores busy; figures will be too low")
+    }
+
     /// Whether others were at work before the run.
     pub fn is_busy(&self) -> bool {
         self.busy_before > 0.15

@@ -233,7 +233,7 @@ fn keep(pid: u32, share: f64, is_over: &AtomicBool) {
 /// Measures it, and writes `scale.md` into `folder`.
 pub async fn measure(program: &Path, folder: &Path, scale: f64) -> Result<()> {
     let orders = ((192_000.0 * scale) as usize).max(2_048);
-    let rounds = if scale < 0.2 { 1 } else { 3 };
+    let rounds = super::sizes::rounds(3, scale);
     let machine = Machine::look();
     let spreads = [
         Spread { masters: None, partitions: 1 },

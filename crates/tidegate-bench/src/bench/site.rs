@@ -90,17 +90,23 @@ impl Site {
         for sql in TUTORIAL_TABLES {
             sqlx::raw_sql(sql).execute(&mut tutorial).await?;
         }
-        let migrated = self.command(&["migrate", "--yes"]).output()?;
+        self.migrate(Tables::Fresh, &["migrate"])
+    }
+
+    /// By the migrations of the program. `--yes` is for tables that hold something, and not known to the oldest programs.
+    pub fn migrate(&self, tables: Tables, words: &[&str]) -> Result<()> {
+        let program = || format!("Failed to start {}", self.program.display());
+        let migrated = self.command(tables, words).output().with_context(program)?;
         let said = String::from_utf8_lossy(&migrated.stderr);
         ensure!(migrated.status.success(), "`tidegate migrate` ended with {}: {said}", migrated.status);
         Ok(())
     }
 
-    /// A command of the program, for the fresh tables.
-    pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(args).env("TIDEGATE_REDIS_URL", self.redis_server.url());
-        command.env("TIDEGATE_MYSQL_URL", self.url(Tables::Fresh)).stdin(Stdio::null());
+    /// A command of the program, for these tables.
+    pub fn command(&self, tables: Tables, words: &[&str]) -> Command {
+        let mut command = crate::program::command(&self.program);
+        command.args(words).env("TIDEGATE_REDIS_URL", self.redis_server.url());
+        command.env("TIDEGATE_MYSQL_URL", self.url(tables)).stdin(Stdio::null());
         command
     }
 

@@ -174,14 +174,14 @@ impl Sizes {
         Self { cost: scaled(900_000, scale), ..Self::full(scale) }
     }
 
-    /// Two programs in turn: about three minutes.
+    /// Two programs in turn: about four minutes for each MySQL.
     pub fn compare(scale: f64) -> Self {
         Self { rounds: rounds(5, scale), calls: scaled(100_000, scale), ..Self::full(scale) }
     }
 }
 
-/// One shows whether it runs at all.
-fn rounds(usual: usize, scale: f64) -> usize {
+/// How many rounds a run of this share of the usual sizes has: one shows whether it runs at all.
+pub fn rounds(usual: usize, scale: f64) -> usize {
     if scale < 0.05 { 1 } else { usual }
 }
 

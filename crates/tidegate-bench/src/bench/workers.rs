@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     net::SocketAddr,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     time::{Duration, Instant},
 };
 
@@ -29,7 +29,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// What `config/default.toml` says.
+    /// What `config/default.toml` says. Nothing is set for it: an older program has its own defaults.
     pub const DEFAULT: Self = Self { processes: 1, lanes: 4, batch: 1000 };
 }
 
@@ -56,23 +56,19 @@ impl Workers {
         let mut workers = Self { children: Vec::new(), logs: TempDir::with_prefix("tidegate-bench-")? };
         for number in 0..shape.processes {
             let log = File::create(workers.log(number))?;
-            let mut command = Command::new(program);
-            for (name, _) in
-                std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIDEGATE_"))
-            {
-                command.env_remove(name);
-            }
-            command.env_remove("RUST_LOG");
-            command.arg("worker").envs([
+            let mut command = crate::program::command(program);
+            command.env_remove("RUST_LOG").arg("worker").envs([
                 ("TIDEGATE_REDIS_URL", redis),
                 ("TIDEGATE_MYSQL_URL", mysql[number % mysql.len()]),
                 ("TIDEGATE_WORKER_NAME", &format!("bench-{number}")),
-                ("TIDEGATE_WORKER_LANES", &shape.lanes.to_string()),
-                ("TIDEGATE_WORKER_BATCH", &shape.batch.to_string()),
                 ("TIDEGATE_LOG_FORMAT", "json"),
                 // Several of them run at once, beside whatever else runs here.
                 ("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0"),
             ]);
+            if (shape.lanes, shape.batch) != (Shape::DEFAULT.lanes, Shape::DEFAULT.batch) {
+                command.env("TIDEGATE_WORKER_LANES", shape.lanes.to_string());
+                command.env("TIDEGATE_WORKER_BATCH", shape.batch.to_string());
+            }
             command.envs(settings.iter().copied());
             let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
             workers.children.push(child.with_context(|| format!("Failed to start {}", program.display()))?);

@@ -167,12 +167,7 @@ impl Fleet {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        for (name, _) in
-            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIDEGATE_"))
-        {
-            command.env_remove(name);
-        }
+        let mut command = crate::program::command(&self.program);
         command.envs(self.settings.iter().map(|(name, value)| (name, value))).args(args);
         command
     }

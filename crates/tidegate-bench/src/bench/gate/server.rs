@@ -31,12 +31,7 @@ pub struct Server {
 impl Server {
     /// The gate with its default settings, but for these, by their variables. It has reached Redis.
     pub async fn gate(program: &Path, redis: &str, settings: &[(&str, &str)]) -> Result<Self> {
-        let mut command = Command::new(program);
-        for (name, _) in
-            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIDEGATE_"))
-        {
-            command.env_remove(name);
-        }
+        let mut command = crate::program::command(program);
         command.env_remove("RUST_LOG").arg("gate").envs([
             ("TIDEGATE_REDIS_URL", redis),
             ("TIDEGATE_GATE_LISTEN", "127.0.0.1:0"),
