@@ -10,6 +10,7 @@ mod cost;
 mod drain;
 mod existing;
 mod gate;
+mod git;
 mod headlines;
 mod latency;
 mod limits;

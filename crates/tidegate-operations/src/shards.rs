@@ -3,11 +3,10 @@
 //! not begin.
 
 use anyhow::Context;
-use sqlx::{AssertSqlSafe, MySqlPool, mysql::MySqlDatabaseError};
+use sqlx::{AssertSqlSafe, MySqlPool};
+use tidegate_orders::is_missing_table;
 
 use crate::{change::InvalidInput, settings::SystemSettings, within::in_time};
-
-const NO_SUCH_TABLE: u16 = 1146;
 
 /// The partitions that a database says it serves.
 #[derive(Debug, Default)]
@@ -65,13 +64,7 @@ where
     let query = sqlx::query_as(AssertSqlSafe(sql.to_owned())).persistent(false);
     let read = async { Ok(query.fetch_all(mysql).await) };
     match in_time("MySQL", settings.mysql.statement_timeout, read).await? {
-        Err(sqlx::Error::Database(error))
-            if error
-                .try_downcast_ref::<MySqlDatabaseError>()
-                .is_some_and(|it| it.number() == NO_SUCH_TABLE) =>
-        {
-            Ok(Vec::new())
-        }
+        Err(error) if is_missing_table(&error) => Ok(Vec::new()),
         read => read.with_context(|| {
             format!("Failed to read which partitions the shard at {} serves", settings.mysql.url)
         }),

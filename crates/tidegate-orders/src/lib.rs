@@ -52,7 +52,7 @@ pub use keys::{KeyTemplates, Keys};
 pub use ledger::{DryRun, Incoming, Ledger, Refusal, Verdict};
 pub use limited_log::LimitedLog;
 pub use limits::{LimitOwner, Subjects};
-pub use mysql_error::{is_deadlock, migration_hint};
+pub use mysql_error::{is_deadlock, is_missing_table, migration_hint};
 pub use order::{CampaignId, Order, OrderId, Quantity, Slot, UserId, Uses, VoucherId};
 pub use order_counters::OrderCounters;
 pub use order_id::OrderIdAllocator;

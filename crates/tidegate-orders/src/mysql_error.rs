@@ -93,6 +93,12 @@ pub(crate) fn is_unknown_database(error: &sqlx::Error) -> bool {
     number_of(error) == Some(UNKNOWN_DATABASE)
 }
 
+/// The server knows no table of this name.
+#[must_use]
+pub fn is_missing_table(error: &sqlx::Error) -> bool {
+    number_of(error) == Some(NO_SUCH_TABLE)
+}
+
 /// The schema is older than the program: a table or a column is missing.
 pub(crate) fn is_not_migrated(error: &sqlx::Error) -> bool {
     matches!(number_of(error), Some(NO_SUCH_TABLE | NO_SUCH_COLUMN))

@@ -61,7 +61,8 @@ pub async fn measure(site: &mut Site, calls: usize, rounds: usize) -> Result<Adm
             found[at].push(once(site, way, sale, calls).await?);
         }
     }
-    let [gate, bare, tutorial, gate_refuses, bare_refuses, tutorial_refuses] = found.map(conclude);
+    let [gate, bare, tutorial, gate_refuses, bare_refuses, tutorial_refuses] =
+        found.map(|runs| conclude(&runs));
     Ok(AdmissionResults {
         admitted: Admission { gate, bare_script: bare, tutorial_script: tutorial },
         sold_out: Admission {
@@ -72,8 +73,8 @@ pub async fn measure(site: &mut Site, calls: usize, rounds: usize) -> Result<Adm
     })
 }
 
-pub fn conclude(found: Vec<(f64, f64)>) -> Calls {
-    let (per_s, redis_cpu_us) = found.into_iter().unzip();
+pub fn conclude(found: &[(f64, f64)]) -> Calls {
+    let (per_s, redis_cpu_us) = found.iter().copied().unzip();
     Calls { per_s: Rate::of(per_s), redis_cpu_us: Rate::of(redis_cpu_us) }
 }
 

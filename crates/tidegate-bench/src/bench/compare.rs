@@ -10,7 +10,7 @@ use super::{
     contender::Contender,
     cost,
     headlines::{self, Headline, show},
-    results::{Results, SCHEMA},
+    results::{Calls, Results, SCHEMA},
     site::Site,
     sizes::Sizes,
     writers::tell,
@@ -63,10 +63,11 @@ pub async fn programs(flavour: MysqlFlavour, pair: [Contender; 2], sizes: &Sizes
         "A is {}, B is {}; a bare insert is the same for both, and shows how sure the ratios are",
         a.contender.name, b.contender.name
     );
-    print(&a.conclude(sizes), &b.conclude(sizes));
-    let ratios =
-        a.costs.iter().zip(&b.costs).map(|(a, b)| format!("{:.2}", b.orders_per_s() / a.orders_per_s()));
-    println!("B/A of the drain, round by round: {}", ratios.collect::<Vec<_>>().join(" "));
+    let costs = [a, b].map(|side| side.costs.conclude(sizes.cost));
+    print(&headlines::of_program(&costs[0], a.script()), &headlines::of_program(&costs[1], b.script()));
+    let [a, b] = costs.map(|cost| cost.ours.orders_per_s.runs);
+    let ratios: Vec<_> = a.iter().zip(&b).map(|(a, b)| format!("{:.2}", b / a)).collect();
+    println!("B/A of the drain, round by round: {}", ratios.join(" "));
     Ok(())
 }
 
@@ -79,7 +80,7 @@ fn turns(round: usize) -> [usize; 2] {
 struct Side {
     contender: Contender,
     site: Site,
-    costs: Vec<cost::Round>,
+    costs: cost::Rounds,
     admissions: Vec<(f64, f64)>,
     refusals: Vec<(f64, f64)>,
 }
@@ -87,11 +88,12 @@ struct Side {
 impl Side {
     async fn open(flavour: MysqlFlavour, contender: Contender) -> Result<Self> {
         let site = Site::open(flavour, contender.program.clone()).await?;
-        Ok(Self { contender, site, costs: Vec::new(), admissions: Vec::new(), refusals: Vec::new() })
+        let costs = cost::Rounds::default();
+        Ok(Self { contender, site, costs, admissions: Vec::new(), refusals: Vec::new() })
     }
 
     async fn measure(&mut self, sizes: &Sizes) -> Result<()> {
-        self.costs.push(cost::round(&mut self.site, sizes.cost).await?);
+        self.costs.measure(&mut self.site, sizes.cost).await?;
         if let Some(script) = &self.contender.script {
             let way = Way::BareScript(script);
             self.admissions.push(admission::once(&mut self.site, way, Sale::Open, sizes.calls).await?);
@@ -100,13 +102,10 @@ impl Side {
         Ok(())
     }
 
-    fn conclude(&self, sizes: &Sizes) -> Vec<Headline> {
-        let script = self
-            .contender
-            .script
-            .as_ref()
-            .map(|_| [&self.admissions, &self.refusals].map(|found| admission::conclude(found.clone())));
-        headlines::of_program(&cost::conclude(sizes.cost, &self.costs), script)
+    /// Admissions and refusals by the script, where it is known.
+    fn script(&self) -> Option<[Calls; 2]> {
+        let calls = || [&self.admissions, &self.refusals].map(|found| admission::conclude(found));
+        self.contender.script.is_some().then(calls)
     }
 }
 

@@ -5,12 +5,12 @@ use std::{
     fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 use anyhow::{Context, Result, ensure};
 
-use super::writers::tell;
+use super::{git::git, writers::tell};
 
 /// Holds the programs that were built of commits. One that is there is not built again.
 const FOLDER: &str = "target/compare";
@@ -27,7 +27,7 @@ pub struct Contender {
 impl Contender {
     /// Two of them, each named by the file of a program or by a commit, in whatever way git knows it.
     pub fn pair(names: [&str; 2]) -> Result<[Self; 2]> {
-        // Both names are looked up before the first one is built, which takes minutes.
+        // All that may be wrong with a name is found before the first one is built, which takes minutes.
         let [a, b] = names.map(Named::find);
         let [a, b] = [a?, b?];
         Ok([a.contender()?, b.contender()?])
@@ -36,7 +36,7 @@ impl Contender {
 
 enum Named {
     File(PathBuf),
-    Commit { name: String, id: String },
+    Commit { name: String, id: String, script: String },
 }
 
 impl Named {
@@ -47,16 +47,17 @@ impl Named {
         let commit = format!("{name}^{{commit}}");
         let id = git(["rev-parse", "--verify", "--end-of-options", &commit])
             .with_context(|| format!("`{name}` is neither a file nor a commit"))?;
-        Ok(Self::Commit { name: name.to_owned(), id })
+        let script = git(["show", &format!("{id}:lua/admit.lua")])?;
+        Ok(Self::Commit { name: name.to_owned(), id, script })
     }
 
     fn contender(self) -> Result<Contender> {
         Ok(match self {
             Self::File(program) => Contender { name: program.display().to_string(), program, script: None },
-            Self::Commit { name, id } => Contender {
+            Self::Commit { name, id, script } => Contender {
                 name: format!("{name} ({})", &id[..12]),
                 program: fs::canonicalize(build(&id)?)?,
-                script: Some(git(["show", &format!("{id}:lua/admit.lua")])?),
+                script: Some(script),
             },
         })
     }
@@ -110,13 +111,4 @@ fn remove(tree: &Path) {
     let _may_not_be_there = git([OsStr::new("worktree"), "remove".as_ref(), force, force, tree.as_ref()]);
     let _may_not_be_there = fs::remove_dir_all(tree);
     let _only_tidies = git(["worktree", "prune"]);
-}
-
-/// What git answers, without the end of the last line.
-fn git<Word: AsRef<OsStr>>(words: impl IntoIterator<Item = Word>) -> Result<String> {
-    let output =
-        Command::new("git").args(words).stdin(Stdio::null()).output().context("Failed to run git")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "git: {}", said.trim());
-    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }

@@ -23,48 +23,46 @@ use super::{
 
 const ROWS: usize = 1_000;
 
-/// Bare inserts and a drain, one after the other: of each, orders a second and the cost of one.
-pub struct Round {
-    bare: (f64, Cost),
-    ours: (f64, Cost),
+/// Bare inserts and drains, in turn: of each, orders a second and the cost of one.
+#[derive(Default)]
+pub struct Rounds {
+    bare: Vec<(f64, Cost)>,
+    ours: Vec<(f64, Cost)>,
+}
+
+impl Rounds {
+    /// One more. Redis writes its file to the disk with every command meanwhile.
+    pub async fn measure(&mut self, site: &mut Site, orders: usize) -> Result<()> {
+        let usual = site.redis.call(&["CONFIG", "GET", "appendfsync"]).await?;
+        site.redis.call(&["CONFIG", "SET", "appendfsync", "always"]).await?;
+        self.bare.push(bare_inserts(site, orders).await?);
+        let plan = Plan { shape: Shape::DEFAULT, vouchers: 1, tables: Tables::Fresh, orders };
+        let run = drain::measure(site, plan).await?;
+        self.ours.push((run.orders_per_s, run.cost));
+        let usual = usual.field("appendfsync").map_or("everysec", |usual| usual.text());
+        site.redis.call(&["CONFIG", "SET", "appendfsync", usual]).await?;
+        Ok(())
+    }
+
+    /// All of them, of so many orders each.
+    pub fn conclude(&self, orders: usize) -> CostResults {
+        let pairs = self.ours.iter().zip(&self.bare);
+        let multiples = pairs.map(|((_, ours), (_, bare))| ours.all_cpu_us() / bare.mysql_cpu_us);
+        // Too few orders for the kernel's clock say nothing.
+        let multiple = Rate::of(multiples.filter(|multiple| multiple.is_finite()).collect());
+        let (bare_insert, ours) = (CostOf::of(&self.bare), CostOf::of(&self.ours));
+        CostResults { orders, bare_insert, ours, multiple }
+    }
 }
 
 /// Measures what an order costs, in so many rounds.
 pub async fn measure(site: &mut Site, orders: usize, rounds: usize) -> Result<CostResults> {
-    let mut found = Vec::new();
-    for number in 1..=rounds {
-        tell(&format!("cost: round {number} of {rounds}"));
-        found.push(round(site, orders).await?);
+    let mut found = Rounds::default();
+    for round in 1..=rounds {
+        tell(&format!("cost: round {round} of {rounds}"));
+        found.measure(site, orders).await?;
     }
-    Ok(conclude(orders, &found))
-}
-
-/// Measures one round. Redis writes its file to the disk with every command meanwhile.
-pub async fn round(site: &mut Site, orders: usize) -> Result<Round> {
-    let usual = site.redis.call(&["CONFIG", "GET", "appendfsync"]).await?;
-    site.redis.call(&["CONFIG", "SET", "appendfsync", "always"]).await?;
-    let bare = bare_inserts(site, orders).await?;
-    let plan = Plan { shape: Shape::DEFAULT, vouchers: 1, tables: Tables::Fresh, orders };
-    let run = drain::measure(site, plan).await?;
-    let usual = usual.field("appendfsync").map_or("everysec", |usual| usual.text());
-    site.redis.call(&["CONFIG", "SET", "appendfsync", usual]).await?;
-    Ok(Round { bare, ours: (run.orders_per_s, run.cost) })
-}
-
-impl Round {
-    /// Orders a second of the drain.
-    pub fn orders_per_s(&self) -> f64 {
-        self.ours.0
-    }
-}
-
-pub fn conclude(orders: usize, rounds: &[Round]) -> CostResults {
-    let multiples = rounds.iter().map(|round| round.ours.1.all_cpu_us() / round.bare.1.mysql_cpu_us);
-    // Too few orders for the kernel's clock say nothing.
-    let multiple = Rate::of(multiples.filter(|multiple| multiple.is_finite()).collect());
-    let bare: Vec<_> = rounds.iter().map(|round| round.bare.clone()).collect();
-    let ours: Vec<_> = rounds.iter().map(|round| round.ours.clone()).collect();
-    CostResults { orders, bare_insert: CostOf::of(&bare), ours: CostOf::of(&ours), multiple }
+    Ok(found.conclude(orders))
 }
 
 /// One connection, 1000 rows a statement, each statement a transaction, in the order of ids. Rows a second, and the cost

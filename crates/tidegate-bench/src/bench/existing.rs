@@ -29,7 +29,7 @@ pub async fn load(site: &mut Site, count: u64) -> Result<()> {
     // The unique key is built last, from sorted rows, which is fast. Its pages are left as full as they would be had
     // the rows come one by one; full pages would make the next orders pay for splitting them all.
     sqlx::raw_sql("SET GLOBAL innodb_fill_factor = 70").execute(&mut session).await?;
-    site.migrate(Tables::Grown, &["migrate", "--yes"])?;
+    site.migrate(Tables::Grown)?;
     sqlx::raw_sql("SET GLOBAL innodb_fill_factor = 100").execute(&mut session).await?;
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! The machine that a run was made on.
 
-use std::{fs, process::Command, thread, time::Duration};
+use std::{fs, thread, time::Duration};
 
 use serde::{Deserialize, Serialize};
+
+use super::git::git;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
@@ -33,15 +35,15 @@ impl Machine {
         }
     }
 
-    /// What to say of that.
-    pub fn busy_note(&self) -> String {
-        let percent = 100.0 * self.busy_before;
-        format!("others keep {percent:.0} % of the cores busy; figures will be too low")
-    }
-
     /// Whether others were at work before the run.
     pub fn is_busy(&self) -> bool {
         self.busy_before > 0.15
+    }
+
+    /// What to say if they were.
+    pub fn busy_note(&self) -> String {
+        let percent = 100.0 * self.busy_before;
+        format!("others keep {percent:.0} % of the cores busy; figures will be too low")
     }
 }
 
@@ -63,10 +65,6 @@ fn cpu_times() -> Vec<f64> {
 
 /// The commit that was measured, with a `+` when files were changed since; empty outside of a clone.
 pub fn commit() -> String {
-    let git = |args: &[&str]| {
-        let output = Command::new("git").args(args).output().ok().filter(|output| output.status.success())?;
-        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let changed = git(&["status", "--porcelain"]).is_some_and(|changes| !changes.is_empty());
-    git(&["rev-parse", "--short", "HEAD"]).unwrap_or_default() + if changed { "+" } else { "" }
+    let changed = git(["status", "--porcelain"]).is_ok_and(|changes| !changes.is_empty());
+    git(["rev-parse", "--short", "HEAD"]).unwrap_or_default() + if changed { "+" } else { "" }
 }

@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
 use tidegate_lab::{MysqlFlavour, MysqlServer, RedisFlavour, RedisServer};
+use tidegate_orders::is_missing_table;
 use tokio::time::sleep;
 
 use super::{
@@ -90,11 +91,13 @@ impl Site {
         for sql in TUTORIAL_TABLES {
             sqlx::raw_sql(sql).execute(&mut tutorial).await?;
         }
-        self.migrate(Tables::Fresh, &["migrate"])
+        self.migrate(Tables::Fresh)
     }
 
-    /// By the migrations of the program. `--yes` is for tables that hold something, and not known to the oldest programs.
-    pub fn migrate(&self, tables: Tables, words: &[&str]) -> Result<()> {
+    /// By the migrations of the program. It asks before it changes tables that are there, as those that have grown are; the oldest
+    /// programs do not know `--yes`.
+    pub fn migrate(&self, tables: Tables) -> Result<()> {
+        let words = if tables == Tables::Grown { &["migrate", "--yes"][..] } else { &["migrate"] };
         let program = || format!("Failed to start {}", self.program.display());
         let migrated = self.command(tables, words).output().with_context(program)?;
         let said = String::from_utf8_lossy(&migrated.stderr);
@@ -131,12 +134,10 @@ impl Site {
         if tables == Tables::Fresh {
             for table in OURS {
                 let sql = format!("TRUNCATE TABLE {table}");
-                match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await {
-                    // An older program has fewer tables.
-                    Err(error) if is_missing_table(&error) => {}
-                    done => {
-                        done?;
-                    }
+                let emptied = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await;
+                // An older program has fewer tables.
+                if !emptied.as_ref().is_err_and(is_missing_table) {
+                    emptied?;
                 }
             }
         }
@@ -200,8 +201,4 @@ impl Site {
             mysql_settings: settings.collect::<Result<_, sqlx::Error>>()?,
         })
     }
-}
-
-fn is_missing_table(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "42S02")
 }

@@ -151,7 +151,7 @@ impl Sizes {
                 rounds,
                 existing: scaled(2_000_000, scale),
                 // A comparison must outlast the orders beside it.
-                beside: if scale < 0.05 { 0 } else { scaled(300_000, scale) },
+                beside: if is_tiny(scale) { 0 } else { scaled(300_000, scale) },
             },
         }
     }
@@ -180,9 +180,14 @@ impl Sizes {
     }
 }
 
-/// How many rounds a run of this share of the usual sizes has: one shows whether it runs at all.
+/// How many rounds a run of this share of the usual sizes has.
 pub fn rounds(usual: usize, scale: f64) -> usize {
-    if scale < 0.05 { 1 } else { usual }
+    if is_tiny(scale) { 1 } else { usual }
+}
+
+/// Whether a run only shows that everything runs.
+fn is_tiny(scale: f64) -> bool {
+    scale < 0.05
 }
 
 fn scaled(size: usize, scale: f64) -> usize {

@@ -144,3 +144,17 @@ impl Drop for Workers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Shape;
+
+    #[test]
+    fn the_default_is_that_of_the_configuration() {
+        let settings = include_str!("../../../../config/default.toml");
+        let Shape { lanes, batch, .. } = Shape::DEFAULT;
+        for line in [format!("lanes = {lanes}"), format!("batch = {batch}")] {
+            assert!(settings.lines().any(|it| it == line), "{line}");
+        }
+    }
+}
