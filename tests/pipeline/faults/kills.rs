@@ -3,8 +3,8 @@
 use tidegate_lab::Hold;
 
 use crate::{
-    faults::proxies::{ACK, CHECKED_COMMIT, LOCK, Proxies, REFUSING_COMMIT, bury, quick, release, unlock},
-    site::{Site, until},
+    faults::proxies::{ACK, CHECKED_COMMIT, LOCK, Proxies, REFUSING_COMMIT, bury, quick, release_of, unlock},
+    site::{Site, rush::SHORT, until},
 };
 
 const ORDERS: i64 = 300;
@@ -20,8 +20,7 @@ async fn survive(rush: Rush, arm: impl Fn(&Proxies) -> Hold, at_the_step: impl A
     for (first, victim, heir) in [(1_000, "a", "a"), (2_000, "b", "c")] {
         rush.begin(&site, first).await;
         let hold = arm(&proxies);
-        // Enough of them that no look that goes on beside lets two calls of a batch share one.
-        let worker = proxies.before(quick(&site, victim), &site).set("REDIS_CONNECTIONS", 5).start();
+        let worker = proxies.before(quick(&site, victim), &site).start();
         hold.reached().await.expect("the worker comes to this step");
         at_the_step(&site).await;
         worker.kill9();
@@ -99,8 +98,8 @@ async fn killed_after_the_commit_of_orders_and_refusals() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_when_some_refused_orders_are_given_back_and_others_are_not() {
-    // The calls go out over different connections: this one and all behind it are held, the others pass.
-    let arm = |proxies: &Proxies| proxies.redis.hold_when(release());
+    // The last of the calls: what was sent before it passes, over whichever connection. (`open_sale` has loaded the script.)
+    let arm = |proxies: &Proxies| proxies.redis.hold_when(release_of(SHORT));
     survive(Rush::Mixed, arm, async |site| {
         let refused = site.refused().await;
         let first_of_batch = refused.last().map_or(0, |id| id / 1_000 * 1_000);

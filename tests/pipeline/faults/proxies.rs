@@ -2,7 +2,7 @@
 
 use tidegate_lab::Proxy;
 
-use crate::site::{Site, WorkerPlan};
+use crate::site::{Site, WorkerPlan, stock_key};
 
 /// The users of a batch are locked, renewed or unlocked. The first such request of a batch locks.
 pub const LOCK: &[u8] = b"lock:order:";
@@ -25,6 +25,12 @@ pub fn sha1_of(lua: &str) -> String {
 /// Gives refused orders of a voucher back, those that were refused for the same reason.
 pub fn release() -> String {
     sha1_of(include_str!("../../../lua/release_many.lua"))
+}
+
+/// As [`release`], of one voucher.
+pub fn release_of(voucher: i64) -> String {
+    let stock = stock_key(voucher);
+    format!("{}\r\n$1\r\n3\r\n${}\r\n{stock}\r\n", release(), stock.len())
 }
 
 /// Buries an entry.
