@@ -131,7 +131,7 @@ impl<H: Handler> Lane<H> {
     ) -> Self {
         // A batch of none would turn for ever without reading.
         let settings = LaneSettings { batch: settings.batch.max(1), ..settings };
-        let shared_reader = Arc::new(SharedReader::new(1, settings.batch_bytes));
+        let shared_reader = Arc::new(SharedReader::new(settings.batch_bytes));
         let lane_status = Arc::new(LaneStatus::new(reader.consumer()));
         let lane = Self {
             reader,

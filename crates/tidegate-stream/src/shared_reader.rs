@@ -12,8 +12,9 @@ const EXPECTED_BYTES: usize = 64 << 10;
 
 /// Shared by all lanes of a process. XREADGROUP knows no bytes: whatever it is asked for may turn out to be large, also where
 /// everything before it was small. On the other hand each call is a round trip and a write to Redis' file. So a lane asks for
-/// much at once, and no other lane meanwhile: what the one has met, the next one knows. That costs no time, for Redis
-/// answers one after the other anyway; and entries that were added together are handled together.
+/// a batch in pieces that all go out in one packet: the replies come one after the other, and what the first have no room for
+/// is let go of as it comes. No other lane reads meanwhile: what the one has met, the next one knows. That costs no time, for
+/// Redis answers one after the other anyway; and entries that were added together are handled together.
 #[derive(Debug)]
 pub struct SharedReader {
     turn: Mutex<()>,
@@ -22,22 +23,23 @@ pub struct SharedReader {
     client: Option<Client>,
     /// Mean bytes of the entries that came last, of all or of the latest.
     typical_bytes: AtomicUsize,
-    /// Entries in one read, at most, for who has its turn.
+    /// Entries in one reply, at most, for who has its turn.
     most: usize,
     /// The same for a read that waits, as those of all lanes may at once.
     most_waiting: usize,
 }
 
 impl SharedReader {
-    /// For so many lanes, each with batches of `batch_bytes` bytes at most.
+    /// For lanes with batches of `batch_bytes` bytes at most.
     #[must_use]
-    pub fn new(lanes: usize, batch_bytes: usize) -> Self {
+    pub fn new(batch_bytes: usize) -> Self {
         let share = batch_bytes / EXPECTED_BYTES;
         Self {
             turn: Mutex::default(),
             client: None,
             typical_bytes: AtomicUsize::new(1),
-            most: (share * lanes).max(1),
+            // Fewer take longer, and more take more memory while they come.
+            most: (2 * share).max(1),
             most_waiting: (share / 2).max(1),
         }
     }
@@ -62,10 +64,19 @@ impl SharedReader {
         self.turn.try_lock().ok()
     }
 
-    /// Entries that a read may ask for, so that they fit into so many bytes if they are like the last ones.
-    pub(crate) fn piece(&self, room: usize, waits: bool) -> usize {
-        let most = if waits { self.most_waiting } else { self.most };
-        (room / self.typical_bytes.load(Relaxed)).clamp(1, most)
+    /// Entries that a read that waits may ask for, so that they fit into so many bytes if they are like the last ones.
+    pub(crate) fn piece_that_waits(&self, room: usize) -> usize {
+        self.that_fit(room).clamp(1, self.most_waiting)
+    }
+
+    /// The same for each of the reads that do not wait, for a batch of at most `count` entries: one read at least.
+    pub(crate) fn pieces(&self, room: usize, count: usize) -> impl Iterator<Item = usize> {
+        let (all, most) = (self.that_fit(room).clamp(1, count.max(1)), self.most);
+        (0..all).step_by(most).map(move |at| most.min(all - at))
+    }
+
+    fn that_fit(&self, room: usize) -> usize {
+        room / self.typical_bytes.load(Relaxed)
     }
 
     /// These are the last ones. Where they grow, the next ones are like the latest of them.
@@ -95,28 +106,30 @@ mod tests {
     #[test]
     fn as_many_are_asked_for_as_fit_if_they_are_like_the_last_ones_and_fewer_where_one_waits() {
         let room = 48 * EXPECTED_BYTES;
-        let shared_reader = SharedReader::new(4, room);
-        assert_eq!((shared_reader.piece(room, false), shared_reader.piece(room, true)), (192, 24));
+        let shared_reader = SharedReader::new(room);
+        let pieces = |room, count| shared_reader.pieces(room, count).collect::<Vec<_>>();
+        assert_eq!((pieces(room, 100), shared_reader.piece_that_waits(room)), (vec![96, 4], 24));
+        assert_eq!((pieces(room, 96), pieces(room, 1)), (vec![96], vec![1]));
         shared_reader.learn(&entries(&[64 << 10; 10]));
-        assert_eq!((shared_reader.piece(room, false), shared_reader.piece(room, true)), (48, 24));
+        assert_eq!((pieces(room, 500), shared_reader.piece_that_waits(room)), (vec![48], 24));
         shared_reader.learn(&[]);
-        assert_eq!(shared_reader.piece(64 << 10, false), 1);
+        assert_eq!(pieces(64 << 10, 500), [1]);
         shared_reader.learn(&entries(&[2 * room]));
-        assert_eq!((shared_reader.piece(room / 2, false), shared_reader.piece(room, true)), (1, 1));
+        assert_eq!((pieces(room / 2, 500), shared_reader.piece_that_waits(room)), (vec![1], 1));
     }
 
     #[test]
     fn entries_that_grow_are_known_by_the_latest_of_them() {
         let room = 48 * EXPECTED_BYTES;
-        let shared_reader = SharedReader::new(4, room);
+        let shared_reader = SharedReader::new(room);
         let growing: Vec<usize> = (0..384).map(|at| if at < 300 { 100 } else { 64 << 10 }).collect();
         shared_reader.learn(&entries(&growing));
-        assert_eq!(shared_reader.piece(room, false), 48);
+        assert_eq!(shared_reader.pieces(room, 1_000).collect::<Vec<_>>(), [48]);
     }
 
     #[test]
     fn something_is_asked_for_however_little_a_batch_may_weigh() {
-        let shared_reader = SharedReader::new(1, 1);
-        assert_eq!((shared_reader.piece(1, false), shared_reader.piece(1, true)), (1, 1));
+        let shared_reader = SharedReader::new(1);
+        assert_eq!((shared_reader.pieces(1, 10).next(), shared_reader.piece_that_waits(1)), (Some(1), 1));
     }
 }

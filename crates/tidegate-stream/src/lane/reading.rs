@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
@@ -174,13 +175,20 @@ impl<H: Handler> Lane<H> {
             if self.breaker.is_open() {
                 return Ok(batch.delivery);
             }
-            while self.read_piece(&mut batch, room, count, Duration::ZERO).await? {}
+            while self.read_pieces(&mut batch, room, count, state.has_more).await? {
+                state.has_more = true;
+            }
         }
         let is_full = batch.delivery.len() >= count || batch.bytes >= room;
         if waits && state.has_more && batch.delivery.is_empty() {
             self.read_piece(&mut batch, room, count, block).await?;
         }
         state.has_more = is_full;
+        // A slot that moves meanwhile may answer a later call first.
+        batch.delivery.entries.sort_unstable_by_key(|entry| entry.id);
+        // Nobody has these in hand until they are fetched.
+        self.stream.set_aside(self.reader.consumer(), &batch.left).await?;
+        state.left(batch.left);
         Ok(batch.delivery)
     }
 
@@ -195,7 +203,7 @@ impl<H: Handler> Lane<H> {
         turn
     }
 
-    /// Answers whether there may be more, and room for it.
+    /// Waits for one piece. Answers whether there may be more, and room for it.
     async fn read_piece(
         &self,
         batch: &mut Batch,
@@ -203,19 +211,50 @@ impl<H: Handler> Lane<H> {
         count: usize,
         block: Duration,
     ) -> Result<bool, StreamError> {
-        let piece = self.shared_reader.piece(room - batch.bytes, !block.is_zero());
-        let piece = piece.min(count - batch.delivery.len());
-        let mut delivery = match self.shared_reader.client().filter(|_| block.is_zero()) {
-            Some(client) => self.reader.read_new_over(client, piece).await?,
-            None => self.reader.read_new(piece, block).await?,
-        };
+        let piece = self.shared_reader.piece_that_waits(room - batch.bytes).min(count - batch.delivery.len());
+        let delivery = self.reader.read_new(piece, block).await?;
+        let came_full = delivery.len() == piece;
+        self.put_into(batch, room, delivery)?;
+        Ok(came_full && batch.has_room(room, count))
+    }
+
+    /// Reads one piece without waiting, or, where there is more, all that make a batch: these are asked for in one go, for
+    /// each call by itself is a round trip and a write to Redis' file. Answers as [`Lane::read_piece`].
+    async fn read_pieces(
+        &self,
+        batch: &mut Batch,
+        room: usize,
+        count: usize,
+        all: bool,
+    ) -> Result<bool, StreamError> {
+        let client = self.shared_reader.client().unwrap_or(self.reader.client());
+        let pieces = self.shared_reader.pieces(room - batch.bytes, count - batch.delivery.len());
+        let pieces = pieces.take(if all { usize::MAX } else { 1 });
+        let mut replies: FuturesOrdered<_> = pieces
+            .enumerate()
+            .map(async |(before, piece)| (piece, self.reader.read_new_over(client, piece, before).await))
+            .collect();
+        let mut came_full = true;
+        while let Some((piece, delivery)) = replies.next().await {
+            let delivery = delivery?;
+            came_full &= delivery.len() == piece;
+            self.put_into(batch, room, delivery)?;
+        }
+        Ok(came_full && batch.has_room(room, count))
+    }
+
+    /// Where the batch weighs enough, this is let go of, and fetched when it is its turn.
+    fn put_into(&self, batch: &mut Batch, room: usize, mut delivery: Delivery) -> Result<(), StreamError> {
         self.is_same_server()?;
-        let (read, bytes) = (delivery.len(), delivery.bytes());
         self.shared_reader.learn(&delivery.entries);
+        if batch.bytes >= room {
+            batch.left.extend(delivery.entries.iter().map(|entry| entry.id));
+            return Ok(());
+        }
+        batch.bytes += delivery.bytes();
         delivery.drop_large(self.settings.entry_max_bytes);
         batch.delivery.append(delivery);
-        batch.bytes += bytes;
-        Ok(read == piece && batch.delivery.len() < count && batch.bytes < room)
+        Ok(())
     }
 
     pub(super) async fn fetch(
@@ -271,4 +310,12 @@ struct Batch {
     delivery: Delivery,
     /// What came, also of what was too large to be kept.
     bytes: usize,
+    /// What came when it weighed enough.
+    left: Vec<EntryId>,
+}
+
+impl Batch {
+    fn has_room(&self, room: usize, count: usize) -> bool {
+        self.delivery.len() < count && self.bytes < room
+    }
 }

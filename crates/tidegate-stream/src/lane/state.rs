@@ -98,6 +98,14 @@ impl LaneState {
         }
     }
 
+    /// New entries that a read brought, and that nobody has in hand.
+    pub(crate) fn left(&mut self, ids: Vec<EntryId>) {
+        if !ids.is_empty() {
+            self.found_by = FoundBy::Walk;
+            self.found.extend(ids);
+        }
+    }
+
     pub(crate) fn counted(&mut self, own: usize) {
         self.schedule.counted(own == self.set_aside.len());
     }

@@ -72,12 +72,19 @@ impl Reader {
         // BLOCK 0 would mean for ever, and BLOCK 1 up to a tenth of a second: Redis looks after those who wait when
         // something happens, or ten times a second.
         let block = (!block.is_zero()).then(|| block.max(Duration::from_millis(1)));
-        self.read(&self.client, count, block).await
+        self.read(&self.client, count, block, READ_MARGIN).await
     }
 
-    /// As [`Reader::read_new`] without waiting, over a connection that it shares with other readers, one at a time.
-    pub(crate) async fn read_new_over(&self, client: &Client, count: usize) -> Result<Delivery, StreamError> {
-        self.read(client, count, None).await
+    /// As [`Reader::read_new`] without waiting, over a connection that it may share with other readers, one at a time. So many
+    /// replies `before` this one are still to come.
+    pub(crate) async fn read_new_over(
+        &self,
+        client: &Client,
+        count: usize,
+        before: usize,
+    ) -> Result<Delivery, StreamError> {
+        let margin = READ_MARGIN.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1));
+        self.read(client, count, None, margin).await
     }
 
     async fn read(
@@ -85,6 +92,7 @@ impl Reader {
         client: &Client,
         count: usize,
         block: Option<Duration>,
+        margin: Duration,
     ) -> Result<Delivery, StreamError> {
         let mut args: Vec<Value> = Vec::with_capacity(11);
         args.extend(["GROUP", &self.names.group, &self.consumer, "COUNT"].map(Value::from));
@@ -97,7 +105,7 @@ impl Reader {
         let slot = ClusterHash::Custom(fred::util::redis_keyslot(self.names.stream.as_bytes()));
         let command = CustomCommand::new_static("XREADGROUP", slot, block.is_some());
         let options = Options {
-            timeout: Some(block.unwrap_or_default() + READ_MARGIN),
+            timeout: Some(block.unwrap_or_default() + margin),
             max_attempts: SENT_ONCE,
             ..Default::default()
         };

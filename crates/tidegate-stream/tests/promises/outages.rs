@@ -190,7 +190,7 @@ async fn lanes_that_wait_for_their_turn_to_read_do_not_meet_an_outage_one_after_
     rig.add(100 * LANES).await;
     let handler = RecordingHandler::done();
     handler.shut_door();
-    let shared_reader = Arc::new(SharedReader::new(LANES, settings().batch_bytes));
+    let shared_reader = Arc::new(SharedReader::new(settings().batch_bytes));
     let (mut lanes, mut lane_statuses) = (Vec::new(), Vec::new());
     for at in 0..LANES {
         let lane = rig

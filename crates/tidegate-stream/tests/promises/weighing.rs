@@ -1,6 +1,6 @@
 //! Batches by bytes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 
 use fred::{clients::Client, interfaces::StreamsInterface, types::Value};
 use tidegate_stream::{Entry, EntryId, LaneSettings, Outcome, Read, Script, StreamInspector};
@@ -26,8 +26,8 @@ impl Rig {
 }
 
 /// A handler, and the most bytes that it was ever given at once.
-fn weighing() -> (Arc<RecordingHandler>, Arc<std::sync::Mutex<Vec<usize>>>) {
-    let weights = Arc::new(std::sync::Mutex::new(Vec::new()));
+fn weighing() -> (Arc<RecordingHandler>, Arc<Mutex<Vec<usize>>>) {
+    let weights = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&weights);
     let handler = RecordingHandler::new(move |entry: &Entry| {
         noted.lock().unwrap().push(entry.bytes());
@@ -65,6 +65,41 @@ async fn a_batch_ends_where_it_weighs_enough_also_when_small_entries_turn_into_l
     let heaviest = *batches.iter().max().unwrap();
     assert!(heaviest <= (1024 + 32 * 65) * KIB, "a batch of {heaviest} bytes");
     assert_eq!(sizes[0], 1000, "small entries come in full batches");
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_batch_has_no_room_for_is_in_nobodys_hands_until_it_is_fetched() {
+    let rig = Rig::start().await;
+    rig.add(1_000).await;
+    rig.add_large(500, 64 * KIB).await;
+    let (looked, look) = mpsc::channel::<()>();
+    let look = Mutex::new(look);
+    let handler = RecordingHandler::new(move |entry: &Entry| {
+        if entry.bytes() > KIB {
+            // Until the test has looked.
+            let _gone = look.lock().unwrap().recv();
+        }
+        Outcome::Done
+    });
+    let lane = rig.run("c1", &handler, by_bytes()).await;
+    handler.until_seen(1_001).await;
+    let Value::Array(pending) = rig.call::<Value>("XPENDING s g1 - + 2000 c1").await else {
+        panic!("no rows")
+    };
+    let deliveries = pending.iter().map(|row| match row {
+        Value::Array(row) => row[3].as_u64().unwrap(),
+        row => panic!("{row:?}"),
+    });
+    let in_hand = deliveries.filter(|deliveries| *deliveries > 0).count();
+    assert_eq!((pending.len(), in_hand), (500, handler.sizes()[1]));
+    assert!(in_hand <= 16 + 32, "{in_hand} entries of 64 KiB");
+
+    drop(looked);
+    handler.until_seen(1_500).await;
+    rig.nothing_is_pending().await;
+    assert!(handler.ids().is_sorted_by(|one, next| one < next), "each once, in stream order");
+    eventually("each is counted once", async || rig.counters.counts().done == 1_500).await;
     lane.stop().await;
 }
 

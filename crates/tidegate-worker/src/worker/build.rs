@@ -85,7 +85,7 @@ impl Worker {
         let connect = async || Ok(connect_reader(&system.redis.connection()).await?);
         let common = patiently(worker, is_a_no, connect).await?;
         let failover = if system.redis.may_fail_over() { Failover::Possible } else { Failover::Never };
-        let shared_reader = SharedReader::new(worker.lanes, worker.batch_bytes);
+        let shared_reader = SharedReader::new(worker.batch_bytes);
         // Whose connection is shared does not know by itself which server it reads from.
         let shared_reader = Arc::new(match failover {
             Failover::Possible => shared_reader,
