@@ -1,4 +1,4 @@
-//! How the lanes of a process take in new entries: one after the other, and never too many whose size nobody knows.
+//! How the lanes of a process take in new entries: one lane after the other, and in pieces, for nobody knows what entries weigh.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -7,13 +7,16 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{entry::Entry, redis::RedisConnection};
 
-/// Entries up to this mean size fit a share of `batch_bytes` when their size is unknown.
+/// A piece of entries up to this mean size weighs at most twice `batch_bytes` when their size is unknown.
 const EXPECTED_BYTES: usize = 64 << 10;
+
+/// Pieces that are asked for in one go, at most: Redis makes nearly all of the replies before it sends them.
+const PIECES_IN_ONE_GO: usize = 16;
 
 /// Shared by all lanes of a process. XREADGROUP knows no bytes: whatever it is asked for may turn out to be large, also where
 /// everything before it was small. On the other hand each call is a round trip and a write to Redis' file. So a lane asks for
-/// a batch in pieces that all go out in one packet: the replies come one after the other, and what the first have no room for
-/// is let go of as it comes. No other lane reads meanwhile: what the one has met, the next one knows. That costs no time, for
+/// several pieces in one go. The replies come one after the other. When the batch is full, the lane keeps only the ids of what
+/// still comes. No other lane reads meanwhile: what the one has met, the next one knows. That costs no time, for
 /// Redis answers one after the other anyway; and entries that were added together are handled together.
 #[derive(Debug)]
 pub struct SharedReader {
@@ -38,7 +41,7 @@ impl SharedReader {
             turn: Mutex::default(),
             client: None,
             typical_bytes: AtomicUsize::new(1),
-            // Fewer take longer, and more take more memory while they come.
+            // Smaller replies take more time, and larger ones more memory while they come.
             most: (2 * share).max(1),
             most_waiting: (share / 2).max(1),
         }
@@ -69,10 +72,10 @@ impl SharedReader {
         self.that_fit(room).clamp(1, self.most_waiting)
     }
 
-    /// The same for each of the reads that do not wait, for a batch of at most `count` entries: one read at least.
+    /// The same for each of the reads that do not wait and go out together, for a batch of at most `count` entries.
     pub(crate) fn pieces(&self, room: usize, count: usize) -> impl Iterator<Item = usize> {
-        let (all, most) = (self.that_fit(room).clamp(1, count.max(1)), self.most);
-        (0..all).step_by(most).map(move |at| most.min(all - at))
+        let (all, most) = (self.that_fit(room).clamp(1, count), self.most);
+        (0..all).step_by(most).take(PIECES_IN_ONE_GO).map(move |at| most.min(all - at))
     }
 
     fn that_fit(&self, room: usize) -> usize {
@@ -110,6 +113,7 @@ mod tests {
         let pieces = |room, count| shared_reader.pieces(room, count).collect::<Vec<_>>();
         assert_eq!((pieces(room, 100), shared_reader.piece_that_waits(room)), (vec![96, 4], 24));
         assert_eq!((pieces(room, 96), pieces(room, 1)), (vec![96], vec![1]));
+        assert_eq!(pieces(room, 5_000), [96; PIECES_IN_ONE_GO]);
         shared_reader.learn(&entries(&[64 << 10; 10]));
         assert_eq!((pieces(room, 500), shared_reader.piece_that_waits(room)), (vec![48], 24));
         shared_reader.learn(&[]);

@@ -13,7 +13,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, Key, Value, config::Options},
 };
 
-pub(crate) use self::pending::{Fetch, MOST_FETCHED};
+pub(crate) use self::pending::{Fetch, KEEPALIVE_PAGE, MOST_FETCHED};
 pub use self::reader::Reader;
 use crate::{
     entry::{BadReply, Entry, EntryId, bad_reply},

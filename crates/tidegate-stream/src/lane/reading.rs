@@ -19,7 +19,7 @@ use crate::{
     handler::Handler,
     lane_status::Activity,
     observer::Origin,
-    stream::{Fetch, StreamError},
+    stream::{Fetch, KEEPALIVE_PAGE, StreamError},
 };
 
 /// On a stop signal or a pause, how often a blocked read is unblocked: it may be on its way to Redis still.
@@ -184,11 +184,11 @@ impl<H: Handler> Lane<H> {
             self.read_piece(&mut batch, room, count, block).await?;
         }
         state.has_more = is_full;
-        // A slot that moves meanwhile may answer a later call first.
-        batch.delivery.entries.sort_unstable_by_key(|entry| entry.id);
         // Nobody has these in hand until they are fetched.
-        self.stream.set_aside(self.reader.consumer(), &batch.left).await?;
-        state.left(batch.left);
+        for ids in batch.surplus.chunks(KEEPALIVE_PAGE) {
+            self.stream.set_aside(self.reader.consumer(), ids).await?;
+        }
+        state.found_surplus(batch.surplus);
         Ok(batch.delivery)
     }
 
@@ -218,8 +218,8 @@ impl<H: Handler> Lane<H> {
         Ok(came_full && batch.has_room(room, count))
     }
 
-    /// Reads one piece without waiting, or, where there is more, all that make a batch: these are asked for in one go, for
-    /// each call by itself is a round trip and a write to Redis' file. Answers as [`Lane::read_piece`].
+    /// Reads one piece without waiting. Where there is more, it asks for several pieces in one go: each call by itself is a round
+    /// trip and a write to Redis' file. Answers as [`Lane::read_piece`].
     async fn read_pieces(
         &self,
         batch: &mut Batch,
@@ -230,25 +230,30 @@ impl<H: Handler> Lane<H> {
         let client = self.shared_reader.client().unwrap_or(self.reader.client());
         let pieces = self.shared_reader.pieces(room - batch.bytes, count - batch.delivery.len());
         let pieces = pieces.take(if all { usize::MAX } else { 1 });
-        let mut replies: FuturesOrdered<_> = pieces
-            .enumerate()
-            .map(async |(before, piece)| (piece, self.reader.read_new_over(client, piece, before).await))
-            .collect();
-        let mut came_full = true;
+        let mut replies: FuturesOrdered<_> =
+            pieces.map(async |piece| (piece, self.reader.read_new_over(client, piece).await)).collect();
+        let (mut came_full, mut failed) = (true, None);
+        // Also after an error: none of them is cancelled.
         while let Some((piece, delivery)) = replies.next().await {
-            let delivery = delivery?;
-            came_full &= delivery.len() == piece;
-            self.put_into(batch, room, delivery)?;
+            came_full &= delivery.as_ref().is_ok_and(|delivery| delivery.len() == piece);
+            let put = delivery.and_then(|delivery| self.put_into(batch, room, delivery));
+            failed = failed.or(put.err());
         }
-        Ok(came_full && batch.has_room(room, count))
+        match failed {
+            Some(error) => {
+                self.reader.reconnect_after(client, &error);
+                Err(error)
+            }
+            None => Ok(came_full && batch.has_room(room, count)),
+        }
     }
 
-    /// Where the batch weighs enough, this is let go of, and fetched when it is its turn.
+    /// Of what comes when the batch weighs enough, only the ids are kept.
     fn put_into(&self, batch: &mut Batch, room: usize, mut delivery: Delivery) -> Result<(), StreamError> {
         self.is_same_server()?;
         self.shared_reader.learn(&delivery.entries);
         if batch.bytes >= room {
-            batch.left.extend(delivery.entries.iter().map(|entry| entry.id));
+            batch.surplus.extend(delivery.entries.iter().map(|entry| entry.id));
             return Ok(());
         }
         batch.bytes += delivery.bytes();
@@ -311,7 +316,7 @@ struct Batch {
     /// What came, also of what was too large to be kept.
     bytes: usize,
     /// What came when it weighed enough.
-    left: Vec<EntryId>,
+    surplus: Vec<EntryId>,
 }
 
 impl Batch {

@@ -67,6 +67,8 @@ impl LaneState {
     pub(crate) fn start_over(&mut self) {
         self.found.clear();
         self.known.clear();
+        // One call by itself shows whether reads work again.
+        self.has_more = false;
         self.set_aside.undo_try(Instant::now());
         self.schedule.start_over();
     }
@@ -98,8 +100,8 @@ impl LaneState {
         }
     }
 
-    /// New entries that a read brought, and that nobody has in hand.
-    pub(crate) fn left(&mut self, ids: Vec<EntryId>) {
+    /// New entries that a read brought, and for which the batch had no room: they are pending, as if a walk had found them.
+    pub(crate) fn found_surplus(&mut self, ids: Vec<EntryId>) {
         if !ids.is_empty() {
             self.found_by = FoundBy::Walk;
             self.found.extend(ids);
@@ -251,7 +253,13 @@ mod tests {
                     self.state.claimed(Claimed { cursor, ids, gone: Vec::new() }, self.now);
                     return source;
                 }
-                Source::New { count, .. } => self.add(come.min(count)),
+                Source::New { count, .. } => {
+                    let mut ids = self.add(come.min(count));
+                    // Now and then the batch has no room for half of them.
+                    let surplus = ids.split_off(if come % 3 == 2 { ids.len() / 2 } else { ids.len() });
+                    self.state.found_surplus(surplus);
+                    ids
+                }
                 Source::Found { count } => {
                     let ids = self.state.found(count);
                     self.state.handled(ids.len());

@@ -17,7 +17,7 @@ use crate::{
 
 /// Entries that are kept in one call, or whose deaths are counted: Redis copies each of them, payload and all, to see
 /// whether it is there, and serves nobody else meanwhile.
-const KEEPALIVE_PAGE: usize = 200;
+pub(crate) const KEEPALIVE_PAGE: usize = 200;
 
 /// Ids that `lua/fetch.lua` takes in one call: up to two values for each go on Lua's stack, which has room for 8000.
 pub(crate) const MOST_FETCHED: usize = 2000;

@@ -72,19 +72,24 @@ impl Reader {
         // BLOCK 0 would mean for ever, and BLOCK 1 up to a tenth of a second: Redis looks after those who wait when
         // something happens, or ten times a second.
         let block = (!block.is_zero()).then(|| block.max(Duration::from_millis(1)));
-        self.read(&self.client, count, block, READ_MARGIN).await
+        let read = self.read(&self.client, count, block).await;
+        read.inspect_err(|error| self.reconnect_after(&self.client, error))
     }
 
-    /// As [`Reader::read_new`] without waiting, over a connection that it may share with other readers, one at a time. So many
-    /// replies `before` this one are still to come.
-    pub(crate) async fn read_new_over(
-        &self,
-        client: &Client,
-        count: usize,
-        before: usize,
-    ) -> Result<Delivery, StreamError> {
-        let margin = READ_MARGIN.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1));
-        self.read(client, count, None, margin).await
+    /// As [`Reader::read_new`] without waiting, over a connection that it may share with other readers. Several reads may be under
+    /// way, so after an error it is for the caller to call [`Reader::reconnect_after`], once.
+    pub(crate) async fn read_new_over(&self, client: &Client, count: usize) -> Result<Delivery, StreamError> {
+        self.read(client, count, None).await
+    }
+
+    /// Where a read was not answered in time, its connection has swallowed it; another one may not. Nobody waits for the new
+    /// one: while Redis is away it takes as long as that lasts, and the outage has to be told now.
+    pub(crate) fn reconnect_after(&self, client: &Client, error: &StreamError) {
+        let StreamError::Redis(error) = error else { return };
+        if error.kind() == RedisErrorKind::Timeout && client.is_connected() {
+            let client = client.clone();
+            tokio::spawn(async move { client.force_reconnection().await });
+        }
     }
 
     async fn read(
@@ -92,7 +97,6 @@ impl Reader {
         client: &Client,
         count: usize,
         block: Option<Duration>,
-        margin: Duration,
     ) -> Result<Delivery, StreamError> {
         let mut args: Vec<Value> = Vec::with_capacity(11);
         args.extend(["GROUP", &self.names.group, &self.consumer, "COUNT"].map(Value::from));
@@ -105,23 +109,12 @@ impl Reader {
         let slot = ClusterHash::Custom(fred::util::redis_keyslot(self.names.stream.as_bytes()));
         let command = CustomCommand::new_static("XREADGROUP", slot, block.is_some());
         let options = Options {
-            timeout: Some(block.unwrap_or_default() + margin),
+            timeout: Some(block.unwrap_or_default() + READ_MARGIN),
             max_attempts: SENT_ONCE,
             ..Default::default()
         };
         let reply = no_error(client.with_options(&options).custom_raw(command, args).await);
-        match reply.map_err(RedisError::new) {
-            Ok(reply) => Ok(entry::parse_read(reply)?),
-            Err(error) => {
-                if error.kind() == RedisErrorKind::Timeout && client.is_connected() {
-                    // The connection swallowed the read; another one may not. Nobody waits for it here: while
-                    // Redis is away it takes as long as that lasts, and the outage has to be told now.
-                    let client = client.clone();
-                    tokio::spawn(async move { client.force_reconnection().await });
-                }
-                Err(error.into())
-            }
-        }
+        Ok(entry::parse_read(reply.map_err(RedisError::new)?)?)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Batches by bytes.
 
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 
 use fred::{clients::Client, interfaces::StreamsInterface, types::Value};
 use tidegate_stream::{Entry, EntryId, LaneSettings, Outcome, Read, Script, StreamInspector};
@@ -73,16 +73,12 @@ async fn what_a_batch_has_no_room_for_is_in_nobodys_hands_until_it_is_fetched() 
     let rig = Rig::start().await;
     rig.add(1_000).await;
     rig.add_large(500, 64 * KIB).await;
-    let (looked, look) = mpsc::channel::<()>();
-    let look = Mutex::new(look);
-    let handler = RecordingHandler::new(move |entry: &Entry| {
-        if entry.bytes() > KIB {
-            // Until the test has looked.
-            let _gone = look.lock().unwrap().recv();
-        }
-        Outcome::Done
-    });
+    let handler = RecordingHandler::done();
+    let first_is_done = rig.commands.hold_when("XACK");
     let lane = rig.run("c1", &handler, by_bytes()).await;
+    first_is_done.reached().await.unwrap();
+    handler.shut_door();
+    first_is_done.release();
     handler.until_seen(1_001).await;
     let Value::Array(pending) = rig.call::<Value>("XPENDING s g1 - + 2000 c1").await else {
         panic!("no rows")
@@ -93,9 +89,10 @@ async fn what_a_batch_has_no_room_for_is_in_nobodys_hands_until_it_is_fetched() 
     });
     let in_hand = deliveries.filter(|deliveries| *deliveries > 0).count();
     assert_eq!((pending.len(), in_hand), (500, handler.sizes()[1]));
+    // What a batch may weigh, and one piece.
     assert!(in_hand <= 16 + 32, "{in_hand} entries of 64 KiB");
 
-    drop(looked);
+    handler.open_door();
     handler.until_seen(1_500).await;
     rig.nothing_is_pending().await;
     assert!(handler.ids().is_sorted_by(|one, next| one < next), "each once, in stream order");
