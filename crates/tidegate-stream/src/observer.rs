@@ -39,7 +39,7 @@ pub struct ProcessedBatch<'a> {
 pub enum Origin {
     /// Delivered for the first time.
     New,
-    /// From its own pending list: delivered to it before, though its handler may not have had it.
+    /// From its own pending list: delivered to it before. Its handler may never have had it.
     Pending,
     /// Taken over from another consumer.
     Claimed,

@@ -7,7 +7,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{entry::Entry, redis::RedisConnection};
 
-/// A piece of entries up to this mean size weighs at most twice `batch_bytes` when their size is unknown.
+/// Mean size up to which a piece of unknown entries weighs at most twice `batch_bytes`.
 const EXPECTED_BYTES: usize = 64 << 10;
 
 /// Pieces that are asked for in one go, at most: Redis makes nearly all of the replies before it sends them.
@@ -72,7 +72,7 @@ impl SharedReader {
         self.that_fit(room).clamp(1, self.most_waiting)
     }
 
-    /// The same for each of the reads that do not wait and go out together, for a batch of at most `count` entries.
+    /// The same for each of several reads that go out together and do not wait. All of them ask for at most `count` entries.
     pub(crate) fn pieces(&self, room: usize, count: usize) -> impl Iterator<Item = usize> {
         let (all, most) = (self.that_fit(room).clamp(1, count), self.most);
         (0..all).step_by(most).take(PIECES_IN_ONE_GO).map(move |at| most.min(all - at))

@@ -173,10 +173,12 @@ impl<H: Handler> Lane<H> {
             let _turn = self.wait_for_turn().await;
             // Who had the turn before may have met an outage, and has waited for its end: not one lane after the other.
             if self.breaker.is_open() {
+                state.has_more = false;
                 return Ok(batch.delivery);
             }
-            while self.read_pieces(&mut batch, room, count, state.has_more).await? {
-                state.has_more = true;
+            let mut most = if state.has_more { usize::MAX } else { 1 };
+            while self.read_pieces(&mut batch, room, count, most).await? {
+                most = usize::MAX;
             }
         }
         let is_full = batch.delivery.len() >= count || batch.bytes >= room;
@@ -184,7 +186,7 @@ impl<H: Handler> Lane<H> {
             self.read_piece(&mut batch, room, count, block).await?;
         }
         state.has_more = is_full;
-        // Nobody has these in hand until they are fetched.
+        // Nobody has these in hand until they are fetched. They may be large, and Redis copies each of them to see whether it is there.
         for ids in batch.surplus.chunks(KEEPALIVE_PAGE) {
             self.stream.set_aside(self.reader.consumer(), ids).await?;
         }
@@ -218,26 +220,28 @@ impl<H: Handler> Lane<H> {
         Ok(came_full && batch.has_room(room, count))
     }
 
-    /// Reads one piece without waiting. Where there is more, it asks for several pieces in one go: each call by itself is a round
-    /// trip and a write to Redis' file. Answers as [`Lane::read_piece`].
+    /// Asks for at most so many pieces in one go, without waiting for entries: each call by itself is a round trip and a write to
+    /// Redis' file. Answers as [`Lane::read_piece`].
     async fn read_pieces(
         &self,
         batch: &mut Batch,
         room: usize,
         count: usize,
-        all: bool,
+        most: usize,
     ) -> Result<bool, StreamError> {
         let client = self.shared_reader.client().unwrap_or(self.reader.client());
         let pieces = self.shared_reader.pieces(room - batch.bytes, count - batch.delivery.len());
-        let pieces = pieces.take(if all { usize::MAX } else { 1 });
-        let mut replies: FuturesOrdered<_> =
-            pieces.map(async |piece| (piece, self.reader.read_new_over(client, piece).await)).collect();
+        let mut replies: FuturesOrdered<_> = pieces
+            .take(most)
+            .map(async |piece| (piece, self.reader.read_new_over(client, piece).await))
+            .collect();
         let (mut came_full, mut failed) = (true, None);
-        // Also after an error: none of them is cancelled.
+        // Also after an error, for none of them may be cancelled.
         while let Some((piece, delivery)) = replies.next().await {
-            came_full &= delivery.as_ref().is_ok_and(|delivery| delivery.len() == piece);
-            let put = delivery.and_then(|delivery| self.put_into(batch, room, delivery));
-            failed = failed.or(put.err());
+            if failed.is_none() {
+                came_full &= delivery.as_ref().is_ok_and(|delivery| delivery.len() == piece);
+                failed = delivery.and_then(|delivery| self.put_into(batch, room, delivery)).err();
+            }
         }
         match failed {
             Some(error) => {

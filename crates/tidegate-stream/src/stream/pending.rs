@@ -15,7 +15,7 @@ use crate::{
     script::Script,
 };
 
-/// Entries that are kept in one call, or whose deaths are counted: Redis copies each of them, payload and all, to see
+/// Entries that are kept in one call, or whose deaths are counted, or that a batch had no room for: Redis copies each of them, payload and all, to see
 /// whether it is there, and serves nobody else meanwhile.
 pub(crate) const KEEPALIVE_PAGE: usize = 200;
 

@@ -106,18 +106,28 @@ async fn a_read_whose_reply_is_lost_strands_nothing_and_is_not_sent_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_one_of_several_replies_is_lost_all_that_was_read_is_handled_once() {
-    let rig = Rig::start().await;
-    let ids = rig.add(300).await;
-    let handler = RecordingHandler::done();
     // Behind the first batch: 32, 32, 32 and 4 in one go.
-    let lost = rig.reads.drop_next_reply("COUNT\r\n$1\r\n4\r\n");
-    let by_pieces = LaneSettings { batch: 100, batch_bytes: 1 << 20, ..settings() };
-    let lane = rig.run("c1", &handler, by_pieces).await;
-    lost.reached().await.unwrap();
-    rig.nothing_is_pending().await;
-    handler.until_seen(300).await;
-    assert_eq!(handler.ids(), ids, "each once and in order");
-    lane.stop().await;
+    const LAST: &str = "COUNT\r\n$1\r\n4\r\n";
+    for is_dropped in [true, false] {
+        let rig = Rig::start().await;
+        let ids = rig.add(300).await;
+        let handler = RecordingHandler::done();
+        let dropped = is_dropped.then(|| rig.reads.drop_next_reply(LAST));
+        // And all that comes after it: only another connection goes on.
+        let held = (!is_dropped).then(|| rig.reads.hold_reply_when(LAST));
+        let by_pieces = LaneSettings { batch: 100, batch_bytes: 1 << 20, ..settings() };
+        let lane = rig.run("c1", &handler, by_pieces).await;
+        if let Some(dropped) = dropped {
+            dropped.reached().await.unwrap();
+        }
+        if let Some(held) = &held {
+            held.reached().await.unwrap();
+        }
+        handler.until_seen(300).await;
+        rig.nothing_is_pending().await;
+        assert_eq!(handler.ids(), ids, "each once and in order");
+        lane.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -72,7 +72,7 @@ async fn a_batch_ends_where_it_weighs_enough_also_when_small_entries_turn_into_l
 async fn what_a_batch_has_no_room_for_is_in_nobodys_hands_until_it_is_fetched() {
     let rig = Rig::start().await;
     rig.add(1_000).await;
-    rig.add_large(500, 64 * KIB).await;
+    rig.add_large(100, 64 * KIB).await;
     let handler = RecordingHandler::done();
     let first_is_done = rig.commands.hold_when("XACK");
     let lane = rig.run("c1", &handler, by_bytes()).await;
@@ -88,15 +88,14 @@ async fn what_a_batch_has_no_room_for_is_in_nobodys_hands_until_it_is_fetched() 
         row => panic!("{row:?}"),
     });
     let in_hand = deliveries.filter(|deliveries| *deliveries > 0).count();
-    assert_eq!((pending.len(), in_hand), (500, handler.sizes()[1]));
-    // What a batch may weigh, and one piece.
-    assert!(in_hand <= 16 + 32, "{in_hand} entries of 64 KiB");
+    // One piece is more than a batch may weigh.
+    assert_eq!((pending.len(), in_hand, handler.sizes()[1]), (100, 32, 32));
 
     handler.open_door();
-    handler.until_seen(1_500).await;
+    handler.until_seen(1_100).await;
     rig.nothing_is_pending().await;
     assert!(handler.ids().is_sorted_by(|one, next| one < next), "each once, in stream order");
-    eventually("each is counted once", async || rig.counters.counts().done == 1_500).await;
+    eventually("each is counted once", async || rig.counters.counts().done == 1_100).await;
     lane.stop().await;
 }
 
