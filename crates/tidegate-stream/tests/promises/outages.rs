@@ -116,7 +116,9 @@ async fn where_one_of_several_replies_is_lost_all_that_was_read_is_handled_once(
         // And all that comes after it: only another connection goes on.
         let held = (!is_dropped).then(|| rig.reads.hold_reply_when(LAST));
         let by_pieces = LaneSettings { batch: 100, batch_bytes: 1 << 20, ..settings() };
-        let lane = rig.run("c1", &handler, by_pieces).await;
+        let shared_reader = SharedReader::new(by_pieces.batch_bytes).over(rig.read_connection().await);
+        let lane = rig.lane("c1", &handler, by_pieces).await;
+        let lane = rig.run_lane(lane.with_shared_reader(Arc::new(shared_reader)));
         if let Some(dropped) = dropped {
             dropped.reached().await.unwrap();
         }
@@ -126,6 +128,8 @@ async fn where_one_of_several_replies_is_lost_all_that_was_read_is_handled_once(
         handler.until_seen(300).await;
         rig.nothing_is_pending().await;
         assert_eq!(handler.ids(), ids, "each once and in order");
+        let outages: u64 = rig.breaker.outages().values().sum();
+        assert!(outages <= 1, "{outages} outages");
         lane.stop().await;
     }
 }

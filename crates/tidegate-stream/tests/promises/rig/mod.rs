@@ -11,7 +11,7 @@ use fred::types::{ClusterHash, CustomCommand, FromValue};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_stream::{
     Backoff, Breaker, Counters, EntryId, Failover, Handler, Lane, LaneSettings, Outage, PauseSwitch, Reader,
-    RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
+    RedisConnection, RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
@@ -141,8 +141,11 @@ impl Rig {
     }
 
     pub async fn reader_of(&self, names: StreamNames, consumer: &str) -> Reader {
-        let client = connect_reader(&redis_settings(self.reads.url_for(&self.redis))).await.unwrap();
-        Reader::new(client, names, consumer.to_owned())
+        Reader::new(self.read_connection().await, names, consumer.to_owned())
+    }
+
+    pub async fn read_connection(&self) -> RedisConnection {
+        connect_reader(&redis_settings(self.reads.url_for(&self.redis))).await.unwrap()
     }
 
     pub async fn lane<H: Handler>(
