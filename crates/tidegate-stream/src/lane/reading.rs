@@ -166,10 +166,10 @@ impl<H: Handler> Lane<H> {
         block: Duration,
     ) -> Result<Delivery, StreamError> {
         let room = state.schedule.share_of(self.settings.batch_bytes);
-        let mut batch = Batch::default();
+        let mut batch = Batch::new(room, count);
         let waits = !block.is_zero();
         // After a full batch there is more, mostly. Otherwise the read that waits is the first one, and mostly the only one.
-        if !waits || state.has_more || self.read_piece(&mut batch, room, count, block).await? {
+        if !waits || state.has_more || self.read_piece(&mut batch, block).await? {
             let _turn = self.wait_for_turn().await;
             // Who had the turn before may have met an outage, and has waited for its end: not one lane after the other.
             if self.breaker.is_open() {
@@ -177,13 +177,13 @@ impl<H: Handler> Lane<H> {
                 return Ok(batch.delivery);
             }
             let mut most = if state.has_more { usize::MAX } else { 1 };
-            while self.read_pieces(&mut batch, room, count, most).await? {
+            while self.read_pieces(&mut batch, most).await? {
                 most = usize::MAX;
             }
         }
-        let is_full = batch.delivery.len() >= count || batch.bytes >= room;
+        let is_full = !batch.has_room();
         if waits && state.has_more && batch.delivery.is_empty() {
-            self.read_piece(&mut batch, room, count, block).await?;
+            self.read_piece(&mut batch, block).await?;
         }
         state.has_more = is_full;
         // Nobody has these in hand until they are fetched. They may be large, and Redis copies each of them to see whether it is there.
@@ -206,31 +206,19 @@ impl<H: Handler> Lane<H> {
     }
 
     /// Waits for one piece. Answers whether there may be more, and room for it.
-    async fn read_piece(
-        &self,
-        batch: &mut Batch,
-        room: usize,
-        count: usize,
-        block: Duration,
-    ) -> Result<bool, StreamError> {
-        let piece = self.shared_reader.piece_that_waits(room - batch.bytes).min(count - batch.delivery.len());
+    async fn read_piece(&self, batch: &mut Batch, block: Duration) -> Result<bool, StreamError> {
+        let piece = self.shared_reader.piece_that_waits(batch.room_left()).min(batch.count_left());
         let delivery = self.reader.read_new(piece, block).await?;
         let came_full = delivery.len() == piece;
-        self.put_into(batch, room, delivery)?;
-        Ok(came_full && batch.has_room(room, count))
+        self.put_into(batch, delivery)?;
+        Ok(came_full && batch.has_room())
     }
 
     /// Asks for at most so many pieces in one go, without waiting for entries: each call by itself is a round trip and a write to
     /// Redis' file. Answers as [`Lane::read_piece`].
-    async fn read_pieces(
-        &self,
-        batch: &mut Batch,
-        room: usize,
-        count: usize,
-        most: usize,
-    ) -> Result<bool, StreamError> {
+    async fn read_pieces(&self, batch: &mut Batch, most: usize) -> Result<bool, StreamError> {
         let client = self.shared_reader.client().unwrap_or(self.reader.client());
-        let pieces = self.shared_reader.pieces(room - batch.bytes, count - batch.delivery.len());
+        let pieces = self.shared_reader.pieces(batch.room_left(), batch.count_left());
         let mut replies: FuturesOrdered<_> = pieces
             .take(most)
             .map(async |piece| (piece, self.reader.read_new_over(client, piece).await))
@@ -240,7 +228,7 @@ impl<H: Handler> Lane<H> {
         while let Some((piece, delivery)) = replies.next().await {
             if failed.is_none() {
                 came_full &= delivery.as_ref().is_ok_and(|delivery| delivery.len() == piece);
-                failed = delivery.and_then(|delivery| self.put_into(batch, room, delivery)).err();
+                failed = delivery.and_then(|delivery| self.put_into(batch, delivery)).err();
             }
         }
         match failed {
@@ -248,15 +236,15 @@ impl<H: Handler> Lane<H> {
                 self.reader.reconnect_after(client, &error);
                 Err(error)
             }
-            None => Ok(came_full && batch.has_room(room, count)),
+            None => Ok(came_full && batch.has_room()),
         }
     }
 
     /// Of what comes when the batch weighs enough, only the ids are kept.
-    fn put_into(&self, batch: &mut Batch, room: usize, mut delivery: Delivery) -> Result<(), StreamError> {
+    fn put_into(&self, batch: &mut Batch, mut delivery: Delivery) -> Result<(), StreamError> {
         self.is_same_server()?;
         self.shared_reader.learn(&delivery.entries);
-        if batch.bytes >= room {
+        if batch.bytes >= batch.room {
             batch.surplus.extend(delivery.entries.iter().map(|entry| entry.id));
             return Ok(());
         }
@@ -314,8 +302,11 @@ impl<H: Handler> Lane<H> {
 }
 
 /// New entries as they come, piece by piece.
-#[derive(Default)]
 struct Batch {
+    /// Bytes of which it is full.
+    room: usize,
+    /// Entries of which it is full.
+    count: usize,
     delivery: Delivery,
     /// What came, also of what was too large to be kept.
     bytes: usize,
@@ -324,7 +315,19 @@ struct Batch {
 }
 
 impl Batch {
-    fn has_room(&self, room: usize, count: usize) -> bool {
-        self.delivery.len() < count && self.bytes < room
+    fn new(room: usize, count: usize) -> Self {
+        Self { room, count, delivery: Delivery::default(), bytes: 0, surplus: Vec::new() }
+    }
+
+    fn has_room(&self) -> bool {
+        self.delivery.len() < self.count && self.bytes < self.room
+    }
+
+    fn room_left(&self) -> usize {
+        self.room - self.bytes
+    }
+
+    fn count_left(&self) -> usize {
+        self.count - self.delivery.len()
     }
 }

@@ -15,8 +15,8 @@ use crate::{
     script::Script,
 };
 
-/// Entries that are kept in one call, or whose deaths are counted, or that a batch had no room for: Redis copies each of them, payload and all, to see
-/// whether it is there, and serves nobody else meanwhile.
+/// Entries that are kept in one call, or whose deaths are counted, or for which a batch had no room: Redis copies each of
+/// them, payload and all, to see whether it is there, and serves nobody else meanwhile.
 pub(crate) const KEEPALIVE_PAGE: usize = 200;
 
 /// Ids that `lua/fetch.lua` takes in one call: up to two values for each go on Lua's stack, which has room for 8000.
