@@ -245,7 +245,12 @@ impl<H: Handler> Lane<H> {
                 Failover::Possible => self.reader.server_run().await?,
             });
         }
-        self.read_and_process(state, stop).await
+        let source = self.read_and_process(state, stop).await?;
+        // What a read brought beyond its batch belongs to its turn: otherwise a stop or a pause would leave it in nobody's hands.
+        while state.has_surplus() && !self.breaker.is_open() {
+            self.read_and_process(state, stop).await?;
+        }
+        Ok(source)
     }
 
     /// Whom the entries in hand came from.

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::stream::{FuturesOrdered, StreamExt};
+use fred::interfaces::ClientLike;
+use futures_util::stream::{FuturesOrdered, Stream, StreamExt};
 use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
@@ -219,25 +220,34 @@ impl<H: Handler> Lane<H> {
     async fn read_pieces(&self, batch: &mut Batch, most: usize) -> Result<bool, StreamError> {
         let client = self.shared_reader.client().unwrap_or(self.reader.client());
         let pieces = self.shared_reader.pieces(batch.room_left(), batch.count_left());
-        let mut replies: FuturesOrdered<_> = pieces
-            .take(most)
-            .map(async |piece| (piece, self.reader.read_new_over(client, piece).await))
+        // Without a connection they would all wait for one, each for longer than the one before.
+        let most = if client.is_connected() { most } else { 1 };
+        let mut replies: FuturesOrdered<_> = (0..)
+            .zip(pieces.take(most))
+            .map(async |(at, piece)| (piece, self.reader.read_new_over(client, piece, at).await))
             .collect();
-        let (mut came_full, mut failed) = (true, None);
-        // Also after an error, for none of them may be cancelled.
-        while let Some((piece, delivery)) = replies.next().await {
-            if failed.is_none() {
-                came_full &= delivery.as_ref().is_ok_and(|delivery| delivery.len() == piece);
-                failed = delivery.and_then(|delivery| self.put_into(batch, delivery)).err();
-            }
+        let came_full = self.put_each_into(batch, &mut replies).await;
+        if let Err(error) = &came_full {
+            self.reader.reconnect_after(client, error);
         }
-        match failed {
-            Some(error) => {
-                self.reader.reconnect_after(client, &error);
-                Err(error)
-            }
-            None => Ok(came_full && batch.has_room()),
+        // None of them may be cancelled. Those that were sent end with the connection.
+        while replies.next().await.is_some() {}
+        Ok(came_full? && batch.has_room())
+    }
+
+    /// Answers whether each reply was as long as it was asked to be, once all have come.
+    async fn put_each_into(
+        &self,
+        batch: &mut Batch,
+        mut replies: impl Stream<Item = (usize, Result<Delivery, StreamError>)> + Unpin,
+    ) -> Result<bool, StreamError> {
+        let mut came_full = true;
+        while let Some((piece, delivery)) = self.reader.next_reply(&mut replies).await? {
+            let delivery = delivery?;
+            came_full &= delivery.len() == piece;
+            self.put_into(batch, delivery)?;
         }
+        Ok(came_full)
     }
 
     /// Of what comes when the batch weighs enough, only the ids are kept.

@@ -37,10 +37,12 @@ pub(crate) struct LaneState {
 }
 
 /// How ids were found.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 enum FoundBy {
     Walk,
     Claim,
+    /// Read as new, beyond what its batch had room for.
+    Read,
 }
 
 impl LaneState {
@@ -100,12 +102,17 @@ impl LaneState {
         }
     }
 
-    /// New entries that a read brought, and for which the batch had no room: they are pending, as if a walk had found them.
+    /// New entries that a read brought, and for which the batch had no room.
     pub(crate) fn found_surplus(&mut self, ids: Vec<EntryId>) {
         if !ids.is_empty() {
-            self.found_by = FoundBy::Walk;
+            self.found_by = FoundBy::Read;
             self.found.extend(ids);
         }
+    }
+
+    /// Some of them are left.
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.found_by == FoundBy::Read && !self.found.is_empty()
     }
 
     pub(crate) fn counted(&mut self, own: usize) {
@@ -146,6 +153,7 @@ impl LaneState {
         match self.found_by {
             FoundBy::Walk => Origin::Pending,
             FoundBy::Claim => Origin::Claimed,
+            FoundBy::Read => Origin::New,
         }
     }
 

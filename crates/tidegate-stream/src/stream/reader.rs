@@ -8,9 +8,12 @@ use std::{
 
 use fred::{
     clients::Client,
+    error::{Error, ErrorKind},
     interfaces::{ClientInterface, ClientLike},
     types::{ClusterHash, CustomCommand, Value, config::Options},
 };
+use futures_util::StreamExt;
+use tokio::time::timeout;
 
 use super::{SENT_ONCE, ServerRun, Stream, StreamError, StreamNames, length, millis};
 use crate::{
@@ -18,7 +21,8 @@ use crate::{
     redis::{Reconnects, RedisConnection, RedisError, RedisErrorKind, no_error},
 };
 
-/// How much longer than its block time a read may take before its connection is given up.
+/// How much longer than its block time a read may take before its connection is given up. Of several that go out together, each
+/// has as long from the reply before it.
 const READ_MARGIN: Duration = Duration::from_secs(2);
 
 /// Reads the stream as one consumer of its group, over a connection of its own.
@@ -72,14 +76,30 @@ impl Reader {
         // BLOCK 0 would mean for ever, and BLOCK 1 up to a tenth of a second: Redis looks after those who wait when
         // something happens, or ten times a second.
         let block = (!block.is_zero()).then(|| block.max(Duration::from_millis(1)));
-        let read = self.read(&self.client, count, block).await;
+        let time = block.unwrap_or_default() + READ_MARGIN;
+        let read = self.read(&self.client, count, block, time).await;
         read.inspect_err(|error| self.reconnect_after(&self.client, error))
     }
 
-    /// As [`Reader::read_new`] without waiting, over a connection that it may share with other readers. Several reads may be under
-    /// way, so after an error it is for the caller to call [`Reader::reconnect_after`], once.
-    pub(crate) async fn read_new_over(&self, client: &Client, count: usize) -> Result<Delivery, StreamError> {
-        self.read(client, count, None).await
+    /// As [`Reader::read_new`] without waiting, over a connection that it may share with other readers, and behind so many other reads
+    /// that go out together. After an error it is for the caller to call [`Reader::reconnect_after`], once.
+    pub(crate) async fn read_new_over(
+        &self,
+        client: &Client,
+        count: usize,
+        before: usize,
+    ) -> Result<Delivery, StreamError> {
+        let replies = u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1);
+        self.read(client, count, None, READ_MARGIN.saturating_mul(replies)).await
+    }
+
+    /// The next of several replies, as long as it comes in the time that a read without waiting has.
+    pub(crate) async fn next_reply<T>(
+        &self,
+        replies: &mut (impl futures_util::Stream<Item = T> + Unpin),
+    ) -> Result<Option<T>, StreamError> {
+        let late = |_| RedisError::new(Error::new(ErrorKind::Timeout, "no further reply"));
+        Ok(timeout(READ_MARGIN, replies.next()).await.map_err(late)?)
     }
 
     /// Where a read was not answered in time, its connection has swallowed it; another one may not. Nobody waits for the new
@@ -97,6 +117,7 @@ impl Reader {
         client: &Client,
         count: usize,
         block: Option<Duration>,
+        time: Duration,
     ) -> Result<Delivery, StreamError> {
         let mut args: Vec<Value> = Vec::with_capacity(11);
         args.extend(["GROUP", &self.names.group, &self.consumer, "COUNT"].map(Value::from));
@@ -108,11 +129,7 @@ impl Reader {
 
         let slot = ClusterHash::Custom(fred::util::redis_keyslot(self.names.stream.as_bytes()));
         let command = CustomCommand::new_static("XREADGROUP", slot, block.is_some());
-        let options = Options {
-            timeout: Some(block.unwrap_or_default() + READ_MARGIN),
-            max_attempts: SENT_ONCE,
-            ..Default::default()
-        };
+        let options = Options { timeout: Some(time), max_attempts: SENT_ONCE, ..Default::default() };
         let reply = no_error(client.with_options(&options).custom_raw(command, args).await);
         Ok(entry::parse_read(reply.map_err(RedisError::new)?)?)
     }

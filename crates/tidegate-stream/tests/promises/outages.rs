@@ -1,7 +1,9 @@
 //! Stores that go away, replies that are lost, connections that die.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use fred::types::Value;
 use tidegate_stream::{Activity, EntryId, LaneSettings, Outcome, Script, SharedReader, breaker};
@@ -132,6 +134,33 @@ async fn where_one_of_several_replies_is_lost_all_that_was_read_is_handled_once(
         assert!(outages <= 1, "{outages} outages");
         lane.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_replies_each_may_take_its_time() {
+    // Less than one may take, and more than half of it.
+    const SLOWLY: Duration = ms(1_500);
+    let rig = Rig::start().await;
+    let ids = rig.add(200).await;
+    let handler = RecordingHandler::done();
+    handler.shut_door();
+    let by_pieces = LaneSettings { batch: 100, batch_bytes: 1 << 20, ..settings() };
+    let lane = rig.run("c1", &handler, by_pieces).await;
+    handler.until_seen(100).await;
+    // 32, 32, 32 and 4 in one go.
+    let first = rig.reads.hold_reply_when("COUNT\r\n$2\r\n32\r\n");
+    let last = rig.reads.hold_reply_when("COUNT\r\n$1\r\n4\r\n");
+    handler.open_door();
+    for held in [first, last] {
+        held.reached().await.unwrap();
+        tokio::time::sleep(SLOWLY).await;
+        held.release();
+    }
+    handler.until_seen(200).await;
+    rig.nothing_is_pending().await;
+    assert_eq!(handler.ids(), ids, "each once and in order");
+    assert!(rig.breaker.outages().is_empty(), "{:?}", rig.breaker.outages());
+    lane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
