@@ -34,7 +34,6 @@ mod work_list;
 mod writers;
 
 use std::{
-    collections::HashSet,
     future::Future,
     sync::{
         Arc,
@@ -43,6 +42,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hashbrown::HashSet;
 use sqlx::MySqlPool;
 use tidegate_stream::{EntryId, Outage};
 use tokio::time::timeout;

@@ -42,9 +42,11 @@ fn parse_decimal(text: &[u8], max: i64) -> Result<NonZeroI64, BadNumber> {
     if text[0] == b'0' && text.len() > 1 {
         return Err(BadNumber::Padded);
     }
-    let text = str::from_utf8(text).map_err(|_| BadNumber::NotDecimal)?;
     // What does not fit into an i64 does not fit into the range either.
-    let value = text.parse().ok().and_then(NonZeroI64::new).filter(|value| value.get() <= max);
+    let value = text
+        .iter()
+        .try_fold(0_i64, |value, digit| value.checked_mul(10)?.checked_add(i64::from(digit - b'0')));
+    let value = value.and_then(NonZeroI64::new).filter(|value| value.get() <= max);
     value.ok_or(BadNumber::OutOfRange { max })
 }
 

@@ -1,7 +1,9 @@
 //! What would become of orders: the ledger's own decisions over what the database holds now, with nothing locked and nothing
 //! written.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
 
 use super::{
     Absence, Incoming, Ledger,

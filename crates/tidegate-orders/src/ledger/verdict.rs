@@ -1,7 +1,8 @@
 //! What becomes of each order of a batch: pure decisions over what the database holds.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
+use hashbrown::{HashMap, HashSet, hash_map::Entry};
 use serde::Serialize;
 
 use super::Incoming;
@@ -136,7 +137,8 @@ impl Known {
     /// What is most often so: each voucher has stock for all, and none of the orders or their users was seen before.
     pub fn assumed(part: &[&Incoming]) -> Self {
         let stocks = part.iter().map(|incoming| (incoming.order.voucher, i64::MAX)).collect();
-        Self { stocks, ..Self::default() }
+        let (ids, slot_keys) = (HashMap::with_capacity(part.len()), HashMap::with_capacity(part.len()));
+        Self { stocks, ids, slot_keys, ..Self::default() }
     }
 
     /// Adds what another look has found.
@@ -215,15 +217,17 @@ fn decide_one(incoming: &Incoming, known: &mut Known) -> Decided {
     {
         return old(Verdict::PastLimits(since_ms));
     }
-    let refusal = match known.slot_keys.get(&slot_key(order)) {
-        Some(holder) if OrderId::try_from(*holder).is_ok_and(|holder| known.ended.contains(&holder)) => {
+    let refusal = match known.slot_keys.entry(slot_key(order)) {
+        Entry::Occupied(holder)
+            if OrderId::try_from(*holder.get()).is_ok_and(|holder| known.ended.contains(&holder)) =>
+        {
             return old(Contention::Lost(order.voucher).into());
         }
-        Some(_) => Refusal::UserHasOrder,
-        None if *stock < order.quantity.get() => Refusal::OutOfStock,
-        None => {
+        Entry::Occupied(_) => Refusal::UserHasOrder,
+        Entry::Vacant(_) if *stock < order.quantity.get() => Refusal::OutOfStock,
+        Entry::Vacant(slot) => {
             *stock -= order.quantity.get();
-            known.slot_keys.insert(slot_key(order), order.id.get());
+            slot.insert(order.id.get());
             known.ids.insert(order.id, owner);
             return new(Verdict::Created);
         }
