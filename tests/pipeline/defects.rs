@@ -193,10 +193,12 @@ async fn a_user_stays_locked_until_the_commit_and_anothers_lock_is_left_alone() 
     commit.reached().await.expect("a commit is on its way");
     site.redis_says(&["SET", "lock:order:2", "another"]).await;
     commit.release();
+    // When another batch is settled, the unlock of this one is over.
     site.settled().await;
-    // Unlocking comes before the acknowledgement, so it is over.
+    site.add_order(103, 3, 1).await;
+    site.settled().await;
     assert_eq!(site.client.get::<String, _>("lock:order:2").await.unwrap(), "another");
-    assert_eq!(site.orders().await.len(), 2);
+    assert_eq!(site.orders().await.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,7 @@ use std::{
 };
 
 use tidegate_stream::{
-    Cause, Causes, Death, Entry, EntryId, Handler, Outage, Outcome, Stage, StreamInspector,
+    Cause, Causes, Death, Entry, EntryId, Handled, Handler, Outage, Outcome, Stage, StreamInspector,
 };
 
 use crate::{
@@ -148,15 +148,15 @@ impl OrderHandler {
 }
 
 impl Handler for OrderHandler {
-    async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+    async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
         let Some(batch_tracer) = self.batch_tracer.as_ref().filter(|batch_tracer| batch_tracer.wants(batch))
         else {
             return self.handle_batch(batch, AnnouncedEntries::All, None).await;
         };
         let mut batch_trace = BatchTrace::of(batch.len());
-        let outcomes = self.handle_batch(batch, AnnouncedEntries::All, Some(&mut batch_trace)).await;
+        let handled = self.handle_batch(batch, AnnouncedEntries::All, Some(&mut batch_trace)).await;
         batch_tracer.take(batch_trace);
-        outcomes
+        handled
     }
 
     async fn before_burial(&self, entry: EntryId, death: &Death) -> Result<(), Outage> {
@@ -178,25 +178,33 @@ impl OrderHandler {
         batch: &[Entry],
         entries: AnnouncedEntries<'_>,
     ) -> Result<Vec<Outcome>, Outage> {
-        self.handle_batch(batch, entries, None).await
+        let Handled { outcomes, rest } = self.handle_batch(batch, entries, None).await?;
+        if let Some(rest) = rest {
+            rest.await;
+        }
+        Ok(outcomes)
     }
 
-    /// The steps of a batch. Answers with one outcome an entry.
+    /// The steps of a batch, up to unlocking, which is left for the time in which it is settled.
     async fn handle_batch(
         &self,
         batch: &[Entry],
         entries: AnnouncedEntries<'_>,
         batch_trace: Option<&mut BatchTrace>,
-    ) -> Result<Vec<Outcome>, Outage> {
+    ) -> Result<Handled, Outage> {
         let (decoded, outcomes) = decode(self.gate.fields(), self.gate.partition(), batch);
         let has_events = !decoded.events.is_empty();
         let announced = self.announcer.as_ref().map_or(Announced::None, Announcer::announced);
         let results = Results::new(batch, self.gate.fields(), announced, entries);
-        let outcomes = self.handle_decoded(batch, decoded, (outcomes, results), batch_trace).await?;
+        let mut handled = self.handle_decoded(batch, decoded, (outcomes, results), batch_trace).await?;
         if has_events || self.earlier.are_awaited() {
-            self.earlier.settled(batch, &outcomes);
+            // Whoever is woken needs the locks of this batch.
+            if let Some(unlock) = handled.rest.take() {
+                unlock.await;
+            }
+            self.earlier.settled(batch, &handled.outcomes);
         }
-        Ok(outcomes)
+        Ok(handled)
     }
 
     async fn handle_decoded(
@@ -205,7 +213,7 @@ impl OrderHandler {
         Decoded { orders, events }: Decoded,
         (mut outcomes, mut results): (Vec<Outcome>, Results<'_>),
         mut batch_trace: Option<&mut BatchTrace>,
-    ) -> Result<Vec<Outcome>, Outage> {
+    ) -> Result<Handled, Outage> {
         let (orders, events) = self.set_later_aside(batch, orders, events, &mut outcomes).await?;
         let in_batch: Vec<(usize, OrderId)> = match events.is_empty() {
             true => Vec::new(),
@@ -216,7 +224,7 @@ impl OrderHandler {
         let events = self.set_held_vouchers_aside(&held, events, &mut outcomes);
         if orders.is_empty() && events.is_empty() {
             self.announce(results, &outcomes).await?;
-            return Ok(outcomes);
+            return Ok(outcomes.into());
         }
         let locked = self.lock(&orders, &events, batch_trace.as_deref_mut()).await?;
         let orders = self.set_locked_users_aside(&locked, orders, &mut outcomes);
@@ -228,13 +236,16 @@ impl OrderHandler {
             self.record_and_give_back(events, &waiting, (&mut outcomes, &mut results)).await
         });
         let worked = self.locks.hold(&locked, work).await;
-        // Both at once: results cost no round trip of their own.
-        let announce = async {
-            worked?;
-            self.announce(results, &outcomes).await
+        let announced = match worked {
+            Ok(()) => self.announce(results, &outcomes).await,
+            Err(outage) => Err(outage),
         };
-        let (announced, ()) = tokio::join!(announce, self.locks.unlock(locked));
-        announced.map(|()| outcomes)
+        if let Err(outage) = announced {
+            self.locks.unlock(locked).await;
+            return Err(outage);
+        }
+        let locks = self.locks.clone();
+        Ok(Handled { outcomes, rest: Some(Box::pin(async move { locks.unlock(locked).await })) })
     }
 
     /// Tells what became of a batch, when that is durable and before it is acknowledged. Nothing is called where there is nothing

@@ -4,7 +4,7 @@
 use std::{error::Error, sync::Arc};
 
 use tidegate_stream::{
-    Backoff, Breaker, Counters, Death, Entry, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
+    Backoff, Breaker, Counters, Death, Entry, Handled, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
     RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio_util::sync::CancellationToken;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 struct Printing;
 
 impl Handler for Printing {
-    async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+    async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
         Ok(batch.iter().map(print).collect())
     }
 }

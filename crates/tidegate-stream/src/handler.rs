@@ -1,6 +1,10 @@
 //! What the user of this crate supplies: a step that turns a batch of entries into outcomes.
 
-use std::future::{Future, ready};
+use std::{
+    fmt,
+    future::{Future, ready},
+    pin::Pin,
+};
 
 use crate::{
     entry::{Entry, EntryId},
@@ -17,6 +21,33 @@ pub enum Outcome {
     SetAside(Cause),
     /// It can never be done: it is copied to the dead stream and acknowledged, in one step.
     Dead(Death),
+}
+
+/// What a handler answers of a batch.
+pub struct Handled {
+    /// One for each entry, in the order of the batch.
+    pub outcomes: Vec<Outcome>,
+    /// What is left to do that no outcome depends on. The lane does it while it settles, and reads nothing before its end.
+    pub rest: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl From<Vec<Outcome>> for Handled {
+    /// Nothing is left to do.
+    fn from(outcomes: Vec<Outcome>) -> Self {
+        Self { outcomes, rest: None }
+    }
+}
+
+impl FromIterator<Outcome> for Handled {
+    fn from_iter<I: IntoIterator<Item = Outcome>>(outcomes: I) -> Self {
+        outcomes.into_iter().collect::<Vec<_>>().into()
+    }
+}
+
+impl fmt::Debug for Handled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handled").field("outcomes", &self.outcomes).finish_non_exhaustive()
+    }
 }
 
 /// What an entry waits for. Entries of one cause are tried again together: a few first, more once those went well.
@@ -127,7 +158,7 @@ pub trait Handler: Send + Sync + 'static {
     ///
     /// # Errors
     /// An [`Outage`] says nothing of any entry: all stay pending, and are handled again when the stores work.
-    fn handle(&self, batch: &[Entry]) -> impl Future<Output = Result<Vec<Outcome>, Outage>> + Send;
+    fn handle(&self, batch: &[Entry]) -> impl Future<Output = Result<Handled, Outage>> + Send;
 
     /// Is told, before it happens, that an entry is buried that this handler was not asked about: it is too large, or too many
     /// processes died of it. Its payload is not read for that, and should not be. This may come more than once for an

@@ -9,15 +9,15 @@
 //! use std::sync::Arc;
 //!
 //! use tidegate_stream::{
-//!     Backoff, Breaker, Counters, Entry, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
-//!     RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
+//!     Backoff, Breaker, Counters, Entry, Handled, Handler, Lane, LaneSettings, Outage, Outcome,
+//!     Reader, RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
 //! };
 //! use tokio_util::sync::CancellationToken;
 //!
 //! struct Printing;
 //!
 //! impl Handler for Printing {
-//!     async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+//!     async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
 //!         Ok(batch.iter().map(|entry| { println!("{}", entry.id); Outcome::Done }).collect())
 //!     }
 //! }
@@ -104,7 +104,7 @@ pub use cluster::{ClusterMap, RedisCluster, SlotMaster};
 pub use counters::{BatchReport, Counters, Counts, count_reconnects};
 pub use entry::{Delivery, Entry, EntryId};
 pub use exclusive::Exclusive;
-pub use handler::{Cause, Death, FirstTried, Handler, Outage, Outcome};
+pub use handler::{Cause, Death, FirstTried, Handled, Handler, Outage, Outcome};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use inspect::{
     ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect, server_time_ms,

@@ -2,13 +2,14 @@
 
 use std::{pin::Pin, time::Instant};
 
+use futures_util::future::OptionFuture;
 use tracing::Instrument;
 
 use super::{Lane, burials::Burials};
 use crate::{
     counters::BatchReport,
     entry::{Delivery, Entry, EntryId, FIELD_BYTES},
-    handler::{Cause, Death, Handler, Outage, Outcome},
+    handler::{Cause, Death, Handled, Handler, Outage},
     observer::{Origin, ProcessedBatch},
     stream::StreamError,
 };
@@ -64,11 +65,16 @@ impl<H: Handler> Lane<H> {
         if !self.await_replicas(entries).await? {
             return self.let_go(entries).await;
         }
-        let outcomes = self.handle(entries).await;
-        let settling = match &outcomes {
-            Ok(outcomes) => Some(self.settle(delivery, outcomes, step).await),
+        let mut handled = self.handle(entries).await;
+        let settling = match &mut handled {
+            Ok(handled) => {
+                let rest = OptionFuture::from(handled.rest.take());
+                let (_, settling) = tokio::join!(rest, self.settle(delivery, &handled.outcomes, step));
+                Some(settling)
+            }
             Err(_) => None,
         };
+        let outcomes = handled.map(|handled| handled.outcomes);
         if let Some(observer) = self.observer.as_ref().filter(|_| !entries.is_empty()) {
             observer.batch_processed(&ProcessedBatch {
                 consumer: self.reader.consumer(),
@@ -143,14 +149,18 @@ impl<H: Handler> Lane<H> {
         Ok(is_buried)
     }
 
-    async fn handle(&self, entries: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+    async fn handle(&self, entries: &[Entry]) -> Result<Handled, Outage> {
         if entries.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Vec::new().into());
         }
-        let outcomes = self.begin_to_handle(entries).await?;
+        let handled = self.begin_to_handle(entries).await?;
         // To guess which outcome is missing might acknowledge an entry that was not handled.
-        assert_eq!(outcomes.len(), entries.len(), "a handler answers with one outcome for each entry");
-        Ok(outcomes)
+        assert_eq!(
+            handled.outcomes.len(),
+            entries.len(),
+            "a handler answers with one outcome for each entry"
+        );
+        Ok(handled)
     }
 
     /// The work of a handler is large, and every frame between the lane and the handler would have copies of it: it is on the heap.
@@ -158,7 +168,7 @@ impl<H: Handler> Lane<H> {
     fn begin_to_handle(
         &self,
         entries: &[Entry],
-    ) -> Pin<Box<impl Future<Output = Result<Vec<Outcome>, Outage>> + Send>> {
+    ) -> Pin<Box<impl Future<Output = Result<Handled, Outage>> + Send>> {
         Box::pin(self.handler.handle(entries))
     }
 }

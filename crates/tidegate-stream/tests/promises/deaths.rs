@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fred::prelude::*;
 use tidegate_stream::{
-    Activity, Breaker, Counters, Entry, Exclusive, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
-    RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
+    Activity, Breaker, Counters, Entry, Exclusive, Handled, Handler, Lane, LaneSettings, Outage, Outcome,
+    Reader, RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -20,13 +20,13 @@ const URL: &str = "TIDEGATE_TEST_DEADLY_URL";
 struct Deadly;
 
 impl Handler for Deadly {
-    async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+    async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
         // Time for the other lane to have something in hand, too.
         tokio::time::sleep(Duration::from_millis(20)).await;
         if batch.iter().any(|entry| entry.fields.iter().any(|(name, _)| name == "deadly")) {
             std::process::abort();
         }
-        Ok(vec![Outcome::Done; batch.len()])
+        Ok(vec![Outcome::Done; batch.len()].into())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_stream::{Entry, Handler, Outage, Outcome};
+use tidegate_stream::{Entry, Handled, Handler, Outage, Outcome};
 
 use crate::rig::{RecordingHandler, Rig, number, settings};
 
@@ -10,8 +10,8 @@ use crate::rig::{RecordingHandler, Rig, number, settings};
 struct Miscounting(isize);
 
 impl Handler for Miscounting {
-    async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
-        Ok(vec![Outcome::Done; batch.len().saturating_add_signed(self.0)])
+    async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
+        Ok(vec![Outcome::Done; batch.len().saturating_add_signed(self.0)].into())
     }
 }
 

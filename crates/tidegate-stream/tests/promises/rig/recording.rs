@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use tidegate_stream::{Cause, Death, Entry, EntryId, Handler, Outage, Outcome};
+use tidegate_stream::{Cause, Death, Entry, EntryId, Handled, Handler, Outage, Outcome};
 use tokio::sync::watch;
 
 use super::DEADLINE;
@@ -86,7 +86,7 @@ impl RecordingHandler {
 }
 
 impl Handler for RecordingHandler {
-    async fn handle(&self, batch: &[Entry]) -> Result<Vec<Outcome>, Outage> {
+    async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
         let ids = batch.iter().map(|entry| entry.id).collect();
         self.batches.send_modify(|batches| batches.push(Begun { ids, at: Instant::now() }));
         let _ = self.door_is_open.subscribe().wait_for(|is_open| *is_open).await;
