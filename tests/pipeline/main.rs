@@ -12,6 +12,7 @@ mod site;
 
 mod admin;
 mod bad_entries;
+mod batch_cost;
 mod chaos;
 mod clocks;
 mod clusters;
