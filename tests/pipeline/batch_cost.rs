@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fred::types::Value;
 
-use crate::site::{STREAM, Site};
+use crate::site::{STREAM, Site, until};
 
 const BATCHES: i64 = 5;
 /// The default of `worker.batch`.
@@ -13,7 +13,8 @@ const ORDERS: i64 = BATCHES * BATCH;
 /// Calls of XREADGROUP for a batch: the pieces of one go.
 const PIECES: i64 = 11;
 
-async fn calls(site: &Site) -> BTreeMap<String, i64> {
+/// How often Redis was asked for each command.
+pub async fn calls(site: &Site) -> BTreeMap<String, i64> {
     let stats = site.call("INFO commandstats").await.as_string().expect("a text");
     let line = |line: &str| {
         let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
@@ -31,16 +32,24 @@ async fn full_batches_of_plain_orders_cost_redis_so_many_calls_and_no_more() {
         end";
     let _nothing: Value = site.redis_says(&["EVAL", lua, "1", STREAM, &ORDERS.to_string()]).await;
     site.call("CONFIG RESETSTAT").await;
-    let worker = site.worker("w").set("WORKER_LANES", 1).start();
+    // Locks that are not renewed, and reads that wait for long.
+    let worker = site.worker("w").set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 60_000);
+    let worker = worker.set("WORKER_CLAIM_IDLE_MS", 120_000);
+    let worker = worker.set("WORKER_BLOCK_MS", 5_000).start();
     site.settled().await;
+    until("the last batch is unlocked", async || calls(&site).await.get("mget") == Some(&BATCHES)).await;
     let calls = calls(&site).await;
     assert!(worker.stop().await.success());
     assert_eq!(site.mysql_stock(1).await, 0, "all are written");
 
     let of = |command: &str| calls.get(command).copied().unwrap_or(0);
-    // The first batch begins with two reads, and behind the last one there is nothing.
+    // The first batch takes two reads more, and one go behind the last batch finds nothing.
     assert!(of("xreadgroup") <= (BATCHES + 1) * PIECES + 5, "{calls:?}");
-    assert_eq!((of("xack"), of("mget")), (BATCHES, BATCHES), "one to acknowledge, one to unlock: {calls:?}");
-    // One call an order to lock it; its unlock is one call a batch.
+    assert_eq!(
+        (of("xack"), of("mget"), of("del")),
+        (BATCHES, BATCHES, BATCHES),
+        "acknowledged and unlocked: {calls:?}"
+    );
+    // One call for each order locks it.
     assert_eq!(of("copy") + BATCHES, ORDERS, "{calls:?}");
 }

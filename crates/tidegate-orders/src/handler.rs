@@ -1,5 +1,5 @@
-//! What a lane does with a batch of orders and events: decode, lock, write, give back, announce, unlock. [`Handler::handle`] is the entry, and
-//! `OrderHandler::handle_batch` has the steps in this order.
+//! What a lane does with a batch of orders and events: decode, lock, write, give back, announce. [`Handler::handle`] is the entry, and
+//! `OrderHandler::handle_batch` has the steps in this order. The unlock is left for the lane, unless somebody waits for an entry of the batch.
 
 mod earlier;
 mod events;
@@ -40,7 +40,7 @@ use results::Results;
 #[derive(Clone, Debug)]
 pub struct OrderHandler {
     gate: Gate,
-    locks: UserLocks,
+    locks: Arc<UserLocks>,
     ledger: Ledger,
     order_counters: Arc<OrderCounters>,
     limited_log: Arc<LimitedLog>,
@@ -112,7 +112,7 @@ impl OrderHandler {
         let earlier = Arc::new(EarlierEntries::new(inspector, gate.fields().clone()));
         Self {
             gate,
-            locks,
+            locks: Arc::new(locks),
             ledger,
             order_counters,
             limited_log: Arc::default(),
@@ -198,7 +198,7 @@ impl OrderHandler {
         let results = Results::new(batch, self.gate.fields(), announced, entries);
         let mut handled = self.handle_decoded(batch, decoded, (outcomes, results), batch_trace).await?;
         if has_events || self.earlier.are_awaited() {
-            // Whoever is woken needs the locks of this batch.
+            // A lane that is woken locks the same users.
             if let Some(unlock) = handled.rest.take() {
                 unlock.await;
             }
@@ -244,7 +244,7 @@ impl OrderHandler {
             self.locks.unlock(locked).await;
             return Err(outage);
         }
-        let locks = self.locks.clone();
+        let locks = Arc::clone(&self.locks);
         Ok(Handled { outcomes, rest: Some(Box::pin(async move { locks.unlock(locked).await })) })
     }
 

@@ -27,7 +27,8 @@ pub enum Outcome {
 pub struct Handled {
     /// One for each entry, in the order of the batch.
     pub outcomes: Vec<Outcome>,
-    /// What is left to do that no outcome depends on. The lane does it while it settles, and reads nothing before its end.
+    /// Work that no outcome depends on, such as unlocking. The lane runs it while it settles the batch, and reads nothing before both
+    /// are over.
     pub rest: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -141,7 +142,7 @@ impl From<RedisError> for Outage {
 /// - **One outcome for each entry**, in the order of the batch. On any other number the lane panics before it acknowledges
 ///   anything: whichever entry has no outcome, it may be the one that was not handled.
 /// - **A panic** ends the lane: [`Lane::run`](crate::Lane::run) unwinds. Nothing of that batch is acknowledged, set aside or
-///   buried. It stays pending, and counts as in hand of a process that died. The next lane with the same consumer name
+///   buried, unless the panic is in [`Handled::rest`]. It stays pending, and counts as in hand of a process that died. The next lane with the same consumer name
 ///   handles it again; if there is none, any other lane claims it after [`LaneSettings::claim_idle`]. From its second death
 ///   on, an entry is handled alone; at its fifth it is buried as `killed_worker`. So watch the task that runs a lane, and
 ///   when it has panicked, run another one, or end the process.

@@ -182,7 +182,7 @@ impl<H: Handler> Lane<H> {
         Arc::clone(&self.lane_status)
     }
 
-    /// Runs until `stop`; then the batch in hand is finished and settled first. No error ends it.
+    /// Runs until `stop`; then the batch in hand is finished and settled first, and what its read brought beyond it. No error ends it.
     ///
     /// # Panics
     /// When the handler does, or answers with another number of outcomes than it was given entries: see [`Handler`].
@@ -203,7 +203,11 @@ impl<H: Handler> Lane<H> {
         let mut backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         loop {
             self.lane_status.begin_turn();
-            if stop.run_until_cancelled(self.wait_to_read()).await.is_none() || stop.is_cancelled() {
+            // What a read brought beyond its batch is handled next, also before a stop or a pause: nobody else has it in hand.
+            let goes_on = state.has_surplus() && !self.breaker.is_open();
+            if !goes_on
+                && (stop.run_until_cancelled(self.wait_to_read()).await.is_none() || stop.is_cancelled())
+            {
                 return;
             }
             if state.shared.is_none() {
@@ -245,12 +249,7 @@ impl<H: Handler> Lane<H> {
                 Failover::Possible => self.reader.server_run().await?,
             });
         }
-        let source = self.read_and_process(state, stop).await?;
-        // What a read brought beyond its batch belongs to its turn: otherwise a stop or a pause would leave it in nobody's hands.
-        while state.has_surplus() && !self.breaker.is_open() {
-            self.read_and_process(state, stop).await?;
-        }
-        Ok(source)
+        self.read_and_process(state, stop).await
     }
 
     /// Whom the entries in hand came from.

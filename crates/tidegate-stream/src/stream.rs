@@ -15,6 +15,7 @@ use fred::{
 
 pub(crate) use self::pending::{Fetch, KEEPALIVE_PAGE, MOST_FETCHED};
 pub use self::reader::Reader;
+pub(crate) use self::reader::{next_reply, other_replies};
 use crate::{
     entry::{BadReply, Entry, EntryId, bad_reply},
     handler::{Death, Outage},

@@ -8,7 +8,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     ops::{Bound, Not},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
@@ -53,6 +56,24 @@ pub(super) struct EarlierEntries {
     /// What the lanes of this process have set aside. None: there are no lanes.
     set_aside: Option<Arc<Causes>>,
     known: Mutex<Known>,
+    /// Batches with events that look at this moment whether older entries are settled.
+    looking: AtomicUsize,
+}
+
+/// One that looks, until it is dropped.
+struct Looking<'a>(&'a AtomicUsize);
+
+impl<'a> Looking<'a> {
+    fn begin(looking: &'a AtomicUsize) -> Self {
+        looking.fetch_add(1, SeqCst);
+        Self(looking)
+    }
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
 }
 
 /// Pending entries of orders.
@@ -156,7 +177,7 @@ impl Known {
 
 impl EarlierEntries {
     pub(super) fn new(inspector: StreamInspector, fields: FieldNames) -> Self {
-        Self { inspector, fields, set_aside: None, known: Mutex::default() }
+        Self { inspector, fields, set_aside: None, known: Mutex::default(), looking: AtomicUsize::new(0) }
     }
 
     /// The same, for the lanes that have set this aside.
@@ -244,8 +265,8 @@ impl EarlierEntries {
     /// Whether an event of this process waits for an older entry. Costs a batch of plain orders next to nothing.
     pub(super) fn are_awaited(&self) -> bool {
         let Some(set_aside) = &self.set_aside else { return false };
-        // An event may have been told to wait, and not be set aside yet.
-        !self.known().set_aside.is_empty() || set_aside.has(KIND)
+        // An event may look for the last time, or have been told to wait, and not be set aside yet.
+        self.looking.load(SeqCst) > 0 || !self.known().set_aside.is_empty() || set_aside.has(KIND)
     }
 
     /// Forgets the entries of a batch that are pending no more, and lets lanes try what waits behind them.
@@ -323,6 +344,7 @@ impl EarlierEntries {
         events: &[(OrderId, EntryId)],
         own: &HashSet<EntryId>,
     ) -> Result<HashSet<EntryId>, Outage> {
+        let _looking = Looking::begin(&self.looking);
         let began = Instant::now();
         let mut last: BTreeMap<OrderId, EntryId> = BTreeMap::new();
         for (order, id) in events {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use fred::interfaces::ClientLike;
-use futures_util::stream::{FuturesOrdered, Stream, StreamExt};
+use futures_util::stream::{FuturesOrdered, Stream};
 use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,7 @@ use crate::{
     handler::Handler,
     lane_status::Activity,
     observer::Origin,
-    stream::{Fetch, KEEPALIVE_PAGE, StreamError},
+    stream::{Fetch, KEEPALIVE_PAGE, StreamError, next_reply, other_replies},
 };
 
 /// On a stop signal or a pause, how often a blocked read is unblocked: it may be on its way to Redis still.
@@ -68,7 +68,10 @@ impl<H: Handler> Lane<H> {
             delivery = self.read(source, due.as_ref(), state) => delivery?,
             // A read is work and is never cancelled, but for this: the lane ends, and Redis does not answer.
             // What was handed over all the same stays pending, for the next one with this name, or to be claimed.
-            () = self.unblock_read(stop, ends_wait) => return Ok(source),
+            () = self.unblock_read(stop, ends_wait) => {
+                state.start_over();
+                return Ok(source);
+            }
         };
         // What is tried again came with a read before.
         if !delivery.is_empty() && source != Source::SetAside {
@@ -220,7 +223,7 @@ impl<H: Handler> Lane<H> {
     async fn read_pieces(&self, batch: &mut Batch, most: usize) -> Result<bool, StreamError> {
         let client = self.shared_reader.client().unwrap_or(self.reader.client());
         let pieces = self.shared_reader.pieces(batch.room_left(), batch.count_left());
-        // Without a connection they would all wait for one, each for longer than the one before.
+        // Without a connection each of them would wait for one, for as long as it has.
         let most = if client.is_connected() { most } else { 1 };
         let mut replies: FuturesOrdered<_> = (0..)
             .zip(pieces.take(most))
@@ -229,9 +232,9 @@ impl<H: Handler> Lane<H> {
         let came_full = self.put_each_into(batch, &mut replies).await;
         if let Err(error) = &came_full {
             self.reader.reconnect_after(client, error);
+            // What still comes is pending, and is found again.
+            other_replies(replies).await;
         }
-        // None of them may be cancelled. Those that were sent end with the connection.
-        while replies.next().await.is_some() {}
         Ok(came_full? && batch.has_room())
     }
 
@@ -242,7 +245,7 @@ impl<H: Handler> Lane<H> {
         mut replies: impl Stream<Item = (usize, Result<Delivery, StreamError>)> + Unpin,
     ) -> Result<bool, StreamError> {
         let mut came_full = true;
-        while let Some((piece, delivery)) = self.reader.next_reply(&mut replies).await? {
+        while let Some((piece, delivery)) = next_reply(&mut replies).await? {
             let delivery = delivery?;
             came_full &= delivery.len() == piece;
             self.put_into(batch, delivery)?;

@@ -157,9 +157,9 @@ impl LaneState {
         }
     }
 
-    /// A turn is over. Others may handle an entry alone, unless there are entries that count as in hand.
+    /// A turn is over. Others may handle an entry alone, unless there are entries that count as in hand, or come next.
     pub(crate) fn end_turn(&mut self) {
-        if !self.counts_deaths {
+        if !self.counts_deaths && !self.has_surplus() {
             self.shared = None;
         }
     }

@@ -1,6 +1,7 @@
 //! Reading new entries, over a connection of its own.
 
 use std::{
+    future::ready,
     slice,
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -24,6 +25,20 @@ use crate::{
 /// How much longer than its block time a read may take before its connection is given up. Of several that go out together, each
 /// has as long from the reply before it.
 const READ_MARGIN: Duration = Duration::from_secs(2);
+
+/// The next of several replies, as long as it comes in the time that a read without waiting has.
+pub(crate) async fn next_reply<T>(
+    replies: &mut (impl futures_util::Stream<Item = T> + Unpin),
+) -> Result<Option<T>, StreamError> {
+    let late = |_| RedisError::new(Error::new(ErrorKind::Timeout, "no further reply"));
+    Ok(timeout(READ_MARGIN, replies.next()).await.map_err(late)?)
+}
+
+/// Lets the others of several replies come, but for no longer than one of them may take: if Redis is silent, that has to be told. What
+/// was sent is not sent again.
+pub(crate) async fn other_replies<T>(replies: impl futures_util::Stream<Item = T>) {
+    let _late = timeout(READ_MARGIN, replies.for_each(|_| ready(()))).await;
+}
 
 /// Reads the stream as one consumer of its group, over a connection of its own.
 #[derive(Debug)]
@@ -89,17 +104,9 @@ impl Reader {
         count: usize,
         before: usize,
     ) -> Result<Delivery, StreamError> {
+        // Only so that it is not sent when it is too late: [`next_reply`] notices before that if nothing comes.
         let replies = u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1);
         self.read(client, count, None, READ_MARGIN.saturating_mul(replies)).await
-    }
-
-    /// The next of several replies, as long as it comes in the time that a read without waiting has.
-    pub(crate) async fn next_reply<T>(
-        &self,
-        replies: &mut (impl futures_util::Stream<Item = T> + Unpin),
-    ) -> Result<Option<T>, StreamError> {
-        let late = |_| RedisError::new(Error::new(ErrorKind::Timeout, "no further reply"));
-        Ok(timeout(READ_MARGIN, replies.next()).await.map_err(late)?)
     }
 
     /// Where a read was not answered in time, its connection has swallowed it; another one may not. Nobody waits for the new

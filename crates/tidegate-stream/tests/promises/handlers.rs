@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_stream::{Entry, Handled, Handler, Outage, Outcome};
+use tokio::sync::watch;
 
 use crate::rig::{RecordingHandler, Rig, number, settings};
 
@@ -13,6 +14,35 @@ impl Handler for Miscounting {
     async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
         Ok(vec![Outcome::Done; batch.len().saturating_add_signed(self.0)].into())
     }
+}
+
+/// Leaves something to do, which ends when it is told to.
+struct Leaving(watch::Sender<(usize, bool)>);
+
+impl Handler for Leaving {
+    async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
+        self.0.send_modify(|(handled, _)| *handled += batch.len());
+        let mut told = self.0.subscribe();
+        let rest = Box::pin(async move { _ = told.wait_for(|(_, may_end)| *may_end).await });
+        Ok(Handled { outcomes: vec![Outcome::Done; batch.len()], rest: Some(rest) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_handler_leaves_is_done_while_its_batch_is_settled_and_before_the_next_read() {
+    let rig = Rig::start().await;
+    rig.add(5).await;
+    let handler = Arc::new(Leaving(watch::Sender::new((0, false))));
+    let lane = rig.run("c1", &handler, settings()).await;
+    handler.0.subscribe().wait_for(|(handled, _)| *handled == 5).await.unwrap();
+    rig.nothing_is_pending().await;
+    rig.add(5).await;
+    rig.lanes_had_their_turn().await;
+    assert_eq!(handler.0.borrow().0, 5);
+    handler.0.send_modify(|(_, may_end)| *may_end = true);
+    handler.0.subscribe().wait_for(|(handled, _)| *handled == 10).await.unwrap();
+    rig.nothing_is_pending().await;
+    lane.stop().await;
 }
 
 /// Nothing was acknowledged, buried or counted, and the next lane of this name handles all of it.

@@ -137,6 +137,49 @@ async fn where_one_of_several_replies_is_lost_all_that_was_read_is_handled_once(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn where_none_of_several_replies_comes_the_outage_is_told_soon() {
+    let rig = Rig::start().await;
+    let ids = rig.add(2_000).await;
+    let handler = RecordingHandler::done();
+    handler.shut_door();
+    let batch = LaneSettings { batch: 1_000, batch_bytes: 1 << 20, ..settings() };
+    // As long as a worker's: the connection itself does not notice before.
+    let connection = rig.read_connection_within(ms(5_000)).await;
+    let shared_reader = Arc::new(SharedReader::new(batch.batch_bytes).over(connection));
+    let lane = rig.lane("c1", &handler, batch).await.with_shared_reader(shared_reader);
+    let lane = rig.run_lane(lane);
+    handler.until_seen(1_000).await;
+    rig.reads.black_hole();
+    handler.open_door();
+    // Each of the calls has two seconds more than the one before.
+    let begun = Instant::now();
+    eventually("it is told", async || !rig.breaker.outages().is_empty()).await;
+    assert!(begun.elapsed() < ms(8_000), "{:?}", begun.elapsed());
+    rig.reads.pass();
+    eventually("all are handled", async || saw_all(&handler, &ids)).await;
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_is_obeyed_while_redis_does_not_answer_and_a_part_of_a_read_is_left() {
+    let mut rig = Rig::start().await;
+    // As long as a worker's. Until then no call fails.
+    rig.stream = rig.stream_within(ms(5_000)).await;
+    rig.add(1_000).await;
+    rig.add_large(100, 64 << 10).await;
+    let handler = RecordingHandler::done();
+    let by_bytes = LaneSettings { batch: 1_000, batch_bytes: 1 << 20, ..settings() };
+    let fetch = Script::new("fetch", include_str!("../../lua/fetch.lua"));
+    let fetches = rig.commands.hold_when(fetch.sha1());
+    let lane = rig.run("c1", &handler, by_bytes).await;
+    fetches.reached().await.unwrap();
+    rig.commands.black_hole();
+    let took = lane.stop().await;
+    assert!(took < ms(4_000), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_several_replies_each_may_take_its_time() {
     // Less than one may take, and more than half of it.
     const SLOWLY: Duration = ms(1_500);

@@ -120,6 +120,13 @@ impl Rig {
         rig
     }
 
+    /// The stream, over connections that wait so long for a reply.
+    pub async fn stream_within(&self, command_timeout: Duration) -> Stream {
+        let settings =
+            RedisSettings { command_timeout, ..redis_settings(self.commands.url_for(&self.redis)) };
+        Stream::new(connect_pool(&settings).await.unwrap(), self.names.clone())
+    }
+
     fn watch_stores(&self) {
         let (breaker, pool) = (Arc::clone(&self.breaker), self.pool.clone());
         let (store, probes) = (self.store_works.subscribe(), Arc::clone(&self.probes));
@@ -145,7 +152,13 @@ impl Rig {
     }
 
     pub async fn read_connection(&self) -> RedisConnection {
-        connect_reader(&redis_settings(self.reads.url_for(&self.redis))).await.unwrap()
+        self.read_connection_within(ms(2_000)).await
+    }
+
+    /// A connection for reads, which gives up itself when nothing comes for so long.
+    pub async fn read_connection_within(&self, command_timeout: Duration) -> RedisConnection {
+        let settings = RedisSettings { command_timeout, ..redis_settings(self.reads.url_for(&self.redis)) };
+        connect_reader(&settings).await.unwrap()
     }
 
     pub async fn lane<H: Handler>(
