@@ -37,19 +37,19 @@ async fn full_batches_of_plain_orders_cost_redis_so_many_calls_and_no_more() {
     let worker = worker.set("WORKER_CLAIM_IDLE_MS", 120_000);
     let worker = worker.set("WORKER_BLOCK_MS", 5_000).start();
     site.settled().await;
-    until("the last batch is unlocked", async || calls(&site).await.get("mget") == Some(&BATCHES)).await;
+    until("the last batch is unlocked", async || calls(&site).await.get("mget") >= Some(&BATCHES)).await;
     let calls = calls(&site).await;
     assert!(worker.stop().await.success());
     assert_eq!(site.mysql_stock(1).await, 0, "all are written");
 
     let of = |command: &str| calls.get(command).copied().unwrap_or(0);
-    // The first batch takes two reads more, and one go behind the last batch finds nothing.
+    // The first batch takes one read more. Behind the last one, a go and a read that waits find nothing.
     assert!(of("xreadgroup") <= (BATCHES + 1) * PIECES + 5, "{calls:?}");
     assert_eq!(
         (of("xack"), of("mget"), of("del")),
         (BATCHES, BATCHES, BATCHES),
         "acknowledged and unlocked: {calls:?}"
     );
-    // One call for each order locks it.
+    // The first lock of a batch is a SET, each other one a COPY.
     assert_eq!(of("copy") + BATCHES, ORDERS, "{calls:?}");
 }

@@ -1,5 +1,5 @@
 //! What a lane does with a batch of orders and events: decode, lock, write, give back, announce. [`Handler::handle`] is the entry, and
-//! `OrderHandler::handle_batch` has the steps in this order. The unlock is left for the lane, unless somebody waits for an entry of the batch.
+//! `OrderHandler::handle_batch` has the steps in this order. The unlock is left for the lane, unless the batch has events or an event waits.
 
 mod earlier;
 mod events;

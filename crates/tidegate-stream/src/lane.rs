@@ -182,7 +182,8 @@ impl<H: Handler> Lane<H> {
         Arc::clone(&self.lane_status)
     }
 
-    /// Runs until `stop`; then the batch in hand is finished and settled first, and what its read brought beyond it. No error ends it.
+    /// Runs until `stop`. Then it first finishes the batch in hand and, unless a store is away, what its read brought beyond it. No
+    /// error ends it.
     ///
     /// # Panics
     /// When the handler does, or answers with another number of outcomes than it was given entries: see [`Handler`].
@@ -203,10 +204,11 @@ impl<H: Handler> Lane<H> {
         let mut backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         loop {
             self.lane_status.begin_turn();
-            // What a read brought beyond its batch is handled next, also before a stop or a pause: nobody else has it in hand.
+            // What a read brought beyond its batch is handled next, also before a stop or a pause: otherwise it lies in nobody's hands.
             let goes_on = state.has_surplus() && !self.breaker.is_open();
             if !goes_on
-                && (stop.run_until_cancelled(self.wait_to_read()).await.is_none() || stop.is_cancelled())
+                && (stop.run_until_cancelled(self.wait_to_read(state.has_surplus())).await.is_none()
+                    || stop.is_cancelled())
             {
                 return;
             }
@@ -292,13 +294,13 @@ impl<H: Handler> Lane<H> {
         self.exclusive.shared().await
     }
 
-    /// Waits until no store is away and nobody has paused it.
-    async fn wait_to_read(&self) {
+    /// Waits until no store is away and nobody has paused it. What is left of a read is handled in spite of a pause.
+    async fn wait_to_read(&self, has_surplus: bool) {
         loop {
             if self.breaker.is_open() {
                 self.lane_status.enter(Activity::WaitingForStores);
                 self.breaker.closed().await;
-            } else if self.pause_switch.is_paused() {
+            } else if !has_surplus && self.pause_switch.is_paused() {
                 self.lane_status.enter(Activity::Paused);
                 self.pause_switch.resumed().await;
             } else {

@@ -20,6 +20,7 @@ async fn survive(rush: Rush, arm: impl Fn(&Proxies) -> Hold, at_the_step: impl A
     let proxies = Proxies::start(&site).await;
     for (first, victim, heir) in [(1_000, "a", "a"), (2_000, "b", "c")] {
         rush.begin(&site, first).await;
+        site.call("CONFIG RESETSTAT").await;
         let hold = arm(&proxies);
         let worker = proxies.before(quick(&site, victim), &site).start();
         hold.reached().await.expect("the worker comes to this step");

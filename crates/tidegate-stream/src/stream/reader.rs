@@ -35,7 +35,7 @@ pub(crate) async fn next_reply<T>(
 }
 
 /// Lets the others of several replies come, but for no longer than one of them may take: if Redis is silent, that has to be told. What
-/// was sent is not sent again.
+/// was not sent yet may be sent over the next connection, unseen; a look at the own pending list finds what it brought.
 pub(crate) async fn other_replies<T>(replies: impl futures_util::Stream<Item = T>) {
     let _late = timeout(READ_MARGIN, replies.for_each(|_| ready(()))).await;
 }
