@@ -213,6 +213,7 @@ impl EarlierEntries {
         let Some(last) = events.iter().map(|(_, id)| *id).max() else { return Ok(HashSet::new()) };
         let own: HashSet<EntryId> = batch.iter().map(|entry| entry.id).collect();
         let first = own.iter().min().copied().unwrap_or(last);
+        let _looking = Looking::begin(&self.looking);
         // Once more where all have to be looked for again since: an entry may have been made pending behind this look.
         while !self.look(batch, &own, (first, last)).await? {}
         self.wait_for_older(events, &own).await
@@ -344,7 +345,6 @@ impl EarlierEntries {
         events: &[(OrderId, EntryId)],
         own: &HashSet<EntryId>,
     ) -> Result<HashSet<EntryId>, Outage> {
-        let _looking = Looking::begin(&self.looking);
         let began = Instant::now();
         let mut last: BTreeMap<OrderId, EntryId> = BTreeMap::new();
         for (order, id) in events {
