@@ -72,22 +72,13 @@ pub struct ReceivedSpan {
     pub resource: BTreeMap<String, String>,
 }
 
-/// Ports that are tried after the first.
-const MOST_TRIES: usize = 9;
-
 impl Collector {
     /// Listens on a free port.
     pub async fn start() -> Result<Self> {
-        let mut tries = 0;
-        loop {
-            let (port, received) = (ReservedPort::any()?, Arc::default());
-            let mut collector = Self { port, received, serving: JoinSet::new() };
-            match collector.restart().await {
-                // A client of something else may have got that port as its own meanwhile.
-                Err(_) if tries < MOST_TRIES => tries += 1,
-                started => return started.map(|()| collector),
-            }
-        }
+        let (port, received) = (ReservedPort::any()?, Arc::default());
+        let mut collector = Self { port, received, serving: JoinSet::new() };
+        collector.restart().await?;
+        Ok(collector)
     }
 
     /// Listens again, on the same port.

@@ -1,10 +1,12 @@
 //! Ports that stay ours while a server is down, so that it can come back on the same one.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
+use std::io;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::{Context, Result, bail};
+use tokio::net::TcpSocket;
 
 use crate::ground;
 
@@ -37,10 +39,36 @@ impl ReservedPort {
             let number = FIRST + (start.wrapping_mul(17) % COUNT + step) % COUNT;
             let file =
                 File::create(reservations.join(number.to_string())).context("Failed to reserve a port")?;
-            if file.try_lock().is_ok() && TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
+            if file.try_lock().is_ok() && bound(number).is_ok() {
                 return Ok(Self { number, _reservation: Some(file) });
             }
         }
         bail!("No free port between {FIRST} and {}", FIRST + COUNT)
+    }
+}
+
+/// Shows that a port is free. It is bound but does not listen: until a process that another thread starts at this moment runs its
+/// program, it has a copy, and that must not keep anybody from listening.
+fn bound(number: u16) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind((Ipv4Addr::LOCALHOST, number).into())?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_of_the_look_at_a_port_keeps_nobody_from_it_and_a_listener_does() {
+        let port = ReservedPort::any().unwrap();
+        let copy = bound(port.number).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number)).unwrap();
+        drop(copy);
+        assert_eq!(bound(port.number).map(drop).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
     }
 }
