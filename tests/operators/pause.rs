@@ -28,27 +28,17 @@ async fn last_delivered(site: &Site) -> String {
     words[at + 1].clone()
 }
 
-/// How often Redis has been told to do each of these, in lower case.
-async fn calls_of<const N: usize>(site: &Site, commands: [&str; N]) -> [usize; N] {
-    let stats = site.call("INFO commandstats").await.as_string().expect("a text");
-    commands.map(|command| {
-        let begin = format!("cmdstat_{command}:calls=");
-        let calls = stats.lines().find_map(|line| line.strip_prefix(&begin)?.split(',').next());
-        calls.map_or(0, |calls| calls.parse().expect("a number"))
-    })
-}
-
 /// How often workers have read or claimed anything.
-async fn reads(site: &Site) -> [usize; 2] {
-    calls_of(site, ["xreadgroup", "xautoclaim"]).await
+async fn reads(site: &Site) -> [u64; 2] {
+    [site.calls_of("xreadgroup").await, site.calls_of("xautoclaim").await]
 }
 
 /// Nothing is in anybody's hands, and nothing is read although there is something to read: not until workers, up to two,
 /// have looked twice whether they are paused.
 async fn nothing_is_read(site: &Site) {
     let before = (last_delivered(site).await, reads(site).await);
-    let [looks] = calls_of(site, ["get"]).await;
-    until("the workers have looked again", || async { calls_of(site, ["get"]).await[0] >= looks + 4 }).await;
+    let looks = site.calls_of("get").await;
+    until("the workers have looked again", || async { site.calls_of("get").await >= looks + 4 }).await;
     assert_eq!((last_delivered(site).await, reads(site).await), before);
     assert!(site.open_entries().await.expect("a group") > 0, "there is something to read");
 }

@@ -249,11 +249,7 @@ async fn a_consumer_is_removed_only_after_others_have_taken_what_it_holds() {
     // Workers live, but do not look within the time.
     let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     busy.says("worker started").await;
-    until("its first look is over", || async {
-        let stats = site.call("INFO commandstats").await.as_string().expect("a text");
-        stats.contains("cmdstat_xautoclaim")
-    })
-    .await;
+    until("its first look is over", || async { site.calls_of("xautoclaim").await > 0 }).await;
     let kept = operator.run("consumers remove victim-0 --wait 1s --yes").expect(1);
     assert!(kept.stdout.contains("victim-0 still has 300 entries pending"), "{kept:?}");
     assert_eq!(site.pending().await, 300);
@@ -418,11 +414,7 @@ async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_t
     // Workers live, but do not look.
     let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     busy.says("worker started").await;
-    until("its first look is over", || async {
-        let stats = site.call("INFO commandstats").await.as_string().expect("a text");
-        stats.contains("cmdstat_xautoclaim")
-    })
-    .await;
+    until("its first look is over", || async { site.calls_of("xautoclaim").await > 0 }).await;
     let operator = operator(&site);
     let mut terminal = Terminal::start(&operator.command(&["pending", "claim", "--dead", "--wait", "10m"]));
     let shown = terminal.shows("Offer 30 entries to all workers? [y/N]");
@@ -645,25 +637,20 @@ async fn who_waits_does_not_read_all_of_it_again_and_again() {
     site.call("SET tidegate:worker:busy somebody").await;
     site.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, "g1", "busy-0"]).await;
     until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
-    let calls = async |name: &str| -> u64 {
-        let stats = site.call("INFO commandstats").await.as_string().expect("a text");
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
-        line.and_then(|rest| rest.split(',').next()).map_or(0, |calls| calls.parse().expect("a number"))
-    };
     let operator = operator(&site);
     let reads = async |line: &str, code: i32| {
-        let before = calls("xpending").await;
+        let before = site.calls_of("xpending").await;
         operator.run(line).expect(code);
-        calls("xpending").await - before
+        site.calls_of("xpending").await - before
     };
     let offering = reads("pending claim --dead --yes", 0).await;
     let looks = reads("pending claim --dead --wait 3s --yes", 1).await - offering;
     // Once at the end it is counted whole.
     assert!(looks <= 20, "{looks} times a page of the pending list was read, which has six of them");
 
-    let before = calls("xinfo|consumers").await + calls("xinfo").await;
+    let before = site.calls_of("xinfo|consumers").await + site.calls_of("xinfo").await;
     operator.run("consumers remove dead-0 --wait 3s --yes").expect(1);
-    let looks = calls("xinfo|consumers").await + calls("xinfo").await - before;
+    let looks = site.calls_of("xinfo|consumers").await + site.calls_of("xinfo").await - before;
     assert!(looks < 5, "{looks} times the consumers were read");
 }
 

@@ -1,44 +1,30 @@
 //! What a batch costs Redis, as Redis itself counts it. That includes what scripts call.
 
-use std::collections::BTreeMap;
+use crate::{
+    site::{Site, until},
+    weight::add_orders,
+};
 
-use fred::types::Value;
-
-use crate::site::{STREAM, Site, until};
-
-const BATCHES: i64 = 5;
+const BATCHES: u64 = 5;
 /// The default of `worker.batch`.
-const BATCH: i64 = 1_000;
-const ORDERS: i64 = BATCHES * BATCH;
+const BATCH: u64 = 1_000;
+const ORDERS: u64 = BATCHES * BATCH;
 /// Calls of XREADGROUP for a batch: the pieces of one go.
-const PIECES: i64 = 11;
-
-/// How often Redis was asked for each command.
-pub async fn calls(site: &Site) -> BTreeMap<String, i64> {
-    let stats = site.call("INFO commandstats").await.as_string().expect("a text");
-    let line = |line: &str| {
-        let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        Some((command.to_owned(), rest.split(',').next()?.parse().ok()?))
-    };
-    stats.lines().filter_map(line).collect()
-}
+const PIECES: u64 = 11;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_batches_of_plain_orders_cost_redis_so_many_calls_and_no_more() {
     let site = Site::open().await;
-    site.load(1, ORDERS).await;
-    let lua = "for id = 1, tonumber(ARGV[1]) do
-            redis.call('XADD', KEYS[1], '*', 'userId', id, 'voucherId', 1, 'id', id)
-        end";
-    let _nothing: Value = site.redis_says(&["EVAL", lua, "1", STREAM, &ORDERS.to_string()]).await;
+    site.load(1, ORDERS as i64).await;
+    add_orders(&site, 1..ORDERS as i64 + 1, 1).await;
     site.call("CONFIG RESETSTAT").await;
     // Locks that are not renewed, and reads that wait for long.
     let worker = site.worker("w").set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 60_000);
     let worker = worker.set("WORKER_CLAIM_IDLE_MS", 120_000);
     let worker = worker.set("WORKER_BLOCK_MS", 5_000).start();
     site.settled().await;
-    until("the last batch is unlocked", async || calls(&site).await.get("mget") >= Some(&BATCHES)).await;
-    let calls = calls(&site).await;
+    until("the last batch is unlocked", async || site.calls_of("mget").await >= BATCHES).await;
+    let calls = site.calls().await;
     assert!(worker.stop().await.success());
     assert_eq!(site.mysql_stock(1).await, 0, "all are written");
 

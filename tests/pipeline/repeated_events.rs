@@ -41,9 +41,7 @@ async fn last_entry(site: &Site) -> EntryId {
 
 /// How often Redis was asked who has an entry: what events that wait for each other cost.
 async fn looks(site: &Site) -> u64 {
-    let stats = site.redis_says(&["INFO", "commandstats"]).await.as_string().unwrap_or_default();
-    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_xpending:calls="));
-    line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or_default()
+    site.calls_of("xpending").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

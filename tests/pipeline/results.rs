@@ -54,14 +54,6 @@ fn announcing(site: &Site, announce: &str) -> WorkerPlan {
     quick(site, "w").set("RESULTS_ANNOUNCE", announce).set("WORKER_ENTRY_MAX_BYTES", 4_096)
 }
 
-/// How often Redis was asked for this.
-async fn calls(site: &Site, command: &str) -> u64 {
-    let stats = site.call("INFO commandstats").await.as_string().expect("a text");
-    let begin = format!("cmdstat_{command}:calls=");
-    let line = stats.lines().find_map(|line| line.strip_prefix(&begin));
-    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
-}
-
 async fn event(site: &Site, event: &str, order: i64, more: &[(&str, &str)]) {
     let (order, user) = (order.to_string(), order.to_string());
     let fields = [("event", event), ("orderId", &order), ("userId", &user), ("voucherId", "1")];
@@ -319,13 +311,13 @@ async fn orders_of_which_nothing_is_told_cost_redis_no_call_and_told_ones_one_en
         let site = Site::open().await;
         site.load(1, 1_000).await;
         admit(&site, 300).await;
-        let appended = calls(&site, "xadd").await;
+        let appended = site.calls_of("xadd").await;
         let worker = announcing(&site, announce).start();
         site.settled().await;
-        assert_eq!(calls(&site, "xadd").await - appended, told, "{announce}");
+        assert_eq!(site.calls_of("xadd").await - appended, told, "{announce}");
         assert!(worker.stop().await.success());
         // Lock, unlock and acknowledge; what else is called does not grow with orders.
-        assert_eq!(calls(&site, "xack").await, 1, "they came as one batch");
+        assert_eq!(site.calls_of("xack").await, 1, "they came as one batch");
     }
 }
 

@@ -29,7 +29,7 @@ fn peak(worker: &Worker) -> u64 {
 }
 
 /// Orders with a field of this size each.
-async fn add_orders(site: &Site, ids: std::ops::Range<i64>, bytes: usize) {
+pub async fn add_orders(site: &Site, ids: std::ops::Range<i64>, bytes: usize) {
     let lua = "local id = tonumber(ARGV[1])
         while id < tonumber(ARGV[2]) do
             redis.call('XADD', KEYS[1], '*', 'userId', id, 'voucherId', 1, 'id', id, 'note', string.rep('x', tonumber(ARGV[3])))

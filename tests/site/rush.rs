@@ -164,6 +164,21 @@ impl<M: Endpoint> Site<M> {
         self.redis_says(&command.split(' ').collect::<Vec<_>>()).await
     }
 
+    /// How often Redis was asked for each command, in lower case; `xgroup|create` for a word and its second. What scripts call counts.
+    pub async fn calls(&self) -> BTreeMap<String, u64> {
+        let stats = self.call("INFO commandstats").await.as_string().expect("a text");
+        let line = |line: &str| {
+            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((command.to_owned(), rest.split(',').next()?.parse().ok()?))
+        };
+        stats.lines().filter_map(line).collect()
+    }
+
+    /// How often Redis was asked for one of them.
+    pub async fn calls_of(&self, command: &str) -> u64 {
+        self.calls().await.get(command).copied().unwrap_or(0)
+    }
+
     /// Requests that reach Redis within a while, whatever scripts do with them.
     pub async fn requests_within(&self, a_while: Duration) -> u64 {
         let before = self.requests().await;

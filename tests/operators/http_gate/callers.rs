@@ -49,9 +49,7 @@ impl Scene {
 
     /// How often scripts were called, by which alone the gate admits.
     async fn admissions(&self) -> u64 {
-        let stats = self.site.call("INFO commandstats").await.as_string().expect("a text");
-        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-        calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or_default()
+        self.site.calls_of("evalsha").await
     }
 
     async fn end(self) {

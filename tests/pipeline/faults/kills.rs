@@ -3,7 +3,6 @@
 use tidegate_lab::Hold;
 
 use crate::{
-    batch_cost::calls,
     faults::proxies::{ACK, CHECKED_COMMIT, LOCK, Proxies, REFUSING_COMMIT, bury, quick, release_of, unlock},
     site::{Site, rush::SHORT, until},
 };
@@ -129,10 +128,8 @@ async fn killed_between_giving_back_and_unlocking() {
 async fn killed_between_unlocking_and_acknowledging() {
     let arm = |proxies: &Proxies| proxies.redis.hold_when(ACK);
     survive(Rush::Mixed, arm, async |site| {
-        until("it is unlocked", || async {
-            calls(site).await.contains_key("mget") && site.locks().await == 0
-        })
-        .await;
+        until("it is unlocked", || async { site.calls_of("mget").await > 0 && site.locks().await == 0 })
+            .await;
         assert_eq!(site.pending().await, ALL);
     })
     .await;
