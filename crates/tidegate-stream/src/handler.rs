@@ -142,8 +142,8 @@ impl From<RedisError> for Outage {
 /// - **One outcome for each entry**, in the order of the batch. On any other number the lane panics before it acknowledges
 ///   anything: whichever entry has no outcome, it may be the one that was not handled.
 /// - **A panic** ends the lane: [`Lane::run`](crate::Lane::run) unwinds. Nothing of that batch is acknowledged, set aside or
-///   buried, unless the panic is in [`Handled::rest`]. It stays pending, and counts as in hand of a process that died. The next lane with the same consumer name
-///   handles it again; if there is none, any other lane claims it after [`LaneSettings::claim_idle`]. From its second death
+///   buried; some of it may be if the panic is in [`Handled::rest`]. It stays pending, and counts as in hand of a process that
+///   died. The next lane with the same consumer name handles it again; if there is none, any other lane claims it after [`LaneSettings::claim_idle`]. From its second death
 ///   on, an entry is handled alone; at its fifth it is buried as `killed_worker`. So watch the task that runs a lane, and
 ///   when it has panicked, run another one, or end the process.
 /// - **Time.** There is no limit. While a handler works its lane reads nothing, and keeps the batch from being claimed. That

@@ -204,12 +204,7 @@ impl<H: Handler> Lane<H> {
         let mut backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         loop {
             self.lane_status.begin_turn();
-            // What a read brought beyond its batch is handled next, also before a stop or a pause: otherwise it lies in nobody's hands.
-            let goes_on = state.has_surplus() && !self.breaker.is_open();
-            if !goes_on
-                && (stop.run_until_cancelled(self.wait_to_read(state.has_surplus())).await.is_none()
-                    || stop.is_cancelled())
-            {
+            if !self.may_go_on(state.has_surplus(), stop).await {
                 return;
             }
             if state.shared.is_none() {
@@ -294,17 +289,24 @@ impl<H: Handler> Lane<H> {
         self.exclusive.shared().await
     }
 
-    /// Waits until no store is away and nobody has paused it. What is left of a read is handled in spite of a pause.
-    async fn wait_to_read(&self, has_surplus: bool) {
+    /// Waits until no store is away and nobody has paused it. False: it is to stop. What a read brought beyond its batch comes before a
+    /// stop or a pause: otherwise it lies in nobody's hands.
+    async fn may_go_on(&self, has_surplus: bool, stop: &CancellationToken) -> bool {
         loop {
             if self.breaker.is_open() {
                 self.lane_status.enter(Activity::WaitingForStores);
-                self.breaker.closed().await;
-            } else if !has_surplus && self.pause_switch.is_paused() {
+                if stop.run_until_cancelled(self.breaker.closed()).await.is_none() {
+                    return false;
+                }
+            } else if has_surplus {
+                return true;
+            } else if stop.is_cancelled() {
+                return false;
+            } else if self.pause_switch.is_paused() {
                 self.lane_status.enter(Activity::Paused);
-                self.pause_switch.resumed().await;
+                stop.run_until_cancelled(self.pause_switch.resumed()).await;
             } else {
-                return;
+                return true;
             }
         }
     }
