@@ -524,6 +524,22 @@ async fn a_command_need_not_wait_for_the_look_of_a_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_command_takes_the_lease_that_its_holder_ends_at_the_same_moment() {
+    let site = Site::open().await;
+    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let (redis, mysql) = (proxy.url_for(&site.redis), site.mysql.url());
+    site.redis_says(&["SET", "tidegate:reconciler", "worker w 01234567", "PX", "60000"]).await;
+    let held = proxy.hold_when("GET\r\n$19\r\ntidegate:reconciler");
+    let command = tokio::task::spawn_blocking(move || {
+        Program::with_flags(&["--redis-url", &redis, "--mysql-url", &mysql]).run("reconcile")
+    });
+    held.reached().await.expect("it asks who holds the lease");
+    site.redis_says(&["DEL", "tidegate:reconciler"]).await;
+    held.release();
+    command.await.expect("it runs").expect(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
     let site = Site::open().await;
     let program = program(&site);

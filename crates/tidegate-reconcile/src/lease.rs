@@ -19,6 +19,9 @@ const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait for somebody else: longer than the lease of one that was killed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Attempts to take a lease that its holder ends at the same moment.
+const ATTEMPTS: usize = 3;
+
 /// With this begins the name of a worker that looks by itself.
 pub const OF_WORKER: &str = "worker ";
 /// What is said to whoever typed a command that ended because of it.
@@ -92,15 +95,19 @@ impl ReconcilerLease {
     pub async fn take(redis: &Pool, keys: &Keys, who: &str) -> Result<TakenLease, StreamError> {
         let (leases, key) = (Leases::new(redis.clone()), keys.reconciler());
         let token = format!("{who} {:08x}", rand_number());
-        if !leases.take(vec![key.clone()], &token, LEASE).await?.is_empty() {
-            let holder: Option<String> = redis.get(&key).await.unwrap_or_default();
-            let holder = holder.unwrap_or_else(|| "somebody who has just ended".to_owned());
-            let who = holder.rsplit_once(' ').map_or(holder.as_str(), |(who, _)| who);
-            return Ok(TakenLease::Of(who.to_owned()));
+        for _ in 0..ATTEMPTS {
+            if leases.take(vec![key.clone()], &token, LEASE).await?.is_empty() {
+                let lost = CancellationToken::new();
+                let renewing = tokio::spawn(renew(leases.clone(), key.clone(), token.clone(), lost.clone()));
+                return Ok(TakenLease::Held(Self { leases, key, token, lost, renewing }));
+            }
+            // None: its holder ended it after this call was refused.
+            if let Some(holder) = redis.get::<Option<String>, _>(&key).await? {
+                let who = holder.rsplit_once(' ').map_or(holder.as_str(), |(who, _)| who);
+                return Ok(TakenLease::Of(who.to_owned()));
+            }
         }
-        let lost = CancellationToken::new();
-        let renewing = tokio::spawn(renew(leases.clone(), key.clone(), token.clone(), lost.clone()));
-        Ok(TakenLease::Held(Self { leases, key, token, lost, renewing }))
+        Ok(TakenLease::Of("a process that has just ended".to_owned()))
     }
 
     /// Cancelled when somebody else has it, or Redis did not answer for as long as it lasts. Whoever changes something ends
