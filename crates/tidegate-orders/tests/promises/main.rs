@@ -1,8 +1,10 @@
 //! What an order's library promises, shown on real servers.
 
+mod allocations;
 mod announcer;
 mod confirmed;
 mod dead_letters;
+mod drain;
 mod error_texts;
 mod events;
 mod fold;
