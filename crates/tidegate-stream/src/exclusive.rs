@@ -32,6 +32,11 @@ impl Exclusive {
         Arc::clone(&self.in_hand).write_owned().await
     }
 
+    /// Whether a lane waits for [`Exclusive::exclusive`].
+    pub(crate) fn is_exclusive_wanted(&self) -> bool {
+        *self.wanted.borrow() > 0
+    }
+
     /// Waits until a lane waits for [`Exclusive::exclusive`].
     pub(crate) async fn exclusive_wanted(&self) {
         // The sender lives as long as self, so this cannot fail.

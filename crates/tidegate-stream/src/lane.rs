@@ -1,6 +1,7 @@
 //! One consumer with one batch in hand. The loop decides when to read, `schedule` decides where, and the step
 //! (`step.rs`) decides what becomes of a batch.
 
+mod ahead;
 mod burials;
 mod deaths;
 mod keepalive;
@@ -15,7 +16,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-use self::{keepalive::keepalive, schedule::Source, state::LaneState};
+use self::{
+    keepalive::keepalive,
+    schedule::Source,
+    state::{LaneState, Unhandled},
+};
 use crate::{
     backoff::Backoff,
     breaker::Breaker,
@@ -95,8 +100,8 @@ impl Default for LaneSettings {
     }
 }
 
-/// One consumer of the group, with at most one batch in hand: it reads the next one when that batch is settled. Entries
-/// that could not be done are set aside, and do not keep it from reading.
+/// One consumer of the group, with one batch at a time: while that is settled, it may read the next one, but begins it afterwards.
+/// Entries that could not be done are set aside, and do not keep it from reading.
 ///
 /// What it has in hand, and what it has set aside, is its pending list in Redis. After any failure it walks through that
 /// list from the start, then goes on with new entries.
@@ -203,8 +208,9 @@ impl<H: Handler> Lane<H> {
         let mut state = LaneState::new(&self.settings, causes, self.shared.take());
         let mut backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         loop {
-            self.lane_status.begin_turn();
-            if !self.may_go_on(state.has_surplus(), stop).await {
+            let unhandled = state.unhandled();
+            self.lane_status.begin_turn(unhandled.read_since());
+            if !self.may_go_on(unhandled, stop).await {
                 return;
             }
             if state.shared.is_none() {
@@ -289,16 +295,18 @@ impl<H: Handler> Lane<H> {
         self.exclusive.shared().await
     }
 
-    /// Waits until no store is away and nobody has paused it. False: it is to stop. What a read brought beyond its batch comes before a
-    /// stop or a pause: otherwise it lies in nobody's hands.
-    async fn may_go_on(&self, has_surplus: bool, stop: &CancellationToken) -> bool {
+    /// Waits until no store is away and nobody has paused it. False: it is to stop. What was read comes before a stop or a pause: otherwise
+    /// it lies in nobody's hands. What is in hand does not wait for a store either: a try says whether that is the one that it needs.
+    async fn may_go_on(&self, unhandled: Unhandled, stop: &CancellationToken) -> bool {
         loop {
-            if self.breaker.is_open() {
+            if matches!(unhandled, Unhandled::InHand { .. }) {
+                return true;
+            } else if self.breaker.is_open() {
                 self.lane_status.enter(Activity::WaitingForStores);
                 if stop.run_until_cancelled(self.breaker.closed()).await.is_none() {
                     return false;
                 }
-            } else if has_surplus {
+            } else if unhandled == Unhandled::OutOfHand {
                 return true;
             } else if stop.is_cancelled() {
                 return false;
@@ -324,6 +332,7 @@ impl<H: Handler> Lane<H> {
     }
 }
 
+#[derive(Debug)]
 enum LaneError {
     NoGroup,
     Outage(Outage),

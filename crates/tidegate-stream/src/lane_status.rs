@@ -99,7 +99,7 @@ pub struct LaneSnapshot {
     pub activity: Activity,
     /// For how long it has done so.
     pub lasting: Duration,
-    /// For how long its turn has lasted. It began with empty hands, so no entry in hand was read before.
+    /// For how long its turn has lasted, and the read ahead with whose entries it began. No entry in hand was read before.
     pub turn_lasting: Duration,
     /// Entries in the batch that it works on; 0 between batches.
     pub in_hand: usize,
@@ -114,11 +114,11 @@ impl LaneStatus {
         Self { consumer: consumer.to_owned(), now: Mutex::new(now) }
     }
 
-    /// The loop begins a turn, with empty hands.
-    pub(crate) fn begin_turn(&self) {
+    /// The loop begins a turn, with empty hands, or with entries of which none was read before `read_since`.
+    pub(crate) fn begin_turn(&self, read_since: Option<Instant>) {
         let mut now = self.now();
         now.turns += 1;
-        now.turn_since = Instant::now();
+        now.turn_since = read_since.unwrap_or_else(Instant::now);
         now.in_hand = 0;
     }
 

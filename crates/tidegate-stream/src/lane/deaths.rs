@@ -83,7 +83,7 @@ impl<H: Handler> Lane<H> {
             self.lane_status.enter(Activity::Reading);
             let fetched = self.fetch(state, &[*id], DEATHS).await?;
             let delivery = self.isolate_or_bury(state, fetched).await?;
-            if !self.step(&delivery, Origin::Pending).await?.set_aside.is_empty() {
+            if !self.step(&delivery, (Origin::Pending, Instant::now()), None).await?.set_aside.is_empty() {
                 state.set_aside.put_alone(*id, Instant::now());
             }
             tried += 1;

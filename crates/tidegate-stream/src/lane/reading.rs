@@ -11,8 +11,8 @@ use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Lane, LaneError, deaths::DEATHS_IN_COMPANY, schedule::Source, set_aside::Due, state::LaneState,
-    step::log_gone,
+    Lane, LaneError, ahead::ReadAhead, deaths::DEATHS_IN_COMPANY, schedule::Source, set_aside::Due,
+    state::LaneState, step::log_gone,
 };
 use crate::{
     counters::BatchReport,
@@ -36,9 +36,11 @@ impl<H: Handler> Lane<H> {
         state: &mut LaneState,
         stop: &CancellationToken,
     ) -> Result<Source, LaneError> {
+        if let Some(ahead) = state.take_ahead() {
+            return self.process(state, ahead.into(), stop).await;
+        }
         let begun = Instant::now();
-        let is_full = self.counters.set_aside().is_full(self.settings.set_aside_max);
-        let source = state.next(begun, is_full);
+        let source = state.next(begun, self.is_set_aside_full());
         let wakes = state.set_aside.wakes();
         if let Source::Wait { time } = source {
             self.lane_status.enter(Activity::BackingOff);
@@ -73,26 +75,45 @@ impl<H: Handler> Lane<H> {
                 return Ok(source);
             }
         };
+        let read = Read { source, delivery, untried, begun, came: Instant::now() };
+        self.process(state, read, stop).await
+    }
+
+    /// Runs the step on what came.
+    async fn process(
+        &self,
+        state: &mut LaneState,
+        Read { source, delivery, untried, begun, came }: Read,
+        stop: &CancellationToken,
+    ) -> Result<Source, LaneError> {
         // What is tried again came with a read before.
         if !delivery.is_empty() && source != Source::SetAside {
-            self.counters.read(delivery.len(), begun.elapsed());
+            self.counters.read(delivery.len(), came - begun);
         }
         let origin = match source {
             Source::New { .. } => Origin::New,
             Source::SetAside => Origin::Pending,
             _ => state.origin(),
         };
+        let wakes = state.set_aside.wakes();
         wakes.begin_batch();
-        let step = self.step(&delivery, origin).await.inspect_err(|_| wakes.end_batch())?;
+        let ahead = if origin == Origin::New { self.ahead(state, &delivery, stop) } else { None };
+        let step = self.step(&delivery, (origin, came), ahead).await.inspect_err(|_| wakes.end_batch())?;
         for (id, cause) in step.set_aside {
             state.set_aside.put(id, cause, Instant::now());
         }
         wakes.end_batch();
-        if due.is_some() {
+        if source == Source::SetAside {
             state.set_aside.end_try(&untried, begun.elapsed(), Instant::now());
         }
+        state.put_ahead(step.ahead.transpose()?);
         state.schedule.widen();
         Ok(source)
+    }
+
+    /// Whether no more may be set aside.
+    pub(super) fn is_set_aside_full(&self) -> bool {
+        self.counters.set_aside().is_full(self.settings.set_aside_max)
     }
 
     /// Answers with what came, and with those ids of `due` that there was no room for.
@@ -163,7 +184,7 @@ impl<H: Handler> Lane<H> {
     }
 
     /// Reads new entries in pieces, until the batch is full or weighs enough: the read itself knows no bytes.
-    async fn read_new(
+    pub(super) async fn read_new(
         &self,
         state: &mut LaneState,
         count: usize,
@@ -288,7 +309,7 @@ impl<H: Handler> Lane<H> {
     /// When nothing is to be read any more, or `ends_wait` says that something else is to be read first, ends the wait of a blocked
     /// read. Whatever that read brings nevertheless is handled. Returns when it has not ended for too long after the stop signal.
     /// Otherwise the lane lives on, and waits for its read as long as that may take.
-    async fn unblock_read(&self, stop: &CancellationToken, ends_wait: impl Future<Output = ()>) {
+    pub(super) async fn unblock_read(&self, stop: &CancellationToken, ends_wait: impl Future<Output = ()>) {
         let unblock_for_ever = async {
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -311,6 +332,22 @@ impl<H: Handler> Lane<H> {
             () = unblock_for_ever => unreachable!("unblocks for ever"),
             () = patience_ends => {}
         }
+    }
+}
+
+/// What a read brought.
+struct Read {
+    source: Source,
+    delivery: Delivery,
+    /// Of what is due, the ids that there was no room for.
+    untried: Vec<EntryId>,
+    begun: Instant,
+    came: Instant,
+}
+
+impl From<ReadAhead> for Read {
+    fn from(ReadAhead { source, delivery, begun, came }: ReadAhead) -> Self {
+        Self { source, delivery, untried: Vec::new(), begun, came }
     }
 }
 

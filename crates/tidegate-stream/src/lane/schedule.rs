@@ -38,7 +38,7 @@ pub(crate) struct Load {
 }
 
 /// What a lane has to remember between reads. All of it can be forgotten: [`Schedule::start_over`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     batch: usize,
     /// Entries in one batch: fewer than all after a reply that did not come in time, as large entries do not over

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use super::{
+    ahead::ReadAhead,
     schedule::{Load, Schedule, Source},
     set_aside::SetAside,
 };
@@ -34,6 +35,8 @@ pub(crate) struct LaneState {
     counts_deaths: bool,
     /// The last batch of new entries was full.
     pub(crate) has_more: bool,
+    /// The batch of the next turn.
+    ahead: Option<ReadAhead>,
 }
 
 /// How ids were found.
@@ -43,6 +46,24 @@ enum FoundBy {
     Claim,
     /// Read as new, beyond what its batch had room for.
     Read,
+}
+
+/// New entries that were read, and not handled yet, at the beginning of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unhandled {
+    Nothing,
+    /// Ids of what the batch before had no room for.
+    OutOfHand,
+    /// A batch, of which nothing was handed over before `since`.
+    InHand {
+        since: Instant,
+    },
+}
+
+impl Unhandled {
+    pub(crate) fn read_since(self) -> Option<Instant> {
+        if let Self::InHand { since } = self { Some(since) } else { None }
+    }
 }
 
 impl LaneState {
@@ -57,16 +78,33 @@ impl LaneState {
             known: Vec::new(),
             counts_deaths: true,
             has_more: false,
+            ahead: None,
         }
     }
 
     pub(crate) fn next(&mut self, now: Instant, is_full: bool) -> Source {
+        let load = self.load(now, is_full);
+        self.schedule.next(now, load)
+    }
+
+    /// As [`LaneState::next`], if that is new entries. None: it is something else, and nothing has changed.
+    pub(crate) fn next_if_new(&mut self, now: Instant, is_full: bool) -> Option<Source> {
+        let (load, mut schedule) = (self.load(now, is_full), self.schedule.clone());
+        let source = schedule.next(now, load);
+        matches!(source, Source::New { .. }).then(|| {
+            self.schedule = schedule;
+            source
+        })
+    }
+
+    fn load(&mut self, now: Instant, is_full: bool) -> Load {
         let due = self.set_aside.next_due(now);
-        self.schedule.next(now, Load { found: self.found.len(), due, is_full })
+        Load { found: self.found.len(), due, is_full }
     }
 
     /// A store failed, or the connection was made anew: what is in hand and not settled is found again.
     pub(crate) fn start_over(&mut self) {
+        self.ahead = None;
         self.found.clear();
         self.known.clear();
         // One call by itself shows whether reads work again.
@@ -111,8 +149,26 @@ impl LaneState {
     }
 
     /// Some of them are left.
-    pub(crate) fn has_surplus(&self) -> bool {
+    fn has_surplus(&self) -> bool {
         self.found_by == FoundBy::Read && !self.found.is_empty()
+    }
+
+    /// This was read for the next turn.
+    pub(crate) fn put_ahead(&mut self, ahead: Option<ReadAhead>) {
+        self.ahead = ahead;
+    }
+
+    pub(crate) fn take_ahead(&mut self) -> Option<ReadAhead> {
+        self.ahead.take()
+    }
+
+    /// What the lane has of new entries that it has not handled.
+    pub(crate) fn unhandled(&self) -> Unhandled {
+        match &self.ahead {
+            Some(ahead) => Unhandled::InHand { since: ahead.begun },
+            None if self.has_surplus() => Unhandled::OutOfHand,
+            None => Unhandled::Nothing,
+        }
     }
 
     pub(crate) fn counted(&mut self, own: usize) {
@@ -159,7 +215,7 @@ impl LaneState {
 
     /// A turn is over. Others may handle an entry alone, unless there are entries that count as in hand, or come next.
     pub(crate) fn end_turn(&mut self) {
-        if !self.counts_deaths && !self.has_surplus() {
+        if !self.counts_deaths && self.unhandled() == Unhandled::Nothing {
             self.shared = None;
         }
     }

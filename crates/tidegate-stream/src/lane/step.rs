@@ -5,11 +5,15 @@ use std::{pin::Pin, time::Instant};
 use futures_util::future::OptionFuture;
 use tracing::Instrument;
 
-use super::{Lane, burials::Burials};
+use super::{
+    Lane, LaneError,
+    ahead::{Ahead, ReadAhead},
+    burials::Burials,
+};
 use crate::{
     counters::BatchReport,
     entry::{Delivery, Entry, EntryId, FIELD_BYTES},
-    handler::{Cause, Death, Handled, Handler, Outage},
+    handler::{Cause, Death, Handled, Handler, Outage, Outcome},
     observer::{Origin, ProcessedBatch},
     stream::StreamError,
 };
@@ -22,14 +26,19 @@ impl<H: Handler> Lane<H> {
     ///
     /// # Errors
     /// An outage, of whichever store; the whole delivery counts as pending then.
-    pub(super) async fn step(&self, delivery: &Delivery, origin: Origin) -> Result<Step, Outage> {
+    pub(super) async fn step(
+        &self,
+        delivery: &Delivery,
+        (origin, came): (Origin, Instant),
+        ahead: Option<Ahead<'_>>,
+    ) -> Result<Step, Outage> {
         let mut step = Step::default();
         if delivery.is_empty() {
             return Ok(step);
         }
         let span = tracing::info_span!("batch", consumer = self.reader.consumer(), size = delivery.len());
         self.lane_status.handle(delivery.len());
-        let settled = self.process_batch(delivery, origin, &mut step).instrument(span).await;
+        let settled = self.process_batch(delivery, (origin, came), ahead, &mut step).instrument(span).await;
         let report = step.report;
         // Also when only a part could be settled: that part is never seen again.
         if report != BatchReport::default() {
@@ -37,7 +46,8 @@ impl<H: Handler> Lane<H> {
         }
         if let Err(outage) = settled {
             // Nobody has them in hand until they are tried again. If Redis itself is away, they count as in hand.
-            let ids: Vec<EntryId> = delivery.entries.iter().map(|entry| entry.id).collect();
+            let mut ids: Vec<EntryId> = delivery.entries.iter().map(|entry| entry.id).collect();
+            ids.extend(step.take_ahead().iter().flat_map(ReadAhead::ids));
             let noted = self.stream.set_aside(self.reader.consumer(), &ids).await;
             tracing::debug!(?noted, size = ids.len(), "out of hand, because a store is away");
             return Err(outage);
@@ -55,10 +65,10 @@ impl<H: Handler> Lane<H> {
     async fn process_batch(
         &self,
         delivery: &Delivery,
-        origin: Origin,
+        (origin, came): (Origin, Instant),
+        ahead: Option<Ahead<'_>>,
         step: &mut Step,
     ) -> Result<(), Outage> {
-        let came = Instant::now();
         self.acknowledge_gone(&delivery.gone, &mut step.report).await?;
         self.bury_large(&delivery.large, step).await?;
         let entries = delivery.entries.as_slice();
@@ -69,7 +79,12 @@ impl<H: Handler> Lane<H> {
         let settling = match &mut handled {
             Ok(handled) => {
                 let rest = OptionFuture::from(handled.rest.take());
-                let (_, settling) = tokio::join!(rest, self.settle(delivery, &handled.outcomes, step));
+                // Of others, some are set aside: those count for what is read next.
+                let are_done = handled.outcomes.iter().all(|outcome| *outcome == Outcome::Done);
+                let ahead = OptionFuture::from(ahead.filter(|_| are_done));
+                let settle = self.settle(delivery, &handled.outcomes, step);
+                let (_, settling, read) = tokio::join!(rest, settle, ahead);
+                step.ahead = read.flatten();
                 Some(settling)
             }
             Err(_) => None,
@@ -178,12 +193,18 @@ impl<H: Handler> Lane<H> {
 pub(super) struct Step {
     pub(super) report: BatchReport,
     pub(super) set_aside: Vec<(EntryId, Cause)>,
+    /// What was read meanwhile.
+    pub(super) ahead: Option<Result<ReadAhead, LaneError>>,
 }
 
 impl Step {
     pub(super) fn set_aside(&mut self, id: EntryId, cause: Cause) {
         self.report.left += 1;
         self.set_aside.push((id, cause));
+    }
+
+    fn take_ahead(&mut self) -> Option<ReadAhead> {
+        self.ahead.take()?.ok()
     }
 }
 

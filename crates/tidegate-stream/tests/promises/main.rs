@@ -1,5 +1,6 @@
 //! What the lanes promise, shown on a real Redis.
 
+mod ahead;
 mod claiming;
 mod consumers;
 mod dead_letters;

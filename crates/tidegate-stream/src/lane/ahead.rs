@@ -1,0 +1,83 @@
+//! Reading ahead: while a batch is settled, the next one is read. So both calls wait together for Redis to write its file.
+
+use std::{
+    future::{Future, pending},
+    pin::Pin,
+    time::{Duration, Instant},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Lane, LaneError, schedule::Source, state::LaneState};
+use crate::{
+    entry::{Delivery, EntryId},
+    handler::Handler,
+};
+
+/// Of the bytes of a full batch, the share that a batch may weigh beside which the next one is read: the lane has both in memory.
+const SHARE: usize = 8;
+
+/// New entries that were read while the batch before them was settled. The next turn handles them.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    pub(super) source: Source,
+    pub(super) delivery: Delivery,
+    /// When the read began: Redis handed over none of them before.
+    pub(super) begun: Instant,
+    /// When they were there.
+    pub(super) came: Instant,
+}
+
+/// A read that goes on while a batch is settled. None: the next turn is for something else, or nothing came.
+pub(super) type Ahead<'a> = Pin<Box<dyn Future<Output = Option<Result<ReadAhead, LaneError>>> + Send + 'a>>;
+
+impl ReadAhead {
+    pub(super) fn ids(&self) -> impl Iterator<Item = EntryId> {
+        self.delivery.entries.iter().map(|entry| entry.id)
+    }
+}
+
+impl<H: Handler> Lane<H> {
+    /// None: beside this batch, no other one is read. After a batch that was not full there is mostly nothing to read.
+    pub(super) fn ahead<'a>(
+        &'a self,
+        state: &'a mut LaneState,
+        delivery: &Delivery,
+        stop: &'a CancellationToken,
+    ) -> Option<Ahead<'a>> {
+        let is_light = || delivery.bytes() <= self.settings.batch_bytes / SHARE;
+        if !state.has_more || !is_light() {
+            return None;
+        }
+        Some(Box::pin(async { self.read_ahead(state, stop).await.transpose() }))
+    }
+
+    /// Reads what the next turn would read, if that is new entries and nothing is in the way of that turn.
+    async fn read_ahead(
+        &self,
+        state: &mut LaneState,
+        stop: &CancellationToken,
+    ) -> Result<Option<ReadAhead>, LaneError> {
+        let is_kept_from_reading = stop.is_cancelled()
+            || self.pause_switch.is_paused()
+            || self.breaker.is_open()
+            || self.exclusive.is_exclusive_wanted();
+        let begun = Instant::now();
+        let source = match is_kept_from_reading {
+            true => None,
+            false => state.next_if_new(begun, self.is_set_aside_full()),
+        };
+        let Some(source @ Source::New { count, .. }) = source else { return Ok(None) };
+        let delivery = tokio::select! {
+            biased;
+            delivery = self.read_new(state, count, Duration::ZERO) => delivery?,
+            // As with any read: the lane ends, and Redis does not answer.
+            () = self.unblock_read(stop, pending()) => {
+                state.start_over();
+                return Ok(None);
+            }
+        };
+        let came = Instant::now();
+        Ok((!delivery.is_empty()).then_some(ReadAhead { source, delivery, begun, came }))
+    }
+}

@@ -1,0 +1,161 @@
+//! Reading ahead: the next batch is read while one is settled.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use fred::types::Value;
+use tidegate_lab::Hold;
+use tidegate_stream::{Activity, Exclusive, LaneSettings, LaneStatus, Outage};
+
+use crate::rig::{RecordingHandler, Rig, Running, eventually, ms, set_aside, settings};
+
+/// A lane that waits for the acknowledgement of its first batch. The first read waits for entries, so it has brought them all.
+struct Settling {
+    rig: Rig,
+    handler: Arc<RecordingHandler>,
+    lane_status: Arc<LaneStatus>,
+    lane: Running,
+}
+
+impl Settling {
+    async fn start(handler: Arc<RecordingHandler>, settings: LaneSettings) -> (Self, Hold) {
+        let rig = Rig::start().await;
+        rig.add(30).await;
+        let acknowledgement = rig.commands.hold_when("XACK");
+        let lane = rig.lane("c1", &handler, settings).await;
+        let lane_status = lane.lane_status();
+        let lane = rig.run_lane(lane);
+        acknowledgement.reached().await.unwrap();
+        (Self { rig, handler, lane_status, lane }, acknowledgement)
+    }
+
+    /// Until it has the second batch, too.
+    async fn with_a_second_batch() -> (Self, Hold) {
+        let (scene, acknowledgement) = Self::start(RecordingHandler::done(), settings()).await;
+        eventually("the next batch is read", async || scene.rig.pending().await == 20).await;
+        assert_eq!(scene.handler.sizes(), [10], "it is not handled before the first one is settled");
+        (scene, acknowledgement)
+    }
+
+    /// What the lane had read is done when it ends, each entry once, and nothing else was read.
+    async fn ends_after(self, entries: usize) {
+        self.lane.ended().await.unwrap();
+        assert_eq!((self.handler.ids().len(), self.rig.counters.counts().done), (entries, entries as u64));
+        assert_eq!(self.rig.pending().await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_batch_is_read_while_one_is_settled_and_comes_before_a_stop() {
+    let (scene, acknowledgement) = Settling::with_a_second_batch().await;
+    scene.lane.stop.cancel();
+    acknowledgement.release();
+    scene.ends_after(20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_read_ahead_comes_before_a_pause() {
+    let (scene, acknowledgement) = Settling::with_a_second_batch().await;
+    scene.rig.pause_switch.pause("a test", "");
+    acknowledgement.release();
+    let lane_status = Arc::clone(&scene.lane_status);
+    eventually("it is paused", async || lane_status.state().activity == Activity::Paused).await;
+    scene.lane.stop.cancel();
+    scene.ends_after(20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_read_ahead_does_not_wait_for_a_store_that_another_lane_misses() {
+    let (scene, acknowledgement) = Settling::with_a_second_batch().await;
+    scene.rig.store_works.send_replace(false);
+    scene.rig.breaker.trip(Outage::new("store", "a test"), scene.rig.breaker.closings());
+    acknowledgement.release();
+    let lane_status = Arc::clone(&scene.lane_status);
+    let waits = || lane_status.state().activity == Activity::WaitingForStores;
+    eventually("it waits with empty hands", async || waits()).await;
+    assert_eq!((scene.handler.sizes(), scene.rig.pending().await), (vec![10, 10], 0));
+    scene.lane.stop.cancel();
+    scene.ends_after(20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_age_of_what_is_in_hand_counts_from_the_read_ahead() {
+    let (scene, acknowledgement) = Settling::with_a_second_batch().await;
+    let held = ms(300);
+    eventually("it is held", async || scene.lane_status.state().lasting > held).await;
+    scene.handler.shut_door();
+    acknowledgement.release();
+    scene.handler.until_seen(20).await;
+    let state = scene.lane_status.state();
+    assert_eq!((state.activity, state.in_hand), (Activity::Handling, 10));
+    assert!(state.turn_lasting > held, "{state:?}");
+    scene.lane.stop.cancel();
+    scene.handler.open_door();
+    scene.ends_after(20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_read_beside_an_acknowledgement_that_fails_is_found_again_and_blamed_on_nobody() {
+    let rig = Rig::start().await;
+    rig.add(30).await;
+    let (handler, mut ids) = (RecordingHandler::done(), BTreeMap::new());
+    let _no_more: String = rig.call("ACL SETUSER default -xack").await;
+    rig.store_works.send_replace(false);
+    let lane = rig.lane("c1", &handler, settings()).await;
+    let lane_status = lane.lane_status();
+    let lane = rig.run_lane(lane);
+    let waits = || lane_status.state().activity == Activity::WaitingForStores;
+    eventually("it waits with empty hands", async || waits()).await;
+    let deliveries: Vec<(String, String, u64, u64)> = rig.call("XPENDING s g1 - + 100").await;
+    assert_eq!(deliveries.len(), 20);
+    assert!(deliveries.iter().all(|(.., deliveries)| *deliveries == 0), "{deliveries:?}");
+
+    let _again: String = rig.call("ACL SETUSER default +xack").await;
+    rig.store_works.send_replace(true);
+    handler.until_seen(40).await;
+    rig.nothing_is_pending().await;
+    lane.stop().await;
+    handler.ids().into_iter().for_each(|id| *ids.entry(id).or_insert(0) += 1);
+    assert_eq!(ids.values().copied().collect::<Vec<_>>(), [[2; 10], [1; 10], [1; 10]].concat());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_a_heavy_batch_and_one_with_trouble_nothing_is_read() {
+    let heavy = LaneSettings { batch_bytes: 4_000, ..settings() };
+    let troubled = RecordingHandler::new(|entry| {
+        if crate::rig::number(entry) == 1 { set_aside() } else { tidegate_stream::Outcome::Done }
+    });
+    for (handler, settings, done) in [(RecordingHandler::done(), heavy, 10), (troubled, settings(), 9)] {
+        let (scene, acknowledgement) = Settling::start(handler, settings).await;
+        scene.lane.stop.cancel();
+        acknowledgement.release();
+        scene.lane.ended().await.unwrap();
+        assert_eq!((scene.handler.sizes(), scene.rig.counters.counts().done), (vec![10], done));
+        assert_eq!(scene.rig.pending().await as u64, 10 - done);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_is_handled_alone_waits_for_no_batch_that_could_be_read_ahead() {
+    let rig = Rig::start().await;
+    let suspect = rig.add_delivered(1, "c1").await[0];
+    let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {suspect} RETRYCOUNT 0 JUSTID")).await;
+    let _note: Value =
+        rig.eval("return redis.call('HSET', 's.deaths', ARGV[1], '3')", &[&suspect.to_string()]).await;
+    let handler = RecordingHandler::done();
+    handler.shut_door();
+    let alone = Arc::<Exclusive>::default();
+    let busy = rig.lane("c2", &handler, settings()).await.with_exclusive(Arc::clone(&alone));
+    rig.add(10).await;
+    let busy = rig.run_lane(busy);
+    handler.until_seen(10).await;
+    let waiting = rig.lane("c1", &handler, settings()).await.with_exclusive(Arc::clone(&alone));
+    let lane_status = waiting.lane_status();
+    let waiting = rig.run_lane(waiting);
+    eventually("it waits for the other", async || lane_status.state().activity == Activity::Yielding).await;
+    rig.add(40).await;
+    handler.open_door();
+    handler.until_seen(51).await;
+    assert_eq!(handler.batches()[1].ids, [suspect]);
+    waiting.stop().await;
+    busy.stop().await;
+}
