@@ -201,6 +201,7 @@ impl Stream {
         ids: &[EntryId],
         fetch: &Fetch<'_>,
     ) -> Result<Fetched, StreamError> {
+        debug_assert!(ids.is_sorted(), "the script looks for them in one range");
         let mut args: Vec<Value> = vec![
             self.names.group.as_str().into(),
             consumer.into(),
@@ -248,6 +249,8 @@ impl Stream {
         }
         let keys = vec![self.names.stream.as_str().into()];
         let mut args: Vec<Value> = vec![self.names.group.as_str().into(), consumer.into()];
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
         args.extend(ids.iter().map(|id| Value::from(id.to_string())));
         let _count = self.set_aside.call(&self.pool, keys, args).await?;
         Ok(())

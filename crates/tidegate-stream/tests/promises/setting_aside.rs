@@ -43,6 +43,40 @@ async fn ten_thousand_entries_of_one_cause_stop_nobody_and_are_done_when_it_is_o
     assert_eq!(handler.ids().iter().collect::<BTreeSet<_>>().len(), held.len() + others.len());
     eventually("none is set aside", async || rig.counters.set_aside().entries() == 0).await;
     lane.stop().await;
+    // Of both scripts together, and of this test, which looks at the pending list now and then.
+    let (mut calls, most) = (0, 2 * HELD);
+    for command in ["xpending", "xrange", "xinfo|stream", "xclaim"] {
+        calls += rig.calls_of(command).await;
+    }
+    assert!(calls > HELD && calls < most, "{calls} calls to set {HELD} entries aside and to fetch them");
+}
+
+/// Whatever lies between them: a lane finds its own entries, and leaves those that are others', were deleted or trimmed as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_set_aside_and_fetched_whatever_lies_between_them() {
+    const CAUSES: u64 = 10;
+    let rig = Rig::start().await;
+    let (open, door) = door();
+    let handler = RecordingHandler::new(move |entry| match number(entry) as u64 % CAUSES {
+        3 if open.load(Ordering::Relaxed) => Outcome::Done,
+        key => set_aside_for(key),
+    });
+    let ids = rig.add(1_000).await;
+    let lane = rig.run("c1", &handler, LaneSettings { batch: 200, ..settings() }).await;
+    eventually("all are set aside", async || rig.counters.set_aside().entries() == 1_000).await;
+    // Of the cause that ends soon, one is trimmed away with two of others, one is deleted, and another consumer takes one.
+    let of_cause: Vec<_> = ids.iter().skip(2).step_by(CAUSES as usize).collect();
+    let _trimmed: usize = rig.call(&format!("XTRIM s MINID {}", ids[3])).await;
+    let _deleted: usize = rig.call(&format!("XDEL s {}", of_cause[50])).await;
+    let _taken: fred::types::Value = rig.call(&format!("XCLAIM s g1 c2 0 {} JUSTID", of_cause[99])).await;
+    door.store(true, Ordering::Relaxed);
+    eventually("all that can be done is", async || rig.counters.counts().done == 97).await;
+    eventually("what was deleted is told", async || rig.counters.counts().gone == 4).await;
+    lane.stop().await;
+    let done: BTreeSet<_> = handler.ids().into_iter().collect();
+    assert_eq!(done.len(), 1_000);
+    let left: Vec<fred::types::Value> = rig.call("XPENDING s g1 - + 1000 c2").await;
+    assert_eq!(left.len(), 1, "what another consumer holds stays with it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
