@@ -399,20 +399,18 @@ fn first<'e>(entry: &'e Entry, field: Field<'_>) -> Option<&'e [u8]> {
 
 /// The value of a field, which must not stand twice.
 fn only<'e>(entry: &'e Entry, field: Field<'_>) -> Result<Option<&'e [u8]>, WireError> {
-    let standard = (field.name != field.standard).then_some(field.standard);
-    for called in std::iter::once(field.name).chain(standard) {
-        let mut values =
-            entry.fields.iter().filter(|(name, _)| name == called).map(|(_, value)| value.as_ref());
-        if let Some(value) = values.next() {
-            let is_twice = values.next().is_some();
-            return if is_twice {
-                Err(WireError::Duplicate { field: called.to_owned() })
-            } else {
-                Ok(Some(value))
-            };
+    let called = |called: &str| {
+        let mut values = entry.fields.iter().filter(|(name, _)| name == called);
+        let value = values.next().map(|(_, value)| value.as_ref());
+        if values.next().is_some() {
+            return Err(WireError::Duplicate { field: called.to_owned() });
         }
+        Ok(value)
+    };
+    match called(field.name)? {
+        None if field.name != field.standard => called(field.standard),
+        value => Ok(value),
     }
-    Ok(None)
 }
 
 /// A text that the gate did not write says nothing, as any other field that nobody knows.
