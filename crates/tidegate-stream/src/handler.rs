@@ -27,8 +27,8 @@ pub enum Outcome {
 pub struct Handled {
     /// One for each entry, in the order of the batch.
     pub outcomes: Vec<Outcome>,
-    /// Work that no outcome depends on, such as unlocking. The lane runs it while it settles the batch, and reads nothing before both
-    /// are over.
+    /// Work that no outcome depends on, such as unlocking. The lane runs it while it settles the batch, and handles nothing else before
+    /// both are over.
     pub rest: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 

@@ -1,4 +1,4 @@
-//! One consumer with one batch in hand. The loop decides when to read, `schedule` decides where, and the step
+//! One consumer, which handles one batch at a time. The loop decides when to read, `schedule` decides where, and the step
 //! (`step.rs`) decides what becomes of a batch.
 
 mod ahead;

@@ -44,7 +44,7 @@
 //!
 //! # The parts
 //!
-//! - [`Lane`]: one consumer of the group, with at most one batch in hand. Run several in a process, or in many processes:
+//! - [`Lane`]: one consumer of the group, which handles one batch at a time. Run several in a process, or in many processes:
 //!   each needs a consumer name of its own, which it should have again after a restart.
 //! - [`Breaker`]: shared by the lanes of a process. After an [`Outage`] nothing is read until a probe succeeds.
 //! - [`PauseSwitch`], [`Exclusive`], [`SharedReader`]: shared by the lanes of a process, where it has more than one.

@@ -1,4 +1,4 @@
-//! Traces the orders of one lane. A lane has one batch in hand, so the account that its handler gives belongs to the
+//! Traces the orders of one lane. A lane handles one batch at a time, so the account that its handler gives belongs to the
 //! batch that the lane tells of next.
 
 use std::{
