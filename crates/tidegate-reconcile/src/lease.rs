@@ -102,7 +102,7 @@ impl ReconcilerLease {
                 return Ok(TakenLease::Held(Self { leases, key, token, lost, renewing }));
             }
             // None: its holder ended it after this call was refused.
-            if let Some(holder) = redis.get::<Option<String>, _>(&key).await? {
+            if let Some(holder) = redis.get::<Option<String>, _>(&key).await.unwrap_or_default() {
                 let who = holder.rsplit_once(' ').map_or(holder.as_str(), |(who, _)| who);
                 return Ok(TakenLease::Of(who.to_owned()));
             }

@@ -40,7 +40,7 @@ use crate::{
 /// How a lane works.
 #[derive(Clone, Debug)]
 pub struct LaneSettings {
-    /// Entries in hand at most.
+    /// Entries of a batch at most. While a lane settles a batch, it may have the next one as well.
     pub batch: usize,
     /// Bytes of names and values, and 64 for each field, in hand, about: a batch is over where they are reached.
     pub batch_bytes: usize,
@@ -187,8 +187,8 @@ impl<H: Handler> Lane<H> {
         Arc::clone(&self.lane_status)
     }
 
-    /// Runs until `stop`. Then it first finishes the batch in hand and, unless a store is away, what its read brought beyond it. No
-    /// error ends it.
+    /// Runs until `stop`. Then it first finishes the batch in hand and the one that it has read ahead and, unless a store is away, what its
+    /// reads brought beyond them. No error ends it.
     ///
     /// # Panics
     /// When the handler does, or answers with another number of outcomes than it was given entries: see [`Handler`].
@@ -221,6 +221,9 @@ impl<H: Handler> Lane<H> {
             if self.reader.has_reconnected() {
                 self.counters.reconnected();
                 self.run = None;
+                if let Some(ahead) = state.take_ahead() {
+                    self.out_of_hand(&ahead.delivery, "the connection was made anew").await;
+                }
                 state.start_over();
             }
             match self.turn(&mut state, stop).await {

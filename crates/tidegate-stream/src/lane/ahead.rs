@@ -1,41 +1,25 @@
 //! Reading ahead: while a batch is settled, the next one is read. So both calls wait together for Redis to write its file.
 
 use std::{
-    future::{Future, pending},
+    future::Future,
     pin::Pin,
     time::{Duration, Instant},
 };
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Lane, LaneError, schedule::Source, state::LaneState};
-use crate::{
-    entry::{Delivery, EntryId},
-    handler::Handler,
+use super::{
+    Lane, LaneError,
+    schedule::Source,
+    state::{LaneState, ReadAhead},
 };
+use crate::{entry::Delivery, handler::Handler};
 
 /// Of the bytes of a full batch, the share that a batch may weigh beside which the next one is read: the lane has both in memory.
 const SHARE: usize = 8;
 
-/// New entries that were read while the batch before them was settled. The next turn handles them.
-#[derive(Debug)]
-pub(crate) struct ReadAhead {
-    pub(super) source: Source,
-    pub(super) delivery: Delivery,
-    /// When the read began: Redis handed over none of them before.
-    pub(super) begun: Instant,
-    /// When they were there.
-    pub(super) came: Instant,
-}
-
 /// A read that goes on while a batch is settled. None: the next turn is for something else, or nothing came.
 pub(super) type Ahead<'a> = Pin<Box<dyn Future<Output = Option<Result<ReadAhead, LaneError>>> + Send + 'a>>;
-
-impl ReadAhead {
-    pub(super) fn ids(&self) -> impl Iterator<Item = EntryId> {
-        self.delivery.entries.iter().map(|entry| entry.id)
-    }
-}
 
 impl<H: Handler> Lane<H> {
     /// None: beside this batch, no other one is read. After a batch that was not full there is mostly nothing to read.
@@ -72,7 +56,7 @@ impl<H: Handler> Lane<H> {
             biased;
             delivery = self.read_new(state, count, Duration::ZERO) => delivery?,
             // As with any read: the lane ends, and Redis does not answer.
-            () = self.unblock_read(stop, pending()) => {
+            () = Self::patience_ends(stop) => {
                 state.start_over();
                 return Ok(None);
             }

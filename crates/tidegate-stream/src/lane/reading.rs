@@ -11,8 +11,12 @@ use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Lane, LaneError, ahead::ReadAhead, deaths::DEATHS_IN_COMPANY, schedule::Source, set_aside::Due,
-    state::LaneState, step::log_gone,
+    Lane, LaneError,
+    deaths::DEATHS_IN_COMPANY,
+    schedule::Source,
+    set_aside::Due,
+    state::{LaneState, ReadAhead},
+    step::log_gone,
 };
 use crate::{
     counters::BatchReport,
@@ -211,7 +215,8 @@ impl<H: Handler> Lane<H> {
             self.read_piece(&mut batch, block).await?;
         }
         state.has_more = is_full;
-        // Nobody has these in hand until they are fetched. They may be large, and Redis copies each of them to see whether it is there.
+        // Nobody has these in hand until they are fetched. They may be large, and Redis may have to copy each of them to see whether it is
+        // there.
         for ids in batch.surplus.chunks(KEEPALIVE_PAGE) {
             self.stream.set_aside(self.reader.consumer(), ids).await?;
         }
@@ -306,10 +311,16 @@ impl<H: Handler> Lane<H> {
         self.stream.fetch(self.reader.consumer(), ids, &fetch).await
     }
 
+    /// Waits until a read has not ended for too long after the stop signal.
+    pub(super) async fn patience_ends(stop: &CancellationToken) {
+        stop.cancelled().await;
+        tokio::time::sleep(STOP_PATIENCE).await;
+    }
+
     /// When nothing is to be read any more, or `ends_wait` says that something else is to be read first, ends the wait of a blocked
     /// read. Whatever that read brings nevertheless is handled. Returns when it has not ended for too long after the stop signal.
     /// Otherwise the lane lives on, and waits for its read as long as that may take.
-    pub(super) async fn unblock_read(&self, stop: &CancellationToken, ends_wait: impl Future<Output = ()>) {
+    async fn unblock_read(&self, stop: &CancellationToken, ends_wait: impl Future<Output = ()>) {
         let unblock_for_ever = async {
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -324,13 +335,9 @@ impl<H: Handler> Lane<H> {
                 tokio::time::sleep(UNBLOCK_EVERY).await;
             }
         };
-        let patience_ends = async {
-            stop.cancelled().await;
-            tokio::time::sleep(STOP_PATIENCE).await;
-        };
         tokio::select! {
             () = unblock_for_ever => unreachable!("unblocks for ever"),
-            () = patience_ends => {}
+            () = Self::patience_ends(stop) => {}
         }
     }
 }

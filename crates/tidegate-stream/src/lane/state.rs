@@ -3,13 +3,12 @@
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use super::{
-    ahead::ReadAhead,
     schedule::{Load, Schedule, Source},
     set_aside::SetAside,
 };
 use crate::{
     causes::Causes,
-    entry::{Claimed, EntryId},
+    entry::{Claimed, Delivery, EntryId},
     exclusive::SharedGuard,
     lane::LaneSettings,
     observer::Origin,
@@ -46,6 +45,17 @@ enum FoundBy {
     Claim,
     /// Read as new, beyond what its batch had room for.
     Read,
+}
+
+/// New entries that were read while the batch before them was settled. The next turn handles them.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    pub(super) source: Source,
+    pub(super) delivery: Delivery,
+    /// When the read began: Redis handed over none of them before.
+    pub(super) begun: Instant,
+    /// When they were there.
+    pub(super) came: Instant,
 }
 
 /// New entries that were read, and not handled yet, at the beginning of a turn.

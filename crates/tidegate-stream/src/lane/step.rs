@@ -5,11 +5,7 @@ use std::{pin::Pin, time::Instant};
 use futures_util::future::OptionFuture;
 use tracing::Instrument;
 
-use super::{
-    Lane, LaneError,
-    ahead::{Ahead, ReadAhead},
-    burials::Burials,
-};
+use super::{Lane, LaneError, ahead::Ahead, burials::Burials, state::ReadAhead};
 use crate::{
     counters::BatchReport,
     entry::{Delivery, Entry, EntryId, FIELD_BYTES},
@@ -46,10 +42,10 @@ impl<H: Handler> Lane<H> {
         }
         if let Err(outage) = settled {
             // Nobody has them in hand until they are tried again. If Redis itself is away, they count as in hand.
-            let mut ids: Vec<EntryId> = delivery.entries.iter().map(|entry| entry.id).collect();
-            ids.extend(step.take_ahead().iter().flat_map(ReadAhead::ids));
-            let noted = self.stream.set_aside(self.reader.consumer(), &ids).await;
-            tracing::debug!(?noted, size = ids.len(), "out of hand, because a store is away");
+            self.out_of_hand(delivery, "a store is away").await;
+            if let Some(ahead) = step.take_ahead() {
+                self.out_of_hand(&ahead.delivery, "a store is away").await;
+            }
             return Err(outage);
         }
         tracing::debug!(
@@ -60,6 +56,13 @@ impl<H: Handler> Lane<H> {
             "batch settled"
         );
         Ok(step)
+    }
+
+    /// Notes that nobody has these entries in hand until they are found again.
+    pub(super) async fn out_of_hand(&self, delivery: &Delivery, why: &str) {
+        let ids: Vec<EntryId> = delivery.entries.iter().map(|entry| entry.id).collect();
+        let noted = self.stream.set_aside(self.reader.consumer(), &ids).await;
+        tracing::debug!(?noted, size = ids.len(), "out of hand, because {why}");
     }
 
     async fn process_batch(

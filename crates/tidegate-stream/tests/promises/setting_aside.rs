@@ -79,6 +79,23 @@ async fn entries_are_set_aside_and_fetched_whatever_lies_between_them() {
     assert_eq!(left.len(), 1, "what another consumer holds stays with it");
 }
 
+/// Since Redis 7, a claim takes a deleted entry off the pending list. Then nobody would hear of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_goes_while_it_is_in_hand_is_told_although_it_is_set_aside_then() {
+    let rig = Rig::start().await;
+    let handler = RecordingHandler::new(|_| set_aside_for(1));
+    handler.shut_door();
+    let ids = rig.add(10).await;
+    let lane = rig.run("c1", &handler, settings()).await;
+    handler.until_seen(10).await;
+    let _trimmed: usize = rig.call(&format!("XTRIM s MINID {}", ids[2])).await;
+    let _deleted: usize = rig.call(&format!("XDEL s {} {}", ids[4], ids[9])).await;
+    handler.open_door();
+    eventually("they are told", async || rig.counters.counts().gone == 4).await;
+    assert_eq!(rig.pending().await, 6);
+    lane.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cause_that_is_over_does_not_wait_for_one_that_is_not() {
     let rig = Rig::start().await;
