@@ -42,7 +42,7 @@ use crate::{
 pub struct LaneSettings {
     /// Entries of a batch at most. While a lane settles a batch, it may have the next one as well.
     pub batch: usize,
-    /// Bytes of names and values, and 64 for each field, in hand, about: a batch is over where they are reached.
+    /// Bytes of names and values, and 64 for each field, of a batch, about: it is over where they are reached.
     pub batch_bytes: usize,
     /// Bytes of the largest entry that is handled, counted so; a larger one is buried, within Redis.
     pub entry_max_bytes: usize,
@@ -301,10 +301,11 @@ impl<H: Handler> Lane<H> {
     /// Waits until no store is away and nobody has paused it. False: it is to stop. What was read comes before a stop or a pause: otherwise
     /// it lies in nobody's hands. What is in hand does not wait for a store either: a try says whether that is the one that it needs.
     async fn may_go_on(&self, unhandled: Unhandled, stop: &CancellationToken) -> bool {
+        if matches!(unhandled, Unhandled::InHand { .. }) {
+            return true;
+        }
         loop {
-            if matches!(unhandled, Unhandled::InHand { .. }) {
-                return true;
-            } else if self.breaker.is_open() {
+            if self.breaker.is_open() {
                 self.lane_status.enter(Activity::WaitingForStores);
                 if stop.run_until_cancelled(self.breaker.closed()).await.is_none() {
                     return false;

@@ -82,7 +82,7 @@ impl<H: Handler> Lane<H> {
         let settling = match &mut handled {
             Ok(handled) => {
                 let rest = OptionFuture::from(handled.rest.take());
-                // Of others, some are set aside: those count for what is read next.
+                // What is set aside counts only after this: the next read may have to wait for it.
                 let are_done = handled.outcomes.iter().all(|outcome| *outcome == Outcome::Done);
                 let ahead = OptionFuture::from(ahead.filter(|_| are_done));
                 let settle = self.settle(delivery, &handled.outcomes, step);

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use fred::types::Value;
 use tidegate_lab::Hold;
 use tidegate_stream::{Activity, Exclusive, LaneSettings, LaneStatus, Outage};
 
@@ -137,10 +136,7 @@ async fn beside_a_heavy_batch_and_one_with_trouble_nothing_is_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_is_handled_alone_waits_for_no_batch_that_could_be_read_ahead() {
     let rig = Rig::start().await;
-    let suspect = rig.add_delivered(1, "c1").await[0];
-    let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {suspect} RETRYCOUNT 0 JUSTID")).await;
-    let _note: Value =
-        rig.eval("return redis.call('HSET', 's.deaths', ARGV[1], '3')", &[&suspect.to_string()]).await;
+    let suspect = rig.add_suspect("3").await;
     let handler = RecordingHandler::done();
     handler.shut_door();
     let alone = Arc::<Exclusive>::default();

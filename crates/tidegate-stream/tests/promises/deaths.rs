@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fred::prelude::*;
 use tidegate_stream::{
-    Activity, Breaker, Counters, Entry, Exclusive, Handled, Handler, Lane, LaneSettings, Outage, Outcome,
-    Reader, RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
+    Activity, Breaker, Counters, Entry, EntryId, Exclusive, Handled, Handler, Lane, LaneSettings, Outage,
+    Outcome, Reader, RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -105,6 +105,18 @@ impl Rig {
         let groups: Vec<std::collections::HashMap<String, Value>> = self.call("XINFO GROUPS s").await;
         let last = groups[0]["last-delivered-id"].as_string().unwrap();
         self.call::<Vec<Value>>(&format!("XRANGE s ({last} + COUNT 1")).await.len()
+    }
+}
+
+impl Rig {
+    /// Adds an entry that `c1` has set aside, with a note of three deaths: it is to be handled alone.
+    pub async fn add_suspect(&self, note: &str) -> EntryId {
+        let suspect = self.add_delivered(1, "c1").await[0];
+        let _set_aside: Value = self.call(&format!("XCLAIM s g1 c1 0 {suspect} RETRYCOUNT 0 JUSTID")).await;
+        let lua = "return redis.call('HSET', 's.deaths', ARGV[1], ARGV[2])";
+        let noted: Value = self.eval(lua, &[&suspect.to_string(), note]).await;
+        assert_eq!(noted.as_u64(), Some(1));
+        suspect
     }
 }
 
@@ -214,12 +226,8 @@ async fn a_start_that_is_interrupted_counts_the_deaths_of_the_process_before_onc
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_alone_that_waits_for_something_else_is_in_nobodys_way_and_is_done_when_that_is_over() {
     let rig = Rig::start().await;
-    let suspect = rig.add_delivered(1, "c1").await[0];
-    let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {suspect} RETRYCOUNT 0 JUSTID")).await;
     // As workers before this one wrote it: with a token.
-    let note: Value =
-        rig.eval("return redis.call('HSET', 's.deaths', ARGV[1], '3 0af7')", &[&suspect.to_string()]).await;
-    assert_eq!(note.as_u64(), Some(1));
+    let suspect = rig.add_suspect("3 0af7").await;
     let door = Arc::new(AtomicBool::new(false));
     let is_open = Arc::clone(&door);
     let handler = RecordingHandler::new(move |entry| {
@@ -248,10 +256,7 @@ async fn an_entry_alone_that_waits_for_something_else_is_in_nobodys_way_and_is_d
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_alone_that_comes_back_is_tried_again_soon_however_long_it_had_to_wait_for_others() {
     let rig = Rig::start().await;
-    let suspect = rig.add_delivered(1, "c1").await[0];
-    let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {suspect} RETRYCOUNT 0 JUSTID")).await;
-    let _note: Value =
-        rig.eval("return redis.call('HSET', 's.deaths', ARGV[1], '3')", &[&suspect.to_string()]).await;
+    let suspect = rig.add_suspect("3").await;
     let handler = RecordingHandler::new(|entry| if number(entry) == 1 { set_aside() } else { Outcome::Done });
     handler.shut_door();
     let alone = Arc::<Exclusive>::default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use tidegate_stream::{Cause, LaneSettings, Outcome};
+use tidegate_stream::{Activity, Cause, LaneSettings, Outcome};
 
 use crate::rig::{RecordingHandler, Rig, eventually, ms, number, set_aside, set_aside_for, settings};
 
@@ -62,14 +62,20 @@ async fn entries_are_set_aside_and_fetched_whatever_lies_between_them() {
         key => set_aside_for(key),
     });
     let ids = rig.add(1_000).await;
-    let lane = rig.run("c1", &handler, LaneSettings { batch: 200, ..settings() }).await;
+    let lane = rig.lane("c1", &handler, LaneSettings { batch: 200, ..settings() }).await;
+    let lane_status = lane.lane_status();
+    let lane = rig.run_lane(lane);
     eventually("all are set aside", async || rig.counters.set_aside().entries() == 1_000).await;
+    // Otherwise one of them may be in hand for a try, and is done.
+    rig.pause_switch.pause("a test", "");
+    eventually("its hands are empty", async || lane_status.state().activity == Activity::Paused).await;
     // Of the cause that ends soon, one is trimmed away with two of others, one is deleted, and another consumer takes one.
     let of_cause: Vec<_> = ids.iter().skip(2).step_by(CAUSES as usize).collect();
     let _trimmed: usize = rig.call(&format!("XTRIM s MINID {}", ids[3])).await;
     let _deleted: usize = rig.call(&format!("XDEL s {}", of_cause[50])).await;
     let _taken: fred::types::Value = rig.call(&format!("XCLAIM s g1 c2 0 {} JUSTID", of_cause[99])).await;
     door.store(true, Ordering::Relaxed);
+    rig.pause_switch.resume("a test");
     eventually("all that can be done is", async || rig.counters.counts().done == 97).await;
     eventually("what was deleted is told", async || rig.counters.counts().gone == 4).await;
     lane.stop().await;
