@@ -9,8 +9,9 @@
 //!
 //! MySQL may have gone back in time. So where it lacks an order, or the end of one, Redis is asked before that decides anything.
 //!
-//! [`Ledger::record`] is the way of a batch, from top to bottom: each part of it is one `Ledger::transact`, which calls
-//! `Ledger::decide_and_write`, which calls `Ledger::write`. The statements are in `ledger/sql.rs` and its folder.
+//! [`Ledger::record`] is the way of a batch, five frames down to its packet: `Ledger::work_off` tries its parts again where that
+//! helps, `Ledger::transact` gives each a turn and a time limit, `Ledger::decide_and_write` decides, and `Packet::run` sends what
+//! was decided. Events go the same way. The statements are in `ledger/sql.rs` and its folder.
 
 mod cancel_unwritten;
 mod catch_up;
@@ -29,6 +30,7 @@ mod retry;
 mod session;
 mod sql;
 mod terms;
+mod transactions;
 mod verdict;
 mod work_list;
 mod writers;
@@ -39,41 +41,32 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use futures_util::FutureExt;
 use hashbrown::HashSet;
 use sqlx::MySqlPool;
 use tidegate_stream::{EntryId, Outage};
 use tokio::time::timeout;
 
-use crate::{
-    order::{Order, VoucherId},
-    partition::Partition,
-    sessions::CausalReads,
-    witness::Witness,
-};
+use crate::{order::Order, partition::Partition, sessions::CausalReads, witness::Witness};
 pub use cancel_unwritten::Cancellation;
 pub use dry_run::{DryRun, Snapshot};
 pub use event_verdict::{EndedOrder, EndedOrders, EventVerdict, IncomingEvent};
 use fault::{Fault, Mismatch};
-use held_vouchers::{HeldVouchers, PATIENT_LOOK, SECOND_LOOK};
+use held_vouchers::HeldVouchers;
 pub use histories::{read_histories, unrecorded};
 use knowledge::{Knowledge, RecentDepth};
 use refused_vouchers::RefusedVouchers;
 pub use retry::{ContentionCounts, Contentions};
-use retry::{RetryOutcome, retry};
 use session::Session;
-use sql::{Depth, Guard, Packet};
+use sql::{Commit, Depth, Guard, WriteOutcome};
 use terms::KnownTerms;
-use verdict::{Changes, Freshness, Known};
+use verdict::{Changes, Known};
 pub use verdict::{Contention, Decided, Refusal, Verdict};
 use work_list::WorkList;
 use writers::Writers;
-
-/// However many rows of a batch are held by others: what is not written by then waits. It is tried again later, an eighth of
-/// a batch first.
-const BATCH_TIME: Duration = Duration::from_secs(5);
 
 /// An order with the stream entry that brought it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,23 +104,6 @@ pub enum Absence {
     Decides,
     /// Nothing: what is said of it is a guess, or another look follows before anything is done.
     SaysNothing,
-}
-
-/// How the COMMIT of a batch travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Commit {
-    /// In one packet with the statements before it.
-    InPacket,
-    /// In a packet of its own: the server replicates by certification, or may do so.
-    Apart,
-}
-
-/// What the database did with a batch that was decided.
-enum WriteOutcome {
-    /// All of it is durable.
-    Committed,
-    /// Nothing was written: what was decided does not fit what is there.
-    Mismatch(Mismatch),
 }
 
 impl Ledger {
@@ -212,56 +188,11 @@ impl Ledger {
     /// # Errors
     /// An outage says nothing of any order: each may be recorded or not.
     pub async fn record(&self, orders: &[Incoming]) -> Result<Vec<Verdict>, Outage> {
-        let deadline = Instant::now() + BATCH_TIME;
-        let mut work = WorkList::new(orders, Verdict::Contended(Contention::Batch));
-        while let Some(part) = work.next().filter(|_| Instant::now() < deadline) {
-            let outcome = retry(&self.contentions, || self.transact(&part.items)).await;
-            match outcome.inspect_err(|_| self.forget_idle_connections())? {
-                RetryOutcome::Done(verdicts) => work.finish(&part, verdicts),
-                RetryOutcome::RowRefused(error) if part.is_single() => {
-                    // Only an entry that fails on a healthy store is at fault.
-                    self.probe().await?;
-                    work.finish(&part, [Verdict::Rejected(error)]);
-                }
-                RetryOutcome::RowRefused(_) => work.halve(part),
-                RetryOutcome::RowHeld => {
-                    let held = self.find_held(part.vouchers(), SECOND_LOOK).await?;
-                    work.set_aside(part, &held);
-                }
-                // They keep the verdict that they began with.
-                RetryOutcome::GaveUp => {}
-            }
-        }
-        Ok(work.into_outcomes())
-    }
-
-    async fn transact(&self, part: &[&Incoming]) -> Result<Vec<Verdict>, Fault> {
-        let transaction = Box::pin(async {
-            let mut session = Session::open(&self.pool).await?;
-            let outcome = self.decide_and_write(&mut session, part).await;
-            session.end(outcome).await
-        });
-        self.in_turn(part.iter().map(|incoming| incoming.order.voucher), transaction).await
-    }
-
-    /// Runs one transaction, which may need the rows of these vouchers, when there is a place for it. Its time runs only from
-    /// then on: the wait is nobody's fault.
-    async fn in_turn<T>(
-        &self,
-        vouchers: impl Iterator<Item = VoucherId> + Clone,
-        transaction: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
-        // On the heap: each layer that takes a future by value keeps it twice, and a worker thread's stack is small.
-        let transaction = Box::pin(async {
-            // What others found out while this batch waited for its turn.
-            let held = self.held.among(vouchers.clone());
-            if !held.is_empty() && !self.find_held(held, SECOND_LOOK).await?.is_empty() {
-                return Err(Fault::LockWait("the row of a voucher is held".to_owned()));
-            }
-            transaction.await
-        });
-        let look = Box::pin(async { self.find_held(vouchers.clone().collect(), PATIENT_LOOK).await });
-        self.writers.run(self.commit(), self.in_time(transaction), look).await
+        let work = WorkList::new(orders, Verdict::Contended(Contention::Batch));
+        self.work_off(work, Verdict::Rejected, |ledger, session, part| {
+            Box::pin(ledger.decide_and_write(session, part))
+        })
+        .await
     }
 
     /// Decides a batch, and writes what was decided, from as little knowledge as will do.
@@ -286,12 +217,10 @@ impl Ledger {
                 holders.retain(|holder| asked.insert(*holder));
                 if !holders.is_empty() {
                     // Nobody waits for Redis behind the locks of the vouchers.
-                    if knowledge == Knowledge::Locked {
-                        sql::run(session, sql::ROLLBACK.to_owned()).await?;
-                    }
+                    let was_locked = knowledge.unlock(session).await?;
                     // On the heap: it is seldom asked, and all futures above have room for it otherwise.
                     ended.extend(Box::pin(witness.ended(&holders)).await?);
-                    if knowledge == Knowledge::Locked {
+                    if was_locked {
                         continue;
                     }
                 }
@@ -308,77 +237,32 @@ impl Ledger {
                 && decided.iter().any(|it| it.verdict == Verdict::UnknownVoucher)
                 && self.has_other_nodes()
             {
-                if knowledge == Knowledge::Locked {
-                    sql::run(session, sql::ROLLBACK.to_owned()).await?;
-                }
+                knowledge.unlock(session).await?;
                 freshness = Some(self.catch_up(session).await?);
                 continue;
             }
-            match self.write(session, part, &decided, (knowledge, &known)).await? {
+            let changes = verdict::changes(part, &decided, &known.terms, self.terms.default_s());
+            let written = if changes.is_empty() {
+                knowledge.end(session, &decided).await?;
+                WriteOutcome::Committed
+            } else if knowledge != Knowledge::Locked && changes.splits_a_stock() {
+                WriteOutcome::Mismatch(Mismatch::PartialStock)
+            } else {
+                let guard = self.guard(part, &changes, knowledge, &known);
+                sql::write(&changes, guard, &self.partition).run(session, self.commit()).await?
+            };
+            match written {
                 WriteOutcome::Committed => {
                     self.recent_depth.note(knowledge::needed(part, &decided));
-                    let verdicts = decided.into_iter().map(|decided| match (decided.verdict, freshness) {
-                        (Verdict::UnknownVoucher, Some(Freshness::Behind)) => Contention::NodeBehind.into(),
-                        (verdict, _) => verdict,
-                    });
-                    return Ok(verdicts.collect());
+                    return Ok(verdict::verdicts(decided, freshness));
                 }
                 WriteOutcome::Mismatch(mismatch) => knowledge = knowledge.after(mismatch),
             }
         }
     }
 
-    /// Writes and commits what was decided.
-    async fn write(
-        &self,
-        session: &mut Session,
-        part: &[&Incoming],
-        decided: &[Decided],
-        (knowledge, known): (Knowledge, &Known),
-    ) -> Result<WriteOutcome, Fault> {
-        let changes = verdict::changes(part, decided, &known.terms, self.terms.default_s());
-        if changes.is_empty() {
-            if knowledge == Knowledge::Locked {
-                sql::run(session, sql::COMMIT.to_owned()).await?;
-            }
-            if decided.iter().any(Decided::rests_on_a_row) {
-                // A row that was only read may be visible a moment before it is durable.
-                sql::run(session, sql::BARRIER.to_owned()).await?;
-            }
-            return Ok(WriteOutcome::Committed);
-        }
-        if knowledge != Knowledge::Locked && changes.splits_a_stock() {
-            return Ok(WriteOutcome::Mismatch(Mismatch::PartialStock));
-        }
-        let guard = self.guard(part, &changes, (knowledge, known));
-        let written = self.send(session, sql::write(&changes, guard, &self.partition)).await;
-        if guard == Guard::Locked {
-            written?;
-            return Ok(WriteOutcome::Committed);
-        }
-        outcome_of(session, written).await
-    }
-
-    /// Runs what a packet says, and commits it.
-    async fn send(&self, session: &mut Session, mut packet: Packet) -> sqlx::Result<()> {
-        let commit = self.commit();
-        if commit == Commit::InPacket {
-            packet.commit();
-        }
-        packet.run(session).await?;
-        match commit {
-            Commit::InPacket => Ok(()),
-            Commit::Apart => sql::run(session, sql::COMMIT.to_owned()).await,
-        }
-    }
-
     /// What the write has to check, because it was not read under locks.
-    fn guard(
-        &self,
-        part: &[&Incoming],
-        changes: &Changes<'_>,
-        (knowledge, known): (Knowledge, &Known),
-    ) -> Guard {
+    fn guard(&self, part: &[&Incoming], changes: &Changes<'_>, knowledge: Knowledge, known: &Known) -> Guard {
         match knowledge {
             Knowledge::Locked => Guard::Locked,
             _ if !self.refused.has_any_of(part) => Guard::Unrefused,
@@ -392,8 +276,12 @@ impl Ledger {
     }
 
     /// Gives up after the time of a transaction.
-    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-        timeout(self.timeout, work).await.unwrap_or_else(|_| Err(Fault::Outage(self.too_late())))
+    fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>>,
+    ) -> impl Future<Output = Result<T, Fault>> {
+        let in_time = timeout(self.timeout, work);
+        in_time.map(|done| done.unwrap_or_else(|_| Err(Fault::Outage(self.too_late()))))
     }
 
     fn too_late(&self) -> Outage {
@@ -406,12 +294,4 @@ impl Ledger {
             drop(connection.detach());
         }
     }
-}
-
-/// What came of a write that was decided without locks. Where it does not fit what is there, it is rolled back.
-async fn outcome_of(session: &mut Session, written: sqlx::Result<()>) -> Result<WriteOutcome, Fault> {
-    let Err(error) = written else { return Ok(WriteOutcome::Committed) };
-    let Some(mismatch) = fault::mismatch(&error) else { return Err(error.into()) };
-    sql::run(session, sql::ROLLBACK.to_owned()).await?;
-    Ok(WriteOutcome::Mismatch(mismatch))
 }

@@ -11,10 +11,9 @@ use super::{
     Incoming, Ledger,
     dry_run::Snapshot,
     fault::Fault,
-    retry::{RetryOutcome, retry},
     session::Session,
     sql::{self, Depth, Stocks},
-    verdict::Known,
+    verdict::{Contention, Known},
     work_list::WorkList,
 };
 use crate::{gate::UserAfter, order::Order};
@@ -42,33 +41,20 @@ impl Ledger {
     /// # Errors
     /// When MySQL does not answer, or its node lags; each may be cancelled or not.
     pub async fn cancel_unwritten(&self, orders: &[Incoming]) -> Result<Vec<Cancellation>, Outage> {
-        let mut work = WorkList::new(orders, Cancellation::Contended);
-        while let Some(part) = work.next() {
-            let outcome = retry(&self.contentions, || self.cancel_part(&part.items)).await;
-            match outcome.inspect_err(|_| self.forget_idle_connections())? {
-                RetryOutcome::Done(cancellations) => work.finish(&part, cancellations),
-                RetryOutcome::RowRefused(error) if part.is_single() => {
-                    self.probe().await?;
-                    work.finish(&part, [Cancellation::Rejected(error)]);
-                }
-                RetryOutcome::RowRefused(_) => work.halve(part),
-                RetryOutcome::RowHeld | RetryOutcome::GaveUp => {}
-            }
-        }
-        Ok(work.into_outcomes())
+        let work = WorkList::new(orders, Cancellation::Contended);
+        self.work_off(work, Cancellation::Rejected, |ledger, session, part| {
+            Box::pin(async {
+                ledger.must_catch_up(session).await?;
+                decide_and_cancel(session, part).await
+            })
+        })
+        .await
     }
+}
 
-    async fn cancel_part(&self, part: &[&Incoming]) -> Result<Vec<Cancellation>, Fault> {
-        let transaction = Box::pin(async {
-            let mut session = Session::open(&self.pool).await?;
-            let outcome = async {
-                self.must_catch_up(&mut session).await?;
-                decide_and_cancel(&mut session, part).await
-            };
-            let outcome = outcome.await;
-            session.end(outcome).await
-        });
-        self.in_time(transaction).await
+impl From<Contention> for Cancellation {
+    fn from(_: Contention) -> Self {
+        Self::Contended
     }
 }
 

@@ -3,23 +3,21 @@
 //! The orders are looked up without a lock, and the write checks that they are as they were found. Whoever comes second finds
 //! the rows of the first and decides again. What is decided, and what has to be written for it, stands in `event_verdict.rs`.
 
-use std::{collections::HashSet, time::Instant};
+use std::collections::HashSet;
 
 use tidegate_stream::{EntryId, Outage};
 
 use super::{
-    Absence, BATCH_TIME, Ledger, SECOND_LOOK, WriteOutcome,
+    Absence, Ledger,
     event_verdict::{
         EndedOrder, EndedOrders, EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents,
         Recorded, by_order, decide_orders, in_stream_order, subject,
     },
     fault::Fault,
-    outcome_of,
-    retry::{RetryOutcome, retry},
     session::Session,
-    sql,
+    sql::{self, WriteOutcome},
     verdict::{Contention, Freshness},
-    work_list::{Item, WorkList},
+    work_list::WorkList,
 };
 use crate::{
     event::{PastEvent, decide},
@@ -41,25 +39,11 @@ impl Ledger {
         of_others: &HashSet<EntryId>,
     ) -> Result<Vec<EventVerdict>, Outage> {
         let (orders, places) = by_order(events, of_others);
-        let deadline = Instant::now() + BATCH_TIME;
-        let mut work = WorkList::new(&orders, Recorded::Contended(Contention::Batch));
-        while let Some(part) = work.next().filter(|_| Instant::now() < deadline) {
-            let outcome = retry(self.contentions(), || self.transact_events(&part.items)).await;
-            match outcome.inspect_err(|_| self.forget_idle_connections())? {
-                RetryOutcome::Done(recorded) => work.finish(&part, recorded),
-                RetryOutcome::RowRefused(error) if part.is_single() => {
-                    self.probe().await?;
-                    work.finish(&part, [Recorded::Rejected(error)]);
-                }
-                RetryOutcome::RowRefused(_) => work.halve(part),
-                RetryOutcome::RowHeld => {
-                    let held = self.find_held(part.vouchers(), SECOND_LOOK).await?;
-                    work.set_aside(part, &held);
-                }
-                RetryOutcome::GaveUp => {}
-            }
-        }
-        Ok(in_stream_order(work.into_outcomes(), &places, events.len()))
+        let work = WorkList::new(&orders, Recorded::Contended(Contention::Batch));
+        let recorded = self.work_off(work, Recorded::Rejected, |ledger, session, part| {
+            Box::pin(ledger.decide_and_write_events(session, part))
+        });
+        Ok(in_stream_order(recorded.await?, &places, events.len()))
     }
 
     /// Why these orders, which hold nothing in MySQL any more, are to be given back: nobody writes them any more.
@@ -126,15 +110,6 @@ impl Ledger {
         known.inspect_err(|_| self.forget_idle_connections())
     }
 
-    async fn transact_events(&self, part: &[&OrderEvents<'_>]) -> Result<Vec<Recorded>, Fault> {
-        let transaction = Box::pin(async {
-            let mut session = Session::open(&self.pool).await?;
-            let outcome = self.decide_and_write_events(&mut session, part).await;
-            session.end(outcome).await
-        });
-        self.in_turn(part.iter().map(|order| order.voucher()), transaction).await
-    }
-
     async fn decide_and_write_events(
         &self,
         session: &mut Session,
@@ -158,26 +133,17 @@ impl Ledger {
         }
         let mut changes = EventChanges::default();
         let recorded = decide_orders(part, (&mut known, freshness), &mut changes);
-        match self.write_events(session, &changes).await? {
+        if changes.is_empty() {
+            // Rows that were only read may be visible a moment before they are durable.
+            sql::run(session, sql::BARRIER.to_owned()).await?;
+            return Ok(recorded);
+        }
+        match sql::write_events(&changes).run(session, self.commit()).await? {
             WriteOutcome::Committed => Ok(recorded),
             // Whoever was faster is found by the next look.
             WriteOutcome::Mismatch(mismatch) => {
                 Err(Fault::Contention(format!("an order has changed since it was looked up ({mismatch:?})")))
             }
         }
-    }
-
-    async fn write_events(
-        &self,
-        session: &mut Session,
-        changes: &EventChanges<'_>,
-    ) -> Result<WriteOutcome, Fault> {
-        if changes.is_empty() {
-            // Rows that were only read may be visible a moment before they are durable.
-            sql::run(session, sql::BARRIER.to_owned()).await?;
-            return Ok(WriteOutcome::Committed);
-        }
-        let written = self.send(session, sql::write_events(changes)).await;
-        outcome_of(session, written).await
     }
 }

@@ -35,6 +35,27 @@ impl Knowledge {
         }
     }
 
+    /// Ends the transaction in which the vouchers are locked. False: there is none.
+    pub(super) async fn unlock(self, session: &mut Session) -> Result<bool, Fault> {
+        let is_locked = self == Self::Locked;
+        if is_locked {
+            sql::run(session, sql::ROLLBACK.to_owned()).await?;
+        }
+        Ok(is_locked)
+    }
+
+    /// Ends a batch for which nothing is written.
+    pub(super) async fn end(self, session: &mut Session, decided: &[Decided]) -> Result<(), Fault> {
+        if self == Self::Locked {
+            sql::run(session, sql::COMMIT.to_owned()).await?;
+        }
+        if decided.iter().any(Decided::rests_on_a_row) {
+            // A row that was only read may be visible a moment before it is durable.
+            sql::run(session, sql::BARRIER.to_owned()).await?;
+        }
+        Ok(())
+    }
+
     /// What to decide from after that.
     pub(super) fn after(self, mismatch: Mismatch) -> Self {
         use Depth::{Ids, Users, Vouchers};

@@ -1,7 +1,6 @@
-//! The one loop that tries a failed transaction again, and counts why it had to.
+//! Whether a failed transaction is tried again, and how often that was so.
 
 use std::{
-    future::Future,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
@@ -14,11 +13,9 @@ use super::fault::Fault;
 /// Deadlocks in a row, and races for a unique key in a row, that are tried again at once.
 const MOST_TRIES: usize = 6;
 
-/// How a transaction ended, after as many tries as it was given.
+/// Why a transaction is not tried again.
 #[derive(Debug)]
-pub(super) enum RetryOutcome<T> {
-    /// It was committed.
-    Done(T),
+pub(super) enum Failure {
     /// The database refuses a row, with these words.
     RowRefused(String),
     /// Somebody holds a row for longer than a lock wait.
@@ -58,72 +55,76 @@ impl Contentions {
     }
 }
 
-/// What has happened to one transaction so far. One kind does not use up the tries of another.
-#[derive(Debug, Default)]
-struct Tries {
+/// What has happened to one transaction so far. One kind of fault does not use up the tries of another.
+#[derive(Debug)]
+pub(super) struct Tries<'a> {
+    contentions: &'a Contentions,
+    backoff: Backoff,
     deadlocks: usize,
     duplicates: usize,
 }
 
-/// Runs `transaction` until it is committed, or cannot be committed now. A lock wait is not tried again: it has cost
-/// enough time already.
-///
-/// # Errors
-/// An outage.
-pub(super) async fn retry<T, F>(
-    contentions: &Contentions,
-    transaction: impl Fn() -> F,
-) -> Result<RetryOutcome<T>, Outage>
-where
-    F: Future<Output = Result<T, Fault>>,
-{
-    let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
-    let mut tries = Tries::default();
-    loop {
-        let error = match transaction().await {
-            Ok(done) => return Ok(RetryOutcome::Done(done)),
-            Err(Fault::Outage(outage)) => return Err(outage),
-            Err(Fault::Row(error)) => return Ok(RetryOutcome::RowRefused(error)),
-            Err(Fault::LockWait(_)) => {
+impl<'a> Tries<'a> {
+    /// None yet.
+    pub fn new(contentions: &'a Contentions) -> Self {
+        let backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
+        Self { contentions, backoff, deadlocks: 0, duplicates: 0 }
+    }
+
+    /// Says why the transaction is not tried again after this fault. None: it is, and the wait before that is over. A lock wait is not
+    /// tried again: it has cost enough time already.
+    ///
+    /// # Errors
+    /// The fault is an outage.
+    pub async fn after(&mut self, fault: Fault) -> Result<Option<Failure>, Outage> {
+        let contentions = self.contentions;
+        let error = match fault {
+            Fault::Outage(outage) => return Err(outage),
+            Fault::Row(error) => return Ok(Some(Failure::RowRefused(error))),
+            Fault::LockWait(_) => {
                 contentions.lock_waits.fetch_add(1, Relaxed);
-                return Ok(RetryOutcome::RowHeld);
+                return Ok(Some(Failure::RowHeld));
             }
-            Err(Fault::Contention(error)) => {
+            Fault::Contention(error) => {
                 contentions.deadlocks.fetch_add(1, Relaxed);
-                tries.deadlocks += 1;
-                if tries.deadlocks == MOST_TRIES {
-                    return Ok(RetryOutcome::GaveUp);
+                self.deadlocks += 1;
+                if self.deadlocks == MOST_TRIES {
+                    return Ok(Some(Failure::GaveUp));
                 }
                 error
             }
             // Most often another worker has just written one of the orders, and the next try finds its row. If it lasts,
             // the table has a unique key that is not ours.
-            Err(Fault::Unclear(error)) => {
+            Fault::Unclear(error) => {
                 contentions.duplicates.fetch_add(1, Relaxed);
-                tries.duplicates += 1;
-                if tries.duplicates == MOST_TRIES {
-                    return Ok(RetryOutcome::RowRefused(error));
+                self.duplicates += 1;
+                if self.duplicates == MOST_TRIES {
+                    return Ok(Some(Failure::RowRefused(error)));
                 }
                 error
             }
         };
-        tracing::debug!(error, ?tries, "contention: the whole batch is tried again");
-        tokio::time::sleep(backoff.next_wait()).await;
+        let (deadlocks, duplicates) = (self.deadlocks, self.duplicates);
+        tracing::debug!(error, deadlocks, duplicates, "contention: the whole batch is tried again");
+        tokio::time::sleep(self.backoff.next_wait()).await;
+        Ok(None)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use super::*;
 
-    async fn outcome_of(mut faults: Vec<Fault>) -> (RetryOutcome<()>, ContentionCounts) {
-        faults.reverse();
-        let (faults, contentions) = (RefCell::new(faults), Contentions::default());
-        let attempt = || async { faults.borrow_mut().pop().map_or(Ok(()), Err) };
-        let outcome = retry(&contentions, attempt).await.unwrap();
-        (outcome, contentions.counts())
+    /// None: the transaction is tried again after all of these.
+    async fn outcome_of(faults: Vec<Fault>) -> (Option<Failure>, ContentionCounts) {
+        let contentions = Contentions::default();
+        let mut tries = Tries::new(&contentions);
+        let mut failure = None;
+        for fault in faults {
+            assert!(failure.is_none(), "tried again after {failure:?}");
+            failure = tries.after(fault).await.unwrap();
+        }
+        (failure, contentions.counts())
     }
 
     fn deadlock() -> Fault {
@@ -137,22 +138,22 @@ mod tests {
     #[tokio::test]
     async fn deadlocks_do_not_use_up_the_tries_of_a_duplicate_key() {
         let faults = || (1..MOST_TRIES).map(|_| deadlock()).chain((1..MOST_TRIES).map(|_| duplicate()));
-        let (done, counts) = outcome_of(faults().collect()).await;
-        assert!(matches!(done, RetryOutcome::Done(())), "{done:?}");
+        let (again, counts) = outcome_of(faults().collect()).await;
+        assert!(again.is_none(), "{again:?}");
         assert_eq!(counts, ContentionCounts { deadlocks: 5, lock_waits: 0, duplicates: 5 });
         let (gave_up, _) = outcome_of(faults().chain([deadlock()]).collect()).await;
         assert!(
-            matches!(gave_up, RetryOutcome::GaveUp),
+            matches!(gave_up, Some(Failure::GaveUp)),
             "five deadlocks and one duplicate are no dead letter"
         );
         let (refused, _) = outcome_of(faults().chain([duplicate()]).collect()).await;
-        assert!(matches!(refused, RetryOutcome::RowRefused(_)), "{refused:?}");
+        assert!(matches!(refused, Some(Failure::RowRefused(_))), "{refused:?}");
     }
 
     #[tokio::test]
     async fn a_lock_wait_is_not_waited_for_twice() {
         let (held, counts) = outcome_of(vec![Fault::LockWait("1205".to_owned())]).await;
-        assert!(matches!(held, RetryOutcome::RowHeld), "{held:?}");
+        assert!(matches!(held, Some(Failure::RowHeld)), "{held:?}");
         assert_eq!(counts.lock_waits, 1);
     }
 }

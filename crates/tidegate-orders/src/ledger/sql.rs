@@ -17,6 +17,8 @@ use std::fmt::{Display, Write};
 use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, MySqlConnection};
 
+use super::fault::{self, Fault, Mismatch};
+
 pub(super) use events::{look_up_events, look_up_histories, look_up_recorded, write_events};
 pub(super) use look_up::{Depth, LockedRow, Stocks, locked_vouchers, look_up};
 pub(super) use write::{Guard, cancelled_rows, write};
@@ -58,17 +60,42 @@ pub(super) async fn run(connection: &mut MySqlConnection, statements: String) ->
     Ok(())
 }
 
+/// How the COMMIT of a batch travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Commit {
+    /// In one packet with the statements before it.
+    InPacket,
+    /// In a packet of its own: the server replicates by certification, or may do so.
+    Apart,
+}
+
+/// What the database did with a batch that was decided.
+pub(super) enum WriteOutcome {
+    /// All of it is durable.
+    Committed,
+    /// Nothing was written: what was decided does not fit what is there.
+    Mismatch(Mismatch),
+}
+
 /// Statements for one round trip, with the number of results and rows that the server owes for them.
 #[derive(Debug, Default)]
 pub(super) struct Packet {
     sql: String,
     results: usize,
     rows: usize,
+    /// It begins its own transaction, and checks what was decided without locks.
+    is_checked: bool,
 }
 
 impl Packet {
     fn with_capacity(chars: usize) -> Self {
         Self { sql: String::with_capacity(chars), ..Self::default() }
+    }
+
+    /// Begins a transaction for what was decided without locks.
+    fn begin(&mut self) {
+        self.add_text(BEGIN);
+        self.is_checked = true;
     }
 
     /// Adds a statement without rows, written by `write`.
@@ -93,14 +120,32 @@ impl Packet {
         self.rows += 1;
     }
 
-    /// Adds the end of the transaction.
-    pub(super) fn commit(&mut self) {
-        self.add_text(COMMIT);
+    /// Runs the packet, and commits it. Where a check of it fails, it is rolled back.
+    pub(super) async fn run(
+        mut self,
+        connection: &mut MySqlConnection,
+        commit: Commit,
+    ) -> Result<WriteOutcome, Fault> {
+        if commit == Commit::InPacket {
+            self.add_text(COMMIT);
+        }
+        let is_checked = self.is_checked;
+        let sent = async {
+            self.send(connection).await?;
+            match commit {
+                Commit::InPacket => Ok(()),
+                Commit::Apart => run(connection, COMMIT.to_owned()).await,
+            }
+        };
+        let Err(error) = sent.await else { return Ok(WriteOutcome::Committed) };
+        let Some(mismatch) = fault::mismatch(&error).filter(|_| is_checked) else { return Err(error.into()) };
+        run(connection, ROLLBACK.to_owned()).await?;
+        Ok(WriteOutcome::Mismatch(mismatch))
     }
 
-    /// Runs the packet. An answer that was cut short (by a proxy, or by a server's limit on rows) is no success: the answers
-    /// to the checks may be missing.
-    pub(super) async fn run(self, connection: &mut MySqlConnection) -> sqlx::Result<()> {
+    /// An answer that was cut short (by a proxy, or by a server's limit on rows) is no success: the answers to the checks may be
+    /// missing.
+    async fn send(self, connection: &mut MySqlConnection) -> sqlx::Result<()> {
         let mut answer = sqlx::raw_sql(AssertSqlSafe(self.sql)).fetch_many(connection);
         let (mut results, mut rows) = (0, 0);
         while let Some(part) = answer.try_next().await? {

@@ -192,6 +192,15 @@ pub(super) fn decide<'a>(part: impl IntoIterator<Item = &'a Incoming>, known: &m
     part.into_iter().map(|incoming| decide_one(incoming, known)).collect()
 }
 
+/// The verdicts of a batch. Where its node is behind the others, nothing is decided of a voucher that it does not show.
+pub(super) fn verdicts(decided: Vec<Decided>, freshness: Option<Freshness>) -> Vec<Verdict> {
+    let verdict = |decided: Decided| match (decided.verdict, freshness) {
+        (Verdict::UnknownVoucher, Some(Freshness::Behind)) => Contention::NodeBehind.into(),
+        (verdict, _) => verdict,
+    };
+    decided.into_iter().map(verdict).collect()
+}
+
 fn decide_one(incoming: &Incoming, known: &mut Known) -> Decided {
     let order = &incoming.order;
     let owner = (order.user.get(), order.voucher.get());

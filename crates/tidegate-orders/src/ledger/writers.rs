@@ -1,21 +1,10 @@
 //! How many batches a process writes at the same time.
 
-use std::{
-    future::Future,
-    pin::pin,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
-use futures_util::future::{Either, select};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{Commit, certification_backoff::CertificationBackoff, fault::Fault};
-
-/// A transaction that takes longer than this waits for somebody else's locks. It keeps its place no longer.
-const TURN: Duration = Duration::from_millis(250);
-
-/// What looks for those locks gets so much time: whoever comes next shall know of them, and not wait there as well.
-const LOOK: Duration = Duration::from_millis(900);
+use super::{certification_backoff::CertificationBackoff, fault::Fault, sql::Commit};
 
 /// Places for those who write.
 #[derive(Debug)]
@@ -35,35 +24,21 @@ impl Writers {
         Self { places: Semaphore::new(places), certification_backoff: CertificationBackoff::default() }
     }
 
-    /// Runs `transaction` when there is a place. It is first polled then, so its own clock does not count the wait. Where it
-    /// takes long, `look` runs beside it, before the place is free for the next.
-    pub async fn run<T, L>(
-        &self,
-        commit: Commit,
-        transaction: impl Future<Output = Result<T, Fault>>,
-        look: impl Future<Output = L>,
-    ) -> Result<T, Fault> {
-        let place = self.places.acquire().await;
+    /// Waits for a place, and after conflicts with writers of other nodes for longer. It is free again where the answer is dropped.
+    pub async fn place(&self, commit: Commit) -> SemaphorePermit<'_> {
+        let place = self.places.acquire().await.expect("places are never closed");
         if commit == Commit::Apart {
             self.certification_backoff.wait().await;
         }
-        let began = Instant::now();
-        let mut transaction = pin!(transaction);
-        let outcome = match timeout(TURN, &mut transaction).await {
-            Ok(outcome) => outcome,
-            Err(_) => match select(transaction, pin!(timeout(LOOK, look))).await {
-                Either::Left((outcome, _)) => outcome,
-                Either::Right((_, transaction)) => {
-                    drop(place);
-                    transaction.await
-                }
-            },
-        };
-        match &outcome {
+        place
+    }
+
+    /// Notes what came of a transaction that took so long.
+    pub fn note<T>(&self, outcome: &Result<T, Fault>, took: Duration) {
+        match outcome {
             Ok(_) => self.certification_backoff.on_commit(),
-            Err(Fault::Contention(_)) => self.certification_backoff.on_conflict(began.elapsed()),
+            Err(Fault::Contention(_)) => self.certification_backoff.on_conflict(took),
             Err(_) => {}
         }
-        outcome
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use sqlx::{MySqlConnection, Row as _, mysql::MySqlRow};
 use tidegate_stream::EntryId;
 
-use super::{BEGIN, Packet, list, look_up::Queries, numbers, write::insert_without_slot};
+use super::{Packet, list, look_up::Queries, numbers, write::insert_without_slot};
 use crate::{
     event::{Event, EventKind, EventOutcome, EventText, History, PastEvent, Row, Step},
     ledger::event_verdict::{EventChanges, KnownEvents, OrderChange},
@@ -191,7 +191,7 @@ fn read_time_limit(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> 
 /// in an error that [`crate::ledger::fault::mismatch`] knows, and so does an event that another worker has written meanwhile.
 pub(in crate::ledger) fn write_events(changes: &EventChanges<'_>) -> Packet {
     let mut packet = Packet::default();
-    packet.add_text(BEGIN);
+    packet.begin();
     if !changes.cancelled_before.is_empty() {
         let rows = changes
             .cancelled_before

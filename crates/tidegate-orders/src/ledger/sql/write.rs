@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use tidegate_stream::EntryId;
 
-use super::{BEGIN, Packet, list, look_up::ids, numbers};
+use super::{Packet, list, look_up::ids, numbers};
 use crate::{
     ledger::{
         Incoming,
@@ -40,7 +40,7 @@ pub(in crate::ledger) enum Guard {
 pub(in crate::ledger) fn write(changes: &Changes, guard: Guard, partition: &Partition) -> Packet {
     let mut packet = Packet::with_capacity(800 + (changes.created.len() + changes.refused.len()) * ROW_CHARS);
     if guard != Guard::Locked {
-        packet.add_text(BEGIN);
+        packet.begin();
     }
     let refusals_before = match guard {
         _ if changes.created.is_empty() => None,

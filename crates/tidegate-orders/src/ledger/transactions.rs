@@ -1,0 +1,115 @@
+//! How a batch goes through transactions: each part of it in its turn and within its time, and again where that helps.
+
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::{BoxFuture, Either, select};
+use tidegate_stream::Outage;
+use tokio::time::timeout;
+
+use super::{
+    Ledger,
+    fault::Fault,
+    held_vouchers::{PATIENT_LOOK, SECOND_LOOK},
+    retry::{Failure, Tries},
+    session::Session,
+    verdict::Contention,
+    work_list::{Item, Part, WorkList},
+};
+
+/// However many rows of a batch are held by others: what is not written by then waits. It is tried again later, an eighth of
+/// a batch first.
+const BATCH_TIME: Duration = Duration::from_secs(5);
+
+/// A transaction that takes longer than this waits for somebody else's locks. It keeps its place no longer.
+const TURN: Duration = Duration::from_millis(250);
+
+/// What looks for those locks gets so much time: whoever comes next shall know of them, and not wait there as well.
+const LOOK: Duration = Duration::from_millis(900);
+
+/// Decides and writes items in one transaction, with an outcome for each. On the heap: nested by value, the futures of a write
+/// overflow a worker thread's stack.
+pub(super) type Write<T, V> =
+    for<'a> fn(&'a Ledger, &'a mut Session, &'a [&'a T]) -> BoxFuture<'a, Result<Vec<V>, Fault>>;
+
+impl Ledger {
+    /// Does all of a work list, and answers with an outcome for each item. What others are in the way of keeps the outcome that it
+    /// began with, or one for what it waits for. `rejected` is the outcome of an item whose row the database refuses, with its words.
+    ///
+    /// # Errors
+    /// An outage says nothing of any item: each may be written or not.
+    pub(super) async fn work_off<T: Item, V: Clone + From<Contention>>(
+        &self,
+        mut work: WorkList<'_, T, V>,
+        rejected: fn(String) -> V,
+        write: Write<T, V>,
+    ) -> Result<Vec<V>, Outage> {
+        let deadline = Instant::now() + BATCH_TIME;
+        while let Some(part) = work.next().filter(|_| Instant::now() < deadline) {
+            let mut tries = Tries::new(&self.contentions);
+            let outcomes = loop {
+                match self.transact(&part, write).await {
+                    Ok(outcomes) => break Ok(outcomes),
+                    Err(fault) => match tries.after(fault).await {
+                        Ok(None) => {}
+                        Ok(Some(failure)) => break Err(failure),
+                        Err(outage) => {
+                            self.forget_idle_connections();
+                            return Err(outage);
+                        }
+                    },
+                }
+            };
+            match outcomes {
+                Ok(outcomes) => work.finish(&part, outcomes),
+                Err(Failure::RowRefused(error)) if part.is_single() => {
+                    // Only an entry that fails on a healthy store is at fault.
+                    self.probe().await?;
+                    work.finish(&part, [rejected(error)]);
+                }
+                Err(Failure::RowRefused(_)) => work.halve(part),
+                Err(Failure::RowHeld) => {
+                    let held = self.find_held(part.vouchers(), SECOND_LOOK).await?;
+                    work.set_aside(part, &held);
+                }
+                Err(Failure::GaveUp) => {}
+            }
+        }
+        Ok(work.into_outcomes())
+    }
+
+    /// Runs one transaction when there is a place for it. Its time runs only from then on: the wait is nobody's fault. Where it
+    /// takes long, the rows that it may wait for are looked at beside it, before the place is free for the next.
+    async fn transact<T: Item, V>(&self, part: &Part<'_, T>, write: Write<T, V>) -> Result<Vec<V>, Fault> {
+        let place = self.writers.place(self.commit()).await;
+        let began = Instant::now();
+        // On the heap: `in_time` and `select` would keep it twice.
+        let mut transaction = Box::pin(self.in_time(async {
+            // What others found out while this part waited for its turn.
+            let held = self.held.among(part.items.iter().map(|item| item.voucher()));
+            if !held.is_empty() && !self.find_held(held, SECOND_LOOK).await?.is_empty() {
+                return Err(Fault::LockWait("the row of a voucher is held".to_owned()));
+            }
+            let mut session = Session::open(&self.pool).await?;
+            let outcomes = write(self, &mut session, &part.items).await;
+            session.end(outcomes).await
+        }));
+        let outcomes = match timeout(TURN, &mut transaction).await {
+            Ok(outcomes) => outcomes,
+            Err(_) => {
+                let look = Box::pin(timeout(LOOK, self.find_held(part.vouchers(), PATIENT_LOOK)));
+                match select(transaction, pin!(look)).await {
+                    Either::Left((outcomes, _)) => outcomes,
+                    Either::Right((_, transaction)) => {
+                        drop(place);
+                        transaction.await
+                    }
+                }
+            }
+        };
+        self.writers.note(&outcomes, began.elapsed());
+        outcomes
+    }
+}
