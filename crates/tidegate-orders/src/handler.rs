@@ -1,16 +1,13 @@
-//! What a lane does with a batch of orders and events: decode, lock, write, give back, announce. [`Handler::handle`] is the entry, and
-//! `OrderHandler::handle_batch` has the steps in this order. The unlock is left for the lane, unless the batch has events or an event waits.
+//! What a lane does with a batch of orders and events: decode, set aside, lock, write, give back, announce, unlock.
+//! [`Handler::handle`] is the entry, and `OrderHandler::handle_batch` has the steps in this order.
 
+mod batch;
 mod earlier;
 mod events;
 mod predict;
 mod results;
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::HashMap, mem, sync::Arc, time::Instant};
 
 use tidegate_stream::{
     Cause, Causes, Death, Entry, EntryId, Handled, Handler, Outage, Outcome, Stage, StreamInspector,
@@ -20,17 +17,16 @@ use crate::{
     announcer::Announcer,
     batch_trace::{BatchTrace, BatchTracer},
     gate::{Gate, GateError, Release, ReleaseReply, UserAfter},
-    ledger::{Contention, EndedOrder, EndedOrders, Incoming, IncomingEvent, Ledger, Refusal, Verdict},
+    ledger::{Contention, EndedOrders, Incoming, Ledger, Refusal, Verdict},
     limited_log::LimitedLog,
-    order::{OrderId, UserId, VoucherId},
+    order::{Order, OrderId},
     order_counters::{OrderCounters, OrderCounts},
     order_status::ID_TAKEN,
-    partition::Partition,
     results::Announced,
     user_lock::{Locked, UserLocks},
-    wire::{FieldNames, Message},
     witness::{LOST_IN_MYSQL, Witness},
 };
+use batch::Batch;
 use earlier::EarlierEntries;
 pub use predict::Predicted;
 pub use results::AnnouncedEntries;
@@ -47,54 +43,6 @@ pub struct OrderHandler {
     earlier: Arc<EarlierEntries>,
     announcer: Option<Announcer>,
     batch_tracer: Option<Arc<dyn BatchTracer>>,
-}
-
-/// An order or an event, and the place in its batch that its outcome belongs to.
-struct Placed<T> {
-    at: usize,
-    incoming: T,
-}
-
-/// What order, user and voucher have in common, whether something is an order or happened to one.
-trait Concerns {
-    fn order(&self) -> OrderId;
-    fn user(&self) -> UserId;
-    fn voucher(&self) -> VoucherId;
-}
-
-impl Concerns for Incoming {
-    fn order(&self) -> OrderId {
-        self.order.id
-    }
-
-    fn user(&self) -> UserId {
-        self.order.user
-    }
-
-    fn voucher(&self) -> VoucherId {
-        self.order.voucher
-    }
-}
-
-impl Concerns for IncomingEvent {
-    fn order(&self) -> OrderId {
-        self.event.order
-    }
-
-    fn user(&self) -> UserId {
-        self.event.user
-    }
-
-    fn voucher(&self) -> VoucherId {
-        self.event.voucher
-    }
-}
-
-/// What a batch holds, in stream order each.
-#[derive(Default)]
-struct Decoded {
-    orders: Vec<Placed<Incoming>>,
-    events: Vec<Placed<IncomingEvent>>,
 }
 
 impl OrderHandler {
@@ -185,225 +133,164 @@ impl OrderHandler {
         Ok(outcomes)
     }
 
-    /// The steps of a batch, up to unlocking, which is left for the time in which it is settled.
+    /// The steps of a batch, up to settling, which is the lane's.
     async fn handle_batch(
         &self,
-        batch: &[Entry],
-        entries: AnnouncedEntries<'_>,
-        batch_trace: Option<&mut BatchTrace>,
+        entries: &[Entry],
+        announced: AnnouncedEntries<'_>,
+        trace: Option<&mut BatchTrace>,
     ) -> Result<Handled, Outage> {
-        let (decoded, outcomes) = decode(self.gate.fields(), self.gate.partition(), batch);
-        let has_events = !decoded.events.is_empty();
-        let announced = self.announcer.as_ref().map_or(Announced::None, Announcer::announced);
-        let results = Results::new(batch, self.gate.fields(), announced, entries);
-        let mut handled = self.handle_decoded(batch, decoded, (outcomes, results), batch_trace).await?;
-        if has_events || self.earlier.are_awaited() {
-            // A lane that is woken locks the same users.
-            if let Some(unlock) = handled.rest.take() {
-                unlock.await;
-            }
-            self.earlier.settled(batch, &handled.outcomes);
-        }
-        Ok(handled)
-    }
-
-    async fn handle_decoded(
-        &self,
-        batch: &[Entry],
-        Decoded { orders, events }: Decoded,
-        (mut outcomes, mut results): (Vec<Outcome>, Results<'_>),
-        mut batch_trace: Option<&mut BatchTrace>,
-    ) -> Result<Handled, Outage> {
-        let (orders, events) = self.set_later_aside(batch, orders, events, &mut outcomes).await?;
-        let in_batch: Vec<(usize, OrderId)> = match events.is_empty() {
-            true => Vec::new(),
-            false => orders.iter().map(|placed| (placed.at, placed.incoming.order.id)).collect(),
-        };
-        let held = self.held_vouchers(&orders, &events).await?;
-        let orders = self.set_held_vouchers_aside(&held, orders, &mut outcomes);
-        let events = self.set_held_vouchers_aside(&held, events, &mut outcomes);
-        if orders.is_empty() && events.is_empty() {
-            self.announce(results, &outcomes).await?;
-            return Ok(outcomes.into());
-        }
-        let locked = self.lock(&orders, &events, batch_trace.as_deref_mut()).await?;
-        let orders = self.set_locked_users_aside(&locked, orders, &mut outcomes);
-        let events = self.set_locked_users_aside(&locked, events, &mut outcomes);
+        let mut batch = self.decode(entries, announced, trace);
+        self.set_aside(&mut batch).await?;
+        let locked = self.lock(&mut batch).await?;
         // On the heap, as are the transactions below it: nested by value, these futures overflow a worker thread's stack.
         let work = Box::pin(async {
-            self.write_and_give_back(orders, (&mut outcomes, &mut results), batch_trace).await?;
-            let waiting = waiting(&in_batch, &outcomes);
-            self.record_and_give_back(events, &waiting, (&mut outcomes, &mut results)).await
+            self.write(&mut batch).await?;
+            self.give_back(&mut batch).await?;
+            self.record_events(&mut batch).await?;
+            self.give_ended_back(&mut batch).await?;
+            self.announce(&mut batch).await
         });
         let worked = self.locks.hold(&locked, work).await;
-        let announced = match worked {
-            Ok(()) => self.announce(results, &outcomes).await,
-            Err(outage) => Err(outage),
-        };
-        if let Err(outage) = announced {
-            self.locks.unlock(locked).await;
-            return Err(outage);
+        self.unlock(batch, locked, worked).await
+    }
+
+    /// Reads the entries of a batch.
+    fn decode<'a>(
+        &'a self,
+        entries: &'a [Entry],
+        announced: AnnouncedEntries<'a>,
+        trace: Option<&'a mut BatchTrace>,
+    ) -> Batch<'a> {
+        let kinds = self.announcer.as_ref().map_or(Announced::None, Announcer::announced);
+        let results = Results::new(entries, self.gate.fields(), kinds, announced);
+        Batch::decode(entries, self.gate.fields(), self.gate.partition(), results, trace)
+    }
+
+    /// Sets aside what has to come later, and whatever needs the row of a voucher that somebody else holds. It takes no lock and waits
+    /// for none.
+    async fn set_aside(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
+        self.set_later_aside(batch).await?;
+        let held = self.ledger.held_vouchers(batch.subjects().map(|(.., voucher)| voucher)).await?;
+        if !held.is_empty() {
+            let contended = batch.set_aside_where(|(.., voucher)| {
+                held.contains(&voucher).then(|| waits_for(Contention::Voucher(voucher)))
+            });
+            self.order_counters.contended(contended);
         }
-        let locks = Arc::clone(&self.locks);
-        Ok(Handled { outcomes, rest: Some(Box::pin(async move { locks.unlock(locked).await })) })
+        Ok(())
     }
 
-    /// Tells what became of a batch, when that is durable and before it is acknowledged. Nothing is called where there is nothing
-    /// to tell.
-    async fn announce(&self, results: Results<'_>, outcomes: &[Outcome]) -> Result<(), Outage> {
-        let Some(announcer) = &self.announcer else { return Ok(()) };
-        announcer.announce(&results.with_dead(outcomes)).await
-    }
-
-    /// Of the vouchers of a batch, those whose rows somebody else holds.
-    async fn held_vouchers(
-        &self,
-        orders: &[Placed<Incoming>],
-        events: &[Placed<IncomingEvent>],
-    ) -> Result<BTreeSet<VoucherId>, Outage> {
-        let of_orders = orders.iter().map(|placed| placed.incoming.voucher());
-        let of_events = events.iter().map(|placed| placed.incoming.voucher());
-        self.ledger.held_vouchers(of_orders.chain(of_events)).await
-    }
-
-    /// Sets aside whatever needs the row of a held voucher, and answers with the others. It takes no lock and waits for none.
-    fn set_held_vouchers_aside<T: Concerns>(
-        &self,
-        held: &BTreeSet<VoucherId>,
-        mut placed: Vec<Placed<T>>,
-        outcomes: &mut [Outcome],
-    ) -> Vec<Placed<T>> {
-        let all = placed.len();
-        set_aside_where(&mut placed, outcomes, |placed| {
-            let voucher = placed.incoming.voucher();
-            held.contains(&voucher).then(|| waits_for(Contention::Voucher(voucher)))
-        });
-        self.order_counters.contended(all - placed.len());
-        placed
-    }
-
-    /// Locks the users of a batch, as far as no other worker has locked them.
-    async fn lock(
-        &self,
-        orders: &[Placed<Incoming>],
-        events: &[Placed<IncomingEvent>],
-        batch_trace: Option<&mut BatchTrace>,
-    ) -> Result<Locked, Outage> {
+    /// Locks the users of a batch, and sets aside whatever concerns users whom another worker has locked.
+    async fn lock(&self, batch: &mut Batch<'_>) -> Result<Locked, Outage> {
+        if batch.is_over() {
+            return Ok(Locked::nobody());
+        }
         let began = Instant::now();
-        let of_orders = orders.iter().map(|placed| placed.incoming.user());
-        let of_events = events.iter().map(|placed| placed.incoming.user());
-        let locked = self.locks.lock(of_orders.chain(of_events)).await;
+        let locked = self.locks.lock(batch.subjects().map(|(_, user, _)| user)).await;
         let stage = Stage::since(began);
-        if let Some(batch_trace) = batch_trace {
-            batch_trace.locking = Some(stage);
-        }
+        batch.trace_locking(stage);
         let locked = locked?;
         self.order_counters.locked_in(stage.time());
+        if locked.has_refused() {
+            let refused = batch.set_aside_where(|(_, user, _)| {
+                locked.is_refused(user).then(|| set_aside("user_lock", user.get()))
+            });
+            self.order_counters.lock_refused(refused);
+        }
         Ok(locked)
     }
 
-    /// Sets aside whatever concerns users whom another worker has locked, and answers with the others.
-    fn set_locked_users_aside<T: Concerns>(
-        &self,
-        locked: &Locked,
-        mut placed: Vec<Placed<T>>,
-        outcomes: &mut [Outcome],
-    ) -> Vec<Placed<T>> {
-        let all = placed.len();
-        set_aside_where(&mut placed, outcomes, |placed| {
-            let user = placed.incoming.user();
-            locked.is_refused(user).then(|| set_aside("user_lock", user.get()))
-        });
-        self.order_counters.lock_refused(all - placed.len());
-        placed
-    }
-
-    /// Writes orders, and gives back what Redis holds for those that hold nothing in MySQL.
-    async fn write_and_give_back(
-        &self,
-        orders: Vec<Placed<Incoming>>,
-        (outcomes, results): (&mut [Outcome], &mut Results<'_>),
-        batch_trace: Option<&mut BatchTrace>,
-    ) -> Result<(), Outage> {
-        if orders.is_empty() {
+    /// Writes the orders.
+    async fn write(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
+        if batch.orders.is_empty() {
             return Ok(());
         }
-        let (places, incoming): (Vec<usize>, Vec<Incoming>) =
-            orders.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
         let began = Instant::now();
-        let verdicts = self.ledger.record(&incoming).await;
+        let verdicts = self.ledger.record(&batch.orders.items).await;
         let stage = Stage::since(began);
-        if let Some(batch_trace) = batch_trace {
-            batch_trace.writing = Some(stage);
-            batch_trace.wrote(&places, verdicts.as_deref().unwrap_or_default());
+        batch.trace_writing(stage, verdicts.as_deref().unwrap_or_default());
+        batch.verdicts = verdicts?;
+        self.order_counters.written(&batch.orders.items, &batch.verdicts, stage.time());
+        Ok(())
+    }
+
+    /// Gives back what Redis holds for orders that were refused, or ended before they came: once for each order id, and before they
+    /// are acknowledged.
+    async fn give_back(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
+        let verdicts = mem::take(&mut batch.verdicts);
+        let ended = self.ended(&batch.orders.items, &verdicts).await?;
+        let owed: Vec<Owed> = batch
+            .orders
+            .items
+            .iter()
+            .zip(&verdicts)
+            .enumerate()
+            .filter_map(|(nth, (incoming, verdict))| {
+                let release = owed(&incoming.order, verdict, &ended)?;
+                Some(Owed { nth, entry: incoming.entry, release })
+            })
+            .collect();
+        let mut withheld = HashMap::new();
+        for (owed, given_back) in owed.iter().zip(self.release_all(&owed).await?) {
+            match (given_back, &verdicts[owed.nth]) {
+                (Ok(ReleaseReply::GivenBackBefore), _) => {}
+                (Ok(_), Verdict::Refused(refusal)) => {
+                    self.limited_log.refusal(&batch.orders.items[owed.nth], *refusal);
+                }
+                (Ok(_), _) => {}
+                (Err(outcome), _) => drop(withheld.insert(owed.nth, outcome)),
+            }
         }
-        let verdicts = verdicts?;
-        self.order_counters.written(&incoming, &verdicts, stage.time());
-        let ended = self.ended(&incoming, &verdicts).await?;
-        let given_back = self.give_back(&incoming, &verdicts, &ended).await?;
         let mut refused = OrderCounts::default();
-        for (((at, incoming), verdict), given_back) in
-            places.into_iter().zip(&incoming).zip(verdicts).zip(given_back)
-        {
-            outcomes[at] = given_back.unwrap_or_else(|| {
+        for (nth, verdict) in verdicts.into_iter().enumerate() {
+            let outcome = withheld.remove(&nth).unwrap_or_else(|| {
                 refused.count_refusal(&verdict);
-                results.order(at, incoming, &verdict, ended.by_events.get(&incoming.order.id));
+                let (at, incoming) = (batch.orders.places[nth], &batch.orders.items[nth]);
+                batch.results.order(at, incoming, &verdict, ended.by_events.get(&incoming.order.id));
                 outcome(incoming, verdict)
             });
+            batch.decide_order(nth, outcome);
         }
         self.order_counters.add(refused);
         Ok(())
     }
 
-    /// Gives back what Redis holds for orders that were refused, or ended before they came, once per order id and
-    /// before they are acknowledged. Answers with an outcome for each order that could not be given back: that concerns no
-    /// other order.
-    async fn give_back(
+    /// Tells what became of a batch, when that is durable and before it is acknowledged. Nothing is called where there is nothing
+    /// to tell.
+    async fn announce(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
+        let Some(announcer) = &self.announcer else { return Ok(()) };
+        announcer.announce(batch.results.with_dead(&batch.outcomes)).await
+    }
+
+    /// Unlocks the users: while the batch is settled, unless its work has failed, it has events, or an event waits. For a lane that is
+    /// woken locks the same users.
+    async fn unlock(
         &self,
-        incoming: &[Incoming],
-        verdicts: &[Verdict],
-        ended: &EndedOrders,
-    ) -> Result<Vec<Option<Outcome>>, Outage> {
-        let mut releases = Vec::new();
-        for (at, (Incoming { order, entry }, verdict)) in incoming.iter().zip(verdicts).enumerate() {
-            let user_after = match ended.by_events.get(&order.id) {
-                Some(EndedOrder { user_after, .. }) => Some(user_after),
-                None => ended.by_another_program.get(&order.id).map(|(user_after, _)| user_after),
-            };
-            match (verdict, user_after) {
-                (Verdict::Refused(refusal), _) => {
-                    releases.push(((at, Some(*refusal)), (release(order, *refusal), *entry)));
-                }
-                (Verdict::Cancelled, Some(user_after)) => {
-                    releases.push(((at, None), (release_ended(order, *user_after), *entry)));
-                }
-                _ => {}
-            }
+        batch: Batch<'_>,
+        locked: Locked,
+        worked: Result<(), Outage>,
+    ) -> Result<Handled, Outage> {
+        if worked.is_err() || batch.has_events || self.earlier.are_awaited() {
+            self.locks.unlock(locked).await;
+            worked?;
+            self.earlier.settled(batch.entries, &batch.outcomes);
+            return Ok(batch.outcomes.into());
         }
-        let (refusals, releases): (Vec<_>, Vec<_>) = releases.into_iter().unzip();
-        let given_back = self.release_all(&releases).await?;
-        let mut outcomes = vec![None; incoming.len()];
-        for ((at, refusal), given_back) in refusals.into_iter().zip(given_back) {
-            match (given_back, refusal) {
-                (Ok(ReleaseReply::GivenBackBefore), _) | (Ok(_), None) => {}
-                (Ok(_), Some(refusal)) => self.limited_log.refusal(&incoming[at], refusal),
-                (Err(outcome), _) => outcomes[at] = Some(outcome),
-            }
-        }
-        Ok(outcomes)
+        let locks = Arc::clone(&self.locks);
+        Ok(Handled {
+            outcomes: batch.outcomes,
+            rest: Some(Box::pin(async move { locks.unlock(locked).await })),
+        })
     }
 
     /// Gives orders back, with the entries that ask for it. Answers for each with the reply of Redis, or with the outcome of
     /// its entry where it cannot be given back: that concerns no other order.
-    async fn release_all(
-        &self,
-        releases: &[(Release, EntryId)],
-    ) -> Result<Vec<Result<ReleaseReply, Outcome>>, Outage> {
-        let (calls, entries): (Vec<Release>, Vec<EntryId>) = releases.iter().cloned().unzip();
+    async fn release_all(&self, owed: &[Owed]) -> Result<Vec<Result<ReleaseReply, Outcome>>, Outage> {
+        let calls: Vec<Release> = owed.iter().map(|owed| owed.release.clone()).collect();
         let mut answers = Vec::with_capacity(calls.len());
         let (mut withheld, mut without_sale) = (0, Vec::new());
-        for ((reply, release), entry) in
-            self.gate.release_all(&calls).await.into_iter().zip(&calls).zip(entries)
+        for (reply, Owed { release, entry, .. }) in self.gate.release_all(&calls).await.into_iter().zip(owed)
         {
             answers.push(match reply {
                 Ok(reply) => {
@@ -414,7 +301,7 @@ impl OrderHandler {
                         );
                     }
                     if reply == ReleaseReply::NoSale {
-                        without_sale.push((release, entry));
+                        without_sale.push((release, *entry));
                     }
                     Ok(reply)
                 }
@@ -422,7 +309,7 @@ impl OrderHandler {
                 Err(error @ GateError::IdTaken { .. }) => Err(id_taken(error.to_string())),
                 Err(error) => {
                     withheld += 1;
-                    log_withheld(release, entry, &error, withheld);
+                    log_withheld(release, *entry, &error, withheld);
                     Err(set_aside("release", release.voucher.get()))
                 }
             });
@@ -447,25 +334,12 @@ impl OrderHandler {
     }
 }
 
-/// Sets those aside for which `outcome` says what they wait for, and keeps the others.
-fn set_aside_where<T>(
-    placed: &mut Vec<Placed<T>>,
-    outcomes: &mut [Outcome],
-    outcome: impl Fn(&Placed<T>) -> Option<Outcome>,
-) {
-    placed.retain(|placed| match outcome(placed) {
-        Some(outcome) => {
-            outcomes[placed.at] = outcome;
-            false
-        }
-        None => true,
-    });
-}
-
-/// The orders of a batch that are to be tried again.
-fn waiting(in_batch: &[(usize, OrderId)], outcomes: &[Outcome]) -> HashSet<OrderId> {
-    let is_waiting = |(at, _): &&(usize, OrderId)| matches!(outcomes[*at], Outcome::SetAside(_));
-    in_batch.iter().filter(is_waiting).map(|(_, order)| *order).collect()
+/// What is to be given back for an order or an event.
+struct Owed {
+    /// Of the orders, or events, of its batch.
+    nth: usize,
+    entry: EntryId,
+    release: Release,
 }
 
 /// An error for the first of a batch only: a stock key of the wrong type concerns every order of its voucher.
@@ -480,36 +354,22 @@ fn log_withheld(Release { order, voucher, .. }: &Release, entry: EntryId, error:
     }
 }
 
-/// Reads the orders and events of a batch. An entry that is neither is dead; for the others, the outcome is still to be
-/// decided.
-fn decode(fields: &FieldNames, partition: &Partition, batch: &[Entry]) -> (Decoded, Vec<Outcome>) {
-    let mut decoded = Decoded { orders: Vec::with_capacity(batch.len()), events: Vec::new() };
-    let mut outcomes = vec![set_aside("undecided", 0); batch.len()];
-    for (at, entry) in batch.iter().enumerate() {
-        let message = fields.decode_message(entry);
-        let voucher = message.as_ref().ok().map(Message::voucher);
-        if let Some(death) = voucher.and_then(|voucher| partition.refuses(voucher)) {
-            outcomes[at] = Outcome::Dead(death);
-            continue;
+/// What is to be given back for an order with this verdict.
+fn owed(order: &Order, verdict: &Verdict, ended: &EndedOrders) -> Option<Release> {
+    match verdict {
+        Verdict::Refused(refusal) => Some(release(order, *refusal)),
+        Verdict::Cancelled => {
+            let by_event = ended.by_events.get(&order.id).map(|ended| ended.user_after);
+            let by_another = || ended.by_another_program.get(&order.id).map(|(user_after, _)| *user_after);
+            by_event.or_else(by_another).map(|user_after| release_ended(order, user_after))
         }
-        match message {
-            Ok(Message::Order(order)) => {
-                decoded.orders.push(Placed { at, incoming: Incoming { order, entry: entry.id } });
-            }
-            Ok(Message::Event(event)) => {
-                decoded.events.push(Placed { at, incoming: IncomingEvent { event, entry: entry.id } });
-            }
-            Err(error) => {
-                outcomes[at] = Outcome::Dead(Death { reason: error.reason(), error: error.to_string() });
-            }
-        }
+        _ => None,
     }
-    (decoded, outcomes)
 }
 
 /// What is given back for a refused order. Out of stock: the user may try again, but the stock in Redis is not raised,
 /// because MySQL has none. The user has an order: its units go back, and the user stays a buyer.
-fn release(order: &crate::Order, refusal: Refusal) -> Release {
+fn release(order: &Order, refusal: Refusal) -> Release {
     let (units, user_after) = match refusal {
         Refusal::OutOfStock => (None, UserAfter::Freed),
         Refusal::UserHasOrder => (Some(order.quantity), UserAfter::SlotIsTaken),
@@ -520,7 +380,7 @@ fn release(order: &crate::Order, refusal: Refusal) -> Release {
 
 /// An order that was ended before its own entry came, or whose entry comes again: its own units, if they were not given back
 /// before.
-fn release_ended(order: &crate::Order, user_after: UserAfter) -> Release {
+fn release_ended(order: &Order, user_after: UserAfter) -> Release {
     let (units, by) = (Some(order.quantity), "worker:cancelled".into());
     Release { order: order.id, user: order.user, voucher: order.voucher, units, user_after, by }
 }

@@ -49,6 +49,18 @@ impl Locked {
         Self { token, held, refused, is_renewal_lost: AtomicBool::new(false) }
     }
 
+    /// Of a batch that needs none.
+    #[must_use]
+    pub fn nobody() -> Self {
+        Self::new(String::new(), Vec::new(), HashSet::new())
+    }
+
+    /// Another worker holds the lock of some user.
+    #[must_use]
+    pub fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
     /// Another worker holds this user's lock.
     #[must_use]
     pub fn is_refused(&self, user: UserId) -> bool {

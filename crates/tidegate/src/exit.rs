@@ -1,6 +1,12 @@
 //! How the program ends: the only place that knows exit codes.
 
-use std::{fmt, process::ExitCode};
+use std::{
+    fmt,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use tokio::runtime::Runtime;
 
 use crate::{config::InvalidConfig, output::print_note};
 use tidegate_operations::{InvalidInput, order_place::ShardsAway, text::error_chain};
@@ -91,6 +97,18 @@ pub fn finish(outcome: anyhow::Result<Exit>, failure_output: FailureOutput) -> E
     ExitCode::from(exit as u8)
 }
 
+/// For so long, a process that is done waits for its own threads. Whoever restarts workers one after the other waits for it.
+const THREADS_END_WITHIN: Duration = Duration::from_secs(2);
+
+/// Ends what still runs in the background. A thread that does not end is left to the end of the process: nothing is in hand any more.
+pub fn shut_down(runtime: Runtime) {
+    let began = Instant::now();
+    runtime.shutdown_timeout(THREADS_END_WITHIN);
+    if began.elapsed() >= THREADS_END_WITHIN {
+        tracing::warn!(waited = ?THREADS_END_WITHIN, "a thread has not ended: the process ends without it");
+    }
+}
+
 fn exit_of(error: &anyhow::Error) -> Exit {
     let is_usage = error.is::<InvalidConfig>() || error.is::<WrongUsage>() || error.is::<InvalidInput>();
     match is_usage {
@@ -106,5 +124,26 @@ fn report(error: &anyhow::Error, failure_output: FailureOutput) {
         tracing::error!("{}", error_chain(error));
     } else {
         print_note(&format!("error: {}", error_chain(error)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_does_not_end_keeps_no_process_alive() {
+        let runtime = Runtime::new().unwrap();
+        let (release, released) = mpsc::channel::<()>();
+        let (begin, begun) = mpsc::channel();
+        runtime.spawn(async move {
+            begin.send(()).unwrap();
+            released.recv()
+        });
+        begun.recv().unwrap();
+        shut_down(runtime);
+        drop(release);
     }
 }

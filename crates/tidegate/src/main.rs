@@ -25,6 +25,7 @@ use std::{
 };
 
 use clap::{CommandFactory, FromArgMatches};
+use tokio::runtime::Runtime;
 
 use crate::{
     cli::{
@@ -37,15 +38,17 @@ use crate::{
     partitions::{over_all, over_any, place_of},
 };
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let command = help::filled(Cli::command());
     let matches = command.clone().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let program = env::args().next().unwrap_or_else(|| "tidegate".to_owned());
     Invocation::new(program, &cli.config, &command, &matches).make_current();
     let failure_output = cli.command.failure_output();
-    exit::finish(run(cli).await, failure_output)
+    let runtime = Runtime::new().expect("the system has threads for the runtime");
+    let code = exit::finish(runtime.block_on(run(cli)), failure_output);
+    exit::shut_down(runtime);
+    code
 }
 
 async fn run(cli: Cli) -> anyhow::Result<Exit> {

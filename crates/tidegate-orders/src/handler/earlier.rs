@@ -95,6 +95,13 @@ struct Known {
     set_aside: HashSet<EntryId>,
 }
 
+/// What was known when something was asked for.
+#[derive(Clone, Copy)]
+struct Asked {
+    begun: u64,
+    oldest: EntryId,
+}
+
 impl Known {
     /// Takes the oldest pending entry: what is older was settled. If an older one was known to be settled, the group was made again:
     /// all are looked for again, and what is known stays known, for another lane may be about to use it.
@@ -117,10 +124,9 @@ impl Known {
         self.begun += 1;
     }
 
-    /// Whether an answer may be older than what another lane has found since: the oldest pending entry, asked for when `begun` and
-    /// `before` were known.
-    fn is_late(&self, oldest: EntryId, (begun, before): (u64, EntryId)) -> bool {
-        self.begun != begun || (oldest < self.oldest && self.oldest != before)
+    /// Whether an answer may be older than what another lane has found since it was asked for: the oldest pending entry.
+    fn is_late(&self, oldest: EntryId, asked: Asked) -> bool {
+        self.begun != asked.begun || (oldest < self.oldest && self.oldest != asked.oldest)
     }
 
     /// Takes the time at which entries were made pending again. If that is another one, old entries that nobody knows here may be
@@ -229,7 +235,7 @@ impl EarlierEntries {
     ) -> Result<bool, Outage> {
         let asked = {
             let known = self.known();
-            (known.begun, known.oldest)
+            Asked { begun: known.begun, oldest: known.oldest }
         };
         let (oldest, made_pending) = tokio::try_join!(
             self.inspector.first_pending((EntryId::MIN, last)),
@@ -248,7 +254,7 @@ impl EarlierEntries {
             self.add(&mut known, batch);
             known.begun
         };
-        let unknown = self.unknown((last, begun), own).await?;
+        let unknown = self.unknown(last, begun, own).await?;
         self.read(&unknown).await?;
         let mut known = self.known();
         let are_all_known = known.begun == begun;
@@ -307,7 +313,8 @@ impl EarlierEntries {
     /// unless all is looked for again since `begun`.
     async fn unknown(
         &self,
-        (last, begun): (EntryId, u64),
+        last: EntryId,
+        begun: u64,
         own: &HashSet<EntryId>,
     ) -> Result<Vec<EntryId>, Outage> {
         let mut after = {
@@ -491,7 +498,7 @@ mod tests {
     fn an_answer_that_may_be_older_than_what_another_lane_has_found_is_asked_for_again() {
         let mut known = Known::default();
         known.take_oldest(id(40));
-        let asked = (known.begun, known.oldest);
+        let asked = Asked { begun: known.begun, oldest: known.oldest };
         assert!(
             !known.is_late(id(50), asked) && !known.is_late(id(10), asked),
             "nothing was heard meanwhile"

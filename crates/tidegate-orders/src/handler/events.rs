@@ -1,17 +1,18 @@
 //! The events of a batch: which of them can be recorded now, and what follows once they are.
 
-use std::collections::HashSet;
-
-use tidegate_stream::{Death, Entry, EntryId, Outage, Outcome};
-
-use super::{
-    Concerns, OrderHandler, Placed, Results, earlier::waits_for_earlier, set_aside_where, waits_for,
+use std::{
+    collections::{HashMap, HashSet},
+    mem,
 };
+
+use tidegate_stream::{Death, EntryId, Outage, Outcome};
+
+use super::{OrderHandler, Owed, batch::Batch, earlier::waits_for_earlier, waits_for};
 use crate::{
     event::{EventKind, EventOutcome, PastEvent},
     gate::{Release, ReleaseReply, UserAfter},
     ledger::{EndedOrders, EventVerdict, Incoming, IncomingEvent, Verdict},
-    order::{Order, OrderId, Quantity},
+    order::{Order, OrderId, Quantity, Subject},
 };
 
 /// By so much the clocks of both stores may differ.
@@ -19,30 +20,25 @@ const CLOCKS_MS: i64 = 60_000;
 
 impl OrderHandler {
     /// Sets aside whatever has to come after an entry that is not done: events whose orders have older entries elsewhere, and
-    /// in the batch itself, orders and events behind those. Answers with the others.
-    pub(super) async fn set_later_aside(
-        &self,
-        batch: &[Entry],
-        mut orders: Vec<Placed<Incoming>>,
-        mut events: Vec<Placed<IncomingEvent>>,
-        outcomes: &mut [Outcome],
-    ) -> Result<(Vec<Placed<Incoming>>, Vec<Placed<IncomingEvent>>), Outage> {
-        if events.is_empty() {
-            return Ok((orders, events));
+    /// in the batch itself, orders and events behind those.
+    pub(super) async fn set_later_aside(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
+        if batch.events.is_empty() {
+            return Ok(());
         }
-        let subjects: Vec<(OrderId, EntryId)> =
-            events.iter().map(|placed| (placed.incoming.event.order, placed.incoming.entry)).collect();
-        let waiting = self.earlier.waiting(batch, &subjects).await?;
-        let mut by_place: Vec<(usize, OrderId, Option<EntryId>)> =
-            orders.iter().map(|placed| (placed.at, placed.incoming.order.id, None)).collect();
-        by_place.extend(
-            events.iter().map(|placed| (placed.at, placed.incoming.event.order, Some(placed.incoming.entry))),
-        );
+        let of_events: Vec<(OrderId, EntryId)> =
+            batch.events.items.iter().map(|incoming| (incoming.event.order, incoming.entry)).collect();
+        let waiting = self.earlier.waiting(batch.entries, &of_events).await?;
+        let orders = batch.orders.iter().map(|(at, incoming)| (at, incoming.order.id, None));
+        let events =
+            batch.events.iter().map(|(at, incoming)| (at, incoming.event.order, Some(incoming.entry)));
+        let mut by_place: Vec<(usize, OrderId, Option<EntryId>)> = orders.chain(events).collect();
         by_place.sort_unstable();
         let later = later(&by_place, &waiting);
-        set_aside_where(&mut orders, outcomes, |placed| waits_behind(&later, placed));
-        set_aside_where(&mut events, outcomes, |placed| waits_behind(&later, placed));
-        Ok((orders, events))
+        let waits = |at, (order, ..): Subject| later.contains(&at).then(|| waits_for_earlier(order));
+        // An event that stands before its order does not wait for it.
+        batch.orders.set_aside_where(&mut batch.outcomes, waits);
+        batch.events.set_aside_where(&mut batch.outcomes, waits);
+        Ok(())
     }
 
     /// Of a batch's orders that hold nothing any more, those that are to be given back: events of ours have ended them, or
@@ -70,36 +66,14 @@ impl OrderHandler {
         Ok(ended)
     }
 
-    /// Records events, and gives back what Redis holds for orders that have ended with them. Those whose orders wait in this
-    /// very batch wait as well.
-    pub(super) async fn record_and_give_back(
-        &self,
-        mut events: Vec<Placed<IncomingEvent>>,
-        waiting: &HashSet<OrderId>,
-        (outcomes, results): (&mut [Outcome], &mut Results<'_>),
-    ) -> Result<(), Outage> {
-        set_aside_where(&mut events, outcomes, |placed| {
-            let order = placed.incoming.event.order;
-            waiting.contains(&order).then(|| waits_for_earlier(order))
-        });
-        if events.is_empty() {
+    /// Records events. Those whose orders wait in this very batch wait as well.
+    pub(super) async fn record_events(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
+        batch.set_events_of_waiting_aside(waits_for_earlier);
+        if batch.events.is_empty() {
             return Ok(());
         }
-        let (places, incoming): (Vec<usize>, Vec<IncomingEvent>) =
-            events.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
-        let of_others = self.placed_by_others(&incoming).await?;
-        let verdicts = self.ledger.record_events(&incoming, &of_others).await?;
-        let given_back = self.give_ended_back(&incoming, &verdicts).await?;
-        for (((at, incoming), verdict), given_back) in
-            places.into_iter().zip(&incoming).zip(verdicts).zip(given_back)
-        {
-            outcomes[at] = given_back.unwrap_or_else(|| {
-                if let EventVerdict::Recorded { event, repeats, .. } = &verdict {
-                    results.event(at, incoming, (event, repeats.as_deref()));
-                }
-                self.outcome_of_event(incoming, verdict)
-            });
-        }
+        let of_others = self.placed_by_others(&batch.events.items).await?;
+        batch.event_verdicts = self.ledger.record_events(&batch.events.items, &of_others).await?;
         Ok(())
     }
 
@@ -118,24 +92,24 @@ impl OrderHandler {
         Ok(of_others.map(|(incoming, _)| incoming.entry).collect())
     }
 
-    /// Answers with an outcome for each event whose order could not be given back.
-    async fn give_ended_back(
-        &self,
-        incoming: &[IncomingEvent],
-        verdicts: &[EventVerdict],
-    ) -> Result<Vec<Option<Outcome>>, Outage> {
-        let mut releases = Vec::new();
-        for (at, (incoming, verdict)) in incoming.iter().zip(verdicts).enumerate() {
-            if let EventVerdict::Recorded { event, user_after, .. } = verdict
-                && event.released > 0
-            {
-                releases.push((at, (release(incoming, event, *user_after), incoming.entry)));
-            }
-        }
-        let (places, releases): (Vec<usize>, Vec<_>) = releases.into_iter().unzip();
-        let given_back = self.release_all(&releases).await?;
-        let mut outcomes = vec![None; incoming.len()];
-        for ((at, (release, entry)), given_back) in places.into_iter().zip(releases).zip(given_back) {
+    /// Gives back what Redis holds for orders that have ended with the events of a batch.
+    pub(super) async fn give_ended_back(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
+        let verdicts = mem::take(&mut batch.event_verdicts);
+        let owed: Vec<Owed> = batch
+            .events
+            .items
+            .iter()
+            .zip(&verdicts)
+            .enumerate()
+            .filter_map(|(nth, (incoming, verdict))| match verdict {
+                EventVerdict::Recorded { event, user_after, .. } if event.released > 0 => {
+                    Some(Owed { nth, entry: incoming.entry, release: release(incoming, event, *user_after) })
+                }
+                _ => None,
+            })
+            .collect();
+        let mut withheld = HashMap::new();
+        for (Owed { nth, entry, release }, given_back) in owed.iter().zip(self.release_all(&owed).await?) {
             match given_back {
                 Ok(ReleaseReply::GivenBackWithoutStock) if self.limited_log.is_shown("no_stock") => {
                     tracing::warn!(
@@ -144,10 +118,20 @@ impl OrderHandler {
                     )
                 }
                 Ok(_) => {}
-                Err(outcome) => outcomes[at] = Some(outcome),
+                Err(outcome) => drop(withheld.insert(*nth, outcome)),
             }
         }
-        Ok(outcomes)
+        for (nth, verdict) in verdicts.into_iter().enumerate() {
+            let outcome = withheld.remove(&nth).unwrap_or_else(|| {
+                let incoming = &batch.events.items[nth];
+                if let EventVerdict::Recorded { event, repeats, .. } = &verdict {
+                    batch.results.event(batch.events.places[nth], incoming, event, repeats.as_deref());
+                }
+                self.outcome_of_event(incoming, verdict)
+            });
+            batch.outcomes[batch.events.places[nth]] = outcome;
+        }
+        Ok(())
     }
 
     fn outcome_of_event(&self, incoming: &IncomingEvent, verdict: EventVerdict) -> Outcome {
@@ -182,10 +166,6 @@ impl OrderHandler {
             EventOutcome::RefundDue | EventOutcome::Rejected(_) => {}
         }
     }
-}
-
-fn waits_behind(later: &HashSet<usize>, placed: &Placed<impl Concerns>) -> Option<Outcome> {
-    later.contains(&placed.at).then(|| waits_for_earlier(placed.incoming.order()))
 }
 
 /// The places that have to wait: what stands in the batch behind an entry of its order that waits, and

@@ -2,8 +2,16 @@
 
 use tidegate_stream::{Death, Entry, Outage, Outcome};
 
-use super::{Decoded, OrderHandler, Placed, decode, outcome};
-use crate::ledger::{Absence, Decided, DryRun, Incoming, IncomingEvent, Verdict};
+use super::{
+    AnnouncedEntries, OrderHandler,
+    batch::{Batch, Placed},
+    outcome,
+    results::Results,
+};
+use crate::{
+    ledger::{Absence, Decided, DryRun, Incoming, Verdict},
+    results::Announced,
+};
 
 /// What would become of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,30 +41,32 @@ impl OrderHandler {
     ///
     /// # Errors
     /// When a store does not answer.
-    pub async fn predict(&self, batch: &[Entry], before: &mut DryRun) -> Result<Vec<Predicted>, Outage> {
-        let (Decoded { orders, events }, outcomes) = decode(self.gate.fields(), self.gate.partition(), batch);
+    pub async fn predict(&self, entries: &[Entry], before: &mut DryRun) -> Result<Vec<Predicted>, Outage> {
+        let nothing = Results::new(entries, self.gate.fields(), Announced::None, AnnouncedEntries::All);
+        let Batch { orders, events, outcomes, .. } =
+            Batch::decode(entries, self.gate.fields(), self.gate.partition(), nothing, None);
         let mut predicted: Vec<Predicted> = outcomes.into_iter().map(of_outcome).collect();
-        let (places, events): (Vec<usize>, Vec<IncomingEvent>) =
-            events.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
-        for (at, (_, is_recorded)) in places.into_iter().zip(self.ledger.predict_events(&events).await?) {
+        let of_events = self.ledger.predict_events(&events.items).await?;
+        for (at, (_, is_recorded)) in events.places.into_iter().zip(of_events) {
             predicted[at] = if is_recorded { Predicted::EventAlreadyThere } else { Predicted::Event };
         }
-        let all: Vec<Incoming> = orders.iter().map(|placed| placed.incoming.clone()).collect();
-        let snapshot = self.ledger.snapshot(&all, Absence::SaysNothing).await?;
-        let unknown = all.iter().map(|incoming| &incoming.order).filter(|order| snapshot.is_unknown(order));
-        let unknown: Vec<_> = unknown.map(|order| (order.voucher, order.id)).collect();
+        let snapshot = self.ledger.snapshot(&orders.items, Absence::SaysNothing).await?;
+        let unknown = orders.items.iter().map(|incoming| &incoming.order);
+        let unknown: Vec<_> = unknown
+            .filter(|order| snapshot.is_unknown(order))
+            .map(|order| (order.voucher, order.id))
+            .collect();
         let given_back = self.gate.given_back(&unknown).await.map_err(|error| Outage::new("Redis", error))?;
-        let (orders, given_back): (Vec<Placed<Incoming>>, Vec<Placed<Incoming>>) =
-            orders.into_iter().partition(|Placed { incoming: Incoming { order, .. }, .. }| {
-                !given_back.contains(&(order.voucher, order.id))
-            });
-        for placed in given_back {
-            predicted[placed.at] = Predicted::GivenBack;
+        let mut left = Placed::with_capacity(orders.items.len());
+        for (at, incoming) in orders.places.into_iter().zip(orders.items) {
+            if given_back.contains(&(incoming.order.voucher, incoming.order.id)) {
+                predicted[at] = Predicted::GivenBack;
+            } else {
+                left.push(at, incoming);
+            }
         }
-        let (places, incoming): (Vec<usize>, Vec<Incoming>) =
-            orders.into_iter().map(|placed| (placed.at, placed.incoming)).unzip();
-        let decided = snapshot.predict_record(&incoming, before);
-        for ((at, incoming), decided) in places.into_iter().zip(&incoming).zip(decided) {
+        let decided = snapshot.predict_record(&left.items, before);
+        for ((at, incoming), decided) in left.iter().zip(decided) {
             predicted[at] = of_decided(incoming, decided);
         }
         Ok(predicted)

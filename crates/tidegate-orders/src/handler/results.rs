@@ -75,7 +75,8 @@ impl<'a> Results<'a> {
         &mut self,
         at: usize,
         IncomingEvent { event, .. }: &IncomingEvent,
-        (past, repeats): (&PastEvent, Option<&PastEvent>),
+        past: &PastEvent,
+        repeats: Option<&PastEvent>,
     ) {
         let told = match (event.kind, past.outcome) {
             // Our own sweeper's, and nothing came of it.
@@ -102,7 +103,7 @@ impl<'a> Results<'a> {
     }
 
     /// Adds what will be buried: told before, for after it nobody has the entry in hand. Answers with all results.
-    pub(super) fn with_dead(mut self, outcomes: &[Outcome]) -> Vec<OrderResult> {
+    pub(super) fn with_dead(&mut self, outcomes: &[Outcome]) -> &[OrderResult] {
         for (at, outcome) in outcomes.iter().enumerate() {
             if let Outcome::Dead(death) = outcome
                 && self.has_entry(at)
@@ -111,7 +112,7 @@ impl<'a> Results<'a> {
                 self.list.extend(result.filter(|result| self.announced.includes(result.state)));
             }
         }
-        self.list
+        &self.list
     }
 
     fn has(&self, at: usize, state: ResultState) -> bool {

@@ -266,7 +266,8 @@ pub(super) fn in_stream_order(
 /// an order that MySQL has lost.
 pub(super) fn decide_orders<'a>(
     part: &[&OrderEvents<'a>],
-    (known, freshness): (&mut KnownEvents, Freshness),
+    known: &mut KnownEvents,
+    freshness: Freshness,
     changes: &mut EventChanges<'a>,
 ) -> Vec<Recorded> {
     let decide = |order: &&OrderEvents<'a>| {
@@ -325,14 +326,14 @@ fn decide_order<'a>(
         let repeats = history.repeated_by(&past).cloned().map(Box::new);
         decided.push((past, repeats));
     }
-    note_row(id, (&before, &history), changes);
+    note_row(id, &before, &history, changes);
     if known.is_time_limit_over(id, &history) {
         changes.time_limits_over.insert(id);
     }
     decided
 }
 
-fn note_row(id: OrderId, (before, after): (&History, &History), changes: &mut EventChanges<'_>) {
+fn note_row(id: OrderId, before: &History, after: &History, changes: &mut EventChanges<'_>) {
     match (before.row, after.row) {
         // A later event of the batch may have moved the row that the first one makes.
         (None, Some(row)) => {

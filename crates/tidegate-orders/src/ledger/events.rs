@@ -132,7 +132,7 @@ impl Ledger {
             }
         }
         let mut changes = EventChanges::default();
-        let recorded = decide_orders(part, (&mut known, freshness), &mut changes);
+        let recorded = decide_orders(part, &mut known, freshness, &mut changes);
         if changes.is_empty() {
             // Rows that were only read may be visible a moment before they are durable.
             sql::run(session, sql::BARRIER.to_owned()).await?;

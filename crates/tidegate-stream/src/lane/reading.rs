@@ -16,7 +16,7 @@ use super::{
     schedule::Source,
     set_aside::Due,
     state::{LaneState, ReadAhead},
-    step::log_gone,
+    step::{InHand, log_gone},
 };
 use crate::{
     counters::BatchReport,
@@ -102,7 +102,8 @@ impl<H: Handler> Lane<H> {
         let wakes = state.set_aside.wakes();
         wakes.begin_batch();
         let ahead = if origin == Origin::New { self.ahead(state, &delivery, stop) } else { None };
-        let step = self.step(&delivery, (origin, came), ahead).await.inspect_err(|_| wakes.end_batch())?;
+        let in_hand = InHand { delivery: &delivery, origin, came };
+        let step = self.step(in_hand, ahead).await.inspect_err(|_| wakes.end_batch())?;
         for (id, cause) in step.set_aside {
             state.set_aside.put(id, cause, Instant::now());
         }

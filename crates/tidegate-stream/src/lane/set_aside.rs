@@ -407,7 +407,7 @@ impl SetAside {
         if looked_at == 0 {
             // There was no room for any of them: that says nothing of the cause.
         } else if cause.first == FirstTried::Oldest {
-            waiting.judge_in_order((looked_at, went_well), self.batch);
+            waiting.judge_in_order(looked_at, went_well, self.batch);
         } else if went_well * 2 >= looked_at {
             waiting.failures = 0;
             // All lanes wait for those that are handled alone.
@@ -478,7 +478,7 @@ impl Try {
 impl Waiting {
     /// Of entries that have to be done in order, those that went well came first, and the others wait for something else that
     /// whoever settles it tells of. Next time about as many may go well.
-    fn judge_in_order(&mut self, (looked_at, went_well): (usize, usize), batch: usize) {
+    fn judge_in_order(&mut self, looked_at: usize, went_well: usize, batch: usize) {
         if went_well == looked_at {
             (self.failures, self.share) = (0, batch.max(TRIAL_ENTRIES));
         } else if went_well > 0 {

@@ -22,19 +22,15 @@ impl<H: Handler> Lane<H> {
     ///
     /// # Errors
     /// An outage, of whichever store; the whole delivery counts as pending then.
-    pub(super) async fn step(
-        &self,
-        delivery: &Delivery,
-        (origin, came): (Origin, Instant),
-        ahead: Option<Ahead<'_>>,
-    ) -> Result<Step, Outage> {
+    pub(super) async fn step(&self, in_hand: InHand<'_>, ahead: Option<Ahead<'_>>) -> Result<Step, Outage> {
         let mut step = Step::default();
+        let delivery = in_hand.delivery;
         if delivery.is_empty() {
             return Ok(step);
         }
         let span = tracing::info_span!("batch", consumer = self.reader.consumer(), size = delivery.len());
         self.lane_status.handle(delivery.len());
-        let settled = self.process_batch(delivery, (origin, came), ahead, &mut step).instrument(span).await;
+        let settled = self.process_batch(in_hand, ahead, &mut step).instrument(span).await;
         let report = step.report;
         // Also when only a part could be settled: that part is never seen again.
         if report != BatchReport::default() {
@@ -67,8 +63,7 @@ impl<H: Handler> Lane<H> {
 
     async fn process_batch(
         &self,
-        delivery: &Delivery,
-        (origin, came): (Origin, Instant),
+        InHand { delivery, origin, came }: InHand<'_>,
         ahead: Option<Ahead<'_>>,
         step: &mut Step,
     ) -> Result<(), Outage> {
@@ -189,6 +184,14 @@ impl<H: Handler> Lane<H> {
     ) -> Pin<Box<impl Future<Output = Result<Handled, Outage>> + Send>> {
         Box::pin(self.handler.handle(entries))
     }
+}
+
+/// A batch that was just read, or is tried again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InHand<'a> {
+    pub(super) delivery: &'a Delivery,
+    pub(super) origin: Origin,
+    pub(super) came: Instant,
 }
 
 /// What a step did with a batch, and what it left.

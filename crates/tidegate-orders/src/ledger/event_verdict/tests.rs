@@ -68,7 +68,7 @@ impl Database {
         let (orders, places) = by_order(events, of_others);
         let (mut known, mut changes) = (self.known(), EventChanges::default());
         let part: Vec<_> = orders.iter().collect();
-        let recorded = decide_orders(&part, (&mut known, Freshness::Current), &mut changes);
+        let recorded = decide_orders(&part, &mut known, Freshness::Current, &mut changes);
         self.write(changes);
         let verdicts = in_stream_order(recorded, &places, events.len()).into_iter();
         let of_verdict = |verdict| match verdict {
@@ -155,7 +155,7 @@ fn a_node_that_is_behind_decides_only_of_orders_that_it_shows() {
     let (mut known, mut changes) = (database.known(), EventChanges::default());
     let part: Vec<_> = orders.iter().collect();
     assert_eq!(part.iter().map(|order| known.lacks_row_for(order)).collect::<Vec<_>>(), [false, false, true]);
-    let recorded = decide_orders(&part, (&mut known, Freshness::Behind), &mut changes);
+    let recorded = decide_orders(&part, &mut known, Freshness::Behind, &mut changes);
     assert_eq!(changes.recorded.len(), 1, "what was recorded before stays as it was decided");
     let verdicts = in_stream_order(recorded, &places, events.len());
     let waits = EventVerdict::Contended(Contention::NodeBehind);
@@ -180,7 +180,7 @@ fn events_wait_for_an_order_that_is_lost_and_for_none_that_is_not_there_or_was_d
     let asked: Vec<i64> = known.perhaps_lost(&part).into_iter().map(|(order, ..)| order.get()).collect();
     assert_eq!(asked, [5, 4]);
     known.lost.insert(5.try_into().unwrap());
-    let recorded = decide_orders(&part, (&mut known, Freshness::Current), &mut changes);
+    let recorded = decide_orders(&part, &mut known, Freshness::Current, &mut changes);
     let verdicts = in_stream_order(recorded, &places, events.len());
     let waits = EventVerdict::Contended(Contention::Lost(7.try_into().unwrap()));
     let waiting: Vec<bool> = verdicts.iter().map(|verdict| *verdict == waits).collect();

@@ -1,0 +1,203 @@
+//! A batch on its way through the steps of the handler.
+
+use std::{collections::HashSet, mem};
+
+use tidegate_stream::{Death, Entry, Outcome, Stage};
+
+use super::{results::Results, set_aside};
+use crate::{
+    batch_trace::BatchTrace,
+    ledger::{EventVerdict, Incoming, IncomingEvent, Verdict},
+    order::{OrderId, Subject},
+    partition::Partition,
+    wire::{FieldNames, Message},
+};
+
+/// What the steps know of a batch, and what they have made of it so far.
+pub(super) struct Batch<'a> {
+    pub entries: &'a [Entry],
+    /// Its orders, without those that are dead or set aside.
+    pub orders: Placed<Incoming>,
+    /// Its events, likewise.
+    pub events: Placed<IncomingEvent>,
+    /// What MySQL made of the orders, one for each. Empty until they are written.
+    pub verdicts: Vec<Verdict>,
+    /// What MySQL made of the events, one for each. Empty until they are recorded.
+    pub event_verdicts: Vec<EventVerdict>,
+    /// One for each entry; decided by the last step.
+    pub outcomes: Vec<Outcome>,
+    /// What is announced of it.
+    pub results: Results<'a>,
+    /// It had some, whatever has become of them.
+    pub has_events: bool,
+    /// Orders that wait for something else than their place in the stream: their events wait as well.
+    waiting: HashSet<OrderId>,
+    trace: Option<&'a mut BatchTrace>,
+}
+
+/// Orders, or events, in stream order, each with the place of its entry in the batch.
+pub(super) struct Placed<T> {
+    pub places: Vec<usize>,
+    pub items: Vec<T>,
+}
+
+/// What an order has in common with what happened to one.
+pub(super) trait HasSubject {
+    /// The order, its user and its voucher.
+    fn subject(&self) -> Subject;
+}
+
+impl HasSubject for Incoming {
+    fn subject(&self) -> Subject {
+        (self.order.id, self.order.user, self.order.voucher)
+    }
+}
+
+impl HasSubject for IncomingEvent {
+    fn subject(&self) -> Subject {
+        (self.event.order, self.event.user, self.event.voucher)
+    }
+}
+
+impl<T> Placed<T> {
+    /// None, with room for so many.
+    pub fn with_capacity(items: usize) -> Self {
+        Self { places: Vec::with_capacity(items), items: Vec::with_capacity(items) }
+    }
+
+    pub fn push(&mut self, at: usize, item: T) {
+        self.places.push(at);
+        self.items.push(item);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Each with its place.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        self.places.iter().copied().zip(&self.items)
+    }
+}
+
+impl<T: HasSubject> Placed<T> {
+    /// Takes those out for which `outcome` says what they wait for, and notes that. Answers with their orders.
+    pub fn set_aside_where(
+        &mut self,
+        outcomes: &mut [Outcome],
+        outcome: impl Fn(usize, Subject) -> Option<Outcome>,
+    ) -> Vec<OrderId> {
+        let mut waiting = Vec::new();
+        let mut left = Self::with_capacity(self.items.len());
+        for (at, item) in mem::take(&mut self.places).into_iter().zip(mem::take(&mut self.items)) {
+            let subject = item.subject();
+            match outcome(at, subject) {
+                Some(outcome) => {
+                    outcomes[at] = outcome;
+                    waiting.push(subject.0);
+                }
+                None => left.push(at, item),
+            }
+        }
+        *self = left;
+        waiting
+    }
+}
+
+impl<'a> Batch<'a> {
+    /// Reads the orders and events of entries. An entry that is neither is dead; for the others, the outcome is still to be
+    /// decided.
+    pub fn decode(
+        entries: &'a [Entry],
+        fields: &FieldNames,
+        partition: &Partition,
+        results: Results<'a>,
+        trace: Option<&'a mut BatchTrace>,
+    ) -> Self {
+        let mut batch = Self {
+            entries,
+            orders: Placed::with_capacity(entries.len()),
+            events: Placed::with_capacity(0),
+            verdicts: Vec::new(),
+            event_verdicts: Vec::new(),
+            outcomes: vec![set_aside("undecided", 0); entries.len()],
+            results,
+            has_events: false,
+            waiting: HashSet::new(),
+            trace,
+        };
+        for (at, entry) in entries.iter().enumerate() {
+            let message = fields.decode_message(entry);
+            let voucher = message.as_ref().ok().map(Message::voucher);
+            if let Some(death) = voucher.and_then(|voucher| partition.refuses(voucher)) {
+                batch.outcomes[at] = Outcome::Dead(death);
+                continue;
+            }
+            match message {
+                Ok(Message::Order(order)) => batch.orders.push(at, Incoming { order, entry: entry.id }),
+                Ok(Message::Event(event)) => batch.events.push(at, IncomingEvent { event, entry: entry.id }),
+                Err(error) => {
+                    let (reason, error) = (error.reason(), error.to_string());
+                    batch.outcomes[at] = Outcome::Dead(Death { reason, error });
+                }
+            }
+        }
+        batch.has_events = !batch.events.is_empty();
+        batch
+    }
+
+    /// Nothing of it is left to be written.
+    pub fn is_over(&self) -> bool {
+        self.orders.is_empty() && self.events.is_empty()
+    }
+
+    /// What is left of it: order, user and voucher of each.
+    pub fn subjects(&self) -> impl Iterator<Item = Subject> {
+        let of_orders = self.orders.items.iter().map(HasSubject::subject);
+        of_orders.chain(self.events.items.iter().map(HasSubject::subject))
+    }
+
+    /// Takes those out for which `outcome` says what they wait for. Answers with how many.
+    pub fn set_aside_where(&mut self, outcome: impl Fn(Subject) -> Option<Outcome>) -> usize {
+        let orders = self.orders.set_aside_where(&mut self.outcomes, |_, subject| outcome(subject));
+        let events = self.events.set_aside_where(&mut self.outcomes, |_, subject| outcome(subject));
+        let count = orders.len() + events.len();
+        if !self.events.is_empty() {
+            self.waiting.extend(orders);
+        }
+        count
+    }
+
+    /// Decides the outcome of an order, the `nth` of those that are left.
+    pub fn decide_order(&mut self, nth: usize, outcome: Outcome) {
+        if matches!(outcome, Outcome::SetAside(_)) {
+            self.waiting.insert(self.orders.items[nth].order.id);
+        }
+        self.outcomes[self.orders.places[nth]] = outcome;
+    }
+
+    /// Takes the events out whose orders wait, for which `outcome` says what that is.
+    pub fn set_events_of_waiting_aside(&mut self, outcome: impl Fn(OrderId) -> Outcome) {
+        if !self.waiting.is_empty() {
+            let waiting = &self.waiting;
+            self.events.set_aside_where(&mut self.outcomes, |_, (order, ..)| {
+                waiting.contains(&order).then(|| outcome(order))
+            });
+        }
+    }
+
+    /// Its users were locked, or not.
+    pub fn trace_locking(&mut self, stage: Stage) {
+        if let Some(trace) = &mut self.trace {
+            trace.locking = Some(stage);
+        }
+    }
+
+    /// Its orders were written, with these verdicts, or without any.
+    pub fn trace_writing(&mut self, stage: Stage, verdicts: &[Verdict]) {
+        if let Some(trace) = &mut self.trace {
+            trace.writing = Some(stage);
+            trace.wrote(&self.orders.places, verdicts);
+        }
+    }
+}
