@@ -5,11 +5,11 @@
 
 mod burial;
 mod counters;
+mod new_entries;
 mod trimmer;
 mod unannounced;
 
 use std::{
-    borrow::Cow,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -20,25 +20,22 @@ use fred::{
     interfaces::ClientLike,
     types::{ClusterHash, CustomCommand, Value},
 };
-use futures_util::future::join_all;
 use sqlx::MySqlPool;
 use tidegate_stream::{Entry, Outage, RedisError};
 
-use self::unannounced::{Taken, Unannounced};
 pub use self::{burial::of_buried, counters::ResultCounters, trimmer::ResultsTrimmer};
+use self::{
+    new_entries::NewEntries,
+    unannounced::{Taken, Unannounced},
+};
 use crate::{
     partition::Partition,
     results::{Announced, OrderResult, ResultState},
     wire::{FieldNames, result_fields},
 };
 
-/// Results that are appended in one go.
-const TOGETHER: usize = 1_000;
 /// How often the log says that results are not taken.
 const SAID_EVERY: Duration = Duration::from_secs(60);
-
-/// The names and values of a result, as they stand in its entry.
-type ResultFields<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
 /// Announces results. Clones share their counters.
 #[derive(Clone, Debug)]
@@ -135,10 +132,11 @@ impl Announcer {
         if results.is_empty() {
             return Ok(());
         }
-        let fields =
-            |result| result_fields(result).into_iter().map(|(name, value)| (name.into(), value)).collect();
-        let entries: Vec<ResultFields<'_>> = results.iter().map(fields).collect();
-        let replies = self.append(&entries).await?;
+        let mut entries = NewEntries::default();
+        for result in results {
+            entries.add(|put| result_fields(result, put));
+        }
+        let replies = self.append(entries).await?;
         let mut refused = Vec::new();
         let mut why = None;
         for (result, reply) in results.iter().zip(replies) {
@@ -193,37 +191,23 @@ impl Announcer {
         }
     }
 
-    /// Answers for each entry whether Redis took it, or with what it refused it.
-    async fn append(&self, entries: &[ResultFields<'_>]) -> Result<Vec<Result<(), RedisError>>, Outage> {
-        let parts = join_all(entries.chunks(TOGETHER).map(|part| self.append_part(part))).await;
-        let mut replies = Vec::with_capacity(entries.len());
-        for part in parts {
-            for reply in part? {
-                match reply.map_err(RedisError::from) {
-                    Err(error) if !error.is_refusal() => return Err(error.into()),
-                    reply => replies.push(reply),
-                }
-            }
-        }
-        if replies.len() != entries.len() {
-            return Err(Outage::new("Redis", "it did not answer whether it took all results"));
-        }
-        Ok(replies)
-    }
-
-    async fn append_part(&self, entries: &[ResultFields<'_>]) -> Result<Vec<Result<(), Error>>, Outage> {
+    /// Appends entries in one go. Answers for each whether Redis took it, or with what it refused it.
+    async fn append(&self, entries: NewEntries) -> Result<Vec<Result<(), RedisError>>, Outage> {
+        let asked = entries.len();
         let pipeline = self.pool.next().pipeline();
-        for fields in entries {
+        for arguments in entries.arguments(&self.key) {
             let command = CustomCommand::new_static("XADD", ClusterHash::FirstKey, false);
-            let mut args: Vec<Value> = Vec::with_capacity(2 + 2 * fields.len());
-            args.extend([self.key.as_str().into(), "*".into()]);
-            args.extend(
-                fields.iter().flat_map(|(name, value)| [name.as_ref().into(), value.as_ref().into()]),
-            );
-            let _queued: Value = pipeline.custom(command, args).await?;
+            let _queued: Value = pipeline.custom(command, arguments).await?;
         }
         let replies: Vec<Result<Value, Error>> = pipeline.try_all().await;
-        Ok(replies.into_iter().map(|reply| reply.map(|_id| ())).collect())
+        if replies.len() != asked {
+            return Err(Outage::new("Redis", "it did not answer whether it took all results"));
+        }
+        let taken = |reply: Result<Value, Error>| match reply.map_err(RedisError::from) {
+            Err(error) if !error.is_refusal() => Err(error.into()),
+            reply => Ok(reply.map(|_id| ())),
+        };
+        replies.into_iter().map(taken).collect()
     }
 
     /// At most a line a minute: every batch may be refused.

@@ -1,12 +1,12 @@
 //! What Redis did not take: rows of `tidegate_unannounced_result`, and every statement for them.
 
-use std::{borrow::Cow, collections::BTreeMap, future::Future, time::Duration};
+use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use sqlx::{AssertSqlSafe, MySql, MySqlPool, QueryBuilder, Row};
 use tidegate_stream::Outage;
 use tokio::time::timeout;
 
-use super::ResultFields;
+use super::NewEntries;
 use crate::{partition::Partition, results::OrderResult, session::Session, wire::result_fields};
 
 /// Rows of one statement.
@@ -83,7 +83,7 @@ impl Unannounced {
     /// those that were.
     pub(super) async fn take<E>(
         &self,
-        announce: impl AsyncFnOnce(&[ResultFields<'static>]) -> Result<Vec<Result<(), E>>, Outage>,
+        announce: impl AsyncFnOnce(NewEntries) -> Result<Vec<Result<(), E>>, Outage>,
     ) -> Result<Taken<E>, Outage> {
         let mut session = self.in_time(Session::begin(&self.pool)).await?;
         let oldest = format!(
@@ -93,13 +93,13 @@ impl Unannounced {
         );
         let rows = sqlx::query(AssertSqlSafe(oldest)).bind(ROWS as i64).fetch_all(&mut **session);
         let rows = self.in_time(rows).await?;
-        let (mut done, mut open, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut done, mut open, mut entries) = (Vec::new(), Vec::new(), NewEntries::default());
         for row in &rows {
             let (id, state) = (row.try_get(0).map_err(outage)?, row.try_get(1).map_err(outage)?);
             match fields(row.try_get(2).map_err(outage)?) {
                 Some(fields) => {
                     open.push((id, state));
-                    entries.push(fields);
+                    entries.add(|put| fields.iter().for_each(|(name, value)| put(name, value)));
                 }
                 None => done.push(id),
             }
@@ -109,7 +109,7 @@ impl Unannounced {
             tracing::error!(count, "rows of tidegate_unannounced_result hold no result: they are deleted");
         }
         let (mut states, mut refused) = (Vec::new(), None);
-        let replies = if entries.is_empty() { Vec::new() } else { announce(&entries).await? };
+        let replies = if entries.is_empty() { Vec::new() } else { announce(entries).await? };
         for ((id, state), reply) in open.into_iter().zip(replies) {
             match reply {
                 Ok(()) => {
@@ -150,14 +150,13 @@ fn outage(error: sqlx::Error) -> Outage {
 }
 
 fn json(result: &OrderResult) -> String {
-    let fields: BTreeMap<&str, Cow<'_, str>> = result_fields(result).into_iter().collect();
+    let mut fields = BTreeMap::new();
+    result_fields(result, |name, value| _ = fields.insert(name, value.to_owned()));
     serde_json::to_string(&fields).expect("texts are JSON")
 }
 
 /// The fields of a row. None: it holds something else, which nobody can announce.
-fn fields(json: &str) -> Option<ResultFields<'static>> {
+fn fields(json: &str) -> Option<BTreeMap<String, String>> {
     let fields: BTreeMap<String, String> = serde_json::from_str(json).ok()?;
-    let fields: ResultFields<'static> =
-        fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     Some(fields).filter(|fields| !fields.is_empty())
 }

@@ -1,7 +1,5 @@
 //! A result as the fields of an entry of the results stream. These have one name each, whatever those of orders are called.
 
-use std::borrow::Cow;
-
 use super::{
     QUANTITY, TRACEPARENT, USER_ID, VOUCHER_ID,
     event::{ORDER_ID, REASON, REFERENCE},
@@ -14,23 +12,33 @@ const STEP: &str = "step";
 const ENTRY: &str = "entry";
 const AT: &str = "at";
 
-/// The fields of a result, as they stand in an entry; what is not known is left out.
-#[must_use]
-pub fn result_fields(result: &OrderResult) -> Vec<(&'static str, Cow<'_, str>)> {
-    let mut fields: Vec<(&'static str, Cow<'_, str>)> = Vec::with_capacity(12);
-    fields.push((ORDER_ID, result.order.to_string().into()));
-    fields.extend(result.user.map(|user| (USER_ID, user.to_string().into())));
-    fields.extend(result.voucher.map(|voucher| (VOUCHER_ID, voucher.to_string().into())));
-    fields.extend(result.quantity.map(|quantity| (QUANTITY, quantity.to_string().into())));
-    fields.push((STATE, result.state.word().into()));
-    fields.push((KIND, result.kind().word().into()));
-    fields.extend(result.reference.as_ref().map(|reference| (REFERENCE, reference.as_str().into())));
-    fields.extend(result.reason.as_deref().map(|reason| (REASON, reason.into())));
-    fields.push((STEP, result.step.to_string().into()));
-    fields.push((ENTRY, result.entry.to_string().into()));
-    fields.push((AT, result.at_ms.to_string().into()));
-    fields.extend(result.traceparent.map(|traceparent| (TRACEPARENT, traceparent.to_string().into())));
-    fields
+/// Gives `take` the name and the value of each field of a result, as they stand in an entry; what is not known is left out.
+pub fn result_fields(result: &OrderResult, mut take: impl FnMut(&'static str, &str)) {
+    let mut digits = itoa::Buffer::new();
+    take(ORDER_ID, digits.format(result.order.get()));
+    if let Some(user) = result.user {
+        take(USER_ID, digits.format(user.get()));
+    }
+    if let Some(voucher) = result.voucher {
+        take(VOUCHER_ID, digits.format(voucher.get()));
+    }
+    if let Some(quantity) = result.quantity {
+        take(QUANTITY, digits.format(quantity.get()));
+    }
+    take(STATE, result.state.word());
+    take(KIND, result.kind().word());
+    if let Some(reference) = &result.reference {
+        take(REFERENCE, reference.as_str());
+    }
+    if let Some(reason) = &result.reason {
+        take(REASON, reason);
+    }
+    take(STEP, digits.format(result.step));
+    take(ENTRY, &result.entry.to_string());
+    take(AT, digits.format(result.at_ms));
+    if let Some(traceparent) = result.traceparent {
+        take(TRACEPARENT, &traceparent.to_string());
+    }
 }
 
 #[cfg(test)]
@@ -57,8 +65,9 @@ mod tests {
             traceparent: Traceparent::parse(traceparent.as_bytes()),
         };
         let text = |result: &OrderResult| {
-            let fields = result_fields(result);
-            fields.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+            let mut fields = Vec::new();
+            result_fields(result, |name, value| fields.push(format!("{name} {value}")));
+            fields.join(", ")
         };
         let all = format!(
             "orderId {}, userId 5, voucherId 7, quantity 3, state refund_due, kind fact, ref pay-1, reason late, step 4, \
