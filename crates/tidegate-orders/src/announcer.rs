@@ -16,12 +16,12 @@ use std::{
 
 use fred::{
     clients::Pool,
-    error::Error,
-    interfaces::ClientLike,
-    types::{ClusterHash, CustomCommand, Value},
+    error::{Error, ErrorKind},
+    types::Value,
 };
+use futures_util::future::join_all;
 use sqlx::MySqlPool;
-use tidegate_stream::{Entry, Outage, RedisError};
+use tidegate_stream::{Entry, Outage, RedisError, Script};
 
 pub use self::{burial::of_buried, counters::ResultCounters, trimmer::ResultsTrimmer};
 use self::{
@@ -41,11 +41,21 @@ const SAID_EVERY: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Announcer {
     pool: Pool,
+    script: Script,
     key: String,
     announced: Announced,
     unannounced: Unannounced,
     counters: Arc<ResultCounters>,
     said: Arc<Mutex<Option<Instant>>>,
+}
+
+/// What `lua/announce.lua` replied: how many results it has appended, and with what the next one was refused.
+fn appended(reply: Value) -> Result<(usize, Option<RedisError>), Outage> {
+    let unexpected = |reply: &Value| Outage::new("Redis", format!("announce.lua replied {reply:?}"));
+    let Value::Array(parts) = &reply else { return Err(unexpected(&reply)) };
+    let count = parts.first().and_then(Value::as_usize).ok_or_else(|| unexpected(&reply))?;
+    let refusal = parts.get(1).and_then(Value::as_string);
+    Ok((count, refusal.map(|text| RedisError::from(Error::new(ErrorKind::Unknown, text)))))
 }
 
 /// When something is found out, for [`OrderResult::at_ms`].
@@ -78,6 +88,7 @@ impl Announcer {
     ) -> Self {
         Self {
             pool,
+            script: Script::new("announce", include_str!("../../../lua/announce.lua")),
             key: key.into(),
             announced,
             unannounced: Unannounced::new(mysql, timeout),
@@ -193,21 +204,25 @@ impl Announcer {
 
     /// Appends entries in one go. Answers for each whether Redis took it, or with what it refused it.
     async fn append(&self, entries: NewEntries) -> Result<Vec<Result<(), RedisError>>, Outage> {
-        let asked = entries.len();
-        let pipeline = self.pool.next().pipeline();
-        for arguments in entries.arguments(&self.key) {
-            let command = CustomCommand::new_static("XADD", ClusterHash::FirstKey, false);
-            let _queued: Value = pipeline.custom(command, arguments).await?;
+        // Over one connection: so they stand in the stream in this order.
+        let client = self.pool.next();
+        let calls = entries.calls().into_iter().map(async |(count, arguments)| {
+            let reply = self.script.call_over(client, vec![self.key.as_str().into()], arguments).await;
+            (count, reply)
+        });
+        let mut replies = Vec::new();
+        for (count, reply) in join_all(calls).await {
+            let (appended, refusal) = match reply {
+                Ok(reply) => appended(reply)?,
+                Err(error) => (0, Some(RedisError::from(error))),
+            };
+            if let Some(error) = refusal.as_ref().filter(|error| !error.is_refusal()) {
+                return Err(error.clone().into());
+            }
+            let refusal = refusal.map_or(Ok(()), Err);
+            replies.extend((0..count).map(|nth| if nth < appended { Ok(()) } else { refusal.clone() }));
         }
-        let replies: Vec<Result<Value, Error>> = pipeline.try_all().await;
-        if replies.len() != asked {
-            return Err(Outage::new("Redis", "it did not answer whether it took all results"));
-        }
-        let taken = |reply: Result<Value, Error>| match reply.map_err(RedisError::from) {
-            Err(error) if !error.is_refusal() => Err(error.into()),
-            reply => Ok(reply.map(|_id| ())),
-        };
-        replies.into_iter().map(taken).collect()
+        Ok(replies)
     }
 
     /// At most a line a minute: every batch may be refused.

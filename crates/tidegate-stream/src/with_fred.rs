@@ -130,6 +130,14 @@ impl Script {
     /// # Errors
     /// Whatever the server or the connection answers; the script's name stands before the message.
     pub async fn call(&self, pool: &Pool, keys: Vec<Key>, args: Vec<Value>) -> FredResult<Value> {
-        self.0.call(pool, keys, args).await.map_err(Error::from)
+        self.call_over(pool.next(), keys, args).await
+    }
+
+    /// As [`Script::call`], over one connection: calls that are made one after the other run in this order.
+    ///
+    /// # Errors
+    /// As [`Script::call`].
+    pub async fn call_over(&self, client: &Client, keys: Vec<Key>, args: Vec<Value>) -> FredResult<Value> {
+        self.0.call_over(client, keys, args).await.map_err(Error::from)
     }
 }

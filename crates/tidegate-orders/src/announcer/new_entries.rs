@@ -1,54 +1,80 @@
-//! Results as they are sent to Redis.
+//! Results as they are sent to Redis, by `lua/announce.lua`.
+
+use std::ops::Range;
 
 use fred::{bytes::Bytes, types::Value};
 
-/// Entries that are to be appended to the results stream. Their texts share one piece of memory: an entry has some twenty.
+/// Results in one call, at most: Redis does nothing else while it lasts.
+const MOST: usize = 250;
+
+/// Entries that are to be appended to the results stream. Their values share one piece of memory: an entry has about ten.
 #[derive(Debug, Default)]
 pub(super) struct NewEntries {
+    /// The name of each field that one of them has.
+    names: Vec<String>,
     text: Vec<u8>,
-    /// Where each text ends.
+    fields: Vec<Field>,
+    /// Where the fields of each entry end.
     ends: Vec<usize>,
-    /// How many texts there are up to the end of each entry.
-    texts: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Field {
+    name: usize,
+    value: Range<usize>,
 }
 
 impl NewEntries {
-    /// Adds an entry. `put` takes the name and the value of each of its fields.
+    /// Adds an entry. `fields` puts the name and the value of each of its fields; an empty value is none.
     pub(super) fn add(&mut self, fields: impl FnOnce(&mut dyn FnMut(&str, &str))) {
+        let mut next = 0;
         fields(&mut |name, value| {
-            for text in [name, value] {
-                self.text.extend_from_slice(text.as_bytes());
-                self.ends.push(self.text.len());
-            }
+            let name = self.place_of(name, next);
+            next = name + 1;
+            let begin = self.text.len();
+            self.text.extend_from_slice(value.as_bytes());
+            self.fields.push(Field { name, value: begin..self.text.len() });
         });
-        self.texts.push(self.ends.len());
+        self.ends.push(self.fields.len());
+    }
+
+    /// The place of a name, which is most often the `next` one.
+    fn place_of(&mut self, name: &str, next: usize) -> usize {
+        let is_name = |known: &String| known == name;
+        if self.names.get(next).is_some_and(is_name) {
+            return next;
+        }
+        self.names.iter().position(is_name).unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.texts.is_empty()
+        self.ends.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.texts.len()
-    }
-
-    /// The arguments of an XADD to the stream `key` for each entry.
-    pub(super) fn arguments(self, key: &str) -> Vec<Vec<Value>> {
-        let (key, any_id) = (Bytes::copy_from_slice(key.as_bytes()), Bytes::from_static(b"*"));
-        let mut rest = Bytes::from(self.text);
+    /// The arguments of the calls, each with how many entries it is for.
+    pub(super) fn calls(self) -> Vec<(usize, Vec<Value>)> {
+        let count = self.names.len();
+        let names: Vec<Bytes> = self.names.into_iter().map(Bytes::from).collect();
+        let text = Bytes::from(self.text);
         let mut begin = 0;
-        let mut lengths = self.ends.into_iter().map(|end| end - std::mem::replace(&mut begin, end));
-        let mut before = 0;
-        let counts = self.texts.into_iter().map(|texts| texts - std::mem::replace(&mut before, texts));
-        counts
-            .map(|count| {
-                let mut arguments = Vec::with_capacity(2 + count);
-                arguments.extend([Value::Bytes(key.clone()), Value::Bytes(any_id.clone())]);
-                arguments
-                    .extend(lengths.by_ref().take(count).map(|length| Value::Bytes(rest.split_to(length))));
-                arguments
-            })
-            .collect()
+        let call = |ends: &[usize]| {
+            let mut arguments = Vec::with_capacity(1 + count + count * ends.len());
+            arguments.push(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
+            arguments.extend(names.iter().cloned().map(Value::Bytes));
+            for end in ends {
+                let entry = arguments.len();
+                arguments.resize(entry + count, Value::Bytes(Bytes::new()));
+                for Field { name, value } in &self.fields[begin..*end] {
+                    arguments[entry + name] = Value::Bytes(text.slice(value.clone()));
+                }
+                begin = *end;
+            }
+            (ends.len(), arguments)
+        };
+        self.ends.chunks(MOST).map(call).collect()
     }
 }
 
@@ -57,20 +83,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_entry_has_its_own_fields_and_an_empty_value_is_one() {
+    fn entries_have_a_value_for_each_name_that_one_of_them_has() {
         let mut entries = NewEntries::default();
-        entries.add(|put| put("state", "confirmed"));
+        for order in 0..=MOST {
+            entries.add(|put| {
+                put("orderId", &order.to_string());
+                put("state", "confirmed");
+            });
+        }
         entries.add(|put| {
-            put("orderId", "1");
-            put("reason", "");
+            put("orderId", "7");
+            put("reason", "late");
+            put("state", "refused");
         });
-        assert_eq!(entries.len(), 2);
-        let arguments: Vec<Vec<String>> = entries
-            .arguments("results")
-            .iter()
-            .map(|arguments| arguments.iter().map(|value| value.as_string().unwrap()).collect())
-            .collect();
-        assert_eq!(arguments[0], ["results", "*", "state", "confirmed"]);
-        assert_eq!(arguments[1], ["results", "*", "orderId", "1", "reason", ""]);
+        let calls = entries.calls();
+        let texts = |call: usize| -> Vec<String> {
+            calls[call].1.iter().map(|value| value.as_string().unwrap()).collect()
+        };
+        assert_eq!(calls.iter().map(|(entries, _)| *entries).collect::<Vec<_>>(), [MOST, 2]);
+        assert_eq!(texts(0)[..7], ["3", "orderId", "state", "reason", "0", "confirmed", ""]);
+        assert_eq!(texts(1)[4..], ["250", "confirmed", "", "7", "refused", "late"]);
     }
 }
