@@ -96,6 +96,12 @@ impl EventKind {
         Self::ALL.into_iter().find(|kind| kind.word().as_bytes() == word)
     }
 
+    /// An order may hold nothing any more after it.
+    #[must_use]
+    pub fn may_end_order(self) -> bool {
+        !matches!(self, Self::Paid | Self::Used)
+    }
+
     /// It is about money that goes back.
     #[must_use]
     pub fn is_refund(self) -> bool {

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 pub use replies::BadReply;
 pub(crate) use replies::{
     Claimed, Fetched, bad_reply, parse_claim, parse_entries, parse_fetched, parse_glimpsed, parse_id,
-    parse_read,
+    parse_pending, parse_read,
 };
 
 /// The id of a stream entry: milliseconds of the server's clock, then a sequence within that millisecond.
@@ -63,6 +63,19 @@ impl fmt::Display for EntryId {
         f.write_str("-")?;
         f.write_str(seq.format(self.seq))
     }
+}
+
+/// An entry of the group's pending list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingEntry {
+    /// Which entry.
+    pub id: EntryId,
+    /// The consumer that holds it.
+    pub consumer: String,
+    /// Milliseconds since it was last delivered, or kept by its consumer; see [`crate::is_offered`].
+    pub idle_ms: u64,
+    /// How often it was delivered.
+    pub deliveries: u64,
 }
 
 /// A text that is no `<ms>-<seq>`.

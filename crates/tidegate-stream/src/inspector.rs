@@ -7,26 +7,13 @@ use fred::{
 };
 
 use crate::{
-    entry::{self, Entry, EntryId, bad_reply, parse_id},
+    entry::{self, Entry, EntryId, PendingEntry, bad_reply, parse_id},
     page_size::PAGE_BYTES,
     redis::{RedisError, RedisPool, no_error},
     script::Script,
     set_aside_notes::SetAsideNotes,
     stream::{ServerRun, StreamError, StreamNames},
 };
-
-/// An entry of the group's pending list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PendingEntry {
-    /// Which entry.
-    pub id: EntryId,
-    /// The consumer that holds it.
-    pub consumer: String,
-    /// Milliseconds since it was last delivered, or kept by its consumer; see [`crate::is_offered`].
-    pub idle_ms: u64,
-    /// How often it was delivered.
-    pub deliveries: u64,
-}
 
 /// A look at a stream, its dead letters and its consumer group.
 #[derive(Clone, Debug)]
@@ -325,12 +312,11 @@ impl StreamInspector {
             i64::from(count).into(),
         ];
         args.extend(consumer.map(Value::from));
-        let reply = match self.call("XPENDING", args).await {
+        let reply = match self.call_raw("XPENDING", args).await {
             Err(StreamError::NoGroup(_)) => return Ok(Vec::new()),
             reply => reply?,
         };
-        let Value::Array(rows) = reply else { return Err(bad_reply("pending entries", &reply).into()) };
-        rows.iter().map(pending_entry).collect()
+        Ok(entry::parse_pending(&reply)?)
     }
 
     pub(crate) fn pool(&self) -> RedisPool {
@@ -350,18 +336,6 @@ impl StreamInspector {
         let reply = no_error(self.pool.next().custom_raw(command, args).await);
         Ok(reply.map_err(|error| RedisError::of_key(&key, error))?)
     }
-}
-
-fn pending_entry(row: &Value) -> Result<PendingEntry, StreamError> {
-    if let Value::Array(parts) = row
-        && let [id, consumer, idle_ms, deliveries] = parts.as_slice()
-        && let Some(consumer) = consumer.as_string()
-        && let Some(idle_ms) = idle_ms.as_u64()
-        && let Some(deliveries) = deliveries.as_u64()
-    {
-        return Ok(PendingEntry { id: parse_id(id)?, consumer, idle_ms, deliveries });
-    }
-    Err(bad_reply("[id, consumer, idle, deliveries]", row).into())
 }
 
 /// Workers before this version wrote something behind the number.

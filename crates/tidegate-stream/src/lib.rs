@@ -102,14 +102,14 @@ pub use breaker::Breaker;
 pub use causes::{Awaited, Causes, OfKind};
 pub use cluster::{ClusterMap, RedisCluster, SlotMaster};
 pub use counters::{BatchReport, Counters, Counts, count_reconnects};
-pub use entry::{Delivery, Entry, EntryId};
+pub use entry::{Delivery, Entry, EntryId, PendingEntry};
 pub use exclusive::Exclusive;
 pub use handler::{Cause, Death, FirstTried, Handled, Handler, Outage, Outcome};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use inspect::{
     ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect, server_time_ms,
 };
-pub use inspector::{PendingEntry, Read, StreamInspector};
+pub use inspector::{Read, StreamInspector};
 pub use jsonl::{BadLine, Line};
 pub use lane::{Failover, Lane, LaneSettings};
 pub use lane_status::{Activity, LaneSnapshot, LaneStatus};

@@ -1,8 +1,8 @@
 //! Reads a stream or a pending list to its end, page by page.
 
 use crate::{
-    entry::{Entry, EntryId},
-    inspector::{PendingEntry, Read, StreamInspector},
+    entry::{Entry, EntryId, PendingEntry},
+    inspector::{Read, StreamInspector},
     page_size::PageSize,
     stream::StreamError,
 };

@@ -261,6 +261,7 @@ pub fn decide(event: &Event, entry: EntryId, history: &mut History) -> PastEvent
         return past.clone();
     }
     let effect = effect(event, history);
+    debug_assert!(event.kind.may_end_order() || !effect.frees_slot, "{} ends no order", event.kind);
     let decided = PastEvent {
         number: history.events.last().map_or(1, |last| last.number + 1),
         kind: Some(event.kind),

@@ -141,7 +141,7 @@ impl EventChanges<'_> {
 #[derive(Debug, Default)]
 pub(super) struct KnownEvents {
     pub histories: HashMap<OrderId, History>,
-    /// Live orders of their users, by voucher and user.
+    /// Live orders of the users whose orders may end, by voucher and user.
     pub live: HashMap<(VoucherId, UserId), HashSet<OrderId>>,
     /// Those that have to be paid in time, with user and voucher as they were written.
     pub with_time_limit: HashMap<OrderId, (i64, i64)>,
@@ -199,7 +199,7 @@ impl KnownEvents {
         }
     }
 
-    /// A user with another live order for the voucher stays a buyer.
+    /// A user with another live order for the voucher stays a buyer. It says something of an order that may end.
     pub(super) fn user_after(&self, order: OrderId, user: UserId, voucher: VoucherId) -> UserAfter {
         let live = self.live.get(&(voucher, user));
         match live.is_some_and(|orders| orders.iter().any(|other| *other != order)) {

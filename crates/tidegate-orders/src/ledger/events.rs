@@ -3,7 +3,7 @@
 //! The orders are looked up without a lock, and the write checks that they are as they were found. Whoever comes second finds
 //! the rows of the first and decides again. What is decided, and what has to be written for it, stands in `event_verdict.rs`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use tidegate_stream::{EntryId, Outage};
 
@@ -17,11 +17,11 @@ use super::{
     session::Session,
     sql::{self, WriteOutcome},
     verdict::{Contention, Freshness},
-    work_list::WorkList,
+    work_list::{Item, WorkList},
 };
 use crate::{
     event::{PastEvent, decide},
-    order::{Order, Subject},
+    order::{Order, OrderId, Subject},
 };
 
 impl Ledger {
@@ -92,16 +92,17 @@ impl Ledger {
     }
 
     async fn known_events(&self, subjects: &[Subject], absence: Absence) -> Result<KnownEvents, Outage> {
+        let orders: BTreeSet<OrderId> = subjects.iter().map(|(order, ..)| *order).collect();
         let read = Box::pin(async {
             let mut session = Session::open(&self.pool).await?;
             let known = async {
-                let known = sql::look_up_events(&mut session, subjects).await?;
+                let known = sql::look_up_events(&mut session, &orders, subjects).await?;
                 let lacks_row = subjects.iter().any(|(order, ..)| known.is_unknown(*order));
                 if absence == Absence::SaysNothing || !lacks_row || !self.has_other_nodes() {
                     return Ok(known);
                 }
                 self.must_catch_up(&mut session).await?;
-                Ok(sql::look_up_events(&mut session, subjects).await?)
+                Ok(sql::look_up_events(&mut session, &orders, subjects).await?)
             };
             let known = known.await;
             session.end(known).await
@@ -115,14 +116,15 @@ impl Ledger {
         session: &mut Session,
         part: &[&OrderEvents<'_>],
     ) -> Result<Vec<Recorded>, Fault> {
-        let events = part.iter().flat_map(|order| &order.events);
-        let subjects: Vec<Subject> = events.map(|incoming| subject(&incoming.event)).collect();
-        let mut known = sql::look_up_events(session, &subjects).await?;
+        let orders: BTreeSet<OrderId> = part.iter().map(|order| order.order()).collect();
+        let events = part.iter().flat_map(|order| &order.events).map(|incoming| &incoming.event);
+        let may_end: Vec<Subject> = events.filter(|event| event.kind.may_end_order()).map(subject).collect();
+        let mut known = sql::look_up_events(session, &orders, &may_end).await?;
         let mut freshness = Freshness::Current;
         if self.has_other_nodes() && part.iter().any(|order| known.lacks_row_for(order)) {
             freshness = self.catch_up(session).await?;
             if freshness == Freshness::Current {
-                known = sql::look_up_events(session, &subjects).await?;
+                known = sql::look_up_events(session, &orders, &may_end).await?;
             }
         }
         if let (Some(witness), Freshness::Current) = (&self.witness, freshness) {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use fred::types::{Resp3Frame as Frame, Value};
 
-use super::{Delivery, Entry, EntryId};
+use super::{Delivery, Entry, EntryId, PendingEntry};
 
 /// What a scan for idle entries of others has claimed.
 #[derive(Debug, PartialEq, Eq)]
@@ -117,6 +117,24 @@ pub(crate) fn parse_glimpsed(reply: Frame) -> Result<Vec<Option<Fields>>, BadRep
     entries.into_iter().map(fields).collect()
 }
 
+/// Parses `[[id, consumer, idle, deliveries], ...]`.
+pub(crate) fn parse_pending(reply: &Frame) -> Result<Vec<PendingEntry>, BadReply> {
+    let Frame::Array { data: rows, .. } = reply else { return Err(bad_frame("pending entries", reply)) };
+    let pending_entry = |row: &Frame| {
+        if let Frame::Array { data, .. } = row
+            && let [id, consumer, idle_ms, deliveries] = data.as_slice()
+            && let Some(consumer) = text(consumer)
+            && let Ok(idle_ms) = u64::try_from(number(idle_ms)?)
+            && let Ok(deliveries) = u64::try_from(number(deliveries)?)
+        {
+            let (id, consumer) = (parse_frame_id(id)?, consumer.to_owned());
+            return Ok(PendingEntry { id, consumer, idle_ms, deliveries });
+        }
+        Err(bad_frame("[id, consumer, idle, deliveries]", row))
+    };
+    rows.iter().map(pending_entry).collect()
+}
+
 fn number(frame: &Frame) -> Result<i64, BadReply> {
     match frame {
         Frame::Number { data, .. } => Ok(*data),
@@ -179,12 +197,15 @@ fn into_bytes(frame: Frame) -> Result<Bytes, BadReply> {
     }
 }
 
-fn parse_frame_id(frame: &Frame) -> Result<EntryId, BadReply> {
-    let text = match frame {
+fn text(frame: &Frame) -> Option<&str> {
+    match frame {
         Frame::BlobString { data, .. } | Frame::SimpleString { data, .. } => std::str::from_utf8(data).ok(),
         _ => None,
-    };
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| bad_frame("an entry id", frame))
+    }
+}
+
+fn parse_frame_id(frame: &Frame) -> Result<EntryId, BadReply> {
+    text(frame).and_then(|text| text.parse().ok()).ok_or_else(|| bad_frame("an entry id", frame))
 }
 
 pub(crate) fn parse_id(value: &Value) -> Result<EntryId, BadReply> {

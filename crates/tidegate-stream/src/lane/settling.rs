@@ -33,9 +33,9 @@ impl<H: Handler> Lane<H> {
         Settling { stage, unburied, outage: settled.err() }
     }
 
-    /// Acknowledges what is done, then buries what is dead: a letter that cannot be buried holds up nobody. What is left
-    /// is in hand no more. Deaths of what is done are forgotten before it is acknowledged: a process that dies in between
-    /// leaves no note of an entry that is gone.
+    /// Acknowledges what is done and puts out of hand what is left: both calls wait together for Redis to write its file. Then
+    /// buries what is dead: a letter that cannot be buried holds up nobody. Deaths of what is done are forgotten before it is
+    /// acknowledged: a process that dies in between leaves no note of an entry that is gone.
     async fn settle_each(
         &self,
         delivery: &Delivery,
@@ -49,22 +49,34 @@ impl<H: Handler> Lane<H> {
         let (survivors, others): (Vec<EntryId>, Vec<EntryId>) =
             delivery.survivors.iter().partition(|id| done.contains(id));
         self.stream.forget_deaths(&survivors).await?;
-        if !done.is_empty() {
-            self.stream.settle_of(self.run_of_server(), &done).await?;
-        }
-        step.report.done = done.len();
-        for (entry, outcome) in outcomes() {
-            if let Outcome::SetAside(cause) = outcome {
-                step.set_aside(entry.id, *cause);
+        let waiting = || {
+            outcomes().filter_map(|(entry, outcome)| match outcome {
+                Outcome::SetAside(cause) => Some((entry.id, *cause)),
+                Outcome::Done | Outcome::Dead(_) => None,
+            })
+        };
+        let mut left: Vec<EntryId> =
+            step.set_aside.iter().copied().chain(waiting()).map(|(id, _)| id).collect();
+        let acknowledge = async {
+            match done.is_empty() {
+                true => Ok(0),
+                false => self.stream.settle_of(self.run_of_server(), &done).await,
             }
-        }
+        };
+        let put_out_of_hand = self.stream.set_aside(self.reader.consumer(), &left);
+        let (acknowledged, out_of_hand) = tokio::join!(acknowledge, put_out_of_hand);
+        acknowledged?;
+        step.report.done = done.len();
+        out_of_hand?;
+        waiting().for_each(|(id, cause)| step.set_aside(id, cause));
         let dead = outcomes().filter_map(|(entry, outcome)| match outcome {
             Outcome::Dead(death) => Some((entry, death)),
             Outcome::Done | Outcome::SetAside(_) => None,
         });
         self.bury(dead, step, unburied).await?;
-        let left: Vec<EntryId> = step.set_aside.iter().map(|(id, _)| *id).collect();
-        self.stream.set_aside(self.reader.consumer(), &left).await?;
+        let unburied: Vec<EntryId> = step.set_aside[left.len()..].iter().map(|(id, _)| *id).collect();
+        self.stream.set_aside(self.reader.consumer(), &unburied).await?;
+        left.extend(unburied);
         let gone: Vec<EntryId> = others.into_iter().filter(|id| !left.contains(id)).collect();
         Ok(self.stream.forget_deaths(&gone).await?)
     }

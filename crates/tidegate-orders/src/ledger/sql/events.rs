@@ -10,41 +10,35 @@ use std::{
 use sqlx::{MySqlConnection, Row as _, mysql::MySqlRow};
 use tidegate_stream::EntryId;
 
-use super::{Packet, list, look_up::Queries, numbers, write::insert_without_slot};
+use super::{Packet, list, look_up::Queries, numbers, table_of_numbers, write::insert_without_slot};
 use crate::{
     event::{Event, EventKind, EventOutcome, EventText, History, PastEvent, Row, Step},
     ledger::event_verdict::{EventChanges, KnownEvents, OrderChange},
     order::{OrderId, Subject, UserId, VoucherId},
 };
 
-/// Reads all of it, in one round trip and without a lock.
+/// Reads what is known of orders, in one round trip and without a lock; of those that may end, whether their users have others.
 pub(in crate::ledger) async fn look_up_events(
     connection: &mut MySqlConnection,
-    subjects: &[Subject],
+    orders: &BTreeSet<OrderId>,
+    may_end: &[Subject],
 ) -> sqlx::Result<KnownEvents> {
-    let ids: BTreeSet<OrderId> = subjects.iter().map(|(order, ..)| *order).collect();
-    let pairs: BTreeSet<(VoucherId, UserId)> =
-        subjects.iter().map(|(_, user, voucher)| (*voucher, *user)).collect();
-    let pairs = list(pairs.iter().map(|(voucher, user)| format!("[{voucher},{user}]")));
-    let pairs = numbers("n", "voucher BIGINT PATH '$[0]', user BIGINT PATH '$[1]'", &pairs);
     let mut queries = Queries::default();
-    add_histories(&mut queries, &ids);
-    queries.add(
-        format!(
-            "SELECT CAST(o.voucher_id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.id AS SIGNED) \
-             FROM {pairs} tb_voucher_order o FORCE INDEX (uk_voucher_user_slot) \
-             ON o.voucher_id = n.voucher AND o.user_id = n.user WHERE o.slot IS NOT NULL"
-        ),
-        read_live,
-    );
-    queries.add(
-        format!(
-            "SELECT u.order_id, u.user_id, u.voucher_id \
-             FROM {} tidegate_unpaid_order u FORCE INDEX (PRIMARY) ON u.order_id = n.id",
-            numbers("n", "id BIGINT PATH '$'", &list(&ids))
-        ),
-        read_time_limit,
-    );
+    add_histories(&mut queries, orders);
+    let pairs: BTreeSet<(VoucherId, UserId)> =
+        may_end.iter().map(|(_, user, voucher)| (*voucher, *user)).collect();
+    if !pairs.is_empty() {
+        let pairs = list(pairs.iter().map(|(voucher, user)| format!("[{voucher},{user}]")));
+        let pairs = numbers("n", "voucher BIGINT PATH '$[0]', user BIGINT PATH '$[1]'", &pairs);
+        queries.add(
+            format!(
+                "SELECT CAST(o.voucher_id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.id AS SIGNED) \
+                 FROM {pairs} tb_voucher_order o FORCE INDEX (uk_voucher_user_slot) \
+                 ON o.voucher_id = n.voucher AND o.user_id = n.user WHERE o.slot IS NOT NULL"
+            ),
+            read_live,
+        );
+    }
     read_known(connection, queries).await
 }
 
@@ -82,25 +76,24 @@ pub(in crate::ledger) async fn look_up_recorded(
     queries.run(connection).await
 }
 
-/// The rows, the refusals and the events of orders.
+/// The rows, the refusals, the limits of time and the events of orders. One row for all but the events: each table of numbers to join
+/// with costs as much as the look-up.
 fn add_histories(queries: &mut Queries<KnownEvents>, orders: &BTreeSet<OrderId>) {
-    let ids = numbers("n", "id BIGINT PATH '$'", &list(orders));
+    let ids = list(orders);
     queries.add(
         format!(
-            "SELECT CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.voucher_id AS SIGNED), \
+            "SELECT n.id, CAST(o.user_id AS SIGNED), CAST(o.voucher_id AS SIGNED), \
              CAST(o.quantity AS SIGNED), CAST(COALESCE(o.status, 1) AS SIGNED), CAST(o.slot IS NOT NULL AS SIGNED), \
-             CAST(IF(o.entry_id IS NULL, UNIX_TIMESTAMP(o.create_time) * 1000, NULL) AS SIGNED) \
-             FROM {ids} tb_voucher_order o FORCE INDEX (PRIMARY) ON o.id = n.id"
+             CAST(IF(o.id IS NOT NULL AND o.entry_id IS NULL, UNIX_TIMESTAMP(o.create_time) * 1000, NULL) AS SIGNED), \
+             CAST(o.id IS NOT NULL AS SIGNED), r.user_id, r.voucher_id, u.user_id, u.voucher_id \
+             FROM {} LEFT JOIN tb_voucher_order o FORCE INDEX (PRIMARY) ON o.id = n.id \
+             LEFT JOIN tidegate_refusal r FORCE INDEX (PRIMARY) ON r.order_id = n.id \
+             LEFT JOIN tidegate_unpaid_order u FORCE INDEX (PRIMARY) ON u.order_id = n.id",
+            table_of_numbers("n", "id BIGINT PATH '$'", &ids)
         ),
-        read_row,
+        read_order,
     );
-    queries.add(
-        format!(
-            "SELECT r.order_id, r.user_id, r.voucher_id \
-             FROM {ids} tidegate_refusal r FORCE INDEX (PRIMARY) ON r.order_id = n.id"
-        ),
-        read_refusal,
-    );
+    let ids = numbers("n", "id BIGINT PATH '$'", &ids);
     queries.add(
         format!(
             "SELECT e.order_id, CAST(e.step AS SIGNED), CAST(e.event AS CHAR), CAST(e.outcome AS CHAR), \
@@ -129,23 +122,30 @@ fn history<'k>(known: &'k mut KnownEvents, row: &MySqlRow) -> sqlx::Result<Optio
     Ok(id.map(|id| known.histories.entry(id).or_default()))
 }
 
-fn read_row(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
-    let Some(history) = history(known, row)? else { return Ok(()) };
-    history.row = Some(Row {
-        user: row.try_get(1)?,
-        voucher: row.try_get(2)?,
-        quantity: row.try_get(3)?,
-        status: row.try_get(4)?,
-        has_slot: row.try_get::<i64, _>(5)? == 1,
-    });
-    // A zero date says nothing.
-    history.written_by_another_ms = row.try_get::<Option<i64>, _>(6)?.filter(|ms| *ms > 0);
-    Ok(())
-}
-
-fn read_refusal(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
-    if let Some(history) = history(known, row)? {
-        history.refused = Some((row.try_get(1)?, row.try_get(2)?));
+fn read_order(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
+    let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(()) };
+    let (is_there, refused, limited): (i64, Option<i64>, Option<i64>) =
+        (row.try_get(7)?, row.try_get(8)?, row.try_get(10)?);
+    if let Some(user) = limited {
+        known.with_time_limit.insert(id, (user, row.try_get(11)?));
+    }
+    if is_there == 0 && refused.is_none() {
+        return Ok(());
+    }
+    let history = known.histories.entry(id).or_default();
+    if let Some(user) = refused {
+        history.refused = Some((user, row.try_get(9)?));
+    }
+    if is_there == 1 {
+        history.row = Some(Row {
+            user: row.try_get(1)?,
+            voucher: row.try_get(2)?,
+            quantity: row.try_get(3)?,
+            status: row.try_get(4)?,
+            has_slot: row.try_get::<i64, _>(5)? == 1,
+        });
+        // A zero date says nothing.
+        history.written_by_another_ms = row.try_get::<Option<i64>, _>(6)?.filter(|ms| *ms > 0);
     }
     Ok(())
 }
@@ -176,13 +176,6 @@ fn read_live(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
     let key = (VoucherId::try_from(row.try_get::<i64, _>(0)?), UserId::try_from(row.try_get::<i64, _>(1)?));
     if let ((Ok(voucher), Ok(user)), Ok(id)) = (key, OrderId::try_from(row.try_get::<i64, _>(2)?)) {
         known.live.entry((voucher, user)).or_default().insert(id);
-    }
-    Ok(())
-}
-
-fn read_time_limit(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
-    if let Ok(id) = OrderId::try_from(row.try_get::<i64, _>(0)?) {
-        known.with_time_limit.insert(id, (row.try_get(1)?, row.try_get(2)?));
     }
     Ok(())
 }
@@ -233,36 +226,36 @@ fn move_orders(sql: &mut String, moved: &BTreeMap<OrderId, OrderChange>) {
 }
 
 fn insert_events(sql: &mut String, recorded: &[(&Event, PastEvent)]) {
-    let text = |text: &Option<EventText>| text.as_ref().map_or_else(|| "NULL".to_owned(), hexadecimal);
-    let status = |status: Option<i64>| status.map_or_else(|| "NULL".to_owned(), |status| status.to_string());
-    let rows = list(recorded.iter().map(|(event, past)| {
-        format!(
-            "({},{},'{}','{}',{},{},{},{},{},{},{},{},'{}')",
-            event.order,
-            past.number,
-            event.kind,
-            past.outcome.word(),
-            event.user,
-            event.voucher,
-            text(&event.reference),
-            text(&past.payment),
-            text(&event.reason),
-            status(past.step.and_then(|step| step.from)),
-            status(past.step.map(|step| step.to)),
-            past.released,
-            past.entry,
-        )
-    }));
     let columns = "order_id,step,event,outcome,user_id,voucher_id,ref,payment,reason,from_status,to_status,released,entry_id";
-    let _ = write!(sql, "INSERT INTO tidegate_event ({columns}) VALUES {rows}");
+    let _ = write!(sql, "INSERT INTO tidegate_event ({columns}) VALUES ");
+    for (at, (event, past)) in recorded.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        let _ =
+            write!(sql, "{comma}({},{},'{}','{}'", event.order, past.number, event.kind, past.outcome.word());
+        let _ = write!(sql, ",{},{}", event.user, event.voucher);
+        for text in [&event.reference, &past.payment, &event.reason] {
+            sql.push(',');
+            match text {
+                Some(text) => push_hexadecimal(sql, text),
+                None => sql.push_str("NULL"),
+            }
+        }
+        for status in [past.step.and_then(|step| step.from), past.step.map(|step| step.to)] {
+            let _ = match status {
+                Some(status) => write!(sql, ",{status}"),
+                None => write!(sql, ",NULL"),
+            };
+        }
+        let _ = write!(sql, ",{},'{}')", past.released, past.entry);
+    }
 }
 
-fn hexadecimal(text: &EventText) -> String {
-    let mut sql = "_utf8mb4 0x".to_owned();
+fn push_hexadecimal(sql: &mut String, text: &EventText) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    sql.push_str("_utf8mb4 0x");
     for byte in text.as_str().bytes() {
-        let _ = write!(sql, "{byte:02x}");
+        sql.extend([byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)])));
     }
-    sql
 }
 
 /// By ascending order, as whoever asks for unpaid orders changes these rows.
