@@ -12,6 +12,7 @@ mod gate;
 mod gate_model;
 mod ground;
 mod idempotency;
+mod instructions;
 mod ledger;
 mod ledger_cost;
 mod limits;
