@@ -25,9 +25,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// so one look says little.
 pub(super) const SECOND_LOOK: Duration = Duration::from_millis(50);
 
-/// The same where the wait is still going on. On a slow node, others keep a row for as long as a commit takes there.
-pub(super) const PATIENT_LOOK: Duration = Duration::from_millis(500);
-
 /// How long the search for the holder of a row may take: it is only for the log.
 const SEARCH: Duration = Duration::from_secs(1);
 

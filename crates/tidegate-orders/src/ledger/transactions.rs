@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::{
     Ledger,
     fault::Fault,
-    held_vouchers::{PATIENT_LOOK, SECOND_LOOK},
+    held_vouchers::SECOND_LOOK,
     retry::{Failure, Tries},
     session::Session,
     verdict::Contention,
@@ -99,7 +99,7 @@ impl Ledger {
         let outcomes = match timeout(TURN, &mut transaction).await {
             Ok(outcomes) => outcomes,
             Err(_) => {
-                let look = Box::pin(timeout(LOOK, self.find_held(part.vouchers(), PATIENT_LOOK)));
+                let look = Box::pin(timeout(LOOK, self.find_held(part.vouchers(), self.writers.patience())));
                 match select(transaction, pin!(look)).await {
                     Either::Left((outcomes, _)) => outcomes,
                     Either::Right((_, transaction)) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use fred::interfaces::StreamsInterface;
+use fred::interfaces::{KeysInterface, StreamsInterface};
 use sqlx::{MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{MysqlServer, Proxy};
 use tidegate_orders::{
@@ -11,7 +11,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::EntryId;
 
-use crate::ground::Ground;
+use crate::ground::{Ground, connect};
 
 const RESULTS: &str = "stream.orders.results";
 
@@ -67,6 +67,26 @@ async fn of_remembered_results_those_that_redis_takes_are_announced_once_and_the
     assert_eq!(announcer.announce_remembered().await?, Remembered::None);
     let refused = announcer.counters().by_state().find(|(state, _)| *state == ResultState::Refused);
     assert_eq!(refused, Some((ResultState::Refused, 3)), "and is not counted");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_redis_refuses_for_lack_of_a_right_or_of_memory_is_remembered_and_is_no_outage() -> Result<()> {
+    let ground = Ground::new().await?;
+    let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
+    let mysql = MySqlPoolOptions::new().max_connections(2).connect(&server.url()).await?;
+    schema::migrate(&mysql).await?;
+    let announcer =
+        |pool| Announcer::new(pool, RESULTS, Announced::All, (mysql.clone(), Duration::from_secs(20)));
+    for (order, rights) in [(1, "~* +@all -xadd"), (2, "~other +@all"), (3, "~* +@all -evalsha")] {
+        ground.typed(&format!("ACL SETUSER u{order} on >secret {rights}")).await?;
+        let url = format!("redis://u{order}:secret@127.0.0.1:{}", ground.redis.port());
+        announcer(connect(&url, 1).await?).announce(&[result(order)?]).await?;
+    }
+    ground.typed("CONFIG SET maxmemory 1").await?;
+    announcer(ground.pool.clone()).announce(&[result(4)?]).await?;
+    assert_eq!(remembered(&mysql).await?, [1, 2, 3, 4]);
+    assert_eq!(ground.pool.exists::<u64, _>(RESULTS).await?, 0);
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use crate::bench::{
 };
 
 /// Files that the gate and this process have open besides the connections that are held.
-const OTHER_FILES: usize = 100;
+const OTHER_FILES: usize = 500;
 /// Calls of the one beside them.
 const CALLS: usize = 2_000;
 
