@@ -129,35 +129,30 @@ impl Packet {
         if commit == Commit::InPacket {
             self.add_text(COMMIT);
         }
-        let is_checked = self.is_checked;
         let sent = async {
-            self.send(connection).await?;
+            let mut answer = sqlx::raw_sql(AssertSqlSafe(self.sql)).fetch_many(&mut *connection);
+            let (mut results, mut rows) = (0, 0);
+            while let Some(part) = answer.try_next().await? {
+                if part.is_left() { results += 1 } else { rows += 1 }
+            }
+            drop(answer);
+            // One that was cut short (by a proxy, or by a server's limit on rows) is no success: answers to checks may be missing.
+            if (results, rows) != (self.results, self.rows) {
+                return Err(sqlx::Error::Protocol(format!(
+                    "answered a batch with {results} results and {rows} rows instead of {} and {}",
+                    self.results, self.rows
+                )));
+            }
             match commit {
                 Commit::InPacket => Ok(()),
                 Commit::Apart => run(connection, COMMIT.to_owned()).await,
             }
         };
         let Err(error) = sent.await else { return Ok(WriteOutcome::Committed) };
-        let Some(mismatch) = fault::mismatch(&error).filter(|_| is_checked) else { return Err(error.into()) };
+        let mismatch = fault::mismatch(&error).filter(|_| self.is_checked);
+        let Some(mismatch) = mismatch else { return Err(error.into()) };
         run(connection, ROLLBACK.to_owned()).await?;
         Ok(WriteOutcome::Mismatch(mismatch))
-    }
-
-    /// An answer that was cut short (by a proxy, or by a server's limit on rows) is no success: the answers to the checks may be
-    /// missing.
-    async fn send(self, connection: &mut MySqlConnection) -> sqlx::Result<()> {
-        let mut answer = sqlx::raw_sql(AssertSqlSafe(self.sql)).fetch_many(connection);
-        let (mut results, mut rows) = (0, 0);
-        while let Some(part) = answer.try_next().await? {
-            if part.is_left() { results += 1 } else { rows += 1 }
-        }
-        if (results, rows) == (self.results, self.rows) {
-            return Ok(());
-        }
-        Err(sqlx::Error::Protocol(format!(
-            "answered a batch with {results} results and {rows} rows instead of {} and {}",
-            self.results, self.rows
-        )))
     }
 }
 
