@@ -49,13 +49,19 @@ pub struct Announcer {
     said: Arc<Mutex<Option<Instant>>>,
 }
 
-/// What `lua/announce.lua` replied: how many results it has appended, and with what the next one was refused.
-fn appended(reply: Value) -> Result<(usize, Option<RedisError>), Outage> {
-    let unexpected = |reply: &Value| Outage::new("Redis", format!("announce.lua replied {reply:?}"));
-    let Value::Array(parts) = &reply else { return Err(unexpected(&reply)) };
-    let count = parts.first().and_then(Value::as_usize).ok_or_else(|| unexpected(&reply))?;
+/// What `lua/publish.lua` replied of `count` results: how many it has appended, and with what the next one was refused. Whatever
+/// leaves one of them open is an outage: a result that counts as announced would never come again.
+fn appended(reply: Value, count: usize) -> Result<(usize, Option<RedisError>), Outage> {
+    let parts: &[Value] = if let Value::Array(parts) = &reply { parts } else { &[] };
+    let appended = parts.first().and_then(Value::as_usize);
     let refusal = parts.get(1).and_then(Value::as_string);
-    Ok((count, refusal.map(|text| RedisError::from(Error::new(ErrorKind::Unknown, text)))))
+    match (appended, refusal) {
+        (Some(appended), None) if appended == count => Ok((appended, None)),
+        (Some(appended), Some(text)) if appended < count => {
+            Ok((appended, Some(RedisError::from(Error::new(ErrorKind::Unknown, text)))))
+        }
+        _ => Err(Outage::new("Redis", format!("publish.lua answered {count} results with {reply:?}"))),
+    }
 }
 
 /// When something is found out, for [`OrderResult::at_ms`].
@@ -88,7 +94,7 @@ impl Announcer {
     ) -> Self {
         Self {
             pool,
-            script: Script::new("announce", include_str!("../../../lua/announce.lua")),
+            script: Script::new("publish", include_str!("../../../lua/publish.lua")),
             key: key.into(),
             announced,
             unannounced: Unannounced::new(mysql, timeout),
@@ -204,7 +210,7 @@ impl Announcer {
 
     /// Appends entries in one go. Answers for each whether Redis took it, or with what it refused it.
     async fn append(&self, entries: NewEntries) -> Result<Vec<Result<(), RedisError>>, Outage> {
-        // Over one connection: so they stand in the stream in this order.
+        // Over one connection: so they mostly stand in the stream in this order.
         let client = self.pool.next();
         let calls = entries.calls().into_iter().map(async |(count, arguments)| {
             let reply = self.script.call_over(client, vec![self.key.as_str().into()], arguments).await;
@@ -213,14 +219,16 @@ impl Announcer {
         let mut replies = Vec::new();
         for (count, reply) in join_all(calls).await {
             let (appended, refusal) = match reply {
-                Ok(reply) => appended(reply)?,
+                Ok(reply) => appended(reply, count)?,
                 Err(error) => (0, Some(RedisError::from(error))),
             };
-            if let Some(error) = refusal.as_ref().filter(|error| !error.is_refusal()) {
-                return Err(error.clone().into());
+            replies.extend((0..appended).map(|_| Ok(())));
+            if let Some(error) = refusal {
+                if !error.is_refusal() && !error.is_denied_within_script() {
+                    return Err(error.into());
+                }
+                replies.resize(replies.len() + count - appended, Err(error));
             }
-            let refusal = refusal.map_or(Ok(()), Err);
-            replies.extend((0..count).map(|nth| if nth < appended { Ok(()) } else { refusal.clone() }));
         }
         Ok(replies)
     }

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Serialize, Serializer};
 
-use crate::order::{OrderId, UserId, VoucherId};
+use crate::order::{OrderId, Subject, UserId, VoucherId};
 
 pub use decide::{EventOutcome, EventRejection, History, PastEvent, Row, Step, decide, is_decided};
 
@@ -53,6 +53,12 @@ pub enum EventKind {
     RefundFailed,
     /// It was not paid in time.
     Expired,
+}
+
+impl Event {
+    pub(crate) fn subject(&self) -> Subject {
+        (self.order, self.user, self.voucher)
+    }
 }
 
 impl EventKind {

@@ -263,8 +263,8 @@ impl OrderHandler {
         announcer.announce(batch.results.with_dead(&batch.outcomes)).await
     }
 
-    /// Unlocks the users: while the batch is settled, unless its work has failed, it has events, or an event waits. For a lane that is
-    /// woken locks the same users.
+    /// Unlocks the users, mostly while the batch is settled. It is done here if the work has failed; and if the batch has events or an
+    /// event waits, because a lane that is woken then locks the same users.
     async fn unlock(
         &self,
         batch: Batch<'_>,
@@ -336,7 +336,7 @@ impl OrderHandler {
 
 /// What is to be given back for an order or an event.
 struct Owed {
-    /// Of the orders, or events, of its batch.
+    /// Which of the orders, or of the events, of its batch.
     nth: usize,
     entry: EntryId,
     release: Release,

@@ -63,6 +63,7 @@ pub use retry::{ContentionCounts, Contentions};
 use session::Session;
 use sql::{Commit, Depth, Guard, WriteOutcome};
 use terms::KnownTerms;
+use transactions::BATCH_TIME;
 use verdict::{Changes, Known};
 pub use verdict::{Contention, Decided, Refusal, Verdict};
 use work_list::WorkList;
@@ -189,7 +190,7 @@ impl Ledger {
     /// An outage says nothing of any order: each may be recorded or not.
     pub async fn record(&self, orders: &[Incoming]) -> Result<Vec<Verdict>, Outage> {
         let work = WorkList::new(orders, Verdict::Contended(Contention::Batch));
-        self.work_off(work, Verdict::Rejected, |ledger, session, part| {
+        self.work_off(work, Some(BATCH_TIME), Verdict::Rejected, |ledger, session, part| {
             Box::pin(ledger.decide_and_write(session, part))
         })
         .await
@@ -275,7 +276,7 @@ impl Ledger {
         if self.commits_in_packet.load(Relaxed) { Commit::InPacket } else { Commit::Apart }
     }
 
-    /// Gives up after the time of a transaction.
+    /// Gives up after the time of a transaction, which begins with the call.
     fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, Fault>>,

@@ -177,3 +177,9 @@ pub struct Order {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uses: Option<Uses>,
 }
+
+impl Order {
+    pub(crate) fn subject(&self) -> Subject {
+        (self.id, self.user, self.voucher)
+    }
+}

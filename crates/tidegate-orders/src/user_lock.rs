@@ -49,7 +49,7 @@ impl Locked {
         Self { token, held, refused, is_renewal_lost: AtomicBool::new(false) }
     }
 
-    /// Of a batch that needs none.
+    /// The locks of a batch that needs none.
     #[must_use]
     pub fn nobody() -> Self {
         Self::new(String::new(), Vec::new(), HashSet::new())

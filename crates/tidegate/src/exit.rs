@@ -97,10 +97,10 @@ pub fn finish(outcome: anyhow::Result<Exit>, failure_output: FailureOutput) -> E
     ExitCode::from(exit as u8)
 }
 
-/// For so long, a process that is done waits for its own threads. Whoever restarts workers one after the other waits for it.
+/// How long a process that is done waits for its own threads.
 const THREADS_END_WITHIN: Duration = Duration::from_secs(2);
 
-/// Ends what still runs in the background. A thread that does not end is left to the end of the process: nothing is in hand any more.
+/// Ends what still runs in the background. A thread that does not end is left to the end of the process: nobody waits for its work.
 pub fn shut_down(runtime: Runtime) {
     let began = Instant::now();
     runtime.shutdown_timeout(THREADS_END_WITHIN);

@@ -1,4 +1,4 @@
-//! Results as they are sent to Redis, by `lua/announce.lua`.
+//! Results as they are sent to Redis, by `lua/publish.lua`.
 
 use std::ops::Range;
 

@@ -158,5 +158,5 @@ fn json(result: &OrderResult) -> String {
 /// The fields of a row. None: it holds something else, which nobody can announce.
 fn fields(json: &str) -> Option<BTreeMap<String, String>> {
     let fields: BTreeMap<String, String> = serde_json::from_str(json).ok()?;
-    Some(fields).filter(|fields| !fields.is_empty())
+    Some(fields).filter(|fields| fields.values().any(|value| !value.is_empty()))
 }

@@ -20,9 +20,9 @@ pub(super) struct Batch<'a> {
     pub orders: Placed<Incoming>,
     /// Its events, likewise.
     pub events: Placed<IncomingEvent>,
-    /// What MySQL made of the orders, one for each. Empty until they are written.
+    /// What MySQL made of the orders, one for each, until those that hold nothing are given back.
     pub verdicts: Vec<Verdict>,
-    /// What MySQL made of the events, one for each. Empty until they are recorded.
+    /// What MySQL made of the events, one for each, until the orders that have ended are given back.
     pub event_verdicts: Vec<EventVerdict>,
     /// One for each entry; decided by the last step.
     pub outcomes: Vec<Outcome>,
@@ -49,13 +49,13 @@ pub(super) trait HasSubject {
 
 impl HasSubject for Incoming {
     fn subject(&self) -> Subject {
-        (self.order.id, self.order.user, self.order.voucher)
+        self.order.subject()
     }
 }
 
 impl HasSubject for IncomingEvent {
     fn subject(&self) -> Subject {
-        (self.event.order, self.event.user, self.event.voucher)
+        self.event.subject()
     }
 }
 

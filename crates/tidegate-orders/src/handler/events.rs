@@ -53,8 +53,7 @@ impl OrderHandler {
         let cancelled: Vec<&Order> = cancelled.map(|(incoming, _)| &incoming.order).collect();
         let mut ended = self.ledger.ended(&cancelled).await?;
         let by_another = |order: &&&Order| ended.by_another_program.contains_key(&order.id);
-        let asked: Vec<_> =
-            cancelled.iter().filter(by_another).map(|it| (it.id, it.user, it.voucher)).collect();
+        let asked: Vec<_> = cancelled.iter().filter(by_another).map(|order| order.subject()).collect();
         let held = self.gate.held_since(&asked).await.map_err(|error| Outage::new("Redis", error))?;
         for ((order, ..), held_ms) in asked.iter().zip(held) {
             let was_before =
@@ -82,10 +81,7 @@ impl OrderHandler {
     async fn placed_by_others(&self, events: &[IncomingEvent]) -> Result<HashSet<EntryId>, Outage> {
         let cancellations: Vec<_> =
             events.iter().filter(|incoming| incoming.event.kind == EventKind::Cancelled).collect();
-        let said: Vec<_> = cancellations
-            .iter()
-            .map(|IncomingEvent { event, .. }| (event.order, event.user, event.voucher))
-            .collect();
+        let said: Vec<_> = cancellations.iter().map(|incoming| incoming.event.subject()).collect();
         let are_of_others = self.gate.are_of_others(&said).await;
         let are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?;
         let of_others = cancellations.iter().zip(are_of_others).filter(|(_, is_of_another)| *is_of_another);

@@ -42,7 +42,7 @@ impl Ledger {
     /// When MySQL does not answer, or its node lags; each may be cancelled or not.
     pub async fn cancel_unwritten(&self, orders: &[Incoming]) -> Result<Vec<Cancellation>, Outage> {
         let work = WorkList::new(orders, Cancellation::Contended);
-        self.work_off(work, Cancellation::Rejected, |ledger, session, part| {
+        self.work_off(work, None, Cancellation::Rejected, |ledger, session, part| {
             Box::pin(async {
                 ledger.must_catch_up(session).await?;
                 decide_and_cancel(session, part).await

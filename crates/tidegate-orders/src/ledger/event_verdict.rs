@@ -189,7 +189,7 @@ impl KnownEvents {
         };
         let lacking = part.iter().filter(|order| self.lacks_row_for(order) && !had_row(order.order()));
         let events = lacking.flat_map(|order| &order.events).map(|incoming| &incoming.event);
-        events.filter(|event| event.kind != EventKind::Cancelled).map(subject).collect()
+        events.filter(|event| event.kind != EventKind::Cancelled).map(Event::subject).collect()
     }
 
     /// The order holds no slot any more, by this event.
@@ -199,7 +199,7 @@ impl KnownEvents {
         }
     }
 
-    /// A user with another live order for the voucher stays a buyer. It says something of an order that may end.
+    /// A user with another live order for the voucher stays a buyer. Only where the order may end: of others, no live order is known.
     pub(super) fn user_after(&self, order: OrderId, user: UserId, voucher: VoucherId) -> UserAfter {
         let live = self.live.get(&(voucher, user));
         match live.is_some_and(|orders| orders.iter().any(|other| *other != order)) {
@@ -207,10 +207,6 @@ impl KnownEvents {
             false => UserAfter::Freed,
         }
     }
-}
-
-pub(super) fn subject(event: &Event) -> Subject {
-    (event.order, event.user, event.voucher)
 }
 
 /// The events by order, each order where its first event stands; and where the events of each stand.

@@ -11,16 +11,17 @@ use super::{
     Absence, Ledger,
     event_verdict::{
         EndedOrder, EndedOrders, EventChanges, EventVerdict, IncomingEvent, KnownEvents, OrderEvents,
-        Recorded, by_order, decide_orders, in_stream_order, subject,
+        Recorded, by_order, decide_orders, in_stream_order,
     },
     fault::Fault,
     session::Session,
     sql::{self, WriteOutcome},
+    transactions::BATCH_TIME,
     verdict::{Contention, Freshness},
     work_list::{Item, WorkList},
 };
 use crate::{
-    event::{PastEvent, decide},
+    event::{Event, PastEvent, decide},
     order::{Order, OrderId, Subject},
 };
 
@@ -40,7 +41,7 @@ impl Ledger {
     ) -> Result<Vec<EventVerdict>, Outage> {
         let (orders, places) = by_order(events, of_others);
         let work = WorkList::new(&orders, Recorded::Contended(Contention::Batch));
-        let recorded = self.work_off(work, Recorded::Rejected, |ledger, session, part| {
+        let recorded = self.work_off(work, Some(BATCH_TIME), Recorded::Rejected, |ledger, session, part| {
             Box::pin(ledger.decide_and_write_events(session, part))
         });
         Ok(in_stream_order(recorded.await?, &places, events.len()))
@@ -55,8 +56,7 @@ impl Ledger {
         if orders.is_empty() {
             return Ok(ended);
         }
-        let subjects: Vec<Subject> =
-            orders.iter().map(|order| (order.id, order.user, order.voucher)).collect();
+        let subjects: Vec<Subject> = orders.iter().map(|order| order.subject()).collect();
         let known = self.known_events(&subjects, Absence::Decides).await?;
         for (order, user, voucher) in subjects {
             let Some(history) = known.histories.get(&order) else { continue };
@@ -80,7 +80,7 @@ impl Ledger {
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        let subjects: Vec<Subject> = events.iter().map(|incoming| subject(&incoming.event)).collect();
+        let subjects: Vec<Subject> = events.iter().map(|incoming| incoming.event.subject()).collect();
         let mut known = self.known_events(&subjects, Absence::SaysNothing).await?;
         let predict = |IncomingEvent { event, entry }: &IncomingEvent| {
             let history = known.histories.entry(event.order).or_default();
@@ -118,7 +118,8 @@ impl Ledger {
     ) -> Result<Vec<Recorded>, Fault> {
         let orders: BTreeSet<OrderId> = part.iter().map(|order| order.order()).collect();
         let events = part.iter().flat_map(|order| &order.events).map(|incoming| &incoming.event);
-        let may_end: Vec<Subject> = events.filter(|event| event.kind.may_end_order()).map(subject).collect();
+        let may_end: Vec<Subject> =
+            events.filter(|event| event.kind.may_end_order()).map(Event::subject).collect();
         let mut known = sql::look_up_events(session, &orders, &may_end).await?;
         let mut freshness = Freshness::Current;
         if self.has_other_nodes() && part.iter().any(|order| known.lacks_row_for(order)) {

@@ -25,6 +25,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// so one look says little.
 pub(super) const SECOND_LOOK: Duration = Duration::from_millis(50);
 
+/// The same where the wait is still going on. On a slow node, others keep a row for as long as a commit takes there.
+pub(super) const PATIENT_LOOK: Duration = Duration::from_millis(500);
+
 /// How long the search for the holder of a row may take: it is only for the log.
 const SEARCH: Duration = Duration::from_secs(1);
 
@@ -236,7 +239,7 @@ async fn log_held(first: VoucherId, vouchers: usize, pool: MySqlPool) {
     };
     tracing::warn!(
         voucher = %first, vouchers, connection, age_s,
-        "the row of a voucher is held by another session: its orders are set aside until it is free"
+        "the row of a voucher is held by another session: what needs it waits until it is free"
     );
 }
 

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::{
     Ledger,
     fault::Fault,
-    held_vouchers::SECOND_LOOK,
+    held_vouchers::{PATIENT_LOOK, SECOND_LOOK},
     retry::{Failure, Tries},
     session::Session,
     verdict::Contention,
@@ -21,7 +21,7 @@ use super::{
 
 /// However many rows of a batch are held by others: what is not written by then waits. It is tried again later, an eighth of
 /// a batch first.
-const BATCH_TIME: Duration = Duration::from_secs(5);
+pub(super) const BATCH_TIME: Duration = Duration::from_secs(5);
 
 /// A transaction that takes longer than this waits for somebody else's locks. It keeps its place no longer.
 const TURN: Duration = Duration::from_millis(250);
@@ -35,19 +35,22 @@ pub(super) type Write<T, V> =
     for<'a> fn(&'a Ledger, &'a mut Session, &'a [&'a T]) -> BoxFuture<'a, Result<Vec<V>, Fault>>;
 
 impl Ledger {
-    /// Does all of a work list, and answers with an outcome for each item. What others are in the way of keeps the outcome that it
-    /// began with, or one for what it waits for. `rejected` is the outcome of an item whose row the database refuses, with its words.
+    /// Does all of a work list, and answers with an outcome for each item. Where others are in the way, an item keeps the outcome that
+    /// it began with, or gets one that says what it waits for. So does what is not done `within` this time. `rejected` is the outcome of
+    /// an item whose row the database refuses, with its words.
     ///
     /// # Errors
     /// An outage says nothing of any item: each may be written or not.
     pub(super) async fn work_off<T: Item, V: Clone + From<Contention>>(
         &self,
         mut work: WorkList<'_, T, V>,
+        within: Option<Duration>,
         rejected: fn(String) -> V,
         write: Write<T, V>,
     ) -> Result<Vec<V>, Outage> {
-        let deadline = Instant::now() + BATCH_TIME;
-        while let Some(part) = work.next().filter(|_| Instant::now() < deadline) {
+        let began = Instant::now();
+        let is_time_left = || within.is_none_or(|within| began.elapsed() < within);
+        while let Some(part) = work.next().filter(|_| is_time_left()) {
             let mut tries = Tries::new(&self.contentions);
             let outcomes = loop {
                 match self.transact(&part, write).await {
@@ -99,7 +102,7 @@ impl Ledger {
         let outcomes = match timeout(TURN, &mut transaction).await {
             Ok(outcomes) => outcomes,
             Err(_) => {
-                let look = Box::pin(timeout(LOOK, self.find_held(part.vouchers(), self.writers.patience())));
+                let look = Box::pin(timeout(LOOK, self.find_held(part.vouchers(), PATIENT_LOOK)));
                 match select(transaction, pin!(look)).await {
                     Either::Left((outcomes, _)) => outcomes,
                     Either::Right((_, transaction)) => {

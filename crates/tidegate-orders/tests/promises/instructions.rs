@@ -17,7 +17,8 @@ const MOST: f64 = 106_400.0;
 #[test]
 #[ignore = "it is the program that the test below counts"]
 fn orders_are_written() -> Result<()> {
-    let orders: i64 = env::var(ORDERS)?.parse()?;
+    let Ok(orders) = env::var(ORDERS) else { return Ok(()) };
+    let orders: i64 = orders.parse()?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let mut drain = runtime.block_on(Drain::open())?;
     runtime.block_on(drain.fill(orders))?;
@@ -30,6 +31,11 @@ fn orders_are_written() -> Result<()> {
 fn plain_orders_in_full_batches_take_so_many_instructions_each_and_no_more() -> Result<()> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("left out: instructions were not counted, because there is no valgrind");
+        return Ok(());
+    }
+    // Other servers answer in other pieces.
+    if ["TIDEGATE_LAB_REDIS", "TIDEGATE_LAB_MYSQL"].iter().any(|name| env::var_os(name).is_some()) {
+        eprintln!("left out: instructions are counted with the servers of the system only");
         return Ok(());
     }
     let (few, many) = (5_000, 15_000);

@@ -9,7 +9,7 @@ use super::{
     burials::Burials,
     set_aside::{Due, KILLED_WORKER},
     state::LaneState,
-    step::InHand,
+    step::InProgress,
 };
 use crate::{
     entry::{Delivery, Fetched},
@@ -84,8 +84,9 @@ impl<H: Handler> Lane<H> {
             self.lane_status.enter(Activity::Reading);
             let fetched = self.fetch(state, &[*id], DEATHS).await?;
             let delivery = self.isolate_or_bury(state, fetched).await?;
-            let in_hand = InHand { delivery: &delivery, origin: Origin::Pending, came: Instant::now() };
-            if !self.step(in_hand, None).await?.set_aside.is_empty() {
+            let in_progress =
+                InProgress { delivery: &delivery, origin: Origin::Pending, came: Instant::now() };
+            if !self.step(in_progress, None).await?.set_aside.is_empty() {
                 state.set_aside.put_alone(*id, Instant::now());
             }
             tried += 1;

@@ -16,7 +16,7 @@ use super::{
     schedule::Source,
     set_aside::Due,
     state::{LaneState, ReadAhead},
-    step::{InHand, log_gone},
+    step::{InProgress, log_gone},
 };
 use crate::{
     counters::BatchReport,
@@ -102,8 +102,8 @@ impl<H: Handler> Lane<H> {
         let wakes = state.set_aside.wakes();
         wakes.begin_batch();
         let ahead = if origin == Origin::New { self.ahead(state, &delivery, stop) } else { None };
-        let in_hand = InHand { delivery: &delivery, origin, came };
-        let step = self.step(in_hand, ahead).await.inspect_err(|_| wakes.end_batch())?;
+        let in_progress = InProgress { delivery: &delivery, origin, came };
+        let step = self.step(in_progress, ahead).await.inspect_err(|_| wakes.end_batch())?;
         for (id, cause) in step.set_aside {
             state.set_aside.put(id, cause, Instant::now());
         }
@@ -165,9 +165,9 @@ impl<H: Handler> Lane<H> {
         }
         let page = self.stream.own(consumer, after, count).await?;
         if state.counts_deaths() {
-            let in_hand = page.iter().filter(|own| own.deliveries > 0);
-            let in_hand: Vec<EntryId> = in_hand.map(|own| own.id).collect();
-            self.stream.count_deaths(consumer, &in_hand).await?;
+            let in_progress = page.iter().filter(|own| own.deliveries > 0);
+            let in_progress: Vec<EntryId> = in_progress.map(|own| own.id).collect();
+            self.stream.count_deaths(consumer, &in_progress).await?;
             state.deaths_counted(page.last().map(|own| own.id));
         } else {
             state.listed(&page.iter().map(|own| own.id).collect::<Vec<_>>());

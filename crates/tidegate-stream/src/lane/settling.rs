@@ -74,9 +74,8 @@ impl<H: Handler> Lane<H> {
             Outcome::Done | Outcome::SetAside(_) => None,
         });
         self.bury(dead, step, unburied).await?;
-        let unburied: Vec<EntryId> = step.set_aside[left.len()..].iter().map(|(id, _)| *id).collect();
-        self.stream.set_aside(self.reader.consumer(), &unburied).await?;
-        left.extend(unburied);
+        self.stream.set_aside(self.reader.consumer(), unburied).await?;
+        left.extend_from_slice(unburied);
         let gone: Vec<EntryId> = others.into_iter().filter(|id| !left.contains(id)).collect();
         Ok(self.stream.forget_deaths(&gone).await?)
     }

@@ -22,15 +22,19 @@ impl<H: Handler> Lane<H> {
     ///
     /// # Errors
     /// An outage, of whichever store; the whole delivery counts as pending then.
-    pub(super) async fn step(&self, in_hand: InHand<'_>, ahead: Option<Ahead<'_>>) -> Result<Step, Outage> {
+    pub(super) async fn step(
+        &self,
+        in_progress: InProgress<'_>,
+        ahead: Option<Ahead<'_>>,
+    ) -> Result<Step, Outage> {
         let mut step = Step::default();
-        let delivery = in_hand.delivery;
+        let delivery = in_progress.delivery;
         if delivery.is_empty() {
             return Ok(step);
         }
         let span = tracing::info_span!("batch", consumer = self.reader.consumer(), size = delivery.len());
         self.lane_status.handle(delivery.len());
-        let settled = self.process_batch(in_hand, ahead, &mut step).instrument(span).await;
+        let settled = self.process_batch(in_progress, ahead, &mut step).instrument(span).await;
         let report = step.report;
         // Also when only a part could be settled: that part is never seen again.
         if report != BatchReport::default() {
@@ -63,7 +67,7 @@ impl<H: Handler> Lane<H> {
 
     async fn process_batch(
         &self,
-        InHand { delivery, origin, came }: InHand<'_>,
+        InProgress { delivery, origin, came }: InProgress<'_>,
         ahead: Option<Ahead<'_>>,
         step: &mut Step,
     ) -> Result<(), Outage> {
@@ -188,7 +192,7 @@ impl<H: Handler> Lane<H> {
 
 /// A batch that was just read, or is tried again.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct InHand<'a> {
+pub(super) struct InProgress<'a> {
     pub(super) delivery: &'a Delivery,
     pub(super) origin: Origin,
     pub(super) came: Instant,

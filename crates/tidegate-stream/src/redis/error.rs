@@ -12,9 +12,6 @@ use fred::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisError(Error);
 
-/// What Redis says to a user that lacks a right: for a command, and within a script, by Redis 7.0 and since 7.2.
-const NO_PERMISSION: [&str; 3] = ["NOPERM ", "The user executing the script can't ", "ACL failure in script"];
-
 /// What kind of error it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -74,8 +71,16 @@ impl RedisError {
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         // Not at the start: before Redis 7, an error from within a script has a text before it.
-        let refusals = ["WRONGTYPE ", "OOM command", "exhausted the last possible ID"];
-        self.lacks_permission() || refusals.iter().any(|words| self.details().contains(words))
+        let refusals = ["WRONGTYPE ", "OOM command", "NOPERM ", "exhausted the last possible ID"];
+        refusals.iter().any(|words| self.details().contains(words))
+    }
+
+    /// The user may run the script, and lacks a right that a command within it needs. Redis 7.0 and 7.2 each have their own words for
+    /// this.
+    #[must_use]
+    pub fn is_denied_within_script(&self) -> bool {
+        let words = ["The user executing the script can't ", "ACL failure in script"];
+        words.iter().any(|words| self.details().contains(words))
     }
 
     /// The slot of a key that is not there moves to another node of the cluster (`ASK`), or only some of the keys of a script are
@@ -93,7 +98,7 @@ impl RedisError {
 
     /// Redis works, but this user may not use one of the keys or commands.
     pub(crate) fn lacks_permission(&self) -> bool {
-        NO_PERMISSION.iter().any(|words| self.details().contains(words))
+        self.details().contains("NOPERM ")
     }
 }
 

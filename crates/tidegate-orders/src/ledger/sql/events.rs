@@ -17,16 +17,16 @@ use crate::{
     order::{OrderId, Subject, UserId, VoucherId},
 };
 
-/// Reads what is known of orders, in one round trip and without a lock; of those that may end, whether their users have others.
+/// Reads what is known of orders, in one round trip and without a lock; and which live orders these users have.
 pub(in crate::ledger) async fn look_up_events(
     connection: &mut MySqlConnection,
     orders: &BTreeSet<OrderId>,
-    may_end: &[Subject],
+    with_live_orders_of: &[Subject],
 ) -> sqlx::Result<KnownEvents> {
     let mut queries = Queries::default();
     add_histories(&mut queries, orders);
     let pairs: BTreeSet<(VoucherId, UserId)> =
-        may_end.iter().map(|(_, user, voucher)| (*voucher, *user)).collect();
+        with_live_orders_of.iter().map(|(_, user, voucher)| (*voucher, *user)).collect();
     if !pairs.is_empty() {
         let pairs = list(pairs.iter().map(|(voucher, user)| format!("[{voucher},{user}]")));
         let pairs = numbers("n", "voucher BIGINT PATH '$[0]', user BIGINT PATH '$[1]'", &pairs);
