@@ -1052,7 +1052,7 @@ async fn what_an_outage_leaves_of_a_page_is_told_with_what_was_done_and_the_line
         flags.push(format!("mysql.url={}", site.mysql.url()));
         let through = Program::with_flags(&flags.iter().map(String::as_str).collect::<Vec<_>>());
 
-        // In its script stand order, user and units side by side; the journal is asked before, and must not be held.
+        // The call of its script has order, user and units side by side. The question to the journal before it must not be held.
         let held = proxy.hold_when(format!("{0}\r\n$7\r\n{0}\r\n$1\r\n", first + 30));
         let mut words = vec!["dead", "cancel", "--yes", "--json"];
         match by_ids {

@@ -49,21 +49,6 @@ pub struct Announcer {
     said: Arc<Mutex<Option<Instant>>>,
 }
 
-/// What `lua/publish.lua` replied of `count` results: how many it has appended, and with what the next one was refused. Whatever
-/// leaves one of them open is an outage: a result that counts as announced would never come again.
-fn appended(reply: Value, count: usize) -> Result<(usize, Option<RedisError>), Outage> {
-    let parts: &[Value] = if let Value::Array(parts) = &reply { parts } else { &[] };
-    let appended = parts.first().and_then(Value::as_usize);
-    let refusal = parts.get(1).and_then(Value::as_string);
-    match (appended, refusal) {
-        (Some(appended), None) if appended == count => Ok((appended, None)),
-        (Some(appended), Some(text)) if appended < count => {
-            Ok((appended, Some(RedisError::from(Error::new(ErrorKind::Unknown, text)))))
-        }
-        _ => Err(Outage::new("Redis", format!("publish.lua answered {count} results with {reply:?}"))),
-    }
-}
-
 /// When something is found out, for [`OrderResult::at_ms`].
 #[must_use]
 pub fn now_ms() -> u64 {
@@ -245,5 +230,20 @@ impl Announcer {
             "Redis does not take results: they are remembered in MySQL, in tidegate_unannounced_result, and announced later; \
              see docs/runbook/results-are-not-announced.md"
         );
+    }
+}
+
+/// What `lua/publish.lua` replied of `count` results: how many it has appended, and with what the next one was refused. Whatever
+/// leaves one of them open is an outage: a result that counts as announced would never come again.
+fn appended(reply: Value, count: usize) -> Result<(usize, Option<RedisError>), Outage> {
+    let parts: &[Value] = if let Value::Array(parts) = &reply { parts } else { &[] };
+    let appended = parts.first().and_then(Value::as_usize);
+    let refusal = parts.get(1).and_then(Value::as_string);
+    match (appended, refusal) {
+        (Some(appended), None) if appended == count => Ok((appended, None)),
+        (Some(appended), Some(text)) if appended < count => {
+            Ok((appended, Some(RedisError::from(Error::new(ErrorKind::Unknown, text)))))
+        }
+        _ => Err(Outage::new("Redis", format!("publish.lua answered {count} results with {reply:?}"))),
     }
 }

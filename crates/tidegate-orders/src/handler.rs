@@ -7,7 +7,7 @@ mod events;
 mod predict;
 mod results;
 
-use std::{collections::HashMap, mem, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, mem, sync::Arc, time::Instant};
 
 use tidegate_stream::{
     Cause, Causes, Death, Entry, EntryId, Handled, Handler, Outage, Outcome, Stage, StreamInspector,
@@ -231,7 +231,7 @@ impl OrderHandler {
                 Some(Owed { nth, entry: incoming.entry, release })
             })
             .collect();
-        let mut withheld = HashMap::new();
+        let mut withheld = BTreeMap::new();
         for (owed, given_back) in owed.iter().zip(self.release_all(&owed).await?) {
             match (given_back, &verdicts[owed.nth]) {
                 (Ok(ReleaseReply::GivenBackBefore), _) => {}

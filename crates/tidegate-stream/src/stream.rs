@@ -252,12 +252,16 @@ impl Stream {
         Ok(id.ok_or_else(|| bad_reply("the id of an entry", &reply))?)
     }
 
-    /// Acknowledges entries that this run of a server has handed over, in one round trip. Returns how many were pending until now.
+    /// Acknowledges entries that this run of a server has handed over, in one round trip. Returns how many were pending until now. Without
+    /// ids, nothing is called.
     ///
     /// # Errors
     /// When Redis does not answer; the entries may be acknowledged or not, and asking again does no harm. And
     /// [`StreamError::OtherServer`].
     pub async fn settle_of(&self, run: &ServerRun, ids: &[EntryId]) -> Result<usize, StreamError> {
+        if ids.is_empty() {
+            return Ok(0);
+        }
         let mut args: Vec<Value> = Vec::with_capacity(2 + ids.len());
         args.push(match run {
             ServerRun::Any => self.names.stream.as_str().into(),

@@ -1,7 +1,7 @@
 //! The events of a batch: which of them can be recorded now, and what follows once they are.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     mem,
 };
 
@@ -104,7 +104,7 @@ impl OrderHandler {
                 _ => None,
             })
             .collect();
-        let mut withheld = HashMap::new();
+        let mut withheld = BTreeMap::new();
         for (Owed { nth, entry, release }, given_back) in owed.iter().zip(self.release_all(&owed).await?) {
             match given_back {
                 Ok(ReleaseReply::GivenBackWithoutStock) if self.limited_log.is_shown("no_stock") => {

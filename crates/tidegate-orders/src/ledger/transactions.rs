@@ -55,14 +55,12 @@ impl Ledger {
             let outcomes = loop {
                 match self.transact(&part, write).await {
                     Ok(outcomes) => break Ok(outcomes),
-                    Err(fault) => match tries.after(fault).await {
-                        Ok(None) => {}
-                        Ok(Some(failure)) => break Err(failure),
-                        Err(outage) => {
-                            self.forget_idle_connections();
-                            return Err(outage);
+                    Err(fault) => {
+                        let failure = tries.after(fault).await;
+                        if let Some(failure) = failure.inspect_err(|_| self.forget_idle_connections())? {
+                            break Err(failure);
                         }
-                    },
+                    }
                 }
             };
             match outcomes {

@@ -31,6 +31,14 @@ fn result(order: i64) -> Result<OrderResult> {
     })
 }
 
+async fn open() -> Result<(Ground, MysqlServer, MySqlPool)> {
+    let ground = Ground::new().await?;
+    let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
+    let mysql = MySqlPoolOptions::new().max_connections(2).connect(&server.url()).await?;
+    schema::migrate(&mysql).await?;
+    Ok((ground, server, mysql))
+}
+
 async fn remembered(mysql: &MySqlPool) -> Result<Vec<i64>> {
     let orders = sqlx::query_scalar("SELECT order_id FROM tidegate_unannounced_result ORDER BY id");
     Ok(orders.fetch_all(mysql).await?)
@@ -38,10 +46,7 @@ async fn remembered(mysql: &MySqlPool) -> Result<Vec<i64>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_remembered_results_those_that_redis_takes_are_announced_once_and_the_others_stay() -> Result<()> {
-    let ground = Ground::new().await?;
-    let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
-    let mysql = MySqlPoolOptions::new().max_connections(2).connect(&server.url()).await?;
-    schema::migrate(&mysql).await?;
+    let (ground, _server, mysql) = open().await?;
     let announcer = Announcer::new(
         ground.pool.clone(),
         RESULTS,
@@ -72,10 +77,7 @@ async fn of_remembered_results_those_that_redis_takes_are_announced_once_and_the
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_redis_refuses_for_lack_of_a_right_or_of_memory_is_remembered_and_is_no_outage() -> Result<()> {
-    let ground = Ground::new().await?;
-    let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
-    let mysql = MySqlPoolOptions::new().max_connections(2).connect(&server.url()).await?;
-    schema::migrate(&mysql).await?;
+    let (ground, _server, mysql) = open().await?;
     let announcer =
         |pool| Announcer::new(pool, RESULTS, Announced::All, (mysql.clone(), Duration::from_secs(20)));
     for (order, rights) in [(1, "~* +@all -xadd"), (2, "~other +@all"), (3, "~* +@all -evalsha")] {
@@ -92,10 +94,7 @@ async fn what_redis_refuses_for_lack_of_a_right_or_of_memory_is_remembered_and_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_without_a_voucher_is_announced_by_one_partition() -> Result<()> {
-    let ground = Ground::new().await?;
-    let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
-    let mysql = MySqlPoolOptions::new().max_connections(2).connect(&server.url()).await?;
-    schema::migrate(&mysql).await?;
+    let (ground, _server, mysql) = open().await?;
     let tags = ["3", "1", "0"].map(str::to_owned);
     let of_partition = |partition: Partition| {
         let key = format!("{}{RESULTS}", partition.prefix());
@@ -128,10 +127,7 @@ async fn a_result_without_a_voucher_is_announced_by_one_partition() -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_was_given_up_while_it_began_takes_no_later_result_along() -> Result<()> {
-    let ground = Ground::new().await?;
-    let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
-    let mysql = MySqlPoolOptions::new().max_connections(2).connect(&server.url()).await?;
-    schema::migrate(&mysql).await?;
+    let (ground, server, mysql) = open().await?;
     let proxy = Proxy::start(server.port()).await?;
     let only = MySqlPoolOptions::new().max_connections(1).connect(&proxy.url_for(&server)).await?;
     let announcer = Announcer::new(

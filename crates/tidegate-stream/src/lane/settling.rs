@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     entry::{Delivery, Entry, EntryId},
-    handler::{Death, Handler, Outage, Outcome},
+    handler::{Cause, Death, Handler, Outage, Outcome},
     lane_status::Activity,
     observer::{Settling, Stage},
     redis::RedisError,
@@ -49,26 +49,20 @@ impl<H: Handler> Lane<H> {
         let (survivors, others): (Vec<EntryId>, Vec<EntryId>) =
             delivery.survivors.iter().partition(|id| done.contains(id));
         self.stream.forget_deaths(&survivors).await?;
-        let waiting = || {
-            outcomes().filter_map(|(entry, outcome)| match outcome {
-                Outcome::SetAside(cause) => Some((entry.id, *cause)),
-                Outcome::Done | Outcome::Dead(_) => None,
-            })
-        };
-        let mut left: Vec<EntryId> =
-            step.set_aside.iter().copied().chain(waiting()).map(|(id, _)| id).collect();
-        let acknowledge = async {
-            match done.is_empty() {
-                true => Ok(0),
-                false => self.stream.settle_of(self.run_of_server(), &done).await,
-            }
-        };
-        let put_out_of_hand = self.stream.set_aside(self.reader.consumer(), &left);
-        let (acknowledged, out_of_hand) = tokio::join!(acknowledge, put_out_of_hand);
+        let waiting = outcomes().filter_map(|(entry, outcome)| match outcome {
+            Outcome::SetAside(cause) => Some((entry.id, *cause)),
+            Outcome::Done | Outcome::Dead(_) => None,
+        });
+        let waiting: Vec<(EntryId, Cause)> = waiting.collect();
+        let mut left: Vec<EntryId> = step.set_aside.iter().chain(&waiting).map(|(id, _)| *id).collect();
+        let (acknowledged, out_of_hand) = tokio::join!(
+            self.stream.settle_of(self.run_of_server(), &done),
+            self.stream.set_aside(self.reader.consumer(), &left),
+        );
         acknowledged?;
         step.report.done = done.len();
         out_of_hand?;
-        waiting().for_each(|(id, cause)| step.set_aside(id, cause));
+        waiting.into_iter().for_each(|(id, cause)| step.set_aside(id, cause));
         let dead = outcomes().filter_map(|(entry, outcome)| match outcome {
             Outcome::Dead(death) => Some((entry, death)),
             Outcome::Done | Outcome::SetAside(_) => None,
