@@ -1,6 +1,7 @@
 //! `tidegate partitions change`: another list of partitions, in a quiet hour. Nothing is lost, sold twice or given out twice.
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     num::NonZeroU32,
@@ -402,7 +403,15 @@ impl Ground {
         for voucher in VOUCHERS {
             let user = self.next_user;
             self.next_user += 1;
-            let answer = post(gate, &json!({ "voucherId": voucher.to_string(), "userId": user })).await;
+            let asked = json!({ "voucherId": voucher.to_string(), "userId": user });
+            // Ready means that one partition was reached: for another one, a caller may have to come again.
+            let answered = OnceCell::new();
+            until("the partition of the voucher is reached", || async {
+                let answer = post(gate, &asked).await;
+                answer.body["type"] != "/problems/redis-away" && answered.set(answer).is_ok()
+            })
+            .await;
+            let answer = answered.into_inner().expect("an answer");
             assert_eq!(answer.status, 202, "voucher {voucher}: {:#}", answer.body);
             let order = answer.body["orderId"].as_str().and_then(|id| id.parse().ok()).expect("an id");
             let known = self.admitted.insert(order, (user, voucher));
