@@ -109,7 +109,7 @@ impl From<Contention> for Recorded {
 }
 
 /// A row that changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct OrderChange {
     pub from: i64,
     pub to: i64,

@@ -1,12 +1,22 @@
 //! What a batch costs MySQL does not grow with the rows of its voucher, nor with what was refused before: statements and
 //! rows read are counted by the server, at two sizes, on tables that were opened while they were empty.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Result, ensure};
 use sqlx::{AssertSqlSafe, Executor, MySqlPool, mysql::MySqlPoolOptions, prelude::*};
 use tidegate_lab::MysqlServer;
-use tidegate_orders::{Incoming, Ledger, schema};
+use tidegate_orders::{
+    Event, EventKind, Incoming, Ledger,
+    event::EventOutcome,
+    ledger::{EventVerdict, IncomingEvent},
+    schema,
+};
+use tidegate_stream::EntryId;
 
 use crate::ground::order;
 
@@ -86,9 +96,13 @@ impl Books {
     }
 
     async fn cost_of(&self, batch: &[Incoming]) -> Result<Cost> {
+        self.cost_of_work(async { Ok(drop(self.ledger.record(batch).await?)) }).await
+    }
+
+    async fn cost_of_work(&self, work: impl Future<Output = Result<()>>) -> Result<Cost> {
         // The counters count themselves: how much, the first two looks tell.
         let (idle, before) = (self.counters().await?, self.counters().await?);
-        self.ledger.record(batch).await?;
+        work.await?;
         let after = self.counters().await?;
         let sum = |begins: &str| {
             let of = after.keys().filter(|name| name.starts_with(begins));
@@ -198,6 +212,45 @@ async fn second_orders_of_a_user_cost_the_same_at_any_size() -> Result<()> {
         batch
     };
     costs_the_same(enough, nothing, two_seconds).await
+}
+
+/// More of them than MariaDB leaves a list, and told once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn payments_cost_the_same_at_any_size() -> Result<()> {
+    const PAYMENTS: i64 = 1_200;
+    let server = Arc::new(tokio::task::spawn_blocking(MysqlServer::start).await??);
+    let mut costs = Vec::new();
+    for size in SIZES {
+        let books = Books::open(&server, 1_000_000).await?;
+        books.run("DELETE FROM tidegate_event").await?;
+        books.fill(size).await?;
+        let paid: Vec<IncomingEvent> = (1..=PAYMENTS).map(|id| payment(&order(id, id, VOUCHER))).collect();
+        let pay = async || {
+            let recorded = books.ledger.record_events(&paid, &HashSet::new()).await?;
+            let is_applied = |verdict: &EventVerdict| matches!(verdict, EventVerdict::Recorded { event, .. } if event.outcome == EventOutcome::Applied);
+            ensure!(recorded.iter().all(is_applied), "{recorded:?}");
+            Ok(())
+        };
+        costs.push([books.cost_of_work(pay()).await?, books.cost_of_work(pay()).await?]);
+        books.pool.close().await;
+    }
+    ensure!(costs[0] == costs[1], "at {SIZES:?} rows: {costs:?}");
+    ensure!(costs[1][0].rows_read < PAYMENTS * 8 + 200, "more than a few look-ups a payment: {costs:?}");
+    Ok(())
+}
+
+/// Of the payment of an order.
+fn payment(Incoming { order, entry }: &Incoming) -> IncomingEvent {
+    let event = Event {
+        kind: EventKind::Paid,
+        order: order.id,
+        user: order.user,
+        voucher: order.voucher,
+        reference: None,
+        payment: None,
+        reason: None,
+    };
+    IncomingEvent { event, entry: EntryId { ms: entry.ms + 1, ..*entry } }
 }
 
 #[tokio::test(flavor = "multi_thread")]
